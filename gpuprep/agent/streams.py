@@ -29,7 +29,7 @@ KERNELS = r"""
 extern "C" __global__ void fill(float4* b, float4* c, unsigned long long count) {
     unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
     for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        float value = (float)(i % 4096);
+        float value = (float)(i % PERIOD);
         b[i] = make_float4(value, value + 1, value + 2, value + 3);
         c[i] = make_float4(1, 2, 3, 4);
     }
@@ -53,7 +53,7 @@ extern "C" __global__ void triad(float4* __restrict__ a, const float4* __restric
         a[i] = make_float4(p.x + s * q.x, p.y + s * q.y, p.z + s * q.z, p.w + s * q.w);
     }
 }
-"""
+""".replace("PERIOD", str(PERIOD))
 
 
 def buffer_mib(free_mib: int, l2_mib: int) -> Union[int, Missing]:

@@ -72,15 +72,24 @@ def _parse_one(text: str) -> Target:
     if text == "local":
         return Target(name="local", local=True, simulated=Path(SIMULATION_MARK).exists())
     if text.startswith(SIMULATED):
-        from gpuprep import sim
-
-        return sim.target(text.removeprefix(SIMULATED))
-    match = BARE_V6.fullmatch(text) or ADDRESS.fullmatch(text)
-    if not match:
+        return _simulated(text)
+    parts = _parts(text)
+    if not parts:
         raise UsageError(f"{text!r} is no HOST", help_line)
-    parts = match.groupdict()
     port = _port(text, parts.get("port") or "22")
     return Target(name=text, address=parts.get("host") or parts["v6"], port=port, user=parts.get("user"))
+
+
+def _simulated(name: str) -> Target:
+    from gpuprep import sim
+
+    return sim.target(name.removeprefix(SIMULATED))
+
+
+def _parts(address: str) -> dict[str, Any]:
+    """user, v6 or host, and port of an address; {} where it is none."""
+    match = BARE_V6.fullmatch(address) or ADDRESS.fullmatch(address)
+    return match.groupdict() if match else {}
 
 
 def _port(where: str, text: str) -> int:
@@ -123,7 +132,7 @@ def _inventory_host(name: str, variables: dict[str, Any], note: Callable[[str], 
     """A host of an inventory. A bad name is an error of this host only: a dynamic inventory passes on any name."""
     try:
         return _inventory_target(name, variables, note)
-    except UsageError as error:
+    except (UsageError, SimError) as error:
         # In quotes, which no name may have: it must not pass for the name of another host.
         return Target(name=one_line(ascii(name), MOST_SHOWN), refused=f"{error.what}; {error.hint}")
 
@@ -228,21 +237,11 @@ def _inventory_target(name: str, variables: dict[str, Any], note: Callable[[str]
 
 
 def _check_address(name: str, address: str, user: str | None) -> None:
-    match = BARE_V6.fullmatch(address) or ADDRESS.fullmatch(address)
-    parts = match.groupdict() if match else {}
-    if match is None or parts.get("port"):
+    parts = _parts(address)
+    if not parts or parts.get("port"):
         raise UsageError(f"host {name}: {address[:MOST_SHOWN]!r} is no address", "a port stands in ansible_port")
     if parts["user"] and user:
         raise UsageError(f"host {name}: {address[:MOST_SHOWN]!r} names a user, and so does ansible_user", "name one")
-
-
-def _simulated(name: str) -> Target:
-    from gpuprep import sim
-
-    try:
-        return sim.target(name.removeprefix(SIMULATED))
-    except SimError as error:  # of this host alone
-        raise UsageError(error.what, error.hint) from None
 
 
 def _role_variables(name: str, variables: dict[str, Any]) -> dict[str, Any]:

@@ -221,14 +221,10 @@ def eligible_not_used(e: Evidence) -> Found | None:
     if not rows or ns < 0.02 * e.gpu_total:
         return None
     ratios = {}
-    if e.board is not None:
-        calls = e.op_calls
-        for row in rows:
-            known = physics.operation(row.type, row.arguments)
-            found = physics.predicted(e.board, known[0], row.dtype) if known else None
-            if known and found is not None:
-                then = found.seconds * 1e9 * known[1] * max(1, int(calls[row.op]))
-                ratios[row.op] = min(1.0, then / max(1, row.ns))
+    for row in rows:
+        then = _predicted_ns(e, row, row.operation, row.dtype) if row.operation is not None else None
+        if then is not None:
+            ratios[row.op] = min(1.0, then / max(1, row.ns))
     how = "each product takes the predicted time of its shape on Tensor Cores"
     made = gain(e, Change(gpu_ns=_scaled(e, ratios)), how) if _mostly_known(rows, ratios) else None
     return Found({"ops": len(rows), "ms": e.a_step(ns)}, ops=[row.op for row in rows], gain=made)
@@ -248,21 +244,24 @@ def bad_shape(e: Evidence) -> Found | None:
         sizes = [size for size in product.operation.aligned or () if size > 1 and size % multiple]
         if sizes or product.op in crooked_ops:
             rows.append((product, dtype, multiple, sizes))
-        elif e.board is not None and (now := _times_predicted(e, product, product.operation, dtype)):
-            fitting.append(now)
+        elif predicted := _predicted_ns(e, product, product.operation, dtype):
+            fitting.append(product.ns / predicted)
     ns = sum(one.ns for one, *_ in rows)
     if not rows or ns < 0.02 * e.gpu_total:
         return None
     pads: dict[int, int] = {}  # of the longest product first
     for _, _, multiple, sizes in rows:
         pads.update({size: math.ceil(size / multiple) * multiple for size in sizes if size not in pads})
+    usual = statistics.median(fitting) if fitting else None
     ratios = {}
-    for product, dtype, _, _ in rows if e.board is not None else ():
+    for product, dtype, _, _ in rows:
         assert product.operation is not None
-        then = _times_predicted(e, product, physics.padded(product.operation, dtype), dtype)
-        now = statistics.median(fitting) if fitting else _times_predicted(e, product, product.operation, dtype)
-        if now and then:
-            ratios[product.op] = min(1.0, now / then)
+        then = _predicted_ns(e, product, physics.padded(product.operation, dtype), dtype)
+        # What the crooked shape itself is predicted is no measure where others can be compared: the model knows rows
+        # that are k long. PyTorch's may be as long as the crooked size, and then only slow kernels fit.
+        now = product.ns / usual if usual else _predicted_ns(e, product, product.operation, dtype)
+        if now and then is not None:
+            ratios[product.op] = min(1.0, then / now)
     worst = rows[0][0]
     texts = {
         "worst": quoted(f"{worst.type} {worst.operation.words if worst.operation else ''}"),
@@ -270,25 +269,21 @@ def bad_shape(e: Evidence) -> Found | None:
     }
     figures = {"ops": len(rows), "ms": e.a_step(ns), "multiple": rows[0][2]}
     how = (
-        f"each product takes the predicted time of the padded shape × {statistics.median(fitting):.2f}, as others do"
-        if fitting
+        f"each product takes the predicted time of the padded shape × {usual:.2f}, as others do"
+        if usual
         else "each product takes its time × predicted time of the padded shape / predicted time of the present one"
     )
     made = gain(e, Change(gpu_ns=_scaled(e, ratios)), how) if ratios else None
     return Found(figures, texts, ops=[one.op for one, *_ in rows], gain=made)
 
 
-def _times_predicted(e: Evidence, product: Product, operation: Operation, dtype: str) -> float | None:
-    """The recorded time of a product / the predicted time of `operation` in its place.
-
-    What the present shape is predicted is no measure where others can be compared: the model knows operands whose rows
-    are k long, and PyTorch's may be as long as the size that is crooked, for which there are slow kernels only.
-    """
+def _predicted_ns(e: Evidence, product: Product, operation: Operation, dtype: str) -> float | None:
+    """What all calls of a product would take with `operation` in its place; None without a board or a prediction."""
     known = physics.operation(product.type, product.arguments)
     found = physics.predicted(e.board, operation, dtype) if e.board is not None else None
     if known is None or found is None:
         return None
-    return product.ns / (found.seconds * 1e9 * known[1] * max(1, int(e.op_calls[product.op])))
+    return found.seconds * 1e9 * known[1] * max(1, int(e.op_calls[product.op]))
 
 
 def wave_tail(e: Evidence) -> Found | None:
