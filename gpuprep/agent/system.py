@@ -29,6 +29,7 @@ from gpuprep.agent import (
     xids,
 )
 from gpuprep.agent.digests import Digests
+from gpuprep.agent.later import Later
 from gpuprep.agent.loader import Loader
 from gpuprep.agent.nvml import Nvml
 from gpuprep.records import DRIVER_LIBRARIES, LIBRARIES, FactsRequest, GpuFacts, Missing, OptStr, Snapshot, Source
@@ -50,29 +51,34 @@ def read_gpus() -> Tuple[Union[Tuple[GpuFacts, ...], Missing], OptStr]:
 
 
 def snapshot(request: FactsRequest) -> Snapshot:
-    system = osfacts.os_facts()
-    kernel = osfacts.kernel_facts()
+    """The parts that wait for programs or for the driver are read side by side: that is most of the time."""
+    kernel_later = Later(osfacts.kernel_facts)
+    gpus_later = Later(read_gpus)
+    packages_later = Later(packages.installed, request.packages)
+    apt_later = Later(apt.facts) if packages.uses_apt() else None
     paths = shells.read_paths()
+    modules_later = Later(shells.python_modules, request.python_modules, paths.login)
     loader = Loader(paths.login_libraries)
-    gpus, nvml_version = read_gpus()
     pci_gpus, nvswitches, other_gpus = osfacts.pci()
     shell_facts = shells.shell_facts(paths)
     digests = Digests()
     cuda_facts = cuda.cuda_facts(shell_facts.login_shell["nvcc"], loader)
     libraries = loader.libraries(DRIVER_LIBRARIES, LIBRARIES)
+    kernel = kernel_later.result()
+    gpus, nvml_version = gpus_later.result()
     facts = Snapshot(
         taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         source=source(),
         agent_version=__version__,
         hostname=platform.node(),
-        os=system,
+        os=osfacts.os_facts(),
         kernel=kernel,
         virtualization=osfacts.virtualization(),
         is_root=os.getuid() == 0,
         pci_gpus=pci_gpus,
         nvswitches=nvswitches,
         driver=driver.driver_facts(kernel.running, kernel.next_boot, osfacts.loaded_modules(), loader, nvml_version),
-        packages=packages.installed(request.packages),
+        packages=packages_later.result(),
         gpus=gpus,
         locked_clocks=managed.read_locked_clocks(),
         libraries=libraries,
@@ -83,7 +89,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
         units=managed.unit_facts(),
         files=managed.file_texts(),
         commands={name: shells.which(name, paths.login) for name in request.commands},
-        python_modules=shells.python_modules(request.python_modules, paths.login),
+        python_modules=modules_later.result(),
         mounts=osfacts.mounts(),
         disk_free_mib=osfacts.disk_free_mib(),
         cloud_init=osfacts.cloud_init(),
@@ -93,7 +99,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
         xids=xids.xids(simulated=source() is Source.SIMULATED),
         modprobe=modprobe.lines(),
         signatures=signatures.facts((kernel.running, kernel.next_boot), request.certificates),
-        apt=apt.facts() if packages.uses_apt() else None,
+        apt=apt_later.result() if apt_later else None,
         digests=digests.of_all(_certifiable(kernel.running, libraries, cuda_facts.nvcc_path)),
         other_gpus=other_gpus,
         identity=whichmachine.identity(simulated=source() is Source.SIMULATED),

@@ -20,8 +20,8 @@ PCI_DEVICES = Path("/sys/bus/pci/devices")
 GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "8": 3, "16.0": 4, "16": 4, "32.0": 5, "32": 5, "64.0": 6, "64": 6}
 MOST_LANES = 32
 # Seconds of each figure, and MiB of a copy over a link. Thrice the seconds, twice for the host, and the warm-up.
-FULL = {"seconds": 1.0, "warm": 0.7, "link": 0.5, "host_mib": 256, "peer_mib": 512}
-QUICK = {"seconds": 0.15, "warm": 0.3, "link": 0.15, "host_mib": 128, "peer_mib": 256}
+FULL = {"seconds": 0.5, "warm": 0.5, "link": 0.3, "host_mib": 256, "peer_mib": 512}
+QUICK = {"seconds": 0.1, "warm": 0.2, "link": 0.15, "host_mib": 128, "peer_mib": 256}
 
 
 def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:

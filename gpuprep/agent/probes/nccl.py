@@ -6,12 +6,14 @@ tells nothing for too long; what it had measured is kept.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, Dict, List, Sequence, Tuple, Union
 
 from gpuprep.agent import children, ncclplan, system
 from gpuprep.agent.nvml import Gpu, Nvml
@@ -20,7 +22,7 @@ from gpuprep.agent.probes import ncclrun, simulated
 from gpuprep.agent.probes.gpuforms import named, other_processes
 from gpuprep.agent.run import read_text
 from gpuprep.agent.sampler import Sampler
-from gpuprep.agent.worker import Silent, Worker
+from gpuprep.agent.worker import Silent, Tell, Worker
 from gpuprep.records import GpuFacts, Missing, Source, to_json_value
 
 PATIENCE_SECONDS = 60.0  # from one message of the worker to the next; communicators of 8 GPUs take up to 10
@@ -36,12 +38,25 @@ SIMULATED_LATENCY = 6e-6  # seconds for each GPU
 def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     """arguments: quick (bool, default false: some ten seconds; quick some five). Values: docs/records.md, "nccl"."""
     quick = bool(arguments.get("quick", False))
+    if system.source() is Source.SIMULATED:
+        values, uuids = _before(quick)
+        return values if isinstance(values, Missing) or len(uuids) < 2 else _simulated(values, quick)
+    with children.scratch("nccl") as folder, _Caller(quick, folder / "nccl.log") as caller:
+        values, uuids = _before(quick)
+        if isinstance(values, Missing) or len(uuids) < 2:
+            return values
+        caller.begin(uuids)
+        return _measured(values, caller, quick)
+
+
+def _before(quick: bool) -> Tuple[Union[Dict[str, Any], Missing], List[str]]:
+    """(the values as they are before the first call of NCCL, the UUIDs of the GPUs)."""
     with Nvml() as nvml:
         gpus = nvml.gpus()
         if isinstance(gpus, Missing):
-            return gpus
+            return gpus, []
         facts = [gpu.facts() for gpu in gpus]
-        values: Dict[str, Any] = {
+        values = {
             "quick": quick,
             "environment": _environment(),
             "gpus": [{**named(one), "other_processes": other_processes(gpu)} for one, gpu in zip(facts, gpus)],  # noqa: B905
@@ -49,12 +64,42 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
             "points": [],
             "error": None,
         }
-    if len(gpus) < 2:
-        return values
-    if system.source() is Source.SIMULATED:
-        return _simulated(values, quick)
-    with children.scratch("nccl") as folder:
-        return _measured(values, [one.uuid for one in facts], quick, folder / "nccl.log")
+    return values, [one.uuid for one in facts]
+
+
+class _Caller:
+    """The worker that calls NCCL. It is copied before this process opens NVML, and waits for begin().
+
+    In a copy of a process that had opened NVML, ncclCommInitAll crashed (SIGSEGV; two H100, NCCL 2.28, driver 580).
+    """
+
+    def __init__(self, quick: bool, log: Path) -> None:
+        self.log = log
+        self._heard, self._told = os.pipe()
+        self.worker = Worker(lambda tell: self._work(tell, quick))
+
+    def __enter__(self) -> _Caller:
+        self.worker.__enter__()
+        os.close(self._heard)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._told >= 0:
+            os.close(self._told)
+        self.worker.__exit__(*error)
+
+    def begin(self, uuids: Sequence[str]) -> None:
+        told, self._told = self._told, -1
+        # A worker that died by then is known by its code.
+        with contextlib.suppress(BrokenPipeError), os.fdopen(told, "w", encoding="utf-8") as pipe:
+            json.dump(list(uuids), pipe)
+
+    def _work(self, tell: Tell, quick: bool) -> None:
+        os.close(self._told)
+        with os.fdopen(self._heard, encoding="utf-8") as heard:
+            uuids = json.loads(heard.read() or "[]")
+        if uuids:
+            ncclrun.work(tell, uuids, quick, str(self.log))
 
 
 def _environment() -> List[Dict[str, str]]:
@@ -74,12 +119,12 @@ def _links(gpus: Sequence[Gpu], facts: Sequence[GpuFacts]) -> List[Dict[str, Any
     ]
 
 
-def _measured(values: Dict[str, Any], uuids: Sequence[str], quick: bool, log: Path) -> Union[Dict[str, Any], Missing]:
+def _measured(values: Dict[str, Any], caller: _Caller, quick: bool) -> Union[Dict[str, Any], Missing]:
     until = time.monotonic() + (QUICK_MOST_SECONDS if quick else MOST_SECONDS)
     values["stopped"], doing = None, "starting"
     measured_each(values)
-    # NVML is closed at this moment: the worker is a copy of this process, and must not use what is open in both.
-    with Worker(lambda tell: ncclrun.work(tell, uuids, quick, str(log))) as worker, Nvml() as nvml:
+    worker = caller.worker
+    with Nvml() as nvml:
         gpus = nvml.gpus()
         gpus = [] if isinstance(gpus, Missing) else gpus
         with Sampler(gpus) as sampler:
@@ -98,7 +143,7 @@ def _measured(values: Dict[str, Any], uuids: Sequence[str], quick: bool, log: Pa
                 values["stopped"] = {"doing": doing, "seconds": round(silent.seconds, 1)}
         for entry, gpu in zip(values["gpus"], gpus):  # noqa: B905
             entry.update(_sampled(sampler, gpu.index))
-    return {**values, **chosen(read_text(log) or "")}
+    return {**values, **chosen(read_text(caller.log) or "")}
 
 
 def _points(values: Dict[str, Any], quick: bool) -> int:
