@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,17 @@ def test_a_crash_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("FAKE_NCCL", "dies")
     values = measured()
     assert values["error"].startswith("the process that calls NCCL ended with code -9 while making the communicators")
+
+
+def test_the_worker_is_copied_before_nvml_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a later copy NCCL crashed on two real H100."""
+    fakenccl.install(monkeypatch, tmp_path)
+    machine(monkeypatch, 2)
+    asked = vars(nvml)["pynvml"].asked  # the worker has its own copy of this list
+    monkeypatch.setitem(vars(sys.modules["cuda.bindings.driver"]), "cuInit", lambda _: (1 if asked else 0,))
+    values = measured(quick=True)
+    assert asked
+    assert (values["error"], len(values["points"]) > 0) == (None, True)
 
 
 def test_a_gpu_that_cuda_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
