@@ -10,6 +10,7 @@ import importlib.metadata
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +139,8 @@ class ObjectCode:
         return types.SimpleNamespace(get_kernel=KERNELS.__getitem__)
 
 
-def driver(gpus: int, free: int) -> types.ModuleType:
-    """cuda.bindings.driver; `free`: bytes of memory of each GPU."""
+def driver(gpus: int, free: int, initialised: Callable[[], int]) -> types.ModuleType:
+    """cuda.bindings.driver; `free`: bytes of memory of each GPU; `initialised`: status of cuInit."""
     made = types.ModuleType("cuda.bindings.driver")
     kept: list[Any] = []
 
@@ -149,7 +150,7 @@ def driver(gpus: int, free: int) -> types.ModuleType:
 
     answers: dict[str, Any] = {
         "CUdeviceptr": int,
-        "cuInit": lambda _: (0,),
+        "cuInit": lambda _: (initialised(),),
         "cuDeviceGetCount": lambda: (0, gpus),
         "cuDeviceGet": lambda ordinal: (0, ordinal),
         "cuDeviceGetUuid": lambda device: (0, types.SimpleNamespace(bytes=bytes([device] * 16))),
@@ -168,7 +169,14 @@ def uuid(index: int) -> str:
     return f"GPU-{index:02x}{index:02x}" + "".join(f"{index:02x}" * 14)
 
 
-def install(monkeypatch: pytest.MonkeyPatch, folder: Path, *, gpus: int = 2, free: int = MIB) -> None:
+def install(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    *,
+    gpus: int = 2,
+    free: int = MIB,
+    initialised: Callable[[], int] = lambda: 0,
+) -> None:
     """Both stand-ins, until the test ends."""
     core = types.ModuleType("cuda.core")
     parts: dict[str, Any] = {
@@ -183,7 +191,7 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path, *, gpus: int = 2, fre
         setattr(core, name, part)
     errors = types.ModuleType("cuda.core._utils.cuda_utils")
     vars(errors)["CUDAError"] = RuntimeError
-    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver(gpus, free))
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver(gpus, free, initialised))
     monkeypatch.setitem(sys.modules, "cuda.core", core)
     monkeypatch.setitem(sys.modules, "cuda.core._utils.cuda_utils", errors)
     monkeypatch.setattr(cudacalls, "versions", lambda _: {"cuda-bindings": "13.0.3"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -180,10 +179,9 @@ def test_a_crash_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_worker_is_copied_before_nvml_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a later copy NCCL crashed on two real H100."""
-    fakenccl.install(monkeypatch, tmp_path)
     machine(monkeypatch, 2)
     asked = vars(nvml)["pynvml"].asked  # the worker has its own copy of this list
-    monkeypatch.setitem(vars(sys.modules["cuda.bindings.driver"]), "cuInit", lambda _: (1 if asked else 0,))
+    fakenccl.install(monkeypatch, tmp_path, initialised=lambda: 1 if asked else 0)
     values = measured(quick=True)
     assert asked
     assert (values["error"], len(values["points"]) > 0) == (None, True)
