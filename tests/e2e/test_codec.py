@@ -40,6 +40,7 @@ pytestmark = pytest.mark.e2e
 
 FIRST, SECOND, OLDER = CODEC_BUILDER, "e2e-codec-second", "e2e-codec-older"
 UNIT = "gpuprep-ffmpeg-build"
+SELDOM = 5  # seconds from one look at a long build to the next: each look takes a second of the processors
 INVOCATION = f"systemctl is-active {UNIT} && systemctl show --property=InvocationID {UNIT}"
 FEW: dict[str, list[str]] = {
     "encoders": ["h264_nvenc", "hevc_nvenc", "rawvideo"],
@@ -272,11 +273,11 @@ def built(stage: Stage) -> First:
     before = stage.play(FIRST, "--check", "--diff").good()
     assert before.changed == ["Would install the headers", "Would install FFmpeg", "Would switch to this FFmpeg"]
     assert on(FIRST, "ls /opt/gpuprep /var/lib/gpuprep/codec 2>/dev/null || true") == ""
-    process = stage.start(FIRST)
+    process = stage.start(FIRST, gpu_codec_poll_seconds=SELDOM)
     wait_until_compiling(FIRST, process)
     killed = Played(0, kill(process))
     since = on(FIRST, INVOCATION)
-    resumed = stage.start(FIRST, "-v")
+    resumed = stage.start(FIRST, "-v", gpu_codec_poll_seconds=SELDOM)
     same_build = on(FIRST, INVOCATION) == since
     text, _ = resumed.communicate(timeout=1800)
     return First(killed, Played(resumed.returncode, text).good(), same_build)
@@ -390,7 +391,7 @@ def test_a_damaged_build_and_artifact_are_built_again_and_a_killed_build_leaves_
     on(FIRST, f"printf x >> /opt/gpuprep/ffmpeg/7.1.5-{before['key']}/bin/ffmpeg")
     checked = stage.play(FIRST, "--check").good()
     assert checked.changed == ["Would install FFmpeg"]
-    process = stage.start(FIRST)
+    process = stage.start(FIRST, gpu_codec_poll_seconds=SELDOM)
     wait_until_compiling(FIRST, process)
     on(FIRST, f"systemctl kill --signal=KILL {UNIT}")
     text, _ = process.communicate(timeout=300)
