@@ -172,6 +172,9 @@ def test_the_command_that_a_missing_profile_names_has_the_host_that_was_typed(gp
         (["trend", "web1"], "Did you mean 'history trend'"),  # a subcommand without its group
         (["dashboard"], "Did you mean 'serve'"),
         (["help", "schedule"], "Did you mean 'drift schedule'"),
+        (["sim", "stop", "t4"], "Write `gpuprep sim down --keep` instead"),
+        (["sim", "lst"], "Write `gpuprep sim list` instead"),
+        (["profiles", "nothing-like-it"], "Commands: list, show"),
         (["provision", "--nope"], "--nope"),
         # what click finds spelt alike is wrong for these: --store, --quiet
         (["serve", "--port", "80"], "Write --listen ADDRESS:PORT instead"),
@@ -485,4 +488,12 @@ def test_each_option_that_is_named_in_place_of_another_exists() -> None:
             context = click.Context(command)
             left += [one for name in command.list_commands(context) if (one := command.get_command(context, name))]
     assert named <= has
-    assert set(suggestions.COMMANDS) <= set(cli.list_commands(click.Context(cli)))
+    context = click.Context(cli)
+    assert set(suggestions.COMMANDS) <= set(cli.list_commands(context))
+    for name, others in suggestions.SUBCOMMANDS.items():
+        group = cli.get_command(context, name)
+        assert isinstance(group, click.Group)
+        for means, words in others.items():
+            verb, *options = means.split()
+            assert not set(words) & set(group.commands)
+            assert set(options) <= {option for each in group.commands[verb].params for option in each.opts}

@@ -9,13 +9,14 @@ import click
 
 from gpuprep.cli import options, tables
 from gpuprep.cli.console import check_output, emit, table_columns
+from gpuprep.cli.subcommands import Subcommands
 from gpuprep.untrusted.plaintext import one_line
 
 if TYPE_CHECKING:
     from gpuprep.store import Store
 
 
-@click.group()
+@click.group(cls=Subcommands)
 def baseline() -> None:
     """Show, set and clear the certified run and the figures of a host.
 

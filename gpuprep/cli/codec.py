@@ -9,9 +9,10 @@ import click
 from gpuprep.cli import options
 from gpuprep.cli.console import emit
 from gpuprep.cli.steps import steps
+from gpuprep.cli.subcommands import Subcommands
 
 
-@click.group(short_help="Check an ffmpeg command against a build, and build FFmpeg for other machines")
+@click.group(cls=Subcommands, short_help="Check an ffmpeg command against a build, and build FFmpeg for other machines")
 def codec() -> None:
     """Check an ffmpeg command against a build, and build FFmpeg with NVENC and NVDEC for other machines."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gpuprep.cli.console import check_output, emit
+from gpuprep.cli.subcommands import Subcommands
 
 _output = click.option(
     "--output",
@@ -16,7 +17,7 @@ _output = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Subcommands)
 def monitoring() -> None:
     """Print alert rules and a dashboard for the metrics of drift.
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import click
 
 from gpuprep.cli.steps import steps
+from gpuprep.cli.subcommands import Subcommands
 
 
-@click.group("sim", short_help="Start and stop simulated GPU VMs: real Linux machines with a simulated GPU")
+@click.group(
+    "sim", cls=Subcommands, short_help="Start and stop simulated GPU VMs: real Linux machines with a simulated GPU"
+)
 def sim() -> None:
     """Start and stop simulated GPU VMs: real Linux machines with a simulated GPU.
 

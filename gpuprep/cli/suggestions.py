@@ -36,6 +36,26 @@ COMMANDS = {
     "watch": ("top", "monitor", "smi"),
     "serve": ("web", "dashboard", "ui"),
 }
+# By group: words of virsh, docker, vagrant, git and others ► what to write after the group's name.
+SUBCOMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "sim": {
+        "up": ("start", "boot", "create", "run", "new", "add"),
+        "down --keep": ("stop", "shutdown", "halt", "poweroff", "suspend", "pause"),
+        "down": ("rm", "remove", "delete", "destroy", "kill"),
+        "exec": ("ssh", "shell", "console", "enter", "login", "attach"),
+        "list": ("ls", "ps", "status", "show"),
+        "fault": ("break", "inject"),
+    },
+    "profiles": {
+        "list": ("ls",),
+        "show": ("cat", "view", "print", "get"),
+        "check": ("lint", "validate", "verify", "test"),
+        "new": ("create", "init", "add", "write", "make"),
+    },
+    "baseline": {"show": ("list", "ls", "get"), "set": ("save", "store", "update"), "clear": ("rm", "delete", "reset")},
+    "trace": {"report": ("show", "open", "view", "analyze", "analyse"), "record": ("capture", "profile", "run")},
+    "codec": {"check": ("test", "verify", "parse"), "build": ("make", "compile")},
+}
 ALIKE = 0.85  # of two spellings: then it is a slip, `--hosts` for `--host`
 
 
@@ -67,3 +87,11 @@ def command(group: click.Group, context: click.Context, word: str) -> str:
             found.append(f"{name} {word}")
     near = get_close_matches(word, group.list_commands(context), n=1)
     return found[0] if len(found) == 1 else "".join(near)
+
+
+def subcommand(group: click.Group, word: str) -> str:
+    """What `gpuprep sim WORD` should be: "down --keep"; "" where nobody knows."""
+    for name, others in SUBCOMMANDS.get(group.name or "", {}).items():
+        if word in others:
+            return name
+    return "".join(get_close_matches(word, group.commands, n=1))

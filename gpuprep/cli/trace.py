@@ -10,6 +10,7 @@ import click
 from gpuprep.cli import options, page, trace_check, trace_compare, trace_job, trace_options, trace_record, trace_serve
 from gpuprep.cli.console import check_output, page_width
 from gpuprep.cli.steps import steps
+from gpuprep.cli.subcommands import Subcommands
 
 if TYPE_CHECKING:
     from gpuprep.trace.document import TraceDocument
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 FORMATS = ("text", "html", "json", "csv", "xlsx", "junit", "markdown")
 
 
-@click.group(short_help="Read a profile of GPU work and say where the time went")
+@click.group(cls=Subcommands, short_help="Read a profile of GPU work and say where the time went")
 def trace() -> None:
     """Read a profile of GPU work and say where the time went, what did not use Tensor Cores, and what to change.
 
