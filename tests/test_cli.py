@@ -172,7 +172,7 @@ def test_the_command_that_a_missing_profile_names_has_the_host_that_was_typed(gp
         (["trend", "web1"], "Did you mean 'history trend'"),  # a subcommand without its group
         (["dashboard"], "Did you mean 'serve'"),
         (["help", "schedule"], "Did you mean 'drift schedule'"),
-        (["sim", "stop", "t4"], "Write `gpuprep sim down --keep` instead"),
+        (["sim", "stop", "t4"], "Write `gpuprep sim down --keep NAME...` instead"),
         (["sim", "lst"], "Write `gpuprep sim list` instead"),
         (["profiles", "nothing-like-it"], "Commands: list, show"),
         (["provision", "--nope"], "--nope"),

@@ -6,7 +6,7 @@ import click
 
 
 class Subcommands(click.Group):
-    """`gpuprep sim stop t4` is answered with `gpuprep sim down --keep`."""
+    """A word of another program is answered with ours: stop, below sim, with `gpuprep sim down --keep NAME`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -14,7 +14,7 @@ class Subcommands(click.Group):
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             from gpuprep.cli import suggestions
 
-            near = suggestions.subcommand(self, args[0])
+            near = suggestions.subcommand(self, ctx, args[0])
             ask = f" Write `{ctx.command_path} {near}` instead." if near else ""
             ctx.fail(f"No such command {args[0]!r}.{ask} Commands: {', '.join(self.commands)}.")
         return super().resolve_command(ctx, args)

@@ -89,9 +89,12 @@ def command(group: click.Group, context: click.Context, word: str) -> str:
     return found[0] if len(found) == 1 else "".join(near)
 
 
-def subcommand(group: click.Group, word: str) -> str:
-    """What `gpuprep sim WORD` should be: "down --keep"; "" where nobody knows."""
-    for name, others in SUBCOMMANDS.get(group.name or "", {}).items():
-        if word in others:
-            return name
-    return "".join(get_close_matches(word, group.commands, n=1))
+def subcommand(group: click.Group, context: click.Context, word: str) -> str:
+    """What belongs after the group's name in place of a wrong word: "down --keep NAME..."; "" where nobody knows."""
+    others = SUBCOMMANDS.get(group.name or "", {})
+    near = next((name for name, words in others.items() if word in words), None)
+    near = near or "".join(get_close_matches(word, group.commands, n=1))
+    if not near:
+        return ""
+    takes = group.commands[near.split()[0]].collect_usage_pieces(context)
+    return " ".join([near, *(piece for piece in takes if not piece.startswith("["))])
