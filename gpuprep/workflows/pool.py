@@ -6,12 +6,18 @@ not answer) would keep the whole program. These are daemons.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 _Result = TypeVar("_Result")
+
+# A signal that comes just before a thread begins to wait for a lock does not end that wait: Python handles it after the
+# next return. On a busy computer one in thirty Ctrl-C was lost so.
+LOOK_SECONDS = 0.5
 
 
 class Pool(Generic[_Result]):
@@ -34,8 +40,11 @@ class Pool(Generic[_Result]):
         while self._begun < self._threads:
             self._begun += 1
             threading.Thread(target=self._work, name=f"host {self._begun}", daemon=True).start()
+        until = math.inf if seconds is None else time.monotonic() + seconds
         with self._changed:
-            ended = self._changed.wait_for(lambda: self._left == 0, seconds)
+            ended = self._left == 0
+            while not ended and (left := until - time.monotonic()) > 0:
+                ended = self._changed.wait_for(lambda: self._left == 0, min(left, LOOK_SECONDS))
             if ended and self._broke is not None:
                 raise self._broke
             return ended
