@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from gpuprep.cli.subcommands import Subcommands
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -44,11 +46,11 @@ COMMANDS: dict[str, Entry] = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Subcommands):
     """Answers --help and completion from COMMANDS alone."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
-        return list(COMMANDS)
+        return self.names()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         entry = COMMANDS.get(cmd_name)
@@ -71,13 +73,11 @@ class LazyGroup(click.Group):
         ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from gpuprep.cli import suggestions
+    def names(self) -> list[str]:
+        return list(COMMANDS)
 
-            near = suggestions.command(self, ctx, args[0])
-            ask = f" Did you mean {near!r}?" if near else ""
-            ctx.fail(f"No such command {args[0]!r}.{ask} Commands: {', '.join(COMMANDS)}.")
-        return super().resolve_command(ctx, args)
+    def advice(self, ctx: click.Context, word: str) -> str:
+        from gpuprep.cli import suggestions
+
+        near = suggestions.command(self, ctx, word)
+        return f"Did you mean {near!r}?" if near else ""

@@ -42,12 +42,11 @@ class Pool(Generic[_Result]):
             threading.Thread(target=self._work, name=f"host {self._begun}", daemon=True).start()
         until = math.inf if seconds is None else time.monotonic() + seconds
         with self._changed:
-            ended = self._left == 0
-            while not ended and (left := until - time.monotonic()) > 0:
-                ended = self._changed.wait_for(lambda: self._left == 0, min(left, LOOK_SECONDS))
-            if ended and self._broke is not None:
+            while self._left and (seconds_left := until - time.monotonic()) > 0:
+                self._changed.wait(min(seconds_left, LOOK_SECONDS))
+            if not self._left and self._broke is not None:
                 raise self._broke
-            return ended
+            return not self._left
 
     def _work(self) -> None:
         while True:

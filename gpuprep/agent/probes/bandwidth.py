@@ -25,7 +25,7 @@ QUICK = {"seconds": 0.1, "warm": 0.2, "link": 0.15, "host_mib": 128, "peer_mib":
 
 
 def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
-    """arguments: quick (bool, default false: some 5 s a GPU, quick some 2 s).
+    """arguments: quick (bool, default false: some 4 s a GPU, quick some 1.5 s).
 
     Values: docs/records.md, "bandwidth".
     """

@@ -13,7 +13,7 @@ import re
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import Any, Dict, List, Sequence, Union
 
 from gpuprep.agent import children, ncclplan, system
 from gpuprep.agent.nvml import Gpu, Nvml
@@ -39,24 +39,26 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     """arguments: quick (bool, default false: some ten seconds; quick some five). Values: docs/records.md, "nccl"."""
     quick = bool(arguments.get("quick", False))
     if system.source() is Source.SIMULATED:
-        values, uuids = _before(quick)
-        return values if isinstance(values, Missing) or len(uuids) < 2 else _simulated(values, quick)
-    with children.scratch("nccl") as folder, _Caller(quick, folder / "nccl.log") as caller:
-        values, uuids = _before(quick)
-        if isinstance(values, Missing) or len(uuids) < 2:
+        values = _before(quick)
+        return values if isinstance(values, Missing) or len(values["gpus"]) < 2 else _simulated(values, quick)
+    with _Caller(quick) as caller:
+        values = _before(quick)
+        if isinstance(values, Missing) or len(values["gpus"]) < 2:
             return values
-        caller.begin(uuids)
-        return _measured(values, caller, quick)
+        with children.scratch("nccl") as folder:
+            log = folder / "nccl.log"
+            caller.begin([gpu["uuid"] for gpu in values["gpus"]], log)
+            return _measured(values, caller.worker, quick, log)
 
 
-def _before(quick: bool) -> Tuple[Union[Dict[str, Any], Missing], List[str]]:
-    """(the values as they are before the first call of NCCL, the UUIDs of the GPUs)."""
+def _before(quick: bool) -> Union[Dict[str, Any], Missing]:
+    """The values as they are before the first call of NCCL."""
     with Nvml() as nvml:
         gpus = nvml.gpus()
         if isinstance(gpus, Missing):
-            return gpus, []
+            return gpus
         facts = [gpu.facts() for gpu in gpus]
-        values = {
+        return {
             "quick": quick,
             "environment": _environment(),
             "gpus": [{**named(one), "other_processes": other_processes(gpu)} for one, gpu in zip(facts, gpus)],  # noqa: B905
@@ -64,7 +66,6 @@ def _before(quick: bool) -> Tuple[Union[Dict[str, Any], Missing], List[str]]:
             "points": [],
             "error": None,
         }
-    return values, [one.uuid for one in facts]
 
 
 class _Caller:
@@ -73,8 +74,7 @@ class _Caller:
     In a copy of a process that had opened NVML, ncclCommInitAll crashed (SIGSEGV; two H100, NCCL 2.28, driver 580).
     """
 
-    def __init__(self, quick: bool, log: Path) -> None:
-        self.log = log
+    def __init__(self, quick: bool) -> None:
         self._heard, self._told = os.pipe()
         self.worker = Worker(lambda tell: self._work(tell, quick))
 
@@ -88,18 +88,19 @@ class _Caller:
             os.close(self._told)
         self.worker.__exit__(*error)
 
-    def begin(self, uuids: Sequence[str]) -> None:
+    def begin(self, uuids: Sequence[str], log: Path) -> None:
         told, self._told = self._told, -1
         # A worker that died by then is known by its code.
         with contextlib.suppress(BrokenPipeError), os.fdopen(told, "w", encoding="utf-8") as pipe:
-            json.dump(list(uuids), pipe)
+            json.dump([list(uuids), str(log)], pipe)
 
     def _work(self, tell: Tell, quick: bool) -> None:
         os.close(self._told)
         with os.fdopen(self._heard, encoding="utf-8") as heard:
-            uuids = json.loads(heard.read() or "[]")
-        if uuids:
-            ncclrun.work(tell, uuids, quick, str(self.log))
+            asked = heard.read()
+        if asked:  # else there was nothing to measure
+            uuids, log = json.loads(asked)
+            ncclrun.work(tell, uuids, quick, log)
 
 
 def _environment() -> List[Dict[str, str]]:
@@ -119,11 +120,10 @@ def _links(gpus: Sequence[Gpu], facts: Sequence[GpuFacts]) -> List[Dict[str, Any
     ]
 
 
-def _measured(values: Dict[str, Any], caller: _Caller, quick: bool) -> Union[Dict[str, Any], Missing]:
+def _measured(values: Dict[str, Any], worker: Worker, quick: bool, log: Path) -> Union[Dict[str, Any], Missing]:
     until = time.monotonic() + (QUICK_MOST_SECONDS if quick else MOST_SECONDS)
     values["stopped"], doing = None, "starting"
     measured_each(values)
-    worker = caller.worker
     with Nvml() as nvml:
         gpus = nvml.gpus()
         gpus = [] if isinstance(gpus, Missing) else gpus
@@ -143,7 +143,7 @@ def _measured(values: Dict[str, Any], caller: _Caller, quick: bool) -> Union[Dic
                 values["stopped"] = {"doing": doing, "seconds": round(silent.seconds, 1)}
         for entry, gpu in zip(values["gpus"], gpus):  # noqa: B905
             entry.update(_sampled(sampler, gpu.index))
-    return {**values, **chosen(read_text(caller.log) or "")}
+    return {**values, **chosen(read_text(log) or "")}
 
 
 def _points(values: Dict[str, Any], quick: bool) -> int:
