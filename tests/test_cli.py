@@ -350,6 +350,29 @@ def test_store_is_taken_from_flag_environment_and_settings(
 # ---------------------------------------------------------------- the edge
 
 
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("trace", "report", LONG),
+        ("trace", "compare", LONG, LONG),
+        ("trace", "check", LONG),
+        ("trace", "report", __file__, "--output", LONG),
+        ("validate", "--inventory", LONG, "--profile", "t4"),
+        ("judge", LONG, "--profile", "t4"),
+        ("trace", "report", "a/" * 3000),
+    ],
+    ids=lambda words: f"{words[0]} {words[1]} {len(words[-1])}",
+)
+def test_a_name_that_no_file_can_have_is_wrong_usage(gpuprep: Shell, words: tuple[str, ...]) -> None:
+    code, out, err = gpuprep(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith("Error: ")
+    assert max(map(len, err.splitlines())) < 500
+
+
 def test_an_unexpected_error_is_one_line_and_a_log(gpuprep: Shell, script: Script, tmp_path: Path) -> None:
     script.probes = {}
     code, out, err = gpuprep("provision", "local", "-p", "t4", "-q")

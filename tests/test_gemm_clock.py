@@ -170,6 +170,21 @@ def test_a_lower_clock_without_a_reason_is_told() -> None:
     assert "NVML does not say what" in found.reason
 
 
+def test_watts_at_the_limit_name_the_power_cap_where_nvml_had_no_time_to() -> None:
+    """As a quick run of a healthy H100 had it: ten readings without a reason, the clock lowered, 861 of 700 W drawn."""
+    telemetry = {"seconds": [0.0, 0.2, 0.42], "power_watts": [150.0, 256.0, 301.0], "event_reasons": [0, 0, 0]}
+    short = gemm("fp16", 85.0, graphics_clock_mhz=1200, power_watts=294.0, event_reasons=0, telemetry=telemetry)
+    made = values(gpu("1db1", [short], power_limit_watts=300, max_graphics_clock_mhz=1530))
+    found = one(judge("v100", made), "gpu 0.gemm_fp16")
+    assert found.status is Status.PASS
+    # In a load of seconds NVML has time, and below the limit the cap is not what holds the clock.
+    telemetry["seconds"] = [0.0, 2.0, 4.0]
+    assert "NVML does not say what" in one(judge("v100", made), "gpu 0.gemm_fp16").reason
+    telemetry.update(seconds=[0.0, 0.2, 0.42], power_watts=[150.0, 256.0, 280.0])
+    short["power_watts"] = 270.0
+    assert "NVML does not say what" in one(judge("v100", made), "gpu 0.gemm_fp16").reason
+
+
 def test_the_boards_own_power_limit_is_no_fault_and_nobody_is_told_to_raise_it() -> None:
     capped = gemm("fp16", 70.0, graphics_clock_mhz=880, power_watts=249.0, event_reasons=4)
     made = values(gpu("1db4", [capped], power_limit_watts=250, max_graphics_clock_mhz=1380))
@@ -218,3 +233,42 @@ def test_the_catalogue_names_the_kernels_of_every_chip_that_clouds_rent() -> Non
         known = kernel(capability, unit)
         assert known is not None
         assert 0 < known.least < known.sound <= 1
+
+
+def test_matrices_that_do_not_fit_were_not_multiplied() -> None:
+    made = values(gpu("20b0", [gemm("fp16", 270.0, m=131072, n=131072, k=131072)]))
+    found = one(judge("a100", made), "gpu 0.gemm_fp16")
+    assert found.status is Status.UNKNOWN
+    assert "its matrices take 96 GiB, and the board has 40" in found.reason
+
+
+def test_heat_that_nvml_does_not_name_is_told_and_above_the_shutdown_nothing_measures() -> None:
+    def at(degrees: float, reasons: int = 0) -> list[Finding]:
+        return judge("a100", values(gpu("20b0", [gemm("fp16", 270.0, temperature_c=degrees, event_reasons=reasons)])))
+
+    board = catalogue.board("20b0")
+    assert board
+    assert board.temperatures_c
+    slowdown, shutdown = board.temperatures_c["slowdown"], board.temperatures_c["shutdown"]
+    assert bad(at(slowdown - 1)) == {}
+    assert bad(at(slowdown)) == {"gpu 0.gemm_temperature": "WARN"}
+    assert "gpu 0.gemm_temperature" not in bad(at(slowdown, 0x20))  # then the slowdown has its own finding
+    assert bad(at(shutdown + 10))["gpu 0.gemm_fp16"] == "UNKNOWN"
+
+
+def test_memory_far_below_its_clock_is_told() -> None:
+    slow = values(gpu("20b0", [gemm("fp16", 270.0, memory_clock_mhz=405)]))
+    assert bad(judge("a100", slow)) == {"gpu 0.gemm_memory_clock": "WARN"}
+
+
+def without_clock(*speeds: float, **sizes: int) -> dict[str, Any]:
+    products = [{"dtype": "fp16", "m": 8192, "n": 8192, "k": 8192, "tflops": speed} for speed in speeds]
+    products[-1].update(sizes)
+    return {"published": "by others", "gpus": [{"pci_device_id": "20b0", "gemms": products}]}
+
+
+def test_a_second_figure_is_judged_without_a_clock_too() -> None:
+    assert bad(judge("a100", without_clock(275.4, 270.0))) == {}
+    assert bad(judge("a100", without_clock(275.4, 150.0))) == {"gpu 0.gemm_fp16_twice": "UNKNOWN"}
+    assert bad(judge("a100", without_clock(270.0, 240.0, m=4096, n=4096, k=4096))) == {}
+    assert bad(judge("a100", without_clock(270.0, 120.0, m=4096, n=4096, k=4096))) == {"gpu 0.gemm_fp16_shapes": "WARN"}

@@ -212,6 +212,7 @@ def test_a_real_h200_passes(tmp_path: Path) -> None:
         ),
         ({"measurements": [], "after": {"os": []}}, "after.os: want an object, got []"),
         ({"measurements": [], "host": 7}, "host: want str, got 7"),
+        ('{"measurements": [], "host": "a", "host": "b"}', "is not JSON: the key 'host' stands twice in one object"),
     ],
 )
 def test_mistakes_name_file_and_key(tmp_path: Path, document: object, what: str) -> None:
@@ -470,6 +471,8 @@ def test_a_table_of_several_hosts_and_gpus(tmp_path: Path) -> None:
         ("gpu,dtype,m,n,k,tflops,copy_gb_per_s\nT4,fp16,1,1,1,,5\n", ":2: tflops: is empty"),
         ('gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,"3,5"\n', ":2: tflops: '3,5' is no number"),
         ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,nan\n", ":2: tflops: 'nan' is no number"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,2_5\n", ":2: tflops: '2_5' is no number"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,٢٥\n", ":2: tflops: '٢٥' is no number"),
         ("gpu,dtype,m,n,k,tflops\nT4,,,,,\n", ":2: tflops: the line has no figure: write one"),
         (
             "gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,3\n,fp32,1,1,1,\n\n,fp64,1,1,1,\n",

@@ -17,6 +17,7 @@ from gpuprep.catalogue.boards import Board, boards, models
 _PCI = re.compile(r"(?:(?:0x)?10de[:/])?(?:0x)?([0-9a-f]{4})(?:[:/](?:10de[:/])?(?:0x)?([0-9a-f]{4}))?")
 
 
+SIGNS = re.compile(r"[A-Za-z0-9 ._,:/()+-]*")  # of names and ids; others would be passed over
 MAKERS_BY_ID = {"1002": "AMD", "1022": "AMD", "8086": "Intel"}
 MAKERS_BY_NAME = {
     "AMD": re.compile(r"\b(amd|ati|radeon|instinct|mi[0-9]{2,3}[a-z]?|gfx[0-9]+[a-z]?)\b"),
@@ -28,7 +29,7 @@ def named(words: str) -> tuple[Board, ...]:
     """All boards that these words may mean, in the catalogue's order; () where nothing fits. Never raises."""
     every = list(boards().values())
     wanted = plain(words)
-    if not wanted:
+    if not wanted or not SIGNS.fullmatch(words):
         return ()
     found = tuple(one for one in every if wanted in map(plain, _names(one)))
     if found:  # a board may be called as its model is: then it is the first

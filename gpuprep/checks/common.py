@@ -39,6 +39,7 @@ REMEDIES = {
 NOT_READABLE = "not readable: "  # what a finding shows of a reading that is missing, before its reason
 PROVISION = "gpuprep provision HOST --profile PROFILE"
 TUNE = "`gpuprep tune HOST --profile PROFILE`"
+SET_CLOCKS = f"{TUNE} sets the clocks; a clock that stays low is a fault to show the provider"
 # The GPU does not have it, or its driver is older than it.
 NOT_TOLD = ("not_supported", "function_not_found", "deprecated", "version_mismatch")
 MEASURE_AGAIN = "measure again while nothing else uses the machine"

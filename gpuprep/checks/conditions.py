@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Union
 
+from gpuprep.catalogue import Board
 from gpuprep.checks import gpuprocesses
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
 from gpuprep.records import Finding, Missing, Status
@@ -13,6 +14,8 @@ from gpuprep.records.evidence.shared import Process
 GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
 MANY_SAMPLES = 20  # one sample of so many is a passing moment
 ALL_REASONS = 0xFFFF  # nvml.h uses nine bits; what is far beyond them is no mask
+COLDEST_C, HOTTEST_C = -20.0, 130.0  # of any chip that answers
+SENSORS_DIFFER_C = 3.0
 SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
 Processes = Union[Sequence[Union[Process, Missing]], Missing]
 
@@ -38,6 +41,24 @@ def alone(subject: str, prop: str, listed: Processes) -> tuple[str, Finding]:
     )
     why = f"another process used the GPU while it was measured: {names}"
     return why, Finding(subject, prop, Status.UNKNOWN, expected, names, why, remedy)
+
+
+def no_temperature(degrees: float, board: Board | None) -> bool:
+    """Whether no GPU that answers can have it: the hardware of a board switches itself off before."""
+    shutdown = (board.temperatures_c or {}).get("shutdown") if board else None
+    hottest = HOTTEST_C if shutdown is None else shutdown + SENSORS_DIFFER_C
+    return not COLDEST_C <= degrees <= hottest
+
+
+def heat(subject: str, prop: str, board: Board | None, readings: Sequence[tuple[float, int | None]]) -> list[Finding]:
+    """WARN where a GPU was as hot as the hardware's slowdown, and NVML named no heat. Each: (°C, event reasons)."""
+    slowdown = (board.temperatures_c or {}).get("slowdown") if board else None
+    hot = [degrees for degrees, reasons in readings if not (reasons or 0) & (HW_THERMAL | SW_THERMAL)]
+    if slowdown is None or not hot or max(hot) < slowdown:
+        return []
+    expected, shown = f"below {slowdown} °C", f"{max(hot):g} °C"
+    why = f"the GPU had {shown} while it was measured; at {slowdown} °C its hardware slows down, and NVML named no heat"
+    return [Finding(subject, prop, Status.WARN, expected, shown, why, "look at the machine's cooling")]
 
 
 def slowdowns(

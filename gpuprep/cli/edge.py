@@ -6,6 +6,7 @@ line with the file's path. Its exit code is 3, because the state of the hosts is
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -15,11 +16,12 @@ from dataclasses import dataclass
 import click
 
 from gpuprep.cli.stopping import INTERRUPTED, STOPPING
-from gpuprep.errors import GpuprepError
+from gpuprep.errors import GpuprepError, UsageError
 from gpuprep.untrusted.masking import masked, masked_words, remember
 from gpuprep.untrusted.plaintext import command, visible
 
 UNEXPECTED = 3
+MOST_NAME_BYTES = 255  # of Linux's file systems
 
 
 @dataclass
@@ -49,16 +51,35 @@ def run(cli: click.Group, arguments: list[str]) -> int:
         say_interrupted(arguments)
         return INTERRUPTED
     except GpuprepError as error:
-        show(error)
-        _json_error(session, masked(error.what), masked(error.hint), error.exit_code)
-        return error.exit_code
+        return _expected(session, error)
     except SystemExit:
         if sys.stdout is stdout:
             raise
         drop_stdout()  # click replaces stdout and leaves when its reader is gone
         return 0
     except Exception as error:  # noqa: BLE001  the edge: whatever is left becomes one line and a log
+        if too_long := _too_long(error, arguments):
+            return _expected(session, too_long)
         return _unexpected(session, error, arguments)
+
+
+def _expected(session: Session, error: GpuprepError) -> int:
+    show(error)
+    _json_error(session, masked(error.what), masked(error.hint), error.exit_code)
+    return error.exit_code
+
+
+def _too_long(error: Exception, arguments: list[str]) -> UsageError | None:
+    """The error of an argument that no file can be called; None for every other error."""
+    if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
+        return None
+    longest = max(arguments, key=len, default="")
+    if len(os.fsencode(longest)) <= MOST_NAME_BYTES:
+        return None
+    return UsageError(
+        f"{longest[:40]}…: too long for the name of a file",
+        f"a file's name has at most {MOST_NAME_BYTES} bytes, and a whole path 4095",
+    )
 
 
 def _asks_for_json(arguments: list[str]) -> bool:

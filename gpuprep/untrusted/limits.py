@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO, Union
+from typing import Any, BinaryIO, Dict, List, Tuple, Union
 
 MIB = 1 << 20
 DOCUMENT_BYTES = 16 * MIB  # of JSON: the record of eight GPUs with all its measurements has about one
@@ -43,7 +43,7 @@ def json_document(text: str, depth: int = DEPTH) -> Any:
     if text.count(",") + text.count("[") + text.count("{") > DOCUMENT_NODES:
         raise BeyondLimit(f"it has more than {DOCUMENT_NODES} values")
     try:
-        document = json.loads(text, parse_int=_integer)
+        document = json.loads(text, parse_int=_integer, object_pairs_hook=_object)
     except (RecursionError, MemoryError) as error:
         raise BeyondLimit(f"it is nested deeper than {depth} levels") from error
     if not _is_flat(document, depth):
@@ -83,6 +83,16 @@ def open_regular(path: Union[str, Path], *, follow: bool = True) -> BinaryIO:
 
 def _shown(size: int) -> str:
     return f"{size // MIB} MiB" if size >= MIB else f"{size // 1024} KiB"
+
+
+def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    """Python would keep the last of two values of one key, and another reader the first."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice[:40]!r} stands twice in one object")
+    return found
 
 
 def _integer(digits: str) -> int:

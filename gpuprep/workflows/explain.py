@@ -56,6 +56,11 @@ def answer(question: Question) -> Answer:
         raise UsageError(f"{count} shapes are too many", f"ask for at most {MOST_QUESTIONS}, data types counted")
     if question.gpu is None and (count or question.model is None):
         raise UsageError("`gpuprep explain` needs --gpu or --model", "for example --gpu t4, or --model 7e9")
+    if question.batch > 1 and (question.convolutions or question.attentions):
+        raise UsageError(
+            f"--batch {question.batch}: is of products MxNxK and of --model",
+            "a convolution has its images in N, and attention its sequences in BATCH",
+        )
     candidates = () if question.gpu is None else _boards(question.gpu)
     board = _best(candidates, question.gpu or "")
     model = None if question.model is None else _model(question.model, candidates)

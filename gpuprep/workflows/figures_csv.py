@@ -105,7 +105,7 @@ class _Cells:
     def number(self, column: str) -> float:
         text = self.text(column)
         try:
-            value = float(text)
+            value = float(text) if text.isascii() and "_" not in text else math.nan
         except ValueError:
             value = math.nan
         if not 0 < value < LARGEST:

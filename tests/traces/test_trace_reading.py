@@ -291,6 +291,69 @@ def test_overlap_inside_a_stream_stays_as_it_is(tmp_path: Path) -> None:
     assert busy(trace, 0) == made.busy(0)
 
 
+def test_what_a_graph_launched_may_overlap_though_its_nodes_have_no_number(tmp_path: Path) -> None:
+    """Older profilers write no node: the kernels of one launch share its correlation."""
+    made = Kineto()
+    graph = made.launch(1_000, "ncclDevKernel_AllReduce", 10_000, 20_000_000, call="cudaGraphLaunch")
+    for place in range(150):
+        made.launch(None, "gemm", 20_000 + place * 90_000, 90_000, correlation=graph)
+    trace = read(made.write(tmp_path / "t.json"))
+    assert "clipped_durations" not in trace.notes
+    assert busy(trace, 0) == made.busy(0) == 20_000_000
+
+
+def test_a_kernel_that_the_next_one_does_not_outrun_has_its_own_end(tmp_path: Path) -> None:
+    """Programmatic dependent launch: the next kernel begins long before, and ends after."""
+    made = Kineto()
+    for place in range(50):
+        made.launch(place * 20_000, "short", place * 20_000 + 5_000, 10_000)
+    made.launch(2_000_000, "long", 2_000_000, 12_000_000)
+    made.launch(2_100_000, "short", 12_400_000, 1_700_000)
+    trace = read(made.write(tmp_path / "t.json"))
+    assert "clipped_durations" not in trace.notes
+    assert busy(trace, 0) == made.busy(0)
+
+
+def test_events_of_no_stream_are_not_compared(tmp_path: Path) -> None:
+    made = Kineto()
+    made.launch(None, "long", 10_000, 5_000_000)
+    for place in range(50):
+        made.launch(None, "short", 20_000 + place * 50_000, 10_000)
+    for event in made.events:
+        event.pop("tid", None)
+        event.get("args", {}).pop("stream", None)
+    trace = read(made.write(tmp_path / "t.json"))
+    assert "clipped_durations" not in trace.notes
+    assert busy(trace, 0) == 5_000_000
+
+
+@pytest.mark.parametrize("stated", [{}, {"ts": None}, {"ts": -(2**63)}, {"ts": 2**63 - 1}, {"ts": "soon"}])
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_an_event_without_a_time_that_can_be_is_left_out(
+    generation: str, stated: dict[str, Any], tmp_path: Path
+) -> None:
+    """Where other times are small, a time of 0 would be among them."""
+    made = training(generation)
+    made.zero = BASE_NS if generation == "G4" else 0
+    event = made.event("kernel", "lost", 0, 5_000, pid=0, tid=7, args={"device": 0, "stream": 7, "correlation": 9})
+    del event["ts"]
+    event.update(stated)
+    trace = read(made.write(tmp_path / "t.json"))
+    assert "lost" not in names(trace, trace.gpu.name)
+    assert busy(trace, 0) == made.busy(0)
+    assert trace.notes.get("impossible_times", 0) + trace.notes.get("unreadable_events", 0) == 1
+
+
+def test_python_functions_as_pairs_are_no_reason_to_stop(tmp_path: Path) -> None:
+    made = training()
+    made.event("python_function", "nn.Module: Linear_0", 1_000, 5_000)["ph"] = "B"
+    path = made.write(tmp_path / "t.json")
+    for stacks in (True, False):
+        trace = read(path, stacks=stacks)
+        assert busy(trace, 0) == made.busy(0)
+        assert trace.notes["unknown_phases"] == 1
+
+
 def test_a_kernel_may_last_longer_than_all_others(tmp_path: Path) -> None:
     """A collective that waits for its peers is long, and nothing else runs on its stream."""
     made = training()

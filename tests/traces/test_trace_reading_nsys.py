@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import tracemalloc
@@ -64,6 +65,16 @@ def test_ranges_are_ops_and_annotations(tmp_path: Path) -> None:
     assert trace.arguments[int(trace.ops.arguments[collective])].other == (("NVTX domain", "NCCL"),)
     assert trace.ops.thread[product] != trace.ops.thread[product + 1]
     assert trace.switches == {"record_shapes": True}
+
+
+@pytest.mark.parametrize("time", [2**63 - 1, -(2**63), 2**62])
+def test_times_at_the_ends_of_int64_are_left_out(time: int, tmp_path: Path) -> None:
+    path = export(tmp_path / "run.sqlite")
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = ?", (time,))
+    trace = read(path)
+    assert trace.notes["impossible_times"] == 3
+    assert trace.gpu.start.tolist() == [1000, 3000, 1000, 8500, 8900]
 
 
 @pytest.mark.parametrize("table", TABLES)

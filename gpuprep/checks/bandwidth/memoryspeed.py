@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.topologies import HealthyMemoryPercents, healthy_memory_percents
-from gpuprep.checks.common import COMPARE_IT, unknown
+from gpuprep.checks.common import COMPARE_IT, SET_CLOCKS, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, below, figure, floor
 from gpuprep.checks.healthylimits import ROUNDING, Limits, is_shipped, limits
@@ -34,9 +34,6 @@ ANY_MEMORY_MHZ, ANY_MEMORY_MIB = 20_000, 500_000  # above those of every board u
 BINDINGS = (
     "`gpuprep provision HOST --profile PROFILE --only agent` gives the agent its CUDA "
     "bindings; they need CUDA 12 or newer (driver.source: nvidia offers it)"
-)
-SET_CLOCKS = (
-    "`gpuprep tune HOST --profile PROFILE` sets the clocks; a clock that stays low is a fault to show the provider"
 )
 ALONE = "stop what uses the GPU (nvidia-smi shows it), then measure again"
 DEFECT = "see remapped rows and ECC errors (nvidia-smi -q -d ECC,ROW_REMAPPER), and ask for another GPU"

@@ -49,6 +49,8 @@ def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
         *alone,
         *results,
         *slowdowns,
+        *gemmtrust.temperature(gpu),
+        *gemmtrust.memory_clock(gpu),
         *gemmtrust.power_limit(evidence, gpu),
         *gemmspeed.findings(evidence, gpu, disturbed),
     ]

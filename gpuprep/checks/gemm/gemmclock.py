@@ -28,6 +28,7 @@ from gpuprep.performance.clock_events import (
     held_below,
     highest_watts,
     power_limit,
+    unnamed_cap,
 )
 from gpuprep.records import Finding, Missing, Source, Status
 from gpuprep.records.evidence.gemm import Product
@@ -109,6 +110,8 @@ def _held(gpu: Gpu, gemm: Product, explained: Attribution, evidence: Evidence) -
             return None
         why = f"{explained.words}: the clocks of the GPU are set low"
         return Slow(Status.WARN, why, "`gpuprep tune HOST --profile PROFILE` sets the highest (tuning.clocks: max)")
+    if unnamed_cap(gemm, gpu.facts, gpu.measured) is not None:
+        return None
     why = f"{explained.words}: something lowers the clock, and NVML does not say what"
     return Slow(Status.WARN, why, "look for locked clocks (nvidia-smi -q -d CLOCK) and for power limits of the server")
 
@@ -133,20 +136,41 @@ def others(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
         why = f"{shape_of(lost[0])}: {why_unusable(lost[0], published=gpu.published)}"
         findings.append(Finding(gpu.subject, f"{prop(kind)}_products", Status.UNKNOWN, "a figure of every product",
                              f"{len(lost)} of {len(gpu.of_kind(kind))} without", why, MEASURE_AGAIN))  # fmt: skip
-    shares = [row for gemm in gpu.usable(kind) if (row := _share(gpu, gemm))]
+    if contradiction := _contradiction(gpu, kind):
+        return [*findings, *contradiction]
+    usable = gpu.usable(kind)
+    unclocked = gpu.published and all(isinstance(gemm.graphics_clock_mhz, Missing) for gemm in usable)
+    # A larger product may have run at a lower clock: without clocks only what no clock explains is told.
+    most = FAIL_BELOW if unclocked else OTHER_SHAPES
+    shares = [row for gemm in usable if (row := _share(gpu, _at_boost(gpu, gemm) if unclocked else gemm))]
     if len(shares) < 2:
         return findings
     top = max(share for share, _ in shares)
     share, slowest = min(shares, key=lambda row: row[0])
-    if share < OTHER_SHAPES * top:
+    if share < most * top:
         shown = f"{figure(speed(slowest.achieved_tflops))} {unit(kind[0])} ({slowest.m}x{slowest.n}x{slowest.k})"
         why = (
             f"{slowest.words}: {100 * share / top:.0f} % of what another shape reaches, and clock, memory and tiles "
             "do not explain it"
         )
-        expected = f"≥ {100 * OTHER_SHAPES:.0f} % of the best shape, at the same clock"
+        expected = f"≥ {100 * most:.0f} % of the best shape, at {'any' if unclocked else 'the same'} clock"
         findings.append(Finding(gpu.subject, f"{prop(kind)}_shapes", Status.WARN, expected, shown, why, DEFECT))
     return findings
+
+
+def _contradiction(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
+    """Two figures of one shape, without a clock that tells them apart, are no two products: which is right?"""
+    alike: dict[tuple[object, ...], list[float]] = {}
+    for gemm in gpu.usable(kind):
+        if isinstance(gemm.graphics_clock_mhz, Missing):
+            alike.setdefault((gemm.m, gemm.n, gemm.k, gemm.layout), []).append(speed(gemm.tflops))
+    for shape, speeds in alike.items():
+        if min(speeds) < OTHER_SHAPES * max(speeds):
+            shown = f"{figure(min(speeds))} and {figure(max(speeds))} {unit(kind[0])}"
+            why = f"{'x'.join(map(str, shape[:3]))} is there twice, with {shown}: the figures contradict each other"
+            return [Finding(gpu.subject, f"{prop(kind)}_twice", Status.UNKNOWN, "one speed of a shape", shown, why,
+                            MEASURE_AGAIN)]  # fmt: skip
+    return []
 
 
 def _share(gpu: Gpu, gemm: Product) -> tuple[float, Attribution] | None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from gpuprep.catalogue.health import free_clocks
+from gpuprep.checks.conditions import no_temperature
 from gpuprep.checks.floors import figure
 from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of, unit
 from gpuprep.performance import attribution, roofline
 from gpuprep.performance.attribution import Attribution
 from gpuprep.performance.clock_events import IDLE
-from gpuprep.performance.roofline import Roof
+from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES, Roof
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.gemm import Product
 
 ABOVE_ROOF = 1.03  # clocks are read to a per cent or two
+FREE_CLOCKS = 1.25  # of the rated boost, where makers leave the clock free: an RTX 5090 ran at 1.2 of it
 ABOVE_MEMORY = 1.3  # of what memory delivers: some of the matrices stays in the cache
 DURATION_PERCENT = 3.0  # durations are written with two digits
 ABOVE_HIGHEST_CLOCK = 1.02
@@ -21,7 +24,6 @@ POWER_PEAK = 1.6  # of the limit: H100 and H200 draw up to 1.3 of it for millise
 POWER_LEAST = 0.02  # of the limit: a GPU at rest draws more, so these are other units than watts
 LIMIT_HIGHEST = 2.0  # of the board's own: makers of GeForce cards allow a third more
 MEMORY_CLOCK_HIGHEST = 1.3  # of the board's own: overclocked cards have less
-COLDEST_C, HOTTEST_C = -20.0, 130.0
 LARGEST_TILE = 1024  # elements; cuBLAS's own reach 512
 SHORTEST_LONG_RUN_SECONDS = 0.1
 IDLE_CLOCK = 0.5  # of the boost: a loaded GPU that runs slower says why
@@ -30,11 +32,22 @@ IDLE_CLOCK = 0.5  # of the boost: a loaded GPU that runs slower says why
 def impossible(gpu: Gpu, gemm: Product) -> str:
     """Why this product cannot have been measured so; "" where it can."""
     lasting = attribution.sustained(gemm)
-    reasons = (_figures(gpu, gemm), _duration(gemm), _speed(gpu, gemm), _idle(gpu, gemm), _tiles(gemm))
-    why = next(filter(None, reasons), "")
+    room, reasons = _room(gpu, gemm), (_figures(gpu, gemm), _duration(gemm), _speed(gpu, gemm), _idle(gpu, gemm))
+    why = next(filter(None, (room, *reasons, _tiles(gemm))), "")
     if not why and lasting is not None:
         why = next(filter(None, (_figures(gpu, lasting), _speed(gpu, lasting), _length(gemm))), "")
     return f"{gemm.dtype} {shape_of(gemm)}: {why}" if why else ""
+
+
+def _room(gpu: Gpu, gemm: Product) -> str:
+    """The three matrices are in the board's memory."""
+    dtype, room = gemm.dtype, gpu.facts.memory_mib if gpu.facts else None
+    if gemm.m is None or gemm.n is None or gemm.k is None or dtype not in INPUT_BYTES or not room:
+        return ""
+    taken = INPUT_BYTES[dtype] * (gemm.m + gemm.n) * gemm.k + OUTPUT_BYTES[dtype] * gemm.m * gemm.n
+    if taken <= room * 2**20:
+        return ""
+    return f"its matrices take {taken / 2**30:.0f} GiB, and the board has {room / 2**10:.0f}"
 
 
 def _figures(gpu: Gpu, gemm: Product) -> str:
@@ -52,7 +65,7 @@ def _figures(gpu: Gpu, gemm: Product) -> str:
     if memory is not None and board and board.memory_mhz and memory > MEMORY_CLOCK_HIGHEST * board.memory_mhz:
         return f"a memory clock of {memory:.0f} MHz is more than this board can have ({board.memory_mhz} MHz)"
     degrees = _known(gemm.temperature_c)
-    if degrees is not None and not COLDEST_C <= degrees <= HOTTEST_C:
+    if degrees is not None and no_temperature(degrees, board):
         return f"a temperature of {degrees:g} °C"
     watts, limit = _known(gemm.power_watts), _known(gpu.measured.power_limit_watts)
     if watts is not None and watts <= 0:
@@ -89,7 +102,8 @@ def _speed(gpu: Gpu, gemm: Product) -> str:
     if not isinstance(above, Roof):
         return ""
     # A clock a little above the rated boost is normal; without a clock the boost is what is known.
-    roof = above.tflops * (clock / above.clock_mhz if clock is not None and clock > 0 else 1.0)
+    unread = FREE_CLOCKS if free_clocks(gpu.facts.model) else 1.0
+    roof = above.tflops * (clock / above.clock_mhz if clock is not None and clock > 0 else unread)
     if speed > ABOVE_ROOF * roof:
         at = f"at {clock:.0f} MHz" if clock is not None else f"({above.formula})"
         why = f"{figure(speed)} {unit(gemm.dtype)} is more than the peak {at}, {figure(roof)}"

@@ -12,6 +12,7 @@ from gpuprep.performance import attribution
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Gemm, Together
 
+Speeds = dict[int, dict[tuple[str, str], dict[str, float]]]  # of each GPU, by its id(), data type and shape
 TOGETHER_FAIL_PERCENT = 50.0  # shared cooling and power explain less
 REMEDY = (
     "compare clocks, power and temperature of the two; if it stays when measured again, show the provider this report"
@@ -21,15 +22,16 @@ REMEDY = (
 def findings(evidence: Evidence, gpus: Sequence[Gpu], values: Gemm) -> list[Finding]:
     if len(gpus) < 2:
         return []
-    return [*(_against_best(evidence, gpu, gpus) for gpu in gpus), *_together(evidence, gpus, values)]
+    speeds = {id(gpu): {kind: _by_shape(gpu, kind) for kind in gpu.kinds()} for gpu in gpus}
+    return [*(_against_best(evidence, gpu, gpus, speeds) for gpu in gpus), *_together(evidence, gpus, values)]
 
 
-def _against_best(evidence: Evidence, gpu: Gpu, gpus: Sequence[Gpu]) -> Finding:
+def _against_best(evidence: Evidence, gpu: Gpu, gpus: Sequence[Gpu], speeds: Speeds) -> Finding:
     """The data type in which this GPU is furthest behind the best one of its kind."""
     warn, fail = floor(evidence, "peers_warn_percent"), floor(evidence, "peers_fail_percent")
     expected = f"less than {warn.percent:g} % below the best ({warn.source})" if warn else "as fast as the best"
     peers = [other for other in gpus if gpu.is_like(other) and other is not gpu]
-    behind = [found for kind in gpu.kinds() for other in peers if (found := _behind(gpu, other, kind))]
+    behind = [found for kind in gpu.kinds() for other in peers if (found := _behind(gpu, other, kind, speeds))]
     if not peers:
         return Finding(gpu.subject, "gemm_against_best", Status.SKIP, expected, "no other GPU of its kind",
                        "there is no other GPU of the same kind in this machine")  # fmt: skip
@@ -47,7 +49,7 @@ def _against_best(evidence: Evidence, gpu: Gpu, gpus: Sequence[Gpu]) -> Finding:
     return Finding(gpu.subject, "gemm_against_best", status, expected, shown, why, REMEDY)
 
 
-def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str]) -> tuple[float, float, str] | None:
+def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str], speeds: Speeds) -> tuple[float, float, str] | None:
     """How many per cent slower in the shape in which the other one is fastest, and by how many the two figures varied.
 
     None without a shape of both.
@@ -55,7 +57,7 @@ def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str]) -> tuple[float, float, 
     Some GPUs are measured in fewer shapes than others, so only equal ones are compared. What the figures varied by is
     no difference between the GPUs.
     """
-    mine, best = _by_shape(gpu, kind), _by_shape(other, kind)
+    mine, best = (speeds[id(one)].get(kind, {}) for one in (gpu, other))
     both = sorted(set(mine) & set(best), key=lambda shape: -best[shape])
     if not both:
         return None

@@ -29,6 +29,13 @@ from gpuprep.records.evidence.gemm import Product
 
 NEAR_ROOF = 0.9  # below this share of the roof, memory decides
 LOWERED = 0.97  # of the board's own power limit
+UNMEASURED = {
+    "fp8": (
+        "it was not measured; of the libraries that gpuprep calls, only cuBLASLt through nvmath-python multiplies FP8",
+        "`gpuprep provision HOST --profile PROFILE --only agent` gives the agent nvmath-python (it needs CUDA 12 or "
+        "newer); if it has that, measure again",
+    )
+}
 LOWEST_TILING = 0.6  # of the SMs' time, spent on results: with less, a product is no measure of a GPU
 
 
@@ -191,7 +198,8 @@ def _not_measured(evidence: Evidence, gpu: Gpu) -> list[Finding]:
         own = isinstance(above, Roof) and (above.unit.startswith("tensor_") or dtype in ("fp32", "fp64"))
         if own and dtype not in have and _floor(evidence, gpu, (dtype, ""), above):
             expected = _expected(evidence, gpu, (dtype, ""))
-            findings.append(_unknown(gpu, prop((dtype, "")), expected, "it was not measured"))
+            why, remedy = UNMEASURED.get(dtype, ("it was not measured", MEASURE_AGAIN))
+            findings.append(_unknown(gpu, prop((dtype, "")), expected, why, remedy))
     return findings
 
 

@@ -7,13 +7,14 @@ import posixpath
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import is_version, parse
 from gpuprep.checks import conditions
-from gpuprep.checks.common import REMEDIES
+from gpuprep.checks.common import REMEDIES, SET_CLOCKS
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.gemm.gemmrecord import Gpu, masks, shape_of
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.decode import is_no_number
 from gpuprep.records.evidence.gemm import Gemm, Product
 
+MEMORY_CLOCK = 0.8  # of the highest: GeForce boards compute a step below it
 LOWERED = 0.97  # of the own power limit: less was set on purpose
 
 
@@ -96,6 +97,26 @@ def slowdowns(gpu: Gpu) -> list[Finding]:
         gpu.subject, "slowdowns", read, sampled=_sampled(gpu), grave_samples=hits, samples=samples
     )
     return [found]
+
+
+def temperature(gpu: Gpu) -> list[Finding]:
+    """Of every product, and of what was measured at length."""
+    parts = [part for gemm in gpu.gemms if not gemm.error for part in (gemm, gemm.sustained)]
+    read = [(part.temperature_c, part.event_reasons) for part in parts if part and not isinstance(part, Missing)]
+    known = [(degrees, conditions.mask(reasons)) for degrees, reasons in read if not isinstance(degrees, Missing)]
+    return conditions.heat(gpu.subject, "gemm_temperature", gpu.facts, known)
+
+
+def memory_clock(gpu: Gpu) -> list[Finding]:
+    """WARN where the memory was not at its clock while a product ran; the bandwidth probe judges it more finely."""
+    top = gpu.facts.memory_mhz if gpu.facts else None
+    read = [gemm.memory_clock_mhz for gemm in gpu.gemms if not gemm.error]
+    lowest = min((clock for clock in read if not isinstance(clock, Missing) and clock > 0), default=None)
+    if not top or lowest is None or lowest >= MEMORY_CLOCK * top:
+        return []
+    why = f"the memory clock was {lowest:.0f} of {top} MHz while a product ran"
+    return [Finding(gpu.subject, "gemm_memory_clock", Status.WARN, f"{top} MHz under load", f"{lowest:.0f} MHz", why,
+                    SET_CLOCKS)]  # fmt: skip
 
 
 def power_limit(evidence: Evidence, gpu: Gpu) -> list[Finding]:

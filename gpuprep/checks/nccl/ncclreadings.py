@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.health import free_clocks
+from gpuprep.checks import conditions
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.links import LANE_GB_PER_S, WIDTHS
 from gpuprep.checks.nccl.ncclways import Way
@@ -16,7 +17,6 @@ from gpuprep.records.evidence.nccl import Nccl, NcclGpu
 
 CLOCK_SLACK, POWER_PEAK = 1.05, 1.6  # of the boost clock; of the power limit: H100 and H200 draw 1.3 of it for a moment
 ANY_CLOCK_MHZ = 3600
-COLDEST_C, HOTTEST_C = -20.0, 130.0
 OVER_LINKS = ("P2P", "NVLS")  # what NCCL calls its ways over NVLink
 AGAIN = "measure again"
 
@@ -43,7 +43,7 @@ def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
     limit = board.power_watts if board else None
     if watts is not None and (watts <= 0 or (limit and watts > POWER_PEAK * limit)):
         yield f"a power of {watts:g} W"
-    if degrees is not None and not COLDEST_C <= degrees <= HOTTEST_C:
+    if degrees is not None and conditions.no_temperature(degrees, board):
         yield f"a temperature of {degrees:g} °C"
     link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
     for what, now, most_of, known in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuprep.agent.throughputplan import LARGER, PRESETS
+from gpuprep.checks.conditions import no_temperature
 from gpuprep.checks.throughput.throughputseries import PARTS, WORDS, Judged, positive
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
@@ -13,7 +14,7 @@ from gpuprep.records.evidence.throughput import Clip, Step
 ROUNDED_PERCENT = 2.0  # by which figures of one step may differ: they are rounded
 UTILISATION_SLACK = 10.0  # points: NVML's utilisation is of the time before its reading, up to a second of it
 CLOCK_SLACK = 1.02
-HOTTEST_C, POWER_SLACK = 130.0, 1.3
+POWER_SLACK = 1.3
 SHORTEST_SECONDS = 0.1  # FFmpeg reports its progress twice a second
 KINDS = ("decode", "encode", "transcode", "ladder", "download", "software")
 PRESET_KINDS = ("encode", "transcode", "ladder")
@@ -147,9 +148,10 @@ def _surroundings(judged: Judged, step: Step) -> Iterator[str]:
     limits: list[tuple[str, Figure, float]] = [
         ("CPU", step.cpu_percent, 100.0),
         ("wait for storage", step.io_wait_percent, 100.0),
-        ("temperature", step.temperature_c, HOTTEST_C),
         ("power", step.power_watts, POWER_SLACK * watts if watts else 1e5),
     ]
     for name, value, most in limits:
         if not isinstance(value, Missing) and not 0 <= value <= most:
             yield f"{name} of {value:g} is recorded, and no machine has that"
+    if not isinstance(step.temperature_c, Missing) and no_temperature(step.temperature_c, judged.board):
+        yield f"temperature of {step.temperature_c:g} is recorded, and no machine has that"

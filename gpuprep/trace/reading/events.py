@@ -17,6 +17,7 @@ Raw = msgspec.Raw
 NO_TEXT = Raw(b"")
 NO_ARGS = Raw(b"{}")
 Number = Union[int, float]
+NO_TS = -(2**62)  # of an event without `ts`: a time that cannot be, so sanity leaves the event out
 Id = Union[int, float, str, None]
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -27,7 +28,7 @@ class Event(msgspec.Struct, gc=False):
     name: str = ""
     pid: Id = None
     tid: Id = None
-    ts: Number = 0
+    ts: Number = NO_TS
     dur: Number = 0
     id: Id = None
     args: Raw = NO_ARGS
@@ -41,7 +42,7 @@ class ExactEvent(msgspec.Struct, gc=False):
     name: str = ""
     pid: Id = None
     tid: Id = None
-    ts: Raw = Raw(b"0")
+    ts: Raw = Raw(str(NO_TS).encode())
     dur: Number = 0
     id: Id = None
     args: Raw = NO_ARGS
@@ -109,7 +110,7 @@ class MemoryArgs(msgspec.Struct, gc=False):
 
 
 class _Time(msgspec.Struct):
-    ts: Raw = Raw(b"0")
+    ts: Raw = Raw(str(NO_TS).encode())
 
 
 class NameArgs(msgspec.Struct, gc=False):
@@ -201,7 +202,7 @@ def lenient(raw: Raw, exact: bool) -> AnyEvent | None:
         return None
     if not isinstance(found, dict):
         return None
-    ts, dur = _number(found.get("ts", 0)), _number(found.get("dur", 0))
+    ts, dur = _number(found.get("ts", NO_TS)), _number(found.get("dur", 0))
     if ts is None or dur is None or not isinstance(found.get("ph"), str):
         return None
     words = {key: found.get(key) for key in ("ph", "cat", "name")}

@@ -246,7 +246,8 @@ class Reader:
                 [_exact(bytes(time) if isinstance(time, msgspec.Raw) else repr(time).encode()) for time in times]
             )
         found = np.array(times)
-        if found.dtype == np.int64 and len(found) and abs(found).max() < 2**63 // 1000:
+        most = 2**63 // 1000
+        if found.dtype == np.int64 and len(found) and -most < found.min() and found.max() < most:
             return found * 1000
         return _rounded(found)
 
@@ -333,7 +334,8 @@ class Reader:
         if not self.stacks:
             keep = kinds == OpKind.MODULE
             self.notes["stacks_left_out"] += int((~keep).sum())
-            self.first = min(self.first, int(self._ns([event.ts for event in events]).min()))
+            times = self._ns([event.ts for event in events])
+            self.first = min([self.first, *times[times > sanity.NO_TIME_BELOW].tolist()])
             events = [event for event, wanted in zip(events, keep, strict=True) if wanted]
             kinds = kinds[keep]
             if not events:

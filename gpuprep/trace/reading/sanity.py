@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from gpuprep.trace.columns import GpuKind
+from gpuprep.trace.columns import NONE, GpuKind
 
 Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
 
 # A time of 0 is a fault where the other times are counted from 1970 or from a base: beyond this, 1000 s.
 _FAR_NS = 10**12
+NO_TIME_BELOW = -(2**61)  # stands for a time that could not be read
 _SAMPLE = 100_000  # times of a table that tell where its middle is
 _YEAR_NS = 366 * 86_400 * 10**9
-# Work of one stream runs one after the other. Where the next kernel may start early (programmatic dependent launch) it
-# does so by microseconds. An event that runs past the next one by more than this, and is this many times longer than
-# others of its name, has a wrong end: ROCm writes such (TraceLens issue 669).
+# Work of one stream runs one after the other. The next kernel may start early (programmatic dependent launch), but does
+# not end before. An event that ends after one that follows it, by more than this runs past the next one's start, and is
+# this many times longer than others of its name, has a wrong end: ROCm writes such (TraceLens issue 669).
 _OVERRUN_NS = 10**6
 _TIMES_LONGER = 10
 _TIMES_LONGER_THAN_STREAM = 100  # where its name is seldom
@@ -77,12 +78,14 @@ def count_missing(gpu: Columns, calls: Columns, notes: Counter[str]) -> None:
 
 
 def _median(times: Array) -> int:
-    return int(np.median(times)) if len(times) else 0
+    return min(int(np.median(times)), 2**62) if len(times) else 0
 
 
 def _absurd(start: Array, end: Array, middle: int) -> Array:
     """A time of 0 or less among real ones, a year away from the others, or longer than a year."""
-    wrong: Array = (np.abs(start - middle) > _YEAR_NS) | (end - start > _YEAR_NS)
+    # As doubles: a difference of two times may be more than int64 holds.
+    begin = start.astype(float)
+    wrong: Array = (np.abs(begin - middle) > _YEAR_NS) | (end - begin > _YEAR_NS) | (start < NO_TIME_BELOW)
     return wrong | (start <= 0) if middle > _FAR_NS else wrong
 
 
@@ -101,21 +104,55 @@ def _clip(gpu: Columns, order: Array) -> int:
         return 0
     device, stream, start, end = (gpu[key][order] for key in ("device", "stream", "start", "end"))
     same = (device[1:] == device[:-1]) & (stream[1:] == stream[:-1]) & (start[1:] > start[:-1])
+    overruns = np.flatnonzero(same & (stream[:-1] != NONE) & (end[:-1] - start[1:] > _OVERRUN_NS))
+    overruns = overruns[_outlasts(device, stream, end, overruns)]
+    rows = order[overruns]
     # Nodes of a CUDA graph may run at the same time under the name of one stream.
-    suspects = np.flatnonzero(same & (end[:-1] - start[1:] > _OVERRUN_NS) & (gpu["graph_node"][order][:-1] < 0))
-    clipped = 0
-    for place in suspects.tolist():
-        row = order[place]
-        length = int(end[place] - start[place])
-        similar = gpu["name"] == gpu["name"][row]
-        often = int(similar.sum()) > 2
-        if not often:
-            similar = (gpu["stream"] == stream[place]) & (gpu["device"] == device[place])
-        usual = float(np.median((gpu["end"] - gpu["start"])[similar]))
-        if length > usual * (_TIMES_LONGER if often else _TIMES_LONGER_THAN_STREAM):
-            gpu["end"][row] = start[place + 1]
-            clipped += 1
-    return clipped
+    alone = ~_of_graphs(gpu, rows)
+    overruns, rows = overruns[alone], rows[alone]
+    if not len(rows):
+        return 0
+    lengths = gpu["end"] - gpu["start"]
+    usual, times = _usual(gpu["name"], lengths, rows)
+    on_stream, _ = _usual((gpu["device"].astype(np.int64) << 40) + gpu["stream"], lengths, rows)
+    often = times > 2
+    most = np.where(often, usual * _TIMES_LONGER, on_stream * _TIMES_LONGER_THAN_STREAM)
+    wrong = lengths[rows] > most
+    gpu["end"][rows[wrong]] = start[overruns[wrong] + 1]
+    return int(wrong.sum())
+
+
+def _outlasts(device: Array, stream: Array, end: Array, places: Array) -> Array:
+    """Whether the event at each place ends after one that follows it on its stream. By device, stream and start."""
+    if not len(places):
+        return np.zeros(0, bool)
+    borders = np.flatnonzero((device[1:] != device[:-1]) | (stream[1:] != stream[:-1])) + 1
+    earliest = end.copy()  # of this event and all that follow
+    for begin, until in zip([0, *borders], [*borders, len(end)], strict=True):
+        earliest[begin:until] = np.minimum.accumulate(end[begin:until][::-1])[::-1]
+    outlasts: Array = end[places] > earliest[places + 1]
+    return outlasts
+
+
+def _of_graphs(gpu: Columns, rows: Array) -> Array:
+    """Whether each row is a node of a CUDA graph: newer profilers number nodes; in older traces all of a launch share
+    its correlation."""
+    if not len(rows):
+        return np.zeros(0, bool)
+    launches = (gpu["process"].astype(np.int64) << 40) + gpu["correlation"]
+    found, counts = np.unique(launches, return_counts=True)
+    shared = counts[np.searchsorted(found, launches[rows])] > 1
+    of_graphs: Array = (gpu["graph_node"][rows] >= 0) | (shared & (gpu["correlation"][rows] > 0))
+    return of_graphs
+
+
+def _usual(groups: Array, lengths: Array, rows: Array) -> tuple[Array, Array]:
+    """The median length in the group of each of `rows`, and how many are in it."""
+    order = np.lexsort((lengths, groups))
+    found, first, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    middle = (lengths[order][first + (counts - 1) // 2] + lengths[order][first + counts // 2]) / 2
+    at = np.searchsorted(found, groups[rows])
+    return middle[at], counts[at]
 
 
 def _keep(columns: Columns, rows: Array) -> None:
