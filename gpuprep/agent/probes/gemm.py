@@ -36,7 +36,7 @@ FULL = {
     "load_seconds": 0.2,
     "candidates": 8,
     "finalists": 2,
-    "final_seconds": 0.06,  # the power cap acts within it
+    "final_seconds": 0.045,
     "final_rounds": 2,
     "sustained_seconds": 20.0,
     "together_seconds": 5.0,

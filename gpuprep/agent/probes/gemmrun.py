@@ -30,11 +30,9 @@ except ModuleNotFoundError:  # no nvmath-python: the environment for CUDA 11 has
 # What CUDA, cuBLASLt and their bindings raise when the device, its memory or the library refuses.
 FAILURES = (CUDAError, blas.Error, RuntimeError, MemoryError, OSError)
 # The first candidate, cuBLASLt's own choice, and the best of a glance are tried as the burst runs: after a rest, and as
-# long, because the power cap acts within it: an algorithm that draws less may then be the fastest (TF32 on H100 and
-# H200: 405 instead of 365 TFLOPS). The second half counts. The cap does not act alike in each trial: with one round an
-# algorithm that was 7 % slower won now and then. So where cuBLASLt's own choice does not win, all that were near the
-# fastest have a second round.
-FINAL_REST_SECONDS, FINAL_SAMPLES, NEAR = 0.1, 4, 1.15
+# long. The power cap does not act alike in each trial: with one round an algorithm that was 7 % slower won now and
+# then. So where cuBLASLt's own choice does not win, all that were near the fastest have a second round.
+FINAL_REST_SECONDS, FINAL_SAMPLES, NEAR = 0.1, 8, 1.15
 # FP64 of 16384x8192x4096 was 6 % faster as its transpose on an H100, and so PyTorch was. The other types were alike,
 # and each trial under the power cap may find the slower of two that are alike the faster.
 TURNED = ("fp64",)
@@ -232,12 +230,13 @@ class Session:
         return candidates[fastest], trials[fastest]
 
     def trial(self, product: blas.Product, candidate: blas.Candidate, glance: float) -> float:
-        """Milliseconds of an algorithm under the power cap. `glance`: what it needed in a short look."""
+        """Milliseconds of an algorithm in such a burst. `glance`: what it needed in a short look."""
         time.sleep(min(FINAL_REST_SECONDS, self.settings.rest_seconds))
         group = gemmshort.group_of(glance)
         enough = max(FINAL_SAMPLES, int(self.settings.final_seconds * 1000 / glance))
         count = enough if group == 1 else gemmshort.SAMPLES
-        return statistics.median(self.times(product, candidate, count, group)[count // 2 :])
+        self.times(product, candidate, batch([glance], LEAD_SECONDS))
+        return statistics.median(self.times(product, candidate, count, group))
 
     def work_for(self, product: blas.Product, candidate: blas.Candidate, seconds: float) -> Tuple[int, float]:
         """(products, the device's seconds) of unbroken load."""

@@ -10,7 +10,7 @@ LARGE = ((8192, 8192, 8192), (4096, 4096, 4096), (16384, 8192, 4096), (8192, 409
 SMALL = ((4096, 4096, 4096), (2048, 2048, 2048), (4096, 2048, 4096), (2048, 4096, 2048))
 TINY = ((2048, 2048, 2048), (1024, 1024, 1024), (2048, 1024, 2048), (1024, 2048, 1024))
 PILOT = (2048, 2048, 2048)
-LONGEST_SECONDS = 0.04  # of one product: thirty of them still fit in a burst
+LONGEST_SECONDS = 0.04  # of one product: eight of them are a burst
 
 
 class Shape(NamedTuple):
