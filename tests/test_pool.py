@@ -6,12 +6,22 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from gpuprep.workflows.pool import Pool
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell starts a background job with SIGINT ignored, and Python leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_signal_that_another_thread_got_ends_the_wait() -> None:
     """As one that comes just before the wait begins: Python has noted it, and the lock does not wake for it."""
     go_on, ended = threading.Event(), threading.Event()

@@ -455,7 +455,8 @@ extend({
   prepare() {
     return this.once("prepared", async () => {
       if (!this.has.ops || !this.has.kernels) return;
-      const idle = window.requestIdleCallback || setTimeout;
+      // A page that is never idle, or that nobody sees, would wait for ever.
+      const idle = window.requestIdleCallback ? step => requestIdleCallback(step, { timeout: 200 }) : setTimeout;
       for (const step of ["events", "ranges", "launchTimes", "kinds", "unions", "borders", "tree", "wholeTreeWork", "moduleCalls"]) {
         await new Promise(resolve => { idle(resolve); });
         void this[step];
