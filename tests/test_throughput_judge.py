@@ -202,6 +202,20 @@ def test_a_low_clock_is_named_and_not_blamed_on_the_engines() -> None:
     assert "thermal" in clock.reason
 
 
+def test_heat_that_nvml_does_not_name_is_told() -> None:
+    board = catalogue.board(DEVICE["a100"])
+    assert board
+    assert board.temperatures_c
+    hot = board.temperatures_c["slowdown"]
+    found = judged("a100", series("decode", "h264", step(8, 9000, temperature_c=hot)))
+    assert found["gpu 0.video_temperature"].status is Status.WARN
+    assert "gpu 0.video_temperature" not in judged(
+        "a100", series("decode", "h264", step(8, 9000, temperature_c=hot - 1))
+    )
+    off = judged("a100", series("decode", "h264", step(8, 9000, temperature_c=hot + 20)))
+    assert off["throughput decode h264.fps"].status is Status.UNKNOWN
+
+
 @pytest.mark.parametrize("reasons", [0, {"missing": "not_supported"}, None])
 def test_a_low_clock_without_a_reason(reasons: Any) -> None:
     found = judged("h200", series("decode", "h264", step(8, 2600, video_clock_mhz=1000, event_reasons=reasons)))

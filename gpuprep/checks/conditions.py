@@ -9,6 +9,7 @@ from gpuprep.catalogue import Board
 from gpuprep.checks import gpuprocesses
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.shared import Process
 
 GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
@@ -50,10 +51,16 @@ def no_temperature(degrees: float, board: Board | None) -> bool:
     return not COLDEST_C <= degrees <= hottest
 
 
-def heat(subject: str, prop: str, board: Board | None, readings: Sequence[tuple[float, int | None]]) -> list[Finding]:
+def heat(subject: str, prop: str, board: Board | None, readings: Sequence[tuple[Figure, int | None]]) -> list[Finding]:
     """WARN where a GPU was as hot as the hardware's slowdown, and NVML named no heat. Each: (°C, event reasons)."""
     slowdown = (board.temperatures_c or {}).get("slowdown") if board else None
-    hot = [degrees for degrees, reasons in readings if not (reasons or 0) & (HW_THERMAL | SW_THERMAL)]
+    hot = [
+        degrees
+        for degrees, reasons in readings
+        if not isinstance(degrees, Missing)
+        and not no_temperature(degrees, board)
+        and not (reasons or 0) & (HW_THERMAL | SW_THERMAL)
+    ]
     if slowdown is None or not hot or max(hot) < slowdown:
         return []
     expected, shown = f"below {slowdown} °C", f"{max(hot):g} °C"

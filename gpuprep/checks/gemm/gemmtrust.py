@@ -102,9 +102,9 @@ def slowdowns(gpu: Gpu) -> list[Finding]:
 def temperature(gpu: Gpu) -> list[Finding]:
     """Of every product, and of what was measured at length."""
     parts = [part for gemm in gpu.gemms if not gemm.error for part in (gemm, gemm.sustained)]
-    read = [(part.temperature_c, part.event_reasons) for part in parts if part and not isinstance(part, Missing)]
-    known = [(degrees, conditions.mask(reasons)) for degrees, reasons in read if not isinstance(degrees, Missing)]
-    return conditions.heat(gpu.subject, "gemm_temperature", gpu.facts, known)
+    there = [part for part in parts if part and not isinstance(part, Missing)]
+    read = [(part.temperature_c, conditions.mask(part.event_reasons)) for part in there]
+    return conditions.heat(gpu.subject, "gemm_temperature", gpu.facts, read)
 
 
 def memory_clock(gpu: Gpu) -> list[Finding]:

@@ -67,7 +67,8 @@ def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[
         return [*found, *_results(values, points, ranks)]
     found += [*_twice(gpus), *_links(taken), *ncclreadings.findings(evidence, values, gpus, taken)]
     found += [*ncclinstalled.loaded(evidence, values)]
-    return [*found, *_results(values, points, ranks), *ncclspeed.latency(points, ranks, busy), *_clocks(gpus)]
+    return [*found, *_results(values, points, ranks), *ncclspeed.latency(points, ranks, busy), *_clocks(gpus),
+            *_heat(evidence, gpus)]  # fmt: skip
 
 
 def _ended(values: Nccl) -> list[Finding]:
@@ -173,6 +174,15 @@ def _results(values: Nccl, points: Sequence[Point], ranks: int) -> list[Finding]
     if values.published or not points:
         return []
     return [Finding("nccl", "results", Status.PASS, expected, f"{len(points)} collectives, {checked} elements")]
+
+
+def _heat(evidence: Evidence, gpus: Sequence[NcclGpu]) -> list[Finding]:
+    read = [(gpu, (gpu.temperature_c, conditions.mask(gpu.event_reasons))) for gpu in gpus]
+    return [
+        hot
+        for gpu, one in read
+        for hot in conditions.heat(f"gpu {gpu.index}", "nccl_temperature", evidence.board(gpu), [one])
+    ]
 
 
 def _clocks(gpus: Sequence[NcclGpu]) -> list[Finding]:

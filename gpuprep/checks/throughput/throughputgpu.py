@@ -29,6 +29,8 @@ def findings(evidence: Evidence, gpu: ThroughputGpu, series: Sequence[Judged], p
     known = [conditions.mask(one) for one in read]
     if steps and not (published and all(one is None for one in read)):
         findings.append(conditions.slowdowns(f"gpu {gpu.index}", "video_slowdowns", known))
+    hot = [(step.temperature_c, mask) for step, mask in zip(steps, known, strict=True)]
+    findings += conditions.heat(f"gpu {gpu.index}", "video_temperature", evidence.board(gpu), hot)
     return findings + _clock(gpu, series)
 
 
