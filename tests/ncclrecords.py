@@ -43,6 +43,7 @@ def machine(
 
 def gpu(index: int, device: str) -> dict[str, Any]:
     board = catalogue.board(device, power_limit_watts=400) or catalogue.board(device)
+    generation = min(4, (board.pcie_generation if board else None) or 4)
     return {
         "index": index,
         "uuid": f"GPU-{index}",
@@ -50,7 +51,7 @@ def gpu(index: int, device: str) -> dict[str, Any]:
         "pci_device_id": device,
         "pci_subsystem_id": "",
         "other_processes": [],
-        "pcie": {"generation": 4, "width": 16, "max_generation": 4, "max_width": 16},
+        "pcie": {"generation": generation, "width": 16, "max_generation": generation, "max_width": 16},
         "graphics_clock_mhz": board.boost_mhz if board else 1000,
         "power_watts": 0.6 * ((board.power_watts if board else None) or 100.0),
         "temperature_c": 45,

@@ -185,6 +185,14 @@ def no_copy(values: Any) -> Any:
     return changed
 
 
+def without_a_preset(values: Any) -> Any:
+    """The other presets of this codec were measured."""
+    changed = copy.deepcopy(values)
+    one = next(series for series in changed["series"] if series["preset"] and series["outcome"] == "completed")
+    one.update(outcome="no_time", steps=[])
+    return changed
+
+
 LESS: dict[str, tuple[dict[str, ProbeResult], str]] = {
     "a data type": (less(gemm=without_a_type), "did not measure "),
     "briefly": (less(gemm=briefly), "measured gemm only briefly (--quick)"),
@@ -192,6 +200,7 @@ LESS: dict[str, tuple[dict[str, ProbeResult], str]] = {
     "a copy": (less(bandwidth=no_copy), "did not measure host to device (bandwidth)"),
     "a transcode": (less(transcode=without_one("cases")), "(transcode)"),
     "a GPU": (less(gemm=without_one("gpus")), "(gemm)"),
+    "a preset": (less(throughput=without_a_preset), "(throughput)"),
     "a series": (less(throughput=without_one("series")), "(throughput)"),
     "no answer": (
         {**ANSWERS, "cudnn": dataclasses.replace(ANSWERS["cudnn"], values=Missing("command_failed", "no"))},

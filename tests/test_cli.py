@@ -350,6 +350,38 @@ def test_store_is_taken_from_flag_environment_and_settings(
 # ---------------------------------------------------------------- the edge
 
 
+@pytest.mark.parametrize("words", [("profiles", "list"), ("--help",), ("version", "--json")], ids=" ".join)
+@pytest.mark.parametrize("to", ["/dev/full", "&-"])
+def test_a_stdout_that_takes_nothing_is_no_inner_error(words: tuple[str, ...], to: str, tmp_path: Path) -> None:
+    program = f"from gpuprep.cli import main; main({list(words)!r})"
+    command = ["sh", "-c", f'exec "$0" "$@" >{to}', sys.executable, "-c", program]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert done.returncode == (0 if to == "&-" else 2), done.stderr
+    assert "Traceback" not in done.stderr
+    assert ("cannot be written: No space left" in done.stderr) == (to != "&-")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("provision", "192.0.2.1", "-p", "t4", "--only", ","), "it names nothing"),
+        (("validate", "192.0.2.1", "-p", "t4", "--only", ""), "it names nothing"),
+        (("validate", "192.0.2.1", "-p", "t4", "--ssh-key", "/nowhere/key"), "there is no such file"),
+        (("validate", "h/..", "-p", "t4"), "'h/..' is no HOST"),
+        (("history", "prune", "--keep-days", "99999999999"), "not in the range"),
+        (("history", "--limit", "99999999999999999999"), "not in the range"),
+        (("codec", "check", "--profile", "t4", "--", "sudo", "ffmpeg", "-i", "a", "b"), "'sudo' stands before"),
+        (("codec", "check", "--profile", "t4", "--", "ffmpeg", "-i", "a"), "the command has no output"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else None,
+)
+def test_wrong_words_are_refused_before_anything_is_done(gpuprep: Shell, words: tuple[str, ...], said: str) -> None:
+    code, out, err = gpuprep(*words)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
 LONG = "a" * 300
 
 

@@ -77,6 +77,28 @@ def test_needs(words: str, kind: str, names: list[str]) -> None:
     assert named(words, kind) == names
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ffmpeg -i a.mp4 -vstats -c:v libx264 b.mp4",
+        "ffmpeg -i a.mp4 -copyinkf -c:v libx264 b.mp4",
+        "ffmpeg -display_hflip -i a.mp4 -nostats -c:v libx264 b.mp4",
+        "ffmpeg -i a.mp4 -an -noautorotate -c:v libx264 b.mp4",
+        "ffmpeg -i a.mp4 -a_flag_of_tomorrow -c:v libx264 b.mp4",
+    ],
+)
+def test_an_option_without_a_value_takes_no_other_option_away(words: str) -> None:
+    found = asked(words)
+    assert [(one.kind, one.name) for one in found.needs] == [
+        ("protocols", "file"), ("demuxers", "mov"), ("encoders", "libx264"), ("muxers", "mp4"),
+    ]  # fmt: skip
+
+
+def test_an_output_without_video_has_no_video_encoder_to_name() -> None:
+    assert not any("names no video encoder" in note for note in asked("ffmpeg -i a.mp4 -vn -c:a aac b.m4a").notes)
+    assert named("ffmpeg -i a.mp4 -c copy -f segment -segment_format nut o%03d.nut", "muxers") == ["nut", "segment"]
+
+
 def test_what_only_a_file_could_tell_is_said_and_no_need() -> None:
     notes = " ".join(asked("ffmpeg -i a.mp4 -filter_complex_script g.txt b.mp4").notes)
     assert "no file is opened" in notes
@@ -154,6 +176,36 @@ def test_the_video_profile_has_what_jobs_ask_for() -> None:
 def test_what_the_gpu_can_do(words: str, gpu: str | None, status: Status) -> None:
     found = [one for key, one in answered(words, gpu=gpu).items() if key.startswith("gpu")]
     assert [one.status for one in found][-1] is status
+
+
+def of_base(words: str, *, npp: bool = False) -> dict[str, ffmpegneeds.Answer]:
+    parts = load("base").codec.parts
+    found = ffmpegneeds.answers(asked(words), ffmpegneeds.of_profile(parts, npp=npp), [], {"base": parts})
+    return {one.title: one for one in found}
+
+
+def test_a_codecs_name_is_the_encoder_that_ffmpeg_takes_for_it() -> None:
+    found = of_base("ffmpeg -i a.mp4 -c:v h264 -c:a mp3 b.mp4")
+    assert found["encoder h264"].status is Status.UNKNOWN
+    assert found["encoder h264"].remedy == "write h264_nvenc in place of h264"
+    assert found["encoder mp3"].status is Status.FAIL
+    assert "libmp3lame" in found["encoder mp3"].remedy
+    sound = Codec(encoders=("libx264", "h264_nvenc"), muxers=("mp4",))
+    (answer,) = [
+        one
+        for one in ffmpegneeds.answers(asked("ffmpeg -i a.mp4 -c:v h264 b.mp4"), sound, [], {})
+        if one.need.kind == "encoders"
+    ]
+    assert (answer.status, answer.why) == (Status.PASS, "FFmpeg takes libx264 for it")
+
+
+def test_scale_npp_comes_with_npp_and_what_no_key_adds_is_said() -> None:
+    words = "ffmpeg -i a.mp4 -vf scale_npp=1280:720 -c:v h264_vaapi b.mp4"
+    without, with_npp = of_base(words), of_base(words, npp=True)
+    assert without["filter scale_npp"].remedy.startswith("codec.npp: true")
+    assert with_npp["filter scale_npp"].status is Status.PASS
+    assert without["encoder h264_vaapi"].remedy.startswith("no key of a profile adds the encoder h264_vaapi")
+    assert without["GPU cuda"].status is Status.PASS  # every GPU of NVIDIA
 
 
 def test_without_evidence_nothing_passes() -> None:

@@ -21,6 +21,7 @@ from gpuprep.records import (
     Status,
     Temperatures,
     Throttled,
+    Utilization,
 )
 
 WANTED = resolved("a100")
@@ -86,6 +87,10 @@ def test_what_every_gpuprep_read_cannot_be_absent(name: str) -> None:
         ({"video_clock_mhz": Missing("unparsable", "NaN")}, "video_clock_mhz = NaN"),
         ({"index": -3}, "index = -3"),
         ({"power_watts": 1e15}, "power_watts = 10^15 or more"),
+        ({"pcie": PcieLink(7, 16, 7, 16, 7, 0)}, "pcie.generation = 7"),
+        ({"pcie": PcieLink(4, 16, 4, 8, 4, 0)}, "pcie.width = 16, above the highest, 8"),
+        ({"pcie": PcieLink(4, 13, 4, 16, 4, 0)}, "pcie.width = 13"),
+        ({"utilization": Utilization(150, 0, 0, 0)}, "utilization.gpu = 150 %"),
     ],
 )
 def test_a_reading_that_no_gpu_gives_is_named(values: dict[str, Any], words: str) -> None:
@@ -104,6 +109,31 @@ def test_an_error_of_the_memory_counts_although_the_sum_does_not_have_it() -> No
     found = bad(snapshot(dram_errors=EccErrors(0, 1, 0, 1)))["gpu 0.ecc_errors"]
     assert found.status is Status.FAIL
     assert "1 error of the memory could not be corrected" in found.reason
+
+
+def test_errors_that_a_reset_took_from_the_short_counter_count_by_the_long_one() -> None:
+    """Between the facts before the measurements and those after them."""
+    for name in ("ecc_errors", "dram_errors", "sram_errors"):
+        before = snapshot(**NEWER, ecc_errors=ERRORS)
+        after = dataclasses.replace(
+            snapshot(**{**NEWER, "ecc_errors": ERRORS, name: EccErrors(0, 0, 0, 3)}),
+            taken_at="2026-11-24T12:05:00+00:00",
+        )
+        found = {one.key: one for one in compare(WANTED, after, before=dataclasses.replace(
+            before, taken_at="2026-11-24T12:00:00+00:00"))}  # fmt: skip
+        assert found["gpu 0.ecc_errors"].status is Status.FAIL, name
+        assert "3 errors of the" in found["gpu 0.ecc_errors"].reason
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"temperature_c": 99},
+        {"slowdown_temperature_c": 125, "temperatures": Temperatures(97, 85, 120, 95, NONE, NONE, NONE)},
+    ],
+)
+def test_readings_above_the_shutdown_are_unknown(values: dict[str, Any]) -> None:
+    assert bad(snapshot(**{**NEWER, **values}))["gpu 0.temperature"].status is Status.UNKNOWN
 
 
 def test_a_fatal_error_of_the_link_counts_without_its_packets() -> None:

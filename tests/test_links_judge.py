@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bandwidths_for_tests import bad, judged, machine, profile_of, snapshot
+from bandwidths_for_tests import bad, judged, machine, peers, profile_of, snapshot, sound_gpu
 
 from gpuprep import catalogue
 from gpuprep.catalogue import topologies
@@ -291,6 +291,22 @@ def test_pairs_that_cannot_be(change: Any, says: str) -> None:
     change(values["peers"])
     finding = judged(values, "h200")["gpus.pairs"]
     assert (finding.status, says in finding.reason) == (UNKNOWN, True)
+
+
+def test_nvlinks_between_boards_that_nobody_joins_are_unknown() -> None:
+    values = machine("a100_pcie_80", 1)
+    values["gpus"].append(sound_gpu(catalogue.boards()["t4"], 1))
+    values["peers"] = peers(values["gpus"], 12, 250.0)
+    found = judged(values)
+    assert bad(found) == {"gpu 0 to gpu 1.nvlinks": UNKNOWN, "gpu 1 to gpu 0.nvlinks": UNKNOWN}
+    assert "such boards are not joined by any" in found["gpu 0 to gpu 1.nvlinks"].reason
+
+
+@pytest.mark.parametrize(("key", "link"), [("l4", {"generation": 5}), ("a16", {"width": 16}), ("t4", {"width": 32})])
+def test_a_link_that_the_board_cannot_have_condemns_no_healthy_copy(key: str, link: dict[str, int]) -> None:
+    values = machine(key, 1)
+    values["gpus"][0]["pcie"].update(link)
+    assert bad(judged(values)) == {"gpu 0.pcie_link": UNKNOWN}
 
 
 def test_a_pair_of_one_gpu_is_told() -> None:

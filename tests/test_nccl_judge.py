@@ -74,7 +74,7 @@ def test_real_figures_at_less_do_not_pass(operation: str) -> None:
 
 SOUND: list[tuple[str, int, int, float]] = [
     ("h200", 2, 18, 365), ("h200", 4, 18, 363.3), ("h200", 8, 18, 365.6), ("h100", 8, 18, 365), ("a100", 8, 12, 231),
-    ("a100", 4, 4, 232), ("v100", 2, 2, 46), ("b200", 4, 18, 673), ("t4", 2, 0, 20), ("t4", 4, 0, 13.1),
+    ("a100", 4, 4, 232), ("v100", 2, 2, 46), ("b200", 4, 18, 673), ("t4", 2, 0, 13.1), ("t4", 4, 0, 10),
 ]  # fmt: skip
 
 
@@ -247,7 +247,7 @@ def test_a_vanished_size_is_unknown(place: int) -> None:
 
 
 def test_less_memory_gives_fewer_sizes_and_no_excuse_for_less() -> None:
-    assert bad(ncclrecords.machine("t4", 2, nvlinks=0, busbw=20, most=4 * GIB)) == {}
+    assert bad(ncclrecords.machine("t4", 2, nvlinks=0, busbw=13.1, most=4 * GIB)) == {}
     small = ncclrecords.machine(most=512 * MIB)  # an H200 has 141 GB
     assert bad(small)["nccl.sizes"] is Status.UNKNOWN
 
@@ -403,6 +403,8 @@ def test_no_point_of_two_real_h200_may_be_much_slower() -> None:
         (lambda v: v["gpus"][0].update(power_watts=0.0), "gpu 0.nccl_readings"),
         (lambda v: v["gpus"][0]["pcie"].update(generation=105), "gpu 0.nccl_readings"),
         (lambda v: v["gpus"][0]["pcie"].update(max_width=1), "gpu 0.nccl_readings"),
+        (lambda v: v["gpus"][0].update(graphics_clock_mhz=210, event_reasons=1), "gpu 0.nccl_readings"),
+        (lambda v: v["gpus"][0].update(graphics_clock_mhz=210), "gpu 0.nccl_readings"),
         (lambda v: v["gpus"][0].update(event_reasons=4.5), "gpu 0.nccl_clocks"),
         (lambda v: v["chosen"].update(transports=[{"name": "SHM/direct", "count": 48}]), "nccl.transports"),
         (lambda v: v["chosen"].update(transports=[{"name": "NET/Socket", "count": 48}]), "nccl.transports"),
@@ -413,6 +415,22 @@ def test_what_cannot_be_beside_a_speed_is_unknown(gpus: int, change: Change, key
     values = ncclrecords.machine("h200", gpus)
     change(values)
     assert bad(values) == {key: Status.UNKNOWN}
+
+
+def test_pcie_is_judged_by_what_the_board_can() -> None:
+    """NCCL alone: nobody else looked at the link."""
+    sound = ncclrecords.machine("t4", 2, nvlinks=0, busbw=11)
+    assert bad(sound) == {}
+    faster = ncclrecords.machine("t4", 2, nvlinks=0, busbw=11)
+    faster["gpus"][0]["pcie"].update(generation=4, max_generation=4)
+    assert bad(faster) == {"gpu 0.nccl_readings": Status.UNKNOWN}
+    quarter = ncclrecords.machine("t4", 2, nvlinks=0, busbw=1.6)
+    for gpu in quarter["gpus"]:
+        gpu["pcie"].update(width=4)
+    assert bad(quarter) == {"gpu 0.nccl_pcie_link": Status.FAIL, "gpu 1.nccl_pcie_link": Status.FAIL}
+    none = ncclrecords.machine("t4", 2, nvlinks=0, busbw=11)
+    none["gpus"][0]["pcie"].update(width=0)
+    assert set(bad(none).values()) == {Status.UNKNOWN}
 
 
 def test_links_of_one_pair_among_eight_gpus_count() -> None:

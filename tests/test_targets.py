@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from pathlib import Path
 
@@ -59,9 +60,34 @@ def test_limit_needs_an_inventory() -> None:
         targets.parse(["a"], limit="b")
 
 
-def test_the_key_of_the_command_line_goes_to_all_but_local() -> None:
-    far, near = targets.parse(["a", "local"], ssh_key="/k")
-    assert (far.identity_file, near.identity_file) == ("/k", None)
+def test_the_key_of_the_command_line_goes_to_all_but_local(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.touch()
+    far, near = targets.parse(["a", "local"], ssh_key=str(key))
+    assert (far.identity_file, near.identity_file) == (str(key), None)
+    with pytest.raises(UsageError, match="--ssh-key /nowhere: there is no such file"):
+        targets.parse(["a"], ssh_key="/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("tab.yml", "all:\n\thosts: {}\n", "line 2: YAML parsing failed: Tabs"),
+        ("list.yml", "all:\n  hosts: [a, b]\n", 'Invalid "hosts" entry for "all" group'),
+        ("group.ini", "[gpu:foo]\na\n", "Section [gpu:foo] has unknown type: foo"),
+    ],
+)
+def test_what_is_wrong_with_an_inventory_is_in_the_error(name: str, text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError) as caught:
+        targets.parse(["all"], str(tmp_path / name))
+    assert caught.value.what.startswith(f"inventory {tmp_path / name}: {said}")
+
+
+def test_a_pipe_is_no_inventory(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="is no regular file"):
+        targets.parse(["all"], str(tmp_path / "pipe"))
 
 
 @pytest.fixture

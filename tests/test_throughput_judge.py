@@ -202,6 +202,17 @@ def test_a_low_clock_is_named_and_not_blamed_on_the_engines() -> None:
     assert "thermal" in clock.reason
 
 
+@pytest.mark.parametrize("kind", ["download", "ladder", "software"])
+def test_what_decodes_each_picture_once_is_bound_by_the_decoders(kind: str) -> None:
+    """No rate says how fast it must be, and it cannot be faster than decoding, nor without decoders at work."""
+    assert judged("h200", series(kind, "h264", step(8, 2000, decoder_utilization_percent=60)))[
+        f"throughput {kind} h264.fps"
+    ].status is Status.SKIP  # fmt: skip
+    for impossible in (step(8, 90_000, decoder_utilization_percent=60), step(8, 3000, decoder_utilization_percent=0)):
+        found = judged("h200", series(kind, "h264", impossible))[f"throughput {kind} h264.fps"]
+        assert found.status is Status.UNKNOWN
+
+
 def test_heat_that_nvml_does_not_name_is_told() -> None:
     board = catalogue.board(DEVICE["a100"])
     assert board

@@ -80,6 +80,8 @@ def last(values: dict[str, Any]) -> dict[str, Any]:
         (lambda v: last(v).update(decoder_utilization_percent=0), "0 % busy: something else made these frames"),
         (lambda v: last(v).update(decoder_utilization_percent=30), "30 % busy"),
         (lambda v: last(v).update(decoder_utilization_percent=180), "180 % busy"),
+        (lambda v: last(v).update(encoder_utilization_percent=150), "use of the encoders of 150"),
+        (lambda v: last(v).update(gpu_utilization_percent=300), "use of the GPU of 300"),
         (lambda v: last(v).update(video_clock_mhz=210), "more than"),
         (lambda v: last(v).update(video_clock_mhz=3090), "its highest is 1545"),
         (lambda v: last(v).update(sessions=None), "how many sessions"),

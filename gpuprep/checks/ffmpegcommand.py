@@ -16,19 +16,25 @@ from gpuprep.errors import UsageError
 
 MOST_WORDS, MOST_LETTERS = 2000, 65536
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
-FLAGS = frozenset(
-    ("accurate_seek", "an", "apply_cropping", "autorotate", "autoscale", "benchmark", "benchmark_all", "bitexact",
-     "copy_unknown", "copyts", "dn", "dump", "find_stream_info", "fix_sub_duration", "fix_sub_duration_heartbeat",
-     "hex", "hide_banner", "ignore_unknown", "intra", "isync", "n", "noaccurate_seek", "noapply_cropping",
-     "noautorotate", "noautoscale", "nofind_stream_info", "noseek_timestamp", "nostats", "nostdin", "print_graphs",
-     "qphist", "re", "recast_media", "report", "same_quant", "seek_timestamp", "shortest", "sn", "start_at_zero",
-     "stats", "stdin", "vn", "xerror", "y")
+# Options of FFmpeg 7.1's programs without a value (fftools/ffmpeg_opt.c, opt_common.h), which a `no` in front turns
+# off, and some of older versions.
+SWITCHES = frozenset(
+    ("accurate_seek", "an", "apply_cropping", "auto_conversion_filters", "autorotate", "autoscale", "benchmark",
+     "benchmark_all", "bitexact", "copy_unknown", "copyinkf", "copyts", "debug_ts", "display_hflip", "display_vflip",
+     "dn", "dump", "find_stream_info", "fix_sub_duration", "fix_sub_duration_heartbeat", "force_fps", "hex",
+     "hide_banner", "ignore_unknown", "intra", "isync", "n", "print_graphs", "psnr", "re", "recast_media",
+     "same_quant", "seek_timestamp", "shortest", "sn", "start_at_zero", "stats", "stdin", "vn", "xerror", "y")
 )  # fmt: skip
+FLAGS = SWITCHES | {f"no{name}" for name in SWITCHES} | {"qphist", "report", "vstats"}
+WITHOUT = ("vn", "an", "sn")  # of FLAGS: an output without video, sound, subtitles
 CODECS = frozenset(("c", "codec", "vcodec", "acodec", "scodec"))
 FILTERS = frozenset(("vf", "af", "filter"))
 GRAPHS = frozenset(("filter_complex", "lavfi"))
 SCRIPTS = frozenset(("filter_script", "filter_complex_script"))
 BSFS = frozenset(("bsf", "vbsf", "absf"))
+INNER = ("segment_format", "fifo_format")  # the format that another one writes
+# No value looks so: what stands before it is an option without one that is not known here.
+NO_VALUE = re.compile(r"-(?:i|f|map|[vas]f|(?:c|codec|filter|b|bsf)(?::.*)?|[vas]codec|filter_complex|pix_fmt|hwaccel)")
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,30}):(//)?")
 # Written without // after the colon; elsewhere a colon may be a drive's or a device's.
 PLAIN_SCHEMES = frozenset(
@@ -103,8 +109,10 @@ def needs(words: Sequence[str]) -> Asked:
         what = f"the command begins with {words[0][:40]!r}, not with ffmpeg" if words else "no ffmpeg command is given"
         raise UsageError(what, "gpuprep codec check HOST -- ffmpeg -i in.mp4 out.mp4")
     general, inputs, outputs = _split(words[1:])
-    if not inputs and not outputs:
-        raise UsageError("the command has no -i and no output", "write the whole ffmpeg command after --")
+    if not outputs:
+        raise UsageError("the command has no output, and FFmpeg refuses it", "write the whole ffmpeg command after --")
+    if any(not file.url for file in inputs):
+        raise UsageError("an -i of the command has no file", "write the whole ffmpeg command after --")
     asked = Asked()
     for name, value in general:
         _graph_option(asked, name, value)
@@ -133,9 +141,10 @@ def _split(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[_File], li
             continue
         name = word[1:]
         base = name.split(":")[0]
-        if base in FLAGS:
-            continue
         value = words[at] if at < len(words) else ""
+        if base in FLAGS or (base != "i" and NO_VALUE.fullmatch(value)):
+            pending += [(name, "")] if base in WITHOUT else []
+            continue
         at += 1
         if base == "i":
             inputs.append(_File(value, pending))
@@ -190,6 +199,8 @@ def _output(asked: Asked, file: _File) -> None:
             _graph(asked, value, f"-{name}")
         if name.startswith("/") or base in SCRIPTS:
             asked.note(f"-{name} reads a file, which is not opened")
+        if base in INNER:
+            _named(asked, "muxers", value, f"-{name} {value}")
         _common(asked, base, name, value)
     if not any(name.split(":")[0] == "vcodec" or _of_video(name) for name, _ in file.options) and form != "null":
         asked.note(

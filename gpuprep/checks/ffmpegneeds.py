@@ -14,6 +14,7 @@ from gpuprep.catalogue.video import capabilities
 from gpuprep.checks import probes
 from gpuprep.checks.ffmpegcommand import Asked, Need
 from gpuprep.checks.probes import CONFIGURED, configured
+from gpuprep.desired.loading import schema
 from gpuprep.records import Missing, Status
 from gpuprep.records.evidence.codec import Codec
 
@@ -30,6 +31,18 @@ USUAL_PIXELS = frozenset(
 # As a profile and configure call it ► as `ffmpeg -protocols` lists it.
 LISTED_AS = {"libsrt": "srt", **probes.LISTED_AS}
 CONFIGURED_AS = {listed: name for name, listed in LISTED_AS.items()}
+
+
+# Codecs without an encoder or a decoder of their name, and those that FFmpeg has for them, in its order.
+BY_CODEC: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "encoders": {
+        "h264": ("libx264", "h264_nvenc"), "hevc": ("libx265", "hevc_nvenc"), "h265": (),
+        "av1": ("libaom-av1", "librav1e", "libsvtav1", "av1_nvenc"), "vp8": ("libvpx",), "vp9": ("libvpx-vp9",),
+        "mp3": ("libmp3lame", "libshine"), "opus": ("libopus",), "vorbis": ("libvorbis",), "theora": ("libtheora",),
+        "webp": ("libwebp",),
+    },
+    "decoders": {"av1": ("libdav1d", "libgav1", "libaom-av1", "av1_cuvid")},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,8 +84,9 @@ def licence_of(parts: Codec) -> str:
     return licence([one for one in parts.buildconf if isinstance(one, str)])
 
 
-def of_profile(parts: Mapping[str, Sequence[str]]) -> Codec:
-    """What a build with these codec.parts has, in the form of the probe."""
+def of_profile(parts: Mapping[str, Sequence[str]], *, npp: bool = False) -> Codec:
+    """What a build with these codec.parts has, in the form of the probe. `npp`: codec.npp, which brings scale_npp."""
+    parts = {**parts, "filters": (*parts.get("filters", ()), *(("scale_npp",) if npp else ()))}
     arguments = [
         f"--enable-{CONFIGURED[kind]}={','.join(names)}" for kind, names in parts.items() if kind in CONFIGURED
     ]
@@ -110,9 +124,22 @@ def _of_build(need: Need, parts: Codec | Missing, shipped: Mapping[str, Mapping[
         return Answer(need, Status.UNKNOWN, why, "gpuprep validate HOST --only codec --profile base")
     if {need.name, LISTED_AS.get(need.name), CONFIGURED_AS.get(need.name)} & have:
         return Answer(need, Status.PASS)
+    if need.kind in BY_CODEC and (answer := _by_codec(need, have)) is not None:
+        return answer
     return Answer(
         need, Status.FAIL, f"this FFmpeg has no such {SPOKEN.get(need.kind, need.kind)}", _adds(need, shipped)
     )
+
+
+def _by_codec(need: Need, have: set[str]) -> Answer | None:
+    """FFmpeg also takes a codec's name ("-c:v h264") and uses the first encoder or decoder that it has for it."""
+    able = [name for name in BY_CODEC[need.kind].get(need.name, ()) if name in have]
+    if not able:
+        return None
+    if able[0].endswith(("_nvenc", "_cuvid")):
+        why = f"FFmpeg takes {able[0]} for it: what the GPU can is looked at where that is named"
+        return Answer(need, Status.UNKNOWN, why, f"write {able[0]} in place of {need.name}")
+    return Answer(need, Status.PASS, f"FFmpeg takes {able[0]} for it")
 
 
 def _have(kind: str, parts: Codec) -> set[str] | None:
@@ -141,22 +168,27 @@ def _adds(need: Need, shipped: Mapping[str, Mapping[str, Sequence[str]]]) -> str
         return "codec.parts.hwaccels with h264_nvdec and others give cuda; gpuprep builds no other hwaccel"
     if having:
         return f"codec.parts.{need.kind} with {part}{library}; profile {having[0]} has it"
-    if libraries or not need.name.startswith("lib"):
-        return f"codec.parts.{need.kind} with {part}{library}, where FFmpeg's configure knows it"
-    return "gpuprep builds FFmpeg without this library; no key of a profile adds it"
+    if part == "scale_npp":
+        return "codec.npp: true, and such a build may not be passed on; scale_cuda does the same work without it"
+    if instead := next(iter(BY_CODEC.get(need.kind, {}).get(need.name, ())), ""):
+        return f"name an encoder of it, {instead} or another, and add that to codec.parts.{need.kind}"
+    if part in schema.allowed_parts(need.kind):
+        return f"codec.parts.{need.kind} with {part}{library}"
+    return f"no key of a profile adds the {SPOKEN.get(need.kind, need.kind)} {part}: gpuprep builds FFmpeg without it"
 
 
 def _of_gpu(need: Need, boards: Sequence[Board | None]) -> Answer:
+    if need.name == "cuda":  # every GPU of NVIDIA
+        return Answer(need, Status.PASS)
     if not boards:
-        return Answer(need, Status.UNKNOWN, "which GPU it is for is not known", "name a HOST or a --record")
+        remedy = "ask with a profile for one GPU (gpus: [t4]), or with HOST or --record in place of --profile"
+        return Answer(need, Status.UNKNOWN, "which GPU it is for is not known", remedy)
     found = [_one_gpu(need, board) for board in boards]
     order = (Status.FAIL, Status.UNKNOWN, Status.PASS)
     return next(answer for status in order for answer in found if answer.status is status)
 
 
 def _one_gpu(need: Need, board: Board | None) -> Answer:
-    if need.name == "cuda":
-        return Answer(need, Status.PASS)
     if board is None:
         return Answer(need, Status.UNKNOWN, "gpuprep's catalogue does not know this GPU")
     able = capabilities(board.model.key)

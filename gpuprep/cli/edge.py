@@ -21,6 +21,7 @@ from gpuprep.untrusted.masking import masked, masked_words, remember
 from gpuprep.untrusted.plaintext import command, visible
 
 UNEXPECTED = 3
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 MOST_NAME_BYTES = 255  # of Linux's file systems
 
 
@@ -37,6 +38,8 @@ def run(cli: click.Group, arguments: list[str]) -> int:
     for word in arguments:
         remember(word)
     STOPPING.install()
+    if sys.stdout is None:  # closed by who started us
+        drop_stdout()
     stdout = sys.stdout
     try:
         code = cli.main(args=arguments, prog_name="gpuprep", obj=session, standalone_mode=False)
@@ -58,8 +61,8 @@ def run(cli: click.Group, arguments: list[str]) -> int:
         drop_stdout()  # click replaces stdout and leaves when its reader is gone
         return 0
     except Exception as error:  # noqa: BLE001  the edge: whatever is left becomes one line and a log
-        if too_long := _too_long(error, arguments):
-            return _expected(session, too_long)
+        if known := _too_long(error, arguments) or _full(error):
+            return _expected(session, known)
         return _unexpected(session, error, arguments)
 
 
@@ -67,6 +70,15 @@ def _expected(session: Session, error: GpuprepError) -> int:
     show(error)
     _json_error(session, masked(error.what), masked(error.hint), error.exit_code)
     return error.exit_code
+
+
+def _full(error: Exception) -> UsageError | None:
+    """Where stdout, or a file, cannot take the result; None for every other error."""
+    if not isinstance(error, OSError) or error.errno not in FULL or error.filename is not None:
+        return None
+    drop_stdout()
+    why = os.strerror(error.errno or 0)
+    return UsageError(f"the result cannot be written: {why}", "make room, or write elsewhere: --output FILE")
 
 
 def _too_long(error: Exception, arguments: list[str]) -> UsageError | None:
@@ -144,7 +156,7 @@ def _json_error(session: Session, what: str, hint: str, exit_code: int) -> None:
     document = {"schema_version": SCHEMA_VERSION, "error": {"what": what, "hint": hint}, "exit_code": exit_code}
     try:
         click.echo(json.dumps(document, indent=2))
-    except BrokenPipeError:
+    except OSError:
         drop_stdout()
 
 
@@ -152,5 +164,5 @@ def drop_stdout() -> None:
     """The reader of stdout is gone: drop the buffered text, or Python prints an error while it exits."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):  # stdout is no real file, as under a test runner
+    except (OSError, ValueError, AttributeError):  # stdout is no real file, as under a test runner, or closed
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

@@ -68,7 +68,7 @@ class Listed:
     help="Only runs that began since then: 12h, 7d or 2w ago, or a moment in UTC such as 2026-11-01.",
 )
 @click.option("--batch", metavar="BATCH", help="Only runs of one command on several hosts: its batch id, or `last`.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many runs to list.")
+@click.option("--limit", type=click.IntRange(1, 10**9), default=20, show_default=True, help="How many runs to list.")
 @options.output
 @options.store
 def list_runs(

@@ -13,7 +13,7 @@ from gpuprep.cli.edge import drop_stdout
 
 
 @click.command("prune", short_help="Delete old runs that nothing refers to")
-@click.option("--keep-days", type=click.IntRange(min=1), required=True, help="Keep all runs of this many days.")
+@click.option("--keep-days", type=click.IntRange(1, 36_500), required=True, help="Keep all runs of this many days.")
 @click.option(
     "--keep-last",
     type=click.IntRange(min=0),

@@ -108,7 +108,8 @@ def _line(records: Sequence[RunRecord], verb: str, more: Sequence[str]) -> str:
     late = any(name.startswith("-") for name in named)
     words += [] if late else named
     if verb not in ("drift last", "drift unschedule"):
-        words += _option("--profile", asked.get("profile") or (first.profile.name if first.profile else "PROFILE"))
+        known = asked.get("profile") or (first.profile.name if first.profile else None)
+        words += _option("--profile", known or (None if verb == "plan" else "PROFILE"))  # `plan` proposes one
     words += more
     for key, flag in VALUES[1:]:
         words += _option(flag, asked.get(key)) if (verb, key) != ("plan", "store") else []

@@ -11,7 +11,8 @@ from gpuprep.checks.ffmpegcommand import needs
 from gpuprep.checks.ffmpegneeds import Checked, licence_of
 from gpuprep.desired import loading
 from gpuprep.desired.host_rules import board_at, nvidia_gpus
-from gpuprep.errors import UsageError
+from gpuprep.desired.state import check_profile
+from gpuprep.errors import PlanRefused, UsageError
 from gpuprep.records import Missing, RunRecord, Source
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.codec import Codec
@@ -26,6 +27,12 @@ def check(
     words: Sequence[str], *, host: str | None, run: str | None, profile: str | None, store: str | None
 ) -> Checked:
     """Raises UsageError, StoreError, ProfileError."""
+    if host is not None and (run is not None or profile is not None):
+        raise UsageError(
+            f"{host[:40]!r} stands before the command: a HOST beside {'--record' if run else '--profile'}, "
+            "or the command does not begin with ffmpeg",
+            "gpuprep codec check --profile NAME -- ffmpeg -i in.mp4 -c:v h264_nvenc out.mp4",
+        )
     if sum(one is not None for one in (host, run, profile)) != 1:
         raise UsageError(
             "codec check needs one of HOST, --record RUN and --profile NAME",
@@ -35,9 +42,13 @@ def check(
     shipped = {name: loading.load(name).codec.parts for name in PROFILES}
     if profile is not None:
         wish = loading.load(profile)
+        if reasons := check_profile(wish):
+            raise PlanRefused(reasons, f"change profile {wish.name} ({wish.path})", where=wish.name)
         models = [board for board in catalogue.boards().values() if board.model.key in wish.gpus]
         boards: list[Board | None] = list(models) if len(wish.gpus) == 1 else []
-        answers = ffmpegneeds.answers(asked, ffmpegneeds.of_profile(wish.codec.parts), boards, shipped)
+        answers = ffmpegneeds.answers(
+            asked, ffmpegneeds.of_profile(wish.codec.parts, npp=wish.codec.npp), boards, shipped
+        )
         return Checked(f"profile {wish.name}", wish.codec.ffmpeg, "", False, asked, tuple(answers))
     record = _record(host, run, store)
     parts = _parts(record)

@@ -22,7 +22,7 @@ from gpuprep.workflows.target_names import check_text, check_user, check_variabl
 
 # Brackets hold an IPv6 address; a bare IPv6 address has more than one colon and no port.
 ADDRESS = re.compile(
-    r"^(?:(?P<user>[^@\s]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\s\[\]@]+))(?::(?P<port>[0-9]+))?$"
+    r"^(?:(?P<user>[^@\s]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\s\[\]@/\\]+))(?::(?P<port>[0-9]+))?$"
 )
 PORT = re.compile("[0-9]{1,5}")
 SIMULATED = "sim:"
@@ -30,6 +30,9 @@ BARE_V6 = re.compile(r"^(?:(?P<user>[^@\s]+)@)?(?P<v6>[0-9A-Fa-f]*:[0-9A-Fa-f:.]
 FORMS = "a host name, an SSH alias, user@host:port, [v6-address]:port, local or sim:NAME"
 
 KEY = re.compile(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY-----")
+NOT_PARSED = "No inventory was parsed"
+NO_PLUGIN = "no root 'plugin' key found"  # each YAML inventory is tried as the settings of a plugin, too
+ORIGIN = re.compile(r"Origin: .*?:([0-9]+)(?::[0-9]+)?$")
 MOST_BYTES = 64 << 20  # of what Ansible says of an inventory
 LOOKED_AT = 64 << 10  # at the end of its errors
 MOST_SHOWN = 80  # letters of a name that is refused
@@ -62,6 +65,8 @@ def parse(
     else:
         found = [_parse_one(text) for text in hosts]
     if ssh_key is not None:
+        if not Path(ssh_key).expanduser().exists():
+            raise UsageError(f"--ssh-key {ssh_key}: there is no such file", "give the path of a private key")
         found = [t if t.local else dataclasses.replace(t, identity_file=ssh_key) for t in found]
     return list({target.name: target for target in found}.values())
 
@@ -106,6 +111,9 @@ def _from_inventory(
         check_text("pattern", pattern, "patterns are Ansible's: names, groups, and : ! & * between and in them")
     if not inventory.endswith(",") and "," not in inventory and not Path(inventory).exists():
         raise UsageError(f"there is no inventory {inventory}", "-i takes a file, a folder or a host list with a comma")
+    if Path(inventory).is_fifo() or Path(inventory).is_socket():
+        what = f"inventory {inventory}: is no regular file"
+        raise UsageError(what, "-i takes a file, a folder or a host list with a comma")
     _refuse_key(inventory)
     ansible_program("ansible")  # the first look-up fills tables of sysconfig, which two threads must not do at once
     with ThreadPoolExecutor(1) as other:  # each of Ansible's programs takes half a second to start
@@ -193,10 +201,23 @@ def _ansible(program: str, arguments: list[str], inventory: str) -> str:
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - LOOKED_AT))
         complaint = errors.read(LOOKED_AT).decode(errors="replace")
     if process.returncode != 0:
-        lines = [line for line in complaint.splitlines() if line.startswith(("[ERROR]", "ERROR"))]
-        last = lines[-1] if lines else (complaint.strip().splitlines() or ["no message"])[-1]
-        raise UsageError(f"inventory {inventory}: {one_line(last)}", advice)
+        raise UsageError(f"inventory {inventory}: {one_line(_reason(complaint))}", advice)
     return output.decode(errors="replace")
+
+
+def _reason(complaint: str) -> str:
+    """The line that says what is wrong: of an inventory that no plugin reads, what the first one said of it."""
+    every = [line.strip() for line in complaint.splitlines() if line.strip()]
+    errors = [line for line in every if line.startswith(("[ERROR]", "ERROR"))]
+    last = (errors or every or ["no message"])[-1]
+    if NOT_PARSED not in last:
+        return last
+    told = [place for place, line in enumerate(every) if "plugin: " in line and NO_PLUGIN not in line]
+    if not told:
+        return last
+    where = next((found for line in every[told[0] :] if (found := ORIGIN.match(line))), None)
+    why = re.sub(r"^(failed to parse inventory:? ?)+", "", every[told[0]].partition("plugin: ")[2], flags=re.IGNORECASE)
+    return f"line {where[1]}: {why}" if where else why
 
 
 def _inventory_target(name: str, variables: dict[str, Any], note: Callable[[str], None]) -> Target:

@@ -111,10 +111,21 @@ def _pair(evidence: Evidence, peer: Peer, gpus: Mapping[int, BandwidthGpu], *, p
 
 
 def _links(evidence: Evidence, pairs: Sequence[Pair]) -> list[Finding]:
-    findings = []
+    findings = [found for pair in pairs if (found := _unlike(evidence, pair)) is not None]
     for family in {pair.family.key: pair.family for pair in pairs if pair.family}.values():
         findings += _of_family(evidence, family, [pair for pair in pairs if pair.family == family])
     return findings
+
+
+def _unlike(evidence: Evidence, pair: Pair) -> Finding | None:
+    """NVLinks between two GPUs of which no machine is made: their boards are known, and are not of one family."""
+    boards = [evidence.board(gpu) for gpu in (pair.origin, pair.target)]
+    names = [board.name for board in boards if board is not None]
+    if not pair.links or pair.family is not None or len(names) < 2 or names[0] == names[1]:
+        return None
+    why = f"{pair.links} NVLinks between {names[0]} and {names[1]} are recorded, and such boards are not joined by any"
+    shown = f"{pair.links} NVLinks"
+    return Finding(pair.subject, nvlinks.PROP, Status.UNKNOWN, "no NVLinks", shown, why, AGAIN)
 
 
 def _of_family(evidence: Evidence, family: Family, pairs: Sequence[Pair]) -> list[Finding]:

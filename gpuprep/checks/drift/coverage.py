@@ -133,7 +133,7 @@ def _throughput(values: object) -> Iterator[str]:
         return
     kinds = {
         (gpu.uuid if (gpu := series.gpu or found.gpu) and not isinstance(gpu, Missing) else "",
-         f"{series.kind} {series.codec}")
+         " ".join(filter(None, (series.kind, series.codec, series.preset))))
         for series in found.series
         if series.outcome == COMPLETED and any(not isinstance(step.fps, Missing) for step in series.steps)
     }  # fmt: skip

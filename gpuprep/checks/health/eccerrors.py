@@ -90,6 +90,7 @@ def errors(
         why = f"{counted(uncorrected, 'memory error')} could not be corrected: {met}"
         problems.append((Status.FAIL, why, AGAIN))
     problems += _beyond_limits(gpu)
+    problems += _since(gpu, earlier)
     if not isinstance(corrected, Missing):
         problems += _rate(corrected, uptime_seconds, earlier)
     unread = first_missing(uncorrected, corrected if _failed(corrected) else 0, *rest)
@@ -162,6 +163,28 @@ def _beyond_limits(gpu: GpuFacts) -> list[Problem]:
         there = checked_reading(uncorrected, "ecc_errors", f"uncorrected errors of the {where}")
         if not isinstance(there, Missing) and there > 0:
             why = f"{counted(there, 'error')} of the {where} could not be corrected since the driver was loaded"
+            problems.append((Status.FAIL, why, AGAIN))
+    return problems
+
+
+def _since(gpu: GpuFacts, earlier: Earlier | None) -> list[Problem]:
+    """Errors that came between two readings, by the counters of the life: a reset takes away the others alone."""
+    if earlier is None:
+        return []
+    problems: list[Problem] = []
+    for where, now, then in (
+        ("the memory or the caches", gpu.ecc_errors, earlier.gpu.ecc_errors),
+        ("the memory", gpu.dram_errors, earlier.gpu.dram_errors),
+        ("the caches", gpu.sram_errors, earlier.gpu.sram_errors),
+    ):
+        if not isinstance(now, EccErrors) or not isinstance(then, EccErrors):
+            continue
+        more = [
+            checked_reading(count, "ecc_errors", "uncorrected errors")
+            for count in (now.uncorrected_aggregate, then.uncorrected_aggregate)
+        ]
+        if not isinstance(more[0], Missing) and not isinstance(more[1], Missing) and more[0] > more[1]:
+            why = f"{counted(more[0] - more[1], 'error')} of {where} could not be corrected since the previous reading"
             problems.append((Status.FAIL, why, AGAIN))
     return problems
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuprep.checks import nonumbers
+from gpuprep.checks.links import LANE_GB_PER_S, WIDTHS
 from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
+from gpuprep.records.gpu import PcieLink
 
 ALWAYS = ("temperature_c", "event_reasons")  # every gpuprep read them
 TOGETHER = (
@@ -68,6 +70,21 @@ def _not_read(reading: object) -> bool:
     return isinstance(reading, Missing) and reading.reason == "not_read"
 
 
+def _link(link: PcieLink | Missing) -> Iterator[str]:
+    """A generation and a width that there are, and no more than the most that is read beside them."""
+    if isinstance(link, Missing):
+        return
+    for name, now, most, known in (
+        ("generation", link.generation, link.max_generation, tuple(LANE_GB_PER_S)),
+        ("width", link.width, link.max_width, WIDTHS),
+    ):
+        for what, reading in ((name, now), (f"max_{name}", most)):
+            if not isinstance(reading, Missing) and reading not in known:
+                yield f"pcie.{what} = {reading}"
+        if not isinstance(now, Missing) and not isinstance(most, Missing) and now > most:
+            yield f"pcie.{name} = {now}, above the highest, {most}"
+
+
 def _beyond(gpu: GpuFacts) -> Iterator[str]:
     used, total = gpu.memory_used_mib, gpu.memory_total_mib
     if not isinstance(used, Missing) and not isinstance(total, Missing) and used > total:
@@ -75,6 +92,11 @@ def _beyond(gpu: GpuFacts) -> Iterator[str]:
     state = gpu.performance_state
     if not isinstance(state, Missing) and state > LAST_STATE:
         yield f"performance_state = {state}"
+    yield from _link(gpu.pcie)
+    if not isinstance(gpu.utilization, Missing):
+        for name, percent in to_json_value(gpu.utilization).items():
+            if isinstance(percent, int) and percent > 100:
+                yield f"utilization.{name} = {percent} %"
     clock, highest = gpu.graphics_clock_mhz, gpu.max_graphics_clock_mhz
     if not isinstance(clock, Missing) and not isinstance(highest, Missing) and clock > CLOCK_ABOVE * highest:
         yield f"graphics_clock_mhz = {clock}, above the highest, {highest}"

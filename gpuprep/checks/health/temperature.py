@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.health import limit
+from gpuprep.checks import conditions
 from gpuprep.checks.common import skip
 from gpuprep.checks.health.healthwords import (
     COOLING,
@@ -24,6 +25,7 @@ from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Status, Temper
 
 NONE = Temperatures(NOT_READ, NOT_READ, NOT_READ, NOT_READ, NOT_READ, NOT_READ, NOT_READ)
 DEGREES = "°C"
+AGAIN = "measure again; nvidia-smi -q -d TEMPERATURE shows all of them; a newer driver may read it right"
 LIMITS = "the temperature at which it slows down"
 
 
@@ -56,6 +58,9 @@ def of_gpu(subject: str, gpu: GpuFacts, board: Board | None, *, rested: bool) ->
             subject, "temperature", known if isinstance(known, Missing) else NOT_READ, expected, absent=(),
             what=LIMITS,
         )  # fmt: skip
+    shutdown = _limit(read.shutdown, "shutdown temperature", board, "shutdown")
+    if not isinstance(shutdown, Missing) and (why := _beyond_shutdown(degrees, slowdown, shutdown)):
+        return Finding(subject, "temperature", Status.UNKNOWN, expected, f"{degrees:g} {DEGREES}", why, AGAIN)
     shown = f"{degrees:g} {DEGREES}, {min(left):g} below the slowdown"
     if min(left) <= near and _slowed_by_heat(gpu):
         reason = f"{subject}.slowdown_now reports it:  the clocks are held down by heat"
@@ -95,6 +100,15 @@ def _limit(read: int | Missing, what: str, board: Board | None, name: str) -> fl
     return known if known is not None else Missing("not_in_catalogue", what)
 
 
+def _beyond_shutdown(degrees: float, slowdown: float | Missing, shutdown: float) -> str:
+    """Why the readings cannot all be true; "" where they can."""
+    if degrees > shutdown + conditions.SENSORS_DIFFER_C:
+        return f"the GPU is said to have {degrees:g} {DEGREES}, and switches itself off at {shutdown:g}"
+    if not isinstance(slowdown, Missing) and slowdown > shutdown:
+        return f"the GPU is said to slow down at {slowdown:g} {DEGREES}, and to switch itself off at {shutdown:g}"
+    return ""
+
+
 def _near(left: float, degrees: float, near: float) -> Problem | None:
     if left <= 0:
         why = f"the GPU has {degrees:g} {DEGREES}: at this temperature the hardware slows it down"
@@ -115,11 +129,7 @@ def _contradiction(by_degrees: float | None, by_margin: float | None) -> Problem
         f"the readings contradict each other: by its temperature {by_degrees:g} degrees are left until the slowdown,"
         f" by the driver's margin {by_margin:g}, and nothing is slowed down by heat"
     )
-    return (
-        Status.UNKNOWN,
-        why,
-        "measure again; nvidia-smi -q -d TEMPERATURE shows both; a newer driver may read it right",
-    )
+    return Status.UNKNOWN, why, AGAIN
 
 
 def _slowed_by_heat(gpu: GpuFacts) -> bool:

@@ -46,6 +46,15 @@ def rate(link: Pcie | Missing) -> float | None:
     return None if isinstance(link, Missing) else carries(link.generation, link.width)
 
 
+def capped(link: Pcie, board: Board | None) -> Pcie:
+    """The link, no faster and no wider than the board: NVML says x16 of an A16's GPUs, which have four lanes."""
+    generation, width = (board.pcie_generation, board.pcie_width) if board else (None, None)
+    return Pcie(
+        generation=_lower(link.generation, generation) if link.generation else None,
+        width=_lower(link.width, width) if link.width else None,
+    )
+
+
 @dataclass(frozen=True)
 class Way:
     """Generation and lanes. None: not known."""

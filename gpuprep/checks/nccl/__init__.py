@@ -16,6 +16,7 @@ from gpuprep.checks.nccl import ncclreadings, ncclspeed
 from gpuprep.checks.nccl.ncclways import Way, way
 from gpuprep.performance import clock_events
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.bandwidth import Bandwidth
 from gpuprep.records.evidence.nccl import Nccl, NcclGpu, Point
 
 EXPECTED = "collectives over all GPUs"
@@ -66,6 +67,9 @@ def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[
         found.append(skip("nccl", "host", expected="of this host", actual="published", reason=why))
         return [*found, *_results(values, points, ranks)]
     found += [*_twice(gpus), *_links(taken), *ncclreadings.findings(evidence, values, gpus, taken)]
+    over_pcie = not isinstance(taken, Missing) and taken.kind == "pcie"
+    if over_pcie and isinstance(evidence.of(Bandwidth, "bandwidth"), Missing):
+        found += ncclreadings.narrow(evidence, gpus)
     found += [*ncclinstalled.loaded(evidence, values)]
     return [*found, *_results(values, points, ranks), *ncclspeed.latency(points, ranks, busy), *_clocks(gpus),
             *_heat(evidence, gpus)]  # fmt: skip

@@ -8,8 +8,9 @@ from gpuprep.catalogue import Board
 from gpuprep.catalogue.health import free_clocks
 from gpuprep.checks import conditions
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.links import LANE_GB_PER_S, WIDTHS
+from gpuprep.checks.links import HALF, LANE_GB_PER_S, RESEAT, WIDTHS, capped, rate
 from gpuprep.checks.nccl.ncclways import Way
+from gpuprep.performance.clock_events import IDLE
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Pcie
 from gpuprep.records.evidence.decode import Figure
@@ -17,6 +18,7 @@ from gpuprep.records.evidence.nccl import Nccl, NcclGpu
 
 CLOCK_SLACK, POWER_PEAK = 1.05, 1.6  # of the boost clock; of the power limit: H100 and H200 draw 1.3 of it for a moment
 ANY_CLOCK_MHZ = 3600
+IDLE_CLOCK = 0.4  # of the boost
 OVER_LINKS = ("P2P", "NVLS")  # what NCCL calls its ways over NVLink
 AGAIN = "measure again"
 
@@ -40,6 +42,10 @@ def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
     clock, watts, degrees = _known(gpu.graphics_clock_mhz), _known(gpu.power_watts), _known(gpu.temperature_c)
     if clock is not None and not 0 < clock <= most:
         yield f"a clock of {clock:g} MHz"
+    own = board.boost_mhz if board else None
+    # The highest clock during the run: copies keep a GPU at its boost clock, and what lowers it has a reason.
+    if clock is not None and own and 0 < clock < IDLE_CLOCK * own and conditions.mask(gpu.event_reasons) in (0, IDLE):
+        yield f"a clock of {clock:g} MHz while it copies, which is an idle GPU's"
     limit = board.power_watts if board else None
     if watts is not None and (watts <= 0 or (limit and watts > POWER_PEAK * limit)):
         yield f"a power of {watts:g} W"
@@ -54,6 +60,28 @@ def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
             if reading and (reading not in known or (now and reading < now)):
                 yield f"a PCIe link of {what} {now} now and {reading} at most"
                 break
+        if now is not None and now <= 0:
+            yield f"a PCIe link of {what} {now}"
+    fastest = board.pcie_generation if board else None
+    if link.generation and fastest and link.generation > fastest:
+        yield f"a PCIe link of generation {link.generation}, and {board.name if board else ''} has {fastest}"
+
+
+def narrow(evidence: Evidence, gpus: Sequence[NcclGpu]) -> list[Finding]:
+    """FAIL for a PCIe link at half of what GPU and slot could do. The bandwidth probe judges it more finely."""
+    found = []
+    for gpu in gpus:
+        link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
+        board = evidence.board(gpu)
+        now = capped(link, board)
+        most = capped(Pcie(generation=link.max_generation, width=link.max_width), board)
+        carries, could = rate(now), rate(most)
+        if carries and could and carries <= HALF * could:
+            shown = f"generation {now.generation} x{now.width}"
+            why = f"the PCIe link ran at {carries:.1f} of {could:.1f} GB/s while NCCL ran ({shown})"
+            expected = f"generation {most.generation} x{most.width}"
+            found.append(Finding(f"gpu {gpu.index}", "nccl_pcie_link", Status.FAIL, expected, shown, why, RESEAT))
+    return found
 
 
 def _way(values: Nccl, way: Way | Missing) -> list[Finding]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpuprep.catalogue import Board
 from gpuprep.catalogue import nccl as catalogue
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.links import rate
+from gpuprep.checks.links import capped, rate
 from gpuprep.records import Missing
 from gpuprep.records.evidence.bandwidth import Pcie
 from gpuprep.records.evidence.nccl import Nccl, NcclGpu
@@ -107,7 +107,8 @@ def _pcie(gpus: Sequence[NcclGpu], boards: Sequence[Board], unused: int = 0) -> 
     """The slowest GPU's link under load; where it was not read, what the board can do."""
     rates = []
     for gpu, board in zip(gpus, boards, strict=True):
-        found = rate(gpu.pcie) or rate(Pcie(generation=board.pcie_generation, width=board.pcie_width))
+        own = Pcie(generation=board.pcie_generation, width=board.pcie_width)
+        found = rate(own if isinstance(gpu.pcie, Missing) else capped(gpu.pcie, board))
         if found is None:
             return Missing("not_recorded", f"generation and width of the PCIe link of gpu {gpu.index}")
         rates.append(found)

@@ -124,7 +124,7 @@ def _engines(judged: Judged, step: Step, fps: float) -> Iterator[str]:
         yield f"{fps:.0f} fps, but NVML gave no video clock to judge them by"
     if highest and clock > CLOCK_SLACK * highest:
         yield f"the video clock was {clock:.0f} MHz, and its highest is {highest:.0f}"
-    for engines in judged.engines:
+    for engines in judged.bounds:
         name, used = f"{WORDS[engines.part]}s", engines.used(step)
         most = engines.most(clock, step.sessions) if clock else None
         if not isinstance(used, Missing) and not 0 <= used <= 100:
@@ -148,6 +148,9 @@ def _surroundings(judged: Judged, step: Step) -> Iterator[str]:
     limits: list[tuple[str, Figure, float]] = [
         ("CPU", step.cpu_percent, 100.0),
         ("wait for storage", step.io_wait_percent, 100.0),
+        ("use of the GPU", step.gpu_utilization_percent, 100.0),
+        ("use of the encoders", step.encoder_utilization_percent, 100.0),
+        ("use of the decoders", step.decoder_utilization_percent, 100.0),
         ("power", step.power_watts, POWER_SLACK * watts if watts else 1e5),
     ]
     for name, value, most in limits:

@@ -15,6 +15,8 @@ from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.throughput import Clip, Series, Step, ThroughputGpu
 
 PARTS = {"decode": ("decode",), "encode": ("encode",), "transcode": ("decode", "encode")}
+# Every picture of these is decoded once: that bounds them, though no rate says how fast they must be.
+DECODING = ("download", "ladder", "software")
 FIELDS = {"decode": "nvdec_engines", "encode": "nvenc_engines"}
 WORDS = {"decode": "decoder", "encode": "encoder"}
 CHIPS = {"decode": "nvdec", "encode": "nvenc"}
@@ -80,6 +82,8 @@ class Judged:
         self.decisive = series.decisive_line
         self.steps = series.steps
         self.engines = engines(self.model, self.kind, self.codec, self.preset, counted or {})
+        decoding = self.kind in DECODING
+        self.bounds = engines(self.model, "decode", "h264", "", counted or {}) if decoding else self.engines
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -35,6 +35,17 @@ def schema() -> dict[str, Any]:
     return document
 
 
+def allowed_parts(kind: str) -> list[str]:
+    """What codec.parts may have of a kind ("encoders"); [] for a kind that there is not."""
+    document = schema()
+    lists = document["$defs"]
+    parts = document["properties"]["codec"]["properties"]["parts"]["properties"]
+    if kind not in parts:
+        return []
+    found: list[str] = lists[parts[kind]["items"]["$ref"].rpartition("/")[2]]["enum"]
+    return found
+
+
 @lru_cache(maxsize=1)
 def _validator() -> Any:
     # Imported here: jsonschema takes longer to import than everything else of `gpuprep --help` together.
