@@ -19,6 +19,7 @@ from gpuprep.catalogue import boards
 from gpuprep.checks import ffmpegneeds
 from gpuprep.checks.ffmpegcommand import Asked, needs
 from gpuprep.cli.codec import codec
+from gpuprep.desired.loading.schema import allowed_parts
 from gpuprep.errors import UsageError
 from gpuprep.records import Missing, ProbeResult, Source, Status
 from gpuprep.records.evidence.codec import Codec
@@ -132,12 +133,13 @@ def test_no_words_break_it(words: list[str]) -> None:
 # ---------------------------------------------------------------- answers
 
 SHIPPED = {name: load(name).codec.parts for name in ("base", "video")}
+ALLOWED = {kind: allowed_parts(kind) for kind in SHIPPED["base"]}
 BASE, VIDEO = (ffmpegneeds.of_profile(SHIPPED[name]) for name in ("base", "video"))
 
 
 def answered(words: str, parts: Codec | Missing = BASE, gpu: str | None = "t4") -> dict[str, ffmpegneeds.Answer]:
     on = [next(board for board in boards().values() if board.model.key == gpu)] if gpu else []
-    found = ffmpegneeds.answers(asked(words), parts, on, SHIPPED)
+    found = ffmpegneeds.answers(asked(words), parts, on, SHIPPED, ALLOWED)
     return {f"{one.need.kind} {one.need.name}": one for one in found}
 
 
@@ -180,7 +182,7 @@ def test_what_the_gpu_can_do(words: str, gpu: str | None, status: Status) -> Non
 
 def of_base(words: str, *, npp: bool = False) -> dict[str, ffmpegneeds.Answer]:
     parts = load("base").codec.parts
-    found = ffmpegneeds.answers(asked(words), ffmpegneeds.of_profile(parts, npp=npp), [], {"base": parts})
+    found = ffmpegneeds.answers(asked(words), ffmpegneeds.of_profile(parts, npp=npp), [], {"base": parts}, ALLOWED)
     return {one.title: one for one in found}
 
 
@@ -193,7 +195,7 @@ def test_a_codecs_name_is_the_encoder_that_ffmpeg_takes_for_it() -> None:
     sound = Codec(encoders=("libx264", "h264_nvenc"), muxers=("mp4",))
     (answer,) = [
         one
-        for one in ffmpegneeds.answers(asked("ffmpeg -i a.mp4 -c:v h264 b.mp4"), sound, [], {})
+        for one in ffmpegneeds.answers(asked("ffmpeg -i a.mp4 -c:v h264 b.mp4"), sound, [], {}, {})
         if one.need.kind == "encoders"
     ]
     assert (answer.status, answer.why) == (Status.PASS, "FFmpeg takes libx264 for it")

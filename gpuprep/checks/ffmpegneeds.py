@@ -5,7 +5,7 @@ answers(asked, parts, boards)    an Answer for each need: PASS, FAIL with what w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuprep.agent.licences import licence
@@ -14,7 +14,6 @@ from gpuprep.catalogue.video import capabilities
 from gpuprep.checks import probes
 from gpuprep.checks.ffmpegcommand import Asked, Need
 from gpuprep.checks.probes import CONFIGURED, configured
-from gpuprep.desired.loading import schema
 from gpuprep.records import Missing, Status
 from gpuprep.records.evidence.codec import Codec
 
@@ -105,15 +104,22 @@ def answers(
     parts: Codec | Missing,
     boards: Sequence[Board | None],
     shipped: Mapping[str, Mapping[str, Sequence[str]]],
+    allowed: Mapping[str, Collection[str]],
 ) -> list[Answer]:
     """`boards` of the machine, () where they are not known; `shipped`: codec.parts of profiles by name, for what adds
-    a part."""
+    a part; `allowed`: what codec.parts of a profile may have, by kind."""
     return [
-        _of_gpu(need, boards) if need.kind == "gpu" else _of_build(need, parts, shipped) for need in asked.needs
-    ]  # fmt: skip
+        _of_gpu(need, boards) if need.kind == "gpu" else _of_build(need, parts, shipped, allowed)
+        for need in asked.needs
+    ]
 
 
-def _of_build(need: Need, parts: Codec | Missing, shipped: Mapping[str, Mapping[str, Sequence[str]]]) -> Answer:
+def _of_build(
+    need: Need,
+    parts: Codec | Missing,
+    shipped: Mapping[str, Mapping[str, Sequence[str]]],
+    allowed: Mapping[str, Collection[str]],
+) -> Answer:
     if isinstance(parts, Missing):
         return Answer(need, Status.UNKNOWN, f"the parts of this FFmpeg are not known: {parts.detail or parts.reason}")
     have = _have(need.kind, parts)
@@ -127,7 +133,7 @@ def _of_build(need: Need, parts: Codec | Missing, shipped: Mapping[str, Mapping[
     if need.kind in BY_CODEC and (answer := _by_codec(need, have)) is not None:
         return answer
     return Answer(
-        need, Status.FAIL, f"this FFmpeg has no such {SPOKEN.get(need.kind, need.kind)}", _adds(need, shipped)
+        need, Status.FAIL, f"this FFmpeg has no such {SPOKEN.get(need.kind, need.kind)}", _adds(need, shipped, allowed)
     )
 
 
@@ -156,7 +162,9 @@ def _have(kind: str, parts: Codec) -> set[str] | None:
     return None
 
 
-def _adds(need: Need, shipped: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
+def _adds(
+    need: Need, shipped: Mapping[str, Mapping[str, Sequence[str]]], allowed: Mapping[str, Collection[str]]
+) -> str:
     """The key of a profile that would add it."""
     if need.kind == "pix_fmts":
         return "no key of a profile adds a pixel format: this version of FFmpeg has none of this name"
@@ -172,7 +180,7 @@ def _adds(need: Need, shipped: Mapping[str, Mapping[str, Sequence[str]]]) -> str
         return "codec.npp: true, and such a build may not be passed on; scale_cuda does the same work without it"
     if instead := next(iter(BY_CODEC.get(need.kind, {}).get(need.name, ())), ""):
         return f"name an encoder of it, {instead} or another, and add that to codec.parts.{need.kind}"
-    if part in schema.allowed_parts(need.kind):
+    if part in allowed.get(need.kind, ()):
         return f"codec.parts.{need.kind} with {part}{library}"
     return f"no key of a profile adds the {SPOKEN.get(need.kind, need.kind)} {part}: gpuprep builds FFmpeg without it"
 

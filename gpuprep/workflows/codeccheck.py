@@ -11,6 +11,7 @@ from gpuprep.checks.ffmpegcommand import needs
 from gpuprep.checks.ffmpegneeds import Checked, licence_of
 from gpuprep.desired import loading
 from gpuprep.desired.host_rules import board_at, nvidia_gpus
+from gpuprep.desired.loading.schema import allowed_parts
 from gpuprep.desired.state import check_profile
 from gpuprep.errors import PlanRefused, UsageError
 from gpuprep.records import Missing, RunRecord, Source
@@ -40,6 +41,7 @@ def check(
         )
     asked = needs(words)
     shipped = {name: loading.load(name).codec.parts for name in PROFILES}
+    allowed = {kind: allowed_parts(kind) for kind in shipped[PROFILES[0]]}
     if profile is not None:
         wish = loading.load(profile)
         if reasons := check_profile(wish):
@@ -47,12 +49,12 @@ def check(
         models = [board for board in catalogue.boards().values() if board.model.key in wish.gpus]
         boards: list[Board | None] = list(models) if len(wish.gpus) == 1 else []
         answers = ffmpegneeds.answers(
-            asked, ffmpegneeds.of_profile(wish.codec.parts, npp=wish.codec.npp), boards, shipped
+            asked, ffmpegneeds.of_profile(wish.codec.parts, npp=wish.codec.npp), boards, shipped, allowed
         )
         return Checked(f"profile {wish.name}", wish.codec.ffmpeg, "", False, asked, tuple(answers))
     record = _record(host, run, store)
     parts = _parts(record)
-    answers = ffmpegneeds.answers(asked, parts, _boards(record), shipped)
+    answers = ffmpegneeds.answers(asked, parts, _boards(record), shipped, allowed)
     known = parts if isinstance(parts, Codec) else Codec()
     about = f"{record.host}, run {record.run_id}"
     simulated = record.source is Source.SIMULATED

@@ -59,7 +59,7 @@ from gpuprep.records import Missing, OptStr
 BUDGET_SECONDS = 75.0  # for the first GPU, making the clips included
 QUICK_BUDGET_SECONDS = 15.0  # for each further one, and for the first with `quick`; it needs about half of it
 WINDOW_SECONDS = 1.5  # of steady state a step
-QUICK_WINDOW_SECONDS = 1.0
+QUICK_WINDOW_SECONDS = 0.8
 CAPACITY_BUDGET_SECONDS = 900.0  # for one GPU, with quality and latency
 QUALITY_SECONDS = 240.0  # of it, kept for these two
 CLIP_SECONDS = 130.0  # 3900 frames: no session comes to the end of its input before a step is over
