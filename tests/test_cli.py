@@ -365,8 +365,8 @@ def test_a_stdout_that_takes_nothing_is_no_inner_error(words: tuple[str, ...], t
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("provision", "192.0.2.1", "-p", "t4", "--only", ","), "it names nothing"),
-        (("validate", "192.0.2.1", "-p", "t4", "--only", ""), "it names nothing"),
+        (("provision", "192.0.2.1", "-p", "t4", "--only", ","), "--only names nothing"),
+        (("validate", "192.0.2.1", "-p", "t4", "--only", ""), "--only names nothing"),
         (("validate", "192.0.2.1", "-p", "t4", "--ssh-key", "/nowhere/key"), "there is no such file"),
         (("validate", "h/..", "-p", "t4"), "'h/..' is no HOST"),
         (("history", "prune", "--keep-days", "99999999999"), "not in the range"),

@@ -17,23 +17,13 @@ if TYPE_CHECKING:
     from gpuprep.trace.ranks import RanksDocument
 
 
-def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """An empty list would count as all rules, which its writer hardly wanted."""
-    from gpuprep.errors import UsageError
-
-    found = options.names(context, parameter, values)
-    if values and not found:
-        raise UsageError("--rules names no rule", "give ids of docs/traces.md, or all")
-    return found
-
-
 @click.command(short_help="Pass or fail a profile, for CI")
 @trace_options.path
 @click.option(
     "--rules",
     metavar="RULE",
     multiple=True,
-    callback=_rules,
+    callback=options.names,
     help="Rules to check: ids of docs/traces.md, or all. May be repeated. Default: all.",
 )
 @click.option(
