@@ -293,6 +293,15 @@ def test_pairs_that_cannot_be(change: Any, says: str) -> None:
     assert (finding.status, says in finding.reason) == (UNKNOWN, True)
 
 
+def test_a_job_that_sees_some_gpus_of_a_mesh_is_warned_and_does_not_fail() -> None:
+    """Two of four A100 with four links a pair; the same links behind switches would be eight links down."""
+    found = bad(judged(machine("a100_sxm4_80", 2, links=4)))
+    assert found == {"gpu 0 to gpu 1.nvlinks": WARN, "gpu 1 to gpu 0.nvlinks": WARN}
+    switched = bad(judged(machine("a100_sxm4_80", 2, links=4), host=snapshot(nvswitches=6)))
+    assert FAIL in switched.values()
+    assert FAIL in bad(judged(machine("a100_sxm4_80", 2, links=3))).values()
+
+
 def test_nvlinks_between_boards_that_nobody_joins_are_unknown() -> None:
     values = machine("a100_pcie_80", 1)
     values["gpus"].append(sound_gpu(catalogue.boards()["t4"], 1))

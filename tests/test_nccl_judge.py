@@ -433,6 +433,12 @@ def test_pcie_is_judged_by_what_the_board_can() -> None:
     assert set(bad(none).values()) == {Status.UNKNOWN}
 
 
+def test_two_gpus_of_a_mesh_of_four_are_sound_at_their_links() -> None:
+    assert bad(ncclrecords.machine("a100", 2, nvlinks=4, busbw=77)) == {}
+    assert bad(ncclrecords.machine("a100", 2, nvlinks=4, busbw=30)) != {}
+    assert Status.FAIL in bad(ncclrecords.machine("a100", 2, nvlinks=3, busbw=57)).values()
+
+
 def test_links_of_one_pair_among_eight_gpus_count() -> None:
     values = ncclrecords.machine("h200", 8)
     assert bad(values) == {}

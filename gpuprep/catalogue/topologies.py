@@ -7,7 +7,7 @@ healthy_memory_percents(board)      per cent of its bandwidth that a healthy boa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -101,6 +101,13 @@ def machine(
     """
     fitting = [each for each in one.machines if _considered(one, each, gpus, nvswitches, some=some)]
     return max(fitting, key=lambda each: (_agreeing(each, rows, gpus), sum(wired_row(each, gpus))), default=None)
+
+
+def part_of(one: Family, links: Collection[int], gpus: int, nvswitches: int = 0) -> Machine | None:
+    """The mesh of which a container or a job sees some GPUs: each pair has exactly its links. `links`: of the pairs."""
+    meshes = [each for each in one.machines if len(each.row) > 1 and len(set(each.row)) == 1 and gpus < each.gpus]
+    seen = set(links)
+    return next((each for each in meshes if not nvswitches and seen == {each.row[0]}), None)
 
 
 def _considered(one: Family, each: Machine, gpus: int, nvswitches: int, *, some: bool) -> bool:

@@ -33,11 +33,11 @@ def as_text(checked: Checked) -> str:
 
 
 def _verdict(checked: Checked) -> str:
-    """The last line: "FAIL    3 of 8 parts that the command needs are lacking"."""
+    """The last line: "FAIL    3 of 8 parts that the command needs are missing"."""
     count = Counter(answer.status for answer in checked.answers)
     total = f"{len(checked.answers)} parts that the command needs"
     if count[Status.FAIL]:
-        return f"FAIL    {count[Status.FAIL]} of {total} are lacking"
+        return f"FAIL    {count[Status.FAIL]} of {total} are missing"
     if count[Status.UNKNOWN]:
         return f"UNKNOWN {count[Status.UNKNOWN]} of {total} are not known"
     return f"PASS    all {total} are there"

@@ -41,7 +41,7 @@ def make(url: str) -> tuple[Engine, str]:
         parsed = parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
         backend = parsed.get_backend_name()
         if backend not in BACKENDS:
-            raise UsageError(f"--store {shown}: gpuprep has no store in {backend}", f"give a URL {EXAMPLES}")
+            raise UsageError(f"--store {shown}: gpuprep has no store in {backend}", f"give a URL, {EXAMPLES}")
         return (_sqlite(parsed) if backend == "sqlite" else _postgresql(parsed)), shown
     except ImportError as error:
         driver = masked(str(error).partition("\n")[0])

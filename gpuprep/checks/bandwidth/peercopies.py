@@ -135,12 +135,26 @@ def _of_family(evidence: Evidence, family: Family, pairs: Sequence[Pair]) -> lis
             rows.setdefault(pair.peer.start or 0, {})[pair.peer.end or 0] = pair.links
     gpus = {index for pair in pairs for index in (pair.peer.start, pair.peer.end)}
     published = any(pair.published for pair in pairs)  # often one pair of a larger machine
+    part = topologies.part_of(family, [pair.links for pair in pairs], len(gpus), evidence.snapshot.nvswitches)
+    if part is not None and not published:
+        return [_of_part(pair, family, part, len(gpus)) for pair in pairs]
     machine = nvlinks.wiring(family, rows, len(gpus), evidence.snapshot.nvswitches, some=published)
     some = bool(evidence.snapshot.nvswitches) or any(pair.links for pair in pairs)
     found = [_links_of(pair, family, machine, rows, some=some) for pair in pairs]
     names = {start: named(start) for start in rows}
     whole = [] if published else nvlinks.of_rows(family, rows, machine, names)
     return [*(finding for finding in found if finding is not None), *whole]
+
+
+def _of_part(pair: Pair, family: Family, machine: Machine, gpus: int) -> Finding:
+    """WARN: all is well where other GPUs are hidden, and most links are down where they are not."""
+    shown, most = f"{pair.links} NVLinks", family.links or 0
+    why = (
+        f"{pair.links} of {most} NVLinks are active: as between {gpus} of a machine with {machine.name}; "
+        f"behind switches {most - pair.links} links would be down"
+    )
+    remedy = "see whether other GPUs of the machine are hidden from this job; else: " + nvlinks.LOOK
+    return Finding(pair.subject, nvlinks.PROP, Status.WARN, "as wired", shown, why, remedy)
 
 
 def _links_of(

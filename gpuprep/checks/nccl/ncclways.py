@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuprep.catalogue import Board
+from gpuprep.catalogue import Board, topologies
 from gpuprep.catalogue import nccl as catalogue
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.links import capped, rate
@@ -55,6 +55,9 @@ def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Miss
     if known and most > max(known):
         return Missing("unparsable", f"{most} NVLinks are recorded as up, and {boards[0].name} has {max(known)}")
     through_switch = len(gpus) > 2 and bool(known) and max(totals) > max(known)
+    family = topologies.family(_slowest(boards))
+    if family and topologies.part_of(family, pairs.values(), len(gpus), evidence.snapshot.nvswitches):
+        return _nvlink("direct", boards, max(totals))
     if switched:
         direct = len(gpus) > 2 and not through_switch
         up = min(totals) if direct else min(pairs.values())  # behind switches each pair shows all links of a GPU
