@@ -111,11 +111,6 @@ def test_an_error_of_the_memory_counts_although_the_sum_does_not_have_it() -> No
     assert "1 error of the memory could not be corrected" in found.reason
 
 
-def test_the_memory_has_not_corrected_more_than_the_gpu() -> None:
-    found = bad(snapshot(**{**NEWER, "ecc_errors": ERRORS, "dram_errors": EccErrors(500, 0, 500, 0)}))
-    assert found["gpu 0.ecc_errors"].status is Status.UNKNOWN
-
-
 def test_errors_that_a_reset_took_from_the_short_counter_count_by_the_long_one() -> None:
     """Between the facts before the measurements and those after them."""
     for name in ("ecc_errors", "dram_errors", "sram_errors"):

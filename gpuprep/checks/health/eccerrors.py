@@ -93,7 +93,6 @@ def errors(
     problems += _since(gpu, earlier)
     if not isinstance(corrected, Missing):
         problems += _rate(corrected, uptime_seconds, earlier)
-        problems += _beyond_the_sum(gpu, corrected)
     unread = first_missing(uncorrected, corrected if _failed(corrected) else 0, *rest)
     unknown = None if unread is None else refused(subject, "ecc_errors", unread, EXPECTED, absent=())
     if unknown is not None and not any(status is Status.FAIL for status, _, _ in problems):
@@ -166,16 +165,6 @@ def _beyond_limits(gpu: GpuFacts) -> list[Problem]:
             why = f"{counted(there, 'error')} of the {where} could not be corrected since the driver was loaded"
             problems.append((Status.FAIL, why, AGAIN))
     return problems
-
-
-def _beyond_the_sum(gpu: GpuFacts, corrected: float) -> list[Problem]:
-    """The memory alone cannot have corrected more than the GPU did."""
-    part = gpu.dram_errors.corrected_volatile if isinstance(gpu.dram_errors, EccErrors) else 0
-    there = checked_reading(part, "ecc_errors", "corrected errors of the memory")
-    if isinstance(there, Missing) or there <= corrected:
-        return []
-    why = f"{counted(there, 'error')} of the memory were corrected, and {corrected:g} of the whole GPU: one is wrong"
-    return [(Status.UNKNOWN, why, AGAIN)]
 
 
 def _since(gpu: GpuFacts, earlier: Earlier | None) -> list[Problem]:
