@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 import sshserver
+from waiting import alive, until
 
 from gpuprep.agent import children
 from gpuprep.agent.run import run
@@ -41,24 +42,10 @@ with children.scratch("test") as folder:
 """
 
 
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def sleepers(cwd: Path) -> list[int]:
     """Every process that works in the folder of this test: all that the agent started."""
     place = str(cwd.resolve())
     return [process.pid for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == place]
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def program(cwd: Path, then: str, before: str = "") -> list[str]:
@@ -81,9 +68,9 @@ def cwd(tmp_path: Path) -> Iterator[Path]:
 
 
 def nothing_stays(agent: int, tmp_path: Path, cwd: Path) -> None:
-    wait_for(lambda: not alive(agent), "the agent lives on")
-    wait_for(lambda: not sleepers(cwd), "a child stays behind")
-    wait_for(lambda: not list((tmp_path / "tmp").iterdir()), "a scratch folder stays behind")
+    until(lambda: not alive(agent), "the agent lives on")
+    until(lambda: not sleepers(cwd), "a child stays behind")
+    until(lambda: not list((tmp_path / "tmp").iterdir()), "a scratch folder stays behind")
 
 
 BLOCKED = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])"  # a call that never returns
@@ -165,7 +152,7 @@ def test_a_controller_that_is_killed_ends_the_agent(
     target = {"name": "here", "local": True} if local else vars(sshd.target())
     code = CONTROLLER.format(tests=str(ROOT), target=target, command=remote(tmp_path, cwd))
     with subprocess.Popen([sys.executable, "-c", code], env=environment(tmp_path)) as controller:
-        wait_for(lambda: len(sleepers(cwd)) == 3, "the agent did not start")
+        until(lambda: len(sleepers(cwd)) == 3, "the agent did not start")
         controller.kill()
     nothing_stays(2**30, tmp_path, cwd)
 
@@ -175,7 +162,7 @@ def test_a_time_out_ends_grandchildren_and_does_not_wait_for_them(cwd: Path) -> 
     said = run(["sh", "-c", "sleep 303 & echo $$; wait"], timeout=0.5, cwd=str(cwd))
     assert said == Missing("command_failed", "sh took longer than 0.5 s")
     assert time.monotonic() - before < PATIENCE
-    wait_for(lambda: not sleepers(cwd), "a grandchild stays behind")
+    until(lambda: not sleepers(cwd), "a grandchild stays behind")
 
 
 def test_what_a_login_shell_starts_on_purpose_lives_on(tmp_path: Path, cwd: Path) -> None:

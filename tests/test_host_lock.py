@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from sshserver import SSHD, Sshd
+from waiting import until
 
 from gpuprep.errors import GpuprepError, HostError, HostLocked
 from gpuprep.remote import HostLock, LockOwner
@@ -73,13 +73,6 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     yield make
     for connection in made:
         connection.close()
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 def lock_of(connection: Connection, path: Path, owner: LockOwner) -> HostLock:

@@ -9,27 +9,13 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
+from waiting import alive, until
 
 from gpuprep.agent.worker import Silent, Tell, Worker
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 15.0
-
-
-def gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def wait_until_gone(pid: int) -> None:
-    try:
-        psutil.Process(pid).wait(PATIENCE)
-    except psutil.NoSuchProcess:
-        return
 
 
 def heard(worker: Worker, patience: float = PATIENCE) -> list[dict[str, object]]:
@@ -44,7 +30,7 @@ def test_what_it_tells_comes_in_order() -> None:
     with Worker(work) as worker:
         assert [message["number"] for message in heard(worker)] == list(range(1000))
         assert worker.code == 0
-    assert gone(worker.pid)
+    assert not alive(worker.pid)
 
 
 def test_an_error_is_told() -> None:
@@ -80,9 +66,8 @@ def test_silence_ends_it_and_what_it_started() -> None:
         with pytest.raises(Silent, match="no answer in"):
             next(messages)
     assert time.monotonic() - started < 10
-    wait_until_gone(child)
-    assert gone(worker.pid)
-    assert gone(child)
+    until(lambda: not alive(child), "the child lives on")
+    assert not alive(worker.pid)
 
 
 def test_a_worker_that_never_ends_talking_is_ended() -> None:
@@ -94,7 +79,7 @@ def test_a_worker_that_never_ends_talking_is_ended() -> None:
     with Worker(work) as worker, pytest.raises(Silent):
         for _ in worker.messages(until=started + 0.5, patience=PATIENCE):
             pass
-    assert gone(worker.pid)
+    assert not alive(worker.pid)
 
 
 AGENT = """
@@ -123,6 +108,5 @@ def test_it_ends_with_the_agent(then: str) -> None:
     # The answer ends although the worker lived: it does not hold what a reader waits for.
     assert agent.stdout.read() == b""
     agent.wait(PATIENCE)
-    wait_until_gone(pid)
-    assert gone(pid)
+    until(lambda: not alive(pid), "the child lives on")
     agent.stdout.close()

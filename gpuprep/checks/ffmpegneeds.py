@@ -35,7 +35,7 @@ CONFIGURED_AS = {listed: name for name, listed in LISTED_AS.items()}
 # Codecs without an encoder or a decoder of their name, and those that FFmpeg has for them, in its order.
 BY_CODEC: Mapping[str, Mapping[str, Sequence[str]]] = {
     "encoders": {
-        "h264": ("libx264", "h264_nvenc"), "hevc": ("libx265", "hevc_nvenc"), "h265": (),
+        "h264": ("libx264", "h264_nvenc"), "hevc": ("libx265", "hevc_nvenc"),
         "av1": ("libaom-av1", "librav1e", "libsvtav1", "av1_nvenc"), "vp8": ("libvpx",), "vp9": ("libvpx-vp9",),
         "mp3": ("libmp3lame", "libshine"), "opus": ("libopus",), "vorbis": ("libvorbis",), "theora": ("libtheora",),
         "webp": ("libwebp",),

@@ -13,7 +13,7 @@ from gpuprep.records.evidence.gemm import GemmGpu, Product
 
 NEAR_LIMIT = 0.8  # of the power limit: a power cap that acts keeps a GPU at it (H100, H200: 0.92 and more)
 AT_LIMIT = 0.97  # of the power limit: a GPU that draws so much is held by it, whether NVML named the cap or not
-SHORT_SECONDS = 1.0
+SHORT_SECONDS = 1.0  # of a load: within it NVML may name no reason yet (see unnamed_cap); measured up to 0.4 s
 IDLE_WATTS = 0.2  # of the power limit: no GPU that calculates draws so little; the reading is not of the load
 IDLE, APPLICATION_CLOCKS, SW_POWER_CAP, HW_SLOWDOWN = 0x1, 0x2, 0x4, 0x8
 SYNC_BOOST, SW_THERMAL, HW_THERMAL, POWER_BRAKE, DISPLAY_CLOCKS = 0x10, 0x20, 0x40, 0x80, 0x100

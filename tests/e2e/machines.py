@@ -8,8 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,11 +176,3 @@ def compile_quickly(machine: str) -> None:
         f" mkdir -p /etc/dkms/framework.conf.d && echo {shlex.quote(DKMS)} >/etc/dkms/framework.conf.d/quick.conf &&"
         f" echo {shlex.quote(MODULE)} | tee {modules} >/dev/null",
     )
-
-
-def until(true: Callable[[], bool], otherwise: str, seconds: float = 30) -> None:
-    """Wait for a condition; fail with `otherwise` when it does not come true in time."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, otherwise
-        time.sleep(0.1)

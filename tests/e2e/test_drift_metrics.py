@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from prometheusprograms import Programs, programs
 from sshserver import free_port
+from waiting import until
 
-from e2e.machines import GPUPREP, Finished, inside, must, until
+from e2e.machines import GPUPREP, Finished, inside, must
 
 pytestmark = pytest.mark.e2e
 

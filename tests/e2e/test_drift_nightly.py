@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from waiting import until
 
-from e2e.machines import Finished, gpuprep, inside, must, until
+from e2e.machines import Finished, gpuprep, inside, must
 
 pytestmark = pytest.mark.e2e
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from waiting import until
 
 from e2e.machines import gpuprep, inside, up
 from gpuprep import sim
@@ -181,16 +181,9 @@ def test_a_controller_that_is_killed_leaves_nothing_behind_sudo(target: Target) 
         try:
             code = CONTROLLER.format(target=vars(target))
             with subprocess.Popen([sys.executable, "-c", code], env=os.environ) as controller:
-                until(lambda: host.run("test -e /run/hung").exit_code == 0, "the probe did not start")
+                until(lambda: host.run("test -e /run/hung").exit_code == 0, "the probe did not start", 60)
                 assert "sleep 3002" in host.run(LEFT, become=True).stdout
                 controller.kill()
-            until(lambda: host.run(LEFT, become=True).stdout == before, "something stays behind")
+            until(lambda: host.run(LEFT, become=True).stdout == before, "something stays behind", 60)
         finally:
             host.run("rm -f /usr/local/bin/nvcc /run/hung", become=True)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
-from e2e.machines import SECURE_BOOT, gpuprep, inside, must, only, open_findings, until, up
+from e2e.machines import SECURE_BOOT, gpuprep, inside, must, only, open_findings, up
 
 PROFILE = """\
 extends: base

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from waiting import until
 
-from e2e.machines import GPUPREP, Done, gpuprep, inside, must, until, up
+from e2e.machines import GPUPREP, Done, gpuprep, inside, must, up
 
 pytestmark = pytest.mark.e2e
 

@@ -12,9 +12,10 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+from waiting import until
 
 from e2e import finished
-from e2e.machines import Finished, gpuprep, inside, must, until
+from e2e.machines import Finished, gpuprep, inside, must
 
 pytestmark = pytest.mark.e2e
 

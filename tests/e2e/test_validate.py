@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from waiting import until
 
 from e2e import machines
-from e2e.machines import Finished, gpuprep, inside, must, until
+from e2e.machines import Finished, gpuprep, inside, must
 
 pytestmark = pytest.mark.e2e
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from e2e.machines import gpuprep, inside, must, until, up
+from e2e.machines import gpuprep, inside, must, up
+from waiting import until
 
 from gpuprep.sim import cgroup, paths, store
 from gpuprep.sim import inside as rooms

@@ -17,7 +17,8 @@ Raw = msgspec.Raw
 NO_TEXT = Raw(b"")
 NO_ARGS = Raw(b"{}")
 Number = Union[int, float]
-NO_TS = -(2**62)  # of an event without `ts`: a time that cannot be, so sanity leaves the event out
+# Stands for a time that an event lacks or that cannot be read, as µs and as ns: sanity leaves the event out.
+NO_TIME = -(2**62)
 Id = Union[int, float, str, None]
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -28,7 +29,7 @@ class Event(msgspec.Struct, gc=False):
     name: str = ""
     pid: Id = None
     tid: Id = None
-    ts: Number = NO_TS
+    ts: Number = NO_TIME
     dur: Number = 0
     id: Id = None
     args: Raw = NO_ARGS
@@ -42,7 +43,7 @@ class ExactEvent(msgspec.Struct, gc=False):
     name: str = ""
     pid: Id = None
     tid: Id = None
-    ts: Raw = Raw(str(NO_TS).encode())
+    ts: Raw = Raw(str(NO_TIME).encode())
     dur: Number = 0
     id: Id = None
     args: Raw = NO_ARGS
@@ -110,7 +111,7 @@ class MemoryArgs(msgspec.Struct, gc=False):
 
 
 class _Time(msgspec.Struct):
-    ts: Raw = Raw(str(NO_TS).encode())
+    ts: Raw = Raw(str(NO_TIME).encode())
 
 
 class NameArgs(msgspec.Struct, gc=False):
@@ -202,7 +203,7 @@ def lenient(raw: Raw, exact: bool) -> AnyEvent | None:
         return None
     if not isinstance(found, dict):
         return None
-    ts, dur = _number(found.get("ts", NO_TS)), _number(found.get("dur", 0))
+    ts, dur = _number(found.get("ts", NO_TIME)), _number(found.get("dur", 0))
     if ts is None or dur is None or not isinstance(found.get("ph"), str):
         return None
     words = {key: found.get(key) for key in ("ph", "cat", "name")}

@@ -21,6 +21,7 @@ from gpuprep.errors import UsageError
 from gpuprep.trace.columns import NONE, Arguments, Calls, Format, GpuEvents, GpuKind, MemoryEvents, OpKind, Ops, Trace
 from gpuprep.trace.reading import arguments, flows, outside, sanity, strangers
 from gpuprep.trace.reading.events import (
+    NO_TIME,
     AnyEvent,
     ArgsOf,
     CallArgs,
@@ -74,7 +75,6 @@ ACCELERATORS = {
 GPU_ARGS, CALL_ARGS, OP_ARGS = ArgsOf(GpuArgs), ArgsOf(CallArgs), ArgsOf(OpArgs)
 MEMORY_ARGS, NAME_ARGS = ArgsOf(MemoryArgs), ArgsOf(NameArgs)
 MOST_THREADS = 1_000_000
-NO_TIME = -(2**62)  # ns; sanity leaves it out
 FIRST = {"Operator", "Kernel", "Runtime"}
 
 
@@ -335,7 +335,7 @@ class Reader:
             keep = kinds == OpKind.MODULE
             self.notes["stacks_left_out"] += int((~keep).sum())
             times = self._ns([event.ts for event in events])
-            self.first = min([self.first, *times[times > sanity.NO_TIME_BELOW].tolist()])
+            self.first = int(times[times > sanity.NO_TIME_BELOW].min(initial=self.first))
             events = [event for event, wanted in zip(events, keep, strict=True) if wanted]
             kinds = kinds[keep]
             if not events:

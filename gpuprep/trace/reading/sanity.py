@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from gpuprep.trace.columns import NONE, GpuKind
+from gpuprep.trace.reading.events import NO_TIME
 
 Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
 
 # A time of 0 is a fault where the other times are counted from 1970 or from a base: beyond this, 1000 s.
 _FAR_NS = 10**12
-NO_TIME_BELOW = -(2**61)  # stands for a time that could not be read
+NO_TIME_BELOW = NO_TIME // 2  # NO_TIME, also after roundings
 _SAMPLE = 100_000  # times of a table that tell where its middle is
 _YEAR_NS = 366 * 86_400 * 10**9
 # Work of one stream runs one after the other. The next kernel may start early (programmatic dependent launch), but does
