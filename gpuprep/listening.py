@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from gpuprep.errors import UsageError
+from gpuprep.untrusted.plaintext import one_line
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")  # RFC 1035, and _ as some use it
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,13 @@ def parse(text: str, example: int) -> Listen:
 
 def new_token() -> str:
     return secrets.token_urlsafe(32)
+
+
+def check_name(name: str) -> None:
+    """Raises UsageError for a --name that no browser can send as a host."""
+    if not NAME.fullmatch(name):
+        hint = "for example gpuprep.example.org, without http:// and port"
+        raise UsageError(f"--name {one_line(name, 100)}: this is no host name", hint)
 
 
 def own_names(given: Iterable[str]) -> frozenset[str]:

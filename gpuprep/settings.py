@@ -83,7 +83,7 @@ class _Judge:
             if isinstance(url.value, str) and ":" in url.value:
                 store = url.value
             else:
-                self._wrong(url, "store", "an SQLAlchemy URL, for example sqlite:////srv/gpuprep.db")
+                self._wrong(url, "store", "the URL of a database, for example sqlite:////srv/gpuprep.db")
         if number := values.get("forks"):
             if type(number.value) is int and number.value >= 1:
                 forks = number.value

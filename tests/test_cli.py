@@ -191,6 +191,18 @@ def test_the_command_that_a_missing_profile_names_has_the_host_that_was_typed(gp
         (["report", "nosuchrun"], "no run 'nosuchrun'"),
         (["report", "x", "--format", "pdf"], "pdf"),
         (["history", "--limit", "0"], "--limit"),
+        (["history", "--store", "sqlite:////no/such.db"], "there is no store of runs sqlite:////no/such.db"),
+        (["history", "trend", "web1", "--percent", "nan"], "--percent"),
+        (["history", "trend", "web1", "--percent", "inf"], "--percent"),
+        (["watch", "web1", "--interval", "nan"], "--interval"),
+        (["trace", "check", "a.json", "--within", "nan"], "--within"),
+        (["trace", "report", "a.json", "--table", "kernels"], "--table goes with --format csv"),
+        (["report", ""], "needs a RUN"),
+        (["serve", "--name", "a b"], "--name a b: this is no host name"),
+        (["baseline", "clear", "web1"], "no run of web1 is recorded"),
+        (["baseline", "set", "web1"], "`gpuprep history web1` lists the runs"),
+        (["provision", "local", "-p", "t4", "--only", "cuda", "--skip", "cuda"], "leave no step"),
+        (["sim", "down", "nosuchmachine"], "`gpuprep sim up NAME` makes one"),
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_names_the_word(gpuprep: Shell, words: list[str], part: str) -> None:

@@ -70,6 +70,20 @@ def test_check_of_sound_profiles() -> None:
     assert (result.exit_code, result.output) == (0, "base: ok\nt4: ok\nv100: ok\na100: ok\n")
 
 
+def test_a_waiver_that_expired_is_a_note_and_one_that_holds_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "waived.yml"
+    waivers = "\n".join(
+        f"  - {{finding: {finding}, hosts: '*', justification: known, expires: '{expires}'}}"
+        for finding, expires in (("gpu 0.ecc", "2020-01-31"), ("gpu 1.ecc", "2099-01-31"))
+    )
+    path.write_text(f"extends: t4\nwaivers:\n{waivers}\n")
+    result = run("check", str(path))
+    assert result.exit_code == 0, result.output
+    ok, note = result.output.splitlines()
+    assert ok == f"{path}: ok"
+    assert note.startswith(f"note: {path}:3: waivers[0]: the waiver of gpu 0.ecc expired on 2020-01-31")
+
+
 def test_check_goes_on_after_a_bad_one(tmp_path: Path) -> None:
     path = tmp_path / "bad.yml"
     path.write_text("extends: t4\ncuda: {version: 12.10}\n")

@@ -100,6 +100,26 @@ def test_an_output_without_video_has_no_video_encoder_to_name() -> None:
     assert named("ffmpeg -i a.mp4 -c copy -f segment -segment_format nut o%03d.nut", "muxers") == ["nut", "segment"]
 
 
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ("ffmpeg -i a.mp4 b.mp4", ["video", "audio"]),
+        ("ffmpeg -i a.mp4 -c:v libx264 b.mp4", ["audio"]),
+        ("ffmpeg -i a.mp4 -vcodec libx264 -acodec aac b.mp4", []),
+        ("ffmpeg -i a.mp4 -c:a aac b.mp4", ["video"]),
+        ("ffmpeg -i a.mp4 -c:v libx264 -an b.mp4", []),
+        ("ffmpeg -i a.mp4 -c copy b.mp4", []),
+        ("ffmpeg -i a.mp4 -map 0:v:0 -c:v libx264 b.mp4", []),
+        ("ffmpeg -i a.mp4 -map 0 -c:v libx264 b.mp4", ["audio"]),
+        ("ffmpeg -i a.mp4 -map 0:v -map 0:a? -c:v libx264 b.mp4", ["audio"]),
+        ("ffmpeg -i a.mp4 -f null -", []),
+    ],
+)
+def test_an_encoder_that_is_left_to_ffmpeg_is_a_note(words: str, left: list[str]) -> None:
+    notes = " ".join(asked(words).notes)
+    assert [kind for kind in ("video", "audio") if f"names no {kind} encoder" in notes] == left
+
+
 def test_what_only_a_file_could_tell_is_said_and_no_need() -> None:
     notes = " ".join(asked("ffmpeg -i a.mp4 -filter_complex_script g.txt b.mp4").notes)
     assert "no file is opened" in notes

@@ -129,7 +129,8 @@ def test_a_finding_may_hold_what_a_database_refuses(store: Store) -> None:
     "url",
     [
         "nonsense", "nosuchdatabase://x/y", "postgresql://host:port/db", "postgresql+nosuchdriver://host/db",
-        "mysql+pymysql://host/db",
+        "mysql+pymysql://host/db", "sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:////tmp/a%00.db",
+        "sqlite:////tmp/a.db?mode=ro", "/tmp/a.db",
     ],
 )  # fmt: skip
 def test_a_url_that_is_none_is_wrong_usage(url: str) -> None:
@@ -140,11 +141,28 @@ def test_a_url_that_is_none_is_wrong_usage(url: str) -> None:
 def test_what_cannot_be_a_database_says_so(tmp_path: Path) -> None:
     text = tmp_path / "text.db"
     text.write_text("this is no database, " * 100)
-    with pytest.raises(StoreError, match="not a database"):
+    with pytest.raises(UsageError, match="not a database"):
         Store.open(f"sqlite:///{text}")
+    assert text.read_text().startswith("this is no database")
     with pytest.raises(StoreError, match="cannot be used") as caught:
         Store.open(f"sqlite:///{tmp_path}/no/such/folder/x.db")
     assert "--store" in caught.value.hint
+
+
+def test_a_path_is_answered_with_its_url(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        Store.open(f"{tmp_path}/runs.db")
+    assert caught.value.hint.endswith(f"sqlite:///{tmp_path}/runs.db")
+    Store.open(f"sqlite:///{tmp_path}/runs.db").close()
+
+
+def test_a_store_that_must_be_there_is_not_made(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with pytest.raises(UsageError, match="there is no store of runs"):
+        Store.open_existing(url)
+    assert list(tmp_path.iterdir()) == []
+    Store.open(url).close()
+    Store.open_existing(url).close()
 
 
 def test_a_damaged_record_is_named(store: Store, store_url: str) -> None:

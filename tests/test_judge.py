@@ -194,7 +194,7 @@ def test_a_real_h200_passes(tmp_path: Path) -> None:
     [
         ("{", "is not JSON"),
         pytest.param("[" * 100000, "is not JSON", id="too-deep"),
-        ([], "is no object but nothing"),
+        ([], "want an object, got nothing"),
         ({}, "measurements: missing"),
         ({"runs": []}, "runs: want a list of records, got nothing"),
         ({"runs": [WHOLE, 3]}, "runs[1]: want a record, got 3"),
@@ -211,7 +211,7 @@ def test_a_real_h200_passes(tmp_path: Path) -> None:
             "measurements[0].values.series[0].steps: want a list, got 3",
         ),
         ({"measurements": [], "after": {"os": []}}, "after.os: want an object, got []"),
-        ({"measurements": [], "host": 7}, "host: want str, got 7"),
+        ({"measurements": [], "host": 7}, "host: want text, got 7"),
         ('{"measurements": [], "host": "a", "host": "b"}', "is not JSON: the key 'host' stands twice in one object"),
     ],
 )
@@ -338,6 +338,19 @@ def test_the_new_verdict_is_kept_where_that_is_asked(tmp_path: Path) -> None:
     store.close()
     assert (kept.command, kept.host) == ("judge", "gpu-1")
     assert f"gpuprep report {kept.run_id}" in shown.output
+
+
+def test_the_report_of_a_kept_verdict_is_looked_for_in_its_store(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    shown = run(str(write(tmp_path, WHOLE)), "--profile", "a100", "--keep", "--store", url)
+    store = Store.open_existing(url)
+    (kept,) = store.runs()
+    store.close()
+    assert f"gpuprep report {kept.run_id} --store {url}" in shown.output
+
+
+def test_a_template_is_asked_for_without_a_file(tmp_path: Path) -> None:
+    assert "--template prints" in str(run(str(write(tmp_path, WHOLE)), "--template", "csv").exception)
 
 
 def test_history_judges_by_the_baseline(tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ OUTPUT_FORMATS = {
 }  # fmt: skip
 # Formats that a stream's URL gets with -f; a container that holds others.
 DEVICES = frozenset(("lavfi", "v4l2", "alsa", "pulse", "x11grab", "xcbgrab", "kmsgrab", "decklink", "fbdev"))
+KINDS = ("video", "audio")
+MAPPED_KIND = re.compile(r"\d+:([vVasdt])(?![a-zA-Z])")  # "0:v:0" of -map
 NVENC, CUVID = "_nvenc", "_cuvid"
 ON_GPU = ("_cuda", "_npp")
 DEEP = ("p010", "p016", "10le", "10be", "main10")
@@ -202,10 +204,10 @@ def _output(asked: Asked, file: _File) -> None:
         if base in INNER:
             _named(asked, "muxers", value, f"-{name} {value}")
         _common(asked, base, name, value)
-    if not any(name.split(":")[0] == "vcodec" or _of_video(name) for name, _ in file.options) and form != "null":
-        asked.note(
-            f"the output {_short(file.url)} names no video encoder: FFmpeg takes the first one that its format knows"
-        )
+    for kind in KINDS if form != "null" else ():
+        if _may_have(file, kind) and not any(_decides(name, kind) for name, _ in file.options):
+            what = f"the output {_short(file.url)} names no {kind} encoder"
+            asked.note(f"{what}: FFmpeg takes the first one that its format knows")
     if form == "tee":
         asked.add("muxers", "tee", "-f tee")
         for part in re.split(r"(?<!\\)\|", file.url):
@@ -220,9 +222,19 @@ def _output(asked: Asked, file: _File) -> None:
         asked.note(f"the format of the output {_short(file.url)} is not known without -f")
 
 
-def _of_video(name: str) -> bool:
+def _decides(name: str, kind: str) -> bool:
+    """Whether the option names the encoder of the output's video or audio, or leaves that stream out."""
+    letter = kind[0]
     base, _, stream = name.partition(":")
-    return base == "vn" or (base in ("c", "codec") and (not stream or stream.startswith("v")))
+    if base in (f"{letter}codec", f"{letter}n"):
+        return True
+    return base in ("c", "codec") and (not stream or stream.startswith(letter))
+
+
+def _may_have(file: _File, kind: str) -> bool:
+    """False where -map chooses streams, and all are of another kind."""
+    chosen = [MAPPED_KIND.match(value) for name, value in file.options if name == "map"]
+    return not chosen or any(found is None or found[1].lower() == kind[0] for found in chosen)
 
 
 def _tee(asked: Asked, part: str) -> None:

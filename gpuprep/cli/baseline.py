@@ -160,6 +160,8 @@ def clear(
     check_output(output)
     opened = _open(store)
     try:
+        if not opened.has_host(host):
+            raise UsageError(f"no run of {one_line(host)} is recorded", "`gpuprep status` lists the hosts")
         figures, named = opened.clear_baseline(host, probe)
     finally:
         opened.close()
@@ -173,7 +175,6 @@ def clear(
 
 
 def _open(store: str | None) -> Store:
-    from gpuprep import settings
-    from gpuprep.store import Store
+    from gpuprep.workflows import storeofruns
 
-    return Store.open(store or settings.load().store)
+    return storeofruns.existing(store)

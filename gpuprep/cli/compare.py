@@ -38,11 +38,10 @@ def compare(
     """
     import sys
 
-    from gpuprep import settings
-    from gpuprep.store import Store
+    from gpuprep.workflows import storeofruns
 
     check_output(output)
-    opened = Store.open(store or settings.load().store)
+    opened = storeofruns.existing(store)
     try:
         first, second = opened.get(one), opened.get(two)
     finally:

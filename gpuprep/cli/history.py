@@ -40,7 +40,7 @@ for command in (
 )
 @click.option(
     "--percent",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.Number(min=0, min_open=True),
     default=5.0,
     show_default=True,
     help="Smallest loss over these nights that counts as DOWN, as history_warn_percent of profiles.",
@@ -65,12 +65,11 @@ def trend(
     """
     import sys
 
-    from gpuprep import settings
     from gpuprep.performance import trend as trends
-    from gpuprep.store import Store
+    from gpuprep.workflows import storeofruns
 
     check_output(output)
-    opened = Store.open(store or settings.load().store)
+    opened = storeofruns.existing(store)
     try:
         newest = opened.newest_figure(host)
         measured = opened.figures(host, trends.begin(newest, nights)) if newest else []

@@ -93,11 +93,10 @@ def list_runs(
     """
     import sys
 
-    from gpuprep import settings
-    from gpuprep.store import Store
+    from gpuprep.workflows import storeofruns
 
     check_output(output)
-    opened = Store.open(store or settings.load().store)
+    opened = storeofruns.existing(store)
     try:
         found = opened.runs(host, limit, hosts=hosts, since=since or "", failed=failed, batch=batch)
         listed = _listed(opened, found)

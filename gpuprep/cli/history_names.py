@@ -142,7 +142,6 @@ def part(
 
 
 def _open(store: str | None) -> Store:
-    from gpuprep import settings
-    from gpuprep.store import Store
+    from gpuprep.workflows import storeofruns
 
-    return Store.open(store or settings.load().store)
+    return storeofruns.existing(store)

@@ -42,14 +42,13 @@ def prune(
     """
     from datetime import datetime, timedelta, timezone
 
-    from gpuprep import settings
     from gpuprep.paths import state_dir
-    from gpuprep.store import Store
     from gpuprep.store.retention import log_folders, remove
+    from gpuprep.workflows import storeofruns
 
     check_output(output)
     before = (datetime.now(timezone.utc) - timedelta(days=keep_days)).isoformat(timespec="seconds")
-    opened = Store.open(store or settings.load().store)
+    opened = storeofruns.existing(store)
     try:
         old = opened.prunable(before, keep_last)
         removed = old if dry_run else opened.prune(old)
@@ -97,14 +96,13 @@ def export(host: str | None, style: str, what: str | None, output: Path | None, 
 
     A large store needs no more memory than a small store.
     """
-    from gpuprep import settings
     from gpuprep.errors import UsageError
-    from gpuprep.store import Store
+    from gpuprep.workflows import storeofruns
 
     if style == "jsonl" and what is not None:
         raise UsageError("--what goes with --format csv: jsonl is whole records", "add --format csv, or drop --what")
     check_output(output)
-    opened = Store.open(store or settings.load().store)
+    opened = storeofruns.existing(store)
     try:
         if style == "jsonl":
             _write((f"{_strict(record)}\n" for record in opened.export_records(host)), output)

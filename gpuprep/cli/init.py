@@ -88,9 +88,9 @@ def init(
     if name is not None:
         firstmachine.check_name(name)
     if store is not None:
-        from gpuprep.store import Store
+        from gpuprep.workflows import storeofruns
 
-        Store.open(store).close()  # one that is named must be there; without one an estimate is documented figures
+        storeofruns.existing(store).close()  # without a store, the estimate is by documented figures
     (target,) = targets.parse([host], ssh_key=str(ssh_key.expanduser().absolute()) if ssh_key else None)
     if ssh_key is not None and (target.local or target.simulated):
         raise UsageError(f"--ssh-key: {host} is reached without a key of yours", "leave it out")

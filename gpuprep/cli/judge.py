@@ -58,6 +58,8 @@ def judge(
 
     form = options.chosen(style, as_json, open_page)
     check_output(output)
+    if template is not None and record is not None:
+        raise UsageError(f"--template prints a file to fill in and does not read {record}", "give one of them")
     if template is not None:
         from gpuprep.workflows import judge_template
 
@@ -74,9 +76,14 @@ def judge(
     from gpuprep.records.ids import new_run_id
     from gpuprep.reports import text
     from gpuprep.store import Store
-    from gpuprep.workflows import provision, rejudge
+    from gpuprep.untrusted import masking
+    from gpuprep.workflows import provision, rejudge, storeofruns
 
-    opened = Store.open(store or settings.load().store) if history or keep else None
+    opened = None
+    if keep:
+        opened = Store.open(store or settings.load().store)
+    elif history:
+        opened = storeofruns.existing(store)
     try:
         past = (lambda host, measured: opened.baseline(host, list(measured))) if opened and history else None
         records = rejudge.judge_file(record, chosen, past)
@@ -84,6 +91,9 @@ def judge(
             batch = new_run_id()
             records = [dataclasses.replace(record, batch_id=batch) for record in records]
         if opened is not None and keep:
+            typed = masking.without_secret(store)
+            asked = {"asked": {"store": typed}} if typed else {}  # the report's commands name the same store
+            records = [dataclasses.replace(one, options={**one.options, **asked}) for one in records]
             for one in records:
                 opened.append(one)
     finally:

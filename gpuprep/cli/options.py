@@ -30,6 +30,18 @@ def _stack(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+class Number(click.FloatRange):
+    """A finite number of a range. A range alone lets NaN in, which is neither below nor above anything."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        import math
+
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number that can be used", param, ctx)
+        return number
+
+
 def names(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Callback of an option that may be repeated, or written as a,b. One that names nothing is no choice of all."""
     found = tuple(name.strip() for value in values for name in value.split(",") if name.strip())

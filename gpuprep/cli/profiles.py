@@ -77,13 +77,16 @@ def check(context: click.Context, names: tuple[str, ...]) -> None:
     """Check profiles without touching a machine.
 
     Prints `file:line: key: what is wrong, what is allowed` for every problem, also for combinations that no machine
-    can have, and one line for each profile without a problem. The exit code is 2 if a profile has a problem.
+    can have, and one line for each profile without a problem. A waiver that has expired is a note. The exit code is 2
+    if a profile has a problem.
     """
-    from gpuprep.workflows.ownprofile import problems as problems_of
+    from gpuprep.records.ids import now
+    from gpuprep.workflows import ownprofile
 
-    found = {name: problems_of(name) for name in names}
+    found = {name: ownprofile.problems(name) for name in names}
     for name, problems in found.items():
-        emit("\n".join(problems) if problems else f"{name}: ok", None)
+        notes = [] if problems else [f"note: {note}" for note in ownprofile.notes(name, now()[:10])]
+        emit("\n".join([*(problems or [f"{name}: ok"]), *notes]), None)
     context.exit(2 if any(found.values()) else 0)
 
 

@@ -67,16 +67,16 @@ def report(
 
 
 def _records(run: str | None, batch: str | None, form: str, store: str | None) -> list[RunRecord]:
-    from gpuprep import settings
     from gpuprep.errors import UsageError
-    from gpuprep.store import Store
+    from gpuprep.workflows import storeofruns
 
+    run = run or None
     if (run is None) == (batch is None):
         problem = "RUN and --batch exclude each other" if run else "`gpuprep report` needs a RUN, or --batch"
         raise UsageError(problem, "gpuprep report last, or gpuprep report --batch last")
     if batch is not None and form == "sbom":
         raise UsageError("--format sbom is of one host", "give its RUN; `gpuprep history --batch last` lists them")
-    opened = Store.open(store or settings.load().store)
+    opened = storeofruns.existing(store)
     try:
         if batch is not None:
             return opened.batch(batch)

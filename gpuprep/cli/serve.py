@@ -102,6 +102,8 @@ def serve(
             f"Note: {where.host} is no loopback address, and there is no TLS: who is in between can read along",
             err=True,
         )
+    for name in names:
+        listening.check_name(name)
     opened = ReadOnlyStore.open(store or settings.load().store)
     server.serve(opened, where, token, names, secure=tls_proxy, say=say)
 

@@ -50,12 +50,11 @@ def status(
     import sys
     from datetime import datetime, timezone
 
-    from gpuprep import settings
     from gpuprep.errors import UsageError
-    from gpuprep.store import Store
+    from gpuprep.workflows import storeofruns
 
     check_output(output)
-    opened = Store.open(store or settings.load().store)
+    opened = storeofruns.existing(store)
     try:
         found = opened.newest_of_each()
         if hosts:

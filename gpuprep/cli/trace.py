@@ -38,9 +38,8 @@ def trace() -> None:
 @click.option(
     "--table",
     metavar="TABLE",
-    default="ops",
-    show_default=True,
-    help="With --format csv: which table. ops, op-types, kernels, iterations, modules, gpus, roofs, advice, ...",
+    help="With --format csv: which table. ops (the default), op-types, kernels, iterations, modules, gpus, roofs,"
+    " advice, ...; of a folder: ranks (the default), collectives, steps, notes.",
 )
 @options.results(*FORMATS, description="see docs/traces.md")
 @options.store
@@ -53,7 +52,7 @@ def report(
     profile_name: str,
     keep_paths: bool,
     full: bool,
-    table: str,
+    table: str | None,
     style: str,
     as_json: bool,
     open_page: bool,
@@ -69,7 +68,11 @@ def report(
     figures are of the chosen iterations, counted from 0 in the file; totals of the whole file are in `file` of the
     JSON. The exit code is 0, whatever was found: `gpuprep trace check` is for CI.
     """
+    from gpuprep.errors import UsageError
+
     form = options.chosen(style, as_json, open_page)
+    if table is not None and form != "csv":
+        raise UsageError("--table goes with --format csv", "add --format csv, or drop --table")
     check_output(output)
     trace_options.need_extra(*(("xlsxwriter",) if form == "xlsx" else ()))
     if form == "xlsx":
@@ -83,7 +86,7 @@ def report(
     if len(files.profiles) > 1:  # a file of each rank
         with steps(f"trace report {path.name}", quiet=quiet) as say:
             rendered = trace_job.rendered(
-                path, files, wish, form, record, table=table, full=full or bool(verbose), say=say
+                path, files, wish, form, record, table=table or "ranks", full=full or bool(verbose), say=say
             )
         if isinstance(rendered, bytes):
             trace_options.emit_bytes(rendered, output)
@@ -91,6 +94,7 @@ def report(
             page.deliver(rendered, form, output, open_page=open_page, name=f"trace-{path.resolve().name}")
         return
     (path,) = files.profiles
+    table = table or "ops"
     if form == "csv":
         trace_options.check_table(table)
     with steps(f"trace report {path.name}", quiet=quiet) as say:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--within",
     metavar="PERCENT",
-    type=click.FloatRange(min=0),
+    type=options.Number(min=0),
     default=5.0,
     show_default=True,
     help="With --baseline: how much slower a step may be.",

@@ -27,7 +27,6 @@ def rendered(
     _whole_steps(wish)
     if record is not None and form != "html":
         raise UsageError("--record is of one machine", "take it with --format html, or with the file of one rank")
-    table = "ranks" if table == "ops" else table  # the default of --table
     if form == "csv" and table not in TABLES:
         raise UsageError(f"--table {table}: there is no such table of a folder", f"one of {', '.join(TABLES)}")
     from gpuprep.trace.formats import json, junit, ranks

@@ -50,11 +50,10 @@ def recorded(run: str | None, store: str | None) -> RunRecord | None:
     """The record of --record. Raises UsageError, StoreError."""
     if run is None:
         return None
-    from gpuprep import settings
     from gpuprep.records import showable
-    from gpuprep.store import Store
+    from gpuprep.workflows import storeofruns
 
-    opened = Store.open(store or settings.load().store)
+    opened = storeofruns.existing(store)
     try:
         return showable.safe(opened.get(run))
     finally:

@@ -24,7 +24,7 @@ UNKNOWN = 3
 @options.hosts
 @click.option(
     "--interval",
-    type=click.FloatRange(0.5, 300),
+    type=options.Number(0.5, 300),
     default=2.0,
     show_default=True,
     help="Seconds between two readings of a host.",

@@ -15,7 +15,7 @@ from gpuprep.cli import page as pages_of
 from gpuprep.cli.console import Console, check_output, emit, page_width, want_color
 from gpuprep.cli.options import chosen as one_format
 from gpuprep.cli.repeated_errors import Failed, groups, names
-from gpuprep.untrusted.masking import keep_secret, masked, masked_words
+from gpuprep.untrusted.masking import keep_secret, masked, without_secret
 from gpuprep.untrusted.plaintext import command as shell_command
 from gpuprep.untrusted.plaintext import visible
 
@@ -119,7 +119,6 @@ def run_options(request: Request, site: SiteConfig, **chosen: Any) -> Options:
 
 def _asked(request: Request) -> dict[str, Any]:
     """What was typed of hosts and login, for the commands that a report offers. A store with a password is left out."""
-    store = request.store if request.store and masked(masked_words([request.store])[0]) == request.store else None
     typed = {
         "hosts": list(request.hosts),
         "inventory": request.inventory,
@@ -128,7 +127,7 @@ def _asked(request: Request) -> dict[str, Any]:
         "ssh_key": str(request.ssh_key) if request.ssh_key else None,
         "accept_new_host_key": request.accept_new_host_key,
         "ask_become_pass": request.ask_become_pass,
-        "store": store,
+        "store": without_secret(request.store),
     }
     return {name: value for name, value in typed.items() if value}
 

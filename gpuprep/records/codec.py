@@ -247,7 +247,7 @@ def _made_fit(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise _Misfit(f"want str, got {shown(value)}")
+        raise _Misfit(f"want text, got {shown(value)}")
     if len(value) > TEXT_LETTERS:
         value = f"{value[:TEXT_LETTERS]}… ({len(value) - TEXT_LETTERS} more letters)"
     return value if value.isprintable() else visible(value)
@@ -258,7 +258,7 @@ def _float(value: Any) -> float:
         return value
     if type(value) is int:
         return float(value)
-    raise _Misfit(f"want float, got {_number(value) if type(value) is float else shown(value)}")
+    raise _Misfit(f"want a number, got {_number(value) if type(value) is float else shown(value)}")
 
 
 def _number(value: float) -> str:
@@ -271,6 +271,7 @@ def shown(value: Any) -> str:
     return _brief.repr(value)[:60]
 
 
+SPOKEN = {int: "a whole number", bool: "true or false"}
 _brief = reprlib.Repr()
 _brief.maxlevel, _brief.maxstring, _brief.maxlist, _brief.maxdict, _brief.maxlong = 3, 70, 20, 20, 70
 
@@ -284,7 +285,7 @@ def _plain(kind: type) -> Callable[[Any], Any]:
     def decode(value: Any) -> Any:
         if type(value) is kind:  # bool is an int to Python, and none here
             return value
-        raise _Misfit(f"want {kind.__name__}, got {shown(value)}")
+        raise _Misfit(f"want {SPOKEN.get(kind, kind.__name__)}, got {shown(value)}")
 
     return decode
 

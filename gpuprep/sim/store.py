@@ -57,7 +57,7 @@ def read(name: str) -> Description:
         data = json.loads((folder(name) / "machine.json").read_text())
     except FileNotFoundError:
         there = ", ".join(names()) or "none"
-        raise SimError(f"no simulated VM {name!r} (there: {there})", f"gpuprep sim up {name}") from None
+        raise SimError(f"no simulated VM {name!r} (there: {there})", "`gpuprep sim up NAME` makes one") from None
     return Description(**{**data, "gpus": tuple(data["gpus"]), "layers": tuple(data["layers"])})
 
 

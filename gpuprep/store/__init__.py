@@ -79,7 +79,7 @@ class Store:
 
     @classmethod
     def open(cls, url: str | None) -> Store:
-        """The store at an SQLAlchemy URL; None: history.db in the XDG state folder. Migrates it.
+        """The store at a URL (docs/history.md); None: history.db in the XDG state folder. Migrates it.
 
         Raises UsageError for a URL that is none, StoreError where the database cannot be used.
         """
@@ -99,6 +99,12 @@ class Store:
             store.close()
             raise
         return store
+
+    @classmethod
+    def open_existing(cls, url: str) -> Store:
+        """As `open`, but a database file that is not there is a UsageError, and is not made."""
+        database.check_there(url)
+        return cls.open(url)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -26,6 +26,8 @@ CONNECT_SECONDS = 10
 DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 BACKENDS = ("sqlite", "postgresql")
 EXAMPLES = "for example sqlite:////home/you/gpuprep.db or postgresql://you@host/gpuprep"
+NOT_SQLITE = "file is not a database"  # as SQLite says it (SQLITE_NOTADB)
+CHECK = "check the name; a first run makes a store"
 NO_DRIVER = "pip install 'gpuprep[postgresql]'   (in gpuprep's own environment), or pip install 'psycopg[binary]'"
 
 
@@ -42,12 +44,36 @@ def make(url: str) -> tuple[Engine, str]:
         backend = parsed.get_backend_name()
         if backend not in BACKENDS:
             raise UsageError(f"--store {shown}: gpuprep has no store in {backend}", f"give a URL, {EXAMPLES}")
+        if backend == "sqlite":
+            _check_file(parsed, shown)
         return (_sqlite(parsed) if backend == "sqlite" else _postgresql(parsed)), shown
     except ImportError as error:
         driver = masked(str(error).partition("\n")[0])
         raise UsageError(f"--store {shown}: PostgreSQL's driver is not installed ({driver})", NO_DRIVER) from error
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
-        raise UsageError(f"--store {shown}: this is no URL of a database", f"give one, {EXAMPLES}") from error
+        typed = f"sqlite:///{Path(url).absolute()}" if "://" not in url and "\0" not in url else ""
+        hint = f"if {shown} is a file, give {typed}" if typed and url not in BACKENDS else f"give one, {EXAMPLES}"
+        raise UsageError(f"--store {shown}: this is no URL of a database", hint) from error
+
+
+def _check_file(url: sa.URL, shown: str) -> None:
+    """Raises UsageError for an SQLite URL without a usable file."""
+    wrong = ""
+    if not url.database or url.database == ":memory:":
+        wrong = "runs in memory are lost when the command ends"
+    elif "\0" in url.database:
+        wrong = "a file name cannot hold a NUL character"
+    elif url.query:
+        wrong = "SQLite takes no options after ?"
+    if wrong:
+        raise UsageError(f"--store {shown}: {wrong}", f"give the URL of a file, {EXAMPLES}")
+
+
+def check_there(url: str) -> None:
+    """Raises UsageError where the file of an SQLite database is not there. A server is not asked."""
+    engine, shown = make(url)
+    if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").is_file():
+        raise UsageError(f"there is no store of runs {shown}", CHECK)
 
 
 def sqlite(path: Path) -> Engine:
@@ -75,6 +101,10 @@ def transaction(engine: Engine, shown: str, *, write: bool = True) -> Iterator[C
                 yield connection
     except (SQLAlchemyError, OverflowError, UnicodeError) as error:  # the last two: a value that no driver takes
         cause = masked(str(getattr(error, "orig", None) or error).strip().partition("\n")[0])
+        if cause == NOT_SQLITE:
+            raise UsageError(
+                f"the store of runs {shown}: {cause}", "check the name; a first run makes a store"
+            ) from error
         hint = (
             "see that its folder can be written and has space, or give another store with --store"
             if engine.dialect.name == "sqlite"
@@ -98,12 +128,11 @@ def _postgresql(url: sa.URL) -> Engine:
 
 def _sqlite(url: sa.URL) -> Engine:
     engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
-    path = Path(url.database) if url.database and url.database != ":memory:" else None
+    path = Path(url.database or "")
 
     @sa.event.listens_for(engine, "do_connect")
     def private(*_: Any) -> None:
-        if path is not None and not url.query:
-            _make(path)
+        _make(path)
 
     @sa.event.listens_for(engine, "connect")
     def configure(connection: Any, _record: Any) -> None:

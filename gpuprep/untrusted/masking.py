@@ -59,6 +59,11 @@ def masked_words(words: Iterable[str]) -> list[str]:
     return [_without_known(masked_url(word)) for word in words]
 
 
+def without_secret(text: str | None) -> str | None:
+    """A word of a command line as it may be shown again; None where there is none, or where it holds a secret."""
+    return text if text and masked_words([text])[0] == text else None
+
+
 def _without_known(text: str) -> str:
     if url := os.environ.get(STORE, ""):
         remember(url)

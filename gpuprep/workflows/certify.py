@@ -17,7 +17,6 @@ from gpuprep.store.certified import CERTIFYING, is_whole
 from gpuprep.untrusted.plaintext import command
 from gpuprep.workflows.runs import ProfileRun
 
-NEWEST = "gpuprep history HOST lists the runs; `gpuprep validate HOST --profile PROFILE` makes one"
 LAST = "last"
 MOST_REASON = 1000  # letters, as of a waiver's justification
 
@@ -70,6 +69,11 @@ def _note(run: ProfileRun, doubts: Doubts, certified: RunRecord | None) -> str:
 # ---------------------------------------------------------------- gpuprep baseline set
 
 
+def _newest(host: str) -> str:
+    makes = command("gpuprep", "validate", "--profile", "PROFILE", about=host)
+    return f"`{command('gpuprep', 'history', about=host)}` lists the runs; `{makes}` makes one"
+
+
 @dataclass(frozen=True)
 class Certified:
     """What `baseline set` did."""
@@ -89,15 +93,15 @@ def certify(store: Store, host: str, run: str | None, now: str, reason: str = ""
     """
     chosen = store.newest_passed(host, any_part=run == LAST) if run in (None, LAST) else run
     if chosen is None:
-        raise UsageError(f"no provision or validate of {host} that passed is recorded", NEWEST)
+        raise UsageError(f"no provision or validate of {host} that passed is recorded", _newest(host))
     record = store.get(chosen)
     named = f"run {record.run_id}"
     if record.host != host and record.host not in store.names_of(host):
-        raise UsageError(f"{named} is of {record.host}, not of {host}", NEWEST)
+        raise UsageError(f"{named} is of {record.host}, not of {host}", _newest(host))
     if record.command not in CERTIFYING:
-        raise UsageError(f"{named} is of {record.command}, which certifies nothing", NEWEST)
+        raise UsageError(f"{named} is of {record.command}, which certifies nothing", _newest(host))
     if not is_whole(record.options):
-        raise UsageError(f"{named} left a part of the machine out (--only, --skip)", NEWEST)
+        raise UsageError(f"{named} left a part of the machine out (--only, --skip)", _newest(host))
     if record.verdict is None or record.verdict.status is not Status.PASS or record.exit_code != 0:
         how = record.verdict.status.value if record.verdict else "without a verdict"
         raise UsageError(
@@ -105,9 +109,11 @@ def certify(store: Store, host: str, run: str | None, now: str, reason: str = ""
             "repair the machine and validate it; accept a known problem with a waiver in the profile",
         )
     if record.after is None:
-        raise UsageError(f"{named} has no facts of the host to compare with", NEWEST)
+        raise UsageError(f"{named} has no facts of the host to compare with", _newest(host))
     if record.source is Source.SIMULATED and store.is_real(host):
-        raise UsageError(f"{named} saw a simulated GPU, and {host} has a real one: they cannot be compared", NEWEST)
+        raise UsageError(
+            f"{named} saw a simulated GPU, and {host} has a real one: they cannot be compared", _newest(host)
+        )
     if record.history is not None and record.history.certifies is False and not reason:
         history = record.history
         worse = "it measured less or found something worse"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuprep import catalogue, settings
+from gpuprep import catalogue
 from gpuprep.catalogue import Board
 from gpuprep.checks import ffmpegneeds
 from gpuprep.checks.ffmpegcommand import needs
@@ -17,8 +17,8 @@ from gpuprep.errors import PlanRefused, UsageError
 from gpuprep.records import Missing, RunRecord, Source
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.codec import Codec
-from gpuprep.store import Store
 from gpuprep.untrusted.plaintext import command
+from gpuprep.workflows import storeofruns
 
 PROFILES = ("base", "video")  # whose parts are looked through for what would add one
 LOOK_BACK = 200  # runs of a host
@@ -62,7 +62,7 @@ def check(
 
 
 def _record(host: str | None, run: str | None, url: str | None) -> RunRecord:
-    opened = Store.open(url or settings.load().store)
+    opened = storeofruns.existing(url)
     try:
         if run is not None:
             return opened.get(run)

@@ -36,6 +36,20 @@ def problems(name: str) -> list[str]:
     return lines
 
 
+def notes(name: str, today: str) -> list[str]:
+    """What is allowed and is worth to be known: waivers that no longer hold. `today` as "2026-11-21" (UTC)."""
+    resolved = resolve(name)
+    lines = []
+    for index, waiver in enumerate(build(resolved).waivers):
+        if waiver.expires < today:
+            place = resolved.place("waivers", index)
+            expired = f"the waiver of {waiver.finding} expired on {waiver.expires}, and the finding is a FAIL again"
+            lines.append(
+                f"{place.file}:{place.line}: waivers[{index}]: {expired}; repair the machine, then remove the waiver"
+            )
+    return lines
+
+
 def text(extends: str, models: Sequence[str] = (), description: str = "") -> str:
     """The YAML of a profile that extends another one. `models` are keys of the catalogue; () for the parent's."""
     titles = " and ".join(catalogue.models()[key].title for key in models)

@@ -39,6 +39,8 @@ def check_request(profile: Profile, options: Options) -> None:
     for name in (*options.only, *options.skip):
         if name not in STEPS:
             raise UsageError(f"there is no step {name!r}", f"steps are {', '.join(STEPS)}")
+    if not any(is_chosen(f"gpu_{name}", options) for name in STEPS):
+        raise UsageError("--only and --skip leave no step", "drop one of them, or name fewer steps in --skip")
     for name in options.probes:
         if name not in (*probes.NAMES, probes.FACTS):
             known = f"{', '.join(probes.NAMES)}, or {probes.FACTS} for none of them"

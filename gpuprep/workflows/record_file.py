@@ -140,7 +140,7 @@ def _each_run(text: str) -> list[tuple[int, str]]:
 
 def _entries(path: Path, document: object) -> Iterator[tuple[str, dict[str, Any]]]:
     if not isinstance(document, dict):
-        raise UsageError(f"{path}: is no object but {_kind(document)}", HINT)
+        raise UsageError(f"{path}: want an object, got {_kind(document)}", HINT)
     if "runs" not in document:
         yield "", document
         return

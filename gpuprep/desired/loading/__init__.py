@@ -59,13 +59,18 @@ class Resolved:
         order = schema.schema()["properties"]
         return {name: values[name] for name in order if name in values and name != "extends"}
 
-    def place(self, *keys: str) -> Place:
-        """File and line of the value at `keys`, for messages."""
+    def place(self, *keys: str | int) -> Place:
+        """File and line of the value at `keys`, for messages; a number is a place in a list."""
         node = self.root
         for key in keys:
-            if not isinstance(node.value, dict) or key not in node.value:
+            members: dict[str | int, Node] = {}
+            if isinstance(node.value, dict):
+                members.update(node.value)
+            elif isinstance(node.value, list):
+                members.update(enumerate(node.value))
+            if key not in members:
                 break
-            node = node.value[key]
+            node = members[key]
         return node.place
 
 
