@@ -88,9 +88,9 @@ def init(
     if name is not None:
         firstmachine.check_name(name)
     if store is not None:
-        from gpuprep.workflows import storeofruns
+        from gpuprep.store import Store
 
-        storeofruns.existing(store).close()  # without a store, the estimate is by documented figures
+        Store.open(store).close()  # a wrong one is told before anything else; a new one is made for the first run
     (target,) = targets.parse([host], ssh_key=str(ssh_key.expanduser().absolute()) if ssh_key else None)
     if ssh_key is not None and (target.local or target.simulated):
         raise UsageError(f"--ssh-key: {host} is reached without a key of yours", "leave it out")
