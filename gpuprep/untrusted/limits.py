@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import stat
+from collections import Counter
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Tuple, Union
 
@@ -89,8 +90,8 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     """Python would keep the last of two values of one key, and another reader the first."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        times = Counter(key for key, _ in pairs)
+        twice = times.most_common(1)[0][0]
         raise ValueError(f"the key {twice[:40]!r} stands twice in one object")
     return found
 

@@ -41,6 +41,13 @@ def probe_with(value: str) -> str:
 
 # ---------------------------------------------------------------- limits of a document
 
+
+def test_a_key_twice_among_many_is_found_in_one_look() -> None:
+    keys = ",".join(f'"{number}":1' for number in range(200_000))
+    with pytest.raises(ValueError, match="the key '199999' stands twice"):
+        json_document(f'{{{keys},"199999":2}}')  # a look at all keys for each would take minutes
+
+
 BEYOND = {
     "larger than 16 MiB": (probe_with('"' + "x" * 17_000_000 + '"'), "larger than 16 MiB"),
     "a million empty lists": (probe_with("[" + "[]," * 1_000_000 + "[]]"), "more than 300000 values"),
