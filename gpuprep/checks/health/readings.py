@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from gpuprep.catalogue import Board
 from gpuprep.checks import nonumbers
-from gpuprep.checks.links import LANE_GB_PER_S, WIDTHS
+from gpuprep.checks.links import Way, impossible
 from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
 from gpuprep.records.gpu import PcieLink
 
@@ -47,10 +48,10 @@ def complete(gpu: GpuFacts) -> GpuFacts:
     return dataclasses.replace(gpu, **changes) if changes else gpu
 
 
-def finding(subject: str, gpu: GpuFacts) -> Finding | None:
+def finding(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
     """gpu N.figures: UNKNOWN for readings that no GPU can give; None where there are none."""
     read = {name: value for name, value in to_json_value(gpu).items() if name not in JUDGED}
-    wrong = [*nonumbers.impossible(read), *_beyond(gpu)]
+    wrong = [*nonumbers.impossible(read), *_beyond(gpu, board)]
     if not wrong:
         return None
     why = f"no GPU can have {', '.join(wrong[:3])}"
@@ -70,29 +71,26 @@ def _not_read(reading: object) -> bool:
     return isinstance(reading, Missing) and reading.reason == "not_read"
 
 
-def _link(link: PcieLink | Missing) -> Iterator[str]:
-    """A generation and a width that there are, and no more than the most that is read beside them."""
+def _link(link: PcieLink | Missing, board: Board | None) -> Iterator[str]:
     if isinstance(link, Missing):
         return
-    for name, now, most, known in (
-        ("generation", link.generation, link.max_generation, tuple(LANE_GB_PER_S)),
-        ("width", link.width, link.max_width, WIDTHS),
-    ):
-        for what, reading in ((name, now), (f"max_{name}", most)):
-            if not isinstance(reading, Missing) and reading not in known:
-                yield f"pcie.{what} = {reading}"
-        if not isinstance(now, Missing) and not isinstance(most, Missing) and now > most:
-            yield f"pcie.{name} = {now}, above the highest, {most}"
+    generation, width, most, widest, device = (
+        None if isinstance(one, Missing) else one
+        for one in (link.generation, link.width, link.max_generation, link.max_width, link.device_max_generation)
+    )
+    # NVML says x16 of an A16's GPUs, which have four lanes.
+    own = Way(board.pcie_generation if board else None, None)
+    yield from impossible(Way(generation, width), (Way(most, widest), Way(device, None)), own)
 
 
-def _beyond(gpu: GpuFacts) -> Iterator[str]:
+def _beyond(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
     used, total = gpu.memory_used_mib, gpu.memory_total_mib
     if not isinstance(used, Missing) and not isinstance(total, Missing) and used > total:
         yield f"memory_used_mib = {used} of {total}"
     state = gpu.performance_state
     if not isinstance(state, Missing) and state > LAST_STATE:
         yield f"performance_state = {state}"
-    yield from _link(gpu.pcie)
+    yield from _link(gpu.pcie, board)
     if not isinstance(gpu.utilization, Missing):
         for name, percent in to_json_value(gpu.utilization).items():
             if isinstance(percent, int) and percent > 100:

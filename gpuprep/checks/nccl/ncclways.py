@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from gpuprep.catalogue import Board, topologies
 from gpuprep.catalogue import nccl as catalogue
+from gpuprep.checks import links as pcie
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.links import capped, rate
 from gpuprep.records import Missing
-from gpuprep.records.evidence.bandwidth import Pcie
 from gpuprep.records.evidence.nccl import Nccl, NcclGpu
 
 MOST_LINKS = 36  # NVML's NVML_NVLINK_MAX_LINKS
@@ -110,8 +109,11 @@ def _pcie(gpus: Sequence[NcclGpu], boards: Sequence[Board], unused: int = 0) -> 
     """The slowest GPU's link under load; where it was not read, what the board can do."""
     rates = []
     for gpu, board in zip(gpus, boards, strict=True):
-        own = Pcie(generation=board.pcie_generation, width=board.pcie_width)
-        found = rate(own if isinstance(gpu.pcie, Missing) else capped(gpu.pcie, board))
+        own = pcie.Way(board.pcie_generation, board.pcie_width)
+        read = (
+            own if isinstance(gpu.pcie, Missing) else pcie.capped(pcie.Way(gpu.pcie.generation, gpu.pcie.width), board)
+        )
+        found = read.gb_per_s
         if found is None:
             return Missing("not_recorded", f"generation and width of the PCIe link of gpu {gpu.index}")
         rates.append(found)
