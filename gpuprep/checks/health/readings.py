@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuprep.catalogue import Board
 from gpuprep.checks import nonumbers
+from gpuprep.checks.health import beyondboard
 from gpuprep.checks.links import Way, impossible
 from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
 from gpuprep.records.gpu import PcieLink
@@ -26,11 +27,11 @@ LOST = Missing("not_recorded", "the record has the other readings, and not this 
 # These have limits of their own, and findings that name them.
 JUDGED = {
     *ALWAYS, "slowdown_temperature_c", "temperatures", "spare_rows", "dram_errors", "sram_errors", "ecc_errors",
-    "retired_pages", "remapped_rows", "pcie", "pcie_errors", "throttled", "processes", "supported_clocks",
+    "retired_pages", "remapped_rows", "pcie", "pcie_errors", "throttled", "supported_clocks",
 }  # fmt: skip
 LAST_STATE = 15  # performance states are P0 to P15
-CLOCK_ABOVE = 1.05  # of the highest clock
 LONGEST_SECONDS = 1e9  # thirty years
+MOST_NVSWITCHES = 64  # a DGX-2 has 12, and a whole rack of 72 GPUs 36
 EXPECTED = "possible figures"
 AGAIN = "measure again; if it happens again, show gpuprep's authors the record"
 
@@ -59,12 +60,15 @@ def finding(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
 
 
 def of_host(snapshot: Snapshot) -> list[Finding]:
-    """host.uptime: UNKNOWN where it cannot be. Errors are counted by it."""
-    seconds = snapshot.kernel.uptime_seconds
+    """host.uptime, host.nvswitches: UNKNOWN where it cannot be. Errors are counted by the first."""
+    found, seconds, switches = [], snapshot.kernel.uptime_seconds, snapshot.nvswitches
+    if not 0 <= switches <= MOST_NVSWITCHES:
+        why = f"{switches} NVSwitches are recorded, and no machine has so many"
+        found.append(Finding("host", "nvswitches", Status.UNKNOWN, "a possible number", f"{switches}", why, AGAIN))
     if 0 <= seconds <= LONGEST_SECONDS:
-        return []
+        return found
     why = f"the machine is said to be up for {seconds:g} seconds: how fast errors came cannot be told"
-    return [Finding("host", "uptime", Status.UNKNOWN, "a possible time", f"{seconds:g} s", why, AGAIN)]
+    return [*found, Finding("host", "uptime", Status.UNKNOWN, "a possible time", f"{seconds:g} s", why, AGAIN)]
 
 
 def _not_read(reading: object) -> bool:
@@ -95,6 +99,4 @@ def _beyond(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
         for name, percent in to_json_value(gpu.utilization).items():
             if isinstance(percent, int) and percent > 100:
                 yield f"utilization.{name} = {percent} %"
-    clock, highest = gpu.graphics_clock_mhz, gpu.max_graphics_clock_mhz
-    if not isinstance(clock, Missing) and not isinstance(highest, Missing) and clock > CLOCK_ABOVE * highest:
-        yield f"graphics_clock_mhz = {clock}, above the highest, {highest}"
+    yield from beyondboard.readings(gpu, board)

@@ -16,8 +16,7 @@ from gpuprep.records.evidence.bandwidth import Pcie
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.nccl import Nccl, NcclGpu
 
-CLOCK_SLACK, POWER_PEAK = 1.05, 1.6  # of the boost clock; of the power limit: H100 and H200 draw 1.3 of it for a moment
-ANY_CLOCK_MHZ = 3600
+CLOCK_SLACK = 1.05  # of the boost clock
 IDLE_CLOCK = 0.4  # of the boost
 OVER_LINKS = ("P2P", "NVLS")  # what NCCL calls its ways over NVLink
 AGAIN = "measure again"
@@ -38,7 +37,7 @@ def findings(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], way: ncc
 
 def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
     boost = board.boost_mhz if board and not free_clocks(board.model) else None
-    most = boost * CLOCK_SLACK if boost else ANY_CLOCK_MHZ
+    most = boost * CLOCK_SLACK if boost else conditions.ANY_CLOCK_MHZ
     clock, watts, degrees = _known(gpu.graphics_clock_mhz), _known(gpu.power_watts), _known(gpu.temperature_c)
     if clock is not None and not 0 < clock <= most:
         yield f"a clock of {clock:g} MHz"
@@ -47,7 +46,7 @@ def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
     if clock is not None and own and 0 < clock < IDLE_CLOCK * own and conditions.mask(gpu.event_reasons) in (0, IDLE):
         yield f"a clock of {clock:g} MHz while it copies, which is an idle GPU's"
     limit = board.power_watts if board else None
-    if watts is not None and (watts <= 0 or (limit and watts > POWER_PEAK * limit)):
+    if watts is not None and (watts <= 0 or (limit and watts > conditions.POWER_PEAK * limit)):
         yield f"a power of {watts:g} W"
     if degrees is not None and conditions.no_temperature(degrees, board):
         yield f"a temperature of {degrees:g} °C"

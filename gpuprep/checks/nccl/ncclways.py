@@ -13,7 +13,6 @@ from gpuprep.checks.evidence import Evidence
 from gpuprep.records import Missing
 from gpuprep.records.evidence.nccl import Nccl, NcclGpu
 
-MOST_LINKS = 36  # NVML's NVML_NVLINK_MAX_LINKS
 MOST_IN_RING = 10  # of GPUs that are linked to each other without a switch; machines have up to eight
 Pairs = Mapping[tuple[int, int], int]  # (GPU, GPU) ► NVLinks that are up, by place in the measurement
 
@@ -130,7 +129,7 @@ def _pairs(values: Nccl, gpus: Sequence[NcclGpu]) -> Pairs | Missing:
         count = link.nvlinks
         if isinstance(count, Missing):
             return count
-        if not (0 <= count <= MOST_LINKS and float(count).is_integer()):
+        if not (0 <= count <= topologies.NVML_MOST_LINKS and float(count).is_integer()):
             return Missing("unparsable", f"{count:g} NVLinks from gpu {link.start} to gpu {link.end}")
         found[places[link.start], places[link.end]] = int(count)
     absent = [(one, other) for one in range(len(gpus)) for other in range(len(gpus)) if one != other]
