@@ -21,6 +21,7 @@ COLDEST_C, HOTTEST_C = -20.0, 130.0  # of any chip that answers
 SENSORS_DIFFER_C = 3.0
 ANY_CLOCK_MHZ = 3600  # above those of every board until now
 ANY_MEMORY_CLOCK_MHZ = 20_000  # the same: NVML says 14001 of the fastest memory until now (GDDR7)
+ANY_MEMORY_MIB = 500_000  # the same: a B300 has 275,040
 MEMORY_CLOCK_HIGHEST = 1.3  # of the board's own: overclocked cards have less
 POWER_PEAK = 1.6  # of the limit: H100 and H200 draw up to 1.3 of it for milliseconds
 LIMIT_ABOVE_MAXIMUM = 1.1  # of the catalogue's highest limit of the board, which nvidia-smi -q printed

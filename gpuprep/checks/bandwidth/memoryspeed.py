@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.topologies import HealthyMemoryPercents, healthy_memory_percents
 from gpuprep.checks.common import COMPARE_IT, SET_CLOCKS, unknown
-from gpuprep.checks.conditions import ANY_CLOCK_MHZ, ANY_MEMORY_CLOCK_MHZ
+from gpuprep.checks.conditions import ANY_CLOCK_MHZ, ANY_MEMORY_CLOCK_MHZ, ANY_MEMORY_MIB
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, below, figure, floor
 from gpuprep.checks.healthylimits import ROUNDING, Limits, is_shipped, limits
@@ -30,7 +30,6 @@ ABOVE_BOOST = 2.05  # RTX 4000 SFF Ada: 3105 of 1560 MHz, the widest known
 BUS_MOST = 0.985
 MEMORY_TOLERANCE = 0.1  # ECC keeps 1/16 of GDDR6; drivers before R510 subtract what they reserve
 BUFFERS = 3  # of buffer_mib each
-ANY_MEMORY_MIB = 500_000  # above those of every board until now (B300: 275 GB)
 BINDINGS = (
     "`gpuprep provision HOST --profile PROFILE --only agent` gives the agent its CUDA "
     "bindings; they need CUDA 12 or newer (driver.source: nvidia offers it)"

@@ -22,6 +22,7 @@ LANE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 PCIE_MOST = 0.96  # packets have headers: 24 bytes to at most 512 of data; 91 % were reached at most
 HALF = 0.53  # a generation less is 0.50 to 0.52 of the next
 GENERATIONS, WIDTHS = tuple(LANE_GB_PER_S), (1, 2, 4, 8, 12, 16, 32)  # that PCIe has
+MOST_GB_PER_S = max(LANE_GB_PER_S.values()) * max(WIDTHS)  # of any link
 PROP = "pcie_link"
 AGAIN = "measure again"
 RESEAT = "show the provider this report: the slot, the riser or the host's settings limit the link"
