@@ -79,7 +79,7 @@ def _all(case: Case, own: Planned, every: Mapping[str, Case]) -> Iterator[str]:
         yield from _refused(case, own, every)
     if case.outcome == "completed":
         yield from _outputs(case, own)
-        yield from _proof(case)
+    yield from _proof(case)
 
 
 def _ending(case: Case, own: Planned) -> Iterator[str]:
@@ -99,15 +99,11 @@ def _ending(case: Case, own: Planned) -> Iterator[str]:
         yield "a part of FFmpeg is reported as missing, but not which"
     if outcome in RAN and isinstance(case.seconds, Missing):
         yield "how long it took is not recorded"
-    elif outcome == "completed" and not isinstance(case.seconds, Missing):
-        yield from _lasted(case.seconds, own.timeout_seconds)
-
-
-def _lasted(seconds: float, most: float) -> Iterator[str]:
-    if seconds < SHORTEST_SECONDS:
-        yield f"it is reported to have taken {seconds:g} s; FFmpeg needs longer to open the GPU"
-    if seconds > most + PATIENCE_SECONDS:
-        yield f"it is reported to have taken {seconds:g} s, but the probe stops a case after {most:g} s"
+    elif outcome == "completed" and not isinstance(case.seconds, Missing) and case.seconds < SHORTEST_SECONDS:
+        yield f"it is reported to have taken {case.seconds:g} s; FFmpeg needs longer to open the GPU"
+    if not isinstance(case.seconds, Missing) and case.seconds > own.timeout_seconds + PATIENCE_SECONDS:
+        taken, most = f"{case.seconds:g} s", f"{own.timeout_seconds:g} s"
+        yield f"it is reported to have taken {taken}, but the probe stops a case after {most}"
 
 
 def _refused(case: Case, own: Planned, every: Mapping[str, Case]) -> Iterator[str]:
