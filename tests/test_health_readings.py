@@ -97,6 +97,15 @@ def test_what_every_gpuprep_read_cannot_be_absent(name: str) -> None:
         ({"pcie": PcieLink(4, 16, 4, 16, 3, 0)}, "a PCIe link of generation 4 now and 3 at most"),
         ({"power": PowerLimits(2000.0, 400.0, 100.0, 400.0)}, "power.current_watts = 2000, above the highest, 400"),
         ({"power": PowerLimits(2000.0, 2000.0, 100.0, 2000.0)}, "power.current_watts = 2000, and the board has at"),
+        ({"power": PowerLimits(400.0, 400.0, 100.0, 4e8)}, "power.max_watts = 4e+08, and the board has at most 440"),
+        ({"throttled": Throttled(-5.0, 0.0, 0.0, 0.0, 0.0)}, "throttled.sw_power_cap = -5"),
+        ({"throttled": Throttled(0.0, -5.0, 0.0, 0.0, 0.0)}, "throttled.sync_boost = -5"),
+        ({"pcie_errors": PcieErrors(-5, 0, 0)}, "pcie_errors.correctable = -5"),
+        ({"pcie_errors": PcieErrors(0, -5, 0)}, "pcie_errors.non_fatal = -5"),
+        ({"temperatures": Temperatures(60, 10**6, 92, 95, NONE, NONE, NONE)}, "temperatures.max_operating = 1e+06"),
+        ({"temperatures": Temperatures(60, 85, 10**6, 95, NONE, NONE, NONE)}, "temperatures.shutdown = 1e+06"),
+        ({"temperatures": Temperatures(60, 85, 92, 95, NONE, NONE, -900)}, "temperatures.shutdown_margin = -900"),
+        ({"processes": (ProcessOnGpu(10**7, "python3", 100),)}, "a program with the number 10000000"),
         ({"power": PowerLimits(400.0, 400.0, 500.0, 400.0)}, "power.min_watts = 500, above power.max_watts, 400"),
         ({"power": PowerLimits(400.0, 400.0, 450.0, 500.0)}, "power.current_watts = 400, below the lowest, 450"),
         ({"power": PowerLimits(0.0, 0.0, NONE, NONE)}, "power.current_watts = 0"),
@@ -168,6 +177,8 @@ def test_a_fatal_error_of_the_link_counts_without_its_packets() -> None:
         {"power": PowerLimits(403.0, 400.0, 100.0, 400.0)},
         {"video_clock_mhz": 1305, "memory_clock_mhz": 1215, "max_memory_clock_mhz": 1215},
         {"nvlinks": (True,) * 12},
+        {"temperatures": Temperatures(60, 0, 0, 0, 40, -2, -5)},  # 0: the board has no such limit
+        {"pcie_errors": PcieErrors(2**32 - 1, 2**32 - 1, 0)},  # a virtual machine hides them
         {"processes": (ProcessOnGpu(7, "python3", 40960),)},
     ],
 )

@@ -20,6 +20,7 @@ from gpuprep.checks.conditions import (
 )
 from gpuprep.records import ClockPair, GpuFacts, Missing
 
+MOST_PID = 2**22  # Linux: PID_MAX_LIMIT
 CLOCK_ABOVE = 1.05  # of the highest clock: clocks are read to a step or two
 # Of the limits that NVML may be asked for (nvmlDeviceGetPowerManagementLimitConstraints), the same room that the
 # catalogue gives a default limit.
@@ -32,6 +33,8 @@ def readings(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
     yield from _clocks(gpu, board)
     total = _known(gpu.memory_total_mib)
     for one in () if isinstance(gpu.processes, Missing) else gpu.processes:
+        if one.pid > MOST_PID:
+            yield f"a program with the number {one.pid}"
         taken = _known(one.memory_mib)
         if taken is not None and total is not None and taken > total:
             yield f"a program with {taken:g} MiB of {total:g}"
@@ -43,17 +46,19 @@ def _limits(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
     least, highest = _known(power.min_watts), _known(power.max_watts)
     if least is not None and highest is not None and least > highest:
         yield f"power.min_watts = {least:g}, above power.max_watts, {highest:g}"
+    if highest is not None and highest > most:
+        yield f"power.max_watts = {highest:g}, and the board has at most {most:g}"
     for name in ("current", "default"):
         watts = _known(getattr(power, f"{name}_watts"))
         if watts is None:
             continue
         if watts == 0:
             yield f"power.{name}_watts = 0"
-        if least is not None and 0 < watts < BELOW * least:
+        elif least is not None and watts < BELOW * least:
             yield f"power.{name}_watts = {watts:g}, below the lowest, {least:g}"
-        if highest is not None and watts > ABOVE * highest:
+        elif highest is not None and watts > ABOVE * highest:
             yield f"power.{name}_watts = {watts:g}, above the highest, {highest:g}"
-        if watts > most:
+        elif watts > most:
             yield f"power.{name}_watts = {watts:g}, and the board has at most {most:g}"
     drawn, limit = _known(gpu.power_watts), _known(power.current_watts) or most
     if drawn is not None and drawn > POWER_PEAK * limit:

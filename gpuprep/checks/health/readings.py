@@ -13,8 +13,9 @@ from typing import Any
 from gpuprep.catalogue import Board
 from gpuprep.checks import nonumbers
 from gpuprep.checks.health import beyondboard
+from gpuprep.checks.health.healthwords import checked_reading
 from gpuprep.checks.links import Way, impossible
-from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
+from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
 from gpuprep.records.gpu import PcieLink
 
 ALWAYS = ("temperature_c", "event_reasons")  # every gpuprep read them
@@ -29,6 +30,14 @@ JUDGED = {
     *ALWAYS, "slowdown_temperature_c", "temperatures", "spare_rows", "dram_errors", "sram_errors", "ecc_errors",
     "retired_pages", "remapped_rows", "pcie", "pcie_errors", "throttled", "supported_clocks",
 }  # fmt: skip
+# Members of these that no finding names: group, member, its bounds in catalogue/health.yml.
+BESIDE = (
+    ("throttled", "sw_power_cap", "seconds"), ("throttled", "sync_boost", "seconds"),
+    ("pcie_errors", "correctable", "pcie_errors"), ("pcie_errors", "non_fatal", "pcie_errors"),
+    ("temperatures", "max_operating", "limit_c"), ("temperatures", "shutdown", "limit_c"),
+    ("temperatures", "shutdown_margin", "slowdown_margin_c"),
+)  # fmt: skip
+NO_REGISTER = 2**32 - 1  # all bits set: a virtual machine that hides a counter, and no figure
 LAST_STATE = 15  # performance states are P0 to P15
 LONGEST_SECONDS = 1e9  # thirty years
 MOST_NVSWITCHES = 64  # a DGX-2 has 12, and a whole rack of 72 GPUs 36
@@ -87,6 +96,15 @@ def _link(link: PcieLink | Missing, board: Board | None) -> Iterator[str]:
     yield from impossible(Way(generation, width), (Way(most, widest), Way(device, None)), own)
 
 
+def _beside(gpu: GpuFacts) -> Iterator[str]:
+    """A driver answers 0 for a limit that the board does not have."""
+    for group, member, kind in BESIDE:
+        reading = getattr(getattr(gpu, group), member, NOT_READ)
+        checked = checked_reading(reading, kind, "")
+        if reading not in (0, NO_REGISTER) and isinstance(checked, Missing) and checked.reason == "impossible":
+            yield f"{group}.{member} = {reading:g}"
+
+
 def _beyond(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
     used, total = gpu.memory_used_mib, gpu.memory_total_mib
     if not isinstance(used, Missing) and not isinstance(total, Missing) and used > total:
@@ -99,4 +117,5 @@ def _beyond(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
         for name, percent in to_json_value(gpu.utilization).items():
             if isinstance(percent, int) and percent > 100:
                 yield f"utilization.{name} = {percent} %"
+    yield from _beside(gpu)
     yield from beyondboard.readings(gpu, board)
