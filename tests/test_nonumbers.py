@@ -72,6 +72,7 @@ def test_something_that_was_measured_has_more_than_none_of_these(key: str) -> No
         ({"cpu_percent": 140.0}, "cpu_percent = 140"),
         ({"index": 10**6}, "index = 1e+06"),
         ({"engines": {"nvenc": 10**6}}, "engines.nvenc = 1e+06"),
+        ({"chosen": {"channels": 10**6}}, "chosen.channels = 1e+06"),
         ({"exit_code": 4000}, "exit_code = 4000"),
     ],
 )

@@ -26,7 +26,6 @@ from gpuprep.records.evidence.throughput import Throughput, ThroughputGpu
 # NVML's total is without what ECC keeps (1/16 of GDDR6), and before R510 without what the driver reserves (2 %).
 MEMORY_TOLERANCE = 0.08
 CLOCK_TOLERANCE = 0.05
-CACHE_ABOVE = 1.5  # of the catalogue's: makers name the cache of the chip or of the board
 KINDS = {"gemm": Gemm, "bandwidth": Bandwidth, "throughput": Throughput, "nccl": Nccl}
 # A name of these words alone names no model: drivers print such names for boards that they do not know.
 NAMELESS = frozenset({"nvidia", "corporation", "graphics", "device", "gpu", "board", "vgpu", "grid", ""})
@@ -74,7 +73,6 @@ def contradictions(
     memory_mib: Reading = None,
     sms: Reading = None,
     highest_mhz: Reading = None,
-    l2_mib: Reading = None,
     capability: str = "",
 ) -> list[str]:
     """What cannot be true of this board, one sentence each. What is not known contradicts nothing."""
@@ -83,8 +81,6 @@ def contradictions(
         sentences.append(f"memory of {memory_mib:g} MiB, and the {board.name} has {board.memory_mib}")
     if _known(sms) and board.sms and sms != board.sms:
         sentences.append(f"{sms:g} multiprocessors, and the {board.name} has {board.sms}")
-    if _known(l2_mib) and board.l2_mib and l2_mib > CACHE_ABOVE * board.l2_mib:  # type: ignore[operator]
-        sentences.append(f"an L2 cache of {l2_mib:g} MiB, and the {board.name} has {board.l2_mib}")
     if _known(highest_mhz) and board.boost_mhz:
         low, high = (1 - CLOCK_TOLERANCE) * board.boost_mhz, (1 + CLOCK_TOLERANCE) * board.boost_mhz
         if highest_mhz < low or (highest_mhz > high and not free_clocks(board.model)):  # type: ignore[operator]
@@ -125,8 +121,7 @@ def _stranger(entry: NamedGpu, on_the_bus: Set[str]) -> list[str]:
 
 def _of_entry(entry: NamedGpu, board: Board) -> list[str]:
     if isinstance(entry, GemmGpu):
-        clock, cache = entry.max_graphics_clock_mhz, entry.l2_mib
-        return contradictions(board, name=entry.name, sms=entry.sms, highest_mhz=clock, l2_mib=cache)
+        return contradictions(board, name=entry.name, sms=entry.sms, highest_mhz=entry.max_graphics_clock_mhz)
     memory = entry.memory_total_mib if isinstance(entry, ThroughputGpu) else None
     return contradictions(board, name=entry.name, memory_mib=memory)
 

@@ -42,6 +42,7 @@ MOST: Mapping[str, float] = {
     "power_watts": POWER_PEAK * most_watts(None),
     **dict.fromkeys(("gpu_utilization_percent", "encoder_utilization_percent", "decoder_utilization_percent",
                      "cpu_percent", "io_wait_percent"), 100.0),
+    **dict.fromkeys(("channels", "nvls_channels"), 128),  # of NCCL, which has MAXCHANNELS 64
     "encoder_sessions": 1000,  # one takes some 100 MiB of the GPU's memory
     "l2_mib": 1000,  # a B200 has 126
     "hz": 10_000,  # readings a second: NVML needs a millisecond for one

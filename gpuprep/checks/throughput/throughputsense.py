@@ -140,9 +140,6 @@ def _engines(judged: Judged, step: Step, fps: float) -> Iterator[str]:
         yield f"the video clock was {clock:.0f} MHz, and its highest is {highest:.0f}"
     fastest = max((one for one in step.fps_each if one is not None), default=0.0)
     for engines in judged.bounds:
-        alone = engines.most(clock, 1) if clock and engines.count != 0 else None
-        if alone is not None and fastest * judged.pixels > alone:
-            yield f"one session alone has {fastest:.0f} fps, and one {WORDS[engines.part]} gives {alone:.0f} at most"
         name, used = f"{WORDS[engines.part]}s", engines.used(step)
         most = engines.most(clock, step.sessions) if clock else None
         if not isinstance(used, Missing) and not 0 <= used <= 100:
@@ -156,6 +153,9 @@ def _engines(judged: Judged, step: Step, fps: float) -> Iterator[str]:
             )
             why = f"{reached:.0f} fps is more than {several} can do at {clock:.0f} MHz ({most:.0f})"
             yield f"{why}: the measurement, or what the catalogue says of this GPU, is wrong"
+        alone = engines.most(clock, 1)
+        if alone is not None and fastest * judged.pixels > alone:
+            yield f"one session alone has {fastest:.0f} fps, and one {WORDS[engines.part]} gives {alone:.0f} at most"
         every = engines.most(clock, None)
         if not isinstance(used, Missing) and every and reached > (used + UTILISATION_SLACK) / 100 * every:
             yield f"{reached:.0f} fps, and yet the {name} were {used:.0f} % busy: something else made these frames"
