@@ -212,3 +212,15 @@ def test_a_board_may_list_links_of_its_chip_that_lead_nowhere() -> None:
 def test_nvswitches_that_no_machine_has_are_unknown(switches: int) -> None:
     found = bad(dataclasses.replace(FINISHED, nvswitches=switches))
     assert found["host.nvswitches"].status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize("name", ["index", "uuid", "pci_address"])
+def test_one_gpu_that_stands_twice_is_unknown(name: str) -> None:
+    wanted = resolved("a100", "debian13", ("a100", "a100"))
+    host = finished_snapshot(wanted)
+    assert not isinstance(host.gpus, Missing)
+    first, second = host.gpus
+    again = dataclasses.replace(second, **{name: getattr(first, name)})
+    found = {one.key: one for one in compare(wanted, dataclasses.replace(host, gpus=(first, again)))}
+    assert (found["gpus.entries"].status, bool(found["gpus.entries"].remedy)) == (Status.UNKNOWN, True)
+    assert "gpus.entries" not in {one.key for one in compare(wanted, host)}

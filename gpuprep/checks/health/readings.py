@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuprep.catalogue import Board
 from gpuprep.checks import nonumbers
+from gpuprep.checks.evidence import twice
 from gpuprep.checks.health import beyondboard
 from gpuprep.checks.health.healthwords import checked_reading
 from gpuprep.checks.links import Way, impossible
@@ -69,8 +70,9 @@ def finding(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
 
 
 def of_host(snapshot: Snapshot) -> list[Finding]:
-    """host.uptime, host.nvswitches: UNKNOWN where it cannot be. Errors are counted by the first."""
-    found, seconds, switches = [], snapshot.kernel.uptime_seconds, snapshot.nvswitches
+    """host.uptime, host.nvswitches, gpus.entries: UNKNOWN where it cannot be. Errors are counted by the first."""
+    found = [] if isinstance(snapshot.gpus, Missing) else twice("gpus", snapshot.gpus)
+    seconds, switches = snapshot.kernel.uptime_seconds, snapshot.nvswitches
     if not 0 <= switches <= MOST_NVSWITCHES:
         why = f"{switches} NVSwitches are recorded, and no machine has so many"
         found.append(Finding("host", "nvswitches", Status.UNKNOWN, "a possible number", f"{switches}", why, AGAIN))
