@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from gpuprep import __version__, catalogue
 from gpuprep.agent.host_paths import CUDA_PIN, DRIVER_STREAM
+from gpuprep.catalogue import topologies
 from gpuprep.catalogue.agent import agent_libraries
 from gpuprep.catalogue.roles import cuda_pin_text
 from gpuprep.checks.installed import clocks
@@ -221,6 +222,8 @@ def gpu_facts(index: int, device: PciDevice, wanted: Wanted) -> GpuFacts:
     supported = (top, *(ClockPair(top.memory_mhz, top.graphics_mhz - 15 * step) for step in range(1, 40)))
     watts = gpu.power_watts or 400
     limit = wanted.tuning.power_limit_watts
+    family = topologies.family(gpu)
+    links = family.links if family else None
     facts = GpuFacts(
         index=index,
         uuid=f"GPU-{index}",
@@ -247,7 +250,7 @@ def gpu_facts(index: int, device: PciDevice, wanted: Wanted) -> GpuFacts:
         remapped_rows=RemappedRows(0, 0, False, False),
         mig_current=False,
         mig_pending=False,
-        nvlinks=(True, True),
+        nvlinks=(True,) * links if links else Missing("not_supported", "Not Supported"),
         processes=(),
     )
     pair = clocks.wanted_pair(wanted, facts)

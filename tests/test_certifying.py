@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ncclrecords
 import pytest
 from certifiedhosts import ANSWERS, FOUR, LAME, T4, WHOLE, Life, history, host, living, statuses
 from test_drift import real
@@ -116,10 +117,10 @@ def test_what_is_worse_fails_and_what_is_better_does_not(what: str, life: Life) 
         found = sincecertified.findings(drift.resolve(T4, now, drift.Past(None, None)), now, certified, None)
         return {one.key: one.status for one in found if one.status not in (Status.PASS, Status.SKIP)}
 
-    worse = WORSE[what]
-    (status,) = compared(WHOLE, worse).values()
+    worse, whole = WORSE[what], host(nvlinks=(True, True)) if "NVLink" in what else WHOLE
+    (status,) = compared(whole, worse).values()
     assert status is Status.FAIL
-    assert Status.FAIL not in compared(worse, WHOLE).values()
+    assert Status.FAIL not in compared(worse, whole).values()
 
 
 def test_a_better_machine_warns_until_it_is_certified(life: Life) -> None:
@@ -218,6 +219,30 @@ def test_who_measured_less_is_told_what_was_not_measured(what: str) -> None:
     assert said in found[0]
     assert coverage.lacking(list(now.values()), list(ANSWERS.values()), (WHOLE, WHOLE)) == []
     assert coverage.lacking(list(ANSWERS.values()), list(ANSWERS.values()), (WHOLE, WHOLE)) == []
+
+
+NCCL = ncclrecords.machine(gpus=4)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda v: {**v, "points": [one for one in v["points"] if one["operation"] != "all_reduce"]}, "all_reduce of "),
+        (lambda v: {**v, "points": v["points"][:-1]}, "did not measure "),
+        (lambda v: {**v, "points": [{**v["points"][0], "busbw_gb_per_s": None}, *v["points"][1:]]}, "did not measure "),
+        (lambda v: {**v, "gpus": v["gpus"][:2]}, " on 2 of 4 GPUs"),
+        (lambda v: {**v, "points": []}, "did not measure "),
+        (lambda v: {**v, "quick": True}, "measured nccl only briefly (--quick)"),
+    ],
+)
+def test_collectives_that_were_lost_are_less(change: Callable[[Any], Any], said: str) -> None:
+    def result(values: Any) -> list[ProbeResult]:
+        return [ProbeResult("nccl", Source.MEASURED, values, 9.0)]
+
+    (found,) = coverage.lacking(result(NCCL), result(change(copy.deepcopy(NCCL))), (WHOLE, WHOLE))
+    assert said in found
+    assert coverage.lacking(result(change(copy.deepcopy(NCCL))), result(NCCL), (WHOLE, WHOLE)) == []
+    assert coverage.lacking(result(NCCL), result(NCCL), (WHOLE, WHOLE)) == []
 
 
 def test_fewer_gpus_are_less() -> None:

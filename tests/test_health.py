@@ -72,7 +72,6 @@ HEALTH: dict[str, tuple[Change, Status, str, str]] = {
         "field diagnostic",
     ),
     "gpu 0.mig": (gpu(mig_current=True, mig_pending=True), Status.FAIL, "divided", "nvidia-smi -i 0 -mig 0"),
-    "gpu 0.nvlinks": (gpu(nvlinks=(True, False)), Status.WARN, "1 of 2 NVLinks are down: 1", "nvlink -s"),
     "driver.xids": (
         lambda s: dataclasses.replace(s, xids=Missing("no_permission", "kmsg")),
         Status.UNKNOWN,
@@ -139,9 +138,12 @@ def test_what_the_board_has_by_the_catalogue_and_nvml_does_not_tell_is_unknown()
 
 
 def test_links_all_down_matter_where_there_are_several_gpus() -> None:
-    assert named(gpu(nvlinks=(False, False))) == {}
-    two = resolved("t4", "debian13", ("t4", "t4"))
-    pair = finished_snapshot(two)
+    one, two = (resolved("a100", "debian13", ("a100",) * count) for count in (1, 2))
+    lone, pair = finished_snapshot(one), finished_snapshot(two)
+    assert {f.status for f in compare(one, gpu(nvlinks=(False, False))(lone))} <= {Status.PASS, Status.SKIP}
+    (down,) = [f for f in compare(one, gpu(nvlinks=(True, False))(lone)) if f.status is Status.FAIL]
+    assert (down.key, down.reason, "nvlink -s" in down.remedy, down.role) == (
+        "gpu 0.nvlinks", "1 of 2 NVLinks are down: 1", True, "")  # fmt: skip
     assert not isinstance(pair.gpus, Missing)
     neither = dataclasses.replace(
         pair, gpus=tuple(dataclasses.replace(one, nvlinks=(False, False)) for one in pair.gpus)

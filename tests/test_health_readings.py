@@ -11,11 +11,14 @@ from builders import finished_snapshot, resolved
 from gpuprep.checks import compare
 from gpuprep.records import (
     NOT_READ,
+    ClockPair,
     EccErrors,
     Finding,
     Missing,
     PcieErrors,
     PcieLink,
+    PowerLimits,
+    ProcessOnGpu,
     Snapshot,
     SpareRows,
     Status,
@@ -87,9 +90,33 @@ def test_what_every_gpuprep_read_cannot_be_absent(name: str) -> None:
         ({"video_clock_mhz": Missing("unparsable", "NaN")}, "video_clock_mhz = NaN"),
         ({"index": -3}, "index = -3"),
         ({"power_watts": 1e15}, "power_watts = 10^15 or more"),
-        ({"pcie": PcieLink(7, 16, 7, 16, 7, 0)}, "pcie.generation = 7"),
-        ({"pcie": PcieLink(4, 16, 4, 8, 4, 0)}, "pcie.width = 16, above the highest, 8"),
-        ({"pcie": PcieLink(4, 13, 4, 16, 4, 0)}, "pcie.width = 13"),
+        ({"pcie": PcieLink(7, 16, 7, 16, 7, 0)}, "a PCIe link of generation 7"),
+        ({"pcie": PcieLink(4, 16, 4, 8, 4, 0)}, "a PCIe link with 16 lanes now and 8 at most"),
+        ({"pcie": PcieLink(4, 13, 4, 16, 4, 0)}, "a PCIe link with 13 lanes"),
+        ({"pcie": PcieLink(5, 16, 5, 16, 5, 0)}, "a PCIe link of generation 5, and the device has 4"),
+        ({"pcie": PcieLink(4, 16, 4, 16, 3, 0)}, "a PCIe link of generation 4 now and 3 at most"),
+        ({"power": PowerLimits(2000.0, 400.0, 100.0, 400.0)}, "power.current_watts = 2000, above the highest, 400"),
+        ({"power": PowerLimits(2000.0, 2000.0, 100.0, 2000.0)}, "power.current_watts = 2000, and the board has at"),
+        ({"power": PowerLimits(400.0, 400.0, 100.0, 4e8)}, "power.max_watts = 4e+08, and the board has at most 440"),
+        ({"throttled": Throttled(-5.0, 0.0, 0.0, 0.0, 0.0)}, "throttled.sw_power_cap = -5"),
+        ({"throttled": Throttled(0.0, -5.0, 0.0, 0.0, 0.0)}, "throttled.sync_boost = -5"),
+        ({"pcie_errors": PcieErrors(-5, 0, 0)}, "pcie_errors.correctable = -5"),
+        ({"pcie_errors": PcieErrors(0, -5, 0)}, "pcie_errors.non_fatal = -5"),
+        ({"temperatures": Temperatures(60, 10**6, 92, 95, NONE, NONE, NONE)}, "temperatures.max_operating = 1e+06"),
+        ({"temperatures": Temperatures(60, 85, 10**6, 95, NONE, NONE, NONE)}, "temperatures.shutdown = 1e+06"),
+        ({"temperatures": Temperatures(60, 85, 92, 95, NONE, NONE, -900)}, "temperatures.shutdown_margin = -900"),
+        ({"processes": (ProcessOnGpu(10**7, "python3", 100),)}, "a program with the number 10000000"),
+        ({"power": PowerLimits(400.0, 400.0, 500.0, 400.0)}, "power.min_watts = 500, above power.max_watts, 400"),
+        ({"power": PowerLimits(400.0, 400.0, 450.0, 500.0)}, "power.current_watts = 400, below the lowest, 450"),
+        ({"power": PowerLimits(0.0, 0.0, NONE, NONE)}, "power.current_watts = 0"),
+        ({"power_watts": 700.0}, "power_watts = 700, far above the limit, 400"),
+        ({"video_clock_mhz": 9000}, "video_clock_mhz = 9000, above the highest, 1290"),
+        ({"memory_clock_mhz": 9000, "max_memory_clock_mhz": 1215}, "memory_clock_mhz = 9000, above the highest, 1215"),
+        ({"max_memory_clock_mhz": 9000}, "max_memory_clock_mhz = 9000, above the highest, 1215"),
+        ({"default_application_clocks": ClockPair(9999, 1095)}, "default_application_clocks.memory_mhz = 9999"),
+        ({"default_application_clocks": ClockPair(1215, 9999)}, "default_application_clocks.graphics_mhz = 9999"),
+        ({"processes": (ProcessOnGpu(7, "python3", 10**6),)}, "a program with 1e+06 MiB of 40960"),
+        ({"processes": (ProcessOnGpu(-7, "python3", 100),)}, "processes[0].pid = -7"),
         ({"utilization": Utilization(150, 0, 0, 0)}, "utilization.gpu = 150 %"),
     ],
 )
@@ -140,3 +167,60 @@ def test_a_fatal_error_of_the_link_counts_without_its_packets() -> None:
     found = bad(snapshot(pcie_errors=PcieErrors(0, 0, 2)))["gpu 0.pcie_errors"]
     assert found.status is Status.WARN
     assert "2 fatal errors" in found.reason
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"power_watts": 1.5 * 400.0},  # for milliseconds, H100 and H200 draw 1.3 of their limit
+        {"power": PowerLimits(400.0, 400.0, NONE, NONE)},  # an older driver names no bounds
+        {"power": PowerLimits(403.0, 400.0, 100.0, 400.0)},
+        {"video_clock_mhz": 1305, "memory_clock_mhz": 1215, "max_memory_clock_mhz": 1215},
+        {"nvlinks": (True,) * 12},
+        {"temperatures": Temperatures(60, 0, 0, 0, 40, -2, -5)},  # 0: the board has no such limit
+        {"pcie_errors": PcieErrors(2**32 - 1, 2**32 - 1, 0)},  # a virtual machine hides them
+        {"processes": (ProcessOnGpu(7, "python3", 40960),)},
+    ],
+)
+def test_what_a_healthy_board_reads_is_no_figure_that_cannot_be(values: dict[str, Any]) -> None:
+    assert not {key for key, one in bad(snapshot(**values)).items() if one.status is Status.UNKNOWN}
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_more_nvlinks_than_the_chip_has_are_unknown(up: bool) -> None:
+    found = bad(snapshot(nvlinks=(up,) * 13))["gpu 0.nvlinks"]
+    assert (found.status, "13 NVLinks are recorded, and the board has 12" in found.reason) == (Status.UNKNOWN, True)
+
+
+def test_a_board_may_list_links_of_its_chip_that_lead_nowhere() -> None:
+    """An A800 has the chip of an A100 and eight of its twelve NVLinks."""
+    wanted = resolved("base", gpus=("a800",))
+    host = finished_snapshot(wanted)
+    assert not isinstance(host.gpus, Missing)
+
+    def found(links: tuple[bool, ...]) -> Status | None:
+        gpu = dataclasses.replace(host.gpus[0], nvlinks=links)  # type: ignore[index]
+        judged = compare(wanted, dataclasses.replace(host, gpus=(gpu,)))
+        return next((one.status for one in judged if one.key == "gpu 0.nvlinks"), None)
+
+    assert found((True,) * 8) is Status.PASS
+    assert found((True,) * 8 + (False,) * 4) is not Status.UNKNOWN
+    assert found((True,) * 9 + (False,) * 3) is Status.UNKNOWN
+
+
+@pytest.mark.parametrize("switches", [-1, 10**6])
+def test_nvswitches_that_no_machine_has_are_unknown(switches: int) -> None:
+    found = bad(dataclasses.replace(FINISHED, nvswitches=switches))
+    assert found["host.nvswitches"].status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize("name", ["index", "uuid", "pci_address"])
+def test_one_gpu_that_stands_twice_is_unknown(name: str) -> None:
+    wanted = resolved("a100", "debian13", ("a100", "a100"))
+    host = finished_snapshot(wanted)
+    assert not isinstance(host.gpus, Missing)
+    first, second = host.gpus
+    again = dataclasses.replace(second, **{name: getattr(first, name)})
+    found = {one.key: one for one in compare(wanted, dataclasses.replace(host, gpus=(first, again)))}
+    assert (found["gpus.entries"].status, bool(found["gpus.entries"].remedy)) == (Status.UNKNOWN, True)
+    assert "gpus.entries" not in {one.key for one in compare(wanted, host)}

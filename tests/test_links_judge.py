@@ -60,9 +60,9 @@ LINKS: list[tuple[str, str, dict[str, int], Status, str]] = [
     ("a100_sxm4_40", "kvm", {"slot_width": 1, "slot_generation": 1}, PASS, ""),
     ("a100_sxm4_40", "kvm", {"width": 4, "slot_width": 1, "slot_generation": 1}, FAIL, "x4 of x16"),
     # what cannot be
-    ("t4", "none", {"generation": 4}, UNKNOWN, "generation of the link: 4"),
-    ("a16", "none", {"width": 16, "max_width": 16}, UNKNOWN, "lanes of the link: 16"),
-    ("h200_sxm", "none", {"max_width": 8}, UNKNOWN, "16 now and 8 at most"),
+    ("t4", "none", {"generation": 4}, UNKNOWN, "a PCIe link of generation 4"),
+    ("a16", "none", {"width": 16, "max_width": 16}, UNKNOWN, "a PCIe link with 16 lanes"),
+    ("h200_sxm", "none", {"max_width": 8}, UNKNOWN, "with 16 lanes now and 8 at most"),
     ("h200_sxm", "none", {"device_generation": 4}, UNKNOWN, "5 now and 4 at most"),
     ("h200_sxm", "none", {"max_width": 160}, UNKNOWN, "160 at most"),
 ]

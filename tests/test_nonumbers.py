@@ -58,3 +58,33 @@ def test_a_figure_that_the_codec_found_to_be_no_number_is_none_either() -> None:
 def test_something_that_was_measured_has_more_than_none_of_these(key: str) -> None:
     (found,) = nonumbers.findings({"gemm": {"gpus": [{"gemms": [{key: 0}]}]}})
     assert found.reason.endswith(f"{key} = 0")
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ({"telemetry": {"graphics_clock_mhz": [1980, 99999]}}, "telemetry.graphics_clock_mhz[1] = 99999"),
+        ({"telemetry": {"memory_clock_mhz": [10**6]}}, "telemetry.memory_clock_mhz[0] = 1e+06"),
+        ({"telemetry": {"power_watts": [700.0, 7e6]}}, "telemetry.power_watts[1] = 7e+06"),
+        ({"telemetry": {"temperature_c": [40, 3000]}}, "telemetry.temperature_c[1] = 3000"),
+        ({"telemetry": {"gpu_utilization_percent": [101]}}, "telemetry.gpu_utilization_percent[0] = 101"),
+        ({"telemetry": {"hz": 10**8, "seconds": [10**6]}}, "telemetry.hz = 1e+08, telemetry.seconds[0] = 1e+06"),
+        ({"cpu_percent": 140.0}, "cpu_percent = 140"),
+        ({"index": 10**6}, "index = 1e+06"),
+        ({"engines": {"nvenc": 10**6}}, "engines.nvenc = 1e+06"),
+        ({"chosen": {"channels": 10**6}}, "chosen.channels = 1e+06"),
+        ({"exit_code": 4000}, "exit_code = 4000"),
+    ],
+)
+def test_what_no_gpu_and_no_host_has_is_named_in_every_place(values: dict[str, object], shown: str) -> None:
+    (found,) = nonumbers.findings({"gemm": values})
+    assert (found.status, found.reason) == (Status.UNKNOWN, f"no measurement can give {shown}")
+
+
+def test_the_most_that_any_board_has_can_be() -> None:
+    highest = {
+        "graphics_clock_mhz": [3600], "memory_clock_mhz": 14001, "temperature_c": 126, "power_watts": [1900.0],
+        "gpu_utilization_percent": [100.0], "cpu_percent": 100.0, "index": 15, "engines": {"nvenc": 4, "nvdec": 8},
+        "exit_code": 255, "hz": 1000, "seconds": 3600.0, "l2_mib": 126,
+    }  # fmt: skip
+    assert nonumbers.findings({"gemm": highest}) == []

@@ -73,7 +73,7 @@ FAULTS: dict[str, tuple[Snapshot, str]] = {
         dataclasses.replace(CALM, xids=(Xid(48, CALM.pci_gpus[0].address, "DBE", "2026-11-01T00:00:00+00:00"),)),
         "gpu 0.xids",
     ),
-    "an NVLink": (host(nvlinks=(True, False)), "gpu 0.nvlinks"),
+    "a division": (host(mig_current=True, mig_pending=True), "gpu 0.mig"),
     "memory": (host(memory_total_mib=8192), "gpu 0.memory_certified"),
     "another system": (
         dataclasses.replace(CALM, os=dataclasses.replace(CALM.os, version_id="14")), "host.system",

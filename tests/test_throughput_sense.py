@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from test_throughput_judge import LIMIT, card, judged, judged_values, series, step
 
+from gpuprep.agent.clips import SPECS
 from gpuprep.agent.throughputplan import Engines, plan
 from gpuprep.records import Finding, Status
 
@@ -167,7 +168,11 @@ def complete(model: str, *steps: dict[str, Any], index: int = 0, share: float = 
             end = {"outcome": "failed", "decisive_line": line}
             found.append(series("encode", one.codec, preset=one.preset, gpu=gpu, **end))
             continue
-        read = noisy if one.codec == "h264-noisy" else {**clip, "name": names[one.codec]}
+        read = (
+            noisy
+            if one.codec == "h264-noisy"
+            else {**clip, "name": names[one.codec], "codec": SPECS[names[one.codec]].codec}
+        )
         found.append(series("decode", one.codec, step(14, share * reached[one.codec]), gpu=gpu, clip=read))
     return [*found, *steps]
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from builders import finished_snapshot, load, resolved
 
 from gpuprep import catalogue
+from gpuprep.agent.clips import SPECS
 from gpuprep.agent.throughputplan import CLIPS
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.codecs import engine_rate
@@ -98,7 +99,7 @@ def record(board: Board, kind: str, codec: str, preset: str, share: float) -> di
         "before": {"encoder_utilization_percent": 0, "decoder_utilization_percent": 0}, "error": None,
     }  # fmt: skip
     name = CLIPS[codec if kind == "decode" else "h264"]
-    clip = {"name": name, "codec": "h264", "width": 1920, "height": 1080, "fps": 30,
+    clip = {"name": name, "codec": SPECS[name].codec, "width": 1920, "height": 1080, "fps": 30,
             "bit_rate_kbps": 8000 if "noisy" in name else 5000}  # fmt: skip
     steps = [_step(1, share * sound, round(100 / count), clock), _step(2 * count, share * sound * count, 99, clock)]
     series = {"kind": kind, "codec": codec, "preset": preset or None, "outcome": "completed", "decisive_line": "",

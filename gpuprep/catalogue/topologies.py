@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.catalogue import datafile
-from gpuprep.catalogue.boards import Board
+from gpuprep.catalogue.boards import Board, boards
+
+NVML_MOST_LINKS = 36  # nvml.h: NVML_NVLINK_MAX_LINKS
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,21 @@ def family(board: Board | None) -> Family | None:
     keys = board.key.split(" or ") if board else []
     found = {one.key for key in keys for one in families().values() if key in one.boards}
     return families()[found.pop()] if len(found) == 1 else None
+
+
+def most_links(board: Board | None) -> int:
+    """NVLinks that NVML can list of a board: those of its chip, of which some may lead nowhere (A800, H100 PCIe).
+
+    By the boards of the same compute capability; where none of them has NVLinks, or no board is known, NVML's own
+    maximum.
+    """
+    capability = board.model.compute_capability if board else ""
+    alike = [
+        one.links or 0
+        for one in families().values()
+        if any(boards()[key].model.compute_capability == capability for key in one.boards)
+    ]
+    return max(alike, default=0) or NVML_MOST_LINKS
 
 
 def machine(

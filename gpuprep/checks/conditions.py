@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Union
 
-from gpuprep.catalogue import Board
+from gpuprep.catalogue import Board, boards
+from gpuprep.catalogue.health import free_clocks
 from gpuprep.checks import gpuprocesses
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
 from gpuprep.records import Finding, Missing, Status
@@ -17,6 +19,15 @@ MANY_SAMPLES = 20  # one sample of so many is a passing moment
 ALL_REASONS = 0xFFFF  # nvml.h uses nine bits; what is far beyond them is no mask
 COLDEST_C, HOTTEST_C = -20.0, 130.0  # of any chip that answers
 SENSORS_DIFFER_C = 3.0
+ANY_CLOCK_MHZ = 3600  # above those of every board until now
+ANY_MEMORY_CLOCK_MHZ = 20_000  # the same: NVML says 14001 of the fastest memory until now (GDDR7)
+ANY_MEMORY_MIB = 500_000  # the same: a B300 has 275,040
+MEMORY_CLOCK_HIGHEST = 1.3  # of the board's own: overclocked cards have less
+POWER_PEAK = 1.6  # of the limit: H100 and H200 draw up to 1.3 of it for milliseconds
+LIMIT_ABOVE_MAXIMUM = 1.1  # of the catalogue's highest limit of the board, which nvidia-smi -q printed
+LIMIT_ABOVE_DEFAULT = (
+    1.5  # of the usual limit, where no highest is known: makers of GeForce cards allow up to 1.48 of it
+)
 SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
 Processes = Union[Sequence[Union[Process, Missing]], Missing]
 
@@ -49,6 +60,20 @@ def no_temperature(degrees: float, board: Board | None) -> bool:
     shutdown = (board.temperatures_c or {}).get("shutdown") if board else None
     hottest = HOTTEST_C if shutdown is None else shutdown + SENSORS_DIFFER_C
     return not COLDEST_C <= degrees <= hottest
+
+
+def most_watts(board: Board | None) -> float:
+    """No power limit of this board is higher. A maker of GeForce cards may allow more than NVIDIA's own board has."""
+    if board is None or not board.power_watts:
+        return _most_watts_of_any()
+    if board.power_maximum_watts and not free_clocks(board.model):
+        return LIMIT_ABOVE_MAXIMUM * board.power_maximum_watts
+    return LIMIT_ABOVE_DEFAULT * board.power_watts
+
+
+@cache
+def _most_watts_of_any() -> float:
+    return max(most_watts(one) for one in boards().values() if one.power_watts)
 
 
 def heat(subject: str, prop: str, board: Board | None, readings: Sequence[tuple[Figure, int | None]]) -> list[Finding]:

@@ -21,7 +21,7 @@ from gpuprep.records.evidence.bandwidth import Bandwidth
 from gpuprep.records.evidence.gemm import Gemm, GemmGpu
 from gpuprep.records.evidence.nccl import Nccl
 from gpuprep.records.evidence.shared import AnyProbe, NamedGpu
-from gpuprep.records.evidence.throughput import Throughput
+from gpuprep.records.evidence.throughput import Throughput, ThroughputGpu
 
 # NVML's total is without what ECC keeps (1/16 of GDDR6), and before R510 without what the driver reserves (2 %).
 MEMORY_TOLERANCE = 0.08
@@ -122,7 +122,8 @@ def _stranger(entry: NamedGpu, on_the_bus: Set[str]) -> list[str]:
 def _of_entry(entry: NamedGpu, board: Board) -> list[str]:
     if isinstance(entry, GemmGpu):
         return contradictions(board, name=entry.name, sms=entry.sms, highest_mhz=entry.max_graphics_clock_mhz)
-    return contradictions(board, name=entry.name)
+    memory = entry.memory_total_mib if isinstance(entry, ThroughputGpu) else None
+    return contradictions(board, name=entry.name, memory_mib=memory)
 
 
 def _sms(cores: int | Missing, board: Board) -> float | None:

@@ -1,4 +1,4 @@
-"""Finds recorded figures that no measurement can give: NaN, infinite, 10^15 and more, negative, a GPU without SMs.
+"""Finds recorded figures that no measurement can give: NaN, infinite, negative, a GPU without SMs, 4 GHz.
 
 They are UNKNOWN in every probe.
 
@@ -11,6 +11,14 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuprep.checks.conditions import (
+    ANY_CLOCK_MHZ,
+    ANY_MEMORY_CLOCK_MHZ,
+    HOTTEST_C,
+    POWER_PEAK,
+    SENSORS_DIFFER_C,
+    most_watts,
+)
 from gpuprep.checks.evidence import Values
 from gpuprep.checks.impossible import NO_NUMBERS
 from gpuprep.records import Finding, Missing, Status
@@ -25,6 +33,25 @@ POSITIVE = {
 # saved_seconds: one process may be the slower way.
 MAY_BE_NEGATIVE = {"exit_code", "saved_seconds", "temperature_c"}
 EXPECTED = "possible figures"
+# No GPU and no host has more, whatever its board: of single readings, too, which a board's own checks do not look at.
+MOST: Mapping[str, float] = {
+    **dict.fromkeys(("graphics_clock_mhz", "video_clock_mhz", "max_graphics_clock_mhz", "max_video_clock_mhz"),
+                    ANY_CLOCK_MHZ),
+    "memory_clock_mhz": ANY_MEMORY_CLOCK_MHZ,
+    "temperature_c": HOTTEST_C + SENSORS_DIFFER_C,
+    "power_watts": POWER_PEAK * most_watts(None),
+    **dict.fromkeys(("gpu_utilization_percent", "encoder_utilization_percent", "decoder_utilization_percent",
+                     "cpu_percent", "io_wait_percent"), 100.0),
+    **dict.fromkeys(("channels", "nvls_channels"), 128),  # of NCCL, which has MAXCHANNELS 64
+    "encoder_sessions": 1000,  # one takes some 100 MiB of the GPU's memory
+    "l2_mib": 1000,  # a B200 has 126
+    "hz": 10_000,  # readings a second: NVML needs a millisecond for one
+    "exit_code": 255,  # POSIX
+    "index": 1000,  # of a GPU; machines have up to 16
+    **dict.fromkeys(("nvenc", "nvdec", "engines"), 100),  # no GPU has more than 10 of them
+    "seconds": 100_000,  # a day and more: no probe may take an hour
+}  # fmt: skip
+ROUNDED = 0.5  # per cent, degrees and watts are means, or rounded
 
 
 def findings(results: Mapping[str, Values]) -> list[Finding]:
@@ -53,7 +80,7 @@ def impossible(values: Mapping[str, Any]) -> Iterator[str]:
             waiting += [(f"{path}.{key}" if path else str(key), one) for key, one in reversed(value.items())]
         elif isinstance(value, list):
             waiting += [(f"{path}[{place}]", value[place]) for place in reversed(range(len(value)))]
-        elif _is_none(path.rpartition(".")[2], value):
+        elif _is_none(path.rpartition(".")[2].partition("[")[0], value):
             yield f"{path} = {_shown(value)}"
 
 
@@ -62,7 +89,7 @@ def _is_none(key: str, value: object) -> bool:
         return False
     if not abs(value) < LARGEST or (key in POSITIVE and value <= 0):
         return True
-    return value < 0 and key not in MAY_BE_NEGATIVE
+    return (value < 0 and key not in MAY_BE_NEGATIVE) or value > MOST.get(key, LARGEST) + ROUNDED
 
 
 def _shown(value: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gpuprep import catalogue
 from gpuprep.agent import ncclplan
+from gpuprep.checks.links import carries
 from gpuprep.performance.attribution import Attribution, explain, sustained
 from gpuprep.records import Missing, RunRecord, Source, Status
 from gpuprep.records.evidence import bandwidth, cudnn, gemm, measured, nccl, throughput, transcode
@@ -18,8 +19,6 @@ from gpuprep.reports.rows import Bandwidth, Collective, Convolution, Gemm, Gpu, 
 # What counts of several findings on one transcode. One that ran is not skipped because one check of it was.
 GRAVEST = (*PROBLEMS, Status.WAIVED, Status.PASS, Status.SKIP)
 FAR_BEHIND = 0.8  # of the fastest product of its data type
-# GB/s a lane and direction after line coding, by PCIe generation (PCI Express Base Specification).
-PCIE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
 def gpu_of(named: NamedGpu | None, record: RunRecord | None = None) -> Gpu:
@@ -106,8 +105,7 @@ def bandwidths(record: RunRecord) -> list[Bandwidth]:
         gpu = gpu_of(one, record)
         memory = gpu.facts.memory_gb_per_s if gpu.facts else None
         pcie = one.pcie if isinstance(one.pcie, bandwidth.Pcie) else bandwidth.Pcie()
-        lane = PCIE_GB_PER_S.get(pcie.max_generation or 0)
-        link = lane * (pcie.max_width or 0) if lane else None
+        link = carries(pcie.max_generation, pcie.max_width)
         rows += [Bandwidth(gpu, source, what, speed, memory, "memory") for what, speed in one.memory.items()]
         rows += [Bandwidth(gpu, source, what, speed, link, "link") for what, speed in one.host.items()]
     indexed = {gpu.index: gpu_of(gpu) for gpu in gpus}

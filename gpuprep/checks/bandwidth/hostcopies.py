@@ -19,7 +19,7 @@ from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, floor
 from gpuprep.checks.healthylimits import ROUNDING, Limits, is_shipped, limits
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.evidence.bandwidth import BandwidthGpu, Pcie
+from gpuprep.records.evidence.bandwidth import BandwidthGpu
 from gpuprep.records.evidence.decode import Figure
 
 FLOOR = "host_link_percent_of_peak"
@@ -100,8 +100,7 @@ def _over_pcie(
         half, narrow = should, None
     now = half if assumed else facts.now
     if link.status is Status.UNKNOWN and not assumed:  # a reading above what the board can: no copy is measured by it
-        read = links.capped(Pcie(generation=now.generation, width=now.width), board)
-        now = links.Way(read.generation, read.width)
+        now = links.capped(now, board)
     present = now.gb_per_s
     if present is None or most is None:
         lacks = "generation and width of the link are not known"

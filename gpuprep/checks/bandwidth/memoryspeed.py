@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.topologies import HealthyMemoryPercents, healthy_memory_percents
 from gpuprep.checks.common import COMPARE_IT, SET_CLOCKS, unknown
+from gpuprep.checks.conditions import ANY_CLOCK_MHZ, ANY_MEMORY_CLOCK_MHZ, ANY_MEMORY_MIB
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, below, figure, floor
 from gpuprep.checks.healthylimits import ROUNDING, Limits, is_shipped, limits
@@ -25,12 +26,10 @@ COMPUTE_STATE = 0.94  # GeForce boards compute in P2, a step below their highest
 # An SM reads at most this much from the L2 cache in one clock, from Volta to Blackwell.
 BYTES_PER_CLOCK = 64
 ABOVE_BOOST = 2.05  # RTX 4000 SFF Ada: 3105 of 1560 MHz, the widest known
-ANY_GRAPHICS_MHZ = 3600  # above those of every board until now
 # Kernels and copies reach 98 % of the bus at most (L40, A40 without ECC); writes alone come nearer (V100: 99.7 %).
 BUS_MOST = 0.985
 MEMORY_TOLERANCE = 0.1  # ECC keeps 1/16 of GDDR6; drivers before R510 subtract what they reserve
 BUFFERS = 3  # of buffer_mib each
-ANY_MEMORY_MHZ, ANY_MEMORY_MIB = 20_000, 500_000  # above those of every board until now (GDDR7: 14001; B300: 275 GB)
 BINDINGS = (
     "`gpuprep provision HOST --profile PROFILE --only agent` gives the agent its CUDA "
     "bindings; they need CUDA 12 or newer (driver.source: nvidia offers it)"
@@ -147,7 +146,7 @@ def _clock(
         return [unknown(subject, prop, clock, expected=expected, what=what, remedy="measure again")]
     shown = f"{clock:.0f} MHz"
     if top is None:
-        if 0 < clock <= ANY_MEMORY_MHZ:
+        if 0 < clock <= ANY_MEMORY_CLOCK_MHZ:
             return []
         why = f"no memory runs at {clock:.0f} MHz: the reading is wrong"
         return [Finding(subject, prop, Status.UNKNOWN, expected, shown, why, "measure again")]
@@ -170,7 +169,7 @@ def _graphics_clock(
     """UNKNOWN where the clock of the SMs was not read, or cannot be; nothing else: memory does not need all of it."""
     clock, expected = gpu.graphics_clock_mhz, "a clock that the board has"
     read, own = facts.max_graphics_clock_mhz if facts else None, board.boost_mhz if board else None
-    most = min(own * ABOVE_BOOST, ANY_GRAPHICS_MHZ) if own and _is_for_desks(board) else own
+    most = min(own * ABOVE_BOOST, ANY_CLOCK_MHZ) if own and _is_for_desks(board) else own
     top = read if isinstance(read, int) and read > 0 else most
     if published and isinstance(clock, Missing) and clock.reason == "not_recorded":
         return []

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuprep.agent import ncclplan
 from gpuprep.records import Missing, ProbeResult, Snapshot
 from gpuprep.records.evidence import measured as evidence_of
 from gpuprep.records.evidence.bandwidth import Bandwidth
 from gpuprep.records.evidence.cudnn import Cudnn
 from gpuprep.records.evidence.gemm import Gemm
+from gpuprep.records.evidence.nccl import Nccl
 from gpuprep.records.evidence.shared import AnyProbe
 from gpuprep.records.evidence.throughput import Throughput
 from gpuprep.records.evidence.transcode import Transcode
@@ -140,7 +142,22 @@ def _throughput(values: object) -> Iterator[str]:
     yield from (what for _, what in sorted(kinds))
 
 
+def _nccl(values: object) -> Iterator[str]:
+    """Each collective and size, once for each GPU that took part: fewer GPUs are less, too."""
+    found = evidence_of(Nccl, values)
+    if isinstance(found, Missing):
+        return
+    points = {
+        f"{point.operation} of {ncclplan.words(point.bytes)}"
+        for point in found.points
+        if not isinstance(point, Missing) and point.bytes and not isinstance(point.busbw_gb_per_s, Missing)
+    }
+    for _ in found.gpus:
+        yield from sorted(points)
+
+
 PARTS: dict[str, Callable[[object], Iterator[str]]] = {
     "gemm": _gemm, "bandwidth": _bandwidth, "cudnn": _cudnn, "transcode": _transcode, "throughput": _throughput,
+    "nccl": _nccl,
 }  # fmt: skip
-WITH_DEPTH = ("gemm", "bandwidth", "transcode", "throughput")  # those that measure less with --quick
+WITH_DEPTH = ("gemm", "bandwidth", "transcode", "throughput", "nccl")  # those that measure less with --quick

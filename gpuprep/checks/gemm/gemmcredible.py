@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuprep.catalogue.health import free_clocks
-from gpuprep.checks.conditions import no_temperature
+from gpuprep.checks.conditions import MEMORY_CLOCK_HIGHEST, POWER_PEAK, most_watts, no_temperature
 from gpuprep.checks.floors import figure
 from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of, unit
 from gpuprep.performance import attribution, roofline
@@ -20,10 +20,7 @@ ABOVE_MEMORY = 1.3  # of what memory delivers: some of the matrices stays in the
 DURATION_PERCENT = 3.0  # durations are written with two digits
 ABOVE_HIGHEST_CLOCK = 1.02
 BOOSTS = 1.6  # no board runs at so many times its rated boost
-POWER_PEAK = 1.6  # of the limit: H100 and H200 draw up to 1.3 of it for milliseconds
 POWER_LEAST = 0.02  # of the limit: a GPU at rest draws more, so these are other units than watts
-LIMIT_HIGHEST = 2.0  # of the board's own: makers of GeForce cards allow a third more
-MEMORY_CLOCK_HIGHEST = 1.3  # of the board's own: overclocked cards have less
 LARGEST_TILE = 1024  # elements; cuBLAS's own reach 512
 SHORTEST_LONG_RUN_SECONDS = 0.1
 IDLE_CLOCK = 0.5  # of the boost: a loaded GPU that runs slower says why
@@ -71,8 +68,8 @@ def _figures(gpu: Gpu, gemm: Product) -> str:
     if watts is not None and watts <= 0:
         return f"a power of {watts:g} W under load"
     own = board.power_watts if board else None
-    if limit is not None and own and limit > LIMIT_HIGHEST * own:
-        return f"a power limit of {limit:.0f} W, and the board has {own:g} W"
+    if limit is not None and limit > most_watts(board):
+        return f"a power limit of {limit:.0f} W, and the board has at most {most_watts(board):.0f} W"
     if watts is not None and own and watts < POWER_LEAST * own:
         return f"{watts:.2g} W under load: a board of {own:g} W draws more at rest"
     if watts is not None and limit is not None and 0 < POWER_PEAK * limit < watts:

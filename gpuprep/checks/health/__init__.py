@@ -90,7 +90,7 @@ def _gpu(
         *memoryrepair.findings(subject, gpu, board),
         recovery.finding(subject, gpu),
         pcieerrors.finding(subject, gpu, uptime, then),
-        readings.finding(subject, gpu),
+        readings.finding(subject, gpu, board),
         _mig(subject, gpu),
         _links(subject, gpu, gpus, snapshot.nvswitches),
         _processes(subject, gpu.processes),

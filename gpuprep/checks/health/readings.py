@@ -10,9 +10,13 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from gpuprep.catalogue import Board
 from gpuprep.checks import nonumbers
-from gpuprep.checks.links import LANE_GB_PER_S, WIDTHS
-from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
+from gpuprep.checks.evidence import twice
+from gpuprep.checks.health import beyondboard
+from gpuprep.checks.health.healthwords import checked_reading
+from gpuprep.checks.links import Way, impossible
+from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
 from gpuprep.records.gpu import PcieLink
 
 ALWAYS = ("temperature_c", "event_reasons")  # every gpuprep read them
@@ -25,11 +29,19 @@ LOST = Missing("not_recorded", "the record has the other readings, and not this 
 # These have limits of their own, and findings that name them.
 JUDGED = {
     *ALWAYS, "slowdown_temperature_c", "temperatures", "spare_rows", "dram_errors", "sram_errors", "ecc_errors",
-    "retired_pages", "remapped_rows", "pcie", "pcie_errors", "throttled", "processes", "supported_clocks",
+    "retired_pages", "remapped_rows", "pcie", "pcie_errors", "throttled", "supported_clocks",
 }  # fmt: skip
+# Members of these that no finding names: group, member, its bounds in catalogue/health.yml.
+BESIDE = (
+    ("throttled", "sw_power_cap", "seconds"), ("throttled", "sync_boost", "seconds"),
+    ("pcie_errors", "correctable", "pcie_errors"), ("pcie_errors", "non_fatal", "pcie_errors"),
+    ("temperatures", "max_operating", "limit_c"), ("temperatures", "shutdown", "limit_c"),
+    ("temperatures", "shutdown_margin", "slowdown_margin_c"),
+)  # fmt: skip
+NO_REGISTER = 2**32 - 1  # all bits set: a virtual machine that hides a counter, and no figure
 LAST_STATE = 15  # performance states are P0 to P15
-CLOCK_ABOVE = 1.05  # of the highest clock
 LONGEST_SECONDS = 1e9  # thirty years
+MOST_NVSWITCHES = 64  # a DGX-2 has 12, and a whole rack of 72 GPUs 36
 EXPECTED = "possible figures"
 AGAIN = "measure again; if it happens again, show gpuprep's authors the record"
 
@@ -47,10 +59,10 @@ def complete(gpu: GpuFacts) -> GpuFacts:
     return dataclasses.replace(gpu, **changes) if changes else gpu
 
 
-def finding(subject: str, gpu: GpuFacts) -> Finding | None:
+def finding(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
     """gpu N.figures: UNKNOWN for readings that no GPU can give; None where there are none."""
     read = {name: value for name, value in to_json_value(gpu).items() if name not in JUDGED}
-    wrong = [*nonumbers.impossible(read), *_beyond(gpu)]
+    wrong = [*nonumbers.impossible(read), *_beyond(gpu, board)]
     if not wrong:
         return None
     why = f"no GPU can have {', '.join(wrong[:3])}"
@@ -58,45 +70,54 @@ def finding(subject: str, gpu: GpuFacts) -> Finding | None:
 
 
 def of_host(snapshot: Snapshot) -> list[Finding]:
-    """host.uptime: UNKNOWN where it cannot be. Errors are counted by it."""
-    seconds = snapshot.kernel.uptime_seconds
+    """host.uptime, host.nvswitches, gpus.entries: UNKNOWN where it cannot be. Errors are counted by the first."""
+    found = [] if isinstance(snapshot.gpus, Missing) else twice("gpus", snapshot.gpus)
+    seconds, switches = snapshot.kernel.uptime_seconds, snapshot.nvswitches
+    if not 0 <= switches <= MOST_NVSWITCHES:
+        why = f"{switches} NVSwitches are recorded, and no machine has so many"
+        found.append(Finding("host", "nvswitches", Status.UNKNOWN, "a possible number", f"{switches}", why, AGAIN))
     if 0 <= seconds <= LONGEST_SECONDS:
-        return []
+        return found
     why = f"the machine is said to be up for {seconds:g} seconds: how fast errors came cannot be told"
-    return [Finding("host", "uptime", Status.UNKNOWN, "a possible time", f"{seconds:g} s", why, AGAIN)]
+    return [*found, Finding("host", "uptime", Status.UNKNOWN, "a possible time", f"{seconds:g} s", why, AGAIN)]
 
 
 def _not_read(reading: object) -> bool:
     return isinstance(reading, Missing) and reading.reason == "not_read"
 
 
-def _link(link: PcieLink | Missing) -> Iterator[str]:
-    """A generation and a width that there are, and no more than the most that is read beside them."""
+def _link(link: PcieLink | Missing, board: Board | None) -> Iterator[str]:
     if isinstance(link, Missing):
         return
-    for name, now, most, known in (
-        ("generation", link.generation, link.max_generation, tuple(LANE_GB_PER_S)),
-        ("width", link.width, link.max_width, WIDTHS),
-    ):
-        for what, reading in ((name, now), (f"max_{name}", most)):
-            if not isinstance(reading, Missing) and reading not in known:
-                yield f"pcie.{what} = {reading}"
-        if not isinstance(now, Missing) and not isinstance(most, Missing) and now > most:
-            yield f"pcie.{name} = {now}, above the highest, {most}"
+    generation, width, most, widest, device = (
+        None if isinstance(one, Missing) else one
+        for one in (link.generation, link.width, link.max_generation, link.max_width, link.device_max_generation)
+    )
+    # NVML says x16 of an A16's GPUs, which have four lanes.
+    own = Way(board.pcie_generation if board else None, None)
+    yield from impossible(Way(generation, width), (Way(most, widest), Way(device, None)), own)
 
 
-def _beyond(gpu: GpuFacts) -> Iterator[str]:
+def _beside(gpu: GpuFacts) -> Iterator[str]:
+    """A driver answers 0 for a limit that the board does not have."""
+    for group, member, kind in BESIDE:
+        reading = getattr(getattr(gpu, group), member, NOT_READ)
+        checked = checked_reading(reading, kind, "")
+        if reading not in (0, NO_REGISTER) and isinstance(checked, Missing) and checked.reason == "impossible":
+            yield f"{group}.{member} = {reading:g}"
+
+
+def _beyond(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
     used, total = gpu.memory_used_mib, gpu.memory_total_mib
     if not isinstance(used, Missing) and not isinstance(total, Missing) and used > total:
         yield f"memory_used_mib = {used} of {total}"
     state = gpu.performance_state
     if not isinstance(state, Missing) and state > LAST_STATE:
         yield f"performance_state = {state}"
-    yield from _link(gpu.pcie)
+    yield from _link(gpu.pcie, board)
     if not isinstance(gpu.utilization, Missing):
         for name, percent in to_json_value(gpu.utilization).items():
             if isinstance(percent, int) and percent > 100:
                 yield f"utilization.{name} = {percent} %"
-    clock, highest = gpu.graphics_clock_mhz, gpu.max_graphics_clock_mhz
-    if not isinstance(clock, Missing) and not isinstance(highest, Missing) and clock > CLOCK_ABOVE * highest:
-        yield f"graphics_clock_mhz = {clock}, above the highest, {highest}"
+    yield from _beside(gpu)
+    yield from beyondboard.readings(gpu, board)

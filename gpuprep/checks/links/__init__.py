@@ -7,7 +7,7 @@ board are the measure. An idle link lowers its generation: only a reading under 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuprep.catalogue import Board
@@ -21,7 +21,8 @@ from gpuprep.records.evidence.bandwidth import BandwidthGpu, Pcie
 LANE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 PCIE_MOST = 0.96  # packets have headers: 24 bytes to at most 512 of data; 91 % were reached at most
 HALF = 0.53  # a generation less is 0.50 to 0.52 of the next
-WIDTHS = (1, 2, 4, 8, 12, 16, 32)
+GENERATIONS, WIDTHS = tuple(LANE_GB_PER_S), (1, 2, 4, 8, 12, 16, 32)  # that PCIe has
+MOST_GB_PER_S = max(LANE_GB_PER_S.values()) * max(WIDTHS)  # of any link
 PROP = "pcie_link"
 AGAIN = "measure again"
 RESEAT = "show the provider this report: the slot, the riser or the host's settings limit the link"
@@ -46,15 +47,6 @@ def rate(link: Pcie | Missing) -> float | None:
     return None if isinstance(link, Missing) else carries(link.generation, link.width)
 
 
-def capped(link: Pcie, board: Board | None) -> Pcie:
-    """The link, no faster and no wider than the board: NVML says x16 of an A16's GPUs, which have four lanes."""
-    generation, width = (board.pcie_generation, board.pcie_width) if board else (None, None)
-    return Pcie(
-        generation=_lower(link.generation, generation) if link.generation else None,
-        width=_lower(link.width, width) if link.width else None,
-    )
-
-
 @dataclass(frozen=True)
 class Way:
     """Generation and lanes. None: not known."""
@@ -68,6 +60,35 @@ class Way:
 
     def __str__(self) -> str:
         return f"generation {self.generation or '?'} x{self.width or '?'}"
+
+
+def capped(link: Way, board: Board | None) -> Way:
+    """The link, no faster and no wider than the board: NVML says x16 of an A16's GPUs, which have four lanes."""
+    generation, width = (board.pcie_generation, board.pcie_width) if board else (None, None)
+    return Way(
+        _lower(link.generation, generation) if link.generation else None,
+        _lower(link.width, width) if link.width else None,
+    )
+
+
+def impossible(now: Way, read: Iterable[Way], device: Way) -> Iterator[str]:
+    """What a reading of a link cannot be: "a PCIe link of generation 7". The one such check of all measurements.
+
+    `read`: what was read beside it as the most, `device`: the most of the board itself.
+    """
+    highest = tuple(read)
+    for words, known, is_now, own, most in (
+        ("of generation {}", GENERATIONS, now.generation, device.generation, [way.generation for way in highest]),
+        ("with {} lanes", WIDTHS, now.width, device.width, [way.width for way in highest]),
+    ):
+        named_now = words.format("?" if is_now is None else is_now)
+        wrong = [one for one in most if one is not None and (one not in known or one < (is_now or 0))]
+        if is_now and own and is_now > own:
+            yield f"a PCIe link {named_now}, and the device has {own}"
+        elif wrong:
+            yield f"a PCIe link {named_now} now and {wrong[0]} at most"
+        elif is_now is not None and is_now not in known:
+            yield f"a PCIe link {named_now}"
 
 
 @dataclass(frozen=True)
@@ -145,34 +166,16 @@ def finding(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Sequence[B
 
 def _contradiction(gpu: BandwidthGpu, link: Link, now: float) -> str:
     """Why the reading cannot be right; "" if it can."""
-    for what, read_now, most in (
-        ("generation", link.now.generation, link.device.generation),
-        ("lanes", link.now.width, link.device.width),
-    ):
-        if read_now and most and read_now > most:
-            sentence = f"{what} of the link: {read_now}, and the device has {most}"
-            return f"{sentence}: this is another board, or the reading is wrong"
-    if why := _beyond_its_own(gpu, link):
-        return why
+    pcie = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
+    highest = (Way(pcie.max_generation, pcie.max_width), Way(pcie.device_generation, pcie.device_width))
+    if why := next(impossible(link.now, highest, link.device), ""):
+        return f"{why}: this is another board, or the reading is wrong"
     fastest = max((one for one in gpu.host.values() if isinstance(one, float)), default=0.0)
     if fastest > PCIE_MOST * now:
         return (
             f"copies of {fastest:.1f} GB/s went over a link that carries {now:.1f}: it was read while it was idle,"
             " or the speed is wrong"
         )
-    return ""
-
-
-def _beyond_its_own(gpu: BandwidthGpu, link: Link) -> str:
-    """What NVML says of the device is less than there is now, or is no link at all; "" where nothing is wrong."""
-    pcie = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
-    for what, now, most, known in (
-        ("generation", link.now.generation, (pcie.max_generation, pcie.device_generation), tuple(LANE_GB_PER_S)),
-        ("lanes", link.now.width, (pcie.max_width, pcie.device_width), WIDTHS),
-    ):
-        for reading in most:
-            if reading and ((now and reading < now) or reading not in known):
-                return f"{what} of the link: {now} now and {reading} at most: the record contradicts itself"
     return ""
 
 

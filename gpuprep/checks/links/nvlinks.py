@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuprep import catalogue
-from gpuprep.catalogue import topologies
+from gpuprep.catalogue import Board, topologies
 from gpuprep.catalogue.topologies import Family, Machine
 from gpuprep.checks.common import skip
 from gpuprep.records import Finding, GpuFacts, Missing, Status
@@ -38,6 +38,8 @@ def of_gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding 
     total = max(listed, *map(len, links), 0)  # NVML ends its list at the first link that does not answer
     down = [str(link) for link, state in enumerate(gpu.nvlinks) if not state]
     down += [str(link) for link in range(listed, total)]
+    if too_many := _beyond(subject, board, family, listed, up):
+        return too_many
     shown, several = f"{up} of {total} up", len(gpus) > 1
     if not total or up == total:
         return Finding(subject, PROP, Status.PASS, EXPECTED, shown)
@@ -51,6 +53,20 @@ def of_gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding 
         return _bridged(subject, family, up, shown, reason)
     lone = not several and not (family and family.joined == "switch")
     return Finding(subject, PROP, Status.WARN if lone else Status.FAIL, EXPECTED, shown, reason, LOOK)
+
+
+def _beyond(subject: str, board: Board | None, family: Family | None, listed: int, up: int) -> Finding | None:
+    """UNKNOWN for more NVLinks than the board has. NVML may list all of the chip's, and those of the board are up."""
+    chip = topologies.most_links(board)
+    if family and family.links is not None and up > family.links:
+        return _too_many(subject, up, family.links)
+    return _too_many(subject, listed, chip) if listed > chip else None
+
+
+def _too_many(subject: str, links: float, most: int | None) -> Finding:
+    of_board = "no NVLink" if most == 0 else f"{most} NVLinks" if most else "NVLinks"
+    why = f"{links:g} NVLinks are recorded, and the board has {of_board}: the record is wrong, or this is another board"
+    return Finding(subject, PROP, Status.UNKNOWN, f"at most {most} NVLinks", f"{links:g}", why, "measure again")
 
 
 def _none_up(
@@ -136,12 +152,7 @@ def of_pair(
     """
     most = family.links
     if links < 0 or links != int(links) or (most is not None and links > most):
-        of_board = "no NVLink" if most == 0 else f"{most} NVLinks" if most else "NVLinks"
-        why = (
-            f"{links:g} NVLinks are recorded, and the board has {of_board}: "
-            "the record is wrong, or this is another board"
-        )
-        return Finding(subject, PROP, Status.UNKNOWN, f"at most {most} NVLinks", f"{links:g}", why, "measure again")
+        return _too_many(subject, links, most)
     if family.joined == "none":
         return None
     finding = _as_wired(subject, family, int(links), machine, some=some)

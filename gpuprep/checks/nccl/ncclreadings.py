@@ -8,22 +8,21 @@ from gpuprep.catalogue import Board
 from gpuprep.catalogue.health import free_clocks
 from gpuprep.checks import conditions
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.links import HALF, LANE_GB_PER_S, RESEAT, WIDTHS, capped, rate
-from gpuprep.checks.nccl.ncclways import Way
+from gpuprep.checks.links import HALF, RESEAT, Way, capped, impossible
+from gpuprep.checks.nccl import ncclways
 from gpuprep.performance.clock_events import IDLE
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Pcie
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.nccl import Nccl, NcclGpu
 
-CLOCK_SLACK, POWER_PEAK = 1.05, 1.6  # of the boost clock; of the power limit: H100 and H200 draw 1.3 of it for a moment
-ANY_CLOCK_MHZ = 3600
+CLOCK_SLACK = 1.05  # of the boost clock
 IDLE_CLOCK = 0.4  # of the boost
 OVER_LINKS = ("P2P", "NVLS")  # what NCCL calls its ways over NVLink
 AGAIN = "measure again"
 
 
-def findings(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], way: Way | Missing) -> list[Finding]:
+def findings(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], way: ncclways.Way | Missing) -> list[Finding]:
     """UNKNOWN for each GPU with a reading that cannot be, and where NCCL does not use NVLinks that are up."""
     found = []
     for gpu in gpus:
@@ -38,7 +37,7 @@ def findings(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], way: Way
 
 def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
     boost = board.boost_mhz if board and not free_clocks(board.model) else None
-    most = boost * CLOCK_SLACK if boost else ANY_CLOCK_MHZ
+    most = boost * CLOCK_SLACK if boost else conditions.ANY_CLOCK_MHZ
     clock, watts, degrees = _known(gpu.graphics_clock_mhz), _known(gpu.power_watts), _known(gpu.temperature_c)
     if clock is not None and not 0 < clock <= most:
         yield f"a clock of {clock:g} MHz"
@@ -47,24 +46,15 @@ def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
     if clock is not None and own and 0 < clock < IDLE_CLOCK * own and conditions.mask(gpu.event_reasons) in (0, IDLE):
         yield f"a clock of {clock:g} MHz while it copies, which is an idle GPU's"
     limit = board.power_watts if board else None
-    if watts is not None and (watts <= 0 or (limit and watts > POWER_PEAK * limit)):
+    if watts is not None and (watts <= 0 or (limit and watts > conditions.POWER_PEAK * limit)):
         yield f"a power of {watts:g} W"
     if degrees is not None and conditions.no_temperature(degrees, board):
         yield f"a temperature of {degrees:g} °C"
     link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
-    for what, now, most_of, known in (
-        ("generation", link.generation, (link.max_generation, link.device_generation), tuple(LANE_GB_PER_S)),
-        ("lanes", link.width, (link.max_width, link.device_width), WIDTHS),
-    ):
-        for reading in (now, *most_of):
-            if reading and (reading not in known or (now and reading < now)):
-                yield f"a PCIe link of {what} {now} now and {reading} at most"
-                break
-        if now is not None and now <= 0:
-            yield f"a PCIe link of {what} {now}"
-    fastest = board.pcie_generation if board else None
-    if link.generation and fastest and link.generation > fastest:
-        yield f"a PCIe link of generation {link.generation}, and {board.name if board else ''} has {fastest}"
+    highest = (Way(link.max_generation, link.max_width), Way(link.device_generation, link.device_width))
+    # NVML says x16 of an A16's GPUs, which have four lanes.
+    device = Way(board.pcie_generation if board else None, None)
+    yield from impossible(Way(link.generation, link.width), highest, device)
 
 
 def narrow(evidence: Evidence, gpus: Sequence[NcclGpu]) -> list[Finding]:
@@ -73,9 +63,10 @@ def narrow(evidence: Evidence, gpus: Sequence[NcclGpu]) -> list[Finding]:
     for gpu in gpus:
         link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
         board = evidence.board(gpu)
-        now = capped(link, board)
-        most = capped(Pcie(generation=link.max_generation, width=link.max_width), board)
-        carries, could = rate(now), rate(most)
+        now, most = (
+            capped(Way(*one), board) for one in ((link.generation, link.width), (link.max_generation, link.max_width))
+        )
+        carries, could = now.gb_per_s, most.gb_per_s
         if carries and could and carries <= HALF * could:
             shown = f"generation {now.generation} x{now.width}"
             why = f"the PCIe link ran at {carries:.1f} of {could:.1f} GB/s while NCCL ran ({shown})"
@@ -84,7 +75,7 @@ def narrow(evidence: Evidence, gpus: Sequence[NcclGpu]) -> list[Finding]:
     return found
 
 
-def _way(values: Nccl, way: Way | Missing) -> list[Finding]:
+def _way(values: Nccl, way: ncclways.Way | Missing) -> list[Finding]:
     names = [transport.name for transport in values.chosen.transports] if values.chosen else []
     linked = not isinstance(way, Missing) and way.kind in ("switch", "direct")
     if not linked or not any(names) or any(name.startswith(OVER_LINKS) for name in names):

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 from gpuprep.catalogue import Board, topologies
 from gpuprep.catalogue import nccl as catalogue
+from gpuprep.checks import links as pcie
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.links import capped, rate
 from gpuprep.records import Missing
-from gpuprep.records.evidence.bandwidth import Pcie
 from gpuprep.records.evidence.nccl import Nccl, NcclGpu
 
-MOST_LINKS = 36  # NVML's NVML_NVLINK_MAX_LINKS
 MOST_IN_RING = 10  # of GPUs that are linked to each other without a switch; machines have up to eight
 Pairs = Mapping[tuple[int, int], int]  # (GPU, GPU) ► NVLinks that are up, by place in the measurement
 
@@ -110,8 +108,11 @@ def _pcie(gpus: Sequence[NcclGpu], boards: Sequence[Board], unused: int = 0) -> 
     """The slowest GPU's link under load; where it was not read, what the board can do."""
     rates = []
     for gpu, board in zip(gpus, boards, strict=True):
-        own = Pcie(generation=board.pcie_generation, width=board.pcie_width)
-        found = rate(own if isinstance(gpu.pcie, Missing) else capped(gpu.pcie, board))
+        own = pcie.Way(board.pcie_generation, board.pcie_width)
+        read = (
+            own if isinstance(gpu.pcie, Missing) else pcie.capped(pcie.Way(gpu.pcie.generation, gpu.pcie.width), board)
+        )
+        found = read.gb_per_s
         if found is None:
             return Missing("not_recorded", f"generation and width of the PCIe link of gpu {gpu.index}")
         rates.append(found)
@@ -128,7 +129,7 @@ def _pairs(values: Nccl, gpus: Sequence[NcclGpu]) -> Pairs | Missing:
         count = link.nvlinks
         if isinstance(count, Missing):
             return count
-        if not (0 <= count <= MOST_LINKS and float(count).is_integer()):
+        if not (0 <= count <= topologies.NVML_MOST_LINKS and float(count).is_integer()):
             return Missing("unparsable", f"{count:g} NVLinks from gpu {link.start} to gpu {link.end}")
         found[places[link.start], places[link.end]] = int(count)
     absent = [(one, other) for one in range(len(gpus)) for other in range(len(gpus)) if one != other]

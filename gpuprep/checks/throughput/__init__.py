@@ -15,7 +15,7 @@ from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks import impossible
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
-from gpuprep.checks.throughput import throughputgpu, throughputpeers
+from gpuprep.checks.throughput import capacitysense, throughputgpu, throughputpeers
 from gpuprep.checks.throughput.throughputsense import contradiction
 from gpuprep.checks.throughput.throughputseries import Judged, counted, positive
 from gpuprep.checks.throughput.throughputspeed import FPS, speed
@@ -50,6 +50,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     for series, why in zip(every, disturbed, strict=True):
         findings += _series(evidence, series, why)
     findings += throughputpeers.findings(every, dict(enumerate(disturbed)))
+    findings += capacitysense.findings(values)
     for place, gpu in enumerate(gpus):
         its = [series for series in every if series.gpu is gpu]
         findings += _nothing_ran(gpu, its) + _absent(evidence, values, gpu, its, place)

@@ -16,6 +16,7 @@ from gpuprep.agent.ffmpegerrors import cause
 from gpuprep.agent.throughputplan import HARDER, LARGER
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.codecs import engine_rate
+from gpuprep.checks.links import carries
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.throughput import Latency, Pcie, Quality, Series, Step, Throughput, ThroughputGpu
@@ -25,8 +26,6 @@ FULL = 90.0  # per cent of the time an engine was at work: NVML's reading never 
 LINK_FULL = 80.0  # per cent of what generation and width carry: copies reach no more
 MEMORY_FULL = 95.0
 BELOW = 0.9  # of the catalogue's streams: fewer are reported
-# GB/s a lane and direction after line coding, by PCIe generation.
-PCIE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 ORDER = ("decode", "encode", "transcode", "ladder", "download", "software")
 SIDES = {"decode": ("decode",), "encode": ("encode",), "transcode": ("decode", "encode")}
 ENGINES = ("NVDEC", "NVENC")
@@ -191,8 +190,8 @@ def _share(part: str, value: Figure, whole: Figure, full: float) -> Reading:
 
 def _link_mb_per_s(gpu: ThroughputGpu) -> Figure:
     link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
-    lane, width = PCIE_GB_PER_S.get(link.max_generation or 0), link.max_width
-    return 1000 * lane * width if lane and width else Missing("not_recorded", "the link's generation and width")
+    gb_per_s = carries(link.max_generation, link.max_width)
+    return 1000 * gb_per_s if gb_per_s else Missing("not_recorded", "the link's generation and width")
 
 
 def _number(value: Figure | int | None) -> float | None:

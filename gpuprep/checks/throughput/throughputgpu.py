@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuprep import catalogue
-from gpuprep.checks import conditions
+from gpuprep.checks import conditions, links
 from gpuprep.checks.common import skip
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.throughput import throughputloss
 from gpuprep.checks.throughput.throughputsense import contradiction
 from gpuprep.checks.throughput.throughputseries import Judged, positive
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.evidence.throughput import ThroughputGpu
+from gpuprep.records.evidence.throughput import Pcie, ThroughputGpu
 
 CLOCK_FLOOR, CLOCK_FAIL = 90.0, 50.0  # per cent of the engines' highest clock
 CLOCK_SLACK = 0.03  # by which the highest clock of a board may differ from the catalogue's
@@ -31,7 +31,20 @@ def findings(evidence: Evidence, gpu: ThroughputGpu, series: Sequence[Judged], p
         findings.append(conditions.slowdowns(f"gpu {gpu.index}", "video_slowdowns", known))
     hot = [(step.temperature_c, mask) for step, mask in zip(steps, known, strict=True)]
     findings += conditions.heat(f"gpu {gpu.index}", "video_temperature", evidence.board(gpu), hot)
-    return findings + _clock(gpu, series)
+    return [*findings, *_link(gpu, evidence.board(gpu)), *_clock(gpu, series)]
+
+
+def _link(gpu: ThroughputGpu, board: catalogue.Board | None) -> list[Finding]:
+    """UNKNOWN for a PCIe link that cannot be: what crosses it is held against it."""
+    link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
+    # NVML says x16 of an A16's GPUs, which have four lanes.
+    device = links.Way(board.pcie_generation if board else None, None)
+    read = (links.Way(link.max_generation, link.max_width),)
+    wrong = next(links.impossible(links.Way(link.generation, link.width), read, device), "")
+    if not wrong:
+        return []
+    why = f"no GPU has {wrong}: so the measurement or its record is damaged"
+    return [Finding(f"gpu {gpu.index}", "video_pcie_link", Status.UNKNOWN, "a possible link", wrong, why, AGAIN)]
 
 
 def alone(gpu: ThroughputGpu, published: bool = False) -> tuple[str, Finding]:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuprep.agent import clips
 from gpuprep.agent.throughputplan import LARGER, PRESETS
+from gpuprep.catalogue.topologies import chip_to_chip_carries, is_chip_to_chip
+from gpuprep.checks import conditions
 from gpuprep.checks.conditions import no_temperature
+from gpuprep.checks.links import MOST_GB_PER_S, Way
 from gpuprep.checks.throughput.throughputseries import PARTS, WORDS, Judged, positive
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
-from gpuprep.records.evidence.throughput import Clip, Step
+from gpuprep.records.evidence.throughput import Clip, Pcie, Step
 
 ROUNDED_PERCENT = 2.0  # by which figures of one step may differ: they are rounded
 UTILISATION_SLACK = 10.0  # points: NVML's utilisation is of the time before its reading, up to a second of it
 CLOCK_SLACK = 1.02
 POWER_SLACK = 1.3
 SHORTEST_SECONDS = 0.1  # FFmpeg reports its progress twice a second
+LONGEST_SECONDS = 900.0  # what the longest run has for one GPU (CAPACITY_BUDGET_SECONDS of the probe)
+# NVML counts packets with their headers, for 20 ms a reading: what it says may be a little above what a link carries.
+PCIE_SLACK = 1.3
 KINDS = ("decode", "encode", "transcode", "ladder", "download", "software")
 PRESET_KINDS = ("encode", "transcode", "ladder")
 SIZES = {False: (1920, 1080), True: (3840, 2160)}  # by whether the series is of 4K
@@ -70,11 +77,15 @@ def _clip(judged: Judged) -> Iterator[str]:
         yield f"the clips of the probe are {wanted[0]}x{wanted[1]}, and {series.width}x{series.height} is recorded"
     if not isinstance(clip, Clip) or judged.published:
         return
-    rate, asked = clip.bit_rate_kbps, KBPS.get(clip.name)
+    rate, asked, spec = clip.bit_rate_kbps, KBPS.get(clip.name), clips.SPECS.get(clip.name)
     if judged.kind in PARTS and not judged.own_clip:
         yield f"the clip {clip.name or '?'} is not the one of this series"
     if (clip.width, clip.height) not in (wanted, (None, None)):
         yield f"the clip is {clip.width}x{clip.height}, and the probe's are {wanted[0]}x{wanted[1]}"
+    if spec and clip.codec and clip.codec != spec.codec:
+        yield f"the clip is {clip.codec:.20}, and {clip.name} is {spec.codec}"
+    if not isinstance(clip.fps, Missing) and clip.fps != clips.FPS:
+        yield f"the clip has {clip.fps:g} pictures a second, and the probe's have {clips.FPS}"
     if asked and not isinstance(rate, Missing) and not asked / KBPS_FACTOR <= rate <= asked * KBPS_FACTOR:
         yield f"the clip has {rate:.0f} kbit/s, and {clip.name} is made with {asked}"
 
@@ -105,6 +116,9 @@ def _durations(judged: Judged, step: Step, fps: float) -> Iterator[str]:
             yield "frames and seconds, by which the frames a second can be checked, are not recorded"
     elif seconds < SHORTEST_SECONDS:
         yield f"a steady state of {seconds:g} s is none"
+    elif seconds > LONGEST_SECONDS or positive(step.start_seconds) > LONGEST_SECONDS:
+        longest = max(seconds, positive(step.start_seconds))
+        yield f"a step of {longest:g} s is recorded, and the probe ends after {LONGEST_SECONDS:g}"
     elif abs(step.frames / seconds - fps) > ROUNDED_PERCENT / 100 * fps + 1 / seconds:
         yield f"{step.frames} frames in {seconds:g} s are {step.frames / seconds:.0f} fps, and {fps:.0f} are recorded"
     each = [fps for fps in step.fps_each if fps is not None]
@@ -124,6 +138,7 @@ def _engines(judged: Judged, step: Step, fps: float) -> Iterator[str]:
         yield f"{fps:.0f} fps, but NVML gave no video clock to judge them by"
     if highest and clock > CLOCK_SLACK * highest:
         yield f"the video clock was {clock:.0f} MHz, and its highest is {highest:.0f}"
+    fastest = max((one for one in step.fps_each if one is not None), default=0.0)
     for engines in judged.bounds:
         name, used = f"{WORDS[engines.part]}s", engines.used(step)
         most = engines.most(clock, step.sessions) if clock else None
@@ -138,6 +153,9 @@ def _engines(judged: Judged, step: Step, fps: float) -> Iterator[str]:
             )
             why = f"{reached:.0f} fps is more than {several} can do at {clock:.0f} MHz ({most:.0f})"
             yield f"{why}: the measurement, or what the catalogue says of this GPU, is wrong"
+        alone = engines.most(clock, 1)
+        if alone is not None and fastest * judged.pixels > alone:
+            yield f"one session alone has {fastest:.0f} fps, and one {WORDS[engines.part]} gives {alone:.0f} at most"
         every = engines.most(clock, None)
         if not isinstance(used, Missing) and every and reached > (used + UTILISATION_SLACK) / 100 * every:
             yield f"{reached:.0f} fps, and yet the {name} were {used:.0f} % busy: something else made these frames"
@@ -153,8 +171,25 @@ def _surroundings(judged: Judged, step: Step) -> Iterator[str]:
         ("use of the decoders", step.decoder_utilization_percent, 100.0),
         ("power", step.power_watts, POWER_SLACK * watts if watts else 1e5),
     ]
-    for name, value, most in limits:
+    for name, value, most in (*limits, *_traffic(judged, step)):
         if not isinstance(value, Missing) and not 0 <= value <= most:
             yield f"{name} of {value:g} is recorded, and no machine has that"
+    if positive(step.fps) and step.power_watts == 0:
+        yield "power of 0 is recorded, and no GPU works without"
     if not isinstance(step.temperature_c, Missing) and no_temperature(step.temperature_c, judged.board):
         yield f"temperature of {step.temperature_c:g} is recorded, and no machine has that"
+
+
+def _traffic(judged: Judged, step: Step) -> Iterator[tuple[str, Figure, float]]:
+    """Memory in use, of the board's; MB/s over PCIe, of what the link that was read carries, or the board's."""
+    gpu, board = judged.gpu, judged.board
+    total = positive(gpu.memory_total_mib) or (board.memory_mib if board else None) or conditions.ANY_MEMORY_MIB
+    yield "MiB of memory in use", step.memory_used_mib, total
+    link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
+    carries = Way(link.max_generation or link.generation, link.max_width or link.width).gb_per_s
+    carries = carries or (Way(board.pcie_generation, board.pcie_width).gb_per_s if board else None)
+    if is_chip_to_chip(board):
+        carries = chip_to_chip_carries()
+    most = PCIE_SLACK * 1000 * (carries or MOST_GB_PER_S)
+    yield "MB/s to the GPU", step.pcie_to_gpu_mb_per_s, most
+    yield "MB/s from the GPU", step.pcie_from_gpu_mb_per_s, most

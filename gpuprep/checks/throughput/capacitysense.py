@@ -1,0 +1,100 @@
+"""Can it be what a run of `gpuprep capacity` adds: the time of a picture, and the quality of what encoders make? Pure.
+
+Streams are no figure of a record: they are made of frames a second (capacity.py), which throughputsense looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpuprep.agent.probes import latency, quality
+from gpuprep.agent.throughputplan import PRESETS, SOFTWARE
+from gpuprep.checks import pictures
+from gpuprep.checks.common import unknown
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence.throughput import Latency, Quality, Throughput
+
+AGAIN = "measure again: `gpuprep capacity HOST`"
+# Pictures go in at the pace of a camera, and FFmpeg is ended so long after the last.
+LONGEST_MS = 1000 * (latency.PICTURES / latency.FPS + latency.PATIENCE)
+MOST_COUNTED = latency.PICTURES - latency.SETTLED
+ROUNDED_MS = 0.01  # two digits are written
+RATE_FACTOR = 3.0  # of the bits asked for; twice of it is what the encoder may give at most (-maxrate)
+FAR_DB = 15.0  # a picture beside another one: no encoder makes that of its own input
+
+
+def findings(values: Throughput) -> list[Finding]:
+    """UNKNOWN for each figure that cannot be, and where a run has lost them; FAIL for pictures that are other ones."""
+    found = [_latency(one, why) for one in values.latency for why in [next(_time(one), "")] if why]
+    for one in values.quality:
+        if why := next(_pictures(one), ""):
+            found.append(_quality(one, Status.UNKNOWN, why, AGAIN))
+        elif (psnr := _known(one.psnr_db)) is not None and psnr < FAR_DB:
+            why = f"a PSNR of {psnr:g} dB: what the encoder made are not the pictures that went in"
+            found.append(_quality(one, Status.FAIL, why, "encode a file by hand and look at it; show the provider it"))
+    return [*found, *_lost(values)]
+
+
+def _latency(one: Latency, why: str) -> Finding:
+    subject = " ".join(filter(None, ("latency", one.kind, one.codec, one.preset)))
+    return Finding(subject, "ms", Status.UNKNOWN, "a possible time", _shown(one.median_ms, "ms"), why, AGAIN)
+
+
+def _quality(one: Quality, status: Status, why: str, remedy: str) -> Finding:
+    subject = " ".join(filter(None, ("quality", one.encoder or one.codec, one.preset)))
+    return Finding(subject, "pictures", status, "possible figures", _shown(one.psnr_db, "dB"), why, remedy)
+
+
+def _time(one: Latency) -> Iterator[str]:
+    median, late = _known(one.median_ms), _known(one.p95_ms)
+    for name, value in (("median", median), ("95th percentile", late)):
+        if value is not None and not 0 < value <= LONGEST_MS:
+            yield f"a {name} of {value:g} ms is recorded, and the probe waits {LONGEST_MS:g} ms at most"
+    if median is not None and late is not None and late + ROUNDED_MS < median:
+        yield f"a 95th percentile of {late:g} ms is below the median, {median:g} ms"
+    if median is not None and late is None:
+        yield "there is a median, and no 95th percentile of the same pictures"
+    if median is not None and not latency.LEAST <= (one.frames or 0) <= MOST_COUNTED:
+        yield f"{one.frames} pictures are counted, and the probe counts {latency.LEAST} to {MOST_COUNTED}"
+
+
+def _pictures(one: Quality) -> Iterator[str]:
+    yield from pictures.impossible(_known(one.psnr_db), _known(one.xpsnr_db), lossy=True)
+    rate, asked = _known(one.bit_rate_kbps), _known(one.asked_kbps)
+    if asked is not None and asked != quality.KBPS:
+        yield f"{asked:g} kbit/s were asked for, and the probe asks for {quality.KBPS}"
+    if rate is not None and not 0 < rate <= RATE_FACTOR * quality.KBPS:
+        yield f"{rate:g} kbit/s came out, and {quality.KBPS} were asked for"
+    if rate is not None and not one.frames:
+        yield "how many pictures were encoded is not recorded"
+    if one.encoder not in (f"{one.codec}_nvenc", SOFTWARE.get(one.codec)):
+        yield f"the encoder {one.encoder or '?':.20} is not one of {one.codec or '?':.20}"
+    elif one.encoder.endswith("_nvenc") and one.preset not in PRESETS:
+        yield f"NVENC has no preset {one.preset or '?':.20}"
+
+
+def _lost(values: Throughput) -> list[Finding]:
+    """A run of `gpuprep capacity` lists both for all that delivered, also where one could not be measured."""
+    if not values.capacity or values.published:
+        return []
+    done = {(one.kind, one.codec, one.preset) for one in values.series if one.outcome == "completed"}
+    encoded = any(kind in ("encode", "software") and "-" not in codec for kind, codec, _ in done)
+    wanted: list[tuple[str, Sequence[object], bool]] = [
+        ("latency", values.latency, bool(latency.chosen(done))),
+        ("quality", values.quality, encoded),
+    ]
+    nothing = Missing("not_recorded", "by its own word the run measured it")
+    return [
+        unknown("throughput", what, nothing, expected="recorded", what=f"the {what}", remedy=AGAIN)
+        for what, listed, due in wanted
+        if due and not listed
+    ]
+
+
+def _known(value: Figure) -> float | None:
+    return None if isinstance(value, Missing) else value
+
+
+def _shown(value: Figure, unit: str) -> str:
+    return "not recorded" if isinstance(value, Missing) else f"{value:g} {unit}"
