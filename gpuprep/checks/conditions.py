@@ -25,9 +25,8 @@ ANY_MEMORY_MIB = 500_000  # the same: a B300 has 275,040
 MEMORY_CLOCK_HIGHEST = 1.3  # of the board's own: overclocked cards have less
 POWER_PEAK = 1.6  # of the limit: H100 and H200 draw up to 1.3 of it for milliseconds
 LIMIT_ABOVE_MAXIMUM = 1.1  # of the catalogue's highest limit of the board, which nvidia-smi -q printed
-LIMIT_ABOVE_DEFAULT = (
-    1.5  # of the usual limit, where no highest is known: makers of GeForce cards allow up to 1.48 of it
-)
+# Of the usual limit, where no highest is known: makers of GeForce cards allow up to 1.48 of it.
+LIMIT_ABOVE_DEFAULT = 1.5
 SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
 Processes = Union[Sequence[Union[Process, Missing]], Missing]
 
