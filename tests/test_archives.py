@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import io
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,7 @@ import pytest
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
 from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, prebuilt_packages, repository_key
-from gpuprep.sim.archive import repository, serving, stubs
+from gpuprep.sim.archive import debfile, repository, serving, stubs
 
 ROOT = Path(__file__).parents[1]
 RELEASES = {
@@ -72,6 +74,47 @@ def nvidia(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     yield release, root
     server.shutdown()
     server.server_close()
+
+
+def test_a_package_is_what_dpkg_deb_makes_of_the_same_files(tmp_path: Path) -> None:
+    files = {
+        "DEBIAN/control": "Package: a\nVersion: 1:2-3\nArchitecture: all\nMaintainer: me <me@here>\nDescription: b\n",
+        "DEBIAN/postinst": "#!/bin/sh\n",
+        "DEBIAN/triggers": "activate-noawait ldconfig\n",
+        "usr/bin/tool": "#!/bin/sh\n",
+        f"usr/share/{'long/' * 30}name": "x" * 99_999,
+    }
+    tree = tmp_path / "tree"
+    for name, text in files.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+        (tree / name).chmod(0o755 if text.startswith("#!") else 0o644)
+    (tree / "usr/bin/link").symlink_to("tool")
+    debian("--root-owner-group", "--build", str(tree), str(tmp_path / "theirs.deb"))
+    (tree / "DEBIAN").rename(tmp_path / "control")
+    debfile.write(tmp_path / "ours.deb", tmp_path / "control", tree)
+    for part in ("--ctrl-tarfile", "--fsys-tarfile"):
+        ours, theirs = (members(debian(part, str(tmp_path / name))) for name in ("ours.deb", "theirs.deb"))
+        assert ours == theirs
+        assert ours
+
+
+def debian(*words: str) -> bytes:
+    return subprocess.run(["dpkg-deb", *words], capture_output=True, check=True).stdout
+
+
+def members(archive: bytes) -> dict[str, tuple[Any, ...]]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        return {found.name: (*about(found), content(opened, found)) for found in opened}
+
+
+def about(found: tarfile.TarInfo) -> tuple[Any, ...]:
+    return found.type, found.mode, found.uid, found.gid, found.uname, found.gname, found.linkname
+
+
+def content(opened: tarfile.TarFile, found: tarfile.TarInfo) -> bytes:
+    file = opened.extractfile(found) if found.isfile() else None
+    return file.read() if file else b""
 
 
 SIGNS = """

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gpuprep.errors import SimError
 from gpuprep.sim import native, paths
-from gpuprep.sim.archive import payload, stubs
+from gpuprep.sim.archive import debfile, payload, stubs
 from gpuprep.sim.archive.stubs import Archive, Stub
 
 INSIDE = "usr/lib/gpuprep-sim/archive"  # where a machine has them
@@ -88,7 +88,7 @@ def alone(home: Path) -> Iterator[None]:
 
 
 def _digest(archives: Sequence[Archive]) -> str:
-    code = [Path(module.__file__ or "").read_text() for module in (payload, stubs)]
+    code = [Path(module.__file__ or "").read_text() for module in (debfile, payload, stubs)]
     code.append(payload.program("nvidia-ctk"))
     parts = [*code, Path(__file__).read_text(), *(stubs.text(file) for archive in archives for file in archive.files)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
@@ -156,8 +156,10 @@ def _distinct(found: Iterable[Stub]) -> Iterable[Stub]:
 
 def _package(stub: Stub, pool: Path, scratch: Path, root: Path) -> str:
     """Builds one package; returns its entry in the list of packages."""
-    tree = scratch / "tree"
-    shutil.rmtree(tree, ignore_errors=True)
+    about, tree = scratch / "control", scratch / "data"
+    for folder in (about, tree):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
     content = payload.payload(stub)
     write_tree(tree, content)
     fields = {
@@ -172,19 +174,13 @@ def _package(stub: Stub, pool: Path, scratch: Path, root: Path) -> str:
         "Description": "stand-in of a simulated machine (gpuprep sim)",
     }
     control = "".join(f"{name}: {value}\n" for name, value in fields.items() if value)
-    _write(tree / "DEBIAN/control", control)
+    _write(about / "control", control)
     for name, text in content.scripts.items():
-        _write(tree / "DEBIAN" / name, text, 0o755)
+        _write(about / name, text, 0o755)
     if content.triggers:
-        _write(tree / "DEBIAN/triggers", content.triggers)
+        _write(about / "triggers", content.triggers)
     file = pool / f"{stub.name}_{stub.version.replace(':', '%3a')}_{stub.architecture}.deb"
-    done = subprocess.run(
-        ["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", str(tree), str(file)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise SimError(f"dpkg-deb could not build {stub.name}: {done.stderr.strip()}", "apt-get install dpkg")
-    data = file.read_bytes()
+    data = debfile.write(file, about, tree)
     return (
         f"{control}Filename: {file.relative_to(root)}\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n"
     )
