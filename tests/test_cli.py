@@ -198,6 +198,29 @@ def test_the_command_that_a_missing_profile_names_has_the_host_that_was_typed(gp
         (["trace", "check", "a.json", "--within", "nan"], "--within"),
         (["trace", "report", "a.json", "--table", "kernels"], "--table goes with --format csv"),
         (["report", ""], "needs a RUN"),
+        (["compare", "", "last"], "the run has no name"),
+        (["report", "--batch", ""], "the batch has no name"),
+        (["history", "--batch", ""], "the batch has no name"),
+        (["history", ""], "HOST '' is empty"),
+        (["history", "trend", ""], "HOST '' is empty"),
+        (["history", "export", ""], "HOST '' is empty"),
+        (["history", "export", "web1"], "no run of web1 is recorded"),
+        (["history", "part", ""], "NAME '' is empty"),
+        (["baseline", "show", ""], "HOST '' is empty"),
+        (["status", ""], "'' is empty"),
+        (["validate", "-i", "", "all", "-p", "t4"], "-i names nothing"),
+        (["watch", "-i", " "], "-i names nothing"),
+        (["history", "--output", "/tmp"], "/tmp"),
+        (["explain", "--model", "7e9", "--dtype", "fp32"], "--dtype goes with a shape"),
+        (["explain", "--gpu", "t4", "--dtype", "fp32"], "--dtype goes with a shape"),
+        (["explain", "--gpu", "t4", "--batch", "4"], "--batch goes with a shape"),
+        (["explain", "--gpu", "t4", "--layers", "4"], "--layers goes with --model"),
+        (["explain", "--gpu", "t4", "--precision", "fp32", "64x64x64"], "--precision goes with --model"),
+        (["explain", "--model", "7e9", "--recompute", "full"], "--recompute is of activations"),
+        (["explain", "--model", "7e9", "--batch", "4"], "--batch is of activations"),
+        (["explain", "--gpu", "t4", "--conv", "1,2"], "`gpuprep explain --help` has the form of each"),
+        (["sim", "up", "x", "--gpu", "nosuch"], "no simulated GPU 'nosuch'"),
+        (["sim", "up", "x", "--os", "nosuch"], "nosuch"),
         (["serve", "--name", "a b"], "--name a b: this is no host name"),
         (["baseline", "clear", "web1"], "no run of web1 is recorded"),
         (["baseline", "set", "web1"], "`gpuprep history web1` lists the runs"),
@@ -209,6 +232,45 @@ def test_wrong_usage_is_exit_code_2_and_names_the_word(gpuprep: Shell, words: li
     code, out, err = gpuprep(*words)
     assert (code, out) == (2, "")
     assert part in err
+
+
+def test_a_result_replaces_no_file_that_the_command_needs(gpuprep: Shell, tmp_path: Path) -> None:
+    figures = tmp_path / "figures.csv"
+    assert gpuprep("judge", "--template", "csv", "--output", str(figures))[0] == 0
+    template = figures.read_text()
+    code, out, err = gpuprep("judge", str(figures), "-p", "t4", "--output", str(tmp_path / "." / "figures.csv"))
+    assert (code, out) == (2, "")
+    assert "a file that the command reads" in err
+    assert figures.read_text() == template
+    store = tmp_path / "runs.db"
+    Store.open(f"sqlite:///{store}").close()
+    before = store.read_bytes()
+    code, _, err = gpuprep("history", "--store", f"sqlite:///{store}", "--output", str(store))
+    assert (code, store.read_bytes()) == (2, before)
+    assert "this is a database" in err
+
+
+def test_a_flag_of_a_group_with_a_default_is_no_mistyped_subcommand(gpuprep: Shell) -> None:
+    code, _, err = gpuprep("drift", "--last", "nosuchhost", "--no-color")
+    assert "No such command" not in err
+    assert code == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "json_wanted"),
+    [
+        (["history", "export", "--format", "jsonl", "--output", "/no/such/folder"], False),
+        (["report", "--format", "json"], True),
+        (["report", "--format=json"], True),
+        (["trace", "record", "--nonsense", "--", "true", "--json"], False),
+    ],
+)
+def test_an_error_is_a_document_only_where_a_document_was_asked_for(
+    gpuprep: Shell, words: list[str], json_wanted: bool
+) -> None:
+    code, out, err = gpuprep(*words)
+    assert (code, bool(out)) == (2, json_wanted)
+    assert err
 
 
 def test_the_sudo_password_is_read_from_a_pipe_and_must_be_there(

@@ -46,7 +46,7 @@ def gpus(snapshot: Snapshot, **changes: Any) -> Snapshot:
 def test_a_run_is_like_itself() -> None:
     one = measured("r1", 280.0, after=HOST)
     found = compare(one, one)
-    assert (found.notes, found.facts, found.findings, found.not_comparable) == ((), (), (), ())
+    assert (found.notes, found.facts, found.findings, found.not_comparable) == (("both are run r1",), (), (), ())
     assert [change.percent for change in found.figures] == [0.0]
 
 

@@ -224,7 +224,7 @@ def test_a_token_of_a_file(url: str, tmp_path: Path) -> None:
 
 def test_an_old_store_and_none_are_one_line(tmp_path: Path) -> None:
     done = run("--store", f"sqlite:///{tmp_path}/none.db")
-    assert (done.returncode, done.stdout) == (3, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: there is no store of runs")
 
 

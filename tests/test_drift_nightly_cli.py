@@ -99,6 +99,13 @@ def test_last_ends_with_what_the_host_found(run: Run, machine: Machine, words: l
     assert run("history", "web1")[1].count("drift") == 3
 
 
+def test_last_of_several_hosts_names_no_report_that_is_not_stored(run: Run) -> None:
+    code, out, _ = run("drift", "last", "web1", "web2", "-q")
+    assert code == 3
+    assert "gpuprep report" not in out
+    assert "After that, check again: gpuprep drift last web1 web2" in out
+
+
 def test_last_without_a_result_is_told_on_stderr_and_names_no_report(run: Run) -> None:
     code, out, err = run("drift", "last", "web1", "-q")
     assert (code, out) == (3, "UNKNOWN  web1: it has not checked itself yet\n")

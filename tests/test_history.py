@@ -161,8 +161,22 @@ def test_a_store_that_must_be_there_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no store of runs"):
         Store.open_existing(url)
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "runs.db").touch()
+    with pytest.raises(UsageError, match="there is no store of runs"):
+        Store.open_existing(url)
+    assert (tmp_path / "runs.db").read_bytes() == b""
     Store.open(url).close()
     Store.open_existing(url).close()
+
+
+def test_a_damaged_store_of_ones_own_is_no_wrong_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    Store.open(None).close()
+    (path,) = tmp_path.glob("*/history.db")
+    path.write_bytes(b"x" * 8192)
+    with pytest.raises(StoreError, match="not a database") as caught:
+        Store.open(None)
+    assert "damaged" in caught.value.hint
 
 
 def test_a_damaged_record_is_named(store: Store, store_url: str) -> None:

@@ -260,7 +260,9 @@ def test_exports_are_whole_records_or_a_table(store: Store, gpuprep: Shell, tmp_
     assert [row["value"] for row in csv.DictReader(io.StringIO(to.read_text()))] == ["280.0", "281.0"]
     assert [path.name for path in tmp_path.glob("*.part")] == []
     assert gpuprep("history", "export", "--what", "runs")[0] == 2
-    assert gpuprep("history", "export", "nowhere") == (0, "", "")
+    code, out, err = gpuprep("history", "export", "nowhere")  # a mistyped backup
+    assert (code, out) == (2, "")
+    assert "no run of nowhere is recorded" in err
 
 
 def test_pages_are_not_too_wide(store: Store, gpuprep: Shell) -> None:

@@ -194,9 +194,9 @@ def test_a_real_h200_passes(tmp_path: Path) -> None:
     [
         ("{", "is not JSON"),
         pytest.param("[" * 100000, "is not JSON", id="too-deep"),
-        ([], "want an object, got nothing"),
+        ([], "want an object, got an empty list"),
         ({}, "measurements: missing"),
-        ({"runs": []}, "runs: want a list of records, got nothing"),
+        ({"runs": []}, "runs: want a list of records, got an empty list"),
         ({"runs": [WHOLE, 3]}, "runs[1]: want a record, got 3"),
         ({"runs": [{"measurements": 3}]}, "runs[0].measurements: want a list, got 3"),
         ({**WHOLE, "measurements": 3}, "measurements: want a list, got 3"),
@@ -212,6 +212,7 @@ def test_a_real_h200_passes(tmp_path: Path) -> None:
         ),
         ({"measurements": [], "after": {"os": []}}, "after.os: want an object, got []"),
         ({"measurements": [], "host": 7}, "host: want text, got 7"),
+        ({"measurements": []}, "measurements: an empty list; there is nothing to judge"),
         ('{"measurements": [], "host": "a", "host": "b"}', "is not JSON: the key 'host' stands twice in one object"),
     ],
 )
@@ -350,7 +351,19 @@ def test_the_report_of_a_kept_verdict_is_looked_for_in_its_store(tmp_path: Path)
 
 
 def test_a_template_is_asked_for_without_a_file(tmp_path: Path) -> None:
-    assert "--template prints" in str(run(str(write(tmp_path, WHOLE)), "--template", "csv").exception)
+    for other in ([str(write(tmp_path, WHOLE))], ["--json"], ["--keep"], ["--history"]):
+        assert "does not go with" in str(run("--template", "csv", *other).exception)
+
+
+def test_a_verdict_about_figures_is_judged_again(tmp_path: Path) -> None:
+    first = run(str(write(tmp_path, FIGURES)), "--profile", "a100", "--json")
+    (tmp_path / "judged.json").write_text(first.output)
+    again = run(str(tmp_path / "judged.json"), "--profile", "a100", "--json")
+    verdicts = [json.loads(one.output)["runs"][0] for one in (first, again)]
+    assert verdicts[0]["verdict"] == verdicts[1]["verdict"]
+    assert verdicts[0]["findings"] == verdicts[1]["findings"]
+    shown = run(str(tmp_path / "judged.json"), "--profile", "a100").output
+    assert "gpuprep validate elsewhere" not in shown
 
 
 def test_history_judges_by_the_baseline(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def baseline() -> None:
 
 
 @baseline.command("show")
-@click.argument("host")
+@click.argument("host", callback=options.named)
 @options.output
 @options.store
 def show(
@@ -82,7 +82,7 @@ def show(
 
 
 @baseline.command("set")
-@click.argument("host")
+@click.argument("host", callback=options.named)
 @click.argument("run", required=False)
 @click.option(
     "--reason",
@@ -134,7 +134,7 @@ def set_(
 
 
 @baseline.command("clear")
-@click.argument("host")
+@click.argument("host", callback=options.named)
 @click.option("--probe", metavar="PROBE", help="Delete only the figures of this probe: gemm, bandwidth or throughput.")
 @options.output
 @options.store

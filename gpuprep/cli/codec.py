@@ -53,7 +53,7 @@ def build(target: str, profile: str, output: Path, quiet: bool) -> None:
 
 
 @codec.command(context_settings={"ignore_unknown_options": True})
-@click.argument("host", required=False)
+@click.argument("host", required=False, callback=options.named)
 @click.option("--record", "run", metavar="RUN", help="Take the parts from this recorded run; `last` is the newest.")
 @click.option("--profile", metavar="NAME|PATH", help="Take the parts that a build by this profile would have.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")

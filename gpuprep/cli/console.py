@@ -23,6 +23,8 @@ from gpuprep.cli.stopping import STOPPING
 from gpuprep.errors import UsageError
 from gpuprep.untrusted.plaintext import one_line, visible
 
+SQLITE = b"SQLite format 3\0"  # how each of its files begins
+
 if TYPE_CHECKING:
     from gpuprep.cli.drawing import Display
     from gpuprep.cli.running import Running
@@ -293,10 +295,28 @@ def check_output(path: Path | None) -> None:
     """Find out that --output cannot be written before hours of work, not after. Raises UsageError."""
     if path is None:
         return
+    if path.is_dir():
+        raise UsageError(f"--output {path}: this is a folder", "name a file in it")
     if not path.parent.is_dir():
         raise UsageError(f"--output {path}: there is no folder {path.parent}", "make it, or name another file")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UsageError(f"--output {path}: may not be written", "name another file")
+    if path.is_file() and (what := _needed(path)):
+        raise UsageError(f"--output {path}: {what}, and would be lost", "name another file")
+
+
+def _needed(path: Path) -> str:
+    """What an existing file is that a result must not replace; "" for every other file."""
+    with path.open("rb") as file:
+        if file.read(len(SQLITE)) == SQLITE:
+            return "this is a database"
+    typed = click.get_current_context(silent=True)
+    given = [value for name, value in (typed.params if typed else {}).items() if name != "output"]
+    for value in (part for one in given for part in (one if isinstance(one, (tuple, list)) else [one])):
+        with contextlib.suppress(OSError, ValueError):  # most words are no files
+            if isinstance(value, (str, Path)) and path.samefile(value):
+                return "this is a file that the command reads"
+    return ""
 
 
 def emit(text: str, output: Path | None, *, markup: bool = False) -> None:
@@ -316,7 +336,8 @@ def emit(text: str, output: Path | None, *, markup: bool = False) -> None:
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"--output {output}: cannot be written: {error}", "name another file") from error
+        why = error.strerror or error
+        raise UsageError(f"--output {output}: cannot be written: {why}", "name another file") from error
 
 
 def for_terminal(text: str) -> str:

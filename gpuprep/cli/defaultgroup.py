@@ -24,9 +24,10 @@ class DefaultGroup(click.Group):
             return super().parse_args(ctx, args)
         if ctx.resilient_parsing:  # completion: the words before the one at hand
             return super().parse_args(ctx, [self.default, *args] if args else [])
-        if args and (near := get_close_matches(args[0], self.commands, n=1, cutoff=0.8)):
-            suggestion = f"Did you mean {near[0]!r}? A host of that name: {ctx.command_path} {self.default} {args[0]}."
-            ctx.fail(f"No such command {args[0]!r}. {suggestion}")
+        first = args[0] if args and not args[0].startswith("-") else ""
+        if near := get_close_matches(first, self.commands, n=1, cutoff=0.8):
+            suggestion = f"Did you mean {near[0]!r}? A host of that name: {ctx.command_path} {self.default} {first}."
+            ctx.fail(f"No such command {first!r}. {suggestion}")
         wants_help = any(arg in ("-h", "--help") for arg in args)
         return super().parse_args(ctx, args if wants_help else [self.default, *args])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import json
 import os
 import sys
@@ -95,8 +96,9 @@ def _too_long(error: Exception, arguments: list[str]) -> UsageError | None:
 
 
 def _asks_for_json(arguments: list[str]) -> bool:
-    """Before click has read the options, for what is wrong with them."""
-    return "--json" in arguments or "--format=json" in arguments or "--format json" in " ".join(arguments)
+    """Before click has read the options, for what is wrong with them. What follows -- is another program's."""
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in ours or "--format=json" in ours or ("--format", "json") in itertools.pairwise(ours)
 
 
 def _explained(error: click.ClickException) -> click.ClickException:

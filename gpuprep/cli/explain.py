@@ -13,6 +13,11 @@ from gpuprep.cli.console import check_output, emit, page_width
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# Options that belong to one kind of question.
+OF_ONE_KIND = (
+    "dtype", "batch", "precision", "optimizer", "layers", "hidden", "heads", "kv_heads", "sequence", "recompute",
+)  # fmt: skip
+
 
 def _size(name: str, most: int, help_text: str) -> Callable[[F], F]:
     return click.option(name, type=click.IntRange(1, most), help=help_text)
@@ -98,9 +103,15 @@ def explain(
     from gpuprep.workflows import explain as questions
 
     check_output(output)
+    typed = click.get_current_context()
+    given = tuple(
+        f"--{name.replace('_', '-')}"
+        for name in OF_ONE_KIND
+        if typed.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    )
     asked = questions.Question(
         gpu=gpu,
-        dtypes=dtype or ("fp16",),
+        dtypes=tuple(name.lower() for name in dtype) or ("fp16",),
         batch=batch,
         shapes=shapes,
         convolutions=conv,
@@ -110,6 +121,7 @@ def explain(
         else questions.ModelQuestion(
             model, precision, optimizer, layers, hidden, heads, kv_heads, sequence, batch, recompute
         ),
+        given=given,
     )
     answer = questions.answer(asked)
     if as_json:

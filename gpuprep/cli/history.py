@@ -34,7 +34,7 @@ for command in (
 
 
 @history.command("trend", short_help="Find figures of a host that get worse from night to night")
-@click.argument("host")
+@click.argument("host", callback=options.named)
 @click.option(
     "--nights", type=click.IntRange(min=8), default=30, show_default=True, help="Number of nights to look back."
 )

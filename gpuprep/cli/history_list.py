@@ -58,7 +58,7 @@ class Listed:
 
 
 @click.command("list", short_help="List recorded runs, newest first")
-@click.argument("host", required=False)
+@click.argument("host", required=False, callback=options.named)
 @click.option("--host", "hosts", metavar="HOST", multiple=True, help="Only runs of this host; may be repeated.")
 @click.option("--failed", is_flag=True, help="Only runs whose exit code was not 0.")
 @click.option(

@@ -70,8 +70,8 @@ def names(
 
 
 @click.command("join", short_help="Say that two names are one host")
-@click.argument("name")
-@click.argument("other", metavar="NAME")
+@click.argument("name", callback=options.named)
+@click.argument("other", metavar="NAME", callback=options.named)
 @options.output
 @options.store
 def join(
@@ -108,7 +108,7 @@ def join(
 
 
 @click.command("part", short_help="Say that a name is a host of its own")
-@click.argument("name")
+@click.argument("name", callback=options.named)
 @options.output
 @options.store
 def part(

@@ -70,7 +70,7 @@ def prune(
 
 
 @click.command("export", short_help="Write runs to stdout or a file, oldest first")
-@click.argument("host", required=False)
+@click.argument("host", required=False, callback=options.named)
 @click.option(
     "--format",
     "style",
@@ -97,6 +97,7 @@ def export(host: str | None, style: str, what: str | None, output: Path | None, 
     A large store needs no more memory than a small store.
     """
     from gpuprep.errors import UsageError
+    from gpuprep.untrusted.plaintext import one_line
     from gpuprep.workflows import storeofruns
 
     if style == "jsonl" and what is not None:
@@ -104,6 +105,8 @@ def export(host: str | None, style: str, what: str | None, output: Path | None, 
     check_output(output)
     opened = storeofruns.existing(store)
     try:
+        if host is not None and not opened.has_host(host):
+            raise UsageError(f"no run of {one_line(host)} is recorded", "`gpuprep status` lists the hosts")
         if style == "jsonl":
             _write((f"{_strict(record)}\n" for record in opened.export_records(host)), output)
         else:
@@ -146,7 +149,8 @@ def _write(pieces: Iterable[str], output: Path | None) -> None:
         if plain:
             part.replace(output)
     except OSError as error:
-        raise UsageError(f"--output {output}: cannot be written: {error}", "name another file") from error
+        why = error.strerror or error
+        raise UsageError(f"--output {output}: cannot be written: {why}", "name another file") from error
     finally:
         if plain:
             part.unlink(missing_ok=True)

@@ -58,8 +58,9 @@ def judge(
 
     form = options.chosen(style, as_json, open_page)
     check_output(output)
-    if template is not None and record is not None:
-        raise UsageError(f"--template prints a file to fill in and does not read {record}", "give one of them")
+    if template is not None and (record is not None or history or keep or form != "text"):
+        other = record or "--history, --keep and --format"
+        raise UsageError(f"--template prints a file to fill in, and does not go with {other}", "give one of them")
     if template is not None:
         from gpuprep.workflows import judge_template
 

@@ -52,6 +52,17 @@ def names(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
     return found
 
 
+def named(
+    _ctx: click.Context, parameter: click.Parameter, value: str | tuple[str, ...] | None
+) -> str | tuple[str, ...] | None:
+    """Callback of an argument that is a name, or several: "" is often a variable of a shell that is not set."""
+    if value == "" or (isinstance(value, tuple) and "" in value):
+        from gpuprep.errors import UsageError
+
+        raise UsageError(f"{parameter.human_readable_name} '' is empty", "`gpuprep status` lists the hosts")
+    return value
+
+
 _destination = _stack(
     click.option(
         "--output",

@@ -28,7 +28,7 @@ OLD_DAYS = 2.0  # two nights: what is older may have changed since
 
 
 @click.command()
-@click.argument("hosts", metavar="[HOST]...", nargs=-1)
+@click.argument("hosts", metavar="[HOST]...", nargs=-1, callback=options.named)
 @options.output
 @options.store
 def status(
@@ -77,7 +77,9 @@ def status(
         return
     if not found:
         if not quiet:
-            click.echo("no host was checked yet: gpuprep validate HOST --profile PROFILE does it", err=True)
+            who = "no host" if not hosts else f"no machine called {', '.join(map(one_line, hosts))}"
+            does = shell_command("gpuprep", "validate", "--profile", "PROFILE", about=tuple(hosts) or ("HOST",))
+            click.echo(f"{who} was checked yet: {does} does it", err=True)
         return
     color = output is None and want_color(sys.stdout, no_color)
     emit(_page(found, now, color, table_columns(output), whole=bool(hosts) or verbose > 0), output)

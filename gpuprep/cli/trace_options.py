@@ -93,4 +93,5 @@ def emit_bytes(data: bytes, output: Path | None) -> None:
     try:
         output.write_bytes(data)
     except OSError as error:
-        raise UsageError(f"--output {output}: cannot be written: {error}", "name another file") from error
+        why = error.strerror or error
+        raise UsageError(f"--output {output}: cannot be written: {why}", "name another file") from error

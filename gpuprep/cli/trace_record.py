@@ -85,7 +85,7 @@ def record(
     """
     import time
 
-    from gpuprep.errors import UsageError
+    from gpuprep.errors import GpuprepError, UsageError
     from gpuprep.trace import recording
     from gpuprep.untrusted.plaintext import command
 
@@ -96,12 +96,18 @@ def record(
         raise UsageError("--steps-from: a function of the program's own file cannot be watched", "name an imported one")
     host = trace_options.recorded(run, store)
     folder = output or Path(time.strftime("gpuprep-trace-%Y%m%d-%H%M%S"))
+    new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--output {folder}: cannot be made: {error.strerror}", "name another folder") from error
     wish = recording.Wish(folder, wait, warmup, active, steps_from, shapes, stacks, memory)
-    recorded = recording.record(words, wish) if tool == "torch" else recording.record_with_nsys(words, wish)
+    try:
+        recorded = recording.record(words, wish) if tool == "torch" else recording.record_with_nsys(words, wish)
+    except GpuprepError:
+        if new and not any(folder.iterdir()):
+            folder.rmdir()
+        raise
     for trace in recorded.traces:
         if host is not None:
             recording.put_record(trace, host)

@@ -10,6 +10,11 @@ PROBLEMS = (Status.FAIL, Status.UNKNOWN, Status.WARN)  # what counts against a h
 DONE = (Status.PASS, Status.SKIP)  # nothing is to be done about it; WAIVED is in neither
 
 
+def of_figures(record: RunRecord) -> bool:
+    """Whether its figures were measured elsewhere and judged: no host of that name can be asked again."""
+    return record.command == "judge" and record.before is None and record.after is None
+
+
 def findings_of(record: RunRecord) -> tuple[Finding, ...]:
     """Those of the verdict, worst first; of a run without a verdict those of its plan."""
     return record.verdict.findings if record.verdict else record.findings

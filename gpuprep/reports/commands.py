@@ -50,7 +50,7 @@ def repair(records: Sequence[RunRecord], findings: Sequence[Finding]) -> str:
 def same(records: Sequence[RunRecord]) -> str:
     """The command that made `records`, once more: after what no step of gpuprep repairs."""
     first = records[0]
-    verb = first.command if first.command in ON_HOSTS else "validate"
+    verb = "drift last" if first.command == "last" else first.command if first.command in ON_HOSTS else "validate"
     more = _listed(first, "--only", "probes") if verb == "validate" else []
     if verb == "provision":
         more = _chosen(first)

@@ -13,7 +13,7 @@ from typing import Any
 from gpuprep.checks.baseline import NOBODY_KNOWS, QUICK, figures_of
 from gpuprep.records import GpuFacts, Missing, RunRecord, Snapshot, Status, to_json_value
 from gpuprep.records.baseline import BaselineKey, Figures
-from gpuprep.records.findings import PROBLEMS, findings_of
+from gpuprep.records.findings import PROBLEMS, findings_of, of_figures
 
 # Facts that differ from one moment to the next, or only say which moment it was.
 MOMENTARY = {
@@ -116,9 +116,12 @@ def _notes(first: RunRecord, second: RunRecord, here: Snapshot | None, there: Sn
         else:
             judged = "each run was judged by its own"
             yield f"different profiles: {first.profile.name} and {second.profile.name}; {judged}"
+    if first.run_id == second.run_id:
+        yield f"both are run {first.run_id}"
     for record, snapshot in ((first, here), (second, there)):
-        if snapshot is None:
-            yield f"run {record.run_id} has no facts: it ended before any were read"
+        if snapshot is None and (record is first or first.run_id != second.run_id):
+            why = "its figures were measured elsewhere" if of_figures(record) else "it ended before any were read"
+            yield f"run {record.run_id} has no facts: {why}"
 
 
 # ---------------------------------------------------------------- facts

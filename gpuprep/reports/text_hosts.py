@@ -286,8 +286,10 @@ def _commands(page: Page, ordered: Sequence[RunRecord], *, stored: bool, as_plan
         page.lines.append(f"To repair it: {repair}")
     elif bad:
         page.lines.append(f"After that, check again: {commands.same(bad)}")
-    if stored:
-        page.lines.append(f"Report of a host: {commands.report(bad[0] if bad else ordered[0])}")
+    # `drift last` stores the result of a host; that there is none is no run.
+    kept = [record for record in (bad or ordered) if record.command != "last" or not record.error]
+    if stored and kept:
+        page.lines.append(f"Report of a host: {commands.report(kept[0])}")
 
 
 def _counts(page: Page, records: Sequence[RunRecord]) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from gpuprep.checks.common import is_interrupted
 from gpuprep.records import Finding, RunRecord, Source, Status
-from gpuprep.records.findings import PROBLEMS, findings_of, in_order
+from gpuprep.records.findings import PROBLEMS, findings_of, in_order, of_figures
 from gpuprep.reports import causes, commands
 from gpuprep.reports.text_findings import dated, whole_commands
 
@@ -92,7 +92,7 @@ def to_paste(page: Page, records: Sequence[RunRecord], findings: Sequence[Findin
     if repair := commands.repair(records, findings):
         page.text("To repair it:", indent="  ")
         page.lines.append(f"    {repair}")
-    elif records[0].command in (*commands.ON_HOSTS, "judge"):
+    elif records[0].command in commands.ON_HOSTS or (records[0].command == "judge" and not of_figures(records[0])):
         rest = all(is_interrupted(finding) for finding in findings)
         page.text("Run it again:" if rest else "After that, check again:", indent="  ")
         page.lines.append(f"    {commands.same(records)}")

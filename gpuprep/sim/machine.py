@@ -65,6 +65,7 @@ def up(
     """
     say = progress or (lambda _: None)
     prerequisites.check()
+    _check(os, gpus)
     with store.locked_machine(name):
         made = (store.folder(name) / "machine.json").exists()
         running = made and store.process(name, "supervisor") is not None
@@ -145,6 +146,12 @@ def _machine(name: str, *, booted: bool = False) -> Machine:
     description = store.read(name)
     running = store.process(name, "supervisor") is not None
     return Machine(name, description.os, description.gpus, description.port, running, store.folder(name), booted)
+
+
+def _check(os_name: str, gpu_keys: Sequence[str]) -> None:
+    """Raises SimError for names that there are not, before anything is fetched."""
+    base.release(os_name)
+    gpus.check(gpu_keys)
 
 
 def _create(

@@ -224,6 +224,8 @@ class Store:
 
     def _batch_id(self, connection: Connection, batch: str) -> str:
         batch = storable(batch)
+        if not batch:
+            raise UsageError("the batch has no name", "give its id, the beginning of it, or `last`")
         if batch == "last":
             # By the index of batches alone: rows of runs are large.
             known = (runs.c.batch_id.is_not(None), runs.c.started_at <= latest())
@@ -253,6 +255,8 @@ class Store:
         Raises UsageError where there is none or more than one, StoreError where the record cannot be read.
         """
         run_id = storable(run_id)
+        if not run_id:
+            raise UsageError("the run has no name", "give its id, the beginning of it, or `last`")
         # A range and not LIKE: by the index of ids on both databases, and no letter is a wildcard.
         same_prefix = sa.select(runs.c.run_id).where(runs.c.run_id >= run_id, runs.c.run_id < run_id + LAST_CHARACTER)
         with self._transaction(write=False) as connection:

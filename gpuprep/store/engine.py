@@ -27,6 +27,7 @@ DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 BACKENDS = ("sqlite", "postgresql")
 EXAMPLES = "for example sqlite:////home/you/gpuprep.db or postgresql://you@host/gpuprep"
 NOT_SQLITE = "file is not a database"  # as SQLite says it (SQLITE_NOTADB)
+MAGIC = b"SQLite format 3\0"  # how each of its files begins
 CHECK = "check the name; a first run makes a store"
 NO_DRIVER = "pip install 'gpuprep[postgresql]'   (in gpuprep's own environment), or pip install 'psycopg[binary]'"
 
@@ -58,21 +59,35 @@ def make(url: str) -> tuple[Engine, str]:
 
 def _check_file(url: sa.URL, shown: str) -> None:
     """Raises UsageError for an SQLite URL without a usable file."""
-    wrong = ""
+    wrong, path = "", Path(url.database or "")
     if not url.database or url.database == ":memory:":
         wrong = "runs in memory are lost when the command ends"
     elif "\0" in url.database:
         wrong = "a file name cannot hold a NUL character"
     elif url.query:
         wrong = "SQLite takes no options after ?"
+    elif path.is_file() and not _is_database(path):
+        wrong = "the file is not a database"
     if wrong:
         raise UsageError(f"--store {shown}: {wrong}", f"give the URL of a file, {EXAMPLES}")
+
+
+def _is_database(path: Path) -> bool:
+    """An empty file is a database without tables to SQLite. One that we may not read is seen when it is opened."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) in (b"", MAGIC)
+    except OSError:
+        return True
 
 
 def check_there(url: str) -> None:
     """Raises UsageError where the file of an SQLite database is not there. A server is not asked."""
     engine, shown = make(url)
-    if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").is_file():
+    if engine.dialect.name != "sqlite":
+        return
+    path = Path(engine.url.database or "")
+    if not path.is_file() or not path.stat().st_size:
         raise UsageError(f"there is no store of runs {shown}", CHECK)
 
 
@@ -101,15 +116,11 @@ def transaction(engine: Engine, shown: str, *, write: bool = True) -> Iterator[C
                 yield connection
     except (SQLAlchemyError, OverflowError, UnicodeError) as error:  # the last two: a value that no driver takes
         cause = masked(str(getattr(error, "orig", None) or error).strip().partition("\n")[0])
+        hint = "see that its folder can be written and has space, or give another store with --store"
         if cause == NOT_SQLITE:
-            raise UsageError(
-                f"the store of runs {shown}: {cause}", "check the name; a first run makes a store"
-            ) from error
-        hint = (
-            "see that its folder can be written and has space, or give another store with --store"
-            if engine.dialect.name == "sqlite"
-            else "see that the server runs, that the database exists, and that this user may use it (docs/history.md)"
-        )
+            hint = "the file is damaged: move it away, and a first run makes a new store"
+        elif engine.dialect.name != "sqlite":
+            hint = "see that the server runs, that the database exists, and that this user may use it (docs/history.md)"
         raise StoreError(f"the store of runs {shown} cannot be used: {cause}", hint) from error
 
 

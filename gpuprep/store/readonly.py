@@ -40,6 +40,8 @@ class ReadOnlyStore(Store):
         Raises UsageError for a URL that is none, StoreError where there is no store that can be read.
         """
         stopped = threading.Event()
+        if url:
+            database.check_there(url)
         engine, shown = database.make(url) if url else (None, str(state_dir() / "history.db"))
         if engine is not None and engine.dialect.name != "sqlite":
             sa.event.listen(engine, "connect", _no_writes)

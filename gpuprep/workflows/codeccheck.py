@@ -31,7 +31,7 @@ def check(
     if host is not None and (run is not None or profile is not None):
         raise UsageError(
             f"{host[:40]!r} stands before the command: a HOST beside {'--record' if run else '--profile'}, "
-            "or the command does not begin with ffmpeg",
+            "or the command does not begin with ffmpeg: write it without sudo and without quotes around it all",
             "gpuprep codec check --profile NAME -- ffmpeg -i in.mp4 -c:v h264_nvenc out.mp4",
         )
     if sum(one is not None for one in (host, run, profile)) != 1:

@@ -45,10 +45,12 @@ class Question:
     convolutions: tuple[str, ...] = ()
     attentions: tuple[str, ...] = ()
     model: ModelQuestion | None = None
+    given: tuple[str, ...] = ()  # flags that the user typed and that belong to one kind of question
 
 
 def answer(question: Question) -> Answer:
     count = len(question.shapes) + len(question.convolutions) + len(question.attentions)
+    _refuse_strangers(question, count)
     for dtype in question.dtypes:
         if dtype not in roofline.UNITS:
             raise UsageError(f"--dtype {dtype[:40]}: no such data type", f"data types: {', '.join(roofline.UNITS)}")
@@ -73,7 +75,7 @@ def answer(question: Question) -> Answer:
         ]
         attended = [operations.attention(words) for words in question.attentions]
     except ValueError as error:
-        raise UsageError(str(error), "for example: gpuprep explain --gpu a100 --dtype fp16 4096x4096x4096") from error
+        raise UsageError(str(error), "`gpuprep explain --help` has the form of each") from error
     return Answer(
         board,
         candidates,
@@ -85,6 +87,24 @@ def answer(question: Question) -> Answer:
         ),
         model=model,
     )
+
+
+def _refuse_strangers(question: Question, count: int) -> None:
+    """Raises UsageError for options of another question: an answer that leaves one out would be wrong."""
+    of_shapes = [flag for flag in question.given if flag == "--dtype" or (flag == "--batch" and not question.model)]
+    if of_shapes and not count:
+        instead = "--precision is that of a --model" if question.model else "give one, as 4096x4096x4096"
+        raise UsageError(f"{of_shapes[0]} goes with a shape, --conv or --attention", instead)
+    of_model = [flag for flag in question.given if flag not in ("--dtype", "--batch")]
+    if of_model and question.model is None:
+        raise UsageError(f"{of_model[0]} goes with --model", "give --model with its parameters, as --model 7e9")
+    whole = question.model is not None and question.model.layers is not None
+    of_layers = [flag for flag in question.given if flag == "--recompute" or (flag == "--batch" and not count)]
+    if of_layers and not whole:
+        raise UsageError(
+            f"{of_layers[0]} is of activations, which need the shape of the model",
+            "add --layers, --hidden, --heads and --sequence",
+        )
 
 
 def _product(board: Board, operation: operations.Operation, dtype: str) -> Product:

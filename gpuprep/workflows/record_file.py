@@ -94,7 +94,8 @@ def _json(path: Path, text: str, where: str = "") -> Any:
         problem = f"{path}: {where}is not JSON that gpuprep accepts: {error}"
         raise UsageError(problem, "judge fewer runs at a time") from error
     except ValueError as error:
-        raise UsageError(f"{path}: {where}is not JSON: {error}", HINT) from error
+        hint = HINT if path.suffix else f"{HINT}; the name of a table ends in .csv"
+        raise UsageError(f"{path}: {where}is not JSON: {error}", hint) from error
 
 
 def _object(path: Path, text: str, where: str) -> dict[str, Any]:
@@ -157,15 +158,23 @@ def _recorded(path: Path, where: str, document: dict[str, Any], probes: tuple[st
     try:
         if "measurements" not in document:
             raise DecodeError("measurements: missing")
-        found = _whole(document) if set(document) - OF_FIGURES else _figures(document)
+        found = _figures(document) if _is_of_figures(document) else _whole(document)
         _check(found.record.measurements, probes)
-        if not found.whole and found.record.measurements and not found.snapshot.pci_gpus:
+        if not found.whole and not found.record.measurements:
+            raise DecodeError("measurements: an empty list; there is nothing to judge")
+        if not found.whole and not found.snapshot.pci_gpus:
             raise DecodeError(f"measurements[0].values.gpus[0].pci_device_id: missing; say {gpus_by_name.WHICH}")
     except DecodeError as error:
         # The codec names fields from the class on: "RunRecord.after.os".
         problem = str(error).removeprefix("RunRecord.").removeprefix("Snapshot.")
         raise UsageError(f"{path}: {where}{problem}", HINT) from error
     return found
+
+
+def _is_of_figures(document: dict[str, Any]) -> bool:
+    """Figures from elsewhere, as they were given or as `gpuprep judge` wrote them."""
+    judged = document.get("command") == "judge" and not document.get("after") and not document.get("before")
+    return judged or not set(document) - OF_FIGURES
 
 
 def _whole(document: dict[str, Any]) -> Recorded:
@@ -275,4 +284,4 @@ def simulated(recorded: Recorded) -> bool:
 
 
 def _kind(value: object) -> str:
-    return "nothing" if value in (None, [], {}) else shown(value)
+    return "nothing" if value is None else "an empty list" if value == [] else shown(value)

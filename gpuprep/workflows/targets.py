@@ -107,6 +107,8 @@ def _from_inventory(
     patterns: Sequence[str], inventory: str, limit: str | None, note: Callable[[str], None]
 ) -> list[Target]:
     check_text("inventory", inventory, "-i takes a file, a folder or a host list with a comma")
+    if not inventory.strip():  # an unset variable of a shell; as a path it is the present folder
+        raise UsageError("-i names nothing", "-i takes a file, a folder or a host list with a comma")
     for pattern in (*patterns, *([] if limit is None else [limit])):
         check_text("pattern", pattern, "patterns are Ansible's: names, groups, and : ! & * between and in them")
     if not inventory.endswith(",") and "," not in inventory and not Path(inventory).exists():
