@@ -148,7 +148,7 @@ def test_a_plan_of_form_1_from_before_some_of_its_fields() -> None:
     ("name", "value", "says"),
     [
         ("clocks", None, r"NightlyPlan\.wanted\.tuning\.clocks: missing"),
-        ("driver_hold", "yes", r"NightlyPlan\.wanted\.driver\.hold: want bool"),
+        ("driver_hold", "yes", r"NightlyPlan\.wanted\.driver\.hold: want true or false"),
         ("npp", None, r"NightlyPlan\.wanted\.codec\.npp: missing"),
         ("gpus", 7, r"NightlyPlan\.wanted\.gpus: want a list"),
     ],

@@ -37,7 +37,8 @@ class ReadOnlyStore(Store):
     def open(cls, url: str | None) -> ReadOnlyStore:
         """As Store.open, but a store must be there, in the form of this gpuprep.
 
-        Raises UsageError for a URL that is none, StoreError where there is no store that can be read.
+        Raises UsageError for a URL that is none or leads to no file, StoreError where there is no store that can be
+        read.
         """
         stopped = threading.Event()
         if url:
