@@ -50,6 +50,11 @@ DEFECT = (
 COMPARE_IT = "compare its figures with those of a healthy GPU of its kind"  # of a GPU that the catalogue lacks
 
 
+def known(reading: float | Missing) -> float | None:
+    """The figure, or None where it is missing."""
+    return None if isinstance(reading, Missing) else reading
+
+
 def why_missing(reading: Missing) -> str:
     """ "no NVIDIA driver is loaded (NVML: Driver Not Loaded)"."""
     reason = MISSING_REASONS.get(reading.reason, reading.reason.replace("_", " "))

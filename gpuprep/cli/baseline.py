@@ -154,14 +154,14 @@ def clear(
     """
     from gpuprep.checks.baseline import READERS
     from gpuprep.errors import UsageError
+    from gpuprep.workflows import storeofruns
 
     if probe is not None and probe not in READERS:
         raise UsageError(f"no figures are kept of a probe {probe!r}", f"probes with figures are {', '.join(READERS)}")
     check_output(output)
     opened = _open(store)
     try:
-        if not opened.has_host(host):
-            raise UsageError(f"no run of {one_line(host)} is recorded", "`gpuprep status` lists the hosts")
+        storeofruns.check_known(opened, host)
         figures, named = opened.clear_baseline(host, probe)
     finally:
         opened.close()

@@ -21,9 +21,8 @@ from gpuprep.cli.edge import drop_stdout
 from gpuprep.cli.repeated_errors import Failed, RepeatedErrors
 from gpuprep.cli.stopping import STOPPING
 from gpuprep.errors import UsageError
+from gpuprep.untrusted.databasefile import is_database
 from gpuprep.untrusted.plaintext import one_line, visible
-
-SQLITE = b"SQLite format 3\0"  # how each of its files begins
 
 if TYPE_CHECKING:
     from gpuprep.cli.drawing import Display
@@ -307,8 +306,8 @@ def check_output(path: Path | None) -> None:
 
 def _needed(path: Path) -> str:
     """What an existing file is that a result must not replace; "" for every other file."""
-    with path.open("rb") as file:
-        if file.read(len(SQLITE)) == SQLITE:
+    with contextlib.suppress(OSError):  # it may be written, and not read
+        if is_database(path):
             return "this is a database"
     typed = click.get_current_context(silent=True)
     given = [value for name, value in (typed.params if typed else {}).items() if name != "output"]
@@ -336,8 +335,13 @@ def emit(text: str, output: Path | None, *, markup: bool = False) -> None:
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        why = error.strerror or error
-        raise UsageError(f"--output {output}: cannot be written: {why}", "name another file") from error
+        raise unwritable(output, error) from error
+
+
+def unwritable(output: Path, error: OSError) -> UsageError:
+    """The error to raise where the file of --output cannot be written."""
+    why = error.strerror or error
+    return UsageError(f"--output {output}: cannot be written: {why}", "name another file")
 
 
 def for_terminal(text: str) -> str:

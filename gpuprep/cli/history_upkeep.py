@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gpuprep.cli import options
-from gpuprep.cli.console import check_output, emit
+from gpuprep.cli.console import check_output, emit, unwritable
 from gpuprep.cli.edge import drop_stdout
 
 
@@ -97,7 +97,6 @@ def export(host: str | None, style: str, what: str | None, output: Path | None, 
     A large store needs no more memory than a small store.
     """
     from gpuprep.errors import UsageError
-    from gpuprep.untrusted.plaintext import one_line
     from gpuprep.workflows import storeofruns
 
     if style == "jsonl" and what is not None:
@@ -105,8 +104,8 @@ def export(host: str | None, style: str, what: str | None, output: Path | None, 
     check_output(output)
     opened = storeofruns.existing(store)
     try:
-        if host is not None and not opened.has_host(host):
-            raise UsageError(f"no run of {one_line(host)} is recorded", "`gpuprep status` lists the hosts")
+        if host is not None:
+            storeofruns.check_known(opened, host)
         if style == "jsonl":
             _write((f"{_strict(record)}\n" for record in opened.export_records(host)), output)
         else:
@@ -132,8 +131,6 @@ def _write(pieces: Iterable[str], output: Path | None) -> None:
     """Write to stdout, or to a file that appears only when it is complete."""
     import sys
 
-    from gpuprep.errors import UsageError
-
     if output is None:
         try:
             sys.stdout.writelines(pieces)
@@ -149,8 +146,7 @@ def _write(pieces: Iterable[str], output: Path | None) -> None:
         if plain:
             part.replace(output)
     except OSError as error:
-        why = error.strerror or error
-        raise UsageError(f"--output {output}: cannot be written: {why}", "name another file") from error
+        raise unwritable(output, error) from error
     finally:
         if plain:
             part.unlink(missing_ok=True)

@@ -50,7 +50,6 @@ def status(
     import sys
     from datetime import datetime, timezone
 
-    from gpuprep.errors import UsageError
     from gpuprep.workflows import storeofruns
 
     check_output(output)
@@ -59,11 +58,7 @@ def status(
         found = opened.newest_of_each()
         if hosts:
             wanted = {name for host in hosts for name in opened.names_of(host)}
-            unknown = [host for host in hosts if not opened.has_host(host)]
-            if unknown:
-                raise UsageError(
-                    f"no run of {', '.join(map(one_line, unknown))} is recorded", "`gpuprep status` lists the hosts"
-                )
+            storeofruns.check_known(opened, *hosts)
             found = [run for run in found if run.host in wanted]
     finally:
         opened.close()

@@ -81,8 +81,8 @@ def check_table(name: str) -> None:
 
 def emit_bytes(data: bytes, output: Path | None) -> None:
     """To the file of --output, or to stdout. Raises UsageError where the file cannot be written."""
+    from gpuprep.cli.console import unwritable
     from gpuprep.cli.edge import drop_stdout
-    from gpuprep.errors import UsageError
 
     if output is None:
         try:
@@ -93,5 +93,4 @@ def emit_bytes(data: bytes, output: Path | None) -> None:
     try:
         output.write_bytes(data)
     except OSError as error:
-        why = error.strerror or error
-        raise UsageError(f"--output {output}: cannot be written: {why}", "name another file") from error
+        raise unwritable(output, error) from error

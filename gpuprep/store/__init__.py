@@ -91,7 +91,17 @@ class Store:
             raise StoreError(
                 f"the store of runs {path} cannot be made: {error}", "see --store and XDG_STATE_HOME"
             ) from error
-        engine, shown = database.make(url) if url else (database.sqlite(path), str(path))
+        return cls._migrated(*(database.make(url) if url else (database.sqlite(path), str(path))))
+
+    @classmethod
+    def open_existing(cls, url: str) -> Store:
+        """As `open`, but a database file that is not there is a UsageError, and is not made."""
+        engine, shown = database.make(url)
+        database.check_there(engine, shown)
+        return cls._migrated(engine, shown)
+
+    @classmethod
+    def _migrated(cls, engine: Engine, shown: str) -> Store:
         store = cls(engine, shown)
         try:
             store._migrate()
@@ -99,12 +109,6 @@ class Store:
             store.close()
             raise
         return store
-
-    @classmethod
-    def open_existing(cls, url: str) -> Store:
-        """As `open`, but a database file that is not there is a UsageError, and is not made."""
-        database.check_there(url)
-        return cls.open(url)
 
     def close(self) -> None:
         self._engine.dispose()

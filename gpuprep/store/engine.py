@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from gpuprep.errors import StoreError, UsageError
+from gpuprep.untrusted.databasefile import is_database
 from gpuprep.untrusted.masking import masked, masked_url, remember
 
 # How long a writer waits for another one. A write takes milliseconds.
@@ -27,7 +28,6 @@ DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 BACKENDS = ("sqlite", "postgresql")
 EXAMPLES = "for example sqlite:////home/you/gpuprep.db or postgresql://you@host/gpuprep"
 NOT_SQLITE = "file is not a database"  # as SQLite says it (SQLITE_NOTADB)
-MAGIC = b"SQLite format 3\0"  # how each of its files begins
 CHECK = "check the name; a first run makes a store"
 NO_DRIVER = "pip install 'gpuprep[postgresql]'   (in gpuprep's own environment), or pip install 'psycopg[binary]'"
 
@@ -75,15 +75,13 @@ def _check_file(url: sa.URL, shown: str) -> None:
 def _is_database(path: Path) -> bool:
     """An empty file is a database without tables to SQLite. One that we may not read is seen when it is opened."""
     try:
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) in (b"", MAGIC)
+        return not path.stat().st_size or is_database(path)
     except OSError:
         return True
 
 
-def check_there(url: str) -> None:
+def check_there(engine: Engine, shown: str) -> None:
     """Raises UsageError where the file of an SQLite database is not there. A server is not asked."""
-    engine, shown = make(url)
     if engine.dialect.name != "sqlite":
         return
     path = Path(engine.url.database or "")

@@ -41,9 +41,9 @@ class ReadOnlyStore(Store):
         read.
         """
         stopped = threading.Event()
-        if url:
-            database.check_there(url)
         engine, shown = database.make(url) if url else (None, str(state_dir() / "history.db"))
+        if engine is not None:
+            database.check_there(engine, shown)
         if engine is not None and engine.dialect.name != "sqlite":
             sa.event.listen(engine, "connect", _no_writes)
         else:

@@ -91,17 +91,18 @@ def certify(store: Store, host: str, run: str | None, now: str, reason: str = ""
     pass, has no facts, or saw a simulated GPU where the host has a real one; and without a reason for a run that did
     not become the certified run by itself.
     """
+    newest = _newest(host)
     chosen = store.newest_passed(host, any_part=run == LAST) if run in (None, LAST) else run
     if chosen is None:
-        raise UsageError(f"no provision or validate of {host} that passed is recorded", _newest(host))
+        raise UsageError(f"no provision or validate of {host} that passed is recorded", newest)
     record = store.get(chosen)
     named = f"run {record.run_id}"
     if record.host != host and record.host not in store.names_of(host):
-        raise UsageError(f"{named} is of {record.host}, not of {host}", _newest(host))
+        raise UsageError(f"{named} is of {record.host}, not of {host}", newest)
     if record.command not in CERTIFYING:
-        raise UsageError(f"{named} is of {record.command}, which certifies nothing", _newest(host))
+        raise UsageError(f"{named} is of {record.command}, which certifies nothing", newest)
     if not is_whole(record.options):
-        raise UsageError(f"{named} left a part of the machine out (--only, --skip)", _newest(host))
+        raise UsageError(f"{named} left a part of the machine out (--only, --skip)", newest)
     if record.verdict is None or record.verdict.status is not Status.PASS or record.exit_code != 0:
         how = record.verdict.status.value if record.verdict else "without a verdict"
         raise UsageError(
@@ -109,11 +110,9 @@ def certify(store: Store, host: str, run: str | None, now: str, reason: str = ""
             "repair the machine and validate it; accept a known problem with a waiver in the profile",
         )
     if record.after is None:
-        raise UsageError(f"{named} has no facts of the host to compare with", _newest(host))
+        raise UsageError(f"{named} has no facts of the host to compare with", newest)
     if record.source is Source.SIMULATED and store.is_real(host):
-        raise UsageError(
-            f"{named} saw a simulated GPU, and {host} has a real one: they cannot be compared", _newest(host)
-        )
+        raise UsageError(f"{named} saw a simulated GPU, and {host} has a real one: they cannot be compared", newest)
     if record.history is not None and record.history.certifies is False and not reason:
         history = record.history
         worse = "it measured less or found something worse"

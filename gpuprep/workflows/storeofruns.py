@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from gpuprep import settings
+from gpuprep.errors import UsageError
 from gpuprep.store import Store
+from gpuprep.untrusted.plaintext import one_line
 
 
 def existing(named: str | None) -> Store:
@@ -13,3 +15,12 @@ def existing(named: str | None) -> Store:
     made, and is empty. Raises UsageError, StoreError.
     """
     return Store.open_existing(named) if named else Store.open(settings.load().store)
+
+
+def check_known(store: Store, *hosts: str) -> None:
+    """Raises UsageError for names of which no run is stored."""
+    unknown = [host for host in hosts if not store.has_host(host)]
+    if unknown:
+        raise UsageError(
+            f"no run of {', '.join(map(one_line, unknown))} is recorded", "`gpuprep status` lists the hosts"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuprep.catalogue.health import free_clocks
+from gpuprep.checks.common import known
 from gpuprep.checks.conditions import MEMORY_CLOCK_HIGHEST, POWER_PEAK, most_watts, no_temperature
 from gpuprep.checks.floors import figure
 from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of, unit
@@ -11,7 +12,6 @@ from gpuprep.performance.attribution import Attribution
 from gpuprep.performance.clock_events import IDLE
 from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES, Roof
 from gpuprep.records import Missing
-from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.gemm import Product
 
 ABOVE_ROOF = 1.03  # clocks are read to a per cent or two
@@ -49,22 +49,22 @@ def _room(gpu: Gpu, gemm: Product) -> str:
 
 def _figures(gpu: Gpu, gemm: Product) -> str:
     """Clock, temperature, watts: within what the board can have."""
-    board, clock, highest = gpu.facts, _known(gemm.graphics_clock_mhz), _known(gpu.measured.max_graphics_clock_mhz)
+    board, clock, highest = gpu.facts, known(gemm.graphics_clock_mhz), known(gpu.measured.max_graphics_clock_mhz)
     if clock is not None and clock <= 0:
         return f"a clock of {clock:g} MHz under load"
     if clock is not None and highest is not None and highest > 0 and clock > ABOVE_HIGHEST_CLOCK * highest:
         return f"a clock of {clock:.0f} MHz is above the GPU's highest, {highest:.0f} MHz"
     if clock is not None and board and board.boost_mhz and clock > BOOSTS * board.boost_mhz:
         return f"a clock of {clock:.0f} MHz is more than this board can have ({board.boost_mhz} MHz boost)"
-    memory = _known(gemm.memory_clock_mhz)
+    memory = known(gemm.memory_clock_mhz)
     if memory is not None and memory <= 0:
         return f"a memory clock of {memory:g} MHz under load"
     if memory is not None and board and board.memory_mhz and memory > MEMORY_CLOCK_HIGHEST * board.memory_mhz:
         return f"a memory clock of {memory:.0f} MHz is more than this board can have ({board.memory_mhz} MHz)"
-    degrees = _known(gemm.temperature_c)
+    degrees = known(gemm.temperature_c)
     if degrees is not None and no_temperature(degrees, board):
         return f"a temperature of {degrees:g} °C"
-    watts, limit = _known(gemm.power_watts), _known(gpu.measured.power_limit_watts)
+    watts, limit = known(gemm.power_watts), known(gpu.measured.power_limit_watts)
     if watts is not None and watts <= 0:
         return f"a power of {watts:g} W under load"
     own = board.power_watts if board else None
@@ -79,7 +79,7 @@ def _figures(gpu: Gpu, gemm: Product) -> str:
 
 def _duration(gemm: Product) -> str:
     """2 m n k operations in the recorded microseconds are the recorded speed."""
-    taken, speed = _known(gemm.microseconds), _known(gemm.tflops)
+    taken, speed = known(gemm.microseconds), known(gemm.tflops)
     if taken is None or speed is None or gemm.m is None or gemm.n is None or gemm.k is None:
         return ""
     if taken <= 0:
@@ -92,7 +92,7 @@ def _duration(gemm: Product) -> str:
 
 def _speed(gpu: Gpu, gemm: Product) -> str:
     """Not above the roof at the recorded clock, nor above what memory delivers."""
-    speed, clock = _known(gemm.tflops), _known(gemm.graphics_clock_mhz)
+    speed, clock = known(gemm.tflops), known(gemm.graphics_clock_mhz)
     if speed is None or gpu.facts is None:
         return ""
     above = roofline.roof(gpu.facts, gemm.dtype, gemm.accumulate)
@@ -115,7 +115,7 @@ def _speed(gpu: Gpu, gemm: Product) -> str:
 
 def _idle(gpu: Gpu, gemm: Product) -> str:
     """A GPU that NVML calls idle, at a low clock, does not calculate."""
-    mask, clock = _known(gemm.event_reasons), _known(gemm.graphics_clock_mhz)
+    mask, clock = known(gemm.event_reasons), known(gemm.graphics_clock_mhz)
     if mask is None or int(mask) != IDLE or clock is None or gpu.facts is None or not gpu.facts.boost_mhz:
         return ""
     if clock >= IDLE_CLOCK * gpu.facts.boost_mhz:
@@ -126,7 +126,7 @@ def _idle(gpu: Gpu, gemm: Product) -> str:
 def _length(gemm: Product) -> str:
     """A long run lasts: neither heat nor power act within a second."""
     lasting = gemm.sustained
-    seconds = None if lasting is None or isinstance(lasting, Missing) else _known(lasting.seconds)
+    seconds = None if lasting is None or isinstance(lasting, Missing) else known(lasting.seconds)
     if seconds is None or seconds >= SHORTEST_LONG_RUN_SECONDS:
         return ""
     return f"a long run of {seconds:g} seconds: neither heat nor power act so soon"
@@ -141,7 +141,3 @@ def _tiles(gemm: Product) -> str:
     if max(rows, columns) <= LARGEST_TILE:
         return ""
     return f"tiles of {rows or '?'}x{columns or '?'} are larger than any kernel's"
-
-
-def _known(value: Figure) -> float | None:
-    return None if isinstance(value, Missing) else value

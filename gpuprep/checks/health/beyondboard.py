@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.boards import POWER_TOLERANCE
 from gpuprep.catalogue.health import free_clocks
+from gpuprep.checks.common import known
 from gpuprep.checks.conditions import (
     ANY_CLOCK_MHZ,
     ANY_MEMORY_CLOCK_MHZ,
@@ -31,11 +32,11 @@ def readings(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
     """ "power.current_watts = 2000, and the board has at most 770"."""
     yield from _limits(gpu, board)
     yield from _clocks(gpu, board)
-    total = _known(gpu.memory_total_mib)
+    total = known(gpu.memory_total_mib)
     for one in () if isinstance(gpu.processes, Missing) else gpu.processes:
         if one.pid > MOST_PID:
             yield f"a program with the number {one.pid}"
-        taken = _known(one.memory_mib)
+        taken = known(one.memory_mib)
         if taken is not None and total is not None and taken > total:
             yield f"a program with {taken:g} MiB of {total:g}"
 
@@ -43,13 +44,13 @@ def readings(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
 def _limits(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
     """NVML's own bounds hold both limits, and the board's bounds hold NVML's."""
     power, most = gpu.power, most_watts(board)
-    least, highest = _known(power.min_watts), _known(power.max_watts)
+    least, highest = known(power.min_watts), known(power.max_watts)
     if least is not None and highest is not None and least > highest:
         yield f"power.min_watts = {least:g}, above power.max_watts, {highest:g}"
     if highest is not None and highest > most:
         yield f"power.max_watts = {highest:g}, and the board has at most {most:g}"
     for name in ("current", "default"):
-        watts = _known(getattr(power, f"{name}_watts"))
+        watts = known(getattr(power, f"{name}_watts"))
         if watts is None:
             continue
         if watts == 0:
@@ -60,7 +61,7 @@ def _limits(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
             yield f"power.{name}_watts = {watts:g}, above the highest, {highest:g}"
         elif watts > most:
             yield f"power.{name}_watts = {watts:g}, and the board has at most {most:g}"
-    drawn, limit = _known(gpu.power_watts), _known(power.current_watts) or most
+    drawn, limit = known(gpu.power_watts), known(power.current_watts) or most
     if drawn is not None and drawn > POWER_PEAK * limit:
         yield f"power_watts = {drawn:g}, far above the limit, {limit:g}"
 
@@ -87,10 +88,6 @@ def _clocks(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
                 (f"{name}.memory_mhz", pair.memory_mhz, of_memory),
             ]
     for name, reading, (room, most) in rows:
-        clock = _known(reading)
+        clock = known(reading)
         if clock is not None and clock > room * most:
             yield f"{name} = {clock:g}, above the highest, {most:g}"
-
-
-def _known(reading: float | Missing) -> float | None:
-    return None if isinstance(reading, Missing) else reading

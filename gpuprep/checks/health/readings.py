@@ -15,7 +15,7 @@ from gpuprep.checks import nonumbers
 from gpuprep.checks.evidence import twice
 from gpuprep.checks.health import beyondboard
 from gpuprep.checks.health.healthwords import checked_reading
-from gpuprep.checks.links import Way, impossible
+from gpuprep.checks.links import Way, generation_of, impossible
 from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
 from gpuprep.records.gpu import PcieLink
 
@@ -93,9 +93,8 @@ def _link(link: PcieLink | Missing, board: Board | None) -> Iterator[str]:
         None if isinstance(one, Missing) else one
         for one in (link.generation, link.width, link.max_generation, link.max_width, link.device_max_generation)
     )
-    # NVML says x16 of an A16's GPUs, which have four lanes.
-    own = Way(board.pcie_generation if board else None, None)
-    yield from impossible(Way(generation, width), (Way(most, widest), Way(device, None)), own)
+    highest = (Way(most, widest), Way(device, None))
+    yield from impossible(Way(generation, width), highest, generation_of(board))
 
 
 def _beside(gpu: GpuFacts) -> Iterator[str]:

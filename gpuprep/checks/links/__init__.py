@@ -62,6 +62,11 @@ class Way:
         return f"generation {self.generation or '?'} x{self.width or '?'}"
 
 
+def generation_of(board: Board | None) -> Way:
+    """What no reading is above. Of the lanes NVML tells too much: x16 of an A16's GPUs, which have four."""
+    return Way(board.pcie_generation if board else None, None)
+
+
 def capped(link: Way, board: Board | None) -> Way:
     """The link, no faster and no wider than the board: NVML says x16 of an A16's GPUs, which have four lanes."""
     generation, width = (board.pcie_generation, board.pcie_width) if board else (None, None)

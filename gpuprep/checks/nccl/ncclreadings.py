@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.health import free_clocks
 from gpuprep.checks import conditions
+from gpuprep.checks.common import known
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.links import HALF, RESEAT, Way, capped, impossible
+from gpuprep.checks.links import HALF, RESEAT, Way, capped, generation_of, impossible
 from gpuprep.checks.nccl import ncclways
 from gpuprep.performance.clock_events import IDLE
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Pcie
-from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.nccl import Nccl, NcclGpu
 
 CLOCK_SLACK = 1.05  # of the boost clock
@@ -38,7 +38,7 @@ def findings(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], way: ncc
 def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
     boost = board.boost_mhz if board and not free_clocks(board.model) else None
     most = boost * CLOCK_SLACK if boost else conditions.ANY_CLOCK_MHZ
-    clock, watts, degrees = _known(gpu.graphics_clock_mhz), _known(gpu.power_watts), _known(gpu.temperature_c)
+    clock, watts, degrees = known(gpu.graphics_clock_mhz), known(gpu.power_watts), known(gpu.temperature_c)
     if clock is not None and not 0 < clock <= most:
         yield f"a clock of {clock:g} MHz"
     own = board.boost_mhz if board else None
@@ -52,9 +52,7 @@ def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
         yield f"a temperature of {degrees:g} °C"
     link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
     highest = (Way(link.max_generation, link.max_width), Way(link.device_generation, link.device_width))
-    # NVML says x16 of an A16's GPUs, which have four lanes.
-    device = Way(board.pcie_generation if board else None, None)
-    yield from impossible(Way(link.generation, link.width), highest, device)
+    yield from impossible(Way(link.generation, link.width), highest, generation_of(board))
 
 
 def narrow(evidence: Evidence, gpus: Sequence[NcclGpu]) -> list[Finding]:
@@ -85,7 +83,3 @@ def _way(values: Nccl, way: ncclways.Way | Missing) -> list[Finding]:
     why = f"by its log NCCL uses {shown:.80}, and {way.words} are up: it does not use them, or the record is damaged"
     remedy = "see the NCCL_ variables that are set (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL) and /etc/nccl.conf"
     return [Finding("nccl", "transports", Status.UNKNOWN, "over NVLink", f"{shown:.80}", why, remedy)]
-
-
-def _known(reading: Figure) -> float | None:
-    return None if isinstance(reading, Missing) else reading

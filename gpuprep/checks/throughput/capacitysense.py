@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from gpuprep.agent.probes import latency, quality
 from gpuprep.agent.throughputplan import PRESETS, SOFTWARE
 from gpuprep.checks import pictures
-from gpuprep.checks.common import unknown
+from gpuprep.checks.common import known, unknown
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.throughput import Latency, Quality, Throughput
@@ -30,7 +30,7 @@ def findings(values: Throughput) -> list[Finding]:
     for one in values.quality:
         if why := next(_pictures(one), ""):
             found.append(_quality(one, Status.UNKNOWN, why, AGAIN))
-        elif (psnr := _known(one.psnr_db)) is not None and psnr < FAR_DB:
+        elif (psnr := known(one.psnr_db)) is not None and psnr < FAR_DB:
             why = f"a PSNR of {psnr:g} dB: what the encoder made are not the pictures that went in"
             found.append(_quality(one, Status.FAIL, why, "encode a file by hand and look at it; show the provider it"))
     return [*found, *_lost(values)]
@@ -47,7 +47,7 @@ def _quality(one: Quality, status: Status, why: str, remedy: str) -> Finding:
 
 
 def _time(one: Latency) -> Iterator[str]:
-    median, late = _known(one.median_ms), _known(one.p95_ms)
+    median, late = known(one.median_ms), known(one.p95_ms)
     for name, value in (("median", median), ("95th percentile", late)):
         if value is not None and not 0 < value <= LONGEST_MS:
             yield f"a {name} of {value:g} ms is recorded, and the probe waits {LONGEST_MS:g} ms at most"
@@ -60,8 +60,8 @@ def _time(one: Latency) -> Iterator[str]:
 
 
 def _pictures(one: Quality) -> Iterator[str]:
-    yield from pictures.impossible(_known(one.psnr_db), _known(one.xpsnr_db), lossy=True)
-    rate, asked = _known(one.bit_rate_kbps), _known(one.asked_kbps)
+    yield from pictures.impossible(known(one.psnr_db), known(one.xpsnr_db), lossy=True)
+    rate, asked = known(one.bit_rate_kbps), known(one.asked_kbps)
     if asked is not None and asked != quality.KBPS:
         yield f"{asked:g} kbit/s were asked for, and the probe asks for {quality.KBPS}"
     if rate is not None and not 0 < rate <= RATE_FACTOR * quality.KBPS:
@@ -90,10 +90,6 @@ def _lost(values: Throughput) -> list[Finding]:
         for what, listed, due in wanted
         if due and not listed
     ]
-
-
-def _known(value: Figure) -> float | None:
-    return None if isinstance(value, Missing) else value
 
 
 def _shown(value: Figure, unit: str) -> str:

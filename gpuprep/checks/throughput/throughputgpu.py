@@ -37,10 +37,8 @@ def findings(evidence: Evidence, gpu: ThroughputGpu, series: Sequence[Judged], p
 def _link(gpu: ThroughputGpu, board: catalogue.Board | None) -> list[Finding]:
     """UNKNOWN for a PCIe link that cannot be: what crosses it is held against it."""
     link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
-    # NVML says x16 of an A16's GPUs, which have four lanes.
-    device = links.Way(board.pcie_generation if board else None, None)
     read = (links.Way(link.max_generation, link.max_width),)
-    wrong = next(links.impossible(links.Way(link.generation, link.width), read, device), "")
+    wrong = next(links.impossible(links.Way(link.generation, link.width), read, links.generation_of(board)), "")
     if not wrong:
         return []
     why = f"no GPU has {wrong}: so the measurement or its record is damaged"

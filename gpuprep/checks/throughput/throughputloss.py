@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuprep.checks.common import known
 from gpuprep.records import Missing
-from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.throughput import Step
 
 BUSY_PERCENT = 90  # an engine that is used less waits for someone
@@ -52,14 +52,14 @@ def explain(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: f
             f"{best.died} of {best.sessions} sessions ended early ({line}), so the engines were not filled",
             "repair that first, then measure again",
         )
-    used = _known(best.decoder_utilization_percent if bound == "decode" else best.encoder_utilization_percent)
+    used = known(best.decoder_utilization_percent if bound == "decode" else best.encoder_utilization_percent)
     if used is None:
         reason = f"NVML did not say how busy the {ENGINE[bound]} were, so the cause is not known"
         return Loss(reason, "look at `nvidia-smi dmon -s u` while FFmpeg runs")
     if used < BUSY_PERCENT:
         return _waited(best, bound, used)
-    alone = next((fps for step in steps if step.sessions == 1 and (fps := _known(step.fps))), None)
-    works = (_known(best.fps) or 0.0) / alone if alone else float(engines)
+    alone = next((fps for step in steps if step.sessions == 1 and (fps := known(step.fps))), None)
+    works = (known(best.fps) or 0.0) / alone if alone else float(engines)
     if alone is not None and alone >= 0.85 * rate and works < engines - MISSING_ENGINES:
         return Loss(
             f"one session alone reaches {alone:.0f} of {rate:.0f} fps, all together no more than {works:.1f} of them: "
@@ -74,7 +74,7 @@ def explain(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: f
 
 def _waited(best: Step, bound: str, used: float) -> Loss:
     sentence = f"the {ENGINE[bound]} were only {used:.0f} % busy: "
-    storage, cpu = _known(best.io_wait_percent), _known(best.cpu_percent)
+    storage, cpu = known(best.io_wait_percent), known(best.cpu_percent)
     if storage is not None and storage >= STORAGE_PERCENT:
         return Loss(
             f"{sentence}they waited for the storage (the CPUs spent {storage:.0f} % of their time waiting for it)",
@@ -102,7 +102,3 @@ def low_clock(event_reasons: int | None) -> tuple[str, str]:
     if not known:
         return f"NVML names no reason (event reasons {event_reasons:#x})", "look at `nvidia-smi -q -d CLOCK` under load"
     return "; ".join(why for why, _ in known), known[-1][1]
-
-
-def _known(value: Figure) -> float | None:
-    return None if isinstance(value, Missing) else value

@@ -63,14 +63,11 @@ class Resolved:
         """File and line of the value at `keys`, for messages; a number is a place in a list."""
         node = self.root
         for key in keys:
-            members: dict[str | int, Node] = {}
-            if isinstance(node.value, dict):
-                members.update(node.value)
-            elif isinstance(node.value, list):
-                members.update(enumerate(node.value))
-            if key not in members:
+            value: Any = node.value
+            there = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+            if key not in there:
                 break
-            node = members[key]
+            node = value[key]
         return node.place
 
 

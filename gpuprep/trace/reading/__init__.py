@@ -13,6 +13,7 @@ from gpuprep.errors import UsageError
 from gpuprep.trace.columns import Trace
 from gpuprep.trace.reading import halves, nsys, nsysexport
 from gpuprep.trace.reading.finding import DEEPEST, Found, find, look, shown
+from gpuprep.untrusted.databasefile import is_database
 
 __all__ = ["DEEPEST", "Found", "find", "look", "read"]
 
@@ -30,8 +31,6 @@ def read(path: Path, *, stacks: bool = True) -> Trace:
         if path.name.endswith(nsysexport.ENDINGS):
             with nsysexport.exported(path) as export:
                 return replace(nsys.Reader(export, path.name).read(), size=path.stat().st_size)
-        with path.open("rb") as file:
-            begin = file.read(len(nsys.MAGIC))
-        return nsys.Reader(path).read() if begin == nsys.MAGIC else halves.read(path, stacks)
+        return nsys.Reader(path).read() if is_database(path) else halves.read(path, stacks)
     except OSError as error:
         raise UsageError(f"{shown(path)}: cannot be read: {error.strerror or error}") from error

@@ -34,7 +34,6 @@ from gpuprep.trace.reading import nvtx, sanity
 from gpuprep.trace.reading.growing import LONGEST_NAME, ArgumentsTable, Names, Table, whole_numbers
 from gpuprep.untrusted.plaintext import one_line
 
-MAGIC = b"SQLite format 3\0"
 KNOWN_SCHEMA = (3, 28)
 _ROWS = 50_000  # rows fetched at once
 _MOST_VALUE = 200
