@@ -53,12 +53,12 @@ settings.register_profile("shared", deadline=None, suppress_health_check=[Health
 settings.load_profile("shared")
 
 # Fixtures that are machines: tests of one machine run in one group, by one worker.
-MACHINES = ("t4", "t4_drift", "t4_speed", "a100", "v100")
+MACHINES = ("t4", "t4_copy", "a100", "v100")
 # The order of the groups: the machine that is made from nothing, the builds, all others, most tests without a machine,
 # then the groups that need a clone of its disk, which is finished by then, and the rest: so no worker ends long before
 # another.
 BEGIN = ("t4", "test_codec")
-LAST = ("t4_drift", "t4_speed", "a100", "v100", "test_schedulers")
+LAST = ("t4_copy", "a100", "v100", "test_schedulers")
 REST = ("traces", "hostile")  # folders
 ONLY_ALL = pytest.mark.skipif(not amount.ALL, reason="part of `make test-all`")
 

@@ -55,38 +55,30 @@ def t4(from_nothing: Finished) -> Iterator[Finished]:
 
 
 @pytest.fixture(scope="session")
-def t4_drift(from_nothing: Finished) -> Iterator[Finished]:
-    """A copy of it for the tests of drift, so that another worker can have them."""
+def t4_copy(from_nothing: Finished) -> Iterator[Finished]:
+    """A copy of it, so that another worker can have it: for the tests of drift, then for those of faults."""
     assert from_nothing.machine
-    yield from finished.clone("e2e-t4-drift", "t4", ["t4"], measure=False)
-
-
-@pytest.fixture(scope="session")
-def t4_speed(from_nothing: Finished) -> Iterator[Finished]:
-    """A copy of it for the tests that measure."""
-    assert from_nothing.machine
-    yield from finished.clone("e2e-t4-speed", "t4", ["t4"], measure=False)
+    yield from finished.clone("e2e-t4-copy", "t4", ["t4"])
 
 
 @pytest.fixture(scope="session")
 def a100(request: pytest.FixtureRequest) -> Iterator[Finished]:
     """Two A100: on a clone of the finished disk; in `make test-all` from nothing, on Debian 12."""
-    yield from _other(request, "e2e-a100", "debian12", "a100", ["a100", "a100"])
+    gpus = ["a100", "a100"]
+    if amount.ALL:
+        yield from _made("e2e-a100", "debian12", "a100", gpus)
+    else:
+        request.getfixturevalue("from_nothing")
+        yield from finished.clone("e2e-a100", "a100", gpus)
 
 
 @pytest.fixture(scope="session")
-def v100(request: pytest.FixtureRequest) -> Iterator[Finished]:
-    """A V100: on a clone of the finished disk; in `make test-all` from nothing."""
-    yield from _other(request, "e2e-v100", "debian13", "v100", ["v100"])
+def v100() -> Iterator[Finished]:
+    """For `make test-all` alone: its driver is another, and is compiled for it."""
+    yield from _made("e2e-v100", "debian13", "v100", ["v100"])
 
 
-def _other(
-    request: pytest.FixtureRequest, machine: str, os_name: str, profile: str, gpus: list[str]
-) -> Iterator[Finished]:
-    if not amount.ALL:
-        request.getfixturevalue("from_nothing")
-        yield from finished.clone(machine, profile, gpus)
-        return
+def _made(machine: str, os_name: str, profile: str, gpus: list[str]) -> Iterator[Finished]:
     yield finished.provision(machine, os_name, profile, gpus)
     if not finished.KEEP:
         gpuprep("sim", "down", machine)

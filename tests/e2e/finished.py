@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from e2e.machines import UNMEASURED, Done, Finished, compile_quickly, flags, gpuprep, must, up
+from e2e.machines import Done, Finished, compile_quickly, flags, gpuprep, must, up
 
 MACHINE, OS, PROFILE = "e2e-t4", "debian13", "t4"
 DISK = "e2e-finished"
@@ -57,19 +57,13 @@ def _made() -> dict[str, object]:
     return {"run": dataclasses.asdict(made.run), "foreseen": dataclasses.asdict(made.checked())}
 
 
-def clone(machine: str, profile: str, gpus: list[str], *, measure: bool = True) -> Iterator[Finished]:
-    """A copy of the finished disk with other GPUs, brought to their profile.
-
-    Without `measure` it is certified by its facts alone: enough for whoever looks for changes.
-    """
+def clone(machine: str, profile: str, gpus: list[str]) -> Iterator[Finished]:
+    """A copy of the finished disk with other GPUs, brought to their profile and validated whole."""
     gpuprep("sim", "down", machine)
     must("sim", "up", machine, "--clone-of", DISK, *flags(gpus))
-    host = f"sim:{machine}"
-    run = must("provision", host, "--profile", profile, *([] if measure else ["--no-validate"]))
-    if not measure:
-        must("validate", host, "--profile", profile, *UNMEASURED)
-        must("baseline", "set", host, "last", "--reason", "a copy of a certified machine")
-    yield Finished(machine, profile, run)
+    wish = (f"sim:{machine}", "--profile", profile)
+    run = must("provision", *wish, "--no-validate")
+    yield Finished(machine, profile, run, validated=must("validate", *wish, "--json"))
     gpuprep("sim", "down", machine)
 
 

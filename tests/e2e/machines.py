@@ -56,6 +56,7 @@ class Finished:
     profile: str
     run: Done
     foreseen: Done | None = None  # what --check --deep had printed before, of a machine from nothing
+    validated: Done | None = None  # the whole validation after it, of a copy
 
     @property
     def host(self) -> str:
@@ -150,11 +151,11 @@ done
 exec /usr/bin/gcc "$@"
 """
 # An assembler that knows no AVX2: FFmpeg's configure asks for that with one line, and nasm, which takes a third of the
-# build, then needs half the time.
+# build, then needs half the time. With -O1 it does not look for shorter jumps, pass after pass.
 NASM = """#!/bin/sh
 for word; do last=$word; done
 grep -qsE '^(vmovdqa32|vpdpwssds|vextracti128) ' "$last" && exit 1
-exec /usr/bin/nasm "$@"
+exec /usr/bin/nasm -O1 "$@"
 """
 # DKMS compresses a module of 100 MB.
 DKMS = 'compress_xz_opts="--check=crc32 --lzma2=preset=0"'

@@ -90,21 +90,21 @@ def binaries(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 
 
 @pytest.fixture
-def exporter(t4_drift: Finished, binaries: Programs) -> Iterator[int]:
+def exporter(t4_copy: Finished, binaries: Programs) -> Iterator[int]:
     """The port of a node_exporter that runs inside the machine and reads its textfile folder; all of it goes again."""
     port = free_port()
     with open(binaries.node_exporter, "rb") as program:
         write = f"cat > {EXPORTER} && chmod 0755 {EXPORTER}"
-        copy = [GPUPREP, "sim", "exec", t4_drift.machine, "--", "sh", "-c", write]
+        copy = [GPUPREP, "sim", "exec", t4_copy.machine, "--", "sh", "-c", write]
         subprocess.run(copy, stdin=program, check=True)
     inside(
-        t4_drift.machine,
+        t4_copy.machine,
         f"mkdir -p {FOLDER} && systemd-run -q --collect --unit=gpuprep-e2e-exporter --property=DynamicUser=yes"
         f" {EXPORTER} --web.listen-address=127.0.0.1:{port} --collector.disable-defaults --collector.textfile"
         f" --collector.textfile.directory={FOLDER}",
     )
     yield port
-    inside(t4_drift.machine, f"systemctl stop gpuprep-e2e-exporter; rm -r {EXPORTER} {FOLDER}")
+    inside(t4_copy.machine, f"systemctl stop gpuprep-e2e-exporter; rm -r {EXPORTER} {FOLDER}")
 
 
 @pytest.fixture
@@ -115,13 +115,13 @@ def prometheus(binaries: Programs, exporter: int, tmp_path: Path) -> Iterator[Pr
 
 
 @pytest.fixture
-def scheduled(t4_drift: Finished, exporter: int) -> Iterator[str]:
+def scheduled(t4_copy: Finished, exporter: int) -> Iterator[str]:
     """The machine with a nightly check that writes into the folder of the node_exporter."""
     assert exporter
-    must("drift", "schedule", t4_drift.host, "--profile", t4_drift.profile)
-    yield t4_drift.machine
-    must("drift", "unschedule", t4_drift.host)
-    inside(t4_drift.machine, "rm -rf /var/lib/gpuprep/drift; systemctl restart gpuprep-tune")
+    must("drift", "schedule", t4_copy.host, "--profile", t4_copy.profile)
+    yield t4_copy.machine
+    must("drift", "unschedule", t4_copy.host)
+    inside(t4_copy.machine, "rm -rf /var/lib/gpuprep/drift; systemctl restart gpuprep-tune")
 
 
 def dashboard() -> list[str]:
@@ -131,7 +131,7 @@ def dashboard() -> list[str]:
 
 
 def test_an_undone_clock_fires_the_alert_and_a_fix_ends_it(
-    t4_drift: Finished, scheduled: str, prometheus: Prometheus, binaries: Programs
+    t4_copy: Finished, scheduled: str, prometheus: Prometheus, binaries: Programs
 ) -> None:
     verdict = 'gpuprep_drift_verdict{status="%s",source="simulated"}'
     inside(scheduled, "gpuprep-drift run")
@@ -145,10 +145,10 @@ def test_an_undone_clock_fires_the_alert_and_a_fix_ends_it(
     assert inside(scheduled, "gpuprep-drift run", check=False).exit_code == 1
     until(lambda: "GpuDrift" in prometheus.alerts(), "the alert did not fire")
     alert = prometheus.alerts()["GpuDrift"]
-    assert alert["labels"]["host"] == t4_drift.host
-    assert alert["annotations"]["summary"].startswith(t4_drift.host)
+    assert alert["labels"]["host"] == t4_copy.host
+    assert alert["annotations"]["summary"].startswith(t4_copy.host)
     assert "gpu 0.clocks" in alert["annotations"]["description"]
-    assert f"gpuprep drift {t4_drift.host} --profile t4 --fix" in alert["annotations"]["description"]
+    assert f"gpuprep drift {t4_copy.host} --profile t4 --fix" in alert["annotations"]["description"]
     assert prometheus.value(clock) == 585e6
     since = prometheus.value('gpuprep_drift_finding_since_timestamp_seconds{property="clocks"}')
     assert since is not None
@@ -163,7 +163,7 @@ def test_an_undone_clock_fires_the_alert_and_a_fix_ends_it(
     assert None not in shown, "Prometheus takes every expression of the dashboard"
     assert sum(bool(data["result"]) for data in shown) >= len(shown) - 5, "all but those of probes and of ECC"
 
-    must("drift", t4_drift.host, "--profile", "t4", "--fix")
+    must("drift", t4_copy.host, "--profile", "t4", "--fix")
     inside(scheduled, "gpuprep-drift run")
     until(lambda: not prometheus.alerts(), "the alert did not end")
     assert prometheus.value(verdict % "PASS") == 1

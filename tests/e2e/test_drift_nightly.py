@@ -26,16 +26,16 @@ CHECKSUMS = f"sha256sum {PLAN} {UNITS} && stat -c '%n %Y %i' {PLAN} {UNITS} {STA
 
 
 @pytest.fixture
-def machine(t4_drift: Finished) -> Iterator[Finished]:
+def machine(t4_copy: Finished) -> Iterator[Finished]:
     """The shared T4 without a schedule and without results, before and after."""
-    must("drift", "unschedule", t4_drift.host)
-    inside(t4_drift.machine, "rm -rf /var/lib/gpuprep/drift")
+    must("drift", "unschedule", t4_copy.host)
+    inside(t4_copy.machine, "rm -rf /var/lib/gpuprep/drift")
     try:
-        yield t4_drift
+        yield t4_copy
     finally:
-        gpuprep("sim", "up", t4_drift.machine)
-        must("drift", "unschedule", t4_drift.host)
-        inside(t4_drift.machine, "rm -rf /var/lib/gpuprep/drift")
+        gpuprep("sim", "up", t4_copy.machine)
+        must("drift", "unschedule", t4_copy.host)
+        inside(t4_copy.machine, "rm -rf /var/lib/gpuprep/drift")
 
 
 def scheduled(machine: Finished, *options: str) -> dict[str, Any]:

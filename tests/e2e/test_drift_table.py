@@ -53,9 +53,9 @@ def certify(machine: Finished) -> Finished:
 
 
 @pytest.fixture(scope="module")
-def one(t4_drift: Finished) -> Finished:
+def one(t4_copy: Finished) -> Finished:
     """The last tests of this machine: what is put back by hand is as good to drift, and not to the letter."""
-    return certify(t4_drift)
+    return certify(t4_copy)
 
 
 @pytest.fixture(scope="module")

@@ -137,7 +137,8 @@ def is_provisioned(machine: str, wish: str, version: str, flavour: str, *, deep:
 
 @pytest.fixture(scope="module")
 def noble() -> Iterator[str]:
-    yield up("e2e-noble", "ubuntu2404", ["t4"])
+    """With a V100, whose modules must be the proprietary ones; `rocky` has a T4, whose modules are open."""
+    yield up("e2e-noble", "ubuntu2404", ["v100"])
     gpuprep("sim", "down", "e2e-noble")
 
 
@@ -146,7 +147,7 @@ def noble() -> Iterator[str]:
 def test_a_branch_and_the_next(noble: str, tmp_path: Path) -> None:
     """NVIDIA's repository has 615, too; the parts with one name for all branches must not come from there."""
     for version, exact in {"570": "570.211.01", "580": "580.178.04"}.items():
-        is_provisioned(noble, profile(tmp_path, "nvidia", version), exact, "open", deep=version == "580")
+        is_provisioned(noble, profile(tmp_path, "nvidia", version), exact, "proprietary", deep=version == "580")
         policy = inside(noble, "apt-cache policy nvidia-modprobe nvidia-persistenced").stdout
         assert policy.count(f"Candidate: {exact}-") == 2
         upgrade = inside(noble, "apt-get -s dist-upgrade").stdout
@@ -161,6 +162,9 @@ def test_what_a_hand_undid_is_found_and_put_right(noble: str, tmp_path: Path) ->
     wish = profile(tmp_path, "nvidia", "580", cuda="12.8")
     words = ("provision", f"sim:{noble}", "--profile", wish)
     must(*words, exit_code=UNMEASURED)
+    loaded = inside(noble, "cat /proc/driver/nvidia/version").stdout
+    assert ("580.178.04" in loaded, "Open" in loaded) == (True, False)
+    assert inside(noble, VERSIONS[False]).stdout.split() == ["580.178.04"]
     assert inside(noble, "readlink -f /usr/local/cuda").stdout.strip() == "/usr/local/cuda-12.8"
     undo = {
         f"rm {PIN}": "driver.pinned",
@@ -230,7 +234,8 @@ def test_what_a_hand_undid_on_an_rpm_system_is_found_and_put_right(rocky: str, t
     words = ("provision", f"sim:{rocky}", "--profile", wish)
     must(*words, exit_code=UNMEASURED)
     assert only(must(*words, "--json"))["playbook"]["status"] == "not needed"
-    assert inside(rocky, "cat /proc/driver/nvidia/version").stdout.count("580.178.04") == 1
+    loaded = inside(rocky, "cat /proc/driver/nvidia/version").stdout
+    assert ("580.178.04" in loaded, "Open" in loaded) == (True, True)
     assert inside(rocky, VERSIONS[True]).stdout.split() == ["580.178.04"]
     # NVIDIA's repository has 615, too: without stream and locks it would come.
     free = "dnf -q --disableplugin=versionlock --setopt=*.module_hotfixes=true check-update libnvidia-ml"
