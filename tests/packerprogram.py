@@ -75,10 +75,10 @@ def _unpacked(folder: Path) -> str:
             own = [*APT, "-o", f"Dir::State::lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache"]
             why = _did([*own, "update"], folder) or _did([*own, "download", "packer"], folder)
             if why:
-                raise NoPacker(f"Packer: {why}")
+                raise NoPacker(f"Packer cannot be had: {why}")
         (package,) = folder.glob("packer_*.deb")
         if why := _did(["dpkg", "-x", str(package), str(folder)], folder):
-            raise NoPacker(f"Packer: {why}")
+            raise NoPacker(f"Packer cannot be had: {why}")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoPacker(f"Packer cannot be had: {error}") from error
     return str(folder / "usr/bin/packer")
