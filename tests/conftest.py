@@ -18,6 +18,7 @@ from pathlib import Path
 import amount
 import browser
 import hints
+import packerprogram
 import postgres
 import pytest
 from e2e import finished
@@ -124,6 +125,23 @@ def chromium() -> Iterator[browser.Chromium]:
         if os.environ.get("GPUPREP_REQUIRE_E2E") == "1":
             raise
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def packer_or_why() -> Iterator[packerprogram.Packer | str]:
+    """Packer itself (tests/packerprogram.py), or why it is not to be had: Debian 13 has none."""
+    try:
+        with packerprogram.packer() as found:
+            yield found
+    except packerprogram.NoPacker as error:
+        yield str(error)
+
+
+@pytest.fixture
+def packer(packer_or_why: packerprogram.Packer | str) -> packerprogram.Packer:
+    if isinstance(packer_or_why, str):
+        pytest.skip(packer_or_why)
+    return packer_or_why
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import amount
+import packerprogram
 import pytest
 import yaml
 from cloudanswers import CASES, Clouds, clouds
@@ -37,6 +40,7 @@ PLUGINS = {
 HARM = Path("/tmp/harm")  # what the texts in the answers would make if somebody evaluated them
 COLLECTIONS = os.environ.get("GPUPREP_CLOUD_COLLECTIONS", "")
 UPDATE = os.environ.get("GPUPREP_UPDATE_GOLDEN") == "1"
+by_one_worker = pytest.mark.xdist_group("packer")  # each would download it
 with_collections = pytest.mark.skipif(not COLLECTIONS, reason="GPUPREP_CLOUD_COLLECTIONS names no folder")
 
 # What gpuprep shall make of each cloud's answers, by group.
@@ -227,7 +231,7 @@ def _azure_filter() -> str:
 
 # ---------------------------------------------------------------- images
 
-PACKER = DOCS / "cloud/packer"
+PACKER = packerprogram.FOLDER
 # Paths on the host that belong to the machine, not to an image of it.
 OF_THE_MACHINE = {
     "MODULE_CACHE", "DIGEST_CACHE", "SIGNATURE_CACHE", "CDI", "DRIFT_PLAN", "DRIFT_RESULTS", "DRIFT_LAST",
@@ -252,6 +256,82 @@ def test_each_path_of_gpuprep_stays_in_an_image_or_goes() -> None:
     }
     assert removed == OF_THE_MACHINE & set(known)
     assert set(known) - removed - in_memory == OF_THE_IMAGE & set(known)
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As the page makes it. Packer reads it, and one builder makes a public key of it."""
+    page = (DOCS / "cloud.md").read_text(encoding="utf-8")
+    (command,) = set(re.findall(r"ssh-keygen .* -f build_key\b", packerprogram.template() + page))
+    folder = tmp_path_factory.mktemp("key")
+    subprocess.run(shlex.split(command), cwd=folder, check=True)
+    return folder / "build_key"
+
+
+def validated(packer: packerprogram.Packer, key: Path, folder: Path, text: str) -> tuple[int, str]:
+    own = packerprogram.written(folder / "packer", text)
+    for name in (key.name, f"{key.name}.pub"):
+        shutil.copy(key.parent / name, own)
+    done = packer.run(own, "validate", ".", environment={"HOME": str(folder)})
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+@by_one_worker
+def test_packer_takes_the_template(packer: packerprogram.Packer, key: Path, tmp_path: Path) -> None:
+    """Its three builders and its provisioners read it; no cloud is asked, and no credentials are there."""
+    assert validated(packer, key, tmp_path, packerprogram.known(packerprogram.template())) == (0, "")
+
+
+@by_one_worker
+@pytest.mark.parametrize("cloud", ["amazon-ebs", "googlecompute", "azure-arm"])
+def test_packer_takes_a_machine_in_place_of_the_cloud(
+    cloud: str, packer: packerprogram.Packer, key: Path, tmp_path: Path
+) -> None:
+    """As tests/e2e/test_first_boot.py has it."""
+    text = packerprogram.on_a_machine(packerprogram.template(), cloud, 22, "me")
+    assert text.count("null.builder") == 2
+    assert text.count("provisioner ") == packerprogram.template().count("provisioner ")
+    assert validated(packer, key, tmp_path, text) == (0, "")
+
+
+@by_one_worker
+@pytest.mark.parametrize(
+    ("right", "wrong", "why"),
+    [
+        ("ami_name ", "ami_nam ", '"ami_nam" is not expected'),
+        ("most_recent ", "newest ", '"newest" is not expected'),
+        ("accelerator_count ", "accelerators ", '"accelerators" is not expected'),
+        ('"TERMINATE"', '"MIGRATE"', "'on_host_maintenance' must be set to 'TERMINATE'"),
+        ("image_sku ", "image_sk ", '"image_sk" is not expected'),
+        ("skip_clean ", "skip_cleaning ", '"skip_cleaning"'),
+        ("build.Host", "build.Address", "Address"),
+    ],
+)
+def test_packer_knows_mistakes_in_each_part(
+    right: str, wrong: str, why: str, packer: packerprogram.Packer, key: Path, tmp_path: Path
+) -> None:
+    """So what it takes was looked at."""
+    text = packerprogram.known(packerprogram.template())
+    assert right in text
+    code, said = validated(packer, key, tmp_path, text.replace(right, wrong))
+    assert (code, why in said) == (1, True), said
+
+
+@by_one_worker
+def test_the_template_has_the_form_that_packer_writes(packer: packerprogram.Packer) -> None:
+    done = packer.run(PACKER, "fmt", "-check", "-diff", packerprogram.TEMPLATE)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_each_builder_of_the_template_is_cleaned_once() -> None:
+    """Packer says nothing of a name that fits no builder: there would be no cleaning, or no build."""
+    text = packerprogram.template()
+    made = [f"{kind}.{name}" for kind, name in re.findall(r'^source "(\S+)" "(\S+)" \{$', text, re.MULTILINE)]
+    assert len(made) == 3
+    assert re.findall(r'"source\.(\S+)"', text) == made
+    assert re.findall(r'only += \["(\S+)"\]', text) == made
+    page = (DOCS / "cloud.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"-only='gpuprep\.(\S+)'", text + page)) <= set(made)
 
 
 @pytest.mark.parametrize("script", ["clean.sh", "provision.sh"])

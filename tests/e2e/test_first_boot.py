@@ -1,7 +1,10 @@
-"""A new VM certifies itself by the user data of docs/cloud; an image of it, cleaned as Packer would, has nothing of it.
+"""A new VM certifies itself by the user data of docs/cloud; an image that Packer made of it has nothing of it.
 
 cloud-init is Debian's own, with the seed of its source NoCloud. Everything else of the example is as it is: it installs
 gpuprep from the wheel with pip, restarts the machine, validates, and phones home.
+
+Packer runs the template's provisioners on the machine (tests/packerprogram.py). Where Packer is not to be had, the test
+runs the two scripts itself, as Packer would.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import packerprogram
 import pytest
 
 from e2e.machines import GPUPREP, Done, gpuprep, inside, must, run, up
@@ -25,6 +29,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.only_all]
 
 ROOT = Path(__file__).parents[2]
 CLOUD = ROOT / "docs/cloud"
+SCRIPT = (CLOUD / "packer/clean.sh").read_text(encoding="utf-8")
 REPORT, UNIT = "/var/lib/gpuprep/first-boot.json", "gpuprep-first-boot.service"
 MOST_REPORT = 64 << 10
 MINUTES = 45.0  # the driver is compiled, on a computer that others use
@@ -43,8 +48,19 @@ waivers:
 """
 # cloud-init 25.1 with the driver of Debian's own archive, and 22.4 with NVIDIA's repository (stubs).
 SYSTEMS = {"debian13": "distribution", "debian12": "nvidia"}
+# For which cloud the template's provisioners are. On Google Cloud the account goes with the builder, on AWS it stays.
+CLOUDS = {"debian13": "googlecompute", "debian12": "amazon-ebs"}
 # Of a cloud's image, which knows its own source and that the network is there.
 OF_THE_IMAGE = "datasource_list: [NoCloud]\nnetwork: {config: disabled}\n"
+# As Google's guest agent makes the account that Packer asks for; the key comes on standard input.
+ACCOUNT = """\
+set -e
+groupadd google-sudoers
+echo '%google-sudoers ALL=(ALL:ALL) NOPASSWD:ALL' >/etc/sudoers.d/google_sudoers
+useradd --create-home --shell /bin/bash --groups google-sudoers packer
+install -d -m 700 -o packer -g packer /home/packer/.ssh
+cat >/home/packer/.ssh/authorized_keys
+"""
 SEED = "/var/lib/cloud/seed/nocloud"
 # Where a simulated machine has NVIDIA's repository.
 MIRRORS = f"mirrors: {{nvidia: file:///{INSIDE}/nvidia, nvidia_key: /{INSIDE}/key.asc}}\n"
@@ -118,6 +134,7 @@ class Login:
 @dataclass(frozen=True)
 class Vm:
     machine: str
+    cloud: str
     port: int
     profile: Path
     phone: Phone
@@ -192,22 +209,26 @@ def vm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Vm]:
     with Phone() as phone:
         threading.Thread(target=phone.serve_forever, daemon=True).start()
         inside(machine, "apt-get update -qq && apt-get install -y -qq --no-install-recommends cloud-init >/dev/null")
-        made = Vm(machine, port, profile, phone)
+        made = Vm(machine, CLOUDS[system], port, profile, phone)
         made.put("/etc/cloud/cloud.cfg.d/99-image.cfg", OF_THE_IMAGE.encode())
         yield made
         phone.shutdown()
     gpuprep("sim", "down", machine)
 
 
-def test_a_machine_certifies_itself_and_an_image_of_it_has_nothing_of_it(vm: Vm, tmp_path: Path) -> None:
+def test_a_machine_certifies_itself_and_an_image_of_it_has_nothing_of_it(
+    vm: Vm, tmp_path: Path, packer_or_why: packerprogram.Packer | str
+) -> None:
     builder, user = Login.made(tmp_path / "builder"), Login.made(tmp_path / "user")
     vm.seed("i-builder", builder)
     is_certified(vm, vm.boot(), restarted=True)
 
-    assert provisioned_as_packer_does(vm, builder, tmp_path) == "not needed"
     builder.gpuprep("drift schedule", vm)  # so that facts of a certified run are there
     was = vm.identity()
-    cleaned(vm, builder, was)
+    owned = [(builder.home / "key.pub").read_text().split()[1], vm.gpu(), *was.values()]
+    is_full_of_the_builder(vm, builder)
+    assert baked(vm, builder, packer_or_why, tmp_path / "image") == "not needed"
+    nothing_is_left(vm, builder, owned)
 
     vm.seed("i-user", user)
     is_certified(vm, vm.boot(), restarted=False)
@@ -236,25 +257,8 @@ def is_certified(vm: Vm, report: dict[str, Any], *, restarted: bool) -> None:
     assert inside(vm.machine, "journalctl --no-pager | grep -i 'ordering cycl[e]'", check=False).stdout == ""
 
 
-def provisioned_as_packer_does(vm: Vm, builder: Login, folder: Path) -> str:
-    """docs/cloud/packer/provision.sh with what gpuprep.pkr.hcl gives it; how its playbook ended."""
-    given = {
-        "BUILD_HOST": "127.0.0.1", "BUILD_PORT": str(vm.port), "BUILD_USER": "debian",
-        "BUILD_KEY": str(builder.home / "key"), "PROFILE": str(vm.profile), "RECORD": str(folder / "record.json"),
-    }  # fmt: skip
-    before = sorted(builder.home.rglob("*"))
-    done = run([str(CLOUD / "packer/provision.sh")], environment={**builder.environment, **given})
-    assert done.exit_code == 0, done.text[-4000:]
-    assert sorted(builder.home.rglob("*")) == before  # neither a record nor a host key of the builder
-    (record,) = json.loads((folder / "record.json").read_text())["runs"]
-    assert record["verdict"]["status"] == "PASS"
-    return str(record["playbook"]["status"])
-
-
-def cleaned(vm: Vm, builder: Login, was: dict[str, str]) -> None:
-    """docs/cloud/packer/clean.sh, over SSH from /tmp, as Packer runs it."""
-    script = (CLOUD / "packer/clean.sh").read_text()
-    assert builder.ssh(vm, "cat >/tmp/script.sh", script).exit_code == 0
+def is_full_of_the_builder(vm: Vm, builder: Login) -> None:
+    assert builder.ssh(vm, "cat >/tmp/script.sh", SCRIPT).exit_code == 0
     found = builder.ssh(vm, "sudo sh /tmp/script.sh --check")
     assert found.exit_code == 1
     for left in (
@@ -267,17 +271,56 @@ def cleaned(vm: Vm, builder: Login, was: dict[str, str]) -> None:
         "/etc/gpuprep/first-boot.conf is there",
     ):
         assert left in found.stdout.splitlines()
-    gpu, owned = vm.gpu(), (builder.home / "key.pub").read_text().split()[1]
-    inside(vm.machine, "useradd --create-home guest")  # as Google's guest agent makes one for Packer
-    done = builder.ssh(vm, "sudo sh /tmp/script.sh --user guest")
+
+
+def baked(vm: Vm, builder: Login, packer: packerprogram.Packer | str, folder: Path) -> str:
+    """Provisioned and cleaned by the template of docs/cloud/packer; how its playbook ended."""
+    account = "debian"
+    if vm.cloud == "googlecompute":
+        account = "packer"
+        vm.pipe(ACCOUNT, builder.public.encode())
+    text = packerprogram.on_a_machine(packerprogram.template(), vm.cloud, vm.port, account)
+    packerprogram.written(folder, text)
+    before = sorted(builder.home.rglob("*"))
+    if isinstance(packer, str):
+        print(f"without Packer: {packer}")
+        as_packer_does(vm, builder, account, folder)
+    else:
+        given = ["-var", f"profile={vm.profile}", "-var", f"key_file={builder.home / 'key'}"]
+        words = ["build", "-only=gpuprep.null.builder", *given, "."]
+        done = packer.run(folder, *words, environment=builder.environment, timeout=1800)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said[-6000:]
+        assert "gpuprep.null.builder: nothing is left of the builder" in said
+        print(said[-500:])
+    assert sorted(builder.home.rglob("*")) == before  # neither a record nor a host key of the builder
+    (written,) = folder.glob("gpuprep-profile-*.json")  # its name has the profile's and the time
+    (record,) = json.loads(written.read_text())["runs"]
+    assert record["verdict"]["status"] == "PASS"
+    return str(record["playbook"]["status"])
+
+
+def as_packer_does(vm: Vm, builder: Login, account: str, folder: Path) -> None:
+    given = {
+        "BUILD_HOST": "127.0.0.1", "BUILD_PORT": str(vm.port), "BUILD_USER": account,
+        "BUILD_KEY": str(builder.home / "key"), "PROFILE": str(vm.profile),
+        "RECORD": str(folder / "gpuprep-profile-now.json"),
+    }  # fmt: skip
+    done = run([str(folder / "provision.sh")], environment={**builder.environment, **given})
+    assert done.exit_code == 0, done.text[-4000:]
+    assert builder.ssh(vm, "cat >/tmp/script.sh", SCRIPT).exit_code == 0
+    own = f"--user {account}" if vm.cloud == "googlecompute" else ""
+    done = builder.ssh(vm, f"sudo sh /tmp/script.sh {own}")
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "nothing is left of the builder"), done.text
-    again = vm.pipe("sh -s -- --check", script.encode())
+
+
+def nothing_is_left(vm: Vm, builder: Login, owned: list[str]) -> None:
+    again = vm.pipe("sh -s -- --check", SCRIPT.encode())
     assert again.exit_code == 0, again.text
-    assert inside(vm.machine, "id guest || ls /home").stdout.split() == ["debian"]
+    assert inside(vm.machine, "ls /home; getent passwd packer", check=False).stdout.split() == ["debian"]
     # And without its list: no file of the disk holds a word that only the builder has, in clear or in a database.
-    words = [owned, gpu, *was.values()]
-    assert all(len(word) > 8 for word in words)
+    assert all(len(word) > 8 for word in owned)
     folders = "/boot /etc /home /opt /root /srv /usr /var"
-    named = vm.pipe(f"grep -r -l -F -a -s -D skip -f - {folders}", "\n".join(words).encode())
+    named = vm.pipe(f"grep -r -l -F -a -s -D skip -f - {folders}", "\n".join(owned).encode())
     assert named.stdout == ""
     assert builder.ssh(vm, "true").exit_code == 255

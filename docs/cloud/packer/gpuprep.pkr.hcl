@@ -8,18 +8,19 @@
 # gpuprep must be on the PATH of this computer. The builder needs a GPU: gpuprep measures before it says that all is well.
 
 packer {
+  # With two numbers: "~> 1" would also take version 2.
   required_plugins {
     amazon = {
       source  = "github.com/hashicorp/amazon"
-      version = "~> 1"
+      version = "~> 1.0"
     }
     googlecompute = {
       source  = "github.com/hashicorp/googlecompute"
-      version = "~> 1"
+      version = "~> 1.0"
     }
     azure = {
       source  = "github.com/hashicorp/azure"
-      version = "~> 2"
+      version = "~> 2.0"
     }
   }
 }
