@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from e2e.machines import UNMEASURED, Done, Finished, gpuprep, inside, must
+from gpuprep import sim
 
 pytestmark = pytest.mark.e2e
 
@@ -21,6 +22,7 @@ UNDONE = {case["what"]: case for case in yaml.safe_load((HERE / "undo.yml").read
 CASES: list[dict[str, Any]] = [
     {**UNDONE.get(case.get("undone", ""), {}), **case} for case in yaml.safe_load((HERE / "drift.yml").read_text())
 ]
+FAULTS: dict[str, dict[str, Any]] = yaml.safe_load((Path(sim.__file__).parent / "faults.yml").read_text())
 # Changes at a time. More than one: each must be found by its own names, and nothing else.
 MOST = 1 if amount.ALL else 8
 NIGHTS = 30 if amount.ALL else 6
@@ -81,12 +83,18 @@ def batches() -> list[list[dict[str, Any]]]:
 
 
 def apart(case: dict[str, Any], other: dict[str, Any]) -> bool:
-    if any("fault" in one or "exit" in one or one.get("alone") for one in (case, other)):
+    if case.get("alone") or other.get("alone") or ("fault" in case) != ("fault" in other):
         return False
-    return paths(case).isdisjoint(paths(other)) and set(case["found"]).isdisjoint(other["found"])
+    if case.get("exit") != other.get("exit"):
+        return False
+    return touched(case).isdisjoint(touched(other)) and set(case["found"]).isdisjoint(other["found"])
 
 
-def paths(case: dict[str, Any]) -> set[str]:
+def touched(case: dict[str, Any]) -> set[str]:
+    """The files of a change by hand, the values of a fault."""
+    if "fault" in case:
+        fault = FAULTS[case["fault"]]
+        return {*fault.get("gpu", ()), *fault.get("present", ())}
     return set(re.findall(r"(?<![\w.])/[\w./*-]{4,}", case["undo"])) - {"/dev/null", "/root/"}
 
 
