@@ -56,7 +56,7 @@ def t4(from_nothing: Finished) -> Iterator[Finished]:
 
 @pytest.fixture(scope="session")
 def t4_copy(from_nothing: Finished) -> Iterator[Finished]:
-    """A copy of it, so that another worker can have it: for the tests of drift, then for those of faults."""
+    """A copy of it, so that another worker can have it: for tests of drift and of faults."""
     assert from_nothing.machine
     yield from finished.clone("e2e-t4-copy", "t4", ["t4"])
 

@@ -26,16 +26,16 @@ CHECKSUMS = f"sha256sum {PLAN} {UNITS} && stat -c '%n %Y %i' {PLAN} {UNITS} {STA
 
 
 @pytest.fixture
-def machine(t4_copy: Finished) -> Iterator[Finished]:
-    """The shared T4 without a schedule and without results, before and after."""
-    must("drift", "unschedule", t4_copy.host)
-    inside(t4_copy.machine, "rm -rf /var/lib/gpuprep/drift")
+def machine(a100: Finished) -> Iterator[Finished]:
+    """The two A100 without a schedule and without results, before and after."""
+    must("drift", "unschedule", a100.host)
+    inside(a100.machine, "rm -rf /var/lib/gpuprep/drift")
     try:
-        yield t4_copy
+        yield a100
     finally:
-        gpuprep("sim", "up", t4_copy.machine)
-        must("drift", "unschedule", t4_copy.host)
-        inside(t4_copy.machine, "rm -rf /var/lib/gpuprep/drift")
+        gpuprep("sim", "up", a100.machine)
+        must("drift", "unschedule", a100.host)
+        inside(a100.machine, "rm -rf /var/lib/gpuprep/drift")
 
 
 def scheduled(machine: Finished, *options: str) -> dict[str, Any]:
