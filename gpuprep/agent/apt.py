@@ -31,8 +31,8 @@ def facts(preferences: Path = PREFERENCES, folder: Path = FOLDER) -> AptFacts:
         if isinstance(text, Missing):
             malformed.append(f"{path}: {text.detail}")
             continue
-        found, wrong = stanzas(str(path), text or "")
-        pins += found
+        file_pins, wrong = stanzas(str(path), text or "")
+        pins += file_pins
         malformed += wrong
     return AptFacts(
         blacklist(), tuple(pin for pin in pins if pin.packages != "*"), tuple(malformed), tuple(passed_over)

@@ -98,7 +98,7 @@ def shared_folder(path: Path) -> None:
 
 def tidy(folder: Path, name: str = "*") -> int:
     """Remove leftovers of files called `name`; returns how many. Call it only while you hold the lock."""
-    found = list(folder.glob(f".{name}.*{LEFTOVER}"))
-    for path in found:
+    leftovers = list(folder.glob(f".{name}.*{LEFTOVER}"))
+    for path in leftovers:
         path.unlink()
-    return len(found)
+    return len(leftovers)

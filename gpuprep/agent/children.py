@@ -272,11 +272,11 @@ def _kill_marked(mark: bytes) -> None:
     By hand: this process was forked before anything was imported, and imports nothing from folders that may be gone.
     """
     for _ in range(10):
-        found = [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and _has(path / "environ", mark)]
-        if not found:
+        pids = [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and _has(path / "environ", mark)]
+        if not pids:
             return
         waiter = select.poll()
-        for pid in found:
+        for pid in pids:
             with contextlib.suppress(OSError):  # gone already, or a kernel before 5.3
                 waiter.register(os.pidfd_open(pid), select.POLLIN)
             _kill(os.kill, pid)

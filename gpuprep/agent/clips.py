@@ -221,10 +221,10 @@ def make_beforehand(wanted: Iterable[Tuple[str, Optional[float]]], *, within: Op
 
 def by_processor(name: str) -> bool:
     """Whether the encoder that is tried first for this clip is none of a GPU."""
-    found = (
+    candidates = (
         encoder for encoder, _ in ENCODERS[SPECS[name].codec] for program in programs() if encoder in encoders(program)
     )
-    return not next(found, "nvenc").endswith("nvenc")
+    return not next(candidates, "nvenc").endswith("nvenc")
 
 
 def programs() -> List[str]:
@@ -232,15 +232,15 @@ def programs() -> List[str]:
     spec = importlib.util.find_spec("imageio_ffmpeg")  # asks where it is without importing it
     places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
     places += sorted(AGENT.glob("python3*/site-packages/imageio_ffmpeg"))  # an agent that was sent along runs elsewhere
-    found: List[str] = []
+    paths: List[str] = []
     for place in places:
-        found += sorted(str(path) for path in (place / "binaries").glob("ffmpeg-*") if os.access(path, os.X_OK))
+        paths += sorted(str(path) for path in (place / "binaries").glob("ffmpeg-*") if os.access(path, os.X_OK))
     path = login_path()
     for name in (path if isinstance(path, str) else os.defpath).split(os.pathsep):
         program = Path(name or ".", "ffmpeg")
         if program.is_file() and os.access(program, os.X_OK):
-            found.append(str(program.resolve()))
-    return list(dict.fromkeys(found))
+            paths.append(str(program.resolve()))
+    return list(dict.fromkeys(paths))
 
 
 @lru_cache(maxsize=None)

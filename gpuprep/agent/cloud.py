@@ -52,9 +52,9 @@ def facts(
     named = _text(dmi / "product_name") if cloud == "aws" and _text(dmi / "sys_vendor") == AWS_VENDOR else ""
     if TYPE.fullmatch(named):
         return CloudFacts(cloud, named, "DMI")
-    found = _kept(cloud, kept)
-    if found:
-        return CloudFacts(cloud, found, "cloud-init")
+    instance_type = _kept(cloud, kept)
+    if instance_type:
+        return CloudFacts(cloud, instance_type, "cloud-init")
     return CloudFacts(cloud, ask(cloud, metadata), "metadata service")
 
 
@@ -81,8 +81,12 @@ def ask(cloud: str, metadata: str = METADATA) -> OptStr:
         text = _answer(metadata, "GET", path, headers)
     except (OSError, ValueError) as error:
         return Missing("command_failed", f"the metadata service: {error}")
-    found = text.strip().rpartition("/")[2]  # Google's: projects/NUMBER/machineTypes/TYPE
-    return found if TYPE.fullmatch(found) else Missing("unparsable", f"the metadata service: {found[:80]!r}")
+    instance_type = text.strip().rpartition("/")[2]  # Google's: projects/NUMBER/machineTypes/TYPE
+    return (
+        instance_type
+        if TYPE.fullmatch(instance_type)
+        else Missing("unparsable", f"the metadata service: {instance_type[:80]!r}")
+    )
 
 
 def _answer(host: str, method: str, path: str, headers: Dict[str, str]) -> str:
@@ -112,12 +116,12 @@ def _kept(cloud: str, path: Path) -> str:
     if not isinstance(text, str) or cloud not in KEPT:
         return ""
     try:
-        found: Any = json_document(text)
+        node: Any = json_document(text)
     except ValueError:
         return ""
     for key in KEPT[cloud]:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, str) and TYPE.fullmatch(found) else ""
+        node = node.get(key) if isinstance(node, dict) else None
+    return node if isinstance(node, str) and TYPE.fullmatch(node) else ""
 
 
 def _text(path: Path) -> str:

@@ -48,10 +48,10 @@ def headers_version() -> OptStr:
     if text.reason != "command_not_found":
         return text
     place = _pkg_config_file()
-    found = read_text(place) if place else None
-    if not isinstance(found, str):
-        return found
-    return parse.pkg_config_version(found) or Missing("unparsable", f"{place} names no version")
+    contents = read_text(place) if place else None
+    if not isinstance(contents, str):
+        return contents
+    return parse.pkg_config_version(contents) or Missing("unparsable", f"{place} names no version")
 
 
 def headers_intact(digests: Digests) -> Union[bool, Missing, None]:

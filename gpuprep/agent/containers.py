@@ -67,16 +67,18 @@ def _specification(path: str) -> Tuple[Union[Tuple[str, ...], Missing, None], Li
     devices = [device for device in listed[:MOST_ITEMS] if isinstance(device, dict)] if isinstance(listed, list) else []
     names = tuple(device["name"] for device in devices if isinstance(device.get("name"), str))
     edits = [document.get("containerEdits"), *(device.get("containerEdits") for device in devices)]
-    return names, list(dict.fromkeys(found for edit in edits if isinstance(edit, dict) for found in _paths(edit)))
+    return names, list(
+        dict.fromkeys(host_path for edit in edits if isinstance(edit, dict) for host_path in _paths(edit))
+    )
 
 
 def _paths(edit: Dict[str, Any]) -> Iterator[str]:
     for kind, keys in {"deviceNodes": ("hostPath", "path"), "mounts": ("hostPath",), "hooks": ("path",)}.items():
         listed = edit.get(kind)
-        for one in listed[:MOST_ITEMS] if isinstance(listed, list) else ():
-            found = [one[key] for key in keys if isinstance(one.get(key), str)] if isinstance(one, dict) else []
-            if found and found[0].startswith("/") and len(found[0]) < 4096 and "\0" not in found[0]:
-                yield found[0]
+        for entry in listed[:MOST_ITEMS] if isinstance(listed, list) else ():
+            paths = [entry[key] for key in keys if isinstance(entry.get(key), str)] if isinstance(entry, dict) else []
+            if paths and paths[0].startswith("/") and len(paths[0]) < 4096 and "\0" not in paths[0]:
+                yield paths[0]
 
 
 def _runtimes() -> Iterator[ContainerRuntime]:

@@ -59,8 +59,8 @@ def library_folders(nvcc: str, root: Path = Path("/")) -> List[str]:
             places.append(root / f"usr/lib/{machine}-linux-gnu")
         elif prefix != Path("/"):
             places += [prefix / "lib64", prefix / f"targets/{machine}-linux/lib"]
-    found = [str(path) for path in places if path.is_dir()]
-    return list(dict.fromkeys([*found, *(os.path.realpath(path) for path in found)]))
+    folders = [str(path) for path in places if path.is_dir()]
+    return list(dict.fromkeys([*folders, *(os.path.realpath(path) for path in folders)]))
 
 
 def cudnn_facts(loader: Loader, digests: Digests) -> CudnnFacts:

@@ -26,13 +26,13 @@ class CudaFailed(Exception):
 
 def versions(names: Sequence[str]) -> Dict[str, str]:
     """Of the distributions that are installed beside this agent."""
-    found = {}
+    by_name = {}
     for name in names:
         try:
-            found[name] = importlib.metadata.version(name)
+            by_name[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return by_name
 
 
 class Cuda:

@@ -94,12 +94,12 @@ def _subject_key(body: List[Part]) -> bytes:
 
 def _name(issuer: Part) -> str:
     """The common name, or else the organization, in plain letters."""
-    found = {}
+    attributes = {}
     for group in _parts(issuer.content):
         for pair in _parts(group.content):
             kind, value = _first(_parts(pair.content), 2)
-            found[kind.content] = value.content.decode("utf-8", "replace")[:MOST_NAME]
-    return found.get(COMMON_NAME) or found.get(ORGANIZATION) or ""
+            attributes[kind.content] = value.content.decode("utf-8", "replace")[:MOST_NAME]
+    return attributes.get(COMMON_NAME) or attributes.get(ORGANIZATION) or ""
 
 
 def _parts(data: bytes) -> List[Part]:

@@ -44,15 +44,15 @@ class Digests:
         """The same of many. Missing("not_installed") without an agent, where each reading would take seconds."""
         if not self.keeps:
             return Missing("not_installed", "digests are kept where the agent is installed")
-        found: Dict[str, Str] = {}
+        digests: Dict[str, Str] = {}
         for path in sorted(set(paths)):
             try:
-                found[path] = self.of(Path(path))
+                digests[path] = self.of(Path(path))
             except PermissionError as error:
-                found[path] = Missing("no_permission", str(error))
+                digests[path] = Missing("no_permission", str(error))
             except OSError as error:
-                found[path] = Missing("command_failed", str(error))
-        return found
+                digests[path] = Missing("command_failed", str(error))
+        return digests
 
     def keep(self) -> None:
         """What was asked for this time, and nothing else."""

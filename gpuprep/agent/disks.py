@@ -25,10 +25,10 @@ def blank(*, simulated: bool) -> Union[Tuple[LocalDisk, ...], Missing]:
         return output
     try:
         rows = json_document(output)["blockdevices"]
-        found = [LocalDisk(f"/dev/{row['name']}", _model(row), int(row["size"])) for row in rows if _is_blank(row)]
+        disks = [LocalDisk(f"/dev/{row['name']}", _model(row), int(row["size"])) for row in rows if _is_blank(row)]
     except (BeyondLimit, ValueError, KeyError, TypeError) as error:
         return Missing("command_failed", f"lsblk: {type(error).__name__}")
-    return tuple(found[:MOST])
+    return tuple(disks[:MOST])
 
 
 def _is_blank(row: Dict[str, Any]) -> bool:

@@ -53,10 +53,10 @@ def module_file(kernel: str) -> OptStr:
     index = read_text(folder / "modules.dep")
     if not isinstance(index, str):
         return index
-    found = parse.driver_modules(index)
-    if not found:
+    modules = parse.driver_modules(index)
+    if not modules:
         return None
-    return str(folder / (found[0] if len(found) == 1 else _chosen_by_modprobe(kernel, tuple(found))))
+    return str(folder / (modules[0] if len(modules) == 1 else _chosen_by_modprobe(kernel, tuple(modules))))
 
 
 def _modinfo(path: Path) -> Union[Tuple[str, str], Missing]:

@@ -86,7 +86,7 @@ def readings(get: Get, refusal: Refusal) -> Dict[str, Any]:
 def _temperatures(get: Get, values: Dict[int, Any]) -> Union[Temperatures, Missing]:
     """A board whose memory has no sensor either refuses its temperature or answers 0."""
     memory = values[MEMORY_TEMPERATURE]
-    found: Union[Temperatures, Missing] = together(
+    temperatures: Union[Temperatures, Missing] = together(
         Temperatures,
         Missing("not_supported", "NVML answers 0: the memory has no sensor") if memory == 0 else memory,
         get("nvmlDeviceGetTemperatureThreshold", GPU_MAX),
@@ -96,7 +96,7 @@ def _temperatures(get: Get, values: Dict[int, Any]) -> Union[Temperatures, Missi
         values[SLOWDOWN_MARGIN],
         values[SHUTDOWN_MARGIN],
     )
-    return found
+    return temperatures
 
 
 def _recovery_action(number: Any) -> Str:
@@ -123,5 +123,5 @@ def _throttled(get: Get, refusal: Refusal) -> Union[Throttled, Missing]:
             older = get("nvmlDeviceGetViolationStatus", policy)
             value = value if isinstance(older, Missing) else older.violationTime
         times.append(mapped(value, lambda nanoseconds: round(nanoseconds / 1e9, 3)))
-    found: Union[Throttled, Missing] = together(Throttled, *times)
-    return found
+    throttled: Union[Throttled, Missing] = together(Throttled, *times)
+    return throttled

@@ -60,7 +60,7 @@ def readings(get: Get) -> Dict[str, Any]:
 
 
 def _errors_in(get: Get, location: int) -> Union[EccErrors, Missing]:
-    found: Union[EccErrors, Missing] = together(
+    errors: Union[EccErrors, Missing] = together(
         EccErrors,
         *(
             get("nvmlDeviceGetMemoryErrorCounter", kind, counter, location)
@@ -68,7 +68,7 @@ def _errors_in(get: Get, location: int) -> Union[EccErrors, Missing]:
             for kind in (CORRECTED, UNCORRECTED)
         ),
     )
-    return found
+    return errors
 
 
 def _sram(get: Get) -> Tuple[Union[EccErrors, Missing], Bool]:

@@ -42,8 +42,8 @@ def prepare(core: Any, source: str) -> None:
     """Compile for each GPU that NVML shows, without touching one. What fails here fails again when it is needed."""
     with Nvml() as nvml:
         gpus = nvml.gpus()
-        found = [] if isinstance(gpus, Missing) else [gpu.facts().compute_capability for gpu in gpus]
-    for capability in dict.fromkeys(one for one in found if isinstance(one, str)):
+        capabilities = [] if isinstance(gpus, Missing) else [gpu.facts().compute_capability for gpu in gpus]
+    for capability in dict.fromkeys(reading for reading in capabilities if isinstance(reading, str)):
         with contextlib.suppress(RuntimeError, OSError):
             cubin(core, source, capability.replace(".", ""))
 

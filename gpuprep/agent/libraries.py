@@ -27,11 +27,11 @@ MAPPED = re.compile(r"\s(/\S*/lib([A-Za-z_]+?)(?:64)?\.so(?:\.([0-9.]+))?)(?: \(
 
 def mapped(text: str, names: Sequence[str] = NAMES) -> List[Dict[str, str]]:
     """/proc/PID/maps ─► [{"name", "path", "version"}] of `names`; the version is what the file's name says."""
-    found = {}
+    by_path = {}
     for path, name, version in MAPPED.findall(text):
         if name in names:
-            found[path] = {"name": name, "path": path, "version": version}
-    return [found[path] for path in sorted(found)]
+            by_path[path] = {"name": name, "path": path, "version": version}
+    return [by_path[path] for path in sorted(by_path)]
 
 
 def loaded(versions: Dict[str, str], names: Sequence[str] = NAMES) -> Union[List[Dict[str, str]], Missing]:
@@ -39,7 +39,9 @@ def loaded(versions: Dict[str, str], names: Sequence[str] = NAMES) -> Union[List
     text = read_text(MAPS)
     if not isinstance(text, str):
         return text or Missing("command_failed", f"no {MAPS}")
-    return [{**one, "version": versions.get(one["name"], one["version"])} for one in mapped(text, names)]
+    return [
+        {**library, "version": versions.get(library["name"], library["version"])} for library in mapped(text, names)
+    ]
 
 
 def cublas_version(number: int) -> str:

@@ -60,12 +60,12 @@ def _say(line: str) -> None:
 
 def sample(seen: Union[Tuple[Xid, ...], Missing] = ()) -> LiveSample:
     with Nvml() as nvml:
-        found = nvml.gpus()
+        gpus = nvml.gpus()
         return LiveSample(
             taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             source=system.source(),
             driver=as_optional(nvml.driver_version()),
-            gpus=found if isinstance(found, Missing) else tuple(_gpu(gpu) for gpu in found),
+            gpus=gpus if isinstance(gpus, Missing) else tuple(_gpu(gpu) for gpu in gpus),
             xids=seen,
             hostname=platform.node()[:MOST_LETTERS],
         )
@@ -111,16 +111,18 @@ def _application_clocks(gpu: Gpu) -> Union[ClockPair, Missing]:
 
 def _processes(gpu: Gpu) -> Tuple[Union[Tuple[ProcessOnGpu, ...], Missing], int]:
     """Those with the most memory, and how many more there are."""
-    found = gpu.processes()
-    if isinstance(found, Missing):
-        return found, 0
+    processes = gpu.processes()
+    if isinstance(processes, Missing):
+        return processes, 0
     order = sorted(
-        found, key=lambda process: -1 if isinstance(process.memory_mib, Missing) else process.memory_mib, reverse=True
+        processes,
+        key=lambda process: -1 if isinstance(process.memory_mib, Missing) else process.memory_mib,
+        reverse=True,
     )
     kept = [
         replace(process, name=process.name[:MOST_LETTERS], owner=_owner(process)) for process in order[:MOST_PROCESSES]
     ]
-    return tuple(kept), len(found) - len(kept)
+    return tuple(kept), len(processes) - len(kept)
 
 
 def _owner(process: ProcessOnGpu) -> Str:
@@ -138,10 +140,10 @@ def _owner(process: ProcessOnGpu) -> Str:
 
 
 def _xids() -> Union[Tuple[Xid, ...], Missing]:
-    found = xids.xids(simulated=system.source() is Source.SIMULATED)
-    if isinstance(found, Missing):
-        return found
-    return tuple(replace(xid, message=xid.message[:MOST_LETTERS]) for xid in found[-MOST_XIDS:])
+    all_xids = xids.xids(simulated=system.source() is Source.SIMULATED)
+    if isinstance(all_xids, Missing):
+        return all_xids
+    return tuple(replace(xid, message=xid.message[:MOST_LETTERS]) for xid in all_xids[-MOST_XIDS:])
 
 
 def _line(made: LiveSample) -> str:

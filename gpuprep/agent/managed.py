@@ -93,8 +93,8 @@ def installed_agent_version(program: str = host_paths.AGENT_PROGRAM, home: Path 
 
 def agent_libraries(home: Path = AGENT_HOME) -> Dict[str, OptStr]:
     """What pip put into the environment of the agent under /opt: name ─► version, by the names of pip's own records."""
-    found: Dict[str, OptStr] = {}
+    versions: Dict[str, OptStr] = {}
     for path in sorted(home.glob("current/lib/python3*/site-packages/*.dist-info")):
         name, _, version = path.name[: -len(".dist-info")].partition("-")
-        found[name.lower().replace("_", "-")] = version
-    return found
+        versions[name.lower().replace("_", "-")] = version
+    return versions

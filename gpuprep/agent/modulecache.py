@@ -30,10 +30,10 @@ def remembered(
     known = _load(cache)
     if key is not None and key in known:
         return known[key]
-    found = read(path)
-    if key is not None and isinstance(found, tuple) and os.geteuid() == 0 and agent.is_dir():
-        _save(cache, {**{old: value for old, value in known.items() if not old.startswith(f"{path}:")}, key: found})
-    return found
+    reading = read(path)
+    if key is not None and isinstance(reading, tuple) and os.geteuid() == 0 and agent.is_dir():
+        _save(cache, {**{old: value for old, value in known.items() if not old.startswith(f"{path}:")}, key: reading})
+    return reading
 
 
 def file_identity(path: Path) -> Optional[str]:

@@ -240,7 +240,7 @@ class Gpu:
 
     def processes(self) -> Union[List[ProcessOnGpu], Missing]:
         """Who has a context on this GPU now, compute and graphics, by pid."""
-        found = {}
+        by_pid = {}
         for kind in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
             running = self._get(kind)
             if isinstance(running, Missing):
@@ -250,14 +250,14 @@ class Gpu:
             for process in running:
                 used = process.usedGpuMemory  # None under WDDM and inside some containers
                 name, owner, age = gpuprocess.look(process.pid)
-                found[process.pid] = ProcessOnGpu(
+                by_pid[process.pid] = ProcessOnGpu(
                     process.pid,
                     name or _name(process.pid),
                     Missing("not_supported", "NVML names no memory for it") if used is None else used // 2**20,
                     owner,
                     age,
                 )
-        return [found[pid] for pid in sorted(found)]
+        return [by_pid[pid] for pid in sorted(by_pid)]
 
     def _words(self, name: str) -> str:
         value = self._get(name)

@@ -67,8 +67,8 @@ def next_boot_kernel(boot: Path) -> Optional[str]:
     A GRUB_DEFAULT that was set by hand to an older kernel is not followed.
     """
     prefix = "vmlinuz-"
-    found = [path.name[len(prefix) :] for path in boot.glob(prefix + "*") if "rescue" not in path.name]
-    return max(found, key=parse.debian_order, default=None)
+    kernels = [path.name[len(prefix) :] for path in boot.glob(prefix + "*") if "rescue" not in path.name]
+    return max(kernels, key=parse.debian_order, default=None)
 
 
 def has_headers(kernel: str) -> bool:
@@ -94,8 +94,8 @@ def secure_boot() -> Bool:
 
 
 def virtualization() -> str:
-    found = run(["systemd-detect-virt"], accept=(0, 1))
-    return "unknown" if isinstance(found, Missing) else found.strip()
+    output = run(["systemd-detect-virt"], accept=(0, 1))
+    return "unknown" if isinstance(output, Missing) else output.strip()
 
 
 def pci(

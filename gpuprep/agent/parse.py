@@ -72,14 +72,14 @@ def modinfo(text: str) -> Optional[Tuple[str, str]]:
 
 def driver_modules(modules_dep: str) -> List[str]:
     """modules.dep ─► paths of main NVIDIA modules: nvidia.ko, or Debian's nvidia-current.ko, nvidia-current-open.ko."""
-    found = []
+    paths = []
     for line in modules_dep.splitlines():
         path = line.partition(":")[0]
         name = path.rpartition("/")[2].partition(".ko")[0].replace("_", "-")
         part = re.fullmatch(r"nvidia(?:-(?:current|tesla|legacy|open|server|\d\w*))*", name)
         if part:
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 DPKG_FORMAT = "${Package}\\t${Version}\\t${db:Status-Abbrev}\\t${Architecture}\\n"
@@ -166,12 +166,12 @@ def mounts(text: str) -> Tuple[Mount, ...]:
     Other pseudo file systems are left out. The kernel escapes space, tab and newline alone: what else divides lines and
     words can be in a name that a user gave to his own mount.
     """
-    found = []
+    entries = []
     for line in text.split("\n"):
         fields = [re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), field) for field in line.split(" ")]
         if len(fields) >= 3 and (fields[0].startswith("/") or ":" in fields[0] or fields[1] in DISK_PATHS):
-            found.append(Mount(fields[0], fields[1], fields[2]))
-    return tuple(found)
+            entries.append(Mount(fields[0], fields[1], fields[2]))
+    return tuple(entries)
 
 
 UNIT_PROPERTIES = "Id,LoadState,UnitFileState,ActiveState,FragmentPath,DropInPaths,ExecStart"
@@ -179,20 +179,20 @@ UNIT_PROPERTIES = "Id,LoadState,UnitFileState,ActiveState,FragmentPath,DropInPat
 
 def units(text: str) -> Dict[str, UnitFacts]:
     """`systemctl show -p UNIT_PROPERTIES UNIT...`: blocks with an empty line between."""
-    found = {}
+    by_name = {}
     for block in text.split("\n\n"):
         fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         if "Id" in fields:
             enabled = fields.get("UnitFileState") or fields.get("LoadState", "")
             files = (fields.get("FragmentPath", ""), *fields.get("DropInPaths", "").split())
             command = re.search(r"argv\[\]=(.*?) ; ", fields.get("ExecStart", ""))
-            found[fields["Id"]] = UnitFacts(
+            by_name[fields["Id"]] = UnitFacts(
                 enabled,
                 fields.get("ActiveState", ""),
                 tuple(path for path in files if path),
                 command.group(1) if command else "",
             )
-    return found
+    return by_name
 
 
 def loaded_modules(text: str) -> Tuple[str, ...]:

@@ -20,14 +20,14 @@ OFF = ("0", "no", "false", "off")
 
 def nvidia(apt: Path = APT, dnf: Path = DNF) -> Tuple[NvidiaRepository, ...]:
     """Each file and system once: "ubuntu2404" in /etc/apt/sources.list.d/cuda.list."""
-    found: List[NvidiaRepository] = []
+    repositories: List[NvidiaRepository] = []
     for path in _files(apt / "sources.list", apt / "sources.list.d", dnf):
         text = read_text(path)
         for system in _systems(path.suffix, text if isinstance(text, str) else ""):
             entry = NvidiaRepository(str(path), system)
-            if entry not in found:
-                found.append(entry)
-    return tuple(found)
+            if entry not in repositories:
+                repositories.append(entry)
+    return tuple(repositories)
 
 
 def _files(single: Path, *folders: Path) -> Iterator[Path]:

@@ -72,13 +72,13 @@ def login_environment() -> Tuple[Str, Str]:
     text = run([bash, "-lc", say], env=environment, accept=range(256), marked=False)
     if isinstance(text, Missing):
         return text, text
-    found: Dict[str, str] = {}
+    by_mark: Dict[str, str] = {}
     for line in text.splitlines():
         for mark in (MARK, LIBRARIES_MARK):
             if line.startswith(mark):
-                found[mark] = line[len(mark) :]
-    if len(found) == 2:
-        return found[MARK], found[LIBRARIES_MARK]
+                by_mark[mark] = line[len(mark) :]
+    if len(by_mark) == 2:
+        return by_mark[MARK], by_mark[LIBRARIES_MARK]
     ended = Missing("command_failed", "the profile scripts of a login shell end it before it runs a command")
     return ended, ended
 
@@ -141,7 +141,7 @@ def python_modules(names: Sequence[str], path: Str) -> Dict[str, OptStr]:
     text = run([python, "-I", "-c", VERSIONS_SCRIPT, *names], timeout=120)
     if isinstance(text, Missing):
         return {name: text for name in names}
-    found: Dict[str, OptStr] = {}
+    versions: Dict[str, OptStr] = {}
     for name, value in json.loads(text.splitlines()[-1]).items():
-        found[name] = Missing(value["missing"], value["detail"]) if isinstance(value, dict) else value
-    return found
+        versions[name] = Missing(value["missing"], value["detail"]) if isinstance(value, dict) else value
+    return versions

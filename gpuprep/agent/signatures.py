@@ -64,7 +64,7 @@ class Certificate:
 def facts(kernels: Sequence[OptStr], asked: Sequence[str] = (), cache: Path = CACHE) -> SignatureFacts:
     """Of the modules of these kernels; `asked` are the profile's certificates."""
     paths = tuple(dict.fromkeys((*asked, *CERTIFICATES, *configured())))
-    known = [found for found in map(_certificate, paths) if isinstance(found, Certificate)]
+    known = [certificate for certificate in map(_certificate, paths) if isinstance(certificate, Certificate)]
     remembered = _Cache(cache)
     modules = tuple(
         remembered.signature(path, kernel, known)
@@ -82,7 +82,7 @@ def configured(folder: Path = DKMS_SETTINGS) -> List[str]:
     """Certificates that DKMS's own settings name as plain paths; what a shell would have to work out is left."""
     files = [folder / "framework.conf", *sorted((folder / "framework.conf.d").glob("*.conf"))[:MOST_SETTINGS]]
     texts = [text for text in map(read_text, files) if isinstance(text, str)]
-    return [found for text in texts for found in NAMED.findall(text)][:MOST_SETTINGS]
+    return [path for text in texts for path in NAMED.findall(text)][:MOST_SETTINGS]
 
 
 def modules_of(kernel: str) -> List[Path]:
@@ -116,13 +116,13 @@ def signature(path: Path, kernel: str, known: Sequence[Certificate]) -> ModuleSi
 
     try:
         with children.scratch("module", appended.room(path)) as folder:
-            found = appended.split(path, folder / "module")
-            if isinstance(found, Missing):
-                return of(found, found, found, found)
-            if found is None:
+            pkcs7 = appended.split(path, folder / "module")
+            if isinstance(pkcs7, Missing):
+                return of(pkcs7, pkcs7, pkcs7, pkcs7)
+            if pkcs7 is None:
                 return of(None, None, None, None)
-            who = der.signer(found)
-            fits, by = _verified(folder, found, who, known)
+            who = der.signer(pkcs7)
+            fits, by = _verified(folder, pkcs7, who, known)
             return of(one_line(who.name, 120) or who.number, who.number, fits, by)
     except ValueError as error:  # the kernel cannot read it either
         broken = Missing("unparsable", f"the signature of {path.name}: {error}")
@@ -197,17 +197,20 @@ class _Cache:
     def signature(self, path: Path, kernel: str, known: Sequence[Certificate]) -> ModuleSignature:
         identity = file_identity(path)
         key = "|".join([identity or "", kernel, *(module.identity for module in known)])
-        found = self._known.get(key) or signature(path, kernel, known)
-        if identity and not isinstance(found.fits, Missing):
-            self._used[key] = found
-        return found
+        module_signature = self._known.get(key) or signature(path, kernel, known)
+        if identity and not isinstance(module_signature.fits, Missing):
+            self._used[key] = module_signature
+        return module_signature
 
     def keep(self) -> None:
         if not self._keeps or self._used == self._known:
             return
         with contextlib.suppress(OSError):  # a disk that is full or read-only: then the next reading takes its seconds
             atomicfile.shared_folder(self._path.parent)
-            atomicfile.write(self._path, json.dumps({key: to_json_value(one) for key, one in self._used.items()}))
+            atomicfile.write(
+                self._path,
+                json.dumps({key: to_json_value(module_signature) for key, module_signature in self._used.items()}),
+            )
 
 
 def _load(cache: Path) -> Dict[str, ModuleSignature]:

@@ -38,10 +38,10 @@ def gpu_sections(state: Dict[str, Dict[str, str]]) -> List[Dict[str, str]]:
     """The GPUs that the loaded driver drives, by NVML's index; none when no driver is loaded."""
     if "driver" not in state.get("system", {}):
         return []
-    found: List[Dict[str, str]] = []
-    while f"gpu.{len(found)}" in state:
-        found.append(state[f"gpu.{len(found)}"])
-    return found
+    sections: List[Dict[str, str]] = []
+    while f"gpu.{len(sections)}" in state:
+        sections.append(state[f"gpu.{len(sections)}"])
+    return sections
 
 
 class Load:
@@ -81,12 +81,12 @@ def load(gpu: int, values: Dict[str, Any], folder: Path = FOLDER) -> Iterator[Lo
 
 def loads(gpu: int, folder: Path = FOLDER) -> List[Dict[str, str]]:
     """The values of every living piece of work on a GPU, with its `pid`."""
-    found = []
+    living_loads = []
     for path in sorted((folder / "loads").glob(f"{gpu}.*")):
         values = _living(path)
         if values is not None:
-            found.append({**values, "pid": path.name.split(".")[1]})
-    return found
+            living_loads.append({**values, "pid": path.name.split(".")[1]})
+    return living_loads
 
 
 def _living(path: Path) -> Optional[Dict[str, str]]:

@@ -120,5 +120,5 @@ def _certifiable(kernel: str, libraries: Dict[str, OptStr], nvcc: OptStr) -> Lis
     """The files that run when a program uses the GPU, links resolved."""
     module = driver.module_file(kernel)
     beside = [str(path) for path in Path(module).parent.glob("nvidia*.ko*")] if isinstance(module, str) else []
-    found = [*libraries.values(), nvcc, *beside, *(path for path in PROGRAMS if Path(path).exists())]
-    return [os.path.realpath(path) for path in found if isinstance(path, str)]
+    paths = [*libraries.values(), nvcc, *beside, *(path for path in PROGRAMS if Path(path).exists())]
+    return [os.path.realpath(path) for path in paths if isinstance(path, str)]

@@ -66,13 +66,13 @@ def taken(kind: str) -> Iterator[bool]:
 
 def _noted(descriptor: int) -> List[int]:
     """The other processes of the file that still run, and none that has only got the number of one."""
-    found = []
+    pids = []
     newest = max(0, os.fstat(descriptor).st_size - MOST_BYTES)
     for line in os.pread(descriptor, MOST_BYTES, newest).split(b"\n"):
         number, _, began = line.decode("ascii", errors="replace").partition(" ")
         if number.isdigit() and int(number) != os.getpid() and began and began == _began(number):
-            found.append(int(number))
-    return found
+            pids.append(int(number))
+    return pids
 
 
 def _began(pid: str) -> str:

@@ -40,8 +40,8 @@ def machine_id(path: Path = MACHINE_ID) -> OptStr:
     text = read_text(path)
     if not isinstance(text, str):
         return text
-    found = text.strip().lower()
-    return _digest("machine-id", found) if ID.fullmatch(found) and not _is_blank(found) else None
+    identifier = text.strip().lower()
+    return _digest("machine-id", identifier) if ID.fullmatch(identifier) and not _is_blank(identifier) else None
 
 
 def hardware(folder: Path = DMI) -> OptStr:
@@ -49,22 +49,22 @@ def hardware(folder: Path = DMI) -> OptStr:
     uuid = read_text(folder / "product_uuid")
     if not isinstance(uuid, str):
         return uuid
-    found = uuid.strip().lower()
-    if not UUID.fullmatch(found) or _is_blank(found) or found in NOBODYS:
+    normal_uuid = uuid.strip().lower()
+    if not UUID.fullmatch(normal_uuid) or _is_blank(normal_uuid) or normal_uuid in NOBODYS:
         return None
     # With the UUID in it nobody can guess the serial numbers from the digest.
-    return _digest("hardware", found, *(_serial(folder / name) for name in SERIALS))
+    return _digest("hardware", normal_uuid, *(_serial(folder / name) for name in SERIALS))
 
 
 def ssh_host_keys(folder: Path = SSH) -> Tuple[str, ...]:
-    found: List[str] = []
+    fingerprints: List[str] = []
     for path in sorted(folder.glob("ssh_host_*_key.pub"))[:MOST_KEYS] if folder.is_dir() else []:
         try:
             words = file_text(path, KEY_BYTES, errors="replace").split()
-            found.append(fingerprint(base64.b64decode(words[1].encode(), validate=True)))
+            fingerprints.append(fingerprint(base64.b64decode(words[1].encode(), validate=True)))
         except (OSError, ValueError, IndexError, binascii.Error, UnicodeEncodeError):
             continue  # a file that is no key tells no machines apart
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(fingerprints))
 
 
 def fingerprint(key: bytes) -> str:

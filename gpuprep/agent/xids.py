@@ -37,9 +37,9 @@ def xids(simulated: bool = False) -> Union[Tuple[Xid, ...], Missing]:
     if journal_is_readable():
         text = _journal("-g", "NVRM: Xid")
         if isinstance(text, str):
-            found = tuple(from_journal(text))
-            if found or simulated or (not _complaints(text) and _has_this_kernel()):
-                return found
+            journal_xids = tuple(from_journal(text))
+            if journal_xids or simulated or (not _complaints(text) and _has_this_kernel()):
+                return journal_xids
     return from_ring_buffer(KMSG)
 
 

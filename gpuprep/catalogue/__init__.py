@@ -148,14 +148,14 @@ def open_only_from_branch() -> int:
 
 def cuda_minimum_branch(cuda: str) -> int | None:
     """The lowest driver branch that runs programs of this CUDA version; None: not known."""
-    found: int | None = _data("compatibility")["cuda_driver_branch"].get(parse(cuda)[0])
-    return found
+    driver_branch: int | None = _data("compatibility")["cuda_driver_branch"].get(parse(cuda)[0])
+    return driver_branch
 
 
 def headers_minimum_driver(headers: str) -> str | None:
     """The lowest driver for these nv-codec-headers; None: a series the catalogue does not know."""
-    found: str | None = _data("compatibility")["headers_driver"].get(series(headers))
-    return found
+    driver_version: str | None = _data("compatibility")["headers_driver"].get(series(headers))
+    return driver_version
 
 
 def series(version: str) -> str:
@@ -192,7 +192,7 @@ def npp_limits() -> tuple[str, str]:
 @cache
 def archives() -> Mapping[str, OsRelease]:
     """OS releases that the roles serve, by key."""
-    found = {}
+    releases = {}
     for key, entry in _data("archives").items():
         if "sources" not in entry:
             continue
@@ -212,8 +212,8 @@ def archives() -> Mapping[str, OsRelease]:
         }
         roles = entry.get("roles", entry["title"].replace(" ", "-"))
         rpm = entry.get("packages") == "rpm"
-        found[key] = OsRelease(key, entry["title"], tuple(entry["architectures"]), sources, roles, rpm)
-    return found
+        releases[key] = OsRelease(key, entry["title"], tuple(entry["architectures"]), sources, roles, rpm)
+    return releases
 
 
 def archive(os_id: str, version: str) -> OsRelease | None:
@@ -255,14 +255,14 @@ def source(kind: str) -> Mapping[str, Source]:
 
 def cudnn_checksums() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
     """Version of the wheel ► CUDA major ► architecture ► sha256."""
-    found: Mapping[str, Mapping[str, Mapping[str, str]]] = _data("sources")["cudnn"]
-    return found
+    checksums: Mapping[str, Mapping[str, Mapping[str, str]]] = _data("sources")["cudnn"]
+    return checksums
 
 
 def nccl_checksums() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
     """Version of the wheel, the newest first ► CUDA major ► architecture ► sha256."""
-    found: Mapping[str, Mapping[str, Mapping[str, str]]] = _data("sources")["nccl"]
-    return found
+    checksums: Mapping[str, Mapping[str, Mapping[str, str]]] = _data("sources")["nccl"]
+    return checksums
 
 
 def tools(*, rpm: bool = False) -> Mapping[str, Tool]:

@@ -42,8 +42,8 @@ def agent_pins(cuda_major: str) -> dict[str, Pin]:
 
 def read_pins(text: str) -> dict[str, Pin]:
     """Name ► Pin, of the lines of a requirements file that are pinned by hash."""
-    found: dict[str, Pin] = {}
+    pins: dict[str, Pin] = {}
     for line in text.replace("\\\n", " ").splitlines():
         if match := re.match(r"([\w.-]+)==([\w.+!]+)((?: +--hash=sha256:[0-9a-f]{64})+)$", line):
-            found[match[1]] = Pin(match[2], tuple(re.findall(r"sha256:([0-9a-f]{64})", match[3])))
-    return found
+            pins[match[1]] = Pin(match[2], tuple(re.findall(r"sha256:([0-9a-f]{64})", match[3])))
+    return pins

@@ -31,30 +31,30 @@ def named(words: str) -> tuple[Board, ...]:
     wanted = plain(words)
     if not wanted or not SIGNS.fullmatch(words):
         return ()
-    found = tuple(one for one in every if wanted in map(plain, _names(one)))
-    if found:  # a board may be called as its model is: then it is the first
-        return tuple(sorted(found, key=lambda one: plain(one.key) != wanted))
+    matches = tuple(one for one in every if wanted in map(plain, _names(one)))
+    if matches:  # a board may be called as its model is: then it is the first
+        return tuple(sorted(matches, key=lambda one: plain(one.key) != wanted))
     pci = _PCI.fullmatch(words.strip().lower())
     if pci:
-        found = tuple(one for one in every if pci[1] in one.pci_device_ids)
-        return tuple(one for one in found if pci[2] in one.subsystem_ids) or found
+        matches = tuple(one for one in every if pci[1] in one.pci_device_ids)
+        return tuple(one for one in matches if pci[2] in one.subsystem_ids) or matches
     return _by_words(words, every)
 
 
 def other_maker(words: str) -> str:
     """Who makes a GPU that is called so, where that is not NVIDIA; "" else."""
-    said = words.strip().lower()
-    vendor = re.match(r"(?:0x)?([0-9a-f]{4})[:/]", said)
+    lowercase = words.strip().lower()
+    vendor = re.match(r"(?:0x)?([0-9a-f]{4})[:/]", lowercase)
     if vendor and vendor[1] in MAKERS_BY_ID:
         return MAKERS_BY_ID[vendor[1]]
-    return next((maker for maker, name in MAKERS_BY_NAME.items() if name.search(said)), "")
+    return next((maker for maker, name in MAKERS_BY_NAME.items() if name.search(lowercase)), "")
 
 
 def near(words: str) -> tuple[str, ...]:
     """Keys of models whose names are like these words, the nearest first; at most three."""
     if other_maker(words):
         return ()
-    titles = {plain(one.title): key for key, one in models().items()}
+    titles = {plain(model.title): key for key, model in models().items()}
     return tuple(titles[title] for title in get_close_matches(plain(words)[:40], titles, n=3, cutoff=0.5))
 
 
@@ -73,7 +73,7 @@ def _by_words(words: str, every: list[Board]) -> tuple[Board, ...]:
     wanted = set(_split(words)) - {"nvidia", "geforce", "tesla", "gb", "w"}
     if not any(map(str.isdigit, "".join(wanted))):  # no GPU is called "PCIe" or "Ada"
         return ()
-    return tuple(one for one in every if any(wanted <= set(_split(name)) for name in _names(one)))
+    return tuple(board for board in every if any(wanted <= set(_split(name)) for name in _names(board)))
 
 
 def _split(name: str) -> list[str]:

@@ -89,10 +89,10 @@ class Board:
 @cache
 def models() -> Mapping[str, Model]:
     data = _data("gpus")
-    found = {}
+    by_key = {}
     for key, entry in data["models"].items():
         architecture = data["architectures"][entry["architecture"]]
-        found[key] = Model(
+        by_key[key] = Model(
             key=key,
             title=entry["title"],
             architecture=entry["architecture"],
@@ -103,7 +103,7 @@ def models() -> Mapping[str, Model]:
             fma_per_clock_per_sm=entry.get("fma_per_clock_per_sm", architecture["fma_per_clock_per_sm"]),
             unverified=tuple(entry.get("unverified", ())),
         )
-    return found
+    return by_key
 
 
 @cache
@@ -126,10 +126,10 @@ def board(
     Where a device id is several boards and the subsystem id does not decide, what the board reports decides. Boards of
     one model that stay possible give one with the figures that they share; boards of several models give None.
     """
-    found = _by_ids(device_id.lower(), subsystem_id.lower()) if device_id.lower() not in MASKED else _by_name(name)
-    if len(found) > 1:
-        found = [one for one in found if _fits(one, memory_mib, sms, power_limit_watts)]
-    return _shared(found)
+    candidates = _by_ids(device_id.lower(), subsystem_id.lower()) if device_id.lower() not in MASKED else _by_name(name)
+    if len(candidates) > 1:
+        candidates = [candidate for candidate in candidates if _fits(candidate, memory_mib, sms, power_limit_watts)]
+    return _shared(candidates)
 
 
 def board_like(name: str, compute_capability: str, memory_mib: float | None, sms: int | None) -> Board | None:
@@ -140,15 +140,15 @@ def board_like(name: str, compute_capability: str, memory_mib: float | None, sms
     if not memory_mib or not sms:
         return None
     alike = [
-        one
-        for one in boards().values()
-        if one.model.compute_capability == compute_capability
-        and one.memory_mib
-        and one.sms
-        and _fits(one, memory_mib, sms, None)
+        candidate
+        for candidate in boards().values()
+        if candidate.model.compute_capability == compute_capability
+        and candidate.memory_mib
+        and candidate.sms
+        and _fits(candidate, memory_mib, sms, None)
     ]
     words = re.split(r"[^a-z0-9]+", name.lower())
-    return _shared([one for one in alike if one.model.title.lower() in words] or alike)
+    return _shared([candidate for candidate in alike if candidate.model.title.lower() in words] or alike)
 
 
 def board_of(gpu: GpuFacts, device_id: str = "", subsystem_id: str = "") -> Board | None:
@@ -167,7 +167,7 @@ def board_in(snapshot: Snapshot | None, gpu: NamedGpu) -> Board | None:
     """By what NVML read of the same GPU; by the measurement alone where nothing fits it."""
     device = gpu.pci_device_id.lower()
     read = () if snapshot is None or isinstance(snapshot.gpus, Missing) else snapshot.gpus
-    facts = next((one for one in read if gpu.uuid and one.uuid == gpu.uuid), None)
+    facts = next((read_gpu for read_gpu in read if gpu.uuid and read_gpu.uuid == gpu.uuid), None)
     if facts is not None and facts.pci_device_id.lower() == device:
         return board_of(facts, subsystem_id=gpu.pci_subsystem_id)
     sms: int | None = getattr(gpu, "sms", None)
@@ -175,14 +175,14 @@ def board_in(snapshot: Snapshot | None, gpu: NamedGpu) -> Board | None:
 
 
 def _by_ids(device_id: str, subsystem_id: str) -> list[Board]:
-    found = [one for one in boards().values() if device_id in one.pci_device_ids]
-    named = [one for one in found if subsystem_id in one.subsystem_ids]
-    return named or found
+    candidates = [candidate for candidate in boards().values() if device_id in candidate.pci_device_ids]
+    named = [candidate for candidate in candidates if subsystem_id in candidate.subsystem_ids]
+    return named or candidates
 
 
 def _by_name(name: str) -> list[Board]:
     wanted = _plain_name(name)
-    return [one for one in boards().values() if wanted and wanted in map(_plain_name, one.nvml_names)]
+    return [candidate for candidate in boards().values() if wanted and wanted in map(_plain_name, candidate.nvml_names)]
 
 
 def _plain_name(name: str) -> str:
@@ -205,7 +205,7 @@ def _near(read: float | None, known: float | None, tolerance: float) -> bool:
 def _shared(found: Iterable[Board]) -> Board | None:
     """What all of these boards are; the lowest of their floors."""
     every = list(found)
-    if len({one.model.key for one in every}) != 1:
+    if len({variant.model.key for variant in every}) != 1:
         return None
     first, *others = every
     if not others:
@@ -213,16 +213,16 @@ def _shared(found: Iterable[Board]) -> Board | None:
     differing = {
         field.name: None
         for field in dataclasses.fields(Board)
-        if any(getattr(one, field.name) != getattr(first, field.name) for one in others)
+        if any(getattr(variant, field.name) != getattr(first, field.name) for variant in others)
     }
     shared: dict[str, Any] = {
-        "key": " or ".join(one.key for one in every),
-        "name": _common([one.name for one in every]) or first.model.title,
-        **{name: tuple(dict.fromkeys(v for one in every for v in getattr(one, name))) for name in _LISTS},
+        "key": " or ".join(variant.key for variant in every),
+        "name": _common([variant.name for variant in every]) or first.model.title,
+        **{name: tuple(dict.fromkeys(v for variant in every for v in getattr(variant, name))) for name in _LISTS},
         "floors": {
-            dtype: min((one.floors[dtype] for one in every), key=lambda floor: floor.percent)
+            dtype: min((variant.floors[dtype] for variant in every), key=lambda floor: floor.percent)
             for dtype in first.floors
-            if all(dtype in one.floors for one in others)
+            if all(dtype in variant.floors for variant in others)
         },
         "sources": {},
     }

@@ -61,9 +61,9 @@ def name(provider: str) -> str:
 def _machines() -> Mapping[tuple[str, str], CloudMachine]:
     data = _data()
     return {
-        (row["cloud"], one.lower()): CloudMachine(
+        (row["cloud"], machine_type.lower()): CloudMachine(
             data["clouds"][row["cloud"]],
-            one,
+            machine_type,
             row["gpus"],
             tuple(boards()[key] for key in row["boards"]),
             row.get("vgpu", False),
@@ -72,7 +72,7 @@ def _machines() -> Mapping[tuple[str, str], CloudMachine]:
             row.get("firmware_off", False),
         )
         for row in data["machines"]
-        for one in row["types"]
+        for machine_type in row["types"]
     }
 
 

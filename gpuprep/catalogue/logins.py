@@ -20,12 +20,12 @@ def users(version: str, address: str, local: str) -> tuple[str, ...]:
     `version` is what sshd says before the login, `address` what the user calls the host, `local` who runs gpuprep.
     """
     data = _data()
-    system = next(key for key, one in data["systems"].items() if one["says"] in version)
+    system = next(key for key, entry in data["systems"].items() if entry["says"] in version)
     of_clouds = [
         name
-        for one in data["clouds"].values()
-        if address.lower().endswith(one["ends"])
-        for name in one["users"][system]
+        for entry in data["clouds"].values()
+        if address.lower().endswith(entry["ends"])
+        for name in entry["users"][system]
     ]
     named = [local if name == LOCAL else name for name in [*of_clouds, *data["systems"][system]["users"]]]
     return tuple(dict.fromkeys(named))[: int(data["most"])]

@@ -51,15 +51,15 @@ class Activations:
 def precisions() -> Mapping[str, Precision]:
     return {
         name: Precision(
-            name, one["words"], one.get("weights"), one.get("gradients"), float(one["inference"]), one["activation"]
+            name, row["words"], row.get("weights"), row.get("gradients"), float(row["inference"]), row["activation"]
         )
-        for name, one in _data()["precisions"].items()
+        for name, row in _data()["precisions"].items()
     }
 
 
 @cache
 def optimizers() -> Mapping[str, Optimizer]:
-    return {name: Optimizer(name, **one) for name, one in _data()["optimizers"].items()}
+    return {name: Optimizer(name, **row) for name, row in _data()["optimizers"].items()}
 
 
 @cache

@@ -113,15 +113,17 @@ def _driver(release: OsRelease, source: str, version: str) -> dict[str, Any]:
     """The role does the same by gpu_driver_of_branch; tests compare."""
     branch = version.split(".")[0]
     data = _variables("gpu_driver", release.roles.rpartition("-")[0])["gpu_driver_sources"][source]
-    found: dict[str, Any] = _filled({**data, **data.get("by_branch", {}).get(branch, {})}, {"{branch}": branch})
-    return found
+    source_variables: dict[str, Any] = _filled(
+        {**data, **data.get("by_branch", {}).get(branch, {})}, {"{branch}": branch}
+    )
+    return source_variables
 
 
 def _cuda(release: OsRelease, source: str, version: str) -> dict[str, Any]:
     data = _variables("gpu_cuda", release.roles)["gpu_cuda_sources"][source]
     words = {"{version}": version, "{dashed}": version.replace(".", "-"), "{major}": version.split(".")[0]}
-    found: dict[str, Any] = _filled(data, words)
-    return found
+    source_variables: dict[str, Any] = _filled(data, words)
+    return source_variables
 
 
 def _template(role: str, words: Mapping[str, str]) -> str:

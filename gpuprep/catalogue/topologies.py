@@ -79,7 +79,10 @@ def _family(key: str, entry: dict[str, Any]) -> Family:
         links=0 if entry["joined"] == "none" else entry.get("links"),
         gb_per_s=entry.get("gb_per_s"),
         bridge_links=entry.get("bridge_links"),
-        machines=tuple(Machine(one["name"], one["gpus"], tuple(one["row"])) for one in entry["machines"]),
+        machines=tuple(
+            Machine(machine_entry["name"], machine_entry["gpus"], tuple(machine_entry["row"]))
+            for machine_entry in entry["machines"]
+        ),
         healthy_percent=_data("bandwidths")["peers"].get(key, {}).get("percent"),
         unverified=tuple(entry.get("unverified", ())),
     )
@@ -88,8 +91,8 @@ def _family(key: str, entry: dict[str, Any]) -> Family:
 def family(board: Board | None) -> Family | None:
     """Of boards that could not be told apart, their common family."""
     keys = board.key.split(" or ") if board else []
-    found = {one.key for key in keys for one in families().values() if key in one.boards}
-    return families()[found.pop()] if len(found) == 1 else None
+    family_keys = {candidate.key for key in keys for candidate in families().values() if key in candidate.boards}
+    return families()[family_keys.pop()] if len(family_keys) == 1 else None
 
 
 def most_links(board: Board | None) -> int:
@@ -100,9 +103,9 @@ def most_links(board: Board | None) -> int:
     """
     capability = board.model.compute_capability if board else ""
     alike = [
-        one.links or 0
-        for one in families().values()
-        if any(boards()[key].model.compute_capability == capability for key in one.boards)
+        candidate.links or 0
+        for candidate in families().values()
+        if any(boards()[key].model.compute_capability == capability for key in candidate.boards)
     ]
     return max(alike, default=0) or NVML_MOST_LINKS
 
@@ -147,8 +150,8 @@ def wired_row(each: Machine, gpus: int) -> tuple[int, ...]:
 
 def wired_with(board: Board | None) -> Narrow | None:
     """How a cloud is known to wire this board with fewer lanes than it has."""
-    found = _data("topologies")["wired_with"].get(board.key) if board else None
-    return Narrow(found["width"], found["where"]) if found else None
+    wiring = _data("topologies")["wired_with"].get(board.key) if board else None
+    return Narrow(wiring["width"], wiring["where"]) if wiring else None
 
 
 def is_chip_to_chip(board: Board | None) -> bool:
@@ -180,14 +183,14 @@ def _shared_memory(board: Board) -> HealthyMemoryPercents | None:
 
 def healthy_pcie_percent(generation: int, direction: str) -> float | None:
     """Per cent of what a PCIe link carries, that copies "h2d" or "d2h" reach; None: no such generation."""
-    found = _data("bandwidths")["host"].get(generation)
-    return float(found[direction]) if found else None
+    percents = _data("bandwidths")["host"].get(generation)
+    return float(percents[direction]) if percents else None
 
 
 def healthy_chip_to_chip_gb_per_s(board: Board) -> float | None:
     """GB/s of copies over NVLink-C2C in one direction."""
-    found = _data("bandwidths")["chip_to_chip"].get(board.key)
-    return float(found["gb_per_s"]) if found else None
+    entry = _data("bandwidths")["chip_to_chip"].get(board.key)
+    return float(entry["gb_per_s"]) if entry else None
 
 
 def chip_to_chip_carries() -> float:

@@ -39,7 +39,7 @@ def figures(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> Measured:
 
 
 def figures_of(results: Mapping[str, object], agent_version: str) -> Measured:
-    found: dict[BaselineKey, dict[str, float]] = {}
+    by_key: dict[BaselineKey, dict[str, float]] = {}
     for probe, read in READERS.items():
         values = results.get(probe)
         around = measured(AnyProbe, values)
@@ -48,9 +48,9 @@ def figures_of(results: Mapping[str, object], agent_version: str) -> Measured:
         versions = _versions(around, agent_version)
         for uuid, name, value in read(values):
             if uuid and value > 0:
-                of_gpu = found.setdefault(BaselineKey(uuid, probe, versions), {})
+                of_gpu = by_key.setdefault(BaselineKey(uuid, probe, versions), {})
                 of_gpu[name] = max(value, of_gpu.get(name, 0.0))
-    return found
+    return by_key
 
 
 def findings(evidence: Evidence) -> list[Finding]:

@@ -48,7 +48,8 @@ def alone(subject: str, prop: str, listed: Processes) -> tuple[str, Finding]:
     if not listed:
         return "", Finding(subject, prop, Status.PASS, expected, "none")
     names = ", ".join(
-        "an entry that is not valid" if isinstance(one, Missing) else gpuprocesses.named(one) for one in listed[:3]
+        "an entry that is not valid" if isinstance(process, Missing) else gpuprocesses.named(process)
+        for process in listed[:3]
     )
     why = f"another process used the GPU while it was measured: {names}"
     return why, Finding(subject, prop, Status.UNKNOWN, expected, names, why, remedy)
@@ -72,7 +73,7 @@ def most_watts(board: Board | None) -> float:
 
 @cache
 def _most_watts_of_any() -> float:
-    return max(most_watts(one) for one in boards().values() if one.power_watts)
+    return max(most_watts(board) for board in boards().values() if board.power_watts)
 
 
 def heat(subject: str, prop: str, board: Board | None, readings: Sequence[tuple[Figure, int | None]]) -> list[Finding]:
@@ -108,13 +109,13 @@ def slowdowns(
     (0 of 0: none were kept).
     """
     expected = "no slowdown by heat or by the hardware"
-    known = [one for one in read if one is not None]
+    known = [reasons for reasons in read if reasons is not None]
     seen = 0
-    for one in (*known, *sampled):
-        seen |= one or 0
+    for reasons in (*known, *sampled):
+        seen |= reasons or 0
     shown = ", ".join(reason.name for reason in named(seen)) or "none"
     if seen & GRAVE:
-        parts = sum(bool(one & GRAVE) for one in known)
+        parts = sum(bool(reasons & GRAVE) for reasons in known)
         passing = samples >= MANY_SAMPLES and grave_samples <= 1 and parts <= 1
         share = f" in {grave_samples} of {samples} samples" if samples else ""
         why = f"{', '.join(r.name for r in named(seen & GRAVE))} while it was measured{share}"

@@ -28,7 +28,7 @@ def earlier(gpu: GpuFacts, snapshot: Snapshot, before: Snapshot | None) -> Earli
     """
     if before is None or before.taken_at == snapshot.taken_at or isinstance(before.gpus, Missing):
         return None
-    was = next((one for one in before.gpus if gpu.uuid and one.uuid == gpu.uuid), None)
+    was = next((facts for facts in before.gpus if gpu.uuid and facts.uuid == gpu.uuid), None)
     seconds = elapsed(before, snapshot)
     if was is None or seconds is None:
         return None

@@ -70,10 +70,10 @@ def absent_gpus(evidence: Evidence, subject: str, gpus: Sequence[NamedGpu], unre
 def twice(subject: str, gpus: Sequence[NamedGpu | GpuFacts]) -> list[Finding]:
     """UNKNOWN where two entries name the same GPU, or none: nobody knows whose figures these are."""
     places = [gpu.pci_address for gpu in gpus if isinstance(gpu, GpuFacts) and gpu.pci_address]
-    found = [f"index {index}" for index, count in Counter(gpu.index for gpu in gpus).items() if count > 1]
-    found += [uuid for uuid, count in Counter(gpu.uuid for gpu in gpus if gpu.uuid).items() if count > 1]
-    found += [address for address, count in Counter(places).items() if count > 1]
-    if not found:
+    duplicates = [f"index {index}" for index, count in Counter(gpu.index for gpu in gpus).items() if count > 1]
+    duplicates += [uuid for uuid, count in Counter(gpu.uuid for gpu in gpus if gpu.uuid).items() if count > 1]
+    duplicates += [address for address, count in Counter(places).items() if count > 1]
+    if not duplicates:
         return []
-    why = f"several entries name the same GPU ({', '.join(found)}): whose figures these are is not known"
+    why = f"several entries name the same GPU ({', '.join(duplicates)}): whose figures these are is not known"
     return [Finding(subject, "entries", Status.UNKNOWN, "one entry for each GPU", "named twice", why, "measure again")]

@@ -234,13 +234,13 @@ def _decides(name: str, kind: str) -> bool:
 def _may_have(file: _File, kind: str) -> bool:
     """False where -map chooses streams, and all are of another kind."""
     chosen = [MAPPED_KIND.match(value) for name, value in file.options if name == "map"]
-    return not chosen or any(found is None or found[1].lower() == kind[0] for found in chosen)
+    return not chosen or any(match is None or match[1].lower() == kind[0] for match in chosen)
 
 
 def _tee(asked: Asked, part: str) -> None:
     options = re.match(r"\[([^\]]*)\]", part)
     url = part[options.end() :] if options else part
-    form = next((one[2:] for one in (options[1].split(":") if options else ()) if one.startswith("f=")), "")
+    form = next((option[2:] for option in (options[1].split(":") if options else ()) if option.startswith("f=")), "")
     _url(asked, url, output=True)
     if form:
         _named(asked, "muxers", form, "-f tee")
@@ -266,8 +266,8 @@ def _encoder(asked: Asked, file: _File, codec: str, where: str, depth: str) -> N
 
 def _common(asked: Asked, base: str, name: str, value: str) -> None:
     if base in BSFS:
-        for one in _parts(value, ","):
-            _named(asked, "bsfs", one.partition("=")[0], f"-{name} {value}")
+        for bitstream_filter in _parts(value, ","):
+            _named(asked, "bsfs", bitstream_filter.partition("=")[0], f"-{name} {value}")
     if base == "pix_fmt":
         _named(asked, "pix_fmts", value.lstrip("+"), f"-{name} {value}")
 
@@ -293,9 +293,9 @@ def _graph(asked: Asked, text: str, where: str) -> None:
         if name.endswith(ON_GPU):
             asked.add("gpu", "cuda", f"{where} {name}")
         if name == "format":
-            for one in re.split(r"[|]", arguments.removeprefix("pix_fmts=").partition(":")[0]):
-                if one:
-                    _named(asked, "pix_fmts", one, f"{where} format={one}")
+            for pix_fmt in re.split(r"[|]", arguments.removeprefix("pix_fmts=").partition(":")[0]):
+                if pix_fmt:
+                    _named(asked, "pix_fmts", pix_fmt, f"{where} format={pix_fmt}")
 
 
 def _filters(text: str) -> Iterator[str]:
@@ -314,7 +314,7 @@ def _filters(text: str) -> Iterator[str]:
 
 def _parts(text: str, mark: str) -> list[str]:
     """At `mark`, but not within quotes, brackets or after a backslash."""
-    found: list[str] = []
+    parts: list[str] = []
     current: list[str] = []
     quoted = escaped = False
     depth = 0
@@ -330,11 +330,11 @@ def _parts(text: str, mark: str) -> list[str]:
         elif letter == "]" and not quoted:
             depth = max(0, depth - 1)
         elif letter == mark and not quoted and not depth:
-            found.append("".join(current))
+            parts.append("".join(current))
             current = []
             continue
         current.append(letter)
-    return [*found, "".join(current)]
+    return [*parts, "".join(current)]
 
 
 def _url(asked: Asked, url: str, *, output: bool) -> None:

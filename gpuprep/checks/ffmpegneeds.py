@@ -72,15 +72,15 @@ class Checked:
 
     @property
     def exit_code(self) -> int:
-        found = {answer.status for answer in self.answers}
-        return next((CODES[status] for status in (Status.FAIL, Status.UNKNOWN) if status in found), 0)
+        statuses = {answer.status for answer in self.answers}
+        return next((CODES[status] for status in (Status.FAIL, Status.UNKNOWN) if status in statuses), 0)
 
 
 def licence_of(parts: Codec) -> str:
     """Of a build, by configure's options; "" where they are not known."""
     if parts.licence or isinstance(parts.buildconf, Missing) or not parts.buildconf:
         return parts.licence
-    return licence([one for one in parts.buildconf if isinstance(one, str)])
+    return licence([option for option in parts.buildconf if isinstance(option, str)])
 
 
 def of_profile(parts: Mapping[str, Sequence[str]], *, npp: bool = False) -> Codec:
@@ -191,9 +191,9 @@ def _of_gpu(need: Need, boards: Sequence[Board | None]) -> Answer:
     if not boards:
         remedy = "ask with a profile for one GPU (gpus: [t4]), or with HOST or --record in place of --profile"
         return Answer(need, Status.UNKNOWN, "which GPU it is for is not known", remedy)
-    found = [_one_gpu(need, board) for board in boards]
+    gpu_answers = [_one_gpu(need, board) for board in boards]
     order = (Status.FAIL, Status.UNKNOWN, Status.PASS)
-    return next(answer for status in order for answer in found if answer.status is status)
+    return next(answer for status in order for answer in gpu_answers if answer.status is status)
 
 
 def _one_gpu(need: Need, board: Board | None) -> Answer:
@@ -206,11 +206,11 @@ def _one_gpu(need: Need, board: Board | None) -> Answer:
         return Answer(need, Status.PASS)
     side = need.name.partition(".")[0]
     if side == "nvdec" and need.name.split(".")[1] not in {
-        one.split(".")[1] for one in able if one.startswith(side)
+        capability.split(".")[1] for capability in able if capability.startswith(side)
     } | {"av1"}:
         return Answer(need, Status.UNKNOWN, f"whether a {board.model.title} decodes it is not in gpuprep's catalogue")
     engine = "encoder (NVENC)" if side == "nvenc" else "decoder (NVDEC)"
-    if not any(one.startswith(f"{side}.") for one in able):
+    if not any(capability.startswith(f"{side}.") for capability in able):
         return Answer(
             need, Status.FAIL, f"a {board.model.title} has no {engine}", "use a GPU that has one, or work in software"
         )

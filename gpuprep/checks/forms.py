@@ -138,5 +138,5 @@ def _simple(kind: type, value: object, where: str, words: str) -> Iterator[str]:
 def _plain(hint: Any) -> Any:
     """Annotated[X, ...] and Union[X, Missing, None] ► X."""
     while typing.get_origin(hint) in (Annotated, Union):
-        hint = next(one for one in typing.get_args(hint) if one not in (Missing, type(None)))
+        hint = next(argument for argument in typing.get_args(hint) if argument not in (Missing, type(None)))
     return hint

@@ -43,7 +43,7 @@ def findings(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> list[Finding]
     None for a GPU that the catalogue lacks: gpu N.in_catalogue says that.
     """
     facts = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
-    found: dict[str, list[str]] = {}
+    by_subject: dict[str, list[str]] = {}
     fitting: dict[str, str] = {}
     unread: dict[str, str] = {}  # what NVML should have read of a GPU and did not
     on_the_bus = {device.device_id.lower() for device in snapshot.pci_gpus}
@@ -51,17 +51,17 @@ def findings(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> list[Finding]
         board = board_of(gpu)
         if board is not None and not _lost(gpu):
             fitting[f"gpu {gpu.index}"] = board.name
-            found.setdefault(f"gpu {gpu.index}", []).extend(_of_facts(gpu, board))
+            by_subject.setdefault(f"gpu {gpu.index}", []).extend(_of_facts(gpu, board))
             unread[f"gpu {gpu.index}"] = _unread(gpu)
     for measurement, entry in _measured(probed):
         board = board_in(snapshot, entry)
         contradictions_of_entry = _of_entry(entry, board) if board is not None else []
-        wrong = [f"{one} ({measurement})" for one in [*contradictions_of_entry, *_stranger(entry, on_the_bus)]]
+        wrong = [f"{reason} ({measurement})" for reason in [*contradictions_of_entry, *_stranger(entry, on_the_bus)]]
         if wrong or board is not None:
-            found.setdefault(f"gpu {'?' if entry.index is None else entry.index}", []).extend(wrong)
+            by_subject.setdefault(f"gpu {'?' if entry.index is None else entry.index}", []).extend(wrong)
     return [
         finding
-        for subject, wrong in found.items()
+        for subject, wrong in by_subject.items()
         if (finding := _finding(subject, wrong, fitting.get(subject, ""), unread.get(subject, "")))
     ]
 
@@ -107,7 +107,9 @@ def _unread(gpu: GpuFacts) -> str:
     readings = {"the size of its memory": gpu.memory_total_mib, "its highest clock": gpu.max_graphics_clock_mhz}
     if not isinstance(gpu.cores, Missing) or gpu.cores.reason != "not_read":  # older records do not have it
         readings["its number of cores"] = gpu.cores
-    failed = [what for what, one in readings.items() if isinstance(one, Missing) and one.reason not in NOT_TOLD]
+    failed = [
+        what for what, reading in readings.items() if isinstance(reading, Missing) and reading.reason not in NOT_TOLD
+    ]
     return " and ".join(failed)
 
 
@@ -139,7 +141,7 @@ def _measured(probed: Sequence[ProbeResult]) -> Iterable[tuple[str, NamedGpu]]:
         if isinstance(values, Missing):
             continue
         series = values.series if isinstance(values, Throughput) else ()
-        for gpu in (*values.gpus, getattr(values, "gpu", None), *(one.gpu for one in series)):
+        for gpu in (*values.gpus, getattr(values, "gpu", None), *(video_series.gpu for video_series in series)):
             if isinstance(gpu, NamedGpu):
                 yield result.probe, gpu
 
@@ -190,11 +192,11 @@ def _of_another(name: str, board: Board) -> str:
 @cache
 def _owners() -> dict[str, list[str]]:
     """Name as NVML says it ─► the boards that have it."""
-    found: dict[str, list[str]] = {}
+    owners: dict[str, list[str]] = {}
     for board in boards().values():
         for name in dict.fromkeys([*board.nvml_names, board.name]):
-            found.setdefault(_plain(name), []).append(board.name)
-    return found
+            owners.setdefault(_plain(name), []).append(board.name)
+    return owners
 
 
 def _plain(name: str) -> str:

@@ -77,7 +77,7 @@ def impossible(values: Mapping[str, Any]) -> Iterator[str]:
             if (detail := missing_of(value).detail) in NO_NUMBERS:
                 yield f"{path} = {detail}"
         elif isinstance(value, dict):
-            waiting += [(f"{path}.{key}" if path else str(key), one) for key, one in reversed(value.items())]
+            waiting += [(f"{path}.{key}" if path else str(key), child) for key, child in reversed(value.items())]
         elif isinstance(value, list):
             waiting += [(f"{path}[{place}]", value[place]) for place in reversed(range(len(value)))]
         elif _is_none(path.rpartition(".")[2].partition("[")[0], value):

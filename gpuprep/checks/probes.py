@@ -84,12 +84,12 @@ def _listed_name(kind: str, name: str) -> str:
 
 def configured(arguments: Sequence[str], singular: str) -> set[str]:
     """Names of `--enable-muxer=mp4,mov`, however they are spread over arguments."""
-    found: set[str] = set()
+    names: set[str] = set()
     for argument in arguments:
         key, _, value = argument.strip().partition("=")
         if key == f"--enable-{singular}":
-            found.update(name.strip("'\"") for name in value.strip("'\"").split(","))
-    return found
+            names.update(name.strip("'\"") for name in value.strip("'\"").split(","))
+    return names
 
 
 # In the order in which a report shows them.

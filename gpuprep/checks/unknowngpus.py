@@ -26,7 +26,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 def _index(snapshot: Snapshot, gpu: WantedGpu, place: int) -> int:
     """NVML's number of it; without a driver, its place on the PCI bus."""
     read = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
-    return next((one.index for one in read if one.pci_address == gpu.pci_address), place)
+    return next((facts.index for facts in read if facts.pci_address == gpu.pci_address), place)
 
 
 def _unknown_gpu(gpu: WantedGpu, index: int) -> Finding:

@@ -44,20 +44,20 @@ def believed(record: RunRecord) -> RunRecord:
         return dataclasses.replace(record, error=error, exit_code=EXIT_CODES[Status.UNKNOWN])
     listed = set(verdict.findings)
     findings = (*verdict.findings, *(finding for finding in record.findings if finding not in listed))
-    found = of_findings(findings)
+    status = of_findings(findings)
     # What it looks like in a list is the summary, what counts is the status: both are its own word.
     claims = [verdict.status.value, verdict.summary.partition(":")[0].strip()]
-    if wrong := next((claim for claim in claims if claim != found.value), ""):
+    if wrong := next((claim for claim in claims if claim != status.value), ""):
         why = "a host's verdict must fit its findings; this result was not written by gpuprep"
         remedy = (
             "look at who wrote it on the host, and check the host from here: `gpuprep drift HOST --profile PROFILE`"
         )
-        doubt = Finding("result", "verdict", Status.UNKNOWN, found.value, one_line(wrong, 60), why, remedy)
+        doubt = Finding("result", "verdict", Status.UNKNOWN, status.value, one_line(wrong, 60), why, remedy)
         findings = (*findings, doubt)
-        found = of_findings(findings)
-        summary = f"{found.value}: its verdict, {one_line(wrong, 60)}, is not that of its {len(findings) - 1} findings"
-        verdict = Verdict(found, summary, findings)
-    code = EXIT_CODES[found] if not record.error else EXIT_CODES[Status.UNKNOWN]
+        status = of_findings(findings)
+        summary = f"{status.value}: its verdict, {one_line(wrong, 60)}, is not that of its {len(findings) - 1} findings"
+        verdict = Verdict(status, summary, findings)
+    code = EXIT_CODES[status] if not record.error else EXIT_CODES[Status.UNKNOWN]
     return dataclasses.replace(record, verdict=verdict, findings=findings, exit_code=code)
 
 

@@ -46,10 +46,10 @@ def show(
     check_output(output)
     opened = _open(store)
     try:
-        found = opened.host_baseline(host)
+        host_baseline = opened.host_baseline(host)
     finally:
         opened.close()
-    code = 0 if found.run_id or found.figures else 3
+    code = 0 if host_baseline.run_id or host_baseline.figures else 3
     if as_json:
         from gpuprep.reports import documents
 
@@ -57,21 +57,31 @@ def show(
             documents.BaselineFigure(
                 key.gpu_uuid, key.probe, key.versions, name, baseline.value, baseline.run_id, baseline.set_at
             )
-            for key, named in found.figures.items()
+            for key, named in host_baseline.figures.items()
             for name, baseline in named.items()
         ]
         certified = None
-        if found.run_id:
-            certified = documents.CertifiedRun(found.run_id, found.run_at, found.set_at or None, found.reason)
-        emit(documents.document(documents.Baseline(host, found.names, certified, tuple(figures), code)), output)
+        if host_baseline.run_id:
+            certified = documents.CertifiedRun(
+                host_baseline.run_id, host_baseline.run_at, host_baseline.set_at or None, host_baseline.reason
+            )
+        emit(documents.document(documents.Baseline(host, host_baseline.names, certified, tuple(figures), code)), output)
         return code
     from gpuprep.reports import history as pages
 
-    why = f": {one_line(found.reason)}" if found.reason else ""
-    how = f"set by hand at {found.set_at}{why}" if found.set_at else "the newest run that passed as a whole"
-    also = [f"also called {', '.join(map(one_line, found.names))}"] if found.names else []
-    run = f"run {found.run_id} of {found.run_at} ({how})" if found.run_id else "no run that passed is recorded"
-    rows = pages.baseline_table(found.figures)
+    why = f": {one_line(host_baseline.reason)}" if host_baseline.reason else ""
+    how = (
+        f"set by hand at {host_baseline.set_at}{why}"
+        if host_baseline.set_at
+        else "the newest run that passed as a whole"
+    )
+    also = [f"also called {', '.join(map(one_line, host_baseline.names))}"] if host_baseline.names else []
+    run = (
+        f"run {host_baseline.run_id} of {host_baseline.run_at} ({how})"
+        if host_baseline.run_id
+        else "no run that passed is recorded"
+    )
+    rows = pages.baseline_table(host_baseline.figures)
     emit(
         "\n".join(
             [f"{host}: {run}", *also, *(tables.lines(rows, columns=table_columns(output)) or [pages.NO_FIGURES])]

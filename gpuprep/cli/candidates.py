@@ -292,8 +292,8 @@ def _store_path(asked: Asked) -> Path | None:
             url = settings.load().store or ""
     if not url:
         return paths.state_dir() / "history.db"
-    kind, found, name = url.partition(":///")
-    return Path(name.partition("?")[0]) if found and kind.partition("+")[0] == "sqlite" and name else None
+    kind, separator, name = url.partition(":///")
+    return Path(name.partition("?")[0]) if separator and kind.partition("+")[0] == "sqlite" and name else None
 
 
 # ---------------------------------------------------------------- what gpuprep itself knows
@@ -327,8 +327,8 @@ def _paths(incomplete: str, endings: tuple[str, ...]) -> Iterator[Candidate]:
     """Files with these endings, and folders with a slash behind them, as a shell would complete them."""
     head, slash, begin = incomplete.rpartition("/")
     folder = Path(head + slash).expanduser()
-    with contextlib.suppress(OSError), os.scandir(folder) as found:
-        for entry in sorted(list(found)[:LOOKED_AT], key=lambda path: path.name):
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in sorted(list(entries)[:LOOKED_AT], key=lambda path: path.name):
             if entry.name.startswith(".") and not begin.startswith("."):
                 continue
             if entry.is_dir():

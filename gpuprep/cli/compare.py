@@ -49,15 +49,15 @@ def compare(
 
     from gpuprep.reports import comparison
 
-    found = comparison.compare(first, second)
+    differences = comparison.compare(first, second)
     if as_json:
         from gpuprep.reports import documents
 
-        compared = documents.Compared(documents.of_record(first), documents.of_record(second), found)
+        compared = documents.Compared(documents.of_record(first), documents.of_record(second), differences)
         emit(documents.document(compared), output)
     else:
         color = output is None and want_color(sys.stdout, no_color)
-        emit("\n".join(_page(first, second, found, bool(verbose), color, table_columns(output))), output)
+        emit("\n".join(_page(first, second, differences, bool(verbose), color, table_columns(output))), output)
 
 
 def _page(

@@ -87,14 +87,16 @@ def _answered(cli: click.Group, shell: str) -> str:
     if not words:
         return ""
     *before, incomplete = words[1:] or [""]
-    found = completed(cli, before, incomplete)
+    completions = completed(cli, before, incomplete)
     if shell == "bash":
-        found = [_after_break(candidate, incomplete, os.environ.get("GPUPREP_COMP_BREAKS", "")) for candidate in found]
+        completions = [
+            _after_break(candidate, incomplete, os.environ.get("GPUPREP_COMP_BREAKS", "")) for candidate in completions
+        ]
     return "".join(
         f"plain\t{candidate.value}\t{_plain_help(candidate.help)}\n"
         if candidate.kind == "plain"
         else f"{candidate.kind}\n"
-        for candidate in found
+        for candidate in completions
     )
 
 
@@ -123,8 +125,10 @@ def completed(cli: click.Group, before: list[str], incomplete: str) -> list[Cand
         context = command.make_context(group.default, [], parent=context, resilient_parsing=True)
     asked, word = _resolve_incomplete(context, list(before), incomplete)
     begin = incomplete[: len(incomplete) - len(word)]  # "--format=" of --format=ht
-    found = {f"{candidate.kind} {candidate.value}": candidate for candidate in _values(context, asked, word)}
-    return [Candidate(f"{begin}{candidate.value}", candidate.help, candidate.kind) for candidate in found.values()]
+    completions = {f"{candidate.kind} {candidate.value}": candidate for candidate in _values(context, asked, word)}
+    return [
+        Candidate(f"{begin}{candidate.value}", candidate.help, candidate.kind) for candidate in completions.values()
+    ]
 
 
 def _values(context: click.Context, asked: click.Command | click.Parameter, word: str) -> list[Candidate]:
@@ -136,8 +140,8 @@ def _values(context: click.Context, asked: click.Command | click.Parameter, word
                 given = {**each.params, **given}
             return candidates.offered(source(Asked(word, given)), word)
     items = asked.shell_complete(context, word)
-    found = [Candidate(str(item.value), item.help or "", item.type) for item in items]
-    return found + _of_default(context, asked, word) if isinstance(asked, DefaultGroup) else found
+    completions = [Candidate(str(item.value), item.help or "", item.type) for item in items]
+    return completions + _of_default(context, asked, word) if isinstance(asked, DefaultGroup) else completions
 
 
 def _of_default(context: click.Context, group: DefaultGroup, word: str) -> list[Candidate]:
@@ -151,11 +155,11 @@ def _of_default(context: click.Context, group: DefaultGroup, word: str) -> list[
 
 
 def _parents(context: click.Context) -> list[click.Context]:
-    found = []
+    parents = []
     while context.parent is not None:
         context = context.parent
-        found.append(context)
-    return found
+        parents.append(context)
+    return parents
 
 
 def _after_break(candidate: Candidate, incomplete: str, breaks: str) -> Candidate:

@@ -311,7 +311,9 @@ def _needed(path: Path) -> str:
             return "this is a database"
     typed = click.get_current_context(silent=True)
     given = [value for name, value in (typed.params if typed else {}).items() if name != "output"]
-    for value in (part for one in given for part in (one if isinstance(one, (tuple, list)) else [one])):
+    for value in (
+        part for argument in given for part in (argument if isinstance(argument, (tuple, list)) else [argument])
+    ):
         with contextlib.suppress(OSError, ValueError):  # most words are no files
             if isinstance(value, (str, Path)) and path.samefile(value):
                 return "this is a file that the command reads"

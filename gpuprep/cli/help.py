@@ -34,7 +34,7 @@ def help(ctx: click.Context, command: tuple[str, ...]) -> None:
         group = context.command
         if not isinstance(group, click.Group):
             context.fail(f"{context.command_path!r} has no subcommands.")
-        _, found, _ = group.resolve_command(context, [word])  # fails with what there is
-        assert found is not None
-        context = click.Context(found, parent=context, info_name=word)
+        _, subcommand, _ = group.resolve_command(context, [word])  # fails with what there is
+        assert subcommand is not None
+        context = click.Context(subcommand, parent=context, info_name=word)
     click.echo(context.get_help())

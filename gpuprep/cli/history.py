@@ -75,24 +75,24 @@ def trend(
         measured = opened.figures(host, trends.begin(newest, nights)) if newest else []
     finally:
         opened.close()
-    found = trends.trends(measured, nights=nights, percent=percent)
-    result = trends.verdict(found)
+    figure_trends = trends.trends(measured, nights=nights, percent=percent)
+    result = trends.verdict(figure_trends)
     code = EXIT_CODES[result.value]
     if as_json:
         from gpuprep.records import Status
         from gpuprep.reports import documents
         from gpuprep.reports import history as pages
 
-        judged = documents.VerdictLine(Status(STATUSES[result.value]), pages.trend_summary(found))
+        judged = documents.VerdictLine(Status(STATUSES[result.value]), pages.trend_summary(figure_trends))
         needed = trends.FEWEST_NIGHTS
-        document = documents.Trends(host, nights, needed, percent, result, judged, tuple(found), code)
+        document = documents.Trends(host, nights, needed, percent, result, judged, tuple(figure_trends), code)
         emit(documents.document(document), output)
         return code
-    if found:
+    if figure_trends:
         from gpuprep.reports import history as pages
 
         color = output is None and want_color(sys.stdout, no_color)
-        head, rows, notes = pages.trend_table(host, found, nights, percent, whole=bool(verbose))
+        head, rows, notes = pages.trend_table(host, figure_trends, nights, percent, whole=bool(verbose))
         emit("\n".join([head, *tables.lines(rows, color=color, columns=table_columns(output)), *notes]), output)
     elif not quiet:
         click.echo(f"no figures of {host} are recorded: drift with --probe quick and validate measure some", err=True)

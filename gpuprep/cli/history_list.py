@@ -98,19 +98,19 @@ def list_runs(
     check_output(output)
     opened = storeofruns.existing(store)
     try:
-        found = opened.runs(host, limit, hosts=hosts, since=since or "", failed=failed, batch=batch)
-        listed = _listed(opened, found)
+        runs = opened.runs(host, limit, hosts=hosts, since=since or "", failed=failed, batch=batch)
+        listed = _listed(opened, runs)
     finally:
         opened.close()
     if as_json:
         emit(_document(listed), output)
         return
-    if not found and not quiet:
+    if not runs and not quiet:
         asked = [*hosts, *([host] if host else [])]
         narrowed = " like that" if failed or since or batch else ""
         named = f"no runs{narrowed} of {', '.join(map(one_line, asked))} are recorded"
         click.echo(named if asked else f"no runs{narrowed} are recorded{'' if narrowed else ' yet'}", err=True)
-    if found:
+    if runs:
         color = output is None and want_color(sys.stdout, no_color)
         emit(table(listed, color, verbose, table_columns(output)), output)
 

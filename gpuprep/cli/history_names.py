@@ -36,7 +36,7 @@ def names(
     check_output(output)
     opened = _open(store)
     try:
-        found = opened.names()
+        known_names = opened.names()
     finally:
         opened.close()
     if as_json:
@@ -51,20 +51,20 @@ def names(
                 known.seen_at,
                 known.by_hand,
             )
-            for known in found
+            for known in known_names
         ]
         emit(documents.document(documents.Names(tuple(listed))), output)
         return
-    if not found:
+    if not known_names:
         if not quiet:
             click.echo("no host was identified yet", err=True)
         return
-    together = {known.host for known in found if known.name != known.host}
+    together = {known.host for known in known_names if known.name != known.host}
     rows = [("NAME", "HOST", "GPUS", "SEEN", "")]
     rows += [
         (known.name, known.host, str(len(known.identity.gpus)), known.seen_at[:10],
          HOW.get(known.by_hand, "") if known.by_hand or known.host in together else "")
-        for known in found
+        for known in known_names
     ]  # fmt: skip
     emit("\n".join(tables.lines(rows, columns=table_columns(output))), output)
 
@@ -91,20 +91,20 @@ def join(
     check_output(output)
     opened = _open(store)
     try:
-        for one in (name, other):
-            if not opened.has_host(one):
-                raise UsageError(f"no run of {one_line(one)} is recorded", "`gpuprep history` lists runs and hosts")
+        for host in (name, other):
+            if not opened.has_host(host):
+                raise UsageError(f"no run of {one_line(host)} is recorded", "`gpuprep history` lists runs and hosts")
         if name == other:
             raise UsageError("a name cannot be joined with itself", "give two names")
-        found = opened.join(name, other, now())
+        joined_names = opened.join(name, other, now())
     finally:
         opened.close()
     if as_json:
         from gpuprep.reports import documents
 
-        emit(documents.document(documents.Joined(name, tuple(found))), output)
+        emit(documents.document(documents.Joined(name, tuple(joined_names))), output)
     elif not quiet or output is not None:
-        emit(f"one host from now on: {', '.join(map(one_line, found))}", output)
+        emit(f"one host from now on: {', '.join(map(one_line, joined_names))}", output)
 
 
 @click.command("part", short_help="Say that a name is a host of its own")

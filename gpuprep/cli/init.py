@@ -213,14 +213,14 @@ def _planned(request: Request) -> Proposed:
     from gpuprep.workflows import proposing
 
     site = settings.load()
-    found: list[Proposed] = []
+    proposals: list[Proposed] = []
 
     def workflow(target: Target, chosen: Options, line: Line) -> RunRecord:
-        found.append(proposing.plan(target, chosen, line))
-        return found[0].record
+        proposals.append(proposing.plan(target, chosen, line))
+        return proposals[0].record
 
     (record,) = on_hosts("plan", request, site, workflow, run_options(request, site), stored=False)
-    return found[0] if found else proposing.Proposed(record, None, None)
+    return proposals[0] if proposals else proposing.Proposed(record, None, None)
 
 
 def _page(made: Proposed, *, color: bool) -> list[str]:

@@ -94,9 +94,12 @@ def judge(
         if opened is not None and keep:
             typed = masking.without_secret(store)
             asked = {"asked": {"store": typed}} if typed else {}  # the report's commands name the same store
-            records = [dataclasses.replace(one, options={**one.options, **asked}) for one in records]
-            for one in records:
-                opened.append(one)
+            records = [
+                dataclasses.replace(judged_record, options={**judged_record.options, **asked})
+                for judged_record in records
+            ]
+            for judged_record in records:
+                opened.append(judged_record)
     finally:
         if opened is not None:
             opened.close()

@@ -44,12 +44,12 @@ class Number(click.FloatRange):
 
 def names(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Callback of an option that may be repeated, or written as a,b. One that names nothing is no choice of all."""
-    found = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
-    if values and not found:
+    choices = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+    if values and not choices:
         from gpuprep.errors import UsageError
 
         raise UsageError(f"{parameter.opts[-1]} names nothing", "leave the option out to choose all")
-    return found
+    return choices
 
 
 def named(

@@ -83,11 +83,11 @@ def check(context: click.Context, names: tuple[str, ...]) -> None:
     from gpuprep.records.ids import now
     from gpuprep.workflows import ownprofile
 
-    found = {name: ownprofile.problems(name) for name in names}
-    for name, problems in found.items():
+    by_profile = {name: ownprofile.problems(name) for name in names}
+    for name, problems in by_profile.items():
         notes = [] if problems else [f"note: {note}" for note in ownprofile.notes(name, now()[:10])]
         emit("\n".join([*(problems or [f"{name}: ok"]), *notes]), None)
-    context.exit(2 if any(found.values()) else 0)
+    context.exit(2 if any(by_profile.values()) else 0)
 
 
 @profiles.command()

@@ -69,7 +69,7 @@ def names(hosts: Sequence[str]) -> str:
 
 def groups(failures: Sequence[Failed]) -> list[list[Failed]]:
     """Those with equal errors together, in the order of their first."""
-    found: dict[str, list[Failed]] = {}
+    by_error: dict[str, list[Failed]] = {}
     for failed in failures:
-        found.setdefault(failed.plain, []).append(failed)
-    return list(found.values())
+        by_error.setdefault(failed.plain, []).append(failed)
+    return list(by_error.values())

@@ -55,29 +55,27 @@ def status(
     check_output(output)
     opened = storeofruns.existing(store)
     try:
-        found = opened.newest_of_each()
+        runs = opened.newest_of_each()
         if hosts:
             wanted = {name for host in hosts for name in opened.names_of(host)}
             storeofruns.check_known(opened, *hosts)
-            found = [run for run in found if run.host in wanted]
+            runs = [run for run in runs if run.host in wanted]
     finally:
         opened.close()
-    found.sort(key=lambda run: (WORST_FIRST.index(_result(run)), run.host))
+    runs.sort(key=lambda run: (WORST_FIRST.index(_result(run)), run.host))
     now = datetime.now(timezone.utc)
     if as_json:
-        listed = [
-            {"host": run.host, "result": _result(run), "age_seconds": _age(run, now), "run": run} for run in found
-        ]
+        listed = [{"host": run.host, "result": _result(run), "age_seconds": _age(run, now), "run": run} for run in runs]
         emit(tables.document(hosts=listed), output)
         return
-    if not found:
+    if not runs:
         if not quiet:
             who = "no host" if not hosts else f"no machine called {', '.join(map(one_line, hosts))}"
             does = shell_command("gpuprep", "validate", "--profile", "PROFILE", about=tuple(hosts) or ("HOST",))
             click.echo(f"{who} was checked yet: {does} does it", err=True)
         return
     color = output is None and want_color(sys.stdout, no_color)
-    emit(_page(found, now, color, table_columns(output), whole=bool(hosts) or verbose > 0), output)
+    emit(_page(runs, now, color, table_columns(output), whole=bool(hosts) or verbose > 0), output)
 
 
 def _result(run: RunSummary) -> str:

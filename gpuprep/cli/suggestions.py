@@ -80,13 +80,13 @@ def command(group: click.Group, context: click.Context, word: str) -> str:
     for name, others in COMMANDS.items():
         if word in others:
             return name
-    found = []
+    subcommands = []
     for name in group.list_commands(context):
         inner = group.get_command(context, name)
         if isinstance(inner, click.Group) and word in inner.list_commands(context):
-            found.append(f"{name} {word}")
+            subcommands.append(f"{name} {word}")
     near = get_close_matches(word, group.list_commands(context), n=1)
-    return found[0] if len(found) == 1 else "".join(near)
+    return subcommands[0] if len(subcommands) == 1 else "".join(near)
 
 
 def subcommand(group: click.Group, context: click.Context, word: str) -> str:

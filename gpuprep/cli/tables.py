@@ -32,15 +32,15 @@ def lines(
         drawn = drawing.table(rows, columns=columns - len(indent), color=color, colors=COLORS)
         return [indent + line for line in drawn]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
-    found = []
+    aligned_rows = []
     for row in rows:
         cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
         painted = [
             click.style(cell, fg=COLORS[word]) if color and word in COLORS else cell
             for cell, word in zip(cells, row, strict=True)
         ]
-        found.append((indent + "  ".join(painted)).rstrip())
-    return found
+        aligned_rows.append((indent + "  ".join(painted)).rstrip())
+    return aligned_rows
 
 
 def fitting(

@@ -50,17 +50,19 @@ def compare(
 
     record, wish = trace_options.recorded(run, store), Wish(key_op=key_op)
     old, new = (before, look(before)), (after, look(after))
-    found: Comparison | JobComparison
+    comparison: Comparison | JobComparison
     with steps(f"trace compare {before.name} {after.name}", quiet=quiet) as say:
         if trace_job.both_folders(old, new):
             trace_job.no_record(record)
-            found = trace_job.compared(old, new, wish, say=say)
+            comparison = trace_job.compared(old, new, wish, say=say)
         else:
-            one, two = (open_trace(files.profiles[0], wish, record, say=say).document for _, files in (old, new))
-            found = comparing.compare(one, two)
+            old_document, new_document = (
+                open_trace(files.profiles[0], wish, record, say=say).document for _, files in (old, new)
+            )
+            comparison = comparing.compare(old_document, new_document)
     if form == "json":
-        emit(formats.compared(found), output)
+        emit(formats.compared(comparison), output)
     elif form == "markdown":
-        emit(formats.markdown_of_comparison(found), output)
+        emit(formats.markdown_of_comparison(comparison), output)
     else:
-        emit(formats.text_of_comparison(found, full=bool(verbose), width=page_width()), output)
+        emit(formats.text_of_comparison(comparison, full=bool(verbose), width=page_width()), output)

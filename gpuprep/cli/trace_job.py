@@ -87,12 +87,12 @@ def compared(before: tuple[Path, Found], after: tuple[Path, Found], wish: Wish, 
 
     old, new = (open_job(folder, wish, files, say=say) for folder, files in (before, after))
     say_step = now_and_then(say, len(new.ranks_by_file))
-    found = {}
+    by_rank = {}
     for rank in new.ranks_by_file:
         if rank in old.files:
-            one, other = (open_rank(job, rank, wish, say=say_step).document for job in (old, new))
-            found[rank] = comparing.compare(one, other)
-    return comparing.compare_jobs(old.ranks, new.ranks, found)
+            old_document, new_document = (open_rank(job, rank, wish, say=say_step).document for job in (old, new))
+            by_rank[rank] = comparing.compare(old_document, new_document)
+    return comparing.compare_jobs(old.ranks, new.ranks, by_rank)
 
 
 def both_folders(one: tuple[Path, Found], other: tuple[Path, Found]) -> bool:

@@ -64,6 +64,6 @@ def version(as_json: bool, store: str | None) -> None:
         f"Python  {platform.python_version()}  {sys.executable}",
         f"store   {place}",
         *(f"extra   {name}: {'installed' if there else 'not installed'}" for name, there in extras.items()),
-        *(f"library {name} {found or 'not installed'}" for name, found in libraries.items()),
+        *(f"library {name} {installed_version or 'not installed'}" for name, installed_version in libraries.items()),
     ]
     click.echo(visible("\n".join(lines)))

@@ -55,24 +55,24 @@ def watch(interval: float, **shared: Any) -> int:
     if not request.hosts and request.inventory is None:
         raise UsageError("`gpuprep watch` needs a HOST", "gpuprep watch HOST, or gpuprep watch -i INVENTORY")
     site = settings.load()
-    found = targets.parse(
+    machines = targets.parse(
         request.hosts,
         request.inventory,
         request.limit,
         ssh_key=str(request.ssh_key) if request.ssh_key else None,
         note=lambda text: click.echo(f"note: {visible(text)}", err=True),
     )
-    if len(found) > MOST_HOSTS:
+    if len(machines) > MOST_HOSTS:
         raise UsageError(
-            f"these are {len(found)} hosts, and {MOST_HOSTS} are the most that one watch connects to",
+            f"these are {len(machines)} hosts, and {MOST_HOSTS} are the most that one watch connects to",
             "give some of them, or --limit PATTERN",
         )
     password = _ask_password() if request.ask_become_pass else None
     if password:
         keep_secret(password)
-    certified = _certified(found, request.store or site.store)
+    certified = _certified(machines, request.store or site.store)
     watching = Watching(
-        found,
+        machines,
         certified,
         interval=interval,
         forks=request.forks or site.forks or FORKS,

@@ -24,16 +24,16 @@ FEW = 3  # processes that are named
 
 def rows(hosts: Sequence[Watched]) -> list[tuple[str, ...]]:
     """A row a GPU, the worst hosts first; a host that cannot be read is one row. `hosts` are in order."""
-    found: list[tuple[str, ...]] = []
+    table: list[tuple[str, ...]] = []
     for host in hosts:
         name = one_line(host.name, 255) + (" SIMULATED" if host.simulated else "")
         if not host.gpus:
             notes = "; ".join([host.error, *host.notes])
-            found.append((name, "", host.state, *[""] * 8, one_line(notes, MOST_NOTES)))
+            table.append((name, "", host.state, *[""] * 8, one_line(notes, MOST_NOTES)))
             continue
         for place, seen in enumerate(host.gpus):
-            found.append(_row(name, seen, host.notes if place == 0 else ()))
-    return found
+            table.append(_row(name, seen, host.notes if place == 0 else ()))
+    return table
 
 
 def counted(hosts: Sequence[Watched]) -> str:
@@ -85,11 +85,11 @@ def _against(now: float | Missing, held: Held | None, wanted: float | None) -> s
 
 def _processes(seen: Seen) -> list[str]:
     """ "alice: python3 1024 MiB", those with the most memory first, and how many more."""
-    found = seen.gpu.processes
-    if isinstance(found, Missing):
+    running_processes = seen.gpu.processes
+    if isinstance(running_processes, Missing):
         return []
-    processes = [_process(process) for process in found[:FEW]]
-    more = len(found) - len(processes) + seen.gpu.more_processes
+    processes = [_process(process) for process in running_processes[:FEW]]
+    more = len(running_processes) - len(processes) + seen.gpu.more_processes
     return [*processes, *([f"{more} more processes"] if more else [])]
 
 

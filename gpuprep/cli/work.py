@@ -141,7 +141,7 @@ def on_hosts(
     from gpuprep.workflows import targets
     from gpuprep.workflows.runs import UNEXPECTED, Line, on_each
 
-    found = targets.parse(
+    machines = targets.parse(
         request.hosts,
         request.inventory,
         request.limit,
@@ -155,11 +155,11 @@ def on_hosts(
     store = Store.open(request.store or site.store) if stored else None
     past = None if stored else _earlier_runs(request.store or site.store)
     # An inventory's hosts are a batch even where only one of them is left.
-    batch = new_run_id() if len(found) > 1 or request.inventory is not None else ""
+    batch = new_run_id() if len(machines) > 1 or request.inventory is not None else ""
     cancel = threading.Event()
     try:
         with Console(
-            [target.name for target in found],
+            [target.name for target in machines],
             verbose=request.verbose,
             quiet=request.quiet,
             no_color=request.no_color,
@@ -176,7 +176,7 @@ def on_hosts(
                     console.ended(target.name, *ended)
 
             return on_each(
-                found,
+                machines,
                 work,
                 forks=request.forks or site.forks or (DRIFT_FORKS if command in DRIFT else DEFAULT_FORKS),
                 cancel=cancel,

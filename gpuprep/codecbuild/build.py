@@ -155,11 +155,11 @@ def _check(scratch: Path, done: subprocess.CompletedProcess[str]) -> None:
 
 
 def _compilers(root: Path, scratch: Path, target: Target) -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in ("clang", "nasm", target.compiler):
         output = buildroot.run(root, scratch, [name, "--version"]).stdout
-        found[name] = output.partition("\n")[0].strip()
-    return found
+        versions[name] = output.partition("\n")[0].strip()
+    return versions
 
 
 def _minimum_driver(readme: Path, target: Target) -> str:

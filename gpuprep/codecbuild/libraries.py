@@ -43,12 +43,12 @@ def gather(root: Path, target: Target, run: Run) -> dict[str, bytes]:
     needed = {name: path for name, path in LINKED.findall(output) if not OF_THE_SYSTEM.match(name)}
     if len(needed) > MOST_FILES:
         raise GpuprepError(f"the build needs {len(needed)} libraries", "choose fewer codec.libraries")
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for name, path in sorted(needed.items()):
-        found[f"lib/{name}"] = _inside(root, path).read_bytes()
-    if sum(map(len, found.values())) > MOST_BYTES:
+        files[f"lib/{name}"] = _inside(root, path).read_bytes()
+    if sum(map(len, files.values())) > MOST_BYTES:
         raise GpuprepError(f"the libraries have more than {MOST_BYTES >> 20} MiB", "choose fewer codec.libraries")
-    return found | _licences(root, needed.values())
+    return files | _licences(root, needed.values())
 
 
 def _run(run: Run, words: Sequence[str]) -> str:
@@ -72,12 +72,12 @@ def _inside(root: Path, path: str) -> Path:
 def _licences(root: Path, paths: Iterable[str]) -> dict[str, bytes]:
     """licences/PACKAGE of each package that one of the files is of, as Debian has it."""
     wanted = {alias for path in paths for alias in (path, f"/usr{path}", path.removeprefix("/usr"))}
-    found: dict[str, bytes] = {}
+    licences: dict[str, bytes] = {}
     for listed in sorted((root / "var/lib/dpkg/info").glob("*.list")):
         if wanted.isdisjoint(listed.read_text(encoding="utf-8", errors="replace").splitlines()):
             continue
         package = listed.stem.partition(":")[0]
         text = root / "usr/share/doc" / package / "copyright"
         if text.is_file() and not text.is_symlink():
-            found[f"licences/{package}"] = text.read_bytes()
-    return found
+            licences[f"licences/{package}"] = text.read_bytes()
+    return licences

@@ -56,10 +56,10 @@ def _file(url: str, known: tuple[str, ...], progress: Progress) -> Path:
                 if room < 0:
                     raise GpuprepError(f"{url} is larger than {MOST_BYTES >> 20} MiB", "is the mirror right?")
                 file.write(block)
-        found = digest(temporary)
-        if known and found not in known:
+        checksum = digest(temporary)
+        if known and checksum not in known:
             raise GpuprepError(
-                f"{url} has the sha256 {found}, and {' or '.join(known)} is wanted", "try another mirror"
+                f"{url} has the sha256 {checksum}, and {' or '.join(known)} is wanted", "try another mirror"
             )
         temporary.rename(path)
     except (urllib.error.URLError, OSError) as error:

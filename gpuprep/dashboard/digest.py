@@ -52,7 +52,7 @@ def host(run: Run, text: str, others: tuple[str, ...]) -> Host:
         document = json.loads(text)
         record, facts = _slim(document), _facts(document)
         simulated = record.source is Source.SIMULATED or any(
-            one.get("source") == Source.SIMULATED.value for one in document.get("measurements", ())
+            measurement.get("source") == Source.SIMULATED.value for measurement in document.get("measurements", ())
         )
     except (ValueError, DecodeError, KeyError, TypeError, AttributeError, RecursionError) as error:
         record, facts, simulated = _damaged(run, error), {}, run.source is Source.SIMULATED
@@ -78,13 +78,13 @@ def _kept(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _facts(document: Mapping[str, Any]) -> dict[str, str]:
     snapshot = document.get("after") or document.get("before") or {}
-    found = {
+    facts = {
         "driver": snapshot.get("driver", {}).get("loaded_version"),
         "kernel": snapshot.get("kernel", {}).get("running"),
         "system": snapshot.get("os", {}).get("pretty_name"),
         "gpu": _gpus(snapshot.get("gpus")),
     }
-    return {name: one_line(value, LETTERS) for name, value in found.items() if isinstance(value, str)}
+    return {name: one_line(value, LETTERS) for name, value in facts.items() if isinstance(value, str)}
 
 
 def _gpus(gpus: Any) -> str:

@@ -97,7 +97,7 @@ class Guard:
         if given:
             if not self._is_token(given[0]):
                 return _refusal(401, "this token is not the one of this server", WHAT_TO_DO)
-            rest = urlencode([one for one in words if one[0] != "token"])
+            rest = urlencode([pair for pair in words if pair[0] != "token"])
             return self._let_in(scope["path"], rest)
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.casefold() == "bearer" and self._is_token(bearer.strip()):
@@ -126,10 +126,10 @@ class Guard:
     def _has_cookie(self, headers: Headers) -> bool:
         for line in headers.getlist("cookie"):
             try:
-                found = SimpleCookie(line).get(self._rules.cookie)
+                cookie = SimpleCookie(line).get(self._rules.cookie)
             except CookieError:
                 continue
-            if found is not None and hmac.compare_digest(found.value.encode("utf-8", "replace"), self._pass.encode()):
+            if cookie is not None and hmac.compare_digest(cookie.value.encode("utf-8", "replace"), self._pass.encode()):
                 return True
         return False
 

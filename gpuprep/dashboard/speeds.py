@@ -63,17 +63,17 @@ NONE = Speeds(Direction.UNKNOWN, 0, 0, (), (), False)
 def speeds(measured: Sequence[Measurement], *, nights: int = NIGHTS) -> Speeds:
     if not measured:
         return NONE
-    found = trend.trends(measured, nights=nights)
+    trends = trend.trends(measured, nights=nights)
     dated = [(day, measurement) for measurement in measured if (day := trend.night(measurement.started_at)) is not None]
     falling = [
         Falling(trend, _series((day, each) for day, each in dated if _same(each, trend)))
-        for trend in found
+        for trend in trends
         if trend.direction is Direction.DOWN and not trend.superseded
     ]
     return Speeds(
-        trend.verdict(found),
+        trend.verdict(trends),
         len({day for day, _ in dated}),
-        sum(not trend.superseded for trend in found),
+        sum(not trend.superseded for trend in trends),
         tuple(filter(None, (_headline(dated, *each) for each in HEADLINES))),
         tuple(falling),
         any(measurement.source is Source.SIMULATED for measurement in measured),

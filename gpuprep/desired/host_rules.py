@@ -279,9 +279,9 @@ def cudnn(here: Nearest, cuda_major: str, refusals: list[Refusal]) -> Mapping[st
     if version == "none" or not cuda_major:
         return {}
     known = catalogue.cudnn_checksums()
-    found = known.get(version, {}).get(cuda_major, {})
-    if snapshot.os.architecture in found:
-        return found
+    checksums = known.get(version, {}).get(cuda_major, {})
+    if snapshot.os.architecture in checksums:
+        return checksums
     newest = [limits.maximum_cudnn for limits in here.limits() if limits.maximum_cudnn]
     fitting = [
         v
@@ -451,7 +451,7 @@ def _secure_boot(profile: Profile, snapshot: Snapshot, instead: str) -> list[Ref
         return []
     path, facts = certificate(signing, snapshot), snapshot.signatures
     known = () if isinstance(facts, Missing) else facts.certificates
-    there = next((one.enrolled for one in known if one.path == path), None)
+    there = next((cert.enrolled for cert in known if cert.path == path), None)
     if there is True:
         return []
     enrol = f"sudo mokutil --import {path}, reboot, confirm it at the machine's console, then run again"

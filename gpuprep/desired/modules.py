@@ -90,8 +90,8 @@ def _dkms_loads(snapshot: Snapshot) -> bool:
     """Whether modules of DKMS load here in spite of Secure Boot: their key is enrolled, or one is loaded."""
     facts, path = snapshot.signatures, certificate(None, snapshot)
     known = () if isinstance(facts, Missing) else facts.certificates
-    if any(one.path == path and one.enrolled is True for one in known):
+    if any(entry.path == path and entry.enrolled is True for entry in known):
         return True
     driver = snapshot.driver
-    built = any(one.kernel == snapshot.kernel.running and one.module.startswith("nvidia") for one in driver.dkms)
+    built = any(entry.kernel == snapshot.kernel.running and entry.module.startswith("nvidia") for entry in driver.dkms)
     return built and catalogue.is_version(driver.loaded_version)

@@ -144,16 +144,16 @@ class Nearest:
 
         `listing`: every driver that would do. `exact_cuda`: the toolkit of `wishes` is another than the profile's.
         """
-        said = ("cuda",) if exact_cuda else ()
+        extra_keys = ("cuda",) if exact_cuda else ()
         for keys in ((("version",),) if listing else ()) + CHANGES:
             if exact_cuda and "cuda" in keys:
                 continue
-            found = [changed for changed in self._changed(name, wishes, keys) if self._fits(name, changed)]
-            if not found:
+            alternatives = [changed for changed in self._changed(name, wishes, keys) if self._fits(name, changed)]
+            if not alternatives:
                 continue
-            values = {key: [getattr(found[0], key)] for key in KEYS if key in (*keys, *said)}
+            values = {key: [getattr(alternatives[0], key)] for key in KEYS if key in (*keys, *extra_keys)}
             if listing and keys == ("version",):
-                values["version"] = [changed.version for changed in found]
+                values["version"] = [changed.version for changed in alternatives]
             parts = [f"{KEYS[key]}: {listed(value)}" for key, value in values.items()]
             return f"driver.source: {name}" + (f" with {' and '.join(parts)}" if parts else "")
         return ""
@@ -215,13 +215,13 @@ class Nearest:
         offer = self._offers()[source]
         known = driver != "auto" and self.has(source, driver)
         branch = catalogue.branch(driver) if known else branches[0]
-        found = [
+        versions = [
             version
             for version in offer.cuda
             if all(_within(version, limits) for limits in self.limits())
             and (catalogue.cuda_minimum_branch(version) or 0) <= branch
         ]
-        return found if wanted is None else sorted(found, key=lambda version: _distance(version, wanted))
+        return versions if wanted is None else sorted(versions, key=lambda version: _distance(version, wanted))
 
     def _offers(self) -> Mapping[str, Archive]:
         return self.release.sources if self.release is not None else {}

@@ -37,8 +37,8 @@ def check_profile(profile: Profile) -> list[Refusal]:
         for name in unknown
     ]
     each = [silicon(profile, [model]) for model in models]
-    everywhere = set.intersection(*({refusal.key for refusal in one} for one in each)) if each else set()
-    refusals += [refusal for one in each for refusal in one if refusal.key in everywhere]
+    everywhere = set.intersection(*({refusal.key for refusal in of_model} for of_model in each)) if each else set()
+    refusals += [refusal for of_model in each for refusal in of_model if refusal.key in everywhere]
     wished = None if profile.driver.version == "auto" else profile.driver.version
     refusals += driver_rules(profile, wished, None if profile.cuda.version == "auto" else profile.cuda.version)
     refusals += codec_rules(profile)

@@ -445,9 +445,9 @@ def _decisions(profile: Profile, gpus: Sequence[Board], choice: _Choice) -> tupl
     if choice.release is None or driver is None or cuda is None:
         return ()
     offered = choice.release.sources[profile.driver.source].drivers
-    said = []
+    decisions = []
     if profile.driver.version == "auto":
-        said.append(f"driver branch {catalogue.branch(driver)}: what the archive has ({driver})")
+        decisions.append(f"driver branch {catalogue.branch(driver)}: what the archive has ({driver})")
     wish = profile.driver.version
     newest = next(
         d.version
@@ -455,14 +455,16 @@ def _decisions(profile: Profile, gpus: Sequence[Board], choice: _Choice) -> tupl
         if catalogue.matches(d.version, str(catalogue.branch(driver)) if wish == "auto" else wish)
     )
     if newest != driver:
-        said.append(f"driver {driver}, not {newest}: the archive has {flavour} kernel modules only of the older one")
+        decisions.append(
+            f"driver {driver}, not {newest}: the archive has {flavour} kernel modules only of the older one"
+        )
     if profile.driver.flavour == "auto":
-        said.append(f"{flavour} kernel modules: {choice.why_flavour}")
+        decisions.append(f"{flavour} kernel modules: {choice.why_flavour}")
     if choice.modules == PREBUILT:
-        said.append(_why_prebuilt(profile))
+        decisions.append(_why_prebuilt(profile))
     if profile.cuda.version == "auto":
-        said.append(f"CUDA {cuda}: what the archive has")
+        decisions.append(f"CUDA {cuda}: what the archive has")
     silent = sorted({g.model.title for g in gpus if g.model.nvenc_engines == 0})
     if silent and profile.codec.ffmpeg != "none":
-        said.append(f"{', '.join(silent)} has no NVENC engine: FFmpeg gets the encoders, this GPU cannot use them")
-    return tuple(said)
+        decisions.append(f"{', '.join(silent)} has no NVENC engine: FFmpeg gets the encoders, this GPU cannot use them")
+    return tuple(decisions)

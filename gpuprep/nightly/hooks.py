@@ -166,9 +166,9 @@ def npd(argv: Sequence[str], now: datetime | None = None, last: Path = LAST, pla
     """Prints the line; 0 OK, 1 NonOK, 2 Unknown."""
     parser = argparse.ArgumentParser(prog="gpuprep-drift npd", description="For node-problem-detector's custom plugin.")
     parser.parse_args(argv)
-    found = answer(now or datetime.now(timezone.utc), last, plan)
-    sys.stdout.write(found.line(NPD_LENGTH) + "\n")
-    return NPD_CODES[found.status]
+    health = answer(now or datetime.now(timezone.utc), last, plan)
+    sys.stdout.write(health.line(NPD_LENGTH) + "\n")
+    return NPD_CODES[health.status]
 
 
 # ---------------------------------------------------------------- Slurm
@@ -200,13 +200,13 @@ def slurm(argv: Sequence[str], now: datetime | None = None, last: Path = LAST, p
     options = _slurm_parser().parse_args(argv)
     if options.resume and options.no_drain:
         _slurm_parser().error("argument --resume: not allowed with argument --no-drain, which only reports")
-    found = answer(now or datetime.now(timezone.utc), last, plan)
-    code = SLURM_CODES[found.status]
+    health = answer(now or datetime.now(timezone.utc), last, plan)
+    code = SLURM_CODES[health.status]
     try:
-        done = "" if options.no_drain else _act(found, resume=options.resume, unknown=options.drain_unknown)
+        done = "" if options.no_drain else _act(health, resume=options.resume, unknown=options.drain_unknown)
     except NoSlurm as error:
         done, code = _plain(str(error))[:LENGTH], code or COULD_NOT
-    sys.stdout.write(found.line(LENGTH) + (f"; {done}" if done else "") + "\n")
+    sys.stdout.write(health.line(LENGTH) + (f"; {done}" if done else "") + "\n")
     return code
 
 

@@ -72,8 +72,8 @@ def text(record: RunRecord, now: datetime, why_unknown: str = "") -> str:
         lines.append(f"speed not measured: {record.drift.probe_skipped}")
     if is_simulated(record):
         lines.append(SIMULATED)
-    found = record.verdict.findings if record.verdict else ()
-    for finding in in_order(found, (*PROBLEMS, Status.WAIVED)):
+    findings = record.verdict.findings if record.verdict else ()
+    for finding in in_order(findings, (*PROBLEMS, Status.WAIVED)):
         lines += ["", *_finding(finding)]
     return "\n".join(lines)
 

@@ -156,8 +156,8 @@ def add(exposition: Exposition, record: RunRecord) -> None:
         exposition.add("drift_probe_asked_since_timestamp_seconds", seconds(asked), labels)
         exposition.add("drift_probe_last_measured_timestamp_seconds", seconds(last), labels)
     status = record.verdict.status if record.verdict and not record.error else Status.UNKNOWN
-    for one in Status:
-        exposition.add("drift_verdict", float(status is one), {**labels, "status": one.value})
+    for state in Status:
+        exposition.add("drift_verdict", float(status is state), {**labels, "status": state.value})
     if record.verdict:
         _findings(exposition, labels, record.verdict.findings)
     if record.drift:

@@ -90,11 +90,11 @@ def entries(baseline: Baseline) -> tuple[BaselineEntry, ...]:
 
 def baseline(listed: tuple[BaselineEntry, ...]) -> Baseline:
     """The inverse of entries()."""
-    found: dict[BaselineKey, dict[str, BaselineFigure]] = {}
+    figures: dict[BaselineKey, dict[str, BaselineFigure]] = {}
     for entry in listed:
         key = BaselineKey(entry.gpu_uuid, entry.probe, entry.versions)
-        found.setdefault(key, {})[entry.figure] = BaselineFigure(entry.value, entry.run_id, entry.set_at)
-    return found
+        figures.setdefault(key, {})[entry.figure] = BaselineFigure(entry.value, entry.run_id, entry.set_at)
+    return figures
 
 
 def certified_part(record: RunRecord) -> RunRecord:

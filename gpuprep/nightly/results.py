@@ -109,11 +109,11 @@ class Results:
     def _find(self, wanted: Callable[[RunRecord], bool]) -> tuple[RunRecord | None, tuple[Damaged, ...]]:
         damaged: list[Damaged] = []
         for path in (self.folder / LAST, *self._newest_first()):
-            found = read(path)
-            if isinstance(found, Damaged):
-                damaged.append(found)
-            elif found is not None and wanted(found):
-                return found, tuple(damaged)
+            record = read(path)
+            if isinstance(record, Damaged):
+                damaged.append(record)
+            elif record is not None and wanted(record):
+                return record, tuple(damaged)
         return None, tuple(damaged)
 
     def _put_in_order(self) -> None:

@@ -45,10 +45,10 @@ def predict(board: Board, operation: Attention, dtype: str) -> AttentionPredicti
         return memory
     parts = []
     for part in operation.parts:
-        found = products.predict(board, part, dtype)
-        if isinstance(found, Missing):
-            return found
-        parts.append(found)
+        prediction = products.predict(board, part, dtype)
+        if isinstance(prediction, Missing):
+            return prediction
+        parts.append(prediction)
     softmax = operation.score_bytes(dtype) / (memory * 1e9)
     separate = sum(part.seconds for part in parts) + softmax
     loading = operation.fused_bytes(dtype) / (memory * 1e9)

@@ -210,11 +210,11 @@ def _clock(
 
 
 def _factors(peak: float, values: tuple[tuple[str, float, str], ...]) -> tuple[Factor, ...]:
-    found, left = [], peak
+    factors, left = [], peak
     for name, value, cause in values:
-        found.append(Factor(name, value, left * (1.0 - value), cause))
+        factors.append(Factor(name, value, left * (1.0 - value), cause))
         left *= value
-    return tuple(found)
+    return tuple(factors)
 
 
 def _incredible(kernel: float, memory_bound: bool) -> str:

@@ -34,7 +34,7 @@ def near(asked: Prediction) -> tuple[Better, ...]:
         return ()
     operation = asked.operation
     needed, best = gemm_shapes.alignment(asked.dtype, asked.board.model.compute_capability)
-    found: dict[str, Better] = {}
+    by_direction: dict[str, Better] = {}
     rows, columns = asked.tiled.tile_m, asked.tiled.tile_n
     choices = (
         _steps(operation.m, needed, best, rows),
@@ -55,12 +55,12 @@ def near(asked: Prediction) -> tuple[Better, ...]:
         better = Better(
             shape, "larger" if larger else "smaller", there, there.tflops / asked.tflops, there.seconds / asked.seconds
         )
-        known = found.get(better.direction)
+        known = by_direction.get(better.direction)
         if min(better.gain, _by_formula(asked, there)) < WORTH:
             continue
         if known is None or _worth(better) > _worth(known):
-            found[better.direction] = better
-    return tuple(found.values())
+            by_direction[better.direction] = better
+    return tuple(by_direction.values())
 
 
 def _by_formula(asked: Prediction, there: Prediction) -> float:
@@ -77,11 +77,11 @@ def _worth(better: Better) -> float:
 
 def _steps(size: int, needed: int, best: int, tile: int) -> tuple[int, ...]:
     """This size, and the multiples just below and above it of what counts: 16 bytes, 128 bytes, the tile."""
-    found = {size}
+    sizes = {size}
     for multiple in {needed, best, tile}:
         down, up = size // multiple * multiple, math.ceil(size / multiple) * multiple
-        found |= {up, down} if down else {up}
-    return tuple(sorted(found))
+        sizes |= {up, down} if down else {up}
+    return tuple(sorted(sizes))
 
 
 def tile_words(prediction: Prediction) -> str:

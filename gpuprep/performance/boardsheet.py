@@ -106,16 +106,16 @@ def _precision(board: Board, dtype: str) -> PrecisionRow:
     cuda = dtype in rates or (dtype in known.cuda if known else None)
     if known is None and rates:  # no table names this architecture: what has no rate is not known
         tensor, cuda = tensor or None, cuda or None
-    found = roofline.roof(board, dtype)
+    roof = roofline.roof(board, dtype)
     memory = roofline.bandwidth(board)
-    if isinstance(found, Missing):
+    if isinstance(roof, Missing):
         words = (
             "no units: emulated or not available" if tensor is False and cuda is False else "no rate in the catalogue"
         )
         return PrecisionRow(dtype, tensor, cuda, None, None, None, words)
-    ridge = None if isinstance(memory, Missing) else roofline.ridge(found.tflops, memory)
-    floor = board.floors.get("fp64_tensor" if found.unit == "tensor_fp64" else dtype)
-    return PrecisionRow(dtype, tensor, cuda, found, ridge, floor.percent if floor else None, "")
+    ridge = None if isinstance(memory, Missing) else roofline.ridge(roof.tflops, memory)
+    floor = board.floors.get("fp64_tensor" if roof.unit == "tensor_fp64" else dtype)
+    return PrecisionRow(dtype, tensor, cuda, roof, ridge, floor.percent if floor else None, "")
 
 
 def _streams(board: Board, able: frozenset[str] | None) -> tuple[StreamRow, ...]:

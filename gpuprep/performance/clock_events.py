@@ -50,12 +50,12 @@ def clock_cause(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None) -> 
     mask = gemm.event_reasons
     if isinstance(mask, Missing) or mask < 0:
         return "a lower clock (NVML's reasons were not read)"
-    found = named(int(mask))
-    if not found:
+    reasons = named(int(mask))
+    if not reasons:
         if (watts := unnamed_cap(gemm, gpu, around)) is not None:
             return f"{_power_cap(gemm, gpu, around)} (by the {watts:.0f} W that it drew: NVML named no reason)"
         return "a lower clock that NVML gives no reason for"
-    first = found[0]
+    first = reasons[0]
     if first.bit == SW_POWER_CAP:
         return _power_cap(gemm, gpu, around)
     degrees = gemm.temperature_c

@@ -61,25 +61,25 @@ def features(
     m, n, k = operation.m, operation.n, operation.k
     inputs, output = INPUT_BYTES[dtype], OUTPUT_BYTES[dtype]
     log = math.log2
-    found: list[float] = [log(m), log(n), log(k), log(m) + log(n), log(m) - log(n), log(m) + log(n) + log(k)]
-    found += [log(m) - log(k), log(n) - log(k)]
-    found += [math.gcd(k * inputs, 128), math.gcd(m * output, 128), math.gcd(n * output, 128)]
-    found += [math.gcd(k * inputs, m * output, 16), math.gcd(m, 256), math.gcd(n, 256), math.gcd(k, 256)]
-    found += [operation.intensity(dtype), k % 64, k % 128, m % 128, n % 128]
-    found += [log(formula.microseconds), log(formula.calculating), log(formula.loading)]
+    numbers: list[float] = [log(m), log(n), log(k), log(m) + log(n), log(m) - log(n), log(m) + log(n) + log(k)]
+    numbers += [log(m) - log(k), log(n) - log(k)]
+    numbers += [math.gcd(k * inputs, 128), math.gcd(m * output, 128), math.gcd(n * output, 128)]
+    numbers += [math.gcd(k * inputs, m * output, 16), math.gcd(m, 256), math.gcd(n, 256), math.gcd(k, 256)]
+    numbers += [operation.intensity(dtype), k % 64, k % 128, m % 128, n % 128]
+    numbers += [log(formula.microseconds), log(formula.calculating), log(formula.loading)]
     best = formula.tiled
-    found += [best.tile_m, best.tile_n, best.split_k, best.rounds, log(formula.aligned / formula.microseconds)]
+    numbers += [best.tile_m, best.tile_n, best.split_k, best.rounds, log(formula.aligned / formula.microseconds)]
     whole, cut = [], []
     for tile in TILES:
-        one, other = tiles.tiled(kernels, operation, dtype, sms, rate, tile)
-        whole.append(one.cycles)
+        uncut, other = tiles.tiled(kernels, operation, dtype, sms, rate, tile)
+        whole.append(uncut.cycles)
         cut.append(other.cycles)
-    found += [log(cycles / min(whole)) for cycles in whole] + [log(cycles / min(cut)) for cycles in cut]
-    found.append(log(min(whole) / min(cut)))
+    numbers += [log(cycles / min(whole)) for cycles in whole] + [log(cycles / min(cut)) for cycles in cut]
+    numbers.append(log(min(whole) / min(cut)))
     for rows, columns in QUEUED:
         blocks = math.ceil(m / rows) * math.ceil(n / columns)
         queue = math.ceil(blocks / sms)
         area = rows * columns
-        found += [queue, blocks, log(queue * (k + START) * area), log(blocks * area * (k + STORE))]
-    found.append(group(dtype)[1])
-    return found
+        numbers += [queue, blocks, log(queue * (k + START) * area), log(blocks * area * (k + STORE))]
+    numbers.append(group(dtype)[1])
+    return numbers

@@ -87,10 +87,10 @@ def product(words: str, batch: int = 1) -> Operation:
 
 def convolution(words: str) -> Operation:
     wanted = "a convolution is n,h,w,c,k,r,s[,stride,pad], such as 32,56,56,64,64,3,3,1,1"
-    found = _numbers(words, ("n", "h", "w", "c", "k", "r", "s"), wanted, optional=("stride", "pad"), zero=("pad",))
-    n, h, w, c, k, r, s = found[:7]
-    stride = found[7] if len(found) > 7 else 1
-    pad = found[8] if len(found) > 8 else 0
+    numbers = _numbers(words, ("n", "h", "w", "c", "k", "r", "s"), wanted, optional=("stride", "pad"), zero=("pad",))
+    n, h, w, c, k, r, s = numbers[:7]
+    stride = numbers[7] if len(numbers) > 7 else 1
+    pad = numbers[8] if len(numbers) > 8 else 0
     p, q = (h + 2 * pad - r) // stride + 1, (w + 2 * pad - s) // stride + 1
     if h + 2 * pad < r or w + 2 * pad < s:
         raise ValueError(f"{_short(words)}: the filter of {r}x{s} is larger than the image of {h}x{w}; {wanted}")
@@ -98,7 +98,7 @@ def convolution(words: str) -> Operation:
         raise ValueError(f"{_short(words)}: the product of this convolution is larger than {LARGEST}")
     return Operation(
         "convolution",
-        f"convolution {','.join(map(str, found))}",
+        f"convolution {','.join(map(str, numbers))}",
         n * p * q,
         k,
         c * r * s,
@@ -127,13 +127,13 @@ def _numbers(
     every = (*names, *optional)
     if not len(names) <= len(parts) <= len(every):
         raise ValueError(f"{_short(words)}: {wanted}")
-    found = []
+    numbers = []
     for name, part in zip(every, parts, strict=False):
         least = 0 if name in zero else 1
         if not re.fullmatch(rf"[0-9]{{1,{DIGITS}}}", part) or not least <= int(part) <= LARGEST:
             raise ValueError(f"{_short(words)}: {name} is a whole number from {least} to {LARGEST}; {wanted}")
-        found.append(int(part))
-    return tuple(found)
+        numbers.append(int(part))
+    return tuple(numbers)
 
 
 def _short(words: str) -> str:

@@ -98,27 +98,27 @@ def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Miss
     if bytes_aligned < FULL_ALIGNMENT:
         better = _timed(board, operation, dtype, peak, memory, FULL_ALIGNMENT)
         aligned = formula if isinstance(better, Missing) else better
-    found = _corrected(board, operation, dtype, peak, memory, formula, aligned)
-    tiled = found.tiled
+    timing = _corrected(board, operation, dtype, peak, memory, formula, aligned)
+    tiled = timing.tiled
     filled = operation.m * operation.n / (tiles.up(operation.m, tiled.tile_m) * tiles.up(operation.n, tiled.tile_n))
-    percent, shapes, words = _error(board, operation, dtype, found.seconds, bytes_aligned)
+    percent, shapes, words = _error(board, operation, dtype, timing.seconds, bytes_aligned)
     return Prediction(
         operation=operation,
         dtype=dtype,
         board=board,
         peak=peak,
-        seconds=found.seconds,
-        tflops=operation.operations / found.seconds / 1e12,
+        seconds=timing.seconds,
+        tflops=operation.operations / timing.seconds / 1e12,
         error_percent=percent,
         error_shapes=shapes,
         error_words=words,
-        bound=found.bound,
-        math_seconds=found.math,
-        memory_seconds=found.memory,
-        launch_seconds=found.launch,
+        bound=timing.bound,
+        math_seconds=timing.math,
+        memory_seconds=timing.memory,
+        launch_seconds=timing.launch,
         intensity=operation.intensity(dtype),
         ridge=roofline.ridge(peak.tflops, memory),
-        clock_mhz=found.clock_mhz,
+        clock_mhz=timing.clock_mhz,
         alignment=bytes_aligned,
         aligned_gain=max(1.0, formula.seconds / aligned.seconds),
         tiled=tiled,
@@ -196,12 +196,12 @@ def alignment(operation: Operation, dtype: str) -> int:
     if operation.rows:
         sizes = {"m": operation.m, "n": operation.n, "k": operation.k}
         return min(math.gcd(sizes[name] * INPUT_BYTES[dtype], FULL_ALIGNMENT) for name in operation.rows)
-    found = FULL_ALIGNMENT
+    bytes_aligned = FULL_ALIGNMENT
     if operation.k * INPUT_BYTES[dtype] > FULL_ALIGNMENT:
-        found = math.gcd(operation.k * INPUT_BYTES[dtype], FULL_ALIGNMENT)
+        bytes_aligned = math.gcd(operation.k * INPUT_BYTES[dtype], FULL_ALIGNMENT)
     if min(operation.m, operation.n) == 1:
-        return found
-    return min(found, math.gcd(operation.m * OUTPUT_BYTES[dtype], FULL_ALIGNMENT))
+        return bytes_aligned
+    return min(bytes_aligned, math.gcd(operation.m * OUTPUT_BYTES[dtype], FULL_ALIGNMENT))
 
 
 def kernel_class(operation: Operation, dtype: str) -> int:
@@ -210,12 +210,12 @@ def kernel_class(operation: Operation, dtype: str) -> int:
     For int8 cuBLASLt has kernels for any k that it takes, as long as the rows of C are multiples of 16 bytes; it takes
     its slowest ones if they are not (1,967 products on a real H100: no exception but vectors).
     """
-    found = alignment(operation, dtype)
-    if dtype != "int8" or found == FULL_ALIGNMENT:
-        return found
+    bytes_aligned = alignment(operation, dtype)
+    if dtype != "int8" or bytes_aligned == FULL_ALIGNMENT:
+        return bytes_aligned
     measured_layout = operation.aligned is None and not operation.rows
     full = operation.m == 1 or operation.m * OUTPUT_BYTES[dtype] % FULL_ALIGNMENT == 0
-    return found if measured_layout and full else 1
+    return bytes_aligned if measured_layout and full else 1
 
 
 @dataclass(frozen=True)

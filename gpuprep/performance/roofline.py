@@ -79,9 +79,9 @@ def roof(gpu: catalogue.Board, dtype: str, accumulate: str = "", clock_mhz: floa
 
 def roofs(gpu: catalogue.Board, clock_mhz: float | None = None) -> tuple[Roof, ...]:
     """A roof for each data type that this GPU has units for, highest first; () if the catalogue lacks them."""
-    found = [roof(gpu, dtype, clock_mhz=clock_mhz) for dtype in UNITS]
+    candidates = [roof(gpu, dtype, clock_mhz=clock_mhz) for dtype in UNITS]
     return tuple(
-        sorted((product for product in found if isinstance(product, Roof)), key=lambda product: -product.tflops)
+        sorted((product for product in candidates if isinstance(product, Roof)), key=lambda product: -product.tflops)
     )
 
 
@@ -108,8 +108,8 @@ def intensity(dtype: str, m: int, n: int, k: int) -> float:
 
 def points(gemms: Iterable[Product], gpu: catalogue.Board) -> tuple[Point, ...]:
     """GEMMs of docs/records.md with the roofs of `gpu`; GEMMs without a figure or a roof are left out."""
-    found = (point(gemm, gpu) for gemm in gemms)
-    return tuple(point for point in found if isinstance(point, Point))
+    candidates = (point(gemm, gpu) for gemm in gemms)
+    return tuple(point for point in candidates if isinstance(point, Point))
 
 
 def point(gemm: Product, gpu: catalogue.Board) -> Union[Point, Missing]:

@@ -65,7 +65,7 @@ def tiled(
     each = slower * (max(calculate, load) if kernels.overlap else calculate + load)
     resident = min(MOST_RESIDENT, max(1, kernels.resident // (tile_m * tile_n)))
     least = kernels.step + kernels.step_sides * (tile_m + tile_n) / SIDES
-    found: list[Tiled] = []
+    tilings: list[Tiled] = []
     for split in kernels.splits:
         if split > 1 and operation.k < LEAST_STEPS * split:
             break
@@ -76,8 +76,8 @@ def tiled(
         if split > 1:
             parts = operation.m * operation.n * operation.batch * split
             cycles += kernels.split + kernels.split_store * parts * PART_BYTES / (busy_sms * STORED)
-        found.append(Tiled(tile_m, tile_n, split, blocks * split, blocks * split / busy_sms, cycles))
-    return found[0], min(found, key=lambda tiling: tiling.cycles)
+        tilings.append(Tiled(tile_m, tile_n, split, blocks * split, blocks * split / busy_sms, cycles))
+    return tilings[0], min(tilings, key=lambda tiling: tiling.cycles)
 
 
 def up(size: int, multiple: int) -> int:

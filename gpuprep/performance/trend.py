@@ -116,15 +116,15 @@ def trends(measured: Iterable[Measurement], *, nights: int = 30, percent: float 
                 measurement.gpu_uuid, measurement.probe, measurement.versions, measurement.figure, measurement.source
             )
             series.setdefault(key, {}).setdefault(day, []).append(measurement.value)
-    found = [
+    series_trends = [
         _trend(key, sorted((day, statistics.median(values)) for day, values in by_night.items()), percent, p)
         for key, by_night in series.items()
     ]
     old = _superseded({key: set(by_night) for key, by_night in series.items()})
-    found = [replace(trend, superseded=key in old) for key, trend in zip(series, found, strict=True)]
+    series_trends = [replace(trend, superseded=key in old) for key, trend in zip(series, series_trends, strict=True)]
     rank = {Direction.DOWN: 0, Direction.UNKNOWN: 1, Direction.STEADY: 2}
     return sorted(
-        found,
+        series_trends,
         key=lambda trend: (
             trend.superseded,
             rank[trend.direction],

@@ -66,8 +66,8 @@ def ansible_program(name: str) -> Path:
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
-    if found := shutil.which(name):
-        return Path(found)
+    if program := shutil.which(name):
+        return Path(program)
     raise GpuprepError(
         f"{name} is not beside {sys.executable}", "gpuprep needs ansible-core beside it: install it again"
     )

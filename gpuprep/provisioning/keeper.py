@@ -120,13 +120,13 @@ def _descendants() -> list[int]:
     for pid, parent, state in _processes():
         if not state.startswith("Z"):
             children.setdefault(parent, []).append(pid)
-    found: list[int] = []
+    pids: list[int] = []
     todo = [os.getpid()]
     while todo:
         mine = children.get(todo.pop(), [])
         todo += mine
-        found += mine
-    return found
+        pids += mine
+    return pids
 
 
 def _processes() -> Iterator[tuple[int, int, str]]:

@@ -297,10 +297,10 @@ def _limited(kind: Any, limit: Any) -> Callable[[Any], Any]:
     what = limit.what if isinstance(limit, Form) else f"a number from {limit.start} to {limit.stop - 1}"
 
     def decode(value: Any) -> Any:
-        found = decode_plain(value)
-        if not fits(found):
-            raise _Misfit(f"want {what}, got {shown(found)}")
-        return found
+        decoded = decode_plain(value)
+        if not fits(decoded):
+            raise _Misfit(f"want {what}, got {shown(decoded)}")
+        return decoded
 
     return decode
 
@@ -322,13 +322,13 @@ def _tuple_of(kind: Any) -> Callable[[Any], Any]:
     def decode(value: Any) -> Any:
         if not isinstance(value, list):
             raise _Misfit(f"want a list, got {shown(value)}")
-        found: list[Any] = []
+        elements: list[Any] = []
         try:
-            for one in value:
-                found.append(item(one))
+            for element in value:
+                elements.append(item(element))
         except _Misfit as error:
-            raise error.inside(f"[{len(found)}]") from None
-        return tuple(found)
+            raise error.inside(f"[{len(elements)}]") from None
+        return tuple(elements)
 
     return decode
 
@@ -339,13 +339,13 @@ def _dict_of(kind: Any) -> Callable[[Any], Any]:
     def decode(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _Misfit(f"want an object, got {shown(value)}")
-        found = {}
-        for key, one in value.items():
+        entries = {}
+        for key, entry in value.items():
             try:
-                found[_text(key)] = item(one)
+                entries[_text(key)] = item(entry)
             except _Misfit as error:
                 raise error.inside(f".{one_line(key, 60)}") from None
-        return found
+        return entries
 
     return decode
 

@@ -94,18 +94,18 @@ def safe(record: RunRecord, *, whole: bool = False) -> RunRecord:
 
 def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """The most severe findings in their order, and how many more there are; long texts are cut."""
-    found = tuple(map(_shortened, findings)) if any(map(_is_long, findings)) else findings
-    if len(found) <= MOST_FINDINGS:
-        return found
-    worst = sorted(range(len(found)), key=lambda place: GRAVEST_FIRST.index(found[place].status))
+    short_findings = tuple(map(_shortened, findings)) if any(map(_is_long, findings)) else findings
+    if len(short_findings) <= MOST_FINDINGS:
+        return short_findings
+    worst = sorted(range(len(short_findings)), key=lambda place: GRAVEST_FIRST.index(short_findings[place].status))
     kept, left = sorted(worst[:MOST_FINDINGS]), worst[MOST_FINDINGS:]
-    counts = Counter(found[place].status for place in left)
+    counts = Counter(short_findings[place].status for place in left)
     more = ", ".join(f"{counts[status]} {status.value}" for status in GRAVEST_FIRST if counts[status])
     note = Finding(
         "record", "more findings", Status.UNKNOWN, f"at most {MOST_FINDINGS}", f"{len(left)} more: {more}",
         "a page cannot hold them all: the worst are shown", "--format json has all of them",
     )  # fmt: skip
-    return (*(found[place] for place in kept), note)
+    return (*(short_findings[place] for place in kept), note)
 
 
 def _texts(finding: Finding) -> tuple[str, ...]:
@@ -168,13 +168,13 @@ def _cleaned_fields(value: Any, names: tuple[str, ...]) -> Any:
 
 
 def _cleaned_mapping(value: Any) -> Any:
-    made = {_cleaned(key): _cleaned(one) for key, one in value.items()}
-    same = all(made.get(key, made) is one for key, one in value.items())
+    made = {_cleaned(key): _cleaned(entry) for key, entry in value.items()}
+    same = all(made.get(key, made) is entry for key, entry in value.items())
     return value if same else made
 
 
 def _cleaned_items(value: Any, kind: Callable[[list[Any]], Any]) -> Any:
-    made = [_cleaned(one) for one in value]
+    made = [_cleaned(element) for element in value]
     return value if all(after is before for after, before in zip(made, value)) else kind(made)  # noqa: B905  3.9
 
 

@@ -74,7 +74,7 @@ def certificate_of(key: paramiko.PKey) -> Certificate | None:
 
 def _strings(data: bytes) -> tuple[str, ...]:
     message = paramiko.Message(data)
-    found = []
+    strings = []
     while message.get_remainder():
-        found.append(message.get_text())
-    return tuple(found)
+        strings.append(message.get_text())
+    return tuple(strings)

@@ -163,9 +163,9 @@ def _type(algorithm: str) -> str:
 def load(asked: Asked) -> Known:
     """What the files say. Raises UsageError for one that is no file of host keys."""
     names = asked.names
-    found, unreadable = known_hosts.find(asked.files, names)
-    without_port = Known(asked, found[names[1]]) if len(names) > 1 else None
-    return Known(asked, found[names[0]], without_port, unreadable)
+    lines, unreadable = known_hosts.find(asked.files, names)
+    without_port = Known(asked, lines[names[1]]) if len(names) > 1 else None
+    return Known(asked, lines[names[0]], without_port, unreadable)
 
 
 @dataclass(frozen=True)

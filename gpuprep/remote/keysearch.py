@@ -211,7 +211,7 @@ def _keys(target: Target, settings: dict[str, Any], agent: Any) -> tuple[list[Ke
         check_key_file(target)
     usual = [] if alone else [f"~/.ssh/{name}" for name in reversed(DEFAULT_KEYS)]
     held = {key.fingerprint: key for key in agent.get_keys()}
-    found: dict[str, Key] = {}
+    keys: dict[str, Key] = {}
     locked: list[str] = []
     of_files: dict[str, Key] = {}
     for path in _there([*named, *usual]):
@@ -223,8 +223,8 @@ def _keys(target: Target, settings: dict[str, Any], agent: Any) -> tuple[list[Ke
     first = [one for one in of_files.items() if one[1].file in {str(path) for path in _there(named)}]
     agents = [] if alone else [(mark, of_files.get(mark) or _of_agent(key)) for mark, key in held.items()]
     for fingerprint, one in (*first, *agents, *of_files.items()):
-        found.setdefault(fingerprint, one)
-    return list(found.values())[:MOST_KEYS], locked
+        keys.setdefault(fingerprint, one)
+    return list(keys.values())[:MOST_KEYS], locked
 
 
 def _there(files: list[str]) -> Iterator[Path]:

@@ -42,7 +42,7 @@ def find(files: Sequence[Path], names: Sequence[str]) -> tuple[dict[str, list[Li
     OpenSSH passes over such a file, so whether it matters depends on the others. Raises UsageError for what is no
     file or is too large.
     """
-    found: dict[str, list[Line]] = {name: [] for name in names}
+    by_name: dict[str, list[Line]] = {name: [] for name in names}
     unreadable = None
     for path in files:
         try:
@@ -51,11 +51,11 @@ def find(files: Sequence[Path], names: Sequence[str]) -> tuple[dict[str, list[Li
             unreadable = unreadable or error
             continue
         for marker, patterns, kind, blob in _lines(text):
-            about = [name for name in found if matches(name, patterns)]
+            about = [name for name in by_name if matches(name, patterns)]
             if about and (key := key_of(kind, blob)):
                 for name in about:
-                    found[name].append(Line(path, marker, key))
-    return found, unreadable
+                    by_name[name].append(Line(path, marker, key))
+    return by_name, unreadable
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, str, str]]:

@@ -71,11 +71,11 @@ def _kept(marked: set[int]) -> set[int]:
 
 def _line(pid: int, parents: dict[int, int]) -> list[int]:
     """The process and all above it."""
-    found: list[int] = []
-    while pid in parents and pid not in found:
-        found.append(pid)
+    pids: list[int] = []
+    while pid in parents and pid not in pids:
+        pids.append(pid)
         pid = parents[pid]
-    return found
+    return pids
 
 
 def _is_manager(pid: int) -> bool:

@@ -105,9 +105,9 @@ def learn_privilege(connection: Connection, where: str, password: str | None) ->
 def _who(output: bytes, where: str) -> tuple[str, str]:
     """(uid, name) from our own line: a login script may have printed something before it."""
     for line in reversed(output.decode(errors="backslashreplace").splitlines()):
-        _, found, words = line.rpartition(WHO)
+        _, mark, words = line.rpartition(WHO)
         uid, _, user = words.partition(" ")
-        if found and uid.isdigit() and user:
+        if mark and uid.isdigit() and user:
             return uid, user
     raise NoPrivilege(
         f"{where}: does not say which user logs in there: "

@@ -130,14 +130,14 @@ class ProbeReports:
         """b"", or the line itself where it is none of ours."""
         if line.startswith(MEASURED.encode()):
             return b"" if self._so_far.take(line[len(MEASURED) :]) else line
-        found = doing(line[len(MARK) :])
-        if found is None:
+        progress = doing(line[len(MARK) :])
+        if progress is None:
             return line
         second = int(time.monotonic())
         self._heard_in_it = self._heard_in_it + 1 if second == self._second else 1
         self._second = second
         if self._heard_in_it <= DOING_A_SECOND:
-            self._heard(found)
+            self._heard(progress)
         return b""
 
 

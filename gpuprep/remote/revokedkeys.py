@@ -41,7 +41,7 @@ def is_revoked(path: Path, key: paramiko.PKey, certificate: Certificate | None) 
 
 
 def _listed(path: Path, text: str) -> list[paramiko.PKey]:
-    found = []
+    keys = []
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split()
         if not fields or fields[0].startswith("#"):
@@ -49,8 +49,8 @@ def _listed(path: Path, text: str) -> list[paramiko.PKey]:
         key = key_of(fields[0], fields[1]) if len(fields) > 1 else None
         if key is None:
             raise _unusable(path, f"line {number} is no public key")
-        found.append(key)
-    return found
+        keys.append(key)
+    return keys
 
 
 def _in_krl(path: Path, key: paramiko.PKey) -> bool:

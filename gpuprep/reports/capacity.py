@@ -57,10 +57,10 @@ def rows(record: RunRecord) -> list[Row]:
 
 def lines_of(record: RunRecord) -> list[Line]:
     """Rows of the same work in both sizes as one line."""
-    found: dict[tuple[int | None, str, str, str], dict[str, Row]] = {}
+    by_work: dict[tuple[int | None, str, str, str], dict[str, Row]] = {}
     for row in rows(record):
-        found.setdefault((row.gpu, row.kind, row.codec, row.preset), {}).setdefault(row.size, row)
-    return [Line(*key, sizes.get("1080p"), sizes.get("4K")) for key, sizes in found.items()]
+        by_work.setdefault((row.gpu, row.kind, row.codec, row.preset), {}).setdefault(row.size, row)
+    return [Line(*key, sizes.get("1080p"), sizes.get("4K")) for key, sizes in by_work.items()]
 
 
 def cells(line: Line) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def _streams(row: Row | None) -> str:
 
 def _expected(line: Line) -> str:
     shown = [str(row.expected) if row.expected is not None else "–" for row in line.rows]
-    return " / ".join(shown) if any(one != "–" for one in shown) else "–"
+    return " / ".join(shown) if any(cell != "–" for cell in shown) else "–"
 
 
 def notes(record: RunRecord) -> list[str]:
@@ -126,16 +126,16 @@ def notes(record: RunRecord) -> list[str]:
 
 def _absent(values: throughput.Throughput) -> list[str]:
     """Why a figure of quality or latency is missing, each reason once."""
-    found: dict[str, None] = {}
+    reasons: dict[str, None] = {}
     for coded in values.quality:
         for name, value in (("PSNR", coded.psnr_db), ("XPSNR", coded.xpsnr_db)):
             if isinstance(value, Missing):
-                found[f"{name} is UNKNOWN: {value.detail or value.reason.replace('_', ' ')}"] = None
+                reasons[f"{name} is UNKNOWN: {value.detail or value.reason.replace('_', ' ')}"] = None
     for row in values.latency:
         if isinstance(row.median_ms, Missing):
             why = row.median_ms.detail or row.median_ms.reason.replace("_", " ")
-            found[f"latency of {row.kind} is UNKNOWN: {why}"] = None
-    return list(found)
+            reasons[f"latency of {row.kind} is UNKNOWN: {why}"] = None
+    return list(reasons)
 
 
 @dataclass(frozen=True)

@@ -85,23 +85,23 @@ def name(finding: Finding) -> str:
 
 def groups(findings: Iterable[Finding], now: str = "") -> list[Group]:
     """In the order of the first of each group. With `now`, the start of the check, one group has one date."""
-    found: dict[tuple[str, ...], list[Finding]] = {}
+    by_cause: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
         dated = drifted.since(finding, now) if now else ""
-        found.setdefault((finding.status.value, dated, *_key(finding)), []).append(finding)
-    return [Group(tuple(listed), _cause(listed)) for listed in found.values()]
+        by_cause.setdefault((finding.status.value, dated, *_key(finding)), []).append(finding)
+    return [Group(tuple(listed), _cause(listed)) for listed in by_cause.values()]
 
 
 def of_subjects(record: RunRecord) -> dict[str, Group]:
     """For each subject that was skipped altogether, the group of its first finding."""
     skipped = [finding for finding in findings_of(record) if finding.status is Status.SKIP]
     others = {finding.subject for finding in findings_of(record) if finding.status is not Status.SKIP}
-    found: dict[str, Group] = {}
+    by_subject: dict[str, Group] = {}
     for group in groups(skipped):
         for finding in group.findings:
             if finding.subject not in others:
-                found.setdefault(finding.subject, group)
-    return found
+                by_subject.setdefault(finding.subject, group)
+    return by_subject
 
 
 def folded(
@@ -109,11 +109,11 @@ def folded(
 ) -> tuple[list[_T], list[tuple[Group, list[_T]]]]:
     """The rows of a table to show; and those of which several were skipped for one cause, by cause."""
     of = of_subjects(record)
-    found: dict[int, tuple[Group, list[_T]]] = {}
+    by_cause: dict[int, tuple[Group, list[_T]]] = {}
     for row in rows:
         if group := of.get(subject(row)):
-            found.setdefault(id(group), (group, []))[1].append(row)
-    more = [(group, listed) for group, listed in found.values() if len(listed) > 1]
+            by_cause.setdefault(id(group), (group, []))[1].append(row)
+    more = [(group, listed) for group, listed in by_cause.values() if len(listed) > 1]
     folded_rows = {id(row) for _, listed in more for row in listed}
     return [row for row in rows if id(row) not in folded_rows], more
 

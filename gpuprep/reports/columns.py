@@ -95,8 +95,8 @@ def _gpus(record: RunRecord) -> list[Gpu]:
     rows: list[Gpu] = [row.gpu for row in measured.gemms(record)]
     rows += [row.gpu for row in measured.bandwidths(record) if row.crosses != "peer"]
     rows += [row.gpu for row in measured.throughputs(record)]
-    found = {gpu.label: gpu for gpu in reversed(rows)}
-    return sorted(found.values(), key=lambda gpu: (gpu.index is None, gpu.index or 0))
+    by_label = {gpu.label: gpu for gpu in reversed(rows)}
+    return sorted(by_label.values(), key=lambda gpu: (gpu.index is None, gpu.index or 0))
 
 
 def _state(record: RunRecord, gpu: Gpu) -> Status | None:
@@ -119,16 +119,16 @@ def _row(
 
 def _products(record: RunRecord, labels: tuple[str, ...]) -> tuple[list[Row], dict[str, dict[str, Gemm]]]:
     """All rows; and of each data type the row that most GPUs have (of these the fastest), by name and label."""
-    found: dict[str, dict[str, Gemm]] = {}
+    by_name: dict[str, dict[str, Gemm]] = {}
     for row in measured.gemms(record):
-        found.setdefault(f"{row.type} {row.shape}", {})[row.gpu.label] = row
-    rows = [_row(name, _unit(of), labels, _each(of, "tflops")) for name, of in found.items()]
+        by_name.setdefault(f"{row.type} {row.shape}", {})[row.gpu.label] = row
+    rows = [_row(name, _unit(of), labels, _each(of, "tflops")) for name, of in by_name.items()]
     best: dict[str, Row] = {}
     for line in rows:
         dtype = line.name.partition(" ")[0]
         if dtype not in best or _rank(line) > _rank(best[dtype]):
             best[dtype] = line
-    return rows, {line.name: found[line.name] for line in best.values()}
+    return rows, {line.name: by_name[line.name] for line in best.values()}
 
 
 def _rank(row: Row) -> tuple[int, float]:
@@ -169,21 +169,21 @@ def _moved(record: RunRecord, labels: tuple[str, ...]) -> Iterator[Row]:
 
 def _peers(record: RunRecord, labels: tuple[str, ...]) -> Iterable[Row]:
     """A row a GPU that is copied to; the columns are the GPUs that are copied from."""
-    found: dict[str, dict[str, Figure | None]] = {}
+    by_end: dict[str, dict[str, Figure | None]] = {}
     for row in measured.bandwidths(record):
         if row.crosses == "peer":
-            found.setdefault(row.what.partition(" to ")[2], {})[row.gpu.label] = row.gb_per_s
+            by_end.setdefault(row.what.partition(" to ")[2], {})[row.gpu.label] = row.gb_per_s
     order = {label: place for place, label in enumerate(labels)}
-    ends = sorted(found, key=lambda end: order.get(end, len(order)))
-    return [_row(f"to {end}", "GB/s", labels, found[end]) for end in ends]
+    ends = sorted(by_end, key=lambda end: order.get(end, len(order)))
+    return [_row(f"to {end}", "GB/s", labels, by_end[end]) for end in ends]
 
 
 def _video(record: RunRecord, labels: tuple[str, ...]) -> Iterator[Row]:
     """The size of the pictures is named only where there are several."""
-    found: dict[tuple[str, str], dict[str, Figure | None]] = {}
+    by_series: dict[tuple[str, str], dict[str, Figure | None]] = {}
     for row in measured.throughputs(record):
         if row.best:
-            found.setdefault((row.name, row.size), {})[row.gpu.label] = row.best.fps
-    several = len({size for _, size in found}) > 1
-    for (name, size), of in found.items():
+            by_series.setdefault((row.name, row.size), {})[row.gpu.label] = row.best.fps
+    several = len({size for _, size in by_series}) > 1
+    for (name, size), of in by_series.items():
         yield _row(f"{name} {size}".rstrip() if several else name, "fps", labels, of)

@@ -149,7 +149,7 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def _nested(value: Any) -> bool:
     if isinstance(value, tuple):
-        return any(dataclasses.is_dataclass(one) for one in value)
+        return any(dataclasses.is_dataclass(entry) for entry in value)
     return dataclasses.is_dataclass(value) or isinstance(value, Mapping)
 
 
@@ -157,9 +157,9 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         yield from ((str(name), part) for name, part in value.items())
     elif isinstance(value, tuple):
-        for place, one in enumerate(value):
-            known = next((getattr(one, name) for name in NAMED_BY if hasattr(one, name)), place)
-            yield str(known), one
+        for place, entry in enumerate(value):
+            known = next((getattr(entry, name) for name in NAMED_BY if hasattr(entry, name)), place)
+            yield str(known), entry
     else:
         yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
 
@@ -185,7 +185,7 @@ def _text(value: Any) -> str:
         return "yes" if value else "no"
     plain = to_json_value(value)
     if isinstance(plain, (list, dict)):
-        return ", ".join(str(one) for one in plain) or "none"
+        return ", ".join(str(entry) for entry in plain) or "none"
     return str(plain)
 
 
@@ -194,15 +194,15 @@ def _text(value: Any) -> str:
 
 def _findings(first: RunRecord, second: RunRecord) -> Iterator[FindingChange]:
     was, now = _by_key(first), _by_key(second)
-    found = []
+    changes = []
     for key in dict.fromkeys([*was, *now]):
         before, after = was.get(key), now.get(key)
         status, then = before.status if before else None, after.status if after else None
         if status is not then:
             actual = (before.actual if before else "", after.actual if after else "")
-            found.append(FindingChange(key, _kind(status, then), status, then, *actual))
+            changes.append(FindingChange(key, _kind(status, then), status, then, *actual))
     order = ("newly failing", "changed", "newly passing", "only in two", "only in one")
-    yield from sorted(found, key=lambda change: order.index(change.kind))
+    yield from sorted(changes, key=lambda change: order.index(change.kind))
 
 
 def _kind(first: Status | None, second: Status | None) -> str:
@@ -235,7 +235,7 @@ def _figures(
     if first.source is not second.source:
         words = f"figures of a {first.source.value} run and a {second.source.value} one are not compared"
         return [], [NotCompared("", "", (), (SIMULATED_AND_REAL,), words)]
-    found: list[FigureChange] = []
+    figure_changes: list[FigureChange] = []
     why_not: list[NotCompared] = []
     gpus_here, gpus_there = _gpus(here), _gpus(there)
     for uuid in dict.fromkeys(key.gpu_uuid for key in was):
@@ -245,14 +245,14 @@ def _figures(
             continue
         for probe in dict.fromkeys(key.probe for key in was if key.gpu_uuid == uuid):
             changes, left = _of_probe(label, probe, _versions(was, uuid, probe), _versions(now, other, probe))
-            found += changes
+            figure_changes += changes
             why_not += left
         why_not += [
             NotCompared(label, probe, (), (NOT_MEASURED,), f"run {first.run_id} did not measure it")
             for probe in dict.fromkeys(key.probe for key in now if key.gpu_uuid == other)
             if not _versions(was, uuid, probe)
         ]
-    return sorted(found, key=lambda change: change.percent), why_not
+    return sorted(figure_changes, key=lambda change: change.percent), why_not
 
 
 def _measured(record: RunRecord, snapshot: Snapshot | None) -> Mapping[BaselineKey, Figures]:
@@ -296,7 +296,7 @@ def _of_probe(
     shared = [versions for versions in was if versions in now]
     if not shared:
         return [], [NotCompared(label, probe, (), *_other_versions(next(iter(was)), next(iter(now))))]
-    found = [
+    changes = [
         FigureChange(label, probe, name, before, now[versions][name], 100.0 * (now[versions][name] / before - 1.0))
         for versions in shared
         for name, before in was[versions].items()
@@ -308,7 +308,7 @@ def _of_probe(
         for which, names in alone
         if names
     ]
-    return found, left
+    return changes, left
 
 
 def _only(mine: Mapping[str, Figures], other: Mapping[str, Figures], shared: Sequence[str]) -> tuple[str, ...]:
@@ -338,4 +338,4 @@ def _parted(versions: str) -> dict[str, str]:
     """ "gpuprep 0.1.0, cublasLt 13.1.0, quick" ► each by its name; DEPTH is whether it was quick."""
     first, *rest = versions.split(", ")
     depth = rest.pop() if rest and rest[-1] in (QUICK, NOBODY_KNOWS) else "full"
-    return {DEPTH: depth, **{name: version for name, _, version in (one.partition(" ") for one in (first, *rest))}}
+    return {DEPTH: depth, **{name: version for name, _, version in (part.partition(" ") for part in (first, *rest))}}

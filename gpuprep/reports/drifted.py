@@ -53,14 +53,14 @@ def compared_with(record: RunRecord) -> list[tuple[str, str]]:
     if facts is None:
         return []
     certified, previous = _run(facts.certified_run, facts.certified_at), _run(facts.previous_run, facts.previous_at)
-    found = [("certified", certified or NOT_CERTIFIED), ("check before", previous or FIRST)]
+    pairs = [("certified", certified or NOT_CERTIFIED), ("check before", previous or FIRST)]
     if facts.on_host:
-        found.append(("checked by", "the host itself"))
+        pairs.append(("checked by", "the host itself"))
     if facts.probe_skipped:
-        found.append(("speed", f"not measured: {facts.probe_skipped}"))
+        pairs.append(("speed", f"not measured: {facts.probe_skipped}"))
     if record.options.get("fix") and not facts.fixes:
-        found.append(("--fix", "there was nothing that --fix can repair"))
-    return found
+        pairs.append(("--fix", "there was nothing that --fix can repair"))
+    return pairs
 
 
 def put_back(record: RunRecord) -> list[PutBack]:
@@ -70,7 +70,7 @@ def put_back(record: RunRecord) -> list[PutBack]:
     fixes = facts.fixes if facts else ()
     for place, fix in enumerate(fixes):
         groups.setdefault(fix.command, []).append(place)
-    found = []
+    repairs = []
     for places in groups.values():
         first = fixes[places[0]]
         failed = f"exit code {first.exit_code}: {' '.join(first.said.split())}" if first.exit_code else ""
@@ -78,8 +78,8 @@ def put_back(record: RunRecord) -> list[PutBack]:
         changes = tuple(
             f"{words(fix.finding)}: {fix.before or 'not known'} -> {fix.after or 'not known'}" for fix in served
         )
-        found.append(PutBack(first.what, first.command, failed, changes))
-    return found
+        repairs.append(PutBack(first.what, first.command, failed, changes))
+    return repairs
 
 
 def speeds(record: RunRecord) -> list[Figure]:

@@ -62,20 +62,20 @@ def _unit(dtype: str) -> str:
 
 
 def _product(product: Product, width: int) -> list[str]:
-    found = product.prediction
+    prediction = product.prediction
     head = f"{product.dtype} {product.operation.words}"
-    if isinstance(found, Missing):
-        return [head, *paragraphs.named([("not known", found.detail)], width)]
-    unit = _unit(found.dtype)
+    if isinstance(prediction, Missing):
+        return [head, *paragraphs.named([("not known", prediction.detail)], width)]
+    unit = _unit(prediction.dtype)
     rows = [
-        ("expected", f"{amount(found.tflops)} {unit} in {duration(found.seconds)}, {_band(found)}"),
-        ("peak", f"{_share(found)} of {amount(found.peak.tflops)} {unit} ({found.peak.formula})"),
-        ("bound", _bound(found)),
-        ("tiles", f"{bettershape.tile_words(found)}, {100 * found.tile_fill:.0f} % of them wanted"),
-        ("waves", _waves(found)),
-        ("alignment", _alignment(found)),
-        ("memory", _too_large(found)),
-        ("lost", losses.words(found)),
+        ("expected", f"{amount(prediction.tflops)} {unit} in {duration(prediction.seconds)}, {_band(prediction)}"),
+        ("peak", f"{_share(prediction)} of {amount(prediction.peak.tflops)} {unit} ({prediction.peak.formula})"),
+        ("bound", _bound(prediction)),
+        ("tiles", f"{bettershape.tile_words(prediction)}, {100 * prediction.tile_fill:.0f} % of them wanted"),
+        ("waves", _waves(prediction)),
+        ("alignment", _alignment(prediction)),
+        ("memory", _too_large(prediction)),
+        ("lost", losses.words(prediction)),
         ("better", _better(product)),
     ]
     return [head, *paragraphs.named(rows, width)]
@@ -147,7 +147,7 @@ def _too_large(found: Prediction) -> str:
 def _better(product: Product) -> str:
     if not product.better:
         return "none near it that is 5 % faster"
-    return "; ".join(_better_words(found) for found in product.better)
+    return "; ".join(_better_words(shape) for shape in product.better)
 
 
 def _better_words(found: bettershape.Better) -> str:
@@ -160,22 +160,22 @@ def _better_words(found: bettershape.Better) -> str:
 
 def _attention(attention: Attended, width: int) -> list[str]:
     head = f"{attention.dtype} {attention.operation.words}"
-    found = attention.prediction
-    if isinstance(found, Missing):
-        return [head, *paragraphs.named([("not known", found.detail)], width)]
-    density = f"{amount(found.intensity)} operations a byte"
-    fused = "not known: " + found.fused_source
-    if found.fused_seconds is not None and found.fused_tflops is not None:
-        fused = f"{amount(found.fused_tflops)} TFLOPS in {duration(found.fused_seconds)} ({found.fused_source})"
+    speeds = attention.prediction
+    if isinstance(speeds, Missing):
+        return [head, *paragraphs.named([("not known", speeds.detail)], width)]
+    density = f"{amount(speeds.intensity)} operations a byte"
+    fused = "not known: " + speeds.fused_source
+    if speeds.fused_seconds is not None and speeds.fused_tflops is not None:
+        fused = f"{amount(speeds.fused_tflops)} TFLOPS in {duration(speeds.fused_seconds)} ({speeds.fused_source})"
     parts = ", ".join(
-        f"{part.operation.words} {amount(part.tflops)} TFLOPS {duration(part.seconds)}" for part in found.parts
+        f"{part.operation.words} {amount(part.tflops)} TFLOPS {duration(part.seconds)}" for part in speeds.parts
     )
     rows = [
         ("fused", fused),
-        ("separate", f"{amount(found.separate_tflops)} TFLOPS in {duration(found.separate_seconds)}"),
-        ("of these", f"{parts}, softmax {duration(found.softmax_seconds)} (all its scores cross the memory bus)"),
-        ("bound", f"{found.bound}: {density} when fused, the peak needs {amount(found.ridge)}"),
-        ("peak", f"{amount(found.peak.tflops)} TFLOPS ({found.peak.formula})"),
+        ("separate", f"{amount(speeds.separate_tflops)} TFLOPS in {duration(speeds.separate_seconds)}"),
+        ("of these", f"{parts}, softmax {duration(speeds.softmax_seconds)} (all its scores cross the memory bus)"),
+        ("bound", f"{speeds.bound}: {density} when fused, the peak needs {amount(speeds.ridge)}"),
+        ("peak", f"{amount(speeds.peak.tflops)} TFLOPS ({speeds.peak.formula})"),
     ]
     return [head, *paragraphs.named(rows, width)]
 
@@ -186,12 +186,12 @@ def _product_values(product: Product) -> dict[str, Any]:
         "kind": operation.kind, "asked": operation.words, "dtype": product.dtype, "batch": operation.batch,
         "m": operation.m, "n": operation.n, "k": operation.k,
     }  # fmt: skip
-    found = product.prediction
-    if isinstance(found, Missing):
-        return {**asked, "expected": None, "not_known": found.detail}
+    prediction = product.prediction
+    if isinstance(prediction, Missing):
+        return {**asked, "expected": None, "not_known": prediction.detail}
     return {
         **asked,
-        "expected": _expected(found),
+        "expected": _expected(prediction),
         "better": list(map(_better_values, product.better)),
         "not_known": None,
     }
@@ -241,24 +241,28 @@ def _better_values(found: bettershape.Better) -> dict[str, Any]:
 
 
 def _attention_values(attention: Attended) -> dict[str, Any]:
-    operation, found = attention.operation, attention.prediction
+    operation, prediction = attention.operation, attention.prediction
     asked = {
         "asked": operation.words, "dtype": attention.dtype, "batch": operation.batch, "heads": operation.heads,
         "sequence": operation.sequence, "size": operation.size,
     }  # fmt: skip
-    if isinstance(found, Missing):
-        return {**asked, "expected": None, "not_known": found.detail}
+    if isinstance(prediction, Missing):
+        return {**asked, "expected": None, "not_known": prediction.detail}
     fused = None
-    if found.fused_seconds is not None:
-        fused = {"tflops": found.fused_tflops, "microseconds": 1e6 * found.fused_seconds, "source": found.fused_source}
+    if prediction.fused_seconds is not None:
+        fused = {
+            "tflops": prediction.fused_tflops,
+            "microseconds": 1e6 * prediction.fused_seconds,
+            "source": prediction.fused_source,
+        }
     separate = {
-        "tflops": found.separate_tflops,
-        "microseconds": 1e6 * found.separate_seconds,
-        "softmax_microseconds": 1e6 * found.softmax_seconds,
-        "products": [{"words": part.operation.words, **_expected(part)} for part in found.parts],
+        "tflops": prediction.separate_tflops,
+        "microseconds": 1e6 * prediction.separate_seconds,
+        "softmax_microseconds": 1e6 * prediction.softmax_seconds,
+        "products": [{"words": part.operation.words, **_expected(part)} for part in prediction.parts],
     }
     expected = {
-        "fused": fused, "separate": separate, "bound": found.bound, "operations_per_byte": found.intensity,
-        "ridge_operations_per_byte": found.ridge, "peak_tflops": found.peak.tflops,
+        "fused": fused, "separate": separate, "bound": prediction.bound, "operations_per_byte": prediction.intensity,
+        "ridge_operations_per_byte": prediction.ridge, "peak_tflops": prediction.peak.tflops,
     }  # fmt: skip
-    return {**asked, "expected": expected, "not_known": None if fused else found.fused_source}
+    return {**asked, "expected": expected, "not_known": None if fused else prediction.fused_source}

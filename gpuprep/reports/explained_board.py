@@ -68,10 +68,10 @@ def _links(sheet: Sheet) -> str:
 
 
 def _temperatures(sheet: Sheet) -> str:
-    found = sheet.board.temperatures_c
-    if not found:
+    temperatures = sheet.board.temperatures_c
+    if not temperatures:
         return "unknown"
-    return ", ".join(f"{name.replace('_', ' ')} {value} C" for name, value in found.items())
+    return ", ".join(f"{name.replace('_', ' ')} {value} C" for name, value in temperatures.items())
 
 
 def _precision(row: PrecisionRow) -> str:

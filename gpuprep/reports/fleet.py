@@ -31,9 +31,9 @@ def order(records: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def counts(records: Sequence[RunRecord]) -> str:
-    found = Counter(outcome(record)[0] for record in records)
-    words = [*COUNTED, *sorted(found.keys() - set(COUNTED))]
-    return ", ".join(f"{found[word]} {word}" for word in words if found[word]) + f" of {len(records)}"
+    by_outcome = Counter(outcome(record)[0] for record in records)
+    words = [*COUNTED, *sorted(by_outcome.keys() - set(COUNTED))]
+    return ", ".join(f"{by_outcome[word]} {word}" for word in words if by_outcome[word]) + f" of {len(records)}"
 
 
 def text(records: Sequence[RunRecord], *, color: bool = False, width: int = 80, everything: bool = False) -> str:

@@ -51,10 +51,10 @@ class Floors:
 def read(expected: str) -> float | None:
     """The floor that these words of a finding name; None where they name none."""
     words = expected[:MOST_LETTERS]
-    if found := SHARE.search(words):
-        return float(found[1]) / 100 * float(found[2])
-    if found := RATE.search(words):
-        share = float(found[1]) / 100 * float(found[2])
-        match = SOUND.search(words)
-        return max(share, float(match[1])) if match else share
+    if match := SHARE.search(words):
+        return float(match[1]) / 100 * float(match[2])
+    if match := RATE.search(words):
+        share = float(match[1]) / 100 * float(match[2])
+        sound = SOUND.search(words)
+        return max(share, float(sound[1])) if sound else share
     return None

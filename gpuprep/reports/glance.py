@@ -18,12 +18,12 @@ def lines(record: RunRecord) -> Pairs:
 
 def best(record: RunRecord) -> list[Gemm]:
     """The fastest product of each data type, in the order of the measurement."""
-    found: dict[str, Gemm] = {}
+    fastest: dict[str, Gemm] = {}
     for row in measured.gemms(record):
         speed = known(row.tflops)
-        if speed is not None and speed > (known(found[row.type].tflops) or 0.0 if row.type in found else 0.0):
-            found[row.type] = row
-    return list(found.values())
+        if speed is not None and speed > (known(fastest[row.type].tflops) or 0.0 if row.type in fastest else 0.0):
+            fastest[row.type] = row
+    return list(fastest.values())
 
 
 def streams(fps: float) -> int:
@@ -51,12 +51,12 @@ def _short(row: Bandwidth) -> str:
 def _video(record: RunRecord) -> Pairs:
     if record.command == "capacity":  # its tables stand right below
         return []
-    found: dict[tuple[str, str], list[Series]] = {}
+    by_kind: dict[tuple[str, str], list[Series]] = {}
     for row in measured.throughputs(record):
         if row.best:
-            found.setdefault((row.kind, row.size), []).append(row)
+            by_kind.setdefault((row.kind, row.size), []).append(row)
     pairs = []
-    for (kind, size), rows in found.items():
+    for (kind, size), rows in by_kind.items():
         series = [_series(row, place) for place, row in enumerate(rows)]
         pairs.append((kind, f"{', '.join(series)}{f' ({size})' if size else ''}"))
     return pairs

@@ -30,10 +30,10 @@ def gpu_of(named: NamedGpu | None, record: RunRecord | None = None) -> Gpu:
 
 
 def gemms(record: RunRecord) -> list[Gemm]:
-    found, source = answer(record, gemm.Gemm, "gemm"), source_of(record, "gemm")
+    evidence, source = answer(record, gemm.Gemm, "gemm"), source_of(record, "gemm")
     return [
         _gemm(gpu_of(gpu, record), gpu, product, source)
-        for gpu in entries(found.gpus)
+        for gpu in entries(evidence.gpus)
         for product in entries(gpu.gemms)
     ]
 
@@ -99,17 +99,17 @@ def together(record: RunRecord) -> list[Together]:
 
 
 def bandwidths(record: RunRecord) -> list[Bandwidth]:
-    found, source, rows = answer(record, bandwidth.Bandwidth, "bandwidth"), source_of(record, "bandwidth"), []
-    gpus = entries(found.gpus)
-    for one in gpus:
-        gpu = gpu_of(one, record)
+    evidence, source, rows = answer(record, bandwidth.Bandwidth, "bandwidth"), source_of(record, "bandwidth"), []
+    gpus = entries(evidence.gpus)
+    for measured_gpu in gpus:
+        gpu = gpu_of(measured_gpu, record)
         memory = gpu.facts.memory_gb_per_s if gpu.facts else None
-        pcie = one.pcie if isinstance(one.pcie, bandwidth.Pcie) else bandwidth.Pcie()
+        pcie = measured_gpu.pcie if isinstance(measured_gpu.pcie, bandwidth.Pcie) else bandwidth.Pcie()
         link = carries(pcie.max_generation, pcie.max_width)
-        rows += [Bandwidth(gpu, source, what, speed, memory, "memory") for what, speed in one.memory.items()]
-        rows += [Bandwidth(gpu, source, what, speed, link, "link") for what, speed in one.host.items()]
+        rows += [Bandwidth(gpu, source, what, speed, memory, "memory") for what, speed in measured_gpu.memory.items()]
+        rows += [Bandwidth(gpu, source, what, speed, link, "link") for what, speed in measured_gpu.host.items()]
     indexed = {gpu.index: gpu_of(gpu) for gpu in gpus}
-    for pair in found.peers:
+    for pair in evidence.peers:
         gpu = indexed.get(pair.start, gpu_of(NamedGpu(pair.start)))
         what = f"GPU {pair.start} to GPU {pair.end}"
         rows.append(Bandwidth(gpu, source, what, pair.gb_per_s, None, "peer"))
@@ -117,14 +117,14 @@ def bandwidths(record: RunRecord) -> list[Bandwidth]:
 
 
 def collectives(record: RunRecord) -> list[Collective]:
-    found, source = answer(record, nccl.Nccl, "nccl"), source_of(record, "nccl")
-    points = entries(found.points)
+    evidence, source = answer(record, nccl.Nccl, "nccl"), source_of(record, "nccl")
+    points = entries(evidence.points)
     largest = max((point.bytes or 0 for point in points), default=0)
     telling = {ncclplan.words(size) for size in (*ncclplan.QUICK_SIZES, largest)}
     return [
         Collective(
             source=source,
-            gpus=len(found.gpus),
+            gpus=len(evidence.gpus),
             operation=point.operation,
             bytes=point.bytes,
             microseconds=point.microseconds,
@@ -186,11 +186,11 @@ def _transcode(case: transcode.Case, source: Source, status: Status | None) -> T
 
 
 def throughputs(record: RunRecord) -> list[Series]:
-    found, source = answer(record, throughput.Throughput, "throughput"), source_of(record, "throughput")
-    several = len(found.gpus) > 1
+    evidence, source = answer(record, throughput.Throughput, "throughput"), source_of(record, "throughput")
+    several = len(evidence.gpus) > 1
     made = []
-    for series in found.series:
-        named = found.gpu if isinstance(series.gpu, Missing) else series.gpu or found.gpu
+    for series in evidence.series:
+        named = evidence.gpu if isinstance(series.gpu, Missing) else series.gpu or evidence.gpu
         row = _series(gpu_of(named, record), series, source)
         made.append(dataclasses.replace(row, status=_judged(record, series_subject(row, several=several))))
     return made
@@ -219,8 +219,8 @@ def _series(gpu: Gpu, series: throughput.Series, source: Source) -> Series:
 
 
 def convolutions(record: RunRecord) -> list[Convolution]:
-    found = answer(record, cudnn.Cudnn, "cudnn")
-    gpu = gpu_of(found.gpu, record)
+    evidence = answer(record, cudnn.Cudnn, "cudnn")
+    gpu = gpu_of(evidence.gpu, record)
     return [
         Convolution(
             gpu,
@@ -232,7 +232,7 @@ def convolutions(record: RunRecord) -> list[Convolution]:
             convolution.max_relative_error,
             convolution.error,
         )
-        for convolution in found.convolutions
+        for convolution in evidence.convolutions
     ]
 
 
@@ -243,8 +243,8 @@ def unanswered(record: RunRecord) -> list[tuple[str, Missing]]:
 
 
 def source_of(record: RunRecord, name: str) -> Source:
-    found = probe(record, name)
-    return found.source if found else record.source
+    measurement = probe(record, name)
+    return measurement.source if measurement else record.source
 
 
 def simulated(record: RunRecord) -> bool:

@@ -31,8 +31,8 @@ def answer(record: RunRecord, kind: type[_T], name: str, *, whole: bool = False)
     """
     result = probe(record, name)
     hashable: Any = kind
-    found: _T = _decoded(hashable, _Same(None if whole and result and is_partial(result) else result))
-    return found
+    evidence: _T = _decoded(hashable, _Same(None if whole and result and is_partial(result) else result))
+    return evidence
 
 
 def unfinished(record: RunRecord) -> str:

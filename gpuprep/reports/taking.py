@@ -30,6 +30,6 @@ def whole(effort: Effort) -> str:
 
 def of_step(step: Step) -> list[str]:
     """["6 min", "120 MB", "may reboot the machine"]; less where nothing is known."""
-    found = [] if step.seconds is None else [f"{step.seconds / 60:.0f} min" if step.seconds >= 60 else "under a minute"]
-    found += [f"downloads {size(step.megabytes)}"] if step.megabytes else []
-    return [*found, *(["may reboot the machine"] if step.may_reboot else [])]
+    costs = [] if step.seconds is None else [f"{step.seconds / 60:.0f} min" if step.seconds >= 60 else "under a minute"]
+    costs += [f"downloads {size(step.megabytes)}"] if step.megabytes else []
+    return [*costs, *(["may reboot the machine"] if step.may_reboot else [])]

@@ -86,8 +86,8 @@ def _states(page: Page, states: Sequence[Status | None], wide: int, size: int) -
     """The worst status of each GPU."""
     shown = [state.value if state else "–" for state in states]
     painted = [
-        " " * (size - 1 - len(word)) + (page.paint(word, one) if one else word) + " "
-        for word, one in zip(shown, states, strict=True)
+        " " * (size - 1 - len(word)) + (page.paint(word, status) if status else word) + " "
+        for word, status in zip(shown, states, strict=True)
     ]
     return f"  {'checks':<{wide}}{''.join(painted)}".rstrip()
 

@@ -39,10 +39,10 @@ def not_passed_groups(
 
 def skipped(page: Page, findings: Iterable[Finding]) -> None:
     """A line a cause, with how many were skipped for it."""
-    found = [finding for finding in findings if finding.status is Status.SKIP]
-    if found:
-        page.heading(f"Skipped ({len(found)})")
-    for group in causes.groups(found):
+    skips = [finding for finding in findings if finding.status is Status.SKIP]
+    if skips:
+        page.heading(f"Skipped ({len(skips)})")
+    for group in causes.groups(skips):
         mark = page.paint(f"{Status.SKIP.value:<7}", Status.SKIP)
         page.text(f"{mark} {group.count}: {group.cause}", indent="  ", later=" " * 10)
 

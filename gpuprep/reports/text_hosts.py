@@ -176,14 +176,14 @@ def _causes(page: Page, ordered: Sequence[RunRecord]) -> None:
 
 
 def _grouped(ordered: Sequence[RunRecord]) -> list[Cause]:
-    found: dict[tuple[str, ...], Cause] = {}
+    by_finding: dict[tuple[str, ...], Cause] = {}
     for record in ordered:
         for group in causes.groups(in_order(findings_of(record), PROBLEMS)):
             first = group.first
             words = (first.status.value, first.property, first.expected, group.cause, first.remedy)
             key = tuple(GPU.sub("gpu", _without(record.host, word)) for word in words)
-            found.setdefault(key, Cause(first, group, [])).records.append(record)
-    return sorted(found.values(), key=lambda group: (PROBLEMS.index(group.finding.status), -len(group.records)))
+            by_finding.setdefault(key, Cause(first, group, [])).records.append(record)
+    return sorted(by_finding.values(), key=lambda group: (PROBLEMS.index(group.finding.status), -len(group.records)))
 
 
 def _block(page: Page, cause: Cause) -> list[str]:
@@ -194,13 +194,13 @@ def _block(page: Page, cause: Cause) -> list[str]:
 
 def _errors(page: Page, ordered: Sequence[RunRecord]) -> list[list[str]]:
     """Errors of runs, each once."""
-    found: dict[str, list[RunRecord]] = {}
+    by_message: dict[str, list[RunRecord]] = {}
     for record in ordered:
         if record.error:
             message = _without(record.host, record.error.removeprefix(f"{record.host}: "))
-            found.setdefault(message, []).append(record)
+            by_message.setdefault(message, []).append(record)
     blocks = []
-    for message, records in sorted(found.items(), key=lambda pair: -len(pair[1])):
+    for message, records in sorted(by_message.items(), key=lambda pair: -len(pair[1])):
         part = Page(page.color, page.width)
         word = outcome(records[0])[0]
         own = (records[0].error or "").removeprefix(f"{records[0].host}: ")
@@ -243,13 +243,13 @@ def _put_back(page: Page, ordered: Sequence[RunRecord]) -> None:
 
 def _plans(page: Page, ordered: Sequence[RunRecord]) -> None:
     """Why a step runs, each reason once; and errors."""
-    found: dict[tuple[str, str], list[RunRecord]] = {}
+    by_reason: dict[tuple[str, str], list[RunRecord]] = {}
     for record in ordered:
         for step in record.plan.steps if record.plan else ():
             for reason in step.reasons:
-                found.setdefault((step.role, GPU.sub("gpu", reason)), []).append(record)
+                by_reason.setdefault((step.role, GPU.sub("gpu", reason)), []).append(record)
     blocks = _errors(page, ordered)
-    for (role, reason), records in found.items():
+    for (role, reason), records in by_reason.items():
         part = Page(page.color, page.width)
         name = page.paint(role.removeprefix("gpu_"), "bold")
         hosts = list({record.host: record for record in records}.values())
@@ -270,7 +270,7 @@ def _plans(page: Page, ordered: Sequence[RunRecord]) -> None:
 def _commands(page: Page, ordered: Sequence[RunRecord], *, stored: bool, as_plan: bool) -> None:
     bad = [record for record in ordered if outcome(record)[0] not in (*WELL, "PLAN")]
     reached = [record for record in ordered if in_order(findings_of(record), PROBLEMS) and not record.error]
-    found = [finding for record in reached for finding in in_order(findings_of(record), PROBLEMS)]
+    findings = [finding for record in reached for finding in in_order(findings_of(record), PROBLEMS)]
     page.blank()
     if as_plan:
         to_do = [record for record in ordered if record.plan and record.plan.steps and not record.error]
@@ -282,7 +282,7 @@ def _commands(page: Page, ordered: Sequence[RunRecord], *, stored: bool, as_plan
     repairable = [
         record for record in reached if any(finding.role for finding in in_order(findings_of(record), PROBLEMS))
     ]
-    if repair := commands.repair(repairable, found):
+    if repair := commands.repair(repairable, findings):
         page.lines.append(f"To repair it: {repair}")
     elif bad:
         page.lines.append(f"After that, check again: {commands.same(bad)}")

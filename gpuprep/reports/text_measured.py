@@ -121,7 +121,7 @@ def _explained_products(record: RunRecord) -> list[Gemm]:
         of = slowest.setdefault(f"{row.type} {row.shape}", row)
         if (known(row.tflops) or 0.0) < (known(of.tflops) or 0.0):
             slowest[f"{row.type} {row.shape}"] = row
-    return [row for row in rows if row.gpu.label == labels[0] or any(row is one for one in slowest.values())]
+    return [row for row in rows if row.gpu.label == labels[0] or any(row is product for product in slowest.values())]
 
 
 def _together(page: Page, record: RunRecord) -> None:

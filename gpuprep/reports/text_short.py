@@ -37,11 +37,11 @@ class Page(Protocol):
 
 def problems(page: Page, record: RunRecord, *, now: str = "") -> None:
     """What did not pass, and one command that repairs it or checks it again. `now`: since when it is so, too."""
-    found = in_order(findings_of(record), PROBLEMS)
-    if not found:
+    findings = in_order(findings_of(record), PROBLEMS)
+    if not findings:
         return
     page.heading("Did not pass")
-    groups = causes.groups(found, now)
+    groups = causes.groups(findings, now)
     for group in groups[:MOST_CAUSES]:
         cause(page, group, record, now=now)
     rest = [name for group in groups[MOST_CAUSES:] for name in group.names]
@@ -49,7 +49,7 @@ def problems(page: Page, record: RunRecord, *, now: str = "") -> None:
         more = f" and {len(rest) - 9} more" if len(rest) > 10 else ""
         shown = rest if not more else rest[:9]
         page.text(f"{len(rest)} more: {'; '.join(shown)}{more}", indent="  ", later=" " * (2 + NAME))
-    to_paste(page, [record], found)
+    to_paste(page, [record], findings)
 
 
 def cause(page: Page, group: causes.Group, record: RunRecord, *, now: str = "", where: str = "") -> None:
@@ -100,11 +100,11 @@ def to_paste(page: Page, records: Sequence[RunRecord], findings: Sequence[Findin
 
 def skipped(page: Page, findings: Iterable[Finding]) -> None:
     """How many checks were skipped, by reason."""
-    found = [finding for finding in findings if finding.status is Status.SKIP]
-    if not found:
+    skips = [finding for finding in findings if finding.status is Status.SKIP]
+    if not skips:
         return
     page.blank()
-    groups = sorted(causes.groups(found), key=lambda group: -len(group.findings))
+    groups = sorted(causes.groups(skips), key=lambda group: -len(group.findings))
     if len(groups) > MOST_SKIPPED:
         groups, rest = groups[: MOST_SKIPPED - 1], groups[MOST_SKIPPED - 1 :]
     else:
@@ -137,9 +137,12 @@ def ending(
 
 def counts(findings: Sequence[Finding]) -> str:
     """ "1 FAIL, 93 PASS, 26 SKIP"."""
-    found = Counter(finding.status for finding in findings)
+    by_status = Counter(finding.status for finding in findings)
     order = (*PROBLEMS, Status.PASS, Status.SKIP, Status.WAIVED)
-    return ", ".join(f"{found[status]} {status.value}" for status in order if found[status]) or "nothing was checked"
+    return (
+        ", ".join(f"{by_status[status]} {status.value}" for status in order if by_status[status])
+        or "nothing was checked"
+    )
 
 
 def shortened(text: str, most: int = MOST_LETTERS) -> str:

@@ -170,9 +170,9 @@ def _customise_rpm(root: Path, codename: str, recipe: dict[str, Any]) -> None:
 
 
 def _common(root: Path, codename: str, recipe: dict[str, Any]) -> None:
-    found = controller.find_mirrors(controller.read_sources(root / "etc/apt"))
-    debian = str(recipe["mirror"] or found.debian)
-    security = str(recipe["security"] or found.security or "")
+    mirrors = controller.find_mirrors(controller.read_sources(root / "etc/apt"))
+    debian = str(recipe["mirror"] or mirrors.debian)
+    security = str(recipe["security"] or mirrors.security or "")
     text = _sources(codename, debian, security)
     (root / "etc/apt/sources.list").unlink(missing_ok=True)
     for old in (root / "etc/apt/sources.list.d").iterdir():

@@ -41,25 +41,25 @@ def create(folder: Path) -> list[Path]:
 
 def _tree(folder: Path) -> list[Path]:
     """A machine's groups and all below them, deepest first; groups may go away while we look."""
-    found = paths(folder)
-    for group in found:  # grows: a machine nests them as deep as it likes, and a recursion would end
+    groups = paths(folder)
+    for group in groups:  # grows: a machine nests them as deep as it likes, and a recursion would end
         try:
             with os.scandir(group) as listing:
-                found += [Path(entry.path) for entry in listing if entry.is_dir(follow_symlinks=False)]
+                groups += [Path(entry.path) for entry in listing if entry.is_dir(follow_symlinks=False)]
         except OSError:
             continue
-    return found[::-1]
+    return groups[::-1]
 
 
 def processes(folder: Path) -> set[int]:
     """Every process in the machine's groups."""
-    found: set[int] = set()
+    pids: set[int] = set()
     for group in _tree(folder):
         try:
-            found.update(int(line) for line in (group / "cgroup.procs").read_text().split())
+            pids.update(int(line) for line in (group / "cgroup.procs").read_text().split())
         except OSError:  # the group, or its last process, went away meanwhile
             continue
-    return found
+    return pids
 
 
 def kill(folder: Path) -> None:

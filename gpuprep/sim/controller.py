@@ -107,17 +107,17 @@ def mirrors(apt: Path = Path("/etc/apt")) -> Mirrors:
 
 def proxies(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Proxy variables in lower case; apt's own proxy setting where the environment has none."""
-    found = {}
+    variables = {}
     for name in PROXY_VARIABLES:
         value = environment.get(name) or environment.get(name.upper())
         if value:
-            found[name] = value
+            variables[name] = value
     for scheme in ("http", "https"):
-        if f"{scheme}_proxy" not in found:
+        if f"{scheme}_proxy" not in variables:
             value = _apt_setting(f"Acquire::{scheme}::Proxy")
             if value and value.upper() != "DIRECT":
-                found[f"{scheme}_proxy"] = value
-    return found
+                variables[f"{scheme}_proxy"] = value
+    return variables
 
 
 def _apt_setting(name: str) -> str:
@@ -133,12 +133,12 @@ def _apt_setting(name: str) -> str:
 def certificates(environment: Mapping[str, str] = os.environ) -> list[str]:
     """Every certificate this computer trusts, PEM, without repetition."""
     files = [environment.get(name, "") for name in CERTIFICATE_VARIABLES] + list(SYSTEM_BUNDLES)
-    found: dict[str, None] = {}
+    pems: dict[str, None] = {}
     for name in files:
         if name and Path(name).is_file():
             for pem in CERTIFICATE.findall(Path(name).read_text(encoding="utf-8", errors="replace")):
-                found.setdefault(pem + "\n")
-    return list(found)
+                pems.setdefault(pem + "\n")
+    return list(pems)
 
 
 def pip_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

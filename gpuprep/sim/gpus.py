@@ -78,10 +78,10 @@ def check(keys: Sequence[str]) -> tuple[str, ...]:
 
 def devices(machine: str, keys: Sequence[str]) -> list[Device]:
     """The devices of a machine: UUIDs and serial numbers depend on the machine's name only, so they never change."""
-    found = []
+    gpus = []
     for index, key in enumerate(keys):
         digest = hashlib.sha256(f"{machine}/{index}/{key}".encode()).hexdigest()
         uuid = f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
         serial = f"{int(digest[32:44], 16) % 10**13:013d}"
-        found.append(Device(models()[key], index, f"0000:00:{FIRST_SLOT + index:02x}.0", uuid, serial))
-    return found
+        gpus.append(Device(models()[key], index, f"0000:00:{FIRST_SLOT + index:02x}.0", uuid, serial))
+    return gpus

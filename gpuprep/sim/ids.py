@@ -86,27 +86,27 @@ def _known(first: int) -> bool:
 
 def _subordinate() -> list[Range]:
     """Ranges that accounts may use for containers of their own."""
-    found = []
+    ranges = []
     for file in SUBORDINATE:
         with contextlib.suppress(FileNotFoundError):
             for line in Path(file).read_text(errors="replace").splitlines():
                 parts = line.split(":")
                 if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal():
-                    found.append((int(parts[1]), int(parts[2])))
-    return found
+                    ranges.append((int(parts[1]), int(parts[2])))
+    return ranges
 
 
 def _mapped() -> set[Range]:
     """Ranges of the user namespaces of every process; a machine of our own that was killed has none left."""
-    found = set()
+    ranges = set()
     for pid in psutil.pids():
         for name in ("uid_map", "gid_map"):  # by hand: psutil knows no user namespaces
             with contextlib.suppress(OSError):
                 for line in Path(f"/proc/{pid}/{name}").read_text().splitlines():
                     _, outside, count = map(int, line.split())
                     if count < 2**32 - 1:  # the whole of them: no user namespace at all
-                        found.add((outside, count))
-    return found | {(number, 1) for number in _running()}
+                        ranges.add((outside, count))
+    return ranges | {(number, 1) for number in _running()}
 
 
 def _running() -> set[int]:

@@ -126,12 +126,12 @@ def _fill_mirror(say: Progress) -> None:
     from gpuprep.sim import mirror
 
     try:
-        found = mirror.ensure(say)
+        prefixes = mirror.ensure(say)
     except SimError as error:
         say(f"no local mirror of source tarballs: {error.what}")
-        found = {}
+        prefixes = {}
     with store.locked():
-        store.write_json(paths.state_dir() / "mirrors.json", found)
+        store.write_json(paths.state_dir() / "mirrors.json", prefixes)
 
 
 def _mirrors() -> dict[str, str]:

@@ -111,9 +111,9 @@ def _fetch(missing: Sequence[MirroredFile], target: Path, scratch: Path, progres
         uri = f"{archive}/{_pool_path(file, listing)}"
         part = scratch / file.name
         _run([APT_HELPER, "download-file", uri, str(part), f"SHA256:{file.sha256}"])
-        found = sha256_of(part)
-        if found != file.sha256:
-            raise SimError(f"{uri} has the sha256 {found}, expected {file.sha256}", "try another Debian mirror")
+        digest = sha256_of(part)
+        if digest != file.sha256:
+            raise SimError(f"{uri} has the sha256 {digest}, expected {file.sha256}", "try another Debian mirror")
         shutil.copyfile(part, target / f".{file.name}.part")
         (target / f".{file.name}.part").replace(target / file.name)
 

@@ -41,7 +41,7 @@ class Module:
 
 def parse(texts: Iterable[str]) -> Configuration:
     """The configuration that files, in modprobe's order, make together."""
-    found = Configuration()
+    configuration = Configuration()
     for text in texts:
         for line in text.replace("\\\n", " ").splitlines():
             words = line.split()
@@ -49,13 +49,13 @@ def parse(texts: Iterable[str]) -> Configuration:
                 continue
             name = words[1].replace("-", "_")
             if words[0] == "blacklist":
-                found.blacklist.add(name)
+                configuration.blacklist.add(name)
             elif words[0] == "options":
                 pairs = (word.partition("=") for word in words[2:])
-                found.options.setdefault(name, {}).update({key: value.strip("\"'") for key, _, value in pairs})
+                configuration.options.setdefault(name, {}).update({key: value.strip("\"'") for key, _, value in pairs})
             elif words[0] == "install":
-                found.install[name] = " ".join(words[2:])
-    return found
+                configuration.install[name] = " ".join(words[2:])
+    return configuration
 
 
 def read(disk: Disk) -> Configuration:

@@ -69,9 +69,9 @@ def fields(data: bytes) -> dict[str, str]:
 
 
 def _pairs(text: bytes) -> dict[str, str]:
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for entry in text.split(b"\0"):
         key, equals, value = entry.decode("utf-8", "replace").partition("=")
         if equals:
-            found.setdefault(key, value)
-    return found
+            pairs.setdefault(key, value)
+    return pairs

@@ -74,9 +74,9 @@ def mirrors(os_name: str) -> dict[str, str]:
     key = str(repository.public_key())
     served = serving.address(os_name)
     place = served or f"file:///{repository.INSIDE}"
-    found = {"nvidia": f"{place}/{'/'.join(serving.NVIDIA)}" if served else f"{place}/nvidia", "nvidia_key": key}
-    found |= {"container_toolkit": f"{place}/container-toolkit", "container_toolkit_key": key}
+    locations = {"nvidia": f"{place}/{'/'.join(serving.NVIDIA)}" if served else f"{place}/nvidia", "nvidia_key": key}
+    locations |= {"container_toolkit": f"{place}/container-toolkit", "container_toolkit_key": key}
     if os_name in rpmsystems.names() and rpmsystems.systems()[os_name].dist in stubs.VAULTS:
         # Of EPEL the package that adds it, epel-release-latest-9.noarch.rpm; of the vault a folder for a minor release.
-        found |= {"epel": f"{place}/epel", "rocky_vault": f"{place}/vault", "almalinux_vault": f"{place}/vault"}
-    return found
+        locations |= {"epel": f"{place}/epel", "rocky_vault": f"{place}/vault", "almalinux_vault": f"{place}/vault"}
+    return locations

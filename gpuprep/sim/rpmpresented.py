@@ -30,8 +30,8 @@ def archives(os_name: str, progress: Progress = lambda _: None) -> Path:
 
 
 def _archives(os_name: str) -> tuple[stubs.Archive, ...]:
-    found = rpmsystems.systems()[os_name]
-    return stubs.rpm_archives(found.dist, found.nvidia)
+    rpm_system = rpmsystems.systems()[os_name]
+    return stubs.rpm_archives(rpm_system.dist, rpm_system.nvidia)
 
 
 def system(os_name: str) -> Path:
@@ -42,14 +42,14 @@ def system(os_name: str) -> Path:
 
 
 def _fill(os_name: str, making: Path) -> None:
-    found = rpmsystems.systems()[os_name]
+    rpm_system = rpmsystems.systems()[os_name]
     packages = [
         archives(os_name) / archive.folder / rpmspec.file_name(stub)
         for archive in _archives(os_name)
         for stub in stubs.stubs(archive)
         if stub.installed
     ]
-    rpmrepository.install(making, packages, [release(found)])
+    rpmrepository.install(making, packages, [release(rpm_system)])
     for kernel in (making / "boot").glob("vmlinuz-*"):
         image = f"boot/initramfs-{kernel.name.partition('-')[2]}.img"
         layer.write(making, image, "a stand-in for an initramfs\n", 0o600)

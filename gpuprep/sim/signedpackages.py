@@ -29,7 +29,7 @@ Content = tuple[str, str]  # size in bytes and sha256, as a list of packages wri
 def proven(disk: Disk, keyring: Path, names: Iterable[str]) -> dict[str, set[Content]]:
     """File name, as apt gives it, ► size and sha256 of the packages of that name; of `names`, only what is proven."""
     wanted = {name.partition("_")[0].encode() for name in names}
-    found: dict[str, set[Content]] = {}
+    contents: dict[str, set[Content]] = {}
     releases = [name for name in disk.files(LISTS) if name.endswith("_InRelease")]
     for name in releases[:MOST_RELEASES]:
         signed = _signed_text(disk.read(f"{LISTS}/{name}", RELEASE_BYTES) or b"", keyring)
@@ -38,8 +38,8 @@ def proven(disk: Disk, keyring: Path, names: Iterable[str]) -> dict[str, set[Con
             index = disk.read(f"{LISTS}/{file}", INDEX_BYTES) or b""
             if hashlib.sha256(index).hexdigest() == digest:
                 for package, content in _packages(index, wanted):
-                    found.setdefault(package, set()).add(content)
-    return found
+                    contents.setdefault(package, set()).add(content)
+    return contents
 
 
 def _signed_text(release: bytes, keyring: Path) -> str:

@@ -39,10 +39,10 @@ class Disk:
         with self.file(path) as file:
             if file is None:
                 return None
-            found = bytearray()
-            while len(found) < most and (block := os.read(file, min(most - len(found), 1 << 20))):
-                found += block
-            return bytes(found)
+            content = bytearray()
+            while len(content) < most and (block := os.read(file, min(most - len(content), 1 << 20))):
+                content += block
+            return bytes(content)
 
     @contextlib.contextmanager
     def file(self, path: str) -> Iterator[int | None]:
@@ -81,13 +81,13 @@ class Disk:
         if fd is None:
             return []
         try:
-            found = []
+            entries = []
             with os.scandir(fd) as listing:
                 for entry in listing:
-                    found.append(_Entry(entry))
-                    if len(found) >= MOST_NAMES:
+                    entries.append(_Entry(entry))
+                    if len(entries) >= MOST_NAMES:
                         break
-            return sorted(found, key=lambda entry: entry.name)
+            return sorted(entries, key=lambda entry: entry.name)
         finally:
             os.close(fd)
 

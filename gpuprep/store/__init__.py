@@ -165,8 +165,8 @@ class Store:
     def host_of(self, run_id: str) -> str | None:
         """The host of a run; None if the run is not in the store."""
         with self._transaction(write=False) as connection:
-            found: str | None = connection.execute(sa.select(runs.c.host).where(runs.c.run_id == run_id)).scalar()
-            return found
+            host: str | None = connection.execute(sa.select(runs.c.host).where(runs.c.run_id == run_id)).scalar()
+            return host
 
     def runs(
         self,
@@ -195,7 +195,7 @@ class Store:
         if failed:
             query = query.where(runs.c.exit_code != 0)
         asked = {*hosts, *([] if host is None else [host])}
-        found: list[RunSummary] = []
+        summaries: list[RunSummary] = []
         with self._transaction(write=False) as connection:
             if asked:
                 names = {name for host in asked for name in hostnames.of_host(connection, host)}
@@ -204,9 +204,9 @@ class Store:
                 query = query.where(runs.c.batch_id == self._batch_id(connection, batch))
             moment = latest()
             for when in (runs.c.started_at <= moment, runs.c.started_at > moment):
-                rows = connection.execute(query.where(when).limit(limit - len(found)))
-                found += [_summary(row._mapping) for row in rows]
-        return found
+                rows = connection.execute(query.where(when).limit(limit - len(summaries)))
+                summaries += [_summary(row._mapping) for row in rows]
+        return summaries
 
     def newest_of_each(self) -> list[RunSummary]:
         """The newest provision, validate or drift of each host, by the name of that run; for `gpuprep status`."""
@@ -223,8 +223,8 @@ class Store:
             query = (
                 sa.select(runs.c.run_id).where(runs.c.batch_id == batch_id).order_by(runs.c.started_at, runs.c.run_id)
             )
-            found = [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
-        return [record for record in found if record is not None]
+            records = [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
+        return [record for record in records if record is not None]
 
     def _batch_id(self, connection: Connection, batch: str) -> str:
         batch = storable(batch)
@@ -236,22 +236,22 @@ class Store:
             began = sa.func.max(runs.c.started_at)
             newest = sa.select(runs.c.batch_id).where(*known).group_by(runs.c.batch_id)
             ordered = newest.order_by(began.desc(), runs.c.batch_id.desc()).limit(1)
-            found = connection.execute(ordered).scalars().all()
+            batch_ids = connection.execute(ordered).scalars().all()
         else:
             same_prefix = (runs.c.batch_id >= batch, runs.c.batch_id < batch + LAST_CHARACTER)
             query = sa.select(runs.c.batch_id).where(*same_prefix).distinct().order_by(runs.c.batch_id).limit(6)
-            found = connection.execute(query).scalars().all()
-        if batch in found:
-            found = [batch]
-        if not found:
+            batch_ids = connection.execute(query).scalars().all()
+        if batch in batch_ids:
+            batch_ids = [batch]
+        if not batch_ids:
             raise UsageError(
                 f"no batch {batch!r} in {self._shown_url}",
                 "a command on several hosts makes one; see `gpuprep history`",
             )
-        if len(found) > 1:
-            ids = ", ".join(found[:5]) + (" …" if len(found) > 5 else "")
+        if len(batch_ids) > 1:
+            ids = ", ".join(batch_ids[:5]) + (" …" if len(batch_ids) > 5 else "")
             raise UsageError(f"{batch!r} fits several batches: {ids}", "give more of the id")
-        return str(found[0])
+        return str(batch_ids[0])
 
     def get(self, run_id: str) -> RunRecord:
         """The record of a run by its id, by a prefix of it that only one run has, or by "last".
@@ -265,19 +265,19 @@ class Store:
         same_prefix = sa.select(runs.c.run_id).where(runs.c.run_id >= run_id, runs.c.run_id < run_id + LAST_CHARACTER)
         with self._transaction(write=False) as connection:
             if run_id == "last":
-                found = _newest_id(connection)
+                run_ids = _newest_id(connection)
             else:
-                found = connection.execute(same_prefix.order_by(runs.c.run_id).limit(6)).scalars().all()
-            if run_id in found:
-                found = [run_id]
-            if not found:
+                run_ids = connection.execute(same_prefix.order_by(runs.c.run_id).limit(6)).scalars().all()
+            if run_id in run_ids:
+                run_ids = [run_id]
+            if not run_ids:
                 raise UsageError(
                     f"no run {run_id!r} in {self._shown_url}", "`gpuprep history` lists the runs there are"
                 )
-            if len(found) > 1:
-                ids = ", ".join(found[:5]) + (" …" if len(found) > 5 else "")
+            if len(run_ids) > 1:
+                ids = ", ".join(run_ids[:5]) + (" …" if len(run_ids) > 5 else "")
                 raise UsageError(f"{run_id!r} fits several runs: {ids}", "give more of the id")
-            record = self._record(connection, found[0])
+            record = self._record(connection, run_ids[0])
             assert record is not None
             return record
 
@@ -300,8 +300,8 @@ class Store:
     def newest(self, host: str, command: str) -> RunRecord | None:
         """The newest run of `command` on this host that came to a verdict."""
         with self._transaction(write=False) as connection:
-            found = certified_rows.newest(connection, host, command, runs.c.verdict.is_not(None))
-            return self._record(connection, found[0] if found else None)
+            run = certified_rows.newest(connection, host, command, runs.c.verdict.is_not(None))
+            return self._record(connection, run[0] if run else None)
 
     def ended_well(self, command: str, source: Source, *, host: str = "", profile: str = "") -> list[RunRecord]:
         """The newest runs of `command` with exit code 0, of one host or of one profile; a few of them.
@@ -318,8 +318,8 @@ class Store:
         with self._transaction(write=False) as connection:
             mine = runs.c.host.in_(hostnames.of_host(connection, host))
             query = query.where(mine if host else runs.c.profile == storable(profile))
-            found = [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
-        return [record for record in found if record is not None]
+            records = [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
+        return [record for record in records if record is not None]
 
     # ------------------------------------------------------------ what a host is compared with
 
@@ -347,8 +347,8 @@ class Store:
     def chosen(self, host: str) -> str | None:
         """The run that `baseline set` named; None where it named none."""
         with self._transaction(write=False) as connection:
-            found = certified_rows.chosen(connection, host)
-        return found.run_id if found else None
+            choice = certified_rows.chosen(connection, host)
+        return choice.run_id if choice else None
 
     def certify(self, host: str, run_id: str, set_at: str, measured: Measured, reason: str = "") -> None:
         """Make a run the certified run of its host, and its figures the baseline, replacing those with the same key.
@@ -491,8 +491,8 @@ class Store:
 def _newest_id(connection: Connection) -> Sequence[str]:
     """Of the run that began last; of those dated into the future only where there is no other."""
     newest = sa.select(runs.c.run_id).order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(1)
-    found = connection.execute(newest.where(runs.c.started_at <= latest())).scalars().all()
-    return found or connection.execute(newest).scalars().all()
+    run_ids = connection.execute(newest.where(runs.c.started_at <= latest())).scalars().all()
+    return run_ids or connection.execute(newest).scalars().all()
 
 
 def _summary(row: Any) -> RunSummary:

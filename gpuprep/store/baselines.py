@@ -22,25 +22,25 @@ KEY = ("host", "gpu_uuid", "probe", "versions", "figure")
 def read(connection: Connection, host: str, keys: Collection[BaselineKey]) -> Baseline:
     """The figures under these keys; a key without any is left out."""
     names = hostnames.of_host(connection, host)
-    found: dict[BaselineKey, dict[str, BaselineFigure]] = {}
+    by_key: dict[BaselineKey, dict[str, BaselineFigure]] = {}
     for key in keys:
         rows = connection.execute(sa.select(baselines).where(*_where(names, key)).order_by(*ORDER)).mappings()
         figures: dict[str, BaselineFigure] = {}
         for row in rows:
             figures.setdefault(row["figure"], BaselineFigure(row["value"], row["run_id"], row["set_at"]))
         if figures:
-            found[key] = figures
-    return found
+            by_key[key] = figures
+    return by_key
 
 
 def read_all(connection: Connection, host: str) -> Baseline:
-    found: dict[BaselineKey, dict[str, BaselineFigure]] = {}
+    by_key: dict[BaselineKey, dict[str, BaselineFigure]] = {}
     query = sa.select(baselines).where(baselines.c.host.in_(hostnames.of_host(connection, host)))
     for row in connection.execute(query.order_by(baselines.c.probe, *ORDER)).mappings():
         key = BaselineKey(row["gpu_uuid"], row["probe"], row["versions"])
         figure = BaselineFigure(row["value"], row["run_id"], row["set_at"])
-        found.setdefault(key, {}).setdefault(row["figure"], figure)
-    return found
+        by_key.setdefault(key, {}).setdefault(row["figure"], figure)
+    return by_key
 
 
 def add(connection: Connection, host: str, run_id: str, set_at: str, measured: Measured) -> None:

@@ -89,8 +89,8 @@ def is_whole(options: Mapping[str, Any]) -> bool:
 
 def newest(connection: Connection, host: str, command: str, *where: Any) -> tuple[str, str] | None:
     """(run_id, started_at) of the newest run of a command."""
-    found = next(_newest(connection, host, (command,), *where), None)
-    return (found.run_id, found.started_at) if found else None
+    run = next(_newest(connection, host, (command,), *where), None)
+    return (run.run_id, run.started_at) if run else None
 
 
 def _newest(connection: Connection, host: str, commands: Sequence[str], *where: Any) -> Iterator[Any]:

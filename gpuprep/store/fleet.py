@@ -20,7 +20,7 @@ def newest_of_each(connection: Connection) -> list[Any]:
     A run that a wrong clock dated into the future counts only where its host has no other.
     """
     moment = latest()
-    found: dict[str, Any] = {}
+    by_host: dict[str, Any] = {}
     first = {row.name: row.host for row in connection.execute(sa.select(host_names.c.name, host_names.c.host))}
     for when in (runs.c.started_at <= moment, runs.c.started_at > moment):
         named: dict[str, Any] = {}
@@ -29,8 +29,8 @@ def newest_of_each(connection: Connection) -> list[Any]:
             known = named.get(host)
             if known is None or (row["started_at"], row["run_id"]) > (known["started_at"], known["run_id"]):
                 named[host] = row
-        found = {**named, **found}
-    return [found[host] for host in sorted(found)]
+        by_host = {**named, **by_host}
+    return [by_host[host] for host in sorted(by_host)]
 
 
 def _newest_by_name(connection: Connection, when: sa.ColumnElement[bool]) -> list[Any]:

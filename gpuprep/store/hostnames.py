@@ -58,8 +58,8 @@ def of_host(connection: Connection, name: str) -> list[str]:
 def first_of(connection: Connection, name: str) -> str:
     """The one name under which what belongs to the host is written."""
     name = storable(name)
-    found: str | None = connection.execute(sa.select(host_names.c.host).where(host_names.c.name == name)).scalar()
-    return found or name
+    host: str | None = connection.execute(sa.select(host_names.c.host).where(host_names.c.name == name)).scalar()
+    return host or name
 
 
 def know(
@@ -138,8 +138,8 @@ def join(connection: Connection, name: str, others: Sequence[str], by_hand: str 
 def leave(connection: Connection, name: str, others: Sequence[str], held_to: str | None, at: str) -> None:
     """`name` is another host than `others` from now on. They keep what they were held to, whoever measured it."""
     stay = min(others)
-    for one, host in ((name, name), *((other, stay) for other in others)):
-        connection.execute(host_names.update().where(host_names.c.name == one).values(host=host))
+    for host_name, host in ((name, name), *((other, stay) for other in others)):
+        connection.execute(host_names.update().where(host_names.c.name == host_name).values(host=host))
     rows = connection.execute(sa.select(baselines).where(baselines.c.host.in_([name, *others]))).mappings().all()
     for host in (name, stay):
         insert_missing(connection, baselines, [{**row, "host": host} for row in rows])
@@ -161,9 +161,9 @@ def set_apart(connection: Connection, name: str, at: str, held_to: str | None) -
 
 def join_by_hand(connection: Connection, name: str, other: str, at: str) -> None:
     """The user says that two names are one host."""
-    for one in (storable(name), storable(other)):
-        if not has_row(connection, one):
-            _write(connection, Named(one, one, Identity(), at, ""))
+    for host_name in (storable(name), storable(other)):
+        if not has_row(connection, host_name):
+            _write(connection, Named(host_name, host_name, Identity(), at, ""))
     join(connection, storable(name), [storable(other)], JOINED)
 
 

@@ -52,8 +52,8 @@ def rows_of_text(text: str) -> list[dict[str, Any]]:
 
 
 def add(connection: Connection, record: RunRecord) -> None:
-    if found := rows(record):
-        connection.execute(measurements.insert(), found)
+    if new_rows := rows(record):
+        connection.execute(measurements.insert(), new_rows)
 
 
 def read(connection: Connection, host: str, since: str) -> list[Measurement]:
@@ -107,7 +107,7 @@ def headlines(connection: Connection, run_ids: Sequence[str]) -> dict[str, Headl
         mine = measurements.c.run_id.in_(run_ids[start : start + AT_A_TIME])
         for row in connection.execute(sa.select(measurements).where(mine, wanted)):
             rows.setdefault(row.run_id, []).append(row)
-    return {run_id: _headline(found) for run_id, found in rows.items()}
+    return {run_id: _headline(run_rows) for run_id, run_rows in rows.items()}
 
 
 def _headline(rows: Sequence[Any]) -> Headline:
@@ -153,8 +153,8 @@ def newest(connection: Connection, host: str) -> str | None:
     known = measurements.c.started_at <= latest()
     mine = measurements.c.host.in_(hostnames.of_host(connection, host))
     query = sa.select(sa.func.max(measurements.c.started_at)).where(mine, known)
-    found: str | None = connection.execute(query).scalar()
-    return found
+    moment: str | None = connection.execute(query).scalar()
+    return moment
 
 
 def _rows(
@@ -162,18 +162,18 @@ def _rows(
 ) -> list[dict[str, Any]]:
     from gpuprep.checks.baseline import figures_of
 
-    found: dict[tuple[str, str, str, str], float] = {}
+    by_series: dict[tuple[str, str, str, str], float] = {}
     sources = {}
     for probe, source, values in probed:  # of a probe that was made twice, the last
         sources[probe] = source
         for key, figures in figures_of({probe: values}, version).items():
             for name, value in figures.items():
                 if math.isfinite(value):
-                    found[fitting(key.gpu_uuid, 64), probe, fitting(key.versions, 200), fitting(name, 120)] = value
+                    by_series[fitting(key.gpu_uuid, 64), probe, fitting(key.versions, 200), fitting(name, 120)] = value
     return [
         {
             **named, "position": position, "source": sources[probe], "gpu_uuid": uuid, "probe": probe,
             "versions": versions, "figure": figure, "value": value,
         }
-        for position, ((uuid, probe, versions, figure), value) in enumerate(found.items())
+        for position, ((uuid, probe, versions, figure), value) in enumerate(by_series.items())
     ]  # fmt: skip

@@ -72,8 +72,10 @@ def newest_of_hosts(connection: Connection, commands: Collection[str]) -> list[R
 
 def newest_figures(connection: Connection) -> dict[str, str]:
     names = _names(measurements.c.host)
-    one = measurements.alias("one")
-    newest = sa.select(sa.func.max(one.c.started_at)).where(one.c.host == names.c.name, one.c.started_at <= latest())
+    measurement = measurements.alias("one")
+    newest = sa.select(sa.func.max(measurement.c.started_at)).where(
+        measurement.c.host == names.c.name, measurement.c.started_at <= latest()
+    )
     query = sa.select(names.c.name, newest.scalar_subquery().label("newest")).select_from(names)
     return {name: moment for name, moment in connection.execute(query) if name is not None and moment is not None}
 
@@ -98,11 +100,11 @@ def texts(connection: Connection, run_ids: Sequence[str]) -> Iterator[tuple[str,
 
 
 def since(connection: Connection, commands: Collection[str], moment: str) -> list[tuple[str, str, str | None]]:
-    names, found = _names(runs.c.host), latest()
+    names, until = _names(runs.c.host), latest()
     # By the index of hosts, commands and moments alone, which has the verdict, too: tens of thousands of rows.
     mine = (runs.c.host == names.c.name, runs.c.command.in_(sorted(commands)))
     query = sa.select(runs.c.host, runs.c.started_at, runs.c.verdict).select_from(names.join(runs, sa.and_(*mine)))
-    rows = connection.execute(query.where(runs.c.started_at >= moment, runs.c.started_at <= found))
+    rows = connection.execute(query.where(runs.c.started_at >= moment, runs.c.started_at <= until))
     return [(host, started_at, verdict) for host, started_at, verdict in rows]
 
 
@@ -112,24 +114,24 @@ def between(connection: Connection, first: str, after: str) -> list[Run]:
 
 
 def whole(connection: Connection, run_ids: Sequence[str]) -> list[Run]:
-    found: dict[str, Run] = {}
+    by_id: dict[str, Run] = {}
     for start in range(0, len(run_ids), AT_A_TIME):
         query = sa.select(*WHOLE).where(runs.c.run_id.in_(run_ids[start : start + AT_A_TIME]))
-        found.update((run.run_id, run) for run in _runs(connection, query))
-    return [found[run_id] for run_id in run_ids if run_id in found]
+        by_id.update((run.run_id, run) for run in _runs(connection, query))
+    return [by_id[run_id] for run_id in run_ids if run_id in by_id]
 
 
 def of_names(connection: Connection, names: Collection[str], before: str, limit: int) -> list[Run]:
-    found: list[Run] = []
+    candidates: list[Run] = []
     for name in names:  # each by its own range of the index
         query = sa.select(*WHOLE).where(runs.c.host == storable(name), runs.c.started_at < (before or LAST_CHARACTER))
         ordered = query.order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(limit)
-        found += _runs(connection, ordered)
-    return sorted(found, key=lambda run: (run.started_at, run.run_id), reverse=True)[:limit]
+        candidates += _runs(connection, ordered)
+    return sorted(candidates, key=lambda run: (run.started_at, run.run_id), reverse=True)[:limit]
 
 
 def problems(connection: Connection, run_ids: Sequence[str]) -> list[Finding]:
-    found = []
+    problem_findings = []
     columns = (
         findings.c.run_id, findings.c.subject, findings.c.property, findings.c.status, findings.c.expected,
         findings.c.actual,
@@ -138,8 +140,8 @@ def problems(connection: Connection, run_ids: Sequence[str]) -> list[Finding]:
         some = run_ids[start : start + AT_A_TIME]
         query = sa.select(*columns).where(findings.c.run_id.in_(some), findings.c.status.in_(TOLD))
         for run_id, subject, name, status, expected, actual in connection.execute(query):
-            found.append(Finding(run_id, subject, name, Status(status), expected, actual))
-    return found
+            problem_findings.append(Finding(run_id, subject, name, Status(status), expected, actual))
+    return problem_findings
 
 
 def with_problem(connection: Connection, subject: str, name: str, since: str) -> list[tuple[str, str, str]]:

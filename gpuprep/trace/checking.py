@@ -80,11 +80,11 @@ def check_job(
     """
     lines = []
     lowest = min(judged, default=0)
-    for rank, found in judged.items():
+    for rank, checked in judged.items():
         # Who is a straggler, and how long a step takes, is reported of the job once.
-        lines += [replace(line, rank=rank) for line in found.lines if line.name not in (STRAGGLER, STEP_TIME)]
+        lines += [replace(line, rank=rank) for line in checked.lines if line.name not in (STRAGGLER, STEP_TIME)]
         if rank == lowest:
-            lines += [_straggler(line, ranks, baseline) for line in found.lines if line.name == STRAGGLER]
+            lines += [_straggler(line, ranks, baseline) for line in checked.lines if line.name == STRAGGLER]
     lines.append(_ranks(ranks, judged, baseline))
     if baseline is not None:
         lines.append(_job_step_time(ranks, judged, baseline, within_percent))
@@ -151,14 +151,14 @@ def _words(advice: Advice) -> str:
 
 def _missing(rule: Rule, document: TraceDocument) -> str:
     """Why the rule could not be judged; "" where it could."""
-    found = next((advice for advice in document.advice if advice.rule in rule.needs), None)
-    return f"{found.problem} {found.recommendation}" if found else ""
+    reason = next((advice for advice in document.advice if advice.rule in rule.needs), None)
+    return f"{reason.problem} {reason.recommendation}" if reason else ""
 
 
 def _step_time(document: TraceDocument, baseline: TraceDocument, percent: float) -> Line:
     now, before = document.summary, baseline.summary
-    for name, one in (("the profile", now), ("the baseline", before)):
-        if one.split_by == "one" or not one.iterations or not one.average_iteration_us > 0:
+    for name, summary in (("the profile", now), ("the baseline", before)):
+        if summary.split_by == "one" or not summary.iterations or not summary.average_iteration_us > 0:
             return Line(STEP_TIME, Status.UNKNOWN, f"{name} has no steps to compare")
     if reasons := unlike(baseline, document):
         return Line(STEP_TIME, Status.UNKNOWN, " ".join(["the steps cannot be compared.", *reasons]))
@@ -187,13 +187,13 @@ def _ranks(ranks: RanksDocument, judged: Iterable[int], baseline: RanksDocument 
     before = {rank.rank for rank in baseline.ranks} if baseline else here
     known = set(baseline.missing) if baseline else set()
     reasons = [
-        f"{words}: {_numbers(found)}"
-        for words, found in (
+        f"{words}: {_numbers(unjudged)}"
+        for words, unjudged in (
             ("no profile of rank", set(ranks.missing) - known),
             ("not in the baseline, so not judged: rank", here - before),
             ("in the baseline alone: rank", before - here - set(ranks.missing)),
         )
-        if found
+        if unjudged
     ]
     reasons += [note.text for note in ranks.notes if note.id == "no_profile"]
     if reasons:
@@ -204,16 +204,16 @@ def _ranks(ranks: RanksDocument, judged: Iterable[int], baseline: RanksDocument 
 
 
 def _numbers(ranks: Iterable[int]) -> str:
-    found = sorted(ranks)
-    more = f" and {len(found) - MOST_RANKS} more" if len(found) > MOST_RANKS else ""
-    return f"{', '.join(map(str, found[:MOST_RANKS]))}{more}"
+    numbers = sorted(ranks)
+    more = f" and {len(numbers) - MOST_RANKS} more" if len(numbers) > MOST_RANKS else ""
+    return f"{', '.join(map(str, numbers[:MOST_RANKS]))}{more}"
 
 
 def _job_step_time(
     ranks: RanksDocument, judged: Mapping[int, Checked], baseline: RanksDocument, percent: float
 ) -> Line:
-    for rank, found in judged.items():
-        for line in found.lines:
+    for rank, checked in judged.items():
+        for line in checked.lines:
             if line.name == STEP_TIME and line.status is Status.UNKNOWN:
                 return Line(STEP_TIME, Status.UNKNOWN, f"rank {rank}: {line.text}")
     slowest, before = _slowest(ranks), _slowest(baseline)

@@ -210,17 +210,17 @@ def _kernel_key(line: KernelLine) -> Hashable:
 
 def _sums(lines: Iterable[tuple[Hashable, str, str, str, float, int]]) -> _Sums:
     """Lines of one key are one: some names differ only in what is not compared."""
-    found: _Sums = {}
+    sums: _Sums = {}
     for key, name, kind, shapes, us, calls in lines:
-        known = found.get(key)
-        found[key] = (name, kind, shapes, us + (known[3] if known else 0.0), calls + (known[4] if known else 0.0))
-    return found
+        known = sums.get(key)
+        sums[key] = (name, kind, shapes, us + (known[3] if known else 0.0), calls + (known[4] if known else 0.0))
+    return sums
 
 
 def _changed(before: TraceDocument, after: TraceDocument, old: _Sums, new: _Sums) -> tuple[Changed, ...]:
     a, b = max(1, before.summary.iterations), max(1, after.summary.iterations)
     smallest = SMALLEST_SHARE * max(before.summary.average_iteration_us, after.summary.average_iteration_us)
-    found = []
+    changes = []
     for key in {**old, **new}:
         was, now = old.get(key), new.get(key)
         name, kind, shapes = (now or was or ("", "", ""))[:3]
@@ -230,17 +230,17 @@ def _changed(before: TraceDocument, after: TraceDocument, old: _Sums, new: _Sums
             0.0 if was is None else was[4] / a, 0.0 if now is None else now[4] / b,
         )  # fmt: skip
         if abs(line.difference_us) >= smallest:
-            found.append(line)
-    return tuple(sorted(found, key=lambda line: -abs(line.difference_us)))
+            changes.append(line)
+    return tuple(sorted(changes, key=lambda line: -abs(line.difference_us)))
 
 
 def _remarks(before: TraceDocument, after: TraceDocument) -> tuple[str, ...]:
-    found, split = unlike(before, after), (before.summary.split_by, after.summary.split_by)
+    remarks, split = unlike(before, after), (before.summary.split_by, after.summary.split_by)
     if "one" in split:
-        found.append("A profile without steps counts as one iteration: only sums of equal work can be compared.")
+        remarks.append("A profile without steps counts as one iteration: only sums of equal work can be compared.")
     switches = [document.file.switches for document in (before, after)]
     if any(
         switches[0].get(name) != switches[1].get(name) for name in ("with_stack", "record_shapes", "profile_memory")
     ):
-        found.append("The profiles were recorded with different switches, which cost CPU time themselves.")
-    return tuple(found)
+        remarks.append("The profiles were recorded with different switches, which cost CPU time themselves.")
+    return tuple(remarks)

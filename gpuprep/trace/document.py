@@ -226,15 +226,15 @@ class TraceDocument:
 
 def unlike(before: TraceDocument, after: TraceDocument) -> list[str]:
     """Why a step of the one is not a step of the other, in sentences."""
-    found = []
+    differences = []
     boards = [
         tuple(sorted({device.name for device in document.file.devices if device.kernels}))
         for document in (before, after)
     ]
     if boards[0] != boards[1]:
         words = [", ".join(names) or "no GPU" for names in boards]
-        found.append(f"The profiles are of different GPUs: {words[0]} and {words[1]}.")
+        differences.append(f"The profiles are of different GPUs: {words[0]} and {words[1]}.")
     split = [document.summary.split_by for document in (before, after)]
     if split[0] != split[1]:
-        found.append(f"The profiles are split into iterations in different ways: {split[0]} and {split[1]}.")
-    return found
+        differences.append(f"The profiles are split into iterations in different ways: {split[0]} and {split[1]}.")
+    return differences

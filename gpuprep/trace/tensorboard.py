@@ -64,12 +64,12 @@ def _folders(context: Any) -> dict[str, Path]:
     spec = getattr(getattr(context, "flags", None), "logdir_spec", None) or ""
     if not spec:
         return {"": Path(logdir).expanduser()} if logdir and "://" not in logdir else {}
-    found = {}
+    folders = {}
     for each in spec.split(","):
         name, colon, folder = each.partition(":")
         if "://" not in each:
-            found[name if colon else each] = Path(folder if colon else each).expanduser()
-    return found
+            folders[name if colon else each] = Path(folder if colon else each).expanduser()
+    return folders
 
 
 def _found(folders: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:

@@ -88,12 +88,12 @@ def _shown(size: int) -> str:
 
 def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     """Python would keep the last of two values of one key, and another reader the first."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         times = Counter(key for key, _ in pairs)
         twice = times.most_common(1)[0][0]
         raise ValueError(f"the key {twice[:40]!r} stands twice in one object")
-    return found
+    return members
 
 
 def _integer(digits: str) -> int:
@@ -108,7 +108,10 @@ def _is_flat(document: Any, depth: int) -> bool:
     level = [document] if type(document) in _NESTING else []
     while level and depth > 0:
         level = [
-            item for one in level for item in (one.values() if type(one) is dict else one) if type(item) in _NESTING
+            item
+            for container in level
+            for item in (container.values() if type(container) is dict else container)
+            if type(item) in _NESTING
         ]
         depth -= 1
     return not level

@@ -32,8 +32,8 @@ def visible(text: str) -> str:
 
 def unsafe(text: str) -> str:
     """The first character of `text` that visible() would not show as it is; "" if there is none."""
-    found = None if text.isprintable() else _UNSAFE.search(text)
-    return found[0] if found else ""
+    match = None if text.isprintable() else _UNSAFE.search(text)
+    return match[0] if match else ""
 
 
 def one_line(text: str, most: int = _MOST_LETTERS) -> str:

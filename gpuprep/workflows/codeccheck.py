@@ -34,7 +34,7 @@ def check(
             "or the command does not begin with ffmpeg: write it without sudo and without quotes around it all",
             "gpuprep codec check --profile NAME -- ffmpeg -i in.mp4 -c:v h264_nvenc out.mp4",
         )
-    if sum(one is not None for one in (host, run, profile)) != 1:
+    if sum(argument is not None for argument in (host, run, profile)) != 1:
         raise UsageError(
             "codec check needs one of HOST, --record RUN and --profile NAME",
             "gpuprep codec check HOST -- ffmpeg -i in.mp4 -c:v h264_nvenc out.mp4",
@@ -66,14 +66,14 @@ def _record(host: str | None, run: str | None, url: str | None) -> RunRecord:
     try:
         if run is not None:
             return opened.get(run)
-        found = opened.runs(host, LOOK_BACK)
-        for summary in found:
+        summaries = opened.runs(host, LOOK_BACK)
+        for summary in summaries:
             record = opened.get(summary.run_id)
             if isinstance(_parts(record), Codec):
                 return record
     finally:
         opened.close()
-    what = " that asked FFmpeg for its parts" if found else ""
+    what = " that asked FFmpeg for its parts" if summaries else ""
     raise UsageError(
         f"the store has no run of {host}{what}",
         command("gpuprep", "validate", "--only", "codec", "--profile", "base", about=host or ""),

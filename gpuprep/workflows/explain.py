@@ -108,8 +108,10 @@ def _refuse_strangers(question: Question, count: int) -> None:
 
 
 def _product(board: Board, operation: operations.Operation, dtype: str) -> Product:
-    found = predict.predict(board, operation, dtype)
-    return Product(operation, dtype, found, () if isinstance(found, Missing) else bettershape.near(found))
+    prediction = predict.predict(board, operation, dtype)
+    return Product(
+        operation, dtype, prediction, () if isinstance(prediction, Missing) else bettershape.near(prediction)
+    )
 
 
 def _boards(words: str) -> tuple[Board, ...]:

@@ -55,8 +55,8 @@ def log_in(
         compare = own_fingerprint(shown.algorithm)
         return accept(HostKey(shown.name, shown.algorithm, shown.fingerprint, str(shown.file), compare))
 
-    found = keysearch.find(target, asked, say, again=again)
-    return Login(found.target, found.user, found.key)
+    login = keysearch.find(target, asked, say, again=again)
+    return Login(login.target, login.user, login.key)
 
 
 def inventory_name(target: Target) -> str:

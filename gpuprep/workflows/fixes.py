@@ -95,16 +95,16 @@ def _possible(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -
 def _forbidden(row: Row, command: str, findings: Sequence[Finding]) -> str:
     unmasked = (TUNE_ENABLED,) if f"unmask {TUNE}" in command else ()
     touched = (*row.findings, *row.touches, *unmasked)
-    found = [
+    blockers = [
         finding
         for finding in findings
         if (finding.status is Status.WAIVED and _fits(finding.key, touched))
         or (finding.status is not Status.PASS and finding.key == row.applies)
     ]
-    if not found:
+    if not blockers:
         return ""
-    more = f" (and {len(found) - 1} more of that kind)" if len(found) > 1 else ""
-    return f"{found[0].key}, which is {found[0].status.value}{more}"
+    more = f" (and {len(blockers) - 1} more of that kind)" if len(blockers) > 1 else ""
+    return f"{blockers[0].key}, which is {blockers[0].status.value}{more}"
 
 
 def _fits(key: str, patterns: Iterable[str]) -> bool:
@@ -120,7 +120,7 @@ def apply(host: Host, planned: Planned) -> list[Fix]:
 
 def seen(fixes: Sequence[Fix], before: Sequence[Finding], after: Sequence[Finding]) -> tuple[Fix, ...]:
     """Add what the checks found before and after; "" if a finding no longer exists."""
-    was, now = ({finding.key: finding.actual for finding in found} for found in (before, after))
+    was, now = ({finding.key: finding.actual for finding in findings} for findings in (before, after))
     return tuple(
         dataclasses.replace(fix, before=was.get(fix.finding, ""), after=now.get(fix.finding, "")) for fix in fixes
     )

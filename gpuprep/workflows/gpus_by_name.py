@@ -15,15 +15,15 @@ MOST_NAMED = 8  # boards that an error lists
 
 def board_named(name: str) -> Board | str:
     """The board of this name; else what is wrong with the name."""
-    found = _by_nvml_name(name) or boardnames.named(name)
-    if not found:
+    candidates = _by_nvml_name(name) or boardnames.named(name)
+    if not candidates:
         near = ", ".join(boardnames.near(name))
         return f"{shown(name)} is no GPU of the catalogue" + (f" (did you mean {near}?)" if near else "")
-    if len({board.pci_device_ids for board in found}) > 1:
-        every = list(dict.fromkeys(board.name for board in found))
+    if len({board.pci_device_ids for board in candidates}) > 1:
+        every = list(dict.fromkeys(board.name for board in candidates))
         more = f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else ""
         return f"{shown(name)} is several boards: give one of {', '.join(every[:MOST_NAMED])}{more}, or pci_device_id"
-    return found[0]
+    return candidates[0]
 
 
 def filled(values: Any, where: str) -> Any:
@@ -34,7 +34,7 @@ def filled(values: Any, where: str) -> Any:
     for key, place in _places(values, where):
         part = made[key]
         made[key] = (
-            [_gpu(one, f"{place}[{index}]") for index, one in enumerate(part)] if isinstance(part, list) else part
+            [_gpu(gpu, f"{place}[{index}]") for index, gpu in enumerate(part)] if isinstance(part, list) else part
         )
     if isinstance(values.get("gpu"), dict):
         made["gpu"] = _gpu(values["gpu"], f"{where}.gpu")
@@ -61,8 +61,8 @@ def _gpu(gpu: Any, where: str) -> Any:
 
 def subsystem(board: Board, name: str) -> str:
     """Of a name that is one board; a name of several with one device id leaves it open which of them it is."""
-    found = _by_nvml_name(name) or boardnames.named(name)
-    return board.subsystem_ids[0] if len(found) == 1 and board.subsystem_ids else ""
+    candidates = _by_nvml_name(name) or boardnames.named(name)
+    return board.subsystem_ids[0] if len(candidates) == 1 and board.subsystem_ids else ""
 
 
 def _by_nvml_name(name: str) -> tuple[Board, ...]:

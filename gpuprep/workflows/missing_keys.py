@@ -44,18 +44,18 @@ UNLESS_PUBLISHED: Mapping[str, Sequence[str]] = {
 
 def missing(measurements: Sequence[tuple[str, Any]]) -> list[str]:
     """Of (probe, values) in the order of the file; at most MOST."""
-    found: list[str] = []
+    keys: list[str] = []
     for index, (probe, values) in enumerate(measurements):
         if not isinstance(values, Mapping) or "missing" in values:
             continue
         paths = [*ALWAYS.get(probe, ()), *(() if values.get("published") else UNLESS_PUBLISHED.get(probe, ()))]
         for path in paths:
             for key in _missing(values, path.split("."), f"measurements[{index}].values"):
-                if key not in found:
-                    found.append(key)
-                if len(found) >= MOST:
-                    return found
-    return found
+                if key not in keys:
+                    keys.append(key)
+                if len(keys) >= MOST:
+                    return keys
+    return keys
 
 
 def _missing(value: Any, path: Sequence[str], where: str) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _missing(value: Any, path: Sequence[str], where: str) -> Iterator[str]:
         if not isinstance(inner, list) or not inner:
             yield f"{where}.{names[0]}[0]"
             return
-        for index, one in enumerate(inner):
-            yield from _missing(one, rest, f"{where}.{names[0]}[{index}]")
+        for index, element in enumerate(inner):
+            yield from _missing(element, rest, f"{where}.{names[0]}[{index}]")
     elif rest:
         yield from _missing(inner, rest, f"{where}.{names[0]}")

@@ -72,8 +72,8 @@ def text(extends: str, models: Sequence[str] = (), description: str = "") -> str
 
 def parent_of(models: Sequence[str]) -> str:
     """The shipped profile that serves these models: their own, or base."""
-    found = {catalogue.models()[key].profile for key in models}
-    return found.pop() if len(found) == 1 and len(models) == 1 else "base"
+    profiles = {catalogue.models()[key].profile for key in models}
+    return profiles.pop() if len(profiles) == 1 and len(models) == 1 else "base"
 
 
 def parent_named(word: str) -> str:
@@ -106,7 +106,7 @@ def as_path(path: Path) -> str:
 
 def models_named(words: Sequence[str]) -> tuple[str, ...]:
     """Models that the user names: "t4", "A100 PCIe", "10de:20b2". Raises UsageError."""
-    found = []
+    model_keys = []
     for word in words:
         models = list(dict.fromkeys(board.model.key for board in boardnames.named(word)))
         if not models:
@@ -118,8 +118,8 @@ def models_named(words: Sequence[str]) -> tuple[str, ...]:
             )
         if len(models) > 1:
             raise UsageError(f"--gpu {one_line(word, 80)}: that is several models", f"name one: {', '.join(models)}")
-        found.append(models[0])
-    return tuple(dict.fromkeys(found))
+        model_keys.append(models[0])
+    return tuple(dict.fromkeys(model_keys))
 
 
 def place(name: str) -> Path:

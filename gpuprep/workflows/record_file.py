@@ -114,10 +114,10 @@ def _each_run(text: str) -> list[tuple[int, str]]:
     begun = OWN.match(text)
     if begun is None:
         return []
-    found: list[tuple[int, str]] = []
+    runs: list[tuple[int, str]] = []
     depth, start, ended = 0, 0, begun.end()
     at = ended
-    while depth < DEEPEST and len(found) < MOST_RUNS and (sign := SIGNS.search(text, at)):
+    while depth < DEEPEST and len(runs) < MOST_RUNS and (sign := SIGNS.search(text, at)):
         letter, at = sign[0], sign.end()
         if letter == '"':
             try:
@@ -125,17 +125,17 @@ def _each_run(text: str) -> list[tuple[int, str]]:
             except ValueError:
                 return []
         elif letter in "{[":
-            if depth == 0 and text[ended : sign.start()].strip() != ("," if found else ""):
+            if depth == 0 and text[ended : sign.start()].strip() != ("," if runs else ""):
                 return []
             start = sign.start() if depth == 0 else start
             depth += 1
         elif letter in "}]" and depth == 0:
-            return found if letter == "]" and not text[ended : sign.start()].strip() else []
+            return runs if letter == "]" and not text[ended : sign.start()].strip() else []
         elif letter in "}]":
             depth -= 1
             if depth == 0:
                 ended = sign.end()
-                found.append((len(found), text[start:ended]))
+                runs.append((len(runs), text[start:ended]))
     return []
 
 
@@ -158,17 +158,17 @@ def _recorded(path: Path, where: str, document: dict[str, Any], probes: tuple[st
     try:
         if "measurements" not in document:
             raise DecodeError("measurements: missing")
-        found = _figures(document) if _is_of_figures(document) else _whole(document)
-        _check(found.record.measurements, probes)
-        if not found.whole and not found.record.measurements:
+        recorded = _figures(document) if _is_of_figures(document) else _whole(document)
+        _check(recorded.record.measurements, probes)
+        if not recorded.whole and not recorded.record.measurements:
             raise DecodeError("measurements: an empty list; there is nothing to judge")
-        if not found.whole and not found.snapshot.pci_gpus:
+        if not recorded.whole and not recorded.snapshot.pci_gpus:
             raise DecodeError(f"measurements[0].values.gpus[0].pci_device_id: missing; say {gpus_by_name.WHICH}")
     except DecodeError as error:
         # The codec names fields from the class on: "RunRecord.after.os".
         problem = str(error).removeprefix("RunRecord.").removeprefix("Snapshot.")
         raise UsageError(f"{path}: {where}{problem}", HINT) from error
-    return found
+    return recorded
 
 
 def _is_of_figures(document: dict[str, Any]) -> bool:

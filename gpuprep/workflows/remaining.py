@@ -41,11 +41,11 @@ def expected(
     the step, in `similar`, runs of other hosts; None where no run had it.
     """
     of_host, of_others = ([durations(record) for record in records] for records in (ours, similar))
-    found = []
+    medians = []
     for step in steps:
         took = [run[step] for run in of_host if step in run] or [run[step] for run in of_others if step in run]
-        found.append((step, median(took) if took else None))
-    return tuple(found)
+        medians.append((step, median(took) if took else None))
+    return tuple(medians)
 
 
 def durations(record: RunRecord) -> dict[str, float]:

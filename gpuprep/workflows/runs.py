@@ -432,11 +432,11 @@ class ProfileRun(Run):
             return [], []
         ask = functools.partial(self._line.store.ended_well, self.command, seen.source)
         try:
-            found = [ask(host=self.target.name), ask(profile=self.profile.name)]
+            earlier_runs = [ask(host=self.target.name), ask(profile=self.profile.name)]
         except StoreError:  # the store's own errors are reported where the record is kept
             return [], []
         options = self.options.as_recorded()
-        ours, similar = ([run for run in runs if remaining.same_kind(run, options)] for runs in found)
+        ours, similar = ([run for run in runs if remaining.same_kind(run, options)] for runs in earlier_runs)
         return ours, [run for run in similar if (then := run.after or run.before) and then.os == seen.os]
 
 

@@ -121,21 +121,21 @@ def _refuse(host: Host, there: Found) -> None:
     instead = f"check it from here instead, {_from_here(host)}"
     if not there.word("systemd"):
         raise PlanRefused([f"{host.name}: there is no systemd, whose timer makes the nightly check"], instead)
-    found = there.word("python")
-    if not found:
+    version = there.word("python")
+    if not version:
         raise PlanRefused(
             [f"{host.name}: there is no python3"],
             f"{INSTALL_PYTHON}, then run again",
         )
     oldest = ".".join(map(str, OLDEST_PYTHON))
-    if not catalogue.is_version(found):
+    if not catalogue.is_version(version):
         raise PlanRefused(
-            [f"{host.name}: what python3 there calls its version is none: {one_line(found, 60)!r}"],
+            [f"{host.name}: what python3 there calls its version is none: {one_line(version, 60)!r}"],
             f"see what answers there: python3 --version; the host's own check needs {oldest} or newer",
         )
-    if catalogue.parse(found)[:2] < OLDEST_PYTHON:
+    if catalogue.parse(version)[:2] < OLDEST_PYTHON:
         raise PlanRefused(
-            [f"{host.name}: python3 there is {found}, and the host's own check needs {oldest} or newer"], instead
+            [f"{host.name}: python3 there is {version}, and the host's own check needs {oldest} or newer"], instead
         )
 
 
@@ -398,7 +398,7 @@ def _known(run: Run, store: Store | None) -> list[str]:
 
 def _kept(run: Run, there: Found) -> dict[str, RunRecord]:
     """The nights since this controller asked last: the history has them all, however seldom anybody asks."""
-    found = {}
+    records = {}
     for path, text in there.kept.items():
         try:
             record = _decoded(run, path, text)
@@ -406,10 +406,10 @@ def _kept(run: Run, there: Found) -> dict[str, RunRecord]:
             run.stage(error.what)
             continue
         if path == f"{DRIFT_RESULTS}/results/{record.run_id}.json":
-            found[path] = record
+            records[path] = record
         else:
             run.stage(f"{path} is not stored: it is run {record.run_id}")
-    return found
+    return records
 
 
 def _latest(there: Found) -> datetime:

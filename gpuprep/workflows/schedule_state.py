@@ -96,15 +96,15 @@ class Found:
     @property
     def kept(self) -> dict[str, str]:
         """Path ─► text of the kept results, oldest first: the newest MOST_KEPT, of at most MOST_KEPT_BYTES together."""
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         room = MOST_KEPT_BYTES
         name = re.compile(rf"{re.escape(DRIFT_RESULTS)}/results/[0-9A-Za-z-]{{1,64}}\.json")
         for path in sorted(filter(name.fullmatch, self.sections), reverse=True)[:MOST_KEPT]:
             room -= len(self.sections[path])
             if room < 0:
                 break
-            found[path] = self.sections[path]
-        return dict(reversed(found.items()))
+            texts[path] = self.sections[path]
+        return dict(reversed(texts.items()))
 
     @property
     def now(self) -> datetime:
@@ -156,14 +156,14 @@ def _ask(host: Host, command: str, *, become: bool) -> Found:
     done = host.run(f"mark='{mark}'\n{command}", become=become, timeout=TIMEOUT_SECONDS)
     _, *rest = re.split(rf"^{mark} (\S+)\n", done.stdout, flags=re.MULTILINE)
     names, texts = rest[::2], [text.removesuffix("\n") for text in rest[1::2]]
-    found = Found(dict(zip(names, texts, strict=True)))
-    if wrong := _unusable(found, names, done):
+    answer = Found(dict(zip(names, texts, strict=True)))
+    if wrong := _unusable(answer, names, done):
         raise HostError(
             f"{host.name}: cannot be asked about its nightly check: {wrong}",
             "see that a plain command works there, e.g. `ssh HOST true`",
             where=host.name,
         )
-    return found
+    return answer
 
 
 def _unusable(found: Found, names: Sequence[str], done: CommandResult) -> str:

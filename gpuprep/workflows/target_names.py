@@ -69,8 +69,8 @@ def _user_problem(text: str) -> str:
 def _word_problem(text: str) -> str:
     if not text:
         return "is empty"
-    if found := next((letter for letter in text if letter in SHELL_LETTERS or letter.isspace()), None):
-        return _template_problem(text) or _text_problem(text, MOST_LETTERS) or f"has {_named(found)} in it"
+    if bad_letter := next((letter for letter in text if letter in SHELL_LETTERS or letter.isspace()), None):
+        return _template_problem(text) or _text_problem(text, MOST_LETTERS) or f"has {_named(bad_letter)} in it"
     return _text_problem(text, MOST_LETTERS)
 
 

@@ -59,16 +59,16 @@ def parse(
     cannot be read; SimError for a simulated machine that there is not.
     """
     if inventory is not None:
-        found = _from_inventory(hosts, inventory, limit, note)
+        targets = _from_inventory(hosts, inventory, limit, note)
     elif limit is not None:
         raise UsageError("--limit needs an inventory", "give one with -i")
     else:
-        found = [_parse_one(text) for text in hosts]
+        targets = [_parse_one(text) for text in hosts]
     if ssh_key is not None:
         if not Path(ssh_key).expanduser().exists():
             raise UsageError(f"--ssh-key {ssh_key}: there is no such file", "give the path of a private key")
-        found = [t if t.local else dataclasses.replace(t, identity_file=ssh_key) for t in found]
-    return list({target.name: target for target in found}.values())
+        targets = [t if t.local else dataclasses.replace(t, identity_file=ssh_key) for t in targets]
+    return list({target.name: target for target in targets}.values())
 
 
 def _parse_one(text: str) -> Target:
@@ -214,11 +214,13 @@ def _reason(complaint: str) -> str:
     last = (errors or every or ["no message"])[-1]
     if NOT_PARSED not in last:
         return last
-    told = [place for place, line in enumerate(every) if "plugin: " in line and NO_PLUGIN not in line]
-    if not told:
+    places = [place for place, line in enumerate(every) if "plugin: " in line and NO_PLUGIN not in line]
+    if not places:
         return last
-    where = next((found for line in every[told[0] :] if (found := ORIGIN.match(line))), None)
-    why = re.sub(r"^(failed to parse inventory:? ?)+", "", every[told[0]].partition("plugin: ")[2], flags=re.IGNORECASE)
+    where = next((origin for line in every[places[0] :] if (origin := ORIGIN.match(line))), None)
+    why = re.sub(
+        r"^(failed to parse inventory:? ?)+", "", every[places[0]].partition("plugin: ")[2], flags=re.IGNORECASE
+    )
     return f"line {where[1]}: {why}" if where else why
 
 

@@ -79,18 +79,18 @@ def held(record: RunRecord | None) -> dict[str, Held]:
     if record is None or snapshot is None or isinstance(snapshot.gpus, Missing):
         return {}
     locks = {lock.uuid: lock for lock in snapshot.locked_clocks}
-    found = {}
+    by_uuid = {}
     for gpu in snapshot.gpus:
         clocks = gpu.application_clocks if isinstance(gpu.application_clocks, ClockPair) else None
         lock = locks.get(gpu.uuid)
         watts = gpu.power.current_watts
-        found[gpu.uuid] = Held(
+        by_uuid[gpu.uuid] = Held(
             record.run_id,
             lock.graphics_mhz if lock else clocks.graphics_mhz if clocks else None,
             (lock.memory_mhz if lock else None) or (clocks.memory_mhz if clocks else None),
             None if isinstance(watts, Missing) else watts,
         )
-    return found
+    return by_uuid
 
 
 def seen(gpu: LiveGpu, certified: Held | None, xids: Sequence[Xid]) -> Seen:
@@ -122,25 +122,25 @@ def _works(gpu: LiveGpu) -> bool:
 
 def _errors(gpu: LiveGpu, xids: Sequence[Xid]) -> list[tuple[str, bool]]:
     """(words, whether it is severe)."""
-    found = []
+    errors = []
     readings = (gpu.graphics_clock_mhz, gpu.power_watts)
     if any(isinstance(reading, Missing) and reading.reason == "gpu_is_lost" for reading in readings):
-        found.append(("the GPU is lost", True))
+        errors.append(("the GPU is lost", True))
     for code, count in sorted(Counter(event.code for event in xids).items()):
         times = f" ×{count}" if count > 1 else ""
         meaning = xid(code)
-        found.append((f"Xid {code}{times}: {meaning.what}", meaning.gravity == "fail"))
+        errors.append((f"Xid {code}{times}: {meaning.what}", meaning.gravity == "fail"))
     if not isinstance(gpu.ecc_uncorrected, Missing) and gpu.ecc_uncorrected > 0:
-        found.append((f"{gpu.ecc_uncorrected} uncorrected ECC errors", True))
+        errors.append((f"{gpu.ecc_uncorrected} uncorrected ECC errors", True))
     if not isinstance(gpu.ecc_corrected, Missing) and gpu.ecc_corrected > 0:
-        found.append((f"{gpu.ecc_corrected} corrected ECC errors", False))
-    return sorted(found, key=lambda one: not one[1])
+        errors.append((f"{gpu.ecc_corrected} corrected ECC errors", False))
+    return sorted(errors, key=lambda one: not one[1])
 
 
 def _changed(gpu: LiveGpu, certified: Held | None) -> tuple[str, ...]:
     if certified is None:
         return ()
-    found = []
+    changes = []
     clocks = gpu.application_clocks
     if isinstance(clocks, ClockPair):
         for what, now, was in (
@@ -148,11 +148,11 @@ def _changed(gpu: LiveGpu, certified: Held | None) -> tuple[str, ...]:
             ("memory clock", clocks.memory_mhz, certified.memory_mhz),
         ):
             if was is not None and now != was:
-                found.append(f"{what} set to {now} MHz, certified {was}")
+                changes.append(f"{what} set to {now} MHz, certified {was}")
     limit = gpu.power_limit_watts
     if certified.watts is not None and not isinstance(limit, Missing) and abs(limit - certified.watts) > WATTS:
-        found.append(f"power limit {limit:g} W, certified {certified.watts:g}")
-    return tuple(found)
+        changes.append(f"power limit {limit:g} W, certified {certified.watts:g}")
+    return tuple(changes)
 
 
 def watched(name: str, sample: LiveSample, certified: Mapping[str, Held], *, as_root: bool = True) -> Watched:

@@ -163,9 +163,9 @@ def slot(address: str, folder: Path = PCI_DEVICES) -> Dict[str, Union[int, Missi
 def _peers(cuda: Cuda, gpus: Sequence[Gpu], plan: Dict[str, float], pieces: int) -> List[Dict[str, Any]]:
     pairs = [(gpu, other) for gpu in gpus for other in gpus if gpu.index != other.index]
     rows = []
-    for number, (one, other) in enumerate(pairs):
-        tell(f"GPU {one.index} to GPU {other.index}", done=2 * len(gpus) + number, of=pieces, unit="bandwidths")
-        rows.append(_peer(cuda, one, other, plan))
+    for number, (origin, other) in enumerate(pairs):
+        tell(f"GPU {origin.index} to GPU {other.index}", done=2 * len(gpus) + number, of=pieces, unit="bandwidths")
+        rows.append(_peer(cuda, origin, other, plan))
         measured(rows[-1], "peers", number)
     return rows
 

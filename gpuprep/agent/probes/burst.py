@@ -42,11 +42,11 @@ def best_burst(begin: Callable[[], None], time_some: Callable[[int], List[float]
     bursts: List[Burst] = []
     while True:
         begin()
-        found = burst(time_some, rule)._replace(number=len(bursts))
-        bursts.append(found)
-        short = rule.least_samples * found.milliseconds / 1000 <= 2 * rule.short_seconds
-        enough = found.rel_stdev_percent <= rule.rel_stdev_percent or not short or len(bursts) >= rule.tries
-        if enough and (found.rel_stdev_percent <= WILD_PERCENT or len(bursts) > rule.tries):
+        latest = burst(time_some, rule)._replace(number=len(bursts))
+        bursts.append(latest)
+        short = rule.least_samples * latest.milliseconds / 1000 <= 2 * rule.short_seconds
+        enough = latest.rel_stdev_percent <= rule.rel_stdev_percent or not short or len(bursts) >= rule.tries
+        if enough and (latest.rel_stdev_percent <= WILD_PERCENT or len(bursts) > rule.tries):
             return min([burst for burst in bursts if burst.rel_stdev_percent <= WILD_PERCENT] or bursts)
 
 

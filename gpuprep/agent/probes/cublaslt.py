@@ -139,13 +139,13 @@ class Product:
             attribute = lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
             lt.matmul_preference_set_attribute(preference, attribute, limit.ctypes.data, limit.nbytes)
             self._results = lt.MatmulHeuristicResult(most)
-            found = np.zeros(1, dtype=np.int32)
-            arguments = (self._a, self._b, self._d, self._d, preference, most, self._results.ptr, found.ctypes.data)
+            count = np.zeros(1, dtype=np.int32)
+            arguments = (self._a, self._b, self._d, self._d, preference, most, self._results.ptr, count.ctypes.data)
             lt.matmul_algo_get_heuristic(self._handle, self._operation, *arguments)
         finally:
             lt.matmul_preference_destroy(preference)
         size = lt.matmul_heuristic_result_dtype.itemsize
-        rows = [self._results.ptr + size * i for i in range(int(found[0]))]
+        rows = [self._results.ptr + size * i for i in range(int(count[0]))]
         return [self._candidate(address, i) for i, address in enumerate(rows)]
 
     def _candidate(self, address: int, row: int) -> Candidate:

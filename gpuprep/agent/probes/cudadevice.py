@@ -23,10 +23,12 @@ class CudaDevice:
     """
 
     def __init__(self, pci_address: str) -> None:
-        found = [one for one in cuda.core.Device.get_all_devices() if normal_address(one.pci_bus_id) == pci_address]
-        if not found:
+        devices = [
+            device for device in cuda.core.Device.get_all_devices() if normal_address(device.pci_bus_id) == pci_address
+        ]
+        if not devices:
             raise LookupError(f"CUDA does not see the GPU at {pci_address}, NVML does")
-        self.device = found[0]
+        self.device = devices[0]
         self.use()
         self.stream = self.device.create_stream()
         self.sms: int = self.device.properties.multiprocessor_count

@@ -88,11 +88,11 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
 def get_ready(_arguments: Dict[str, Any]) -> None:
     """Load the libraries and compile our kernels."""
     toolkit = libraries.toolkit()
-    found = bindings()
-    if unsuitable(toolkit["version"]) is not None or simulated.available() or isinstance(found, Missing):
+    versions = bindings()
+    if unsuitable(toolkit["version"]) is not None or simulated.available() or isinstance(versions, Missing):
         return
     # CuPy would open the GPU.
-    if CALLERS[0] in found and not isinstance(_load(toolkit), Missing):
+    if CALLERS[0] in versions and not isinstance(_load(toolkit), Missing):
         cuda = cudacalls.open_cuda()
         if not isinstance(cuda, Missing):
             kernels.prepare(cuda.core, gemmkernels.SOURCE)
@@ -117,15 +117,15 @@ def unsuitable(version: Any) -> Optional[Missing]:
 def bindings() -> Union[Dict[str, str], Missing]:
     """Versions of the Python packages that call CUDA."""
     callers = cudacalls.versions(CALLERS)
-    found = {**dict(list(callers.items())[:1]), **cudacalls.versions(BINDINGS)}
-    for name, there in (("nvmath-python", bool(callers)), *((name, name in found) for name in BINDINGS)):
+    versions = {**dict(list(callers.items())[:1]), **cudacalls.versions(BINDINGS)}
+    for name, there in (("nvmath-python", bool(callers)), *((name, name in versions) for name in BINDINGS)):
         if not there:
             return Missing(
                 "not_installed",
                 f"{name} is not in the agent's Python environment; run the role gpu_agent again with its wheels "
                 "(there are some for Python 3.11 and newer)",
             )
-    return found
+    return versions
 
 
 def _load(toolkit: Dict[str, Any]) -> Union[Tuple[Any, str], Missing]:
@@ -147,10 +147,10 @@ def _measured(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[
     versions = bindings()
     if isinstance(versions, Missing):
         return versions
-    found = _load(toolkit)
-    if isinstance(found, Missing):
-        return found
-    runner, version = found
+    runner_and_version = _load(toolkit)
+    if isinstance(runner_and_version, Missing):
+        return runner_and_version
+    runner, version = runner_and_version
     quick = bool(arguments.get("quick"))
     loaded = to_json_value(libraries.loaded({"cublasLt": version}))
     measured_each({"quick": quick, "libraries": loaded, "toolkit": toolkit, "bindings": versions})

@@ -28,11 +28,11 @@ def fill(product: Any, seed: int, whole: bool = False) -> None:
     for number, operands in enumerate(product.operands):
         for side, buffer in enumerate((operands.a, operands.b)):
             count = buffer.size // BYTES[kind.inputs]
-            one = seed * 1000 + number * 2 + side
+            buffer_seed = seed * 1000 + number * 2 + side
             blocks = product.device.sms * 8
             whole_to = kind.integers if whole else 0
             product.device.launch(
-                "fill", blocks, THREADS, kind.inputs, buffer, count, one, kind.spread, whole_to, float(kept)
+                "fill", blocks, THREADS, kind.inputs, buffer, count, buffer_seed, kind.spread, whole_to, float(kept)
             )
 
 

@@ -139,7 +139,7 @@ class Session:
                 tried = [(way, *self.best(way, candidates)) for way, candidates in asked if candidates]
                 product, best, _ = min(tried, key=lambda way: way[2])
                 values = {**self.burst(product, best), "m": shape.m, "n": shape.n}
-                values["algorithm"] = {**best.description, "candidates": sum(len(found) for _, found in asked)}
+                values["algorithm"] = {**best.description, "candidates": sum(len(proposals) for _, proposals in asked)}
                 if sustain and self.settings.sustained_seconds:
                     values["sustained"] = self.sustained(product, best)
                 values["max_relative_error"] = gemmcheck.reference_error(product, best)
@@ -186,11 +186,11 @@ class Session:
             return samples
 
         with Sampler([self.gpu]) as sampler:
-            found = best_burst(begin, time_some, rule)
-            clock = statistics.median(tries[found.number])
+            chosen_burst = best_burst(begin, time_some, rule)
+            clock = statistics.median(tries[chosen_burst.number])
             since = sampler.seconds()
             self.work_for(product, best, self.settings.load_seconds)
-        values = product_values(product.kind, product.shape, found, {})
+        values = product_values(product.kind, product.shape, chosen_burst, {})
         values.update(figures(sampler, self.gpu.index, since), graphics_clock_mhz=clock)
         return values
 

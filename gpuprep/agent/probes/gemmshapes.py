@@ -30,13 +30,13 @@ def asked(shapes: Any, dtype: str) -> List[Shape]:
     Raises ValueError where it is neither.
     """
     rows = shapes.get(dtype) or [] if isinstance(shapes, dict) else shapes or []
-    found = []
+    parsed_shapes = []
     for row in rows:
         numbers = [row.get(key) for key in "mnk"] if isinstance(row, dict) else row if isinstance(row, list) else []
         if len(numbers) != 3 or not all(isinstance(number, int) and number > 0 for number in numbers):
             raise ValueError(f"a shape is three whole numbers m, n, k, not {row!r}")
-        found.append(Shape(*numbers))
-    return found
+        parsed_shapes.append(Shape(*numbers))
+    return parsed_shapes
 
 
 def default(tflops: float) -> List[Shape]:

@@ -35,8 +35,8 @@ def rule_of(rule: Rule, group: int) -> Rule:
 
 def samples(device: CudaDevice, run: Callable[[], None], group: int, count: int) -> List[float]:
     """`count` times the mean milliseconds of one product in a group."""
-    found: List[float] = []
+    milliseconds: List[float] = []
     for _ in range(min(count, MOST_SAMPLES)):
         device.launch("hold", 1, 1, group * HOST_NS)
-        found.append(device.elapsed_milliseconds([run] * group) / group)
-    return found
+        milliseconds.append(device.elapsed_milliseconds([run] * group) / group)
+    return milliseconds

@@ -101,10 +101,10 @@ def _product(gpu: Gpu, model: Any, kind: DataType, shape: Shape, rule: Rule) -> 
         return [shape.operations / rate / 1e9 for rate in rates]
 
     with model.load(kind.dtype), Sampler([gpu]) as sampler:
-        found = burst(time_some, rule)
+        timed_burst = burst(time_some, rule)
         sampler.wait(READINGS)
     algorithm = described(f"TILE_{tile[0]}x{tile[1]}", "STAGES_64xAUTO", 1, round(waves, 3))
-    values = product_values(kind, shape, found, {**algorithm, "candidates": 8})
+    values = product_values(kind, shape, timed_burst, {**algorithm, "candidates": 8})
     values.update(figures(sampler, gpu.index), exact=True, max_relative_error=kind.tolerance / 10)
     return values
 

@@ -18,7 +18,7 @@ def named(facts: Any) -> Dict[str, Any]:
 
 def other_processes(gpu: Gpu) -> Any:
     """Who has a context on this GPU besides us: ProcessOnGpu as plain values, or Missing."""
-    found = gpu.processes()
-    if isinstance(found, Missing):
-        return found
-    return [to_json_value(process) for process in found if process.pid != os.getpid()]
+    processes = gpu.processes()
+    if isinstance(processes, Missing):
+        return processes
+    return [to_json_value(process) for process in processes if process.pid != os.getpid()]

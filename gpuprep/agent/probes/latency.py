@@ -167,7 +167,7 @@ def timed(argv: Sequence[str], units: Sequence[bytes], made: Mapping[str, str]) 
         return Missing("unparsable", f"{len(entered)} pictures went in, and {len(left)} came out")
     late = [1000 * (out - into) for into, out in zip(entered, left)][SETTLED:]  # noqa: B905  Python 3.9
     # On a busy CPU the feeding thread may look at its clock after the picture has left: that reading says nothing.
-    late = [one for one in late if one > 0]
+    late = [delay for delay in late if delay > 0]
     return late if len(late) >= LEAST else Missing("not_sampled", f"only {len(late)} pictures counted")
 
 
@@ -232,7 +232,7 @@ def _written(words: Sequence[str], file: Path, encoder: str) -> Union[bytes, Mis
 
 def pieces(flv: bytes) -> Union[List[bytes], Missing]:
     """FLV ─► pieces of one picture each; headers go with the picture that follows them."""
-    found: List[bytes] = []
+    pictures: List[bytes] = []
     at, begun = FLV_HEADER, 0
     while at + 11 <= len(flv):
         size = int.from_bytes(flv[at + 1 : at + 4], "big")
@@ -240,7 +240,7 @@ def pieces(flv: bytes) -> Union[List[bytes], Missing]:
         if end > len(flv):
             break
         if flv[at] == VIDEO_TAG and size > 1 and flv[at + 12] == PICTURE:
-            found.append(flv[begun:end])
+            pictures.append(flv[begun:end])
             begun = end
         at = end
-    return found or Missing("unparsable", "FFmpeg wrote an FLV without pictures")
+    return pictures or Missing("unparsable", "FFmpeg wrote an FLV without pictures")

@@ -61,7 +61,7 @@ def _before(quick: bool) -> Union[Dict[str, Any], Missing]:
         return {
             "quick": quick,
             "environment": _environment(),
-            "gpus": [{**named(one), "other_processes": other_processes(gpu)} for one, gpu in zip(facts, gpus)],  # noqa: B905
+            "gpus": [{**named(details), "other_processes": other_processes(gpu)} for details, gpu in zip(facts, gpus)],  # noqa: B905
             "links": _links(gpus, facts),
             "points": [],
             "error": None,
@@ -89,9 +89,9 @@ class _Caller:
         self.worker.__exit__(*error)
 
     def begin(self, uuids: Sequence[str], log: Path) -> None:
-        told, self._told = self._told, -1
+        write_end, self._told = self._told, -1
         # A worker that died by then is known by its code.
-        with contextlib.suppress(BrokenPipeError), os.fdopen(told, "w", encoding="utf-8") as pipe:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(write_end, "w", encoding="utf-8") as pipe:
             json.dump([list(uuids), str(log)], pipe)
 
     def _work(self, tell: Tell, quick: bool) -> None:
@@ -106,8 +106,8 @@ class _Caller:
 def _environment() -> List[Dict[str, str]]:
     """Variables that change what NCCL does; containers set NCCL_VERSION, which it does not read."""
     set_here = os.environ.items()
-    found = sorted((name, value) for name, value in set_here if name.startswith("NCCL_") and name != "NCCL_VERSION")
-    return [{"name": name[:MOST_LETTERS], "value": value[:MOST_LETTERS]} for name, value in found[:MOST_VARIABLES]]
+    variables = sorted((name, value) for name, value in set_here if name.startswith("NCCL_") and name != "NCCL_VERSION")
+    return [{"name": name[:MOST_LETTERS], "value": value[:MOST_LETTERS]} for name, value in variables[:MOST_VARIABLES]]
 
 
 def _links(gpus: Sequence[Gpu], facts: Sequence[GpuFacts]) -> List[Dict[str, Any]]:
@@ -191,7 +191,7 @@ def chosen(log: Union[str, Missing]) -> Dict[str, Any]:
         choices.update(channels=int(match[1]), nvls_channels=int(match[2]))
     counted = Counter(TRANSPORT.findall(log)).most_common(MOST_TRANSPORTS)
     choices["transports"] = [{"name": name, "count": count} for name, count in counted]
-    warnings = [one.strip()[: 3 * MOST_LETTERS] for one in WARNING.findall(log)]
+    warnings = [warning.strip()[: 3 * MOST_LETTERS] for warning in WARNING.findall(log)]
     return {"chosen": choices, "warnings": warnings[-MOST_WARNINGS:]}
 
 
@@ -204,7 +204,7 @@ def _simulated(values: Dict[str, Any], quick: bool) -> Dict[str, Any]:
     if lost:
         return {**values, "error": f"ncclCommInitAll: unhandled cuda error (GPU {lost[0]} is lost)"}
     pairs = [(model, other) for model in models for other in models if model.index != other.index]
-    speed = min(one.peer_gb_per_s(other) for one, other in pairs) * SIMULATED_SHARE
+    speed = min(origin.peer_gb_per_s(other) for origin, other in pairs) * SIMULATED_SHARE
     for entry, model in zip(values["gpus"], models):  # noqa: B905
         entry.update(
             named(model),
@@ -218,7 +218,7 @@ def _simulated(values: Dict[str, Any], quick: bool) -> Dict[str, Any]:
         **values,
         "libraries": [],
         "bindings": {},
-        "links": [{"from": one.index, "to": other.index, "nvlinks": one.nvlinks} for one, other in pairs],
+        "links": [{"from": origin.index, "to": other.index, "nvlinks": origin.nvlinks} for origin, other in pairs],
         "most_bytes": ncclplan.SIZES[-1],
         "points": [
             _simulated_point(models, operation, size, speed)

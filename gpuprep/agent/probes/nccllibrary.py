@@ -50,7 +50,7 @@ class Nccl:
         """One for each of CUDA's devices, by ordinal; its rank is its place."""
         made = (ctypes.c_void_p * len(devices))()
         self.call("ncclCommInitAll", made, len(devices), (ctypes.c_int * len(devices))(*devices))
-        return [int(one or 0) for one in made]
+        return [int(handle or 0) for handle in made]
 
     def _words(self, status: int) -> str:
         message = (self._library.ncclGetErrorString(status) or b"").decode(errors="replace")

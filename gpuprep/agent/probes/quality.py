@@ -40,13 +40,15 @@ def measure(
 
     Values: docs/records.md, "throughput".
     """
-    wanted = [one for one in sorted(done, key=str) if one[0] in ("encode", "software") and "-" not in one[1]]
+    wanted = [
+        series for series in sorted(done, key=str) if series[0] in ("encode", "software") and "-" not in series[1]
+    ]
     if not wanted:
         return []
     source = clip(SOURCE, within=clips)
     listed = run([ffmpeg, "-hide_banner", "-filters"])
     have = filters(listed) if isinstance(listed, str) else []
-    found = []
+    rows = []
     for kind, codec, preset in wanted:
         encoder = SOFTWARE[codec] if kind == "software" else f"{codec}_nvenc"
         row: Values = {
@@ -59,9 +61,9 @@ def measure(
             row.update(dict.fromkeys(("bit_rate_kbps", *COMPARE), source))
         elif time.monotonic() + SECONDS / 4 < deadline:
             row.update(_encoded_row(ffmpeg, source, encoder, str(preset), made, have))
-        found.append(row)
-        measured(row, "quality", len(found) - 1)
-    return found
+        rows.append(row)
+        measured(row, "quality", len(rows) - 1)
+    return rows
 
 
 def _encoded_row(

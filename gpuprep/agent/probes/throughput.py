@@ -130,7 +130,7 @@ def measure(arguments: Values) -> Union[Values, Missing]:
             place = Place(position, len(gpus), sum(len(several) for _, several in measured))
             measured.append(_gpu(job, gpu, arguments, short, time.monotonic() + budget, place))
         uuid = measured[0][0]["uuid"]
-        more = _more(job, uuid, [one for _, several in measured for one in several]) if capacity and uuid else {}
+        more = _more(job, uuid, [row for _, several in measured for row in several]) if capacity and uuid else {}
     return {
         "quick": quick,
         "ffmpeg": ffmpeg,
@@ -168,7 +168,7 @@ def _program(asked: Optional[str]) -> Union[Program, Missing]:
 
 def _more(job: Job, uuid: str, series: List[Values]) -> Values:
     """How good the pictures are and how long one takes, of the work that the first GPU was seen to do."""
-    done = {(one["kind"], one["codec"], one["preset"]) for one in series if one["outcome"] == "completed"}
+    done = {(row["kind"], row["codec"], row["preset"]) for row in series if row["outcome"] == "completed"}
     until = time.monotonic() + QUALITY_SECONDS
     made = {"CUDA_VISIBLE_DEVICES": uuid}
     return {
@@ -221,7 +221,7 @@ def _plan(job: Job, short: bool, engines: Engines) -> List[Series]:
 
 def _clips(job: Job, wanted: Sequence[Series]) -> List[Tuple[str, Optional[float]]]:
     """Name and seconds of the clips that these series read."""
-    return [(one.clip, _seconds(one)) for one in wanted if one.needs in ("", *job.encoders)]
+    return [(series.clip, _seconds(series)) for series in wanted if series.needs in ("", *job.encoders)]
 
 
 def _clips_of_all(job: Job, gpus: Sequence[Gpu], arguments: Values, quick: bool) -> List[Tuple[str, Optional[float]]]:
@@ -229,7 +229,7 @@ def _clips_of_all(job: Job, gpus: Sequence[Gpu], arguments: Values, quick: bool)
         _plan(job, quick or position > 0, engines_from(arguments, gpu.facts().pci_device_id))
         for position, gpu in enumerate(gpus)
     ]
-    return [one for wanted in plans for one in _clips(job, wanted)]
+    return [name_and_seconds for wanted in plans for name_and_seconds in _clips(job, wanted)]
 
 
 def _tell(series: str, number: int, of: int, more: str) -> None:

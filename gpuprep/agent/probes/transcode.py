@@ -192,10 +192,10 @@ class Runner:
             folder.mkdir()
         except OSError as error:
             return _row(case, Ran("not_run", reason=f"{case.id}: {error}"), []), None
-        found = lay_out(self.ffmpeg, case, folder, self.clips)
-        if isinstance(found, Missing):
+        input_clips = lay_out(self.ffmpeg, case, folder, self.clips)
+        if isinstance(input_clips, Missing):
             shutil.rmtree(folder, ignore_errors=True)
-            return _row(case, Ran("not_run", reason=found.detail or found.reason), []), None
+            return _row(case, Ran("not_run", reason=input_clips.detail or input_clips.reason), []), None
         with self._counted(case):
             ran = run_case(self.ffmpeg, case, folder, self.gpu, self._running)
         row = {**_row(case, ran, []), "at_once": self._most.pop(case.id)}
@@ -206,11 +206,11 @@ class Runner:
             shutil.rmtree(folder, ignore_errors=True)
             nothing = Missing("not_read", "the command did not complete")
             row["outputs"] = [
-                {"name": output.file, "expected": expected(output, case, found), "error": nothing.detail}
+                {"name": output.file, "expected": expected(output, case, input_clips), "error": nothing.detail}
                 for output in case.outputs
             ]
             return row, None
-        return row, pool.submit(self._prove, case, folder, found, ran)
+        return row, pool.submit(self._prove, case, folder, input_clips, ran)
 
     @contextlib.contextmanager
     def _counted(self, case: Case) -> Iterator[None]:

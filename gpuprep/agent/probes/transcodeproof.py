@@ -256,10 +256,10 @@ def parse_pictures(lines: Sequence[str], seconds: float) -> Dict[str, Any]:
 
 
 def figure(pattern: "re.Pattern[str]", text: str, name: str) -> Union[float, Missing]:
-    found = pattern.findall(text)
-    if not found or found[-1] == "nan":
+    matches = pattern.findall(text)
+    if not matches or matches[-1] == "nan":
         return Missing("unparsable", f"FFmpeg named no {name}")
-    return IDENTICAL_DB if found[-1] == "inf" else round(float(found[-1]), 4)
+    return IDENTICAL_DB if matches[-1] == "inf" else round(float(matches[-1]), 4)
 
 
 def thumbnail(path: Path) -> Union[str, Missing]:

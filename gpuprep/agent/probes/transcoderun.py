@@ -92,7 +92,7 @@ def environment() -> Dict[str, str]:
 
 def lay_out(ffmpeg: str, case: Case, folder: Path, clips: Optional[Path]) -> Union[Dict[str, Clip], Missing]:
     """Put the case's inputs into `folder`: input file ► the clip that its pictures come from."""
-    found: Dict[str, Clip] = {}
+    input_clips: Dict[str, Clip] = {}
     try:
         for item in case.inputs:
             source = clip(item.clip, item.seconds, within=clips)
@@ -101,10 +101,10 @@ def lay_out(ffmpeg: str, case: Case, folder: Path, clips: Optional[Path]) -> Uni
             refusal = _make(ffmpeg, item, source.path, folder / item.file)
             if refusal is not None:
                 return refusal
-            found[item.file] = source
+            input_clips[item.file] = source
     except OSError as error:
         return Missing("command_failed", f"inputs of {case.id}: {error}")
-    return found
+    return input_clips
 
 
 def _make(ffmpeg: str, item: Input, source: Path, target: Path) -> Optional[Missing]:
@@ -197,5 +197,5 @@ def _lines(stderr: Optional[bytes]) -> List[str]:
 
 def _few(lines: Sequence[str], pattern: "re.Pattern[str]") -> List[str]:
     """The first of the lines that match, each once, without addresses."""
-    found = dict.fromkeys(PLACE.sub("", line.strip()) for line in lines if pattern.search(line))
-    return list(found)[:KEPT_LINES]
+    distinct = dict.fromkeys(PLACE.sub("", line.strip()) for line in lines if pattern.search(line))
+    return list(distinct)[:KEPT_LINES]

@@ -31,17 +31,17 @@ def findings(evidence: Evidence) -> list[Finding]:
         return [unknown("bandwidth", "measured", nothing, expected="measured", remedy="measure again")]
     seen = [gpu for gpu in values.gpus if not isinstance(gpu, Missing)]
     published = bool(values.published)
-    found = [] if published else absent_gpus(evidence, "bandwidth", seen, len(values.gpus) - len(seen))
+    gpu_findings = [] if published else absent_gpus(evidence, "bandwidth", seen, len(values.gpus) - len(seen))
     if published:
         why = f"figures that were published ({values.published}): nothing is known about the host"
-        found.append(skip("bandwidth", "host", expected="of this host", actual="published", reason=why))
+        gpu_findings.append(skip("bandwidth", "host", expected="of this host", actual="published", reason=why))
     if doubled := twice("bandwidth", seen):
-        return [*found, *doubled]
+        return [*gpu_findings, *doubled]
     paired = {index for pair in values.peers for index in (pair.start, pair.end)}
     for gpu in seen:
         of_gpu = _gpu(evidence, gpu, seen, published=published)
-        found += of_gpu if of_gpu or gpu.index in paired else [_empty(named(gpu.index))]
-    return [*found, *peercopies.findings(evidence, values, seen)]
+        gpu_findings += of_gpu if of_gpu or gpu.index in paired else [_empty(named(gpu.index))]
+    return [*gpu_findings, *peercopies.findings(evidence, values, seen)]
 
 
 def _gpu(evidence: Evidence, gpu: BandwidthGpu, gpus: Sequence[BandwidthGpu], *, published: bool) -> list[Finding]:

@@ -16,8 +16,8 @@ def occupied(gpu: BandwidthGpu) -> str:
     others = gpu.other_processes
     if isinstance(others, Missing):
         return f"whether another process used the GPU is not known{f' ({others.detail})' if others.detail else ''}"
-    unread = ["an entry that is not valid"] if any(isinstance(one, Missing) for one in others) else []
-    listed = gpuprocesses.listed([one for one in others if not isinstance(one, Missing)][:3])
+    unread = ["an entry that is not valid"] if any(isinstance(process, Missing) for process in others) else []
+    listed = gpuprocesses.listed([process for process in others if not isinstance(process, Missing)][:3])
     names = ", ".join([*([listed] if listed else []), *unread])
     return f"another process used the GPU while it was measured: {names}" if names else ""
 
@@ -51,4 +51,4 @@ def slowdowns(subject: str, gpu: BandwidthGpu) -> Finding:
 
 def _samples(gpu: BandwidthGpu) -> list[int | None]:
     read = gpu.telemetry.event_reasons if gpu.telemetry else ()
-    return [mask(one) for one in read if one is not None]
+    return [mask(reasons) for reasons in read if reasons is not None]

@@ -41,13 +41,13 @@ DEFECT = "see remapped rows and ECC errors (nvidia-smi -q -d ECC,ROW_REMAPPER), 
 def findings(evidence: Evidence, subject: str, gpu: BandwidthGpu, busy: str, *, published: bool) -> list[Finding]:
     """One for each kind of access, one of the memory clock; one of the memory's size where that is impossible."""
     board, facts = evidence.board(gpu), evidence.facts(gpu)
-    found = [
+    speed_findings = [
         _speed(evidence, subject, gpu, board, what, reached, busy)
         for what, reached in gpu.memory.items()
         if not (published and isinstance(reached, Missing) and reached.reason == "not_recorded")
     ]
     clocks = [*_clock(subject, gpu, board, facts, published), *_graphics_clock(subject, gpu, board, facts, published)]
-    return [*found, *clocks, *_size(subject, gpu, board, facts)]
+    return [*speed_findings, *clocks, *_size(subject, gpu, board, facts)]
 
 
 def _speed(
@@ -81,8 +81,8 @@ def _speed(
 
 def _healthy_percents(evidence: Evidence, gpu: BandwidthGpu, board: Board) -> Mapping[str, float]:
     """Per cent by kind. A kind of which nothing was published has no figure but the floor."""
-    found, facts = healthy_memory_percents(board) or HealthyMemoryPercents({}, {}, None, ""), evidence.facts(gpu)
-    return found.without_ecc if facts and facts.ecc_current is False and found.without_ecc else found.percent
+    percents, facts = healthy_memory_percents(board) or HealthyMemoryPercents({}, {}, None, ""), evidence.facts(gpu)
+    return percents.without_ecc if facts and facts.ecc_current is False and percents.without_ecc else percents.percent
 
 
 def _beside(limit: Limits, healthy_percent: float | None, status: Status) -> str:

@@ -111,7 +111,7 @@ def _pair(evidence: Evidence, peer: Peer, gpus: Mapping[int, BandwidthGpu], *, p
 
 
 def _links(evidence: Evidence, pairs: Sequence[Pair]) -> list[Finding]:
-    findings = [found for pair in pairs if (found := _unlike(evidence, pair)) is not None]
+    findings = [finding for pair in pairs if (finding := _unlike(evidence, pair)) is not None]
     for family in {pair.family.key: pair.family for pair in pairs if pair.family}.values():
         findings += _of_family(evidence, family, [pair for pair in pairs if pair.family == family])
     return findings
@@ -140,10 +140,10 @@ def _of_family(evidence: Evidence, family: Family, pairs: Sequence[Pair]) -> lis
         return [_of_part(pair, family, part, len(gpus)) for pair in pairs]
     machine = nvlinks.wiring(family, rows, len(gpus), evidence.snapshot.nvswitches, some=published)
     some = bool(evidence.snapshot.nvswitches) or any(pair.links for pair in pairs)
-    found = [_links_of(pair, family, machine, rows, some=some) for pair in pairs]
+    pair_findings = [_links_of(pair, family, machine, rows, some=some) for pair in pairs]
     names = {start: named(start) for start in rows}
     whole = [] if published else nvlinks.of_rows(family, rows, machine, names)
-    return [*(finding for finding in found if finding is not None), *whole]
+    return [*(finding for finding in pair_findings if finding is not None), *whole]
 
 
 def _of_part(pair: Pair, family: Family, machine: Machine, gpus: int) -> Finding:

@@ -222,8 +222,8 @@ def _open(record: RunRecord | None, looked: Looked | None = None) -> list[Unseen
     def by_facts() -> frozenset[str]:
         if looked is None or record.after is None:
             return frozenset()
-        found = checks.compare(looked.wanted, record.after)
-        return frozenset(finding.key for finding in found) | sincecertified.ALWAYS
+        fact_findings = checks.compare(looked.wanted, record.after)
+        return frozenset(finding.key for finding in fact_findings) | sincecertified.ALWAYS
 
     seen = [
         Unseen(finding.key, _status(finding), finding.since, _needs(record, finding.key, looked, by_facts))

@@ -98,16 +98,16 @@ class Certified:
             also = [reading.text for reading in unread]
             because = "; ".join([text, *few(also, most), self.when]) + (f": {why}" if why else "")
             return Finding(subject, prop, status, expected, text, because, remedy)
-        speakers = [(one, self._speaker(one.reported_by, Status.UNKNOWN)) for one in unread]
-        lost = [one for one, elsewhere in speakers if elsewhere is None]
+        speakers = [(fact, self._speaker(fact.reported_by, Status.UNKNOWN)) for fact in unread]
+        lost = [fact for fact, elsewhere in speakers if elsewhere is None]
         if lost:
-            found = unknown(
+            finding = unknown(
                 subject, prop, lost[0].reading, expected=expected, what=lost[0].what,
                 remedy="run the check again with -v",
             )  # fmt: skip
-            return replace(found, reason="; ".join([*few([one.text for one in lost], most), *reports]))
+            return replace(finding, reason="; ".join([*few([fact.text for fact in lost], most), *reports]))
         reports += [
-            f"{elsewhere.key} reports why {one.what} cannot be read" for one, elsewhere in speakers if elsewhere
+            f"{elsewhere.key} reports why {fact.what} cannot be read" for fact, elsewhere in speakers if elsewhere
         ]
         if reports:
             actual = "differs" if theirs else "not readable"
@@ -130,7 +130,7 @@ class Certified:
 
     def _speaker(self, keys: Sequence[str], status: Status, naming: str = "") -> Finding | None:
         """The profile finding that already reports it. What did not pass in the certified run is nothing new."""
-        old = {one.key for one in self.before if one.status in (*PROBLEMS, Status.WAIVED)}
+        old = {finding.key for finding in self.before if finding.status in (*PROBLEMS, Status.WAIVED)}
         return spoken(self.by_profile, *(key for key in keys if key not in old), status=status, naming=naming)
 
 

@@ -119,7 +119,7 @@ def _order(pairs: Sequence[tuple[GpuFacts, GpuFacts]], certified: Certified) -> 
 
 def _gpu(was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
     subject = f"gpu {now.index}"
-    found = [
+    comparisons = [
         _reading(subject, "serial", was.serial, now.serial, certified, what="serial number"),
         _reading(subject, "vbios", was.vbios, now.vbios, certified, what="VBIOS"),
         _reading(
@@ -133,7 +133,7 @@ def _gpu(was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
         ),
         _silent(subject, was, now, certified),
     ]  # fmt: skip
-    differing = [finding for finding in found if finding is not None]
+    differing = [finding for finding in comparisons if finding is not None]
     differing += certifiedorder.findings(subject, was, now, certified)
     if differing:
         return differing

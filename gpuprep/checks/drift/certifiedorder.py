@@ -98,8 +98,8 @@ GROUPS = {
 
 def findings(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
     """One for each group in which something is worse, better or not readable any more."""
-    found = (_group(prop, group, subject, was, now, certified) for prop, group in GROUPS.items())
-    return [finding for finding in found if finding is not None]
+    group_findings = (_group(prop, group, subject, was, now, certified) for prop, group in GROUPS.items())
+    return [finding for finding in group_findings if finding is not None]
 
 
 def _group(
@@ -107,7 +107,7 @@ def _group(
 ) -> Finding | None:  # fmt: skip
     reported_by = [f"{subject}.{name}" for name in group.reported_by]
     worse, better, unread = [], [], []
-    for fact in (one for one in FACTS if one.prop == prop):
+    for fact in (ordered for ordered in FACTS if ordered.prop == prop):
         before, today = fact.read(was), fact.read(now)
         if _unknown(before) or today is None or today == NOT_READ:
             continue

@@ -186,7 +186,7 @@ def _follows(path: str, changed: Sequence[str]) -> bool:
     """Whether the package of this file changed its version, which package_versions reports."""
     name = path.rpartition("/")[2]
     owners = MODULES if "/modules/" in path else next((by for begin, by in OWNERS if name.startswith(begin)), None)
-    return owners is not None and any(re.match(owners, one) and not NOT_RUN.search(one) for one in changed)
+    return owners is not None and any(re.match(owners, package) and not NOT_RUN.search(package) for package in changed)
 
 
 def _contents(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) -> Finding:

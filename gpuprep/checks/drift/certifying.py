@@ -61,13 +61,13 @@ def doubts(run: Passed, past: Past) -> Doubts:
     """None of them where nothing was certified before, but for parts that were left out and an open failure."""
     less = ["left a part of the machine out (--only, --skip)"] if run.left_out else []
     since = sincecertified.findings(run.terms.wanted, run.facts, past.certified, past.previous, run.findings)
-    found = judgement.judge(run.terms, [*run.findings, *since]).findings
-    worse, unread = _worse(found), []
+    findings = judgement.judge(run.terms, [*run.findings, *since]).findings
+    worse, unread = _worse(findings), []
     if past.certified is not None and past.certified.after is not None:
         certified = past.certified
         less += coverage.lacking(certified.measurements, run.results, (past.certified.after, run.facts))
-        unread = [f"could not read {text}" for text in _unread(since, found)]
-    return Doubts(tuple(less), (*worse, *_open_failures(run, past, found)), tuple(unread))
+        unread = [f"could not read {text}" for text in _unread(since, findings)]
+    return Doubts(tuple(less), (*worse, *_open_failures(run, past, findings)), tuple(unread))
 
 
 def _worse(findings: Sequence[Finding]) -> list[str]:

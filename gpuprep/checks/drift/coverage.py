@@ -39,7 +39,7 @@ Parts = Mapping[Part, int]  # part ► on how many GPUs
 
 def measured(results: Sequence[ProbeResult]) -> Parts:
     """What is missing, failed or gave no figure does not count. Of a probe that was made twice, the last."""
-    found: Counter[Part] = Counter()
+    parts: Counter[Part] = Counter()
     for result in {result.probe: result for result in results}.values():
         if isinstance(result.values, Missing):
             continue
@@ -48,9 +48,9 @@ def measured(results: Sequence[ProbeResult]) -> Parts:
         full = not isinstance(around, Missing) and around.quick is not True and (
             around.quick is False or result.probe not in WITH_DEPTH
         )  # fmt: skip
-        found[Part(result.probe, "", full)] = 1
-        found.update(Part(result.probe, what, full) for what in PARTS.get(result.probe, _none)(result.values))
-    return found
+        parts[Part(result.probe, "", full)] = 1
+        parts.update(Part(result.probe, what, full) for what in PARTS.get(result.probe, _none)(result.values))
+    return parts
 
 
 def lacking(
@@ -71,7 +71,7 @@ def lacking(
     for probe in probes:
         if probe not in unmeasured and probe not in briefly:
             sentences += _parts_lacking(probe, was, is_now)
-    before, today = (0 if isinstance(one.gpus, Missing) else len(one.gpus) for one in facts)
+    before, today = (0 if isinstance(snapshot.gpus, Missing) else len(snapshot.gpus) for snapshot in facts)
     return [*sentences, *([f"saw {today} of {before} GPUs"] if today < before else [])]
 
 
@@ -92,8 +92,8 @@ def _none(_: object) -> Iterator[str]:
 
 
 def _gemm(values: object) -> Iterator[str]:
-    found = evidence_of(Gemm, values)
-    for gpu in () if isinstance(found, Missing) else found.gpus:
+    measurement = evidence_of(Gemm, values)
+    for gpu in () if isinstance(measurement, Missing) else measurement.gpus:
         if isinstance(gpu, Missing):
             continue
         kinds: dict[str, None] = {}
@@ -108,35 +108,39 @@ def _gemm(values: object) -> Iterator[str]:
 
 
 def _bandwidth(values: object) -> Iterator[str]:
-    found = evidence_of(Bandwidth, values)
-    if isinstance(found, Missing):
+    measurement = evidence_of(Bandwidth, values)
+    if isinstance(measurement, Missing):
         return
-    for gpu in found.gpus:
+    for gpu in measurement.gpus:
         if not isinstance(gpu, Missing):
             yield from (name for name, gb in {**gpu.memory, **gpu.host}.items() if not isinstance(gb, Missing))
-    yield from ("peer copies" for peer in found.peers if not peer.error and not isinstance(peer.gb_per_s, Missing))
+    yield from (
+        "peer copies" for peer in measurement.peers if not peer.error and not isinstance(peer.gb_per_s, Missing)
+    )
 
 
 def _cudnn(values: object) -> Iterator[str]:
-    found = evidence_of(Cudnn, values)
-    done = () if isinstance(found, Missing) else found.convolutions
-    yield from dict.fromkeys(f"{one.dtype} {one.layout}" for one in done if not one.error)
+    measurement = evidence_of(Cudnn, values)
+    done = () if isinstance(measurement, Missing) else measurement.convolutions
+    yield from dict.fromkeys(
+        f"{convolution.dtype} {convolution.layout}" for convolution in done if not convolution.error
+    )
 
 
 def _transcode(values: object) -> Iterator[str]:
-    found = evidence_of(Transcode, values)
-    cases = () if isinstance(found, Missing) else found.cases
+    measurement = evidence_of(Transcode, values)
+    cases = () if isinstance(measurement, Missing) else measurement.cases
     yield from dict.fromkeys(case.id for case in cases if case.outcome == COMPLETED)
 
 
 def _throughput(values: object) -> Iterator[str]:
-    found = evidence_of(Throughput, values)
-    if isinstance(found, Missing):
+    measurement = evidence_of(Throughput, values)
+    if isinstance(measurement, Missing):
         return
     kinds = {
-        (gpu.uuid if (gpu := series.gpu or found.gpu) and not isinstance(gpu, Missing) else "",
+        (gpu.uuid if (gpu := series.gpu or measurement.gpu) and not isinstance(gpu, Missing) else "",
          " ".join(filter(None, (series.kind, series.codec, series.preset))))
-        for series in found.series
+        for series in measurement.series
         if series.outcome == COMPLETED and any(not isinstance(step.fps, Missing) for step in series.steps)
     }  # fmt: skip
     yield from (what for _, what in sorted(kinds))
@@ -144,15 +148,15 @@ def _throughput(values: object) -> Iterator[str]:
 
 def _nccl(values: object) -> Iterator[str]:
     """Each collective and size, once for each GPU that took part: fewer GPUs are less, too."""
-    found = evidence_of(Nccl, values)
-    if isinstance(found, Missing):
+    measurement = evidence_of(Nccl, values)
+    if isinstance(measurement, Missing):
         return
     points = {
         f"{point.operation} of {ncclplan.words(point.bytes)}"
-        for point in found.points
+        for point in measurement.points
         if not isinstance(point, Missing) and point.bytes and not isinstance(point.busbw_gb_per_s, Missing)
     }
-    for _ in found.gpus:
+    for _ in measurement.gpus:
         yield from sorted(points)
 
 

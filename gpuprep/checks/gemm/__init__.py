@@ -43,7 +43,7 @@ def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
         # Who publishes a speed does not say what else was recorded; what is recorded counts as always.
         absent = isinstance(gpu.measured.other_processes, Missing)
         disturbed, alone = ("", []) if absent else (disturbed, alone)
-        results, slowdowns = ([f for f in found if f.status in PROBLEMS] for found in (results, slowdowns))
+        results, slowdowns = ([f for f in group if f.status in PROBLEMS] for group in (results, slowdowns))
     return [
         *failed,
         *alone,

@@ -57,13 +57,13 @@ def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str], speeds: Speeds) -> tupl
     Some GPUs are measured in fewer shapes than others, so only equal ones are compared. What the figures varied by is
     no difference between the GPUs.
     """
-    mine, best = (speeds[id(one)].get(kind, {}) for one in (gpu, other))
+    mine, best = (speeds[id(side)].get(kind, {}) for side in (gpu, other))
     both = sorted(set(mine) & set(best), key=lambda shape: -best[shape])
     if not both:
         return None
     slow, fast = mine[both[0]], best[both[0]]
     percent = max(0.0, 100.0 * (1.0 - slow / fast))
-    varied = max(spread(one, kind, both[0]) for one in (gpu, other))
+    varied = max(spread(side, kind, both[0]) for side in (gpu, other))
     return percent, varied, f"{kind[0]} {figure(slow)} of {other.subject}'s {figure(fast)} {unit(kind[0])} ({both[0]})"
 
 
@@ -93,7 +93,7 @@ def _alone(gpu: Gpu, dtype: str, gpus: Sequence[Gpu]) -> float | None:
     A burst is over before the power cap bites: on two H200 a common load was 10 and 15 % below it, and well.
     """
     kin = [gpu, *(other for other in gpus if gpu.is_like(other))]
-    products = [gemm for one in kin for gemm in one.usable((dtype, ""))]
+    products = [gemm for member in kin for gemm in member.usable((dtype, ""))]
     lasting = [long for gemm in products if (long := attribution.sustained(gemm)) is not None]
     return next((lasts for long in lasting if (lasts := speed(long.tflops))), None)
 

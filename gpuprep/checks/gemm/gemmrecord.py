@@ -49,7 +49,7 @@ class Gpu:
 
     def is_like(self, other: Gpu) -> bool:
         """Whether the two are the same board, so that their speeds can be compared."""
-        boards = [one.facts.key if one.facts else "" for one in (self, other)]
+        boards = [gpu.facts.key if gpu.facts else "" for gpu in (self, other)]
         return self.pci_device_id == other.pci_device_id and boards[0] == boards[1]
 
     def kinds(self) -> list[tuple[str, str]]:
@@ -155,4 +155,4 @@ def masks(gemm: Product) -> list[int | None]:
     read = [gemm.event_reasons]
     if gemm.sustained is not None:
         read.append(gemm.sustained if isinstance(gemm.sustained, Missing) else gemm.sustained.event_reasons)
-    return [conditions.mask(one) for one in read]
+    return [conditions.mask(reasons) for reasons in read]

@@ -228,5 +228,5 @@ def _expected(evidence: Evidence, gpu: Gpu, kind: tuple[str, str]) -> str:
 
 def _unknown(gpu: Gpu, name: str, expected: str, why: str, remedy: str = MEASURE_AGAIN) -> Finding:
     missing = Missing("not_recorded", why)
-    found = unknown(gpu.subject, name, missing, expected=expected, remedy=remedy)
-    return Finding(found.subject, found.property, found.status, expected, "no figure", f"{name}: {why}", remedy)
+    finding = unknown(gpu.subject, name, missing, expected=expected, remedy=remedy)
+    return Finding(finding.subject, finding.property, finding.status, expected, "no figure", f"{name}: {why}", remedy)

@@ -85,18 +85,18 @@ def errors(gpu: Gpu) -> list[Finding]:
 
 def alone(gpu: Gpu) -> tuple[str, list[Finding]]:
     """(why the figures do not count, the finding): another process on the GPU makes them too low."""
-    why, found = conditions.alone(gpu.subject, "alone", gpu.measured.other_processes)
-    return why, [found]
+    why, finding = conditions.alone(gpu.subject, "alone", gpu.measured.other_processes)
+    return why, [finding]
 
 
 def slowdowns(gpu: Gpu) -> list[Finding]:
     """Hardware slowdowns fail; heat warns; the power cap is how these cards work under load."""
     read = [mask for gemm in gpu.gemms if not gemm.error for mask in masks(gemm)]
     hits, samples = _samples(gpu, conditions.GRAVE)
-    found = conditions.slowdowns(
+    finding = conditions.slowdowns(
         gpu.subject, "slowdowns", read, sampled=_sampled(gpu), grave_samples=hits, samples=samples
     )
-    return [found]
+    return [finding]
 
 
 def temperature(gpu: Gpu) -> list[Finding]:
@@ -137,7 +137,9 @@ def _sampled(gpu: Gpu) -> list[int | None]:
     """The event reasons of every sample of telemetry; None for one that is no mask."""
     parts = [part for gemm in gpu.gemms for part in (gemm, gemm.sustained)]
     read = [part.telemetry for part in parts if part and not isinstance(part, Missing) and part.telemetry]
-    return [conditions.mask(reasons) for one in read for reasons in one.event_reasons if reasons is not None]
+    return [
+        conditions.mask(reasons) for telemetry in read for reasons in telemetry.event_reasons if reasons is not None
+    ]
 
 
 def _samples(gpu: Gpu, bits: int) -> tuple[int, int]:
@@ -146,9 +148,9 @@ def _samples(gpu: Gpu, bits: int) -> tuple[int, int]:
     for gemm in gpu.gemms:
         for part in (gemm, gemm.sustained):
             telemetry = None if part is None or isinstance(part, Missing) else part.telemetry
-            read = [one for one in telemetry.event_reasons if one is not None] if telemetry else []
+            read = [reasons for reasons in telemetry.event_reasons if reasons is not None] if telemetry else []
             samples += len(read)
-            hits += sum(1 for one in read if (conditions.mask(one) or 0) & bits)
+            hits += sum(1 for reasons in read if (conditions.mask(reasons) or 0) & bits)
     return hits, samples
 
 

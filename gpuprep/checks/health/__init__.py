@@ -64,7 +64,7 @@ def _silent(gpus: Sequence[GpuFacts]) -> list[Finding]:
 
 def _lost(gpu: GpuFacts) -> list[Finding]:
     read = (gpu.temperature_c, gpu.serial, gpu.event_reasons, gpu.memory_total_mib)
-    loss = next((one for one in read if isinstance(one, Missing) and one.reason == "gpu_is_lost"), None)
+    loss = next((reading for reading in read if isinstance(reading, Missing) and reading.reason == "gpu_is_lost"), None)
     if loss is None:
         return []
     subject, remedy = f"gpu {gpu.index}", REMEDIES["gpu_is_lost"]
@@ -83,7 +83,7 @@ def _gpu(
 ) -> list[Finding]:
     subject, board = f"gpu {gpu.index}", _board(snapshot, gpu)
     then, uptime = earlier(gpu, snapshot, before), snapshot.kernel.uptime_seconds
-    found = [
+    gpu_findings = [
         *temperature.findings(subject, gpu, board, rested=rested),
         *slowdowns.findings(subject, gpu, uptime, then),
         *eccerrors.findings(subject, gpu, board, wanted.tuning.ecc, uptime, then),
@@ -95,11 +95,11 @@ def _gpu(
         _links(subject, gpu, gpus, snapshot.nvswitches),
         _processes(subject, gpu.processes),
     ]
-    return [finding for finding in found if finding is not None]
+    return [finding for finding in gpu_findings if finding is not None]
 
 
 def _board(snapshot: Snapshot, gpu: GpuFacts) -> Board | None:
-    device = next((one for one in snapshot.pci_gpus if one.address == gpu.pci_address), None)
+    device = next((pci_gpu for pci_gpu in snapshot.pci_gpus if pci_gpu.address == gpu.pci_address), None)
     return board_at(snapshot, device) if device else board_of(gpu)
 
 

@@ -33,10 +33,10 @@ def readings(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
     yield from _limits(gpu, board)
     yield from _clocks(gpu, board)
     total = known(gpu.memory_total_mib)
-    for one in () if isinstance(gpu.processes, Missing) else gpu.processes:
-        if one.pid > MOST_PID:
-            yield f"a program with the number {one.pid}"
-        taken = known(one.memory_mib)
+    for process in () if isinstance(gpu.processes, Missing) else gpu.processes:
+        if process.pid > MOST_PID:
+            yield f"a program with the number {process.pid}"
+        taken = known(process.memory_mib)
         if taken is not None and total is not None and taken > total:
             yield f"a program with {taken:g} MiB of {total:g}"
 

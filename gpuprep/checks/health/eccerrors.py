@@ -83,7 +83,11 @@ def errors(
     corrected = checked_reading(total.corrected_volatile, "ecc_errors", "corrected errors")
     uncorrected = checked_reading(total.uncorrected_volatile, "ecc_errors", "uncorrected errors")
     counts = [checked_reading(count, "ecc_errors", f"{kind} errors of {where}") for where, kind, count in _counts(gpu)]
-    rest = [one for one in (*counts, gpu.dram_errors, gpu.sram_errors, gpu.sram_threshold_exceeded) if _failed(one)]
+    rest = [
+        reading
+        for reading in (*counts, gpu.dram_errors, gpu.sram_errors, gpu.sram_threshold_exceeded)
+        if _failed(reading)
+    ]
     problems: list[Problem] = []
     if not isinstance(uncorrected, Missing) and uncorrected > 0:
         met = CONTAINED if board and contains(board.model) else "results since then may be wrong"
@@ -119,16 +123,16 @@ def _failed(reading: object) -> bool:
 
 def _counts(gpu: GpuFacts) -> list[tuple[str, str, int | Missing]]:
     """(where, kind, count) of all counters beside the two that are judged by themselves."""
-    found: list[tuple[str, str, int | Missing]] = []
+    counts: list[tuple[str, str, int | Missing]] = []
     for where, part in (("the memory", gpu.dram_errors), ("the caches", gpu.sram_errors), ("the life", gpu.ecc_errors)):
         if isinstance(part, EccErrors):
-            found += [
+            counts += [
                 (where, "corrected", part.corrected_volatile),
                 (where, "uncorrected", part.uncorrected_volatile),
                 (where, "corrected", part.corrected_aggregate),
                 (where, "uncorrected", part.uncorrected_aggregate),
             ]
-    return found
+    return counts
 
 
 def _beyond_limits(gpu: GpuFacts) -> list[Problem]:

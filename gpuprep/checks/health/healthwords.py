@@ -72,7 +72,10 @@ def checked_reading(reading: float | Missing, kind: str, what: str) -> float | M
 def first_missing(*readings: object) -> Missing | None:
     """The first that is Missing; an impossible reading before one that a driver does not have."""
     missing = [reading for reading in readings if isinstance(reading, Missing)]
-    return next((one for one in missing if one.reason not in (*NOT_TOLD, "not_read")), missing[0] if missing else None)
+    return next(
+        (candidate for candidate in missing if candidate.reason not in (*NOT_TOLD, "not_read")),
+        missing[0] if missing else None,
+    )
 
 
 def counted(number: float, one: str, more: str = "") -> str:

@@ -71,15 +71,15 @@ def finding(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
 
 def of_host(snapshot: Snapshot) -> list[Finding]:
     """host.uptime, host.nvswitches, gpus.entries: UNKNOWN where it cannot be. Errors are counted by the first."""
-    found = [] if isinstance(snapshot.gpus, Missing) else twice("gpus", snapshot.gpus)
+    findings = [] if isinstance(snapshot.gpus, Missing) else twice("gpus", snapshot.gpus)
     seconds, switches = snapshot.kernel.uptime_seconds, snapshot.nvswitches
     if not 0 <= switches <= MOST_NVSWITCHES:
         why = f"{switches} NVSwitches are recorded, and no machine has so many"
-        found.append(Finding("host", "nvswitches", Status.UNKNOWN, "a possible number", f"{switches}", why, AGAIN))
+        findings.append(Finding("host", "nvswitches", Status.UNKNOWN, "a possible number", f"{switches}", why, AGAIN))
     if 0 <= seconds <= LONGEST_SECONDS:
-        return found
+        return findings
     why = f"the machine is said to be up for {seconds:g} seconds: how fast errors came cannot be told"
-    return [*found, Finding("host", "uptime", Status.UNKNOWN, "a possible time", f"{seconds:g} s", why, AGAIN)]
+    return [*findings, Finding("host", "uptime", Status.UNKNOWN, "a possible time", f"{seconds:g} s", why, AGAIN)]
 
 
 def _not_read(reading: object) -> bool:
@@ -90,8 +90,8 @@ def _link(link: PcieLink | Missing, board: Board | None) -> Iterator[str]:
     if isinstance(link, Missing):
         return
     generation, width, most, widest, device = (
-        None if isinstance(one, Missing) else one
-        for one in (link.generation, link.width, link.max_generation, link.max_width, link.device_max_generation)
+        None if isinstance(reading, Missing) else reading
+        for reading in (link.generation, link.width, link.max_generation, link.max_width, link.device_max_generation)
     )
     highest = (Way(most, widest), Way(device, None))
     yield from impossible(Way(generation, width), highest, generation_of(board))

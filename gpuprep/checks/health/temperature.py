@@ -51,7 +51,7 @@ def of_gpu(subject: str, gpu: GpuFacts, board: Board | None, *, rested: bool) ->
         return refused(subject, "temperature", wrong, expected)
     by_degrees = None if isinstance(slowdown, Missing) else slowdown - degrees
     by_margin = None if isinstance(margin, Missing) else margin - (0 if isinstance(at, Missing) else at)
-    left = [one for one in (by_degrees, by_margin) if one is not None]
+    left = [distance for distance in (by_degrees, by_margin) if distance is not None]
     if not left:
         known = gpu.slowdown_temperature_c if gpu.temperatures == NOT_READ else read.margin
         return refused(

@@ -37,7 +37,7 @@ def _of(subject: str, seen: Sequence[Xid]) -> Finding:
     shown = ", ".join(
         f"Xid {meaning.code}{f' ×{counts[meaning.code]}' if counts[meaning.code] > 1 else ''}" for meaning in meanings
     )
-    last = [one for one in seen if one.code == worst.code][-1]
+    last = [line for line in seen if line.code == worst.code][-1]
     when = "" if isinstance(last.time, Missing) else f" at {last.time}"
     why = f"Xid {worst.code}{when}: {_explanation(worst, last)}"
     return Finding(subject, "xids", status, "no severe Xid", shown, why, worst.remedy if status in GRAVE else "")

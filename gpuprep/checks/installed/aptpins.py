@@ -64,10 +64,12 @@ def _moves(pin: AptPin, names: list[str], snapshot: Snapshot) -> bool:
 def _preferences(apt: AptFacts) -> Finding:
     expected, advice = "well-formed", "correct or remove it; apt_preferences(5) says how a stanza looks"
     if apt.malformed:
-        said = "; ".join(apt.malformed)
-        why = f"apt cannot read its preferences and may refuse to do anything: {said}"
-        return Finding("apt", "preferences", Status.FAIL, expected, said, why, advice)
+        complaints = "; ".join(apt.malformed)
+        why = f"apt cannot read its preferences and may refuse to do anything: {complaints}"
+        return Finding("apt", "preferences", Status.FAIL, expected, complaints, why, advice)
     if apt.passed_over:
-        said = "; ".join(apt.passed_over)
-        return Finding("apt", "preferences", Status.WARN, expected, said, f"pins that have no effect: {said}", advice)
+        complaints = "; ".join(apt.passed_over)
+        return Finding(
+            "apt", "preferences", Status.WARN, expected, complaints, f"pins that have no effect: {complaints}", advice
+        )
     return Finding("apt", "preferences", Status.PASS, expected, expected)

@@ -20,15 +20,15 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     if catalogue.archive(snapshot.os.id, snapshot.os.version_id) is not None:
         why = "gpuprep did not install the driver here"
     reason = f"{why}: what is installed is measured, not compared with packages and units"
-    found = [skip("host", "provisioning", expected="a system gpuprep provisions", actual=name, reason=reason)]
-    found += _driver(wanted, snapshot)
-    found += libraries.findings(snapshot)
-    found += tuning.gpus(wanted, snapshot)
+    host_findings = [skip("host", "provisioning", expected="a system gpuprep provisions", actual=name, reason=reason)]
+    host_findings += _driver(wanted, snapshot)
+    host_findings += libraries.findings(snapshot)
+    host_findings += tuning.gpus(wanted, snapshot)
     if wanted.cuda.version != "none":
-        found += toolkit.found(wanted, snapshot)
+        host_findings += toolkit.found(wanted, snapshot)
     if wanted.codec.ffmpeg != "none":
-        found.append(_ffmpeg(snapshot))
-    return [_by_hand(finding, name) for finding in found]
+        host_findings.append(_ffmpeg(snapshot))
+    return [_by_hand(finding, name) for finding in host_findings]
 
 
 def _by_hand(finding: Finding, system: str) -> Finding:
@@ -48,7 +48,7 @@ def _driver(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     facts = snapshot.driver
     loaded = facts.loaded_version
     remedy = "install an NVIDIA driver and load it; dmesg | grep -i nvrm says why one does not load"
-    found = [
+    driver_findings = [
         check(
             "driver", "loaded", loaded, isinstance(loaded, str), expected="a driver",
             why="no NVIDIA driver is loaded: no program can use the GPU",
@@ -56,19 +56,19 @@ def _driver(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         )
     ]  # fmt: skip
     if not isinstance(loaded, str):
-        return found
+        return driver_findings
     for prop, what, version in (
         ("library_version", "the library", facts.library_version),
         ("nvml_version", "NVML", facts.nvml_version),
     ):
         why = f"{what} is of driver {version or 'none'}, and {loaded} is loaded: programs fail until a reboot"
-        found.append(
+        driver_findings.append(
             check(
                 "driver", prop, version, version == loaded, expected=loaded, why=why, remedy="reboot the machine",
                 reboot=version is not None,
             )
         )  # fmt: skip
-    return [*found, driver.counters(wanted, snapshot)]
+    return [*driver_findings, driver.counters(wanted, snapshot)]
 
 
 def _ffmpeg(snapshot: Snapshot) -> Finding:

@@ -30,10 +30,13 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         ),
         role=ROLE,
     )
-    found = [headers, *_headers_files(wanted, snapshot)]
+    codec_findings = [headers, *_headers_files(wanted, snapshot)]
     if facts.ffmpeg_path is None:
         why = "no ffmpeg is on the PATH: transcodes cannot start"
-        return [*found, check("ffmpeg", "path", None, False, expected=wanted.ffmpeg_directory, why=why, role=ROLE)]
+        return [
+            *codec_findings,
+            check("ffmpeg", "path", None, False, expected=wanted.ffmpeg_directory, why=why, role=ROLE),
+        ]
     real = facts.ffmpeg_real_path
     ours = isinstance(real, str) and real.startswith(f"{wanted.ffmpeg_directory}/")
     version = f" (version {facts.ffmpeg_version})" if isinstance(facts.ffmpeg_version, str) else ""
@@ -47,11 +50,11 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         role=ROLE,
     )
     beside = facts.ffmpeg_path if ours and isinstance(facts.ffmpeg_path, str) else ""
-    found += [path, *_ffprobe(snapshot, beside)]
+    codec_findings += [path, *_ffprobe(snapshot, beside)]
     if not ours and not isinstance(real, Missing):  # what another one is made of is no question
-        return found
+        return codec_findings
     return [
-        *found,
+        *codec_findings,
         check(
             "ffmpeg",
             "version",

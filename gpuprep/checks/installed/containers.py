@@ -44,7 +44,7 @@ def _specification(snapshot: Snapshot, facts: ContainerFacts) -> list[Finding]:
     count = len(snapshot.pci_gpus)
     names = devices if isinstance(devices, tuple) else ()
     lacking = [name for name in (*map(str, range(count)), "all") if not _has(names, name)]
-    found = [
+    device_findings = [
         check(
             "containers",
             "devices",
@@ -57,12 +57,12 @@ def _specification(snapshot: Snapshot, facts: ContainerFacts) -> list[Finding]:
             remedy=AGAIN,
         )
     ]
-    return [*found, _contents(snapshot, facts)] if isinstance(devices, tuple) else found
+    return [*device_findings, _contents(snapshot, facts)] if isinstance(devices, tuple) else device_findings
 
 
 def _has(names: tuple[str, ...], name: str) -> bool:
     """A GPU in parts (MIG) is named by its parts: 0:0, 0:1."""
-    return name in names or any(one.startswith(f"{name}:") for one in names)
+    return name in names or any(device.startswith(f"{name}:") for device in names)
 
 
 def _contents(snapshot: Snapshot, facts: ContainerFacts) -> Finding:

@@ -43,19 +43,19 @@ def findings(evidence: Evidence) -> list[Finding]:
         nothing = Missing("unparsable", "the probe lists no convolution")
         return [*_library(evidence, values), unknown("cudnn", "convolutions", nothing, expected="right", remedy=AGAIN)]
     board = evidence.board(values.gpu) if values.gpu else None
-    found = [*_library(evidence, values), *impossible.findings("cudnn", evidence.results.get("cudnn"))]
-    found += [_convolution(case, board) for case in _once(values)]
+    cudnn_findings = [*_library(evidence, values), *impossible.findings("cudnn", evidence.results.get("cudnn"))]
+    cudnn_findings += [_convolution(case, board) for case in _once(values)]
     have = {(case.dtype, case.layout) for case in values.convolutions}
     listed = Counter((case.dtype, case.layout) for case in values.convolutions)
     if again := [f"{dtype} {layout}" for (dtype, layout), count in listed.items() if count > 1]:
         why = f"there is more than one result of {', '.join(again)}: it is not known which is true"
-        found.append(Finding("cudnn", "entries", Status.UNKNOWN, "one of each", "several", why, AGAIN))
+        cudnn_findings.append(Finding("cudnn", "entries", Status.UNKNOWN, "one of each", "several", why, AGAIN))
     absent = [f"{dtype} {layout}" for dtype in ("fp16", "fp32") for layout in ("NHWC", "NCHW")
               if (dtype, layout) not in have]  # fmt: skip
     if absent:
         gone = Missing("not_recorded", ", ".join(absent))
-        found.append(unknown("cudnn", "convolutions", gone, expected="four of them", remedy=AGAIN))
-    return found
+        cudnn_findings.append(unknown("cudnn", "convolutions", gone, expected="four of them", remedy=AGAIN))
+    return cudnn_findings
 
 
 def _library(evidence: Evidence, values: Cudnn) -> list[Finding]:
@@ -70,18 +70,21 @@ def _library(evidence: Evidence, values: Cudnn) -> list[Finding]:
     strangers = [path for path, _ in loaded if not _ours(path, installed, home, wanted.installs)]
     why = f"a program gets another cuDNN than the installed one: {', '.join(strangers)} comes first"
     shown = ", ".join(path for path, _ in loaded)
-    found = check(
+    finding = check(
         "cudnn", "loaded", shown, not strangers, expected=expected, why=why, role=ROLE, remedy=ELSEWHERE
     )  # fmt: skip
     if not wanted.installs and isinstance(installed, Missing):
-        found = unknown("cudnn", "loaded", installed, expected="the installed one", remedy=AGAIN)
+        finding = unknown("cudnn", "loaded", installed, expected="the installed one", remedy=AGAIN)
     version = loaded[0][1]
     asked = ".".join(wanted.cudnn.version.split(".")[:3]) if wanted.installs else evidence.snapshot.cudnn.version
     if not isinstance(asked, str):
         reading = asked if isinstance(asked, Missing) else Missing("not_installed", "no header beside the library")
-        return [found, unknown("cudnn", "loaded_version", reading, expected="the installed one", remedy=AGAIN)]
-    told = f"the cuDNN that a program loads is {version or 'of unknown version'}, and {asked} is wanted"
-    return [found, check("cudnn", "loaded_version", version, version == asked, expected=asked, why=told, role=ROLE)]
+        return [finding, unknown("cudnn", "loaded_version", reading, expected="the installed one", remedy=AGAIN)]
+    mismatch = f"the cuDNN that a program loads is {version or 'of unknown version'}, and {asked} is wanted"
+    return [
+        finding,
+        check("cudnn", "loaded_version", version, version == asked, expected=asked, why=mismatch, role=ROLE),
+    ]
 
 
 def _ours(path: str, installed: object, home: str, installs: bool) -> bool:
@@ -125,8 +128,8 @@ def _convolution(case: Convolution, board: catalogue.Board | None) -> Finding:
     off, compared = case.max_relative_error, f"the result in {what}"
     if why := _wrong(case, what):
         return Finding("cudnn", prop, Status.FAIL, f"off by at most {_allowed(case):g}", "wrong results", why, WRONG)
-    if said := _impossible(case, board):
-        return Finding("cudnn", prop, Status.UNKNOWN, "possible figures", "not judged", said, AGAIN)
+    if contradiction := _impossible(case, board):
+        return Finding("cudnn", prop, Status.UNKNOWN, "possible figures", "not judged", contradiction, AGAIN)
     if isinstance(off, Missing):
         return unknown("cudnn", prop, off, expected="compared with FP64", what=compared, remedy=AGAIN)
     expected, speed = f"off by at most {_allowed(case):g}", case.tflops

@@ -28,29 +28,34 @@ COUNTERS = {True: "profilers of ordinary users cannot read them", False: "every 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """All findings of the driver; without a driver only those that are not a consequence of that."""
-    found = [_version(wanted, snapshot), *_nouveau(snapshot), _options(wanted, snapshot), *modprobe.blocked(snapshot)]
+    driver_findings = [
+        _version(wanted, snapshot),
+        *_nouveau(snapshot),
+        _options(wanted, snapshot),
+        *modprobe.blocked(snapshot),
+    ]
     if _absent(wanted, snapshot):
-        return found
-    found += _packages(wanted, snapshot)
-    found += _modules(wanted, snapshot)
-    found += signatures.findings(wanted, snapshot)
+        return driver_findings
+    driver_findings += _packages(wanted, snapshot)
+    driver_findings += _modules(wanted, snapshot)
+    driver_findings += signatures.findings(wanted, snapshot)
     if snapshot.driver.loaded_version is not None:  # where none is loaded, driver.loaded says so
-        found += [_nvml(snapshot), counters(wanted, snapshot)]
+        driver_findings += [_nvml(snapshot), counters(wanted, snapshot)]
     if snapshot.nvswitches:
-        found.append(_fabric_manager(snapshot))
-    return found
+        driver_findings.append(_fabric_manager(snapshot))
+    return driver_findings
 
 
 def _modules(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """The module for the running kernel and the next; where there is none for the running one, the rest follows."""
     driver, kernel = snapshot.driver, snapshot.kernel
     if driver.module_version is not None:
-        found = [_flavour(wanted, snapshot), _origin(wanted, snapshot), _next_boot(wanted, snapshot)]
-        return [*found, _loaded(snapshot), _library(snapshot)]
-    found = [_origin(wanted, snapshot)]
+        module_findings = [_flavour(wanted, snapshot), _origin(wanted, snapshot), _next_boot(wanted, snapshot)]
+        return [*module_findings, _loaded(snapshot), _library(snapshot)]
+    module_findings = [_origin(wanted, snapshot)]
     if kernel.next_boot != kernel.running:
-        found.append(_next_boot(wanted, snapshot))
-    return found
+        module_findings.append(_next_boot(wanted, snapshot))
+    return module_findings
 
 
 def _absent(wanted: Wanted, snapshot: Snapshot) -> bool:
@@ -78,7 +83,7 @@ def _version(wanted: Wanted, snapshot: Snapshot) -> Finding:
 
 def _packages(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     absent = [name for name in wanted.driver.packages if name not in snapshot.packages]
-    found = [
+    package_findings = [
         check(
             "driver",
             "packages",
@@ -91,7 +96,7 @@ def _packages(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         )
     ]
     return (
-        found
+        package_findings
         + holds("driver", wanted.driver.packages, wanted.driver.hold, snapshot, ROLE)
         + _blacklist(wanted, snapshot)
         + _pinned(wanted, snapshot)
@@ -124,15 +129,15 @@ def pin(
 ) -> Finding:  # fmt: skip
     """Whether a file of apt's preferences pins to the expected version. `version` is the pattern of it."""
     text: object = small_file(snapshot, path)
-    found = re.search(rf"(?m)^Pin: version {version}$", text) if isinstance(text, str) else None
+    match = re.search(rf"(?m)^Pin: version {version}$", text) if isinstance(text, str) else None
     return check(
         subject,
         "pinned",
         text,
-        found is not None and (any_version or found[1] == expected),
+        match is not None and (any_version or match[1] == expected),
         expected=f"to {expected}",
-        shown=f"to {found[1]}" if found else f"no pin in {path}",
-        why=f"{why}: " + (f"the pin in {path} is to {found[1]}" if found else f"{path} has no pin"),
+        shown=f"to {match[1]}" if match else f"no pin in {path}",
+        why=f"{why}: " + (f"the pin in {path} is to {match[1]}" if match else f"{path} has no pin"),
         role=role,
     )
 
@@ -259,7 +264,7 @@ def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
             "NVreg_RestrictProfilingToAdminUsers": restrict,
             "NVreg_EnableGpuFirmware": None if wanted.driver.gpu_firmware else "0",
         })  # fmt: skip
-        wrong, place = [said for said, _ in others], ", ".join(file for _, file in others)
+        wrong, place = [wish for wish, _ in others], ", ".join(file for _, file in others)
     return check(
         "driver",
         "modprobe_options",
@@ -275,13 +280,13 @@ def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
 
 def module_options(text: str) -> dict[str, str]:
     """`options nvidia KEY=VALUE ...` of a modprobe.d file; Debian also names the module nvidia-current."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for line in text.splitlines():
         words = line.split("#")[0].split()
         if len(words) > 2 and words[0] == "options" and re.fullmatch(r"nvidia([-_]current)?([-_]open)?", words[1]):
             for key, _, value in (word.partition("=") for word in words[2:]):
-                found[key] = value
-    return found
+                options[key] = value
+    return options
 
 
 def _flavour(wanted: Wanted, snapshot: Snapshot) -> Finding:

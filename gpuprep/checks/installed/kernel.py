@@ -15,7 +15,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     if wanted.driver.modules == PREBUILT:
         return [_waiting(snapshot)]
     kernel = snapshot.kernel
-    found = [
+    kernel_findings = [
         check(
             "kernel",
             "headers",
@@ -31,7 +31,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         )
     ]
     if isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running:
-        found.append(
+        kernel_findings.append(
             check(
                 "kernel",
                 "headers_next_boot",
@@ -44,7 +44,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
                 role=ROLE,
             )
         )
-    return [*found, _waiting(snapshot)]
+    return [*kernel_findings, _waiting(snapshot)]
 
 
 def _waiting(snapshot: Snapshot) -> Finding:

@@ -60,11 +60,11 @@ def _libraries(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def extras(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    found = [_command(name, snapshot) for name in wanted.extras.commands]
-    found += [_module(name, snapshot) for name in wanted.extras.python_modules]
+    findings = [_command(name, snapshot) for name in wanted.extras.commands]
+    findings += [_module(name, snapshot) for name in wanted.extras.python_modules]
     absent = [name for name in wanted.extras.packages if name not in snapshot.packages]
     if wanted.extras.packages:
-        found.append(
+        findings.append(
             check(
                 "extras",
                 "packages",
@@ -76,7 +76,7 @@ def extras(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
                 role=EXTRAS_ROLE,
             )
         )
-    return found + _mount(wanted, snapshot)
+    return findings + _mount(wanted, snapshot)
 
 
 def _command(name: str, snapshot: Snapshot) -> Finding:

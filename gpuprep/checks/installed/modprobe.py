@@ -12,13 +12,13 @@ NOTHING = ("/bin/true", "/bin/false", "/usr/bin/true", "/usr/bin/false", "true",
 
 def options(lines: Sequence[ModprobeLine]) -> dict[str, dict[str, tuple[str, str]]]:
     """Module ─► option ─► (value, file that says it last). Of NVIDIA's modules; a later line counts more."""
-    found: dict[str, dict[str, tuple[str, str]]] = {}
+    by_module: dict[str, dict[str, tuple[str, str]]] = {}
     for line in lines:
         if line.words[0] == "options" and line.words[1] != "nouveau":
             pairs = (word.partition("=") for word in line.words[2:])
-            mine = found.setdefault(line.words[1], {})
+            mine = by_module.setdefault(line.words[1], {})
             mine.update({key: (value.strip("\"'"), line.file) for key, _, value in pairs})
-    return found
+    return by_module
 
 
 def overriding(snapshot: Snapshot, wishes: Mapping[str, str | None]) -> list[tuple[str, str]]:
@@ -45,7 +45,7 @@ def blocked(snapshot: Snapshot) -> list[Finding]:
             else [unknown("driver", "module_allowed", lines, expected="may be loaded", what=what)]
         )
     against = [line for line in lines if line.words[1] != "nouveau" and _keeps_out(line)]
-    said = "; ".join(f"{' '.join(line.words)} ({line.file})" for line in against)
+    quote = "; ".join(f"{' '.join(line.words)} ({line.file})" for line in against)
     return [
         check(
             "driver",
@@ -53,8 +53,8 @@ def blocked(snapshot: Snapshot) -> list[Finding]:
             len(against),
             not against,
             expected="may be loaded",
-            shown=said or "may be loaded",
-            why=f"modprobe is configured not to load the driver's module: the GPU is gone after the next boot: {said}",
+            shown=quote or "may be loaded",
+            why=f"modprobe is configured not to load the driver's module: the GPU is gone after the next boot: {quote}",
             remedy=f"take the line out of {', '.join(dict.fromkeys(line.file for line in against))}",
         )
     ]

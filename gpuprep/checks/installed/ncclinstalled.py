@@ -33,7 +33,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 def loaded(evidence: Evidence, values: Nccl) -> list[Finding]:
     """Which NCCL was measured: the wished one, or one that gpuprep does not pin."""
-    wanted, paths = evidence.wanted, [one.path for one in values.libraries if one.name == "nccl"]
+    wanted, paths = evidence.wanted, [library.path for library in values.libraries if library.name == "nccl"]
     if evidence.snapshot.source is Source.SIMULATED and not paths:
         return []
     if not paths:

@@ -19,15 +19,17 @@ WAYS = {
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """Only where the tool itself is there: without it, its own check says so."""
-    found = []
+    shell_findings = []
     for way, (path, pattern, words) in WAYS.items():
         tools: dict[str, OptStr] = getattr(snapshot.shells, way)
         if wanted.cuda.version != "none" and snapshot.cuda.nvcc_path is not None:
-            found.append(_tool(way, words, tools, "nvcc", snapshot.cuda.nvcc_path, "gpu_cuda", exact=False))
-            found.append(_environment(way, words, path, pattern, snapshot))
+            shell_findings.append(_tool(way, words, tools, "nvcc", snapshot.cuda.nvcc_path, "gpu_cuda", exact=False))
+            shell_findings.append(_environment(way, words, path, pattern, snapshot))
         if wanted.codec.ffmpeg != "none" and snapshot.codec.ffmpeg_path is not None:
-            found.append(_tool(way, words, tools, "ffmpeg", snapshot.codec.ffmpeg_path, "gpu_codec", exact=True))
-    return found
+            shell_findings.append(
+                _tool(way, words, tools, "ffmpeg", snapshot.codec.ffmpeg_path, "gpu_codec", exact=True)
+            )
+    return shell_findings
 
 
 def _tool(

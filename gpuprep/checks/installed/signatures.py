@@ -27,12 +27,12 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             return []
         expected, what = "signed with an enrolled key", "the modules' signatures"
         return [unknown(SUBJECT, "signature", facts, expected=expected, what=what)]
-    found = []
+    signature_findings = []
     for prop, name in (("signature", kernel.running), ("signature_next_boot", kernel.next_boot)):
-        modules = [one for one in facts.modules if one.kernel == name]
+        modules = [module for module in facts.modules if module.kernel == name]
         if modules and not (prop != "signature" and name == kernel.running):
-            found.append(_Judge(wanted, snapshot, facts, prop, modules).finding())
-    return found
+            signature_findings.append(_Judge(wanted, snapshot, facts, prop, modules).finding())
+    return signature_findings
 
 
 class _Judge:
@@ -63,7 +63,7 @@ class _Judge:
     # ------------------------------------------------ what is wrong with a module, worst first
 
     def _changed(self) -> Finding | None:
-        changed = [one for one in self.modules if one.fits is False]
+        changed = [module for module in self.modules if module.fits is False]
         if not changed:
             return None
         why = f"the signature of {_names(changed)} does not fit: the module was changed after it was signed"
@@ -76,16 +76,19 @@ class _Judge:
 
     def _wrong_key(self) -> Finding | None:
         """Only where the profile names a key."""
-        others = [one for one in self.modules if one.fits is not None and one.verified_by != self.path]
-        unread = [one for one in others if isinstance(one.fits, Missing) and one.verified_by is not None]
+        others = [module for module in self.modules if module.fits is not None and module.verified_by != self.path]
+        unread = [module for module in others if isinstance(module.fits, Missing) and module.verified_by is not None]
         if not self.wish or not others or unread:
             return None
-        signers = ", ".join(sorted({str(one.signer) for one in others if isinstance(one.signer, str)})) or "another key"
+        signers = (
+            ", ".join(sorted({str(module.signer) for module in others if isinstance(module.signer, str)}))
+            or "another key"
+        )
         why = f"the profile wants modules that are signed for {self.path}, and {_names(others)} is signed by {signers}"
         return self._say(Status.FAIL, f"signed by {signers}: {_names(others)}", why, "", ROLE)
 
     def _unsigned(self) -> Finding | None:
-        unsigned = [one for one in self.modules if one.signer is None]
+        unsigned = [module for module in self.modules if module.signer is None]
         if not unsigned:
             return None
         actual = f"not signed: {_names(unsigned)}"
@@ -104,21 +107,21 @@ class _Judge:
 
     def _unread(self) -> Finding | None:
         """A signature that could not be looked at, other than for want of its signer's certificate."""
-        unread = [one for one in self.modules if isinstance(one.fits, Missing) and not _is_foreign(one)]
+        unread = [module for module in self.modules if isinstance(module.fits, Missing) and not _is_foreign(module)]
         if not unread:
             return None
         assert isinstance(unread[0].fits, Missing)
         if self.on is False and not self.wish:
-            said = unread[0].fits.detail or unread[0].fits.reason
-            reason = f"Secure Boot is off, and the signature of {_names(unread)} was not verified ({said})"
+            detail = unread[0].fits.detail or unread[0].fits.reason
+            reason = f"Secure Boot is off, and the signature of {_names(unread)} was not verified ({detail})"
             return skip(SUBJECT, self.prop, expected=self.expected, actual="not verified", reason=reason)
         return self._unread_of(unread[0].fits, f"the signature of {_names(unread)}")
 
     # ------------------------------------------------ every module fits its signature, or has an unknown signer
 
     def _off(self) -> Finding:
-        by = ", ".join(sorted({one.verified_by for one in self.modules if isinstance(one.verified_by, str)}))
-        foreign = [one for one in self.modules if _is_foreign(one)]
+        by = ", ".join(sorted({module.verified_by for module in self.modules if isinstance(module.verified_by, str)}))
+        foreign = [module for module in self.modules if _is_foreign(module)]
         if foreign:
             reason = f"Secure Boot is off, and there is no certificate on the host of {foreign[0].signer}"
             return skip(SUBJECT, self.prop, expected=self.expected, actual="not verified", reason=reason)
@@ -126,7 +129,7 @@ class _Judge:
 
     def _foreign(self) -> Finding | None:
         """Modules that came signed, by Canonical or Red Hat: their certificate is in the kernel, and in no file."""
-        foreign = [one for one in self.modules if _is_foreign(one)]
+        foreign = [module for module in self.modules if _is_foreign(module)]
         if not foreign:
             return None
         signer = str(foreign[0].signer)
@@ -152,9 +155,9 @@ class _Judge:
             enrolled = state.get(path, Missing("not_read"))
             if enrolled is False:
                 why = f"the modules are signed for {path}, which is not enrolled: the kernel refuses them"
-                said = f"verified with {shown}, not enrolled"
+                actual = f"verified with {shown}, not enrolled"
                 status = Status.FAIL if self.on is True else Status.UNKNOWN
-                return self._say(status, said, why, self._enrol(path))
+                return self._say(status, actual, why, self._enrol(path))
             if isinstance(enrolled, Missing):
                 tool = " (package mokutil)" if enrolled.reason == "command_not_found" else ""
                 return self._unread_of(
@@ -182,7 +185,8 @@ class _Judge:
                 " 'linux-modules-nvidia-*'` says which package is of this kernel"
             )
         built = next(
-            (one for one in self.dkms if one.kernel == modules[0].kernel and one.module.startswith("nvidia")), None
+            (build for build in self.dkms if build.kernel == modules[0].kernel and build.module.startswith("nvidia")),
+            None,
         )
         name = shlex.quote(f"{built.module}/{built.version}") if built else "MODULE/VERSION (as `dkms status` says)"
         return f"have it built and signed again: dkms remove {name} -k {kernel}, then dkms install {name} -k {kernel}"
@@ -201,4 +205,4 @@ def _is_foreign(module: ModuleSignature) -> bool:
 
 
 def _names(modules: Sequence[ModuleSignature]) -> str:
-    return ", ".join(one.path.rpartition("/")[2] for one in modules)
+    return ", ".join(module.path.rpartition("/")[2] for module in modules)

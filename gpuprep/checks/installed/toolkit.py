@@ -48,12 +48,12 @@ def _pinned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
     """The toolkit that a program finds, whoever installed it: nvcc's version and CUPTI."""
     facts = snapshot.cuda
-    told = catalogue.host_version(facts.nvcc_version)
+    nvcc_version = catalogue.host_version(facts.nvcc_version)
     version = check(
         "cuda",
         "version",
-        told,
-        isinstance(told, str) and catalogue.matches(told, wanted.cuda.version),
+        nvcc_version,
+        isinstance(nvcc_version, str) and catalogue.matches(nvcc_version, wanted.cuda.version),
         expected=wanted.cuda.version,
         why="no CUDA toolkit is installed (no nvcc): CUDA programs cannot be compiled"
         if facts.nvcc_version is None

@@ -31,17 +31,17 @@ MODES = {
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    found = [_settings(wanted, snapshot)]
+    tuning_findings = [_settings(wanted, snapshot)]
     if wanted.tuning.persistence:
-        found += _unit(
+        tuning_findings += _unit(
             snapshot, PERSISTENCED, "persistence mode is lost at the next boot", "nothing keeps the driver loaded"
         )
-    found += _unit(
+    tuning_findings += _unit(
         snapshot, TUNE, "the clocks are back at the default after the next boot", "the settings were not applied"
     )
     if not _never_set_up(snapshot):
-        found += [_daemon_options(wanted, snapshot), _udev_rule(snapshot)]
-    return found + gpus(wanted, snapshot)
+        tuning_findings += [_daemon_options(wanted, snapshot), _udev_rule(snapshot)]
+    return tuning_findings + gpus(wanted, snapshot)
 
 
 def _never_set_up(snapshot: Snapshot) -> bool:
@@ -172,16 +172,16 @@ def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 def _lost(gpu: GpuFacts) -> bool:
     """A GPU that has fallen off the bus has no settings: gpu N.on_the_bus says it (checks/health/__init__.py)."""
     readings = (gpu.persistence_mode, gpu.compute_mode, gpu.serial, gpu.temperature_c)
-    return all(isinstance(one, Missing) and one.reason == "gpu_is_lost" for one in readings)
+    return all(isinstance(reading, Missing) and reading.reason == "gpu_is_lost" for reading in readings)
 
 
 def _gpu(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> list[Finding]:
-    found = [_persistence(wanted, gpu), clocks.finding(wanted, snapshot, gpu), _power(wanted, gpu)]
+    gpu_findings = [_persistence(wanted, gpu), clocks.finding(wanted, snapshot, gpu), _power(wanted, gpu)]
     if wanted.tuning.ecc != "keep":
-        found.append(_ecc(wanted, gpu))
+        gpu_findings.append(_ecc(wanted, gpu))
     else:
-        found.append(_ecc_kept(gpu))
-    return [*found, _compute_mode(wanted, gpu)]
+        gpu_findings.append(_ecc_kept(gpu))
+    return [*gpu_findings, _compute_mode(wanted, gpu)]
 
 
 def _persistence(wanted: Wanted, gpu: GpuFacts) -> Finding:

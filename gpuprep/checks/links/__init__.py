@@ -87,7 +87,7 @@ def impossible(now: Way, read: Iterable[Way], device: Way) -> Iterator[str]:
         ("with {} lanes", WIDTHS, now.width, device.width, [way.width for way in highest]),
     ):
         named_now = words.format("?" if is_now is None else is_now)
-        wrong = [one for one in most if one is not None and (one not in known or one < (is_now or 0))]
+        wrong = [limit for limit in most if limit is not None and (limit not in known or limit < (is_now or 0))]
         if is_now and own and is_now > own:
             yield f"a PCIe link {named_now}, and the device has {own}"
         elif wrong:
@@ -175,7 +175,7 @@ def _contradiction(gpu: BandwidthGpu, link: Link, now: float) -> str:
     highest = (Way(pcie.max_generation, pcie.max_width), Way(pcie.device_generation, pcie.device_width))
     if why := next(impossible(link.now, highest, link.device), ""):
         return f"{why}: this is another board, or the reading is wrong"
-    fastest = max((one for one in gpu.host.values() if isinstance(one, float)), default=0.0)
+    fastest = max((speed for speed in gpu.host.values() if isinstance(speed, float)), default=0.0)
     if fastest > PCIE_MOST * now:
         return (
             f"copies of {fastest:.1f} GB/s went over a link that carries {now:.1f}: it was read while it was idle,"
@@ -195,12 +195,12 @@ def _full(subject: str, link: Link, expected: str, shown: str) -> Finding:
 
 def _faults(now: Way, most: Way) -> str:
     """ "x4 of x16 and generation 1 of 3"; "" where nothing is less."""
-    found = []
+    faults = []
     if now.width and most.width and now.width < most.width:
-        found.append(f"x{now.width} of x{most.width}")
+        faults.append(f"x{now.width} of x{most.width}")
     if now.generation and most.generation and now.generation < most.generation:
-        found.append(f"generation {now.generation} of {most.generation}")
-    return " and ".join(found)
+        faults.append(f"generation {now.generation} of {most.generation}")
+    return " and ".join(faults)
 
 
 def _gravity(
@@ -209,7 +209,7 @@ def _gravity(
     """Status of a link that is less than device and slot could be, and what to say besides."""
     if now > HALF * together:
         return Status.WARN, ""
-    others = [other for one in kin if (other := rate(one.pcie)) is not None]
+    others = [other for gpu in kin if (other := rate(gpu.pcie)) is not None]
     if any(now <= HALF * other for other in others) and not link.slot_is_known:
         return Status.FAIL, f"; another GPU of the same board in this machine has {max(others):.1f} GB/s"
     usual = wired_with(board)

@@ -46,32 +46,32 @@ def findings(evidence: Evidence) -> list[Finding]:
     if not gpus:
         nothing = Missing("unparsable", "the probe lists no GPU")
         return [unknown("nccl", "measured", nothing, expected=EXPECTED, remedy=AGAIN)]
-    found = [] if values.published else absent_gpus(evidence, "nccl", gpus, len(values.gpus) - len(gpus))
+    gpu_findings = [] if values.published else absent_gpus(evidence, "nccl", gpus, len(values.gpus) - len(gpus))
     if len(values.gpus) < 2 and not values.points:
         why = "it needs two GPUs, and this machine has one"
-        return [*found, skip("nccl", "measured", expected=EXPECTED, actual="one GPU", reason=why)]
-    return [*found, *_several(evidence, values, gpus)]
+        return [*gpu_findings, skip("nccl", "measured", expected=EXPECTED, actual="one GPU", reason=why)]
+    return [*gpu_findings, *_several(evidence, values, gpus)]
 
 
 def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[Finding]:
     points = [point for point in values.points if not isinstance(point, Missing)]
     ranks, busy = len(gpus), _busy(values, gpus)
-    found = [*_ended(values), *_sizes(evidence, values, gpus, points)]
+    nccl_findings = [*_ended(values), *_sizes(evidence, values, gpus, points)]
     if ranks < 2:
         nothing = Missing("unparsable", "figures of collectives, and one GPU")
-        return [*found, unknown("nccl", "gpus", nothing, expected="two GPUs or more", remedy=AGAIN)]
+        return [*nccl_findings, unknown("nccl", "gpus", nothing, expected="two GPUs or more", remedy=AGAIN)]
     taken = way(evidence, values, gpus)
-    found += ncclspeed.findings(values, taken, points, ranks, busy)
+    nccl_findings += ncclspeed.findings(values, taken, points, ranks, busy)
     if values.published:
         why = f"figures that were published ({values.published}): nothing is known about the host"
-        found.append(skip("nccl", "host", expected="of this host", actual="published", reason=why))
-        return [*found, *_results(values, points, ranks)]
-    found += [*_twice(gpus), *_links(taken), *ncclreadings.findings(evidence, values, gpus, taken)]
+        nccl_findings.append(skip("nccl", "host", expected="of this host", actual="published", reason=why))
+        return [*nccl_findings, *_results(values, points, ranks)]
+    nccl_findings += [*_twice(gpus), *_links(taken), *ncclreadings.findings(evidence, values, gpus, taken)]
     over_pcie = not isinstance(taken, Missing) and taken.kind == "pcie"
     if over_pcie and isinstance(evidence.of(Bandwidth, "bandwidth"), Missing):
-        found += ncclreadings.narrow(evidence, gpus)
-    found += [*ncclinstalled.loaded(evidence, values)]
-    return [*found, *_results(values, points, ranks), *ncclspeed.latency(points, ranks, busy), *_clocks(gpus),
+        nccl_findings += ncclreadings.narrow(evidence, gpus)
+    nccl_findings += [*ncclinstalled.loaded(evidence, values)]
+    return [*nccl_findings, *_results(values, points, ranks), *ncclspeed.latency(points, ranks, busy), *_clocks(gpus),
             *_heat(evidence, gpus)]  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def _busy(values: Nccl, gpus: Sequence[NcclGpu]) -> str:
                 continue
             return f"whether another process used gpu {gpu.index} could not be read"
         if others:
-            names = gpuprocesses.listed([one for one in others if not isinstance(one, Missing)][:3])
+            names = gpuprocesses.listed([process for process in others if not isinstance(process, Missing)][:3])
             return f"another process used gpu {gpu.index} meanwhile: {names or 'its name could not be read'}"
     return ""
 
@@ -184,8 +184,8 @@ def _heat(evidence: Evidence, gpus: Sequence[NcclGpu]) -> list[Finding]:
     read = [(gpu, (gpu.temperature_c, conditions.mask(gpu.event_reasons))) for gpu in gpus]
     return [
         hot
-        for gpu, one in read
-        for hot in conditions.heat(f"gpu {gpu.index}", "nccl_temperature", evidence.board(gpu), [one])
+        for gpu, reading in read
+        for hot in conditions.heat(f"gpu {gpu.index}", "nccl_temperature", evidence.board(gpu), [reading])
     ]
 
 

@@ -24,15 +24,15 @@ AGAIN = "measure again"
 
 def findings(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], way: ncclways.Way | Missing) -> list[Finding]:
     """UNKNOWN for each GPU with a reading that cannot be, and where NCCL does not use NVLinks that are up."""
-    found = []
+    gpu_findings = []
     for gpu in gpus:
         wrong = list(_wrong(gpu, evidence.board(gpu)))
         if wrong:
             why = f"no GPU has {', '.join(wrong[:3])}: so the measurement or its record is damaged"
-            found.append(
+            gpu_findings.append(
                 Finding(f"gpu {gpu.index}", "nccl_readings", Status.UNKNOWN, "possible figures", wrong[0], why, AGAIN)
             )
-    return [*found, *_way(values, way)]
+    return [*gpu_findings, *_way(values, way)]
 
 
 def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
@@ -57,20 +57,23 @@ def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
 
 def narrow(evidence: Evidence, gpus: Sequence[NcclGpu]) -> list[Finding]:
     """FAIL for a PCIe link at half of what GPU and slot could do. The bandwidth probe judges it more finely."""
-    found = []
+    link_findings = []
     for gpu in gpus:
         link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
         board = evidence.board(gpu)
         now, most = (
-            capped(Way(*one), board) for one in ((link.generation, link.width), (link.max_generation, link.max_width))
+            capped(Way(*generation_and_width), board)
+            for generation_and_width in ((link.generation, link.width), (link.max_generation, link.max_width))
         )
         carries, could = now.gb_per_s, most.gb_per_s
         if carries and could and carries <= HALF * could:
             shown = f"generation {now.generation} x{now.width}"
             why = f"the PCIe link ran at {carries:.1f} of {could:.1f} GB/s while NCCL ran ({shown})"
             expected = f"generation {most.generation} x{most.width}"
-            found.append(Finding(f"gpu {gpu.index}", "nccl_pcie_link", Status.FAIL, expected, shown, why, RESEAT))
-    return found
+            link_findings.append(
+                Finding(f"gpu {gpu.index}", "nccl_pcie_link", Status.FAIL, expected, shown, why, RESEAT)
+            )
+    return link_findings
 
 
 def _way(values: Nccl, way: ncclways.Way | Missing) -> list[Finding]:

@@ -115,7 +115,7 @@ def _settings(values: Nccl) -> str:
     settings = []
     if values.chosen and values.chosen.transports:
         settings.append("NCCL uses " + ", ".join(transport.name for transport in values.chosen.transports[:3]))
-    settings += [f"{one.name} is set to {one.value}" for one in values.environment[:5]]
+    settings += [f"{variable.name} is set to {variable.value}" for variable in values.environment[:5]]
     return f" ({'; '.join(settings)})" if settings else ""
 
 
@@ -211,7 +211,7 @@ def _steps(operation: str, points: Sequence[Point]) -> list[Finding]:
 
 def latency(points: Sequence[Point], ranks: int, busy: str) -> list[Finding]:
     """Of messages up to 8 KiB: the median. The links do not matter there, the CPU and the driver do."""
-    found = []
+    medians = []
     for operation in ncclplan.OPERATIONS:
         own = [
             point.microseconds for point in points if point.operation == operation and 0 < (point.bytes or 0) <= SMALL
@@ -219,14 +219,14 @@ def latency(points: Sequence[Point], ranks: int, busy: str) -> list[Finding]:
         read = [taken for taken in own if not isinstance(taken, Missing) and taken > 0]
         if not read:
             continue
-        found.append((statistics.median(read), operation))
-    if not found:
+        medians.append((statistics.median(read), operation))
+    if not medians:
         nothing = Missing("not_recorded", f"no duration of a message up to {ncclplan.words(SMALL)}")
         return [unknown("nccl", "latency", nothing, expected="measured", what="the latency", remedy=AGAIN)]
-    slowest, operation = max(found)
+    slowest, operation = max(medians)
     limit = SLOW_LATENCY + SLOW_LATENCY_EACH * ranks
     expected = f"at most {limit:.0f} µs for a small message on {ranks} GPUs"
-    shown = ", ".join(f"{name} {taken:.0f} µs" for taken, name in found)
+    shown = ", ".join(f"{name} {taken:.0f} µs" for taken, name in medians)
     if busy:
         return [Finding("nccl", "latency", Status.UNKNOWN, expected, shown, busy, "stop it, then measure again")]
     if slowest <= limit:

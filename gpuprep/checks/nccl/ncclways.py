@@ -41,7 +41,7 @@ def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Miss
     pairs = _pairs(values, gpus)
     if isinstance(pairs, Missing):
         return pairs
-    totals = [sum(pairs[one, other] for other in range(len(gpus)) if other != one) for one in range(len(gpus))]
+    totals = [sum(pairs[origin, other] for other in range(len(gpus)) if other != origin) for origin in range(len(gpus))]
     switched = _switched(boards)
     if not any(totals):
         return _pcie(gpus, boards, unused=switched)
@@ -59,10 +59,10 @@ def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Miss
     if switched:
         direct = len(gpus) > 2 and not through_switch
         up = min(totals) if direct else min(pairs.values())  # behind switches each pair shows all links of a GPU
-        found = _nvlink("direct" if direct else "switch", boards, switched)
-        if isinstance(found, Missing):
-            return found
-        return dataclasses.replace(found, at_most=found.at_most * up / switched, wired=switched, up=up)
+        nvlink_way = _nvlink("direct" if direct else "switch", boards, switched)
+        if isinstance(nvlink_way, Missing):
+            return nvlink_way
+        return dataclasses.replace(nvlink_way, at_most=nvlink_way.at_most * up / switched, wired=switched, up=up)
     if through_switch:
         return _nvlink("switch", boards, most)
     if _has_ring(pairs, len(gpus)):
@@ -112,17 +112,17 @@ def _pcie(gpus: Sequence[NcclGpu], boards: Sequence[Board], unused: int = 0) -> 
         read = (
             own if isinstance(gpu.pcie, Missing) else pcie.capped(pcie.Way(gpu.pcie.generation, gpu.pcie.width), board)
         )
-        found = read.gb_per_s
-        if found is None:
+        rate = read.gb_per_s
+        if rate is None:
             return Missing("not_recorded", f"generation and width of the PCIe link of gpu {gpu.index}")
-        rates.append(found)
+        rates.append(rate)
     return Way("pcie", boards[0].model.compute_capability, min(rates), min(rates), "PCIe", unused)
 
 
 def _pairs(values: Nccl, gpus: Sequence[NcclGpu]) -> Pairs | Missing:
     """Each pair in both directions; Missing where a count is absent or impossible."""
     places = {gpu.index: place for place, gpu in enumerate(gpus)}
-    found = {}
+    pairs = {}
     for link in values.links:
         if link.start not in places or link.end not in places or link.start == link.end:
             continue
@@ -131,12 +131,12 @@ def _pairs(values: Nccl, gpus: Sequence[NcclGpu]) -> Pairs | Missing:
             return count
         if not (0 <= count <= topologies.NVML_MOST_LINKS and float(count).is_integer()):
             return Missing("unparsable", f"{count:g} NVLinks from gpu {link.start} to gpu {link.end}")
-        found[places[link.start], places[link.end]] = int(count)
-    absent = [(one, other) for one in range(len(gpus)) for other in range(len(gpus)) if one != other]
-    for one, other in absent:
-        if (one, other) not in found:
-            return Missing("not_recorded", f"the NVLinks from gpu {gpus[one].index} to gpu {gpus[other].index}")
-    return found
+        pairs[places[link.start], places[link.end]] = int(count)
+    absent = [(origin, other) for origin in range(len(gpus)) for other in range(len(gpus)) if origin != other]
+    for origin, other in absent:
+        if (origin, other) not in pairs:
+            return Missing("not_recorded", f"the NVLinks from gpu {gpus[origin].index} to gpu {gpus[other].index}")
+    return pairs
 
 
 def _has_ring(pairs: Pairs, gpus: int) -> bool:

@@ -66,13 +66,13 @@ def _every(evidence: Evidence, values: Throughput, gpus: Sequence[ThroughputGpu]
     for gpu in (*gpus, UNLISTED):
         board = boards[id(gpu)]
         shown[id(gpu)] = counted(board.model if board else None, [series for series, its in owners if its is gpu])
-    found: list[Judged] = []
+    judgements: list[Judged] = []
     for series, gpu in owners:
         judged = Judged(series, gpu, len(gpus) > 1, boards[id(gpu)], shown[id(gpu)], bool(values.published))
-        again = sum(other.gpu is gpu and other.key == judged.key for other in found)
+        again = sum(other.gpu is gpu and other.key == judged.key for other in judgements)
         judged.subject += f" ({again + 1})" if again else ""
-        found.append(judged)
-    return found
+        judgements.append(judged)
+    return judgements
 
 
 def _gpu_of(series: Series, gpus: Sequence[ThroughputGpu]) -> ThroughputGpu:

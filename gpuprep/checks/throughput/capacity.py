@@ -85,15 +85,15 @@ def rows(values: Throughput, boards: Mapping[int | None, Board | None]) -> list[
     """`boards` by the index of the GPU. Sorted by GPU, kind and size."""
     listed = [gpu for gpu in (values.gpus or ((values.gpu,) if values.gpu else ())) if isinstance(gpu, ThroughputGpu)]
     by_index = {gpu.index: gpu for gpu in listed}
-    found = []
+    table = []
     for series in values.series:
         named = series.gpu if isinstance(series.gpu, ThroughputGpu) else values.gpu
         index = named.index if named else None
         gpu = by_index.get(index, ThroughputGpu())
         first = listed[0].index if listed else None
-        found.append(_row(values if index == first else Throughput(), series, gpu, index, boards.get(index)))
+        table.append(_row(values if index == first else Throughput(), series, gpu, index, boards.get(index)))
     place = {kind: number for number, kind in enumerate(ORDER)}
-    return sorted(found, key=lambda row: (row.gpu or 0, place.get(row.kind, len(place)), row.size == "4K"))
+    return sorted(table, key=lambda row: (row.gpu or 0, place.get(row.kind, len(place)), row.size == "4K"))
 
 
 def _row(values: Throughput, series: Series, gpu: ThroughputGpu, index: int | None, board: Board | None) -> Row:
@@ -162,18 +162,18 @@ def _limit(series: Series, best: Step, gpu: ThroughputGpu) -> tuple[str, tuple[R
 
 
 def _evidence(series: Series, best: Step, gpu: ThroughputGpu) -> tuple[Reading, ...]:
-    found = [_reading("NVDEC", best.decoder_utilization_percent)]
+    readings = [_reading("NVDEC", best.decoder_utilization_percent)]
     if series.kind not in ("decode", "download", "software"):
-        found.append(_reading("NVENC", best.encoder_utilization_percent))
-    found.append(_reading("SM", best.gpu_utilization_percent))
-    found.append(_share("memory", best.memory_used_mib, gpu.memory_total_mib, MEMORY_FULL))
+        readings.append(_reading("NVENC", best.encoder_utilization_percent))
+    readings.append(_reading("SM", best.gpu_utilization_percent))
+    readings.append(_share("memory", best.memory_used_mib, gpu.memory_total_mib, MEMORY_FULL))
     link = _link_mb_per_s(gpu)
     crossing = [_number(best.pcie_to_gpu_mb_per_s), _number(best.pcie_from_gpu_mb_per_s)]
-    most = max((one for one in crossing if one is not None), default=None)
+    most = max((rate for rate in crossing if rate is not None), default=None)
     worth: Figure = best.pcie_from_gpu_mb_per_s if most is None else most
-    found.append(_share("PCIe", worth, link, LINK_FULL))
-    found.append(_reading("CPU", best.cpu_percent))
-    return tuple(found)
+    readings.append(_share("PCIe", worth, link, LINK_FULL))
+    readings.append(_reading("CPU", best.cpu_percent))
+    return tuple(readings)
 
 
 def _reading(part: str, value: Figure, full: float = FULL) -> Reading:
@@ -182,10 +182,10 @@ def _reading(part: str, value: Figure, full: float = FULL) -> Reading:
 
 
 def _share(part: str, value: Figure, whole: Figure, full: float) -> Reading:
-    one, all_of_it = _number(value), _number(whole)
-    if one is None or not all_of_it:
+    amount, all_of_it = _number(value), _number(whole)
+    if amount is None or not all_of_it:
         return Reading(part, None, full, _reason(value) or _reason(whole) or "not recorded")
-    return Reading(part, 100 * one / all_of_it, full)
+    return Reading(part, 100 * amount / all_of_it, full)
 
 
 def _link_mb_per_s(gpu: ThroughputGpu) -> Figure:

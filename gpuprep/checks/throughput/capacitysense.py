@@ -26,14 +26,18 @@ FAR_DB = 15.0  # a picture beside another one: no encoder makes that of its own 
 
 def findings(values: Throughput) -> list[Finding]:
     """UNKNOWN for each figure that cannot be, and where a run has lost them; FAIL for pictures that are other ones."""
-    found = [_latency(one, why) for one in values.latency for why in [next(_time(one), "")] if why]
-    for one in values.quality:
-        if why := next(_pictures(one), ""):
-            found.append(_quality(one, Status.UNKNOWN, why, AGAIN))
-        elif (psnr := known(one.psnr_db)) is not None and psnr < FAR_DB:
+    figure_findings = [
+        _latency(measurement, why) for measurement in values.latency for why in [next(_time(measurement), "")] if why
+    ]
+    for measurement in values.quality:
+        if why := next(_pictures(measurement), ""):
+            figure_findings.append(_quality(measurement, Status.UNKNOWN, why, AGAIN))
+        elif (psnr := known(measurement.psnr_db)) is not None and psnr < FAR_DB:
             why = f"a PSNR of {psnr:g} dB: what the encoder made are not the pictures that went in"
-            found.append(_quality(one, Status.FAIL, why, "encode a file by hand and look at it; show the provider it"))
-    return [*found, *_lost(values)]
+            figure_findings.append(
+                _quality(measurement, Status.FAIL, why, "encode a file by hand and look at it; show the provider it")
+            )
+    return [*figure_findings, *_lost(values)]
 
 
 def _latency(one: Latency, why: str) -> Finding:
@@ -78,7 +82,7 @@ def _lost(values: Throughput) -> list[Finding]:
     """A run of `gpuprep capacity` lists both for all that delivered, also where one could not be measured."""
     if not values.capacity or values.published:
         return []
-    done = {(one.kind, one.codec, one.preset) for one in values.series if one.outcome == "completed"}
+    done = {(series.kind, series.codec, series.preset) for series in values.series if series.outcome == "completed"}
     encoded = any(kind in ("encode", "software") and "-" not in codec for kind, codec, _ in done)
     wanted: list[tuple[str, Sequence[object], bool]] = [
         ("latency", values.latency, bool(latency.chosen(done))),

@@ -48,9 +48,9 @@ def _link(gpu: ThroughputGpu, board: catalogue.Board | None) -> list[Finding]:
 def alone(gpu: ThroughputGpu, published: bool = False) -> tuple[str, Finding]:
     """(why a low figure does not count, or ""; the finding): no other process, engines idle before the measurement."""
     subject, prop = f"gpu {gpu.index}", "video_alone"
-    why, found = conditions.alone(subject, prop, gpu.other_processes)
+    why, finding = conditions.alone(subject, prop, gpu.other_processes)
     if why and not (published and isinstance(gpu.other_processes, Missing)):
-        return why, found
+        return why, finding
     used = [gpu.before.encoder_utilization_percent, gpu.before.decoder_utilization_percent]
     known = [percent for percent in used if percent is not None]
     expected = "idle engines before the measurement"

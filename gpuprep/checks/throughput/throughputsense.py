@@ -138,7 +138,7 @@ def _engines(judged: Judged, step: Step, fps: float) -> Iterator[str]:
         yield f"{fps:.0f} fps, but NVML gave no video clock to judge them by"
     if highest and clock > CLOCK_SLACK * highest:
         yield f"the video clock was {clock:.0f} MHz, and its highest is {highest:.0f}"
-    fastest = max((one for one in step.fps_each if one is not None), default=0.0)
+    fastest = max((session_fps for session_fps in step.fps_each if session_fps is not None), default=0.0)
     for engines in judged.bounds:
         name, used = f"{WORDS[engines.part]}s", engines.used(step)
         most = engines.most(clock, step.sessions) if clock else None

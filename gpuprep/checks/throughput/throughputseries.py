@@ -146,12 +146,12 @@ def engines(
     """Of each kind at work; [] where the catalogue lacks the GPU."""
     if model is None:
         return []
-    found = []
+    engine_kinds = []
     for part in PARTS.get(kind, ()):
         rate = engine_rate(model.compute_capability, part, codec, preset or None)
         count, how = _count(model, part, counted.get(part))
-        found.append(Engines(part, count, how, rate))
-    return found
+        engine_kinds.append(Engines(part, count, how, rate))
+    return engine_kinds
 
 
 def _count(model: catalogue.Model, part: str, alone: int | None) -> tuple[int | None, str]:
@@ -168,7 +168,7 @@ def _count(model: catalogue.Model, part: str, alone: int | None) -> tuple[int | 
 
 def counted(model: catalogue.Model | None, every: Iterable[Series]) -> dict[str, int]:
     """Engines by kind, as one session alone shows: it keeps one busy, and NVML says which part of all that is."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for series in every:
         rates = engines(model, series.kind, series.codec, series.preset, {})
         if len(rates) != 1 or series.outcome != "completed":
@@ -178,8 +178,8 @@ def counted(model: catalogue.Model | None, every: Iterable[Series]) -> dict[str,
             used, clock = positive(engine.used(step)), positive(step.video_clock_mhz)
             full = ALONE_PERCENT / 100 * engine.rate.at(clock) if engine.rate and clock else 0.0
             if step.sessions == 1 and used and full and positive(step.fps) >= full:
-                found.setdefault(engine.part, round(100 / used))
-    return {part: count for part, count in found.items() if 0 < count <= most_engines(part)}
+                counts.setdefault(engine.part, round(100 / used))
+    return {part: count for part, count in counts.items() if 0 < count <= most_engines(part)}
 
 
 def positive(value: Figure) -> float:

@@ -130,5 +130,5 @@ def _too_few(judged: Judged, best: Step, bound: Engines, limits: _Limits) -> str
     each = positive(best.fps) * judged.pixels / sessions
     if most >= count or died or each < limits.fail / limits.total * limits.engine_fps:
         return ""
-    one = "1 session" if sessions == 1 else f"{sessions} sessions"
-    return f"{one} cannot fill {count} {WORDS[bound.part]}s, and more were not run"
+    sessions_in_words = "1 session" if sessions == 1 else f"{sessions} sessions"
+    return f"{sessions_in_words} cannot fill {count} {WORDS[bound.part]}s, and more were not run"

@@ -197,7 +197,9 @@ def denies(explained: Cause, capability: str) -> bool:
         return denied[0] == asked[0]
     if denied[0] == "nvdec":  # the decoder says only that it cannot, not which of codec and depth is too much
         return asked[0] == "nvdec"
-    return len(denied) == len(asked) and all(one in ("*", other) for one, other in zip(denied, asked, strict=True))
+    return len(denied) == len(asked) and all(
+        pattern in ("*", other) for pattern, other in zip(denied, asked, strict=True)
+    )
 
 
 def in_words(names: Sequence[str]) -> str:

@@ -44,25 +44,25 @@ class Query:
 
     def text(self, name: str) -> str:
         """Raises UsageError."""
-        found = self.words.get(name, "").strip()
-        if len(found) > MOST_LETTERS:
-            raise UsageError(f"?{name}= has {len(found)} characters", f"at most {MOST_LETTERS} are taken")
-        return found
+        argument = self.words.get(name, "").strip()
+        if len(argument) > MOST_LETTERS:
+            raise UsageError(f"?{name}= has {len(argument)} characters", f"at most {MOST_LETTERS} are taken")
+        return argument
 
     def choice(self, name: str, allowed: Sequence[str]) -> str:
         """The first of `allowed` where none is given. Raises UsageError."""
-        found = self.text(name)
-        if found and found not in allowed:
-            raise UsageError(f"?{name}={one_line(found, 40)}: there is no such", f"there are {', '.join(allowed)}")
-        return found or allowed[0]
+        chosen = self.text(name)
+        if chosen and chosen not in allowed:
+            raise UsageError(f"?{name}={one_line(chosen, 40)}: there is no such", f"there are {', '.join(allowed)}")
+        return chosen or allowed[0]
 
     @property
     def page(self) -> int:
         """From 1 on. Raises UsageError."""
-        found = self.text("page") or "1"
-        if not (found.isascii() and found.isdigit() and len(found) <= 6 and 1 <= int(found) <= MOST_PAGES):
-            raise UsageError(f"?page={one_line(found, 40)}: this is no page", f"want a number from 1 to {MOST_PAGES}")
-        return int(found)
+        number = self.text("page") or "1"
+        if not (number.isascii() and number.isdigit() and len(number) <= 6 and 1 <= int(number) <= MOST_PAGES):
+            raise UsageError(f"?page={one_line(number, 40)}: this is no page", f"want a number from 1 to {MOST_PAGES}")
+        return int(number)
 
     def link(self, **changes: object) -> str:
         """The same question with changes; "" takes a word away."""

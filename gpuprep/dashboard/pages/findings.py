@@ -25,12 +25,12 @@ NAMED = 5  # hosts that a finding names
 
 def findings(board: Board, query: Query) -> Page:
     now = board.fleet()
-    found: dict[tuple[str, str], list[tuple[Host, Finding]]] = defaultdict(list)
+    by_finding: dict[tuple[str, str], list[tuple[Host, Finding]]] = defaultdict(list)
     for host in now.hosts:
-        for one in host.problems:
-            found[one.status.value, one.key].append((host, one))
+        for problem in host.problems:
+            by_finding[problem.status.value, problem.key].append((host, problem))
     order = {status.value: place for place, status in enumerate(PROBLEMS)}
-    groups = sorted(found.items(), key=lambda each: (order[each[0][0]], -len(each[1]), each[0][1]))
+    groups = sorted(by_finding.items(), key=lambda each: (order[each[0][0]], -len(each[1]), each[0][1]))
     rows = cut(groups, query)
     silent = [host for host in now.hosts if not host.problems and host.word != Status.PASS.value]
     variables = {

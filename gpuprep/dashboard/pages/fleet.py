@@ -22,7 +22,7 @@ def fleet(board: Board, query: Query) -> Page:
     now = board.fleet()
     chosen, finding = query.text("name").casefold(), query.text("finding")
     wanted = {name: query.text(name) for name in ("verdict", "gpu", "driver")}
-    found = [
+    hosts = [
         host
         for host in now.hosts
         if (not wanted["verdict"] or host.word == wanted["verdict"])
@@ -32,14 +32,14 @@ def fleet(board: Board, query: Query) -> Page:
         and (not finding or any(problem.key == finding for problem in host.problems))
     ]
     sort = query.choice("sort", SORTS)
-    speeds = {host.name: board.speeds(host) for host in found}
+    speeds = {host.name: board.speeds(host) for host in hosts}
     if sort == "name":
-        found.sort(key=lambda host: host.name)
+        hosts.sort(key=lambda host: host.name)
     elif sort == "checked":
-        found.sort(key=lambda host: host.record.started_at)
+        hosts.sort(key=lambda host: host.record.started_at)
     elif sort == "speed":
-        found.sort(key=lambda host: _headline_value(speeds[host.name]))
-    rows = cut(found, query)
+        hosts.sort(key=lambda host: _headline_value(speeds[host.name]))
+    rows = cut(hosts, query)
     words = Counter(host.word for host in now.hosts)
     shown = [*COUNTED, *sorted(words.keys() - set(COUNTED))]
     stand_ins = sum(host.simulated for host in now.hosts)

@@ -111,14 +111,14 @@ def _findings_over_time(board: Board, checks: Sequence[Run]) -> list[dict[str, A
     """A row a check that did not pass in one of these runs: those that still do not pass first, then the newest."""
     runs = list(reversed(checks))
     place = {run.run_id: number for number, run in enumerate(runs)}
-    found: dict[str, list[str]] = defaultdict(lambda: [""] * len(runs))
+    statuses: dict[str, list[str]] = defaultdict(lambda: [""] * len(runs))
     actual: dict[str, tuple[int, str]] = {}
     for finding in board.store.problems(list(place)):
         key = f"{finding.subject}.{finding.property}"
-        found[key][place[finding.run_id]] = finding.status.value
+        statuses[key][place[finding.run_id]] = finding.status.value
         actual[key] = max(actual.get(key, (-1, "")), (place[finding.run_id], finding.actual))
     rows = []
-    for key, words in found.items():
+    for key, words in statuses.items():
         last = max(number for number, word in enumerate(words) if word)
         first = next(number for number in range(last, -1, -1) if not number or not words[number - 1])
         still = last == len(runs) - 1

@@ -17,12 +17,12 @@ FEWEST_LETTERS = 2
 
 def search(board: Board, query: Query) -> Page:
     asked = query.text("q")
-    found: dict[str, Any] = {"hosts": [], "runs": [], "findings": []}
+    matches: dict[str, Any] = {"hosts": [], "runs": [], "findings": []}
     if len(asked) >= FEWEST_LETTERS:
         word = asked.casefold()
         hosts = board.fleet().hosts
-        found["hosts"] = [host for host in hosts if any(word in text.casefold() for text in _texts(host))]
-        found["runs"] = board.store.beginning_with(asked, FOUND)
+        matches["hosts"] = [host for host in hosts if any(word in text.casefold() for text in _texts(host))]
+        matches["runs"] = board.store.beginning_with(asked, FOUND)
         keys: dict[str, int] = Counter(
             problem.key
             for host in hosts
@@ -31,26 +31,26 @@ def search(board: Board, query: Query) -> Page:
             or word in problem.key.casefold()
             or word in problem.actual.casefold()
         )
-        found["findings"] = sorted(keys.items(), key=lambda one: (-one[1], one[0]))
+        matches["findings"] = sorted(keys.items(), key=lambda one: (-one[1], one[0]))
     variables = {
         "asked": asked,
         "few": bool(asked) and len(asked) < FEWEST_LETTERS,
-        "hosts": [{"host": host, "path": host_path(host.name)} for host in found["hosts"][:FOUND]],
-        "more_hosts": len(found["hosts"]) - FOUND,
+        "hosts": [{"host": host, "path": host_path(host.name)} for host in matches["hosts"][:FOUND]],
+        "more_hosts": len(matches["hosts"]) - FOUND,
         "all_hosts": f"/fleet?{urlencode({'name': asked})}",
-        "runs": [run_row(run) for run in found["runs"]],
+        "runs": [run_row(run) for run in matches["runs"]],
         "findings": [
             {"name": drifted.words(key), "count": count, "path": f"/findings/{quote(key, safe='')}"}
-            for key, count in found["findings"][:FOUND]
+            for key, count in matches["findings"][:FOUND]
         ],
-        "nothing": bool(asked) and not any(found.values()),
+        "nothing": bool(asked) and not any(matches.values()),
         "banner": fleet_banner(board),
     }
     document = {
         "q": asked,
-        "hosts": [host.name for host in found["hosts"][:FOUND]],
-        "runs": [run_document(run) for run in found["runs"]],
-        "findings": [key for key, _ in found["findings"][:FOUND]],
+        "hosts": [host.name for host in matches["hosts"][:FOUND]],
+        "runs": [run_document(run) for run in matches["runs"]],
+        "findings": [key for key, _ in matches["findings"][:FOUND]],
     }
     return Page("search.html", variables, document)
 

@@ -12,13 +12,13 @@ from gpuprep.performance.trend import FEWEST_NIGHTS, Direction
 
 def trends(board: Board, query: Query) -> Page:
     now = board.fleet()
-    read = [(host, found) for host in now.hosts if (found := board.speeds(host)) is not None]
-    counts = Counter(found.direction.value for _, found in read)
+    read = [(host, speeds) for host in now.hosts if (speeds := board.speeds(host)) is not None]
+    counts = Counter(speeds.direction.value for _, speeds in read)
     # A host that gets slower does so in all figures: its worst stands for them.
-    worst = [(host, max(found.falling, key=_loss), len(found.falling)) for host, found in read if found.falling]
+    worst = [(host, max(speeds.falling, key=_loss), len(speeds.falling)) for host, speeds in read if speeds.falling]
     falling = sorted(worst, key=lambda each: -_loss(each[1]))
     rows = cut(falling, query)
-    few = sorted((found.nights, host.name) for host, found in read if found.direction is Direction.UNKNOWN)
+    few = sorted((speeds.nights, host.name) for host, speeds in read if speeds.direction is Direction.UNKNOWN)
     variables = {
         "cut": rows,
         "rows": [
@@ -33,7 +33,7 @@ def trends(board: Board, query: Query) -> Page:
         "few_count": len(few),
         "fewest": FEWEST_NIGHTS,
         "nights": NIGHTS,
-        "banner": banner(sum(found.simulated for _, found in read), len(read)) if read else "",
+        "banner": banner(sum(speeds.simulated for _, speeds in read), len(read)) if read else "",
     }
     document = {
         "counts": dict(counts),

@@ -21,12 +21,12 @@ def folders() -> list[Path]:
 
 def available() -> dict[str, Path]:
     """All profiles, sorted by name."""
-    found: dict[str, Path] = {}
+    profiles: dict[str, Path] = {}
     for folder in folders():
         for path in folder.glob("*.yml"):
             if path.is_file():
-                found.setdefault(path.stem, path)
-    return dict(sorted(found.items()))
+                profiles.setdefault(path.stem, path)
+    return dict(sorted(profiles.items()))
 
 
 def find(name_or_path: str) -> Path:

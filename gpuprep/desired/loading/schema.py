@@ -42,8 +42,8 @@ def allowed_parts(kind: str) -> list[str]:
     parts = document["properties"]["codec"]["properties"]["parts"]["properties"]
     if kind not in parts:
         return []
-    found: list[str] = lists[parts[kind]["items"]["$ref"].rpartition("/")[2]]["enum"]
-    return found
+    names: list[str] = lists[parts[kind]["items"]["$ref"].rpartition("/")[2]]["enum"]
+    return names
 
 
 @lru_cache(maxsize=1)
@@ -80,8 +80,8 @@ def check_file(root: Node) -> list[Problem]:
     errors = [e for e in _validator().iter_errors(plain(root)) if e.validator != "required"]
     # A value of the wrong type fails every other rule too: the type says it best.
     mistyped = {tuple(e.absolute_path) for e in errors if e.validator == "type"}
-    told = [e for e in errors if e.validator == "type" or tuple(e.absolute_path) not in mistyped]
-    return [p for e in told for p in _explain(root, e)]
+    causes = [e for e in errors if e.validator == "type" or tuple(e.absolute_path) not in mistyped]
+    return [p for e in causes for p in _explain(root, e)]
 
 
 def check_complete(root: Node) -> list[Problem]:

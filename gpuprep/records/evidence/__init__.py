@@ -24,5 +24,5 @@ def measured(kind: type[_T], values: object) -> Union[_T, Missing]:
     if is_missing(values):
         return missing_of(values)
     hashable: Any = kind
-    found: _T = decoder(hashable)(values)
-    return NO_ANSWER if found is UNFIT else found
+    decoded: _T = decoder(hashable)(values)
+    return NO_ANSWER if decoded is UNFIT else decoded

@@ -45,12 +45,12 @@ class BandwidthGpu(NamedGpu):
     @property
     def memory(self) -> dict[str, Figure]:
         """GB/s of the GPU's memory, by what was done."""
-        found: dict[str, Figure] = {
+        figures: dict[str, Figure] = {
             "device copy": self.copy_gb_per_s,
             "device read": self.read_gb_per_s,
             "device triad": self.triad_gb_per_s,
         }
-        return found if self.write_gb_per_s is None else {**found, "device write": self.write_gb_per_s}
+        return figures if self.write_gb_per_s is None else {**figures, "device write": self.write_gb_per_s}
 
     @property
     def host(self) -> dict[str, Figure]:

@@ -99,9 +99,9 @@ def _union_of(kinds: tuple[Any, ...]) -> Decode:
         if is_missing(value):
             return missing_of(value) if may_be_missing else UNFIT
         for other in others:
-            found = other(value)
-            if found is not UNFIT:
-                return UNFIT if isinstance(found, Missing) and not may_be_missing else found
+            decoded = other(value)
+            if decoded is not UNFIT:
+                return UNFIT if isinstance(decoded, Missing) and not may_be_missing else decoded
         return UNFIT
 
     return decode
@@ -114,8 +114,8 @@ def _tuple_of(kind: Any) -> Decode:
     def decode(value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
             return UNFIT
-        found = [instead if one is UNFIT else one for one in map(item, value)]
-        return tuple(found if instead is not UNFIT else [one for one in found if one is not UNFIT])
+        elements = [instead if element is UNFIT else element for element in map(item, value)]
+        return tuple(elements if instead is not UNFIT else [element for element in elements if element is not UNFIT])
 
     return decode
 
@@ -126,8 +126,8 @@ def _object_of(kind: Any) -> Decode:
             return UNFIT
         arguments = {}
         for name, key, part, absent, unfit in _parts(kind):
-            found = part(value[key]) if key in value else absent
-            arguments[name] = unfit if found is UNFIT else found
+            argument = part(value[key]) if key in value else absent
+            arguments[name] = unfit if argument is UNFIT else argument
         return kind(**arguments)
 
     return decode
@@ -165,8 +165,8 @@ def _word(value: Any) -> Any:
 
 
 def _size(value: Any) -> Any:
-    found = _whole(value)
-    return found if found is not UNFIT and found > 0 else UNFIT
+    number = _whole(value)
+    return number if number is not UNFIT and number > 0 else UNFIT
 
 
 def _written(value: Any) -> Any:
@@ -180,7 +180,7 @@ def _names(value: Any) -> Any:
 
 
 def _capabilities(value: Any) -> Any:
-    return UNFIT if (found := _names(value)) is UNFIT or not all("." in name for name in found) else found
+    return UNFIT if (names := _names(value)) is UNFIT or not all("." in name for name in names) else names
 
 
 def _error(value: Any) -> Any:

@@ -82,7 +82,7 @@ def streams(record: RunRecord) -> list[Bars]:
     floors = Floors(findings_of(record))
     every = measured.throughputs(record)
     several = measured.several_gpus(every)
-    found = []
+    charts = []
     for size in dict.fromkeys(series.size for series in every if series.best):
         ran = [series for series in every if series.best and series.size == size]
         pairs = _lowest(ran, lambda series: (series.gpu.kind, series.name), _fps)
@@ -90,8 +90,8 @@ def streams(record: RunRecord) -> list[Bars]:
         top = max([_fps(row) or 0.0 for row, _ in pairs] + [limit.value for limit in limits.values() if limit])
         rows = tuple(_streams(row, of, limits[id(row)], top) for row, of in pairs)
         note = ". ".join(filter(None, (f"One stream is {size or 'a video'} at {glance.STREAM_FPS} fps", _note(pairs))))
-        found.append(Bars(f"Video: streams of {named(size)}", rows, note=note))
-    return found
+        charts.append(Bars(f"Video: streams of {named(size)}", rows, note=note))
+    return charts
 
 
 def named(size: str) -> str:
@@ -101,12 +101,12 @@ def named(size: str) -> str:
 
 def _best(record: RunRecord) -> list[Gemm]:
     """Of each GPU the fastest product of each type, in the order of the measurement."""
-    found: dict[tuple[str, str], Gemm] = {}
+    fastest: dict[tuple[str, str], Gemm] = {}
     for row in measured.gemms(record):
         key, speed = (row.gpu.label, row.type), known(row.tflops)
-        if speed is not None and (key not in found or speed > (known(found[key].tflops) or 0.0)):
-            found[key] = row
-    return list(found.values())
+        if speed is not None and (key not in fastest or speed > (known(fastest[key].tflops) or 0.0)):
+            fastest[key] = row
+    return list(fastest.values())
 
 
 def _lowest(
@@ -153,15 +153,15 @@ def _product(row: Gemm, floors: Floors, lasting: float, which: str) -> Bar:
 
 def _losses(why: Attribution, whole: float) -> tuple[Lost, ...]:
     """From the peak down to what was measured; what made it faster than the model is no part of it."""
-    found, end = [], why.peak_tflops
+    losses, end = [], why.peak_tflops
     for factor in why.factors:
         start = end - factor.lost_tflops
         low = max(start, why.achieved_tflops)
         if factor.lost_tflops >= WORTH_A_BAR * why.peak_tflops and low < end:
             words = f"{factor.words}: −{figure(factor.lost_tflops)}"
-            found.append(Lost(f"l-{factor.name}", 100 * low / whole, 100 * min(end, why.peak_tflops) / whole, words))
+            losses.append(Lost(f"l-{factor.name}", 100 * low / whole, 100 * min(end, why.peak_tflops) / whole, words))
         end = start
-    return tuple(found)
+    return tuple(losses)
 
 
 def _moved(row: Bandwidth, floor: Floor | None, which: str) -> Bar:
@@ -182,11 +182,11 @@ def _moved(row: Bandwidth, floor: Floor | None, which: str) -> Bar:
 
 def _limit(row: Series, floors: Floors, *, several: bool) -> Floor | None:
     """In frames of this size; the check counts in pictures of 1080p."""
-    found = floors.of_series(measured.series_subject(row, several=several))
+    floor = floors.of_series(measured.series_subject(row, several=several))
     width, _, height = row.size.partition("×")
-    if found is None or not (width.isdigit() and height.isdigit() and int(width) and int(height)):
-        return found
-    return Floor(found.value * HD[0] * HD[1] / (int(width) * int(height)), found.status)
+    if floor is None or not (width.isdigit() and height.isdigit() and int(width) and int(height)):
+        return floor
+    return Floor(floor.value * HD[0] * HD[1] / (int(width) * int(height)), floor.status)
 
 
 def _streams(row: Series, of: list[Series], floor: Floor | None, top: float) -> Bar:

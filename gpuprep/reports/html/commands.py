@@ -22,14 +22,14 @@ class Command:
 
 def commands(record: RunRecord) -> list[Command]:
     """A run of a record file has no host that could be asked again."""
-    found = []
+    suggestions = []
     if record.profile and record.command in pasted.ON_HOSTS:
         bad = [finding for finding in findings_of(record) if finding.status in PROBLEMS]
         if repair := pasted.repair([record], bad):
-            found.append(Command("put it in order", repair))
-        found.append(Command("measure and judge again", pasted.again(record, "validate")))
-    found.append(Command("all that was recorded", report(record, "json")))
-    return found
+            suggestions.append(Command("put it in order", repair))
+        suggestions.append(Command("measure and judge again", pasted.again(record, "validate")))
+    suggestions.append(Command("all that was recorded", report(record, "json")))
+    return suggestions
 
 
 def report(record: RunRecord, style: str) -> str:

@@ -69,7 +69,7 @@ def contents(record: RunRecord) -> dict[str, Any]:
         (group, drifted.since(group.first, record.started_at), pasted.expanded(group.first.remedy, record))
         for group in causes.groups(bad, record.started_at)
     ]
-    found = {
+    variables = {
         "record": record,
         "word": word,
         "summary": line,
@@ -105,14 +105,14 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "packages": _packages(record.after or record.before),
         **_measured(record),
     }
-    summaries = _summaries(found, findings)
-    shown = [name for name in TITLES if _is_shown(name, found)]
+    summaries = _summaries(variables, findings)
+    shown = [name for name in TITLES if _is_shown(name, variables)]
     titles = {**TITLES, "bad": "The most severe finding"} if groups[1:] else TITLES
     return {
-        **found,
+        **variables,
         "titles": titles,
         "said": summaries,
-        "open": _opened(found),
+        "open": _opened(variables),
         "toc": [(name, TITLES[name]) for name in shown],
     }
 
@@ -159,14 +159,14 @@ def _charts(record: RunRecord) -> list[list[Bars]]:
 
 def _capacity(record: RunRecord) -> list[tuple[str, list[list[str]]]]:
     """A table of streams for each kind of work: its title and rows."""
-    found: dict[str, list[list[str]]] = {}
+    tables: dict[str, list[list[str]]] = {}
     every = capacity.lines_of(record)
     several = len({line.gpu for line in every}) > 1
     for line in every:
         title = capacity.TITLES.get(line.kind, line.kind)
         cells = capacity.cells(line)
-        found.setdefault(f"GPU {line.gpu}: {title}" if several else title, []).append([cells[at] for at in CELLS])
-    return list(found.items())
+        tables.setdefault(f"GPU {line.gpu}: {title}" if several else title, []).append([cells[at] for at in CELLS])
+    return list(tables.items())
 
 
 def _is_shown(name: str, found: dict[str, Any]) -> bool:
@@ -252,7 +252,7 @@ def _several(number: int, noun: str, nouns: str = "") -> str:
 def _about(record: RunRecord) -> Pairs:
     lasted = seconds_between(record.started_at, record.ended_at)
     minutes, seconds = divmod(round(lasted or 0.0), 60)
-    found = [
+    pairs = [
         ("host", record.host),
         ("GPU", gpus_of(record)),
         ("profile", record.profile.name if record.profile else ""),
@@ -261,7 +261,7 @@ def _about(record: RunRecord) -> Pairs:
         ("run", record.run_id),
         ("held to", held_to(record)),
     ]
-    return [(name, value) for name, value in found if value]
+    return [(name, value) for name, value in pairs if value]
 
 
 def gpus_of(record: RunRecord) -> str:
@@ -300,25 +300,25 @@ def _counts(findings: Iterable[Finding]) -> Counter[Status]:
 
 def _steps(record: RunRecord) -> list[dict[str, Any]]:
     """The roles that ran, in order: duration, share of the longest duration, number of changes."""
-    found: dict[str, dict[str, Any]] = {}
+    steps: dict[str, dict[str, Any]] = {}
     for task in record.playbook.tasks if record.playbook else ():
         name = task.role.removeprefix("gpu_") or "playbook"
-        step = found.setdefault(name, {"name": name, "seconds": 0.0, "tasks": 0, "changed": 0})
+        step = steps.setdefault(name, {"name": name, "seconds": 0.0, "tasks": 0, "changed": 0})
         step["seconds"] += task.seconds
         step["tasks"] += 1
         step["changed"] += task.outcome == "changed"
-    longest = max((step["seconds"] for step in found.values()), default=0.0)
-    return [{**step, "percent": share(step["seconds"], longest)} for step in found.values()]
+    longest = max((step["seconds"] for step in steps.values()), default=0.0)
+    return [{**step, "percent": share(step["seconds"], longest)} for step in steps.values()]
 
 
 def _links(record: RunRecord) -> list[str]:
-    found = []
+    links = []
     for gpu in entries(answer(record, Bandwidth, "bandwidth").gpus):
         if isinstance(pcie := gpu.pcie, Pcie):
             now = f"generation {figure(pcie.generation, 0)} ×{figure(pcie.width, 0)}"
             best = f"generation {figure(pcie.max_generation, 0)} ×{figure(pcie.max_width, 0)}"
-            found.append(f"{measured.gpu_of(gpu).label}: PCIe {now} under load, at most {best}")
-    return found
+            links.append(f"{measured.gpu_of(gpu).label}: PCIe {now} under load, at most {best}")
+    return links
 
 
 def _chunks(record: RunRecord) -> str:
@@ -336,7 +336,7 @@ def _system(snapshot: Snapshot | None) -> Pairs:
     if snapshot is None:
         return [("facts", "none were recorded")]
     driver, cuda, codec = snapshot.driver, snapshot.cuda, snapshot.codec
-    found = [
+    facts = [
         ("host", snapshot.hostname),
         ("system", f"{snapshot.os.pretty_name}, {snapshot.os.architecture}, {snapshot.virtualization}"),
         ("kernel", snapshot.kernel.running),
@@ -347,7 +347,7 @@ def _system(snapshot: Snapshot | None) -> Pairs:
         ("NVENC headers", shown(codec.headers_version)),
     ]
     if not isinstance(snapshot.gpus, tuple):
-        return [*found, ("GPUs", f"{len(snapshot.pci_gpus)} on the PCI bus; NVML {shown(snapshot.gpus)}")]
+        return [*facts, ("GPUs", f"{len(snapshot.pci_gpus)} on the PCI bus; NVML {shown(snapshot.gpus)}")]
     for gpu in snapshot.gpus:
         persistence = {True: "persistence on", False: "persistence off"}.get(gpu.persistence_mode is True)
         ecc = {True: "ECC on", False: "ECC off"}[gpu.ecc_current] if isinstance(gpu.ecc_current, bool) else "ECC –"
@@ -356,8 +356,8 @@ def _system(snapshot: Snapshot | None) -> Pairs:
             f"limit {shown(gpu.power.current_watts)} W", f"SM at most {shown(gpu.max_graphics_clock_mhz)} MHz",
             ecc, persistence or "",
         )  # fmt: skip
-        found.append((f"GPU {gpu.index}", ", ".join(parts)))
-    return found
+        facts.append((f"GPU {gpu.index}", ", ".join(parts)))
+    return facts
 
 
 def _joined(version: OptStr, *more: tuple[OptStr, str]) -> str:
@@ -367,11 +367,11 @@ def _joined(version: OptStr, *more: tuple[OptStr, str]) -> str:
 
 def _libraries(record: RunRecord) -> Pairs:
     """Each once, by the path that /proc/self/maps showed."""
-    found: dict[str, str] = {}
+    by_path: dict[str, str] = {}
     for probe in ("gemm", "bandwidth", "nccl", "cudnn"):
         for library in answer(record, AnyProbe, probe).libraries:
-            found[library.path] = f"{library.name} {library.version or ''}".strip()
-    return [(name or "library", path) for path, name in found.items()]
+            by_path[library.path] = f"{library.name} {library.version or ''}".strip()
+    return [(name or "library", path) for path, name in by_path.items()]
 
 
 def _packages(snapshot: Snapshot | None) -> Pairs:

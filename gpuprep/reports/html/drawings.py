@@ -34,7 +34,7 @@ def rooflines(record: RunRecord) -> list[Drawing]:
     models: dict[str, list[Gemm]] = {}
     for row in measured.gemms(record):
         models.setdefault(row.gpu.kind, []).append(row)
-    found = []
+    drawings = []
     for kind, rows in models.items():
         gpu = rows[0].gpu.facts
         if gpu is None:
@@ -50,8 +50,8 @@ def rooflines(record: RunRecord) -> list[Drawing]:
         if drawn["wide"]:
             dtypes = dict.fromkeys(row.dtype for row in rows if row.attribution)
             marks = [(name, picture(16, 16, name, [mark(name, 8, 8, 5.5)])) for name in dtypes]
-            found.append({**drawn, "name": gpu.name, "marks": marks, "convolutions": bool(made)})
-    return found
+            drawings.append({**drawn, "name": gpu.name, "marks": marks, "convolutions": bool(made)})
+    return drawings
 
 
 def falls(record: RunRecord) -> list[dict[str, Any]]:
@@ -72,7 +72,9 @@ def falls(record: RunRecord) -> list[dict[str, Any]]:
                 card = {"row": row, "why": why, "lasting": lasting, "chart": waterfall_chart.draw(why)}
                 group["cards" if best else "others"].append(card)
     for group in groups.values():
-        group["others"].sort(key=lambda card: not (card["lasting"] or any(card["row"] is one for one in telling)))
+        group["others"].sort(
+            key=lambda card: not (card["lasting"] or any(card["row"] is product for product in telling))
+        )
     return list(groups.values())
 
 
@@ -87,7 +89,7 @@ def timelines(record: RunRecord) -> list[Drawing]:
         for gpu in entries(answer(record, Bandwidth, "bandwidth").gpus)
     }
     of = {measured.gpu_of(gpu).label: gpu for gpu in entries(answer(record, GemmProbe, "gemm").gpus)}
-    found = []
+    drawings = []
     for label, (what, telemetry) in [*longest.items(), *moved.items()]:
         around = of.get(label, GemmGpu())
         lines = {
@@ -97,8 +99,8 @@ def timelines(record: RunRecord) -> list[Drawing]:
         title = f"{label} during {what}, {_lasted(telemetry):.0f} s"
         drawn = _both(timeline_chart.draw, telemetry, lines, title)
         if drawn["wide"]:
-            found.append({**drawn, "title": title})
-    return found
+            drawings.append({**drawn, "title": title})
+    return drawings
 
 
 def _lasted(telemetry: Telemetry) -> float:

@@ -107,17 +107,17 @@ def _causes(ordered: Sequence[RunRecord]) -> list[Cause]:
         for finding in findings_of(record):
             of.setdefault(id(finding), []).append(place)
     every = [finding for record in ordered if not record.error for finding in findings_of(record)]
-    found = []
+    all_causes = []
     for group in causes.groups(in_order(every, PROBLEMS)):
         places = dict.fromkeys(place for finding in group.findings for place in of[id(finding)])
-        found.append(_cause(group, [(f"host-{place}", ordered[place].host) for place in places]))
+        all_causes.append(_cause(group, [(f"host-{place}", ordered[place].host) for place in places]))
     lost: dict[str, list[tuple[str, str]]] = {}
     for place, record in enumerate(ordered):
         if record.error:
             lost.setdefault(_error(record), []).append((f"host-{place}", record.host))
-    found += [_lost(error, hosts) for error, hosts in lost.items()]
+    all_causes += [_lost(error, hosts) for error, hosts in lost.items()]
     worst = [status.value for status in PROBLEMS]
-    return sorted(found, key=lambda cause: (worst.index(cause.word), -len(cause.hosts)))
+    return sorted(all_causes, key=lambda cause: (worst.index(cause.word), -len(cause.hosts)))
 
 
 def _cause(group: causes.Group, hosts: list[tuple[str, str]]) -> Cause:
@@ -229,13 +229,13 @@ def _streams(record: RunRecord) -> str:
 
 def _facts(record: RunRecord) -> Pairs:
     checked = minute(record.started_at) if _was_checked(record) else NOT_READ
-    found = [("run", record.run_id), ("checked", checked), ("profile", fleet.profile_of(record))]
+    facts = [("run", record.run_id), ("checked", checked), ("profile", fleet.profile_of(record))]
     if record.verdict:
-        found.append(("verdict", record.verdict.summary))
-    found += drifted.compared_with(record)
+        facts.append(("verdict", record.verdict.summary))
+    facts += drifted.compared_with(record)
     if record.command != "last":  # that one is not stored: the host was not reached, or had nothing
-        found.append(("whole page", commands.report(record, "html")))
-    return found
+        facts.append(("whole page", commands.report(record, "html")))
+    return facts
 
 
 def _was_checked(record: RunRecord) -> bool:
@@ -245,30 +245,30 @@ def _was_checked(record: RunRecord) -> bool:
 
 def _about(records: Sequence[RunRecord]) -> Pairs:
     read = (moment(record.started_at) for record in records if _was_checked(record))
-    moments = sorted(one for one in read if one is not None)
-    found = []
+    moments = sorted(start for start in read if start is not None)
+    pairs = []
     if moments:
-        first, last = (minute(one.isoformat()) for one in (moments[0], moments[-1]))
-        found.append(("checked", first if first == last else f"{first} to {last}"))
+        first, last = (minute(start.isoformat()) for start in (moments[0], moments[-1]))
+        pairs.append(("checked", first if first == last else f"{first} to {last}"))
     profiles = sorted({record.profile.name for record in records if record.profile})
     if profiles:
-        found.append(("profile" if len(profiles) == 1 else "profiles", ", ".join(profiles)))
-    return found
+        pairs.append(("profile" if len(profiles) == 1 else "profiles", ", ".join(profiles)))
+    return pairs
 
 
 def _tiles(records: Sequence[RunRecord]) -> list[dict[str, str]]:
     """Number of hosts per verdict; waived findings are counted separately, because WAIVED is no verdict."""
     words = Counter(outcome(record)[0] for record in records)
     shown = [*fleet.COUNTED, *sorted(words.keys() - set(fleet.COUNTED))]
-    found = [
+    tiles = [
         {"word": word, "value": str(words[word]), "unit": _noun(words[word], "host"), "what": ""} for word in shown
     ]
     waived = [sum(finding.status is Status.WAIVED for finding in findings_of(record)) for record in records]
     if total := sum(waived):
         what = f"on {_several(sum(map(bool, waived)), 'host')}"
         tile = {"word": Status.WAIVED.value, "value": str(total), "unit": _noun(total, "finding"), "what": what}
-        found.insert(shown.index(Status.WARN.value) + 1, tile)
-    return found
+        tiles.insert(shown.index(Status.WARN.value) + 1, tile)
+    return tiles
 
 
 def _several(number: int, noun: str) -> str:

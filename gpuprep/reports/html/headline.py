@@ -36,10 +36,10 @@ def tiles(record: RunRecord) -> list[Tile]:
     """Of a run that judged nothing and measured nothing there are none; a check of drift has those that it measured."""
     if not (record.verdict or record.measurements):
         return []
-    found = [_halves(record), _memory(record), _streams(record)]
+    figure_tiles = [_halves(record), _memory(record), _streams(record)]
     if record.command not in JUDGED:
-        found = [one for one in found if one.word != UNKNOWN]
-    return [*found, *_checks(findings_of(record))]
+        figure_tiles = [tile for tile in figure_tiles if tile.word != UNKNOWN]
+    return [*figure_tiles, *_checks(findings_of(record))]
 
 
 def _halves(record: RunRecord) -> Tile:
@@ -93,12 +93,12 @@ def _no_streams(record: RunRecord, every: Sequence[Series]) -> Tile:
 def _lacks(record: RunRecord, every: Sequence[Series]) -> str:
     """Why the most series were skipped: "encode: this GPU has no NVENC"."""
     of, several = causes.of_subjects(record), measured.several_gpus(every)
-    found: Counter[tuple[str, str]] = Counter()
+    reasons: Counter[tuple[str, str]] = Counter()
     for series in every:
         group = of.get(measured.series_subject(series, several=several))
         if group and series.status is Status.SKIP:
-            found[series.kind, group.cause] += 1
-    (most,) = found.most_common(1) or [(("", ""), 0)]
+            reasons[series.kind, group.cause] += 1
+    (most,) = reasons.most_common(1) or [(("", ""), 0)]
     return f"{most[0][0]}: {most[0][1]}" if most[1] else ""
 
 

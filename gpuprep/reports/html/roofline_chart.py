@@ -41,7 +41,7 @@ def draw(
     if not roofs or isinstance(memory, Missing) or not points:
         return None
     hollow = [(convolution.intensity, known(convolution.tflops), convolution) for convolution in convolutions]
-    made = [(at, speed, one) for at, speed, one in hollow if at and speed and at >= 1.0]
+    made = [(at, speed, case) for at, speed, case in hollow if at and speed and at >= 1.0]
     narrow = width < 500
     height = 340 if narrow else 460
     low = 10.0 ** math.floor(math.log10(min(1.0, *(at for at, _ in points))))
@@ -74,9 +74,9 @@ def draw(
         parts += _ceiling(x, y, roof, memory, high)
         parts.append(text(x.end + 8, place - 1, ", ".join(roof.dtypes).upper(), "label strong"))
         parts.append(text(x.end + 8, place + 15, figure(roof.tflops), "tick"))
-    for at, speed, one in made:
-        words = f"Convolution {one.dtype.upper()} {one.layout} {one.shape}: {figure(speed)} TFLOPS"
-        parts.append(mark(one.dtype, x(at), y(speed), 5.5, words, "hollow"))
+    for at, speed, case in made:
+        words = f"Convolution {case.dtype.upper()} {case.layout} {case.shape}: {figure(speed)} TFLOPS"
+        parts.append(mark(case.dtype, x(at), y(speed), 5.5, words, "hollow"))
     for at, row in points:
         parts.append(mark(row.dtype, x(at), y(max(known(row.tflops) or bottom, bottom)), 6.0, _words(row)))
     title = f"Roofline of the {gpu.name}: speed of each matrix product under what memory and units allow"
@@ -87,15 +87,15 @@ def _roofs(gpu: catalogue.Board, gemms: Sequence[Gemm]) -> list[Roof]:
     groups: dict[int, list[roofline.Roof]] = {}
     for roof in roofline.roofs(gpu):
         groups.setdefault(round(roof.tflops), []).append(roof)
-    found = []
+    roofs = []
     for group in groups.values():
-        dtypes = tuple(one.dtype for one in group)
+        dtypes = tuple(peak.dtype for peak in group)
         read = [known(row.graphics_clock_mhz) for row in gemms if row.dtype in dtypes]
         clocks = [clock for clock in read if clock]
         mean = sum(clocks) / len(clocks) if clocks else None
         seen = group[0].tflops * mean / group[0].clock_mhz if mean else None
-        found.append(Roof(dtypes, group[0].tflops, seen, mean))
-    return found
+        roofs.append(Roof(dtypes, group[0].tflops, seen, mean))
+    return roofs
 
 
 def _slope(x: Scale, y: Scale, start: float, end: float, gb_per_s: float, class_: str, words: str) -> Markup:

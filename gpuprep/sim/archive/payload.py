@@ -147,29 +147,29 @@ set -e
 
 
 def payload(stub: Stub) -> Payload:
-    found = Payload()
+    content = Payload()
     upstream = stub.upstream
     if DKMS.fullmatch(stub.name):
-        _dkms(found, upstream, is_open="open" in stub.name)
+        _dkms(content, upstream, is_open="open" in stub.name)
     for soname, owners in DRIVER_LIBRARIES.items():
         if re.fullmatch(owners, stub.name) and re.match(r"\d{3}\.", stub.version):
-            library(found, LIBRARIES, soname, upstream)
+            library(content, LIBRARIES, soname, upstream)
     if SMI.fullmatch(stub.name):
-        found.smi = "usr/bin/nvidia-smi"
+        content.smi = "usr/bin/nvidia-smi"
     if DAEMON.fullmatch(stub.name):
-        _daemon(found, ubuntus_own="-server" in stub.name)
+        _daemon(content, ubuntus_own="-server" in stub.name)
     if re.fullmatch(r"nvidia-fabricmanager(-\d+)?", stub.name):
-        found.texts["usr/lib/systemd/system/nvidia-fabricmanager.service"] = (FABRIC_UNIT, False)
-        found.texts["usr/bin/nv-fabricmanager"] = (FABRIC, True)
+        content.texts["usr/lib/systemd/system/nvidia-fabricmanager.service"] = (FABRIC_UNIT, False)
+        content.texts["usr/bin/nv-fabricmanager"] = (FABRIC, True)
     if match := TOOLKIT.fullmatch(stub.name):
-        toolkit(found, stub, match)
+        toolkit(content, stub, match)
     if match := KERNEL.fullmatch(stub.name):
-        _kernel(found, match["kernel"])
+        _kernel(content, match["kernel"])
     if match := PREBUILT.fullmatch(stub.name):
-        _prebuilt(found, stub, match)
+        _prebuilt(content, stub, match)
     if stub.name == CONTAINERS:
-        container_toolkit(found, stub)
-    return found
+        container_toolkit(content, stub)
+    return content
 
 
 def program(name: str) -> str:

@@ -109,8 +109,8 @@ def end_agent() -> None:
         answer = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
         subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"], check=False)
         # It ends a moment later, and till then it still takes calls that it does not answer.
-        if found := re.search(r"^D (\d+)$", answer, re.MULTILINE):
-            _await_end(int(found[1]))
+        if match := re.search(r"^D (\d+)$", answer, re.MULTILINE):
+            _await_end(int(match[1]))
 
 
 def _await_end(pid: int) -> None:

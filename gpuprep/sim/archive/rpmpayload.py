@@ -92,29 +92,29 @@ KEY = f"{INSIDE}/key.asc"  # that signs them
 
 
 def rpm_payload(stub: Stub) -> Payload:
-    found = Payload()
+    content = Payload()
     for path in PROGRAMS.get(stub.name, ()):
-        found.links[path] = f"/{HIDDEN}/{path}"
+        content.links[path] = f"/{HIDDEN}/{path}"
     for soname in DRIVER_LIBRARIES.get(stub.name, ()):
-        payload.library(found, LIBRARIES, soname, stub.upstream)
-        found.scripts = {"post": "ldconfig\n", "postun": "ldconfig\n"}
+        payload.library(content, LIBRARIES, soname, stub.upstream)
+        content.scripts = {"post": "ldconfig\n", "postun": "ldconfig\n"}
     if match := MODULE.fullmatch(stub.name):
-        _module(found, stub.upstream, is_open=match[1] == "open")
+        _module(content, stub.upstream, is_open=match[1] == "open")
     if match := payload.TOOLKIT.fullmatch(stub.name):
-        _toolkit(found, stub, match)
+        _toolkit(content, stub, match)
     if stub.name == payload.CONTAINERS:
-        payload.container_toolkit(found, stub)
+        payload.container_toolkit(content, stub)
     if re.fullmatch(r"nvidia-fabric-?manager", stub.name):
-        found.texts["usr/lib/systemd/system/nvidia-fabricmanager.service"] = (payload.FABRIC_UNIT, False)
-        found.texts["usr/bin/nv-fabricmanager"] = (payload.FABRIC, True)
+        content.texts["usr/lib/systemd/system/nvidia-fabricmanager.service"] = (payload.FABRIC_UNIT, False)
+        content.texts["usr/bin/nv-fabricmanager"] = (payload.FABRIC, True)
     if stub.name == "kernel-core" or (".amzn" in stub.version and AMAZONS_KERNEL.fullmatch(stub.name)):
-        _kernel(found, _release(stub))
+        _kernel(content, _release(stub))
     if DEVEL.fullmatch(stub.name):
-        _headers(found, _release(stub))
+        _headers(content, _release(stub))
     own = OWN.get(stub.name)
     if own is not None:
-        own(found)
-    return found
+        own(content)
+    return content
 
 
 def _release(stub: Stub) -> str:

@@ -51,17 +51,17 @@ def build(archives: Sequence[Archive], target: Path, progress: Progress = lambda
     """Fills `target` with the archives' folders."""
     wanted = {archive: list(stubs.stubs(archive)) for archive in archives}
     with Workshop(progress) as shop:
-        every = {rpmspec.file_name(stub): stub for found in wanted.values() for stub in found}
+        every = {rpmspec.file_name(stub): stub for archive_stubs in wanted.values() for stub in archive_stubs}
         made = shop.packages(list(every.values()))
-        for archive, found in wanted.items():
+        for archive, archive_stubs in wanted.items():
             folder = made / "repository"
             folder.mkdir()
-            names = sorted({rpmspec.file_name(stub) for stub in found})
+            names = sorted({rpmspec.file_name(stub) for stub in archive_stubs})
             for name in names:
                 os.link(made / name, folder / name)
             shop.run("createrepo_c", "--quiet", "--no-database", "--simple-md-filenames", shop.inside(folder))
             if archive.modules:
-                (made / "modules.yaml").write_text(rpmmodules.modules(archive, found))
+                (made / "modules.yaml").write_text(rpmmodules.modules(archive, archive_stubs))
                 place = shop.inside(folder / "repodata")
                 shop.run("modifyrepo_c", "--mdtype=modules", shop.inside(made / "modules.yaml"), place)
             (target / archive.folder).parent.mkdir(parents=True, exist_ok=True)

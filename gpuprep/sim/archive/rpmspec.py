@@ -52,12 +52,12 @@ class Batch:
 
 
 def batches(packages: Iterable[tuple[Stub, Payload]]) -> list[Batch]:
-    found: list[Batch] = []
+    all_batches: list[Batch] = []
     for stub, content in packages:
-        if not any(batch.takes(stub, content) for batch in found):
-            found.append(Batch())
-            found[-1].takes(stub, content)
-    return found
+        if not any(batch.takes(stub, content) for batch in all_batches):
+            all_batches.append(Batch())
+            all_batches[-1].takes(stub, content)
+    return all_batches
 
 
 def _paths(content: Payload) -> list[str]:

@@ -84,18 +84,18 @@ ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
 def rpm_archives(dist: str, nvidia: str) -> tuple[Archive, ...]:
     """Those of an RPM system: NVIDIA's repository, its own ones, and the vault with what it had before."""
     files = ("nvidia-rpm", "toolkit-rpm", "toolkit-rpm-older", "container-toolkit-rpm")
-    found = [Archive(f"nvidia/{nvidia}/x86_64", files, dist=dist, modules="nvidia-rpm-modules")]
-    found.append(Archive("container-toolkit/rpm/x86_64", ("container-toolkit-rpm",), dist=dist))
+    archives = [Archive(f"nvidia/{nvidia}/x86_64", files, dist=dist, modules="nvidia-rpm-modules")]
+    archives.append(Archive("container-toolkit/rpm/x86_64", ("container-toolkit-rpm",), dist=dist))
     own: dict[str, tuple[str, ...]]
     if dist == "amzn2023":
-        found.append(Archive("amazonlinux-nvidia", files, dist=dist))  # Amazon's copy, without modules
+        archives.append(Archive("amazonlinux-nvidia", files, dist=dist))  # Amazon's copy, without modules
         own = {"amazonlinux": ("baseos", "appstream", "crb", "amazon"), "vault": ("vault",)}
     else:
         own = {name: (name,) for name in ("baseos", "appstream", "crb", "extras", "epel")}
         vault = f"vault/{VAULTS[dist]}"
         own[f"{vault}/BaseOS/x86_64/os"] = ("vault-baseos",)
         own[f"{vault}/AppStream/x86_64/os"] = ("vault-appstream",)
-    return (*found, *(Archive(name, ("el",), dist=dist, sections=sections) for name, sections in own.items()))
+    return (*archives, *(Archive(name, ("el",), dist=dist, sections=sections) for name, sections in own.items()))
 
 
 def upstream(version: str) -> str:
@@ -120,8 +120,8 @@ def stubs(archive: Archive) -> Iterator[Stub]:
                 installed = bool(group.get("installed")) and number == len(versions)
                 for entry in group["packages"]:
                     architecture = entry.get("arch", "x86_64" if archive.dist else "amd64")
-                    found = _stub(entry, version.replace("{dist}", archive.dist), architecture, installed)
-                    yield dataclasses.replace(found, component=group.get("component", found.component))
+                    stub = _stub(entry, version.replace("{dist}", archive.dist), architecture, installed)
+                    yield dataclasses.replace(stub, component=group.get("component", stub.component))
 
 
 def _stub(entry: Mapping[str, Any], version: str, architecture: str, installed: bool) -> Stub:

@@ -34,20 +34,20 @@ class File:
 
     def value(self, *names: str) -> Optional[str]:
         """The last value of an option that is given under any of the names, whatever its stream specifier."""
-        found = None
+        last = None
         for name, value in self.options:
             if name.split(":")[0] in names:
-                found = value
-        return found
+                last = value
+        return last
 
     def video_codec(self) -> Optional[str]:
         """What -c:v, -codec:v, -vcodec or a plain -c names."""
-        found = None
+        codec = None
         for name, value in self.options:
             base, _, kind = name.partition(":")
             if base == "vcodec" or (base in ("c", "codec") and (kind or "v").startswith("v")):
-                found = value
-        return found
+                codec = value
+        return codec
 
     def words(self) -> list[str]:
         return [

@@ -27,8 +27,8 @@ def main(arguments: Sequence[str], folder: Path = simstate.FOLDER) -> int:
     """ffmpeg's exit code. `folder` holds the state of the GPUs."""
     real, words = Path(arguments[0]), list(arguments[1:])
     command = commandline.parse(words)
-    found = machine.look(command, real, folder)
-    if lacking := _not_built(command, found):
+    this_machine = machine.look(command, real, folder)
+    if lacking := _not_built(command, this_machine):
         voice.say("", lacking)
         return 8
     media = [machine.media(file, real) for file in command.inputs]
@@ -39,15 +39,15 @@ def main(arguments: Sequence[str], folder: Path = simstate.FOLDER) -> int:
         voice.say("", "Error reinitializing filters!")
         return 218
     speaks = voice.level(command) >= VERBOSE
-    refusal = _refused(found, plan, speaks)
-    if refusal is None and found.gpu is not None:
+    refusal = _refused(this_machine, plan, speaks)
+    if refusal is None and this_machine.gpu is not None:
         if speaks:
             voice.announce(plan)
         for line in plan.warnings:
             voice.say("in#0", line)
         if paced.is_for(command):
-            return paced.run(command, plan, media, found.gpu)
-        return _work(plan, found, speaks)
+            return paced.run(command, plan, media, this_machine.gpu)
+        return _work(plan, this_machine, speaks)
     assert refusal is not None  # without a GPU there is always one
     return _end(refusal)
 

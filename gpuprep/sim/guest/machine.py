@@ -109,9 +109,9 @@ def missing_library() -> str:
 def software() -> Path | None:
     """An ffmpeg with software encoders, or None."""
     for folder, pattern in SOFTWARE:
-        found = sorted(path for path in Path(folder).glob(pattern) if os.access(path, os.X_OK))
-        if found:
-            return found[-1]
+        programs = sorted(path for path in Path(folder).glob(pattern) if os.access(path, os.X_OK))
+        if programs:
+            return programs[-1]
     return None
 
 

@@ -79,14 +79,14 @@ def plan(command: Command, media: Sequence[Media | None]) -> Plan:
     made = Plan()
     sources: dict[str, Pictures] = {}
     resized: dict[str, str] = {}
-    said: list[str] = []
+    arguments: list[str] = []
     for index, (file, known) in enumerate(zip(command.inputs, media, strict=True)):
         label = f"{index}:v"
         sources[label] = _input(made, file, known)
         if change := _resizing(file):
             resized[label] = change
         kept = [option for option in file.options if not _is_dropped_of_input(option)]
-        said += [*File("", kept).words(), "-i", file.url]
+        arguments += [*File("", kept).words(), "-i", file.url]
     general = [(name, value) for name, value in command.general if name not in GLOBAL_DROPPED and name != "vsync"]
     shared = command.value("filter_complex", "lavfi")
     labels: dict[str, Pictures] = {}
@@ -94,10 +94,10 @@ def plan(command: Command, media: Sequence[Media | None]) -> Plan:
         mapped = graph.mapped(shared, sources, resized)
         labels = mapped.outputs
         general = [(n, mapped.text if n in ("filter_complex", "lavfi") else v) for n, v in general]
-    said = ["-hide_banner", *File("", general).words(), *said]
+    arguments = ["-hide_banner", *File("", general).words(), *arguments]
     for file in command.outputs:
-        said += [*_output(made, command, file, sources, resized, labels), file.url]
-    made.words = [*said, *File("", command.trailing).words()]
+        arguments += [*_output(made, command, file, sources, resized, labels), file.url]
+    made.words = [*arguments, *File("", command.trailing).words()]
     return made
 
 
@@ -203,7 +203,7 @@ def _encoder(made: Plan, file: File, encoder: str, flow: Pictures) -> list[str]:
     width, height = (int(size[0]), int(size[1])) if size else (decoded.width, decoded.height) if decoded else (0, 0)
     made.encodes.append(Encode(encoder, codec, written, width, height, b_frames, private))
     kept = [(n, v) for n, v in file.options if not _is_dropped_of_output(n, v)]
-    said = File("", kept).words()
+    arguments = File("", kept).words()
     rate = {"cq": "-crf", "qp": "-qp"}
     quality = [word for name, option in rate.items() if (value := file.value(name)) for word in (option, value)]
     if not quality and not any(name.split(":")[0] == "b" and name != "b:a" for name, _ in kept):
@@ -213,7 +213,7 @@ def _encoder(made: Plan, file: File, encoder: str, flow: Pictures) -> list[str]:
         "libx265": ["-preset", "ultrafast", "-x265-params", "log-level=none:b-adapt=0"],
         "libsvtav1": ["-preset", "12"],
     }[software]
-    return [*said, "-c:v", software, *own, *quality, "-bf", str(b_frames), "-pix_fmt", written]
+    return [*arguments, "-c:v", software, *own, *quality, "-bf", str(b_frames), "-pix_fmt", written]
 
 
 def _is_dropped_of_output(name: str, value: str | None) -> bool:

@@ -60,22 +60,22 @@ def run(command: Command, plan: Plan, media: Sequence[Media | None], gpu: simgpu
     work = work_of(command, plan, media[0])
     known = media[0]
     total = (known.frames if known else 0) * (work.delivered or work.encode or 1.0)
-    told = threading.Event()
+    stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: told.set())
+        signal.signal(number, lambda *_: stop.set())
     with software.sessions(plan, gpu, busy=False) as refused, _report(command.value("progress") or "-") as report:
         if refused is not None:
             for place, text in refused.lines:
                 voice.say(place, text)
             return refused.exit_code
         period = float(command.value("stats_period") or 0.5)
-        frames = _frames(work, gpu, total, period, told, report, known.fps if known else 25.0)
+        frames = _frames(work, gpu, total, period, stop, report, known.fps if known else 25.0)
     if frames < 0:
         lost = refusals.lost_meanwhile()
         for place, text in lost.lines:
             voice.say(place, text)
         return lost.exit_code
-    if told.is_set():
+    if stop.is_set():
         voice.say("", "Exiting normally, received signal 15.")
         return 255
     return 0

@@ -111,9 +111,9 @@ def of_encode(encode: Encode, video: Mapping[str, Any]) -> Refusal | None:
     features = video.get("features", {}).get(encode.codec)
     if features is None:
         return _encoder(encode, "Codec not supported", "Provided device doesn't support required NVENC features")
-    said = _first_lack(encode, features, int(video.get("max_b_frames", {}).get(encode.codec, 0)))
-    if said:
-        return _encoder(encode, said, "Provided device doesn't support required NVENC features")
+    lack = _first_lack(encode, features, int(video.get("max_b_frames", {}).get(encode.codec, 0)))
+    if lack:
+        return _encoder(encode, lack, "Provided device doesn't support required NVENC features")
     least = SMALLEST[encode.codec]
     if encode.width and (encode.width < least[0] or encode.height < least[1]):
         small = "InitializeEncoder failed: invalid param (8): Frame Dimension less than the minimum supported value."

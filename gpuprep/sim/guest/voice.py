@@ -63,15 +63,15 @@ def announce(plan: Plan) -> None:
 
 def _features(encode: Encode) -> list[str]:
     options = {name.replace("_", "-"): value for name, value in encode.options.items()}
-    said = []
+    lines = []
     if options.get("spatial-aq", "0") not in ("0", "false"):
-        said.append("AQ enabled.")
+        lines.append("AQ enabled.")
     if options.get("temporal-aq", "0") not in ("0", "false"):
-        said.append("Temporal AQ enabled.")
+        lines.append("Temporal AQ enabled.")
     depth = options.get("rc-lookahead", "0")
     if depth not in ("0", "-1"):
-        said.append(f"Lookahead enabled: depth {depth}, scenecut enabled, B-adapt enabled.")
-    return said
+        lines.append(f"Lookahead enabled: depth {depth}, scenecut enabled, B-adapt enabled.")
+    return lines
 
 
 def rewritten(line: str, plan: Plan) -> str | None:

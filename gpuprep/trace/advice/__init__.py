@@ -98,15 +98,15 @@ def advise(
     if profile.iterations.how == "ProfilerStep":  # else an iteration is something else than what was timed
         evidence.timed_step_ns = timed_step_ns
     nsys = profile.trace.format == Format.NSYS
-    found = []
+    all_advice = []
     for rule, judge in RULES.items():
         found_by_rule = judge(evidence)
         if found_by_rule is not None:
-            found.append(_weighed(advice(rules()[rule], found_by_rule, nsys=nsys), document))
-    found += [advice(rules()[MACHINE], finding) for finding in machine.findings(evidence)]
+            all_advice.append(_weighed(advice(rules()[rule], found_by_rule, nsys=nsys), document))
+    all_advice += [advice(rules()[MACHINE], finding) for finding in machine.findings(evidence)]
     # The replay and the evidence refer to each other: so that of a large profile 0.4 GB go now, and not some time.
     evidence.replayed = None
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted(all_advice, key=_order))
 
 
 def _weighed(advice: Advice, document: TraceDocument) -> Advice:

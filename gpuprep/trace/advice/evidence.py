@@ -52,12 +52,12 @@ class Evidence:
     @cached_property
     def window(self) -> tuple[int, int]:
         """From the first op of the first chosen iteration to the last end of the last one: the summary's wall clock."""
-        found = self.profile.iterations
-        if not len(found.start):
+        iterations = self.profile.iterations
+        if not len(iterations.start):
             return 0, 0
         chosen = slice(self.first, self.last + 1)
-        begin = int(found.first[self.first])
-        return begin, max(begin, int(found.until[chosen].max()))
+        begin = int(iterations.first[self.first])
+        return begin, max(begin, int(iterations.until[chosen].max()))
 
     @property
     def wall(self) -> int:
@@ -89,7 +89,7 @@ class Evidence:
 
     @cached_property
     def devices(self) -> list[int]:
-        return sorted({int(one) for one in np.unique(self.trace.gpu.device[self.gpu])})
+        return sorted({int(device) for device in np.unique(self.trace.gpu.device[self.gpu])})
 
     def kernel_rows(self, pattern: re.Pattern[str]) -> Mask:
         """Of Profile.kernels: whose name fits."""
@@ -114,8 +114,8 @@ class Evidence:
             rows = self.gpu[mask]
         if device is not None:
             rows = rows[self.trace.gpu.device[rows] == device]
-        found = intervals.union(self.trace.gpu.start[rows], self.trace.gpu.end[rows])
-        return intervals.clipped(found, *self.window)
+        spans = intervals.union(self.trace.gpu.start[rows], self.trace.gpu.end[rows])
+        return intervals.clipped(spans, *self.window)
 
     @cached_property
     def busy_share(self) -> float:
@@ -151,8 +151,8 @@ class Evidence:
         place = np.searchsorted(gpu.start[rows], self.idle[:, 1] - 1)
         launched = np.append(calls.start[self.profile.gpu.call[rows]], self.window[1])[place]
         end = np.clip(launched, self.idle[:, 0], self.idle[:, 1])
-        found = np.column_stack((self.idle[:, 0], end))
-        return found[found[:, 1] > found[:, 0]]
+        spans = np.column_stack((self.idle[:, 0], end))
+        return spans[spans[:, 1] > spans[:, 0]]
 
     # ------------------------------------------------------------------ CPU
 
@@ -169,13 +169,13 @@ class Evidence:
 
     def name_ids(self, pattern: re.Pattern[str]) -> Mask:
         """Of Trace.names: which fit, of operators, annotations and calls."""
-        found = self._name_ids.get(pattern)
-        if found is None:
-            found = self._name_ids[pattern] = np.zeros(len(self.names), bool)
-            found[self._searched_names] = [
-                bool(pattern.search(self.names[one][:LETTERS])) for one in self._searched_names.tolist()
+        mask = self._name_ids.get(pattern)
+        if mask is None:
+            mask = self._name_ids[pattern] = np.zeros(len(self.names), bool)
+            mask[self._searched_names] = [
+                bool(pattern.search(self.names[name_id][:LETTERS])) for name_id in self._searched_names.tolist()
             ]
-        return found
+        return mask
 
     def ranges(self, pattern: re.Pattern[str], *, ops_alone: bool = False) -> Ints:
         """Rows of Trace.ops that begin inside the window and whose name fits; no Python functions."""
@@ -237,12 +237,12 @@ class Evidence:
     def optimizer_gpu(self) -> Mask:
         """Of all GPU events: launched inside the optimizer's step, on whatever thread."""
         call = self.profile.gpu.call
-        found = np.zeros(len(call), bool)
+        mask = np.zeros(len(call), bool)
         rows = self.ranges(kinds.OPTIMIZER)
         if len(rows) and len(self.trace.calls.start):
             known = np.flatnonzero(call >= 0)
-            found[known] = self.inside_ranges(rows, self.trace.calls.start[call[known]])
-        return found
+            mask[known] = self.inside_ranges(rows, self.trace.calls.start[call[known]])
+        return mask
 
     # ------------------------------------------------------------------ ops
 
@@ -280,27 +280,27 @@ class Evidence:
     @cached_property
     def op_time(self) -> NDArray[np.int64]:
         """GPU time of each row of Profile.ops in the chosen iterations, ns: of its own kernels."""
-        found = np.zeros(len(self.profile.ops), np.int64)
-        np.add.at(found, self.profile.gpu.op[self.gpu], self.gpu_dur)
-        return found
+        times = np.zeros(len(self.profile.ops), np.int64)
+        np.add.at(times, self.profile.gpu.op[self.gpu], self.gpu_dur)
+        return times
 
     @cached_property
     def op_calls(self) -> NDArray[np.int64]:
         """Calls of each row of Profile.ops in the chosen iterations."""
-        cells, found = self.profile.op_cells, np.zeros(len(self.profile.ops), np.int64)
+        cells, counts = self.profile.op_cells, np.zeros(len(self.profile.ops), np.int64)
         chosen = (cells.iteration >= self.first) & (cells.iteration <= self.last)
-        np.add.at(found, cells.op[chosen], cells.calls[chosen])
-        return found
+        np.add.at(counts, cells.op[chosen], cells.calls[chosen])
+        return counts
 
     @cached_property
     def op_kernel_uses(self) -> dict[int, set[UsesTensorCores]]:
         """Of each op with kernels: what its kernels use."""
         rows = self.gpu[self.kernels]
         pairs = np.unique(np.column_stack((self.profile.gpu.op[rows], self.profile.gpu.kernel[rows])), axis=0)
-        found: dict[int, set[UsesTensorCores]] = {}
+        uses_by_op: dict[int, set[UsesTensorCores]] = {}
         for op, kernel in pairs.tolist():
-            found.setdefault(op, set()).add(self.profile.kernels[kernel].tensor_cores)
-        return found
+            uses_by_op.setdefault(op, set()).add(self.profile.kernels[kernel].tensor_cores)
+        return uses_by_op
 
     @cached_property
     def has_shapes(self) -> bool:

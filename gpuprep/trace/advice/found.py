@@ -42,7 +42,7 @@ def advice(rule: Rule, found: Found, *, nsys: bool = False) -> Advice:
 
 def _plain(gain: Gain) -> Gain:
     """Its figures as Python's own kind, not numpy's."""
-    least, most = (None if one is None else float(one) for one in (gain.least_us, gain.most_us))
+    least, most = (None if bound is None else float(bound) for bound in (gain.least_us, gain.most_us))
     return Gain(float(gain.us), gain.how, least, most)
 
 

@@ -95,18 +95,18 @@ def durations(e: Evidence) -> NDArray[np.float64]:
 
 def all_gpu(e: Evidence, of_chosen: Mask) -> Mask:
     """Of all rows of Trace.gpu, from a mask of the chosen ones."""
-    found = np.zeros(len(e.trace.gpu.start), bool)
-    found[e.gpu[of_chosen]] = True
-    return found
+    mask = np.zeros(len(e.trace.gpu.start), bool)
+    mask[e.gpu[of_chosen]] = True
+    return mask
 
 
 def calls_of(e: Evidence, gpu_rows: Mask) -> Mask:
     """Of all rows of Trace.calls: which launch nothing but these rows of Trace.gpu."""
     call, known = e.profile.gpu.call, e.profile.gpu.call >= 0
-    found = np.zeros(len(e.trace.calls.start), bool)
-    found[call[known & gpu_rows]] = True
-    found[call[known & ~gpu_rows]] = False
-    return found
+    mask = np.zeros(len(e.trace.calls.start), bool)
+    mask[call[known & gpu_rows]] = True
+    mask[call[known & ~gpu_rows]] = False
+    return mask
 
 
 def calls_between(e: Evidence, rows: Ints) -> Mask:
@@ -118,27 +118,27 @@ def calls_between(e: Evidence, rows: Ints) -> Mask:
 def calls_in(e: Evidence, threads: Ints, starts: Ints, ends: Ints) -> Mask:
     """Of all rows of Trace.calls: which begin inside one of these spans of a thread."""
     calls = e.trace.calls
-    found = np.zeros(len(calls.start), bool)
+    mask = np.zeros(len(calls.start), bool)
     for thread in np.unique(threads).tolist():
         spans = intervals.union(starts[threads == thread], ends[threads == thread])
         here = np.flatnonzero(calls.thread == thread)
         place = np.searchsorted(spans[:, 0], calls.start[here], side="right") - 1
         inside = place >= 0
         inside[inside] = calls.start[here[inside]] < spans[place[inside], 1]
-        found[here[inside]] = True
-    return found
+        mask[here[inside]] = True
+    return mask
 
 
 def has_call(e: Evidence, rows: Ints, wanted: Mask) -> Mask:
     """Of each of these ranges: whether one of the calls `wanted` (of all) begins inside it, on its thread."""
     calls, ops = e.trace.calls, e.trace.ops
-    found = np.zeros(len(rows), bool)
+    mask = np.zeros(len(rows), bool)
     for thread in np.unique(ops.thread[rows]).tolist():
         mine = ops.thread[rows] == thread
         starts = np.sort(calls.start[wanted & (calls.thread == thread)])
         before, after = (np.searchsorted(starts, edge[rows[mine]]) for edge in (ops.start, ops.end))
-        found[mine] = after > before
-    return found
+        mask[mine] = after > before
+    return mask
 
 
 def gpu_of_calls(e: Evidence, calls: Mask) -> Mask:

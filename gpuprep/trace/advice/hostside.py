@@ -24,19 +24,19 @@ GRAPH_LAUNCH_NS = 15_000.0
 def _shares(e: Evidence) -> dict[str, Intervals]:
     """What the CPU did while the main device was idle. Each part of the idle time is in one of them."""
     left = e.idle_of_host
-    found = {}
+    shares = {}
     for name, cover in (
         ("data loading", e.range_set(e.data_waits)),
         ("allocation", e.call_set(e.calls(kinds.ALLOCATION))),
         ("waiting for the GPU", e.call_set(e.sync_calls)),
     ):
-        found[name] = intervals.both(left, cover)
+        shares[name] = intervals.both(left, cover)
         left = intervals.without(left, cover)
     launches = e.call_set(e.calls(kinds.LAUNCH))
-    found["launching"] = intervals.both(left, launches)
-    found["other work of the CPU"] = intervals.without(left, launches)
-    found["after the launch"] = intervals.without(e.idle, e.idle_of_host)
-    return found
+    shares["launching"] = intervals.both(left, launches)
+    shares["other work of the CPU"] = intervals.without(left, launches)
+    shares["after the launch"] = intervals.without(e.idle, e.idle_of_host)
+    return shares
 
 
 def low_util(e: Evidence) -> Found | None:
@@ -95,8 +95,8 @@ def workers0(e: Evidence) -> Found | None:
     total = intervals.length(e.range_set(rows))
     if not len(rows) or total <= 0.01 * e.wall:
         return None
-    change, found = _ready(e, rows, total), replay(e)
-    rest = found.step(change) if found.ok else (e.wall - total) / e.steps
+    change, replayed = _ready(e, rows, total), replay(e)
+    rest = replayed.step(change) if replayed.ok else (e.wall - total) / e.steps
     loading = total / e.steps
     used = min(WORKERS, max(1, math.ceil(loading / max(1.0, rest))))
     of = "1 worker" if used == 1 else f"{used} workers"
@@ -129,7 +129,7 @@ def launch_bound(e: Evidence) -> Found | None:
     if not short or idle <= 0.2 * e.wall:
         return None
     figures = {"kernels": len(rows) / e.steps, "median": median / 1e3, "idle_ms": e.a_step(idle)}
-    found = replay(e)
+    replayed = replay(e)
     main = e.trace.gpu.device[e.gpu] == e.main_device
     busy = float(e.gpu_dur[main].sum()) / e.steps
     remains = intervals.length(e.range_set(e.data_waits)) / e.steps
@@ -142,7 +142,7 @@ def launch_bound(e: Evidence) -> Found | None:
     inside = "A graph cannot contain the waits for the GPU of this step (.item()): remove them first."
     first = inside if len(e.ranges(kinds.READING_BACK)) else ""
     return Found(
-        figures, {"first": first}, gain=of_steps(found, lambda cpu: graph + remains * cpu, how, most_ns=most_ns)
+        figures, {"first": first}, gain=of_steps(replayed, lambda cpu: graph + remains * cpu, how, most_ns=most_ns)
     )
 
 
@@ -184,8 +184,8 @@ def sync(e: Evidence) -> Found | None:
         without_calls=calls_of(e, copies),
         cut=e.range_set(reads) if len(reads) else None,
     )
-    names = sorted({e.names[calls.name[one]] for one in guilty.tolist()})
-    ops = sorted({e.name_of(one) for one in reads.tolist()})
+    names = sorted({e.names[calls.name[row]] for row in guilty.tolist()})
+    ops = sorted({e.name_of(row) for row in reads.tolist()})
     what = ", ".join([*ops, *names][:5])
     # The GPU's idle time and these copies: nothing else is won by not waiting. Not only the idle time right behind a
     # wait: without it the CPU is ahead later, too.
@@ -196,10 +196,10 @@ def sync(e: Evidence) -> Found | None:
 
 def _copies_back(e: Evidence, reads: Ints) -> Mask:
     """Of all GPU events: copies to the host that were launched inside these ranges."""
-    found = np.zeros(len(e.trace.gpu.start), bool)
+    no_copies = np.zeros(len(e.trace.gpu.start), bool)
     call = e.profile.gpu.call[e.gpu]
     if not len(reads) or not len(call):
-        return found
+        return no_copies
     back = e.of_kernels(e.kernel_rows(kinds.DTOH)) & (call >= 0)
     inside = e.inside_ranges(reads, e.trace.calls.start[np.where(call >= 0, call, 0)])
     return all_gpu(e, back & inside)
@@ -235,7 +235,7 @@ def alloc(e: Evidence) -> Found | None:
 def _asked_for(e: Evidence, begin: int) -> Intervals:
     """Of each moment from `begin` at which a GPU's reserved memory grew: from the begin of the op around it."""
     memory, ops = e.trace.memory, e.trace.ops
-    found = []
+    spans = []
     for device in e.devices:
         mine = np.flatnonzero(memory.device == device)
         mine = mine[np.argsort(memory.time[mine], kind="stable")]
@@ -243,8 +243,8 @@ def _asked_for(e: Evidence, begin: int) -> Intervals:
         for moment in memory.time[grown][(memory.time[grown] >= begin) & (memory.time[grown] < e.window[1])].tolist():
             around = [row for row in (_op_at(e, rows, moment) for rows in e.in_order.values()) if row >= 0]
             if around:
-                found.append((max(int(ops.start[row]) for row in around), moment))
-    return np.array(found, np.int64).reshape(-1, 2)
+                spans.append((max(int(ops.start[row]) for row in around), moment))
+    return np.array(spans, np.int64).reshape(-1, 2)
 
 
 def _op_at(e: Evidence, rows: Ints, moment: int) -> int:

@@ -74,8 +74,8 @@ class Covered:
         self._values = np.column_stack((before, lengths)).ravel()
 
     def __call__(self, times: Ints) -> NDArray[np.float64]:
-        found: NDArray[np.float64] = np.interp(times, self._edges, self._values)
-        return found
+        covered: NDArray[np.float64] = np.interp(times, self._edges, self._values)
+        return covered
 
     def between(self, start: Ints, end: Ints) -> NDArray[np.float64]:
         """How much of each [start, end] is covered."""

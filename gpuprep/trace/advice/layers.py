@@ -97,7 +97,7 @@ def cudnn_bench(e: Evidence) -> Found | None:
 
 
 def conv_bias_bn(e: Evidence) -> Found | None:
-    found = []
+    convolutions = []
     for row in e.outermost(e.ranges(CONVOLUTION, ops_alone=True)).tolist():
         arguments = e.trace.arguments[e.trace.ops.arguments[row]] if e.trace.ops.arguments[row] >= 0 else None
         if arguments is None or len(arguments.shapes) < 3 or not arguments.shapes[2]:
@@ -106,10 +106,10 @@ def conv_bias_bn(e: Evidence) -> Found | None:
         if COUNTER.match(e.name_of(behind)):  # how many batches a BatchNorm2d has seen
             behind = e.next_op(behind)
         if BATCH_NORM.match(e.name_of(behind)):
-            found.append(row)
-    if not found:
+            convolutions.append(row)
+    if not convolutions:
         return None
-    rows = np.array(found)
+    rows = np.array(convolutions)
     without = _bias_work(e)
     change = Change(without_gpu=without, without_calls=calls_of(e, without))
     made = gain(e, change, "without the kernels that add the biases and those that sum their gradients")
@@ -174,7 +174,7 @@ def attention(e: Evidence) -> Found | None:
                     new[part] *= min(1.0, fused * factor / whole)
             how = "one kernel forward and one backward take the operations / what such kernels reach of the roof"
             made = gain(e, Change(gpu_ns=new, without_calls=None), how)
-    rows = e.profile.ranges.op[np.array([one for one, _ in spans])]
+    rows = e.profile.ranges.op[np.array([product for product, _ in spans])]
     return Found(
         {"count": len(spans) / e.steps, "ms": e.a_step(ns)}, ops=np.unique(rows[rows >= 0]).tolist(), gain=made
     )
@@ -183,7 +183,7 @@ def attention(e: Evidence) -> Found | None:
 def _around(e: Evidence, rows: Ints, wanted: re.Pattern[str], both_sides: int = 1) -> list[tuple[int, int]]:
     """(row of the product before, row of the product behind) of each of these ranges, on its thread; of a backward
     pass two products stand on each side."""
-    found = []
+    pairs = []
     for thread, mine in e.in_order.items():
         here = rows[e.trace.ops.thread[rows] == thread]
         if not len(here):
@@ -197,8 +197,8 @@ def _around(e: Evidence, rows: Ints, wanted: re.Pattern[str], both_sides: int = 
             first, last = int(products[place - both_sides]), int(products[place + both_sides - 1])
             between = np.searchsorted(e.trace.ops.start[mine], [e.trace.ops.end[first], e.trace.ops.start[last]])
             if between[1] - between[0] <= 8 * NEAR_OPS * both_sides:
-                found.append((first, last))
-    return found
+                pairs.append((first, last))
+    return pairs
 
 
 def _calls_in(e: Evidence, spans: list[tuple[int, int]]) -> Mask:

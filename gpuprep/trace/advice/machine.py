@@ -22,14 +22,14 @@ def findings(e: Evidence) -> list[Found]:
     """One for each finding; its words are the record's."""
     if e.record is None:
         return []
-    found = []
+    problems = []
     for finding in in_order(findings_of(e.record), PROBLEMS):
         if SUBJECT.match(finding.subject) and SLOWING.search(finding.property):
-            found.append(_from_finding(finding))
+            problems.append(_from_finding(finding))
     link = _narrow(e.record.after or e.record.before)
-    if link and not any("pcie_link" in one.texts["finding"] for one in found):
-        found.append(Found({"share": link[1]}, {"finding": link[0], "remedy": LANES}, gain=_of_link(e, link[1])))
-    return found
+    if link and not any("pcie_link" in problem.texts["finding"] for problem in problems):
+        problems.append(Found({"share": link[1]}, {"finding": link[0], "remedy": LANES}, gain=_of_link(e, link[1])))
+    return problems
 
 
 LANES = "Look at the slot, the riser and the BIOS, or at the type of the cloud machine."

@@ -9,13 +9,13 @@ from gpuprep.trace.advice.found import Found
 def _peak(e: Evidence) -> tuple[float, float] | None:
     """(per cent of the GPU's memory, GB) at the peak of the fullest GPU; None where the profile does not tell."""
     memory = e.trace.memory
-    found = []
+    peaks = []
     for device in e.trace.devices:
         mine = (memory.device == device.index) & (memory.allocated >= 0)
         if device.memory_bytes > 0 and mine.any():
             most = float(memory.allocated[mine].max())
-            found.append((100 * most / device.memory_bytes, most / 1e9))
-    return max(found) if found else None
+            peaks.append((100 * most / device.memory_bytes, most / 1e9))
+    return max(peaks) if peaks else None
 
 
 def mem_high(e: Evidence) -> Found | None:

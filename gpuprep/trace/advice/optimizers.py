@@ -66,17 +66,17 @@ def _parameters(e: Evidence, rows: Ints) -> tuple[int, float, float, int]:
     that every parameter needs once."""
     ops = e.trace.ops
     for pattern, states in ((r"^aten::addcdiv_$", ADAM), (r"^aten::mul_$", MOMENTUM), (r"^aten::add_$", PLAIN)):
-        found = e.ranges(re.compile(pattern), ops_alone=True)
-        found = found[e.inside_ranges(rows, ops.start[found])]
-        if not len(found):
+        op_rows = e.ranges(re.compile(pattern), ops_alone=True)
+        op_rows = op_rows[e.inside_ranges(rows, ops.start[op_rows])]
+        if not len(op_rows):
             continue
         elements = size = 0.0
-        for one in found.tolist():
-            arguments = e.trace.arguments[ops.arguments[one]] if ops.arguments[one] >= 0 else None
+        for row in op_rows.tolist():
+            arguments = e.trace.arguments[ops.arguments[row]] if ops.arguments[row] >= 0 else None
             if arguments and arguments.shapes:
                 elements += physics.numel(arguments.shapes[0])
                 size = physics.bytes_of(arguments.dtypes, 0)
-        return round(len(found) / e.steps), elements / e.steps, size or 4.0, states
+        return round(len(op_rows) / e.steps), elements / e.steps, size or 4.0, states
     return 0, 0.0, 4.0, PLAIN
 
 

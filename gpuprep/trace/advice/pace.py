@@ -58,8 +58,8 @@ def _share(step_ns: Callable[[float], float], wanted_ns: float, most: float) -> 
         return most
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        found = step_ns(middle)
-        low, high = (middle, high) if found <= wanted_ns else (low, middle)
-        if abs(found - wanted_ns) <= NEAR * wanted_ns:
+        ns = step_ns(middle)
+        low, high = (middle, high) if ns <= wanted_ns else (low, middle)
+        if abs(ns - wanted_ns) <= NEAR * wanted_ns:
             return middle
     return low

@@ -68,19 +68,19 @@ def leading(op_type: str, arguments: Arguments, work: Work) -> tuple[int, ...]:
 
     Without strides every matrix counts as row by row: (m, k), (k, n), and (n, k) of a linear layer's weight.
     """
-    found = [work.n]
+    lengths = [work.n]
     sizes, strides = arguments.shapes, arguments.strides
-    matrices = [place for place, one in enumerate(sizes) if _is_matrix(one)]
+    matrices = [place for place, dims in enumerate(sizes) if _is_matrix(dims)]
     for place in matrices[-2:] if op_type != "aten::linear" else matrices[:2]:
         shape = sizes[place]
         step = strides[place] if place < len(strides) and _is_matrix(strides[place]) else None
         if step is not None and len(step) == len(shape) and step[-1] != 1 and step[-2] == 1:
-            found.append(max(int(step[-1]), 1))
+            lengths.append(max(int(step[-1]), 1))
         elif step is not None and len(step) == len(shape) and step[-1] == 1:
-            found.append(max(int(step[-2]), 1))
+            lengths.append(max(int(step[-2]), 1))
         else:
-            found.append(int(shape[-1]))
-    return tuple(found)
+            lengths.append(int(shape[-1]))
+    return tuple(lengths)
 
 
 def channels_last(arguments: Arguments) -> bool:
@@ -106,8 +106,8 @@ def _convolved(work: Work, arguments: Arguments) -> Operation:
 
 
 def predicted(board: Board, operation: Operation, dtype: str) -> Prediction | None:
-    found = predict(board, operation, dtype)
-    return None if isinstance(found, Missing) else found
+    prediction = predict(board, operation, dtype)
+    return None if isinstance(prediction, Missing) else prediction
 
 
 def ratio(board: Board, operation: Operation, now: str, then: str) -> float | None:
@@ -147,14 +147,14 @@ def attention_ns(board: Board, flops: float, dtype: str, moved: float) -> float 
 
 def memory_ns(board: Board, moved: float) -> float | None:
     """A kernel that reads and writes so many bytes of the GPU's memory."""
-    found = roofline.bandwidth(board)
-    return None if isinstance(found, Missing) else moved / (found * SUSTAINED)
+    gb_per_s = roofline.bandwidth(board)
+    return None if isinstance(gb_per_s, Missing) else moved / (gb_per_s * SUSTAINED)
 
 
 def link_ns(board: Board, moved: float) -> float | None:
     """A copy between pinned memory of the host and the GPU."""
-    found = pcie_gb_per_s(board)
-    return None if found is None else moved / (found * PINNED)
+    gb_per_s = pcie_gb_per_s(board)
+    return None if gb_per_s is None else moved / (gb_per_s * PINNED)
 
 
 def numel(sizes: object) -> int:

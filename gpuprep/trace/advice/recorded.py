@@ -78,14 +78,14 @@ def lazy_load(e: Evidence) -> Found | None:
 
 
 def unstable(e: Evidence) -> Found | None:
-    found = e.profile.iterations
+    iterations = e.profile.iterations
     if e.last - e.first < 2:
         return None
     # From end to end, the GPU's work counted: a CPU that runs ahead begins its first steps one right after the other.
     chosen = slice(e.first, e.last + 1)
-    begun = np.append(found.start, found.end[-1])[e.first + 1 : e.last + 2]
-    done = np.maximum.accumulate(np.maximum(found.until[chosen], begun).astype(float))
-    times = np.diff(np.concatenate(([float(found.start[e.first])], done))) / 1e6
+    begun = np.append(iterations.start, iterations.end[-1])[e.first + 1 : e.last + 2]
+    done = np.maximum.accumulate(np.maximum(iterations.until[chosen], begun).astype(float))
+    times = np.diff(np.concatenate(([float(iterations.start[e.first])], done))) / 1e6
     mean, spread = float(times.mean()), float(times.std())
     if mean <= 0 or spread <= 0.1 * mean:
         return None

@@ -249,25 +249,25 @@ class Replay:
         first_of = np.searchsorted(self.place, np.arange(len(rows)))  # first GPU event of each call
         nearest = np.searchsorted(ends[by_end], self.call_end[candidates] + CLOCKS_NS, side="right") - 1
         for call, near in zip(candidates.tolist(), nearest.tolist(), strict=True):
-            found = -1
+            awaited = -1
             for candidate in by_end[max(0, near - 8) : near + 1][::-1].tolist():
                 if self.place[candidate] <= call:
-                    found = candidate
+                    awaited = candidate
                     break
-            if found < 0 and waits[call] and self.call[call] > LONG_LAUNCH_NS:
-                found = self._of_the_round_before(self.call_end[call])
-                if found >= 0:
-                    self.wait_on[call], self.call[call] = found, min(self.call[call], usual)
+            if awaited < 0 and waits[call] and self.call[call] > LONG_LAUNCH_NS:
+                awaited = self._of_the_round_before(self.call_end[call])
+                if awaited >= 0:
+                    self.wait_on[call], self.call[call] = awaited, min(self.call[call], usual)
                     self.wake[call] = WAKE_NS
                 continue
-            if found < 0 or ends[found] < self.call_start[call]:
+            if awaited < 0 or ends[awaited] < self.call_start[call]:
                 continue  # nothing was awaited: it is work of the CPU
-            behind = first_of[call] - found
-            own = self.place[found] == call
+            behind = first_of[call] - awaited
+            own = self.place[awaited] == call
             if not waits[call] and not own and not memory[call] and behind < QUEUE:
                 continue  # a slow launch
-            self.wait_on[call] = found
-            self.wake[call] = max(0.0, self.call_end[call] - ends[found])
+            self.wait_on[call] = awaited
+            self.wake[call] = max(0.0, self.call_end[call] - ends[awaited])
             self.call[call] = min(self.call[call], usual)
 
     def _without_profiler(self) -> float:

@@ -52,7 +52,7 @@ class Product:
 
 def products(e: Evidence) -> list[Product]:
     """With GPU time, the longest first."""
-    found = []
+    eligible = []
     for op in np.flatnonzero(e.op_time > 0).tolist():
         row = e.profile.ops[op]
         arguments = e.arguments(op)
@@ -62,8 +62,8 @@ def products(e: Evidence) -> list[Product]:
         known = physics.operation(row.type, arguments)
         uses = frozenset(e.op_kernel_uses.get(op, ()))
         ns = int(e.op_time[op])
-        found.append(Product(op, row.type, arguments, dtype, ns, uses, known[0] if known else None))
-    return sorted(found, key=lambda product: -product.ns)
+        eligible.append(Product(op, row.type, arguments, dtype, ns, uses, known[0] if known else None))
+    return sorted(eligible, key=lambda product: -product.ns)
 
 
 def _products(e: Evidence) -> list[Product]:
@@ -147,20 +147,22 @@ def _amp_gain(e: Evidence, rows: list[Product], target: str) -> Gain | None:
     assert e.board is not None
     ratios, new_casts, cast_bytes = {}, 0, 0.0
     calls = e.op_calls
-    for one in rows:
-        row = e.profile.ops[one.op]
-        many = max(1, int(calls[one.op]))
-        if one.operation is not None:
-            ratio = physics.ratio(e.board, one.operation, _now(one), target)
+    for product in rows:
+        row = e.profile.ops[product.op]
+        many = max(1, int(calls[product.op]))
+        if product.operation is not None:
+            ratio = physics.ratio(e.board, product.operation, _now(product), target)
             if ratio is not None:
-                ratios[one.op] = min(1.0, ratio)
+                ratios[product.op] = min(1.0, ratio)
         else:
-            ratio = _attention_ratio(e, one, target, many)
+            ratio = _attention_ratio(e, product, target, many)
             if ratio is not None:
-                ratios[one.op] = ratio
-        if row.direction != Direction.BACKWARD and one.operation is not None:
+                ratios[product.op] = ratio
+        if row.direction != Direction.BACKWARD and product.operation is not None:
             # The weight is the smaller matrix; its gradient is cast back.
-            sizes = [physics.numel(size) for size in one.arguments.shapes if isinstance(size, tuple) and len(size) >= 2]
+            sizes = [
+                physics.numel(size) for size in product.arguments.shapes if isinstance(size, tuple) and len(size) >= 2
+            ]
             if sizes:
                 cast_bytes += 2 * CAST_BYTES * min(sizes) * many
                 new_casts += 2 * many
@@ -246,7 +248,7 @@ def bad_shape(e: Evidence) -> Found | None:
             rows.append((product, dtype, multiple, sizes))
         elif predicted := _predicted_ns(e, product, product.operation, dtype):
             fitting.append(product.ns / predicted)
-    ns = sum(one.ns for one, *_ in rows)
+    ns = sum(crooked_product.ns for crooked_product, *_ in rows)
     if not rows or ns < 0.02 * e.gpu_total:
         return None
     pads: dict[int, int] = {}  # of the longest product first
@@ -274,16 +276,16 @@ def bad_shape(e: Evidence) -> Found | None:
         else "each product takes its time × predicted time of the padded shape / predicted time of the present one"
     )
     made = gain(e, Change(gpu_ns=_scaled(e, ratios)), how) if ratios else None
-    return Found(figures, texts, ops=[one.op for one, *_ in rows], gain=made)
+    return Found(figures, texts, ops=[crooked_product.op for crooked_product, *_ in rows], gain=made)
 
 
 def _predicted_ns(e: Evidence, product: Product, operation: Operation, dtype: str) -> float | None:
     """What all calls of a product would take with `operation` in its place; None without a board or a prediction."""
     known = physics.operation(product.type, product.arguments)
-    found = physics.predicted(e.board, operation, dtype) if e.board is not None else None
-    if known is None or found is None:
+    prediction = physics.predicted(e.board, operation, dtype) if e.board is not None else None
+    if known is None or prediction is None:
         return None
-    return found.seconds * 1e9 * known[1] * max(1, int(e.op_calls[product.op]))
+    return prediction.seconds * 1e9 * known[1] * max(1, int(e.op_calls[product.op]))
 
 
 def wave_tail(e: Evidence) -> Found | None:

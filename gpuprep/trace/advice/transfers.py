@@ -101,10 +101,10 @@ def extra_copy(e: Evidence) -> Found | None:
     filling = made_rows[ops.end[made_rows] - ops.start[made_rows] >= SHORTEST_FILL_NS]
     filling = filling[~has_call(e, filling, launching)]
     behind = [(row, e.next_op(row)) for row in filling.tolist()]
-    pairs = [(row, one) for row, one in behind if one >= 0 and COPIED.match(e.name_of(one))]
+    pairs = [(row, op) for row, op in behind if op >= 0 and COPIED.match(e.name_of(op))]
     if not pairs:
         return None
-    first, second = np.array([one for one, _ in pairs]), np.array([one for _, one in pairs])
+    first, second = np.array([op for op, _ in pairs]), np.array([op for _, op in pairs])
     kept = has_call(e, second, copying)
     first, second = first[kept], second[kept]
     if not len(first):

@@ -102,7 +102,10 @@ def markdown(found: Comparison | JobComparison) -> str:
 
 
 def _figure_table(figures: Sequence[tuple[str, Figure]]) -> str:
-    rows = [(plain(name), _value(one.before), _value(one.after), _percent(one.change_percent)) for name, one in figures]
+    rows = [
+        (plain(name), _value(figure.before), _value(figure.after), _percent(figure.change_percent))
+        for name, figure in figures
+    ]
     return table(("", "before", "after", "change"), rows, ("before", "after", "change"))
 
 
@@ -111,8 +114,8 @@ def _change_tables(found: Comparison) -> Iterator[str]:
         if changed:
             heads = ("change (ms a step)", "before", "after", title)
             rows = [
-                (_sign(one), _time(one.before_us), _time(one.after_us), plain(one_line(one.name, NAME)))
-                for one in changed[:MOST_LINES]
+                (_sign(change), _time(change.before_us), _time(change.after_us), plain(one_line(change.name, NAME)))
+                for change in changed[:MOST_LINES]
             ]
             yield f"## {title}\n\n{table(heads, rows, heads[:3])}"
 

@@ -9,10 +9,10 @@ from gpuprep.trace.formats.sheets import Column, sheet
 
 def render(document: TraceDocument, table: str = "ops") -> str:
     """`table` is one of sheets.NAMES."""
-    found = sheet(document, table)
-    heads = ("Profile", *map(head, found.columns))
+    worksheet = sheet(document, table)
+    heads = ("Profile", *map(head, worksheet.columns))
     name = document.file.profile_name
-    return "".join(lines([heads, *((name, *row) for row in found.rows)]))
+    return "".join(lines([heads, *((name, *row) for row in worksheet.rows)]))
 
 
 def head(column: Column) -> str:

@@ -29,7 +29,7 @@ def render(document: TraceDocument) -> str:
 
 def render_job(job: str, ranks: Iterable[tuple[int, TraceDocument]]) -> str:
     """A suite for each rank. `ranks` are gone through once, so that one profile at a time is in memory."""
-    suites = [_suite(f"{job}: rank {rank}", _properties(one), list(_lines(one))) for rank, one in ranks]
+    suites = [_suite(f"{job}: rank {rank}", _properties(document), list(_lines(document))) for rank, document in ranks]
     return _whole(job, suites)
 
 

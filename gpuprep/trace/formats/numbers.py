@@ -45,10 +45,10 @@ def count(number: int, noun: str) -> str:
 
 def ranks_in_words(ranks: Sequence[int]) -> str:
     """ "rank 3", "ranks 0 to 7", "ranks 0, 2, 3"; long lists are cut."""
-    found = sorted(set(ranks))
-    if len(found) == 1:
-        return f"rank {found[0]}"
-    if len(found) > 2 and found[-1] - found[0] == len(found) - 1:
-        return f"ranks {found[0]} to {found[-1]}"
-    more = f" and {len(found) - MOST_RANKS} more" if len(found) > MOST_RANKS else ""
-    return f"ranks {', '.join(map(str, found[:MOST_RANKS]))}{more}"
+    numbers = sorted(set(ranks))
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"ranks {numbers[0]} to {numbers[-1]}"
+    more = f" and {len(numbers) - MOST_RANKS} more" if len(numbers) > MOST_RANKS else ""
+    return f"ranks {', '.join(map(str, numbers[:MOST_RANKS]))}{more}"

@@ -96,9 +96,9 @@ def _changes(document: TraceDocument, width: int) -> Iterator[str]:
     yield ""
     left = f" ({len(shown)} of {len(advice)}, then {', '.join(_ids(advice))})" if len(shown) < len(advice) else ""
     yield _cut(f"What to change{left}", width)
-    for one in shown:
-        yield _cut(f"  {_gain(one):>14}  {rules()[one.rule].title}", width)
-        wrapped = _wrapped(one.recommendation, width)
+    for change in shown:
+        yield _cut(f"  {_gain(change):>14}  {rules()[change.rule].title}", width)
+        wrapped = _wrapped(change.recommendation, width)
         yield from wrapped[: MOST_LINES - 1]
         if len(wrapped) >= MOST_LINES:
             rest = wrapped[MOST_LINES - 1]

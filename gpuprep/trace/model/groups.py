@@ -66,8 +66,8 @@ def _numbered(key: Ints, width: int) -> tuple[NDArray[np.int32], int]:
         number = np.cumsum(present, dtype=np.int32)
         number -= 1
         return number[key], int(number[-1]) + 1 if width else 0
-    found, of = np.unique(key, return_inverse=True)
-    return of.astype(np.int32), len(found)
+    distinct, of = np.unique(key, return_inverse=True)
+    return of.astype(np.int32), len(distinct)
 
 
 def total(group: Ints, values: Ints, groups: int) -> NDArray[np.int64]:

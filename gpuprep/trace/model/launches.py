@@ -62,27 +62,27 @@ def _of_call(values: Ints, call: Ints) -> NDArray[np.int32]:
 def _calls_of(trace: Trace) -> NDArray[np.int32]:
     """A correlation id is unique in its process. One call may own many GPU events: a CUDA graph."""
     gpu, calls = trace.gpu, trace.calls
-    found = np.full(len(gpu.start), NONE, np.int32)
+    call_rows = np.full(len(gpu.start), NONE, np.int32)
     processes = np.unique(calls.process)
     for process in processes:
         among = (calls.process == process) & (calls.correlation > 0)
         mine = np.flatnonzero((gpu.process == process) & (gpu.correlation > 0))
-        found[mine] = _look_up(calls.correlation, among, gpu.correlation[mine])
-    return found
+        call_rows[mine] = _look_up(calls.correlation, among, gpu.correlation[mine])
+    return call_rows
 
 
 def _by_external(trace: Trace) -> NDArray[np.int32]:
     """Row of the operator that the External id of a GPU event, or of its call, names; -1 without."""
     gpu, ops = trace.gpu, trace.ops
-    found = np.full(len(gpu.start), NONE, np.int32)
+    op_rows = np.full(len(gpu.start), NONE, np.int32)
     have = (gpu.external > 0) & (gpu.correlation > 0)
     if not have.any() or np.count_nonzero(have & (gpu.external == gpu.correlation)) > COPIED * np.count_nonzero(have):
-        return found
+        return op_rows
     for process in np.unique(gpu.process):
         among = (ops.process == process) & (ops.external > 0) & (ops.kind == OpKind.OP)
         mine = np.flatnonzero((gpu.process == process) & (gpu.external > 0))
-        found[mine] = _look_up(ops.external, among, gpu.external[mine])
-    return found
+        op_rows[mine] = _look_up(ops.external, among, gpu.external[mine])
+    return op_rows
 
 
 def _look_up(keys: Ints, among: NDArray[np.bool_], wanted: Ints) -> Ints:

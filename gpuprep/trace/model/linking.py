@@ -52,12 +52,12 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     position[tree.rows] = np.arange(len(tree.rows))
     backward = rows.is_backward(trace, tree)
     forward = modules.forward_of(trace, tree, position, backward)
-    found = modules.find(trace, everything)
+    nn_modules = modules.find(trace, everything)
     del everything, is_op, annotation
     give_back()
-    module = modules.of_tree(trace, found, tree, forward)
+    module = modules.of_tree(trace, nn_modules, tree, forward)
     all_kinds, kind = rows.kinds(trace, tree, _compute_capability(trace))
-    made = rows.rows(tree, all_kinds, kind, module, found.paths, backward)
+    made = rows.rows(tree, all_kinds, kind, module, nn_modules.paths, backward)
     first = made.first[1:]
     give_back()
     origin = np.append(tree.rows, NONE)[nearest(forward, tree.above)[first]]
@@ -111,8 +111,8 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
         ranges=ranges,
         busy=sums.busy(gpu, devices, iterations.first, iterations.until),
         device_order=devices,
-        modules=found.paths,
-        module_cells=sums.module_cells(trace, found, op_iteration),
+        modules=nn_modules.paths,
+        module_cells=sums.module_cells(trace, nn_modules, op_iteration),
         links=Links(
             to_call=int((linked.call >= 0).sum()),
             to_op=int((op != NO_OP).sum()),

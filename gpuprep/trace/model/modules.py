@@ -107,7 +107,7 @@ def forward_of(trace: Trace, tree: Sweep, position: Ints, backward: NDArray[np.b
     key, numbered = key[order], numbered[order]
     is_forward = ~backward[numbered]
     last = np.maximum.accumulate(np.where(is_forward, np.arange(len(order)), NONE))
-    found = np.flatnonzero(~is_forward & (last >= 0))
-    found = found[key[found] == key[last[found]]]
-    made[numbered[found]] = numbered[last[found]]
+    matched = np.flatnonzero(~is_forward & (last >= 0))
+    matched = matched[key[matched] == key[last[matched]]]
+    made[numbered[matched]] = numbered[last[matched]]
     return made

@@ -71,11 +71,11 @@ def kinds(trace: Trace, tree: Sweep, compute_capability: str) -> tuple[list[Kind
         flops = work.flops(name, given) if is_op else None
         if eligible or flops is not None:
             key = (*key, given.strides, given.concrete)
-        found = seen.setdefault(key, len(made))
-        if found == len(made):
+        number = seen.setdefault(key, len(made))
+        if number == len(made):
             flops_or_nan = math.nan if flops is None else float(flops)
             made.append(Kind(name, arguments, dtypes(given), shapes(given), eligible, why, flops_or_nan))
-        index[pair] = found
+        index[pair] = number
     return made, index[pairs.of]
 
 

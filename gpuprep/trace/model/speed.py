@@ -20,8 +20,8 @@ def proven(
 ) -> list[KernelRow]:
     """The kernels, with yes for those that are proven: of an op its longest unknown one, if no other is a yes."""
     unknown = {at for at, row in enumerate(kernels) if row.tensor_cores is UsesTensorCores.UNKNOWN}
-    found = _board(trace) if unknown else None
-    if found is None:
+    gpu_board = _board(trace) if unknown else None
+    if gpu_board is None:
         return kernels
     memory = np.array([row.memory for row in kernels], bool)
     sure: set[int] = set()
@@ -31,7 +31,7 @@ def proven(
         calls = min(int(op_cells.calls[op_cells.op == op].sum()), launched)
         kernel, total = cells.kernel[mine], cells.total[mine]
         yes = any(kernels[each].tensor_cores is UsesTensorCores.YES for each in set(kernel.tolist()))
-        if not yes and _proves(trace, ops[op], found, calls, int(total.sum())):
+        if not yes and _proves(trace, ops[op], gpu_board, calls, int(total.sum())):
             times = np.bincount(kernel, weights=total, minlength=len(kernels))
             sure.add(max(unknown & set(kernel.tolist()), key=lambda each: float(times[each])))
     proven_use = UsesTensorCores.YES

@@ -104,12 +104,12 @@ def with_inner(values: Ints, last: Ints) -> Ints:
     # The tree is in the order of a stack, so what is inside of a range follows it at once: a difference of sums so far.
     so_far = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=so_far[1:])
-    found: list[Ints] = []
+    chunks: list[Ints] = []
     for part in range(0, len(values), CHUNK):
         until = last[part : part + CHUNK]
-        found.append(narrow(so_far[until] - so_far[part : part + len(until)]))
+        chunks.append(narrow(so_far[until] - so_far[part : part + len(until)]))
     del so_far
-    return joined(found)
+    return joined(chunks)
 
 
 def after(tree: Sweep) -> NDArray[np.int32]:

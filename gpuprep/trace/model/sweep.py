@@ -71,9 +71,9 @@ class Sweep:
 
     def around(self, times: Ints, thread: Ints) -> Rows:
         """Row of the innermost range around each time on its thread; -1 without."""
-        found = np.full(len(times), NONE, np.int32)
+        innermost = np.full(len(times), NONE, np.int32)
         if not len(times) or not len(self.rows):
-            return found
+            return innermost
         order = np.argsort(thread, kind="stable").astype(np.int32)
         change = np.flatnonzero(np.diff(thread[order])) + 1
         for mine in np.split(order, change):
@@ -82,19 +82,19 @@ class Sweep:
             for part in range(0, len(mine), CHUNK):
                 some = mine[part : part + CHUNK]
                 at = np.searchsorted(starts, times[some], side="right") - 1
-                found[some] = np.where(at < 0, NONE, at + begin)
+                innermost[some] = np.where(at < 0, NONE, at + begin)
         del order, starts
         above = self.above
-        for part in range(0, len(found), CHUNK):
-            todo = np.arange(part, min(part + CHUNK, len(found)), dtype=np.int32)
-            todo = todo[found[todo] >= 0]
+        for part in range(0, len(innermost), CHUNK):
+            todo = np.arange(part, min(part + CHUNK, len(innermost)), dtype=np.int32)
+            todo = todo[innermost[todo] >= 0]
             while len(todo):
-                todo = todo[self.end[self.rows[found[todo]]] <= times[todo]]
-                found[todo] = above[found[todo]]
-                todo = todo[found[todo] >= 0]
-        inside = found >= 0
-        found[inside] = self.rows[found[inside]]
-        return found
+                todo = todo[self.end[self.rows[innermost[todo]]] <= times[todo]]
+                innermost[todo] = above[innermost[todo]]
+                todo = todo[innermost[todo] >= 0]
+        inside = innermost >= 0
+        innermost[inside] = self.rows[innermost[inside]]
+        return innermost
 
 
 def of_ops(ops: Ops, rows: Ints) -> Sweep:

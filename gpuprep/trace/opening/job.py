@@ -35,12 +35,12 @@ def _too_deep(count: int) -> Iterator[Note]:
 
 
 def _no_profiles(files: Found) -> Iterator[Note]:
-    found = [one_line(entry.name, 60) for entry in files.others]
-    if not found:
+    names = [one_line(entry.name, 60) for entry in files.others]
+    if not names:
         return
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    many = "1 file of the folder is" if len(found) == 1 else f"{len(found)} files of the folder are"
-    yield Note("passed_over", len(found), f"{many} no profile: {', '.join(found[:SHOWN])}{more}")
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    many = "1 file of the folder is" if len(names) == 1 else f"{len(names)} files of the folder are"
+    yield Note("passed_over", len(names), f"{many} no profile: {', '.join(names[:SHOWN])}{more}")
 
 
 def now_and_then(say: Say, files: int) -> Say:
@@ -86,7 +86,7 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
     `files`: what look() has found in the folder, where somebody has looked.
     """
     looked = files or look(folder)
-    found: list[OneRank] = []
+    ranks: list[OneRank] = []
     by_name: dict[str, Path] = {}
     failed: list[Note] = []
     first: UsageError | None = None
@@ -102,15 +102,15 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
             if trace.file in by_name:  # names that differ by letters that are no text
                 trace.file = f"{trace.file} ({len(by_name)})"
             by_name[trace.file] = file
-            found += ranks_of(linked(trace, key_op=wish.key_op))
+            ranks += ranks_of(linked(trace, key_op=wish.key_op))
         except UsageError as error:
             first = first or error
             failed.append(Note("no_profile", 1, f"left out: {one_line(str(error), MOST_SAID)}"))
-    if not found:
+    if not ranks:
         assert first is not None
         raise first
-    say(f"comparing {len(found)} ranks")
-    joined = join(found, wish.profile_name or folder.resolve().name)
+    say(f"comparing {len(ranks)} ranks")
+    joined = join(ranks, wish.profile_name or folder.resolve().name)
     notes = (*joined.notes, *failed, *others(looked))
     return Job(replace(joined, notes=notes), {rank.rank: by_name[rank.file] for rank in joined.ranks})
 

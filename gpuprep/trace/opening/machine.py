@@ -35,9 +35,9 @@ def used_devices(trace: Trace) -> list[Device]:
 
 def board_used(trace: Trace, record: RunRecord | None) -> Board | None:
     """The board of the GPUs that worked; None where they differ or the catalogue does not know them."""
-    found = [_board(device, record) for device in used_devices(trace)]
-    keys = {one.key if one else "" for one in found}
-    return found[0] if len(keys) == 1 else None
+    boards = [_board(device, record) for device in used_devices(trace)]
+    keys = {board.key if board else "" for board in boards}
+    return boards[0] if len(keys) == 1 else None
 
 
 def _board(device: Device, record: RunRecord | None) -> Board | None:
@@ -59,15 +59,15 @@ class Beside:
 def beside(path: Path) -> Beside:
     """Nothing where there is nothing that can be read: the trace itself is what was asked for."""
     try:
-        found = json_document(file_text(path.with_name(f"{path.name}{SIDECAR}")))
-        record = found.get("record") if isinstance(found, dict) else None
+        sidecar = json_document(file_text(path.with_name(f"{path.name}{SIDECAR}")))
+        record = sidecar.get("record") if isinstance(sidecar, dict) else None
         known = showable.safe(from_json_value(RunRecord, record)) if record else None
     except (OSError, ValueError, DecodeError):
         return Beside({})
-    machine = found.get("machine") if isinstance(found, dict) else None
+    machine = sidecar.get("machine") if isinstance(sidecar, dict) else None
     items = machine.items() if isinstance(machine, dict) else ()
     noted = {one_line(key, 60): one_line(value, 200) for key, value in items if isinstance(value, str)}
-    return Beside(noted, known, _timed(found.get("step_ms_without_profiler") if isinstance(found, dict) else None))
+    return Beside(noted, known, _timed(sidecar.get("step_ms_without_profiler") if isinstance(sidecar, dict) else None))
 
 
 def _timed(durations: object) -> float | None:
@@ -101,7 +101,7 @@ def _of_trace(trace: Trace) -> Iterator[tuple[str, str]]:
     if used:
         worked = len(used) if trace.gpu.start.size else 0
         yield "GPU count", f"{len(trace.devices)}, of which {worked} worked in this profile"
-        yield "GPU names", ", ".join(dict.fromkeys(one.name or "without a name" for one in used))
+        yield "GPU names", ", ".join(dict.fromkeys(device.name or "without a name" for device in used))
     machine = trace.machine
     for key, field in (
         ("cpu", "CPU model"),

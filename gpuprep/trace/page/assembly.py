@@ -82,8 +82,10 @@ def html_of_job(
             continue
         if len(made) == MOST_PROFILES:
             break
-        one = opened(rank)
-        part = _part(one.profile, one.document, share if room else min(share, room_of(one.profile)))
+        opened_rank = opened(rank)
+        part = _part(
+            opened_rank.profile, opened_rank.document, share if room else min(share, room_of(opened_rank.profile))
+        )
         left -= len(part.packed)
         if left < 0 and made:
             break
@@ -141,7 +143,7 @@ def _base64(data: bytes) -> str:
 
 
 def _names(ending: str) -> list[str]:
-    names = [one.name for one in resources.files(__package__).joinpath("static").iterdir()]
+    names = [file.name for file in resources.files(__package__).joinpath("static").iterdir()]
     return sorted(name for name in names if name.endswith(ending) and name not in (STYLE, *FIRST, *LAST))
 
 

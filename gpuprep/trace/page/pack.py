@@ -297,16 +297,16 @@ def _launching(profile: Profile, rows: Ints) -> Ints:
     By name and not by range: of a name either all calls are there or none, so that it can be counted and be a key op.
     """
     ops, parent = profile.trace.ops, profile.ranges.parent
-    found = np.zeros(ops.start.size, np.bool_)
+    launching = np.zeros(ops.start.size, np.bool_)
     front = np.unique(profile.gpu.instance)
     front = front[front >= 0]
     while front.size:  # once a level of nesting
-        found[front] = True
+        launching[front] = True
         front = np.unique(parent[front])
         front = front[front >= 0]
-        front = front[~found[front]]
+        front = front[~launching[front]]
     names = np.zeros(len(profile.trace.names), np.bool_)
-    names[ops.name[found]] = True
+    names[ops.name[launching]] = True
     return np.asarray(rows[names[ops.name[rows]] | (ops.kind[rows] == OpKind.ANNOTATION)])
 
 

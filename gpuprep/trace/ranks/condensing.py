@@ -101,7 +101,7 @@ def _rank_of_device(profile: Profile, device: int, rank: int, guessed: bool) -> 
         world_size=trace.world_size,
         backend=trace.machine.get("backend", ""),
         device=device,
-        gpu=next((one.name for one in trace.devices if one.index == device), ""),
+        gpu=next((gpu.name for gpu in trace.devices if gpu.index == device), ""),
         has_clock=trace.zero_ns >= 0,
         steps=_numbered(profile.iterations.names),
         start=start + zero,
@@ -122,11 +122,11 @@ def _numbered(names: list[str]) -> list[str]:
     if len(often) == len(names):
         return list(names)
     seen: Counter[str] = Counter()
-    found = []
+    numbered = []
     for name in names:
-        found.append(f"{name} {seen[name]}" if often[name] > 1 else name)
+        numbered.append(f"{name} {seen[name]}" if often[name] > 1 else name)
         seen[name] += 1
-    return found
+    return numbered
 
 
 def _union(profile: Profile, chosen: NDArray[np.bool_]) -> Union:
@@ -159,7 +159,7 @@ def _collectives(profile: Profile, events: Ints, compute: Union) -> tuple[list[K
     end = np.concatenate((trace.gpu.end[events], trace.ops.end[ranges])).astype(np.int64)
     step = np.concatenate((profile.gpu.iteration[events], profile.ranges.iteration[ranges])).astype(np.int64)
     numbers: dict[Kind, int] = {}  # calls that differ by their sequence number alone are of one kind
-    of = np.array([numbers.setdefault(one, len(numbers)) for one, _ in described] or [NONE], np.int64)
+    of = np.array([numbers.setdefault(call_kind, len(numbers)) for call_kind, _ in described] or [NONE], np.int64)
     row = np.asarray(kind, np.int64).reshape(-1)
     order = np.argsort(start, kind="stable")
     start, end, row, step = start[order], end[order], row[order], step[order]
@@ -175,22 +175,22 @@ def _telling(profile: Profile, rows: Ints) -> NDArray[np.int64]:
         [any(key == "Collective name" for key, _ in argument.other) for argument in profile.trace.arguments] + [False]
     )
     rows = np.asarray(rows, np.int64).copy()
-    found = np.full(len(rows), NONE, np.int64)
+    nearest = np.full(len(rows), NONE, np.int64)
     for _ in range(_HIGHEST):
-        open_ = np.flatnonzero((found < 0) & (rows >= 0))
+        open_ = np.flatnonzero((nearest < 0) & (rows >= 0))
         if not len(open_):
             break
         here = rows[open_]
         hit = has_shape[ops.arguments[here]]
-        found[open_[hit]] = here[hit]
+        nearest[open_[hit]] = here[hit]
         rows[open_] = profile.ranges.parent[here]
-    return found
+    return nearest
 
 
 def _arguments(profile: Profile, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    found = np.full(len(rows), NONE, np.int64)
-    found[rows >= 0] = profile.trace.ops.arguments[rows[rows >= 0]]
-    return found
+    argument_rows = np.full(len(rows), NONE, np.int64)
+    argument_rows[rows >= 0] = profile.trace.ops.arguments[rows[rows >= 0]]
+    return argument_rows
 
 
 def _kind(text: str, arguments: Arguments | None) -> tuple[Kind, int]:
@@ -220,11 +220,11 @@ def _kind(text: str, arguments: Arguments | None) -> tuple[Kind, int]:
 
 
 def _elements(shape: object) -> int:
-    if not isinstance(shape, tuple) or not shape or not all(isinstance(one, int) and one >= 0 for one in shape):
+    if not isinstance(shape, tuple) or not shape or not all(isinstance(size, int) and size >= 0 for size in shape):
         return NONE
     count = 1
-    for one in shape:
-        count *= one
+    for size in shape:
+        count *= size
     return count if count < 2**53 else NONE
 
 

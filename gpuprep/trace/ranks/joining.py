@@ -83,7 +83,7 @@ def _one_job(found: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank]
                 notes.append(Note("other_job", 1, f"{stranger.file}: of a job {job_size}; left out"))
     known = [rank for rank in chosen if rank.rank != NONE]
     free = iter(sorted(set(range(len(chosen))) - {rank.rank for rank in known}))
-    numbered = known + [replace(one, rank=next(free)) for one in chosen if one.rank == NONE]
+    numbered = known + [replace(unnumbered, rank=next(free)) for unnumbered in chosen if unnumbered.rank == NONE]
     if guessed := sum(rank.guessed for rank in numbered):
         text = f"{_count(guessed, 'profile')} without a rank: it was taken from the file's name, or from the order"
         notes.append(Note("rank_guessed", guessed, text))
@@ -147,12 +147,12 @@ class _Waits:
     def _steps(self, ranks: list[OneRank], common: list[str]) -> NDArray[np.int64]:
         """Index of the common steps; -1 outside of them. The step of the first rank that has the collective."""
         number = {name: place for place, name in enumerate(common)}
-        found = np.full(len(self.call), NONE, np.int64)
+        steps = np.full(len(self.call), NONE, np.int64)
         for column, rank in enumerate(ranks):
             of = np.array([number.get(name, NONE) for name in rank.steps] + [NONE], np.int64)
-            take = (found < 0) & (self.call[:, column] >= 0)
-            found[take] = of[rank.calls.step[self.call[take, column]]]
-        return found
+            take = (steps < 0) & (self.call[:, column] >= 0)
+            steps[take] = of[rank.calls.step[self.call[take, column]]]
+        return steps
 
     def late_by_step(self, column: int, steps: int) -> NDArray[np.float64]:
         mine = (self.last == column) & (self.step >= 0)
@@ -194,11 +194,11 @@ def _line(rank: OneRank, column: int, common: list[str], clocks: Clocks, waits: 
 def _steps(ranks: list[OneRank], common: list[str], waits: _Waits) -> tuple[RankStep, ...]:
     late = np.array([waits.late_by_step(column, len(common)) for column in range(len(ranks))])
     places = [{name: place for place, name in enumerate(rank.steps)} for rank in ranks]
-    found = []
+    steps = []
     for number, name in enumerate(common):
         rows = [place[name] for place in places]
         worst = int(late[:, number].argmax())
-        found.append(
+        steps.append(
             RankStep(
                 name=name,
                 wall_us=_each(ranks, rows, "wall"),
@@ -208,7 +208,7 @@ def _steps(ranks: list[OneRank], common: list[str], waits: _Waits) -> tuple[Rank
                 last_rank=ranks[worst].rank if late[worst, number] > 0 else None,
             )
         )
-    return tuple(found)
+    return tuple(steps)
 
 
 def _each(ranks: list[OneRank], rows: list[int], which: str) -> tuple[float, ...]:
@@ -221,7 +221,7 @@ def _stragglers(
     """Only what is well above the error of the clocks counts."""
     if not steps or not waits.known:
         return ()
-    found = []
+    stragglers = []
     length = float(np.mean([step.wall_us for step in steps]))
     for column, rank in enumerate(ranks):
         worst = sum(step.last_rank == rank.rank for step in steps)
@@ -235,8 +235,8 @@ def _stragglers(
             f"Rank {rank.rank} enters collectives last: in {worst} of {len(steps)} steps the others waited longest for"
             f" it, {late / 1000:.2f} ms a step ({percent:.0f} % of it)."
         )
-        found.append(Straggler(rank.rank, worst, len(steps), late, percent, words))
-    return tuple(sorted(found, key=lambda straggler: -straggler.late_us))
+        stragglers.append(Straggler(rank.rank, worst, len(steps), late, percent, words))
+    return tuple(sorted(stragglers, key=lambda straggler: -straggler.late_us))
 
 
 def _collectives(ranks: list[OneRank], matched: Matched, clocks: Clocks) -> tuple[CollectiveLine, ...]:
@@ -262,7 +262,7 @@ def _transfers(ranks: list[OneRank], matched: Matched, clocks: Clocks) -> dict[K
     end = np.where(there, kept.times("end", clocks.offsets), low).max(axis=1)
     ranks_there = there.sum(axis=1)
     first = there.argmax(axis=1)
-    found: dict[Kind, list[int]] = defaultdict(list)
+    transfers: dict[Kind, list[int]] = defaultdict(list)
     for column in range(len(ranks)):
         chosen = np.flatnonzero(first == column)
         of = ranks[column].calls.kind[call[chosen, column]]
@@ -271,8 +271,8 @@ def _transfers(ranks: list[OneRank], matched: Matched, clocks: Clocks) -> dict[K
             rows_of = chosen[of == number]
             # Of a group of which a rank has no profile, nobody knows when its last rank entered.
             whole = rows_of if kind.group_size == NONE else rows_of[ranks_there[rows_of] == kind.group_size]
-            found[kind] += np.maximum(end[whole] - start[whole], 0).tolist()
-    return found
+            transfers[kind] += np.maximum(end[whole] - start[whole], 0).tolist()
+    return transfers
 
 
 def _collective(

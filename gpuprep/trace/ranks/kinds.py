@@ -41,7 +41,7 @@ def collective(name: str) -> str:
     letters = re.sub("[^a-z]", "", name[:200].lower())
     if "crossdevicereduce" in letters:
         return "all_reduce"
-    return next((plain for found, plain in _NAMES.items() if found in letters), "other")
+    return next((plain for fragment, plain in _NAMES.items() if fragment in letters), "other")
 
 
 def element_bytes(dtype: str) -> int | None:

@@ -25,12 +25,12 @@ class Matched:
 
     def times(self, which: str, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         """`start` or `end` by aligned clocks; where a rank has it not, 0."""
-        found = np.zeros(self.call.shape, np.int64)
+        aligned = np.zeros(self.call.shape, np.int64)
         for column, rank in enumerate(self.columns):
             row = self.call[:, column]
             there = row >= 0
-            found[there, column] = getattr(rank.calls, which)[row[there]] - offsets[column]
-        return found
+            aligned[there, column] = getattr(rank.calls, which)[row[there]] - offsets[column]
+        return aligned
 
 
 def match(ranks: list[OneRank]) -> Matched:
@@ -55,8 +55,8 @@ def match(ranks: list[OneRank]) -> Matched:
         keys.append(np.column_stack((group, step, sequence, _occurrence(group, step, sequence))))
         owners.append(np.full(len(chosen), column))
         rows.append(chosen)
-        for one in np.unique(group).tolist():
-            members.setdefault(one, set()).add(column)
+        for number in np.unique(group).tolist():
+            members.setdefault(number, set()).add(column)
     key = np.concatenate(keys) if keys else np.zeros((0, 4), np.int64)
     place, first = _coded(*key.T)
     distinct = key[first]
@@ -85,15 +85,15 @@ def _coded(*columns: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
 def _occurrence(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many equal ones stand before each: 0, 1, 2 …"""
     of, _ = _coded(*columns)
-    found = np.zeros(len(of), np.int64)
+    counts = np.zeros(len(of), np.int64)
     if not len(of):
-        return found
+        return counts
     order = np.argsort(of, kind="stable")
     sorted_ = of[order]
     begins = np.concatenate(([True], sorted_[1:] != sorted_[:-1]))
     begin = np.maximum.accumulate(np.where(begins, np.arange(len(of)), 0))
-    found[order] = np.arange(len(of)) - begin
-    return found
+    counts[order] = np.arange(len(of)) - begin
+    return counts
 
 
 @dataclass(frozen=True)

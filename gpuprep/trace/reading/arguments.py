@@ -33,9 +33,9 @@ def _row(values: tuple[Any, ...], table: ArgumentsTable, stacks: bool) -> int:
     key = tuple(map(bytes, values))
     if not stacks and key[_INPUTS + _STACK]:
         key = (*key[: _INPUTS + _STACK], b"", *key[_INPUTS + _STACK + 1 :])
-    found = table.find(key)
-    if found is not None:
-        return found
+    row = table.find(key)
+    if row is not None:
+        return row
     if not any(key):
         return NONE
     shapes, dtypes, strides, concrete = (_decoded(text) for text in key[:_INPUTS])

@@ -171,11 +171,11 @@ class ArgsOf(Generic[A]):
 
     def _leniently(self, text: bytes) -> A:
         try:
-            found = msgspec.json.decode(repair.whole(text))
+            args = msgspec.json.decode(repair.whole(text))
         except FAULTS:
             return self._kind()
         known: dict[str, Any] = {}
-        for name, value in found.items() if isinstance(found, dict) else ():
+        for name, value in args.items() if isinstance(args, dict) else ():
             field = self._fields.get(name)
             if field is None or value is None:
                 continue
@@ -198,20 +198,20 @@ def lenient(raw: Raw, exact: bool) -> AnyEvent | None:
     Without a time that is a number an event cannot be placed, so there is none.
     """
     try:
-        found = msgspec.json.decode(raw)
+        event = msgspec.json.decode(raw)
     except FAULTS:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(event, dict):
         return None
-    ts, dur = _number(found.get("ts", NO_TIME)), _number(found.get("dur", 0))
-    if ts is None or dur is None or not isinstance(found.get("ph"), str):
+    ts, dur = _number(event.get("ts", NO_TIME)), _number(event.get("dur", 0))
+    if ts is None or dur is None or not isinstance(event.get("ph"), str):
         return None
-    words = {key: found.get(key) for key in ("ph", "cat", "name")}
+    words = {key: event.get(key) for key in ("ph", "cat", "name")}
     common: dict[str, Any] = {
         **{key: word if isinstance(word, str) else str(word or "") for key, word in words.items()},
-        **{key: _id(found.get(key)) for key in ("pid", "tid", "id")},
+        **{key: _id(event.get(key)) for key in ("pid", "tid", "id")},
         "dur": dur,
-        "args": Raw(msgspec.json.encode(found["args"])) if "args" in found else NO_ARGS,
+        "args": Raw(msgspec.json.encode(event["args"])) if "args" in event else NO_ARGS,
     }
     if exact:
         # Its own text, which may stand in quotes: as a float it would have lost its last decimals.

@@ -45,13 +45,13 @@ def look(path: Path) -> Found:
     for entry in files:
         (made.profiles if is_profile(entry) else made.others).append(entry)
     exports = {entry.with_suffix("") for entry in made.profiles if entry.suffix == ".sqlite"}
-    found = [entry for entry in made.profiles if entry.suffix not in REPORTS or entry.with_suffix("") not in exports]
-    if not found:
+    profiles = [entry for entry in made.profiles if entry.suffix not in REPORTS or entry.with_suffix("") not in exports]
+    if not profiles:
         hint = f"profiles end in {', '.join(ENDINGS)}"
         if too_deep:
             hint += f"; of folders inside folders, only {DEEPEST} levels are searched: name the folder of one run"
         raise UsageError(f"{shown(path)}: no profile in this folder", hint)
-    return Found(found, made.others, too_deep)
+    return Found(profiles, made.others, too_deep)
 
 
 def find(path: Path) -> list[Path]:
@@ -64,7 +64,7 @@ def _files(folder: Path) -> tuple[list[Path], int]:
 
     Links to folders are not followed.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     too_deep = 0
     for place, folders, files in os.walk(folder):
         here = Path(place)
@@ -72,12 +72,12 @@ def _files(folder: Path) -> tuple[list[Path], int]:
             too_deep += len(folders)
             folders.clear()
         folders.sort()
-        found += [here / name for name in sorted(files) if name.endswith(ENDINGS)]
-        if len(found) > _MOST:
+        paths += [here / name for name in sorted(files) if name.endswith(ENDINGS)]
+        if len(paths) > _MOST:
             raise UsageError(
                 f"{shown(folder)}: more than {_MOST} files that could be profiles; give a folder of one run"
             )
-    return [entry for entry in found if entry.is_file()], too_deep
+    return [entry for entry in paths if entry.is_file()], too_deep
 
 
 def is_profile(path: Path) -> bool:

@@ -38,8 +38,8 @@ class Flows:
         rows = np.stack(
             [_rows([ends[flow] for flow in both], ops, threads, zero) for ends in (self._starts, self._ends)], 1
         )
-        found = rows[(rows >= 0).all(axis=1)]
-        return found[np.lexsort((found[:, 1], found[:, 0]))].astype(np.int32)
+        row_pairs = rows[(rows >= 0).all(axis=1)]
+        return row_pairs[np.lexsort((row_pairs[:, 1], row_pairs[:, 0]))].astype(np.int32)
 
 
 def _rows(ends: list[tuple[Any, Any, int]], ops: dict[str, Array], threads: Threads, zero: int) -> Array:

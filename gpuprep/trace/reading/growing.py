@@ -83,12 +83,12 @@ class Table:
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """All columns; gives them away."""
-        found = {}
+        by_name = {}
         for name in list(self._parts):
-            found[name] = self.column(name)
-            if found[name].nbytes > _LARGE:
+            by_name[name] = self.column(name)
+            if by_name[name].nbytes > _LARGE:
                 give_back()
-        return found
+        return by_name
 
 
 class Names:
@@ -100,8 +100,8 @@ class Names:
 
     def ids(self, names: Iterable[str]) -> np.ndarray[Any, Any]:
         find, add = self._known.get, self._add
-        found = [place if (place := find(name)) is not None else add(name) for name in names]
-        return np.array(found, dtype=np.int32)
+        name_ids = [place if (place := find(name)) is not None else add(name) for name in names]
+        return np.array(name_ids, dtype=np.int32)
 
     def _add(self, name: str) -> int:
         short = name

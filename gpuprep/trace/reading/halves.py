@@ -40,8 +40,8 @@ def read(path: Path, stacks: bool) -> Trace:
     if large:
         own_memory_for_arrays()
     cut = _cut(path)
-    if cut and (found := _together(path, stacks, cut)):
-        return found.finished()
+    if cut and (joined := _together(path, stacks, cut)):
+        return joined.finished()
     reader = Reader(path, stacks)
     reader.take(Source(path))
     made = reader.finished()

@@ -245,11 +245,11 @@ class Reader:
             return whole_numbers(
                 [_exact(bytes(time) if isinstance(time, msgspec.Raw) else repr(time).encode()) for time in times]
             )
-        found = np.array(times)
+        us = np.array(times)
         most = 2**63 // 1000
-        if found.dtype == np.int64 and len(found) and -most < found.min() and found.max() < most:
-            return found * 1000
-        return _rounded(found)
+        if us.dtype == np.int64 and len(us) and -most < us.min() and us.max() < most:
+            return us * 1000
+        return _rounded(us)
 
     def _times(self, events: list[AnyEvent]) -> dict[str, np.ndarray[Any, Any]]:
         start = self._ns([event.ts for event in events])
@@ -261,10 +261,10 @@ class Reader:
         return {"start": start, "end": start + np.minimum(duration, np.int64(2**62))}
 
     def _external(self, args: Sequence[GpuArgs | CallArgs | OpArgs]) -> np.ndarray[Any, Any]:
-        found = whole_numbers([x.external for x in args])
+        ids = whole_numbers([x.external for x in args])
         if "Kernel" in self.seen or "Runtime" in self.seen or "Operator" in self.seen:
-            found = np.where(found < 0, whole_numbers([x.external_g1 for x in args]), found)
-        return found
+            ids = np.where(ids < 0, whole_numbers([x.external_g1 for x in args]), ids)
+        return ids
 
     def _gpu(self, events: list[AnyEvent]) -> None:
         events = self._complete(events)
@@ -375,7 +375,7 @@ class Reader:
         }
         self.notes.update({note: count for note, count in beyond.items() if count})
         gpu, calls, ops, memory = (table.columns() for table in (self.gpu, self.calls, self.ops, self.memory))
-        found = outside.read(self.outside, self.notes)
+        metadata = outside.read(self.outside, self.notes)
         if not self.notes["amd_gpu"] and any(
             self.names.texts[name].startswith("hip") for name in np.unique(calls["name"])
         ):
@@ -392,24 +392,24 @@ class Reader:
         return Trace(
             file=self.path.name,
             format=Format.KINETO,
-            generation=self._generation(found),
+            generation=self._generation(metadata),
             size=self.path.stat().st_size,
-            zero_ns=outside.absolute(zero, found),
+            zero_ns=outside.absolute(zero, metadata),
             names=self.names.texts,
             processes=self.threads.processes or [""],
             threads=self.threads.threads,
-            devices=found.devices,
+            devices=metadata.devices,
             gpu=GpuEvents(**gpu),
             calls=Calls(**calls),
             ops=Ops(**ops),
             memory=MemoryEvents(**memory),
             arguments=self.arguments.rows,
             backward_of=backward,
-            switches=self._switches(found),
-            machine=found.machine,
+            switches=self._switches(metadata),
+            machine=metadata.machine,
             notes=dict(self.notes),
-            rank=found.rank,
-            world_size=found.world_size,
+            rank=metadata.rank,
+            world_size=metadata.world_size,
         )
 
     def _nothing(self) -> UsageError:
@@ -456,9 +456,9 @@ def _process_of_kernels(
     process, correlation = calls["process"], gpu["correlation"]
     if not len(process) or (process == process[0]).all():
         return every(process[0] if len(process) else 0, len(correlation))
-    found = _same(correlation, calls["correlation"], process)
-    found[found == NONE] = process[0]
-    several = found == _SEVERAL
+    processes = _same(correlation, calls["correlation"], process)
+    processes[processes == NONE] = process[0]
+    several = processes == _SEVERAL
     if several.any():
         external = gpu["external"][several]
         rows = np.flatnonzero(np.isin(calls["correlation"], correlation[several]))
@@ -467,10 +467,10 @@ def _process_of_kernels(
         key = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
         launching = _same(key[: len(external)], key[len(external) :], process[rows])
         launching[(launching == _SEVERAL) | (external < 0)] = NONE
-        found[several] = launching
+        processes[several] = launching
         if count := int((launching == NONE).sum()):
             notes["several_processes"] += count
-    return found.astype(np.int32)
+    return processes.astype(np.int32)
 
 
 _SEVERAL = -2
@@ -494,8 +494,8 @@ def _rounded(times: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     times = np.clip(np.asarray(times, float), -limit, limit)
     # Whole and part apart: the product of both would be rounded once more, and be wrong by 1 ns beyond 2**42 µs.
     whole = np.floor(times)
-    found: np.ndarray[Any, Any] = whole.astype(np.int64) * 1000 + np.rint((times - whole) * 1000).astype(np.int64)
-    return found
+    ns: np.ndarray[Any, Any] = whole.astype(np.int64) * 1000 + np.rint((times - whole) * 1000).astype(np.int64)
+    return ns
 
 
 def _exact(text: bytes) -> int:
@@ -504,8 +504,8 @@ def _exact(text: bytes) -> int:
     if whole.isdigit() and (decimals.isdigit() or not decimals) and len(decimals) <= 3 and len(whole) <= 15:
         return int(whole) * 1000 + int((decimals + b"000")[:3])
     try:
-        found = Decimal(text.decode("ascii", "replace").strip().strip('"')) * 1000
-        return int(found.to_integral_value()) if abs(found) < -NO_TIME else NO_TIME
+        ns = Decimal(text.decode("ascii", "replace").strip().strip('"')) * 1000
+        return int(ns.to_integral_value()) if abs(ns) < -NO_TIME else NO_TIME
     except (InvalidOperation, ValueError, OverflowError):
         return NO_TIME
 
@@ -513,12 +513,12 @@ def _exact(text: bytes) -> int:
 def _ids(stated: list[Any], row: list[Any]) -> np.ndarray[Any, Any]:
     """Devices or streams: what the arguments say, else what the row of the timeline is called. int64."""
     try:
-        found = np.array(stated, np.int64)
+        ids = np.array(stated, np.int64)
     except (TypeError, ValueError, OverflowError):
-        found = whole_numbers([_id(value) for value in stated])
-    for place in np.flatnonzero(found == NONE).tolist():
-        found[place] = _id(row[place])
-    return np.where(np.abs(found) < 2**31, found, NONE)
+        ids = whole_numbers([_id(value) for value in stated])
+    for place in np.flatnonzero(ids == NONE).tolist():
+        ids[place] = _id(row[place])
+    return np.where(np.abs(ids) < 2**31, ids, NONE)
 
 
 def _id(value: Any) -> int:
@@ -531,9 +531,9 @@ def _id(value: Any) -> int:
 
 def _three(text: bytes) -> tuple[int, int, int]:
     try:
-        found = msgspec.json.decode(text, type=list[int]) if text else []
+        sizes = msgspec.json.decode(text, type=list[int]) if text else []
     except (msgspec.DecodeError, UnicodeDecodeError):
         return (NONE, NONE, NONE)
-    if len(found) != 3 or not all(0 <= size < 2**31 for size in found):
+    if len(sizes) != 3 or not all(0 <= size < 2**31 for size in sizes):
         return (NONE, NONE, NONE)
-    return (found[0], found[1], found[2])
+    return (sizes[0], sizes[1], sizes[2])

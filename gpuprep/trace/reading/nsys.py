@@ -134,9 +134,9 @@ class Reader:
         return self._finished(schema)
 
     def _schema(self) -> str:
-        found = dict(self._rows("META_DATA_EXPORT", ("name", "value")))
-        self.version = str(found.get("EXPORT_PRODUCT_VERSION") or "")[:_MOST_VALUE]
-        schema = str(found.get("EXPORT_SCHEMA_VERSION") or "")[:_MOST_VALUE]
+        metadata = dict(self._rows("META_DATA_EXPORT", ("name", "value")))
+        self.version = str(metadata.get("EXPORT_PRODUCT_VERSION") or "")[:_MOST_VALUE]
+        schema = str(metadata.get("EXPORT_SCHEMA_VERSION") or "")[:_MOST_VALUE]
         numbers = tuple(int(part) for part in schema.split(".")[:2] if part.isdecimal())
         if not numbers:
             self.notes["nsys_no_schema"] += 1
@@ -290,13 +290,13 @@ class Reader:
             ]
             self.ops.add(
                 **self._times(start, end),
-                kind=np.array([OpKind.OP if found.is_op else OpKind.ANNOTATION for found in ranges], np.uint8),
-                name=self.names.ids([found.name for found in ranges]),
+                kind=np.array([OpKind.OP if span.is_op else OpKind.ANNOTATION for span in ranges], np.uint8),
+                name=self.names.ids([span.name for span in ranges]),
                 tid=whole_numbers(tid),
                 external=np.full(len(start), NONE),
-                sequence=whole_numbers([found.sequence for found in ranges]),
+                sequence=whole_numbers([span.sequence for span in ranges]),
                 forward_thread=np.full(len(start), NONE),
-                arguments=np.array([nvtx.arguments_row(found, self.arguments) for found in ranges], np.int32),
+                arguments=np.array([nvtx.arguments_row(span, self.arguments) for span in ranges], np.int32),
             )
 
     def _domains(self) -> dict[tuple[Any, Any], str]:
@@ -304,7 +304,7 @@ class Reader:
         if not self._columns(RANGES).issuperset(("eventType", "domainId")):
             return {}
         where = f"WHERE eventType = {_DOMAIN} LIMIT {_MOST_DOMAINS}"
-        found = {}
+        domains = {}
         for number, text, text_id, tid in (
             row
             for columns in self._batches(RANGES, ("domainId",), ("text", "textId", "globalTid"), where)
@@ -312,8 +312,8 @@ class Reader:
         ):
             name = str(text)[:_MOST_VALUE] if text is not None else self._texts([text_id])[0][:_MOST_VALUE]
             if number and name:
-                found[nvtx.process(tid), number] = name
-        return found
+                domains[nvtx.process(tid), number] = name
+        return domains
 
     def _count_others(self) -> None:
         for table, note in ((GRAPHS, "nsys_graphs_whole"), ("DIAGNOSTIC_EVENT", "nsys_diagnostics")):
@@ -361,8 +361,8 @@ class Reader:
 
     def _properties(self) -> list[tuple[str, str]]:
         names = ", ".join(f"'{name}'" for name in PROPERTIES)
-        found = self._rows("TARGET_INFO_SYSTEM_ENV", ("name", "value"), where=f"WHERE name IN ({names})")
-        return [(name, str(value)) for name, value in found if name in PROPERTIES and value]
+        rows = self._rows("TARGET_INFO_SYSTEM_ENV", ("name", "value"), where=f"WHERE name IN ({names})")
+        return [(name, str(value)) for name, value in rows if name in PROPERTIES and value]
 
     def _begin(self, zero: int) -> int:
         rows = self._rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",), most=1)
@@ -374,12 +374,12 @@ class Reader:
         wanted = ("name", "smCount", "totalMemory", "computeMajor", "computeMinor")
         if "TARGET_INFO_GPU" not in self.tables:
             return []
-        found = []
+        devices = []
         try:
             for columns in self._batches("TARGET_INFO_GPU", ("id",), wanted):
                 for key, name, sms, memory, major, minor in zip(*columns, strict=True):
                     known = isinstance(major, int) and isinstance(minor, int)
-                    found.append(
+                    devices.append(
                         Device(
                             index=_number(cuda.get(str(key), key)),
                             name=str(name or "")[:_MOST_VALUE],
@@ -390,7 +390,7 @@ class Reader:
                     )
         except (*_FAULTS, _NoColumn):
             self.notes["nsys_unreadable_tables"] += 1
-        return found[:_MOST_DEVICES]
+        return devices[:_MOST_DEVICES]
 
 
 class _NoColumn(Exception):

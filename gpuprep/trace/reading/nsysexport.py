@@ -55,7 +55,7 @@ def exported(report: Path) -> Iterator[Path]:
 
 def program() -> str:
     """Path of nsys, "" where there is none; the newest where there are several outside of PATH."""
-    if found := shutil.which("nsys"):
-        return found
+    if on_path := shutil.which("nsys"):
+        return on_path
     others = [str(path) for pattern in PLACES for path in Path("/").glob(pattern.lstrip("/"))]
     return max(others, default="")

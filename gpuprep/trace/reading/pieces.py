@@ -127,14 +127,14 @@ class Pieces:
             raise strangers.refusal(self.name, buffer[: strangers.ENOUGH])
         searched = tried = 0
         while True:
-            for found in _ARRAY.finditer(buffer, searched):
+            for match in _ARRAY.finditer(buffer, searched):
                 tried += 1
                 if tried > _ARRAYS:
                     raise strangers.refusal(self.name, buffer[: strangers.ENOUGH])
                 # Inside a text or a deeper object the part before would not be an object when closed here.
-                if _object(buffer[: found.end()] + b"]}") is not None:
-                    self._head = buffer[: found.end()] + b"]}"
-                    return buffer[found.end() :]
+                if _object(buffer[: match.end()] + b"]}") is not None:
+                    self._head = buffer[: match.end()] + b"]}"
+                    return buffer[match.end() :]
             searched = max(0, len(buffer) - 64)
             more = self._read(PIECE)
             if not more or len(buffer) > MOST_EVENT:
@@ -147,11 +147,11 @@ class Pieces:
         window = 1 << 14
         while True:
             start = max(0, before - window)
-            found = None
-            for found in _BORDER.finditer(buffer, start, before):  # noqa: B007  the last one is wanted
+            match = None
+            for match in _BORDER.finditer(buffer, start, before):  # noqa: B007  the last one is wanted
                 pass
-            if found:
-                return buffer.index(b"{", found.start())
+            if match:
+                return buffer.index(b"{", match.start())
             if not start:
                 return 0
             window *= 8
@@ -213,9 +213,9 @@ class Pieces:
         try:
             # The array is complete and nothing follows: a bare list.
             text = b"[" + buffer
-            found = self._kept((decode_exact if self.exact else decode_events)(text), text)
+            kept = self._kept((decode_exact if self.exact else decode_events)(text), text)
             self._ended = True
-            return found, b""
+            return kept, b""
         except FAULTS as error:
             if end := _TRAILING.search(str(error)):
                 return self._end(buffer, int(end[1]))
@@ -258,13 +258,13 @@ class Pieces:
         of all times of the piece."""
         decode = decode_one_exact if self.exact else decode_one
         kept: list[AnyEvent] = []
-        for one in raw:
+        for raw_event in raw:
             try:
-                kept.append(decode(one))
+                kept.append(decode(raw_event))
             except FAULTS:
-                found = lenient(one, self.exact)
-                if found is not None:
-                    kept.append(found)
+                event = lenient(raw_event, self.exact)
+                if event is not None:
+                    kept.append(event)
         if self._finer(kept):
             self.exact = True
             return self._leniently(raw)
@@ -302,19 +302,19 @@ class Pieces:
         self.outside = _object(self._head) or {}
         tail = bytes(self._tail).strip()
         if tail and tail != b"}":
-            found = _object(b'{"":0' + tail) if tail[:1] == b"," else None
-            if found is None:
+            trailer = _object(b'{"":0' + tail) if tail[:1] == b"," else None
+            if trailer is None:
                 self._count("unreadable_end", int(self._ended))
             else:
-                self.outside.update(found)
+                self.outside.update(trailer)
 
 
 def _object(text: bytes) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(text)
+        decoded = msgspec.json.decode(text)
     except FAULTS:
         try:
-            found = msgspec.json.decode(repair.whole(text)) if len(text) <= _MENDED else None
+            decoded = msgspec.json.decode(repair.whole(text)) if len(text) <= _MENDED else None
         except FAULTS:
             return None
-    return found if isinstance(found, dict) else None
+    return decoded if isinstance(decoded, dict) else None

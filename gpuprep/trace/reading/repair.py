@@ -49,26 +49,26 @@ def each(buffer: bytes, decode: Decode[T], notes: Counter[str], last: bool) -> t
     place = 0
     while place < len(parts) - (1 if last else 2 * _JOINED):
         for joined in range(1, 2 * _JOINED, 2):
-            found = decode(buffer[ends[place] : ends[min(place + joined, len(parts))]])
-            if found is not None:
+            decoded = decode(buffer[ends[place] : ends[min(place + joined, len(parts))]])
+            if decoded is not None:
                 break
         else:
             joined = 1
-            found = mended(parts[place], decode, notes)
-        events += found
+            decoded = mended(parts[place], decode, notes)
+        events += decoded
         place += joined + 1
     return events, buffer[ends[min(place, len(parts))] :]
 
 
 def mended(part: bytes, decode: Decode[T], notes: Counter[str]) -> list[T]:
-    found = decode(whole(part))
-    if found is None:
-        found = decode(quotes(whole(part)))
-    if found is None:
+    events = decode(whole(part))
+    if events is None:
+        events = decode(quotes(whole(part)))
+    if events is None:
         notes["unreadable_events"] += max(1, len(_PHASE.findall(part)))
         return []
-    notes["mended_events"] += len(found)
-    return found
+    notes["mended_events"] += len(events)
+    return events
 
 
 def whole(text: bytes) -> bytes:
@@ -113,15 +113,15 @@ def last(buffer: bytes, decode: Decode[T], notes: Counter[str]) -> tuple[list[T]
     for end in itertools.islice(_END.finditer(buffer[:_LONGEST_TEXT]), _ENDS):
         part = buffer[: end.start() + 1]
         for attempt in (part, whole(part), quotes(whole(part))):
-            found = decode(attempt)
-            if found is not None:
+            decoded = decode(attempt)
+            if decoded is not None:
                 if attempt is not part:
                     notes["mended_events"] += 1
-                return events + found, buffer[end.end() :], True
+                return events + decoded, buffer[end.end() :], True
     if b"{" not in buffer and b"]" in buffer:  # a list of something else
         return events, buffer[buffer.index(b"]") + 1 :], True
-    found = decode(buffer[: buffer.rfind(b"}") + 1])
-    if found is None and (end_of_args := _END_OF_ARGS.search(buffer[:_LONGEST_TEXT])):
+    decoded = decode(buffer[: buffer.rfind(b"}") + 1])
+    if decoded is None and (end_of_args := _END_OF_ARGS.search(buffer[:_LONGEST_TEXT])):
         notes["unreadable_events"] += 1
         return events, buffer[end_of_args.end() :], True
-    return events + (found or []), b"", False
+    return events + (decoded or []), b"", False

@@ -141,8 +141,8 @@ def _of_graphs(gpu: Columns, rows: Array) -> Array:
     if not len(rows):
         return np.zeros(0, bool)
     launches = (gpu["process"].astype(np.int64) << 40) + gpu["correlation"]
-    found, counts = np.unique(launches, return_counts=True)
-    shared = counts[np.searchsorted(found, launches[rows])] > 1
+    distinct, counts = np.unique(launches, return_counts=True)
+    shared = counts[np.searchsorted(distinct, launches[rows])] > 1
     of_graphs: Array = (gpu["graph_node"][rows] >= 0) | (shared & (gpu["correlation"][rows] > 0))
     return of_graphs
 
@@ -150,9 +150,9 @@ def _of_graphs(gpu: Columns, rows: Array) -> Array:
 def _usual(groups: Array, lengths: Array, rows: Array) -> tuple[Array, Array]:
     """The median length in the group of each of `rows`, and how many are in it."""
     order = np.lexsort((lengths, groups))
-    found, first, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    distinct, first, counts = np.unique(groups[order], return_index=True, return_counts=True)
     middle = (lengths[order][first + (counts - 1) // 2] + lengths[order][first + counts // 2]) / 2
-    at = np.searchsorted(found, groups[rows])
+    at = np.searchsorted(distinct, groups[rows])
     return middle[at], counts[at]
 
 

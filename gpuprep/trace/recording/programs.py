@@ -90,10 +90,10 @@ def name_of(words: Sequence[str]) -> str:
 
 def _notes(path: Path) -> dict[str, Any]:
     try:
-        found = json_document(file_text(path, MOST_BYTES))
+        notes = json_document(file_text(path, MOST_BYTES))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return notes if isinstance(notes, dict) else {}
 
 
 def _why(notes: Sequence[dict[str, Any]], wish: Wish) -> str:

@@ -42,17 +42,17 @@ def impossible(tflops: float, roof: Roof) -> bool:
 
 def measured(record: RunRecord | None, gpu_names: Collection[str]) -> MeasuredRoofs:
     """The fastest product of each data type that the record has of these GPUs. `gpu_names`: those that worked."""
-    found: dict[str, tuple[float, str]] = {}
+    fastest: dict[str, tuple[float, str]] = {}
     for result in record.measurements if record else ():
         values = decoded(Gemm, result.values) if result.probe == "gemm" else None
         if record is None or values is None or isinstance(values, Missing):
             continue
         simulated = " (simulated)" if result.source is Source.SIMULATED else ""
         for gemm in _products(values, gpu_names):
-            best = found.get(gemm.dtype, (0.0, ""))[0]
+            best = fastest.get(gemm.dtype, (0.0, ""))[0]
             if not isinstance(gemm.tflops, Missing) and gemm.tflops > best:
-                found[gemm.dtype] = (float(gemm.tflops), f"record {record.run_id}{simulated}")
-    return found
+                fastest[gemm.dtype] = (float(gemm.tflops), f"record {record.run_id}{simulated}")
+    return fastest
 
 
 def _products(values: Gemm, gpu_names: Collection[str]) -> list[Product]:

@@ -71,8 +71,8 @@ class Model:
         key = (wanted, dtype)
         if key not in self._known:
             self._known[key] = _larger(self.board, work, wanted, dtype)
-        found = self._known[key]
-        return _gain(*found, work, call_us) if found else None
+        larger = self._known[key]
+        return _gain(*larger, work, call_us) if larger else None
 
 
 def _gain(asked: Prediction, there: Prediction, changed: str, work: Work, call_us: float) -> Faster | None:
@@ -93,7 +93,7 @@ def _larger(board: Board, work: Work, wanted: Operation, dtype: str) -> tuple[Pr
         return None
     if work.kind == "convolution":
         return _channels(work, asked)
-    larger = next((one for one in bettershape.near(asked) if one.direction == "larger"), None)
+    larger = next((neighbour for neighbour in bettershape.near(asked) if neighbour.direction == "larger"), None)
     if larger is None:
         return None
     before = (asked.operation.m, asked.operation.n, asked.operation.k)

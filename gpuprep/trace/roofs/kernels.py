@@ -24,9 +24,9 @@ class OpKernels:
     @property
     def uses_tensor_cores(self) -> UsesTensorCores:
         """Yes where a kernel does, unknown where one might; no where none does, or there is none."""
-        found = {row.tensor_cores for row, _ in self.rows}
+        answers = {row.tensor_cores for row, _ in self.rows}
         for answer in (UsesTensorCores.YES, UsesTensorCores.UNKNOWN):
-            if answer in found:
+            if answer in answers:
                 return answer
         return UsesTensorCores.NO
 
@@ -65,10 +65,12 @@ def kernels_of_ops(profile: Profile, start: int, stop: int) -> dict[int, OpKerne
     pairs, of = np.unique(op * max(1, len(memory)) + kernel, return_inverse=True)
     total = np.bincount(of, weights=cells.total[inside], minlength=len(pairs))
     calls = np.bincount(of, weights=cells.calls[inside], minlength=len(pairs))
-    found: dict[int, list[tuple[KernelRow, int]]] = {}
+    rows_by_op: dict[int, list[tuple[KernelRow, int]]] = {}
     counts: dict[int, int] = {}
     for pair, ns, count in zip(pairs.tolist(), total.tolist(), calls.tolist(), strict=True):
         own, which = divmod(pair, len(memory))
-        found.setdefault(own, []).append((profile.kernels[which], int(ns)))
+        rows_by_op.setdefault(own, []).append((profile.kernels[which], int(ns)))
         counts[own] = counts.get(own, 0) + int(count)
-    return {own: OpKernels(tuple(sorted(rows, key=lambda row: -row[1])), counts[own]) for own, rows in found.items()}
+    return {
+        own: OpKernels(tuple(sorted(rows, key=lambda row: -row[1])), counts[own]) for own, rows in rows_by_op.items()
+    }

@@ -60,13 +60,13 @@ def _product(case: Case) -> str:
     product = Product(
         dtype=case.dtype, m=work.m, n=work.n, k=work.k, tflops=case.tflops, algorithm=_algorithm(case.kernels)
     )
-    found = attribution.explain(product, case.board, rows=rows)
-    if isinstance(found, Missing):
+    explanation = attribution.explain(product, case.board, rows=rows)
+    if isinstance(explanation, Missing):
         return ""
-    if found.factor("kernel").value > MOST and not isinstance(product.algorithm, Missing):
+    if explanation.factor("kernel").value > MOST and not isinstance(product.algorithm, Missing):
         # More than tiles and waves allow: the kernel cuts k into parts, which its name does not tell.
-        found = attribution.explain(replace(product, algorithm=UNKNOWN_TILE), case.board, rows=rows)
-    return "" if isinstance(found, Missing) else found.words
+        explanation = attribution.explain(replace(product, algorithm=UNKNOWN_TILE), case.board, rows=rows)
+    return "" if isinstance(explanation, Missing) else explanation.words
 
 
 def _algorithm(kernels: OpKernels) -> Algorithm | Missing:
@@ -78,29 +78,29 @@ def _algorithm(kernels: OpKernels) -> Algorithm | Missing:
 
 
 def _plain(case: Case) -> str:
-    found = [f"{case.tflops:.0f} of {case.peak.tflops:.0f} {_unit(case.dtype)}"]
+    reasons = [f"{case.tflops:.0f} of {case.peak.tflops:.0f} {_unit(case.dtype)}"]
     if case.work.kind == "attention":
-        return "; ".join((*found, *_attention(case)))
+        return "; ".join((*reasons, *_attention(case)))
     operation, memory = faster.operation(case.work), roofline.bandwidth(case.board)
     if operation is not None and not isinstance(memory, Missing):
         density, ridge = operation.intensity(case.dtype), roofline.ridge(case.peak.tflops, memory)
         if density < ridge:
-            found.append(f"memory decides: {density:.0f} operations a byte, and this GPU needs {ridge:.0f}")
+            reasons.append(f"memory decides: {density:.0f} operations a byte, and this GPU needs {ridge:.0f}")
     if case.misaligned:
         sizes = " and ".join(f"{name} {size}" for name, size in case.misaligned)
         many = "are no multiples" if len(case.misaligned) > 1 else "is no multiple"
-        found.append(f"{sizes} {many} of 16 bytes")
-    return "; ".join(found)
+        reasons.append(f"{sizes} {many} of 16 bytes")
+    return "; ".join(reasons)
 
 
 def _attention(case: Case) -> list[str]:
-    found = []
+    reasons = []
     if case.work.needed < 1:
-        found.append(f"counted are the {100 * case.work.needed:.0f} % of the scores that the causal mask leaves")
+        reasons.append(f"counted are the {100 * case.work.needed:.0f} % of the scores that the causal mask leaves")
     known = productmodel.attention_share(case.board.model.architecture) if case.dtype in ("fp16", "bf16") else None
     if known:
-        found.append(f"fused kernels reach about {100 * known[0]:.0f} % of the roof on this architecture")
-    return found
+        reasons.append(f"fused kernels reach about {100 * known[0]:.0f} % of the roof on this architecture")
+    return reasons
 
 
 def _units(case: Case) -> str:

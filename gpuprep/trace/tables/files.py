@@ -76,13 +76,13 @@ def file(profile: Profile, totals: tuple[DeviceTotals, ...]) -> File:
 def notes(profile: Profile) -> tuple[Note, ...]:
     """What reading and linking left out, mended or could not tell."""
     gpu, links = profile.gpu, profile.links
-    found = {
+    counts = {
         **profile.trace.notes,
         "outside_ops": int(((gpu.call >= 0) & (gpu.op == NO_OP)).sum()),
         "outside_iterations": int((gpu.iteration == OUTSIDE).sum()),
         "external_differs": links.checked - links.agree,
     }
-    return tuple(Note(key, count, sentence(key, count)) for key, count in found.items() if count)
+    return tuple(Note(key, count, sentence(key, count)) for key, count in counts.items() if count)
 
 
 def _known(value: int) -> int | None:

@@ -93,10 +93,10 @@ def _answer(library: Library, environ: WSGIEnvironment, start: StartResponse) ->
 
 def _query(text: str) -> dict[str, str]:
     try:
-        found = parse_qs(text, keep_blank_values=True, max_num_fields=20, errors="strict")
+        parameters = parse_qs(text, keep_blank_values=True, max_num_fields=20, errors="strict")
     except ValueError as error:
         raise _Answer("400 Bad Request", "the question cannot be read") from error
-    return {name: values[-1] for name, values in found.items()}
+    return {name: values[-1] for name, values in parameters.items()}
 
 
 def _asked(query: dict[str, str]) -> Asked:

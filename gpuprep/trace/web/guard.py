@@ -81,10 +81,10 @@ def _same(given: str, token: str) -> bool:
 
 def _has_cookie(line: str, rules: Rules) -> bool:
     try:
-        found = SimpleCookie(line).get(rules.cookie)
+        cookie = SimpleCookie(line).get(rules.cookie)
     except CookieError:
         return False
-    return found is not None and _same(found.value, _pass(rules.token))
+    return cookie is not None and _same(cookie.value, _pass(rules.token))
 
 
 def _answer(start: StartResponse, status: str, what: str, more: Iterable[tuple[str, str]] = ()) -> Iterable[bytes]:

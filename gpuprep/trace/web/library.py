@@ -87,9 +87,9 @@ class Library:
 
     def page(self, asked: Asked) -> Page:
         """Raises UsageError for what is no profile, and for a job that there is not."""
-        found = self._found()  # one look: it may open each file of a folder
-        runs = self._runs_of(asked, found)
-        one_of = None if asked.job else self._one_of(asked.run, list(found))
+        paths = self._found()  # one look: it may open each file of a folder
+        runs = self._runs_of(asked, paths)
+        one_of = None if asked.job else self._one_of(asked.run, list(paths))
         key = (asked, one_of, tuple(_version(path) for path in runs.values()))  # a file that changed is read again
         with self._lock:
             made = self._pages.get(key)

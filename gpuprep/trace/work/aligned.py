@@ -42,5 +42,5 @@ def misaligned(op_type: str, arguments: Arguments | None) -> tuple[tuple[str, in
 
 def kernel_alignment(kernel_name: str) -> int | None:
     """Elements that a CUTLASS kernel loads at once, of `_align8` in its name; the least of several. None: none."""
-    found = re.findall(r"_align[abc]?(\d{1,3})(?!\d)", kernel_name[:2000])
-    return min(map(int, found)) if found else None
+    alignments = re.findall(r"_align[abc]?(\d{1,3})(?!\d)", kernel_name[:2000])
+    return min(map(int, alignments)) if alignments else None

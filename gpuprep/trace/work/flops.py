@@ -64,8 +64,8 @@ def _shape(op_type_name: str, arguments: Arguments) -> Work | None:
     known = op_type(op_type_name)
     if known is None or not known.kind:
         return None
-    found = _KINDS[known.kind](Inputs(known, arguments))
-    return found if found is None or found.flops < MOST else None
+    work = _KINDS[known.kind](Inputs(known, arguments))
+    return work if work is None or work.flops < MOST else None
 
 
 # ---------------------------------------------------------------- matrix products
@@ -124,12 +124,12 @@ def _along(strides: Sizes | None, outer: str, inner: str) -> str:
 def _broadcast(sizes: Sizes, other: Sizes) -> Sizes | None:
     length = max(len(sizes), len(other))
     padded = zip((1,) * (length - len(sizes)) + sizes, (1,) * (length - len(other)) + other, strict=True)
-    found = []
+    broadcast = []
     for left, right in padded:
         if left != right and 1 not in (left, right):
             return None
-        found.append(right if left == 1 else left)
-    return tuple(found)
+        broadcast.append(right if left == 1 else left)
+    return tuple(broadcast)
 
 
 # ---------------------------------------------------------------- convolutions
@@ -150,8 +150,8 @@ def _convolution(given: Inputs) -> Work | None:
     if not stride or not padding or not dilation:
         return None
     out = []
-    for size, one, step, pad, spread in zip(image[2:], weight[2:], stride, padding, dilation, strict=True):
-        reach = size + 2 * pad - spread * (one - 1) - 1
+    for size, kernel_size, step, pad, spread in zip(image[2:], weight[2:], stride, padding, dilation, strict=True):
+        reach = size + 2 * pad - spread * (kernel_size - 1) - 1
         if step < 1 or reach < 0:
             return None
         out.append(reach // step + 1)

@@ -27,11 +27,11 @@ class Inputs:
         at = self.at.get(name)
         if at is None or at >= len(every):
             return None
-        found = every[at]
-        if not isinstance(found, (tuple, list)) or not 0 < len(found) <= MOST_DIMENSIONS:
+        sizes = every[at]
+        if not isinstance(sizes, (tuple, list)) or not 0 < len(sizes) <= MOST_DIMENSIONS:
             return None
-        good = all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= LARGEST for one in found)
-        return tuple(found) if good else None
+        good = all(isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= LARGEST for size in sizes)
+        return tuple(sizes) if good else None
 
     def has(self, name: str) -> bool:
         """Whether a tensor was given for an input that may be left out."""
@@ -45,10 +45,10 @@ class Inputs:
         """ "[1, 2]" as (1, 2), and "1" as (1, 1): one number stands for all. `default`: the op has no such input."""
         if name not in self.at:
             return None if default is None else (default,) * many
-        found = re.findall(r"-?\d{1,9}", self.text(name)[:200])
-        if len(found) == 1:
-            found = found * many
-        return tuple(map(int, found)) if len(found) == many else None
+        numerals = re.findall(r"-?\d{1,9}", self.text(name)[:200])
+        if len(numerals) == 1:
+            numerals = numerals * many
+        return tuple(map(int, numerals)) if len(numerals) == many else None
 
     def flag(self, name: str, default: bool) -> bool | None:
         if name not in self.at:
@@ -56,4 +56,4 @@ class Inputs:
         return {"true": True, "1": True, "false": False, "0": False}.get(self.text(name).strip().lower())
 
     def flags(self, name: str) -> tuple[bool, ...]:
-        return tuple(one in ("true", "1") for one in re.findall(r"true|false|[01]", self.text(name)[:200].lower()))
+        return tuple(word in ("true", "1") for word in re.findall(r"true|false|[01]", self.text(name)[:200].lower()))

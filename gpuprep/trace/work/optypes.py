@@ -34,11 +34,11 @@ def op_type(name: str) -> OpType | None:
 
 @cache
 def _types() -> dict[str, OpType]:
-    found = {}
+    op_types = {}
     for name, entry in data()["ops"].items():
         positions = {key: value for key, value in entry.items() if key != "kind"}
-        found[name] = OpType(entry.get("kind", ""), positions)
-    return found
+        op_types[name] = OpType(entry.get("kind", ""), positions)
+    return op_types
 
 
 def is_backward(name: str) -> bool:
@@ -59,8 +59,8 @@ def data_type(name: str) -> DataType | None:
 @cache
 def _data_types() -> dict[str, DataType]:
     return {
-        name: DataType(one["short"], one["bytes"], capability(one["from"]) or (99, 0))
-        for name, one in data()["types"].items()
+        name: DataType(entry["short"], entry["bytes"], capability(entry["from"]) or (99, 0))
+        for name, entry in data()["types"].items()
     }
 
 
@@ -75,7 +75,9 @@ def operand_type(name: str, arguments: Arguments | None) -> str:
     positions = [value for key, value in known.at.items() if key in OPERANDS] if known else []
     dtypes = arguments.dtypes
     asked = [dtypes[at] for at in sorted(positions) if at < len(dtypes)] or list(dtypes)
-    return next((one for one in asked if one in data()["types"]), next((one for one in asked if one in TENSORS), ""))
+    return next(
+        (dtype for dtype in asked if dtype in data()["types"]), next((dtype for dtype in asked if dtype in TENSORS), "")
+    )
 
 
 OPERANDS = ("a", "b", "input", "weight", "output", "q", "k", "v")

@@ -207,25 +207,25 @@ class Recorder:
     def machine(self) -> dict[str, str]:
         """What a trace does not tell, and rules ask for. Of the environment nothing."""
         torch = self.torch
-        found = {
+        properties = {
             "Framework": f"PyTorch {torch.__version__}",
             "Python": sys.version.partition(" ")[0],
             "CPU model": _line(CPU_INFO, "model name"),
             "GPU driver version": _driver(),
         }
         if torch.version.cuda:
-            found["CUDA version"] = str(torch.version.cuda)
+            properties["CUDA version"] = str(torch.version.cuda)
         cudnn = torch.backends.cudnn
         number = cudnn.version() if cudnn.is_available() else None
         if number:
             large, small = (10000, 100) if number >= 10000 else (1000, 100)
-            found["cuDNN version"] = f"{number // large}.{number % large // small}.{number % small}"
-            found["torch.backends.cudnn.benchmark"] = str(cudnn.benchmark)
-            found["torch.backends.cudnn.allow_tf32"] = str(cudnn.allow_tf32)
+            properties["cuDNN version"] = f"{number // large}.{number % large // small}.{number % small}"
+            properties["torch.backends.cudnn.benchmark"] = str(cudnn.benchmark)
+            properties["torch.backends.cudnn.allow_tf32"] = str(cudnn.allow_tf32)
         matmul = getattr(torch.backends.cuda, "matmul", None)
-        if found.get("CUDA version") and matmul is not None:
-            found["torch.backends.cuda.matmul.allow_tf32"] = str(matmul.allow_tf32)
-        return {key: value for key, value in found.items() if value}
+        if properties.get("CUDA version") and matmul is not None:
+            properties["torch.backends.cuda.matmul.allow_tf32"] = str(matmul.allow_tf32)
+        return {key: value for key, value in properties.items() if value}
 
     # ------------------------------------------------------------ the end
 
