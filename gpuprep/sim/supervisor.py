@@ -134,7 +134,7 @@ def nspawn_command(description: store.Description, folder: Path, first_id: int |
 def _environment() -> dict[str, str]:
     # Controller's own variables (proxies, certificates, locale) must not reach the machine's init.
     environment = {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")}
-    # dpkg asks for each file to be written out at once. A simulated disk need not outlive a power loss of this computer.
+    # dpkg asks for each file to be written out at once. A simulated disk need not outlive a power loss of its computer.
     environment["SYSTEMD_SUPPRESS_SYNC"] = "1"
     if cgroup.has_v2():
         environment["SYSTEMD_UNIFIED_CGROUP_HIERARCHY"] = "1"
