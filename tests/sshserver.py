@@ -92,12 +92,13 @@ class Sshd:
         children = [int(word) for word in found.stdout.split()]
         return [deeper for child in children for deeper in [child, *self._descendants(child)]]
 
-    def trust(self) -> None:
-        """Write the host key to the user's known_hosts."""
+    def trust(self, *addresses: str) -> None:
+        """Write the host key to the user's known_hosts, for 127.0.0.1 unless other addresses are named."""
         kind, key = self.host_key.with_suffix(".pub").read_text().split()[:2]
         self.known_hosts.parent.mkdir(exist_ok=True)
         with self.known_hosts.open("a") as file:
-            file.write(f"[127.0.0.1]:{self.port} {kind} {key}\n")
+            for address in addresses or ("127.0.0.1",):
+                file.write(f"[{address}]:{self.port} {kind} {key}\n")
 
     def target(self, **changes: object) -> Target:
         fields: dict[str, object] = {

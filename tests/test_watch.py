@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -231,32 +231,36 @@ pytest_ssh = pytest.mark.skipif(
 class Machine:
     """A sshd whose sessions see the GPUs of a Bench, and an inventory that names it `box`."""
 
-    def __init__(self, folder: Path, home: Path) -> None:
+    def __init__(self, folder: Path, home: Path, others: Mapping[str, str] | None = None) -> None:
+        """`others`: address ► what answers there in the place of the agent; also the name of that host."""
         (folder / "bench" / "lib").mkdir(parents=True)
         (folder / "bench" / "lib" / "libnvidia-ml.so.1").symlink_to(native.nvml())
         self.bench = Bench(folder / "bench")
         self.bench.boot("t4", "a100")
         (folder / "sshd").mkdir()
         self.wrapper = folder / "session"
-        self.answers()
-        self.sshd = Sshd(folder / "sshd", home, f"ForceCommand {self.wrapper}")
-        self.sshd.trust()
+        self.answers(others or {})
+        addresses = [f"ListenAddress {address}" for address in others or ()]
+        self.sshd = Sshd(folder / "sshd", home, f"ForceCommand {self.wrapper}", *addresses)
+        self.sshd.trust("127.0.0.1", *(others or ()))
         self.inventory = folder / "hosts.ini"
+        login = (
+            f"ansible_port={self.sshd.port} ansible_user={self.sshd.user} ansible_ssh_private_key_file={self.sshd.key}"
+        )
+        hosts = {"box": "127.0.0.1", **{address: address for address in others or ()}}
         self.inventory.write_text(
-            f"box ansible_host=127.0.0.1 ansible_port={self.sshd.port} ansible_user={self.sshd.user}"
-            f" ansible_ssh_private_key_file={self.sshd.key}\n"
+            "".join(f"{name} ansible_host={address} {login}\n" for name, address in hosts.items())
         )
         self.store = f"sqlite:///{folder}/history.db"
 
-    def answers(self, instead: str = "") -> None:
-        """What a session runs: the command that was asked for, or `instead` where that is the agent's."""
+    def answers(self, instead: Mapping[str, str]) -> None:
+        """What a session runs: the command that was asked for, or what is `instead` of the agent at an address."""
         sees = f"GPUPREP_SIM_NVML={self.bench.folder} LD_LIBRARY_PATH={self.bench.folder}/lib"
         # The line that our side waits for before it reads what a command says.
         mark = """echo "gpuprep $(echo "$SSH_ORIGINAL_COMMAND" | grep -om1 '[0-9a-f]\\{32\\}')" """
-        lines = ["#!/bin/sh"]
-        if instead:
-            lines += ['case "$SSH_ORIGINAL_COMMAND" in', f"*gpuprep-live*) {mark}; {instead};;", "esac"]
-        self.wrapper.write_text("\n".join([*lines, f'{sees} exec sh -c "$SSH_ORIGINAL_COMMAND"', ""]))
+        lines = ["#!/bin/sh", "set -- $SSH_CONNECTION", 'case "$3 $SSH_ORIGINAL_COMMAND" in']
+        lines += [f"'{address} '*gpuprep-live*) {mark}; {program};;" for address, program in instead.items()]
+        self.wrapper.write_text("\n".join([*lines, "esac", f'{sees} exec sh -c "$SSH_ORIGINAL_COMMAND"', ""]))
         self.wrapper.chmod(0o755)
 
     def words(self, *more: str) -> list[str]:
@@ -327,32 +331,36 @@ def test_a_host_that_fails_is_unknown_beside_one_that_answers(machine: Machine) 
     assert box["state"] == "idle"
 
 
+# What answers in the place of the agent ► what the host's error says.
+ANSWERS = {
+    "echo hello; exit 0": "what answers is no agent: hello",
+    "exit 0": "the agent ended; its output: nothing",
+    "echo 'no python here' >&2; exit 1": "no python here",
+    "head -c 200000 /dev/zero | tr '\\0' x; exit 0": "a line of more than 64 KiB",
+    "echo 'gpuprep-live 1'; while read x; do echo '{}'; done; exit 0": "no sample",
+    "echo 'gpuprep-live 1'; while read x; do printf '[%.0s' $(seq 9000); echo; done; exit 0": "no sample",
+    "echo 'gpuprep-live 1'; printf '\\033[2J\\n'; while read x; do printf '\\033[2J\\n'; done; exit 0": "\\x1b[2J",
+    "yes; exit 0": "what answers is no agent: y",
+}
+
+
 @pytest_ssh
-@pytest.mark.parametrize(
-    ("instead", "said"),
-    [
-        ("echo hello; exit 0", "what answers is no agent: hello"),
-        ("exit 0", "the agent ended; its output: nothing"),
-        ("echo 'no python here' >&2; exit 1", "no python here"),
-        ("head -c 200000 /dev/zero | tr '\\0' x; exit 0", "a line of more than 64 KiB"),
-        ("echo 'gpuprep-live 1'; while read x; do echo '{}'; done; exit 0", "no sample"),
-        ("echo 'gpuprep-live 1'; while read x; do printf '[%.0s' $(seq 9000); echo; done; exit 0", "no sample"),
-        (
-            "echo 'gpuprep-live 1'; printf '\\033[2J\\n'; while read x; do printf '\\033[2J\\n'; done; exit 0",
-            "\\x1b[2J",
-        ),
-        ("yes; exit 0", "what answers is no agent: y"),
-    ],
-)
-def test_whatever_answers_it_is_this_host_alone(machine: Machine, instead: str, said: str) -> None:
-    machine.answers(instead)
-    done = once(machine.words("--json"))
+def test_whatever_answers_it_is_this_host_alone(tmp_path: Path, home: Path) -> None:
+    """Each of them at an address of its own, beside a host whose agent answers."""
+    by_address = {f"127.0.1.{number}": instead for number, instead in enumerate(ANSWERS, 1)}
+    machine = Machine(tmp_path, home, by_address)
+    try:
+        done = once(machine.words("--json"))
+    finally:
+        machine.sshd.stop()
     assert done.returncode == 3, done.stderr
-    assert "hosts" in done.stdout, done.stdout
-    [host] = json.loads(done.stdout)["hosts"]
-    assert host["state"] == "UNKNOWN"
-    assert said in host["error"]
     assert "\x1b" not in done.stdout
+    hosts = {host["host"]: host for host in json.loads(done.stdout)["hosts"]}
+    assert set(hosts) == {"box", *by_address}
+    assert hosts["box"]["state"] == "idle"
+    for address, instead in by_address.items():
+        assert hosts[address]["state"] == "UNKNOWN"
+        assert ANSWERS[instead] in hosts[address]["error"], (instead, hosts[address])
 
 
 @pytest_ssh
@@ -362,7 +370,7 @@ def test_an_agent_that_says_nothing_is_not_waited_for(
     from gpuprep.cli import main
 
     monkeypatch.setattr(remote_live, "BEGIN_SECONDS", 1.0)
-    machine.answers("sleep 600; exit 0")
+    machine.answers({"127.0.0.1": "sleep 600; exit 0"})
     with pytest.raises(SystemExit) as ended:
         main(machine.words())
     assert ended.value.code == 3
