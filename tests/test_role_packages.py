@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from builders import bare_snapshot, finished_snapshot, load
 from rolevalues import ROLES, played, printing, values
 
 from gpuprep import catalogue, checks
-from gpuprep.catalogue.roles import driver_packages
+from gpuprep.agent import packages as agent_packages
+from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, has_full_libraries
+from gpuprep.checks.drift import certifiedsystem
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.records import Finding, Status
 from gpuprep.workflows import fixes
@@ -176,3 +180,35 @@ def test_ubuntus_headers_follow_the_kernels_that_the_machine_follows(tmp_path: P
         tasks.append({"ansible.builtin.debug": printing(str(number), "gpu_preflight_headers"), "vars": known})
     found = values(tmp_path, {}, tasks)
     assert {key: found[str(number)] for number, key in enumerate(HEADERS)} == HEADERS
+
+
+def installed_by_roles() -> set[tuple[str, str]]:
+    """(apt or dnf, name) of all that the roles install and hold of drivers and toolkits, whatever the profile asks."""
+    names: set[tuple[str, str]] = set()
+    for release in RELEASES.values():
+        manager = "dnf" if release.rpm else "apt"
+        for source, offer in release.sources.items():
+            for version in (driver.version for driver in offer.drivers):
+                for flavour, libraries in itertools.product(FLAVOURS, ("compute", "full")):
+                    if libraries == "compute" or has_full_libraries(release, source, version):
+                        packages = driver_packages(release, source, flavour, version, libraries=libraries)
+                        names |= {(manager, name) for name in packages}
+                names |= {(manager, name) for name in fabric_packages(release, source, version)}
+            for toolkit in offer.cuda:
+                names |= {(manager, name) for name in cuda_packages(release, source, toolkit)}
+    return names
+
+
+def test_what_the_roles_install_is_in_every_snapshot_and_is_known_as_theirs() -> None:
+    """The libraries for displays on Debian were in none: a machine with all of them was said to lack some."""
+    families = {"apt": agent_packages.DEBIAN_FAMILIES, "dnf": agent_packages.RPM_FAMILIES}
+    names = installed_by_roles()
+    assert {("apt", "libegl-nvidia0"), ("dnf", "nvidia-driver-libs"), ("apt", "cuda-toolkit-12-8")} <= names
+    unread = [
+        (manager, name)
+        for manager, name in sorted(names)
+        if not any(fnmatchcase(name, pattern) for pattern in families[manager])
+    ]
+    assert unread == []
+    known = (certifiedsystem.DRIVER, certifiedsystem.TOOLKIT)
+    assert [name for _, name in sorted(names) if not any(pattern.match(name) for pattern in known)] == []

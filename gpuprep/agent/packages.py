@@ -17,7 +17,8 @@ CUDA_FAMILIES = (
     "libcurand*", "libcusolver*", "libcusparse*", "libnpp*", "libnv*", "libaccinj*", "nvidia*", "libnvidia*",
 )  # fmt: skip
 DEBIAN_FAMILIES = (
-    *CUDA_FAMILIES, "xserver-xorg-video-nvidia*", "firmware-nvidia*", "glx-alternative-nvidia",
+    *CUDA_FAMILIES, "xserver-xorg-video-nvidia*", "firmware-nvidia*", "glx-alternative-nvidia", "libegl-nvidia*",
+    "libgl1-nvidia*", "libgles-nvidia*", "libglx-nvidia*",
     "linux-image-*", "linux-headers-*", "linux-modules-nvidia-*", "dkms", "unattended-upgrades",
 )  # fmt: skip
 RPM_FAMILIES = (

@@ -93,6 +93,11 @@ UNHOLD = {
     False: "apt-mark unhold $(apt-mark showhold | grep -m1 -e compute -e libcuda1)",
     True: "dnf -q -C versionlock delete libnvidia-ml",
 }
+# A package of `libraries: full`, held.
+FULL = {
+    False: "apt-mark showhold | grep -x -e libegl-nvidia0 -e libnvidia-gl-580",
+    True: "grep -o '^nvidia-driver-libs-' /etc/dnf/plugins/versionlock.list",
+}
 # UNKNOWN: matrix products need an nvcc that compiles.
 UNMEASURED = 3
 PIN = "/etc/apt/preferences.d/gpuprep-nvidia"
@@ -367,6 +372,20 @@ def test_a_branch_and_the_next_and_back_on_each_family(case: tuple[str, str], tm
             is_provisioned(machine, profile(tmp_path, source, branch), branches[branch], "open")
         if apt:
             assert "less" in inside(machine, "apt-mark showhold").stdout.split()
+    finally:
+        gpuprep("sim", "down", machine)
+
+
+@pytest.mark.only_all
+@pytest.mark.parametrize("system", ["debian12", "ubuntu2404", "rocky9"])
+def test_all_libraries_of_the_driver(system: str, tmp_path: Path) -> None:
+    machine = up(f"e2e-full-{system}", system, ["t4"])
+    try:
+        wish = Path(profile(tmp_path, "nvidia", "580"))
+        wish.write_text(wish.read_text().replace('version: "580"', 'version: "580", libraries: full'))
+        is_provisioned(machine, str(wish), "580.178.04", "open")
+        held = inside(machine, FULL[is_rpm(machine)]).stdout.split()
+        assert len(held) == 1
     finally:
         gpuprep("sim", "down", machine)
 

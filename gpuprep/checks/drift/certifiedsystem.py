@@ -19,7 +19,8 @@ TOOLKIT = re.compile(
     r"|libnv(blas|fatbin|jitlink|jpeg|ptxcompiler|rtc|toolsext|vm)|nvidia-(cuda|profiler|visual)"
 )
 DRIVER = re.compile(
-    r"nvidia|libnvidia|libcuda|libnv|firmware-nvidia|glx-alternative-nvidia|xserver-xorg-video-nvidia|kmod-nvidia|xorg-x11"
+    r"nvidia|libnvidia|libcuda|libnv|lib(egl|gl1|gles|glx)-nvidia|firmware-nvidia|glx-alternative-nvidia"
+    r"|xserver-xorg-video-nvidia|kmod-nvidia|xorg-x11"
 )
 # File that gpuprep writes ► the checks of the profile that say that it, or what must be in it, is gone. Settings and
 # module options are compared by what they mean and not by their text.
