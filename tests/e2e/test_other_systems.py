@@ -77,9 +77,9 @@ CELLS = {
     ("amzn2023", "t4", "distribution", "auto"): ("580.178.04", "open"),
     ("amzn2023", "a100", "distribution", "570.195.03"): ("570.195.03", "open"),
 }
-# What the package manager has of the driver: versions, names; a driver's library that is held.
+# What the package manager has of the driver: versions (libnvidia-egl-wayland1 has its own), names; a held library.
 VERSIONS = {
-    False: "dpkg -l | awk '/^.i/ && /nvidia/ {print $3}' | cut -d- -f1 | sort -u",
+    False: "dpkg -l | awk '/^.i/ && /nvidia/ && !/egl-wayland/ {print $3}' | cut -d- -f1 | sort -u",
     True: "rpm -qa --qf '%{NAME} %{VERSION}\\n' | awk '/nvidia/ && !/dnf-plugin|nvidia-release/ {print $2}' | sort -u",
 }
 FABRIC = {
