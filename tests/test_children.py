@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,9 +44,13 @@ with children.scratch("test") as folder:
 
 
 def sleepers(cwd: Path) -> list[int]:
-    """Every process that works in the folder of this test: all that the agent started."""
+    """Every process that works in the folder of this test: all that the agent started.
+
+    A killed process gives back its memory first, with its environment, and its folder a moment later.
+    """
     place = str(cwd.resolve())
-    return [process.pid for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == place]
+    seen = psutil.process_iter(["cwd", "environ"])
+    return [process.pid for process in seen if process.info["cwd"] == place and process.info["environ"]]
 
 
 def program(cwd: Path, then: str, before: str = "") -> list[str]:
@@ -205,3 +210,48 @@ def test_a_number_that_is_free_again_is_not_killed(tmp_path: Path, cwd: Path) ->
         (cwd / "pids").unlink()
     assert said == ["True"] * 3
     assert not sleepers(cwd)
+
+
+def process(proc: Path, pid: int | str, started: int, *, environment: bytes = b"", program: bool = True) -> Path:
+    """A process as /proc shows it."""
+    folder = proc / str(pid)
+    folder.mkdir()
+    (folder / "environ").write_bytes(environment)
+    (folder / "stat").write_bytes(b"7 (a) b) S " + b"0 " * 18 + b"%d 0\n" % started)
+    if program:
+        (folder / "exe").symlink_to("/bin/sh")
+    return folder
+
+
+@pytest.fixture
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(children, "PROC", tmp_path)
+    process(tmp_path, "self", 1000)
+    return tmp_path
+
+
+def test_a_program_that_is_being_started_is_looked_at_again(proc: Path) -> None:
+    """Its environment is empty until it is: what an agent left so outlived it."""
+    starting = process(proc, 7, 1001)
+
+    def started() -> None:
+        (starting / "environ").write_bytes(b"A=1\0MARK=me\0")
+
+    timer = threading.Timer(0.2, started)
+    timer.start()
+    try:
+        assert children._marked(b"MARK=me") == [7]
+    finally:
+        timer.join()
+
+
+def test_what_is_no_program_of_an_agent_is_not_waited_for(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process(proc, 1, 999)  # older
+    process(proc, 2, 1001, program=False)  # the kernel's own, or dying
+    process(proc, 3, 1001, environment=b"A=1\0")
+    (proc / "4").mkdir()  # gone
+    monkeypatch.setattr(children, "PAUSE_MS", 60_000)
+    monkeypatch.setattr(children, "STARTING_MS", 60_000)
+    began = time.monotonic()
+    assert children._marked(b"MARK=me") == []
+    assert time.monotonic() - began < 30

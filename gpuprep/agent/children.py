@@ -22,6 +22,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from gpuprep.agent import trusted
 
 MARK = "GPUPREP_AGENT"  # in the environment of what the agent starts: whatever that starts in turn has it, too
+STARTING_MS, PAUSE_MS = 2000, 20  # for a program to be started, on a busy computer; and between two looks
 GRACE_MS = 1500  # for an agent that was told to end: a Ctrl-C at the controller has ended all within 5 s
 FAREWELL_MS = 2000  # for a killed process to be gone: one in the middle of writing to a disk takes a moment
 PROC = Path("/proc")
@@ -272,7 +273,7 @@ def _kill_marked(mark: bytes) -> None:
     By hand: this process was forked before anything was imported, and imports nothing from folders that may be gone.
     """
     for _ in range(10):
-        pids = [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and _has(path / "environ", mark)]
+        pids = _marked(mark)
         if not pids:
             return
         waiter = select.poll()
@@ -283,8 +284,39 @@ def _kill_marked(mark: bytes) -> None:
         waiter.poll(FAREWELL_MS)
 
 
-def _has(environ: Path, mark: bytes) -> bool:
+def _marked(mark: bytes) -> List[int]:
+    """While a program is being started (execve) its environment reads as empty: it is looked at again."""
+    for _ in range(STARTING_MS // PAUSE_MS):
+        pids, starting = [], False
+        for path in PROC.iterdir():
+            if path.name.isdigit():
+                environment = _environment(path)
+                if mark in environment.split(b"\0"):
+                    pids.append(int(path.name))
+                elif not environment and _may_be_starting(path):
+                    starting = True
+        if pids or not starting:
+            return pids
+        select.poll().poll(PAUSE_MS)  # the kernel tells nobody when it is done
+    return []
+
+
+def _environment(process: Path) -> bytes:
     try:
-        return mark in environ.read_bytes().split(b"\0")
+        return (process / "environ").read_bytes()
     except OSError:  # gone, or not ours
+        return b""
+
+
+def _may_be_starting(process: Path) -> bool:
+    """Whether it has a program, which neither the kernel's own nor dying ones have, and is no older than this one."""
+    try:
+        os.readlink(str(process / "exe"))  # noqa: PTH115  Path.readlink needs Python 3.9
+        return _started(process) >= _started(PROC / "self")
+    except (OSError, ValueError, IndexError):  # gone, or not ours
         return False
+
+
+def _started(process: Path) -> int:
+    """Clock ticks since the computer's start: field 22 of its stat, after a name that may have any letter."""
+    return int((process / "stat").read_bytes().rpartition(b")")[2].split()[19])
