@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from e2e.machines import UNMEASURED, Done, Finished, gpuprep, inside, must
-from gpuprep import sim
+from gpuprep.sim import faults
 
 pytestmark = pytest.mark.e2e
 
@@ -22,7 +22,6 @@ UNDONE = {case["what"]: case for case in yaml.safe_load((HERE / "undo.yml").read
 CASES: list[dict[str, Any]] = [
     {**UNDONE.get(case.get("undone", ""), {}), **case} for case in yaml.safe_load((HERE / "drift.yml").read_text())
 ]
-FAULTS: dict[str, dict[str, Any]] = yaml.safe_load((Path(sim.__file__).parent / "faults.yml").read_text())
 # Changes at a time. More than one: each must be found by its own names, and nothing else.
 MOST = 1 if amount.ALL else 8
 NIGHTS = 30 if amount.ALL else 6
@@ -93,7 +92,7 @@ def apart(case: dict[str, Any], other: dict[str, Any]) -> bool:
 def touched(case: dict[str, Any]) -> set[str]:
     """The files of a change by hand, the values of a fault."""
     if "fault" in case:
-        fault = FAULTS[case["fault"]]
+        fault = faults.kinds()[case["fault"]]
         return {*fault.get("gpu", ()), *fault.get("present", ())}
     return set(re.findall(r"(?<![\w.])/[\w./*-]{4,}", case["undo"])) - {"/dev/null", "/root/"}
 
