@@ -49,6 +49,15 @@ def _printed_commands_are_taken() -> Iterator[None]:
     assert not wrong, wrong
 
 
+@pytest.fixture(autouse=True)
+def _no_store_of_others(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What end-to-end tests, or who runs the tests, have set is not written to by other tests."""
+    url = None if request.node.get_closest_marker("e2e") else os.environ.pop("GPUPREP_STORE", None)
+    yield
+    if url is not None:
+        os.environ["GPUPREP_STORE"] = url
+
+
 # Other tests build drivers meanwhile: how long an example takes to make says nothing here.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")

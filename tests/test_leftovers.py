@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuprep.remote import Host, Target, leftovers
+from gpuprep.remote import Host, Target, leftovers, leftoversprogram
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="asks as root")
 RUN = "20261120-100000-00001"
@@ -68,6 +68,39 @@ def test_compilers_end_and_package_managers_do_not(started: list[psutil.Popen]) 
     assert above.is_running()
     assert child.is_running()
     assert child.status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_program_that_is_being_started_is_looked_at_again(
+    started: list[psutil.Popen], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its environment is empty until it is: here for as long as a shell waits before it starts one."""
+    monkeypatch.setattr(leftoversprogram, "STARTING_SECONDS", 20.0)
+    monkeypatch.setattr(leftoversprogram, "POLITE_SECONDS", 20.0)
+    run = "20261120-100000-00004"
+    words = ["sh", "-c", f"read line; GPUPREP_RUN={run} exec sleep 304"]
+    starting = psutil.Popen(words, env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    started.append(starting)
+    looked = leftoversprogram._look
+
+    def and_then_start(mark: bytes) -> tuple[set[int], bool]:
+        answer = looked(mark)
+        if not starting.stdin.closed:
+            assert answer == (set(), True)
+            starting.stdin.close()
+        return answer
+
+    monkeypatch.setattr(leftoversprogram, "_look", and_then_start)
+    leftoversprogram.main(run, [])
+    assert starting.wait(5) == -15
+    assert capsys.readouterr().out == "nothing is left\n"
+
+
+def test_a_process_that_never_has_an_environment_is_waited_for_a_moment(started: list[psutil.Popen]) -> None:
+    started.append(psutil.Popen(["sleep", "305"], env={}, stdout=subprocess.PIPE, text=True))
+    began = time.monotonic()
+    leftoversprogram.main("20261120-100000-00003", [])
+    assert time.monotonic() - began >= leftoversprogram.STARTING_SECONDS
+    assert started[0].is_running()
 
 
 def test_where_nothing_is_left_nothing_is_said() -> None:

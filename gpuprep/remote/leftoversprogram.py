@@ -16,6 +16,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 POLITE_SECONDS, LAST_SECONDS = 0.5, 0.7
+STARTING_SECONDS = 0.3  # for programs to be started: while the kernel does that (execve), their environment is empty
 # Whoever has a file of these open is a package manager at work, whatever it is called: dnf runs inside of Python.
 DATABASES = (
     "/var/lib/dpkg/", "/var/lib/apt/", "/var/cache/apt/", "/var/lib/rpm/", "/usr/lib/sysimage/rpm/", "/var/lib/dnf/",
@@ -28,13 +29,17 @@ def main(run: str, units: list[str]) -> int:
     if units:
         subprocess.run(["systemctl", "--no-block", "stop", *units], check=False, stderr=subprocess.DEVNULL)
     mark = f"GPUPREP_RUN={run}".encode()
-    began = time.monotonic()
+    began = seen = time.monotonic()
     while True:
-        marked = {pid for pid in _pids() if _has(pid, mark)}
+        marked, starting = _look(mark)
         kept = _kept(marked)
         ending = marked - kept - {os.getpid()}
-        waited = time.monotonic() - began
-        if not ending or waited > POLITE_SECONDS + LAST_SECONDS:
+        now = time.monotonic()
+        waited = now - began
+        if ending:
+            seen = now
+        starting = starting and now - seen < STARTING_SECONDS
+        if not (ending or starting) or waited > POLITE_SECONDS + LAST_SECONDS:
             break
         for pid in ending:
             _send(pid, signal.SIGTERM if waited < POLITE_SECONDS else signal.SIGKILL)
@@ -48,11 +53,32 @@ def _pids() -> list[int]:
     return [int(path.name) for path in PROC.iterdir() if path.name.isdigit()]
 
 
-def _has(pid: int, mark: bytes) -> bool:
+def _look(mark: bytes) -> tuple[set[int], bool]:
+    """Who has the mark, and whether a program is being started that may turn out to have it."""
+    environments = {pid: _environment(pid) for pid in _pids()}
+    marked = {pid for pid, variables in environments.items() if mark in variables.split(b"\0") and _lives(pid)}
+    return marked, any(not variables and _has_program(pid) for pid, variables in environments.items())
+
+
+def _environment(pid: int) -> bytes:
     try:
-        found = mark in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
-        return found and (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (PROC / str(pid) / "environ").read_bytes()
     except OSError:  # gone meanwhile
+        return b""
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
+    except OSError:  # gone meanwhile
+        return False
+
+
+def _has_program(pid: int) -> bool:
+    """Neither the kernel's own processes nor dying ones have a program."""
+    try:
+        return bool(os.readlink(str(PROC / str(pid) / "exe")))  # noqa: PTH115
+    except OSError:
         return False
 
 

@@ -26,7 +26,10 @@ BUILDERS = (CODEC_BUILDER, "sim:e2e-t4", "sim:e2e-a100")
 
 @pytest.fixture(scope="session", autouse=True)
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The user's own settings folder (pip's is there too), with gpuprep's settings in place of the user's."""
+    """The user's own settings folder (pip's is there too), with gpuprep's settings in place of the user's.
+
+    And a store of this session: in the user's, an earlier session certified machines of the same names.
+    """
     own = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     folder = tmp_path_factory.mktemp("config")
     for path in own.iterdir() if own.is_dir() else ():
@@ -36,14 +39,14 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     (folder / "gpuprep" / "config.yml").write_text(f"builds:\n  from: [{', '.join(map(repr, BUILDERS))}]\n")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_CONFIG_HOME", str(folder))
+        environment.setenv("GPUPREP_STORE", f"sqlite:///{_shared(tmp_path_factory)}/history.db")
         yield
 
 
 @pytest.fixture(scope="session")
 def from_nothing(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """The T4 on Debian 13, provisioned once for all workers. Its disk can be cloned from `finished.DISK`."""
-    own = tmp_path_factory.getbasetemp()
-    return finished.once(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
+    return finished.once(_shared(tmp_path_factory))
 
 
 @pytest.fixture(scope="session")
@@ -76,6 +79,12 @@ def a100(request: pytest.FixtureRequest) -> Iterator[Finished]:
 def v100() -> Iterator[Finished]:
     """For `make test-all` alone: its driver is another, and is compiled for it."""
     yield from _made("e2e-v100", "debian13", "v100", ["v100"])
+
+
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of all workers of this session."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 def _made(machine: str, os_name: str, profile: str, gpus: list[str]) -> Iterator[Finished]:
