@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,17 +81,10 @@ def test_a_program_that_is_being_started_is_looked_at_again(
     words = ["sh", "-c", f"read line; GPUPREP_RUN={run} exec sleep 304"]
     starting = psutil.Popen(words, env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     started.append(starting)
-    looked = leftoversprogram._look
-
-    def and_then_start(mark: bytes) -> tuple[set[int], bool]:
-        answer = looked(mark)
-        if not starting.stdin.closed:
-            assert answer == (set(), True)
-            starting.stdin.close()
-        return answer
-
-    monkeypatch.setattr(leftoversprogram, "_look", and_then_start)
+    timer = threading.Timer(0.5, starting.stdin.close)
+    timer.start()
     leftoversprogram.main(run, [])
+    timer.join()
     assert starting.wait(5) == -15
     assert capsys.readouterr().out == "nothing is left\n"
 
