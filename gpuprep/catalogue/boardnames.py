@@ -64,8 +64,8 @@ def plain(name: str) -> str:
     return joined.removeprefix("nvidia").removeprefix("geforce").removeprefix("tesla")
 
 
-def _names(one: Board) -> Iterable[str]:
-    return one.key, one.model.key, one.model.title, one.name, *one.nvml_names
+def _names(board: Board) -> Iterable[str]:
+    return board.key, board.model.key, board.model.title, board.name, *board.nvml_names
 
 
 def _by_words(words: str, every: list[Board]) -> tuple[Board, ...]:

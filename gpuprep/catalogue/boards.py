@@ -190,11 +190,11 @@ def _plain_name(name: str) -> str:
     return name.lower().removeprefix("nvidia ").removeprefix("tesla ").strip()
 
 
-def _fits(one: Board, memory_mib: float | None, sms: int | None, watts: float | None) -> bool:
+def _fits(candidate: Board, memory_mib: float | None, sms: int | None, watts: float | None) -> bool:
     return (
-        _near(memory_mib, one.memory_mib, MEMORY_TOLERANCE)
-        and _near(sms, one.sms, 0)
-        and _near(watts, one.power_watts, POWER_TOLERANCE)
+        _near(memory_mib, candidate.memory_mib, MEMORY_TOLERANCE)
+        and _near(sms, candidate.sms, 0)
+        and _near(watts, candidate.power_watts, POWER_TOLERANCE)
     )
 
 
@@ -202,9 +202,9 @@ def _near(read: float | None, known: float | None, tolerance: float) -> bool:
     return not read or not known or abs(read - known) <= tolerance * known
 
 
-def _shared(found: Iterable[Board]) -> Board | None:
+def _shared(alike: Iterable[Board]) -> Board | None:
     """What all of these boards are; the lowest of their floors."""
-    every = list(found)
+    every = list(alike)
     if len({variant.model.key for variant in every}) != 1:
         return None
     first, *others = every

@@ -70,10 +70,10 @@ class Asked:
 Source = Callable[[Asked], Iterable[Candidate]]
 
 
-def offered(found: Iterable[Candidate], incomplete: str) -> list[Candidate]:
+def offered(candidates: Iterable[Candidate], incomplete: str) -> list[Candidate]:
     """Those that begin with the word at hand and are safe, each once, not too many."""
     chosen: dict[str, Candidate] = {}
-    for looked, candidate in enumerate(found):
+    for looked, candidate in enumerate(candidates):
         if looked >= LOOKED_AT or len(chosen) >= MOST:
             break
         if candidate.kind != "plain" or (candidate.value.startswith(incomplete) and SAFE.fullmatch(candidate.value)):

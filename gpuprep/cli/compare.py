@@ -61,23 +61,23 @@ def compare(
 
 
 def _page(
-    first: RunRecord, second: RunRecord, found: Comparison, whole: bool, color: bool, columns: int | None
+    first: RunRecord, second: RunRecord, result: Comparison, whole: bool, color: bool, columns: int | None
 ) -> list[str]:
     from gpuprep.reports import history as pages
 
     lines = tables.lines(
         [pages.compared_run("first", first), pages.compared_run("second", second)], color=color, columns=columns
     )
-    lines += [f"note: {note}" for note in found.notes]
-    lines += ["", f"Facts: {len(found.facts)} changed"]
-    lines += tables.lines(pages.facts_table(found), indent="  ", columns=columns)
-    rows, passed = pages.findings_table(found, whole=whole)
+    lines += [f"note: {note}" for note in result.notes]
+    lines += ["", f"Facts: {len(result.facts)} changed"]
+    lines += tables.lines(pages.facts_table(result), indent="  ", columns=columns)
+    rows, passed = pages.findings_table(result, whole=whole)
     beside = f"; {passed} more that only one run checked passed there (-v shows them)" if passed else ""
     lines += ["", f"Findings: {len(rows)} changed{beside}"]
     lines += tables.lines(rows, color=color, indent="  ", columns=columns)
-    rows, similar = pages.figures_table(found, whole=whole)
+    rows, similar = pages.figures_table(result, whole=whole)
     beside = f", {similar} of them within {pages.ALIKE_PERCENT:g} % (-v shows them)" if similar else ""
-    lines += ["", f"Figures: {len(found.figures)} compared{beside}"]
+    lines += ["", f"Figures: {len(result.figures)} compared{beside}"]
     lines += tables.lines(rows, indent="  ", columns=columns)
-    lines += [f"  not compared: {why}" for why in pages.not_compared(found)]
+    lines += [f"  not compared: {why}" for why in pages.not_compared(result)]
     return lines

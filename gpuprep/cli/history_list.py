@@ -115,14 +115,14 @@ def list_runs(
         emit(table(listed, color, verbose, table_columns(output)), output)
 
 
-def _listed(store: Store, found: Sequence[RunSummary]) -> Listed:
-    figures = store.headlines([run.run_id for run in found])
+def _listed(store: Store, summaries: Sequence[RunSummary]) -> Listed:
+    figures = store.headlines([run.run_id for run in summaries])
     series: dict[str, tuple[Series, Points]] = {}
-    for run in found:
+    for run in summaries:
         known = figures.get(run.run_id)
         if known is not None and known.leading is not None and run.host not in series:
             series[run.host] = (known.leading, store.recent(run.host, known.leading))
-    return Listed(found, figures, series)
+    return Listed(summaries, figures, series)
 
 
 def table(listed: Listed, color: bool, verbose: int, columns: int | None = None) -> str:

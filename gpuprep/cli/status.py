@@ -100,21 +100,22 @@ def _age_text(seconds: float | None) -> str:
     return "now"
 
 
-def _page(found: list[RunSummary], now: datetime, color: bool, columns: int | None, *, whole: bool) -> str:
+def _page(summaries: list[RunSummary], now: datetime, color: bool, columns: int | None, *, whole: bool) -> str:
     rows: list[tuple[str, ...]] = [("HOST", "RESULT", "COMMAND", "WHEN", "PROFILE", "SUMMARY")]
-    for run in found:
+    for run in summaries:
         simulated = "simulated: " if run.source.value == "simulated" else ""
         rows.append(
             (run.host, _result(run), run.command, _age_text(_age(run, now)), run.profile, simulated + run.summary)
         )
     rows = tables.fitting(rows, columns, OPTIONAL, "SUMMARY", SUMMARY)
     lines = tables.lines(rows, color=color, columns=columns)
-    counts = [f"{sum(_result(run) == word for run in found)} {word}" for word in WORST_FIRST]
-    total = f"{len(found)} host{'s' * (len(found) != 1)}: {', '.join(count for count in counts if count[:2] != '0 ')}"
-    old = sum((_age(run, now) or 0.0) > OLD_DAYS * 86400 for run in found)
+    counts = [f"{sum(_result(run) == word for run in summaries)} {word}" for word in WORST_FIRST]
+    shown = ", ".join(count for count in counts if count[:2] != "0 ")
+    total = f"{len(summaries)} host{'s' * (len(summaries) != 1)}: {shown}"
+    old = sum((_age(run, now) or 0.0) > OLD_DAYS * 86400 for run in summaries)
     if old:
         total += f"; {old} not checked for more than two days"
     lines.append(total)
     if whole:
-        lines += [f"Report: {shell_command('gpuprep', 'report', about=run.run_id)}" for run in found]
+        lines += [f"Report: {shell_command('gpuprep', 'report', about=run.run_id)}" for run in summaries]
     return "\n".join(lines)

@@ -100,7 +100,7 @@ def watch(interval: float, **shared: Any) -> int:
     return code
 
 
-def _certified(found: Sequence[Target], url: str | None) -> Mapping[str, Mapping[str, Held]]:
+def _certified(hosts: Sequence[Target], url: str | None) -> Mapping[str, Mapping[str, Held]]:
     """What the hosts were certified with; nothing of hosts without a certified run, and where there is no store yet."""
     from gpuprep.errors import StoreError
     from gpuprep.paths import state_dir
@@ -114,7 +114,7 @@ def _certified(found: Sequence[Target], url: str | None) -> Mapping[str, Mapping
     try:
         store = Store.open(url)
         try:
-            return {target.name: held(store.certified(target.name)) for target in found}
+            return {target.name: held(store.certified(target.name)) for target in hosts}
         finally:
             store.close()
     except StoreError as error:  # the GPUs can be watched all the same

@@ -519,10 +519,10 @@ def _vgpu(snapshot: Snapshot) -> list[Refusal]:
     return [refuse("host.cloud", reason, "a type of machine with whole GPUs")]
 
 
-def tuning(profile: Profile, snapshot: Snapshot, found: Sequence[Board]) -> list[Refusal]:
+def tuning(profile: Profile, snapshot: Snapshot, boards: Sequence[Board]) -> list[Refusal]:
     """Check clocks and power against the devices' limits, or the catalogue's if there is no driver yet."""
     if isinstance(snapshot.gpus, Missing):
-        return [r for gpu in found for r in _by_catalogue(profile, gpu)]
+        return [r for gpu in boards for r in _by_catalogue(profile, gpu)]
     return [r for facts in snapshot.gpus for r in _by_device(profile, facts)]
 
 

@@ -221,11 +221,11 @@ def _slurm_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _act(found: Answer, *, resume: bool, unknown: bool) -> str:
+def _act(checked: Answer, *, resume: bool, unknown: bool) -> str:
     """Drain or undrain, only where the node is not so already; what was done, "" for nothing."""
-    if found.status is Status.FAIL or (found.status is Status.UNKNOWN and unknown):
-        return _drain(found.reason())
-    if found.status in FIT and resume:
+    if checked.status is Status.FAIL or (checked.status is Status.UNKNOWN and unknown):
+        return _drain(checked.reason())
+    if checked.status in FIT and resume:
         return _undrain()
     return ""
 

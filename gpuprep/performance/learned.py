@@ -48,10 +48,10 @@ def known(operation: Operation) -> bool:
     return single and layout and max(operation.m, operation.n, operation.k) <= LARGEST
 
 
-def ratio(found: list[float], dtype: str) -> float:
+def ratio(numbers: list[float], dtype: str) -> float:
     """Measured time / time by the formula, as learned; 1.0 where nothing was learned."""
     learned = trees(dtype)
-    return 1.0 if learned is None else math.exp(learned.value(found))
+    return 1.0 if learned is None else math.exp(learned.value(numbers))
 
 
 def features(

@@ -11,33 +11,33 @@ from gpuprep.records import Missing
 from gpuprep.records.evidence.gemm import Algorithm, Product
 
 
-def losses(found: Prediction) -> tuple[Factor, ...]:
+def losses(prediction: Prediction) -> tuple[Factor, ...]:
     """Clock, bound, tile, wave, alignment, kernel; () for what is no single product."""
-    operation, tiled = found.operation, found.tiled
+    operation, tiled = prediction.operation, prediction.tiled
     if operation.kind != "product" or operation.batch > 1:
         return ()
     algorithm = Algorithm(tile_m=tiled.tile_m, tile_n=tiled.tile_n, split_k=tiled.split_k)
     explained = attribution.explain(
         Product(
-            dtype=found.dtype,
+            dtype=prediction.dtype,
             m=operation.m,
             n=operation.n,
             k=operation.k,
-            tflops=found.tflops,
-            graphics_clock_mhz=found.clock_mhz,
+            tflops=prediction.tflops,
+            graphics_clock_mhz=prediction.clock_mhz,
             algorithm=algorithm,
         ),
-        found.board,
+        prediction.board,
     )
     if isinstance(explained, Missing):
         return ()
-    own = {"clock": f"the clock under this load ({found.clock_mhz:.0f} of {found.peak.clock_mhz:.0f} MHz)"}
-    if found.bound == "launch":
+    own = {"clock": f"the clock under this load ({prediction.clock_mhz:.0f} of {prediction.peak.clock_mhz:.0f} MHz)"}
+    if prediction.bound == "launch":
         own["kernel"] = "the start of the kernel"
     return tuple(replace(factor, words=own.get(factor.name, factor.words)) for factor in explained.factors)
 
 
-def words(found: Prediction) -> str:
+def words(prediction: Prediction) -> str:
     """ "167 of 1071 TFLOPS: 152 lost to the clock …" """
-    factors = losses(found)
-    return attribution.words(found.dtype, found.tflops, found.peak.tflops, factors) if factors else ""
+    factors = losses(prediction)
+    return attribution.words(prediction.dtype, prediction.tflops, prediction.peak.tflops, factors) if factors else ""

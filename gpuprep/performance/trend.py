@@ -141,12 +141,12 @@ def begin(newest: str, nights: int) -> str:
     return f"{last - min(timedelta(days=nights - 1), last - date.min)}T12:00:00+00:00"
 
 
-def verdict(found: Sequence[Trend]) -> Direction:
+def verdict(series: Sequence[Trend]) -> Direction:
     """DOWN if a figure is DOWN; UNKNOWN if there are no figures, or a probe of a GPU is unknown; else STEADY.
 
     Superseded series do not count: they say nothing about the host with its present versions.
     """
-    current = [trend for trend in found if not trend.superseded]
+    current = [trend for trend in series if not trend.superseded]
     if any(trend.direction is Direction.DOWN for trend in current):
         return Direction.DOWN
     asked = {(trend.gpu_uuid, trend.probe, trend.source) for trend in current}

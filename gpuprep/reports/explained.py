@@ -81,32 +81,32 @@ def _product(product: Product, width: int) -> list[str]:
     return [head, *paragraphs.named(rows, width)]
 
 
-def _share(found: Prediction) -> str:
-    return f"{100 * found.tflops / found.peak.tflops:.3g} %"
+def _share(prediction: Prediction) -> str:
+    return f"{100 * prediction.tflops / prediction.peak.tflops:.3g} %"
 
 
-def _band(found: Prediction) -> str:
-    error = f"give or take {found.error_percent:.0f} %"
-    return f"{error} ({found.error_words})"
+def _band(prediction: Prediction) -> str:
+    error = f"give or take {prediction.error_percent:.0f} %"
+    return f"{error} ({prediction.error_words})"
 
 
-def _bound(found: Prediction) -> str:
-    density = f"{amount(found.intensity)} operations a byte"
+def _bound(prediction: Prediction) -> str:
+    density = f"{amount(prediction.intensity)} operations a byte"
     words = {
-        "math": f"math: {density}, {_no_limit(found)}",
-        "memory": f"memory: {density}, the peak needs {amount(found.ridge)}",
-        "launch": f"launch: the work takes {duration(max(found.math_seconds, found.memory_seconds))}, "
-        f"the start of a kernel {duration(found.launch_seconds)}",
+        "math": f"math: {density}, {_no_limit(prediction)}",
+        "memory": f"memory: {density}, the peak needs {amount(prediction.ridge)}",
+        "launch": f"launch: the work takes {duration(max(prediction.math_seconds, prediction.memory_seconds))}, "
+        f"the start of a kernel {duration(prediction.launch_seconds)}",
     }
-    parts = f"math {duration(found.math_seconds)}, memory {duration(found.memory_seconds)}"
-    return f"{words[found.bound]} ({parts}, clock {found.clock_mhz:.0f} MHz)"
+    parts = f"math {duration(prediction.math_seconds)}, memory {duration(prediction.memory_seconds)}"
+    return f"{words[prediction.bound]} ({parts}, clock {prediction.clock_mhz:.0f} MHz)"
 
 
-def _no_limit(found: Prediction) -> str:
+def _no_limit(prediction: Prediction) -> str:
     """Why memory does not bind: enough operations a byte, or too few SMs at work to use it up."""
-    if found.intensity >= found.ridge:
-        return f"memory is no limit above {amount(found.ridge)}"
-    few, sms = found.tiled.tiles, found.board.sms
+    if prediction.intensity >= prediction.ridge:
+        return f"memory is no limit above {amount(prediction.ridge)}"
+    few, sms = prediction.tiled.tiles, prediction.board.sms
     return (
         f"but {few} of {sms} SMs have work, and memory can feed these"
         if sms and few < sms
@@ -114,8 +114,8 @@ def _no_limit(found: Prediction) -> str:
     )
 
 
-def _waves(found: Prediction) -> str:
-    tiled, sms = found.tiled, found.board.sms
+def _waves(prediction: Prediction) -> str:
+    tiled, sms = prediction.tiled, prediction.board.sms
     if tiled.rounds <= 1:
         return f"{tiled.rounds:.2f} on {sms} SMs: {tiled.tiles} of them have work"
     rest = tiled.rounds % 1
@@ -123,22 +123,22 @@ def _waves(found: Prediction) -> str:
     return f"{tiled.rounds:.2f} on {sms} SMs, {last}"
 
 
-def _alignment(found: Prediction) -> str:
-    if found.alignment >= 16:
+def _alignment(prediction: Prediction) -> str:
+    if prediction.alignment >= 16:
         return "rows are multiples of 16 bytes"
-    operation = found.operation
+    operation = prediction.operation
     names = ("c", "k") if operation.kind == "convolution" else ("k", "m")
     gain = (
-        f"with multiples of 16 bytes {found.aligned_gain:.1f} times as fast"
-        if found.aligned_gain >= 1.05
+        f"with multiples of 16 bytes {prediction.aligned_gain:.1f} times as fast"
+        if prediction.aligned_gain >= 1.05
         else "it costs almost nothing here"
     )
-    return f"rows ({' and '.join(names)}) are multiples of {found.alignment} bytes only, not of 16: {gain}"
+    return f"rows ({' and '.join(names)}) are multiples of {prediction.alignment} bytes only, not of 16: {gain}"
 
 
-def _too_large(found: Prediction) -> str:
+def _too_large(prediction: Prediction) -> str:
     """ "" where the matrices fit into the memory."""
-    needed, there = found.operation.bytes_moved(found.dtype) / 2**20, found.board.memory_mib
+    needed, there = prediction.operation.bytes_moved(prediction.dtype) / 2**20, prediction.board.memory_mib
     if there is None or needed <= there:
         return ""
     return f"the matrices take {needed / 1024:.1f} GiB, and the board has {there / 1024:.1f} GiB"
@@ -150,12 +150,12 @@ def _better(product: Product) -> str:
     return "; ".join(_better_words(shape) for shape in product.better)
 
 
-def _better_words(found: bettershape.Better) -> str:
-    shape, unit = "x".join(map(str, found.shape)), _unit(found.prediction.dtype)
+def _better_words(better: bettershape.Better) -> str:
+    shape, unit = "x".join(map(str, better.shape)), _unit(better.prediction.dtype)
     sentence = (
-        f"{shape} ({found.direction}): {amount(found.prediction.tflops)} {unit}, {found.gain:.2f} times the speed"
+        f"{shape} ({better.direction}): {amount(better.prediction.tflops)} {unit}, {better.gain:.2f} times the speed"
     )
-    return sentence + (f", done in {100 * found.time_ratio:.0f} % of the time" if found.direction == "larger" else "")
+    return sentence + (f", done in {100 * better.time_ratio:.0f} % of the time" if better.direction == "larger" else "")
 
 
 def _attention(attention: Attended, width: int) -> list[str]:
@@ -197,46 +197,50 @@ def _product_values(product: Product) -> dict[str, Any]:
     }
 
 
-def _expected(found: Prediction) -> dict[str, Any]:
+def _expected(prediction: Prediction) -> dict[str, Any]:
     return {
-        "tflops": found.tflops,
-        "low_tflops": found.low_tflops,
-        "high_tflops": found.high_tflops,
-        "error_percent": found.error_percent,
-        "error_from": {"measured": found.measured, "shapes": found.error_shapes, "words": found.error_words},
-        "microseconds": 1e6 * found.seconds,
-        "math_microseconds": 1e6 * found.math_seconds,
-        "memory_microseconds": 1e6 * found.memory_seconds,
-        "launch_microseconds": 1e6 * found.launch_seconds,
-        "bound": found.bound,
-        "bytes": found.operation.bytes_moved(found.dtype),
-        "operations_per_byte": found.intensity,
-        "ridge_operations_per_byte": found.ridge,
-        "peak_tflops": found.peak.tflops,
-        "percent_of_peak": 100 * found.tflops / found.peak.tflops,
-        "unit": found.peak.unit,
-        "clock_mhz": found.clock_mhz,
-        "tile_m": found.tiled.tile_m,
-        "tile_n": found.tiled.tile_n,
-        "split_k": found.tiled.split_k,
-        "tiles": found.tiled.tiles,
-        "tile_fill": found.tile_fill,
-        "waves": found.tiled.rounds,
-        "wave_fill": found.tiled.wave_fill,
-        "aligned_bytes": found.alignment,
-        "aligned_gain": found.aligned_gain,
+        "tflops": prediction.tflops,
+        "low_tflops": prediction.low_tflops,
+        "high_tflops": prediction.high_tflops,
+        "error_percent": prediction.error_percent,
+        "error_from": {
+            "measured": prediction.measured,
+            "shapes": prediction.error_shapes,
+            "words": prediction.error_words,
+        },
+        "microseconds": 1e6 * prediction.seconds,
+        "math_microseconds": 1e6 * prediction.math_seconds,
+        "memory_microseconds": 1e6 * prediction.memory_seconds,
+        "launch_microseconds": 1e6 * prediction.launch_seconds,
+        "bound": prediction.bound,
+        "bytes": prediction.operation.bytes_moved(prediction.dtype),
+        "operations_per_byte": prediction.intensity,
+        "ridge_operations_per_byte": prediction.ridge,
+        "peak_tflops": prediction.peak.tflops,
+        "percent_of_peak": 100 * prediction.tflops / prediction.peak.tflops,
+        "unit": prediction.peak.unit,
+        "clock_mhz": prediction.clock_mhz,
+        "tile_m": prediction.tiled.tile_m,
+        "tile_n": prediction.tiled.tile_n,
+        "split_k": prediction.tiled.split_k,
+        "tiles": prediction.tiled.tiles,
+        "tile_fill": prediction.tile_fill,
+        "waves": prediction.tiled.rounds,
+        "wave_fill": prediction.tiled.wave_fill,
+        "aligned_bytes": prediction.alignment,
+        "aligned_gain": prediction.aligned_gain,
         "factors": [
             {"name": loss.name, "value": loss.value, "lost_tflops": loss.lost_tflops, "words": loss.words}
-            for loss in losses.losses(found)
+            for loss in losses.losses(prediction)
         ],
     }
 
 
-def _better_values(found: bettershape.Better) -> dict[str, Any]:
-    m, n, k = found.shape
+def _better_values(better: bettershape.Better) -> dict[str, Any]:
+    m, n, k = better.shape
     return {
-        "m": m, "n": n, "k": k, "direction": found.direction, "tflops": found.prediction.tflops,
-        "microseconds": 1e6 * found.prediction.seconds, "gain": found.gain, "time_ratio": found.time_ratio,
+        "m": m, "n": n, "k": k, "direction": better.direction, "tflops": better.prediction.tflops,
+        "microseconds": 1e6 * better.prediction.seconds, "gain": better.gain, "time_ratio": better.time_ratio,
     }  # fmt: skip
 
 

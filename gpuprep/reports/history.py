@@ -27,25 +27,25 @@ NO_FIGURES = "no baseline figures: the first run that passes sets them, on a rea
 
 
 def trend_table(
-    host: str, found: Sequence[Trend], nights: int, percent: float, *, whole: bool
+    host: str, trends: Sequence[Trend], nights: int, percent: float, *, whole: bool
 ) -> tuple[str, Rows, list[str]]:
     """A headline, a table, and notes.
 
     Without `whole`, steady figures are only counted, figures with too few nights are a row a probe, and superseded
     figures are shown where they fell.
     """
-    first, last = min(trend.first for trend in found), max(trend.last for trend in found)
-    current = [trend for trend in found if not trend.superseded]
-    old = len(found) - len(current)
+    first, last = min(trend.first for trend in trends), max(trend.last for trend in trends)
+    current = [trend for trend in trends if not trend.superseded]
+    old = len(trends) - len(current)
     count = {direction: sum(trend.direction is direction for trend in current) for direction in Direction}
     counted = [f"{count[direction]} {direction.value}" for direction in Direction if count[direction]]
     counts_text = ", ".join([*counted, f"{old} superseded"] if old else counted)
-    head = f"{host}: {len(found)} figures of the last {nights} nights ({first} to {last}): {counts_text}"
+    head = f"{host}: {len(trends)} figures of the last {nights} nights ({first} to {last}): {counts_text}"
     if current and count[Direction.UNKNOWN] == len(current):
         most = max(trend.nights for trend in current)
         head += f"; {most} of {FEWEST_NIGHTS} nights that a trend needs"
     quiet = {False: [Direction.STEADY], True: [Direction.STEADY, Direction.UNKNOWN]}
-    shown = [trend for trend in found if whole or trend.direction not in quiet[trend.superseded]]
+    shown = [trend for trend in trends if whole or trend.direction not in quiet[trend.superseded]]
     alone = [trend for trend in shown if whole or trend.direction is not Direction.UNKNOWN]
     rows: Rows = [("RESULT", "GPU", "PROBE", "FIGURE", "NIGHTS", "NEWEST", "LOSS", "A WEEK", "P")] if shown else []
     rows += [
@@ -70,7 +70,7 @@ def trend_table(
         notes.append(f"DOWN: falls by more than {percent:g} %, and the fall is no chance (p below 0.01)")
     if old:
         notes.append("superseded: its versions were replaced since, or it is no longer measured; does not count")
-    if any(trend.source is Source.SIMULATED for trend in found):
+    if any(trend.source is Source.SIMULATED for trend in trends):
         notes.append(SIMULATED)
     return head, rows, notes
 
@@ -80,10 +80,10 @@ def _nights(trend: Trend) -> str:
     return f"{trend.nights} of {FEWEST_NIGHTS}" if trend.nights < FEWEST_NIGHTS else str(trend.nights)
 
 
-def _too_few(found: Sequence[Trend]) -> Rows:
+def _too_few(trends: Sequence[Trend]) -> Rows:
     """A row for each probe and number of nights: that nothing is known of 49 figures is one thing to say."""
     groups: dict[tuple[str, str], list[Trend]] = {}
-    for trend in found:
+    for trend in trends:
         groups.setdefault((trend.probe, _nights(trend)), []).append(trend)
     rows: Rows = []
     for (probe, nights), of in groups.items():
@@ -95,9 +95,9 @@ def _too_few(found: Sequence[Trend]) -> Rows:
     return rows
 
 
-def trend_summary(found: Sequence[Trend]) -> str:
+def trend_summary(trends: Sequence[Trend]) -> str:
     """ "1 DOWN, 2 STEADY of 3 figures", superseded ones not counted."""
-    current = [trend for trend in found if not trend.superseded]
+    current = [trend for trend in trends if not trend.superseded]
     counts = [(direction.value, sum(trend.direction is direction for trend in current)) for direction in Direction]
     counted = ", ".join(f"{count} {word}" for word, count in counts if count)
     return f"{counted} of {len(current)} figures" if current else "no figures"
@@ -152,16 +152,16 @@ def compared_run(which: str, record: RunRecord) -> tuple[str, ...]:
     return (which, record.run_id, record.command, record.host, record.started_at, word, simulated)
 
 
-def facts_table(found: Comparison) -> Rows:
-    return [(change.fact, _short(change.one), "►", _short(change.two)) for change in found.facts]
+def facts_table(comparison: Comparison) -> Rows:
+    return [(change.fact, _short(change.one), "►", _short(change.two)) for change in comparison.facts]
 
 
-def findings_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
+def findings_table(comparison: Comparison, *, whole: bool) -> tuple[Rows, int]:
     """The changed findings, and how many are left out: without `whole`, those that only one run had and that passed."""
     quiet = (None, *DONE)
     shown = [
         change
-        for change in found.findings
+        for change in comparison.findings
         if whole or not change.kind.startswith("only in") or not {change.one, change.two} <= set(quiet)
     ]
     rows: Rows = [
@@ -177,19 +177,19 @@ def findings_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
         )
         for change in shown
     ]
-    return rows, len(found.findings) - len(shown)
+    return rows, len(comparison.findings) - len(shown)
 
 
-def figures_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
+def figures_table(comparison: Comparison, *, whole: bool) -> tuple[Rows, int]:
     """The figures that differ, or with `whole` all figures; and how many are left out."""
-    shown = [change for change in found.figures if whole or abs(change.percent) >= ALIKE_PERCENT]
-    return [_figure(change) for change in shown], len(found.figures) - len(shown)
+    shown = [change for change in comparison.figures if whole or abs(change.percent) >= ALIKE_PERCENT]
+    return [_figure(change) for change in shown], len(comparison.figures) - len(shown)
 
 
-def not_compared(found: Comparison) -> list[str]:
+def not_compared(comparison: Comparison) -> list[str]:
     """Sentences: which figures were not compared, and why; GPUs with the same reason together."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for reason in found.not_compared:
+    for reason in comparison.not_compared:
         groups.setdefault((reason.probe, reason.words), []).append(reason.gpu)
     lines = []
     for (probe, words), gpus in groups.items():

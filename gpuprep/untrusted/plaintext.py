@@ -58,6 +58,6 @@ def command(*words: str, about: str | tuple[str, ...] = "") -> str:
     return shlex.join(map(one_line, ours))
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -166,17 +166,17 @@ def _ask(host: Host, command: str, *, become: bool) -> Found:
     return answer
 
 
-def _unusable(found: Found, names: Sequence[str], done: CommandResult) -> str:
+def _unusable(answer: Found, names: Sequence[str], done: CommandResult) -> str:
     """Why the answer cannot be used; "" if it can. Any user who may log in on the host could have forged it."""
     if not names:
         output = (done.stderr or done.stdout).strip()[-_LAST_LETTERS:].splitlines()
         return one_line(output[-1]) if output else "it says nothing"
-    if len(names) != len(found.sections):
+    if len(names) != len(answer.sections):
         return "it answers twice to one question"
-    if large := next((name for name, text in found.sections.items() if len(text) > FILE_BYTES), ""):
+    if large := next((name for name, text in answer.sections.items() if len(text) > FILE_BYTES), ""):
         return f"{one_line(large, 100)} is larger than {FILE_BYTES // MIB} MiB"
-    if moment(found.word("now")) is None:
-        return f"{one_line(found.word('now'), 40)!r} is no time of day"
+    if moment(answer.word("now")) is None:
+        return f"{one_line(answer.word('now'), 40)!r} is no time of day"
     return ""
 
 

@@ -18,7 +18,7 @@ SAMPLED = ("graphics_clock_mhz", "memory_clock_mhz", "power_watts", "temperature
 def product_values(
     kind: DataType,
     shape: Shape,
-    found: Optional[Burst] = None,
+    burst: Optional[Burst] = None,
     algorithm: Optional[Dict[str, Any]] = None,
     error: Optional[str] = None,
 ) -> Dict[str, Any]:
@@ -31,10 +31,10 @@ def product_values(
         "n": shape.n,
         "k": shape.k,
         "layout": "TN",
-        "tflops": nothing if found is None else round(shape.operations / found.milliseconds / 1e9, 3),
-        "rel_stdev_percent": nothing if found is None else found.rel_stdev_percent,
-        "iterations": nothing if found is None else found.iterations,
-        "microseconds": nothing if found is None else round(found.milliseconds * 1000, 2),
+        "tflops": nothing if burst is None else round(shape.operations / burst.milliseconds / 1e9, 3),
+        "rel_stdev_percent": nothing if burst is None else burst.rel_stdev_percent,
+        "iterations": nothing if burst is None else burst.iterations,
+        "microseconds": nothing if burst is None else round(burst.milliseconds * 1000, 2),
         "algorithm": nothing if algorithm is None else algorithm,
         **dict.fromkeys(SAMPLED, nothing),
         "exact": nothing,

@@ -123,11 +123,11 @@ def _encoder(work: Work) -> List[str]:
     return ["-c:v", name, "-preset", work.preset, "-tune", "ll", "-zerolatency", "1", "-bf", "0", "-b:v", "5M"]
 
 
-def _row(work: Work, found: "Union[List[float], Missing]") -> Values:
+def _row(work: Work, samples: "Union[List[float], Missing]") -> Values:
     row: Values = {"kind": work.kind, "codec": work.codec, "preset": work.preset, "frames": None, "how": HOW}
-    if isinstance(found, Missing):
-        return {**row, "median_ms": found, "p95_ms": found}
-    late = sorted(found)
+    if isinstance(samples, Missing):
+        return {**row, "median_ms": samples, "p95_ms": samples}
+    late = sorted(samples)
     row["frames"] = len(late)
     return {**row, "median_ms": round(statistics.median(late), 2), "p95_ms": round(late[int(0.95 * len(late))], 2)}
 

@@ -227,12 +227,12 @@ class Runner:
                 self._at_work.discard(case.id)
                 self._done += 1
 
-    def _prove(self, case: Case, folder: Path, found: Dict[str, Clip], ran: Ran) -> List[Any]:
+    def _prove(self, case: Case, folder: Path, clips: Dict[str, Clip], ran: Ran) -> List[Any]:
         try:
-            return [prove(self.ffmpeg, self.ffprobe, case, output, folder, found, ran) for output in case.outputs]
+            return [prove(self.ffmpeg, self.ffprobe, case, output, folder, clips, ran) for output in case.outputs]
         except OSError as error:
             return [
-                {"name": output.file, "expected": expected(output, case, found), "error": f"not proven: {error}"}
+                {"name": output.file, "expected": expected(output, case, clips), "error": f"not proven: {error}"}
                 for output in case.outputs
             ]
         finally:

@@ -40,18 +40,18 @@ def findings(values: Throughput) -> list[Finding]:
     return [*figure_findings, *_lost(values)]
 
 
-def _latency(one: Latency, why: str) -> Finding:
-    subject = " ".join(filter(None, ("latency", one.kind, one.codec, one.preset)))
-    return Finding(subject, "ms", Status.UNKNOWN, "a possible time", _shown(one.median_ms, "ms"), why, AGAIN)
+def _latency(row: Latency, why: str) -> Finding:
+    subject = " ".join(filter(None, ("latency", row.kind, row.codec, row.preset)))
+    return Finding(subject, "ms", Status.UNKNOWN, "a possible time", _shown(row.median_ms, "ms"), why, AGAIN)
 
 
-def _quality(one: Quality, status: Status, why: str, remedy: str) -> Finding:
-    subject = " ".join(filter(None, ("quality", one.encoder or one.codec, one.preset)))
-    return Finding(subject, "pictures", status, "possible figures", _shown(one.psnr_db, "dB"), why, remedy)
+def _quality(row: Quality, status: Status, why: str, remedy: str) -> Finding:
+    subject = " ".join(filter(None, ("quality", row.encoder or row.codec, row.preset)))
+    return Finding(subject, "pictures", status, "possible figures", _shown(row.psnr_db, "dB"), why, remedy)
 
 
-def _time(one: Latency) -> Iterator[str]:
-    median, late = known(one.median_ms), known(one.p95_ms)
+def _time(row: Latency) -> Iterator[str]:
+    median, late = known(row.median_ms), known(row.p95_ms)
     for name, value in (("median", median), ("95th percentile", late)):
         if value is not None and not 0 < value <= LONGEST_MS:
             yield f"a {name} of {value:g} ms is recorded, and the probe waits {LONGEST_MS:g} ms at most"
@@ -59,23 +59,23 @@ def _time(one: Latency) -> Iterator[str]:
         yield f"a 95th percentile of {late:g} ms is below the median, {median:g} ms"
     if median is not None and late is None:
         yield "there is a median, and no 95th percentile of the same pictures"
-    if median is not None and not latency.LEAST <= (one.frames or 0) <= MOST_COUNTED:
-        yield f"{one.frames} pictures are counted, and the probe counts {latency.LEAST} to {MOST_COUNTED}"
+    if median is not None and not latency.LEAST <= (row.frames or 0) <= MOST_COUNTED:
+        yield f"{row.frames} pictures are counted, and the probe counts {latency.LEAST} to {MOST_COUNTED}"
 
 
-def _pictures(one: Quality) -> Iterator[str]:
-    yield from pictures.impossible(known(one.psnr_db), known(one.xpsnr_db), lossy=True)
-    rate, asked = known(one.bit_rate_kbps), known(one.asked_kbps)
+def _pictures(row: Quality) -> Iterator[str]:
+    yield from pictures.impossible(known(row.psnr_db), known(row.xpsnr_db), lossy=True)
+    rate, asked = known(row.bit_rate_kbps), known(row.asked_kbps)
     if asked is not None and asked != quality.KBPS:
         yield f"{asked:g} kbit/s were asked for, and the probe asks for {quality.KBPS}"
     if rate is not None and not 0 < rate <= RATE_FACTOR * quality.KBPS:
         yield f"{rate:g} kbit/s came out, and {quality.KBPS} were asked for"
-    if rate is not None and not one.frames:
+    if rate is not None and not row.frames:
         yield "how many pictures were encoded is not recorded"
-    if one.encoder not in (f"{one.codec}_nvenc", SOFTWARE.get(one.codec)):
-        yield f"the encoder {one.encoder or '?':.20} is not one of {one.codec or '?':.20}"
-    elif one.encoder.endswith("_nvenc") and one.preset not in PRESETS:
-        yield f"NVENC has no preset {one.preset or '?':.20}"
+    if row.encoder not in (f"{row.codec}_nvenc", SOFTWARE.get(row.codec)):
+        yield f"the encoder {row.encoder or '?':.20} is not one of {row.codec or '?':.20}"
+    elif row.encoder.endswith("_nvenc") and row.preset not in PRESETS:
+        yield f"NVENC has no preset {row.preset or '?':.20}"
 
 
 def _lost(values: Throughput) -> list[Finding]:

@@ -114,7 +114,7 @@ def banner(stand_ins: int, every: int) -> str:
     return "SIMULATED: no figure here is of a real GPU" if stand_ins == every else some
 
 
-def host_document(host: Host, found: Speeds | None) -> dict[str, Any]:
+def host_document(host: Host, speeds: Speeds | None) -> dict[str, Any]:
     return {
         "host": host.name,
         "also_called": host.others,
@@ -129,12 +129,12 @@ def host_document(host: Host, found: Speeds | None) -> dict[str, Any]:
         "kernel": host.kernel,
         "simulated": host.simulated,
         "findings": host.problems,
-        "trend": found.direction if found else None,
-        "figures": _figures_document(found),
+        "trend": speeds.direction if speeds else None,
+        "figures": _figures_document(speeds),
     }
 
 
-def _figures_document(found: Speeds | None) -> list[dict[str, Any]]:
+def _figures_document(speeds: Speeds | None) -> list[dict[str, Any]]:
     return [
         {
             "name": headline.label,
@@ -143,7 +143,7 @@ def _figures_document(found: Speeds | None) -> list[dict[str, Any]]:
             "unit": headline.unit,
             "gpu_uuid": headline.gpu_uuid,
         }
-        for headline in (found.headlines if found else ())
+        for headline in (speeds.headlines if speeds else ())
     ]
 
 

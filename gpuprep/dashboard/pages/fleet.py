@@ -70,12 +70,12 @@ def fleet(board: Board, query: Query) -> Page:
     return Page("fleet.html", variables, document)
 
 
-def _headline_value(found: Speeds | None) -> float:
-    return found.headlines[0].newest if found and found.headlines else float("inf")
+def _headline_value(speeds: Speeds | None) -> float:
+    return speeds.headlines[0].newest if speeds and speeds.headlines else float("inf")
 
 
-def _fleet_row(host: Host, found: Speeds | None) -> dict[str, Any]:
-    headline = found.headlines[0] if found and found.headlines else None
+def _fleet_row(host: Host, speeds: Speeds | None) -> dict[str, Any]:
+    headline = speeds.headlines[0] if speeds and speeds.headlines else None
     return {
         "host": host,
         "path": host_path(host.name),
@@ -84,7 +84,7 @@ def _fleet_row(host: Host, found: Speeds | None) -> dict[str, Any]:
         "headline": headline,
         "speed": f"{figure(headline.newest)} {headline.unit}" if headline else "",
         "spark": _spark(headline) if headline and len(headline.nights) > 1 else "",
-        "falls": found is not None and found.direction is Direction.DOWN,
+        "falls": speeds is not None and speeds.direction is Direction.DOWN,
     }
 
 

@@ -169,78 +169,78 @@ def _capacity(record: RunRecord) -> list[tuple[str, list[list[str]]]]:
     return list(tables.items())
 
 
-def _is_shown(name: str, found: dict[str, Any]) -> bool:
+def _is_shown(name: str, values: dict[str, Any]) -> bool:
     """Whether the page has this part; page.html asks the same."""
     keys = {
-        "error": found["record"].error,
-        "bad": found["worst"],
-        "figures": found["tiles"],
-        "best": found["charts"],
-        "beside": found["beside_parts"],
-        "rest": found["bad"],
-        "fixed": found["put_back"],
-        "against": found["compared"],
-        "silent": found["unanswered"],
-        "compute": found["rooflines"] or found["gemms"],
-        "time": found["timelines"],
-        "moved": found["bandwidths"],
-        "nccl": found["collectives"],
-        "conv": found["convolutions"],
-        "transcode": found["transcodes"],
+        "error": values["record"].error,
+        "bad": values["worst"],
+        "figures": values["tiles"],
+        "best": values["charts"],
+        "beside": values["beside_parts"],
+        "rest": values["bad"],
+        "fixed": values["put_back"],
+        "against": values["compared"],
+        "silent": values["unanswered"],
+        "compute": values["rooflines"] or values["gemms"],
+        "time": values["timelines"],
+        "moved": values["bandwidths"],
+        "nccl": values["collectives"],
+        "conv": values["convolutions"],
+        "transcode": values["transcodes"],
         "words": True,
         "throughput": True,
     }
-    return bool(keys[name] if name in keys else found[name])
+    return bool(keys[name] if name in keys else values[name])
 
 
-def _summaries(found: dict[str, Any], findings: Sequence[Finding]) -> dict[str, str]:
+def _summaries(values: dict[str, Any], findings: Sequence[Finding]) -> dict[str, str]:
     """A line beside the title of each fold: what is in it."""
-    ran = [transcode for transcode in found["transcodes"] if not transcode["skipped"]]
+    ran = [transcode for transcode in values["transcodes"] if not transcode["skipped"]]
     done = sum(transcode["case"].outcome == "completed" for transcode in ran)
-    refused = len(found["transcodes"]) - len(ran)
-    collectives = found["collectives"]
-    labels = found["beside"].labels
+    refused = len(values["transcodes"]) - len(ran)
+    collectives = values["collectives"]
+    labels = values["beside"].labels
     return {
         "beside": f"{len(labels)} GPUs, all figures; {LOWEST} marks the lowest" if labels else "",
-        "commands": _several(len(found["commands"]), "command") + " to paste",
-        "waived": f"{len(found['waived'])} accepted for a while",
-        "skipped": "; ".join(f"{group.count}: {group.cause}" for group in found["skipped"][:1])
-        + (f"; {_several(len(found['skipped']) - 1, 'other cause')}" if len(found["skipped"]) > 1 else ""),
-        "compute": f"roofline, {_several(len(found['gemms']), 'product')}",
+        "commands": _several(len(values["commands"]), "command") + " to paste",
+        "waived": f"{len(values['waived'])} accepted for a while",
+        "skipped": "; ".join(f"{group.count}: {group.cause}" for group in values["skipped"][:1])
+        + (f"; {_several(len(values['skipped']) - 1, 'other cause')}" if len(values["skipped"]) > 1 else ""),
+        "compute": f"roofline, {_several(len(values['gemms']), 'product')}",
         "falls": "what each product lost to clock, memory, tiles and kernel",
         "time": "clock, power and temperature, and why the clock was held",
-        "together": _several(len({row.label for row in found["together"]}), "GPU"),
-        "moved": _several(len(found["bandwidths"]), "path"),
+        "together": _several(len({row.label for row in values["together"]}), "GPU"),
+        "moved": _several(len(values["bandwidths"]), "path"),
         "nccl": f"{collectives[0].gpus} GPUs, {len(collectives)} sizes" if collectives else "",
-        "conv": _several(len(found["convolutions"]), "convolution"),
+        "conv": _several(len(values["convolutions"]), "convolution"),
         "transcode": f"{done} of {len(ran)} completed" + (f", {refused} skipped" if refused else ""),
-        "throughput": _several(len(found["series"]), "series", "series")
-        if found["series"] or found["left_out"]
-        else f"UNKNOWN: {found['no_streams']}",
-        "steps": _several(len(found["steps"]), "step"),
+        "throughput": _several(len(values["series"]), "series", "series")
+        if values["series"] or values["left_out"]
+        else f"UNKNOWN: {values['no_streams']}",
+        "steps": _several(len(values["steps"]), "step"),
         "checks": f"{len(findings)}: "
         + ", ".join(f"{n} {status.value}" for status, n in _counts(findings).items() if n),
-        "system": ", ".join(value for name, value in found["system"] if name in ("system", "kernel", "driver")),
+        "system": ", ".join(value for name, value in values["system"] if name in ("system", "kernel", "driver")),
         "words": "what is meant by peak, floor, long run and others",
     }
 
 
-def _opened(found: dict[str, Any]) -> set[str]:
+def _opened(values: dict[str, Any]) -> set[str]:
     """The folds that are open at once: what somebody has to look at, and what a page without a verdict is for."""
     opened = set()
-    if found["worst"]:
+    if values["worst"]:
         opened.add("commands")
-    if any(transcode["case"].status in PROBLEMS for transcode in found["transcodes"]):
+    if any(transcode["case"].status in PROBLEMS for transcode in values["transcodes"]):
         opened.add("transcode")
-    if any(series.status in PROBLEMS for series in found["series"]):
+    if any(series.status in PROBLEMS for series in values["series"]):
         opened.add("throughput")
-    if any(any(row.low) for row in found["beside"].first):
+    if any(any(row.low) for row in values["beside"].first):
         opened.add("beside")
-    if found["waived"]:
+    if values["waived"]:
         opened.add("waived")
-    if found["record"].command == "capacity":
+    if values["record"].command == "capacity":
         opened.add("throughput")
-    if not found["record"].verdict:
+    if not values["record"].verdict:
         opened.add("steps")
     return opened
 

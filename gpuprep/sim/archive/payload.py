@@ -177,13 +177,13 @@ def program(name: str) -> str:
     return (resources.files("gpuprep.sim.archive") / "programs" / name).read_text(encoding="utf-8")
 
 
-def container_toolkit(found: Payload, stub: Stub) -> None:
-    found.texts["usr/bin/nvidia-ctk"] = (program("nvidia-ctk").replace("@VERSION@", stub.upstream), True)
+def container_toolkit(content: Payload, stub: Stub) -> None:
+    content.texts["usr/bin/nvidia-ctk"] = (program("nvidia-ctk").replace("@VERSION@", stub.upstream), True)
 
 
-def _dkms(found: Payload, version: str, *, is_open: bool) -> None:
-    module_source(found, "nvidia", version, is_open=is_open)
-    found.scripts = {"postinst": DKMS_POSTINST.format(version=version), "prerm": DKMS_PRERM.format(version=version)}
+def _dkms(content: Payload, version: str, *, is_open: bool) -> None:
+    module_source(content, "nvidia", version, is_open=is_open)
+    content.scripts = {"postinst": DKMS_POSTINST.format(version=version), "prerm": DKMS_PRERM.format(version=version)}
 
 
 def module_source(found: Payload, name: str, version: str, *, is_open: bool) -> None:
@@ -195,55 +195,55 @@ def module_source(found: Payload, name: str, version: str, *, is_open: bool) -> 
     found.texts[f"{folder}/dkms.conf"] = (DKMS_CONF.format(name=name, version=version), False)
 
 
-def _kernel(found: Payload, kernel: str) -> None:
+def _kernel(content: Payload, kernel: str) -> None:
     """As much of a kernel as a boot loader and depmod look at."""
-    found.texts[f"boot/vmlinuz-{kernel}"] = ("a stand-in of a simulated machine for a kernel\n", False)
-    found.texts[f"boot/config-{kernel}"] = ("CONFIG_MODULES=y\nCONFIG_RD_GZIP=y\nCONFIG_RD_ZSTD=y\n", False)
+    content.texts[f"boot/vmlinuz-{kernel}"] = ("a stand-in of a simulated machine for a kernel\n", False)
+    content.texts[f"boot/config-{kernel}"] = ("CONFIG_MODULES=y\nCONFIG_RD_GZIP=y\nCONFIG_RD_ZSTD=y\n", False)
     for file in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
-        found.texts[f"usr/lib/modules/{kernel}/{file}"] = ("", False)
-    found.scripts = {"postinst": DEPMOD.format(kernel=kernel)}
+        content.texts[f"usr/lib/modules/{kernel}/{file}"] = ("", False)
+    content.scripts = {"postinst": DEPMOD.format(kernel=kernel)}
 
 
-def _prebuilt(found: Payload, stub: Stub, match: re.Match[str]) -> None:
+def _prebuilt(content: Payload, stub: Stub, match: re.Match[str]) -> None:
     """The driver's version is in what it depends on. Canonical's closed modules are linked on the machine."""
     kernel, depends = match["kernel"], ", ".join(stub.relations["depends"])
     driver = re.search(r"nvidia-kernel-common-\S+ \(>= ([0-9.]+)\)", depends)
     assert driver is not None
     text = READY_MODULE.format(licence=LICENCES[bool(match["open"])], version=driver[1])
     folder = f"usr/lib/modules/{kernel}/kernel/nvidia-{match['branch']}srv{match['open'] or ''}"
-    found.modules = {f"{folder}/{name}.ko": text for name in ("nvidia", "nvidia-uvm")}
-    found.scripts = {script: DEPMOD.format(kernel=kernel) for script in ("postinst", "postrm")}
+    content.modules = {f"{folder}/{name}.ko": text for name in ("nvidia", "nvidia-uvm")}
+    content.scripts = {script: DEPMOD.format(kernel=kernel) for script in ("postinst", "postrm")}
 
 
-def library(found: Payload, folder: str, soname: str, version: str) -> None:
+def library(content: Payload, folder: str, soname: str, version: str) -> None:
     stem = soname.rpartition(".")[0]
-    found.libraries[f"{folder}/{stem}.{version}"] = soname
-    found.links[f"{folder}/{soname}"] = f"{stem}.{version}"
-    found.triggers = "activate-noawait ldconfig\n"
+    content.libraries[f"{folder}/{stem}.{version}"] = soname
+    content.links[f"{folder}/{soname}"] = f"{stem}.{version}"
+    content.triggers = "activate-noawait ldconfig\n"
 
 
-def _daemon(found: Payload, *, ubuntus_own: bool) -> None:
+def _daemon(content: Payload, *, ubuntus_own: bool) -> None:
     """Ubuntu's own unit is started by udev, ends when nobody needs it, and keeps persistence mode off."""
     unit = DAEMON_UNIT.format(
         unit="StopWhenUnneeded=true\n" if ubuntus_own else "",
         option=" --no-persistence-mode --verbose" if ubuntus_own else " --verbose",
         install="" if ubuntus_own else "[Install]\nWantedBy=multi-user.target\n",
     )
-    found.texts["usr/lib/systemd/system/nvidia-persistenced.service"] = (unit, False)
-    found.texts["usr/bin/nvidia-persistenced"] = ("#!/bin/sh\nexit 1\n", True)
-    found.scripts = {"postinst": DAEMON_POSTINST}
+    content.texts["usr/lib/systemd/system/nvidia-persistenced.service"] = (unit, False)
+    content.texts["usr/bin/nvidia-persistenced"] = ("#!/bin/sh\nexit 1\n", True)
+    content.scripts = {"postinst": DAEMON_POSTINST}
 
 
-def toolkit(found: Payload, stub: Stub, match: re.Match[str]) -> None:
+def toolkit(content: Payload, stub: Stub, match: re.Match[str]) -> None:
     major, version = match["major"], f"{match['major']}.{match['minor']}"
     home = f"usr/local/cuda-{version}"
     if match["rest"]:
         priority = f"{major}{match['minor']}"
-        found.scripts = {
+        content.scripts = {
             "postinst": ALTERNATIVES.format(version=version, priority=priority),
             "prerm": NO_ALTERNATIVES.format(version=version),
         }
     if match["part"] == "cuda-nvcc":
-        found.texts[f"{home}/bin/nvcc"] = (NVCC.format(version=version, full=stub.upstream), True)
+        content.texts[f"{home}/bin/nvcc"] = (NVCC.format(version=version, full=stub.upstream), True)
     for soname in TOOLKIT_LIBRARIES.get(match["part"], ()):
-        library(found, f"{home}/lib64", soname.format(major=major), stub.upstream)
+        library(content, f"{home}/lib64", soname.format(major=major), stub.upstream)

@@ -150,8 +150,8 @@ def _build(archive: Archive, target: Path, key: Path) -> None:
     _release(archive, suite, lists, key)
 
 
-def _distinct(found: Iterable[Stub]) -> Iterable[Stub]:
-    return {(stub.name, stub.version): stub for stub in found}.values()
+def _distinct(packages: Iterable[Stub]) -> Iterable[Stub]:
+    return {(stub.name, stub.version): stub for stub in packages}.values()
 
 
 def _package(stub: Stub, pool: Path, scratch: Path, root: Path) -> str:

@@ -11,7 +11,7 @@ from gpuprep.sim.archive import rpmpayload, rpmspec, stubs
 from gpuprep.sim.archive.stubs import Archive, Stub
 
 
-def modules(archive: Archive, found: Sequence[Stub]) -> str:
+def modules(archive: Archive, packages: Sequence[Stub]) -> str:
     """The module streams of a repository in their own format, modulemd."""
     data = yaml.safe_load(stubs.text(archive.modules))
     documents: list[dict[str, object]] = []
@@ -19,7 +19,7 @@ def modules(archive: Archive, found: Sequence[Stub]) -> str:
     for name, stream in data["streams"].items():
         if archive.dist not in stream["systems"]:
             continue
-        artifacts = _artifacts(found, stream)
+        artifacts = _artifacts(packages, stream)
         profiles[name] = ["default"]
         documents.append(
             {
@@ -44,22 +44,22 @@ def modules(archive: Archive, found: Sequence[Stub]) -> str:
     return yaml.safe_dump_all(documents, explicit_start=True, explicit_end=True, sort_keys=False)
 
 
-def _artifacts(found: Sequence[Stub], stream: dict[str, str]) -> list[str]:
+def _artifacts(packages: Sequence[Stub], stream: dict[str, str]) -> list[str]:
     """All versions of the branch, of the kernel modules its own kind alone, in the newest version alone."""
     chosen = []
-    for stub in found:
+    for stub in packages:
         if stub.name == "dnf-plugin-nvidia":
             chosen.append(stub)
         elif not stub.upstream.startswith(f"{stream['branch']}."):
             continue
         elif rpmpayload.MODULE.fullmatch(stub.name):
-            newest = _newest(found, stub.name, stream["branch"])
+            newest = _newest(packages, stub.name, stream["branch"])
             chosen += [stub] if stub.name == stream.get("kernel_module") and stub.version == newest else []
         else:
             chosen.append(stub)
     return sorted(map(rpmspec.nevra, chosen))
 
 
-def _newest(found: Sequence[Stub], name: str, branch: str) -> str:
-    versions = [stub.version for stub in found if stub.name == name and stub.upstream.startswith(f"{branch}.")]
+def _newest(packages: Sequence[Stub], name: str, branch: str) -> str:
+    versions = [stub.version for stub in packages if stub.name == name and stub.upstream.startswith(f"{branch}.")]
     return max(versions, key=lambda version: [int(part) for part in stubs.upstream(version).split(".")])

@@ -122,47 +122,47 @@ def _release(stub: Stub) -> str:
     return f"{stub.version.split(':')[-1]}.x86_64"
 
 
-def _module(found: Payload, version: str, *, is_open: bool) -> None:
+def _module(content: Payload, version: str, *, is_open: bool) -> None:
     name = "nvidia-open" if is_open and int(version.split(".")[0]) <= 570 else "nvidia"
-    payload.module_source(found, name, version, is_open=is_open)
-    found.scripts = {
+    payload.module_source(content, name, version, is_open=is_open)
+    content.scripts = {
         "post": MODULE_POST.format(name=name, version=version),
         "preun": MODULE_PREUN.format(name=name, version=version),
     }
 
 
-def _toolkit(found: Payload, stub: Stub, match: re.Match[str]) -> None:
-    payload.toolkit(found, stub, match)
+def _toolkit(content: Payload, stub: Stub, match: re.Match[str]) -> None:
+    payload.toolkit(content, stub, match)
     if match["rest"]:
         version = f"{match['major']}.{match['minor']}"
         link = f"/usr/local/cuda cuda /usr/local/cuda-{version}"
-        found.scripts = {
+        content.scripts = {
             # Last: Debian's program asks for the folder, which other packages bring.
             "posttrans": f"alternatives --install {link} {match['major']}{match['minor']}\n",
             "preun": f'[ "$1" != 0 ] || alternatives --remove cuda /usr/local/cuda-{version}\n',
         }
 
 
-def _kernel(found: Payload, release: str) -> None:
+def _kernel(content: Payload, release: str) -> None:
     folder = f"usr/lib/modules/{release}"
     for name in ("modules.builtin", "modules.order"):
-        found.texts[f"{folder}/{name}"] = ("", False)
+        content.texts[f"{folder}/{name}"] = ("", False)
     for name in (f"{folder}/vmlinuz", f"boot/vmlinuz-{release}"):
-        found.texts[name] = (f"a stand-in for the kernel {release}\n", True)
-    found.links[f"boot/config-{release}"] = f"/{HEADERS}/flavour/.config"
-    found.links[f"{folder}/config"] = f"/{HEADERS}/flavour/.config"
-    found.links[f"{folder}/build"] = f"/usr/src/kernels/{release}"  # dangles until the headers are installed
-    found.links[f"{folder}/source"] = "build"
-    found.scripts = {
+        content.texts[name] = (f"a stand-in for the kernel {release}\n", True)
+    content.links[f"boot/config-{release}"] = f"/{HEADERS}/flavour/.config"
+    content.links[f"{folder}/config"] = f"/{HEADERS}/flavour/.config"
+    content.links[f"{folder}/build"] = f"/usr/src/kernels/{release}"  # dangles until the headers are installed
+    content.links[f"{folder}/source"] = "build"
+    content.scripts = {
         "posttrans": KERNEL_POSTTRANS.format(release=release),
         "preun": KERNEL_PREUN.format(release=release),
     }
 
 
-def _headers(found: Payload, release: str) -> None:
+def _headers(content: Payload, release: str) -> None:
     """Debian's headers under this kernel's name: three files say the name, the rest are links."""
     folder, flavour = f"usr/src/kernels/{release}", f"/{HEADERS}/flavour"
-    found.texts |= {
+    content.texts |= {
         f"{folder}/Makefile": (f"include /{HEADERS}/common/Makefile\n", False),
         f"{folder}/.kernelvariables": (
             f"override ARCH = x86\noverride KERNELRELEASE = {release}\nDEBIAN_KERNEL_NO_CC_VERSION_CHECK = y\n",
@@ -173,47 +173,47 @@ def _headers(found: Payload, release: str) -> None:
     }
     names = [".config", "Module.symvers", "arch", "include/config/auto.conf"]
     names += [f"include/generated/{name}" for name in GENERATED]
-    found.links |= {f"{folder}/{name}": f"{flavour}/{name}" for name in names}
-    found.links |= {f"{folder}/{name}": f"/{HEADERS}/kbuild/{name}" for name in ("scripts", "tools")}
+    content.links |= {f"{folder}/{name}": f"{flavour}/{name}" for name in names}
+    content.links |= {f"{folder}/{name}": f"/{HEADERS}/kbuild/{name}" for name in ("scripts", "tools")}
 
 
 def _program(name: str, path: str) -> tuple[str, tuple[str, bool]]:
     return path, (payload.program(name), True)
 
 
-def _smi(found: Payload) -> None:
-    found.smi = "usr/bin/nvidia-smi"
+def _smi(content: Payload) -> None:
+    content.smi = "usr/bin/nvidia-smi"
 
 
-def _persistenced(found: Payload) -> None:
+def _persistenced(content: Payload) -> None:
     unit = payload.DAEMON_UNIT.format(unit="", option=" --verbose", install="[Install]\nWantedBy=multi-user.target\n")
-    found.texts["usr/lib/systemd/system/nvidia-persistenced.service"] = (unit, False)
-    found.links["usr/bin/nvidia-persistenced"] = f"/{STAND_INS}/nvidia-persistenced"
-    found.scripts = {"post": payload.DAEMON_POSTINST.removeprefix("#!/bin/sh\nset -e\n")}
+    content.texts["usr/lib/systemd/system/nvidia-persistenced.service"] = (unit, False)
+    content.links["usr/bin/nvidia-persistenced"] = f"/{STAND_INS}/nvidia-persistenced"
+    content.scripts = {"post": payload.DAEMON_POSTINST.removeprefix("#!/bin/sh\nset -e\n")}
 
 
-def _common(found: Payload) -> None:
-    found.texts["usr/lib/modprobe.d/nvidia.conf"] = (BLACKLIST, False)
+def _common(content: Payload) -> None:
+    content.texts["usr/lib/modprobe.d/nvidia.conf"] = (BLACKLIST, False)
 
 
-def _dkms(found: Payload) -> None:
-    found.texts["usr/lib/kernel/install.d/40-dkms.install"] = (DKMS_KERNEL_INSTALL, True)
-    found.texts["usr/lib/systemd/system/dkms.service"] = (DKMS_UNIT, False)
-    found.scripts = {"post": "systemctl -q enable dkms.service || :\n"}
+def _dkms(content: Payload) -> None:
+    content.texts["usr/lib/kernel/install.d/40-dkms.install"] = (DKMS_KERNEL_INSTALL, True)
+    content.texts["usr/lib/systemd/system/dkms.service"] = (DKMS_UNIT, False)
+    content.scripts = {"post": "systemctl -q enable dkms.service || :\n"}
 
 
-def _dracut(found: Payload) -> None:
-    found.texts.update([_program("dracut", "usr/bin/dracut")])
-    found.texts["usr/lib/kernel/install.d/50-dracut.install"] = (DRACUT_KERNEL_INSTALL, True)
+def _dracut(content: Payload) -> None:
+    content.texts.update([_program("dracut", "usr/bin/dracut")])
+    content.texts["usr/lib/kernel/install.d/50-dracut.install"] = (DRACUT_KERNEL_INSTALL, True)
 
 
-def _grubby(found: Payload) -> None:
-    found.texts.update([_program("grubby", "usr/sbin/grubby")])
+def _grubby(content: Payload) -> None:
+    content.texts.update([_program("grubby", "usr/sbin/grubby")])
 
 
-def _versionlock(found: Payload) -> None:
-    found.texts["etc/dnf/plugins/versionlock.conf"] = (VERSIONLOCK, False)
-    found.texts["etc/dnf/plugins/versionlock.list"] = ("", False)
+def _versionlock(content: Payload) -> None:
+    content.texts["etc/dnf/plugins/versionlock.conf"] = (VERSIONLOCK, False)
+    content.texts["etc/dnf/plugins/versionlock.list"] = ("", False)
 
 
 def repository(name: str, title: str, folder: str, *, enabled: bool = True, key: str = KEY) -> str:
@@ -221,14 +221,14 @@ def repository(name: str, title: str, folder: str, *, enabled: bool = True, key:
     return REPOSITORY.format(name=name, title=title, inside=INSIDE, folder=folder, enabled=int(enabled), key=key)
 
 
-def _epel(found: Payload) -> None:
+def _epel(content: Payload) -> None:
     text = repository("epel", "Extra Packages for Enterprise Linux", "epel")
-    found.texts["etc/yum.repos.d/epel.repo"] = (text, False)
+    content.texts["etc/yum.repos.d/epel.repo"] = (text, False)
 
 
-def _nvidia_release(found: Payload) -> None:
+def _nvidia_release(content: Payload) -> None:
     text = repository("amazonlinux-nvidia", "Amazon Linux: NVIDIA", "amazonlinux-nvidia")
-    found.texts["etc/yum.repos.d/amazonlinux-nvidia.repo"] = (text, False)
+    content.texts["etc/yum.repos.d/amazonlinux-nvidia.repo"] = (text, False)
 
 
 OWN = {

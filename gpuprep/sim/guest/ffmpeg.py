@@ -58,31 +58,31 @@ def _end(refusal: Refusal) -> int:
     return refusal.exit_code
 
 
-def _refused(found: Machine, plan: Plan, speaks: bool) -> Refusal | None:
-    if found.missing_library:
+def _refused(host: Machine, plan: Plan, speaks: bool) -> Refusal | None:
+    if host.missing_library:
         coder = plan.encodes[0].encoder if plan.encodes else plan.decodes[0].media.codec if plan.decodes else ""
-        if not found.missing_library.startswith("libnvidia-encode") or plan.encodes:
-            return refusals.of_library(found.missing_library, bool(plan.encodes), coder)
-    if found.gpu is None:
+        if not host.missing_library.startswith("libnvidia-encode") or plan.encodes:
+            return refusals.of_library(host.missing_library, bool(plan.encodes), coder)
+    if host.gpu is None:
         return refusals.no_context("cu->cuInit(0) failed -> CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected")
-    if found.cuda_error:
-        return refusals.no_context(found.cuda_error)
+    if host.cuda_error:
+        return refusals.no_context(host.cuda_error)
     for decode in plan.decodes:
-        if refusal := refusals.of_decode(decode, found.gpu.video):
+        if refusal := refusals.of_decode(decode, host.gpu.video):
             return refusal
     for encode in plan.encodes:
-        if refusal := refusals.of_driver(encode, found.headers, found.nvenc_api):
+        if refusal := refusals.of_driver(encode, host.headers, host.nvenc_api):
             return refusal
         if speaks:
-            voice.say(encode.encoder, f"Loaded Nvenc version {found.nvenc_api}")
-        if refusal := refusals.of_encode(encode, found.gpu.video):
+            voice.say(encode.encoder, f"Loaded Nvenc version {host.nvenc_api}")
+        if refusal := refusals.of_encode(encode, host.gpu.video):
             return refusal
     return None
 
 
-def _not_built(command: Command, found: Machine) -> str:
+def _not_built(command: Command, host: Machine) -> str:
     """ffmpeg's error for a part that its build lacks; "" if the build has everything, or does not list its parts."""
-    parts = found.parts
+    parts = host.parts
     for file in command.outputs:
         name = file.video_codec() or ""
         if name in mapping.ENCODERS and name not in parts.get("encoders", [name]):
@@ -105,12 +105,12 @@ def _not_built(command: Command, found: Machine) -> str:
     return ""
 
 
-def _work(plan: Plan, found: Machine, speaks: bool) -> int:
+def _work(plan: Plan, host: Machine, speaks: bool) -> int:
     program = machine.software()
     if program is None:
         voice.say("", "this simulated VM has no ffmpeg with software encoders: pip install imageio-ffmpeg in its agent")
         return 1
-    gpu = found.gpu
+    gpu = host.gpu
     assert gpu is not None
     with software.sessions(plan, gpu) as refused:
         if refused is not None:

@@ -82,18 +82,18 @@ def run(command: Command, plan: Plan, media: Sequence[Media | None], gpu: simgpu
 
 
 def _frames(
-    work: pace.Work, gpu: simgpu.Gpu, total: float, period: float, told: threading.Event, report: TextIO, fps: float
+    work: pace.Work, gpu: simgpu.Gpu, total: float, period: float, ended: threading.Event, report: TextIO, fps: float
 ) -> float:
     """Reports until all frames are made; their number, -1 when the GPU was lost."""
     frames, told_of, looked = 0.0, 0.0, 0.0
     begun = time.monotonic()
-    told.wait(START_SECONDS)
+    ended.wait(START_SECONDS)
     values = software.shown(gpu)
     values |= {"decodes": int(bool(work.decode_codec)), "encodes": int(bool(work.encode))}
     speed = pace.Rate(0.0, 0.0, 0.0)
     last = time.monotonic()
     with simstate.load(gpu.index, values, gpu.folder) as load:
-        while frames < total and not told.is_set():
+        while frames < total and not ended.is_set():
             now = time.monotonic()
             if now - looked >= SHARE_SECONDS:
                 looked = now
@@ -108,7 +108,7 @@ def _frames(
             if now - told_of >= period:
                 told_of = now
                 _tell(report, frames, now - begun, fps, "continue")
-            told.wait(period)
+            ended.wait(period)
     _tell(report, frames, time.monotonic() - begun, fps, "end")
     return frames
 

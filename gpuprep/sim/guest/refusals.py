@@ -146,8 +146,8 @@ def no_session(encode: Encode) -> Refusal:
     return _encoder(encode, "OpenEncodeSessionEx failed: out of memory (10): (no details)")
 
 
-def _encoder(encode: Encode, *said: str) -> Refusal:
-    lines = tuple((encode.encoder, text) for text in said)
+def _encoder(encode: Encode, *message: str) -> Refusal:
+    lines = tuple((encode.encoder, text) for text in message)
     return Refusal((*lines, (encode.encoder, "No capable devices found"), *_not_opened(encode)), NVENC_FAILURE)
 
 

@@ -23,20 +23,20 @@ class Found:
     severity: str = ""  # where it is not the rule's own
 
 
-def advice(rule: Rule, found: Found, *, nsys: bool = False) -> Advice:
-    safe = {name: one_line(text, TEXT_LETTERS * 4) for name, text in found.texts.items()}
-    words = {**found.figures, "often": _often(found.figures.get("count", 0)), **safe}
+def advice(rule: Rule, finding: Found, *, nsys: bool = False) -> Advice:
+    safe = {name: one_line(text, TEXT_LETTERS * 4) for name, text in finding.texts.items()}
+    words = {**finding.figures, "often": _often(finding.figures.get("count", 0)), **safe}
     return Advice(
         rule=rule.id,
-        severity=found.severity or rule.severity,
+        severity=finding.severity or rule.severity,
         problem=rule.problem.format_map(words),
         recommendation=(rule.nsys if nsys and rule.nsys else rule.recommendation).format_map(words).strip(),
         link=rule.link,
-        ops=tuple(int(op) for op in found.ops[:MOST_ROWS]),
-        kernels=tuple(int(kernel) for kernel in found.kernels[:MOST_ROWS]),
+        ops=tuple(int(op) for op in finding.ops[:MOST_ROWS]),
+        kernels=tuple(int(kernel) for kernel in finding.kernels[:MOST_ROWS]),
         view=rule.view,
-        gain=_plain(found.gain) if found.gain else None,
-        figures={name: float(value) for name, value in found.figures.items()},
+        gain=_plain(finding.gain) if finding.gain else None,
+        figures={name: float(value) for name, value in finding.figures.items()},
     )
 
 

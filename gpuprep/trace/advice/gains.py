@@ -55,35 +55,37 @@ def gain(
     return replace(made, how=f"{made.how}; the CPU is the limit: of the GPU's own work it is {alone / 1e3:.2f} ms")
 
 
-def of_steps(found: Replay, then: Callable[[float], float], how: str, *, most_ns: float = float("inf")) -> Gain | None:
+def of_steps(
+    replayed: Replay, then: Callable[[float], float], how: str, *, most_ns: float = float("inf")
+) -> Gain | None:
     """`then(cpu)`: ns of a step with the change, where the CPU's work takes this share. See pace.py.
     `most_ns`: what can be won at most."""
-    if not found.ok:
+    if not replayed.ok:
         return None
 
     def saved(cpu: float) -> float:
-        return min(max(0.0, found.unchanged_ns(cpu) - then(cpu)), most_ns) / 1e3
+        return min(max(0.0, replayed.unchanged_ns(cpu) - then(cpu)), most_ns) / 1e3
 
-    pace, us = found.pace, saved(found.pace.cpu)
+    pace, us = replayed.pace, saved(replayed.pace.cpu)
     if (
         not pace.timed
-        and found.unchanged_ns(1.0) <= GPU_ALONE * found.unchanged_ns(0.0)
+        and replayed.unchanged_ns(1.0) <= GPU_ALONE * replayed.unchanged_ns(0.0)
         and then(1.0) <= GPU_ALONE * then(0.0)
     ):
         return Gain(us, how)  # the GPU is the limit before and after it: how fast the CPU is plays no part
     every = [us, *(saved(other) for other in pace.others)]
     low, high = min(every), max(every)
-    if high - low <= SURE * us or high - low <= LITTLE * found.step_ns / 1e3:
+    if high - low <= SURE * us or high - low <= LITTLE * replayed.step_ns / 1e3:
         return Gain(us, how)
     between = f"{low / 1e3:.2f} to {high / 1e3:.2f} ms"
-    return Gain(us, f"{how}; {between}, {_why_open(found)}", low, high)
+    return Gain(us, f"{how}; {between}, {_why_open(replayed)}", low, high)
 
 
-def _why_open(found: Replay) -> str:
-    if found.pace.timed:
+def _why_open(replayed: Replay) -> str:
+    if replayed.pace.timed:
         return "as the GPU is the limit without the profiler, and the CPU may be close behind it"
     slowed = "as a profiler may slow the CPU to half its speed"
-    if found.e.trace.format is not Format.KINETO:
+    if replayed.e.trace.format is not Format.KINETO:
         return slowed
     return f"{slowed}; `gpuprep trace record` times steps without it, too"
 

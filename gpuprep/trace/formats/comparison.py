@@ -14,40 +14,40 @@ MOST_LINES = 10  # of ops and of kernels; -v and the JSON have all
 NAME = 200
 
 
-def text(found: Comparison | JobComparison, *, full: bool = False, width: int = 80) -> str:
-    if isinstance(found, JobComparison):
-        return _job_text(found, full, width)
-    lines = [*_head(found), *_body(found, full, width)]
-    for title, listed in _advice(found):
+def text(comparison: Comparison | JobComparison, *, full: bool = False, width: int = 80) -> str:
+    if isinstance(comparison, JobComparison):
+        return _job_text(comparison, full, width)
+    lines = [*_head(comparison), *_body(comparison, full, width)]
+    for title, listed in _advice(comparison):
         lines += ["", title]
         lines += [f"  {one_line(f'{advice.rule}: {advice.problem}')}" for advice in listed]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _job_text(found: JobComparison, full: bool, width: int) -> str:
-    lines = [*_head(found), *_figures(found.figures)]
+def _job_text(comparison: JobComparison, full: bool, width: int) -> str:
+    lines = [*_head(comparison), *_figures(comparison.figures)]
     lines += ["", f"  {'step of each rank (ms)':<28} {'before':>11} {'after':>11} {'change':>9}"]
-    lines += [_row(f"rank {rank.rank}", rank.step) for rank in found.ranks]
-    for title, rows in _job_advice(found):
+    lines += [_row(f"rank {rank.rank}", rank.step) for rank in comparison.ranks]
+    for title, rows in _job_advice(comparison):
         lines += ["", title]
         lines += [f"  {one_line(f'{advice.rule} ({ranks}): {advice.problem}')}" for ranks, advice in rows]
-    for rank in found.ranks:
-        if not full and rank.rank != found.slowest_rank:
+    for rank in comparison.ranks:
+        if not full and rank.rank != comparison.slowest_rank:
             continue
-        name = f"Rank {rank.rank}" + (", the slowest" if rank.rank == found.slowest_rank else "")
+        name = f"Rank {rank.rank}" + (", the slowest" if rank.rank == comparison.slowest_rank else "")
         lines += ["", name, *(f"  note: {one_line(remark)}" for remark in rank.comparison.remarks)]
         lines += _body(rank.comparison, full, width)
         for title, each in _advice(rank.comparison) if full else ():
             lines += ["", f"{title}, rank {rank.rank}"]
             lines += [f"  {one_line(f'{advice.rule}: {advice.problem}')}" for advice in each]
-    if not full and len(found.ranks) > 1:
+    if not full and len(comparison.ranks) > 1:
         lines += ["", "-v shows each rank"]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _head(found: Comparison | JobComparison) -> list[str]:
-    lines = [f"before: {one_line(found.before)}", f"after:  {one_line(found.after)}"]
-    return lines + [f"note: {one_line(remark)}" for remark in found.remarks]
+def _head(comparison: Comparison | JobComparison) -> list[str]:
+    lines = [f"before: {one_line(comparison.before)}", f"after:  {one_line(comparison.after)}"]
+    return lines + [f"note: {one_line(remark)}" for remark in comparison.remarks]
 
 
 def _figures(figures: Sequence[Figure]) -> Iterator[str]:
@@ -61,9 +61,9 @@ def _row(name: str, figure: Figure) -> str:
     return f"  {name:<28} {_value(figure.before):>11} {_value(figure.after):>11} {_percent(figure.change_percent):>9}"
 
 
-def _body(found: Comparison, full: bool, width: int) -> Iterator[str]:
-    yield from _figures(found.figures)
-    for title, changed in (("Ops", found.ops), ("Kernels", found.kernels)):
+def _body(comparison: Comparison, full: bool, width: int) -> Iterator[str]:
+    yield from _figures(comparison.figures)
+    for title, changed in (("Ops", comparison.ops), ("Kernels", comparison.kernels)):
         yield from _changes(title, changed, None if full else MOST_LINES, width)
 
 
@@ -79,23 +79,23 @@ def _changes(title: str, changed: Sequence[Changed], most: int | None, width: in
         yield row if most is None or len(row) <= width else f"{row[: width - 1]}…"
 
 
-def markdown(found: Comparison | JobComparison) -> str:
-    parts = [f"# {plain(found.before)} and {plain(found.after)}"]
-    parts += [paragraph(remark) for remark in found.remarks]
-    parts.append(_figure_table([(_named(figure), figure) for figure in found.figures]))
-    if isinstance(found, Comparison):
-        parts += _change_tables(found)
-        for title, listed in _advice(found):
+def markdown(comparison: Comparison | JobComparison) -> str:
+    parts = [f"# {plain(comparison.before)} and {plain(comparison.after)}"]
+    parts += [paragraph(remark) for remark in comparison.remarks]
+    parts.append(_figure_table([(_named(figure), figure) for figure in comparison.figures]))
+    if isinstance(comparison, Comparison):
+        parts += _change_tables(comparison)
+        for title, listed in _advice(comparison):
             parts.append(f"## {title}")
             parts += [paragraph(f"{advice.problem} {advice.recommendation}") for advice in listed]
         return "\n\n".join(parts) + "\n"
-    steps = _figure_table([(f"rank {rank.rank}", rank.step) for rank in found.ranks])
+    steps = _figure_table([(f"rank {rank.rank}", rank.step) for rank in comparison.ranks])
     parts.append(f"## Step of each rank (ms)\n\n{steps}")
-    for title, rows in _job_advice(found):
+    for title, rows in _job_advice(comparison):
         parts.append(f"## {title}")
         parts += [paragraph(f"{ranks}: {advice.problem} {advice.recommendation}") for ranks, advice in rows]
-    for each in found.ranks:
-        if each.rank == found.slowest_rank:
+    for each in comparison.ranks:
+        if each.rank == comparison.slowest_rank:
             parts.append(f"## Rank {each.rank}, the slowest")
             parts += [*map(paragraph, each.comparison.remarks), *_change_tables(each.comparison)]
     return "\n\n".join(parts) + "\n"
@@ -109,8 +109,8 @@ def _figure_table(figures: Sequence[tuple[str, Figure]]) -> str:
     return table(("", "before", "after", "change"), rows, ("before", "after", "change"))
 
 
-def _change_tables(found: Comparison) -> Iterator[str]:
-    for title, changed in (("Ops", found.ops), ("Kernels", found.kernels)):
+def _change_tables(comparison: Comparison) -> Iterator[str]:
+    for title, changed in (("Ops", comparison.ops), ("Kernels", comparison.kernels)):
         if changed:
             heads = ("change (ms a step)", "before", "after", title)
             rows = [
@@ -120,17 +120,17 @@ def _change_tables(found: Comparison) -> Iterator[str]:
             yield f"## {title}\n\n{table(heads, rows, heads[:3])}"
 
 
-def _advice(found: Comparison) -> Iterator[tuple[str, Sequence[Advice]]]:
+def _advice(comparison: Comparison) -> Iterator[tuple[str, Sequence[Advice]]]:
     for title, advice in (
-        ("New recommendations", found.rules_new),
-        ("Recommendations that are gone", found.rules_gone),
-        ("Recommendations that stay", found.rules_kept),
+        ("New recommendations", comparison.rules_new),
+        ("Recommendations that are gone", comparison.rules_gone),
+        ("Recommendations that stay", comparison.rules_kept),
     ):
         if advice:
             yield title, advice
 
 
-def _job_advice(found: JobComparison) -> Iterator[tuple[str, list[tuple[str, Advice]]]]:
+def _job_advice(comparison: JobComparison) -> Iterator[tuple[str, list[tuple[str, Advice]]]]:
     """Each rule once, with the ranks that it is about, and the words of the first of them."""
     for title, which in (
         ("New recommendations", "rules_new"),
@@ -138,7 +138,7 @@ def _job_advice(found: JobComparison) -> Iterator[tuple[str, list[tuple[str, Adv
         ("Recommendations that stay", "rules_kept"),
     ):
         by_text: dict[tuple[str, str], list[tuple[int, Advice]]] = {}
-        for each in found.ranks:
+        for each in comparison.ranks:
             for advice in getattr(each.comparison, which):
                 # Findings of the machine are several of one rule.
                 key = advice.rule, advice.problem if advice.rule == MACHINE else ""

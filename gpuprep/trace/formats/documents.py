@@ -57,15 +57,15 @@ DOCUMENTS: dict[str, type] = {
 }
 
 
-def checked(document: TraceDocument | RanksDocument, found: Checked) -> str:
+def checked(document: TraceDocument | RanksDocument, outcome: Checked) -> str:
     name = document.job if isinstance(document, RanksDocument) else document.file.profile_name or document.file.name
-    return render(CheckDocument(SCHEMA_VERSION, name, found.status, found.exit_code, found.lines))
+    return render(CheckDocument(SCHEMA_VERSION, name, outcome.status, outcome.exit_code, outcome.lines))
 
 
-def compared(found: Comparison | JobComparison) -> str:
-    if isinstance(found, JobComparison):
-        return render(CompareJobsDocument(SCHEMA_VERSION, found))
-    return render(CompareDocument(SCHEMA_VERSION, found))
+def compared(comparison: Comparison | JobComparison) -> str:
+    if isinstance(comparison, JobComparison):
+        return render(CompareJobsDocument(SCHEMA_VERSION, comparison))
+    return render(CompareDocument(SCHEMA_VERSION, comparison))
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no part of a document")
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escaped(match: re.Match[str]) -> str:
     """As JSON writes a character: beyond 16 bits as two."""
-    units = found[0].encode("utf-16-be")
+    units = match[0].encode("utf-16-be")
     return "".join(f"\\u{units[place] << 8 | units[place + 1]:04x}" for place in range(0, len(units), 2))

@@ -41,14 +41,14 @@ def proven(
     ]
 
 
-def _proves(trace: Trace, op: OpRow, found: Board, calls: int, ns: int) -> bool:
+def _proves(trace: Trace, op: OpRow, device: Board, calls: int, ns: int) -> bool:
     if op.arguments < 0 or not ns:
         return False
     given = trace.arguments[op.arguments]
     shape = work.shape(op.type, given)
     if shape is None or shape.kind == "convolution":  # Winograd and FFT calculate less than is counted
         return False
-    return proves(found, work.dtype(op.type, given), shape.flops * shape.needed * calls / ns / 1000)
+    return proves(device, work.dtype(op.type, given), shape.flops * shape.needed * calls / ns / 1000)
 
 
 def _board(trace: Trace) -> Board | None:

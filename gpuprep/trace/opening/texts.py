@@ -41,9 +41,9 @@ def without_folders(text: str) -> str:
     return FOLDERS.sub(_package, text)
 
 
-def _package(found: re.Match[str]) -> str:
-    installed = INSTALLED.match(found[0])
-    return found[0][installed.end() :] if installed else ""
+def _package(match: re.Match[str]) -> str:
+    installed = INSTALLED.match(match[0])
+    return match[0][installed.end() :] if installed else ""
 
 
 def _arguments(arguments: Arguments, safe: object) -> Arguments:

@@ -34,10 +34,10 @@ def summary(profiles: Sequence[Profile], job: str = "") -> RanksDocument:
     return join([rank for profile in profiles for rank in ranks_of(profile)], job)
 
 
-def join(found: Sequence[OneRank], job: str = "") -> RanksDocument:
+def join(members: Sequence[OneRank], job: str = "") -> RanksDocument:
     """Ranks in any order. What is of another job, or there twice, is left out and reported."""
     notes: list[Note] = []
-    ranks, world_size = _one_job(found, notes)
+    ranks, world_size = _one_job(members, notes)
     common = _common_steps(ranks, notes)
     matched = match(ranks)
     clocks = align(matched)
@@ -67,10 +67,10 @@ def join(found: Sequence[OneRank], job: str = "") -> RanksDocument:
     )
 
 
-def _one_job(found: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank], int]:
+def _one_job(ranks: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank], int]:
     """The ranks of the job that has most files, sorted; a rank that is there twice counts once."""
     jobs: dict[int, list[OneRank]] = defaultdict(list)
-    for rank in sorted(found, key=lambda rank: (rank.file, rank.device)):
+    for rank in sorted(ranks, key=lambda rank: (rank.file, rank.device)):
         jobs[rank.world_size].append(rank)
     if not jobs:
         return [], 0

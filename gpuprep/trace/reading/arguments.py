@@ -64,10 +64,10 @@ def _decoded(text: bytes) -> Any:
         return text.decode("utf-8", "replace")
 
 
-def _sizes(found: Any, depth: int = 0) -> tuple[Any, ...]:
-    if not isinstance(found, list) or depth > _DEEPEST:
+def _sizes(value: Any, depth: int = 0) -> tuple[Any, ...]:
+    if not isinstance(value, list) or depth > _DEEPEST:
         return ()
-    return tuple(_size(entry, depth) for entry in found[:_MOST_INPUTS])
+    return tuple(_size(entry, depth) for entry in value[:_MOST_INPUTS])
 
 
 def _size(entry: Any, depth: int) -> Any:
@@ -76,12 +76,12 @@ def _size(entry: Any, depth: int) -> Any:
     return entry if isinstance(entry, int) else -1
 
 
-def _texts(found: Any) -> tuple[str, ...]:
-    return tuple(_text(entry, _LONGEST) for entry in found[:_MOST_INPUTS]) if isinstance(found, list) else ()
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(_text(entry, _LONGEST) for entry in value[:_MOST_INPUTS]) if isinstance(value, list) else ()
 
 
-def _text(found: Any, most: int) -> str:
-    text = found if isinstance(found, str) else msgspec.json.encode(found).decode("utf-8", "replace")
+def _text(value: Any, most: int) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode("utf-8", "replace")
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

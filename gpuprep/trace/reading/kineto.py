@@ -428,21 +428,21 @@ class Reader:
             f"{shown(self.path)}: the trace holds no events", "record at least one step; see docs/traces.md"
         )
 
-    def _generation(self, found: outside.Outside) -> str:
+    def _generation(self, header: outside.Outside) -> str:
         if FIRST & self.seen:
             return "G1"
-        if found.base_ns is not None:
+        if header.base_ns is not None:
             return "G4"
         return "G3" if self.exact else "G2"
 
-    def _switches(self, found: outside.Outside) -> dict[str, bool]:
+    def _switches(self, header: outside.Outside) -> dict[str, bool]:
         """As the file says; where it says nothing, as its events show."""
         seen = {
             "record_shapes": any(row.shapes for row in self.arguments.rows),
             "with_stack": PYTHON in self.seen,
             "profile_memory": self.memory.rows > 0,
         }
-        return {**{name: True for name, is_there in seen.items() if is_there}, **found.switches}
+        return {**{name: True for name, is_there in seen.items() if is_there}, **header.switches}
 
 
 def _process_of_kernels(

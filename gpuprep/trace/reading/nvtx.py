@@ -56,13 +56,13 @@ def range_of(text: str, domain: str) -> Range:
     )
 
 
-def arguments_row(found: Range, table: ArgumentsTable) -> int:
+def arguments_row(push_pop: Range, table: ArgumentsTable) -> int:
     """Index of the range's arguments in `table`, NONE where it has none."""
-    if not found.sizes and not found.domain:
+    if not push_pop.sizes and not push_pop.domain:
         return NONE
-    key = (found.sizes, found.domain)
+    key = (push_pop.sizes, push_pop.domain)
     place = table.find(key)
     if place is not None:
         return place
-    other = ((DOMAIN, found.domain),) if found.domain else ()
-    return table.add(key, Arguments(shapes=sizes_of(found.sizes.encode()), other=other))
+    other = ((DOMAIN, push_pop.domain),) if push_pop.domain else ()
+    return table.add(key, Arguments(shapes=sizes_of(push_pop.sizes.encode()), other=other))

@@ -32,11 +32,11 @@ class Outside:
     base_ns: int | None = None
 
 
-def read(found: dict[str, Any], notes: Counter[str]) -> Outside:
-    devices = found.get("deviceProperties")
-    distributed = found.get("distributedInfo")
+def read(document: dict[str, Any], notes: Counter[str]) -> Outside:
+    devices = document.get("deviceProperties")
+    distributed = document.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
-    versions = {key: found[key] for key in VERSIONS if _plain(found.get(key))}
+    versions = {key: document[key] for key in VERSIONS if _plain(document.get(key))}
     versions |= {key: distributed[key] for key in DISTRIBUTED if _plain(distributed.get(key))}
     read = Outside(
         devices=[
@@ -45,10 +45,10 @@ def read(found: dict[str, Any], notes: Counter[str]) -> Outside:
             if isinstance(entry, dict)
         ],
         machine={key: str(value)[:_LONGEST] for key, value in versions.items()},
-        switches={key: bool(found[key]) for key in SWITCHES if isinstance(found.get(key), (int, bool))},
+        switches={key: bool(document[key]) for key in SWITCHES if isinstance(document.get(key), (int, bool))},
         rank=_whole(distributed.get("rank")),
         world_size=_whole(distributed.get("world_size")),
-        base_ns=base if (base := _whole(found.get("baseTimeNanoseconds"))) >= 0 else None,
+        base_ns=base if (base := _whole(document.get("baseTimeNanoseconds"))) >= 0 else None,
     )
     if any(key.startswith(("hip_", "roc")) for key in versions) or any(
         _AMD.search(device.name) for device in read.devices
@@ -57,9 +57,9 @@ def read(found: dict[str, Any], notes: Counter[str]) -> Outside:
     return read
 
 
-def absolute(zero: int, found: Outside) -> int:
+def absolute(zero: int, outside: Outside) -> int:
     """ns since 1970 of the columns' time 0; NONE where the file does not tell."""
-    moved = zero + (found.base_ns or 0)
+    moved = zero + (outside.base_ns or 0)
     return moved if moved >= _EPOCH_NS and moved < 2**63 else NONE
 
 

@@ -48,13 +48,13 @@ class Library:
 
     def __init__(
         self,
-        found: Callable[[], Mapping[str, Path]],
+        list_profiles: Callable[[], Mapping[str, Path]],
         *,
         whole: bool = False,
         keep_paths: bool = False,
         record: RunRecord | None = None,
     ) -> None:
-        self._found, self._whole, self._keep_paths, self._record = found, whole, keep_paths, record
+        self._found, self._whole, self._keep_paths, self._record = list_profiles, whole, keep_paths, record
         self._pages: OrderedDict[tuple[Asked, OneOf, tuple[tuple[int, ...], ...]], Page] = OrderedDict()
         self._lock = threading.Lock()  # one is opened at a time: memory is what there is least of
 
@@ -101,13 +101,13 @@ class Library:
             self._pages.move_to_end(key)
             return made
 
-    def _runs_of(self, asked: Asked, found: Mapping[str, Path]) -> dict[str, Path]:
+    def _runs_of(self, asked: Asked, profiles: Mapping[str, Path]) -> dict[str, Path]:
         if not asked.job:
-            return {asked.run: _chosen(asked.run, found)}
-        names = self.jobs_of(list(found)).get(asked.job)
+            return {asked.run: _chosen(asked.run, profiles)}
+        names = self.jobs_of(list(profiles)).get(asked.job)
         if names is None:
             raise UsageError("there is no such job", "choose one of the list")
-        return {name: found[name] for name in names}
+        return {name: profiles[name] for name in names}
 
     def _wish(self, asked: Asked) -> Wish:
         return Wish(asked.start, asked.stop, asked.key_op, "", self._keep_paths)
@@ -134,8 +134,8 @@ class Library:
         return Page(text.encode(), json.render(job.ranks).encode())
 
 
-def _chosen(run: str, found: Mapping[str, Path]) -> Path:
-    path = found.get(run)
+def _chosen(run: str, profiles: Mapping[str, Path]) -> Path:
+    path = profiles.get(run)
     if path is None:
         raise UsageError("there is no such run", "choose one of the list")
     return path
