@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -160,3 +161,37 @@ def test_a_lock_that_another_took_during_the_reboot_is_lost(server: Sshd, tmp_pa
             until(lambda: lock.lost is not None, "the loss is noticed")
     assert isinstance(lock.lost, GpuprepError)
     assert "bob" in lock.lost.what
+
+
+class Overlaps:
+    """A process whose input takes its time; it remembers whether it was closed meanwhile."""
+
+    def __init__(self) -> None:
+        self.sending, self.closed = threading.Event(), threading.Event()
+        self.overlapped = False
+
+    def send(self, data: bytes) -> None:
+        assert data == b"."
+        self.sending.set()
+        self.overlapped |= self.closed.wait(0.3)
+
+    def read_line(self, timeout: float) -> bytes:
+        assert timeout > 0
+        return b"held"
+
+    def read_error(self) -> str:
+        return ""
+
+    def ended(self, timeout: float) -> bool:
+        return self.closed.wait(timeout)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_the_input_is_not_closed_while_a_heartbeat_is_written() -> None:
+    process = Overlaps()
+    with HostLock("box", LockOwner("alice", "laptop", "r1", "noon"), lambda _: process):
+        assert process.sending.wait(10)
+    assert process.closed.is_set()
+    assert not process.overlapped

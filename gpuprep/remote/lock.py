@@ -51,6 +51,7 @@ class HostLock:
         self._command = command(owner, lock_file)
         self._stop = threading.Event()
         self._process: Process | None = None
+        self._input = threading.Lock()  # not closed while a heartbeat is written: its number may be another file's then
         self._keeper = threading.Thread(target=self._keep, name=f"lock of {where}", daemon=True)
 
     def __enter__(self) -> HostLock:
@@ -64,7 +65,8 @@ class HostLock:
         self._stop.set()
         process = self._process
         if process is not None:
-            process.close()
+            with self._input:
+                process.close()
         self._keeper.join(timeout=ANSWER_TIMEOUT)
 
     def _acquire(self) -> Process:
@@ -130,10 +132,13 @@ class HostLock:
             self._process.close()
 
     def _beat(self, process: Process) -> None:
-        try:
-            process.send(b".")
-        except HostError:
-            return
+        with self._input:
+            if self._stop.is_set():
+                return
+            try:
+                process.send(b".")
+            except HostError:
+                return
         process.ended(HEARTBEAT_SECONDS)
 
 

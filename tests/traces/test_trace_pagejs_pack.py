@@ -168,7 +168,7 @@ def test_what_does_not_fit_is_said(chromium: browser.Chromium, tmp_path: Path) -
         said = []
         for view in ("timeline", "memory", "iterations", "dashboard"):
             page.goto(page.url.split("#")[0] + f"#/{view}")
-            page.wait_for_function(f"tracePage.state.view === '{view}'")
+            page.locator(f"#navigation a[aria-current][href*='/{view}']").wait_for(state="attached")
             said.append(page.inner_text("main"))
         choices = [{"start": 3, "stop": 20}]
         return said, page.evaluate(viewpages.AGGREGATE, [choices, viewpages.TABLES])
