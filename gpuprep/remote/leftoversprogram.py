@@ -43,7 +43,7 @@ def main(run: str, units: list[str]) -> int:
             break
         for pid in ending:
             _send(pid, signal.SIGTERM if waited < POLITE_SECONDS else signal.SIGKILL)
-        time.sleep(0.1)
+        time.sleep(0.1)  # they are nobody's children here: no call waits for all of them, or for an execve
     names = ", ".join(sorted({_name(pid) for pid in kept if _is_manager(pid)}))
     sys.stdout.write(f"left {names}\n" if names else "nothing is left\n")
     return 0
@@ -69,9 +69,14 @@ def _environment(pid: int) -> bytes:
 
 def _lives(pid: int) -> bool:
     try:
-        return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
-    except OSError:  # gone meanwhile
+        return _stat(pid)[0] != "Z"
+    except (OSError, IndexError):  # gone meanwhile
         return False
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and more: what stands behind the name, which may have any letter."""
+    return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _has_program(pid: int) -> bool:
@@ -87,7 +92,7 @@ def _kept(marked: set[int]) -> set[int]:
     parents: dict[int, int] = {}
     for pid in _pids():
         try:
-            parents[pid] = int((PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+            parents[pid] = int(_stat(pid)[1])
         except (OSError, ValueError, IndexError):
             continue
     managers = {pid for pid in marked if _is_manager(pid)}
