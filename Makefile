@@ -37,7 +37,7 @@ PACKAGES := python3-venv openssh-client ca-certificates \
             openssh-server shellcheck procps postgresql gnupg chromium-headless-shell fonts-dejavu-core \
             bash zsh fish mandoc
 
-.PHONY: help demo playground man test test-all coverage lint lint-types lint-others bench canary wheel release hashes clean packages
+.PHONY: help demo playground man test test-all coverage lint lint-types lint-others compiled-tests bench canary wheel release hashes clean packages
 
 help:
 	@sed -n 's/^# \{0,3\}//; 2,15p' $(firstword $(MAKEFILE_LIST))
@@ -119,8 +119,9 @@ man: $(VENV)/.made
 # --max-worker-restart 0: where a worker crashes, the run ends and names the test. With a new worker, xdist 3.8 waits for
 # ever (its issues 1323 and 1327).
 # nice: builds of FFmpeg have a niceness of 5, and what all wait for (tests/e2e/finished.py) shall not come last.
-test: $(VENV)/.installed lint
-	@nice -n 10 $(BIN)/pytest tests -n 3 --dist loadgroup --no-loadscope-reorder \
+test: $(VENV)/.installed
+	@$(MAKE) --no-print-directory -j3 --output-sync=target lint-types lint-others compiled-tests
+	nice -n 10 $(BIN)/pytest tests -n 4 --dist loadgroup --no-loadscope-reorder \
 		--max-worker-restart 0 --durations=20
 
 test-all: export GPUPREP_TEST_ALL = 1
@@ -132,6 +133,10 @@ coverage: $(VENV)/.installed
 # Two parts side by side: mypy takes as long as all others.
 lint: $(VENV)/.installed
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-types lint-others
+
+# pytest compiles each test file with its own assertions. On a fresh clone each worker would do that for all files.
+compiled-tests: $(VENV)/.installed
+	@$(BIN)/pytest tests --collect-only -qq >$(VENV)/collected || { cat $(VENV)/collected; exit 1; }
 
 lint-types:
 	@$(BIN)/mypy

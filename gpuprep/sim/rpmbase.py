@@ -19,6 +19,7 @@ WITHOUT = ("linux-image-cloud-amd64", "initramfs-tools", "gpgv", "apt-utils")
 PACKAGES = (
     "dnf", "dnf-plugins-core", "rpm", "gnupg", "dkms", "linux-headers-cloud-amd64", "gcc", "make", "nasm", "clang",
     "pkg-config", "bzip2", "xz-utils", "libc6-dev", "python3-venv", "python3-pip", "curl", "patch", "g++", "tmux",
+    "createrepo-c",
 )  # fmt: skip
 DEBIANS = (
     "usr/bin/apt*", "usr/bin/dpkg*", "usr/bin/deb-systemd-*", "usr/bin/debconf*", "usr/bin/update-alternatives",
@@ -27,6 +28,8 @@ DEBIANS = (
     "etc/logrotate.d/apt", "etc/logrotate.d/dpkg", "etc/systemd/system/timers.target.wants/apt-daily*",
     "etc/systemd/system/timers.target.wants/dpkg-db-backup*", "var/cache/apt", "var/lib/apt", "var/lib/dpkg",
     "etc/dnf/plugins/versionlock.*", "usr/lib/kernel/install.d/85-initrd.install",
+    # For building the archives (archive/rpmrepository.py), in a copy of this base.
+    "usr/bin/*repo_c",
 )  # fmt: skip
 DNF = """\
 [main]

@@ -20,13 +20,14 @@ from gpuprep.sim.archive import payload, repository, rpmmodules, rpmpayload, rpm
 from gpuprep.sim.archive.payload import Payload
 from gpuprep.sim.archive.stubs import Archive, Stub
 
-TOOLS = ("rpm", "createrepo-c", "gnupg", "dnf")  # dnf: what a repository offers, for tests
+# Programs that an RPM system does not have are out of sight in its base.
+PATH = f"/usr/sbin:/usr/bin:/sbin:/bin:/{rpmpayload.HIDDEN}/usr/bin"
 Progress = Callable[[str], None]
 
 
 def build_root(progress: Progress = lambda _: None) -> Path:
-    """A minimal Debian with rpm's tools."""
-    return base.root("rpm-build", "bookworm", TOOLS, progress)
+    """A copy of the base of RPM systems, whatever they are called: it has rpm's tools."""
+    return base.copy("rpm-build", "rocky9", progress)
 
 
 def folder(archives: Sequence[Archive], progress: Progress = lambda _: None) -> Path:
@@ -110,7 +111,7 @@ class Workshop:
         return f"/{path.relative_to(self.root)}"
 
     def run(self, *command: str, home: str = "/root") -> str:
-        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": home, "GNUPGHOME": home, "LC_ALL": "C.UTF-8"}
+        environment = {"PATH": PATH, "HOME": home, "GNUPGHOME": home, "LC_ALL": "C.UTF-8"}
         done = subprocess.run(
             ["chroot", str(self.root), *command], capture_output=True, text=True, env=environment,
             stdin=subprocess.DEVNULL, check=False,
