@@ -2,9 +2,9 @@
 
 With GPUPREP_REQUIRE_E2E=1 (CI) a run without them has failed.
 
-`make test` runs four workers of pytest-xdist. Tests that look at one machine stay with one worker. One machine is made
-from nothing; the other finished machines are clones of its disk (tests/e2e/conftest.py). Tests marked `only_all` are
-left to `make test-all`.
+`make test` runs four workers of pytest-xdist. Tests that look at one machine stay with one worker, and so do the tests
+of one file: what a file makes for its tests is made once. One machine is made from nothing; the other finished machines
+are clones of its disk (tests/e2e/conftest.py). Tests marked `only_all` are left to `make test-all`.
 """
 
 from __future__ import annotations
@@ -74,15 +74,18 @@ ONLY_ALL = pytest.mark.skipif(not amount.ALL, reason="part of `make test-all`")
 
 
 def _group(item: pytest.Item) -> str:
-    """Of an end-to-end test; "" of any other, which every worker may take."""
+    """The group of a test, which one worker runs: of an end-to-end test its machine or file, of any other its file.
+
+    "" for a test that names its group itself.
+    """
     if not item.get_closest_marker("e2e"):
-        return ""
+        return "" if item.get_closest_marker("xdist_group") else str(item.path.relative_to(Path(__file__).parent))
     chosen = getattr(getattr(item, "callspec", None), "params", {}).get("machine", "")
     return next((name for name in [chosen, *getattr(item, "fixturenames", ())] if name in MACHINES), item.path.stem)
 
 
 def _place(item: pytest.Item, group: str) -> int:
-    if not group:
+    if not item.get_closest_marker("e2e"):
         return 4 + len(LAST) if item.path.parent.name in REST else 3
     if group in LAST:
         return 4 + LAST.index(group)
@@ -174,7 +177,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """CI asks for the end-to-end part by name: a run that left it out has not passed."""
-    if os.environ.get("PYTEST_XDIST_WORKER"):
+    if os.environ.get("PYTEST_XDIST_WORKER") or session.config.option.collectonly:
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     stats = reporter.stats if reporter else {}
