@@ -6,6 +6,7 @@ import base64
 import math
 import struct
 import zlib
+from functools import cache
 from typing import Any
 
 H200: dict[str, Any] = {
@@ -148,6 +149,7 @@ def h200_bandwidth() -> dict[str, Any]:
     }  # fmt: skip
 
 
+@cache
 def picture(red: int, green: int, blue: int, width: int = 96, height: int = 54) -> str:
     """A small PNG with a diagonal, as a data URI."""
 

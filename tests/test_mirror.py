@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,13 +47,17 @@ def test_a_damaged_file_is_fetched_again_and_whole_ones_are_not(
     if not apt_names_a_debian_archive():
         pytest.skip("needs a Debian controller with network access")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    mirrors = mirror.ensure()
+    said: list[str] = []
+    with ThreadPoolExecutor() as pool:  # as machines that start at once
+        mirrors, same = pool.map(lambda _: mirror.ensure(said.append), range(2))
+    assert mirrors == same
+    assert len([line for line in said if line.startswith("fetching")]) == len(mirror.FILES)
     folder = Path(mirrors["ffmpeg"].removeprefix("file://"))
     for file in mirror.FILES:
         assert mirror.sha256_of(folder / file.name) == file.sha256
     headers = folder / "nv-codec-headers-12.1.14.0.tar.gz"
     headers.write_bytes(b"not a tarball")
-    said: list[str] = []
+    said.clear()
     mirror.ensure(said.append)
     assert mirror.sha256_of(headers) == mirror.FILES[2].sha256
     assert [line for line in said if line.startswith("fetching")] == ["fetching nv-codec-headers-12.1.14.0.tar.xz"]

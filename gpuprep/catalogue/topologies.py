@@ -111,7 +111,7 @@ def most_links(board: Board | None) -> int:
 
 
 def machine(
-    one: Family, rows: Mapping[int, Sequence[int]], gpus: int, nvswitches: int = 0, *, some: bool = False
+    family: Family, rows: Mapping[int, Sequence[int]], gpus: int, nvswitches: int = 0, *, some: bool = False
 ) -> Machine | None:
     """The wiring of which most pairs are seen; of several that fit alike, the one with most links.
 
@@ -119,20 +119,20 @@ def machine(
     considered only where so many GPUs are there, with `some` also where only some of them are; of GPUs behind switches
     any number may be visible.
     """
-    fitting = [each for each in one.machines if _considered(one, each, gpus, nvswitches, some=some)]
+    fitting = [each for each in family.machines if _considered(family, each, gpus, nvswitches, some=some)]
     return max(fitting, key=lambda each: (_agreeing(each, rows, gpus), sum(wired_row(each, gpus))), default=None)
 
 
-def part_of(one: Family, links: Collection[int], gpus: int, nvswitches: int = 0) -> Machine | None:
+def part_of(family: Family, links: Collection[int], gpus: int, nvswitches: int = 0) -> Machine | None:
     """The mesh of which a container or a job sees some GPUs: each pair has exactly its links. `links`: of the pairs."""
-    meshes = [each for each in one.machines if len(each.row) > 1 and len(set(each.row)) == 1 and gpus < each.gpus]
+    meshes = [each for each in family.machines if len(each.row) > 1 and len(set(each.row)) == 1 and gpus < each.gpus]
     seen = set(links)
     return next((each for each in meshes if not nvswitches and seen == {each.row[0]}), None)
 
 
-def _considered(one: Family, each: Machine, gpus: int, nvswitches: int, *, some: bool) -> bool:
+def _considered(family: Family, each: Machine, gpus: int, nvswitches: int, *, some: bool) -> bool:
     if len(each.row) == 1:
-        return one.joined == "switch"
+        return family.joined == "switch"
     return not nvswitches and (each.gpus == gpus or (some and each.gpus > gpus))
 
 

@@ -109,7 +109,7 @@ def matches(name: str, names: str) -> bool:
     names = names.lower()
     if name not in names and "*" not in names and "?" not in names:
         return False
-    found = False
+    fitting = False
     for pattern in names.split(","):
         if len(pattern) > LONGEST_PATTERN:
             return False
@@ -117,8 +117,8 @@ def matches(name: str, names: str) -> bool:
         if fits(name, pattern[negated:]):
             if negated:
                 return False
-            found = True
-    return found
+            fitting = True
+    return fitting
 
 
 def fits(name: str, pattern: str) -> bool:

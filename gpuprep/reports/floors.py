@@ -55,6 +55,6 @@ def read(expected: str) -> float | None:
         return float(match[1]) / 100 * float(match[2])
     if match := RATE.search(words):
         share = float(match[1]) / 100 * float(match[2])
-        sound = SOUND.search(words)
-        return max(share, float(sound[1])) if sound else share
+        healthy = SOUND.search(words)
+        return max(share, float(healthy[1])) if healthy else share
     return None

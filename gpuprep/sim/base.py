@@ -36,9 +36,10 @@ USER = "debian"
 RECIPE_VERSION = 4
 Progress = Callable[[str], None]
 # No machine boots with its initramfs: the modules of all hardware would be packed into it again and again.
-INITRAMFS_HOOK = (
-    'mkdir -p "$1/etc/initramfs-tools/conf.d" && echo MODULES=list >"$1/etc/initramfs-tools/conf.d/gpuprep-sim"'
-)
+INITRAMFS = "etc/initramfs-tools/conf.d/gpuprep-sim"
+SMALL_INITRAMFS = f'cd "$1" && mkdir -p $(dirname {INITRAMFS}) && echo MODULES=list >{INITRAMFS}'
+# Where dpkg is told to leave writing to the kernel; a machine's own dpkg is not told so.
+UNSAFE_IO = "etc/dpkg/dpkg.cfg.d/99mmdebstrap"
 
 SSHD = """\
 # A simulated VM shares the network of its computer: its port is in gpuprep-sim-port.conf.
@@ -145,16 +146,12 @@ def _copy(root: Path, recipe: dict[str, Any]) -> None:
         raise SimError(f"a base disk could not be copied: {done.stderr.strip()}", "is there enough room on the disk?")
 
 
-# Where dpkg is told to leave writing to the kernel; a machine's own dpkg is not told so.
-UNSAFE_IO = "etc/dpkg/dpkg.cfg.d/99mmdebstrap"
-
-
 def _bootstrap(root: Path, recipe: dict[str, Any]) -> None:
     codename = recipe["codename"]
     command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(recipe['packages'])}", "--mode=root", "--quiet"]
     command += ["--dpkgopt=force-unsafe-io"]
     if "initramfs-tools" in recipe["packages"]:
-        command += [f"--essential-hook={INITRAMFS_HOOK}"]
+        command += [f"--essential-hook={SMALL_INITRAMFS}"]
     # Without a mirror of the controller mmdebstrap takes Debian's own default.
     arguments = [codename, str(root)]
     source = ""

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from gpuprep import paths
 from gpuprep.errors import SimError
+from gpuprep.sim.paths import locked
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 APT_HELPER = "/usr/lib/apt/apt-helper"
@@ -79,10 +80,15 @@ def ensure(progress: Progress | None = None) -> dict[str, str]:
     """
     target = directory()
     target.mkdir(parents=True, exist_ok=True)
+    with locked(target / ".lock"):  # machines that start at once: one fills it, the others find the files
+        return _filled(target, progress or (lambda _line: None))
+
+
+def _filled(target: Path, progress: Progress) -> dict[str, str]:
     missing = [file for file in FILES if sha256_of(target / file.name) != file.sha256]
     if missing:
         with tempfile.TemporaryDirectory(prefix="gpuprep-mirror-") as scratch:
-            _fetch(missing, target, Path(scratch), progress or (lambda _line: None))
+            _fetch(missing, target, Path(scratch), progress)
     for file in FILES:
         if file.link and not (target / file.link).is_symlink():
             (target / file.link).symlink_to(file.name)

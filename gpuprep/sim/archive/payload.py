@@ -186,13 +186,13 @@ def _dkms(content: Payload, version: str, *, is_open: bool) -> None:
     content.scripts = {"postinst": DKMS_POSTINST.format(version=version), "prerm": DKMS_PRERM.format(version=version)}
 
 
-def module_source(found: Payload, name: str, version: str, *, is_open: bool) -> None:
+def module_source(content: Payload, name: str, version: str, *, is_open: bool) -> None:
     """What DKMS compiles; `name` is DKMS's name of it."""
     folder = f"usr/src/{name}-{version}"
     module = MODULE.format(licence=LICENCES[is_open], version=version)
-    for file, content in {"nvidia.c": module, "nvidia-uvm.c": module, "Makefile": MAKEFILE}.items():
-        found.texts[f"{folder}/{file}"] = (content, False)
-    found.texts[f"{folder}/dkms.conf"] = (DKMS_CONF.format(name=name, version=version), False)
+    for file, text in {"nvidia.c": module, "nvidia-uvm.c": module, "Makefile": MAKEFILE}.items():
+        content.texts[f"{folder}/{file}"] = (text, False)
+    content.texts[f"{folder}/dkms.conf"] = (DKMS_CONF.format(name=name, version=version), False)
 
 
 def _kernel(content: Payload, kernel: str) -> None:

@@ -121,11 +121,11 @@ class Workshop:
             raise SimError(f"{command[0]} could not make the stub archive:\n{last}", "this is a defect of gpuprep")
         return done.stdout
 
-    def packages(self, found: Iterable[Stub], own: Sequence[tuple[Stub, Payload]] = ()) -> Path:
+    def packages(self, every: Iterable[Stub], own: Sequence[tuple[Stub, Payload]] = ()) -> Path:
         """Builds and signs packages; returns their folder."""
         made = self.folder / "packages"
         made.mkdir()
-        wanted = [*((stub, rpmpayload.rpm_payload(stub)) for stub in found), *own]
+        wanted = [*((stub, rpmpayload.rpm_payload(stub)) for stub in every), *own]
         for number, batch in enumerate(rpmspec.batches(wanted)):
             tree = self.folder / f"tree{number}"
             tree.mkdir()

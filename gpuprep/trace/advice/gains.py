@@ -39,18 +39,18 @@ def gain(
     """`least_ns`: a step takes at least so long then; `least_cpu_ns` likewise, of work of the CPU as it was profiled.
     `most_ns`: what can be won at most. Where the GPU's work stays as it is, that is its idle time, whatever is advised.
     None: this step cannot be replayed."""
-    found = replay(e)
+    replayed = replay(e)
     if change.gpu_ns is None and change.without_gpu is None and change.aside is None:
         most_ns = min(most_ns, intervals.length(e.idle) / e.steps)
 
     def then(cpu: float) -> float:
-        return max(found.step(change, cpu), least_ns, least_cpu_ns * cpu)
+        return max(replayed.step(change, cpu), least_ns, least_cpu_ns * cpu)
 
-    made = of_steps(found, then, f"{how}; the step is replayed with this change alone", most_ns=most_ns)
+    made = of_steps(replayed, then, f"{how}; the step is replayed with this change alone", most_ns=most_ns)
     if made is None or least_ns or (change.gpu_ns is None and change.without_gpu is None):
         return made
-    alone = (found.unchanged_ns(0.0) - found.step(change, 0.0)) / 1e3
-    if alone <= max(made.us, made.most_us or 0.0) + WORTH_SAYING * found.step_ns / 1e3:
+    alone = (replayed.unchanged_ns(0.0) - replayed.step(change, 0.0)) / 1e3
+    if alone <= max(made.us, made.most_us or 0.0) + WORTH_SAYING * replayed.step_ns / 1e3:
         return made
     return replace(made, how=f"{made.how}; the CPU is the limit: of the GPU's own work it is {alone / 1e3:.2f} ms")
 

@@ -91,8 +91,8 @@ def channels_last(arguments: Arguments) -> bool:
     return False
 
 
-def _is_matrix(one: object) -> bool:
-    return isinstance(one, tuple) and len(one) >= 2 and all(isinstance(size, int) for size in one)
+def _is_matrix(shape: object) -> bool:
+    return isinstance(shape, tuple) and len(shape) >= 2 and all(isinstance(size, int) for size in shape)
 
 
 def _convolved(work: Work, arguments: Arguments) -> Operation:

@@ -270,7 +270,7 @@ def _attended(given: Inputs, *, rows: bool, backward: bool) -> Work | None:
     of_scores, of_values = (3, 2) if backward else (1, 1)
     causal = "causal" in given.at and given.text("causal").strip().lower() in ("true", "1", "2")
     total = 2.0 * batch * heads * queries * keys * (of_scores * size + of_values * width)
-    one = 2.0 * batch * heads * queries * keys * size
+    product = 2.0 * batch * heads * queries * keys * size
     words = f"batch={batch} heads={heads} queries={queries} keys={keys} head size={size}"
     return Work(
         kind="attention",
@@ -279,7 +279,7 @@ def _attended(given: Inputs, *, rows: bool, backward: bool) -> Work | None:
         n=keys,
         k=size,
         batch=batch * heads,
-        times=total / one if one else 0.0,
+        times=total / product if product else 0.0,
         needed=_below_diagonal(queries, keys) if causal else 1.0,
         words=words,
         rows=(("head size", size),) if size == width else (("head size", size), ("head size of the values", width)),
