@@ -64,12 +64,12 @@ settings.load_profile("shared")
 
 # Fixtures that are machines: tests of one machine run in one group, by one worker.
 MACHINES = ("t4", "t4_copy", "a100", "v100")
-# The order of the groups: the machine that is made from nothing, the builds, all others, most tests without a machine,
-# then the groups that need a clone of its disk, which is finished by then, and the rest: so no worker ends long before
-# another.
+# The order of the groups: the machine that is made from nothing, the builds, other end-to-end tests, hostile input;
+# then, when that machine is finished or nearly so, those that need a clone of its disk. What is short comes last, so
+# that no worker ends long before another.
 BEGIN = ("t4", "test_codec")
-LAST = ("t4_copy", "a100", "v100", "test_schedulers")
-REST = ("traces", "hostile")  # folders
+CLONES = ("t4_copy", "a100", "v100", "test_schedulers")
+FOLDERS = {"hostile": 3, "traces": 9}
 ONLY_ALL = pytest.mark.skipif(not amount.ALL, reason="part of `make test-all`")
 
 
@@ -86,9 +86,9 @@ def _group(item: pytest.Item) -> str:
 
 def _place(item: pytest.Item, group: str) -> int:
     if not item.get_closest_marker("e2e"):
-        return 4 + len(LAST) if item.path.parent.name in REST else 3
-    if group in LAST:
-        return 4 + LAST.index(group)
+        return FOLDERS.get(item.path.parent.name, 8)
+    if group in CLONES:
+        return 4 + CLONES.index(group)
     return BEGIN.index(group) if group in BEGIN else 2
 
 

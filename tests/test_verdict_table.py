@@ -12,11 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 import verdict_table_gemm
 import verdict_table_links
 import verdict_table_video
 
 from gpuprep import catalogue
+
+pytestmark = pytest.mark.xdist_group("verdict_table")  # its rows are found once
 
 PAGE = Path(__file__).parents[1] / "docs/verdicts.md"
 MARK = "<!-- tests/test_verdict_table.py writes what follows -->\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from bandwidths_for_tests import bad, judged, machine, profile_of
@@ -27,8 +27,9 @@ class Row(NamedTuple):
     known: bool  # somebody measured healthy boards of this kind; else of a guess
 
 
-def rows() -> list[Row]:
-    return [row for board in catalogue.boards().values() for row in _of(board)]
+@cache
+def rows() -> tuple[Row, ...]:
+    return tuple(row for board in catalogue.boards().values() for row in _of(board))
 
 
 def _of(board: Board) -> Iterator[Row]:

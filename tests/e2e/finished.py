@@ -28,8 +28,8 @@ def provision(machine: str, os_name: str, profile: str, gpus: list[str]) -> Fini
         up(machine, os_name, gpus, first=True)
     compile_quickly(machine)
     wish = ["provision", f"sim:{machine}", "--profile", profile]
-    foreseen = must(*wish, "--check", "--deep", "--json")
-    return Finished(machine, profile, must(*wish, timeout=3600), foreseen)
+    foreseen = must(*wish, "--check", "--deep", "--json", first=True)
+    return Finished(machine, profile, must(*wish, timeout=3600, first=True), foreseen)
 
 
 def once(shared: Path) -> Finished:

@@ -74,9 +74,14 @@ class Finished:
         return self.foreseen
 
 
-def gpuprep(*arguments: str, timeout: float = 1800, environment: dict[str, str] | None = None) -> Done:
-    """Run the installed gpuprep as a user would, from a directory that is not the source tree."""
-    return run([GPUPREP, *arguments], timeout, environment)
+def gpuprep(
+    *arguments: str, timeout: float = 1800, environment: dict[str, str] | None = None, first: bool = False
+) -> Done:
+    """Run the installed gpuprep as a user would, from a directory that is not the source tree.
+
+    `first`: others wait for it, so its programs come before theirs. Where that is not allowed, `nice` goes on without.
+    """
+    return run([*(["nice", "-n", "-10"] if first else []), GPUPREP, *arguments], timeout, environment)
 
 
 def run(command: Sequence[str], timeout: float = 1800, environment: dict[str, str] | None = None) -> Done:
@@ -93,8 +98,8 @@ def run(command: Sequence[str], timeout: float = 1800, environment: dict[str, st
     return Done(process.returncode, process.stdout, process.stderr)
 
 
-def must(*arguments: str, exit_code: int = 0, timeout: float = 1800) -> Done:
-    return ended(gpuprep(*arguments, timeout=timeout), arguments, exit_code)
+def must(*arguments: str, exit_code: int = 0, timeout: float = 1800, first: bool = False) -> Done:
+    return ended(gpuprep(*arguments, timeout=timeout, first=first), arguments, exit_code)
 
 
 def ended(done: Done, arguments: Sequence[str], exit_code: int = 0) -> Done:
@@ -129,13 +134,9 @@ def flags(gpus: Sequence[str]) -> list[str]:
 
 
 def up(machine: str, os_name: str, gpus: Sequence[str], *, first: bool = False) -> str:
-    """A fresh machine of that name: one left over by an earlier run is taken down first.
-
-    `first`: others wait for it, so its programs come before theirs. Where that is not allowed, `nice` goes on without.
-    """
+    """A fresh machine of that name: one left over by an earlier run is taken down first. `first`: as in gpuprep()."""
     gpuprep("sim", "down", machine)
-    words = ["sim", "up", machine, "--os", os_name, *flags(gpus)]
-    ended(run([*(["nice", "-n", "-10"] if first else []), GPUPREP, *words]), words)
+    must("sim", "up", machine, "--os", os_name, *flags(gpus), first=first)
     return machine
 
 
