@@ -119,9 +119,11 @@ man: $(VENV)/.made
 # --max-worker-restart 0: where a worker crashes, the run ends and names the test. With a new worker, xdist 3.8 waits for
 # ever (its issues 1323 and 1327).
 # nice: builds of FFmpeg have a niceness of 5, and what all wait for (tests/e2e/finished.py) shall not come last.
+# PYTHONNODEBUGRANGES: compiled files are smaller, and Python is started some thousand times.
+test: export PYTHONNODEBUGRANGES = 1
 test: $(VENV)/.installed
 	@$(MAKE) --no-print-directory -j3 --output-sync=target lint-types lint-others compiled-tests
-	nice -n 10 $(BIN)/pytest tests -n 4 --dist loadgroup --no-loadscope-reorder \
+	nice -n 10 $(BIN)/pytest tests -n 3 --dist loadgroup --no-loadscope-reorder \
 		--max-worker-restart 0 --durations=20
 
 test-all: export GPUPREP_TEST_ALL = 1

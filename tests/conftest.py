@@ -2,7 +2,7 @@
 
 With GPUPREP_REQUIRE_E2E=1 (CI) a run without them has failed.
 
-`make test` runs four workers of pytest-xdist. Tests that look at one machine stay with one worker, and so do the tests
+`make test` runs three workers of pytest-xdist. Tests that look at one machine stay with one worker, and so do the tests
 of one file: what a file makes for its tests is made once. One machine is made from nothing; the other finished machines
 are clones of its disk (tests/e2e/conftest.py). Tests marked `only_all` are left to `make test-all`.
 """

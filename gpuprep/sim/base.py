@@ -37,7 +37,9 @@ RECIPE_VERSION = 4
 Progress = Callable[[str], None]
 # No machine boots with its initramfs: the modules of all hardware would be packed into it again and again.
 INITRAMFS = "etc/initramfs-tools/conf.d/gpuprep-sim"
-SMALL_INITRAMFS = f'cd "$1" && mkdir -p $(dirname {INITRAMFS}) && echo MODULES=list >{INITRAMFS}'
+SMALL_INITRAMFS = (
+    f'cd "$1" && mkdir -p $(dirname {INITRAMFS}) && printf "MODULES=list\\nCOMPRESSLEVEL=1\\n" >{INITRAMFS}'
+)
 # Where dpkg is told to leave writing to the kernel; a machine's own dpkg is not told so.
 UNSAFE_IO = "etc/dpkg/dpkg.cfg.d/99mmdebstrap"
 

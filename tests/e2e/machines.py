@@ -164,9 +164,18 @@ exec /usr/bin/nasm -O1 "$@"
 # DKMS compresses a module of 100 MB.
 DKMS = 'compress_xz_opts="--check=crc32 --lzma2=preset=0"'
 # The kernel compiles modules with -O2 and -g, which takes a third longer. DKMS reads this file of a module after the
-# module's own, which sets MAKE.
+# module's own, which sets MAKE. Two of three files of the driver are nvidia-uvm's: a module of one file stands for it.
 MODULES = ("nvidia-current", "nvidia-current-open", "nvidia", "nvidia-open")
-MODULE = """MAKE[0]="env KCFLAGS='-g0 -O1' ${MAKE[0]}\""""
+MODULE = """\
+MAKE[0]="cp /etc/dkms/short-uvm.c nvidia-uvm &&
+echo NVIDIA_UVM_SOURCES = nvidia-uvm/short-uvm.c >nvidia-uvm/nvidia-uvm-sources.Kbuild &&
+env KCFLAGS='-g0 -O1' ${MAKE[0]}"
+"""
+UVM = """\
+#include <linux/module.h>
+MODULE_LICENSE("Dual MIT/GPL");
+MODULE_VERSION(NV_VERSION_STRING);
+"""
 
 
 def compile_quickly(machine: str) -> None:
@@ -179,5 +188,6 @@ def compile_quickly(machine: str) -> None:
         f"printf %s {shlex.quote(GCC)} >/usr/local/bin/gcc && printf %s {shlex.quote(NASM)} >/usr/local/bin/nasm &&"
         " chmod 755 /usr/local/bin/gcc /usr/local/bin/nasm &&"
         f" mkdir -p /etc/dkms/framework.conf.d && echo {shlex.quote(DKMS)} >/etc/dkms/framework.conf.d/quick.conf &&"
-        f" echo {shlex.quote(MODULE)} | tee {modules} >/dev/null",
+        f" printf %s {shlex.quote(UVM)} >/etc/dkms/short-uvm.c &&"
+        f" printf %s {shlex.quote(MODULE)} | tee {modules} >/dev/null",
     )
