@@ -22,7 +22,7 @@ from gpuprep.agent.host_paths import DRIFT_LAST
 from gpuprep.desired import loading, state
 from gpuprep.errors import HostUnreachable
 from gpuprep.records import Finding, RunRecord, Source, Status, to_json
-from gpuprep.reports import FLEET_FORMATS, fleet, render_fleet
+from gpuprep.reports import FLEET_FORMATS, render_fleet, text_hosts
 from gpuprep.workflows import runs
 
 PASSED = FINDINGS[2:]
@@ -65,7 +65,7 @@ def rows(page: str) -> list[list[str]]:
 
 
 def test_a_row_a_host_the_worst_first() -> None:
-    page = fleet.text(FLEET)
+    page = text_hosts.fleet_page(FLEET)
     assert [row[:2] for row in rows(page)] == [
         ["gpu-02", "UNKNOWN"], ["gpu-03", "FAIL"], ["gpu-04", "UNKNOWN"], ["gpu-05", "WARN"], ["gpu-09", "PASS"],
         ["gpu-10", "PASS"],
@@ -79,7 +79,7 @@ def test_a_row_a_host_the_worst_first() -> None:
 
 
 def test_details_of_what_did_not_pass_and_nothing_of_what_did() -> None:
-    table, _, details = fleet.text(FLEET).partition("\n\n")
+    table, _, details = text_hosts.fleet_page(FLEET).partition("\n\n")
     assert "gpu-09" in table
     assert "gpu-09" not in details
     assert "loaded_version" not in details.replace(" ", "_")
@@ -91,7 +91,7 @@ def test_details_of_what_did_not_pass_and_nothing_of_what_did() -> None:
 def test_the_page_fits_its_width(width: int) -> None:
     long = [*FLEET, drifted("gpu-node-0042.cluster-of-the-west.example.org", status=Status.FAIL)]
     many = tuple(dataclasses.replace(FINDINGS[0], subject=f"gpu {index}") for index in range(8))
-    page = fleet.text([*long, drifted("gpu-77", many)], width=width)
+    page = text_hosts.fleet_page([*long, drifted("gpu-77", many)], width=width)
     assert max(len(line) for line in page.splitlines() if ": gpuprep " not in line) <= width
     assert "gpu-node-0042.cluster-of-the-west.example.org" in page
     assert re.search(r"^gpu-77[^#]*? \+\d$", page, re.M), "as many findings as fit, and how many more there are"
@@ -99,15 +99,15 @@ def test_the_page_fits_its_width(width: int) -> None:
 
 def test_waived_findings_are_counted_in_the_row_of_a_host_that_passed() -> None:
     host = drifted("gpu-06", (FINDINGS[1], *PASSED), Status.PASS)
-    page = fleet.text([host])
+    page = text_hosts.fleet_page([host])
     assert rows(page) == [["gpu-06", "PASS", "1", "waived"]]
     assert page.splitlines()[-1] == "1 PASS of 1"
 
 
 def test_simulated_hosts_are_named() -> None:
     simulated = [dataclasses.replace(one, source=Source.SIMULATED) for one in FLEET]
-    assert fleet.text(simulated).startswith("SIMULATED: the GPU of this machine")
-    mixed = fleet.text([simulated[4], *FLEET[:4]])
+    assert text_hosts.fleet_page(simulated).startswith("SIMULATED: the GPU of this machine")
+    mixed = text_hosts.fleet_page([simulated[4], *FLEET[:4]])
     assert mixed.startswith("SIMULATED: the GPUs of 1 of these hosts")
     assert re.search(r"^gpu-05 \(simulated\) +WARN|^gpu-03 \(simulated\) +FAIL", mixed, re.M)
     for style in FLEET_FORMATS:

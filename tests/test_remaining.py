@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records_for_tests import record
 
-from gpuprep.cli.console import clock
+from gpuprep.cli.clock import clock
 from gpuprep.cli.running import Running, counted, steady
 from gpuprep.provisioning.ansible_events import ExpectedStep, Progress
 from gpuprep.records import PlaybookResult, ProbeResult, RunRecord, Source, TaskResult

@@ -11,7 +11,7 @@ from pages import too_wide
 from records_for_tests import record
 
 from gpuprep.records import Compared, DriftFacts, Finding, Fix, GpuFacts, RunRecord, Status, Verdict
-from gpuprep.reports import drifted, fleet, html, junit, markdown, prometheus, text
+from gpuprep.reports import drifted, html, junit, markdown, prometheus, text, text_hosts
 
 NOW = "2026-11-21T02:31:07+00:00"
 TUNE = "systemctl restart gpuprep-tune.service"
@@ -128,7 +128,7 @@ def test_markdown() -> None:
         assert part in page
     assert "they are low; since 2026-11-19 02:31 UTC, 2 nights" in page.replace("\\", "")
     assert "gpu 0 clocks: 585 MHz -&gt; 1590 MHz" in page
-    assert "since 2026-11-19 02:31 UTC" in fleet.markdown([LOUD, SILENT]).replace("\\", "")
+    assert "since 2026-11-19 02:31 UTC" in markdown.several([LOUD, SILENT]).replace("\\", "")
 
 
 def test_html() -> None:
@@ -185,7 +185,7 @@ def test_speeds_stand_beside_those_of_the_baseline() -> None:
 
 def test_the_page_of_several_hosts_shows_what_was_put_back_also_where_all_is_well_now() -> None:
     mended = drift(*PASSED, fixes=FIXES[:2])
-    page = fleet.text([mended, SILENT])
+    page = text_hosts.fleet_page([mended, SILENT])
     assert "Put back on sim:t4" in page
     assert "gpu 0 clocks: 585 MHz -> 1590 MHz" in page
     assert too_wide(page) == []

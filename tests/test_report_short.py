@@ -16,7 +16,7 @@ from validations_for_tests import h200, several, t4
 from gpuprep import reports
 from gpuprep.checks import common
 from gpuprep.records import Finding, Missing, ProbeResult, RunRecord, Source, Status, Verdict
-from gpuprep.reports import commands, fleet, text
+from gpuprep.reports import commands, text_hosts
 from gpuprep.workflows.provision import STEPS
 
 ASKED = {
@@ -56,7 +56,7 @@ def made(*findings: Finding, **changes: Any) -> RunRecord:
 
 
 def short(run: RunRecord, **options: Any) -> str:
-    return text.document([run], **options)
+    return text_hosts.document([run], **options)
 
 
 @pytest.mark.parametrize("make", [h200, lambda: several(2), lambda: several(8), lambda: several(16), t4])
@@ -240,13 +240,13 @@ def lost() -> RunRecord:
     [many(60), many(60, made(OFF), made(HELD, HOT), lost()), unlike(60), [*unlike(55), *many(5)], many(60, lost())],
 )
 def test_sixty_hosts_are_no_more_than_80_lines(records: list[RunRecord]) -> None:
-    page = text.document(records)
+    page = text_hosts.document(records)
     assert len(page.splitlines()) <= 80, page
     assert re.fullmatch(r"(\d+ [A-Z]+, )*\d+ [A-Z]+ of 60", page.splitlines()[-1])
 
 
 def test_hosts_with_one_cause_are_told_it_once_and_repaired_by_one_command() -> None:
-    page = text.document(many(60, made(OFF), made(HELD)))
+    page = text_hosts.document(many(60, made(OFF), made(HELD)))
     assert " ".join(page.split()).count("the driver unloads between jobs") == 1
     assert "(10 hosts: gpu-00, gpu-06, gpu-12, gpu-18, gpu-24, gpu-30 and 4 more)" in " ".join(page.split())
     (line,) = [line for line in page.splitlines() if line.startswith("To repair it: ")]
@@ -257,7 +257,10 @@ def test_hosts_with_one_cause_are_told_it_once_and_repaired_by_one_command() -> 
 
 
 def test_with_everything_the_page_of_each_host_stands_above_the_table() -> None:
-    for page in (text.document(many(3, made(OFF)), everything=True), fleet.text(many(3, made(OFF)), everything=True)):
+    for page in (
+        text_hosts.document(many(3, made(OFF)), everything=True),
+        text_hosts.fleet_page(many(3, made(OFF)), everything=True),
+    ):
         assert page.count("Passed (90)") == 2
         assert page.splitlines()[-1] == "2 PASS, 1 FAIL of 3"
 
@@ -281,8 +284,8 @@ def test_very_many_hosts_are_named_by_the_pattern_that_was_typed() -> None:
 
 
 def test_the_worst_stand_first_and_an_error_is_one_cause_of_many() -> None:
-    page = text.document([*many(4, made(HOT)), dataclasses.replace(lost(), host="gone")])
+    page = text_hosts.document([*many(4, made(HOT)), dataclasses.replace(lost(), host="gone")])
     rows = page[page.index("HOST") :].splitlines()[1:6]
     assert [row.split()[1] for row in rows] == ["UNKNOWN", "WARN", "WARN", "PASS", "PASS"]
-    page = text.document([dataclasses.replace(lost(), host=f"h{n}", error=f"h{n}: no answer") for n in range(9)])
+    page = text_hosts.document([dataclasses.replace(lost(), host=f"h{n}", error=f"h{n}: no answer") for n in range(9)])
     assert page.count("no answer (9 hosts: ") == 1

@@ -13,7 +13,7 @@ from records_for_tests import FINDINGS, PLAN, record
 
 from gpuprep.records import Finding, Source, Status, Verdict, from_json, schema, to_json_value
 from gpuprep.reports import json as json_report
-from gpuprep.reports import text
+from gpuprep.reports import text, text_hosts
 
 REAL = sorted((Path(__file__).parent / "cases" / "records").glob("h200-*.json"))
 ERROR = "sim:t4: step 'gpu_codec: Build' failed: exit code 2\n  | make: *** [x.o] Error 1\nwhat to do: free some space"
@@ -75,7 +75,7 @@ def test_a_plan_names_each_step_with_its_reasons() -> None:
 
 def test_summary_has_a_row_a_host() -> None:
     passed = record("r2", host="web1", exit_code=0, verdict=Verdict(Status.PASS, "PASS: all", FINDINGS[:1]))
-    page = text.document([record(), passed, record("r3", host="w", error=ERROR, exit_code=4)])
+    page = text_hosts.document([record(), passed, record("r3", host="w", error=ERROR, exit_code=4)])
     head = page.index("HOST")
     rows = page[head : page.index("\n\n", head)].splitlines()[1:]
     assert [row.split()[:2] for row in rows] == [["w", "FAILED"], ["sim:t4", "FAIL"], ["web1", "PASS"]]

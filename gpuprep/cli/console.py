@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, TextIO, cast
 
 import click
 
+from gpuprep.cli.clock import clock
 from gpuprep.cli.edge import drop_stdout
 from gpuprep.cli.repeated_errors import Failed, RepeatedErrors
 from gpuprep.cli.stopping import STOPPING
@@ -356,8 +357,3 @@ def _plain(event: Progress) -> Progress:
     """Output of hosts and their modules, safe to show: on one line, but for a diff."""
     detail = visible(event.detail.replace("\r\n", "\n")) if event.kind == "diff" else one_line(event.detail)
     return dataclasses.replace(event, role=one_line(event.role), task=one_line(event.task), detail=detail)
-
-
-def clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02d}"

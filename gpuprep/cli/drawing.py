@@ -20,7 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gpuprep.cli.console import clock
+from gpuprep.cli.clock import clock
 from gpuprep.cli.running import Running, counted, steady
 
 HOST_COLUMNS = 24

@@ -75,7 +75,7 @@ def judge(
 
     from gpuprep.records import showable
     from gpuprep.records.ids import new_run_id
-    from gpuprep.reports import text
+    from gpuprep.reports import text_hosts
     from gpuprep.store import Store
     from gpuprep.untrusted import masking
     from gpuprep.workflows import provision, rejudge, storeofruns
@@ -114,7 +114,7 @@ def judge(
     everything = verbose > 0 or output is not None
 
     def page(shown: Sequence[RunRecord]) -> str:
-        return text.document(shown, color=color, width=page_width(), everything=everything, stored=keep)
+        return text_hosts.document(shown, color=color, width=page_width(), everything=everything, stored=keep)
 
     emit(showable.document(page, records), output)
     return code

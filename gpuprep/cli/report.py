@@ -54,13 +54,13 @@ def report(
         page.show(records, form, output, open_page=open_page, code=_worst)
         return
     from gpuprep.records import showable
-    from gpuprep.reports import fleet, text
+    from gpuprep.reports import text, text_hosts
 
     color = output is None and want_color(sys.stdout, no_color)
 
     def as_text(shown: Sequence[RunRecord]) -> str:
         if batch is not None:
-            return fleet.text(shown, color=color, width=page_width())
+            return text_hosts.fleet_page(shown, color=color, width=page_width())
         return text.render(shown[0], color=color, width=page_width())
 
     emit(showable.document(as_text, records), output)

@@ -6,7 +6,7 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpuprep.cli.console import clock
+from gpuprep.cli.clock import clock
 from gpuprep.workflows.remaining import FACTS, seconds_left, step_of
 
 if TYPE_CHECKING:

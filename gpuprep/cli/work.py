@@ -271,7 +271,7 @@ def _show(records: list[RunRecord], request: Request, *, as_plan: bool, stored: 
     import sys
 
     from gpuprep.records import showable
-    from gpuprep.reports import json, text
+    from gpuprep.reports import json, text_hosts
 
     if request.as_json:
         whole, shown = showable.each(lambda those: json.render_several(those, _gravest(those)), records, whole=True)
@@ -285,7 +285,7 @@ def _show(records: list[RunRecord], request: Request, *, as_plan: bool, stored: 
     def page(those: Sequence[RunRecord]) -> str:
         # The error of a single host is printed on stderr, as any program's; a file of --output holds it all the same.
         error_only = len(those) == 1 and bool(those[0].error) and request.output is None
-        return text.document(
+        return text_hosts.document(
             those,
             color=color,
             width=page_width(),
@@ -307,14 +307,14 @@ def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
     import sys
 
     from gpuprep.records import showable
-    from gpuprep.reports import fleet
+    from gpuprep.reports import text_hosts
 
     style = "json" if request.as_json else style
     if style == "text":
         color = request.output is None and want_color(sys.stdout, request.no_color)
         everything = request.verbose > 0 or request.output is not None
         whole, shown = showable.each(
-            lambda those: fleet.text(those, color=color, width=page_width(), everything=everything), records
+            lambda those: text_hosts.fleet_page(those, color=color, width=page_width(), everything=everything), records
         )
         emit(whole, request.output)
         return _gravest(shown)  # the page has the errors of all hosts

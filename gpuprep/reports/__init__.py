@@ -59,7 +59,7 @@ def several(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
 def fleet_page(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
     """A document of hosts, of records that are safe to show (records.showable)."""
     from gpuprep.nightly import metrics
-    from gpuprep.reports import csv, fleet, json, junit, markdown, prometheus
+    from gpuprep.reports import csv, fleet, json, junit, markdown, prometheus, text_hosts
 
     if style == "json":
         return json.render_several(records, exit_code)
@@ -79,4 +79,4 @@ def fleet_page(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
         from gpuprep.reports import html
 
         return html.render_fleet(records)
-    return fleet.text(records)
+    return text_hosts.fleet_page(records)

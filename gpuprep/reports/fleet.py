@@ -1,9 +1,8 @@
-"""Drift of several hosts on one page: one row per host, the worst first, then details of hosts that did not pass.
+"""What the pages of several hosts share: text_hosts.py for a terminal, markdown.py, html/fleet.py.
 
 order(records)            the worst first, then by name
 counts(records)           "47 PASS, 2 FAIL, 1 UNKNOWN of 50"
-text(records)             for a terminal (text_hosts.py)
-markdown(records)         the same for an issue or a wiki page; html/fleet.py makes an HTML page
+since(record), what(record), profile_of(record)    the columns of a host's row
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from textwrap import shorten
 from gpuprep.records import RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import moment
-from gpuprep.reports.measured import simulated
-from gpuprep.reports.text import SIMULATED, outcome, render
+from gpuprep.reports.text import outcome
 
 # A host of which nothing is known is as bad as one that failed; both come before what only could not tell.
 ERROR = "error"
@@ -34,43 +32,6 @@ def counts(records: Sequence[RunRecord]) -> str:
     by_outcome = Counter(outcome(record)[0] for record in records)
     words = [*COUNTED, *sorted(by_outcome.keys() - set(COUNTED))]
     return ", ".join(f"{by_outcome[word]} {word}" for word in words if by_outcome[word]) + f" of {len(records)}"
-
-
-def text(records: Sequence[RunRecord], *, color: bool = False, width: int = 80, everything: bool = False) -> str:
-    """The table of hosts, also of a single one; with `everything` the whole page of each host above it.
-
-    Lines have at most `width` columns where words allow it. `records` is not empty.
-    """
-    from gpuprep.reports import text_hosts
-
-    pages = [render(record, color=color, width=width) for record in order(records)] if everything else []
-    return "\n".join([*pages, text_hosts.render(records, color=color, width=width)])
-
-
-def markdown(records: Sequence[RunRecord]) -> str:
-    from gpuprep.reports.markdown import MARKS, findings_table, paragraph, plain, table
-
-    ordered = order(records)
-    rows = []
-    for record in ordered:
-        word = outcome(record)[0]
-        mark = f"{MARKS[Status[word]]} {word}" if word in Status.__members__ else word
-        rows.append((plain(record.host), mark, since(record), plain(profile_of(record)), plain(what(record))))
-    commands = " ".join(dict.fromkeys(plain(record.command) for record in records))
-    parts = [f"# gpuprep {commands}: {counts(records)}"]
-    if any(simulated(record) for record in records):
-        parts.append(f"> **{SIMULATED}**")
-    parts.append(table([head.capitalize() for head in HEADS], rows))
-    for record in ordered:
-        rest = [finding for finding in findings_of(record) if finding.status in PROBLEMS]
-        if record.error or rest:
-            error = [paragraph(line) for line in record.error.splitlines()] if record.error else []
-            parts += [
-                f"## {plain(record.host)}",
-                *error,
-                *([findings_table(record, rest, record.started_at)] if rest else []),
-            ]
-    return "\n\n".join(parts) + "\n"
 
 
 def since(record: RunRecord) -> str:

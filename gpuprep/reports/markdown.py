@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
-from gpuprep.reports import capacity, causes, commands, drifted, glance, measured, taking
+from gpuprep.reports import capacity, causes, commands, drifted, fleet, glance, measured, taking
 from gpuprep.reports.columns import LEGEND, LOWEST, Columns, Part, Row, columns
 from gpuprep.reports.readings import figure, held_to, unfinished
 from gpuprep.reports.text import SIMULATED, outcome, words
@@ -77,11 +77,35 @@ def render(record: RunRecord) -> str:
 
 def several(records: Sequence[RunRecord]) -> str:
     """Runs of several hosts: a row a host, then what did not pass; of plans, the page of each."""
-    from gpuprep.reports import fleet
-
     if all(map(_is_plan, records)):
         return "\n".join(render(record) for record in records)
-    return fleet.markdown(records)
+    return _hosts(records)
+
+
+def _hosts(records: Sequence[RunRecord]) -> str:
+    ordered = fleet.order(records)
+    rows = []
+    for record in ordered:
+        word = outcome(record)[0]
+        mark = f"{MARKS[Status[word]]} {word}" if word in Status.__members__ else word
+        rows.append(
+            (plain(record.host), mark, fleet.since(record), plain(fleet.profile_of(record)), plain(fleet.what(record)))
+        )
+    named = " ".join(dict.fromkeys(plain(record.command) for record in records))
+    parts = [f"# gpuprep {named}: {fleet.counts(records)}"]
+    if any(measured.simulated(record) for record in records):
+        parts.append(f"> **{SIMULATED}**")
+    parts.append(table([head.capitalize() for head in fleet.HEADS], rows))
+    for record in ordered:
+        rest = [finding for finding in findings_of(record) if finding.status in PROBLEMS]
+        if record.error or rest:
+            error = [paragraph(line) for line in record.error.splitlines()] if record.error else []
+            parts += [
+                f"## {plain(record.host)}",
+                *error,
+                *([findings_table(record, rest, record.started_at)] if rest else []),
+            ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _is_plan(record: RunRecord) -> bool:

@@ -19,39 +19,6 @@ COLORS = {
 SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
 
 
-def document(
-    records: Sequence[RunRecord],
-    *,
-    color: bool = False,
-    width: int = 80,
-    everything: bool = False,
-    as_plan: bool = False,
-    stored: bool = True,
-    error_shown: bool = False,
-) -> str:
-    """What a command prints: the page of one host, a table of several. `stored`: whether `gpuprep report` has them.
-
-    With `everything` the whole page of each host, too. `error_shown`: the error of a single host stands elsewhere, with
-    the report's command; its last line has it all the same.
-    """
-    from gpuprep.reports import text_hosts
-
-    pages = []
-    if len(records) == 1 or everything:
-        for record in records:
-            if as_plan:
-                pages.append(render_plan(record, color=color, width=width, error_shown=error_shown))
-            else:
-                pages.append(
-                    render(
-                        record, color=color, width=width, everything=everything, stored=stored, error_shown=error_shown
-                    )
-                )
-    if len(records) > 1:
-        pages.append(text_hosts.render(records, color=color, width=width, as_plan=as_plan, stored=stored))
-    return "\n".join(pages)
-
-
 def render(
     record: RunRecord,
     *,

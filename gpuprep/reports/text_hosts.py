@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpuprep.records import Finding, RunRecord
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
-from gpuprep.reports import causes, commands, fleet, taking, text_short
+from gpuprep.reports import causes, commands, fleet, taking, text, text_short
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text import SIMULATED, Page, outcome, put_back
 from gpuprep.reports.text_findings import whole_commands
@@ -36,6 +36,46 @@ class Cause:
     finding: Finding
     group: causes.Group
     records: list[RunRecord]
+
+
+def document(
+    records: Sequence[RunRecord],
+    *,
+    color: bool = False,
+    width: int = 80,
+    everything: bool = False,
+    as_plan: bool = False,
+    stored: bool = True,
+    error_shown: bool = False,
+) -> str:
+    """What a command prints: the page of one host, a table of several. `stored`: whether `gpuprep report` has them.
+
+    With `everything` the whole page of each host, too. `error_shown`: the error of a single host stands elsewhere, with
+    the report's command; its last line has it all the same.
+    """
+    pages = []
+    if len(records) == 1 or everything:
+        for record in records:
+            if as_plan:
+                pages.append(text.render_plan(record, color=color, width=width, error_shown=error_shown))
+            else:
+                pages.append(
+                    text.render(
+                        record, color=color, width=width, everything=everything, stored=stored, error_shown=error_shown
+                    )
+                )
+    if len(records) > 1:
+        pages.append(render(records, color=color, width=width, as_plan=as_plan, stored=stored))
+    return "\n".join(pages)
+
+
+def fleet_page(records: Sequence[RunRecord], *, color: bool = False, width: int = 80, everything: bool = False) -> str:
+    """The table of hosts, also of a single one; with `everything` the whole page of each host above it.
+
+    Lines have at most `width` columns where words allow it. `records` is not empty.
+    """
+    pages = [text.render(record, color=color, width=width) for record in fleet.order(records)] if everything else []
+    return "\n".join([*pages, render(records, color=color, width=width)])
 
 
 def render(
