@@ -28,6 +28,9 @@ EPOCH = $(or $(shell git log -1 --format=%ct 2>/dev/null),1580601600)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := pyproject.toml .ci/wheel_sbom.py .ci/requirements-build.txt $(shell find gpuprep playbooks profiles man -type f -not -name '*.pyc')
 
+# Two parts side by side: mypy takes as long as all others.
+LINT := lint-types lint-others
+
 # Compiled files stay for the next run and for other workers: without them each worker compiles all tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -37,7 +40,7 @@ PACKAGES := python3-venv openssh-client ca-certificates \
             openssh-server shellcheck procps postgresql gnupg chromium-headless-shell fonts-dejavu-core \
             bash zsh fish mandoc
 
-.PHONY: help demo playground man test test-all coverage lint lint-types lint-others compiled-tests bench canary wheel release hashes clean packages
+.PHONY: help demo playground man test test-all coverage lint $(LINT) compiled-tests bench canary wheel release hashes clean packages
 
 help:
 	@sed -n 's/^# \{0,3\}//; 2,15p' $(firstword $(MAKEFILE_LIST))
@@ -122,7 +125,7 @@ man: $(VENV)/.made
 # PYTHONNODEBUGRANGES: compiled files are smaller, and Python is started some thousand times.
 test: export PYTHONNODEBUGRANGES = 1
 test: $(VENV)/.installed
-	@$(MAKE) --no-print-directory -j3 --output-sync=target lint-types lint-others compiled-tests
+	@$(MAKE) --no-print-directory -j3 --output-sync=target $(LINT) compiled-tests
 	nice -n 10 $(BIN)/pytest tests -n 3 --dist loadgroup --no-loadscope-reorder \
 		--max-worker-restart 0 --durations=20
 
@@ -132,9 +135,8 @@ test-all: test
 coverage: $(VENV)/.installed
 	@$(BIN)/pytest tests -m "not e2e" -n 2 -q --cov --cov-report=term
 
-# Two parts side by side: mypy takes as long as all others.
 lint: $(VENV)/.installed
-	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-types lint-others
+	@$(MAKE) --no-print-directory -j2 --output-sync=target $(LINT)
 
 # pytest compiles each test file with its own assertions. On a fresh clone each worker would do that for all files.
 compiled-tests: $(VENV)/.installed

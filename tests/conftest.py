@@ -67,9 +67,7 @@ MACHINES = ("t4", "t4_copy", "a100", "v100")
 # The order of the groups: the machine that is made from nothing, the builds, other end-to-end tests, hostile input;
 # then, when that machine is finished or nearly so, those that need a clone of its disk. What is short comes last, so
 # that no worker ends long before another.
-BEGIN = ("t4", "test_codec")
-CLONES = ("t4_copy", "a100", "v100", "test_schedulers")
-FOLDERS = {"hostile": 3, "traces": 9}
+ORDER = ("t4", "test_codec", "e2e", "hostile", "t4_copy", "a100", "v100", "test_schedulers", "tests", "traces")
 ONLY_ALL = pytest.mark.skipif(not amount.ALL, reason="part of `make test-all`")
 
 
@@ -85,11 +83,10 @@ def _group(item: pytest.Item) -> str:
 
 
 def _place(item: pytest.Item, group: str) -> int:
-    if not item.get_closest_marker("e2e"):
-        return FOLDERS.get(item.path.parent.name, 8)
-    if group in CLONES:
-        return 4 + CLONES.index(group)
-    return BEGIN.index(group) if group in BEGIN else 2
+    if item.get_closest_marker("e2e"):
+        return ORDER.index(group if group in ORDER else "e2e")
+    folder = item.path.parent.name
+    return ORDER.index(folder if folder in ORDER else "tests")
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook

@@ -151,9 +151,9 @@ def _copy(root: Path, recipe: dict[str, Any]) -> None:
 def _bootstrap(root: Path, recipe: dict[str, Any]) -> None:
     codename = recipe["codename"]
     command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(recipe['packages'])}", "--mode=root", "--quiet"]
-    command += ["--dpkgopt=force-unsafe-io"]
+    command.append("--dpkgopt=force-unsafe-io")
     if "initramfs-tools" in recipe["packages"]:
-        command += [f"--essential-hook={SMALL_INITRAMFS}"]
+        command.append(f"--essential-hook={SMALL_INITRAMFS}")
     # Without a mirror of the controller mmdebstrap takes Debian's own default.
     arguments = [codename, str(root)]
     source = ""
