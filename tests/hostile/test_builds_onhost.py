@@ -11,6 +11,7 @@ import os
 import pwd
 import socket
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -350,13 +351,18 @@ def test_nothing_is_copied_while_the_build_user_runs_anything(role: dict[str, Mo
 # ---------------------------------------------------------------- a program just received
 
 
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that every user may enter. pytest's own are closed to others, by every pytest that starts."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 def ffmpeg(folder: Path, script: str) -> Path:
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "ffmpeg").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "bin" / "ffmpeg").chmod(0o755)
-    for path in (folder, *folder.parents):
-        if path.stat().st_uid == os.geteuid() and path != Path("/"):
-            path.chmod(path.stat().st_mode | 0o055)
     return folder
 
 
@@ -376,12 +382,12 @@ SEEN = {
 @needs_root
 @pytest.mark.parametrize("attack", SEEN)
 def test_a_new_ffmpeg_is_asked_as_nobody_in_no_group_of_roots(
-    role: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: str
+    role: dict[str, ModuleType], public_folder: Path, monkeypatch: pytest.MonkeyPatch, attack: str
 ) -> None:
     script, expected = SEEN[attack]
     monkeypatch.setenv("SECRET", "x")
     monkeypatch.setattr(os, "environ", {**os.environ, "HOME": "/root"})
-    said = role["parts"].ask(ffmpeg(tmp_path / "build", f"{script}; true"), "-encoders", "nobody").strip()
+    said = role["parts"].ask(ffmpeg(public_folder / "build", f"{script}; true"), "-encoders", "nobody").strip()
     assert said == expected if expected is not None else "/dev/" not in said
 
 
@@ -398,12 +404,12 @@ ENDLESS = {
 @needs_root
 @pytest.mark.parametrize("attack", ENDLESS)
 def test_a_new_ffmpeg_that_does_not_behave_is_refused(
-    role: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: str
+    role: dict[str, ModuleType], public_folder: Path, monkeypatch: pytest.MonkeyPatch, attack: str
 ) -> None:
     script, why = ENDLESS[attack]
     monkeypatch.setattr(role["parts"], "LISTING_SECONDS", 1)
     with pytest.raises(role["parts"].Refused, match=why):
-        role["parts"].ask(ffmpeg(tmp_path / "build", script), "-encoders", "nobody")
+        role["parts"].ask(ffmpeg(public_folder / "build", script), "-encoders", "nobody")
 
 
 # ---------------------------------------------------------------- looking at a build at work
