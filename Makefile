@@ -18,6 +18,8 @@ SHELL := /bin/bash
 .ONESHELL:
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+# What does not need each other is made side by side: the two environments, the parts of the lint.
+MAKEFLAGS += -j3
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -125,7 +127,7 @@ man: $(VENV)/.made
 # PYTHONNODEBUGRANGES: compiled files are smaller, and Python is started some thousand times.
 test: export PYTHONNODEBUGRANGES = 1
 test: $(VENV)/.installed
-	@$(MAKE) --no-print-directory -j3 --output-sync=target $(LINT) compiled-tests
+	@$(MAKE) --no-print-directory --output-sync=target $(LINT) compiled-tests
 	nice -n 10 $(BIN)/pytest tests -n 3 --dist loadgroup --no-loadscope-reorder \
 		--max-worker-restart 0 --durations=20
 
@@ -136,7 +138,7 @@ coverage: $(VENV)/.installed
 	@$(BIN)/pytest tests -m "not e2e" -n 2 -q --cov --cov-report=term
 
 lint: $(VENV)/.installed
-	@$(MAKE) --no-print-directory -j2 --output-sync=target $(LINT)
+	@$(MAKE) --no-print-directory --output-sync=target $(LINT)
 
 # pytest compiles each test file with its own assertions. On a fresh clone each worker would do that for all files.
 compiled-tests: $(VENV)/.installed

@@ -64,10 +64,11 @@ settings.load_profile("shared")
 
 # Fixtures that are machines: tests of one machine run in one group, by one worker.
 MACHINES = ("t4", "t4_copy", "a100", "v100")
-# The order of the groups: the machine that is made from nothing, the builds, other end-to-end tests, hostile input;
-# then, when that machine is finished or nearly so, those that need a clone of its disk. What is short comes last, so
-# that no worker ends long before another.
-ORDER = ("t4", "test_codec", "e2e", "hostile", "t4_copy", "a100", "v100", "test_schedulers", "tests", "traces")
+# The order of the groups: the machine that is made from nothing; the build that it waits for; hostile input, while
+# those two load packages and leave a processor idle; other end-to-end tests; then, when that machine is finished or
+# nearly so, those that need a clone of its disk. These often wait, so tests without a machine run between them. What is
+# short comes last, so that no worker ends long before another.
+ORDER = ("t4", "test_codec", "hostile", "e2e", "t4_copy", "traces", "a100", "v100", "test_schedulers", "tests")
 ONLY_ALL = pytest.mark.skipif(not amount.ALL, reason="part of `make test-all`")
 
 
@@ -174,6 +175,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """CI asks for the end-to-end part by name: a run that left it out has not passed."""
+    gc.collect()
+    gc.freeze()  # pytest collects five times more, in each worker, and for some seconds where nothing is frozen
     if os.environ.get("PYTEST_XDIST_WORKER") or session.config.option.collectonly:
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")

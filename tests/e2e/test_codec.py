@@ -341,6 +341,7 @@ def test_a_name_that_ffmpeg_does_not_know_is_named(stage: Stage, first: First) -
     assert "does not know: --enable-encoder=h264_nvenk" in said
 
 
+@pytest.mark.only_all  # test_codec_script.py, with a stand-in of configure
 def test_a_part_that_configure_drops_is_named(stage: Stage, first: First) -> None:
     """libx264 is not there, so configure leaves its encoder out, in silence."""
     said = stage.play(FIRST, gpu_codec_parts={**FEW, "encoders": ["libx264"]}).refused()
@@ -348,6 +349,7 @@ def test_a_part_that_configure_drops_is_named(stage: Stage, first: First) -> Non
     assert "configure left out, because something they need is missing: libx264_encoder" in said
 
 
+@pytest.mark.only_all  # test_codec_script.py and hostile/test_builds_role.py
 def test_a_forged_tarball_or_signature_is_not_built(stage: Stage, first: First) -> None:
     assert first.resumed.exit_code == 0
     forged = stage.folder / "forged"

@@ -86,12 +86,6 @@ def fits(test: str, pattern: str) -> bool:
     return fnmatchcase(test.translate(NO_BRACKETS), pattern.translate(NO_BRACKETS))
 
 
-def test_after_all_that_the_machine_is_whole(t4: Finished) -> None:
-    code, output = suite(t4)
-    assert code == 0, output
-    must("validate", t4.host, "--profile", t4.profile, *UNMEASURED)
-
-
 def test_provision_repairs_what_was_undone(t4: Finished) -> None:
     undone: list[Any] = [
         "apt-mark unhold libcuda1",

@@ -51,6 +51,14 @@ LOOKING: dict[str, dict[str, Any]] = {
     },
     "changed-since": {"record": RECORD, "file": FORGED.decode()},
 }
+# What lies where these hosts' controller downloads FFmpeg's sources from.
+DOWNLOADING: dict[str, dict[str, Any]] = {
+    "another-tarball": {"sources": "not FFmpeg"},
+    "tarball-of-a-given-sha256": {
+        "sources": "of somebody",
+        "gpu_codec_ffmpeg_sha256": hashlib.sha256(b"of somebody").hexdigest(),
+    },
+}
 # What these hosts say of themselves.
 SAYING: dict[str, dict[str, Any]] = {
     "a-path-as-distribution": {"facts": {"distribution": "../../../../../../../..{folder}/evil"}},
@@ -76,7 +84,9 @@ class Played:
 
     def failed(self, host: str) -> str:
         """What the failed task of the host said; "" where none failed."""
-        found = re.search(rf"^fatal: \[{host}\]: FAILED! => (.*?)(?=^\S|\Z)", self.output, re.M | re.S)
+        found = re.search(
+            rf"^fatal: \[{host}(?: -> localhost)?\]: FAILED! => (.*?)(?=^\S|\Z)", self.output, re.M | re.S
+        )
         return " ".join(found.group(1).split()) if found else ""
 
     def builds(self, host: str) -> dict[str, bytes]:
@@ -116,6 +126,11 @@ def host(folder: Path, name: str, settings: dict[str, Any]) -> dict[str, Any]:
         (builds / f"{KEY}.tar.xz.json").write_text(json.dumps(settings["record"]))
         for path in builds.iterdir():
             path.chmod(0o600)
+    if "sources" in settings:
+        (home / "mirror").mkdir()
+        for name in ("ffmpeg-7.1.5.tar.xz", "ffmpeg-7.1.5.tar.xz.asc"):
+            (home / "mirror" / name).write_text(settings["sources"])
+        known["gpu_codec_ffmpeg_url"] = str(home / "mirror")
     told = {key: value.replace("{folder}", str(folder)) if isinstance(value, str) else value
             for key, value in settings.get("facts", {}).items()}  # fmt: skip
     return {
@@ -140,7 +155,7 @@ def play(hosts: dict[str, Any], tasks_from: str, **variables: Any) -> dict[str, 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     folder = tmp_path_factory.mktemp("role")
-    everyone = {**BUILDING, **LOOKING, **SAYING}
+    everyone = {**BUILDING, **LOOKING, **DOWNLOADING, **SAYING}
     inventory: dict[str, Any] = {
         "all": {"hosts": {name: host(folder, name, settings) for name, settings in everyone.items()}}
     }
@@ -152,6 +167,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     plays = [
         play(BUILDING, "ffmpeg.yml", gpu_codec_state={**STATE, "running": KEY}, **keyed),
         play(LOOKING, "artifact.yml", **keyed),
+        play(DOWNLOADING, "source.yml", gpu_codec_source="ffmpeg"),
         play(SAYING, "codec.yml"),
     ]
     (folder / "play.yml").write_text(yaml.safe_dump(plays, sort_keys=False))
@@ -225,6 +241,13 @@ def test_a_host_cannot_take_a_good_build_from_the_others_by_calling_it_broken(pl
 
 def test_a_build_that_changed_is_set_aside(played: Played) -> None:
     assert sorted(played.builds("changed-since")) == [f"{KEY}.tar.xz.corrupted", f"{KEY}.tar.xz.json"]
+
+
+def test_a_tarball_that_is_not_the_expected_is_not_built(played: Played) -> None:
+    expected = "de668509caf9e35e3cd162473441fdb29538c6d96ed080292b3cf9e6fc5d558f"
+    got = hashlib.sha256(b"not FFmpeg").hexdigest()
+    assert f"Expected the sha256 {expected}, got {got} " in played.failed("another-tarball")
+    assert played.failed("tarball-of-a-given-sha256") == ""
 
 
 @pytest.mark.parametrize("name", SAYING)

@@ -31,6 +31,7 @@ def read(path):
         return ""
 
 
+@functools.lru_cache(maxsize=None)  # modinfo unpacks the module, which takes seconds; both kernels are often the same
 def module(kernel, names):
     """Version and flavour of the module on disk for a kernel; the licence tells open from proprietary."""
     for name in names:
@@ -98,7 +99,7 @@ def main():
     running = platform.release()
     newest = next_kernel(running)
     there = packages(wish["packages"])
-    on_disk = functools.partial(module, names=wish["modules"])
+    on_disk = functools.partial(module, names=tuple(wish["modules"]))
     state = {
         "running_kernel": running,
         "next_kernel": newest,
