@@ -19,7 +19,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 # What does not need each other is made side by side: the two environments, the parts of the lint.
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j3
+endif
 
 VENV := .venv
 BIN := $(VENV)/bin
