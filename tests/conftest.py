@@ -64,11 +64,14 @@ settings.load_profile("shared")
 
 # Fixtures that are machines: tests of one machine run in one group, by one worker.
 MACHINES = ("t4", "t4_copy", "a100", "v100")
-# The order of the groups: the machine that is made from nothing; the build that it waits for; hostile input, while
-# those two load packages and leave a processor idle; other end-to-end tests; then, when that machine is finished or
-# nearly so, those that need a clone of its disk. These often wait, so tests without a machine run between them. What is
-# short comes last, so that no worker ends long before another.
-ORDER = ("t4", "test_codec", "hostile", "e2e", "t4_copy", "traces", "a100", "v100", "test_schedulers", "tests")
+# The order of the groups: the machine that is made from nothing; the build that it waits for; what waits more than it
+# works, because these two need the processors; other end-to-end tests; when that machine is finished or nearly so,
+# those that need a clone of its disk, with tests without a machine between them. What is short comes last, so that no
+# worker ends long before another. A name is a machine, a file or a folder.
+ORDER = (
+    "t4", "test_codec", "hostile", "test_interruption", "test_silence", "test_watch", "test_host_keys", "e2e",
+    "test_schedulers", "t4_copy", "traces", "a100", "v100", "tests",
+)  # fmt: skip
 ONLY_ALL = pytest.mark.skipif(not amount.ALL, reason="part of `make test-all`")
 
 
@@ -84,10 +87,8 @@ def _group(item: pytest.Item) -> str:
 
 
 def _place(item: pytest.Item, group: str) -> int:
-    if item.get_closest_marker("e2e"):
-        return ORDER.index(group if group in ORDER else "e2e")
-    folder = item.path.parent.name
-    return ORDER.index(folder if folder in ORDER else "tests")
+    names = (group, "e2e") if item.get_closest_marker("e2e") else (item.path.stem, item.path.parent.name, "tests")
+    return next(ORDER.index(name) for name in names if name in ORDER)
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook

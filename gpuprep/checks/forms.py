@@ -135,6 +135,7 @@ def _simple(kind: type, value: object, where: str, words: str) -> Iterator[str]:
         yield f"{where}: want {words}, got {shown(value)}"
 
 
+@functools.cache
 def _plain(hint: Any) -> Any:
     """Annotated[X, ...] and Union[X, Missing, None] ► X."""
     while typing.get_origin(hint) in (Annotated, Union):

@@ -164,14 +164,16 @@ exec /usr/bin/nasm -O1 "$@"
 # DKMS compresses a module of 100 MB.
 DKMS = 'compress_xz_opts="--check=crc32 --lzma2=preset=0"'
 # The kernel compiles modules with -O2 and -g, which takes a third longer. DKMS reads this file of a module after the
-# module's own, which sets MAKE. Two of three files of the driver are nvidia-uvm's: a module of one file stands for it.
+# module's own, which sets MAKE. Three of four files of the driver are nvidia-uvm's and nvidia-drm's, and so are half of
+# the questions that conftest.sh answers by compiling: modules of one file stand for these two.
 MODULE_CONF = "/etc/dkms/nvidia-current.conf"
 MODULE = """\
-MAKE[0]="cp /etc/dkms/short-uvm.c nvidia-uvm &&
+MAKE[0]="cp /etc/dkms/short.c nvidia-uvm/short-uvm.c && cp /etc/dkms/short.c nvidia-drm/nvidia-drm-linux.c &&
 echo NVIDIA_UVM_SOURCES = nvidia-uvm/short-uvm.c >nvidia-uvm/nvidia-uvm-sources.Kbuild &&
+echo NVIDIA_DRM_SOURCES = >nvidia-drm/nvidia-drm-sources.mk && sed -i /^NV_CONFTEST_/d nvidia-uvm/nvidia-uvm.Kbuild &&
 env KCFLAGS='-g0 -O1' ${MAKE[0]}"
 """
-UVM = """\
+SHORT_MODULE = """\
 #include <linux/module.h>
 MODULE_LICENSE("Dual MIT/GPL");
 MODULE_VERSION(NV_VERSION_STRING);
@@ -187,6 +189,6 @@ def compile_quickly(machine: str) -> None:
         f"printf %s {shlex.quote(GCC)} >/usr/local/bin/gcc && printf %s {shlex.quote(NASM)} >/usr/local/bin/nasm &&"
         " chmod 755 /usr/local/bin/gcc /usr/local/bin/nasm &&"
         f" mkdir -p /etc/dkms/framework.conf.d && echo {shlex.quote(DKMS)} >/etc/dkms/framework.conf.d/quick.conf &&"
-        f" printf %s {shlex.quote(UVM)} >/etc/dkms/short-uvm.c &&"
+        f" printf %s {shlex.quote(SHORT_MODULE)} >/etc/dkms/short.c &&"
         f" printf %s {shlex.quote(MODULE)} >{MODULE_CONF}",
     )

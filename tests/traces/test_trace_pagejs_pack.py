@@ -108,8 +108,13 @@ def test_invented_sizes_harm_nothing(chromium: browser.Chromium, tmp_path: Path)
         trace.memory(at, size, size, size)
     trace.launch(500_000, "Memcpy HtoD", 600_000, 100, kind="gpu_memcpy", args={"bytes": 2**63 - 1})
     linked = viewpages.opened(trace.write(tmp_path / "all.json"))
-    seen = chromium.visit(viewpages.write(tmp_path, linked) + "#/memory", check=False)
+    seen = chromium.visit(
+        viewpages.write(tmp_path, linked) + "#/memory",
+        do=lambda page: page.locator("#content h1").inner_text(),
+        check=False,
+    )
     assert seen.faults() == []
+    assert seen.answer == "Memory"
     assert seen.title.startswith("Memory")
 
 

@@ -36,7 +36,13 @@ def made(folder: Path, name: str = "", room: int | None = None) -> Path:
 @pytest.mark.parametrize(("width", "dark"), browser.FEW_LOOKS)
 def test_the_view_says_who_waits_for_whom(chromium: browser.Chromium, tmp_path: Path, width: int, dark: bool) -> None:
     page = made(tmp_path)
-    seen = chromium.visit(f"{page.as_uri()}#/ranks", width=width, dark=dark, picture=tmp_path / f"{width}-{dark}.png")
+    seen = chromium.visit(
+        f"{page.as_uri()}#/ranks",
+        width=width,
+        dark=dark,
+        do=lambda page: page.wait_for_selector("#content h1"),
+        picture=tmp_path / f"{width}-{dark}.png",
+    )
     assert seen.faults() == []
     for words in (
         "3 of 3 ranks",
