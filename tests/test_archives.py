@@ -11,7 +11,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -265,3 +267,27 @@ def test_every_stub_is_of_a_known_kind() -> None:
             assert not [
                 stub for stub in found if "{" in stub.name + stub.version + " ".join(sum(stub.relations.values(), ()))
             ]
+
+
+def test_machines_that_start_at_once_make_the_packages_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second waits: for packages of rpm that is a minute of both processors."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    began, end, filled = threading.Event(), threading.Event(), []
+
+    def fill(making: Path) -> None:
+        filled.append(making)
+        began.set()
+        assert end.wait(60)
+        (making / "Packages").write_text("all of them")
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(repository.made, "debian13-0", fill)
+        assert began.wait(60)
+        second = pool.submit(repository.made, "debian13-0", fill)
+        with pytest.raises(TimeoutError):
+            second.result(0.3)
+        end.set()
+        assert (first.result(60) / "Packages").read_text() == "all of them"
+        assert second.result(60) == first.result()
+    assert len(filled) == 1
+    assert not [path for path in first.result().parent.iterdir() if path.name.startswith(".making")]

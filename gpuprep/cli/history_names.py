@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gpuprep.cli import options, tables
 from gpuprep.cli.console import check_output, emit, table_columns
 from gpuprep.untrusted.plaintext import one_line
-
-if TYPE_CHECKING:
-    from gpuprep.store import Store
 
 HOW = {"joined": "joined by you", "apart": "set apart by you", "": "by SSH host key and hardware"}
 
@@ -33,8 +29,10 @@ def names(
     Names of one host have one history. gpuprep joins two names if both answered with SSH host keys of one machine, and
     machine id and hardware, or a GPU, are the same.
     """
+    from gpuprep.workflows import storeofruns
+
     check_output(output)
-    opened = _open(store)
+    opened = storeofruns.existing(store)
     try:
         known_names = opened.names()
     finally:
@@ -87,13 +85,12 @@ def join(
     """Say that two names are one host: from now on they have one history, certified run and baseline."""
     from gpuprep.errors import UsageError
     from gpuprep.records.ids import now
+    from gpuprep.workflows import storeofruns
 
     check_output(output)
-    opened = _open(store)
+    opened = storeofruns.existing(store)
     try:
-        for host in (name, other):
-            if not opened.has_host(host):
-                raise UsageError(f"no run of {one_line(host)} is recorded", "`gpuprep history` lists runs and hosts")
+        storeofruns.check_known(opened, name, other)
         if name == other:
             raise UsageError("a name cannot be joined with itself", "give two names")
         joined_names = opened.join(name, other, now())
@@ -121,14 +118,13 @@ def part(
     store: str | None,
 ) -> None:
     """Say that a name is a host of its own. It is not joined with another again, unless you do it with `join`."""
-    from gpuprep.errors import UsageError
     from gpuprep.records.ids import now
+    from gpuprep.workflows import storeofruns
 
     check_output(output)
-    opened = _open(store)
+    opened = storeofruns.existing(store)
     try:
-        if not opened.has_host(name):
-            raise UsageError(f"no run of {one_line(name)} is recorded", "`gpuprep history` lists runs and hosts")
+        storeofruns.check_known(opened, name)
         others = opened.set_apart(name, now())
     finally:
         opened.close()
@@ -139,9 +135,3 @@ def part(
     elif not quiet or output is not None:
         was = f"; it was joined with {', '.join(map(one_line, others))}" if others else ""
         emit(f"{one_line(name)} is a host of its own{was}", output)
-
-
-def _open(store: str | None) -> Store:
-    from gpuprep.workflows import storeofruns
-
-    return storeofruns.existing(store)

@@ -43,11 +43,9 @@ def watch(interval: float, **shared: Any) -> int:
     """
     from gpuprep import settings
     from gpuprep.cli.console import check_output, emit, table_columns, want_color
-    from gpuprep.cli.work import Request, _ask_password
+    from gpuprep.cli.work import Request, ask_password, machines_of
     from gpuprep.errors import UsageError
     from gpuprep.untrusted.masking import keep_secret
-    from gpuprep.untrusted.plaintext import visible
-    from gpuprep.workflows import targets
     from gpuprep.workflows.watch import Watching
 
     request = Request(profile=None, **shared)
@@ -55,19 +53,13 @@ def watch(interval: float, **shared: Any) -> int:
     if not request.hosts and request.inventory is None:
         raise UsageError("`gpuprep watch` needs a HOST", "gpuprep watch HOST, or gpuprep watch -i INVENTORY")
     site = settings.load()
-    machines = targets.parse(
-        request.hosts,
-        request.inventory,
-        request.limit,
-        ssh_key=str(request.ssh_key) if request.ssh_key else None,
-        note=lambda text: click.echo(f"note: {visible(text)}", err=True),
-    )
+    machines = machines_of(request)
     if len(machines) > MOST_HOSTS:
         raise UsageError(
             f"these are {len(machines)} hosts, and {MOST_HOSTS} are the most that one watch connects to",
             "give some of them, or --limit PATTERN",
         )
-    password = _ask_password() if request.ask_become_pass else None
+    password = ask_password() if request.ask_become_pass else None
     if password:
         keep_secret(password)
     certified = _certified(machines, request.store or site.store)

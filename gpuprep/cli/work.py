@@ -138,18 +138,11 @@ def on_hosts(
     """Run `workflow` on every host that the request names; the sudo password is asked for once, before the first."""
     from gpuprep.records.ids import new_run_id
     from gpuprep.store import Store
-    from gpuprep.workflows import targets
     from gpuprep.workflows.runs import UNEXPECTED, Line, on_each
 
-    machines = targets.parse(
-        request.hosts,
-        request.inventory,
-        request.limit,
-        ssh_key=str(request.ssh_key) if request.ssh_key else None,
-        note=lambda text: click.echo(f"note: {visible(text)}", err=True),
-    )
+    machines = machines_of(request)
     if request.ask_become_pass:
-        options = dataclasses.replace(options, become_password=_ask_password())
+        options = dataclasses.replace(options, become_password=ask_password())
     if options.become_password:
         keep_secret(options.become_password)
     store = Store.open(request.store or site.store) if stored else None
@@ -251,7 +244,20 @@ def _machines() -> str:
     return f"simulated machines: {machines or 'none yet; `gpuprep sim up t4` makes one'}"
 
 
-def _ask_password() -> str:
+def machines_of(request: Request) -> list[Target]:
+    """The hosts that the request names. Notes about them are printed. Raises UsageError."""
+    from gpuprep.workflows import targets
+
+    return targets.parse(
+        request.hosts,
+        request.inventory,
+        request.limit,
+        ssh_key=str(request.ssh_key) if request.ssh_key else None,
+        note=lambda text: click.echo(f"note: {visible(text)}", err=True),
+    )
+
+
+def ask_password() -> str:
     """The sudo password, typed unseen at a terminal or piped in as one line. Raises UsageError where there is none."""
     import getpass
     import sys

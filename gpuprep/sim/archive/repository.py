@@ -44,21 +44,20 @@ def folder(os_name: str) -> Path | None:
 
 
 def made(name: str, fill: Callable[[Path], None]) -> Path:
-    """A folder of the cache, filled now if it is not there; another process may be first."""
+    """A folder of the cache, filled now if it is not there. Machines that start at once: one fills it, others wait."""
     folder = paths.cache_dir() / "archives" / name
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        making = Path(tempfile.mkdtemp(prefix=f".making-{name}-", dir=folder.parent))
-        try:
-            making.chmod(0o755)
-            fill(making)
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with paths.locked(folder.parent / f".{name}.lock"):
+        if not folder.is_dir():
+            making = Path(tempfile.mkdtemp(prefix=f".making-{name}-", dir=folder.parent))
             try:
+                making.chmod(0o755)
+                fill(making)
                 making.rename(folder)
-            except OSError:
-                if not folder.is_dir():  # otherwise another process was first
-                    raise
-        finally:
-            shutil.rmtree(making, ignore_errors=True)
+            finally:
+                shutil.rmtree(making, ignore_errors=True)
     return folder
 
 
