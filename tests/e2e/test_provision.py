@@ -63,6 +63,7 @@ def test_plan_of_a_finished_host_is_empty(t4: Finished) -> None:
     assert run["plan"]["steps"] == []
 
 
+@pytest.mark.only_all  # test_state.py: it changes only what was undone
 def test_deep_runs_every_role_and_changes_nothing(t4: Finished) -> None:
     (run,) = must("provision", t4.host, "--profile", t4.profile, "--deep", "--no-validate", "--json").json()["runs"]
     roles = {task["role"] for task in run["playbook"]["tasks"]}

@@ -43,7 +43,8 @@ def suite(finished: Finished) -> tuple[int, str]:
         )
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
         command += [f"--ssh-config={config}", "--hosts=ssh://machine", "--sudo", str(HERE / "state")]
-        environment = {**os.environ, "GPUPREP_STATE_PROFILE": str(profile)}
+        own = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # of this run of pytest
+        environment = {**own, "GPUPREP_STATE_PROFILE": str(profile)}
         root = HERE.parent.parent
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root, check=False)
     return done.returncode, done.stdout + done.stderr
@@ -86,21 +87,34 @@ def fits(test: str, pattern: str) -> bool:
     return fnmatchcase(test.translate(NO_BRACKETS), pattern.translate(NO_BRACKETS))
 
 
-def test_provision_repairs_what_was_undone(t4: Finished) -> None:
-    undone: list[Any] = [
-        "apt-mark unhold libcuda1",
-        "rm /etc/modprobe.d/gpuprep-nvidia.conf",
-        "systemctl disable --now nvidia-persistenced",
-        "rm /etc/ld.so.conf.d/gpuprep.conf && ldconfig",
-        # FFmpeg is then built anew, which takes minutes; test_codec.py has the same with a small build.
-        *(["printf x >>$(realpath /usr/local/bin/ffmpeg)"] if amount.ALL else []),
-        "sed -i '/^PATH=/d' /etc/environment",
-        "rm /etc/gpuprep/provenance.json /etc/apt/apt.conf.d/52gpuprep-holds",
-        "DEBIAN_FRONTEND=noninteractive apt-get remove -qq -y --allow-change-held-packages tmux libnvidia-encode1",
-    ]
-    for command in undone:
+# Commands that undo a part, and the roles that put it back. All roles write what they installed into provenance.json.
+REPAIRED = {
+    "apt-mark unhold libcuda1": {"gpu_driver"},
+    "rm /etc/modprobe.d/gpuprep-nvidia.conf": {"gpu_driver"},
+    "systemctl disable --now nvidia-persistenced": {"gpu_tuning"},
+    "rm /etc/ld.so.conf.d/gpuprep.conf && ldconfig": {"gpu_cudnn"},
+    "sed -i '/^PATH=/d' /etc/environment": {"gpu_cuda"},
+    "rm /etc/gpuprep/provenance.json /etc/apt/apt.conf.d/52gpuprep-holds": {"gpu_driver"},
+    "DEBIAN_FRONTEND=noninteractive apt-get remove -qq -y --allow-change-held-packages tmux libnvidia-encode1": {
+        "gpu_extras", "gpu_driver"
+    },
+    # FFmpeg is then built anew, which takes minutes; test_codec.py has the same with a small build.
+    **({"printf x >>$(realpath /usr/local/bin/ffmpeg)": {"gpu_codec"}} if amount.ALL else {}),
+}  # fmt: skip
+
+
+PROVENANCE = ("gpu_agent", "Record what is installed, from where, and by which run")
+
+
+def test_provision_repairs_what_was_undone_and_nothing_else(t4: Finished) -> None:
+    for command in REPAIRED:
         inside(t4.machine, command)
-    must("provision", t4.host, "--profile", t4.profile, "--no-validate", timeout=3600)
+    done = must("provision", t4.host, "--profile", t4.profile, "--deep", "--no-validate", "--json", timeout=3600)
+    (run,) = done.json()["runs"]
+    tasks, undone = run["playbook"]["tasks"], set().union(*REPAIRED.values())
+    assert {task["role"] for task in tasks} >= {*undone, "gpu_agent", "gpu_codec"}
+    changed = {(task["role"], task["task"]) for task in tasks if task["outcome"] == "changed"}
+    assert {role for role, _ in changed - {PROVENANCE}} == undone, changed
     code, output = suite(t4)
     assert code == 0, output
     must("validate", t4.host, "--profile", t4.profile, *UNMEASURED)
