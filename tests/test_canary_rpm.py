@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import hashlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gpghome
 import pytest
 import yaml
 from test_archives import CANARY
@@ -21,20 +21,12 @@ from gpuprep.catalogue.roles import cuda_packages, driver_packages, driver_strea
 ROCKY = catalogue.archives()["rocky-9"]
 
 
-def gpg(home: Path, *words: str) -> str:
-    command = ["gpg", "--homedir", str(home), "--batch", "--yes", "--quiet", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    home = tmp_path_factory.mktemp("gpg")
-    home.chmod(0o700)
-    for name in ("nvidia", "stranger"):
-        gpg(home, "--passphrase", "", "--quick-generate-key", name, "ed25519", "sign", "never")
-        (home / f"{name}.asc").write_text(gpg(home, "--armor", "--export", name))
-    yield home
-    subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"], check=False)
+    with gpghome.made(tmp_path_factory, "nvidia", "stranger") as home:
+        for name in ("nvidia", "stranger"):
+            (home / f"{name}.asc").write_bytes(gpghome.gpg(home, "--armor", "--export", name))
+        yield home
 
 
 def everything(release: OsRelease) -> tuple[dict[str, set[str]], set[str]]:
@@ -74,7 +66,7 @@ def publish(folder: Path, packages: dict[str, set[str]], streams: set[str], home
         entries += f'<location href="repodata/{kind}.gz"/></data>'
     text = f'<repomd xmlns="http://linux.duke.edu/metadata/repo">{entries}</repomd>'
     (data / "repomd.xml").write_text(text)
-    gpg(home, "--local-user", signer, "--armor", "--detach-sign", str(data / "repomd.xml"))
+    gpghome.gpg(home, "--local-user", signer, "--armor", "--detach-sign", str(data / "repomd.xml"))
     return folder.as_uri()
 
 
@@ -105,7 +97,7 @@ def test_what_a_repository_lacks_is_named(tmp_path: Path, keys: Path) -> None:
 def test_a_key_of_the_repository_counts_by_its_fingerprint(tmp_path: Path, keys: Path) -> None:
     address = publish(tmp_path / "repository", {}, set(), keys)
     (tmp_path / "repository/D42D0685.pub").write_bytes((keys / "nvidia.asc").read_bytes())
-    lines = gpg(keys, "--with-colons", "--fingerprint", "nvidia").splitlines()
+    lines = gpghome.gpg(keys, "--with-colons", "--fingerprint", "nvidia").decode().splitlines()
     fingerprint = next(line.split(":")[9] for line in lines if line.startswith("fpr"))
     assert root(tmp_path, address, None, fingerprint).update() == ""
     (tmp_path / "other").mkdir()
@@ -126,7 +118,7 @@ def test_lists_that_are_not_to_be_believed(damage: str, tmp_path: Path, keys: Pa
     elif damage == "xml":
         (data / "repomd.xml").write_text("<repomd")
         (data / "repomd.xml.asc").unlink()
-        gpg(keys, "--local-user", "nvidia", "--armor", "--detach-sign", str(data / "repomd.xml"))
+        gpghome.gpg(keys, "--local-user", "nvidia", "--armor", "--detach-sign", str(data / "repomd.xml"))
     expected = {
         "signature": "not signed with the key",
         "list": "is not the file",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import gpghome
 import pytest
 from hostile.builds import CODEC
 
@@ -45,19 +46,13 @@ HEADERS = {"Makefile": "install:\n\tmkdir -p $(PREFIX)\n"}
 
 
 def gpg(home: Path, *words: str | Path) -> str:
-    command = ["gpg", "--homedir", home, "--batch", "--yes", "--quiet", "--passphrase", "", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return gpghome.gpg(home, *words).decode()
 
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A gpg home with the keys `ffmpeg` and `stranger`."""
-    home = tmp_path_factory.mktemp("k")
-    home.chmod(0o700)
-    for name in ("ffmpeg", "stranger"):
-        gpg(home, "--quick-generate-key", name, "ed25519", "sign", "never")
-    yield home
-    subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+    with gpghome.made(tmp_path_factory, "ffmpeg", "stranger") as home:
+        yield home
 
 
 def fingerprint(keys: Path, name: str) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import gpghome
 import pytest
 
 from gpuprep.sim import debs, prerequisites, signedpackages
@@ -53,27 +53,18 @@ class Archive:
         return f"Origin: Debian\nSuite: trixie\nMD5Sum:\n 00 1 main/binary-amd64/Packages\nSHA256:\n{row}"
 
     def release(self, signer: str) -> None:
-        signed = gpg(self.keys, "--clearsign", "--local-user", signer, stdin=self.text().encode())
+        signed = gpghome.gpg(self.keys, "--clearsign", "--local-user", signer, stdin=self.text().encode())
         (self.lists / f"{SUITE}InRelease").write_bytes(signed)
-
-
-def gpg(home: Path, *arguments: str, stdin: bytes = b"") -> bytes:
-    command = ["gpg", "--batch", "--quiet", "--homedir", str(home), "--passphrase", "", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, check=True, timeout=60).stdout
 
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A gpg home with the keys `archive`, which the computer trusts (keyring.gpg), and `machine`, which it does not."""
-    home = tmp_path_factory.mktemp("k")
-    home.chmod(0o700)
-    for name in ("archive", "machine"):
-        gpg(home, "--quick-generate-key", name, "ed25519", "sign", "never")
     public = tmp_path_factory.getbasetemp() / f"keyring-{os.getpid()}.gpg"
-    public.write_bytes(gpg(home, "--export", "archive"))
-    (home / "keyring").symlink_to(public)
-    yield home
-    subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+    with gpghome.made(tmp_path_factory, "archive", "machine") as home:
+        public.write_bytes(gpghome.gpg(home, "--export", "archive"))
+        (home / "keyring").symlink_to(public)
+        yield home
 
 
 @pytest.fixture
