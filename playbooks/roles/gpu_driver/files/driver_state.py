@@ -4,7 +4,6 @@ Argument: JSON {"modules": [names to try, in order], "packages": [names], "initr
 Stdlib only, Python 3.9 or newer; a thing that is not there is an empty string.
 """
 
-import functools
 import json
 import platform
 import re
@@ -31,7 +30,6 @@ def read(path):
         return ""
 
 
-@functools.lru_cache(maxsize=None)  # modinfo unpacks the module, which takes seconds; both kernels are often the same
 def module(kernel, names):
     """Version and flavour of the module on disk for a kernel; the licence tells open from proprietary."""
     for name in names:
@@ -99,12 +97,13 @@ def main():
     running = platform.release()
     newest = next_kernel(running)
     there = packages(wish["packages"])
-    on_disk = functools.partial(module, names=tuple(wish["modules"]))
+    # Each kernel once: modinfo unpacks the module, which takes seconds, and both are often the same.
+    on_disk = {kernel: module(kernel, wish["modules"]) for kernel in {running, newest}}
     state = {
         "running_kernel": running,
         "next_kernel": newest,
-        "module": on_disk(running),
-        "module_next": on_disk(newest),
+        "module": on_disk[running],
+        "module_next": on_disk[newest],
         "loaded": loaded(),
         "nouveau": Path("/sys/module/nouveau").exists(),
         "packages": {name: version for name, (status, version) in there.items() if status == "installed"},
