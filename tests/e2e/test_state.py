@@ -87,7 +87,9 @@ def fits(test: str, pattern: str) -> bool:
     return fnmatchcase(test.translate(NO_BRACKETS), pattern.translate(NO_BRACKETS))
 
 
-# Commands that undo a part, and the roles that put it back. All roles write what they installed into provenance.json.
+# The task that writes provenance.json at the end of each run.
+PROVENANCE = ("gpu_agent", "Record what is installed, from where, and by which run")
+# Commands that undo a part, and the roles that put it back.
 REPAIRED = {
     "apt-mark unhold libcuda1": {"gpu_driver"},
     "rm /etc/modprobe.d/gpuprep-nvidia.conf": {"gpu_driver"},
@@ -101,9 +103,6 @@ REPAIRED = {
     # FFmpeg is then built anew, which takes minutes; test_codec.py has the same with a small build.
     **({"printf x >>$(realpath /usr/local/bin/ffmpeg)": {"gpu_codec"}} if amount.ALL else {}),
 }  # fmt: skip
-
-
-PROVENANCE = ("gpu_agent", "Record what is installed, from where, and by which run")
 
 
 def test_provision_repairs_what_was_undone_and_nothing_else(t4: Finished) -> None:
