@@ -91,7 +91,7 @@ def test_nothing_outlives_the_agent(tmp_path: Path, cwd: Path, how: str, before:
     ) as agent:
         assert agent.stdout is not None
         assert agent.stdout.readline().split()[0] == str(agent.pid)
-        assert len(sleepers(cwd)) == 3
+        until(lambda: len(sleepers(cwd)) == 3, "the agent's processes did not start")  # `setsid` becomes `sleep` late
         if how == "reader gone":
             agent.stdout.close()
         else:
