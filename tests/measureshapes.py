@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gpuprep.agent.nvml import Nvml
-from gpuprep.agent.probes import cublaslt, gemmkernels, gemmshort
+from gpuprep.agent.probes import cublaslt, gemmkernels, gemmoperands, gemmshort
 from gpuprep.agent.probes.cudadevice import CudaDevice, clock_mhz
 from gpuprep.agent.probes.gemmshapes import Shape, sets
 from gpuprep.agent.probes.gemmtypes import BYTES, TYPES, DataType
@@ -99,7 +99,7 @@ class Bench:
         made = cublaslt.Product(self.device, kind, shape)
         made._workspace = self.workspace
         made.operands = [
-            cublaslt.Operands(self.inputs.take(sizes[0]), self.inputs.take(sizes[1]), self.outputs.take(sizes[2]))
+            gemmoperands.Operands(self.inputs.take(sizes[0]), self.inputs.take(sizes[1]), self.outputs.take(sizes[2]))
             for _ in range(min(MOST_SETS, sets(sum(sizes), self.device.l2_bytes)))
         ]
         return made

@@ -16,12 +16,12 @@ from nvmath.bindings import cublasLt as lt
 from gpuprep.agent.libraries import cublas_version
 from gpuprep.agent.probes.cudadevice import CudaDevice
 from gpuprep.agent.probes.gemmalgorithm import described, mirrored
-from gpuprep.agent.probes.gemmshapes import Shape, sets
-from gpuprep.agent.probes.gemmtypes import BYTES, R_8F_E4M3, R_16F, R_32I, R_64F, DataType
+from gpuprep.agent.probes.gemmoperands import OperandSets
+from gpuprep.agent.probes.gemmshapes import Shape
+from gpuprep.agent.probes.gemmtypes import R_8F_E4M3, DataType
 
 WORKSPACE_BYTES = 64 * 2**20
 TRANSPOSED = 1  # CUBLAS_OP_T
-SCALARS = {R_64F: np.float64, R_16F: np.float16, R_32I: np.int32}  # of alpha and beta; else float32
 Error = lt.cuBLASLtError
 
 
@@ -57,20 +57,11 @@ class Candidate(NamedTuple):
     description: Dict[str, Any]
 
 
-class Operands(NamedTuple):
-    a: Any
-    b: Any
-    d: Any
+class Product(OperandSets):
+    """Descriptors, operands and algorithms of one type and shape on one device. Errors: `Error` and CudaDevice's."""
 
-
-class Product:
-    """Descriptors, operands and algorithms of one type and shape on one device. Errors: `Error` and CudaDevice's.
-
-    `of`: the product whose transpose this one calculates, with the memory of that one.
-    """
-
-    def __init__(self, device: CudaDevice, kind: DataType, shape: Shape, of: Optional[Product] = None) -> None:
-        self.device, self.kind, self.shape, self._of = device, kind, shape, of
+    def __init__(self, device: CudaDevice, kind: DataType, shape: Shape, of: Optional[OperandSets] = None) -> None:
+        super().__init__(device, kind, shape, of)
         m, n, k = shape
         self._undo: List[Any] = []
         self._handle = _handle(device)
@@ -81,12 +72,8 @@ class Product:
         self._a = self._kept(lt.matrix_layout_create(kind.inputs, k, m, k), lt.matrix_layout_destroy)
         self._b = self._kept(lt.matrix_layout_create(kind.inputs, k, n, k), lt.matrix_layout_destroy)
         self._d = self._kept(lt.matrix_layout_create(kind.output, m, n, m), lt.matrix_layout_destroy)
-        scalar = SCALARS.get(kind.scale, np.float32)
-        self._alpha, self._beta = np.ones(1, scalar), np.zeros(1, scalar)
         self._results: Any = None
-        self.operands: List[Operands] = []
         self._workspace: Any = None
-        self._turn = 0
 
     def _kept(self, what: int, undo: Any) -> int:
         self._undo.append((undo, what))
@@ -97,36 +84,21 @@ class Product:
         lt.matmul_desc_set_attribute(self._operation, attribute, holder.ctypes.data, holder.nbytes)
 
     def allocate(self, count: Optional[int] = None) -> None:
-        """Memory for `count` sets of operands, by default as many as leave the cache; and the workspace."""
-        m, n, k = self.shape
-        each, out = BYTES[self.kind.inputs], BYTES[self.kind.output]
-        sizes = (k * m * each, k * n * each, m * n * out)
+        """And the workspace."""
         self._workspace = self.device.allocate(WORKSPACE_BYTES)
-        for _ in range(count or sets(sum(sizes), self.device.l2_bytes)):
-            buffers: List[Any] = []
-            self.operands.append(Operands(*[self._held(buffers, size) for size in sizes]))
-
-    def _held(self, buffers: List[Any], size: int) -> Any:
-        buffers.append(self.device.allocate(size))
-        return buffers[-1]
+        super().allocate(count)
 
     def turned(self) -> Product:
-        """The same product as Dᵀ = Bᵀ A: cuBLASLt has other algorithms for that. It is to be closed before this one."""
-        m, n, k = self.shape
-        other = Product(self.device, self.kind, Shape(n, m, k), of=self)
-        other.operands = [Operands(a=pair.b, b=pair.a, d=pair.d) for pair in self.operands]
+        """cuBLASLt has other algorithms for it."""
+        other = super().turned()
         other._workspace = self._workspace
         return other
 
     def close(self) -> None:
-        self.device.sync()
-        if self._of is None:
-            for operands in self.operands:
-                for buffer in operands:
-                    buffer.close()
-            if self._workspace is not None:
-                self._workspace.close()
-        self.operands, self._workspace = [], None
+        super().close()
+        if self._of is None and self._workspace is not None:
+            self._workspace.close()
+        self._workspace = None
         while self._undo:
             undo, what = self._undo.pop()
             undo(what)
@@ -158,9 +130,7 @@ class Product:
 
     def run(self, candidate: Candidate, turn: Optional[int] = None) -> None:
         """Puts the product of the next set of operands, or of set `turn`, on the device's stream."""
-        if turn is None:
-            turn = self._turn = (self._turn + 1) % len(self.operands)
-        a, b, d = (int(buffer.handle) for buffer in self.operands[turn])
+        a, b, d = self._addresses(turn)
         alpha, beta = self._alpha.ctypes.data, self._beta.ctypes.data
         stream = int(self.device.stream.handle)
         lt.matmul(self._handle, self._operation, alpha, a, self._a, b, self._b, beta, d, self._d, d, self._d,
