@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import io
 import os
+import queue
 import re
 import subprocess
 import sys
@@ -270,9 +271,10 @@ def test_every_stub_is_of_a_known_kind() -> None:
 
 
 def test_machines_that_start_at_once_make_the_packages_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second waits: for packages of rpm that is a minute of both processors."""
+    """The second waits, and says so: for packages of rpm that is a minute of both processors."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     began, end, filled = threading.Event(), threading.Event(), []
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def fill(making: Path) -> None:
         filled.append(making)
@@ -281,13 +283,24 @@ def test_machines_that_start_at_once_make_the_packages_once(tmp_path: Path, monk
         (making / "Packages").write_text("all of them")
 
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(repository.made, "debian13-0", fill)
+        first = pool.submit(repository.made, "debian13-0", "the packages", fill)
         assert began.wait(60)
-        second = pool.submit(repository.made, "debian13-0", fill)
-        with pytest.raises(TimeoutError):
-            second.result(0.3)
+        second = pool.submit(repository.made, "debian13-0", "the packages", fill, told.put)
+        assert told.get(timeout=60) == "waiting for another command, which makes the packages"
+        assert not second.done()
         end.set()
         assert (first.result(60) / "Packages").read_text() == "all of them"
         assert second.result(60) == first.result()
     assert len(filled) == 1
     assert not [path for path in first.result().parent.iterdir() if path.name.startswith(".making")]
+
+
+def test_what_a_killed_command_left_half_made_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = repository.made("debian13-0", "the packages", lambda making: (making / "Packages").touch())
+    left = made.parent / ".making-debian13-1-abandoned"
+    left.mkdir()
+    (left / "half").write_text("of it")
+    repository.made("debian13-1", "the packages", lambda making: (making / "Packages").touch())
+    assert not left.exists()
+    assert made.stat().st_mode & 0o777 == 0o755  # another user of the machine reads it

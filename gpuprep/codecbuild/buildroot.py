@@ -8,13 +8,14 @@ from pathlib import Path
 
 from gpuprep.codecbuild.target import Target
 from gpuprep.sim import base, prerequisites
+from gpuprep.sim.paths import Progress
 
 NOBODY = 65534
 EVERY_SECONDS = 3.0
 LAST_SECONDS = 2.0
 
 
-def ensure(target: Target, more: Sequence[str], progress: base.Progress) -> Path:
+def ensure(target: Target, more: Sequence[str], progress: Progress) -> Path:
     """The root for builds for this target, with `more` packages. Raises SimError where it cannot be made here."""
     prerequisites.check()
     name = f"build-{target.name}{'-libraries' if more else ''}"

@@ -9,15 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gpuprep.errors import SimError
 from gpuprep.sim import chroot, controller, paths, rpmbase, rpmsystems
+from gpuprep.sim.paths import Progress
 
 # What a machine presents ► the Debian release that it really is. Others' own packages cannot be had everywhere.
 RELEASES = {
@@ -34,7 +33,6 @@ PACKAGES = (
 )  # fmt: skip
 USER = "debian"
 RECIPE_VERSION = 4
-Progress = Callable[[str], None]
 # No machine boots with its initramfs: the modules of all hardware would be packed into it again and again.
 INITRAMFS = "etc/initramfs-tools/conf.d/gpuprep-sim"
 SMALL_INITRAMFS = (
@@ -86,23 +84,8 @@ def _made(
     name: str, recipe: dict[str, Any], what: str, progress: Progress, make: Callable[[Path, dict[str, Any]], None]
 ) -> Path:
     """The folder of this recipe, made now if it is not there."""
-    folder = paths.cache_dir() / "bases"
-    path = folder / f"{name}-{_digest(recipe)}"
-    paths.private(folder)
-    with paths.locked(folder / f".{name}.lock"):
-        for abandoned in folder.glob(f".making-{name}-*"):
-            _remove(abandoned)
-        if path.is_dir():
-            return path
-        progress(f"making {what}; this is done once")
-        making = Path(tempfile.mkdtemp(prefix=f".making-{name}-", dir=folder))
-        try:
-            made = making / "root"
-            make(made, recipe)
-            made.rename(path)
-        finally:
-            _remove(making)
-    return path
+    folder = paths.private(paths.cache_dir() / "bases")
+    return paths.made(folder / f"{name}-{_digest(recipe)}", name, what, lambda root: make(root, recipe), progress)
 
 
 def _recipe(codename: str, packages: Sequence[str]) -> dict[str, Any]:
@@ -122,15 +105,6 @@ def _recipe(codename: str, packages: Sequence[str]) -> dict[str, Any]:
 
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _remove(path: Path) -> None:
-    # A build killed half-way can leave mmdebstrap's own /proc or /dev mounts below; never delete through a mount.
-    # By hand: psutil believes /etc/mtab where that is a file, and may so miss one.
-    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    for mount in sorted((m for m in mounts if m.startswith(f"{path}/")), reverse=True):
-        subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def _sources(codename: str, debian: str, security: str) -> str:

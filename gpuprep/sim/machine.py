@@ -9,19 +9,19 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprep.errors import SimError
 from gpuprep.sim import base, cgroup, debs, disk, gpus, ids, mounts, paths, prerequisites, presented, store
+from gpuprep.sim.paths import Progress
 from gpuprep.untrusted.plaintext import one_line
 
 if TYPE_CHECKING:
     from gpuprep.remote import Target
 
-Progress = Callable[[str], None]
 BOOT_SECONDS = 120.0
 SHUTDOWN_SECONDS = 30.0
 
@@ -66,7 +66,7 @@ def up(
     say = progress or (lambda _: None)
     prerequisites.check()
     _check(os, gpus)
-    with store.locked_machine(name):
+    with store.locked_machine(name, say):
         made = (store.folder(name) / "machine.json").exists()
         running = made and store.process(name, "supervisor") is not None
         if not running:
@@ -83,7 +83,7 @@ def up(
 def down(name: str, *, keep: bool = False, progress: Progress | None = None) -> None:
     """Ends a machine and, unless `keep`, deletes its disk. Raises SimError when there is no such machine."""
     say = progress or (lambda _: None)
-    with store.locked_machine(name):
+    with store.locked_machine(name, say):
         description = store.read(name)
         say(f"stopping {name}")
         _end_processes(name, graceful=keep)

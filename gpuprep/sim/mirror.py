@@ -17,20 +17,18 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuprep import paths
 from gpuprep.errors import SimError
-from gpuprep.sim.paths import locked
+from gpuprep.sim.paths import Progress, locked
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 APT_HELPER = "/usr/lib/apt/apt-helper"
 SUITES = ("trixie", "trixie-updates")
 DOWNLOAD_SECONDS = 600.0
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,10 @@ def ensure(progress: Progress | None = None) -> dict[str, str]:
     """
     target = directory()
     target.mkdir(parents=True, exist_ok=True)
-    with locked(target / ".lock"):  # machines that start at once: one fills it, the others find the files
-        return _filled(target, progress or (lambda _line: None))
+    say = progress or (lambda _line: None)
+    # Machines that start at once: one fills it, the others find the files.
+    with locked(target / ".lock", lambda: say("waiting for another command, which fetches the sources")):
+        return _filled(target, say)
 
 
 def _filled(target: Path, progress: Progress) -> dict[str, str]:

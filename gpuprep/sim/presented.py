@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuprep.sim import layer, rpmpresented, rpmsystems
 from gpuprep.sim.archive import repository, serving, stubs
-
-Progress = Callable[[str], None]
+from gpuprep.sim.paths import Progress
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def give(os_name: str, given: Path, progress: Progress = lambda _: None) -> None
         rpmpresented.give(os_name, given, progress)
         serving.offer(os_name, rpmpresented.archives(os_name))
         return
-    archives = repository.folder(os_name)
+    archives = repository.folder(os_name, progress)
     if archives is not None:
         serving.offer(os_name, archives)
         for file in archives.rglob("*"):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from gpuprep.sim import layer, rpmsystems
 from gpuprep.sim.archive import repository, rpmpayload, rpmrepository, rpmspec, stubs
 from gpuprep.sim.archive.payload import Payload
 from gpuprep.sim.archive.stubs import Stub
+from gpuprep.sim.paths import Progress
 from gpuprep.sim.rpmsystems import RpmSystem
 
-Progress = Callable[[str], None]
 # By these dnf knows which package says the release.
 SYSTEM_RELEASE = ("system-release", "system-release(releasever)", "redhat-release")
 
@@ -21,7 +20,7 @@ SYSTEM_RELEASE = ("system-release", "system-release(releasever)", "redhat-releas
 def give(os_name: str, given: Path, progress: Progress = lambda _: None) -> None:
     """Puts all of it into the layer below the machine's own disk."""
     shutil.copytree(archives(os_name, progress), given / rpmpayload.INSIDE, dirs_exist_ok=True)
-    shutil.copytree(system(os_name), given, symlinks=True, dirs_exist_ok=True)
+    shutil.copytree(system(os_name, progress), given, symlinks=True, dirs_exist_ok=True)
 
 
 def archives(os_name: str, progress: Progress = lambda _: None) -> Path:
@@ -34,11 +33,12 @@ def _archives(os_name: str) -> tuple[stubs.Archive, ...]:
     return stubs.rpm_archives(rpm_system.dist, rpm_system.nvidia)
 
 
-def system(os_name: str) -> Path:
+def system(os_name: str, progress: Progress = lambda _: None) -> Path:
     """The files of what a machine has from the beginning, with rpm's database of it; made once."""
     parts = [repr(rpmsystems.systems()[os_name]), Path(__file__).read_text(), repository.public_key().read_text()]
     digest = hashlib.sha256("\0".join([rpmrepository.digest(_archives(os_name)), *parts]).encode()).hexdigest()[:12]
-    return repository.made(f"{os_name}-system-{digest}", lambda making: _fill(os_name, making))
+    what = f"the packages that {os_name} begins with"
+    return repository.made(f"{os_name}-system-{digest}", what, lambda making: _fill(os_name, making), progress)
 
 
 def _fill(os_name: str, making: Path) -> None:

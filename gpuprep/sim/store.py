@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuprep.errors import SimError
 from gpuprep.sim import paths
+from gpuprep.sim.paths import Progress
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
@@ -83,12 +84,12 @@ def locked() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked_machine(name: str) -> Iterator[None]:
+def locked_machine(name: str, say: Progress) -> Iterator[None]:
     """One `up` or `down` of a machine at a time; a second one waits, and then finds what the first one made."""
     folder(name)  # the name is checked before it becomes part of a path
     locks = paths.private(paths.state_dir()) / "locks"
     locks.mkdir(exist_ok=True)
-    with paths.locked(locks / name):
+    with paths.locked(locks / name, lambda: say(f"waiting for another command on {name}")):
         yield
 
 

@@ -19,14 +19,14 @@ from gpuprep.errors import SimError
 from gpuprep.sim import native, paths
 from gpuprep.sim.archive import debfile, payload, stubs
 from gpuprep.sim.archive.stubs import Archive, Stub
+from gpuprep.sim.paths import Progress
 
 INSIDE = "usr/lib/gpuprep-sim/archive"  # where a machine has them
 KEY_NAME = "gpuprep-sim"
 AGENT_ENDS_SECONDS = 10.0
-Progress = Callable[[str], None]
 
 
-def folder(os_name: str) -> Path | None:
+def folder(os_name: str, progress: Progress = lambda _: None) -> Path | None:
     """The archives of this OS, made now if they are not there; None for an OS that needs none."""
     archives = stubs.ARCHIVES.get(os_name, ())
     if not archives:
@@ -38,27 +38,22 @@ def folder(os_name: str) -> Path | None:
         shutil.copyfile(public_key(), making / "key.asc")
 
     try:
-        return made(f"{os_name}-{_digest(archives)}", fill)
+        return made(f"{os_name}-{_digest(archives)}", f"the stub packages of {os_name}", fill, progress)
     finally:
         end_agent()
 
 
-def made(name: str, fill: Callable[[Path], None]) -> Path:
+def made(name: str, what: str, fill: Callable[[Path], None], progress: Progress = lambda _: None) -> Path:
     """A folder of the cache, filled now if it is not there. Machines that start at once: one fills it, others wait."""
-    folder = paths.cache_dir() / "archives" / name
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with paths.locked(folder.parent / f".{name}.lock"):
-        if not folder.is_dir():
-            making = Path(tempfile.mkdtemp(prefix=f".making-{name}-", dir=folder.parent))
-            try:
-                making.chmod(0o755)
-                fill(making)
-                making.rename(folder)
-            finally:
-                shutil.rmtree(making, ignore_errors=True)
-    return folder
+
+    def make(root: Path) -> None:
+        root.mkdir()
+        root.chmod(0o755)
+        fill(root)
+
+    folder = paths.cache_dir() / "archives"
+    folder.mkdir(parents=True, exist_ok=True)
+    return paths.made(folder / name, name, what, make, progress)
 
 
 def public_key() -> Path:

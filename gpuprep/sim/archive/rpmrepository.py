@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gpuprep.errors import SimError
@@ -19,10 +19,10 @@ from gpuprep.sim import base
 from gpuprep.sim.archive import payload, repository, rpmmodules, rpmpayload, rpmspec, stubs
 from gpuprep.sim.archive.payload import Payload
 from gpuprep.sim.archive.stubs import Archive, Stub
+from gpuprep.sim.paths import Progress
 
 # Programs that an RPM system does not have are out of sight in its base.
 PATH = f"/usr/sbin:/usr/bin:/sbin:/bin:/{rpmpayload.HIDDEN}/usr/bin"
-Progress = Callable[[str], None]
 
 
 def build_root(progress: Progress = lambda _: None) -> Path:
@@ -32,12 +32,8 @@ def build_root(progress: Progress = lambda _: None) -> Path:
 
 def folder(archives: Sequence[Archive], progress: Progress = lambda _: None) -> Path:
     """These archives, made now if they are not there."""
-
-    def fill(making: Path) -> None:
-        progress(f"making the stub packages of {archives[0].dist}; this is done once")
-        build(archives, making, progress)
-
-    return repository.made(f"{archives[0].dist}-{digest(archives)}", fill)
+    name, what = f"{archives[0].dist}-{digest(archives)}", f"the stub packages of {archives[0].dist}"
+    return repository.made(name, what, lambda making: build(archives, making, progress), progress)
 
 
 def digest(archives: Sequence[Archive]) -> str:
