@@ -53,7 +53,7 @@ def machine(key: str, count: int = 1, links: int | None = None) -> dict[str, Any
     board = catalogue.boards()[key]
     gpus = [sound_gpu(board, index) for index in range(count)]
     family = topologies.family(board)
-    assert family is not None
+    assert family is not None, f"{key} is in no family of catalogue/topologies.yml"
     if links is None:
         links = family.links or 0 if family.joined == "switch" else 0
     sound = (family.healthy_percent or 100 * SOUND_PEER) / 100

@@ -142,9 +142,10 @@ MISTAKES = [
     ),
     ("drift: {at: 12:30}", "2: drift.at: 12:30 is a number to some YAML readers; write it in quotes: '12:30'"),
     ("drift: {at: '24:00'}", "2: drift.at: is the text '24:00'; allowed: a time of day such as '02:30'"),
-    ("gpus: []", "2: gpus: is empty; allowed: a list of: t4, v100"),
-    ("gpus: t4", "2: gpus: is the text 't4'; allowed: a list of: t4, v100"),
-    ("gpus: [k80]", "2: gpus[0]: is the text 'k80'; allowed: t4, v100"),
+    ("gpus: []", "2: gpus: is empty; allowed: a list of: any, t4"),
+    ("gpus: t4", "2: gpus: is the text 't4'; allowed: a list of: any, t4"),
+    ("gpus: [k80]", "2: gpus[0]: is the text 'k80'; allowed: any, t4"),
+    ("gpus: [any, t4]", "2: gpus: has any and other models; allowed: [any], or models"),
     ("description: ''", "2: description: is an empty text; allowed: one line of at most 200 characters"),
     ("description: |\n  two\n  lines", "2: description: is the text 'two lines'"),
     # what YAML can do and a profile may not

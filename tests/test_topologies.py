@@ -27,7 +27,7 @@ def document(name: str) -> dict[str, Any]:
 
 def test_each_board_is_in_one_family() -> None:
     listed = Counter(key for family in topologies.families().values() for key in family.boards)
-    assert set(listed) == set(catalogue.boards())
+    assert set(listed) == set(catalogue.boards()), "each board is in a family of catalogue/topologies.yml"
     assert set(listed.values()) == {1}
 
 

@@ -39,6 +39,10 @@ class Model:
     nvenc_engines: int | None
     nvdec_engines: int | None
     fma_per_clock_per_sm: Mapping[str, int | None]  # by data type; peak = SMs x FMA x 2 x clock
+    ecc: str = ""  # "enabled" | "disabled" | "none" as its boards ship; "": NVML tells
+    contains_errors: bool = False  # an uncorrectable error ends only the programs that met it
+    free_clocks: bool = False  # the highest clock is far above the boost clock
+    memory_repair_known: bool = True
     unverified: tuple[str, ...] = ()  # fields remembered, not read in a source
 
 
@@ -101,6 +105,10 @@ def models() -> Mapping[str, Model]:
             nvenc_engines=entry.get("nvenc_engines"),
             nvdec_engines=entry.get("nvdec_engines"),
             fma_per_clock_per_sm=entry.get("fma_per_clock_per_sm", architecture["fma_per_clock_per_sm"]),
+            ecc=entry.get("ecc", ""),
+            contains_errors=entry.get("contains_errors", False),
+            free_clocks=entry.get("free_clocks", False),
+            memory_repair_known=entry.get("memory_repair") != "unknown",
             unverified=tuple(entry.get("unverified", ())),
         )
     return by_key

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Union
 
 from gpuprep.catalogue import Board, boards
-from gpuprep.catalogue.health import free_clocks
 from gpuprep.checks import gpuprocesses
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
 from gpuprep.records import Finding, Missing, Status
@@ -66,7 +65,7 @@ def most_watts(board: Board | None) -> float:
     """No power limit of this board is higher. A maker of GeForce cards may allow more than NVIDIA's own board has."""
     if board is None or not board.power_watts:
         return _most_watts_of_any()
-    if board.power_maximum_watts and not free_clocks(board.model):
+    if board.power_maximum_watts and not board.model.free_clocks:
         return LIMIT_ABOVE_MAXIMUM * board.power_maximum_watts
     return LIMIT_ABOVE_DEFAULT * board.power_watts
 

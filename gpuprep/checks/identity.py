@@ -13,7 +13,6 @@ from typing import Any
 
 from gpuprep.catalogue import Board, board_in, board_of, boards
 from gpuprep.catalogue.boards import MASKED
-from gpuprep.catalogue.health import free_clocks
 from gpuprep.checks.common import MEASURE_AGAIN, NOT_TOLD, unknown
 from gpuprep.records import Finding, GpuFacts, Missing, ProbeResult, Snapshot, Status
 from gpuprep.records.evidence import measured
@@ -83,7 +82,7 @@ def contradictions(
         sentences.append(f"{sms:g} multiprocessors, and the {board.name} has {board.sms}")
     if _known(highest_mhz) and board.boost_mhz:
         low, high = (1 - CLOCK_TOLERANCE) * board.boost_mhz, (1 + CLOCK_TOLERANCE) * board.boost_mhz
-        if highest_mhz < low or (highest_mhz > high and not free_clocks(board.model)):  # type: ignore[operator]
+        if highest_mhz < low or (highest_mhz > high and not board.model.free_clocks):  # type: ignore[operator]
             sentences.append(f"a highest clock of {highest_mhz:g} MHz, and the {board.name} has {board.boost_mhz}")
     if capability and capability != board.model.compute_capability:
         sentences.append(

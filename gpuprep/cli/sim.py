@@ -38,8 +38,7 @@ def _gpus_of(name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
     metavar="OS",
     default="debian13",
     show_default=True,
-    help="debian12, debian13, ubuntu2204, ubuntu2404, rocky9, almalinux9, rhel9, centos9, rocky8, almalinux8, rhel8,"
-    " centos8 or amzn2023.",
+    help="The system, such as debian12, ubuntu2404, rhel9 or amzn2023. A wrong name lists all of them.",
 )
 @click.option(
     "--gpu",

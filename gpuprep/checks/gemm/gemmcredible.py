@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gpuprep.catalogue.health import free_clocks
 from gpuprep.checks.common import known
 from gpuprep.checks.conditions import MEMORY_CLOCK_HIGHEST, POWER_PEAK, most_watts, no_temperature
 from gpuprep.checks.floors import figure
@@ -99,7 +98,7 @@ def _speed(gpu: Gpu, gemm: Product) -> str:
     if not isinstance(above, Roof):
         return ""
     # A clock a little above the rated boost is normal; without a clock the boost is what is known.
-    unread = FREE_CLOCKS if free_clocks(gpu.facts.model) else 1.0
+    unread = FREE_CLOCKS if gpu.facts.model.free_clocks else 1.0
     roof = above.tflops * (clock / above.clock_mhz if clock is not None and clock > 0 else unread)
     if speed > ABOVE_ROOF * roof:
         at = f"at {clock:.0f} MHz" if clock is not None else f"({above.formula})"

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.boards import POWER_TOLERANCE
-from gpuprep.catalogue.health import free_clocks
 from gpuprep.checks.common import known
 from gpuprep.checks.conditions import (
     ANY_CLOCK_MHZ,
@@ -68,7 +67,7 @@ def _limits(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
 
 def _clocks(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
     """Each beside the highest that NVML names, else the board's, else that of any board until now."""
-    video = board.video_mhz if board and not free_clocks(board.model) and "video_mhz" not in board.unverified else None
+    video = board.video_mhz if board and not board.model.free_clocks and "video_mhz" not in board.unverified else None
     own = (MEMORY_CLOCK_HIGHEST, board.memory_mhz) if board and board.memory_mhz else (1.0, ANY_MEMORY_CLOCK_MHZ)
     any_clock, highest, fastest = (1.0, ANY_CLOCK_MHZ), gpu.max_graphics_clock_mhz, gpu.max_memory_clock_mhz
     of_gpu = any_clock if isinstance(highest, Missing) or not highest else (CLOCK_ABOVE, highest)

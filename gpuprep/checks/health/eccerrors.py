@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuprep.catalogue import Board
-from gpuprep.catalogue.health import contains, ecc, limit
+from gpuprep.catalogue.health import limit
 from gpuprep.checks.common import skip
 from gpuprep.checks.earlier import Earlier, grown
 from gpuprep.checks.health.healthwords import (
@@ -41,7 +41,7 @@ def protection(subject: str, gpu: GpuFacts, board: Board | None, wish: str) -> F
     current, ships = gpu.ecc_current, gpu.ecc_default
     model = board.model if board else None
     if isinstance(ships, Missing):
-        ships = {"enabled": True, "disabled": False}.get(ecc(model), ships)
+        ships = {"enabled": True, "disabled": False}.get(model.ecc if model else "", ships)
     if isinstance(current, Missing) and current.reason == "not_supported" and not_protected(gpu, board):
         reason = f"{gpu.name} has no ECC: errors of its memory are neither noticed nor corrected"
         return skip(subject, "memory_protection", expected="as the board ships", actual="none", reason=reason)
@@ -52,7 +52,7 @@ def protection(subject: str, gpu: GpuFacts, board: Board | None, wish: str) -> F
         return refused(subject, "memory_protection", current, expected, what="whether ECC is on", absent=())
     if isinstance(ships, Missing) and not current:
         return None
-    note = (CONTAINED if contains(model) else NOT_CONTAINED) if current and model else ""
+    note = (CONTAINED if model and model.contains_errors else NOT_CONTAINED) if current and model else ""
     if current or not ships:
         return judged(subject, "memory_protection", None, expected, "ECC on" if current else "ECC off", note)
     why = "ECC is off, and the board ships with it on: errors of the memory are neither noticed nor corrected"
@@ -66,7 +66,7 @@ def not_protected(gpu: GpuFacts, board: Board | None) -> bool:
     """Whether this GPU is known to have no ECC, or nothing says that it has."""
     if isinstance(gpu.ecc_default, bool) or gpu.ecc_current is True:
         return False
-    return ecc(board.model if board else None) in ("none", "disabled", "")
+    return (board.model.ecc if board else "") in ("none", "disabled", "")
 
 
 def errors(
@@ -90,7 +90,7 @@ def errors(
     ]
     problems: list[Problem] = []
     if not isinstance(uncorrected, Missing) and uncorrected > 0:
-        met = CONTAINED if board and contains(board.model) else "results since then may be wrong"
+        met = CONTAINED if board and board.model.contains_errors else "results since then may be wrong"
         why = f"{counted(uncorrected, 'memory error')} could not be corrected: {met}"
         problems.append((Status.FAIL, why, AGAIN))
     problems += _beyond_limits(gpu)

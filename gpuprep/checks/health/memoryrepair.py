@@ -7,7 +7,7 @@ Counts alone are history. The board is replaced when a flag says so and NVIDIA's
 from __future__ import annotations
 
 from gpuprep.catalogue import Board
-from gpuprep.catalogue.health import contains, limit, repairs
+from gpuprep.catalogue.health import limit, repairs
 from gpuprep.checks.common import skip
 from gpuprep.checks.health.eccerrors import not_protected
 from gpuprep.checks.health.healthwords import (
@@ -95,7 +95,7 @@ def _pending(board: Board | None) -> Problem:
     """NVML: work goes on unharmed, "since error-containment and dynamic page blacklisting will take care of that".
     GA10x and Ada have neither."""
     remedy = f"{RESET}; the row is replaced then; if rows come again and again: {CALL}"
-    if board is not None and contains(board.model):
+    if board is not None and board.model.contains_errors:
         why = "a defective row of the memory is replaced at the next reset of the GPU; until then nothing uses it"
         return (Status.WARN, why, remedy)
     return (Status.FAIL, f"a defective row of the memory {STILL_USED}", remedy)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuprep.catalogue import Board
-from gpuprep.catalogue.health import free_clocks
 from gpuprep.checks import conditions
 from gpuprep.checks.common import known
 from gpuprep.checks.evidence import Evidence
@@ -36,7 +35,7 @@ def findings(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], way: ncc
 
 
 def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
-    boost = board.boost_mhz if board and not free_clocks(board.model) else None
+    boost = board.boost_mhz if board and not board.model.free_clocks else None
     most = boost * CLOCK_SLACK if boost else conditions.ANY_CLOCK_MHZ
     clock, watts, degrees = known(gpu.graphics_clock_mhz), known(gpu.power_watts), known(gpu.temperature_c)
     if clock is not None and not 0 < clock <= most:

@@ -17,6 +17,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from gpuprep import catalogue
 from gpuprep.desired.loading import schema
 from gpuprep.desired.loading.files import available, find, read_chain
 from gpuprep.desired.profile import (
@@ -108,7 +109,15 @@ def _compare_values(root: Node) -> list[Problem]:
             place = Resolved(Path(), root).place("thresholds", f"{kind}_warn_percent")
             what = f"is {warn}, more than {kind}_fail_percent ({fail}); allowed: at most {fail}"
             problems.append(Problem(place, f"thresholds.{kind}_warn_percent", what))
-    return problems + _days(root)
+    return problems + _any_alone(root) + _days(root)
+
+
+def _any_alone(root: Node) -> list[Problem]:
+    assert isinstance(root.value, dict)
+    gpus = root.value["gpus"]
+    if schema.ANY not in plain(gpus) or len(plain(gpus)) == 1:
+        return []
+    return [Problem(gpus.place, "gpus", f"has {schema.ANY} and other models; allowed: [{schema.ANY}], or models")]
 
 
 def _days(root: Node) -> list[Problem]:
@@ -143,7 +152,7 @@ def build(resolved: Resolved) -> Profile:
     return Profile(
         name=resolved.path.stem,
         description=data["description"],
-        gpus=tuple(data["gpus"]),
+        gpus=tuple(catalogue.models()) if data["gpus"] == [schema.ANY] else tuple(data["gpus"]),
         driver=_driver(data["driver"]),
         cuda=CudaWish(**data["cuda"]),
         cudnn=CudnnWish(**data["cudnn"]),

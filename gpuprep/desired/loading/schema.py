@@ -1,7 +1,8 @@
 """Checks a profile against profile.schema.json and says what is wrong in our own words.
 
-The schema is the only list of keys, types and values: editors read it, and so does this module. A message is made from
-the keyword that failed; `x-allowed` in the schema explains in words what a pattern or a choice of types allows.
+The schema is the only list of keys, types and values: editors read it, and so does this module. Only the names of GPU
+models are added here, from the catalogue. A message is made from the keyword that failed; `x-allowed` in the schema
+explains in words what a pattern or a choice of types allows.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+from gpuprep import catalogue
 from gpuprep.paths import shipped_profiles_dir
 from gpuprep.yamlfile.nodes import Node, Problem, describe, join, plain, shorten
 
+ANY = "any"  # in `gpus`: all models of the catalogue
 SCHEMA_PATH = shipped_profiles_dir() / "profile.schema.json"
 
 _TYPE_WORDS = {
@@ -32,6 +35,7 @@ _TYPE_WORDS = {
 @lru_cache(maxsize=1)
 def schema() -> dict[str, Any]:
     document: dict[str, Any] = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
+    document["properties"]["gpus"]["items"]["enum"] = [ANY, *catalogue.models()]
     return document
 
 
