@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import bare_snapshot, finished_snapshot, good_probes, measured_t4
 from fakehost import Script
+from finishedt4 import ANSWERS, FINISHED, HERE, T4
 
-from gpuprep.desired import loading, state
 from gpuprep.desired.profile import Profile
 from gpuprep.records import (
     HistoryFacts,
@@ -32,11 +31,6 @@ from gpuprep.workflows import certify, provision, runs
 from gpuprep.workflows import drift as drifting
 from gpuprep.workflows.runs import Line, Options
 
-T4 = loading.load("t4")
-WANTED = state.resolve(T4, bare_snapshot())
-ANSWERS = {result.probe: result for result in (*good_probes(WANTED), *measured_t4())}
-FINISHED = finished_snapshot(WANTED)
-HERE = Target("here", local=True)
 SIXTEEN, FOUR = PcieLink(1, 16, 3, 16, 3, 0), PcieLink(1, 4, 3, 16, 3, 0)
 
 

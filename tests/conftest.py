@@ -20,6 +20,7 @@ import browser
 import hints
 import packerprogram
 import postgres
+import pseudoterminal
 import pytest
 from e2e import finished
 from hypothesis import HealthCheck, settings
@@ -172,6 +173,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     return folder
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> pseudoterminal.Terminal:
+    for name, value in {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    """A stream that says it is a terminal of 80 columns."""
+    return pseudoterminal.Terminal()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import select
@@ -120,3 +121,21 @@ class Program:
             return False
         self.screen.feed(data)
         return bool(data)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal, or is one no more."""
+
+    gone = False
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if self.gone:
+            raise OSError(5, "Input/output error")
+        return super().write(text)

@@ -12,7 +12,8 @@ from typing import Any
 
 import ncclrecords
 import pytest
-from certifiedhosts import ANSWERS, FOUR, LAME, T4, WHOLE, Life, history, host, living, statuses
+from certifiedhosts import FOUR, LAME, WHOLE, Life, history, host, living, statuses
+from finishedt4 import ANSWERS, T4
 from test_drift import real
 
 from gpuprep import reports

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from builders import finished_snapshot, good_probes, measured_t4, resolved
-from pseudoterminal import INTERRUPT, Program, Screen
+from pseudoterminal import INTERRUPT, Program, Screen, Terminal
 from records_for_tests import record
 from rich.cells import cell_len
 
@@ -301,32 +301,6 @@ def test_where_other_cells_fill_the_terminal_nothing_is_cut() -> None:
 
 
 # ---------------------------------------------------------------- a console alone
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal, or is one no more."""
-
-    gone = False
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return "utf-8"
-
-    def isatty(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        if self.gone:
-            raise OSError(5, "Input/output error")
-        return super().write(text)
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    for name, value in {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    return Terminal()
 
 
 def test_an_exception_takes_the_display_away(terminal: Terminal) -> None:

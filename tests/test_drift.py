@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import OS, as_measured, bare_snapshot, finished_snapshot, good_probes, measured_t4
+from builders import OS, as_measured, bare_snapshot
 from fakehost import Script
+from finishedt4 import ANSWERS, FINISHED, HERE, T4, WANTED
 from sshserver import SSHD, Sshd
 
 from gpuprep.checks import drift
-from gpuprep.desired import loading, state
+from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile, Waiver
 from gpuprep.errors import HostLocked
 from gpuprep.provisioning import ansible_environment
@@ -36,17 +37,12 @@ from gpuprep.records import (
     TaskResult,
     to_json,
 )
-from gpuprep.remote import CommandResult, Target, agent_client
+from gpuprep.remote import CommandResult, agent_client
 from gpuprep.store import Store
 from gpuprep.workflows import drift as drifting
 from gpuprep.workflows import provision, runs
 from gpuprep.workflows.runs import Line, Options
 
-T4 = loading.load("t4")
-WANTED = state.resolve(T4, bare_snapshot())
-ANSWERS = {result.probe: result for result in (*good_probes(WANTED), *measured_t4())}
-FINISHED = finished_snapshot(WANTED)
-HERE = Target("here", local=True)
 TUNE = "systemctl restart gpuprep-tune.service"
 
 BOOK = """

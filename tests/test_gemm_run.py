@@ -189,21 +189,23 @@ class FakeGpu(Scripted):
         return []
 
 
+SHORT = {
+    "warm_seconds": 0.0,
+    "pause_seconds": 0.0,
+    "rest_seconds": 0.0,
+    "load_seconds": 0.0,
+    "candidates": 8,
+    "finalists": 2,
+    "final_seconds": 0.06,
+    "final_rounds": 2,
+    "sustained_seconds": 0.0,
+}
+
+
 def session(world: World, **settings: Any) -> Any:
     run = importlib.import_module(RUN)
-    fast = {
-        "warm_seconds": 0.0,
-        "pause_seconds": 0.0,
-        "rest_seconds": 0.0,
-        "load_seconds": 0.0,
-        "candidates": 8,
-        "finalists": 2,
-        "final_seconds": 0.06,
-        "final_rounds": 2,
-        "sustained_seconds": 0.0,
-    }
     rule = Rule(most_seconds=0.05)
-    given = {**fast, "together_seconds": 0.0, "shapes": SHAPES, "main_dtype": None, "one_shape": False, "rule": rule}
+    given = {**SHORT, "together_seconds": 0.0, "shapes": SHAPES, "main_dtype": None, "one_shape": False, "rule": rule}
     return run.Session(FakeGpu(t4()), "0000:00:04.0", run.Settings(**{**given, **settings}))
 
 
@@ -404,19 +406,8 @@ def machine(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
         monkeypatch.setattr(nvml, "pynvml", FakePynvml(told))
 
     has(1)
-    short = {
-        "warm_seconds": 0.0,
-        "pause_seconds": 0.0,
-        "rest_seconds": 0.0,
-        "load_seconds": 0.0,
-        "candidates": 8,
-        "finalists": 2,
-        "final_seconds": 0.06,
-        "final_rounds": 2,
-        "sustained_seconds": 0.0,
-    }
-    monkeypatch.setattr(gemm, "FULL", {**short, "together_seconds": 0.01})
-    monkeypatch.setattr(gemm, "QUICK", {**short, "together_seconds": 0.01})
+    monkeypatch.setattr(gemm, "FULL", {**SHORT, "together_seconds": 0.01})
+    monkeypatch.setattr(gemm, "QUICK", {**SHORT, "together_seconds": 0.01})
     monkeypatch.setattr(gemm, "QUICK_RULE", Rule(most_seconds=0.02))
     monkeypatch.setattr(cudacalls, "versions", lambda names: dict.fromkeys(names, "1.0.0"))
     monkeypatch.setattr(libraries, "toolkit", lambda: TOOLKIT)

@@ -19,9 +19,10 @@ import amount
 import pytest
 import sshserver
 from fakehost import FakeHost, Script
+from finishedt4 import ANSWERS, FINISHED, HERE, T4
 from records_for_tests import record
 from slowmachine import SlowMachine
-from test_workflows import ANSWERS, FINISHED, HERE, T4, Stage, stage
+from test_workflows import Stage, stage
 
 from gpuprep import reports
 from gpuprep.errors import AgentFailed, GpuprepError, HostUnreachable, Interrupted, UsageError

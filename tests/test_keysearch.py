@@ -24,15 +24,6 @@ Serve = Callable[..., Sshd]
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "home"
-    (folder / ".ssh").mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(folder))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return folder
-
-
-@pytest.fixture
 def serve(tmp_path: Path, home: Path) -> Iterator[Serve]:
     started: list[Sshd] = []
 

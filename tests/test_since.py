@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 import pytest
-from certifiedhosts import LAME, T4, WANTED, host
+from certifiedhosts import LAME, host
+from finishedt4 import T4, WANTED
 from test_drift import real
 
 from gpuprep import checks

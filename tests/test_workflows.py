@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import bare_snapshot, finished_snapshot, good_probes, measured_t4
+from builders import bare_snapshot
 from fakehost import Script
+from finishedt4 import ANSWERS, FINISHED, HERE, T4
 from gemmrecords import gemm
 from gemmrecords import gpu as gemm_gpu
 from gemmrecords import values as gemm_values
 from records_for_tests import record
 
-from gpuprep.desired import loading, state
+from gpuprep.desired import loading
 from gpuprep.desired.profile import Waiver
 from gpuprep.errors import HostLocked, HostUnreachable, PlanRefused, UsageError
 from gpuprep.provisioning import ansible_environment
@@ -28,14 +29,8 @@ from gpuprep.workflows import provision, rejudge, runs
 from gpuprep.workflows.run_variables import mirrored
 from gpuprep.workflows.runs import Line, Options
 
-T4 = loading.load("t4")
-WANTED = state.resolve(T4, bare_snapshot())
-ANSWERS = {result.probe: result for result in (*good_probes(WANTED), *measured_t4())}
 BARE = bare_snapshot()
-FINISHED = finished_snapshot(WANTED)
 UUID = FINISHED.gpus[0].uuid if isinstance(FINISHED.gpus, tuple) else ""
-# Run on this machine by Ansible itself; the facts come from the scripted Host.
-HERE = Target("here", local=True)
 
 BOOK = """
 - hosts: all

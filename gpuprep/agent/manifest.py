@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable, Collection, Dict, Union
 
 from gpuprep.agent.digests import sha256
+from gpuprep.agent.run import read_text
 from gpuprep.records import Missing
 
 NAME = "manifest.json"
@@ -22,20 +22,9 @@ FILE_NAME = re.compile(r"[A-Za-z0-9._+-]+(?:/[A-Za-z0-9._+-]+)*")
 def read_manifest(folder: Path) -> Union[Dict[str, Any], Missing, None]:
     """The manifest of `folder`; None if there is none. A link, a pipe or more than MOST_BYTES is not read."""
     path = folder / NAME
-    try:
-        descriptor = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return Missing("unparsable", f"{path} is no plain file")
-            text = file.read(MOST_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except PermissionError as error:
-        return Missing("no_permission", str(error))
-    except OSError as error:
-        return Missing("command_failed", str(error))
-    if len(text) > MOST_BYTES:
-        return Missing("unparsable", f"{path} has more than {MOST_BYTES} bytes")
+    text = read_text(path, MOST_BYTES, follow=False)
+    if not isinstance(text, str):
+        return text
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

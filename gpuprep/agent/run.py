@@ -10,7 +10,7 @@ from typing import Dict, Optional, Sequence, Union
 from gpuprep.agent import children
 from gpuprep.agent.trusted import NotTrusted
 from gpuprep.records import Missing, OptStr
-from gpuprep.untrusted.limits import file_text
+from gpuprep.untrusted.limits import FILE_BYTES, file_text
 
 # An ordinary user's PATH lacks the sbin folders, where ldconfig and modinfo live.
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -62,10 +62,13 @@ def run(
     return text
 
 
-def read_text(path: Union[str, Path]) -> OptStr:
-    """The file's text; None where there is no such file; Missing where it may not be read, or is too much of one."""
+def read_text(path: Union[str, Path], most: int = FILE_BYTES, *, follow: bool = True) -> OptStr:
+    """The file's text; None where there is no such file; Missing where it may not be read or is too long.
+
+    `most`: bytes. With `follow` False a symbolic link is not read either.
+    """
     try:
-        return file_text(path, errors="replace")
+        return file_text(path, most, errors="replace", follow=follow)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:

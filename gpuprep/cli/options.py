@@ -133,6 +133,15 @@ store = click.option(
     help="Database of runs: sqlite:////FILE or postgresql://USER@HOST/NAME. Default: SQLite in the XDG state folder.",
 )
 
+no_token = click.option("--no-token", is_flag=True, help="Ask for no token. Only on a loopback address.")
+server_names = click.option(
+    "--name",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="A host name that browsers use for this server, such as that of a proxy. Other names are refused. Repeatable.",
+)
+
 profile = click.option(
     "-p",
     "--profile",

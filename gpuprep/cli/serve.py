@@ -35,14 +35,8 @@ PORT = 8765
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Read the token from the first line of FILE.",
 )
-@click.option("--no-token", is_flag=True, help="Ask for no token. Only on a loopback address.")
-@click.option(
-    "--name",
-    "names",
-    metavar="NAME",
-    multiple=True,
-    help="A host name that browsers use for this server, such as that of a proxy. Other names are refused. Repeatable.",
-)
+@options.no_token
+@options.server_names
 @click.option(
     "--tls-proxy",
     is_flag=True,

@@ -18,14 +18,8 @@ PORT = 8766
 @click.option(
     "--listen", metavar="ADDRESS:PORT", default=f"127.0.0.1:{PORT}", show_default=True, help="Where to listen."
 )
-@click.option("--no-token", is_flag=True, help="Ask for no token. Only on a loopback address.")
-@click.option(
-    "--name",
-    "names",
-    metavar="NAME",
-    multiple=True,
-    help="A host name that browsers ask this server by. Others are refused. Repeatable.",
-)
+@options.no_token
+@options.server_names
 @trace_options.record
 @trace_options.keep_paths
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")

@@ -6,7 +6,7 @@ import io
 import re
 
 import pytest
-from pseudoterminal import Screen
+from pseudoterminal import Screen, Terminal
 from rich.console import Console as RichConsole
 
 from gpuprep.cli import tables
@@ -41,23 +41,6 @@ SAID = {
 }
 # What the display itself writes: colours, begin of row, clear row, up.
 OURS = re.compile(r"\x1b\[(?:0|1|3[0-7]|90|2K|\d*A)m?|\r")
-
-
-class Terminal(io.StringIO):
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return "utf-8"
-
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    for name, value in {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    return Terminal()
 
 
 def told(console: Console, said: str) -> None:
