@@ -298,9 +298,11 @@ def test_machines_that_start_at_once_make_the_packages_once(tmp_path: Path, monk
 def test_what_a_killed_command_left_half_made_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made = repository.made("debian13-0", "the packages", lambda making: (making / "Packages").touch())
-    left = made.parent / ".making-debian13-1-abandoned"
-    left.mkdir()
-    (left / "half").write_text("of it")
+    left, of_another = (made.parent / f".making-debian13-{which}~abandoned" for which in ("1", "1-rpm"))
+    for folder in (left, of_another):
+        folder.mkdir()
+        (folder / "half").write_text("of it")
     repository.made("debian13-1", "the packages", lambda making: (making / "Packages").touch())
     assert not left.exists()
+    assert of_another.exists()  # another command may be making it
     assert made.stat().st_mode & 0o777 == 0o755  # another user of the machine reads it

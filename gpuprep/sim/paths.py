@@ -47,17 +47,18 @@ def locked(file: Path, waits: Callable[[], None] = lambda: None) -> Iterator[Non
 def made(path: Path, name: str, what: str, make: Callable[[Path], None], progress: Progress = lambda _: None) -> Path:
     """The folder `path`, made now by `make` if it is not there; its parent folder is there.
 
-    It gets its name only when it is complete. What a killed process left of an earlier one of this `name` is removed.
+    It gets its name only when it is complete. What a killed process left of an earlier one of this `name` is removed:
+    of this alone, because another process may be making one whose name begins in the same way.
     """
     if path.is_dir():
         return path
     with locked(path.parent / f".{name}.lock", lambda: progress(f"waiting for another command, which makes {what}")):
-        for abandoned in path.parent.glob(f".making-{name}-*"):
+        for abandoned in path.parent.glob(f".making-{name}~*"):
             remove(abandoned)
         if path.is_dir():
             return path
         progress(f"making {what}; this is done once")
-        making = Path(tempfile.mkdtemp(prefix=f".making-{name}-", dir=path.parent))
+        making = Path(tempfile.mkdtemp(prefix=f".making-{name}~", dir=path.parent))
         try:
             make(making / "root")
             (making / "root").rename(path)
