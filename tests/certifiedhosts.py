@@ -28,7 +28,7 @@ from gpuprep.records import (
 from gpuprep.remote import Target
 from gpuprep.store import Store
 from gpuprep.workflows import certify, provision, runs
-from gpuprep.workflows import drift as drifting
+from gpuprep.workflows.drift import check
 from gpuprep.workflows.runs import Line, Options
 
 SIXTEEN, FOUR = PcieLink(1, 16, 3, 16, 3, 0), PcieLink(1, 4, 3, 16, 3, 0)
@@ -94,7 +94,7 @@ class Life:
         self, snapshot: Snapshot = WHOLE, name: str = "here", key: str = "", of: Profile = T4, **options: Any
     ) -> RunRecord:
         self.look_at(snapshot)
-        made = drifting.check(self.target(name, key), of, Options(**options), self.line())
+        made = check(self.target(name, key), of, Options(**options), self.line())
         assert made.error is None, made.error
         return made
 

@@ -245,7 +245,7 @@ NOT_CHECKED = {
     "containers",  # of profiles that ask for the container toolkit: tests/test_containers.py
     "identity",  # drift compares it with the certified run's
     "signatures",  # with Secure Boot on: tests/test_signatures.py
-    "sudo_path",  # a note of the plan: tests/test_wanted.py
+    "sudo_path",  # a note of the plan: tests/test_desired_state.py
     "nvidia_repositories",  # refused before anything is judged: tests/test_wrongmachines.py
     "blank_disks",  # a note of the plan: tests/test_local_disks.py
     "cores", "ecc_default",  # the catalogue's word counts where these are not read

@@ -130,16 +130,15 @@ def test_every_status_is_one_of_a_record(filled: Shell) -> None:
 
 def test_a_list_and_a_record_agree_on_every_kind_of_end() -> None:
     """The word of a list is made of columns of the store, the word of a report of the record."""
-    from gpuprep.records import Verdict
-    from gpuprep.reports import history
+    from gpuprep.records import Verdict, ended
     from gpuprep.reports.text import outcome
 
     for status in (Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN):
         code = {Status.FAIL: 1, Status.UNKNOWN: 3}.get(status, 0)
-        ended = record(verdict=Verdict(status, f"{status.value}: x", ()), exit_code=code)
-        assert history.word(status, code) == outcome(ended)[0] == status.value
+        judged = record(verdict=Verdict(status, f"{status.value}: x", ()), exit_code=code)
+        assert ended.word(status, code) == outcome(judged)[0] == status.value
         for worse in (2, 4, 130):
-            failed = dataclasses.replace(ended, error="e", exit_code=worse)
-            assert history.word(status, worse) == outcome(failed)[0]
-    assert history.word(None, 0) == outcome(record(verdict=None, plan=None, exit_code=0))[0] == "DONE"
-    assert history.word(None, 3) == outcome(record(verdict=None, error="e", exit_code=3))[0] == "UNKNOWN"
+            failed = dataclasses.replace(judged, error="e", exit_code=worse)
+            assert ended.word(status, worse) == outcome(failed)[0]
+    assert ended.word(None, 0) == outcome(record(verdict=None, plan=None, exit_code=0))[0] == "DONE"
+    assert ended.word(None, 3) == outcome(record(verdict=None, error="e", exit_code=3))[0] == "UNKNOWN"

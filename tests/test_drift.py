@@ -39,8 +39,8 @@ from gpuprep.records import (
 )
 from gpuprep.remote import CommandResult, agent_client
 from gpuprep.store import Store
-from gpuprep.workflows import drift as drifting
 from gpuprep.workflows import provision, runs
+from gpuprep.workflows.drift import check, deep_findings
 from gpuprep.workflows.runs import Line, Options
 
 TUNE = "systemctl restart gpuprep-tune.service"
@@ -84,7 +84,7 @@ class Stage:
     def __call__(self, *snapshots: Snapshot, of: Profile = T4, **options: Any) -> RunRecord:
         self.script.snapshots = list(snapshots) or [FINISHED]
         self.script.events.clear()
-        return drifting.check(HERE, of, Options(**options), self.line())
+        return check(HERE, of, Options(**options), self.line())
 
     def certify(self) -> RunRecord:
         self.script.snapshots = [FINISHED]
@@ -258,7 +258,7 @@ def test_a_check_is_one_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     try:
         server.trust()
         line = Line(lambda *_: None, store, threading.Event().is_set)
-        made = drifting.check(server.target(), T4, Options(), line)
+        made = check(server.target(), T4, Options(), line)
         log = (folder / "log").read_text()
     finally:
         store.close()
@@ -429,7 +429,7 @@ def test_deep_has_nothing_to_compare_where_gpuprep_has_no_packages(stage: Stage)
 
 def test_findings_of_tasks_name_the_step() -> None:
     tasks = (TaskResult("gpu_tuning", "Apply", "changed", 1.0), TaskResult("", "Gather", "changed", 1.0))
-    found = drifting.deep_findings(PlaybookResult("successful", 2, 5, 0, tasks, "", 1.0))
+    found = deep_findings(PlaybookResult("successful", 2, 5, 0, tasks, "", 1.0))
     assert [(one.key, one.role) for one in found] == [("gpu_tuning.Apply", "gpu_tuning"), ("playbook.Gather", "")]
     assert found[0].remedy == "`gpuprep tune HOST --profile PROFILE`"
 

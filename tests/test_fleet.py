@@ -16,7 +16,7 @@ from fakehost import Script
 from nightlymachine import Machine, PlayedHost
 from records_for_tests import SNAPSHOT
 from test_cli import ANSWERS, Shell
-from test_textmetrics import FINDINGS, drifted, families, series
+from test_metrics import FINDINGS, drifted, families, series
 
 from gpuprep.agent.host_paths import DRIFT_LAST
 from gpuprep.desired import loading, state

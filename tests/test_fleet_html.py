@@ -11,9 +11,9 @@ import pytest
 from pages import without_script
 from records_for_tests import record
 from test_fleet import lost, passed, unsure, warned
+from test_metrics import drifted
 from test_report_drift import FIXES
 from test_report_formats import HOSTILE
-from test_textmetrics import drifted
 from validations_for_tests import h200, t4
 
 from gpuprep.records import (

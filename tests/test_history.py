@@ -18,7 +18,7 @@ from gpuprep.errors import StoreError, UsageError
 from gpuprep.records import Finding, RunRecord, Source, Status, from_json
 from gpuprep.records.baseline import BaselineKey
 from gpuprep.store import Store, baselines
-from gpuprep.store import engine as history_engine
+from gpuprep.store.engine import make as make_engine
 from gpuprep.workflows.certify import certify
 
 KEY = BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
@@ -40,7 +40,7 @@ def store(store_url: str) -> Iterator[Store]:
 
 def sql(url: str, statement: str) -> None:
     """Behind the store's back."""
-    engine, _ = history_engine.make(url)
+    engine, _ = make_engine(url)
     with engine.begin() as connection:
         connection.exec_driver_sql(statement)
     engine.dispose()

@@ -20,7 +20,7 @@ from gpuprep import checks
 from gpuprep.checks import forms, verdict
 from gpuprep.cli.judge import judge
 from gpuprep.desired import loading, state
-from gpuprep.desired import profile as wishes
+from gpuprep.desired.profile import Profile, Waiver
 from gpuprep.errors import PlanRefused, UsageError
 from gpuprep.records import ProbeResult, RunRecord, Source, Status, from_json_value, to_json_value
 from gpuprep.store import Store
@@ -79,7 +79,7 @@ def write(folder: Path, document: object) -> Path:
     return path
 
 
-def again(path: Path, by: wishes.Profile = A100) -> RunRecord:
+def again(path: Path, by: Profile = A100) -> RunRecord:
     (made,) = rejudge.judge_file(path, by)
     return made
 
@@ -173,7 +173,7 @@ def test_waivers_hold_by_the_day_of_the_judging(tmp_path: Path, expires: str, st
     slow = write(tmp_path, document)
     failed = [one.key for one in again(slow).findings if one.status is Status.FAIL]
     assert failed
-    given = tuple(wishes.Waiver(key, "*", "a known slow card", expires) for key in failed)
+    given = tuple(Waiver(key, "*", "a known slow card", expires) for key in failed)
     made = {one.key: one.status for one in again(slow, dataclasses.replace(A100, waivers=given)).findings}
     assert {made[key] for key in failed} == {status}
 

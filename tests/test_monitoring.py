@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from prometheusprograms import Programs, programs
-from test_textmetrics import drifted
+from test_metrics import drifted
 
 from gpuprep.nightly import metrics, monitoring
 

@@ -30,8 +30,8 @@ from gpuprep.records.baseline import BaselineKey
 from gpuprep.remote import Host, Target
 from gpuprep.store import Store
 from gpuprep.workflows import runs, schedule_state
-from gpuprep.workflows import schedule as nightly
 from gpuprep.workflows.runs import Line, Options
+from gpuprep.workflows.schedule import last, schedule, unschedule
 
 HOST = Target("sim:t4", simulated=True)
 HERE = Target("here", local=True)
@@ -48,14 +48,14 @@ class Stage:
     def schedule(self, wish: Profile = T4, target: Target = HOST, **drift: Any) -> RunRecord:
         wish = dataclasses.replace(wish, drift=dataclasses.replace(wish.drift, **drift))
         self.machine.done.clear()
-        return nightly.schedule(target, wish, Options(), self.line())
+        return schedule(target, wish, Options(), self.line())
 
     def unschedule(self) -> RunRecord:
         self.machine.done.clear()
-        return nightly.unschedule(HOST, Options(), self.line())
+        return unschedule(HOST, Options(), self.line())
 
     def last(self, target: Target = HOST) -> RunRecord:
-        return nightly.last(target, Options(), self.line())
+        return last(target, Options(), self.line())
 
     @property
     def plan(self) -> nightlyplan.NightlyPlan:

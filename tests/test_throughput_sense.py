@@ -14,6 +14,7 @@ from test_throughput_judge import LIMIT, card, judged, judged_values, series, st
 
 from gpuprep.agent.clips import SPECS
 from gpuprep.agent.throughputplan import Engines, plan
+from gpuprep.checks import impossible
 from gpuprep.records import Finding, Status
 
 RECORD = Path(__file__).parent / "cases" / "records" / "h200-throughput.json"
@@ -136,9 +137,9 @@ def test_a_figure_that_is_none_is_unknown_wherever_it_stands(figure: str, value:
     for place in (0, -1):
         values = copy.deepcopy(real())
         values["series"][0]["steps"][place][figure] = value
-        found = bad(values)
-        assert found["throughput.figures"].status is Status.UNKNOWN
-        assert f"{figure} is" in found["throughput.figures"].reason
+        (finding,) = impossible.findings({"throughput": values})
+        assert (finding.key, finding.status) == ("throughput.figures", Status.UNKNOWN)
+        assert f"{figure} = " in finding.reason
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ COLUMNS = (
 
 
 class Sampled(Protocol):
-    """What is sampled: `onhost.nvml.Gpu`, whose NVML must stay open meanwhile."""
+    """What is sampled: `agent.nvml.Gpu`, whose NVML must stay open meanwhile."""
 
     index: int
 

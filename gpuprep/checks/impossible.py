@@ -1,57 +1,102 @@
-"""Which figures of a measurement are impossible: not finite, 10^15 and more, or negative? Pure.
+"""Finds recorded figures that no measurement can give: NaN, infinite, negative, a GPU without SMs, 4 GHz.
 
-Decoding makes such a figure "not recorded" (records/evidence/decode.py), and many checks do without one figure. So the
-values are looked through as the record has them. Nothing that a probe of video or convolutions measures is negative
-but the exit code of a program that a signal ended.
+They are UNKNOWN in every probe.
+
+Decoding makes such a figure "not recorded" (records/evidence/decode.py), and many checks do without one figure. But it
+was recorded: something wrote it, and what else it wrote is in doubt. So the values are looked through as the record has
+them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuprep.records import Finding, Status
+from gpuprep.checks.conditions import (
+    ANY_CLOCK_MHZ,
+    ANY_MEMORY_CLOCK_MHZ,
+    HOTTEST_C,
+    POWER_PEAK,
+    SENSORS_DIFFER_C,
+    most_watts,
+)
+from gpuprep.checks.evidence import Values
+from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.decode import LARGEST, is_missing, missing_of
 
 NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # how the codec keeps a float that is not finite
-MAY_BE_NEGATIVE = frozenset({"exit_code"})
-SHOWN = 3
-MOST_LETTERS = 80  # of the place of a figure
-DEEPEST = 12  # of what a probe writes; records/codec.py bounds it, too
+NAMED = 3
+# Every GPU has more than none of these.
+POSITIVE = {
+    "sms", "l2_mib", "power_limit_watts", "max_graphics_clock_mhz", "max_video_clock_mhz", "iterations", "buffer_mib",
+    "repeats",
+}  # fmt: skip
+# saved_seconds: one process may be the slower way.
+MAY_BE_NEGATIVE = {"exit_code", "saved_seconds"}
 EXPECTED = "possible figures"
+# No GPU and no host has more, whatever its board: of single readings, too, which a board's own checks do not look at.
+MOST: Mapping[str, float] = {
+    **dict.fromkeys(("graphics_clock_mhz", "video_clock_mhz", "max_graphics_clock_mhz", "max_video_clock_mhz"),
+                    ANY_CLOCK_MHZ),
+    "memory_clock_mhz": ANY_MEMORY_CLOCK_MHZ,
+    "temperature_c": HOTTEST_C + SENSORS_DIFFER_C,
+    "power_watts": POWER_PEAK * most_watts(None),
+    **dict.fromkeys(("gpu_utilization_percent", "encoder_utilization_percent", "decoder_utilization_percent",
+                     "cpu_percent", "io_wait_percent"), 100.0),
+    **dict.fromkeys(("channels", "nvls_channels"), 128),  # of NCCL, which has MAXCHANNELS 64
+    "encoder_sessions": 1000,  # one takes some 100 MiB of the GPU's memory
+    "l2_mib": 1000,  # a B200 has 126
+    "hz": 10_000,  # readings a second: NVML needs a millisecond for one
+    "exit_code": 255,  # POSIX
+    "index": 1000,  # of a GPU; machines have up to 16
+    **dict.fromkeys(("nvenc", "nvdec", "engines"), 100),  # no GPU has more than 10 of them
+    "seconds": 100_000,  # a day and more: no probe may take an hour
+}  # fmt: skip
+ROUNDED = 0.5  # per cent, degrees and watts are means, or rounded
 
 
-def findings(subject: str, values: object) -> list[Finding]:
-    """UNKNOWN where a measurement has such figures; no finding where it has none."""
-    wrong = list(figures(values))
-    if not wrong:
-        return []
-    more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-    shown = ", ".join(wrong[:SHOWN]) + more
-    why = f"impossible figures: {shown}; so the measurement or its record is damaged"
-    return [Finding(subject, "figures", Status.UNKNOWN, EXPECTED, f"{len(wrong)} impossible", why, "measure again")]
+def findings(results: Mapping[str, Values]) -> list[Finding]:
+    """One for each probe that has such figures."""
+    findings = []
+    for probe, values in results.items():
+        wrong = [] if isinstance(values, Missing) else list(figures(values))
+        if wrong:
+            more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
+            why = f"no measurement can give {', '.join(wrong[:NAMED])}{more}"
+            shown = f"{len(wrong)} that cannot be"
+            remedy = "measure again; if it happens again, show gpuprep's authors the record"
+            findings.append(Finding(probe, "figures", Status.UNKNOWN, EXPECTED, shown, why, remedy))
+    return findings
 
 
-def figures(values: object, where: str = "", depth: int = 0) -> Iterator[str]:
-    """ "series[0].steps[3].fps is -4993" for each."""
-    if depth > DEEPEST:
-        return
-    if is_missing(values):
-        if missing_of(values).detail in NO_NUMBERS:
-            yield f"{where} is {missing_of(values).detail}"
-    elif isinstance(values, dict):
-        for key, value in values.items():
-            yield from figures(value, f"{where}.{key}" if where else str(key), depth + 1)
-    elif isinstance(values, (list, tuple)):
-        for index, value in enumerate(values):
-            yield from figures(value, f"{where}[{index}]", depth + 1)
-    elif isinstance(values, (int, float)) and not isinstance(values, bool) and not _possible(values, where):
-        size = f"{values:.4g}" if abs(values) < LARGEST else "10^15 or more"  # an int may be too large for a float
-        yield f"{where[-MOST_LETTERS:]} is {size}"
+def figures(values: Mapping[str, Any]) -> Iterator[str]:
+    """ "gpus[0].gemms[3].microseconds = NaN", in the order of the record. Records are bounded in size and depth."""
+    waiting: list[tuple[str, Any]] = [("", values)]
+    while waiting:
+        path, value = waiting.pop()
+        if is_missing(value):  # the codec keeps NaN and infinity so
+            if (detail := missing_of(value).detail) in NO_NUMBERS:
+                yield f"{path} = {detail}"
+        elif isinstance(value, dict):
+            waiting += [(f"{path}.{key}" if path else str(key), child) for key, child in reversed(value.items())]
+        elif isinstance(value, list):
+            waiting += [(f"{path}[{place}]", value[place]) for place in reversed(range(len(value)))]
+        elif _is_none(path.rpartition(".")[2].partition("[")[0], value):
+            yield f"{path} = {_shown(value)}"
 
 
-def _possible(value: Any, where: str) -> bool:
-    if (isinstance(value, float) and not math.isfinite(value)) or abs(value) >= LARGEST:
+def _is_none(key: str, value: object) -> bool:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False
-    return value >= 0 or where.rpartition(".")[2] in MAY_BE_NEGATIVE
+    if not abs(value) < LARGEST or (key in POSITIVE and value <= 0):
+        return True
+    return (value < 0 and key not in MAY_BE_NEGATIVE) or value > MOST.get(key, LARGEST) + ROUNDED
+
+
+def _shown(value: float) -> str:
+    if abs(value) < LARGEST:
+        return f"{value:g}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "infinity"
+    return "10^15 or more"

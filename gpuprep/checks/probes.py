@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gpuprep.checks import bandwidth, forms, gemm, nccl, throughput, transcode
-from gpuprep.checks import baseline as history
+from gpuprep.checks import bandwidth, forms, gemm, impossible, nccl, throughput, transcode
+from gpuprep.checks.baseline import findings as compared_with_baseline
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence, Values
 from gpuprep.checks.installed import cudnn, toolkitprobe
-from gpuprep.checks.nonumbers import findings as impossible
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot
 from gpuprep.records.baseline import Baseline
@@ -40,9 +39,7 @@ def findings(
     results.update({result.probe: result.values for result in probed})
     evidence = Evidence(wanted, snapshot, results, thresholds, baseline or {})
     findings = [finding for probe, judge in JUDGES.items() if probe in results for finding in judge(evidence)]
-    subjects = {finding.subject for finding in findings if finding.property == "figures"}
-    others = {probe: values for probe, values in results.items() if probe not in subjects}
-    return findings + impossible(others) + forms.findings(results) + history.findings(evidence)
+    return findings + impossible.findings(results) + forms.findings(results) + compared_with_baseline(evidence)
 
 
 def _codec(evidence: Evidence) -> list[Finding]:

@@ -140,6 +140,7 @@ def table(listed: Listed, color: bool, verbose: int, columns: int | None = None)
 
 
 def _rows(listed: Listed) -> list[tuple[str, ...]]:
+    from gpuprep.records import ended
     from gpuprep.records.moments import moment, seconds_between
     from gpuprep.reports import history as pages
 
@@ -160,7 +161,7 @@ def _rows(listed: Listed) -> list[tuple[str, ...]]:
                 run.host,
                 run.command,
                 _took(seconds_between(run.started_at, run.ended_at)),
-                pages.word(run.verdict, run.exit_code),
+                ended.word(run.verdict, run.exit_code),
                 _figure(known.fp16_tflops if known else None),
                 _figure(known.bf16_tflops if known else None),
                 _figure(known.memory_gb_per_s if known else None),
@@ -193,8 +194,8 @@ def _streams(known: Headline | None) -> str:
 
 
 def _document(listed: Listed) -> str:
+    from gpuprep.records import ended
     from gpuprep.reports import documents
-    from gpuprep.reports import history as pages
 
     lines = []
     for run in listed.runs:
@@ -204,7 +205,7 @@ def _document(listed: Listed) -> str:
             figures = documents.HeadFigures(
                 known.fp16_tflops, known.bf16_tflops, known.memory_gb_per_s, known.video_fps, known.video
             )
-        word = pages.word(run.verdict, run.exit_code)
+        word = ended.word(run.verdict, run.exit_code)
         judged = run.verdict is not None and word == run.verdict.value  # else the summary is of an error
         verdict = documents.VerdictLine(run.verdict, run.summary if judged else "") if run.verdict else None
         lines.append(

@@ -58,11 +58,11 @@ def up(name: str, os_name: str, gpu_names: tuple[str, ...], clone_of: str | None
     A machine that already runs stays as it is. The first machine of an OS release takes about a minute more, for the
     base disk.
     """
-    from gpuprep import sim as rooms
+    import gpuprep.sim
 
     gpus = _gpus_of(name, gpu_names)
     with steps(f"sim up {name}", quiet=quiet) as say:
-        machine = rooms.up(name, os=os_name, gpus=gpus, progress=say, clone_of=clone_of, nouveau=nouveau)
+        machine = gpuprep.sim.up(name, os=os_name, gpus=gpus, progress=say, clone_of=clone_of, nouveau=nouveau)
     state = "is up" if machine.booted else "was up already"
     click.echo(
         f"{name} {state}: {machine.os}, GPUs {', '.join(machine.gpus) or 'none'}, SSH on 127.0.0.1:{machine.port}"
@@ -76,11 +76,11 @@ def up(name: str, os_name: str, gpu_names: tuple[str, ...], clone_of: str | None
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def down(names: tuple[str, ...], keep: bool, quiet: bool) -> None:
     """Stop machines and, unless --keep is given, delete their disks."""
-    from gpuprep import sim as rooms
+    import gpuprep.sim
 
     for name in names:
         with steps(f"sim down {name}", quiet=quiet) as say:
-            rooms.down(name, keep=keep, progress=say)
+            gpuprep.sim.down(name, keep=keep, progress=say)
         click.echo(f"{name} is {'stopped, its disk kept' if keep else 'gone'}")
 
 
@@ -90,9 +90,9 @@ def list_machines(as_json: bool) -> None:
     """List all simulated machines, running or stopped."""
     import json
 
-    from gpuprep import sim as rooms
+    import gpuprep.sim
 
-    machines = rooms.machines()
+    machines = gpuprep.sim.machines()
     if as_json:
         rows = [
             {

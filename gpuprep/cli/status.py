@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from gpuprep.store import RunSummary
 
-# By exit code, of a run that ended before a verdict: the same words as in history and reports.
-WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
 # As on the fleet page: a host that could not be checked comes first.
 WORST_FIRST = ("FAILED", "FAIL", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS")
 OPTIONAL = ("WHEN", "COMMAND", "PROFILE")  # columns that a narrow terminal may not show, the most important first
@@ -79,7 +77,9 @@ def status(
 
 
 def _result(run: RunSummary) -> str:
-    return run.verdict.value if run.verdict else WITHOUT_VERDICT.get(run.exit_code, "UNKNOWN")
+    from gpuprep.records import ended
+
+    return ended.word(run.verdict, run.exit_code)
 
 
 def _age(run: RunSummary, now: datetime) -> float | None:

@@ -20,9 +20,6 @@ ALIKE_PERCENT = 1.0
 UUID_SHOWN = 12
 BARS = "▁▂▃▄▅▆▇█"
 LOW = 0.8
-# By exit code, the same words as in reports.
-WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
-JUDGED = (0, 1, 3)  # exit codes of a verdict; the others say that a run ended before it or with an error
 NO_FIGURES = "no baseline figures: the first run that passes sets them, on a real GPU"
 
 
@@ -101,13 +98,6 @@ def trend_summary(trends: Sequence[Trend]) -> str:
     counts = [(direction.value, sum(trend.direction is direction for trend in current)) for direction in Direction]
     counted = ", ".join(f"{count} {word}" for word, count in counts if count)
     return f"{counted} of {len(current)} figures" if current else "no figures"
-
-
-def word(verdict: Status | None, exit_code: int) -> str:
-    """How a run of a list ended, in the words of reports: its verdict, or what its exit code says."""
-    if verdict is not None and exit_code in JUDGED:
-        return verdict.value
-    return WITHOUT_VERDICT.get(exit_code, Status.UNKNOWN.value)
 
 
 def sparkline(values: Sequence[float]) -> str:

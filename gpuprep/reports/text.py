@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status
+from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status, ended
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import seconds_between
 from gpuprep.reports import causes, commands, drifted, nightly, readings, taking, text_measured, text_short
@@ -138,7 +138,7 @@ def render_plan(record: RunRecord, *, color: bool = False, width: int = 80, erro
 def outcome(record: RunRecord) -> tuple[str, str]:
     """One word and one line on how a run ended."""
     if record.error:
-        word = {2: "REFUSED", 4: "FAILED", 130: "STOPPED"}.get(record.exit_code, "UNKNOWN")
+        word = ended.word(None, record.exit_code or 3)  # with an error no run is done
         return word, record.error.splitlines()[0]
     if record.verdict:
         word, summary = record.verdict.status.value, record.verdict.summary

@@ -1,4 +1,4 @@
-"""Records that a hostile host could have made: one bad thing each, the rest as in tests/test_textmetrics.py."""
+"""Records that a hostile host could have made: one bad thing each, the rest as in tests/test_metrics.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from records_for_tests import SNAPSHOT
-from test_textmetrics import drifted
+from test_metrics import drifted
 from validations_for_tests import h200
 
 from gpuprep.records import Compared, DriftFacts, Finding, ProbeResult, RunRecord, Source, Status, Verdict

@@ -15,10 +15,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from pages import without_script
 from prometheus_client.parser import text_string_to_metric_families
-from test_textmetrics import drifted
+from test_metrics import drifted
 
 from gpuprep.cli.work import Request, _show, show_fleet
-from gpuprep.nightly import metrics as textmetrics
+from gpuprep.nightly.metrics import render as render_metrics
 from gpuprep.records import RunRecord, Status
 from gpuprep.reports import FLEET_FORMATS, FORMATS, render, render_fleet
 from hostile import hostilerecords
@@ -98,7 +98,7 @@ def test_what_cannot_be_shown_is_unknown_and_says_why() -> None:
     text = render_fleet(fleet, "text", 0)
     assert "1 PASS, 1 UNKNOWN of 2" in text
     assert "its record cannot be shown: AttributeError" in " ".join(text.split())
-    metrics = list(text_string_to_metric_families(textmetrics.render(fleet)))
+    metrics = list(text_string_to_metric_families(render_metrics(fleet)))
     unknown = [
         one.labels["host"] for family in metrics if family.name == "gpuprep_drift_verdict"
         for one in family.samples if one.labels["status"] == "UNKNOWN" and one.value == 1

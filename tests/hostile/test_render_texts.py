@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_textmetrics import drifted
+from test_metrics import drifted
 from validations_for_tests import h200, t4
 
 from gpuprep.cli import edge, history_list, history_upkeep, tables

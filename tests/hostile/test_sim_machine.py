@@ -18,7 +18,7 @@ from e2e.machines import gpuprep, inside, must, up
 from waiting import until
 
 from gpuprep.sim import cgroup, paths, store
-from gpuprep.sim import inside as rooms
+from gpuprep.sim.inside import command
 from hostile.kernelmodule import module
 
 pytestmark = pytest.mark.e2e
@@ -77,7 +77,7 @@ def answers(stage: Stage) -> dict[str, str]:
     for name, attack in ATTACKS["from_inside"].items():
         one = f"timeout 10 unshare --mount --propagation=private sh -c {shlex.quote(attack)}"
         script += f"echo '== {name}'; {one}\n"
-    done = subprocess.run(rooms.command(NAME, ["sh", "-s"]), input=script, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command(NAME, ["sh", "-s"]), input=script, capture_output=True, text=True, timeout=300)
     parts = done.stdout.split("== ")[1:]
     return {name: text for name, _, text in (part.partition("\n") for part in parts)}
 
@@ -129,7 +129,7 @@ def test_what_the_operator_has_set_is_not_the_machines_to_read(stage: Stage) -> 
 def test_a_program_of_the_machine_does_not_get_the_operators_terminal(stage: Stage) -> None:
     """Of a session of its own, so that it cannot put words into the operator's shell (TIOCSTI)."""
     assert stage.user
-    assert rooms.command(NAME, ["true"])[0] == "setsid"
+    assert command(NAME, ["true"])[0] == "setsid"
     assert "TAKEN" not in inside(NAME, "test -t 0 && echo TAKEN; true").stdout
 
 
@@ -154,7 +154,7 @@ def trapped(stage: Stage) -> Path:
     (stage.outside / "module").write_bytes(module())
     fill = f"cat > /lib/modules/{release}/updates/dkms/nvidia-current.ko"
     inside(NAME, f"mkdir -p /lib/modules/{release}/updates/dkms")
-    subprocess.run(rooms.command(NAME, ["sh", "-c", fill]), input=module(), check=True, timeout=60, capture_output=True)
+    subprocess.run(command(NAME, ["sh", "-c", fill]), input=module(), check=True, timeout=60, capture_output=True)
     inside(NAME, f"""set -e
         rm -rf /etc/modprobe.d && ln -s {traps}/modprobe.d /etc/modprobe.d
         rm -rf /var/cache/apt/archives && ln -s {traps}/archives /var/cache/apt/archives

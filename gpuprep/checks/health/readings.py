@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuprep.catalogue import Board
-from gpuprep.checks import nonumbers
+from gpuprep.checks import impossible, links
 from gpuprep.checks.evidence import twice
 from gpuprep.checks.health import beyondboard
 from gpuprep.checks.health.healthwords import checked_reading
-from gpuprep.checks.links import Way, generation_of, impossible
+from gpuprep.checks.links import Way, generation_of
 from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
 from gpuprep.records.gpu import PcieLink
 
@@ -62,7 +62,7 @@ def complete(gpu: GpuFacts) -> GpuFacts:
 def finding(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
     """gpu N.figures: UNKNOWN for readings that no GPU can give; None where there are none."""
     read = {name: value for name, value in to_json_value(gpu).items() if name not in JUDGED}
-    wrong = [*nonumbers.impossible(read), *_beyond(gpu, board)]
+    wrong = [*impossible.figures(read), *_beyond(gpu, board)]
     if not wrong:
         return None
     why = f"no GPU can have {', '.join(wrong[:3])}"
@@ -94,7 +94,7 @@ def _link(link: PcieLink | Missing, board: Board | None) -> Iterator[str]:
         for reading in (link.generation, link.width, link.max_generation, link.max_width, link.device_max_generation)
     )
     highest = (Way(most, widest), Way(device, None))
-    yield from impossible(Way(generation, width), highest, generation_of(board))
+    yield from links.impossible(Way(generation, width), highest, generation_of(board))
 
 
 def _beside(gpu: GpuFacts) -> Iterator[str]:

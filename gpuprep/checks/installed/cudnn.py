@@ -6,7 +6,6 @@ from collections import Counter
 
 from gpuprep import catalogue
 from gpuprep.agent.convolution import SHAPE, TOLERANCE
-from gpuprep.checks import impossible
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.performance import roofline
@@ -43,7 +42,7 @@ def findings(evidence: Evidence) -> list[Finding]:
         nothing = Missing("unparsable", "the probe lists no convolution")
         return [*_library(evidence, values), unknown("cudnn", "convolutions", nothing, expected="right", remedy=AGAIN)]
     board = evidence.board(values.gpu) if values.gpu else None
-    cudnn_findings = [*_library(evidence, values), *impossible.findings("cudnn", evidence.results.get("cudnn"))]
+    cudnn_findings = _library(evidence, values)
     cudnn_findings += [_convolution(case, board) for case in _once(values)]
     have = {(case.dtype, case.layout) for case in values.convolutions}
     listed = Counter((case.dtype, case.layout) for case in values.convolutions)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from gpuprep.agent import throughputplan
 from gpuprep.agent.ffmpegerrors import Cause, cause
 from gpuprep.catalogue.video import capabilities, is_verified
-from gpuprep.checks import impossible
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
 from gpuprep.checks.throughput import capacitysense, throughputgpu, throughputpeers
@@ -41,7 +40,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     if not gpus or not (values.series or any(gpu.error for gpu in gpus)):
         return [unknown("throughput", FPS, Missing("unparsable", "the probe lists no series"), expected="measured")]
     raw = evidence.results.get("throughput")
-    findings = [*impossible.findings("throughput", raw), *_unreadable(raw, values)]
+    findings = _unreadable(raw, values)
     findings += [_lost(gpu) for gpu in gpus if gpu.error]
     if not values.published:
         findings += absent_gpus(evidence, "throughput", gpus, len(listed) - len(gpus))

@@ -14,7 +14,6 @@ from gpuprep.agent.probes.transcodecases import CASES
 from gpuprep.agent.probes.transcodecases import Case as Planned
 from gpuprep.agent.probes.transcodechunks import FILES, SIZES
 from gpuprep.catalogue.video import capabilities, is_verified
-from gpuprep.checks import impossible
 from gpuprep.checks.common import provision, skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.transcode import transcodeoutput, transcodetrust
@@ -49,8 +48,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     every: dict[str, Case] = {}
     for case in values.cases:
         every.setdefault(case.id, case)
-    findings = impossible.findings("transcode", evidence.results.get("transcode"))
-    findings += [finding for case in every.values() for finding in _case(evidence, case, every, model, known)]
+    findings = [finding for case in every.values() for finding in _case(evidence, case, every, model, known)]
     if why := transcodetrust.inputs(values):
         expected = "the clips that gpuprep makes"
         findings.append(Finding("transcode", "inputs", Status.UNKNOWN, expected, "others", why, "measure again"))

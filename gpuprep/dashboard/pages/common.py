@@ -12,6 +12,7 @@ from gpuprep.dashboard.board import Board
 from gpuprep.dashboard.digest import Host
 from gpuprep.dashboard.speeds import Falling, Speeds
 from gpuprep.errors import UsageError
+from gpuprep.records import ended
 from gpuprep.records.moments import minute
 from gpuprep.reports.readings import figure
 from gpuprep.store.overview import Run
@@ -20,7 +21,6 @@ from gpuprep.untrusted.plaintext import one_line
 A_PAGE = 50  # rows
 MOST_PAGES = 100_000
 MOST_LETTERS = 255  # of a word that is asked for
-WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}  # by exit code, as in reports
 WORD_ORDER = {word: place for place, word in enumerate(("FAIL", "UNKNOWN", "WARN", "PASS", "SKIP"))}
 
 
@@ -104,7 +104,7 @@ def run_path(run_id: str) -> str:
 
 
 def word_of(run: Run) -> str:
-    return run.verdict.value if run.verdict else WITHOUT_VERDICT.get(run.exit_code, "UNKNOWN")
+    return ended.word(run.verdict, run.exit_code)
 
 
 def banner(stand_ins: int, every: int) -> str:

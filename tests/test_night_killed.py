@@ -99,7 +99,7 @@ def test_a_host_that_is_killed_again_and_again(tmp_path: Path) -> None:
     write_plan(tmp_path / "drift.json", a_plan(drift=wish))
     seed = random.randrange(10**6)
     done = subprocess.run(
-        [sys.executable, "-c", f"import test_selfcheck_killed as t, pathlib as p; t.torture(p.Path.cwd(), {seed})"],
+        [sys.executable, "-c", f"import test_night_killed as t, pathlib as p; t.torture(p.Path.cwd(), {seed})"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip

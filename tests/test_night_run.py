@@ -36,8 +36,8 @@ from gpuprep.agent.identity import sources
 from gpuprep.agent.parts import INSTALLED
 from gpuprep.desired.profile import DriftWish, NotifyWish, Waiver
 from gpuprep.nightly import hooks, journal, last, nightlyplan, run, units
-from gpuprep.nightly import metrics as textmetrics
 from gpuprep.nightly.ask import Agent
+from gpuprep.nightly.metrics import FILE as METRICS_FILE
 from gpuprep.nightly.nightlyplan import NightlyPlan
 from gpuprep.nightly.results import Results
 from gpuprep.records import (
@@ -287,7 +287,7 @@ def test_a_profile_without_cuda_is_asked_for_no_speed(host: Nights) -> None:
 
 def test_the_metrics_say_when_the_speed_was_measured(host: Nights, tmp_path: Path) -> None:
     plan = a_plan(drift=dataclasses.replace(QUICK, textfile_directory=str(tmp_path)))
-    metrics = tmp_path / textmetrics.FILE
+    metrics = tmp_path / METRICS_FILE
     host.night(host.agent(BUSY), plan)
     assert "gpuprep_drift_probe_asked_since_timestamp_seconds{" in metrics.read_text()
     assert "gpuprep_drift_probe_last_measured_timestamp_seconds" not in metrics.read_text()
@@ -399,7 +399,7 @@ def test_an_error_inside_of_gpuprep_leaves_a_result(host: Nights, monkeypatch: p
 
     monkeypatch.setattr("gpuprep.checks.verdict.judge", broken)
     night = host.night(host.agent(facts()), expected=3)
-    assert (night.record.error or "").startswith("an error inside gpuprep while judging: KeyError: 'x' (test_selfcheck")
+    assert (night.record.error or "").startswith("an error inside gpuprep while judging: KeyError: 'x' (test_night_run")
 
 
 def test_while_the_controller_changes_the_machine_nothing_is_compared(host: Nights, no_controller: Path) -> None:
@@ -468,14 +468,14 @@ def test_metrics_are_written_where_the_folder_is(host: Nights, tmp_path: Path) -
     plan = a_plan(drift=dataclasses.replace(WISH, textfile_directory=str(folder)))
     assert "metrics" not in host.night(host.agent(facts()), plan, expected=0).line
     folder.mkdir()
-    (folder / f".{textmetrics.FILE}.0a1b.part").write_text("torn")
+    (folder / f".{METRICS_FILE}.0a1b.part").write_text("torn")
     night = host.night(host.agent(facts()), plan, expected=0)
-    assert [path.name for path in folder.iterdir()] == [textmetrics.FILE]
-    assert night.record.run_id in (folder / textmetrics.FILE).read_text()
+    assert [path.name for path in folder.iterdir()] == [METRICS_FILE]
+    assert night.record.run_id in (folder / METRICS_FILE).read_text()
 
 
 def test_metrics_that_fail_do_not_cost_the_result(host: Nights, tmp_path: Path) -> None:
-    (tmp_path / "textfile" / textmetrics.FILE).mkdir(parents=True)
+    (tmp_path / "textfile" / METRICS_FILE).mkdir(parents=True)
     plan = a_plan(drift=dataclasses.replace(WISH, textfile_directory=str(tmp_path / "textfile")))
     night = host.night(host.agent(facts()), plan, expected=0)
     assert "; no metrics: " in night.line
