@@ -7,6 +7,7 @@ import json
 import math
 import re
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from gpuprep.records.evidence.shared import Library, NamedGpu, Process, Telemetr
 from gpuprep.records.evidence.throughput import Step, Throughput
 from gpuprep.records.evidence.toolkit import Toolkit
 from gpuprep.records.evidence.transcode import Case, Needs, Output, Transcode
+from gpuprep.workflows import missing_keys
 
 ROOT = Path(__file__).parent
 DOCS = (ROOT.parent / "docs" / "records.md").read_text()
@@ -65,6 +67,33 @@ def test_docs_and_types_have_the_same_keys(probe: str) -> None:
     assert documented - (keys(PROBES[probe]) | shared) == set()
     assert keys(PROBES[probe]) - documented == ({"published"} if probe in ("gemm", "nccl", "throughput") else set())
     assert '"published"' in DOCS
+
+
+def paths(kind: Any) -> set[str]:
+    """Every path of keys below a type, as judge writes them: "gpus[].gemms[].tflops"."""
+    hints = typing.get_type_hints(kind)
+    found = set()
+    for spec in dataclasses.fields(kind):
+        found.add(key_of(spec))
+        for listed, inner in inside(hints[spec.name]):
+            found |= {f"{key_of(spec)}{'[]' * listed}.{path}" for path in paths(inner)}
+    return found
+
+
+def inside(hint: Any) -> Iterator[tuple[bool, Any]]:
+    """(whether it is in a list, the dataclass) of each that a type names."""
+    if dataclasses.is_dataclass(hint) and hint is not Missing:
+        yield False, hint
+    for argument in typing.get_args(hint):
+        for listed, kind in inside(argument):
+            yield listed or typing.get_origin(hint) is tuple, kind
+
+
+@pytest.mark.parametrize("probe", missing_keys.ALWAYS)
+def test_each_key_that_judge_can_miss_is_one_of_the_type(probe: str) -> None:
+    for path in (*missing_keys.ALWAYS[probe], *missing_keys.UNLESS_PUBLISHED[probe]):
+        start, dot, ends = path.rpartition(".")
+        assert {f"{start}{dot}{end}" for end in ends.split("|")} <= paths(PROBES[probe]), path
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "cases" / "records").glob("h200-*.json")), ids=lambda path: path.stem)

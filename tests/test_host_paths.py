@@ -14,7 +14,7 @@ from gpuprep.nightly.units import SERVICE, TIMER
 
 ROOT = Path(__file__).parents[1]
 PATHS = {name: value for name, value in vars(host_paths).items() if name.isupper()}
-OURS = re.compile(r"/(?:etc|opt|run|usr/local|var/lib)/(?:[\w.@-]+/)*[\w.@-]*gpuprep[\w.@-]*(?:/[\w.@-]+)*")
+OURS = re.compile(r"/(?:etc|opt|run|usr/local|var/lib|var/cache)/(?:[\w.@-]+/)*[\w.@-]*gpuprep[\w.@-]*(?:/[\w.@-]+)*")
 # Folders of the simulated machines' own stand-ins, the default prefix of the profile, and what its documentation names.
 ELSEWHERE = {"/run/gpuprep-sim", "/run/gpuprep-sim/host-sys-module", "/run/gpuprep-sim/proc", "/opt/gpuprep"}
 # What a role alone knows: no Python reads it.
@@ -40,7 +40,7 @@ NOT_OF_ROLES = {
     "/etc/apt/preferences.d/gpuprep-cuda",
     "/etc/apt/sources.list.d/gpuprep-nvidia.sources",
     "/etc/ld.so.conf.d/gpuprep-cuda.conf",
-    "LOCK", "TURN", "LOCKED_CLOCKS", "MODULE_CACHE", "DIGEST_CACHE", "SIGNATURE_CACHE", "SIMULATION_MARK",
+    "CACHE", "LOCK", "TURN", "LOCKED_CLOCKS", "MODULE_CACHE", "DIGEST_CACHE", "SIGNATURE_CACHE", "SIMULATION_MARK",
     "SIMULATED_GPUS",
     "AGENT_LIBRARIES", "DRIFT_PLAN", "DRIFT_RESULTS", "DRIFT_LAST",
     "DRIFT_SERVICE_FILE", "DRIFT_TIMER_FILE", "DRIFT_TIMER_LINK",

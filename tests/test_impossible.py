@@ -35,7 +35,7 @@ def test_many_are_counted_and_the_first_are_named() -> None:
 
 def test_what_can_be_measured_and_what_gave_no_answer_are_none() -> None:
     healthy = {"tflops": 999.9e12, "exact": True, "name": "NaN", "error": None, "zero": 0, "small": 1e-300}
-    negative = {"saved_seconds": -0.4, "exit_code": -11}  # one process may be the slower way
+    negative = {"saved_seconds": -0.4, "exit_code": -11, "temperature_c": -3.0}  # one process may be the slower way
     assert impossible.findings({"gemm": healthy, "transcode": negative, "codec": Missing("command_failed", "")}) == []
 
 

@@ -135,7 +135,7 @@ SOFTWARE_ROW = re.compile(r"^ V[A-Z.]{5} (\S+) ", re.MULTILINE)
 
 def folder() -> Path:
     """Where clips are kept: the machine's cache for root, else the user's own."""
-    base = Path("/var/cache/gpuprep") if trusted.whether_root() else owncache.folder()
+    base = Path(host_paths.CACHE) if trusted.whether_root() else owncache.folder()
     return base / "clips" / f"v{VERSION}"
 
 

@@ -35,6 +35,7 @@ LOCK = "/run/gpuprep/lock"  # held while gpuprep changes the host
 TURN = "/run/gpuprep/turn"  # held by the probe that measures
 LOCKED_CLOCKS = "/run/gpuprep/locked-clocks.json"
 MODULE_CACHE = "/var/lib/gpuprep/modules.json"
+CACHE = "/var/cache/gpuprep"  # video clips of the probes
 DIGEST_CACHE = "/var/lib/gpuprep/digests.json"
 SIGNATURE_CACHE = "/var/lib/gpuprep/signatures.json"
 

@@ -76,7 +76,10 @@ def _noted(descriptor: int) -> List[int]:
 
 
 def _began(pid: str) -> str:
-    """When a process began, in the kernel's ticks; "": there is none."""
+    """When a process began, in the kernel's ticks; "": there is none.
+
+    By hand: an agent that is sent along has no psutil, and psutil's create_time() follows the computer's clock.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     except (OSError, IndexError):

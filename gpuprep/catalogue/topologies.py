@@ -113,7 +113,7 @@ def most_links(board: Board | None) -> int:
 def machine(
     family: Family, rows: Mapping[int, Sequence[int]], gpus: int, nvswitches: int = 0, *, some: bool = False
 ) -> Machine | None:
-    """The wiring of which most pairs are seen; of several that fit alike, the one with most links.
+    """The known wiring that matches the most pairs of GPUs; of several that match as many, the one with most links.
 
     `rows` has the links from each GPU to the others, `gpus` is how many are there. A mesh or a bridge of four is
     considered only where so many GPUs are there, with `some` also where only some of them are; of GPUs behind switches

@@ -55,7 +55,7 @@ def alone(subject: str, prop: str, listed: Processes) -> tuple[str, Finding]:
 
 
 def no_temperature(degrees: float, board: Board | None) -> bool:
-    """Whether no GPU that answers can have it: the hardware of a board switches itself off before."""
+    """Whether this temperature is impossible: the board would have switched itself off."""
     shutdown = (board.temperatures_c or {}).get("shutdown") if board else None
     hottest = HOTTEST_C if shutdown is None else shutdown + SENSORS_DIFFER_C
     return not COLDEST_C <= degrees <= hottest

@@ -16,6 +16,7 @@ from typing import Any
 from gpuprep.checks.conditions import (
     ANY_CLOCK_MHZ,
     ANY_MEMORY_CLOCK_MHZ,
+    COLDEST_C,
     HOTTEST_C,
     POWER_PEAK,
     SENSORS_DIFFER_C,
@@ -32,8 +33,8 @@ POSITIVE = {
     "sms", "l2_mib", "power_limit_watts", "max_graphics_clock_mhz", "max_video_clock_mhz", "iterations", "buffer_mib",
     "repeats",
 }  # fmt: skip
-# saved_seconds: one process may be the slower way.
-MAY_BE_NEGATIVE = {"exit_code", "saved_seconds"}
+# Of others 0. exit_code: of a program that a signal ended. saved_seconds: one process may be the slower way.
+LEAST: Mapping[str, float] = {"exit_code": -255, "saved_seconds": -100_000, "temperature_c": COLDEST_C}
 EXPECTED = "possible figures"
 # No GPU and no host has more, whatever its board: of single readings, too, which a board's own checks do not look at.
 MOST: Mapping[str, float] = {
@@ -91,7 +92,7 @@ def _is_none(key: str, value: object) -> bool:
         return False
     if not abs(value) < LARGEST or (key in POSITIVE and value <= 0):
         return True
-    return (value < 0 and key not in MAY_BE_NEGATIVE) or value > MOST.get(key, LARGEST) + ROUNDED
+    return value < LEAST.get(key, 0) or value > MOST.get(key, LARGEST) + ROUNDED
 
 
 def _shown(value: float) -> str:

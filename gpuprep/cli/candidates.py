@@ -82,7 +82,7 @@ def offered(candidates: Iterable[Candidate], incomplete: str) -> list[Candidate]
 
 
 def of(parameter: click.Parameter, path: str) -> Source | None:
-    """Who knows the values of this parameter of the command `path` ("history list"). None: click does, or nobody."""
+    """The source of this parameter's values. `path`: its command ("history list"). None: click has them, or nobody."""
     metavar = (parameter.metavar or "").strip("[].")
     return BY_PLACE.get(f"{path} {parameter.name}") or BY_WORD.get(metavar or parameter.name or "")
 

@@ -66,7 +66,7 @@ def check(
 
     The parts of the build come from the last record of HOST that has them (`gpuprep validate HOST --only codec` makes
     one). Exit code 0: the build has all parts. 1: a part is missing; the output names the key of a profile that adds
-    it. 3: for a part it is not known.
+    it. 3: gpuprep cannot tell whether the build has a part.
     """
     from gpuprep.reports import codeccheck as shown
     from gpuprep.workflows import codeccheck

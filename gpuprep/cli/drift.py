@@ -14,7 +14,7 @@ from gpuprep.reports import RECORDS
 
 @click.group(cls=DefaultGroup, default="check")
 def drift() -> None:
-    """Compare machines with their profile and their certified run; change nothing.
+    """Compare machines with their profile and their certified run. Changes nothing unless you give --fix.
 
     `gpuprep drift HOST --profile t4` means `gpuprep drift check HOST --profile t4`.
     """

@@ -64,7 +64,7 @@ class Stopping:
             self.at_once()
 
     def _dropped(self, args: UnraisableHookArgs) -> None:
-        """Python drops what is raised while an object is destroyed. A wish to end must not be lost: it comes again."""
+        """Python drops an interrupt that is raised while an object is destroyed. So it is raised again."""
         if self._first is None or not issubclass(args.exc_type, KeyboardInterrupt):
             self._otherwise(args)
             return

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "--baseline",
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="A profile of before, or a folder of ranks: rules that failed in it pass, and the step time is compared.",
+    help="An earlier profile, or a folder of ranks: what failed there does not fail now; step times are compared.",
 )
 @click.option(
     "--within",

@@ -47,7 +47,7 @@ class Asked:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What lines of it are headed by: the second counts where nothing is known of the first."""
+        """Names to look up in known_hosts. The second is used where the first is not found."""
         return (self.host,) if self.port in (None, 22) else (f"[{self.host}]:{self.port}", self.host)
 
 
@@ -135,7 +135,7 @@ class Known:
         return self.without_port.verdict(key, certificate) if self.without_port else Verdict.UNKNOWN
 
     def algorithms(self) -> tuple[str, ...]:
-        """Those first of which a key is known, lest the host show another; as they are if the first is one of them."""
+        """Those with a known key first, so that the host shows that key. Unchanged if the first already has one."""
         firsts = {key.get_name(): key for key in reversed(self.of(PLAIN))}  # of a type OpenSSH looks at no other
         types = firsts.keys() - {name for name, key in firsts.items() if key in self.of(REVOKED)}
         wanted = self.asked.algorithms

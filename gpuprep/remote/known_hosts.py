@@ -1,6 +1,7 @@
 """Which lines of known_hosts files are about a host? Read as OpenSSH reads them (its hostfile.c and match.c).
 
 Names are a list of patterns, of which a negated one counts before all others, or a hash of one name.
+By hand: paramiko's HostKeys knows no patterns, no @cert-authority and no @revoked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Ends the processes of one run on a host. Sent as text and run there by root's python3: RUN [UNIT...]. Stdlib alone.
+"""Ends the processes of one run on a host. Sent as text and run there by root's python3: RUN [UNIT...].
 
-RUN is the value of GPUPREP_RUN in the environment of what is to end: SIGTERM first, SIGKILL half a second later. A
-process that works on the package database is left alone, with all above and below it. The last line that is printed
-names it: "left apt-get, dpkg".
+Without psutil, which a host may lack. RUN is the value of GPUPREP_RUN in the environment of what is to end: SIGTERM
+first, SIGKILL half a second later. A process that works on the package database is left alone, with all above and below
+it. The last line that is printed names it: "left apt-get, dpkg".
 """
 
 from __future__ import annotations

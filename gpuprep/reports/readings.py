@@ -96,7 +96,7 @@ def _without_negative(values: Any, key: str) -> Any:
     if isinstance(values, (list, tuple)):
         return [_without_negative(value, key) for value in values]
     number = isinstance(values, (int, float)) and not isinstance(values, bool)
-    return IMPOSSIBLE if number and values < 0 and key not in impossible.MAY_BE_NEGATIVE else values
+    return IMPOSSIBLE if number and values < impossible.LEAST.get(key, 0) else values
 
 
 def licence(record: RunRecord) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gpuprep import checks
 from gpuprep.checks.drift import quick
-from gpuprep.checks.judgement import Adjust, judge
+from gpuprep.checks.judgement import Adjust, Judgement, judge
 from gpuprep.desired import probes
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, check_profile, resolve
@@ -216,9 +216,7 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
         half = ", with what the next one had measured by then" if some else ""
         more = f"; {kept} of {len(kinds)} probes had ended, and their figures are kept{half}" if kinds else ""
         raise watch.interrupted(run.target.name, more) from None
-    findings, measured = _judge_measured(run, wanted, facts, before, kinds)
-    judgement = run.draft.judgement
-    assert judgement is not None
+    findings, measured, judgement = _judge_measured(run, wanted, facts, before, kinds)
     # What was measured while its judgement is waived is no measure for later runs.
     asked = [kind.name for kind in kinds]
     of_probes = {finding.key for finding in checks.compare_figures(wanted, facts, run.draft.measurements, asked=asked)}
@@ -230,8 +228,8 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
 
 def _judge_measured(
     run: ProfileRun, wanted: Wanted, facts: Snapshot, before: Snapshot, kinds: Sequence[probes.Kind]
-) -> tuple[Sequence[Finding], Measured]:
-    """Judge what is in the draft: (the findings before waivers, the figures that later runs are compared with)."""
+) -> tuple[Sequence[Finding], Measured, Judgement]:
+    """Judge what is in the draft: (findings before waivers, figures that later runs are compared with, judgement)."""
     measurements = run.draft.measurements
     measured = checks.comparable(facts, measurements)
     findings = checks.compare(
@@ -243,8 +241,8 @@ def _judge_measured(
         baseline=run.past(measured),
         before=before,
     )
-    run.draft.judgement = judge(run.terms(wanted), findings, set_aside(run.options))
-    return findings, measured
+    run.draft.judgement = judgement = judge(run.terms(wanted), findings, set_aside(run.options))
+    return findings, measured, judgement
 
 
 def _measure(run: ProfileRun, host: Host, wanted: Wanted, source: Source, kinds: Sequence[probes.Kind]) -> None:

@@ -1,4 +1,4 @@
-"""Probes measure and report; they never pass or fail."""
+"""What can this machine's GPUs and programs do? Probes measure and report; they never pass or fail."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def _links(evidence: Evidence, pairs: Sequence[Pair]) -> list[Finding]:
 
 
 def _unlike(evidence: Evidence, pair: Pair) -> Finding | None:
-    """NVLinks between two GPUs of which no machine is made: their boards are known, and are not of one family."""
+    """UNKNOWN: NVLinks between two boards that no machine combines. Both are known, and are not of one family."""
     boards = [evidence.board(gpu) for gpu in (pair.origin, pair.target)]
     names = [board.name for board in boards if board is not None]
     if not pair.links or pair.family is not None or len(names) < 2 or names[0] == names[1]:

@@ -58,7 +58,7 @@ class Doubts:
 
 
 def doubts(run: Passed, past: Past) -> Doubts:
-    """None of them where nothing was certified before, but for parts that were left out and an open failure."""
+    """Without an earlier certified run the only doubts are parts that were left out and an open failure."""
     less = ["left a part of the machine out (--only, --skip)"] if run.left_out else []
     since = sincecertified.findings(run.terms.wanted, run.facts, past.certified, past.previous, run.findings)
     findings = judgement.judge(run.terms, [*run.findings, *since]).findings

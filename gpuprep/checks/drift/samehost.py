@@ -60,7 +60,7 @@ def of(snapshot: Snapshot, proven: str = "", *, local: bool = False) -> Identity
 
 
 def same_host(known: Identity, now: Identity) -> bool:
-    """Proven by their keys, and not set apart: a GPU in common, or the same machine id on the same hardware."""
+    """Both showed one host key, their hardware does not differ, and a GPU, or machine id and hardware, are the same."""
     if known.simulated != now.simulated or not _is_proven(known, now) or _differ(known.hardware, now.hardware):
         return False
     return bool(known.gpus & now.gpus) or (_equal(known.machine, now.machine) and _equal(known.hardware, now.hardware))

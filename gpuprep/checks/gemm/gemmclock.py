@@ -159,7 +159,7 @@ def others(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
 
 
 def _contradiction(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
-    """Two figures of one shape, without a clock that tells them apart, are no two products: which is right?"""
+    """UNKNOWN if one shape has two different figures and no clock explains the difference."""
     alike: dict[tuple[object, ...], list[float]] = {}
     for gemm in gpu.usable(kind):
         if isinstance(gemm.graphics_clock_mhz, Missing):

@@ -67,7 +67,7 @@ def _right(gemm: Product) -> bool:
 
 
 def errors(gpu: Gpu) -> list[Finding]:
-    """Products that failed; none is no finding."""
+    """A finding for products that failed; no finding if none failed."""
     failed = [gemm for gemm in gpu.gemms if gemm.error]
     whole = gpu.measured.error
     if not failed and not whole and not gpu.unreadable:

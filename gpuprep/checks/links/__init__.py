@@ -1,4 +1,4 @@
-"""The PCIe link of each GPU: what the device can, what the slot can, and what is there under load.
+"""Is the PCIe link of each GPU as it should be: what the device can, what the slot can, and what is there under load.
 
 Half of what device and slot could do together is a fault. A slot that forbids more is not: the GPU is well, and slower
 than it could be. A virtual machine may hide the slot; then the catalogue's board and the machine's other GPUs of that
@@ -63,7 +63,7 @@ class Way:
 
 
 def generation_of(board: Board | None) -> Way:
-    """What no reading is above. Of the lanes NVML tells too much: x16 of an A16's GPUs, which have four."""
+    """The highest possible generation. Lanes are left out: NVML reports x16 for an A16's GPUs, which have four."""
     return Way(board.pcie_generation if board else None, None)
 
 

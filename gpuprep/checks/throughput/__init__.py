@@ -86,7 +86,10 @@ def _gpu_of(series: Series, gpus: Sequence[ThroughputGpu]) -> ThroughputGpu:
 
 
 def _unreadable(raw: object, values: Throughput) -> list[Finding]:
-    """UNKNOWN where an entry of a list is no entry: nothing of it could be judged."""
+    """UNKNOWN where an entry of a list is no entry: nothing of it could be judged.
+
+    `raw`: decoding leaves such entries out, so only the record's own values tell that there were some.
+    """
     kept = len(values.series) + sum(len(entry.steps) for entry in values.series)
     listed = raw.get("series") if isinstance(raw, dict) else None
     series = listed if isinstance(listed, list) else []

@@ -1,4 +1,4 @@
-"""Profiles: the wanted state of a machine, as data. YAML ─► Profile; every error names file, line and key.
+"""What does a profile say? YAML ─► Profile; every error names file, line and key.
 
     load("t4"), load("./mine.yml")   a whole Profile, or ProfileError with every problem at once
     document("t4")                   the same as plain data, merged with the profiles that it extends

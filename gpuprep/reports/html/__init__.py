@@ -1,4 +1,4 @@
-"""One self-contained HTML page: opens offline, prints, dark and light, nothing fetched, complete without its script.
+"""How does a run look as a page? One self-contained HTML file: offline, in print, dark and light, without its script.
 
 page.html is the template of a run and fleet.html that of a fleet; both fill base.html, take common parts from
 parts.html and use style.css and script.js. contents.py and fleet.py choose what is shown, headline.py and bars.py the

@@ -1,4 +1,4 @@
-"""TraceDocument ► str or bytes, one module per format.
+"""How is a profile of GPU work written down? TraceDocument ► str or bytes, one module per format.
 
 text(document, full=True)     a terminal
 csv(document, "kernels")      one table

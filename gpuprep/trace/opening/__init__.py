@@ -1,4 +1,4 @@
-"""From a file to what is shown of it: read ► link ► sum ► roofs ► advice."""
+"""In which order is a profile worked on? read ► link ► sum ► roofs ► advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TraceDocument and its columns ► one HTML file that works offline."""
+"""How does a profile look as a page? TraceDocument and its columns ► one HTML file that works offline."""
 
 from gpuprep.trace.page.assembly import html, html_of_job
 

@@ -1,4 +1,4 @@
-"""The page over HTTP, as a WSGI application: for `gpuprep trace serve` and for TensorBoard.
+"""How does a browser get the page? Over HTTP, from a WSGI application: for `gpuprep trace serve` and for TensorBoard.
 
 library.py knows the runs and keeps those that were opened last, app.py answers, guard.py says who may ask. Addresses
 are relative, so that the application works below any prefix.
