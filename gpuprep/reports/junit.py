@@ -7,7 +7,6 @@ plugin (junit-10.xsd).
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Sequence
@@ -19,12 +18,10 @@ from gpuprep.records.moments import moment, seconds_between
 from gpuprep.reports import commands, drifted
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text_findings import seen
-from gpuprep.untrusted.plaintext import visible
+from gpuprep.untrusted.plaintext import NOT_XML, visible
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 KIND = {Status.FAIL: "failure", Status.UNKNOWN: "error", Status.SKIP: "skipped"}
-# XML 1.0, section 2.2: what no document may hold, however it is escaped.
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render(record: RunRecord) -> str:

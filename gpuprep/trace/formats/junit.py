@@ -6,7 +6,6 @@ its words in system-out. With `gpuprep trace check` the cases are its lines.
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Sequence
 
@@ -16,10 +15,8 @@ from gpuprep.trace.checking import Checked, Line
 from gpuprep.trace.document import Advice, TraceDocument
 from gpuprep.trace.formats.numbers import SMALLEST
 from gpuprep.trace.ranks import RanksDocument
-from gpuprep.untrusted.plaintext import visible
+from gpuprep.untrusted.plaintext import NOT_XML, visible
 
-# XML 1.0, section 2.2: what no document may hold, however it is escaped.
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 KIND = {Status.FAIL: "failure", Status.UNKNOWN: "error"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -13,11 +12,11 @@ import xlsxwriter
 from gpuprep.trace.document import TraceDocument
 from gpuprep.trace.formats.csv import head
 from gpuprep.trace.formats.sheets import Cell, Sheet, sheets
+from gpuprep.untrusted.plaintext import NOT_XML
 
 MOST_LETTERS = 32_000  # a cell holds 32 767
 MOST_ROWS = 1_000_000  # a sheet holds 1 048 576
 WIDEST = 60  # columns of text
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # Nothing in a cell is a formula, a link or a number that a text only looks like.
 OPTIONS = {
     "in_memory": True,
