@@ -237,8 +237,9 @@ OF_THE_MACHINE = {
     "MODULE_CACHE", "DIGEST_CACHE", "SIGNATURE_CACHE", "CDI", "DRIFT_PLAN", "DRIFT_RESULTS", "DRIFT_LAST",
     "DRIFT_SERVICE_FILE", "DRIFT_TIMER_FILE", "DRIFT_TIMER_LINK", "DRIFT_TIMER_STAMP",
 }  # fmt: skip
-# Those that an image keeps: software, its settings, and what says which software that is.
+# Those that an image keeps: software, its settings, what says which software that is, and clips that each machine needs.
 OF_THE_IMAGE = {
+    "CACHE",
     "TUNING", "PROVENANCE", "MODULE_OPTIONS", "NOUVEAU_BLACKLIST", "DKMS_SIGNING", "PERSISTENCE_DROP_IN", "TUNE_UNIT",
     "TUNE_RULE", "LOGIN_ENVIRONMENT", "ENVIRONMENT", "SERVICE_ENVIRONMENT", "LOADER_LIST", "NCCL_LOADER_LIST", "HOLDS",
     "PIN", "CUDA_PIN", "DRIVER_STREAM", "AGENT_HOME", "AGENT_LIBRARIES", "AGENT_PROGRAM", "CUDNN_PREFIX",

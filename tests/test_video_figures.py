@@ -46,7 +46,7 @@ def test_what_a_gpu_can_have_passes(changes: dict[str, Any]) -> None:
     [
         ({"step": {"memory_used_mib": 999999}}, "MiB of memory in use of 999999"),
         ({"step": {"memory_used_mib": 25000}, "gpu": {"memory_total_mib": 24000}}, "MiB of memory in use of 25000"),
-        ({"step": {"memory_used_mib": -5}}, "memory_used_mib is -5"),
+        ({"step": {"memory_used_mib": -5}}, "memory_used_mib = -5"),
         ({"step": {"pcie_to_gpu_mb_per_s": 1e9}}, "MB/s to the GPU of 1e+09"),
         ({"step": {"pcie_from_gpu_mb_per_s": 90000.0}}, "MB/s from the GPU of 90000"),
         (
