@@ -237,7 +237,7 @@ OF_THE_MACHINE = {
     "MODULE_CACHE", "DIGEST_CACHE", "SIGNATURE_CACHE", "CDI", "DRIFT_PLAN", "DRIFT_RESULTS", "DRIFT_LAST",
     "DRIFT_SERVICE_FILE", "DRIFT_TIMER_FILE", "DRIFT_TIMER_LINK", "DRIFT_TIMER_STAMP",
 }  # fmt: skip
-# Those that an image keeps: software, its settings, what says which software that is, and clips that each machine needs.
+# Those that an image keeps: software, its settings, what says which software that is, and clips that machines need.
 OF_THE_IMAGE = {
     "CACHE",
     "TUNING", "PROVENANCE", "MODULE_OPTIONS", "NOUVEAU_BLACKLIST", "DKMS_SIGNING", "PERSISTENCE_DROP_IN", "TUNE_UNIT",
