@@ -177,10 +177,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> pseudoterminal.Terminal:
+    """A stream that says it is a terminal of 80 columns."""
     for name, value in {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    """A stream that says it is a terminal of 80 columns."""
     return pseudoterminal.Terminal()
 
 

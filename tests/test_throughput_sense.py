@@ -132,8 +132,10 @@ FIGURES = ("fps", "frames", "seconds", "start_seconds", "decoder_utilization_per
 
 
 @pytest.mark.parametrize("figure", FIGURES)
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e15, 1e300, 10**400, -50])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e15, 1e300, 10**400, -5, -50])
 def test_a_figure_that_is_none_is_unknown_wherever_it_stands(figure: str, value: float) -> None:
+    if (figure, value) == ("temperature_c", -5):
+        pytest.skip("a chip can be as cold: checks/conditions.py")
     for place in (0, -1):
         values = copy.deepcopy(real())
         values["series"][0]["steps"][place][figure] = value

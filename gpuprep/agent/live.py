@@ -126,7 +126,7 @@ def _processes(gpu: Gpu) -> Tuple[Union[Tuple[ProcessOnGpu, ...], Missing], int]
 
 
 def _owner(process: ProcessOnGpu) -> Str:
-    """Also without psutil, which an agent that is sent along lacks: `watch` is most often asked whose program it is."""
+    """Also without psutil, which an agent that is sent along lacks: `watch` shows whose each program is."""
     if isinstance(process.owner, str):
         return process.owner[:MOST_LETTERS]
     try:

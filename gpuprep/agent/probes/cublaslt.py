@@ -84,12 +84,12 @@ class Product(OperandSets):
         lt.matmul_desc_set_attribute(self._operation, attribute, holder.ctypes.data, holder.nbytes)
 
     def allocate(self, count: Optional[int] = None) -> None:
-        """And the workspace."""
+        """Memory for `count` sets of operands, as of OperandSets, and the workspace."""
         self._workspace = self.device.allocate(WORKSPACE_BYTES)
         super().allocate(count)
 
     def turned(self) -> Product:
-        """cuBLASLt has other algorithms for it."""
+        """As of OperandSets: cuBLASLt has other algorithms for it."""
         other = super().turned()
         other._workspace = self._workspace
         return other
