@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -15,6 +16,7 @@ from test_formats import gpuprep, script
 from gpuprep.checks.drift.samehost import Identity
 from gpuprep.records import Status
 from gpuprep.records.baseline import BaselineKey
+from gpuprep.records.schema import text
 from gpuprep.reports import documents
 from gpuprep.store import Store
 
@@ -70,7 +72,8 @@ def filled(gpuprep: Shell) -> Shell:
 
 @pytest.mark.parametrize("name", documents.DOCUMENTS)
 def test_the_shipped_schema_is_the_one_of_the_types(name: str) -> None:
-    assert documents.shipped(name) == documents.text(name), "python -m gpuprep.reports.documents writes them again"
+    shipped = Path(documents.__file__).parent / "schemas" / f"{name}.schema.json"
+    assert shipped.read_text() == text(documents.schema(name)), "python -m gpuprep.reports.documents writes them again"
     jsonschema.Draft202012Validator.check_schema(documents.schema(name))
 
 
@@ -85,7 +88,7 @@ def test_what_is_printed_keeps_to_its_schema(filled: Shell, name: str, words: li
     got, out, _ = filled(*words, "--json")
     assert got == code
     printed = json.loads(out)
-    jsonschema.validate(printed, json.loads(documents.shipped(name)))
+    jsonschema.validate(printed, documents.schema(name))
     assert next(iter(printed)) == "schema_version"
 
 
@@ -94,7 +97,7 @@ def test_a_schema_refuses_another_document(filled: Shell) -> None:
     wrong: list[dict[str, Any]] = [{"schema_version": 9}, {"runs": [{}]}, {"more": 1}]
     for changed in wrong:
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({**printed, **changed}, json.loads(documents.shipped("history")))
+            jsonschema.validate({**printed, **changed}, documents.schema("history"))
 
 
 def test_a_run_is_told_in_the_same_words_everywhere(filled: Shell) -> None:

@@ -259,23 +259,16 @@ def _generate(spec: Spec, path: Path) -> Optional[Missing]:
         for program in programs()
         if name in encoders(program)
     ]
-    refusal = Missing("not_installed", f"no ffmpeg here encodes {spec.codec.upper()}: {REMEDY}")
     picture = spec.picture.format(w=spec.width, h=spec.height, f=spec.pixel_format)
     audio = f"sine=frequency={spec.tone_hz}:sample_rate=48000:duration={spec.frames / FPS}"
-    for program, name, options in able:
-        with children.scratch("clip", within=path.parent) as folder:
-            part = folder / path.name
-            argv = [
-                program, "-hide_banner", "-nostdin", "-v", "error", "-y",
-                "-f", "lavfi", "-i", picture, "-f", "lavfi", "-i", audio,
-                "-frames:v", str(spec.frames), "-c:v", name, *options, "-g", str(spec.frames),
-                "-c:a", "aac", "-b:a", "96k", "-f", "mp4", str(part),
-            ]  # fmt: skip
-            answer = _finish(argv, part, path)
-        if answer is None:
-            return None
-        refusal = answer
-    return refusal
+    commands = [
+        [
+            program, "-f", "lavfi", "-i", picture, "-f", "lavfi", "-i", audio, "-frames:v", str(spec.frames),
+            "-c:v", name, *options, "-g", str(spec.frames),
+        ]
+        for program, name, options in able
+    ]  # fmt: skip
+    return _first_that_works(commands, path, f"no ffmpeg here encodes {spec.codec.upper()}")
 
 
 def _join(name: str, times: int, path: Path, place: Path) -> Optional[Missing]:
@@ -284,19 +277,32 @@ def _join(name: str, times: int, path: Path, place: Path) -> Optional[Missing]:
     piece, pieces = _made(name, each, place), times // each
     if isinstance(piece, Missing):
         return piece
-    refusal = Missing("not_installed", f"no ffmpeg on this machine joins clips: {REMEDY}")
     quoted = str(piece.path).replace("'", "'\\''")
     row = f"file '{quoted}'\nduration {piece.seconds:.6f}\n"
     audio = f"sine=frequency={SPECS[name].tone_hz}:sample_rate=48000:duration={piece.seconds * pieces:.6f}"
-    for program in programs():
-        with children.scratch("clip", within=place) as folder:
-            part, table = folder / path.name, folder / "clips.ffconcat"
-            table.write_text("ffconcat version 1.0\n" + row * pieces)
+    tag = ("-tag:v", "hvc1") if piece.codec == "hevc" else ()
+    with children.scratch("clips", within=place) as folder:
+        table = folder / "clips.ffconcat"
+        table.write_text("ffconcat version 1.0\n" + row * pieces)
+        commands = [
+            [
+                program, "-f", "concat", "-safe", "0", "-i", str(table), "-f", "lavfi", "-i", audio,
+                "-map", "0:v:0", "-map", "1:a:0", "-c:v", "copy", *tag,
+            ]
+            for program in programs()
+        ]  # fmt: skip
+        return _first_that_works(commands, path, "no ffmpeg on this machine joins clips")
+
+
+def _first_that_works(commands: Iterable[Sequence[str]], path: Path, none: str) -> Optional[Missing]:
+    """Run one ffmpeg (program, options) after the other until the clip is written; else the last error, or `none`."""
+    refusal = Missing("not_installed", f"{none}: {REMEDY}")
+    for program, *options in commands:
+        with children.scratch("clip", within=path.parent) as folder:
+            part = folder / path.name
             argv = [
-                program, "-hide_banner", "-nostdin", "-v", "error", "-y",
-                "-f", "concat", "-safe", "0", "-i", str(table), "-f", "lavfi", "-i", audio,
-                "-map", "0:v:0", "-map", "1:a:0", "-c:v", "copy", "-c:a", "aac", "-b:a", "96k",
-                *(("-tag:v", "hvc1") if piece.codec == "hevc" else ()), "-f", "mp4", str(part),
+                program, "-hide_banner", "-nostdin", "-v", "error", "-y", *options,
+                "-c:a", "aac", "-b:a", "96k", "-f", "mp4", str(part),
             ]  # fmt: skip
             answer = _finish(argv, part, path)
         if answer is None:

@@ -32,6 +32,7 @@ from gpuprep.records import SCHEMA_VERSION
 from gpuprep.records.moments import minute
 from gpuprep.records.showable import strict_json
 from gpuprep.reports import FORMATS, readings, render
+from gpuprep.reports.templates import environment
 from gpuprep.untrusted.masking import masked
 from gpuprep.untrusted.plaintext import one_line, visible
 
@@ -197,18 +198,10 @@ def _error(request: Request, status: int, what: str, todo: str) -> Response:
 
 @cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader(
-            [OWN, jinja2.FunctionLoader(lambda name: _file(REPORTS, name))]
-        ),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_calm,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters.update(figure=readings.figure, minute=minute)
-    return environment
+    loader = jinja2.ChoiceLoader([OWN, jinja2.FunctionLoader(lambda name: _file(REPORTS, name))])
+    made = environment(loader, finalize=_calm)
+    made.filters.update(figure=readings.figure, minute=minute)
+    return made
 
 
 def _calm(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """The JSON Schema of a run record, made from the dataclasses themselves. record.schema.json is what this returns.
 
-To write the file again: python -m gpuprep.records.schema > gpuprep/records/record.schema.json
+To write the file again: python -m gpuprep.records.schema
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-import sys
 import types
 import typing
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Union
 
 from gpuprep.records import Missing, ProbeResult, RunRecord
@@ -140,9 +141,17 @@ def document_schema(kind: Any, title: str, version: int) -> dict[str, Any]:
     return {**{key: made[key] for key in ("$schema", "title")}, **root, "$defs": made["$defs"]}
 
 
-def text() -> str:
-    return json.dumps(schema(), indent=2) + "\n"
+def text(made: dict[str, Any]) -> str:
+    """A JSON Schema as its file contains it."""
+    return json.dumps(made, indent=2) + "\n"
+
+
+def write(folder: Path, schemas: Mapping[str, dict[str, Any]]) -> None:
+    """Writes NAME.schema.json of each into the folder."""
+    folder.mkdir(exist_ok=True)
+    for name, made in schemas.items():
+        (folder / f"{name}.schema.json").write_text(text(made), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.stdout.write(text())
+    write(Path(__file__).parent, {"record": schema()})

@@ -9,15 +9,13 @@ To write schemas/*.schema.json again: python -m gpuprep.reports.documents
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from gpuprep.performance.trend import Direction, Trend
 from gpuprep.records import RunRecord, Source, Status
-from gpuprep.records.schema import document_schema
+from gpuprep.records.schema import document_schema, write
 from gpuprep.records.showable import strict_json
 from gpuprep.reports.capacity import StreamLine
 from gpuprep.reports.comparison import Comparison
@@ -344,17 +342,5 @@ def schema(name: str) -> dict[str, Any]:
     return document_schema(kind, f"gpuprep {name}", version)
 
 
-def text(name: str) -> str:
-    return json.dumps(schema(name), indent=2) + "\n"
-
-
-def shipped(name: str) -> str:
-    """The schema as the package has it."""
-    return (resources.files(__package__) / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8")
-
-
 if __name__ == "__main__":
-    folder = Path(__file__).parent / "schemas"
-    folder.mkdir(exist_ok=True)
-    for each in DOCUMENTS:
-        (folder / f"{each}.schema.json").write_text(text(each), encoding="utf-8")
+    write(Path(__file__).parent / "schemas", {each: schema(each) for each in DOCUMENTS})

@@ -19,6 +19,7 @@ import pytest
 from hostiletrace import FOLDER, SECRET
 from traceserver import RECORDED
 
+from gpuprep.records.schema import text as schema_text
 from gpuprep.trace import checking, comparing, formats
 from gpuprep.trace.advice import rules
 from gpuprep.trace.document import Gain, Note, TraceDocument
@@ -181,7 +182,8 @@ def test_json_is_ascii_and_has_no_nan(document: TraceDocument) -> None:
 
 @pytest.mark.parametrize("name", documents.DOCUMENTS)
 def test_the_shipped_schemas_are_those_of_the_dataclasses(name: str) -> None:
-    assert documents.shipped(name) == documents.text(name), "python -m gpuprep.trace.formats.documents"
+    shipped = Path(documents.__file__).parent / "schemas" / f"{name}.schema.json"
+    assert shipped.read_text() == schema_text(documents.schema(name)), "python -m gpuprep.trace.formats.documents"
 
 
 # ---------------------------------------------------------------- CSV and Excel

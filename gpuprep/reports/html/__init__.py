@@ -8,8 +8,6 @@ page forbids every script and style but these two, by their hashes.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -25,6 +23,7 @@ from gpuprep.reports.html import fleet
 from gpuprep.reports.html.contents import contents
 from gpuprep.reports.html.words import WORDS
 from gpuprep.reports.readings import figure
+from gpuprep.reports.templates import environment, policy_hash
 
 CODE = re.compile(r"`([^`]{1,300})`")
 
@@ -48,31 +47,20 @@ def _filled(template: str, variables: dict[str, Any]) -> str:
         .render(
             style=Markup(style),  # our own files, no words of a host in them
             script=Markup(script),
-            style_hash=_hash(style),
-            script_hash=_hash(script),
+            style_hash=policy_hash(style),
+            script_hash=policy_hash(script),
             **variables,
         )
     )
 
 
-def _hash(text: str) -> str:
-    """As a Content-Security-Policy names a text that it allows."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
 @cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_file),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(figure=figure, sentence=_sentence, with_code=_with_code)
-    environment.filters.update(taking=taking.of_step, taking_in_all=taking.whole)
-    environment.globals.update(words=WORDS)
-    return environment
+    made = environment(jinja2.FunctionLoader(_file))
+    made.filters.update(figure=figure, sentence=_sentence, with_code=_with_code)
+    made.filters.update(taking=taking.of_step, taking_in_all=taking.whole)
+    made.globals.update(words=WORDS)
+    return made
 
 
 @cache

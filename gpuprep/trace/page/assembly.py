@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -26,6 +25,7 @@ import msgspec
 import numpy as np
 from markupsafe import Markup
 
+from gpuprep.reports.templates import environment, policy_hash
 from gpuprep.trace.document import TraceDocument
 from gpuprep.trace.opening import Opened
 from gpuprep.trace.page.pack import ROOM, pack, room_of
@@ -112,8 +112,8 @@ def _page(parts: Sequence[_Part], title: str, job: Mapping[str, Any] | None = No
             title=one_line(title),
             style=Markup(style),  # our own files; no word of a profile is in them
             scripts=[Markup(script) for script in scripts],
-            style_hash=_hash(style),
-            script_hashes=[_hash(script) for script in scripts],
+            style_hash=policy_hash(style),
+            script_hashes=[policy_hash(script) for script in scripts],
             job=_squeezed(job) if job else "",
             parts=[(_part_json(part.document), _base64(part.packed)) for part in parts],
             version=metadata.version("gpuprep"),
@@ -160,20 +160,9 @@ def _own_script() -> str:
     return f'(() => {{\n"use strict";\nconst page = {{ views: {{}} }};\n{files}\n}})();\n'
 
 
-def _hash(text: str) -> str:
-    """As a Content-Security-Policy names a text that it allows."""
-    return f"sha256-{_base64(hashlib.sha256(text.encode()).digest())}"
-
-
 @cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FunctionLoader(_file),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    return environment(jinja2.FunctionLoader(_file))
 
 
 @cache

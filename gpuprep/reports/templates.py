@@ -1,0 +1,27 @@
+"""How is a page filled? Jinja2 escapes every value; hashes name the styles and scripts that a page allows."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import jinja2
+
+
+def environment(loader: jinja2.BaseLoader, finalize: Callable[[Any], Any] | None = None) -> jinja2.Environment:
+    """Templates from `loader`; a missing variable is an error. `finalize` changes values before they are shown."""
+    return jinja2.Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def policy_hash(text: str) -> str:
+    """As a Content-Security-Policy names a text that it allows."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
