@@ -1,13 +1,51 @@
-"""The order of gpuprep's modules, beside the import contracts in pyproject.toml."""
+"""The order of gpuprep's modules, beside the import contracts in pyproject.toml, and the map of them in docs."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 import grimp  # what import-linter reads the imports with
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+FILE = re.compile(r"`([\w./*-]+(?:/|\.(?:py|yml|json|md|toml)))`")
+
+
+def rows(heading: str) -> list[str]:
+    """The rows of the table below a heading, without its head."""
+    section = MAP.partition(f"\n### {heading}\n")[2].partition("\n#")[0]
+    return [line for line in section.splitlines() if line.startswith("| ")][1:]
+
+
+def files(row: str) -> Iterator[str]:
+    """File names in a row; a name without a folder is in the folder of the name before it."""
+    folder = ""
+    for name in FILE.findall(row):
+        whole = name if "/" in name or not folder else f"{folder}/{name}"
+        folder = whole.rpartition("/")[0]
+        yield whole
 
 
 def test_no_module_imports_itself_through_others() -> None:
     """Imports inside functions count, too. A circle ends in CycleError, which names its modules."""
     graph = grimp.build_graph("gpuprep", cache_dir=None)
     TopologicalSorter({name: graph.find_modules_directly_imported_by(name) for name in graph.modules}).prepare()
+
+
+def test_the_picture_of_the_rooms_is_the_contract() -> None:
+    contract = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("\nlayers = [\n")[2].partition("]")[0]
+    layers = [re.findall(r"\w+", line) for line in contract.splitlines()]
+    picture = MAP.partition("(`tests/test_rooms.py`).\n\n")[2].partition("\n\n")[0]
+    drawn = [line.strip().split(" · ") for line in picture.splitlines()]
+    assert drawn == layers
+
+
+@pytest.mark.parametrize("row", rows("To change X, go to Y"), ids=lambda row: row.split(" | ")[0].strip("| "))
+def test_the_map_names_files_that_there_are(row: str) -> None:
+    for name in files(row):
+        places = [ROOT / "gpuprep", ROOT, ROOT / "docs"]
+        assert any(any(place.glob(name)) for place in places), name

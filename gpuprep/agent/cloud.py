@@ -12,11 +12,12 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
+from gpuprep.agent import host_paths
 from gpuprep.agent.run import read_text
 from gpuprep.records import CloudFacts, Missing, OptStr
 from gpuprep.untrusted.limits import json_document
 
-DMI = Path("/sys/class/dmi/id")
+DMI = Path(host_paths.DMI)
 XEN = Path("/sys/hypervisor/uuid")
 CLOUD_INIT = Path("/run/cloud-init/instance-data.json")
 METADATA = "169.254.169.254"

@@ -1,4 +1,4 @@
-"""Paths on the host that gpuprep writes or reads as its own, for agent, judges and controller. Nothing is imported.
+"""Paths on the host for agent, judges and controller: gpuprep's own, and those that several modules read. No imports.
 
 The roles repeat some of them in YAML; tests/test_host_paths.py compares.
 """
@@ -49,6 +49,16 @@ DRIFT_TIMER_FILE = "/etc/systemd/system/gpuprep-drift.timer"
 DRIFT_TIMER_LINK = "/etc/systemd/system/timers.target.wants/gpuprep-drift.timer"  # what `systemctl enable` makes
 # By its time systemd knows which nights were missed.
 DRIFT_TIMER_STAMP = "/var/lib/systemd/timers/stamp-gpuprep-drift.timer"
+
+# Of the system; several modules read them.
+PRELOAD = "/etc/ld.so.preload"  # what every program is made to load
+MOK_OF_UBUNTU = "/var/lib/shim-signed/mok/MOK.der"  # made by its package shim-signed (update-secureboot-policy --new-key)
+    "/var/lib/shim-signed/mok/MOK.der"  # its package shim-signed makes it (update-secureboot-policy --new-key)
+)
+MOK_OF_DKMS = "/var/lib/dkms/mok.pub"  # everywhere else; DKMS makes it
+PCI_DEVICES = "/sys/bus/pci/devices"
+DMI = "/sys/class/dmi/id"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 # Simulated machines alone.
 SIMULATION_MARK = "/etc/gpuprep-sim"

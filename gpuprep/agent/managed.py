@@ -34,7 +34,7 @@ FILES = (
     host_paths.PIN,
     host_paths.CUDA_PIN,
     host_paths.DRIVER_STREAM,
-    "/etc/ld.so.preload",  # not ours: what every program is made to load
+    host_paths.PRELOAD,
 )
 LOCKED_CLOCKS = Path(host_paths.LOCKED_CLOCKS)
 AGENT_HOME = Path(host_paths.AGENT_HOME)

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from gpuprep.agent import parse
+from gpuprep.agent import host_paths, parse
 from gpuprep.agent.packages import headers_available
 from gpuprep.agent.run import read_text, run
 from gpuprep.records import Bool, KernelFacts, Missing, Mount, OptStr, OsFacts, PciDevice, Str
 
-PCI_DEVICES = Path("/sys/bus/pci/devices")
+PCI_DEVICES = Path(host_paths.PCI_DEVICES)
 EFI = Path("/sys/firmware/efi")
 SECURE_BOOT = EFI / "efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 NVIDIA = "10de"
@@ -77,7 +77,7 @@ def has_headers(kernel: str) -> bool:
 
 
 def boot_id() -> str:
-    return _text("/proc/sys/kernel/random/boot_id").strip()
+    return _text(host_paths.BOOT_ID).strip()
 
 
 def secure_boot() -> Bool:

@@ -36,8 +36,7 @@ from gpuprep.records import (
 from gpuprep.untrusted.limits import file_bytes
 from gpuprep.untrusted.plaintext import one_line
 
-# Of DKMS; and of Ubuntu, where its package shim-signed makes it.
-CERTIFICATES = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
+CERTIFICATES = (host_paths.MOK_OF_DKMS, host_paths.MOK_OF_UBUNTU)
 DKMS_SETTINGS = Path("/etc/dkms")
 NAMED = re.compile(r"""^mok_certificate=["']?(/[A-Za-z0-9._+/-]{1,250})["']?\s*$""", re.MULTILINE)
 MOST_SETTINGS = 8

@@ -13,12 +13,13 @@ import re
 from pathlib import Path
 from typing import List, Tuple
 
+from gpuprep.agent import host_paths
 from gpuprep.agent.run import read_text
 from gpuprep.records import IdentityFacts, OptStr
 from gpuprep.untrusted.limits import file_text
 
 MACHINE_ID = Path("/etc/machine-id")
-DMI = Path("/sys/class/dmi/id")
+DMI = Path(host_paths.DMI)
 SSH = Path("/etc/ssh")
 KEY_BYTES = 16 * 1024  # of a public key's file
 MOST_KEYS = 16

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuprep import catalogue
+from gpuprep.agent.host_paths import MOK_OF_DKMS, MOK_OF_UBUNTU
 from gpuprep.catalogue import Board, Model, OsRelease, Tool, clouds
 from gpuprep.catalogue import ffmpeg as build
 from gpuprep.catalogue.roles import codec_libraries_absent, has_full_libraries
@@ -32,9 +33,6 @@ from gpuprep.desired.profile_rules import (
 from gpuprep.records import ClockPair, GpuFacts, Missing, PciDevice, Snapshot, Source
 
 NVIDIA = "10de"
-# With this key DKMS signs on Ubuntu; its package shim-signed makes it (update-secureboot-policy --new-key).
-MOK_OF_UBUNTU = "/var/lib/shim-signed/mok/MOK.der"
-MOK_OF_DKMS = "/var/lib/dkms/mok.pub"  # everywhere else; DKMS makes it
 NCCL_LIBRARY = "libnccl.so.2"
 # What systemd-detect-virt says where the kernel is another system's.
 WITHOUT_KERNEL = (

@@ -36,7 +36,7 @@ from gpuprep.untrusted.limits import file_text
 LAST = results.FOLDER / results.LAST
 PLAN = Path(host_paths.DRIFT_PLAN)
 HOSTNAME = Path("/etc/hostname")
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID = Path(host_paths.BOOT_ID)
 FIT = (Status.PASS, Status.WARN)
 NPD_CODES = {Status.PASS: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 2}
 NPD_LENGTH = 80  # bytes; node-problem-detector's default max_output_length

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple, Union
 
-from gpuprep.agent import cudacalls, kernels, libraries, streams, system
+from gpuprep.agent import cudacalls, host_paths, kernels, libraries, streams, system
 from gpuprep.agent.cudacalls import Cuda, CudaFailed, Timer
 from gpuprep.agent.nvml import Gpu, Nvml
 from gpuprep.agent.probereports import measured, tell
@@ -15,7 +15,7 @@ from gpuprep.agent.run import read_text
 from gpuprep.agent.sampler import Sampler
 from gpuprep.records import Missing, Source, to_json_value
 
-PCI_DEVICES = Path("/sys/bus/pci/devices")
+PCI_DEVICES = Path(host_paths.PCI_DEVICES)
 # max_link_speed as the kernel writes it ("16.0 GT/s PCIe") ► generation.
 GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "8": 3, "16.0": 4, "16": 4, "32.0": 5, "32": 5, "64.0": 6, "64": 6}
 MOST_LANES = 32

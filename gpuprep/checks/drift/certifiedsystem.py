@@ -33,7 +33,7 @@ FILES = {
     host_paths.LOADER_LIST: ("cudnn.library",),
     host_paths.NOUVEAU_BLACKLIST: ("nouveau.blacklist",),
     host_paths.ENVIRONMENT: ("non_login_shell.environment",),
-    "/etc/ld.so.preload": (),
+    host_paths.PRELOAD: (),
 }
 # What the finding must name where that is not the file.
 NAMED = {host_paths.TUNE_UNIT: "gpuprep-tune.service is not installed", host_paths.LOADER_LIST: ""}
