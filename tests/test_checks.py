@@ -22,9 +22,9 @@ from builders import (
 from test_health import HEALTH
 
 from gpuprep.agent import managed
+from gpuprep.agent.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
 from gpuprep.checks import compare, request
-from gpuprep.checks.installed.driver import FABRIC_MANAGER, module_options
-from gpuprep.checks.installed.tuning import PERSISTENCED, TUNE
+from gpuprep.checks.installed.driver import module_options
 from gpuprep.desired.profile import MountWish
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.records import (

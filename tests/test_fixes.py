@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from gpuprep import checks
 from gpuprep.agent.__main__ import main as agent
 from gpuprep.agent.host_paths import CUDA_PIN, DRIVER_STREAM, HOLDS, PIN
+from gpuprep.agent.managed import PERSISTENCED, TUNE
 from gpuprep.catalogue.agent import role_folder
 from gpuprep.checks.installed.driver import enabled_stream
 from gpuprep.desired.state import Wanted, resolve
@@ -70,7 +71,7 @@ def test_a_masked_unit_is_unmasked_and_an_absent_one_left() -> None:
         ),
         ("not-found", []),
     ):
-        units = {**FINISHED.units, fixes.PERSISTENCED: UnitFacts(enabled, "inactive")}
+        units = {**FINISHED.units, PERSISTENCED: UnitFacts(enabled, "inactive")}
         snapshot = dataclasses.replace(FINISHED, units=units)
         assert [one.command for one in fixes.plan(WANTED, snapshot, failed(key))] == expected
 
@@ -269,7 +270,7 @@ def test_of_many_that_are_waived_the_first_is_named() -> None:
 
 
 def test_a_unit_whose_masking_is_waived_is_not_unmasked_for_another_finding() -> None:
-    masked = dataclasses.replace(FINISHED, units={**FINISHED.units, fixes.TUNE: UnitFacts("masked", "active")})
+    masked = dataclasses.replace(FINISHED, units={**FINISHED.units, TUNE: UnitFacts("masked", "active")})
     found = [*failed("gpu 0.clocks"), *waived("gpuprep-tune.enabled")]
     assert fixes.plan(WANTED, masked, found) == []
     assert [one.command for one in fixes.plan(WANTED, FINISHED, found)] == [TUNED]

@@ -11,10 +11,12 @@ from gpuprep.agent import host_paths, parse
 from gpuprep.agent.run import read_text, run
 from gpuprep.records import DecodeError, LockedClocks, Missing, OptStr, UnitFacts, from_json_value, to_json_value
 
+PERSISTENCED, TUNE = "nvidia-persistenced.service", "gpuprep-tune.service"
+FABRIC_MANAGER = "nvidia-fabricmanager.service"
 UNITS = (
-    "nvidia-persistenced.service",
-    "gpuprep-tune.service",
-    "nvidia-fabricmanager.service",
+    PERSISTENCED,
+    TUNE,
+    FABRIC_MANAGER,
     "unattended-upgrades.service",
     "apt-daily.timer",
     "apt-daily-upgrade.timer",

@@ -16,6 +16,7 @@ from gpuprep.checks.ffmpegcommand import Asked, Need
 from gpuprep.checks.probes import CONFIGURED, configured
 from gpuprep.records import Missing, Status
 from gpuprep.records.evidence.codec import Codec
+from gpuprep.records.findings import PROBLEMS
 
 LISTED = ("encoders", "decoders", "filters", "hwaccels", "muxers", "demuxers", "bsfs", "protocols", "pix_fmts")
 SPOKEN = {
@@ -192,8 +193,7 @@ def _of_gpu(need: Need, boards: Sequence[Board | None]) -> Answer:
         remedy = "ask with a profile for one GPU (gpus: [t4]), or with HOST or --record in place of --profile"
         return Answer(need, Status.UNKNOWN, "which GPU it is for is not known", remedy)
     gpu_answers = [_one_gpu(need, board) for board in boards]
-    order = (Status.FAIL, Status.UNKNOWN, Status.PASS)
-    return next(answer for status in order for answer in gpu_answers if answer.status is status)
+    return next(answer for status in (*PROBLEMS, Status.PASS) for answer in gpu_answers if answer.status is status)
 
 
 def _one_gpu(need: Need, board: Board | None) -> Answer:

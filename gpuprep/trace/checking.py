@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from gpuprep.errors import UsageError
 from gpuprep.records import Status
+from gpuprep.records.findings import PROBLEMS
 from gpuprep.trace.advice import Rule
 from gpuprep.trace.advice import rules as rulebook
 from gpuprep.trace.document import Advice, TraceDocument, unlike
@@ -92,7 +93,7 @@ def check_job(
 
 
 def _whole(lines: list[Line]) -> Checked:
-    order = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS)
+    order = (*PROBLEMS, Status.PASS)
     lines.sort(key=lambda line: order.index(line.status))
     statuses = {line.status for line in lines}
     code = 1 if Status.FAIL in statuses else 3 if Status.UNKNOWN in statuses else 0

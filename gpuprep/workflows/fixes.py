@@ -20,6 +20,7 @@ from fnmatch import fnmatchcase
 
 from gpuprep import catalogue
 from gpuprep.agent.host_paths import AGENT_PROGRAM, CDI, CUDA_PIN, HEADERS_LINK, HOLDS, PIN, PROGRAM_LINKS
+from gpuprep.agent.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
 from gpuprep.catalogue.roles import cuda_pin_text, driver_pin_text
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Fix, Snapshot, Status
@@ -27,7 +28,6 @@ from gpuprep.remote import Host
 
 TIMEOUT_SECONDS = 120.0
 LAST_CHARACTERS = 300
-PERSISTENCED, TUNE, FABRIC = "nvidia-persistenced.service", "gpuprep-tune.service", "nvidia-fabricmanager.service"
 PROGRAMS = ("ffmpeg", "ffprobe")
 PUTS_BACK = "puts it back"
 
@@ -304,7 +304,11 @@ TABLE = (
         _unit(PERSISTENCED, "enable --now"),
         touches=("gpuprep-tune.active", *TUNED, "gpu *.ecc", "gpu *.settings", SETTINGS),  # it starts gpuprep-tune, too
     ),
-    Row(("driver.fabric_manager",), "start Fabric Manager, now and at every boot", _unit(FABRIC, "enable --now")),
+    Row(
+        ("driver.fabric_manager",),
+        "start Fabric Manager, now and at every boot",
+        _unit(FABRIC_MANAGER, "enable --now"),
+    ),
     Row((TUNE_ENABLED,), "set the GPUs at every boot", _unit(TUNE, "enable")),
     Row(
         ("gpuprep-tune.active", *TUNED),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from gpuprep.agent import host_paths
+from gpuprep.agent.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
 from gpuprep.checks.common import show, skip
 from gpuprep.checks.drift.certified import Certified, Difference, Unread
 from gpuprep.checks.installed import aptpins, modprobe
@@ -40,7 +41,7 @@ NAMED = {host_paths.TUNE_UNIT: "gpuprep-tune.service is not installed", host_pat
 # Of a file that is everybody's, the lines that decide which toolkit a program gets.
 ENVIRONMENT = re.compile(r"(export\s+)?(PATH|CUDA_\w+|LD_\w+)\s*=")
 PINNED = ("apt.preferences", "driver.pinned", "cuda.pinned")  # what says that a pin is gone
-UNITS = ("nvidia-persistenced.service", "gpuprep-tune.service", "nvidia-fabricmanager.service")
+UNITS = (PERSISTENCED, TUNE, FABRIC_MANAGER)
 WAYS = {
     "login_shell": "a login shell", "non_login_shell": "a non-login shell", "systemd_service": "a systemd service",
 }  # fmt: skip

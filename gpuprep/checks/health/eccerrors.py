@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.health import limit
-from gpuprep.checks.common import skip
+from gpuprep.checks.common import NOT_TOLD, skip
 from gpuprep.checks.earlier import Earlier, grown
 from gpuprep.checks.health.healthwords import (
     CALL,
     NOT_THERE,
-    NOT_TOLD,
     RESET,
     RMA,
     Problem,

@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection
 
 from gpuprep.catalogue.health import plausible
-from gpuprep.checks.common import NOT_TOLD as NOT_TOLD
-from gpuprep.checks.common import unknown
+from gpuprep.checks.common import NOT_TOLD, unknown
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.findings import PROBLEMS
 
 RESET = "end all programs on the GPU and reset it (nvidia-smi --gpu-reset), or reboot"
 CALL = (
@@ -37,7 +37,7 @@ def judged(
 
 def worst(problems: list[Problem]) -> Problem | None:
     """The worst of several, with the reasons and remedies of all of them, the worst first."""
-    ordered = sorted(problems, key=lambda one: (Status.FAIL, Status.UNKNOWN, Status.WARN).index(one[0]))
+    ordered = sorted(problems, key=lambda one: PROBLEMS.index(one[0]))
     if not ordered:
         return None
     remedies = dict.fromkeys(remedy for _, _, remedy in ordered)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.health import limit, repairs
-from gpuprep.checks.common import skip
+from gpuprep.checks.common import NOT_TOLD, skip
 from gpuprep.checks.health.eccerrors import not_protected
 from gpuprep.checks.health.healthwords import (
     CALL,
-    NOT_TOLD,
     RESET,
     RMA,
     Problem,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gpuprep.catalogue.health import limit
+from gpuprep.checks.common import NOT_TOLD
 from gpuprep.checks.earlier import Earlier, grown
 from gpuprep.checks.health.healthwords import (
     CALL,
-    NOT_TOLD,
     Problem,
     checked_reading,
     counted,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gpuprep.checks.common import NOT_TOLD
 from gpuprep.checks.health.healthwords import (
     CALL,
-    NOT_TOLD,
     RESET,
     judged,
     refused,

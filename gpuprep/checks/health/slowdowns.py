@@ -6,10 +6,10 @@ The power cap is normal life (a T4 lives at its 70 W), and what slows a GPU down
 from __future__ import annotations
 
 from gpuprep.catalogue.health import limit
+from gpuprep.checks.common import NOT_TOLD
 from gpuprep.checks.earlier import Earlier, grown
 from gpuprep.checks.health.healthwords import (
     COOLING,
-    NOT_TOLD,
     SUPPLY,
     Problem,
     checked_reading,

@@ -9,10 +9,9 @@ from __future__ import annotations
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.health import limit
 from gpuprep.checks import conditions
-from gpuprep.checks.common import skip
+from gpuprep.checks.common import NOT_TOLD, skip
 from gpuprep.checks.health.healthwords import (
     COOLING,
-    NOT_TOLD,
     Problem,
     checked_reading,
     first_missing,

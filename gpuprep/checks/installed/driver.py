@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from gpuprep import catalogue
 from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
+from gpuprep.agent.managed import FABRIC_MANAGER
 from gpuprep.checks.common import check, skip, small_file, unknown
 from gpuprep.checks.installed import modprobe, signatures
 from gpuprep.desired.modules import PREBUILT
@@ -17,7 +18,6 @@ from gpuprep.records import AptFacts, Finding, Missing, Snapshot
 
 ROLE = "gpu_driver"
 BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
-FABRIC_MANAGER = "nvidia-fabricmanager.service"
 
 LAGGING = (
     "`gpuprep provision HOST --profile PROFILE --only driver`; Canonical may build modules for a new kernel some days"

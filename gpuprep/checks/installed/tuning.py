@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from gpuprep.agent.host_paths import PERSISTENCE_DROP_IN, TUNE_RULE, TUNING
+from gpuprep.agent.managed import PERSISTENCED, TUNE
 from gpuprep.checks.common import check, skip, small_file, unknown, why_missing
 from gpuprep.checks.installed import clocks
 from gpuprep.desired import host_rules
@@ -12,7 +13,6 @@ from gpuprep.desired.state import Wanted, tuning_document
 from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status
 
 ROLE = "gpu_tuning"
-PERSISTENCED, TUNE = "nvidia-persistenced.service", "gpuprep-tune.service"
 NOT_FOUND = "not-found"  # the agent's word for a unit that systemd does not know
 STARTS_AT_BOOT = ("enabled", "static")
 
