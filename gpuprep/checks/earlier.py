@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from gpuprep.records import GpuFacts, Missing, Snapshot
 from gpuprep.records.moments import moment
@@ -50,10 +51,8 @@ def grown(was: object, now: object, same_boot: bool) -> float | None:
     """
     if not _counter(was) or not _counter(now):
         return None
-    assert isinstance(was, (int, float))
-    assert isinstance(now, (int, float))
     return float(now - was if same_boot and now >= was else now)
 
 
-def _counter(reading: object) -> bool:
+def _counter(reading: object) -> TypeGuard[float]:
     return isinstance(reading, (int, float)) and math.isfinite(reading) and reading >= 0

@@ -16,8 +16,9 @@ from gpuprep.untrusted.plaintext import command, visible
 
 if TYPE_CHECKING:
     from gpuprep.desired.proposal import Proposal
-    from gpuprep.records import RunRecord
+    from gpuprep.records import Plan, RunRecord
     from gpuprep.remote import Target
+    from gpuprep.workflows.effort import Effort
     from gpuprep.workflows.firstmachine import HostKey
     from gpuprep.workflows.proposing import Proposed
     from gpuprep.workflows.runs import Line, Options
@@ -111,7 +112,8 @@ def init(
         verbose=verbose, quiet=quiet, no_color=no_color, store=store,
     )  # fmt: skip
     made = _planned(request)
-    if made.record.error or made.proposal is None or made.effort is None:
+    plan, effort = made.record.plan, made.effort
+    if made.record.error or made.proposal is None or plan is None or effort is None:
         errors_to_stderr([made.record])
         click.echo("No file was written.", err=True)
         return made.record.exit_code or 3
@@ -121,7 +123,8 @@ def init(
     next_, why = (_command(verb, login.target, called, inventory, profile) for verb in (_next(made.record), "plan"))
     logged = [f"Login: {login.user} with {login.key}"] if login.user else []
     lines = [
-        *_page(made, color=want_color(sys.stdout, no_color)), "", f"Machine: {made.proposal.why}", *logged, *written,
+        *_page(made.record, plan, effort, color=want_color(sys.stdout, no_color)),
+        "", f"Machine: {made.proposal.why}", *logged, *written,
         f"Why each step is needed: {why}", "", "Next:", f"  {next_}",
     ]  # fmt: skip
     emit("\n".join(lines), None)
@@ -223,16 +226,13 @@ def _planned(request: Request) -> Proposed:
     return proposals[0] if proposals else proposing.Proposed(record, None, None)
 
 
-def _page(made: Proposed, *, color: bool) -> list[str]:
+def _page(record: RunRecord, plan: Plan, effort: Effort, *, color: bool) -> list[str]:
     """The steps with their minutes, downloads and restarts; why each is needed says `gpuprep plan`."""
     from gpuprep.records import Source
     from gpuprep.reports import taking
     from gpuprep.reports.text import SIMULATED
 
-    plan, effort = made.record.plan, made.effort
-    assert plan is not None
-    assert effort is not None
-    lines = [SIMULATED, ""] if made.record.source is Source.SIMULATED else []
+    lines = [SIMULATED, ""] if record.source is Source.SIMULATED else []
     if not plan.steps:
         return [*lines, f"Plan for {plan.host}: nothing to do, the host is as the profile wants it"]
     bold = ("\x1b[1m", "\x1b[0m") if color else ("", "")

@@ -99,11 +99,11 @@ def answer(now: datetime, last: Path = LAST, plan: Path = PLAN) -> Answer:
         return Answer(Status.UNKNOWN, f"{last} counts as absent: {record.ended_at!r:.40} is no moment")
     why = _why_unknown(record, freshness.shown(ended), now, fresh_for(plan))
     simulated = results.is_simulated(record)
-    if why:
+    verdict = record.verdict
+    if why or verdict is None:
         return Answer(Status.UNKNOWN, why, simulated=simulated)
-    assert record.verdict is not None
-    status = record.verdict.status
-    named = tuple(finding.key for finding in record.verdict.findings if _counts(finding, status))
+    status = verdict.status
+    named = tuple(finding.key for finding in verdict.findings if _counts(finding, status))
     profile = f"profile {record.profile.name}, " if record.profile else ""
     return Answer(status, f"{profile}checked {freshness.shown(ended)}", named, simulated)
 

@@ -227,8 +227,8 @@ def _certified(
     previous = run.previous()
     judged = drift.judge(run.terms(wanted), facts, drift.Past(None, previous))
     verdict = judged.verdict
-    if failing := drift.still_failing(judged.findings, previous, drift.Looked.at(wanted, facts, ())):
-        assert previous is not None
+    failing = drift.still_failing(judged.findings, previous, drift.Looked.at(wanted, facts, ()))
+    if previous is not None and failing:
         note = (
             f"no run in this store has certified {host}, and drift check {previous.run_id} failed"
             f" ({', '.join(failing[:MOST_NAMED])}): it is compared with the profile alone. `gpuprep provision` or"

@@ -83,9 +83,10 @@ class Timer:
 
 @dataclass(frozen=True)
 class Found:
-    """The sections of one answer. What is absent is ""."""
+    """The sections of one answer. What is absent is "". `now` is the host's own clock."""
 
     sections: Mapping[str, str]
+    now: datetime
 
     def word(self, name: str) -> str:
         return self.sections.get(name, "").strip()
@@ -105,13 +106,6 @@ class Found:
                 break
             texts[path] = self.sections[path]
         return dict(reversed(texts.items()))
-
-    @property
-    def now(self) -> datetime:
-        """The host's own clock."""
-        now = moment(self.word("now"))
-        assert now is not None, "_ask has looked at it"
-        return now
 
     @property
     def machine(self) -> Machine:
@@ -156,27 +150,29 @@ def _ask(host: Host, command: str, *, become: bool) -> Found:
     done = host.run(f"mark='{mark}'\n{command}", become=become, timeout=TIMEOUT_SECONDS)
     _, *rest = re.split(rf"^{mark} (\S+)\n", done.stdout, flags=re.MULTILINE)
     names, texts = rest[::2], [text.removesuffix("\n") for text in rest[1::2]]
-    answer = Found(dict(zip(names, texts, strict=True)))
-    if wrong := _unusable(answer, names, done):
+    sections = dict(zip(names, texts, strict=True))
+    word = sections.get("now", "").strip()
+    now = moment(word)
+    wrong = _unusable(sections, names, done)
+    if wrong or now is None:
+        wrong = wrong or f"{one_line(word, 40)!r} is no time of day"
         raise HostError(
             f"{host.name}: cannot be asked about its nightly check: {wrong}",
             "see that a plain command works there, e.g. `ssh HOST true`",
             where=host.name,
         )
-    return answer
+    return Found(sections, now)
 
 
-def _unusable(answer: Found, names: Sequence[str], done: CommandResult) -> str:
+def _unusable(sections: Mapping[str, str], names: Sequence[str], done: CommandResult) -> str:
     """Why the answer cannot be used; "" if it can. Any user who may log in on the host could have forged it."""
     if not names:
         output = (done.stderr or done.stdout).strip()[-_LAST_LETTERS:].splitlines()
         return one_line(output[-1]) if output else "it says nothing"
-    if len(names) != len(answer.sections):
+    if len(names) != len(sections):
         return "it answers twice to one question"
-    if large := next((name for name, text in answer.sections.items() if len(text) > FILE_BYTES), ""):
+    if large := next((name for name, text in sections.items() if len(text) > FILE_BYTES), ""):
         return f"{one_line(large, 100)} is larger than {FILE_BYTES // MIB} MiB"
-    if moment(answer.word("now")) is None:
-        return f"{one_line(answer.word('now'), 40)!r} is no time of day"
     return ""
 
 

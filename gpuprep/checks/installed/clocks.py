@@ -74,14 +74,10 @@ def _default(gpu: GpuFacts, locked: LockedClocks | None) -> Finding:
         why = f"the clocks of {subject} are locked at {_shown(locked)}: they do not follow the load"
         return check(subject, "clocks", shown, False, expected="default", why=why, role=ROLE)
     current, usual = gpu.application_clocks, gpu.default_application_clocks
-    for reading in (current, usual):
-        if isinstance(reading, Missing) and reading.reason in NO_APPLICATION_CLOCKS:
-            reason = "this driver has no application clocks, and gpuprep locked none"
-            return skip(subject, "clocks", expected="default", actual="not set", reason=reason, role=ROLE)
-        if isinstance(reading, Missing):
-            return unknown(subject, "clocks", reading, expected="default", role=ROLE)
-    assert isinstance(current, ClockPair)
-    assert isinstance(usual, ClockPair)
+    if isinstance(current, Missing):
+        return _no_default(subject, current)
+    if isinstance(usual, Missing):
+        return _no_default(subject, usual)
     why = (
         f"the application clocks of {subject} are {mhz(current)} instead of the default {mhz(usual)}:"
         f" {_effect(current, usual)}"
@@ -90,6 +86,13 @@ def _default(gpu: GpuFacts, locked: LockedClocks | None) -> Finding:
     return check(
         subject, "clocks", current, current == usual, expected=expected, shown=mhz(current), why=why, role=ROLE
     )
+
+
+def _no_default(subject: str, reading: Missing) -> Finding:
+    if reading.reason not in NO_APPLICATION_CLOCKS:
+        return unknown(subject, "clocks", reading, expected="default", role=ROLE)
+    reason = "this driver has no application clocks, and gpuprep locked none"
+    return skip(subject, "clocks", expected="default", actual="not set", reason=reason, role=ROLE)
 
 
 def _effect(current: ClockPair, expected: ClockPair) -> str:

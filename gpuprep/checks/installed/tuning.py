@@ -205,11 +205,10 @@ def _power(wanted: Wanted, gpu: GpuFacts) -> Finding:
     target = usual if isinstance(wish, str) else float(wish)
     if isinstance(current, Missing) and current.reason == "not_supported" and wish == "default":
         return skip(subject, "power_limit", expected="default", actual="none", reason=f"{gpu.name} has no power limit")
-    for reading in (current, target):
-        if isinstance(reading, Missing):
-            return unknown(subject, "power_limit", reading, expected=f"{wish}", role=ROLE)
-    assert not isinstance(current, Missing)
-    assert not isinstance(target, Missing)
+    if isinstance(current, Missing):
+        return unknown(subject, "power_limit", current, expected=f"{wish}", role=ROLE)
+    if isinstance(target, Missing):
+        return unknown(subject, "power_limit", target, expected=f"{wish}", role=ROLE)
     return check(
         subject,
         "power_limit",
