@@ -130,6 +130,16 @@ def test_plan_and_role_take_the_same_of_todays_archives(key: str) -> None:
         assert planned == installed is not None
 
 
+@pytest.mark.parametrize("key", sorted(catalogue.archives()))
+def test_without_a_wish_plan_and_role_take_the_same_branch(key: str) -> None:
+    release = catalogue.archives()[key]
+    variables = yaml.safe_load((VARS / f"{release.roles}.yml").read_text(encoding="utf-8"))
+    planned = {source: offer.auto or offer.drivers[0].version for source, offer in release.sources.items()}
+    assert variables["gpu_driver_branches"] == {
+        source: str(catalogue.branch(version)) for source, version in planned.items()
+    }
+
+
 # ---------------------------------------------------------------- which packages belong to a branch?
 
 
