@@ -236,6 +236,7 @@ PACKER = packerprogram.FOLDER
 OF_THE_MACHINE = {
     "MODULE_CACHE", "DIGEST_CACHE", "SIGNATURE_CACHE", "CDI", "DRIFT_PLAN", "DRIFT_RESULTS", "DRIFT_LAST",
     "DRIFT_SERVICE_FILE", "DRIFT_TIMER_FILE", "DRIFT_TIMER_LINK", "DRIFT_TIMER_STAMP",
+    "MOK_OF_UBUNTU", "MOK_OF_DKMS",
 }  # fmt: skip
 # Those that an image keeps: software, its settings, what says which software that is, and clips that machines need.
 OF_THE_IMAGE = {
@@ -244,13 +245,14 @@ OF_THE_IMAGE = {
     "TUNE_RULE", "LOGIN_ENVIRONMENT", "ENVIRONMENT", "SERVICE_ENVIRONMENT", "LOADER_LIST", "NCCL_LOADER_LIST", "HOLDS",
     "PIN", "CUDA_PIN", "DRIVER_STREAM", "AGENT_HOME", "AGENT_LIBRARIES", "AGENT_PROGRAM", "CUDNN_PREFIX",
     "NCCL_PREFIX", "PROGRAM_LINKS", "HEADERS_LINK", "DRIFT_PROGRAM", "SIMULATION_MARK",
+    "PRELOAD",
 }  # fmt: skip
 
 
 def test_each_path_of_gpuprep_stays_in_an_image_or_goes() -> None:
     """A new path in host_paths needs a decision, and clean.sh needs its line."""
     known = {name: value for name, value in vars(host_paths).items() if name.isupper()}
-    in_memory = {name for name, value in known.items() if value.startswith("/run/")}
+    in_memory = {name for name, value in known.items() if value.startswith(("/run/", "/sys/", "/proc/"))}
     patterns = [line for line in (PACKER / "clean.sh").read_text().splitlines() if line.startswith("/")]
     removed = {
         name for name, value in known.items() if any(fnmatch(value, p) or value.startswith(f"{p}/") for p in patterns)

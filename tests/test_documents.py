@@ -140,8 +140,19 @@ def test_a_list_and_a_record_agree_on_every_kind_of_end() -> None:
         code = {Status.FAIL: 1, Status.UNKNOWN: 3}.get(status, 0)
         judged = record(verdict=Verdict(status, f"{status.value}: x", ()), exit_code=code)
         assert ended.word(status, code) == outcome(judged)[0] == status.value
-        for worse in (2, 4, 130):
+        for worse in (2, 3, 4, 130):
             failed = dataclasses.replace(judged, error="e", exit_code=worse)
-            assert ended.word(status, worse) == outcome(failed)[0]
+            assert ended.word(status, worse) == outcome(failed)[0] != "PASS"
+            assert (ended.status(judged), ended.status(failed)) == (status, Status.UNKNOWN)
     assert ended.word(None, 0) == outcome(record(verdict=None, plan=None, exit_code=0))[0] == "DONE"
     assert ended.word(None, 3) == outcome(record(verdict=None, error="e", exit_code=3))[0] == "UNKNOWN"
+    assert ended.word(Status.WAIVED, 0) == "UNKNOWN"
+
+
+def test_rows_of_hosts_have_a_place_for_every_word() -> None:
+    from gpuprep.records import ended
+
+    words = [ended.word(verdict, code) for verdict in (None, *Status) for code in (0, 1, 2, 3, 4, 130, -9)]
+    assert sorted(set(words), key=ended.place)[0] == "FAILED"
+    assert set(words) <= set(ended.WORST_FIRST)
+    assert ended.place("A word of another version") == ended.place("UNKNOWN")

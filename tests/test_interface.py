@@ -18,8 +18,8 @@ from typing import Any
 import click
 
 from gpuprep import errors
-from gpuprep.checks.verdict import EXIT_CODES
 from gpuprep.cli import cli
+from gpuprep.records.ended import EXIT_CODES
 
 GOLDEN = Path(__file__).parent / "golden" / "interface.txt"
 

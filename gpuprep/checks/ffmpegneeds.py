@@ -15,6 +15,7 @@ from gpuprep.checks import probes
 from gpuprep.checks.ffmpegcommand import Asked, Need
 from gpuprep.checks.probes import CONFIGURED, configured
 from gpuprep.records import Missing, Status
+from gpuprep.records.ended import EXIT_CODES
 from gpuprep.records.evidence.codec import Codec
 from gpuprep.records.findings import PROBLEMS
 
@@ -57,9 +58,6 @@ class Answer:
         return f"{SPOKEN.get(self.need.kind, self.need.kind)} {self.need.name}"
 
 
-CODES = {Status.FAIL: 1, Status.UNKNOWN: 3}
-
-
 @dataclass(frozen=True)
 class Checked:
     """All answers, and what they are about."""
@@ -74,7 +72,7 @@ class Checked:
     @property
     def exit_code(self) -> int:
         statuses = {answer.status for answer in self.answers}
-        return next((CODES[status] for status in (Status.FAIL, Status.UNKNOWN) if status in statuses), 0)
+        return next((EXIT_CODES[status] for status in (Status.FAIL, Status.UNKNOWN) if status in statuses), 0)
 
 
 def licence_of(parts: Codec) -> str:

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, RunRecord, Status, Verdict
-from gpuprep.records.findings import PROBLEMS, in_order
+from gpuprep.records.ended import COULD_NOT_TELL, EXIT_CODES
+from gpuprep.records.findings import GRAVEST_FIRST, PROBLEMS, in_order
 from gpuprep.untrusted.plaintext import one_line
 
-GRAVEST_FIRST = (*PROBLEMS, Status.PASS, Status.SKIP, Status.WAIVED)
-EXIT_CODES = {Status.PASS: 0, Status.SKIP: 0, Status.WAIVED: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 3}
 NAMED = 3  # findings named in the summary; the report has all
 
 
@@ -41,7 +40,7 @@ def believed(record: RunRecord) -> RunRecord:
     verdict = record.verdict
     if verdict is None:
         error = record.error or "it ended without a verdict"
-        return dataclasses.replace(record, error=error, exit_code=EXIT_CODES[Status.UNKNOWN])
+        return dataclasses.replace(record, error=error, exit_code=COULD_NOT_TELL)
     listed = set(verdict.findings)
     findings = (*verdict.findings, *(finding for finding in record.findings if finding not in listed))
     status = of_findings(findings)
@@ -57,7 +56,7 @@ def believed(record: RunRecord) -> RunRecord:
         status = of_findings(findings)
         summary = f"{status.value}: its verdict, {one_line(wrong, 60)}, is not that of its {len(findings) - 1} findings"
         verdict = Verdict(status, summary, findings)
-    code = EXIT_CODES[status] if not record.error else EXIT_CODES[Status.UNKNOWN]
+    code = EXIT_CODES[status] if not record.error else COULD_NOT_TELL
     return dataclasses.replace(record, verdict=verdict, findings=findings, exit_code=code)
 
 

@@ -10,7 +10,6 @@ from gpuprep.cli import history_list, history_names, history_upkeep, options, ta
 from gpuprep.cli.console import check_output, emit, table_columns, want_color
 from gpuprep.cli.defaultgroup import DefaultGroup
 
-EXIT_CODES = {"DOWN": 1, "STEADY": 0, "UNKNOWN": 3}
 STATUSES = {"DOWN": "FAIL", "STEADY": "PASS", "UNKNOWN": "UNKNOWN"}
 
 
@@ -66,6 +65,8 @@ def trend(
     import sys
 
     from gpuprep.performance import trend as trends
+    from gpuprep.records import Status
+    from gpuprep.records.ended import EXIT_CODES
     from gpuprep.workflows import storeofruns
 
     check_output(output)
@@ -77,13 +78,13 @@ def trend(
         opened.close()
     figure_trends = trends.trends(measured, nights=nights, percent=percent)
     result = trends.verdict(figure_trends)
-    code = EXIT_CODES[result.value]
+    status = Status(STATUSES[result.value])
+    code = EXIT_CODES[status]
     if as_json:
-        from gpuprep.records import Status
         from gpuprep.reports import documents
         from gpuprep.reports import history as pages
 
-        judged = documents.VerdictLine(Status(STATUSES[result.value]), pages.trend_summary(figure_trends))
+        judged = documents.VerdictLine(status, pages.trend_summary(figure_trends))
         needed = trends.FEWEST_NIGHTS
         document = documents.Trends(host, nights, needed, percent, result, judged, tuple(figure_trends), code)
         emit(documents.document(document), output)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from gpuprep.store import RunSummary
 
-# As on the fleet page: a host that could not be checked comes first.
-WORST_FIRST = ("FAILED", "FAIL", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS")
 OPTIONAL = ("WHEN", "COMMAND", "PROFILE")  # columns that a narrow terminal may not show, the most important first
 SUMMARY = 28  # columns of a summary, before others are shown beside it
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
@@ -48,6 +46,7 @@ def status(
     import sys
     from datetime import datetime, timezone
 
+    from gpuprep.records import ended
     from gpuprep.workflows import storeofruns
 
     check_output(output)
@@ -60,7 +59,7 @@ def status(
             runs = [run for run in runs if run.host in wanted]
     finally:
         opened.close()
-    runs.sort(key=lambda run: (WORST_FIRST.index(_result(run)), run.host))
+    runs.sort(key=lambda run: (ended.place(_result(run)), run.host))
     now = datetime.now(timezone.utc)
     if as_json:
         listed = [{"host": run.host, "result": _result(run), "age_seconds": _age(run, now), "run": run} for run in runs]
@@ -101,6 +100,8 @@ def _age_text(seconds: float | None) -> str:
 
 
 def _page(summaries: list[RunSummary], now: datetime, color: bool, columns: int | None, *, whole: bool) -> str:
+    from gpuprep.records import ended
+
     rows: list[tuple[str, ...]] = [("HOST", "RESULT", "COMMAND", "WHEN", "PROFILE", "SUMMARY")]
     for run in summaries:
         simulated = "simulated: " if run.source.value == "simulated" else ""
@@ -109,7 +110,7 @@ def _page(summaries: list[RunSummary], now: datetime, color: bool, columns: int 
         )
     rows = tables.fitting(rows, columns, OPTIONAL, "SUMMARY", SUMMARY)
     lines = tables.lines(rows, color=color, columns=columns)
-    counts = [f"{sum(_result(run) == word for run in summaries)} {word}" for word in WORST_FIRST]
+    counts = [f"{sum(_result(run) == word for run in summaries)} {word}" for word in ended.WORST_FIRST]
     shown = ", ".join(count for count in counts if count[:2] != "0 ")
     total = f"{len(summaries)} host{'s' * (len(summaries) != 1)}: {shown}"
     old = sum((_age(run, now) or 0.0) > OLD_DAYS * 86400 for run in summaries)

@@ -8,11 +8,13 @@ from typing import Any
 from markupsafe import Markup
 
 from gpuprep.dashboard.speeds import Series
+from gpuprep.records import Status
+from gpuprep.records.findings import PROBLEMS
 from gpuprep.reports.html.svg import NARROW, WIDE, Scale, el, line, path, picture, text, ticks
 from gpuprep.reports.readings import figure
 from gpuprep.untrusted.plaintext import one_line
 
-STACK = ("PASS", "WARN", "UNKNOWN", "FAIL")  # from the bottom
+STACK = tuple(status.value for status in (Status.PASS, *reversed(PROBLEMS)))  # from the bottom
 SPARK = (96, 22)
 CELL = 9  # px of a check in a row of many
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from gpuprep.agent import host_paths
 from gpuprep.nightly import journal
 
-DIFFERS, COULD_NOT_TELL = 1, 3
+DIFFERS, COULD_NOT_TELL = 1, 3  # records/ended.py, which may be what does not load
 SERVICE_DIFFERS = 10  # nightly/units.py
 NPD_UNKNOWN, NPD_LENGTH = 2, 80  # hooks.py, which may be what does not load
 

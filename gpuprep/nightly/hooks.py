@@ -31,6 +31,7 @@ from pathlib import Path
 from gpuprep.agent import host_paths
 from gpuprep.nightly import freshness, results
 from gpuprep.records import Finding, RunRecord, Status
+from gpuprep.records.ended import COULD_NOT_TELL, EXIT_CODES
 from gpuprep.untrusted.limits import file_text
 
 LAST = results.FOLDER / results.LAST
@@ -40,8 +41,6 @@ BOOT_ID = Path(host_paths.BOOT_ID)
 FIT = (Status.PASS, Status.WARN)
 NPD_CODES = {Status.PASS: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 2}
 NPD_LENGTH = 80  # bytes; node-problem-detector's default max_output_length
-SLURM_CODES = {Status.PASS: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 3}
-COULD_NOT = 3
 LENGTH = 200  # of a line and of a drain reason; Slurm's accounting keeps 255 bytes of a reason
 OURS = "gpuprep:"  # a drain reason that begins so is ours
 # slurmctld keeps a reason beyond the drain, and where one is there does not write its own when it drains a node itself
@@ -201,11 +200,11 @@ def slurm(argv: Sequence[str], now: datetime | None = None, last: Path = LAST, p
     if options.resume and options.no_drain:
         _slurm_parser().error("argument --resume: not allowed with argument --no-drain, which only reports")
     health = answer(now or datetime.now(timezone.utc), last, plan)
-    code = SLURM_CODES[health.status]
+    code = EXIT_CODES[health.status]
     try:
         done = "" if options.no_drain else _act(health, resume=options.resume, unknown=options.drain_unknown)
     except NoSlurm as error:
-        done, code = _plain(str(error))[:LENGTH], code or COULD_NOT
+        done, code = _plain(str(error))[:LENGTH], code or COULD_NOT_TELL
     sys.stdout.write(health.line(LENGTH) + (f"; {done}" if done else "") + "\n")
     return code
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from gpuprep.nightly import freshness, hooks
 from gpuprep.nightly.results import FOLDER, LAST, Results, is_simulated
 from gpuprep.records import Finding, RunRecord, Status, showable
+from gpuprep.records.ended import COULD_NOT_TELL
 from gpuprep.records.findings import PROBLEMS, in_order
 from gpuprep.untrusted.plaintext import one_line, visible
 
-NOT_KNOWN = 3
 WIDTH = 100
 HOW = "`sudo gpuprep-drift run` makes one; `systemctl list-timers gpuprep-drift.timer` shows when the next is due"
 SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
@@ -28,7 +28,7 @@ def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLA
         sys.stderr.write(f"gpuprep-drift: {one_line(str(path))}\n")
     if record is None:
         sys.stderr.write(f"Error: there is no result in {folder}\n  what to do: {HOW}\n")
-        return NOT_KNOWN
+        return COULD_NOT_TELL
     why = freshness.why_unknown(record, now, hooks.fresh_for(plan), hooks.here())
     if not why and any(path.path == folder / LAST for path in damaged):
         why = f"the newest result is damaged, and this is the one before it, of {record.ended_at}"
@@ -48,7 +48,7 @@ def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLA
         sys.stdout.flush()
     except BrokenPipeError:  # `| head`: the exit code is still the check's, and Python must not flush once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return NOT_KNOWN if why else record.exit_code
+    return COULD_NOT_TELL if why else record.exit_code
 
 
 def text(record: RunRecord, now: datetime, why_unknown: str = "") -> str:

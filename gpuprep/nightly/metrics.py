@@ -26,6 +26,7 @@ from gpuprep.records import (
     Snapshot,
     Source,
     Status,
+    ended,
     moments,
     showable,
 )
@@ -139,23 +140,23 @@ def common(record: RunRecord) -> dict[str, str]:
 def add(exposition: Exposition, record: RunRecord) -> None:
     """All series of one drift check. A check without a verdict is UNKNOWN, and has no counts."""
     labels = common(record)
-    began, ended = seconds(record.started_at), seconds(record.ended_at)
+    began, end = seconds(record.started_at), seconds(record.ended_at)
     info = {
         "profile_sha256": record.profile.sha256 if record.profile else "",
         "run": record.run_id,
         "version": record.gpuprep_version,
     }
     exposition.add("drift_info", 1, {**labels, **info})
-    exposition.add("drift_last_run_timestamp_seconds", ended, labels)
-    if began is not None and ended is not None:
-        exposition.add("drift_duration_seconds", max(0.0, ended - began), labels)
+    exposition.add("drift_last_run_timestamp_seconds", end, labels)
+    if began is not None and end is not None:
+        exposition.add("drift_duration_seconds", max(0.0, end - began), labels)
     delay = record.options.get("random_delay_minutes")  # of a nightly check
     exposition.add("drift_random_delay_seconds", times(delay, 60), labels)
     if record.drift is not None:
         asked, last = record.drift.probe_asked_since, record.drift.probe_measured_at
         exposition.add("drift_probe_asked_since_timestamp_seconds", seconds(asked), labels)
         exposition.add("drift_probe_last_measured_timestamp_seconds", seconds(last), labels)
-    status = record.verdict.status if record.verdict and not record.error else Status.UNKNOWN
+    status = ended.status(record)
     for state in Status:
         exposition.add("drift_verdict", float(status is state), {**labels, "status": state.value})
     if record.verdict:

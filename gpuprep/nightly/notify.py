@@ -42,7 +42,7 @@ from gpuprep import __version__
 from gpuprep.agent import atomicfile, children, trusted
 from gpuprep.desired.profile import NotifyWish
 from gpuprep.nightly.results import is_simulated
-from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, showable, to_json, to_json_value
+from gpuprep.records import DecodeError, RunRecord, Source, Status, ended, from_json, showable, to_json, to_json_value
 from gpuprep.records.findings import PROBLEMS, in_order
 from gpuprep.untrusted.limits import file_text
 
@@ -101,7 +101,7 @@ def document(record: RunRecord, previous: str) -> dict[str, Any]:
     message = {
         "host": record.host,
         "profile": record.profile.name if record.profile else "",
-        "verdict": status_of(record),
+        "verdict": ended.status(record).value,
         "previous": previous,
         "summary": summary_of(record),
         "findings": findings,
@@ -139,11 +139,6 @@ def _with_findings(message: dict[str, Any], most: int) -> dict[str, Any]:
         "findings": message["findings"][:most],
         "findings_left_out": more + message.get("findings_left_out", 0),
     }
-
-
-def status_of(record: RunRecord) -> str:
-    """A run that came to no verdict could not tell."""
-    return (record.verdict.status if record.verdict and not record.error else Status.UNKNOWN).value
 
 
 def summary_of(record: RunRecord) -> str:
@@ -244,7 +239,7 @@ class Notifier:
 
 
 def _noted(channel: Channel | None, receiver: str, record: RunRecord) -> Channel:
-    status = status_of(record)
+    status = ended.status(record).value
     if channel is None or channel.receiver != receiver:
         first = () if status == Status.PASS.value else (document(record, ""),)
         return Channel(receiver, status, record.run_id, first)

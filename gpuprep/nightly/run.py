@@ -28,17 +28,17 @@ from gpuprep.nightly import lastmeasured, metrics, nightlyplan
 from gpuprep.nightly.ask import Agent
 from gpuprep.nightly.journal import ERROR, INFO, WARNING, say, where
 from gpuprep.nightly.nightlyplan import NightlyPlan
-from gpuprep.nightly.notify import Notifier, status_of, summary_of
+from gpuprep.nightly.notify import Notifier, summary_of
 from gpuprep.nightly.results import FOLDER, Results
-from gpuprep.records import DecodeError, Finding, Missing, ProbeResult, RunRecord, Snapshot, Source, Status
+from gpuprep.records import DecodeError, Finding, Missing, ProbeResult, RunRecord, Snapshot, Source, Status, ended
 from gpuprep.records.baseline import compared
+from gpuprep.records.ended import COULD_NOT_TELL
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.untrusted.limits import file_text
 
 PLAN = Path(host_paths.DRIFT_PLAN)
 CONTROLLERS_LOCK = Path(host_paths.LOCK)
-COULD_NOT_TELL = 3
 PRIORITIES = {Status.PASS.value: INFO, Status.WARN.value: WARNING}
 
 
@@ -82,7 +82,7 @@ def _check_and_tell(plan: NightlyPlan, results: Results, agent: Agent) -> int:
     _try(troubles, "nobody is notified", lambda: notified.extend(_notify(notifier, newest, record)))
     if notifier.not_kept:
         troubles.append(notifier.not_kept)
-    priority = PRIORITIES.get(status_of(record), ERROR)
+    priority = PRIORITIES.get(ended.status(record).value, ERROR)
     failed = [*troubles, *(sentence for sentence in notified if "not notified" in sentence)]
     say(min(priority, WARNING) if failed else priority, "; ".join([_line(record), *troubles, *notified]), sys.stdout)
     if night.ended is not None:

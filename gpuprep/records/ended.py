@@ -1,15 +1,34 @@
-"""How did a run end, in one word? The same word in every list, report and page."""
+"""How did a run end, in one word? The same word in every list, report, page, mail and metric; and the exit codes."""
 
 from __future__ import annotations
 
-from gpuprep.records import Status
+from gpuprep.records import RunRecord, Status
 
-WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}  # by exit code
-JUDGED = (0, 1, 3)  # exit codes of a verdict; the others say that a run ended before it or with an error
+EXIT_CODES = {Status.PASS: 0, Status.SKIP: 0, Status.WAIVED: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 3}
+COULD_NOT_TELL = EXIT_CODES[Status.UNKNOWN]
+# The word of an exit code that is not a verdict's: the run ended before its verdict, or with an error after it.
+WITHOUT_VERDICT = {2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
+# Rows of hosts: a host that could not be checked comes first.
+WORST_FIRST = ("FAILED", "FAIL", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS", "SKIP")
 
 
 def word(verdict: Status | None, exit_code: int) -> str:
-    """The verdict, or what the exit code says."""
-    if verdict is not None and exit_code in JUDGED:
-        return verdict.value
-    return WITHOUT_VERDICT.get(exit_code, Status.UNKNOWN.value)
+    """The verdict of a run that ended with 0 or 1. All other exit codes have their own word, or mean UNKNOWN.
+
+    A run that passed and then ended with an error has the error's exit code: it is not PASS.
+    """
+    if exit_code not in (EXIT_CODES[Status.PASS], EXIT_CODES[Status.FAIL]):
+        return WITHOUT_VERDICT.get(exit_code, Status.UNKNOWN.value)
+    if verdict is None:
+        return Status.UNKNOWN.value if exit_code else "DONE"
+    return Status.UNKNOWN.value if verdict is Status.WAIVED else verdict.value  # findings are waived, runs are not
+
+
+def place(result: str) -> int:
+    """The place of a word in rows of hosts, the worst first. A word that is not known counts as UNKNOWN."""
+    return WORST_FIRST.index(result if result in WORST_FIRST else Status.UNKNOWN.value)
+
+
+def status(record: RunRecord) -> Status:
+    """The verdict of a check, for mail and metrics. It is UNKNOWN without a verdict or with an error."""
+    return Status.UNKNOWN if record.error or record.verdict is None else record.verdict.status

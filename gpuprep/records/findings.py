@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from gpuprep.records import Finding, RunRecord, Status
 
 PROBLEMS = (Status.FAIL, Status.UNKNOWN, Status.WARN)  # what counts against a host, worst first
+GRAVEST_FIRST = (*PROBLEMS, Status.PASS, Status.SKIP, Status.WAIVED)  # the order of findings and of their counts
 DONE = (Status.PASS, Status.SKIP)  # nothing is to be done about it; WAIVED is in neither
 
 

@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any
 
 from gpuprep.records import Finding, RunRecord, Source, Status, to_json_value
+from gpuprep.records.ended import COULD_NOT_TELL
 from gpuprep.records.findings import PROBLEMS
 from gpuprep.records.ids import now
 from gpuprep.records.moments import moment
@@ -27,8 +28,7 @@ from gpuprep.untrusted.plaintext import one_line, visible
 MOST_FINDINGS = 2000  # of a record; a machine of 16 GPUs has some hundreds
 MOST_LETTERS = 4000  # of one text of a finding
 MOST_ERROR = 20_000  # letters of an error, which may quote the end of a log
-GRAVEST_FIRST = (*PROBLEMS, Status.WAIVED, Status.SKIP, Status.PASS)
-COULD_NOT_TELL = 3
+KEPT_FIRST = (*PROBLEMS, Status.WAIVED, Status.SKIP, Status.PASS)
 LARGEST = 2**63 - 1  # Python writes no number of more than 4300 digits, and databases none beyond this
 
 Render = Callable[[Sequence[RunRecord]], str]
@@ -97,10 +97,10 @@ def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     short_findings = tuple(map(_shortened, findings)) if any(map(_is_long, findings)) else findings
     if len(short_findings) <= MOST_FINDINGS:
         return short_findings
-    worst = sorted(range(len(short_findings)), key=lambda place: GRAVEST_FIRST.index(short_findings[place].status))
+    worst = sorted(range(len(short_findings)), key=lambda place: KEPT_FIRST.index(short_findings[place].status))
     kept, left = sorted(worst[:MOST_FINDINGS]), worst[MOST_FINDINGS:]
     counts = Counter(short_findings[place].status for place in left)
-    more = ", ".join(f"{counts[status]} {status.value}" for status in GRAVEST_FIRST if counts[status])
+    more = ", ".join(f"{counts[status]} {status.value}" for status in KEPT_FIRST if counts[status])
     note = Finding(
         "record", "more findings", Status.UNKNOWN, f"at most {MOST_FINDINGS}", f"{len(left)} more: {more}",
         "a page cannot hold them all: the worst are shown", "--format json has all of them",

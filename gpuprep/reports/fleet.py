@@ -18,7 +18,7 @@ from gpuprep.reports.text import outcome
 
 # A host of which nothing is known is as bad as one that failed; both come before what only could not tell.
 ERROR = "error"
-WORST_FIRST = (ERROR, "FAIL", "UNKNOWN", "WARN", "PASS", "SKIP")
+WORST_FIRST = (ERROR, *(status.value for status in (*PROBLEMS, Status.PASS, Status.SKIP)))
 COUNTED = ("PASS", "WARN", "FAIL", "UNKNOWN")
 HEADS = ("HOST", "VERDICT", "SINCE", "PROFILE", "WHAT")
 LEAST_ROOM = 20  # for the last column

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from gpuprep.nightly import metrics
 from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric, times
-from gpuprep.records import RunRecord, Status
+from gpuprep.records import RunRecord, Status, ended
 from gpuprep.records.findings import findings_of
 from gpuprep.reports import measured
 from gpuprep.reports.readings import is_partial
@@ -80,17 +80,17 @@ class _Run:
         self.exposition.add(name, value, {**self._common, **labels})
 
     def _run(self, record: RunRecord) -> None:
-        began, ended = metrics.seconds(record.started_at), metrics.seconds(record.ended_at)
+        began, end = metrics.seconds(record.started_at), metrics.seconds(record.ended_at)
         self._add("run_info", 1, run=record.run_id, command=record.command, version=record.gpuprep_version)
         self._add("run_start_timestamp_seconds", began)
-        if began is not None and ended is not None:
-            self._add("run_duration_seconds", max(0.0, ended - began))
+        if began is not None and end is not None:
+            self._add("run_duration_seconds", max(0.0, end - began))
         self._add("run_exit_code", record.exit_code)
         findings = findings_of(record)
         counts = Counter(finding.status for finding in findings)
         for status in Status:
             if record.verdict:
-                self._add("verdict", float(record.verdict.status is status), status=status.value)
+                self._add("verdict", float(ended.status(record) is status), status=status.value)
             self._add("findings", counts[status], status=status.value)
         for finding in findings:
             self._add("check", 1, subject=finding.subject, property=finding.property, status=finding.status.value)

@@ -138,12 +138,12 @@ def render_plan(record: RunRecord, *, color: bool = False, width: int = 80, erro
 def outcome(record: RunRecord) -> tuple[str, str]:
     """One word and one line on how a run ended."""
     if record.error:
-        word = ended.word(None, record.exit_code or 3)  # with an error no run is done
+        word = ended.word(None, record.exit_code or ended.COULD_NOT_TELL)  # with an error no run is done
         return word, record.error.splitlines()[0]
     if record.verdict:
         word, summary = record.verdict.status.value, record.verdict.summary
-        if record.verdict.status is Status.WAIVED:  # findings are waived; no run ends so
-            return Status.UNKNOWN.value, f"its verdict is none: {summary}"
+        if record.verdict.status is Status.WAIVED:
+            return ended.word(Status.WAIVED, 0), f"its verdict is none: {summary}"
         return word, summary.removeprefix(f"{word}: ")
     if record.nightly is not None:
         return "DONE", nightly.sentence(record.nightly)

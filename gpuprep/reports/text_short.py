@@ -11,7 +11,7 @@ from typing import Protocol
 
 from gpuprep.checks.common import is_interrupted
 from gpuprep.records import Finding, RunRecord, Source, Status
-from gpuprep.records.findings import PROBLEMS, findings_of, in_order, of_figures
+from gpuprep.records.findings import GRAVEST_FIRST, PROBLEMS, findings_of, in_order, of_figures
 from gpuprep.reports import causes, commands
 from gpuprep.reports.text_findings import dated, whole_commands
 
@@ -138,9 +138,8 @@ def ending(
 def counts(findings: Sequence[Finding]) -> str:
     """ "1 FAIL, 93 PASS, 26 SKIP"."""
     by_status = Counter(finding.status for finding in findings)
-    order = (*PROBLEMS, Status.PASS, Status.SKIP, Status.WAIVED)
     return (
-        ", ".join(f"{by_status[status]} {status.value}" for status in order if by_status[status])
+        ", ".join(f"{by_status[status]} {status.value}" for status in GRAVEST_FIRST if by_status[status])
         or "nothing was checked"
     )
 

@@ -12,7 +12,7 @@ from gpuprep.checks.gemm.gemmrecord import Gpu, gpus
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Gemm
 
-PROBLEMS = (Status.WARN, Status.FAIL)
+WRONG = (Status.WARN, Status.FAIL)
 EXPECTED = "matrix products of every GPU"
 
 
@@ -43,7 +43,7 @@ def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
         # Who publishes a speed does not say what else was recorded; what is recorded counts as always.
         absent = isinstance(gpu.measured.other_processes, Missing)
         disturbed, alone = ("", []) if absent else (disturbed, alone)
-        results, slowdowns = ([f for f in group if f.status in PROBLEMS] for group in (results, slowdowns))
+        results, slowdowns = ([f for f in group if f.status in WRONG] for group in (results, slowdowns))
     return [
         *failed,
         *alone,

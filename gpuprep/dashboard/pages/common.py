@@ -21,7 +21,6 @@ from gpuprep.untrusted.plaintext import one_line
 A_PAGE = 50  # rows
 MOST_PAGES = 100_000
 MOST_LETTERS = 255  # of a word that is asked for
-WORD_ORDER = {word: place for place, word in enumerate(("FAIL", "UNKNOWN", "WARN", "PASS", "SKIP"))}
 
 
 class NotFound(UsageError):

@@ -11,7 +11,6 @@ from gpuprep.dashboard.board import JUDGING, Board
 from gpuprep.dashboard.digest import Host
 from gpuprep.dashboard.pages.common import (
     MOST_LETTERS,
-    WORD_ORDER,
     NotFound,
     Page,
     Query,
@@ -25,6 +24,8 @@ from gpuprep.dashboard.pages.common import (
 )
 from gpuprep.dashboard.speeds import Headline
 from gpuprep.performance.trend import FEWEST_NIGHTS
+from gpuprep.records import Status
+from gpuprep.records.findings import GRAVEST_FIRST
 from gpuprep.records.moments import minute
 from gpuprep.reports import drifted
 from gpuprep.reports.readings import figure
@@ -133,7 +134,7 @@ def _findings_over_time(board: Board, checks: Sequence[Run]) -> list[dict[str, A
                 "since": runs[first].started_at[:10] if first else f"{runs[0].started_at[:10]} or earlier",
                 "until": "" if still else runs[last].started_at[:10],
                 "drawn": charts.checks(words, f"{drifted.words(key)}: did not pass in {failed} of {len(runs)} checks"),
-                "order": (not still, WORD_ORDER.get(words[last], 9), -last, key),
+                "order": (not still, GRAVEST_FIRST.index(Status(words[last])), -last, key),
             }
         )
     return sorted(rows, key=lambda row: row["order"])

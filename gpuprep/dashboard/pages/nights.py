@@ -8,7 +8,6 @@ from datetime import date, timedelta
 from gpuprep.dashboard import charts
 from gpuprep.dashboard.board import JUDGING, Board
 from gpuprep.dashboard.pages.common import (
-    WORD_ORDER,
     NotFound,
     Page,
     Query,
@@ -19,6 +18,7 @@ from gpuprep.dashboard.pages.common import (
     word_of,
 )
 from gpuprep.dashboard.speeds import NIGHTS
+from gpuprep.records import ended
 from gpuprep.untrusted.plaintext import one_line
 
 
@@ -33,7 +33,7 @@ def nights(board: Board) -> Page:
             {"day": day, "counts": counts, "total": sum(counts.values()), "path": f"/nights/{day}"}
             for day, counts in reversed(counted)
         ],
-        "words": ("FAIL", "UNKNOWN", "WARN", "PASS"),
+        "words": tuple(reversed(charts.STACK)),
         "legend": charts.STACK,
         "read_at": now.read_at,
         "banner": fleet_banner(board),
@@ -53,7 +53,7 @@ def night(board: Board, day: str, query: Query) -> Page:
     word = query.text("verdict")
     words = Counter(map(word_of, judged))
     chosen = [run for run in judged if not word or word_of(run) == word]
-    chosen.sort(key=lambda run: (WORD_ORDER.get(word_of(run), -1), run.host, run.started_at))
+    chosen.sort(key=lambda run: (ended.place(word_of(run)), run.host, run.started_at))
     rows = cut(chosen, query)
     listed = [run_row(run) for run in board.store.whole([run.run_id for run in rows.rows])]
     variables = {
@@ -61,7 +61,7 @@ def night(board: Board, day: str, query: Query) -> Page:
         "after": str(after),
         "before_path": f"/nights/{wanted - timedelta(days=1)}" if wanted > date(1, 1, 2) else "",
         "after_path": f"/nights/{after}",
-        "words": sorted(words.items(), key=lambda one: WORD_ORDER.get(one[0], -1)),
+        "words": sorted(words.items(), key=lambda one: ended.place(one[0])),
         "links": {each: query.link(verdict=each, page="") for each in words},
         "wanted": word,
         "cut": rows,
