@@ -20,8 +20,8 @@ from gpuprep.catalogue.roles import cuda_packages, driver_packages, driver_strea
 from gpuprep.sim import base, boot, rpmbase, rpmpresented, rpmsystems
 from gpuprep.sim.archive import rpmmodules, rpmpayload, rpmspec, stubs
 from gpuprep.sim.archive.payload import Payload
-from gpuprep.sim.archive.rpmrepository import Workshop
 from gpuprep.sim.archive.stubs import Archive, Stub
+from gpuprep.sim.rpmrepository import Workshop
 from gpuprep.sim.within import Disk
 
 NVIDIA = {"el9": "rhel9", "el8": "rhel8", "amzn2023": "amzn2023"}

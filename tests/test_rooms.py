@@ -36,6 +36,22 @@ def test_no_module_imports_itself_through_others() -> None:
     TopologicalSorter({name: graph.find_modules_directly_imported_by(name) for name in graph.modules}).prepare()
 
 
+def test_no_package_imports_its_neighbour_in_a_circle() -> None:
+    """Of the modules and packages in one folder, each with all that is in it."""
+    graph = grimp.build_graph("gpuprep", cache_dir=None)
+    for package in sorted(graph.modules):
+        members = {module: child for child in graph.find_children(package) for module in _below(graph, child)}
+        imports: dict[str, set[str]] = {child: set() for child in members.values()}
+        for module, child in members.items():
+            imported = {members[name] for name in graph.find_modules_directly_imported_by(module) if name in members}
+            imports[child] |= imported - {child}
+        TopologicalSorter(imports).prepare()
+
+
+def _below(graph: grimp.ImportGraph, module: str) -> set[str]:
+    return {module, *graph.find_descendants(module)}
+
+
 def test_the_picture_of_the_rooms_is_the_contract() -> None:
     contract = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("\nlayers = [\n")[2].partition("]")[0]
     layers = [re.findall(r"\w+", line) for line in contract.splitlines()]

@@ -28,7 +28,7 @@ DEBIANS = (
     "etc/logrotate.d/apt", "etc/logrotate.d/dpkg", "etc/systemd/system/timers.target.wants/apt-daily*",
     "etc/systemd/system/timers.target.wants/dpkg-db-backup*", "var/cache/apt", "var/lib/apt", "var/lib/dpkg",
     "etc/dnf/plugins/versionlock.*", "usr/lib/kernel/install.d/85-initrd.install",
-    # For building the archives (archive/rpmrepository.py), in a copy of this base.
+    # For building the archives (rpmrepository.py), in a copy of this base.
     "usr/bin/*repo_c",
 )  # fmt: skip
 DNF = """\

@@ -6,8 +6,8 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from gpuprep.sim import layer, rpmsystems
-from gpuprep.sim.archive import repository, rpmpayload, rpmrepository, rpmspec, stubs
+from gpuprep.sim import layer, rpmrepository, rpmsystems
+from gpuprep.sim.archive import repository, rpmpayload, rpmspec, stubs
 from gpuprep.sim.archive.payload import Payload
 from gpuprep.sim.archive.stubs import Stub
 from gpuprep.sim.paths import Progress
