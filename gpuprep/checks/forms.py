@@ -19,16 +19,11 @@ from typing import Annotated, Any, Union
 from gpuprep.checks.evidence import Values
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.codec import shown
-from gpuprep.records.evidence.bandwidth import Bandwidth
-from gpuprep.records.evidence.cudnn import Cudnn
 from gpuprep.records.evidence.decode import Capabilities, Word, key_of
-from gpuprep.records.evidence.gemm import Gemm
-from gpuprep.records.evidence.nccl import Nccl
-from gpuprep.records.evidence.throughput import Throughput
-from gpuprep.records.evidence.transcode import Expected, Transcode
+from gpuprep.records.evidence.kinds import OF_PROBE
+from gpuprep.records.evidence.transcode import Expected
 
-REFUSED: Mapping[str, type] = {"transcode": Transcode, "throughput": Throughput}
-FORMS: Mapping[str, type] = {**REFUSED, "gemm": Gemm, "bandwidth": Bandwidth, "cudnn": Cudnn, "nccl": Nccl}
+REFUSED = ("transcode", "throughput")
 # Older files have other forms of these; nothing but `quick` counts, and whatever is not `true` there is stricter.
 # No check reads the layout, the number of repetitions and of candidates of a product.
 NOT_CHECKED = (
@@ -70,8 +65,8 @@ def _without_nulls(value: Any) -> Any:
 
 def problems(probe: str, values: object) -> Iterator[str]:
     """ "series[3].steps: want a list, got 3" for each value that is of another kind than the probe writes."""
-    if isinstance(values, dict) and probe in FORMS:
-        yield from _object(FORMS[probe], values, "")
+    if isinstance(values, dict) and probe in OF_PROBE:
+        yield from _object(OF_PROBE[probe], values, "")
 
 
 def _object(kind: Any, value: object, where: str) -> Iterator[str]:

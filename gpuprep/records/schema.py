@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Union
 
 from gpuprep.records import Missing, ProbeResult, RunRecord
-from gpuprep.records.evidence import bandwidth, codec, cudnn, gemm, nccl, throughput, toolkit, transcode
+from gpuprep.records.evidence import kinds
 from gpuprep.records.evidence.decode import key_of
 
 SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -25,17 +25,6 @@ MISSING = {
     "properties": {"missing": {"type": "string"}, "detail": {"type": "string"}},
     "required": ["missing", "detail"],
     "additionalProperties": False,
-}
-# What the values of each probe are. Another gpuprep may write more: what is not here is allowed.
-VALUES = {
-    "toolkit": toolkit.Toolkit,
-    "codec": codec.Codec,
-    "cudnn": cudnn.Cudnn,
-    "nccl": nccl.Nccl,
-    "gemm": gemm.Gemm,
-    "bandwidth": bandwidth.Bandwidth,
-    "transcode": transcode.Transcode,
-    "throughput": throughput.Throughput,
 }
 
 
@@ -49,7 +38,7 @@ def schema_of(kind: Any, title: str) -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     root = _of(kind, definitions)
     if ProbeResult.__name__ in definitions:
-        values = [_values(probe, each, definitions) for probe, each in VALUES.items()]
+        values = [_values(probe, each, definitions) for probe, each in kinds.OF_PROBE.items()]
         definitions["Absent"] = {"anyOf": [{"type": "null"}, _of(Missing, definitions)]}
         definitions[ProbeResult.__name__]["allOf"] = values
     return {
