@@ -14,7 +14,7 @@ import wheelsfortests
 import yaml
 from roletasks import ROLES, tasks
 
-UNPACK = ROLES / "gpu_cudnn/files/cudnn_unpack.py"
+UNPACK = ROLES / "gpu_preflight/files/unpack_wheel.py"
 STATE = ROLES / "gpu_cudnn/files/cudnn_state.py"
 HEADER = '#define NCCL_MAJOR 2\n#define NCCL_MINOR 28\n#define NCCL_PATCH 9\n#define NCCL_SUFFIX ""\n'
 

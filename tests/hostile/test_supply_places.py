@@ -62,13 +62,13 @@ def test_no_python_of_root_takes_modules_from_where_its_caller_stands(name: str,
     ("role", "file", "name"),
     [
         ("gpu_agent", "install.yml", "Install the agent's libraries"),
-        ("gpu_cudnn", "unpack.yml", "Download cuDNN"),
+        ("gpu_preflight", "wheel.yml", "Download"),
         ("gpu_extras", "python.yml", "Install them"),
     ],
 )
 @pytest.mark.parametrize("flag", ["--require-hashes", "--only-binary=:all:", "--isolated", "--no-cache-dir"])
 def test_no_pip_of_root_goes_without(role: str, file: str, name: str, flag: str) -> None:
-    given = {"gpu_agent_new": "/x", "gpu_agent_wheelhouse": "", "gpu_cudnn_scratch": "/x"}
+    given = {"gpu_agent_new": "/x", "gpu_agent_wheelhouse": "", "gpu_preflight_wheel_scratch": "/x"}
     wanted = command(role, file, name, **given).argv
     assert flag in wanted
     assert wanted[wanted.index("--requirement") + 1].startswith("/")
@@ -96,8 +96,8 @@ def cudnn_wheel(folder: Path, content: str) -> Path:
 
 def download(scratch: Path, digest: str, **environment: str) -> subprocess.CompletedProcess[str]:
     (scratch / "requirements.txt").write_text(f"nvidia-cudnn-cu12=={VERSION} --hash=sha256:{digest}\n")
-    given = {"gpu_cudnn_scratch": str(scratch), "gpu_cudnn_cuda_major": "12", "gpu_cudnn_version": VERSION}
-    return run(command("gpu_cudnn", "unpack.yml", "Download cuDNN", **given), **environment)
+    task = command("gpu_preflight", "wheel.yml", "Download", gpu_preflight_wheel_scratch=str(scratch))
+    return run(task, **environment)
 
 
 def served(scratch: Path, folder: Path, wheel: Path) -> str:
@@ -138,9 +138,9 @@ def test_a_cudnn_that_is_swapped_after_pip_checked_it(tmp_path: Path) -> None:
     good = cudnn_wheel(tmp_path / "good", "good")
     cudnn_wheel(tmp_path / "scratch/wheel", "evil")
     final = tmp_path / "final"
-    program = ROLES / "gpu_cudnn/files/cudnn_unpack.py"
+    program = ROLES / "gpu_preflight/files/unpack_wheel.py"
     words = [sys.executable, "-I", str(program), str(tmp_path / "scratch"), str(final), VERSION, "12"]
-    done = run(Command([*words, wheelsfortests.sha256(good)], "/"))
+    done = run(Command([*words, wheelsfortests.sha256(good), "cudnn"], "/"))
     assert done.returncode != 0
     assert not final.exists()
 
@@ -287,7 +287,7 @@ def test_a_place_that_another_user_can_change(make: Any, roots: Path) -> None:
     assert str(roots) in done.stderr
 
 
-@pytest.mark.parametrize(("role", "file"), [("gpu_agent", "main.yml"), ("gpu_cudnn", "unpack.yml")])
+@pytest.mark.parametrize(("role", "file"), [("gpu_agent", "main.yml"), ("gpu_preflight", "wheel.yml")])
 def test_the_place_is_looked_at_before_anything_is_made_there(role: str, file: str) -> None:
     names = [task["name"] for task, _ in tasks(role, file)]
     looked = next(number for number, name in enumerate(names) if name.startswith("Check that nobody but root"))

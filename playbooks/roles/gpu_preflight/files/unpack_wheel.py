@@ -1,7 +1,7 @@
 """Verifies a wheel of NVIDIA's (cuDNN, NCCL) and puts its libraries and headers in place, in one rename.
 
 Arguments: the scratch folder (the wheel is in its folder wheel/), the final folder, the version, CUDA's major version,
-the wheel's sha256, and the name of its folder below nvidia/ (cudnn unless given). Stdlib only, Python 3.9 or newer.
+the wheel's sha256, and the name of its folder below nvidia/ (cudnn, nccl). Stdlib only, Python 3.9 or newer.
 """
 
 import hashlib
@@ -22,8 +22,7 @@ def sha256(path):
 
 
 def main():
-    scratch, final, version, major, wanted = Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:6]
-    library_name = sys.argv[6] if len(sys.argv) > 6 else "cudnn"
+    scratch, final, version, major, wanted, library_name = Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]
     wheels = list((scratch / "wheel").glob("*.whl"))
     if len(wheels) != 1:
         sys.exit(f"pip brought {len(wheels)} wheels instead of one")
