@@ -28,7 +28,7 @@ from gpuprep.store import engine as database
 from gpuprep.store import measurements as measurement_rows
 from gpuprep.store.hostnames import Known, Named
 from gpuprep.store.measurements import Headline, Series
-from gpuprep.store.tables import findings, fitting, insert_new, latest, measurements, runs, storable
+from gpuprep.store.tables import begins_with, findings, fitting, insert_new, latest, measurements, runs, storable
 
 # What `history export --format csv` can write.
 EXPORTED = {"runs": runs, "findings": findings, "measurements": measurements}
@@ -36,7 +36,6 @@ EXPORTED = {"runs": runs, "findings": findings, "measurements": measurements}
 ROWS_AT_A_TIME = 50
 FEW = 7  # runs whose times are an estimate of the next one's
 GREATEST_CODE = 2**31 - 1  # of an exit code, as databases hold it
-LAST_CHARACTER = "\U0010ffff"
 
 
 @dataclass(frozen=True)
@@ -238,20 +237,15 @@ class Store:
             ordered = newest.order_by(began.desc(), runs.c.batch_id.desc()).limit(1)
             batch_ids = connection.execute(ordered).scalars().all()
         else:
-            same_prefix = (runs.c.batch_id >= batch, runs.c.batch_id < batch + LAST_CHARACTER)
-            query = sa.select(runs.c.batch_id).where(*same_prefix).distinct().order_by(runs.c.batch_id).limit(6)
+            same_prefix = begins_with(runs.c.batch_id, batch)
+            query = sa.select(runs.c.batch_id).where(same_prefix).distinct().order_by(runs.c.batch_id).limit(6)
             batch_ids = connection.execute(query).scalars().all()
-        if batch in batch_ids:
-            batch_ids = [batch]
         if not batch_ids:
             raise UsageError(
                 f"no batch {batch!r} in {self._shown_url}",
                 "a command on several hosts makes one; see `gpuprep history`",
             )
-        if len(batch_ids) > 1:
-            ids = ", ".join(batch_ids[:5]) + (" …" if len(batch_ids) > 5 else "")
-            raise UsageError(f"{batch!r} fits several batches: {ids}", "give more of the id")
-        return str(batch_ids[0])
+        return _the_one(batch, batch_ids, "batches")
 
     def get(self, run_id: str) -> RunRecord:
         """The record of a run by its id, by a prefix of it that only one run has, or by "last".
@@ -261,23 +255,17 @@ class Store:
         run_id = storable(run_id)
         if not run_id:
             raise UsageError("the run has no name", "give its id, the beginning of it, or `last`")
-        # A range and not LIKE: by the index of ids on both databases, and no letter is a wildcard.
-        same_prefix = sa.select(runs.c.run_id).where(runs.c.run_id >= run_id, runs.c.run_id < run_id + LAST_CHARACTER)
+        same_prefix = sa.select(runs.c.run_id).where(begins_with(runs.c.run_id, run_id))
         with self._transaction(write=False) as connection:
             if run_id == "last":
                 run_ids = _newest_id(connection)
             else:
                 run_ids = connection.execute(same_prefix.order_by(runs.c.run_id).limit(6)).scalars().all()
-            if run_id in run_ids:
-                run_ids = [run_id]
             if not run_ids:
                 raise UsageError(
                     f"no run {run_id!r} in {self._shown_url}", "`gpuprep history` lists the runs there are"
                 )
-            if len(run_ids) > 1:
-                ids = ", ".join(run_ids[:5]) + (" …" if len(run_ids) > 5 else "")
-                raise UsageError(f"{run_id!r} fits several runs: {ids}", "give more of the id")
-            record = self._record(connection, run_ids[0])
+            record = self._record(connection, _the_one(run_id, run_ids, "runs"))
             assert record is not None
             return record
 
@@ -486,6 +474,16 @@ class Store:
     def _transaction(self, *, write: bool = True) -> Iterator[Connection]:
         with database.transaction(self._engine, self._shown_url, write=write) as connection:
             yield connection
+
+
+def _the_one(asked: str, ids: Sequence[str], kinds: str) -> str:
+    """The id that was asked for whole, else the only one. Raises UsageError where several begin with it."""
+    if asked in ids:
+        return asked
+    if len(ids) == 1:
+        return ids[0]
+    listed = ", ".join(ids[:5]) + (" …" if len(ids) > 5 else "")
+    raise UsageError(f"{asked!r} fits several {kinds}: {listed}", "give more of the id")
 
 
 def _newest_id(connection: Connection) -> Sequence[str]:

@@ -15,13 +15,12 @@ from sqlalchemy.engine import Connection
 
 from gpuprep.records import Source, Status
 from gpuprep.records.findings import PROBLEMS
-from gpuprep.store.tables import findings, host_names, latest, measurements, runs, storable
+from gpuprep.store.tables import LAST_CHARACTER, begins_with, findings, host_names, latest, measurements, runs, storable
 
 AT_A_TIME = 200  # ids in one question
 RECORDS_AT_A_TIME = 20
 MOST = 100_000  # runs of one night
 TOLD = (*PROBLEMS, Status.WAIVED)
-LAST_CHARACTER = "\U0010ffff"
 
 
 @dataclass(frozen=True)
@@ -155,9 +154,8 @@ def with_problem(connection: Connection, subject: str, name: str, since: str) ->
 
 
 def beginning_with(connection: Connection, prefix: str, limit: int) -> list[Run]:
-    prefix = storable(prefix)
-    same_prefix = (runs.c.run_id >= prefix, runs.c.run_id < prefix + LAST_CHARACTER)
-    return _runs(connection, sa.select(*WHOLE).where(*same_prefix).order_by(runs.c.run_id).limit(limit))
+    query = sa.select(*WHOLE).where(begins_with(runs.c.run_id, storable(prefix)))
+    return _runs(connection, query.order_by(runs.c.run_id).limit(limit))
 
 
 def _runs(connection: Connection, query: sa.Select[Any]) -> list[Run]:

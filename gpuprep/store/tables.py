@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
 
 metadata = sa.MetaData()
+LAST_CHARACTER = "\U0010ffff"
 AHEAD = timedelta(minutes=5)  # by which the clock of another machine may differ from ours
 
 
@@ -150,6 +151,11 @@ def _insert(connection: Connection, table: sa.Table) -> postgresql.Insert | sqli
 def latest() -> str:
     """The latest moment that a run can have begun, as runs.started_at: a host's clock may be wrong by years."""
     return (datetime.now(timezone.utc) + AHEAD).isoformat(timespec="seconds")
+
+
+def begins_with(column: sa.Column[Any], prefix: str) -> sa.ColumnElement[bool]:
+    """A range and not LIKE: by the column's index on both databases, and no letter is a wildcard."""
+    return (column >= prefix) & (column < prefix + LAST_CHARACTER)
 
 
 def fitting(text: str, width: int) -> str:
