@@ -182,13 +182,7 @@ class Store:
         `host` or any of `hosts`; `since` a moment in UTC, ISO 8601; `failed`: exit code not 0; `batch`: its id, the
         beginning of it, or "last". Raises UsageError where there is no such batch, or more than one.
         """
-        count = (
-            sa.select(sa.func.count())
-            .where(findings.c.run_id == runs.c.run_id, findings.c.status == Status.FAIL.value)
-            .scalar_subquery()
-        )
-        columns = [column for column in runs.c if column.name != "record"]
-        query = sa.select(*columns, count.label("failed")).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+        query = fleet.lines().order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
         if since:
             query = query.where(runs.c.started_at >= since)
         if failed:

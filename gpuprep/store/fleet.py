@@ -14,6 +14,17 @@ from gpuprep.store.tables import findings, host_names, latest, runs
 TELLING = ("provision", "validate", "drift")
 
 
+def lines() -> sa.Select[Any]:
+    """Each row of runs without its record, and `failed`: how many of its findings did."""
+    failed = (
+        sa.select(sa.func.count())
+        .where(findings.c.run_id == runs.c.run_id, findings.c.status == Status.FAIL.value)
+        .scalar_subquery()
+    )
+    columns = [column for column in runs.c if column.name != "record"]
+    return sa.select(*columns, failed.label("failed"))
+
+
 def newest_of_each(connection: Connection) -> list[Any]:
     """A row of runs (without the record) and `failed` for each host, whatever it is called; by host.
 
@@ -41,15 +52,5 @@ def _newest_by_name(connection: Connection, when: sa.ColumnElement[bool]) -> lis
         .group_by(runs.c.host)
         .subquery()
     )
-    failed = (
-        sa.select(sa.func.count())
-        .where(findings.c.run_id == runs.c.run_id, findings.c.status == Status.FAIL.value)
-        .scalar_subquery()
-    )
-    columns = [column for column in runs.c if column.name != "record"]
-    query = (
-        sa.select(*columns, failed.label("failed"))
-        .join(newest, (runs.c.host == newest.c.host) & (runs.c.started_at == newest.c.at))
-        .where(telling)
-    )
+    query = lines().join(newest, (runs.c.host == newest.c.host) & (runs.c.started_at == newest.c.at)).where(telling)
     return list(connection.execute(query).mappings())
