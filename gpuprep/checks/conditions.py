@@ -100,12 +100,14 @@ def slowdowns(
     sampled: Sequence[int | None] = (),
     grave_samples: int = 0,
     samples: int = 0,
+    measured: str = "it",
+    clock: str = "clock",
 ) -> Finding:
     """Hardware slowdowns fail; heat and a slower GPU of a group warn; the power cap is how these cards work under load.
 
     `read` has the event reasons of each part of the measurement, None where they could not be read; `sampled` those of
     single readings, None where one is no mask. `grave_samples` of `samples` single readings showed a hardware slowdown
-    (0 of 0: none were kept).
+    (0 of 0: none were kept). `measured` and `clock` are words of the sentences.
     """
     expected = "no slowdown by heat or by the hardware"
     known = [reasons for reasons in read if reasons is not None]
@@ -117,17 +119,17 @@ def slowdowns(
         parts = sum(bool(reasons & GRAVE) for reasons in known)
         passing = samples >= MANY_SAMPLES and grave_samples <= 1 and parts <= 1
         share = f" in {grave_samples} of {samples} samples" if samples else ""
-        why = f"{', '.join(r.name for r in named(seen & GRAVE))} while it was measured{share}"
+        why = f"{', '.join(r.name for r in named(seen & GRAVE))} while {measured} was measured{share}"
         status = Status.WARN if passing else Status.FAIL
         return Finding(subject, prop, status, expected, shown, why, SHOW_PROVIDER)
     if not known or len(known) < len(read) or None in sampled:
-        why = "NVML's event reasons, which explain the clock, could not be read"
+        why = f"NVML's event reasons, which explain the {clock}, could not be read"
         return Finding(subject, prop, Status.UNKNOWN, expected, "not readable", why, "measure again")
     if seen & SW_THERMAL:
-        why = "the driver lowered the clock because of heat while it was measured"
+        why = f"the driver lowered the {clock} because of heat while {measured} was measured"
         return Finding(subject, prop, Status.WARN, expected, shown, why, "look at the machine's cooling")
     if seen & SYNC_BOOST:
-        why = "a slower GPU of its sync boost group kept the clock low while it was measured"
+        why = f"a slower GPU of its sync boost group kept the {clock} low while {measured} was measured"
         remedy = "take the GPUs out of the sync boost group (dcgmi config), and measure again"
         return Finding(subject, prop, Status.WARN, expected, shown, why, remedy)
     return Finding(subject, prop, Status.PASS, expected, shown)
