@@ -208,9 +208,14 @@ def _causes(page: Page, ordered: Sequence[RunRecord]) -> None:
     blocks = [*_errors(page, ordered), *(_block(page, cause) for cause in _grouped(ordered))]
     if blocks:
         page.heading("What did not pass")
+    _add_while_room(page, blocks, "causes: the report of a host has them")
+
+
+def _add_while_room(page: Page, blocks: Sequence[list[str]], left: str) -> None:
+    """The blocks, and after the last that fits how many more there are; `left` says of what, and where they are."""
     for place, block in enumerate(blocks):
         if len(page.lines) + len(block) > MOST_LINES - AT_END - 1:
-            page.text(f"{len(blocks) - place} more causes: the report of a host has them", indent="  ")
+            page.text(f"{len(blocks) - place} more {left}", indent="  ")
             return
         page.lines += block
 
@@ -297,11 +302,7 @@ def _plans(page: Page, ordered: Sequence[RunRecord]) -> None:
         blocks.append(part.lines)
     if blocks:
         page.heading("Why")
-    for place, block in enumerate(blocks):
-        if len(page.lines) + len(block) > MOST_LINES - AT_END - 1:
-            page.text(f"{len(blocks) - place} more reasons: the plan of one host has them", indent="  ")
-            return
-        page.lines += block
+    _add_while_room(page, blocks, "reasons: the plan of one host has them")
 
 
 # ---------------------------------------------------------------- the end
