@@ -328,15 +328,19 @@ def emit(text: str, output: Path | None, *, markup: bool = False) -> None:
     HTML, whose own escapes do the same and whose own characters may be invisible.
     """
     text = text if text.endswith("\n") else text + "\n"
-    text = text if markup else for_terminal(text)
+    emit_as_it_is(text if markup else for_terminal(text), output)
+
+
+def emit_as_it_is(made: str | bytes, output: Path | None) -> None:
+    """To the file of --output or to stdout. Raises UsageError where the file cannot be written."""
     if output is None:
         try:
-            click.echo(text, nl=False)
+            click.echo(made, nl=False)
         except BrokenPipeError:  # `| head`: the exit code is still the run's
             drop_stdout()
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        output.write_bytes(made.encode() if isinstance(made, str) else made)
     except OSError as error:
         raise unwritable(output, error) from error
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.cli import options, page, trace_check, trace_compare, trace_job, trace_options, trace_record, trace_serve
-from gpuprep.cli.console import check_output, page_width
+from gpuprep.cli.console import check_output, emit_as_it_is, page_width
 from gpuprep.cli.steps import steps
 from gpuprep.cli.subcommands import Subcommands
 
@@ -89,7 +89,7 @@ def report(
                 path, files, wish, form, record, table=table or "ranks", full=full or bool(verbose), say=say
             )
         if isinstance(rendered, bytes):
-            trace_options.emit_bytes(rendered, output)
+            emit_as_it_is(rendered, output)
         else:
             page.deliver(rendered, form, output, open_page=open_page, name=f"trace-{path.resolve().name}")
         return
@@ -102,7 +102,7 @@ def report(
         say("writing")
         made = _rendered(opened, form, full=full or bool(verbose), table=table)
     if isinstance(made, bytes):
-        trace_options.emit_bytes(made, output)
+        emit_as_it_is(made, output)
     else:
         page.deliver(made, form, output, open_page=open_page, name=f"trace-{_name(opened.document)}")
 

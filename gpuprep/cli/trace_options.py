@@ -77,20 +77,3 @@ def check_table(name: str) -> None:
 
     if name not in NAMES:
         raise UsageError(f"--table {name}: there is no such table", f"one of {', '.join(NAMES)}")
-
-
-def emit_bytes(data: bytes, output: Path | None) -> None:
-    """To the file of --output, or to stdout. Raises UsageError where the file cannot be written."""
-    from gpuprep.cli.console import unwritable
-    from gpuprep.cli.edge import drop_stdout
-
-    if output is None:
-        try:
-            click.echo(data, nl=False)
-        except BrokenPipeError:
-            drop_stdout()
-        return
-    try:
-        output.write_bytes(data)
-    except OSError as error:
-        raise unwritable(output, error) from error
