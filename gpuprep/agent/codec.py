@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional, Type, TypeVar, Union
 
 from gpuprep.agent import parse
 from gpuprep.agent.digests import Digests
 from gpuprep.agent.manifest import NAME, is_intact, read_manifest
 from gpuprep.agent.run import read_text, run
 from gpuprep.records import CodecFacts, Missing, OptStr
+
+Value = TypeVar("Value")
 
 # pkg-config's own search order, for machines on which pkg-config is not installed.
 PKG_CONFIG_PLACES = (
@@ -34,9 +36,9 @@ def codec_facts(ffmpeg: OptStr, digests: Digests) -> CodecFacts:
         ffmpeg_path=ffmpeg,
         ffmpeg_real_path=real,
         ffmpeg_version=ffmpeg_version(ffmpeg),
-        build_key=_key(manifest, folder),
+        build_key=_entry(manifest, folder, "key", str),
         manifest_intact=is_intact(folder, manifest, digests.of) if isinstance(manifest, dict) else manifest,
-        redistributable=_redistributable(manifest, folder),
+        redistributable=_entry(manifest, folder, "redistributable", bool),
         headers_intact=intact,
     )
 
@@ -84,15 +86,10 @@ def _manifest_folder(program: Path) -> Path:
     return program.parent if (program.parent / NAME).exists() else program.parent.parent
 
 
-def _key(manifest: Union[Dict[str, Any], Missing, None], folder: Path) -> OptStr:
+def _entry(
+    manifest: Union[Dict[str, Any], Missing, None], folder: Path, name: str, kind: Type[Value]
+) -> Union[Value, Missing, None]:
     if not isinstance(manifest, dict):
         return manifest
-    key = manifest.get("key")
-    return key if isinstance(key, str) else Missing("unparsable", f"{folder / NAME} has no key")
-
-
-def _redistributable(manifest: Union[Dict[str, Any], Missing, None], folder: Path) -> Union[bool, Missing, None]:
-    if not isinstance(manifest, dict):
-        return manifest
-    value = manifest.get("redistributable")
-    return value if isinstance(value, bool) else Missing("unparsable", f"{folder / NAME} has no redistributable")
+    value = manifest.get(name)
+    return value if isinstance(value, kind) else Missing("unparsable", f"{folder / NAME} has no {name}")

@@ -8,6 +8,9 @@ Its JSON Schema is made of these dataclasses by trace/formats/documents.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 SCHEMA_VERSION = 1
 
@@ -222,6 +225,13 @@ class TraceDocument:
     modules: tuple[ModuleLine, ...]
     advice: tuple[Advice, ...]
     roofs: tuple[RoofLine, ...]
+
+
+def plain(value: Any) -> Any:
+    """Of what msgspec cannot write, a number of numpy as Python's own. Raises TypeError for anything else."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no part of a document")
 
 
 def unlike(before: TraceDocument, after: TraceDocument) -> list[str]:

@@ -37,12 +37,10 @@ def fill(product: Any, seed: int, whole: bool = False) -> None:
 
 
 def exact(product: Any, candidate: Any) -> bool:
-    """Every element of the first set's D is the exact product. D is poisoned before."""
+    """Every element of the first set's D is the exact product."""
     m, n, k = product.shape
     device, kind = product.device, product.kind
-    operands = product.operands[0]
-    operands.d.fill(0xFF, stream=device.stream)
-    product.run(candidate, 0)
+    operands = _run(product, candidate)
     chance = np.random.default_rng(m * 31 + n * 17 + k)
     x = device.upload(chance.integers(-4, 5, n).astype(np.float64))
     middle, left, right = (device.allocate(8 * count) for count in (k, m, m))
@@ -59,9 +57,7 @@ def reference_error(product: Any, candidate: Any) -> float:
     """The largest difference from FP64 among the sampled elements, over the largest of them."""
     m, n, k = product.shape
     device, kind = product.device, product.kind
-    operands = product.operands[0]
-    operands.d.fill(0xFF, stream=device.stream)
-    product.run(candidate, 0)
+    operands = _run(product, candidate)
     rows, columns = _spots(m), _spots(n)
     a = np.array([_vector(device, operands.a, kind.inputs, row, k) for row in rows])
     b = np.array([_vector(device, operands.b, kind.inputs, column, k) for column in columns])
@@ -69,6 +65,14 @@ def reference_error(product: Any, candidate: Any) -> float:
     wanted = a @ b.T
     error = float(np.max(np.abs(got - wanted)) / np.max(np.abs(wanted)))
     return error if np.isfinite(error) else 1.0  # NaN: an element was not written
+
+
+def _run(product: Any, candidate: Any) -> Any:
+    """The first set's operands after a run; D is poisoned before."""
+    operands = product.operands[0]
+    operands.d.fill(0xFF, stream=product.device.stream)
+    product.run(candidate, 0)
+    return operands
 
 
 def _spots(size: int) -> List[int]:

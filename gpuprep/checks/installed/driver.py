@@ -14,7 +14,7 @@ from gpuprep.checks.installed import modprobe, signatures
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
 from gpuprep.desired.state import Wanted
-from gpuprep.records import AptFacts, Finding, Missing, Snapshot
+from gpuprep.records import AptFacts, Finding, Missing, OptStr, Snapshot
 
 ROLE = "gpu_driver"
 BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
@@ -392,32 +392,31 @@ def _loaded(snapshot: Snapshot) -> Finding:
 
 def _library(snapshot: Snapshot) -> Finding:
     actual, module = snapshot.driver.library_version, snapshot.driver.module_version
-    if isinstance(module, Missing):
-        return unknown("driver", "library_version", module, expected="the module's version", role=ROLE)
-    expected = module or "the module's version"
     why = (
         f"the library is {actual or 'absent'} and the kernel module is {module or 'absent'}: CUDA "
         "programs fail until both are of one version"
     )
-    ok = isinstance(actual, str) and actual == module
-    return check("driver", "library_version", actual, ok, expected=expected, why=why, role=ROLE)
+    return _as_the_module("library_version", actual, module, why)
 
 
 def _nvml(snapshot: Snapshot) -> Finding:
     actual, module = snapshot.driver.nvml_version, snapshot.driver.module_version
-    if isinstance(module, Missing):
-        return unknown("driver", "nvml_version", module, expected="the module's version", role=ROLE)
-    expected = module or "the module's version"
     why = (
         f"NVML says driver {actual or 'none'}, and the installed module is {module or 'none'}: "
         "nvidia-smi and monitoring fail"
     )
+    return _as_the_module("nvml_version", actual, module, why, what="the driver version in NVML")
+
+
+def _as_the_module(prop: str, actual: OptStr, module: OptStr, why: str, what: str = "") -> Finding:
+    """A version that has to be the installed module's; `what` names it where it cannot be read."""
+    if isinstance(module, Missing):
+        return unknown("driver", prop, module, expected="the module's version", role=ROLE)
+    expected = module or "the module's version"
     if isinstance(actual, Missing):
-        return unknown(
-            "driver", "nvml_version", actual, expected=expected, role=ROLE, what="the driver version in NVML"
-        )
+        return unknown("driver", prop, actual, expected=expected, role=ROLE, what=what)
     ok = isinstance(actual, str) and actual == module
-    return check("driver", "nvml_version", actual, ok, expected=expected, why=why, role=ROLE)
+    return check("driver", prop, actual, ok, expected=expected, why=why, role=ROLE)
 
 
 def counters(wanted: Wanted, snapshot: Snapshot) -> Finding:

@@ -6,22 +6,16 @@ import re
 from typing import Any
 
 import msgspec
-import numpy as np
+
+from gpuprep.trace.document import plain
 
 NOT_ASCII = re.compile("[^\x00-\x7e]")
 
 
 def render(document: Any) -> str:
     """A dataclass of trace/document as pure ASCII: no name in it can act on a terminal. NaN is null."""
-    text = msgspec.json.format(msgspec.json.encode(document, enc_hook=_plain), indent=2).decode()
+    text = msgspec.json.format(msgspec.json.encode(document, enc_hook=plain), indent=2).decode()
     return text if text.isascii() and "\x7f" not in text else NOT_ASCII.sub(_escaped, text)
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy as Python's own."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} is no part of a document")
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -22,11 +22,10 @@ from typing import Any
 
 import jinja2
 import msgspec
-import numpy as np
 from markupsafe import Markup
 
 from gpuprep.reports.templates import environment, policy_hash
-from gpuprep.trace.document import TraceDocument
+from gpuprep.trace.document import TraceDocument, plain
 from gpuprep.trace.opening import Opened
 from gpuprep.trace.page.pack import ROOM, pack, room_of
 from gpuprep.trace.profile import Profile
@@ -128,14 +127,7 @@ def _part_json(document: TraceDocument) -> str:
 
 
 def _squeezed(document: Mapping[str, Any]) -> str:
-    return _base64(gzip.compress(msgspec.json.encode(document, enc_hook=_plain), LEVEL, mtime=0))
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy as one of Python."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+    return _base64(gzip.compress(msgspec.json.encode(document, enc_hook=plain), LEVEL, mtime=0))
 
 
 def _base64(data: bytes) -> str:
