@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakehost import Script
+from fakehost import Script, store_of_the_test
 from finishedt4 import ANSWERS, FINISHED, HERE, T4
 
 from gpuprep.desired.profile import Profile
@@ -27,7 +27,7 @@ from gpuprep.records import (
 )
 from gpuprep.remote import Target
 from gpuprep.store import Store
-from gpuprep.workflows import certify, provision, runs
+from gpuprep.workflows import certify, provision
 from gpuprep.workflows.drift import check
 from gpuprep.workflows.runs import Line, Options
 
@@ -108,12 +108,9 @@ class Life:
 
 @contextmanager
 def living(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Life]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     script = Script()
-    monkeypatch.setattr(runs, "Host", script.host())
-    store = Store.open(None)
-    yield Life(store, script)
-    store.close()
+    with store_of_the_test(tmp_path, monkeypatch, script.host()) as store:
+        yield Life(store, script)
 
 
 def history(made: RunRecord) -> HistoryFacts:

@@ -7,14 +7,20 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from gpuprep.agent import turn
 from gpuprep.errors import GpuprepError
+from gpuprep.provisioning import ansible_environment
 from gpuprep.records import ProbeResult, Snapshot, to_json
 from gpuprep.remote import CommandResult, LockOwner, Target
 from gpuprep.remote.probereports import Doing, SoFar
+from gpuprep.store import Store
+from gpuprep.workflows import runs
 
 
 @dataclass
@@ -109,3 +115,25 @@ class FakeHost:
             if f" probe {name} " in command:
                 raise error
         return self.run(command, **options)
+
+
+@contextmanager
+def store_of_the_test(folder: Path, monkeypatch: pytest.MonkeyPatch, host: Callable[..., FakeHost]) -> Iterator[Store]:
+    """Workflows reach `host` and no other; their state is in `folder`, and so is the store."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+    monkeypatch.setattr(runs, "Host", host)
+    store = Store.open(None)
+    yield store
+    store.close()
+
+
+def playbooks_of_the_test(folder: Path, monkeypatch: pytest.MonkeyPatch, **books: str) -> Path:
+    """Where they are; each of `books` is the text of one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    place = folder / "playbooks"
+    place.mkdir()
+    (place / "ansible.cfg").write_text("[defaults]\n")
+    for name, text in books.items():
+        (place / f"{name}.yml").write_text(text)
+    monkeypatch.setattr(ansible_environment, "PLAYBOOKS", (place,))
+    return place

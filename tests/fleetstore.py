@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-import sqlite3
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from functools import cache
@@ -24,6 +23,7 @@ from functools import cache
 from builders import bare_snapshot, finished_snapshot
 from gemmrecords import gemm, gpu, values
 from records_for_tests import record
+from storerows import Row, fill
 
 from gpuprep.desired import loading, state
 from gpuprep.records import Finding, ProbeResult, RunRecord, Source, Status, Verdict, to_json
@@ -36,7 +36,6 @@ TABLES = {
     "findings": "run_id, position, subject, property, status, expected, actual",
     "measurements": "run_id, position, host, started_at, source, gpu_uuid, probe, versions, figure, value",
 }
-Row = tuple[object, ...]
 KINDS = ("fp32", "tf32", "fp16", "bf16", "fp64", "int8")
 BOARDS = ("T4", "NVIDIA H200", "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-80GB")
 DRIVERS = ("550.163.01", "570.86.15", "580.95.05")
@@ -59,25 +58,7 @@ def write(url: str, hosts: int, nights: int, last: datetime | None = None) -> No
     Store.open(url).close()  # makes the tables
     made = Fleet(hosts, nights, last)
     for table, rows in (("runs", made.runs), ("findings", made.findings), ("measurements", made.measurements)):
-        fill(url, table, rows())
-
-
-def fill(url: str, table: str, rows: Iterator[Row]) -> None:
-    if url.startswith("sqlite:///"):
-        marks = ", ".join("?" * len(TABLES[table].split(",")))
-        with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.executemany(f"INSERT INTO {table} ({TABLES[table]}) VALUES ({marks})", rows)
-        connection.close()
-        return
-    import psycopg
-
-    with psycopg.connect(url) as server:
-        with server.cursor().copy(f"COPY {table} ({TABLES[table]}) FROM STDIN".encode()) as copy:
-            for row in rows:
-                copy.write_row(row)
-        server.commit()
-        server.execute(f"ANALYZE {table}".encode())
+        fill(url, table, TABLES[table], rows())
 
 
 class Fleet:

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from gpuprep.agent import probereports
-from gpuprep.records import to_json_value
+from gpuprep.records import ProbeResult, Source, from_json, to_json, to_json_value
 from gpuprep.remote.probereports import SoFar
 
 
@@ -31,3 +31,11 @@ def assert_same(told: SoFar, answered: Mapping[str, Any], *parts: str) -> None:
     whole, values = to_json_value(answered), told.values()
     assert {key: whole[key] for key in values if key in whole} == {key: values[key] for key in values if key in whole}
     assert set(parts) <= set(values)
+
+
+def plain(name: str, values: object) -> dict[str, Any]:
+    """What the probe `name` answered: plain data already, which a record has as it is."""
+    assert isinstance(values, dict)
+    text = to_json(ProbeResult(name, Source.SIMULATED, values, 1.0))
+    assert from_json(ProbeResult, text).values == values
+    return values

@@ -8,6 +8,8 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gpuprep.remote import Target
@@ -109,3 +111,22 @@ class Sshd:
             "identity_file": str(self.key),
         }
         return Target(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+Serve = Callable[..., Sshd]
+
+
+@contextmanager
+def servers(folder: Path, home: Path) -> Iterator[Serve]:
+    """Starts one after the other, each in a folder of its own, with the options it is given; stops all."""
+    started: list[Sshd] = []
+
+    def start(*options: str) -> Sshd:
+        place = folder / f"sshd{len(started)}"
+        place.mkdir()
+        started.append(Sshd(place, home, *options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stop()

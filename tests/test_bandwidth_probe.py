@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from probereportsfortests import plain
 from test_bandwidth_judge import judged
 from test_gemm_simulated import Boot, booted
 from test_nvml import FakePynvml, refuse
@@ -19,7 +20,7 @@ from test_sampler import loaded_answers
 from gpuprep.agent import cudacalls, libraries, nvml, streams, system
 from gpuprep.agent.cudacalls import Cuda, CudaFailed
 from gpuprep.agent.probes import bandwidth, simulated
-from gpuprep.records import Missing, ProbeResult, Source, from_json, to_json
+from gpuprep.records import Missing
 from gpuprep.records import Status as CheckStatus
 from gpuprep.sim import faults
 
@@ -357,11 +358,7 @@ def simulated_vm(booted: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def measured(**arguments: Any) -> dict[str, Any]:
-    values = bandwidth.measure(arguments)
-    assert isinstance(values, dict)
-    text = to_json(ProbeResult("bandwidth", Source.SIMULATED, values, 1.0))
-    assert from_json(ProbeResult, text).values == values  # plain data already
-    return values
+    return plain("bandwidth", bandwidth.measure(arguments))
 
 
 def test_a_simulated_t4(simulated_vm: Boot) -> None:

@@ -15,11 +15,12 @@ from typing import Any
 import click
 import pytest
 from builders import bare_snapshot, finished_snapshot, good_probes, measured_t4
+from commandline import Shell
 from fakehost import Script
 from pages import too_wide
 from records_for_tests import record
 
-from gpuprep.cli import cli, edge, suggestions
+from gpuprep.cli import cli, suggestions
 from gpuprep.cli.console import Console
 from gpuprep.cli.lazy import COMMANDS
 from gpuprep.desired import loading, state
@@ -63,18 +64,6 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     )
     monkeypatch.setattr(runs, "Host", made.host())
     return made
-
-
-class Shell:
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *words: str) -> tuple[int, str, str]:
-        """Exit code, stdout and stderr of one command line."""
-        code = edge.run(cli, list(words))
-        captured = self._capsys.readouterr()
-        assert "Traceback" not in captured.out + captured.err
-        return code, captured.out, captured.err
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from commandline import Shell
 from records_for_tests import measured, record
-from test_cli import Shell
 from test_formats import gpuprep, script
 
 from gpuprep.checks.drift.samehost import Identity

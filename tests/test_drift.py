@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from builders import OS, as_measured, bare_snapshot
-from fakehost import Script
+from fakehost import Script, playbooks_of_the_test, store_of_the_test
 from finishedt4 import ANSWERS, FINISHED, HERE, T4, WANTED
 from sshserver import SSHD, Sshd
 
@@ -19,7 +19,6 @@ from gpuprep.checks import drift
 from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile, Waiver
 from gpuprep.errors import HostLocked
-from gpuprep.provisioning import ansible_environment
 from gpuprep.provisioning.ansible_run import Progress
 from gpuprep.records import (
     ClockPair,
@@ -39,7 +38,7 @@ from gpuprep.records import (
 )
 from gpuprep.remote import CommandResult, agent_client
 from gpuprep.store import Store
-from gpuprep.workflows import provision, runs
+from gpuprep.workflows import provision
 from gpuprep.workflows.drift import check, deep_findings
 from gpuprep.workflows.runs import Line, Options
 
@@ -102,17 +101,10 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    books = tmp_path / "playbooks"
-    books.mkdir()
-    (books / "ansible.cfg").write_text("[defaults]\n")
-    monkeypatch.setattr(ansible_environment, "PLAYBOOKS", (books,))
+    books = playbooks_of_the_test(tmp_path, monkeypatch)
     script = Script(probes=ANSWERS)
-    monkeypatch.setattr(runs, "Host", script.host())
-    store = Store.open(None)
-    yield Stage(store, script, books)
-    store.close()
+    with store_of_the_test(tmp_path, monkeypatch, script.host()) as store:
+        yield Stage(store, script, books)
 
 
 def gpu_with(**changes: Any) -> Snapshot:

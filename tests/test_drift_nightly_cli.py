@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commandline import Shell
 from nightlymachine import T4, Machine
 from records_for_tests import record
 
 from gpuprep.agent.host_paths import DRIFT_LAST, DRIFT_PLAN, DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE
-from gpuprep.cli import cli, edge
 from gpuprep.nightly import nightlyplan
 from gpuprep.records import Finding, RunRecord, Status, Verdict, from_json_value, to_json
 from gpuprep.workflows import runs
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -33,14 +31,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 @pytest.fixture
-def run(machine: Machine, capsys: pytest.CaptureFixture[str]) -> Run:  # noqa: ARG001  its folders are needed
-    def command(*words: str) -> tuple[int, str, str]:
-        code = edge.run(cli, list(words))
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.out + captured.err
-        return code, captured.out, captured.err
-
-    return command
+def run(machine: Machine, capsys: pytest.CaptureFixture[str]) -> Shell:  # noqa: ARG001  its folders are needed
+    return Shell(capsys)
 
 
 def result(**changed: Any) -> str:
@@ -48,7 +40,7 @@ def result(**changed: Any) -> str:
     return to_json(dataclasses.replace(made, ended_at="2026-11-21T02:31:08+00:00", **changed))
 
 
-def test_schedule_says_when_and_what_was_written(run: Run) -> None:
+def test_schedule_says_when_and_what_was_written(run: Shell) -> None:
     wish = ["drift", "schedule", "web1", "--profile", "t4", "-q"]
     code, out, err = run(*wish)
     assert (code, err) == (0, "")
@@ -65,7 +57,7 @@ def test_schedule_says_when_and_what_was_written(run: Run) -> None:
     assert "checks itself every night at 02:30" in " ".join(run("report", "last")[1].split())
 
 
-def test_options_go_before_the_profile(run: Run, machine: Machine) -> None:
+def test_options_go_before_the_profile(run: Shell, machine: Machine) -> None:
     options = ["--at", "04:05", "--random-delay", "0", "--probe", "quick"]
     code, out, _ = run("drift", "schedule", "web1", "--profile", "t4", "-q", "--json", *options)
     document = json.loads(out)
@@ -78,7 +70,7 @@ def test_options_go_before_the_profile(run: Run, machine: Machine) -> None:
     assert plan.profile.sha256 == T4.sha256
 
 
-def test_unschedule_needs_no_profile_and_says_what_stays(run: Run) -> None:
+def test_unschedule_needs_no_profile_and_says_what_stays(run: Shell) -> None:
     run("drift", "schedule", "web1", "--profile", "t4")
     code, out, err = run("drift", "unschedule", "web1", "-q")
     assert (code, err) == (0, "")
@@ -87,7 +79,7 @@ def test_unschedule_needs_no_profile_and_says_what_stays(run: Run) -> None:
 
 
 @pytest.mark.parametrize("words", [["drift", "last"], ["drift", "check", "--last"]])
-def test_last_ends_with_what_the_host_found(run: Run, machine: Machine, words: list[str]) -> None:
+def test_last_ends_with_what_the_host_found(run: Shell, machine: Machine, words: list[str]) -> None:
     for code, status in {0: Status.PASS, 1: Status.FAIL, 3: Status.UNKNOWN}.items():
         findings = (Finding("driver", "held", status, "", ""),)
         verdict = Verdict(status, f"{status.value}: profile t4, 1 checks", findings)
@@ -99,21 +91,21 @@ def test_last_ends_with_what_the_host_found(run: Run, machine: Machine, words: l
     assert run("history", "web1")[1].count("drift") == 3
 
 
-def test_last_of_several_hosts_names_no_report_that_is_not_stored(run: Run) -> None:
+def test_last_of_several_hosts_names_no_report_that_is_not_stored(run: Shell) -> None:
     code, out, _ = run("drift", "last", "web1", "web2", "-q")
     assert code == 3
     assert "gpuprep report" not in out
     assert "After that, check again: gpuprep drift last web1 web2" in out
 
 
-def test_last_without_a_result_is_told_on_stderr_and_names_no_report(run: Run) -> None:
+def test_last_without_a_result_is_told_on_stderr_and_names_no_report(run: Shell) -> None:
     code, out, err = run("drift", "last", "web1", "-q")
     assert (code, out) == (3, "UNKNOWN  web1: it has not checked itself yet\n")
     assert err.startswith("Error: web1: it has not checked itself yet\n  what to do: ")
     assert "report:" not in err
 
 
-def test_a_host_called_like_a_subcommand_can_be_checked(run: Run, machine: Machine) -> None:
+def test_a_host_called_like_a_subcommand_can_be_checked(run: Shell, machine: Machine) -> None:
     machine.files[DRIFT_LAST] = result()
     assert run("drift", "last", "last", "-q")[0] == 1
     code, out, _ = run("drift", "check", "last", "--profile", "t4", "-q")
@@ -145,7 +137,7 @@ def test_a_host_called_like_a_subcommand_can_be_checked(run: Run, machine: Machi
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_is_wrong_is_said_and_nothing_is_touched(
-    run: Run, machine: Machine, words: Sequence[str], said: str
+    run: Shell, machine: Machine, words: Sequence[str], said: str
 ) -> None:
     code, out, err = run("drift", *words)
     assert (code, out) == (2, "")

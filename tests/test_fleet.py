@@ -12,10 +12,11 @@ from typing import Any
 import junitparser
 import pytest
 from builders import bare_snapshot, finished_snapshot
+from commandline import Shell
 from fakehost import Script
 from nightlymachine import Machine, PlayedHost
 from records_for_tests import SNAPSHOT
-from test_cli import ANSWERS, Shell
+from test_cli import ANSWERS
 from test_metrics import FINDINGS, drifted, families, series
 
 from gpuprep.agent.host_paths import DRIFT_LAST

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from builders import bare_snapshot, finished_snapshot
+from commandline import Shell
 from fakehost import Script
 from prometheus_client.parser import text_string_to_metric_families
 from records_for_tests import measured, record
-from test_cli import ANSWERS, WANTED, Shell
+from test_cli import ANSWERS, WANTED
 
 from gpuprep.cli import page
 from gpuprep.errors import HostUnreachable

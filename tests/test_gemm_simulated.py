@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from probereportsfortests import assert_same, listening
+from probereportsfortests import assert_same, listening, plain
 from test_nvml import FakePynvml, refuse
 from test_sampler import loaded_answers
 
 from gpuprep.agent import libraries, nvml, simstate
 from gpuprep.agent.probes import gemm, simulated
 from gpuprep.agent.probes.burst import FEWEST
-from gpuprep.records import ProbeResult, Source, from_json, to_json
 from gpuprep.sim import driver, gpus, nvmlstate
 
 TOOLKIT = {"nvcc": "/usr/bin/nvcc", "version": "12.4", "library_dirs": ["/usr/lib/x86_64-linux-gnu"]}
@@ -51,11 +50,8 @@ def booted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Boot:
 
 def measured(**arguments: Any) -> dict[str, Any]:
     with listening() as told:
-        values = gemm.measure(arguments)
-    assert isinstance(values, dict)
+        values = plain("gemm", gemm.measure(arguments))
     assert_same(told, values, "libraries", "toolkit", "gpus")
-    text = to_json(ProbeResult("gemm", Source.SIMULATED, values, 1.0))
-    assert from_json(ProbeResult, text).values == values  # plain data already
     return values
 
 

@@ -6,21 +6,20 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from commandline import Shell
 from gemmrecords import gemm, gpu, values
 from pages import too_wide
 from records_for_tests import PASSED, SNAPSHOT, measured, record
 
-from gpuprep.cli import cli, edge, history_list
+from gpuprep.cli import history_list
 from gpuprep.records import HistoryFacts, ProbeResult, Source
 from gpuprep.reports import history as pages_of_history
 from gpuprep.store import Store
-
-Shell = Callable[..., tuple[int, str, str]]
 
 pytestmark = pytest.mark.xdist_group("store")
 
@@ -40,13 +39,7 @@ def gpuprep(
     for name in ("STATE", "CONFIG"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
 
-    def run(*words: str) -> tuple[int, str, str]:
-        code = edge.run(cli, list(words))
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.out + captured.err
-        return code, captured.out, captured.err
-
-    return run
+    return Shell(capsys)
 
 
 def fill(store: Store, *tflops: float) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sshserver import SSHD, Sshd, free_port, make_key
+from sshserver import SSHD, Serve, Sshd, free_port, make_key, servers
 
 from gpuprep.agent import whichmachine
 from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused, HostUnreachable, UsageError
@@ -21,22 +21,11 @@ from gpuprep.remote import Host, Target, limits
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="no sshd here (package openssh-server)")
 
-Serve = Callable[..., Sshd]
-
 
 @pytest.fixture
 def serve(tmp_path: Path, home: Path) -> Iterator[Serve]:
-    servers: list[Sshd] = []
-
-    def start(*options: str) -> Sshd:
-        folder = tmp_path / f"sshd{len(servers)}"
-        folder.mkdir()
-        servers.append(Sshd(folder, home, *options))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.stop()
+    with servers(tmp_path, home) as start:
+        yield start
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import os
 import pwd
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sshserver import SSHD, Sshd, make_key
+from sshserver import SSHD, Serve, Sshd, make_key, servers
 from tokenkey import Token
 
 from gpuprep.catalogue import logins
@@ -20,22 +20,12 @@ from gpuprep.remote.hostkeys import ShownKey
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="there is no sshd")
 STARTED = 1  # connection that is made to see that sshd is up
-Serve = Callable[..., Sshd]
 
 
 @pytest.fixture
 def serve(tmp_path: Path, home: Path) -> Iterator[Serve]:
-    started: list[Sshd] = []
-
-    def start(*options: str) -> Sshd:
-        folder = tmp_path / f"sshd{len(started)}"
-        folder.mkdir()
-        started.append(Sshd(folder, home, *options))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.stop()
+    with servers(tmp_path, home) as start:
+        yield start
 
 
 def never(_shown: ShownKey) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import fakenccl
 import pytest
+from probereportsfortests import plain
 from test_bandwidth_probe import simulated_vm
 from test_gemm_simulated import Boot, booted
 from test_nccl_judge import judged
@@ -18,7 +19,7 @@ from test_sampler import loaded_answers
 from gpuprep.agent import ncclplan, nvml
 from gpuprep.agent.probes import nccl
 from gpuprep.agent.probes.nccllibrary import version_words
-from gpuprep.records import Missing, ProbeResult, Source, Status, from_json, to_json
+from gpuprep.records import Missing, Status
 from gpuprep.sim import faults
 
 __all__ = ["booted", "simulated_vm"]
@@ -95,11 +96,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
 
 
 def measured(**arguments: Any) -> dict[str, Any]:
-    values = nccl.measure(arguments)
-    assert isinstance(values, dict)
-    text = to_json(ProbeResult("nccl", Source.SIMULATED, values, 1.0))
-    assert from_json(ProbeResult, text).values == values  # plain data already
-    return values
+    return plain("nccl", nccl.measure(arguments))
 
 
 @pytest.mark.parametrize("gpus", [2, 3, 8])

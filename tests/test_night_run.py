@@ -411,17 +411,22 @@ def test_while_the_controller_changes_the_machine_nothing_is_compared(host: Nigh
     host.night(host.agent(facts()), expected=0)
 
 
+def night_of(folder: Path, first: str = "") -> subprocess.Popen[str]:
+    """A check as a process of its own, whose agent is agent.sh in `folder`; `first` is what it does before."""
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from gpuprep.nightly import run; from gpuprep.nightly.ask import Agent\n"
+        "folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
+        "sys.exit(run.main(folder / 'drift.json', folder / 'drift', Agent(['sh', str(folder / 'agent.sh')])))\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", first + script, str(folder)], stdout=subprocess.PIPE, text=True)
+
+
 def test_a_check_that_is_told_to_end_says_so(tmp_path: Path) -> None:
     """systemd's TERM, at a shutdown for example."""
     write_plan(tmp_path / "drift.json", a_plan())
     (tmp_path / "agent.sh").write_text(f": > {tmp_path}/asked; exec sleep 300")
-    script = (
-        "import sys; from pathlib import Path; from gpuprep.agent import children; from gpuprep.nightly import run\n"
-        "from gpuprep.nightly.ask import Agent; folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
-        "children.watch()\n"
-        "sys.exit(run.main(folder / 'drift.json', folder / 'drift', Agent(['sh', str(folder / 'agent.sh')])))\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+    with night_of(tmp_path, "from gpuprep.agent import children; children.watch()\n") as process:
         while not (tmp_path / "asked").exists():
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
@@ -623,13 +628,7 @@ def test_two_at_once(tmp_path: Path) -> None:
     plan = write_plan(tmp_path / "drift.json", a_plan())
     os.mkfifo(tmp_path / "gate")
     (tmp_path / "agent.sh").write_text(f"cat >/dev/null; cat {tmp_path}/gate")
-    script = (
-        "import sys; from pathlib import Path\n"
-        "from gpuprep.nightly import run; from gpuprep.nightly.ask import Agent\n"
-        "folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
-        "sys.exit(run.main(folder / 'drift.json', folder / 'drift', Agent(['sh', str(folder / 'agent.sh')])))\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) as first:
+    with night_of(tmp_path) as first:
         with (tmp_path / "gate").open("w") as gate:  # opens when the first one asks for facts
             second = drift_program("run", "--plan", str(plan), "--results", str(tmp_path / "drift"))
             assert sorted(path.name for path in (tmp_path / "drift").iterdir()) == ["lock", "results"]

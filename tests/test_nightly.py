@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakehost import store_of_the_test
 from nightlymachine import FINISHED, T4, UNITS, Machine
 from records_for_tests import PASSED, record
 
@@ -29,7 +30,7 @@ from gpuprep.records import DriftFacts, Finding, RunRecord, Snapshot, Source, St
 from gpuprep.records.baseline import BaselineKey
 from gpuprep.remote import Host, Target
 from gpuprep.store import Store
-from gpuprep.workflows import runs, schedule_state
+from gpuprep.workflows import schedule_state
 from gpuprep.workflows.runs import Line, Options
 from gpuprep.workflows.schedule import last, schedule, unschedule
 
@@ -64,12 +65,9 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     machine = Machine()
-    monkeypatch.setattr(runs, "Host", machine.host())
-    store = Store.open(None)
-    yield Stage(store, machine)
-    store.close()
+    with store_of_the_test(tmp_path, monkeypatch, machine.host()) as store:
+        yield Stage(store, machine)
 
 
 def facts(made: RunRecord) -> Any:

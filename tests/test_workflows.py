@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from builders import bare_snapshot
-from fakehost import Script
+from fakehost import Script, playbooks_of_the_test, store_of_the_test
 from finishedt4 import ANSWERS, FINISHED, HERE, T4
 from gemmrecords import gemm
 from gemmrecords import gpu as gemm_gpu
@@ -20,7 +20,6 @@ from records_for_tests import record
 from gpuprep.desired import loading
 from gpuprep.desired.profile import Waiver
 from gpuprep.errors import HostLocked, HostUnreachable, PlanRefused, UsageError
-from gpuprep.provisioning import ansible_environment
 from gpuprep.provisioning.ansible_run import Progress
 from gpuprep.records import Missing, PcieLink, ProbeResult, RunRecord, Snapshot, Source, Status, to_json
 from gpuprep.remote import Target
@@ -76,19 +75,10 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    books = tmp_path / "playbooks"
-    books.mkdir()
-    (books / "provision.yml").write_text(BOOK)
-    (books / "tune.yml").write_text(BOOK)
-    (books / "ansible.cfg").write_text("[defaults]\n")
-    monkeypatch.setattr(ansible_environment, "PLAYBOOKS", (books,))
+    playbooks_of_the_test(tmp_path, monkeypatch, provision=BOOK, tune=BOOK)
     script = Script(snapshots=[FINISHED], probes=ANSWERS)
-    monkeypatch.setattr(runs, "Host", script.host())
-    store = Store.open(None)
-    yield Stage(store, script)
-    store.close()
+    with store_of_the_test(tmp_path, monkeypatch, script.host()) as store:
+        yield Stage(store, script)
 
 
 def test_a_finished_host_is_recognised_and_ansible_is_not_started(stage: Stage) -> None:

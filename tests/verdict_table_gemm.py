@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import gemmrecords
+from verdictrows import Row
 
 from gpuprep import catalogue, checks
 from gpuprep.agent.probes.gemmtypes import TYPES
@@ -28,14 +29,6 @@ SIZE = 8192
 EVERYTHING = "all products together"
 GRAVEST = (Status.FAIL, Status.WARN, Status.UNKNOWN)
 NO_TILES = {"missing": "not_recorded"}
-
-
-class Row(NamedTuple):
-    board: str  # its key
-    what: str
-    percent: int  # of a healthy board's speed: the highest that is no PASS
-    status: str
-    reason: str  # the finding that ends PASS
 
 
 def sound_tflops(board: Board, dtype: str, accumulate: str) -> float | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from bandwidths_for_tests import bad, judged, machine, profile_of
+from verdictrows import Row
 
 from gpuprep import catalogue
 from gpuprep.catalogue import topologies
@@ -16,15 +17,6 @@ from gpuprep.records import Finding, Status
 MEMORY = ("copy_gb_per_s", "read_gb_per_s", "triad_gb_per_s")
 HOST = ("h2d_gb_per_s", "d2h_gb_per_s")
 GRAVEST = (Status.FAIL, Status.UNKNOWN, Status.WARN)
-
-
-class Row(NamedTuple):
-    board: str  # its key
-    what: str  # "memory", "memory copy", "host link", "peers"
-    percent: int  # of a healthy board's speed: the highest that is no PASS
-    status: str
-    reason: str  # the finding that ends PASS
-    known: bool  # somebody measured healthy boards of this kind; else of a guess
 
 
 @cache

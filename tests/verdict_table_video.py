@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from builders import finished_snapshot, load, resolved
+from verdictrows import Row
 
 from gpuprep import catalogue
 from gpuprep.agent.clips import SPECS
@@ -26,14 +27,6 @@ MEASURED = (("decode", "h264", ""), ("decode", "h264-noisy", ""), ("decode", "he
             ("encode", "hevc", "p1"), ("encode", "hevc", "p3"), ("encode", "hevc", "p7"))  # fmt: skip
 SECONDS = 2.5
 ENGINES = 2  # of a board whose number no source gives: one session alone then shows them
-
-
-class Row(NamedTuple):
-    board: str  # its key
-    what: str
-    percent: int  # of a healthy board's speed: the highest that is no PASS
-    status: str
-    reason: str  # of the finding that ends PASS
 
 
 def rows() -> list[Row]:

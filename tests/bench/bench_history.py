@@ -19,7 +19,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 
-from largestores import STORES, Fill, Row
+from largestores import STORES, Fill
 from ratios import GPUPREP, Ratio, timed
 
 from gpuprep.desired import loading, state
@@ -30,6 +30,7 @@ sys.path.append(str(Path(__file__).parent.parent))
 from builders import bare_snapshot, finished_snapshot
 from gemmrecords import gemm, gpu, values
 from records_for_tests import FINDINGS, record
+from storerows import Row
 
 HOSTS, NIGHTS, FEW_NIGHTS = 50, 2000, 20
 LIMIT_SECONDS = 1.0

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from builders import bare_snapshot, finished_snapshot
+from commandline import Shell
 from fakehost import FakeHost, Script
 from nightlymachine import NOW
 from records_for_tests import PASSED, record
-from test_cli import Shell
 
 from gpuprep.agent.host_paths import DRIFT_LAST
 from gpuprep.desired import loading, state

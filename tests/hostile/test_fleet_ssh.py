@@ -11,8 +11,8 @@ from typing import Any
 
 import amount
 import pytest
+from commandline import Shell
 from nightlymachine import NOW
-from test_cli import Shell
 
 from gpuprep.agent.host_paths import DRIFT_LAST
 from gpuprep.workflows import schedule_state

@@ -1,10 +1,14 @@
-"""A trace of PyTorch's profiler whose every text tries to get out of its place."""
+"""A trace of PyTorch's profiler whose every text tries to get out of its place; and how any bytes are read."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
+
+from gpuprep.errors import UsageError
+from gpuprep.trace.columns import Trace
+from gpuprep.trace.reading import read
 
 SECRET = "hunter2-must-never-be-shown"
 FOLDER = "/home/alice/secret-project"
@@ -62,3 +66,13 @@ def write(path: Path) -> Path:
     }
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
+
+
+def read_or_refused(path: Path) -> Trace | None:
+    """None where the file was refused, which takes one line."""
+    try:
+        return read(path)
+    except UsageError as error:
+        refused = error.what
+    assert "\n" not in refused
+    return None
