@@ -129,24 +129,22 @@ def launch_eager(scale: Scale) -> Step:
     return step
 
 
-def launch_graph(scale: Scale) -> Step:
-    model, x, optimizer = _small_mlp(scale)
-
-    def once() -> None:
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
-
+def graphed(step: Step) -> Step:
+    """The whole step captured in a CUDA graph."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
-            once()
+            step()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        once()
+        step()
     return graph.replay
+
+
+def launch_graph(scale: Scale) -> Step:
+    return graphed(launch_eager(scale))
 
 
 def launch_compiled(scale: Scale) -> Step:

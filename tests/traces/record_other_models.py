@@ -8,7 +8,7 @@ The estimates of gpuprep/trace/advice were made before these were recorded.
 from __future__ import annotations
 
 import torch
-from record_cases import Build, Case, Group, Pair, Step, _autocast, _forever, _pictures
+from record_cases import Build, Case, Group, Pair, Step, _autocast, _forever, _pictures, graphed
 from record_models import Block, PackedPictures, Scale
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -136,17 +136,7 @@ def recurrent_eager(scale: Scale) -> Step:
 
 
 def recurrent_graph(scale: Scale) -> Step:
-    step = recurrent_eager(scale)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
+    return graphed(recurrent_eager(scale))
 
 
 def _logged(*, item: bool) -> Build:
