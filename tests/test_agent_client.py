@@ -17,7 +17,7 @@ import pytest
 
 import gpuprep
 from gpuprep import __version__
-from gpuprep.agent.identity import identity, sources
+from gpuprep.agent.identity import OTHER_AGENT, identity, sources
 from gpuprep.errors import AgentFailed
 from gpuprep.records import FactsRequest, Missing, ProbeResult, Snapshot, Source, from_json, to_json
 from gpuprep.remote import CommandResult, Host, Target, agent_client
@@ -48,7 +48,7 @@ class ScriptedHost(Host):
         return self.answers.pop(0)
 
 
-ABSENT = CommandResult(agent_client.OTHER_AGENT, "", "")
+ABSENT = CommandResult(OTHER_AGENT, "", "")
 
 
 def test_the_agent_is_its_room_and_what_that_imports() -> None:

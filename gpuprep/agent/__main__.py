@@ -28,7 +28,6 @@ from gpuprep.agent.probes import PROBES
 from gpuprep.agent.run import ReadingFailed
 from gpuprep.records import DecodeError, FactsRequest, Missing, from_json, to_json
 
-OTHER_AGENT = 97
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+:*?~-]{0,99}")  # of what a profile may ask for
 PATH = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._+-]*){1,20}")
 FAILED = 3  # not 2, with which argparse ends for a verb that an older agent lacks
@@ -36,8 +35,11 @@ FAILED = 3  # not 2, with which argparse ends for a verb that an older agent lac
 
 def main(argv: Optional[List[str]] = None) -> int:
     options = _parser().parse_args(argv)
-    if getattr(options, "expect", None) is not None and not _is_this_agent(options.expect):
-        return OTHER_AGENT
+    if getattr(options, "expect", None) is not None:
+        from gpuprep.agent.identity import OTHER_AGENT, identity
+
+        if options.expect != identity():
+            return OTHER_AGENT
     try:
         if options.verb == "identity":
             return _identity()
@@ -86,12 +88,6 @@ def _whole(folder: str) -> int:
         why = f"{intact.reason}: {intact.detail}"
     print(f"gpuprep-agent: {folder}: {why}", file=sys.stderr)
     return 1
-
-
-def _is_this_agent(expected: str) -> bool:
-    from gpuprep.agent.identity import identity
-
-    return expected == identity()
 
 
 def _identity() -> int:

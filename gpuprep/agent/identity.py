@@ -11,6 +11,7 @@ import gpuprep
 from gpuprep import __version__
 from gpuprep.agent.parts import INSTALLED, STREAMED
 
+OTHER_AGENT = 97  # the exit code of an agent that is not the one that was asked for
 PACKAGE = Path(gpuprep.__file__).parent
 
 

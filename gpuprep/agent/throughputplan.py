@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+KINDS = ("decode", "encode", "transcode", "ladder", "download", "software")  # of series, as reports order them
 REPEAT = 4  # `encode`: how often each decoded picture is encoded
 GROWTH = 1.03  # more sessions that bring less than this did not help
 # NVML's word for engines almost without a pause. On a real H100 more sessions brought 2 % from there, and took 9 s.

@@ -23,7 +23,7 @@ from gpuprep.records.evidence.shared import AnyProbe, NamedGpu
 from gpuprep.records.evidence.throughput import Throughput, ThroughputGpu
 
 # NVML's total is without what ECC keeps (1/16 of GDDR6), and before R510 without what the driver reserves (2 %).
-MEMORY_TOLERANCE = 0.08
+MEMORY_DIFFERENCE = 0.08
 CLOCK_TOLERANCE = 0.05
 KINDS = {"gemm": Gemm, "bandwidth": Bandwidth, "throughput": Throughput, "nccl": Nccl}
 # A name of these words alone names no model: drivers print such names for boards that they do not know.
@@ -76,7 +76,7 @@ def contradictions(
 ) -> list[str]:
     """What cannot be true of this board, one sentence each. What is not known contradicts nothing."""
     sentences = []
-    if _known(memory_mib) and board.memory_mib and not _within(memory_mib, board.memory_mib, MEMORY_TOLERANCE):
+    if _known(memory_mib) and board.memory_mib and not _within(memory_mib, board.memory_mib, MEMORY_DIFFERENCE):
         sentences.append(f"memory of {memory_mib:g} MiB, and the {board.name} has {board.memory_mib}")
     if _known(sms) and board.sms and sms != board.sms:
         sentences.append(f"{sms:g} multiprocessors, and the {board.name} has {board.sms}")

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?([+-]\d\d:\d\d|Z)?)?", re.ASCII)
-STREAM_FPS = 30
 # Columns that a narrow terminal may not show, the most important first. The moment is in the id of a run, too.
 OPTIONAL = ("FP16", "TOOK", "TREND", "TIME (UTC)", "STREAMS", "GB/s", "BF16")
 
@@ -190,6 +189,8 @@ def _streams(known: Headline | None) -> str:
     """ "20 transcode": whole streams, and of which kind."""
     if known is None or known.video_fps is None:
         return ""
+    from gpuprep.checks.throughput.capacity import STREAM_FPS
+
     return f"{int(known.video_fps // STREAM_FPS)} {known.video.partition(' ')[0]}"
 
 

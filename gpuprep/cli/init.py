@@ -229,8 +229,8 @@ def _planned(request: Request) -> Proposed:
 def _page(record: RunRecord, plan: Plan, effort: Effort, *, color: bool) -> list[str]:
     """The steps with their minutes, downloads and restarts; why each is needed says `gpuprep plan`."""
     from gpuprep.records import Source
+    from gpuprep.records.showable import SIMULATED
     from gpuprep.reports import taking
-    from gpuprep.reports.text import SIMULATED
 
     lines = [SIMULATED, ""] if record.source is Source.SIMULATED else []
     if not plan.steps:

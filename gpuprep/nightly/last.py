@@ -17,7 +17,6 @@ from gpuprep.untrusted.plaintext import one_line, visible
 
 WIDTH = 100
 HOW = "`sudo gpuprep-drift run` makes one; `systemctl list-timers gpuprep-drift.timer` shows when the next is due"
-SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
 
 
 def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLAN, now: datetime | None = None) -> int:
@@ -71,7 +70,7 @@ def text(record: RunRecord, now: datetime, why_unknown: str = "") -> str:
     if record.drift and record.drift.probe_skipped:
         lines.append(f"speed not measured: {record.drift.probe_skipped}")
     if is_simulated(record):
-        lines.append(SIMULATED)
+        lines.append(showable.SIMULATED)
     findings = record.verdict.findings if record.verdict else ()
     for finding in in_order(findings, (*PROBLEMS, Status.WAIVED)):
         lines += ["", *_finding(finding)]

@@ -28,6 +28,7 @@ from gpuprep.untrusted.plaintext import one_line, visible
 MOST_FINDINGS = 2000  # of a record; a machine of 16 GPUs has some hundreds
 MOST_LETTERS = 4000  # of one text of a finding
 MOST_ERROR = 20_000  # letters of an error, which may quote the end of a log
+SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
 KEPT_FIRST = (*PROBLEMS, Status.WAIVED, Status.SKIP, Status.PASS)
 LARGEST = 2**63 - 1  # Python writes no number of more than 4300 digits, and databases none beyond this
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuprep.agent.host_paths import AGENT_PROGRAM
-from gpuprep.agent.identity import PACKAGE, identity, sources
+from gpuprep.agent.identity import OTHER_AGENT, PACKAGE, identity, sources
 from gpuprep.errors import AgentFailed, NoPrivilege
 from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, to_json
 from gpuprep.records.codec import from_last_line
@@ -31,7 +31,6 @@ FACTS_TIMEOUT = 180.0
 PROBE_TIMEOUT = 600.0
 LAST_LINES = 5
 LAST_LETTERS = 5000
-OTHER_AGENT = 97
 # What a shell, argparse and gpuprep-agent end with when the installed agent is not there, too old or another one.
 NOT_OURS = (2, 126, 127, OTHER_AGENT)
 NO_RULE = 98

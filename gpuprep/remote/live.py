@@ -14,12 +14,12 @@ import struct
 from types import TracebackType
 
 from gpuprep.agent.host_paths import AGENT_PROGRAM
-from gpuprep.agent.identity import identity
+from gpuprep.agent.identity import OTHER_AGENT, identity
 from gpuprep.agent.live import READY
 from gpuprep.errors import AgentFailed, NoPrivilege
 from gpuprep.records import DecodeError, from_json
 from gpuprep.records.live import LiveSample
-from gpuprep.remote.agent_client import BOOTSTRAP, OTHER_AGENT, agent_archive
+from gpuprep.remote.agent_client import BOOTSTRAP, agent_archive
 from gpuprep.remote.connection import Process
 from gpuprep.remote.core import Host
 from gpuprep.untrusted.plaintext import one_line

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from gpuprep.checks.throughput.capacity import STREAM_FPS
 from gpuprep.records import RunRecord
 from gpuprep.reports import measured
 from gpuprep.reports.readings import figure, known
 from gpuprep.reports.rows import Bandwidth, Gemm, Series
 
-STREAM_FPS = 30  # of one stream: broadcast and most cameras
 Pairs = list[tuple[str, str]]
 
 

@@ -8,8 +8,9 @@ from gpuprep.performance.trend import FEWEST_NIGHTS, Direction, Trend
 from gpuprep.records import RunRecord, Source, Status
 from gpuprep.records.baseline import Baseline
 from gpuprep.records.findings import DONE
+from gpuprep.records.showable import SIMULATED
 from gpuprep.reports.comparison import Comparison, FigureChange
-from gpuprep.reports.text import SIMULATED, outcome
+from gpuprep.reports.text import outcome
 
 Rows = list[tuple[str, ...]]
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
+from gpuprep.records.showable import SIMULATED
 from gpuprep.reports import capacity, causes, commands, drifted, fleet, glance, measured, taking
 from gpuprep.reports.columns import LEGEND, LOWEST, Columns, Part, Row, columns
 from gpuprep.reports.readings import figure, held_to, unfinished
-from gpuprep.reports.text import SIMULATED, outcome, words
+from gpuprep.reports.text import outcome, words
 from gpuprep.untrusted.plaintext import visible
 
 MARKS = {

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status, ended
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import seconds_between
+from gpuprep.records.showable import SIMULATED
 from gpuprep.reports import causes, commands, drifted, nightly, readings, taking, text_measured, text_short
 from gpuprep.reports.text_findings import UNBROKEN, not_passed, not_passed_groups, skipped
 
@@ -16,7 +17,6 @@ COLORS = {
     Status.PASS: "32", Status.WARN: "33", Status.FAIL: "31", Status.UNKNOWN: "35", Status.SKIP: "36",
     Status.WAIVED: "34",
 }  # fmt: skip
-SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
 
 
 def render(

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from gpuprep.records import Finding, RunRecord
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
+from gpuprep.records.showable import SIMULATED
 from gpuprep.reports import causes, commands, fleet, taking, text, text_short
 from gpuprep.reports.measured import simulated
-from gpuprep.reports.text import SIMULATED, Page, outcome, put_back
+from gpuprep.reports.text import Page, outcome, put_back
 from gpuprep.reports.text_findings import whole_commands
 
 MOST_LINES = 80

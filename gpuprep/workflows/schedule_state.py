@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 
 from gpuprep.agent.host_paths import (
     AGENT_PROGRAM,
+    BOOT_ID,
     DRIFT_LAST,
     DRIFT_PLAN,
     DRIFT_PROGRAM,
@@ -35,9 +36,9 @@ _HEAD = f"""
 section() {{ printf '\\n%s %s\\n' "$mark" "$1"; }}
 file() {{ section "$1"; if test -f "$1"; then head -c {FILE_BYTES + 1} -- "$1"; fi; }}
 """
-_MACHINE = """
+_MACHINE = f"""
 section hostname; uname -n; cat /etc/hostname 2>/dev/null
-section boot; cat /proc/sys/kernel/random/boot_id 2>/dev/null
+section boot; cat {BOOT_ID} 2>/dev/null
 """
 _TIMER_STATE = f"""
 section now; date -u +%Y-%m-%dT%H:%M:%S+00:00

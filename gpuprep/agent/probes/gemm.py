@@ -22,7 +22,6 @@ from gpuprep.agent.probes.gpuforms import other_processes
 from gpuprep.records import Missing, to_json_value
 
 CALLERS = ("nvmath-python", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")  # the first that is there is used
-BINDINGS = ("cuda-bindings", "cuda-core")
 OLDEST_CUDA = 11
 # A burst is what the GPU does before its power cap bites. In a full measurement it is repeated, each time after a
 # rest, until one is steady. There is no time for that in a quick one, where one burst differs by up to 5 % from run
@@ -117,8 +116,8 @@ def unsuitable(version: Any) -> Optional[Missing]:
 def bindings() -> Union[Dict[str, str], Missing]:
     """Versions of the Python packages that call CUDA."""
     callers = cudacalls.versions(CALLERS)
-    versions = {**dict(list(callers.items())[:1]), **cudacalls.versions(BINDINGS)}
-    for name, there in (("nvmath-python", bool(callers)), *((name, name in versions) for name in BINDINGS)):
+    versions = {**dict(list(callers.items())[:1]), **cudacalls.versions(cudacalls.BINDINGS)}
+    for name, there in (("nvmath-python", bool(callers)), *((name, name in versions) for name in cudacalls.BINDINGS)):
         if not there:
             return Missing(
                 "not_installed",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuprep.catalogue import Board
+from gpuprep.catalogue.boards import MEMORY_TOLERANCE
 from gpuprep.catalogue.topologies import HealthyMemoryPercents, healthy_memory_percents
 from gpuprep.checks.common import COMPARE_IT, SET_CLOCKS, unknown
 from gpuprep.checks.conditions import ANY_CLOCK_MHZ, ANY_MEMORY_CLOCK_MHZ, ANY_MEMORY_MIB
@@ -28,7 +29,6 @@ BYTES_PER_CLOCK = 64
 ABOVE_BOOST = 2.05  # RTX 4000 SFF Ada: 3105 of 1560 MHz, the widest known
 # Kernels and copies reach 98 % of the bus at most (L40, A40 without ECC); writes alone come nearer (V100: 99.7 %).
 BUS_MOST = 0.985
-MEMORY_TOLERANCE = 0.1  # ECC keeps 1/16 of GDDR6; drivers before R510 subtract what they reserve
 BUFFERS = 3  # of buffer_mib each
 BINDINGS = (
     "`gpuprep provision HOST --profile PROFILE --only agent` gives the agent its CUDA "

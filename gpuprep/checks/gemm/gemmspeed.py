@@ -13,6 +13,7 @@ from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, figure, floor
 from gpuprep.checks.gemm import gemmclock, gemmcredible
 from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, turning, unit, why_unusable
+from gpuprep.checks.gemm.gemmtrust import LOWERED
 from gpuprep.performance import attribution, roofline
 from gpuprep.performance.attribution import Attribution
 from gpuprep.performance.clock_events import (
@@ -28,7 +29,6 @@ from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Product
 
 NEAR_ROOF = 0.9  # below this share of the roof, memory decides
-LOWERED = 0.97  # of the board's own power limit
 UNMEASURED = {
     "fp8": (
         "it was not measured; of the libraries that gpuprep calls, only cuBLASLt through nvmath-python multiplies FP8",

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from gpuprep import catalogue
+from gpuprep.agent.apt import BLACKLIST
 from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
 from gpuprep.agent.managed import FABRIC_MANAGER
 from gpuprep.checks.common import check, skip, small_file, unknown
@@ -17,7 +18,6 @@ from gpuprep.desired.state import Wanted
 from gpuprep.records import AptFacts, Finding, Missing, OptStr, Snapshot
 
 ROLE = "gpu_driver"
-BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
 
 LAGGING = (
     "`gpuprep provision HOST --profile PROFILE --only driver`; Canonical may build modules for a new kernel some days"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuprep.agent.ffmpegerrors import cause
-from gpuprep.agent.throughputplan import HARDER, LARGER
+from gpuprep.agent.throughputplan import HARDER, KINDS, LARGER
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.codecs import engine_rate
 from gpuprep.checks.links import carries
@@ -21,12 +21,11 @@ from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.throughput import Latency, Pcie, Quality, Series, Step, Throughput, ThroughputGpu
 
-STREAM_FPS = 30
+STREAM_FPS = 30  # of one stream: broadcast and most cameras
 FULL = 90.0  # per cent of the time an engine was at work: NVML's reading never reaches 100 for long
 LINK_FULL = 80.0  # per cent of what generation and width carry: copies reach no more
 MEMORY_FULL = 95.0
 BELOW = 0.9  # of the catalogue's streams: fewer are reported
-ORDER = ("decode", "encode", "transcode", "ladder", "download", "software")
 SIDES = {"decode": ("decode",), "encode": ("encode",), "transcode": ("decode", "encode")}
 ENGINES = ("NVDEC", "NVENC")
 UNKNOWN = "UNKNOWN"
@@ -92,7 +91,7 @@ def rows(values: Throughput, boards: Mapping[int | None, Board | None]) -> list[
         gpu = by_index.get(index, ThroughputGpu())
         first = listed[0].index if listed else None
         table.append(_row(values if index == first else Throughput(), series, gpu, index, boards.get(index)))
-    place = {kind: number for number, kind in enumerate(ORDER)}
+    place = {kind: number for number, kind in enumerate(KINDS)}
     return sorted(table, key=lambda row: (row.gpu or 0, place.get(row.kind, len(place)), row.size == "4K"))
 
 

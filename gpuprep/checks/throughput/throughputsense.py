@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuprep.agent import clips
-from gpuprep.agent.throughputplan import LARGER, PRESETS
+from gpuprep.agent.throughputplan import KINDS, LARGER, PRESETS
 from gpuprep.catalogue.topologies import chip_to_chip_carries, is_chip_to_chip
 from gpuprep.checks import conditions
 from gpuprep.checks.conditions import no_temperature
@@ -23,7 +23,6 @@ SHORTEST_SECONDS = 0.1  # FFmpeg reports its progress twice a second
 LONGEST_SECONDS = 900.0  # what the longest run has for one GPU (CAPACITY_BUDGET_SECONDS of the probe)
 # NVML counts packets with their headers, for 20 ms a reading: what it says may be a little above what a link carries.
 PCIE_SLACK = 1.3
-KINDS = ("decode", "encode", "transcode", "ladder", "download", "software")
 PRESET_KINDS = ("encode", "transcode", "ladder")
 SIZES = {False: (1920, 1080), True: (3840, 2160)}  # by whether the series is of 4K
 # A clip's bits a second, sound included, may be so far from what its encoder was asked for.

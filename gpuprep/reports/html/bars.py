@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gpuprep.agent.throughputplan import LARGER
+from gpuprep.checks.throughput.capacity import STREAM_FPS
 from gpuprep.performance.attribution import Attribution
 from gpuprep.records import RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of
@@ -89,14 +90,14 @@ def streams(record: RunRecord) -> list[Bars]:
         limits = {id(row): _limit(row, floors, several=several) for row, _ in pairs}
         top = max([_fps(row) or 0.0 for row, _ in pairs] + [limit.value for limit in limits.values() if limit])
         rows = tuple(_streams(row, of, limits[id(row)], top) for row, of in pairs)
-        note = ". ".join(filter(None, (f"One stream is {size or 'a video'} at {glance.STREAM_FPS} fps", _note(pairs))))
+        note = ". ".join(filter(None, (f"One stream is {size or 'a video'} at {STREAM_FPS} fps", _note(pairs))))
         charts.append(Bars(f"Video: streams of {named(size)}", rows, note=note))
     return charts
 
 
 def named(size: str) -> str:
     """ "1080p30" of "1920×1080"."""
-    return SIZES.get(size, f"{size} at {glance.STREAM_FPS} fps".strip())
+    return SIZES.get(size, f"{size} at {STREAM_FPS} fps".strip())
 
 
 def _best(record: RunRecord) -> list[Gemm]:

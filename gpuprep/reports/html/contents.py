@@ -12,6 +12,7 @@ from gpuprep.records.evidence.shared import AnyProbe
 from gpuprep.records.evidence.transcode import Transcode
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, seconds_between
+from gpuprep.records.showable import SIMULATED
 from gpuprep.reports import capacity, causes, drifted, glance, measured
 from gpuprep.reports import commands as pasted
 from gpuprep.reports.columns import LEGEND, LOWEST, Part, columns
@@ -19,7 +20,7 @@ from gpuprep.reports.html import bars, commands, drawings, headline
 from gpuprep.reports.html.bars import Bars
 from gpuprep.reports.readings import answer, entries, figure, held_to, known, unfinished
 from gpuprep.reports.rows import Series, share
-from gpuprep.reports.text import SIMULATED, outcome, shown
+from gpuprep.reports.text import outcome, shown
 
 Pairs = list[tuple[str, str]]
 
