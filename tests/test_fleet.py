@@ -23,7 +23,7 @@ from gpuprep.agent.host_paths import DRIFT_LAST
 from gpuprep.desired import loading, state
 from gpuprep.errors import HostUnreachable
 from gpuprep.records import Finding, RunRecord, Source, Status, to_json
-from gpuprep.reports import FLEET_FORMATS, render_fleet, text_hosts
+from gpuprep.reports import RECORDS, render_fleet, text_hosts
 from gpuprep.workflows import runs
 
 PASSED = FINDINGS[2:]
@@ -111,7 +111,7 @@ def test_simulated_hosts_are_named() -> None:
     mixed = text_hosts.fleet_page([simulated[4], *FLEET[:4]])
     assert mixed.startswith("SIMULATED: the GPUs of 1 of these hosts")
     assert re.search(r"^gpu-05 \(simulated\) +WARN|^gpu-03 \(simulated\) +FAIL", mixed, re.M)
-    for style in FLEET_FORMATS:
+    for style in RECORDS:
         assert "simulated" in render_fleet(simulated, style, 1).lower()
         assert "simulated" not in render_fleet(
             [dataclasses.replace(one, after=SNAPSHOT) for one in FLEET[:2]], "text", 0

@@ -19,9 +19,11 @@ OURS = re.compile(r"/(?:etc|opt|run|usr/local|var/lib|var/cache)/(?:[\w.@-]+/)*[
 ELSEWHERE = {"/run/gpuprep-sim", "/run/gpuprep-sim/host-sys-module", "/run/gpuprep-sim/proc", "/opt/gpuprep"}
 # What a role alone knows: no Python reads it.
 OF_ROLES = {
+    "/etc/dkms/framework.conf.d/gpuprep.conf",
     "/etc/apt/preferences.d/gpuprep-cuda",
     "/etc/apt/sources.list.d/gpuprep-nvidia.sources",
     "/etc/ld.so.conf.d/gpuprep-cuda.conf",
+    "/etc/ld.so.conf.d/gpuprep-nccl.conf",
     "/etc/apt/sources.list.d/gpuprep.sources",
     "/etc/apt/sources.list.d/gpuprep-container-toolkit.sources",
     "/etc/pki/rpm-gpg/RPM-GPG-KEY-gpuprep-container-toolkit",

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 RECORDS = ("text", "json", "junit", "markdown", "html", "prometheus", "csv")  # of every command that ends in records
 PLANS = ("text", "json", "markdown", "html", "csv")  # a plan judges nothing and measures nothing
 FORMATS = (*RECORDS, "sbom")
-FLEET_FORMATS = RECORDS
 PROGRAMS = ("json", "prometheus", "sbom")  # read by programs, with all findings counted
 DRIFT = "drift"
 

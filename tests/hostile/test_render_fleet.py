@@ -20,7 +20,7 @@ from test_metrics import drifted
 from gpuprep.cli.work import Request, _show, show_fleet
 from gpuprep.nightly.metrics import render as render_metrics
 from gpuprep.records import RunRecord, Status
-from gpuprep.reports import FLEET_FORMATS, FORMATS, render, render_fleet
+from gpuprep.reports import FORMATS, RECORDS, render, render_fleet
 from hostile import hostilerecords
 
 GOOD = [f"gpu-{number:02d}" for number in range(1, 7)]
@@ -76,7 +76,7 @@ def parsed(text: str, style: str) -> str:
 
 
 @pytest.mark.parametrize("name", hostilerecords.RECORDS)
-@pytest.mark.parametrize("style", FLEET_FORMATS)
+@pytest.mark.parametrize("style", RECORDS)
 def test_no_record_hides_another(style: str, name: str) -> None:
     fleet = [*(drifted(host, (), Status.PASS) for host in GOOD), hostilerecords.RECORDS[name]()]
     text = render_fleet(fleet, style, 0)

@@ -21,7 +21,7 @@ from gpuprep.errors import HostError
 from gpuprep.nightly import journal, last, notify
 from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import RunRecord, Source, Status
-from gpuprep.reports import FLEET_FORMATS, FORMATS, render, render_fleet
+from gpuprep.reports import FORMATS, RECORDS, render, render_fleet
 from gpuprep.reports import csv as csv_report
 from gpuprep.reports.html import fleet as html_fleet
 from gpuprep.store import RunSummary
@@ -55,7 +55,7 @@ def test_a_record_full_of_it(style: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-@pytest.mark.parametrize("style", FLEET_FORMATS)
+@pytest.mark.parametrize("style", RECORDS)
 def test_a_fleet_with_it(style: str, name: str) -> None:
     bad = dataclasses.replace(_spoiled(drifted("gpu-03"), PAYLOADS[name]), error=None)
     failed = dataclasses.replace(bad, host="gpu-04", verdict=None, error=f"gpu-04: {PAYLOADS[name]}\n  | x")

@@ -66,9 +66,6 @@ class Gpu:
     def usable(self, kind: tuple[str, str]) -> list[Product]:
         return [gemm for gemm in self.of_kind(kind) if why_unusable(gemm, published=self.published) is None]
 
-    def by_shape(self, kind: tuple[str, str]) -> dict[str, float]:
-        return {shape_of(gemm): speed(gemm.tflops) for gemm in self.usable(kind)}
-
 
 def by_measurement(gpu: NamedGpu) -> catalogue.Board | None:
     """The board, where nothing but the measurement is known."""
