@@ -30,7 +30,7 @@ from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile
 from gpuprep.errors import GpuprepError
 from gpuprep.records import Finding, Missing, RunRecord, Source, Status, to_json_value
-from gpuprep.workflows.record_file import Recorded, _figures
+from gpuprep.workflows.record_file import Recorded, from_figures
 from gpuprep.workflows.rejudge import judge
 
 CASES = Path(__file__).parent / "cases"
@@ -76,7 +76,7 @@ class Mutation:
     def _judged(self) -> RunRecord:
         base, document = bases()[self.record], self.document()
         if self.whole:
-            return judge(_figures(document), base.profile)
+            return judge(from_figures(document), base.profile)
         values = [one["values"] for one in document["measurements"]]
         told = base.recorded.record.measurements
         results = tuple(dataclasses.replace(one, values=new) for one, new in zip(told, values, strict=True))
@@ -123,7 +123,7 @@ def of(profile: str, result: dict[str, Any]) -> Base:
         after["pci_gpus"] = [{"address": "0000:00:1e.0", "vendor_id": "10de", "device_id": "2335",
                               "class_code": "030200", "driver": "nvidia"}]  # fmt: skip
     document = {"host": profile, "source": result["source"], "measurements": [result], "after": after}
-    return Base(document, _figures(document), loading.load(profile))
+    return Base(document, from_figures(document), loading.load(profile))
 
 
 def _facts(gpu: dict[str, Any]) -> dict[str, Any]:

@@ -48,14 +48,14 @@ from gpuprep.desired import loading  # noqa: E402
 from gpuprep.records import RunRecord  # noqa: E402
 from gpuprep.reports import render  # noqa: E402
 from gpuprep.reports.text import render as as_text  # noqa: E402
-from gpuprep.workflows.record_file import _figures  # noqa: E402
+from gpuprep.workflows.record_file import from_figures  # noqa: E402
 from gpuprep.workflows.rejudge import judge  # noqa: E402
 
 
 def run() -> RunRecord:
     """The recorded run, with a name and a time that stay."""
     results = [json.loads((RECORDS / f"h200-{probe}.json").read_text(encoding="utf-8")) for probe in PROBES]
-    made = judge(_figures({"host": "h200-1", "measurements": results}), loading.load("h200"))
+    made = judge(from_figures({"host": "h200-1", "measurements": results}), loading.load("h200"))
     lasted = timedelta(seconds=round(sum(one.seconds for one in made.measurements)))
     ended = (datetime.fromisoformat(BEGAN) + lasted).isoformat()
     return dataclasses.replace(made, run_id=RUN, started_at=BEGAN, ended_at=ended)

@@ -19,7 +19,7 @@ from gpuprep.catalogue.boards import Board
 from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile
 from gpuprep.records import Status
-from gpuprep.workflows.record_file import _figures
+from gpuprep.workflows.record_file import from_figures
 from gpuprep.workflows.rejudge import judge
 
 FOLDER = Path(__file__).parent / "cases/published"
@@ -80,7 +80,7 @@ def verdict_of(figure: dict[str, Any]) -> str:
     dtype = dtype_of(figure, board) if board else ""
     if board is None or not dtype:
         return NOT_A_PRODUCT
-    judged = judge(_figures(record(figure, board, dtype)), profile(board.model.profile))
+    judged = judge(from_figures(record(figure, board, dtype)), profile(board.model.profile))
     assert judged.verdict is not None
     return judged.verdict.status.value
 

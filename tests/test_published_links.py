@@ -20,7 +20,7 @@ from gpuprep import catalogue
 from gpuprep.catalogue import topologies
 from gpuprep.catalogue.boards import Board
 from gpuprep.records import Status
-from gpuprep.workflows.record_file import _figures
+from gpuprep.workflows.record_file import from_figures
 from gpuprep.workflows.rejudge import judge
 
 # Words of `what` ► why the bandwidth probe does not measure it.
@@ -107,7 +107,7 @@ def verdicts() -> list[tuple[dict[str, Any], Status, str]]:
         board = catalogue.boards().get(figure.get("board", ""))
         if board is None or why_not(figure):
             continue
-        judged = judge(_figures(record(figure, board)), profile(profile_of(board)))
+        judged = judge(from_figures(record(figure, board)), profile(profile_of(board)))
         assert judged.verdict is not None
         said = "; ".join(f"{one.key}: {one.reason}" for one in judged.findings if one.status is not Status.PASS)
         found.append((figure, judged.verdict.status, said))

@@ -9,7 +9,7 @@ from test_published import profile, published
 
 from gpuprep import catalogue
 from gpuprep.records import Status
-from gpuprep.workflows.record_file import _figures
+from gpuprep.workflows.record_file import from_figures
 from gpuprep.workflows.rejudge import judge
 
 WHAT = re.compile(r"(all_reduce|all_gather|reduce_scatter) busbw (?:\d+ to )?(\d+) GPUs(?:.*?([\d.]+) (GiB|GB|MiB))?")
@@ -39,7 +39,7 @@ def record(figure: dict[str, Any]) -> dict[str, Any]:
 def verdicts() -> list[tuple[dict[str, Any], Status]]:
     found = []
     for figure in figures():
-        judged = judge(_figures(record(figure)), profile(catalogue.boards()[figure["board"]].model.profile))
+        judged = judge(from_figures(record(figure)), profile(catalogue.boards()[figure["board"]].model.profile))
         assert judged.verdict is not None
         found.append((figure, judged.verdict.status))
     return found
@@ -57,6 +57,6 @@ def test_half_of_what_was_published_over_nvlink_fails() -> None:
     for figure, status in verdicts():
         if status is Status.PASS and "NVSwitch" in figure["topology"]:
             halved = record({**figure, "value": figure["value"] / 2})
-            judged = judge(_figures(halved), profile(catalogue.boards()[figure["board"]].model.profile))
+            judged = judge(from_figures(halved), profile(catalogue.boards()[figure["board"]].model.profile))
             assert judged.verdict is not None
             assert judged.verdict.status is not Status.PASS, figure

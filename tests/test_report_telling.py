@@ -17,7 +17,7 @@ from gpuprep.desired import loading
 from gpuprep.records import Finding, ProbeResult, RunRecord, Source, Status, Verdict, from_json
 from gpuprep.reports import causes, columns, glance, render
 from gpuprep.reports.text import render as as_text
-from gpuprep.workflows.record_file import _figures
+from gpuprep.workflows.record_file import from_figures
 from gpuprep.workflows.rejudge import judge
 
 REAL = Path(__file__).parent / "cases/records"
@@ -29,7 +29,7 @@ NO_NVENC = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
 def judged(*probes: str) -> RunRecord:
     """Real measurements of an H200, judged."""
     results = [json.loads((REAL / f"{probe}.json").read_text(encoding="utf-8")) for probe in probes]
-    return judge(_figures({"host": "h200-1", "measurements": results}), loading.load("h200"))
+    return judge(from_figures({"host": "h200-1", "measurements": results}), loading.load("h200"))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from gpuprep.catalogue import Board, topologies
 from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile
 from gpuprep.records import RunRecord
-from gpuprep.workflows.record_file import _figures
+from gpuprep.workflows.record_file import from_figures
 from gpuprep.workflows.rejudge import judge
 
 Gpu = dict[str, Any]
@@ -47,7 +47,7 @@ def profile(name: str) -> Profile:
 
 
 def judged(board: Board, document: dict[str, Any]) -> RunRecord:
-    return judge(_figures(document), profile(board.model.profile))
+    return judge(from_figures(document), profile(board.model.profile))
 
 
 def status(board: Board, document: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from gpuprep.desired.state import Wanted, resolve
 from gpuprep.performance import roofline
 from gpuprep.performance.roofline import Roof
 from gpuprep.records import ProbeResult, Snapshot, Source, Status
-from gpuprep.workflows.record_file import _figures
+from gpuprep.workflows.record_file import from_figures
 
 SIZE = 8192
 EVERYTHING = "all products together"
@@ -76,7 +76,7 @@ def profile(name: str) -> Profile:
 def host(key: str) -> tuple[Wanted, Snapshot]:
     """What is wanted of an unknown host with this board, as `gpuprep judge` resolves it."""
     board = catalogue.boards()[key]
-    recorded = _figures(record(board, {kind[:2]: kind[2] for kind in kinds(board)}))
+    recorded = from_figures(record(board, {kind[:2]: kind[2] for kind in kinds(board)}))
     return resolve(profile(board.model.profile), recorded.snapshot, judging=True), recorded.snapshot
 
 

@@ -158,7 +158,7 @@ def _recorded(path: Path, where: str, document: dict[str, Any], probes: tuple[st
     try:
         if "measurements" not in document:
             raise DecodeError("measurements: missing")
-        recorded = _figures(document) if _is_of_figures(document) else _whole(document)
+        recorded = from_figures(document) if _is_of_figures(document) else _whole(document)
         _check(recorded.record.measurements, probes)
         if not recorded.whole and not recorded.record.measurements:
             raise DecodeError("measurements: an empty list; there is nothing to judge")
@@ -185,7 +185,8 @@ def _whole(document: dict[str, Any]) -> Recorded:
     return Recorded(record, seen, whole=True)
 
 
-def _figures(document: dict[str, Any]) -> Recorded:
+def from_figures(document: dict[str, Any]) -> Recorded:
+    """A document of measurements, with what is known of their host. Raises DecodeError."""
     listed = document["measurements"]
     if not isinstance(listed, list):
         raise DecodeError(f"measurements: want a list, got {_kind(listed)}")
