@@ -49,6 +49,7 @@ class Loader:
         """The same for the highest version of `stem`: libcudnn.so ─► .9, libcupti.so ─► .12 or Debian 12's .11.8."""
         if isinstance(self.paths, Missing):
             return self.paths
+        # Numbers alone, by `sonames`: nothing that `packaging`, which the agent does not have, would add.
         versions = [tuple(int(part) for part in name[len(stem) + 1 :].split(".")) for name in self.sonames(stem)]
         return self.find(".".join([stem, *map(str, max(versions))])) if versions else None
 

@@ -36,7 +36,7 @@ def debian_order(version: str) -> Tuple[Tuple[Tuple[int, ...], int], ...]:
 
     Kernel releases carry neither epoch nor revision in dpkg's sense, so the string is compared as one.
     """
-    key = []
+    key = []  # by hand: `packaging` refuses 6.1.0-18-amd64, and an agent that is sent along brings no libraries
     for text, digits in re.findall(r"(\D*)(\d*)", version):
         if text or digits:
             signs = tuple(-1 if c == "~" else ord(c) if c.isalpha() else ord(c) + 256 for c in text)

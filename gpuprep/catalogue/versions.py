@@ -2,6 +2,7 @@
 
 A version from a host goes into commands, paths and Ansible variables of the controller. So the whole text must be a
 version number; otherwise it is no version (`is_version`, `host_version`).
+Not `packaging`: it takes "v1.0" and " 1.0\\n" for versions, too, and the agent's libraries on hosts do not include it.
 """
 
 from __future__ import annotations

@@ -124,6 +124,7 @@ def known_hosts(asked: Asked) -> Iterator[Candidate]:
             last = str(row[0])
 
 
+# This and inventories are read by hand: the readers of paramiko and Ansible take longer to import than all of this.
 def ssh_aliases() -> Iterator[str]:
     """Names after `Host` in ~/.ssh/config and what it includes, without patterns."""
     folder = Path.home() / ".ssh"

@@ -1,7 +1,8 @@
 """Who may look, and what a browser may do with a page. Wraps the application; nothing in it knows the store.
 
 - Host header: an address, localhost, or a name that was given. A page of another name that leads to this address (DNS
-  rebinding) is refused.
+  rebinding) is refused, and so are two headers. Starlette's TrustedHostMiddleware cannot allow each address, and looks
+  at one header.
 - Token: once in the address (?token=...), after that in a cookie that scripts cannot read and other sites cannot send;
   programs send it as `Authorization: Bearer TOKEN`. Compared in constant time.
 - Nothing but GET and HEAD. No page is kept, framed, sniffed, or fetches anything from elsewhere.

@@ -13,6 +13,8 @@ findings, then given up, and the journal says so.
 The bearer token is read from its file at each delivery and is nowhere else: not in the state, the record, a message or
 an argument of a program. A redirect is a failure and is not followed, so that no other host is ever sent the token, and
 because an HTTP client turns a redirected POST into a GET.
+
+urllib sends it: the agent's libraries on a host include no HTTP client.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ exact for figures without ties (the share of orders of n figures with such an S)
 H. B. Mann, Econometrica 13 (1945) 245; M. G. Kendall, Rank Correlation Methods, 1975; R. O. Gilbert, Statistical
 Methods for Environmental Pollution Monitoring, 1987, section 16.4.
 Theil-Sen: the median of the slopes of all pairs of nights; P. K. Sen, J. Am. Stat. Assoc. 63 (1968) 1379.
+Both by hand: hosts get this room, too, and have no SciPy. Tests compare with SciPy.
 """
 
 from __future__ import annotations

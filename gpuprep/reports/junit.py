@@ -2,7 +2,7 @@
 
 FAIL is a failure, UNKNOWN an error, SKIP and WAIVED skipped with their reason; WARN passes, with the reason in
 system-out, because the format has no word for it. Elements and attributes are those of the schema of Jenkins' xUnit
-plugin (junit-10.xsd).
+plugin (junit-10.xsd). Python's own ElementTree writes these few; junitparser reads them in tests alone.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ It names what gpuprep installs and watches: kernel, driver, packages of the GPU'
 its sources, the agent with its libraries, firmware. It does not list all packages, and says so (compositions:
 incomplete). The same record gives the same document. All names and versions come from the host: unsafe characters are
 escaped, and long texts are cut.
+
+Plain dicts: cyclonedx-python-lib would bring several packages to each installation for this one format. Tests hold the
+document against its schema.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ def chosen_kernel(disk: Disk) -> str:
 
 
 def _version_key(release: str) -> list[tuple[int, int, str]]:
+    # `packaging` refuses 6.1.0-18-amd64.
     return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"\d+|[a-z]+", release)]
 
 

@@ -3,7 +3,8 @@
 It reads events, not composed nodes: it checks everything before it builds anything. So aliases are never expanded and
 depth is limited. It refuses, each with its own message: aliases and anchors, tags, merge keys, several documents,
 duplicate keys, and every plain scalar that YAML 1.1 and 1.2 read differently (`yes`, `0755`, `12:30`), because an
-editor and this reader would then read different values. A day (`2026-12-31`) is text, as in YAML 1.2.
+editor and this reader would then read different values. A day (`2026-12-31`) is text, as in YAML 1.2. ruamel.yaml would
+not do: it reads them as YAML 1.2 and says nothing.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ def run(*command):
 
 
 def version_key(kernel):
+    # `packaging` is not of the stdlib, and refuses 6.1.0-18-amd64.
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", kernel)]
 
 
