@@ -247,6 +247,14 @@ def test_a_report_goes_through_nsys_export(tmp_path: Path, monkeypatch: pytest.M
 VALUES = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=8) | st.binary(max_size=8)
 
 
+def test_a_kernel_that_outlasts_those_after_it_on_its_stream(tmp_path: Path) -> None:
+    columns, rows = TABLES["CUPTI_ACTIVITY_KIND_KERNEL"]
+    changed = [list(each) for each in rows]
+    changed[0][columns.index("end")] = 1_009_501
+    trace = read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": (columns, changed)}))
+    assert (trace.gpu.end >= trace.gpu.start).all()
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     table=st.sampled_from(sorted(TABLES)),

@@ -330,8 +330,8 @@ class Reader:
             "time": np.empty(0, np.int64), "device": np.empty(0, np.int32), "bytes": np.empty(0, np.int64),
             "allocated": np.empty(0, np.int64), "reserved": np.empty(0, np.int64),
         }  # fmt: skip
-        zero = sanity.clean(gpu, calls, ops, memory, self.notes)
         threads, processes = _threads(gpu, calls, ops)
+        zero = sanity.clean(gpu, calls, ops, memory, self.notes)
         sanity.count_missing(gpu, calls, self.notes)
         if not (ops["kind"] == OpKind.OP).any():
             self.notes["nsys_no_ops"] += 1
