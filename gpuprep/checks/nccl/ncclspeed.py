@@ -66,6 +66,9 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
             return Finding(
                 "nccl", operation, Status.UNKNOWN, "figures that fit together", "contradictory", wrong, AGAIN
             )
+    if not values.published and (untold := _untold(points)):  # the slow one may be that of which nothing is known
+        nothing = Missing("not_recorded", f"{', '.join(untold[:3])}: no duration or no bus bandwidth")
+        return unknown("nccl", operation, nothing, expected="each size measured", what=missing, remedy=AGAIN)
     large = [(point, busbw) for point in points if _sent(point, ranks) >= MEDIUM and (busbw := speed(point))]
     if not large:
         nothing = Missing("not_recorded", f"no bus bandwidth where each GPU sends {ncclplan.words(MEDIUM)} or more")
@@ -160,6 +163,15 @@ def _shown(worst: _Judged, way: Way) -> str:
 def speed(point: Point) -> float | None:
     """Bus bandwidth, GB/s; None where it is not recorded."""
     return None if isinstance(point.busbw_gb_per_s, Missing) else point.busbw_gb_per_s
+
+
+def _untold(points: Sequence[Point]) -> list[str]:
+    """Sizes of which a figure is lacking that the probe writes of each."""
+    return [
+        ncclplan.words(point.bytes or 0)
+        for point in points
+        if isinstance(point.microseconds, Missing) or isinstance(point.busbw_gb_per_s, Missing)
+    ]
 
 
 def contradiction(point: Point, ranks: int) -> str:
