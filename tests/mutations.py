@@ -98,14 +98,13 @@ class Base:
 
 @cache
 def bases() -> dict[str, Base]:
-    found = {f"h200-{probe}": of("h200", json.loads(_text(f"h200-{probe}"))) for probe in PROBES}
-    found["h200x2-bandwidth"] = of("h200", json.loads(_text("h200x2-bandwidth")))
+    found = {path.stem: of("h200", json.loads(_text(path.stem))) for path in sorted((CASES / "records").glob(REAL))}
     found["h200x2-gemm"] = of("h200", two_gpus(json.loads(_text("h200-gemm"))))
     found |= {f"t4-{one['probe']}": of("t4", one) for one in json.loads(_text("t4-simulated"))}
     return found
 
 
-PROBES = ("gemm", "bandwidth", "cudnn", "throughput", "toolkit", "transcode")
+REAL = "h200*.json"  # measured on real GPUs, one or two
 
 
 def of(profile: str, result: dict[str, Any]) -> Base:

@@ -274,18 +274,21 @@ def without_telemetry(value: Any) -> Any:
 
 
 REAL = {
-    result["probe"]: without_telemetry(result)
-    for path in sorted((Path(__file__).parent / "cases/records").glob("h200-*.json"))
-    for result in [json.loads(path.read_text(encoding="utf-8"))]
+    path.stem: without_telemetry(json.loads(path.read_text(encoding="utf-8")))
+    for path in sorted((Path(__file__).parent / "cases/records").glob("h200*.json"))
 }
 
 
-@pytest.mark.parametrize("probe", sorted(REAL))
-def test_real_measurements_have_the_form(probe: str) -> None:
-    assert forms.findings({probe: REAL[probe]["values"]}) == []
+def test_each_probe_whose_form_is_checked_has_a_real_measurement() -> None:
+    assert set(forms.FORMS) - {result["probe"] for result in REAL.values()} == set()
 
 
-PLACES = {probe: places(result["values"]) for probe, result in REAL.items()}
+@pytest.mark.parametrize("name", REAL)
+def test_real_measurements_have_the_form(name: str) -> None:
+    assert forms.findings({REAL[name]["probe"]: REAL[name]["values"]}) == []
+
+
+PLACES = {name: places(result["values"]) for name, result in REAL.items()}
 H200 = bare_snapshot(gpus=("h200",))
 WISH = state.resolve(loading.load("h200"), H200, judging=True)
 
@@ -299,12 +302,13 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize("probe", sorted(REAL))
+@pytest.mark.parametrize("name", REAL)
 @settings(max_examples=40, deadline=None)
 @given(st.randoms(use_true_random=False))
-def test_damaged_measurements_are_refused_or_judged(probe: str, random: Any) -> None:
-    path, new = random.choice(PLACES[probe]), random.choice([*GARBAGE, math.nan, [3], [{}], {"x": {}}])
-    damaged = changed(REAL[probe]["values"], path, new)
+def test_damaged_measurements_are_refused_or_judged(name: str, random: Any) -> None:
+    probe = REAL[name]["probe"]
+    path, new = random.choice(PLACES[name]), random.choice([*GARBAGE, math.nan, [3], [{}], {"x": {}}])
+    damaged = changed(REAL[name]["values"], path, new)
     if not forms.refused(probe, damaged):
         result = ProbeResult(probe, Source.MEASURED, damaged, 1.0)
         assert all(f.status for f in checks.compare_figures(WISH, H200, [result], asked=[probe]))

@@ -14,9 +14,12 @@ from mutations import NEVER_PASS, Mutation, bases, failures, families, of_bases,
 
 from gpuprep.cli import cli
 from gpuprep.cli.edge import run
+from gpuprep.desired.probes import KINDS
 
 EXIT_CODES = {"PASS": 0, "WARN": 0, "FAIL": 1, "UNKNOWN": 3}
 THROUGH_THE_COMMAND = 100
+WITHOUT_RECORD = {"codec": "it asks FFmpeg for the names of its parts: none of them is a figure"}
+WITHOUT_CLASS = {"t4-nccl": "of one GPU: it measured nothing, and says so"}
 EVERY = 3  # of a class: one change of three, and all in `make test-all`
 
 
@@ -36,6 +39,14 @@ def test_a_changed_record_gets_the_verdict_that_it_must(name: str) -> None:
 @pytest.mark.parametrize("name", list(bases()))
 def test_each_record_passes_as_it_is(name: str) -> None:
     assert of_bases().get(name, []) == []
+
+
+def test_each_probe_has_a_real_record_and_each_record_has_classes_of_faults() -> None:
+    real = {document["probe"] for name, base in bases().items() if name.startswith("h200")
+            for document in base.document["measurements"]}  # fmt: skip
+    assert {kind.name for kind in KINDS} - real == set(WITHOUT_RECORD)
+    assert not [kind.name for kind in KINDS if kind.measures and kind.name in WITHOUT_RECORD]
+    assert set(bases()) - {record for entry in table() for record in entry["records"]} == set(WITHOUT_CLASS)
 
 
 def test_there_are_thousands_and_no_two_are_the_same() -> None:
