@@ -82,7 +82,7 @@ class SlowMachine:
         (library / "pynvml.py").write_text(text + ANSWERS.format(home=str(self.login)))
         self.scratch = folder / "scratch"
         self.scratch.mkdir()
-        self.sshd = sshserver.Sshd(folder, home, f"SetEnv HOME={folder} TMPDIR={self.scratch} GPUPREP_TEST={folder}")
+        self.sshd = sshserver.Sshd(folder, home, f"SetEnv HOME={folder} TMPDIR={self.scratch}")
         self.sshd.trust()
         self.folder = folder
         self.environment = {
@@ -104,7 +104,7 @@ class SlowMachine:
 
     def left(self) -> list[str]:
         """What was started through its sshd and is still there, the sshd's own processes aside."""
-        mark = f"GPUPREP_TEST={self.folder}".encode()
+        mark = f"HOME={self.folder}".encode()  # of all variables of a login the agent gives its programs this one
         found = []
         for process in psutil.process_iter(["pid", "name"]):
             try:

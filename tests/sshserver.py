@@ -52,9 +52,12 @@ class Sshd:
             "PermitRootLogin yes",
             "KbdInteractiveAuthentication no",
             "KexAlgorithms curve25519-sha256@libssh.org",  # paramiko's; the default one costs ssh a quarter of a second
-            f"SetEnv HOME={folder}",  # without the files of whoever runs the tests that a shell reads first
             *options,
         ]
+        if not any(option.startswith("SetEnv") for option in options):  # sshd reads the first such line alone
+            lines.append(
+                f"SetEnv HOME={folder}"
+            )  # without the files of whoever runs the tests that a shell reads first
         if not any(option.startswith("PasswordAuthentication") for option in options):
             lines.append("PasswordAuthentication no")
         (folder / "sshd_config").write_text("\n".join(lines) + "\n")
