@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sshserver import SSHD, Serve, Sshd, free_port, make_key, servers
+from waiting import until
 
 from gpuprep.agent import whichmachine
 from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused, HostUnreachable, UsageError
@@ -103,7 +104,14 @@ def test_a_lost_connection_is_made_again(trusted: Sshd) -> None:
         assert host.run("echo 1").stdout == "1\n"
         trusted.stop()
         trusted.start()
-        assert wait_for(lambda: host.run("echo 2").stdout) == "2\n"
+
+        def answers() -> bool:
+            try:
+                return host.run("echo 2").stdout == "2\n"
+            except HostUnreachable:
+                return False
+
+        until(answers, "no connection was made again", 10)
 
 
 def test_the_key_with_which_a_host_answered_is_as_ssh_keygen_shows_it(trusted: Sshd) -> None:
@@ -121,24 +129,13 @@ def test_the_key_with_which_a_host_answered_is_as_ssh_keygen_shows_it(trusted: S
         assert here.host_key() == ""
 
 
-def wait_for(action: Callable[[], str], seconds: float = 10) -> str:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return action()
-        except HostUnreachable:
-            if time.monotonic() > deadline:
-                raise
-
-
 def test_a_connection_that_breaks_in_the_middle_of_a_command(trusted: Sshd, tmp_path: Path) -> None:
     mark = tmp_path / "started"
     with Host(trusted.target()) as host:
         host.run("true")
 
         def cut() -> None:
-            while not mark.exists():
-                time.sleep(0.01)
+            until(mark.exists, "the command did not begin")
             trusted.stop()
 
         cutter = threading.Thread(target=cut)

@@ -23,8 +23,10 @@ from finishedt4 import ANSWERS, FINISHED, HERE, T4
 from records_for_tests import record
 from slowmachine import SlowMachine
 from test_workflows import Stage, stage
+from waiting import until
 
 from gpuprep import reports
+from gpuprep.cli.stopping import ONE_WISH_SECONDS
 from gpuprep.errors import AgentFailed, GpuprepError, HostUnreachable, Interrupted, UsageError
 from gpuprep.records import Missing, RunRecord, Status
 from gpuprep.remote import CommandResult, Target
@@ -70,15 +72,17 @@ def wait_until(process: subprocess.Popen[str], words: str) -> None:
     raise AssertionError(f"it ended without saying {words!r}")
 
 
-def gone(machine: SlowMachine, until: float) -> None:
+def gone(machine: SlowMachine, end: float) -> None:
     """Nothing that the run started is on the host any more, and no scratch folder."""
-    while (left := machine.left() + [str(path) for path in machine.scratch.iterdir()]) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert left == []
+
+    def left() -> list[str]:
+        return machine.left() + [str(path) for path in machine.scratch.iterdir()]
+
+    until(lambda: not left(), lambda: f"left on the host: {left()}", max(0.0, end - time.monotonic()))
 
 
-def newest(machine: SlowMachine) -> RunRecord:
-    store = Store.open(f"sqlite:///{machine.folder}/history.db")
+def newest(folder: Path) -> RunRecord:
+    store = Store.open(f"sqlite:///{folder}/history.db")
     made: RunRecord = store.get("last")
     store.close()
     return made
@@ -109,11 +113,11 @@ def test_at_any_moment_a_validate_ends_in_time_with_all_that_it_started(
     _, said = process.communicate(timeout=60)
     assert time.monotonic() - stopped <= limit(), said
     gone(machine, stopped + limit())
-    if newest_id(machine) == before:  # before a run began there is nothing to record
+    if newest_id(machine.folder) == before:  # before a run began there is nothing to record
         assert process.returncode == 130, said
         assert share < 0.5, said
         return
-    made = newest(machine)
+    made = newest(machine.folder)
     assert made.exit_code == process.returncode, said
     if process.returncode != 130:  # everything was measured: there was nothing left to interrupt
         assert share > 0.5, said
@@ -133,7 +137,7 @@ def at_moment(machine: SlowMachine, whole_seconds: float, share: float) -> tuple
     Where it ended before, the computer had more to do while a whole run was measured: this run tells what it takes now.
     """
     for _ in range(4):
-        before, began = newest_id(machine), time.monotonic()
+        before, began = newest_id(machine.folder), time.monotonic()
         process = begin(machine)
         try:
             process.wait(share * whole_seconds)
@@ -144,10 +148,10 @@ def at_moment(machine: SlowMachine, whole_seconds: float, share: float) -> tuple
     raise AssertionError(f"it ended by itself within {share:.2f} of {whole_seconds:.1f} s")
 
 
-def newest_id(machine: SlowMachine) -> str:
+def newest_id(folder: Path) -> str:
     """ "" before anything was recorded; a run that ended at once may have made the store."""
     try:
-        return newest(machine).run_id if (machine.folder / "history.db").exists() else ""
+        return newest(folder).run_id if (folder / "history.db").exists() else ""
     except UsageError:
         return ""
 
@@ -157,12 +161,12 @@ def newest_id(machine: SlowMachine) -> str:
 def test_figures_of_probes_that_had_ended_are_kept_and_judged(machine: SlowMachine, number: signal.Signals) -> None:
     process = begin(machine)
     wait_until(process, "transcodes of NVIDIA's FFmpeg guide")
-    time.sleep(1.0)
+    until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in machine.left()), lambda: machine.left())
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "2 of 4 probes had ended, and their figures are kept" in said
-    made = newest(machine)
+    made = newest(machine.folder)
     values = {result.probe: result.values for result in made.measurements}
     assert list(values) == ["toolkit", "codec", "transcode", "throughput"]
     assert isinstance(values["toolkit"], dict)
@@ -181,13 +185,13 @@ def test_figures_of_probes_that_had_ended_are_kept_and_judged(machine: SlowMachi
 
 @needs_sshd
 def test_a_second_one_ends_at_once_and_the_host_tidies_up_by_itself(machine: SlowMachine) -> None:
-    before = newest_id(machine)
+    before = newest_id(machine.folder)
     process = begin(machine)
     wait_until(process, "transcodes of NVIDIA's FFmpeg guide")
-    time.sleep(1.0)
+    until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in machine.left()), lambda: machine.left())
     process.send_signal(signal.SIGINT)
     wait_until(process, "Interrupted: ending what runs")
-    time.sleep(0.5)
+    time.sleep(ONE_WISH_SECONDS)  # before, it would be the same wish
     stopped = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
@@ -195,7 +199,7 @@ def test_a_second_one_ends_at_once_and_the_host_tidies_up_by_itself(machine: Slo
     assert process.returncode == 130
     assert "ended at once" in said
     gone(machine, stopped + limit())
-    assert newest_id(machine) == before
+    assert newest_id(machine.folder) == before
 
 
 # ---------------------------------------------------------------- one that Python drops
@@ -265,15 +269,13 @@ def test_a_host_that_does_not_end_is_not_waited_for_and_its_figures_are_kept(tmp
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_until(process, "stuck now")
-    time.sleep(1.0)
+    until(lambda: newest_id(tmp_path) != "", "the other host's run is not recorded")
     stopped = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert time.monotonic() - stopped <= limit(), said
     assert process.returncode == 130
-    store = Store.open(f"sqlite:///{tmp_path}/history.db")
-    made: RunRecord = store.get("last")
-    store.close()
+    made = newest(tmp_path)
     assert made.host == "stuck"
     assert "did not end in time" in (made.error or "")
     assert {"toolkit", "codec", "transcode", "gemm", "bandwidth"} <= {result.probe for result in made.measurements}

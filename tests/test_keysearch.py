@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sshserver import SSHD, Serve, Sshd, make_key, servers
 from tokenkey import Token
+from waiting import until
 
 from gpuprep.catalogue import logins
 from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused, UsageError
@@ -204,9 +204,7 @@ def test_a_key_of_the_agent(serve: Serve, home: Path, tmp_path: Path, monkeypatc
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
     try:
         monkeypatch.setenv("SSH_AUTH_SOCK", socket)
-        deadline = time.monotonic() + 10
-        while not Path(socket).exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(Path(socket).exists, "the SSH agent does not listen", 10)
         subprocess.run(["ssh-add", "-q", str(server.key)], check=True)
         found = keysearch.find(bare(server, user=server.user), never, quiet)
         assert found.key.endswith(" of the SSH agent")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import fakeprograms
 import pytest
+from waiting import until
 
 from gpuprep.agent import simstate
 from gpuprep.sim import disk, driver, gpus, native, nvmlstate
@@ -173,9 +174,7 @@ def test_a_gpu_lost_in_the_middle_ends_the_work(tmp_path: Path, capfd: pytest.Ca
     words = "-v error -y -re -f lavfi -i testsrc2=s=320x240:r=25:d=60 -c:v h264_nvenc -f mp4"
 
     def lose() -> None:
-        deadline = time.monotonic() + 20
-        while not simstate.loads(0, folder) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: bool(simstate.loads(0, folder)), "FFmpeg does not load the GPU", 20)
         with nvmlstate.changed(folder) as state:
             state["gpu.0"]["fault_gpu_lost"] = "1"
 

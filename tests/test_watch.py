@@ -23,6 +23,7 @@ from records_for_tests import record
 from rich.console import Console
 from sshserver import SSHD, Sshd
 from test_nvml_library import Bench
+from waiting import until
 
 from gpuprep.agent import simstate
 from gpuprep.cli import watchrows, watchscreen
@@ -413,10 +414,7 @@ def test_the_live_view_follows_its_hosts_and_ends_with_nothing_left(machine: Mac
         assert time.monotonic() - began < 5
     assert code == 0
     assert not any("Traceback" in row for row in screen.everything)
-    deadline = time.monotonic() + 10
-    while machine.agents() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert machine.agents() == []
+    until(lambda: not machine.agents(), "the agent lives on", 10)
 
 
 @pytest_ssh
@@ -446,10 +444,7 @@ def test_the_agent_ends_where_the_view_is_killed(machine: Machine, tmp_path: Pat
         running.until(has("box", "0 Tesla T4"))
         running._process.kill()
         running._process.wait()
-    deadline = time.monotonic() + 20
-    while machine.agents() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert machine.agents() == []
+    until(lambda: not machine.agents(), "the agent lives on", 20)
 
 
 # ---------------------------------------------------------------- wrong usage

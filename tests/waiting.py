@@ -8,11 +8,13 @@ from collections.abc import Callable
 import psutil
 
 
-def until(true: Callable[[], bool], otherwise: str, seconds: float = 30) -> None:
-    """Wait for a condition; fail with `otherwise` when it does not come true in time."""
+def until(true: Callable[[], bool], otherwise: str | Callable[[], object], seconds: float = 30) -> None:
+    """Wait for a condition; fail with `otherwise`, or with what it tells, when it does not come true in time."""
     end = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < end, f"not within {seconds:g} s: {otherwise}"
+        assert time.monotonic() < end, (
+            f"not within {seconds:g} s: {otherwise if isinstance(otherwise, str) else otherwise()}"
+        )
         time.sleep(0.05)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
+from waiting import until
 
 from gpuprep.errors import Interrupted, ProvisionFailed
 from gpuprep.provisioning import ansible_environment, ansible_run
@@ -62,17 +63,8 @@ class Stage:
                 found.append(line)
         return found
 
-    def none_is_left(self, seconds: float) -> bool:
-        return until(lambda: not self.processes(), seconds)
-
-
-def until(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return condition()
+    def none_is_left(self, seconds: float) -> None:
+        until(lambda: not self.processes(), lambda: f"left of the run: {self.processes()}", seconds)
 
 
 @pytest.fixture(scope="module")
@@ -334,7 +326,7 @@ def test_a_task_that_never_ends_is_ended(make_stage: Callable[[], Stage], monkey
     assert isinstance(failure, Failure)
     assert isinstance(failure.error, ProvisionFailed)
     assert "did not end it within 3 seconds" in failure.error.what
-    assert stage.none_is_left(1)
+    stage.none_is_left(1)
 
 
 def test_an_answer_too_deep_is_a_failed_step(make_stage: Callable[[], Stage]) -> None:
@@ -362,7 +354,7 @@ def test_an_interruption_leaves_no_process(make_stage: Callable[[], Stage]) -> N
     assert isinstance(failure, Failure)
     assert isinstance(failure.error, Interrupted)
     assert time.monotonic() - asked[0] < 8
-    assert stage.none_is_left(0.5), stage.processes()
+    stage.none_is_left(0.5)
 
 
 def test_an_error_of_ours_leaves_no_process(make_stage: Callable[[], Stage]) -> None:
@@ -377,7 +369,7 @@ def test_an_error_of_ours_leaves_no_process(make_stage: Callable[[], Stage]) -> 
 
     with pytest.raises(Exception, match="Cancel Callback"):
         stage.run(ONE_TASK, cancelled=broken)
-    assert stage.none_is_left(0.5), stage.processes()
+    stage.none_is_left(0.5)
 
 
 @pytest.mark.parametrize("number", [9, 15], ids=["KILL", "TERM"])
@@ -398,9 +390,9 @@ ansible_run.run({target!r}, roles=(), variables={{}}, log_dir=Path({str(stage.fo
 """
     process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
-        assert until((stage.folder / "host/hanging").exists, 60)
+        until((stage.folder / "host/hanging").exists, "the module was not asked", 60)
         assert stage.processes()
     finally:
         os.kill(process.pid, number)
         process.wait()
-    assert stage.none_is_left(5), stage.processes()
+    stage.none_is_left(5)

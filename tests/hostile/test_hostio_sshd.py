@@ -18,6 +18,8 @@ from types import SimpleNamespace
 
 import paramiko
 import pytest
+from paramiko.common import MSG_KEXINIT
+from waiting import until
 
 from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostUnreachable, Interrupted, TookTooLong
 from gpuprep.remote import Host, HostLock, LockOwner, ssh, sshchannel, sshfailures, transport, watch
@@ -214,10 +216,10 @@ def status_alone(session: Session) -> None:
     session.hang()
 
 
-def new_keys_never(session: Session) -> None:
+def new_keys_never(session: Session, begun: Callable[[], None] = lambda: None) -> None:
     """Begins a key exchange and leaves it there: the client may send nothing from then on."""
     session.say(b"x" * 1000)
-    session.transport._negotiate_keys = lambda _message: session.hang()
+    session.transport._handler_table[MSG_KEXINIT] = lambda _message: [begun(), session.hang()]
     session.transport._send_kex_init()
     session.hang()
 
@@ -459,23 +461,25 @@ def test_a_lock_that_always_ends_at_once_keeps_nobody_busy(hostile: Serve, monke
 
     server = hostile(script=script)
     connection = SshConnection(server.target, False, 1)
+    began = time.monotonic()
     with HostLock("box", OWNER, connection.start):
-        time.sleep(1.5)
-    assert len(server.commands) <= 5
+        until(lambda: len(server.commands) >= 4, "it is not taken again")
+        assert time.monotonic() - began >= 3 * 0.4
     connection.close()
 
 
-def held_and_no_more(session: Session) -> None:
-    session.say(b"held\n")
-    new_keys_never(session)
-
-
 def test_a_lock_is_released_although_the_host_takes_nothing(hostile: Serve) -> None:
+    began: list[bool] = []
+
+    def held_and_no_more(session: Session) -> None:
+        session.say(b"held\n")
+        new_keys_never(session, lambda: began.append(True))
+
     server = hostile(script=held_and_no_more)
     connection = SshConnection(server.target, False, 1)
     lock = HostLock("box", OWNER, connection.start)
     lock.__enter__()
-    time.sleep(0.2)
+    until(lambda: bool(began), "no key exchange began")
     with soon(6):
         lock.__exit__(None, None, None)
         connection.close()
@@ -519,9 +523,8 @@ def test_sigterm_ends_the_program_although_the_host_does_not_let_go(hostile: Ser
     with subprocess.Popen(
         [sys.executable, *argv], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as program:
-        while not server.commands:
-            assert program.poll() is None, program.stdout and program.stdout.read()
-            time.sleep(0.05)
+        until(lambda: bool(server.commands) or program.poll() is not None, "no command came")
+        assert program.poll() is None, program.stdout and program.stdout.read()
         with soon(12):
             program.send_signal(signal.SIGTERM)
             out, _ = program.communicate(timeout=30)
