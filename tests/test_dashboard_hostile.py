@@ -99,7 +99,9 @@ def test_every_host_is_a_row(server: Server) -> None:
 
 
 def test_pages_of_each_host_and_run_stay_calm(server: Server) -> None:
-    for host in hosts(server):
+    listed = hosts(server)
+    assert listed
+    for host in listed:
         page = server.get(f"/host/{quote(host['host'], safe='')}")
         assert page.status == 200, host["host"]
         calm(page.text)

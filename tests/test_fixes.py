@@ -12,7 +12,7 @@ import jinja2
 import pytest
 import yaml
 from builders import bare_snapshot, finished_snapshot, load, resolved
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuprep import checks
@@ -323,6 +323,11 @@ def test_a_program_that_may_be_gone_is_not_promised() -> None:
 KEYS = [one.key for one in checks.compare(WANTED, FINISHED)]
 
 
+def test_of_all_that_can_fail_some_is_put_back() -> None:
+    assert len(fixes.plan(WANTED, FINISHED, failed(*KEYS))) >= 5
+
+
+@example(KEYS)
 @given(st.lists(st.sampled_from(KEYS), unique=True))
 def test_no_command_installs_removes_reboots_or_writes_a_setting(keys: list[str]) -> None:
     for one in fixes.plan(WANTED, FINISHED, failed(*keys)):

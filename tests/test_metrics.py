@@ -205,7 +205,9 @@ def test_a_fleet_is_one_exposition() -> None:
 
 def test_what_is_simulated_says_so_in_every_series() -> None:
     simulated = dataclasses.replace(drifted(), source=Source.SIMULATED)
-    for family in families(metrics.render([simulated])).values():
+    made = families(metrics.render([simulated]))
+    assert made
+    for family in made.values():
         assert {one.labels["source"] for one in family.samples} == {"simulated"}
 
 

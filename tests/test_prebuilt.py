@@ -232,13 +232,16 @@ def test_prebuilt_modules_of_another_flavour_or_of_none_are_left_over() -> None:
 @pytest.mark.parametrize("key", sorted(catalogue.archives()))
 def test_the_whole_driver_has_more_packages_where_it_is_known(key: str) -> None:
     release = catalogue.archives()[key]
+    known = set()
     for source, offer in release.sources.items():
         for driver in offer.drivers:
             if has_full_libraries(release, source, driver.version):
+                known.add(source)
                 few = driver_packages(release, source, driver.modules[0], driver.version)
                 many = driver_packages(release, source, driver.modules[0], driver.version, libraries="full")
                 assert set(few) < set(many)
                 assert not [name for name in many if "{" in name]
+    assert known == (set() if key == "amzn-2023" else set(release.sources))  # Amazon splits off no libraries
 
 
 def test_the_whole_driver_is_wished_and_refused_where_it_is_not_known() -> None:

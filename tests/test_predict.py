@@ -237,6 +237,7 @@ def test_a_better_shape_is_near_and_better() -> None:
 def test_a_better_shape_is_no_whim_of_the_library() -> None:
     """What was learned jumps from shape to shape; advice needs the formula, too."""
     chance = random.Random(3)
+    seen = 0
     for one in islice(drawshapes.shapes(chance, "bf16"), 12):
         asked = expected(H100, Operation("product", "", one.m, one.n, one.k), "bf16")
         for better in bettershape.near(asked):
@@ -244,6 +245,8 @@ def test_a_better_shape_is_no_whim_of_the_library() -> None:
             work = there.operation.operations / asked.operation.operations
             assert work * asked.formula_seconds / there.formula_seconds >= bettershape.WORTH
             assert better.gain >= bettershape.WORTH
+            seen += 1
+    assert seen
 
 
 def test_what_was_learned_holds_only_where_it_was_measured() -> None:

@@ -89,10 +89,9 @@ def test_every_keyword_has_a_message() -> None:
 
 
 def test_every_pattern_says_in_words_what_it_allows() -> None:
-    for part in parts(SCHEMA):
-        several_types = isinstance(part.get("type"), list)
-        if "pattern" in part or several_types:
-            assert part["x-allowed"], part
+    told = [part for part in parts(SCHEMA) if "pattern" in part or isinstance(part.get("type"), list)]
+    assert told
+    assert not [part for part in told if not part.get("x-allowed")]
 
 
 def test_every_enum_is_of_texts() -> None:

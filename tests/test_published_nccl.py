@@ -54,9 +54,10 @@ def test_no_healthy_figure_fails_and_no_sick_one_passes() -> None:
 
 
 def test_half_of_what_was_published_over_nvlink_fails() -> None:
-    for figure, status in verdicts():
-        if status is Status.PASS and "NVSwitch" in figure["topology"]:
-            halved = record({**figure, "value": figure["value"] / 2})
-            judged = judge(from_figures(halved), profile(catalogue.boards()[figure["board"]].model.profile))
-            assert judged.verdict is not None
-            assert judged.verdict.status is not Status.PASS, figure
+    sound = [figure for figure, status in verdicts() if status is Status.PASS and "NVSwitch" in figure["topology"]]
+    assert len(sound) > 20
+    for figure in sound:
+        halved = record({**figure, "value": figure["value"] / 2})
+        judged = judge(from_figures(halved), profile(catalogue.boards()[figure["board"]].model.profile))
+        assert judged.verdict is not None
+        assert judged.verdict.status is not Status.PASS, figure

@@ -278,7 +278,9 @@ def test_of_several_gpus_a_bar_is_the_lowest() -> None:
 
 
 def test_losses_fill_the_bar_up_to_the_peak() -> None:
-    for row in bars.products(t4()).rows:
+    rows = bars.products(t4()).rows
+    assert rows
+    for row in rows:
         assert row.percent is not None
         assert [lost.end for lost in row.losses[:1]] == [100.0]
         assert all(row.percent - 1 <= lost.start < lost.end for lost in row.losses)

@@ -64,9 +64,10 @@ def test_what_was_installed_is_there_with_its_hashes() -> None:
 
 
 def test_every_address_can_be_read_back() -> None:
-    for part in parts(provisioned()).values():
-        if "purl" in part:
-            assert PackageURL.from_string(part["purl"]).name.lower() == part["name"].lower()
+    addressed = [part for part in parts(provisioned()).values() if "purl" in part]
+    assert addressed
+    for part in addressed:
+        assert PackageURL.from_string(part["purl"]).name.lower() == part["name"].lower()
 
 
 def test_the_same_record_gives_the_same_document_and_another_run_another_number() -> None:

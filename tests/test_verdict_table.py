@@ -102,6 +102,6 @@ def test_the_page_has_what_the_judge_does() -> None:
 
 def test_no_board_is_let_off() -> None:
     """What is known of healthy boards is held to it: a board 15 % slower in all its products never passes."""
-    for key, row in cells().items():
-        for one in row.get(verdict_table_gemm.EVERYTHING, ()):
-            assert one.percent > 85, key
+    held = [(key, one) for key, row in cells().items() for one in row.get(verdict_table_gemm.EVERYTHING, ())]
+    assert held
+    assert not [(key, one) for key, one in held if one.percent <= 85]

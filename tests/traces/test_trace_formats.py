@@ -285,14 +285,16 @@ def test_markdown_has_no_links_of_a_name(opened: dict[str, TraceDocument]) -> No
 
 
 def test_markdown_tables_are_tables(document: TraceDocument) -> None:
-    width = 0
+    width = tables = 0
     for line in str(formats.FORMATS["markdown"](document)).splitlines():
         if not line.startswith("|"):
             width = 0
             continue
+        tables += width == 0
         columns = len(re.findall(r"(?<!\\)\|", line))
         assert width in (0, columns), line
         width = columns
+    assert tables
 
 
 # ---------------------------------------------------------------- comparisons

@@ -118,12 +118,15 @@ def test_a_product_that_is_as_fast_as_the_larger_shape_gets_no_advice() -> None:
 
 def test_no_estimate_goes_beyond_the_roof() -> None:
     """The padded product is not said to be done sooner than its operations at the peak."""
+    seen = 0
     for k in (4097, 1023, 333):
         for ns in (10_000_000, 1_000_000, 300_000):
             found = line("aten::mm", product(8192, 8192, k), [(ALIGN1, ns)])
             if found.better_us is not None:
+                seen += 1
                 left = (ns / 1000 - found.better_us) * 1e-6
                 assert 2.0 * 8192 * 8192 * k / left / 1e12 <= peak(H100, "bf16")
+    assert seen
 
 
 @pytest.mark.parametrize(
@@ -352,7 +355,9 @@ def test_the_pair_that_was_measured_on_a_real_gpu() -> None:
 
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json.gz")), ids=lambda path: path.name)
 def test_no_line_of_our_own_traces_is_impossible(path: Path) -> None:
-    for found in open_trace(path).document.roofs:
+    roofs = open_trace(path).document.roofs
+    assert roofs or path.name == "launch-graph.json.gz"  # a graph's kernels belong to no op
+    for found in roofs:
         assert not found.words.startswith("not possible"), found
         assert found.roof_source == "catalogue"
         assert 0 < found.percent <= 100 or "Winograd or FFT" in found.words

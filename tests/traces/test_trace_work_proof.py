@@ -86,10 +86,14 @@ def test_peaks_of_cuda_cores() -> None:
     assert not proves(A100, "fp32", 1000.0)
 
 
+FAST = ("attention-", "gpt-bf16", "gpt-tf32", "shapes-")  # large products, which CUDA cores could not do so fast
+
+
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json.gz")), ids=lambda path: path.name)
 def test_no_name_is_refuted_by_its_speed(path: Path) -> None:
     """Physics beside names, on a real GPU: what is faster than CUDA cores can be is no op whose kernels all say no."""
     found = open_trace(path)
+    proven = 0
     by_op = kernels_of_ops(found.profile, 0, found.document.summary.total_iterations)
     for op in found.document.ops:
         at = found.profile.ops[op.id].arguments
@@ -99,4 +103,6 @@ def test_no_name_is_refuted_by_its_speed(path: Path) -> None:
             assert shape is not None
             counted = op.tflops * shape.needed if shape.kind != "convolution" else 0.0
             if proves(H100, work.dtype(op.type, given), counted):
+                proven += 1
                 assert by_op[op.id].uses_tensor_cores is UsesTensorCores.YES, op
+    assert proven or not path.name.startswith(FAST)
