@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import sys
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -26,6 +27,35 @@ SEAMS = {
     "gpuprep.agent.probes.cudadevice",
     "gpuprep.agent.probes.gemmcheck",
     "gpuprep.nightly.run.now",
+}
+# The state of this computer and of this process.
+LIBRARY = {
+    "importlib.metadata.version", "importlib.util.find_spec", "os.access", "os.cpu_count", "os.environ", "os.fsync",
+    "os.geteuid", "os.killpg", "os.nice", "os.open", "os.pidfd_open", "os.statvfs", "os.write", "pathlib.Path.home",
+    "pathlib.Path.stat", "pwd.getpwall", "pwd.getpwuid", "subprocess.Popen", "sys.executable", "sys.modules",
+    "sys.path", "sys.platform", "sys.stdin", "sys.stdout", "sys.stdout.isatty", "tempfile.tempdir", "time.sleep",
+    "webbrowser.open",
+}  # fmt: skip
+# Names in capitals that are no limit, time, size or path.
+CONSTANTS = {
+    "gpuprep.agent.clips.SPECS": "fewer and smaller clips",
+    "gpuprep.agent.counters.SCRIPT": "what CUPTI says: there is no GPU",
+    "gpuprep.agent.probes.gemm.BRIEF": "its times",
+    "gpuprep.agent.probes.gemm.FULL": "its times",
+    "gpuprep.agent.probes.gemm.QUICK": "its times",
+    "gpuprep.agent.probes.gemm.QUICK_RULE": "its times and numbers of samples",
+    "gpuprep.agent.probes.transcodecases.BY_ID": "a case of the test",
+    "gpuprep.cli.candidates.BY_WORD": "an error inside gpuprep that nobody knows of",
+    "gpuprep.remote.agent_client.BOOTSTRAP": "a host whose Python has no memfd",
+    "gpuprep.trace.reading.halves.START": "a second process that fails",
+    "gpuprep.trace.tensorboard.READABLE": "a computer without TensorBoard's library",
+    "gpuprep.workflows.schedule_state.READ": "its places, in a folder of the test",
+    # Of modules that a test loads from a file:
+    "? module.CHUNK": "a size",
+    "? module.GRACE_SECONDS": "a time",
+    "? role['copying'].MOST_BYTES": "a limit",
+    "? role['copying'].MOST_FILES": "a limit",
+    "? role['parts'].LISTING_SECONDS": "a time",
 }
 EXCEPTIONS = {
     "gpuprep.checks.verdict.judge": "an error inside gpuprep that nobody knows of",
@@ -76,7 +106,8 @@ def dotted(target: ast.expr, names: dict[str, str]) -> str:
     if not isinstance(inner, ast.Name) or inner.id not in names:
         return f"? {ast.unparse(target)}"
     root = names[inner.id]
-    own = not root or root.partition(".")[0] == "hostile" or (HERE / f"{root.partition('.')[0]}.py").exists()
+    file = f"{root.partition('.')[0]}.py"
+    own = not root or file == "hostile.py" or (HERE / file).exists() or (HERE / "traces" / file).exists()
     return "" if own else ".".join([root, *reversed(parts)])
 
 
@@ -118,8 +149,23 @@ def by_call(call: ast.Call, names: dict[str, str]) -> str:
 
 
 def is_seam(name: str) -> bool:
-    of_the_library = name.partition(".")[0] in sys.stdlib_module_names
-    return name in SEAMS or of_the_library or bool(CAPITALS.fullmatch(name.rpartition(".")[2]))
+    return name in SEAMS | LIBRARY | set(CONSTANTS) or is_limit(name)
+
+
+@cache
+def is_limit(name: str) -> bool:
+    """Whether it is a name in capitals of a limit, a time, a size or a path, or of several."""
+    module, _, constant = name.rpartition(".")
+    if not CAPITALS.fullmatch(constant) or module.partition(".")[0] in sys.stdlib_module_names or "?" in module:
+        return False
+    return is_plain(getattr(importlib.import_module(module), constant, None))
+
+
+def is_plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return bool(value) and all(is_plain(one) for one in value)
+    words = isinstance(value, str) and "\n" not in value  # else it is a program
+    return words or (isinstance(value, (int, float, PurePath)) and not isinstance(value, bool))
 
 
 @cache
@@ -139,7 +185,7 @@ def test_nothing_is_replaced_but_at_the_named_seams() -> None:
 
 def test_every_seam_and_every_exception_is_in_use_and_the_table_has_the_seams() -> None:
     used = {name for _, name in found()}
-    assert SEAMS | set(EXCEPTIONS) <= used
+    assert SEAMS | LIBRARY | set(CONSTANTS) | set(EXCEPTIONS) <= used
     table = CONTRIBUTING.read_text(encoding="utf-8")
     lacking = [name for name in SEAMS if f"`{name.rpartition('.')[2]}`" not in table]
     assert lacking == []
@@ -168,6 +214,9 @@ from nightlymachine import Machine
         ('monkeypatch.setitem(nightly.readers, "x", None)', "gpuprep.workflows.schedule.readers"),
         ("monkeypatch.setattr(nightly, name, None)", "gpuprep.workflows.schedule.?"),
         ('part = nightly\nmonkeypatch.setattr(part, "play", None)', "? part.play"),
+        ('monkeypatch.setattr("os.rename", None)', "os.rename"),
+        ('monkeypatch.setattr("gpuprep.checks.forms.FORMS", None)', "gpuprep.checks.forms.FORMS"),
+        ('monkeypatch.setattr("gpuprep.remote.agent_client.NO_SUCH", None)', "gpuprep.remote.agent_client.NO_SUCH"),
     ],
 )
 def test_another_part_is_seen(line: str, name: str) -> None:
@@ -179,7 +228,8 @@ def test_another_part_is_seen(line: str, name: str) -> None:
     "line",
     [
         'monkeypatch.setattr(runs, "Host", None)',
-        'monkeypatch.setattr(nightly, "MOST_KNOWN", 1)',
+        'monkeypatch.setattr("gpuprep.nightly.notify.MOST_WAITING", 1)',
+        'monkeypatch.setattr("gpuprep.nightly.hooks.HOSTNAME", None)',
         'monkeypatch.setattr("os.geteuid", None)',
         "os.environ = {}",
         'monkeypatch.setattr(Machine, "answer", None)',
