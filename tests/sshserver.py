@@ -54,10 +54,9 @@ class Sshd:
             "KexAlgorithms curve25519-sha256@libssh.org",  # paramiko's; the default one costs ssh a quarter of a second
             *options,
         ]
-        if not any(option.startswith("SetEnv") for option in options):  # sshd reads the first such line alone
-            lines.append(
-                f"SetEnv HOME={folder}"
-            )  # without the files of whoever runs the tests that a shell reads first
+        if not any(option.startswith("SetEnv") for option in options):
+            # Without the files of whoever runs the tests. Of two such lines sshd takes the first.
+            lines.append(f"SetEnv HOME={folder}")
         if not any(option.startswith("PasswordAuthentication") for option in options):
             lines.append("PasswordAuthentication no")
         (folder / "sshd_config").write_text("\n".join(lines) + "\n")

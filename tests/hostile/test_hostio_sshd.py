@@ -218,8 +218,13 @@ def status_alone(session: Session) -> None:
 
 def new_keys_never(session: Session, begun: Callable[[], None] = lambda: None) -> None:
     """Begins a key exchange and leaves it there: the client may send nothing from then on."""
+
+    def negotiate(_message: paramiko.Message) -> None:
+        begun()
+        session.hang()
+
     session.say(b"x" * 1000)
-    session.transport._handler_table[MSG_KEXINIT] = lambda _message: [begun(), session.hang()]
+    session.transport._handler_table[MSG_KEXINIT] = negotiate
     session.transport._send_kex_init()
     session.hang()
 
