@@ -39,6 +39,10 @@ BRANCHES = {"debian-13": {595, 610}}  # its repository begins at 590
 pytestmark = pytest.mark.xdist_group("archives")  # built once
 
 
+def test_each_release_with_deb_packages_is_here() -> None:
+    assert set(RELEASES.values()) == {key for key, release in catalogue.archives().items() if not release.rpm}
+
+
 def canary() -> ModuleType:
     sys.path.append(str(ROOT / ".ci"))  # canary_rpm
     spec = importlib.util.spec_from_file_location("canary", ROOT / ".ci/canary.py")

@@ -26,7 +26,7 @@ from gpuprep.sim.within import Disk
 
 NVIDIA = {"el9": "rhel9", "el8": "rhel8", "amzn2023": "amzn2023"}
 # One of each: its kin are one system to the roles.
-RELEASES = [catalogue.archives()[key] for key in ("rocky-9", "rocky-8", "amzn-2023")]
+RELEASES = list({one.roles: one for one in reversed(list(catalogue.archives().values())) if one.rpm}.values())
 EL9 = stubs.rpm_archives("el9", "rhel9")
 
 
@@ -55,6 +55,13 @@ def test_whatever_a_package_requires_is_there(dist: str) -> None:
 
 
 SYSTEMS = {"EL-9": ("el9", "rhel9"), "EL-8": ("el8", "rhel8"), "Amazon-2023": ("amzn2023", "amzn2023")}
+
+
+def test_each_release_with_rpm_packages_has_stub_archives() -> None:
+    assert {release.roles for release in RELEASES} == set(SYSTEMS)
+    assert dict(SYSTEMS.values()) == NVIDIA
+
+
 # Where each source of a system lies in the stub archives; the others are the system's own repositories.
 FOLDERS = {"nvidia": "nvidia/", "distribution": "amazonlinux-nvidia"}
 

@@ -27,6 +27,7 @@ from builders import (
     with_parts,
 )
 
+from gpuprep import catalogue
 from gpuprep.checks import compare
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.provisioning.plan import ROLES, TITLES, make, role_variables
@@ -36,7 +37,8 @@ ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden" / "plans"
 UPDATE = os.environ.get("GPUPREP_UPDATE_GOLDEN") == "1"
 
-OSES = ("debian12", "debian13")
+# Plans of the other systems are in tests/golden/systems.txt, in short.
+OSES = tuple(key.replace("-", "") for key in catalogue.archives() if key.startswith("debian-"))
 HOSTS = {"t4": ("t4",), "v100": ("v100",), "a100": ("a100",), "t4+t4": ("t4", "t4"), "t4+v100": ("t4", "v100")}
 
 State = Callable[[Snapshot, Wanted], Snapshot]

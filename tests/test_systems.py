@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 import pytest
-from builders import bare_snapshot, finished_snapshot, load, with_parts
+from builders import OS, bare_snapshot, finished_snapshot, load, with_parts
 
 from gpuprep import catalogue, checks
 from gpuprep.agent.host_paths import PIN
@@ -25,7 +25,7 @@ from gpuprep.records import AptFacts, Finding, Snapshot, Status
 
 GOLDEN = Path(__file__).parent / "golden" / "systems.txt"
 UPDATE = os.environ.get("GPUPREP_UPDATE_GOLDEN") == "1"
-# Fedora is refused.
+UNSERVED = "fedora42"
 SYSTEMS = ("debian12", "debian13", "ubuntu2204", "ubuntu2404", "rocky9", "rhel9", "rocky8", "amzn2023", "fedora42")
 GPUS = ("t4", "v100", "a100", "a100+nvswitch")
 SOURCES = ("distribution", "nvidia")
@@ -59,6 +59,13 @@ def row(system: str, gpu: str, source: str, version: str) -> str:
     return f"{cell} {chosen}\n  steps {steps}\n  packages {packages}"
 
 
+def test_each_release_that_the_roles_serve_has_rows() -> None:
+    """By the roles' name: Red Hat's system and those built from its sources are one system to them."""
+    rows = {release.roles for name in SYSTEMS if (release := catalogue.archive(OS[name].id, OS[name].version_id))}
+    assert rows == {release.roles for release in catalogue.archives().values()}
+    assert catalogue.archive(OS[UNSERVED].id, OS[UNSERVED].version_id) is None
+
+
 def test_the_golden_table_of_systems() -> None:
     text = "\n".join(itertools.starmap(row, CELLS)) + "\n"
     if UPDATE:
@@ -78,7 +85,7 @@ def test_what_holds_in_every_cell(cell: tuple[str, str, str, str]) -> None:
     if reasons:
         assert not [reason for reason in reasons if "works: " not in reason]
         return
-    assert system != "fedora42"
+    assert system != UNSERVED
     if gpu == "v100":
         assert wish.driver.flavour == "proprietary"
         assert catalogue.branch(wish.driver.archive_version) <= 580
