@@ -71,6 +71,9 @@ OS = {
     "fedora42": OsFacts("fedora", "42", "", "Fedora Linux 42 (Cloud Edition)", "x86_64"),  # the roles do not serve it
     "rocky8": OsFacts("rocky", "8.10", "", "Rocky Linux 8.10 (Green Obsidian)", "x86_64", ("rhel", "centos", "fedora")),
 }
+# A system as the roles name it ─► a machine in OS that has it.
+MACHINES = {release.roles: name for name, os in OS.items() if (release := catalogue.archive(os.id, os.version_id))}
+PROFILES = sorted(path.stem for path in (Path(__file__).parents[1] / "profiles").glob("*.yml"))
 CUDA_FULL = {"11.8": "11.8.89", "12.4": "12.4.131"}
 
 
@@ -218,7 +221,7 @@ def gpu_facts(index: int, device: PciDevice, wanted: Wanted) -> GpuFacts:
     """The GPU as NVML shows it once it is tuned as wanted."""
     gpu = catalogue.board(device.device_id)
     assert gpu is not None
-    top = gpu.clocks or ClockPair(2619, 1980)
+    top = gpu.clocks or ClockPair(2619, gpu.boost_mhz or 1980)
     supported = (top, *(ClockPair(top.memory_mhz, top.graphics_mhz - 15 * step) for step in range(1, 40)))
     watts = gpu.power_watts or 400
     limit = wanted.tuning.power_limit_watts
@@ -424,4 +427,5 @@ def good_probes(wanted: Wanted) -> tuple[ProbeResult, ...]:
 
 
 def resolved(name: str = "t4", os: str = "debian13", gpus: Sequence[str] | None = None) -> Wanted:
-    return resolve(load(name), bare_snapshot(os, gpus or (name,)))
+    """Of a profile for GPUs of many models the first one, a T4."""
+    return resolve(load(name), bare_snapshot(os, gpus or shipped(name).gpus[:1]))

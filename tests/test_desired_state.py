@@ -8,7 +8,7 @@ from typing import Any
 
 import builders
 import pytest
-from builders import bare_snapshot, finished_snapshot, load, resolved, with_parts
+from builders import PROFILES, bare_snapshot, finished_snapshot, load, resolved, with_parts
 
 from gpuprep.agent.probes import PROBES
 from gpuprep.catalogue import archives
@@ -32,7 +32,7 @@ def machine(snapshot: Snapshot, part: str, **values: Any) -> Snapshot:
 # ---------------------------------------------------------------- what auto becomes
 
 
-@pytest.mark.parametrize("gpu", ["t4", "v100", "a100"])
+@pytest.mark.parametrize("gpu", PROFILES)
 @pytest.mark.parametrize(
     ("os", "branch", "cuda", "major"), [("debian12", "535", "11.8", "11"), ("debian13", "550", "12.4", "12")]
 )

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from builders import bare_snapshot, finished_snapshot, load, with_parts
+from builders import PROFILES, bare_snapshot, finished_snapshot, load, with_parts
 from hypothesis import given
 from hypothesis import strategies as st
 from nightsfortests import a_plan, certified
@@ -30,7 +30,7 @@ FIGURES: Baseline = {
 }
 
 
-@pytest.mark.parametrize("name", ["t4", "v100", "a100", "h200"])
+@pytest.mark.parametrize("name", PROFILES)
 def test_a_plan_is_read_as_it_was_written(name: str) -> None:
     waiver = Waiver("gpu *.power_limit", "gpu-*", "a weak supply, ticket 42", "2026-12-31")
     plan = a_plan(name, waivers=(waiver,), baseline=nightlyplan.entries(FIGURES))
