@@ -1,0 +1,31 @@
+"""Each probe is in each table that has an entry a probe, or is an exception with a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuprep.checks import forms, identity
+from gpuprep.checks.drift import coverage
+from gpuprep.desired.probes import NAMES
+
+NOT_RECORDED = "a verdict or a list of another kind counts as not recorded, and its judges say UNKNOWN"
+TABLES = {"PARTS": coverage.PARTS, "WITH_DEPTH": coverage.WITH_DEPTH, "FORMS": forms.FORMS, "KINDS": identity.KINDS}
+EXCEPTIONS = {
+    "PARTS": {"toolkit": "it has no parts: it works or not", "codec": "it has no parts: it lists those of FFmpeg"},
+    "WITH_DEPTH": {
+        "toolkit": "--quick changes nothing", "codec": "--quick changes nothing",
+        "cudnn": "the same convolutions, each for a shorter time; its values do not say which",
+    },
+    "FORMS": {"toolkit": NOT_RECORDED, "codec": NOT_RECORDED},
+    "KINDS": {
+        "toolkit": "it names no GPU", "codec": "it names no GPU",
+        "cudnn": "AnyProbe reads its GPU", "transcode": "AnyProbe reads its GPU",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_each_probe_is_in_the_table_or_an_exception(table: str) -> None:
+    entries, exceptions = set(TABLES[table]), set(EXCEPTIONS[table])
+    assert entries | exceptions == set(NAMES)
+    assert entries & exceptions == set()
