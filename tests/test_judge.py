@@ -23,6 +23,7 @@ from gpuprep.desired import loading, state
 from gpuprep.desired.profile import Profile, Waiver
 from gpuprep.errors import PlanRefused, UsageError
 from gpuprep.records import ProbeResult, RunRecord, Source, Status, from_json_value, to_json_value
+from gpuprep.records.evidence import kinds
 from gpuprep.store import Store
 from gpuprep.untrusted import limits
 from gpuprep.workflows import record_file, rejudge
@@ -280,7 +281,7 @@ REAL = {
 
 
 def test_each_probe_whose_form_is_checked_has_a_real_measurement() -> None:
-    assert set(forms.FORMS) - {result["probe"] for result in REAL.values()} == set()
+    assert set(kinds.OF_PROBE) - {result["probe"] for result in REAL.values()} == set()
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprep.checks import forms, identity
+from gpuprep.checks import identity
 from gpuprep.checks.drift import coverage
 from gpuprep.desired.probes import NAMES
+from gpuprep.records.evidence import kinds
 
-NOT_RECORDED = "a verdict or a list of another kind counts as not recorded, and its judges say UNKNOWN"
-TABLES = {"PARTS": coverage.PARTS, "WITH_DEPTH": coverage.WITH_DEPTH, "FORMS": forms.FORMS, "KINDS": identity.KINDS}
+TABLES = {
+    "PARTS": coverage.PARTS,
+    "WITH_DEPTH": coverage.WITH_DEPTH,
+    "OF_PROBE": kinds.OF_PROBE,
+    "KINDS": identity.KINDS,
+}
 EXCEPTIONS = {
     "PARTS": {"toolkit": "it has no parts: it works or not", "codec": "it has no parts: it lists those of FFmpeg"},
     "WITH_DEPTH": {
         "toolkit": "--quick changes nothing", "codec": "--quick changes nothing",
         "cudnn": "the same convolutions, each for a shorter time; its values do not say which",
     },
-    "FORMS": {"toolkit": NOT_RECORDED, "codec": NOT_RECORDED},
+    "OF_PROBE": {},
     "KINDS": {
         "toolkit": "it names no GPU", "codec": "it names no GPU",
         "cudnn": "AnyProbe reads its GPU", "transcode": "AnyProbe reads its GPU",
