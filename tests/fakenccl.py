@@ -17,7 +17,7 @@ from typing import Any
 import numpy
 import pytest
 
-from gpuprep.agent import cudacalls, libraries
+from gpuprep.agent.compute import cudacalls, libraries
 from gpuprep.agent.probes import nccllibrary
 
 MIB = 2**20

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent import clips
-from gpuprep.agent import run as agent_run
+from gpuprep.agent.programs import run as agent_run
+from gpuprep.agent.video import clips
 
 
 def program(path: Path, script: str) -> Path:

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from gpuprep import catalogue
-from gpuprep.agent.convolution import SHAPE
+from gpuprep.agent.compute.convolution import SHAPE
 from gpuprep.agent.probes.cudnn import CASES
 from gpuprep.checks.bandwidth.peercopies import NVLINK_GB_PER_S
 from gpuprep.checks.links import carries

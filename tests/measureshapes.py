@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gpuprep.agent.nvml import Nvml
+from gpuprep.agent.gpu.nvml import Nvml
 from gpuprep.agent.probes import cublaslt, gemmkernels, gemmoperands, gemmshort
 from gpuprep.agent.probes.cudadevice import CudaDevice, clock_mhz
 from gpuprep.agent.probes.gemmshapes import Shape, sets

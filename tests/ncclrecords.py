@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from gpuprep import catalogue
-from gpuprep.agent import ncclplan
+from gpuprep.agent.compute import ncclplan
 
 DEVICES = {"h200": "2335", "h100": "2330", "a100": "20b0", "v100": "1db1", "t4": "1eb8", "b200": "2901"}
 LATENCY = 12e-6

@@ -113,7 +113,7 @@ def test_bytecode_of_another_python_is_left_for_the_sources(magic: bytes, loaded
         for name in ours.namelist():
             content = ours.read(name)
             archive.writestr(name, magic + content[4:] if name.endswith(".pyc") else content)
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import gpuprep.agent.codec as c; "
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import gpuprep.agent.facts.codec as c; "
     code += "print(c.__loader__.get_filename(c.__name__))"
     said = subprocess.run([sys.executable, "-I", "-c", code, str(sent)], capture_output=True, text=True, check=True)
     assert Path(said.stdout.strip()).name == loaded

@@ -11,14 +11,14 @@ import fakeprograms
 import pytest
 
 from gpuprep.agent import __main__ as agent
-from gpuprep.agent import cuda, driver, managed, modulecache, osfacts, shells
-from gpuprep.agent import run as agent_run
-from gpuprep.agent.digests import Digests
-from gpuprep.agent.dkms import dkms_modules
-from gpuprep.agent.loader import Loader
-from gpuprep.agent.manifest import is_intact, read_manifest
+from gpuprep.agent.facts import cuda, driver, managed, modulecache, osfacts, shells
+from gpuprep.agent.facts.digests import Digests
+from gpuprep.agent.facts.dkms import dkms_modules
+from gpuprep.agent.facts.loader import Loader
+from gpuprep.agent.facts.manifest import is_intact, read_manifest
 from gpuprep.agent.probes import toolkit
-from gpuprep.agent.run import read_text, run
+from gpuprep.agent.programs import run as agent_run
+from gpuprep.agent.programs.run import read_text, run
 from gpuprep.records import DkmsModule, LockedClocks, Missing
 
 

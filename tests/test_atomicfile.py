@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent import atomicfile
+from gpuprep.agent.programs import atomicfile
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,8 +17,10 @@ from test_gemm_simulated import Boot, booted
 from test_nvml import FakePynvml, refuse
 from test_sampler import loaded_answers
 
-from gpuprep.agent import cudacalls, libraries, nvml, streams, system
-from gpuprep.agent.cudacalls import Cuda, CudaFailed
+from gpuprep.agent.compute import cudacalls, libraries, streams
+from gpuprep.agent.compute.cudacalls import Cuda, CudaFailed
+from gpuprep.agent.facts import system
+from gpuprep.agent.gpu import nvml
 from gpuprep.agent.probes import bandwidth, simulated
 from gpuprep.records import Missing
 from gpuprep.records import Status as CheckStatus

@@ -11,7 +11,7 @@ import yaml
 from builders import bare_snapshot, finished_snapshot, load, resolved, shipped, with_parts
 
 from gpuprep import catalogue
-from gpuprep.agent import osfacts
+from gpuprep.agent.facts import osfacts
 from gpuprep.catalogue.boards import Board
 from gpuprep.checks import compare, compare_figures, verdict
 from gpuprep.checks.evidence import Evidence

@@ -12,9 +12,10 @@ import pytest
 from records_for_tests import measured as record_of
 from test_sim_ffmpeg import HD, planned
 
-from gpuprep.agent import children, clips
 from gpuprep.agent.probes import latency, quality
-from gpuprep.agent.throughputplan import CLIPS, PRESETS, Engines, Series, capacity_plan, command, engines_of, plan
+from gpuprep.agent.programs import children
+from gpuprep.agent.video import clips
+from gpuprep.agent.video.throughputplan import CLIPS, PRESETS, Engines, Series, capacity_plan, command, engines_of, plan
 from gpuprep.catalogue import Board, boards
 from gpuprep.checks.throughput import capacity
 from gpuprep.records import Missing, ProbeResult, RunRecord, Source
@@ -279,7 +280,7 @@ def test_quality_by_the_filters_that_the_build_has(tmp_path: Path) -> None:
     assert REAL is not None
     from gpuprep.agent.probes.codec import filters
     from gpuprep.agent.probes.transcoderun import execute
-    from gpuprep.agent.run import run
+    from gpuprep.agent.programs.run import run
 
     source = tmp_path / "in.mp4"
     made = ["-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x240:r=30:d=1", "-c:v", "libx264", "-qp", "0"]

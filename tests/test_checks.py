@@ -23,8 +23,8 @@ from builders import (
 )
 from test_health import HEALTH
 
-from gpuprep.agent import managed
-from gpuprep.agent.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
+from gpuprep.agent.facts import managed
+from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
 from gpuprep.checks import compare, request
 from gpuprep.checks.installed.driver import module_options
 from gpuprep.desired.profile import MountWish

@@ -18,8 +18,8 @@ import pytest
 import sshserver
 from waiting import alive, until
 
-from gpuprep.agent import children
-from gpuprep.agent.run import run
+from gpuprep.agent.programs import children
+from gpuprep.agent.programs.run import run
 from gpuprep.errors import GpuprepError
 from gpuprep.records import Missing
 from gpuprep.remote import Host

@@ -12,7 +12,7 @@ from pathlib import Path
 import fakeprograms
 import pytest
 
-from gpuprep.agent import clips
+from gpuprep.agent.video import clips
 from gpuprep.records import Missing
 
 ALL = clips.SPECS

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, finished_snapshot, load, resolved
 
-from gpuprep.agent import cloud
+from gpuprep.agent.facts import cloud
 from gpuprep.catalogue import clouds
 from gpuprep.checks import cloudmachine, compare
 from gpuprep.desired.state import resolve

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuprep.agent.licences import licence
+from gpuprep.agent.video.licences import licence
 from gpuprep.catalogue import archives, ffmpeg
 from gpuprep.catalogue.roles import codec_libraries, codec_libraries_absent
 from gpuprep.desired import state as wanted

@@ -11,7 +11,7 @@ import pytest
 from builders import bare_snapshot, finished_snapshot, load
 
 from gpuprep import checks
-from gpuprep.agent import containers
+from gpuprep.agent.facts import containers
 from gpuprep.agent.host_paths import CDI
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.errors import PlanRefused

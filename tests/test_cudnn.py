@@ -19,8 +19,8 @@ from builders import finished_snapshot, resolved, with_parts
 from test_bandwidth_probe import simulated_vm
 from test_gemm_simulated import Boot, booted
 
-from gpuprep.agent import convolution
-from gpuprep.agent.convolution import Shape
+from gpuprep.agent.compute import convolution
+from gpuprep.agent.compute.convolution import Shape
 from gpuprep.agent.probes import cudnn
 from gpuprep.checks import impossible
 from gpuprep.checks.evidence import Evidence

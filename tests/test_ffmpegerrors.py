@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent.ffmpegerrors import CAUSES, CONSEQUENCES, UNUSED_OPTION, cause, decisive_line
+from gpuprep.agent.video.ffmpegerrors import CAUSES, CONSEQUENCES, UNUSED_OPTION, cause, decisive_line
 
 CASES = Path(__file__).parent / "cases" / "ffmpeg_lines"
 REFUSED = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"

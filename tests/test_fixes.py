@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from gpuprep import checks
 from gpuprep.agent.__main__ import main as agent
+from gpuprep.agent.facts.managed import PERSISTENCED, TUNE
 from gpuprep.agent.host_paths import CUDA_PIN, DRIVER_STREAM, HOLDS, PIN
-from gpuprep.agent.managed import PERSISTENCED, TUNE
 from gpuprep.catalogue.agent import role_folder
 from gpuprep.checks.installed.driver import enabled_stream
 from gpuprep.desired.state import Wanted, resolve

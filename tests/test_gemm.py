@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuprep.agent import libraries
+from gpuprep.agent.compute import libraries
 from gpuprep.agent.probes import gemm, gemmshapes, gemmtypes, simulated
 from gpuprep.agent.probes.burst import FEWEST, Burst, Rule, best_burst, burst, rel_stdev
 from gpuprep.agent.probes.gemmalgorithm import described

@@ -21,7 +21,9 @@ from fakegpu import t4
 from test_nvml import FakePynvml
 from test_sampler import Scripted, loaded_answers, row
 
-from gpuprep.agent import cudacalls, libraries, nvml, probes
+from gpuprep.agent import probes
+from gpuprep.agent.compute import cudacalls, libraries
+from gpuprep.agent.gpu import nvml
 from gpuprep.agent.probes import gemm, gemmtypes, simulated
 from gpuprep.agent.probes.burst import Rule
 from gpuprep.agent.probes.gemmalgorithm import described, mirrored

@@ -13,7 +13,8 @@ from probereportsfortests import assert_same, listening, plain
 from test_nvml import FakePynvml, refuse
 from test_sampler import loaded_answers
 
-from gpuprep.agent import libraries, nvml, simstate
+from gpuprep.agent.compute import libraries
+from gpuprep.agent.gpu import nvml, simstate
 from gpuprep.agent.probes import gemm, simulated
 from gpuprep.agent.probes.burst import FEWEST
 from gpuprep.sim import driver, gpus, nvmlstate

@@ -10,7 +10,7 @@ import pytest
 from fakegpu import t4
 from test_nvml import Answers, FakePynvml, refuse, t4_answers
 
-from gpuprep.agent import nvml
+from gpuprep.agent.gpu import nvml
 from gpuprep.records import GpuFacts, Missing, from_json, to_json
 from gpuprep.records.gpu import (
     EccErrors,

@@ -1,4 +1,4 @@
-"""agent/gpuprocess.py with real processes of real users, and how findings name them (checks/gpuprocesses.py)."""
+"""agent/gpu/gpuprocess.py with real processes of real users, and how findings name them (checks/gpuprocesses.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psutil
 import pytest
 from test_nvml import FakePynvml, refuse, t4_answers
 
-from gpuprep.agent import gpuprocess, nvml
+from gpuprep.agent.gpu import gpuprocess, nvml
 from gpuprep.checks.gpuprocesses import MOST_LETTERS, listed, named, span
 from gpuprep.records import Missing, ProcessOnGpu, from_json_value
 from gpuprep.records.evidence import measured

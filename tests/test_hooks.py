@@ -348,7 +348,7 @@ def test_the_hooks_load_nothing_that_judges_or_measures() -> None:
     code = "import sys; from gpuprep.nightly import hooks; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).split()
     heavy = {"yaml", "pynvml", "prometheus_client", "sqlalchemy", "click", "gpuprep.checks", "gpuprep.desired.state",
-             "gpuprep.catalogue", "gpuprep.agent.nvml"}  # fmt: skip
+             "gpuprep.catalogue", "gpuprep.agent.gpu.nvml"}  # fmt: skip
     assert not heavy & set(loaded)
 
 

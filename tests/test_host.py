@@ -16,7 +16,7 @@ import pytest
 from sshserver import SSHD, Serve, Sshd, free_port, make_key, servers
 from waiting import until
 
-from gpuprep.agent import whichmachine
+from gpuprep.agent.facts import whichmachine
 from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused, HostUnreachable, UsageError
 from gpuprep.remote import Host, Target, limits
 

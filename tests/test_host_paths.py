@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent import host_paths, managed
+from gpuprep.agent import host_paths
+from gpuprep.agent.facts import managed
 from gpuprep.nightly.units import SERVICE, TIMER
 
 ROOT = Path(__file__).parents[1]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent import apt, modprobe
-from gpuprep.agent.digests import Digests, sha256
-from gpuprep.agent.manifest import is_intact
-from gpuprep.agent.modulecache import file_identity
+from gpuprep.agent.facts import apt, modprobe
+from gpuprep.agent.facts.digests import Digests, sha256
+from gpuprep.agent.facts.manifest import is_intact
+from gpuprep.agent.facts.modulecache import file_identity
 from gpuprep.records import AptPin, Missing, ModprobeLine
 
 

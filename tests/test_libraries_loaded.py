@@ -1,4 +1,4 @@
-"""agent/libraries.py: what /proc/self/maps says was loaded, and where the installed toolkit's own libraries are."""
+"""agent/compute/libraries.py: what /proc/self/maps says was loaded, and where the toolkit's own libraries are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent import cuda, libraries
+from gpuprep.agent.compute import libraries
+from gpuprep.agent.facts import cuda
 
 MAPS = """\
 7f1c00000000-7f1c00021000 rw-p 00000000 00:00 0

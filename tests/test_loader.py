@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent import shells
-from gpuprep.agent.loader import Loader
+from gpuprep.agent.facts import shells
+from gpuprep.agent.facts.loader import Loader
 from gpuprep.records import Missing
 
 DLOPEN = """

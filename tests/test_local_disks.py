@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, load
 
-from gpuprep.agent import disks, run
+from gpuprep.agent.facts import disks
+from gpuprep.agent.programs import run
 from gpuprep.desired.profile import MountWish
 from gpuprep.desired.state import resolve
 from gpuprep.records import CloudFacts, LocalDisk, Missing, Snapshot

@@ -15,8 +15,8 @@ from builders import bare_snapshot, resolved
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprep.agent import ncclplan
-from gpuprep.agent.ncclplan import GIB, MIB
+from gpuprep.agent.compute import ncclplan
+from gpuprep.agent.compute.ncclplan import GIB, MIB
 from gpuprep.checks import nccl, probes
 from gpuprep.checks.evidence import Evidence
 from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json

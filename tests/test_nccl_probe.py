@@ -16,7 +16,8 @@ from test_nccl_judge import judged
 from test_nvml import FakePynvml
 from test_sampler import loaded_answers
 
-from gpuprep.agent import ncclplan, nvml
+from gpuprep.agent.compute import ncclplan
+from gpuprep.agent.gpu import nvml
 from gpuprep.agent.probes import nccl
 from gpuprep.agent.probes.nccllibrary import version_words
 from gpuprep.records import Missing, Status

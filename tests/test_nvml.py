@@ -1,4 +1,4 @@
-"""agent/nvml.py against a pynvml whose answers are given: each refusal keeps its kind, new calls come before old."""
+"""agent/gpu/nvml.py against a pynvml whose answers are given: each refusal keeps its kind, new calls come first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpuprep.agent import nvml
+from gpuprep.agent.gpu import nvml
 from gpuprep.records import ClockPair, Missing, PowerLimits
 
 ERRORS = {

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuprep.agent import simstate
+from gpuprep.agent.gpu import simstate
 from gpuprep.records import ClockPair, GpuFacts, Missing, from_json_value
 from gpuprep.sim import driver, gpus, native, nvmlstate
 
@@ -26,7 +26,7 @@ pytestmark = [
 
 READ = """
 import json
-from gpuprep.agent.system import read_gpus
+from gpuprep.agent.facts.system import read_gpus
 from gpuprep.records import to_json_value
 gpus, version = read_gpus()
 print(json.dumps([to_json_value(gpus), to_json_value(version)]))
@@ -34,9 +34,9 @@ print(json.dumps([to_json_value(gpus), to_json_value(version)]))
 TUNE = """
 import json, sys
 from pathlib import Path
-from gpuprep.agent.nvml import Nvml
-from gpuprep.agent.tune import tune
-from gpuprep.agent.tunesettings import load
+from gpuprep.agent.gpu.nvml import Nvml
+from gpuprep.agent.tuning.tune import tune
+from gpuprep.agent.tuning.tunesettings import load
 from gpuprep.records import to_json_value
 action, settings, locks = sys.argv[1:]
 with Nvml() as nvml:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprep.agent import parse
+from gpuprep.agent.facts import parse
 from gpuprep.agent.probes import codec
 from gpuprep.records import to_json_value
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprep.agent.progress import LONGEST_LINE, Progress, steady_state
+from gpuprep.agent.video.progress import LONGEST_LINE, Progress, steady_state
 
 BLOCK = "frame={frames}\nfps=0.00\nstream_0_0_q=-0.0\nbitrate=N/A\nspeed= 4.1x\nprogress={word}\n"
 

@@ -16,7 +16,7 @@ from builders import bare_snapshot, finished_snapshot, load
 from rolevalues import ROLES, played, printing, values
 
 from gpuprep import catalogue, checks
-from gpuprep.agent import packages as agent_packages
+from gpuprep.agent.facts import packages as agent_packages
 from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, has_full_libraries
 from gpuprep.checks.drift import certifiedsystem
 from gpuprep.desired.state import Wanted, resolve

@@ -13,7 +13,7 @@ import pytest
 from certifiedhosts import KEYS, LAME, WHOLE, Life, history, living, machine, statuses
 from test_drift import real
 
-from gpuprep.agent import whichmachine
+from gpuprep.agent.facts import whichmachine
 from gpuprep.checks.drift import samehost
 from gpuprep.checks.drift.samehost import Identity
 from gpuprep.records import IdentityFacts, Missing, Snapshot, Source, Status

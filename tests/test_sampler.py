@@ -1,4 +1,4 @@
-"""agent/sampler.py with a GPU whose readings are given, and the NVML calls behind `Gpu.load` and `Gpu.processes`."""
+"""agent/compute/sampler.py with a GPU whose readings are given, and NVML's calls behind Gpu.load and Gpu.processes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pynvml
 import pytest
 from test_nvml import Answers, FakePynvml, refuse, t4_answers
 
-from gpuprep.agent import nvml
-from gpuprep.agent.sampler import COLUMNS, Sampler
+from gpuprep.agent.compute.sampler import COLUMNS, Sampler
+from gpuprep.agent.gpu import nvml
 from gpuprep.records import Missing
 
 LOST = Missing("gpu_is_lost", "GPU is lost")

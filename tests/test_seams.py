@@ -19,10 +19,10 @@ TOUCHES = re.compile(r"(set|del)(attr|item)\(|\bpatch\b|^ *(?!self\b)\w+(\.\w+)+
 CAPITALS = re.compile("[A-Z][A-Z0-9_]*")
 SEAMS = {
     "gpuprep.workflows.runs.Host",
-    "gpuprep.agent.nvml.pynvml",
-    "gpuprep.agent.libraries.toolkit",
-    "gpuprep.agent.libraries.load_cublaslt",
-    "gpuprep.agent.cudacalls.versions",
+    "gpuprep.agent.gpu.nvml.pynvml",
+    "gpuprep.agent.compute.libraries.toolkit",
+    "gpuprep.agent.compute.libraries.load_cublaslt",
+    "gpuprep.agent.compute.cudacalls.versions",
     "gpuprep.agent.probes.cublaslt",
     "gpuprep.agent.probes.cudadevice",
     "gpuprep.agent.probes.gemmcheck",
@@ -38,8 +38,8 @@ LIBRARY = {
 }  # fmt: skip
 # Names in capitals that are no limit, time, size or path.
 CONSTANTS = {
-    "gpuprep.agent.clips.SPECS": "fewer and smaller clips",
-    "gpuprep.agent.counters.SCRIPT": "what CUPTI says: there is no GPU",
+    "gpuprep.agent.video.clips.SPECS": "fewer and smaller clips",
+    "gpuprep.agent.compute.counters.SCRIPT": "what CUPTI says: there is no GPU",
     "gpuprep.agent.probes.gemm.BRIEF": "its times",
     "gpuprep.agent.probes.gemm.FULL": "its times",
     "gpuprep.agent.probes.gemm.QUICK": "its times",
@@ -68,8 +68,8 @@ EXCEPTIONS = {
     "gpuprep.agent.probereports._say": "listens to what a probe tells",
     "gpuprep.agent.probereports._Teller.wanted": "the same",
     "gpuprep.remote.agent_client.probe": "the test says when each of several probes begins and ends",
-    "gpuprep.agent.clips.prepare": "counts the clips that are asked for",
-    "gpuprep.agent.clips._generate": "counts the clips that are made, and makes them",
+    "gpuprep.agent.video.clips.prepare": "counts the clips that are asked for",
+    "gpuprep.agent.video.clips._generate": "counts the clips that are made, and makes them",
     "gpuprep.trace.page.pack._pack": "counts what is packed, and packs it",
     "gpuprep.trace.reading.halves.own_memory_for_arrays": "a setting of the process that cannot be taken back",
     "torch.backends.cuda.matmul.allow_tf32": "a setting of PyTorch, in the script that records traces",

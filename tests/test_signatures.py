@@ -20,7 +20,8 @@ from builders import bare_snapshot, finished_snapshot
 from signedmodules import BODY, MARK, Key, make_key, pkcs7, signed, trailer
 
 from gpuprep import checks
-from gpuprep.agent import appended, children, der, run, signatures
+from gpuprep.agent.facts import der, signatures
+from gpuprep.agent.programs import appended, children, run
 from gpuprep.desired.loading import load
 from gpuprep.desired.profile import Profile, SigningWish
 from gpuprep.desired.state import resolve
@@ -261,7 +262,7 @@ def programs(folder: Path, **scripts: str) -> str:
 @pytest.fixture
 def not_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs of a test lie where root would run none."""
-    from gpuprep.agent import trusted
+    from gpuprep.agent.programs import trusted
 
     monkeypatch.setattr(trusted, "ROOT", -1)
 

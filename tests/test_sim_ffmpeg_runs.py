@@ -19,7 +19,7 @@ import fakeprograms
 import pytest
 from waiting import until
 
-from gpuprep.agent import simstate
+from gpuprep.agent.gpu import simstate
 from gpuprep.sim import disk, driver, gpus, native, nvmlstate
 from gpuprep.sim.guest import ffmpeg, machine
 

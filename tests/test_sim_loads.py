@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from test_sim_nvml import Machine
 
-from gpuprep.agent import simstate
+from gpuprep.agent.gpu import simstate
 from gpuprep.sim import faults, native, nvmlstate
 
 pytestmark = [

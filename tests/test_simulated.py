@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent import simgpu, simstate
+from gpuprep.agent.gpu import simgpu, simstate
 from gpuprep.agent.probes import simulated
 from gpuprep.records import Missing
 from gpuprep.sim import driver, faults, gpus, nvmlstate

@@ -18,10 +18,11 @@ from probereportsfortests import assert_same, listening
 from test_nvml import FakePynvml, refuse
 from test_sampler import loaded_answers
 
-from gpuprep.agent import clips, nvml
+from gpuprep.agent.gpu import nvml
 from gpuprep.agent.probes import throughput
-from gpuprep.agent.sessions import environment, together
-from gpuprep.agent.throughputplan import EVERY_CLIP, Engines, Series, capacity_plan, command
+from gpuprep.agent.video import clips
+from gpuprep.agent.video.sessions import environment, together
+from gpuprep.agent.video.throughputplan import EVERY_CLIP, Engines, Series, capacity_plan, command
 from gpuprep.records import Missing
 
 NO_NVENC = "[h264_nvenc @ 0x55d0] OpenEncodeSessionEx failed: unsupported device (2): (no details)"

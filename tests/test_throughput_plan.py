@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuprep.agent.cpu import CpuUse
-from gpuprep.agent.throughputplan import Engines, Series, command, engines_from, engines_of, next_sessions, plan
+from gpuprep.agent.compute.cpu import CpuUse
+from gpuprep.agent.video.throughputplan import Engines, Series, command, engines_from, engines_of, next_sessions, plan
 from gpuprep.records import Missing
 
 T4, V100, H200 = Engines(1, 2), Engines(3, 1), Engines(0, 7)

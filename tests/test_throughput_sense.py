@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from test_throughput_judge import LIMIT, card, judged, judged_values, series, step
 
-from gpuprep.agent.clips import SPECS
-from gpuprep.agent.throughputplan import Engines, plan
+from gpuprep.agent.video.clips import SPECS
+from gpuprep.agent.video.throughputplan import Engines, plan
 from gpuprep.checks import impossible
 from gpuprep.records import Finding, Status
 

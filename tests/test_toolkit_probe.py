@@ -15,7 +15,8 @@ import pytest
 from builders import finished_snapshot, resolved, with_parts
 from test_gemm_simulated import Boot, booted
 
-from gpuprep.agent import counters, driver, system
+from gpuprep.agent.compute import counters
+from gpuprep.agent.facts import driver, system
 from gpuprep.agent.probes import toolkit
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.installed import toolkitprobe

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from builders import DEVICE_IDS, finished_snapshot, resolved, with_parts
 
-from gpuprep.agent.clips import SPECS, Clip
-from gpuprep.agent.ffmpegerrors import cause
 from gpuprep.agent.probes.transcodecases import CASES, Case
 from gpuprep.agent.probes.transcodeproof import expected
+from gpuprep.agent.video.clips import SPECS, Clip
+from gpuprep.agent.video.ffmpegerrors import cause
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks import transcode
 from gpuprep.checks.evidence import Evidence

@@ -16,10 +16,10 @@ import fakeprograms
 import pytest
 from probereportsfortests import assert_same, listening
 
-from gpuprep.agent import clips
 from gpuprep.agent.probes import transcode, transcodechunks, transcodeproof, transcoderun
 from gpuprep.agent.probes.transcodecases import BY_ID, CASES, Case, Input, Output
 from gpuprep.agent.probes.transcoderun import Ran
+from gpuprep.agent.video import clips
 from gpuprep.records import Missing
 
 CASES_FOLDER = Path(__file__).parent / "cases"

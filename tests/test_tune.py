@@ -13,10 +13,10 @@ from fakegpu import DEPRECATED, LOST, NOT_SUPPORTED, FakeGpu, t4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprep.agent import clocks, tune
-from gpuprep.agent.managed import read_locked_clocks
-from gpuprep.agent.tunerow import Row
-from gpuprep.agent.tunesettings import TuningSettings, load
+from gpuprep.agent.facts.managed import read_locked_clocks
+from gpuprep.agent.tuning import clocks, tune
+from gpuprep.agent.tuning.tunerow import Row
+from gpuprep.agent.tuning.tunesettings import TuningSettings, load
 from gpuprep.records import ClockPair, DecodeError, LockedClocks, Missing, PowerLimits
 
 BEST = ClockPair(5001, 1590)

@@ -25,7 +25,7 @@ from sshserver import SSHD, Sshd
 from test_nvml_library import Bench
 from waiting import until
 
-from gpuprep.agent import simstate
+from gpuprep.agent.gpu import simstate
 from gpuprep.cli import watchrows, watchscreen
 from gpuprep.performance import clock_events
 from gpuprep.records import ClockPair, LockedClocks, Missing, ProcessOnGpu, Source, Xid

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from waiting import alive, until
 
-from gpuprep.agent.worker import Silent, Tell, Worker
+from gpuprep.agent.programs.worker import Silent, Tell, Worker
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 15.0
@@ -85,7 +85,7 @@ def test_a_worker_that_never_ends_talking_is_ended() -> None:
 AGENT = """
 import os, signal, sys
 from gpuprep.agent import children
-from gpuprep.agent.worker import Worker
+from gpuprep.agent.programs.worker import Worker
 children.watch()
 
 def work(tell):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, finished_snapshot, load, resolved
 
-from gpuprep.agent import repositories
+from gpuprep.agent.facts import repositories
 from gpuprep.desired.state import resolve
 from gpuprep.errors import PlanRefused
 from gpuprep.records import Mount, NvidiaRepository, OsFacts, Snapshot, Source

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent import xids
+from gpuprep.agent.facts import xids
 from gpuprep.records import Missing, Xid
 
 JOURNAL = """\

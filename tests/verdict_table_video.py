@@ -11,8 +11,8 @@ from builders import finished_snapshot, load, resolved
 from verdictrows import Row
 
 from gpuprep import catalogue
-from gpuprep.agent.clips import SPECS
-from gpuprep.agent.throughputplan import CLIPS
+from gpuprep.agent.video.clips import SPECS
+from gpuprep.agent.video.throughputplan import CLIPS
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.codecs import engine_rate
 from gpuprep.catalogue.video import capabilities

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import List, Optional
 
 from gpuprep import __version__
-from gpuprep.agent import children, host_paths, probereports
+from gpuprep.agent import host_paths, probereports
 from gpuprep.agent.probes import PROBES
-from gpuprep.agent.run import ReadingFailed
+from gpuprep.agent.programs import children
+from gpuprep.agent.programs.run import ReadingFailed
 from gpuprep.records import DecodeError, FactsRequest, Missing, from_json, to_json
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+:*?~-]{0,99}")  # of what a profile may ask for
@@ -77,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _whole(folder: str) -> int:
-    from gpuprep.agent.manifest import is_intact, read_manifest
+    from gpuprep.agent.facts.manifest import is_intact, read_manifest
 
     manifest = read_manifest(Path(folder))
     intact = is_intact(Path(folder), manifest) if isinstance(manifest, dict) else manifest
@@ -98,7 +99,7 @@ def _identity() -> int:
 
 
 def _facts() -> int:
-    from gpuprep.agent.system import snapshot
+    from gpuprep.agent.facts.system import snapshot
 
     text = sys.stdin.read()
     request = from_json(FactsRequest, text) if text.strip() else FactsRequest()
@@ -131,7 +132,7 @@ def _live() -> int:
 
 
 def _tune(action: str, settings: str) -> int:
-    from gpuprep.agent.tune import main as tune
+    from gpuprep.agent.tuning.tune import main as tune
 
     return tune(action, settings)
 

@@ -17,10 +17,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, List, Tuple, Union
 
-from gpuprep.agent import system, xids
-from gpuprep.agent.driver import as_optional
-from gpuprep.agent.gpuanswers import mapped
-from gpuprep.agent.nvml import Gpu, Nvml, normal_address
+from gpuprep.agent.facts import system, xids
+from gpuprep.agent.facts.driver import as_optional
+from gpuprep.agent.gpu.gpuanswers import mapped
+from gpuprep.agent.gpu.nvml import Gpu, Nvml, normal_address
 from gpuprep.records import Missing, ProcessOnGpu, Source, Str, Xid, to_json
 from gpuprep.records.gpu import ClockPair
 from gpuprep.records.live import LiveGpu, LiveSample

@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import Iterator, List
 
-from gpuprep.agent import host_paths, owncache
+from gpuprep.agent import host_paths
+from gpuprep.agent.programs import owncache
 
 ALONE, SHARED = "alone", "shared"
 # Told when a turn begins. Whoever hears it knows that the next probe may get ready. BESIDE: others that share begin at

@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM: the first one ends a command in order, the second one at once.
 
 In order: KeyboardInterrupt in the main thread. What runs on hosts is ended and records are written (workflows/runs.py).
-At once: the process is gone. Hosts notice that the connection is closed, and end what ran there (agent/children.py,
-provisioning/keeper.py, remote/lockprogram.py).
+At once: the process is gone. Hosts notice that the connection is closed, and end what ran there
+(agent/programs/children.py, provisioning/keeper.py, remote/lockprogram.py).
 """
 
 from __future__ import annotations

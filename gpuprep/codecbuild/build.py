@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep import __version__
-from gpuprep.agent.licences import licence
+from gpuprep.agent.video.licences import licence
 from gpuprep.catalogue.agent import role_folder
 from gpuprep.catalogue.roles import ffmpeg_release_key
 from gpuprep.codecbuild import buildroot, bundle, libraries, sources

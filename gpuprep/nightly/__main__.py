@@ -55,7 +55,7 @@ def _do(argv: Sequence[str]) -> int:
         from gpuprep.nightly import last
 
         return last.main(as_json=options.json, **folder)
-    from gpuprep.agent import children
+    from gpuprep.agent.programs import children
 
     children.watch()  # a probe must not outlive a check that is killed; before the rest, so that the watcher is small
     from gpuprep.nightly import run

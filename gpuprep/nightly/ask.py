@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from gpuprep.agent import children
+from gpuprep.agent.programs import children
 from gpuprep.errors import AgentFailed
 from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, to_json
 from gpuprep.records.codec import from_last_line, last_line

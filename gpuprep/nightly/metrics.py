@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuprep.agent import atomicfile
+from gpuprep.agent.programs import atomicfile
 from gpuprep.checks.gemm import gemmrecord
 from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric, times
 from gpuprep.records import (

@@ -41,7 +41,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpuprep import __version__
-from gpuprep.agent import atomicfile, children, trusted
+from gpuprep.agent.programs import atomicfile, children, trusted
 from gpuprep.desired.profile import NotifyWish
 from gpuprep.nightly.results import is_simulated
 from gpuprep.records import DecodeError, RunRecord, Source, Status, ended, from_json, showable, to_json, to_json_value

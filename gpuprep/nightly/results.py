@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuprep.agent import atomicfile, host_paths
+from gpuprep.agent import host_paths
+from gpuprep.agent.programs import atomicfile
 from gpuprep.errors import GpuprepError, UsageError
 from gpuprep.records import DecodeError, RunRecord, Source, from_json, to_json
 from gpuprep.untrusted.limits import file_text

@@ -362,9 +362,10 @@ class Xid:
 
 @dataclass(frozen=True)
 class IdentityFacts:
-    """What tells this machine from others, as digests: a report that others read needs no more (agent/whichmachine.py).
+    """What tells this machine from others, as digests: a report that others read needs no more.
 
-    The host says all this of itself. Nothing here proves anything: checks/drift/samehost.py says what it is used for.
+    The host says all this of itself (agent/facts/whichmachine.py). Nothing here proves anything:
+    checks/drift/samehost.py says what it is used for.
     """
 
     machine_id: OptStr  # of /etc/machine-id; None: there is none
@@ -374,7 +375,7 @@ class IdentityFacts:
 
 @dataclass(frozen=True)
 class CloudFacts:
-    """The cloud that the machine is of, and its type there (agent/cloud.py)."""
+    """The cloud that the machine is of, and its type there (agent/facts/cloud.py)."""
 
     provider: str  # "aws" | "azure" | "gcp"
     instance_type: OptStr  # "g4dn.xlarge", "Standard_NC4as_T4_v3", "a2-highgpu-1g"
@@ -383,7 +384,7 @@ class CloudFacts:
 
 @dataclass(frozen=True)
 class ModuleSignature:
-    """One of NVIDIA's kernel modules, and the signature at its end (agent/signatures.py)."""
+    """One of NVIDIA's kernel modules, and the signature at its end (agent/facts/signatures.py)."""
 
     path: str
     kernel: str

@@ -184,6 +184,6 @@ class GpuFacts:
     sram_errors: Union[EccErrors, Missing] = NOT_READ  # of caches and registers
     sram_threshold_exceeded: Bool = NOT_READ  # NVIDIA's flag: more uncorrectable errors than a board may have
     ecc_default: Bool = NOT_READ  # as the board ships
-    recovery_action: Str = NOT_READ  # "none" | "reset" | "reboot" | "drain_p2p" | ... (agent/gpuhealth.py has all)
+    recovery_action: Str = NOT_READ  # "none" | "reset" | "reboot" | "drain_p2p" | ... (agent/gpu/gpuhealth.py has all)
     pcie_errors: Union[PcieErrors, Missing] = NOT_READ
     cores: Int = NOT_READ  # CUDA cores of all multiprocessors

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from gpuprep import catalogue
-from gpuprep.agent import ncclplan
+from gpuprep.agent.compute import ncclplan
 from gpuprep.checks.links import carries
 from gpuprep.performance.attribution import Attribution, explain, sustained
 from gpuprep.records import Missing, RunRecord, Source, Status

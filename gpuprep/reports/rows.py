@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from gpuprep import catalogue
-from gpuprep.agent import ncclplan
+from gpuprep.agent.compute import ncclplan
 from gpuprep.performance import roofline
 from gpuprep.performance.attribution import Attribution
 from gpuprep.records import Source, Status

@@ -16,7 +16,7 @@ from gpuprep.sim.layer import write
 
 LIBRARY_FOLDER = "usr/lib/gpuprep-sim"
 USER_ID = 1000
-GUEST_MODULES = ("agent/host_paths.py", "agent/simstate.py", "agent/simgpu.py")
+GUEST_MODULES = ("agent/host_paths.py", "agent/gpu/simstate.py", "agent/gpu/simgpu.py")
 # Isolated: the caller's PYTHONPATH is not for it.
 FFMPEG = f"""\
 #!/usr/bin/python3 -IS

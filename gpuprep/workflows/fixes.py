@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from gpuprep import catalogue
+from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
 from gpuprep.agent.host_paths import AGENT_PROGRAM, CDI, CUDA_PIN, HEADERS_LINK, HOLDS, PIN, PROGRAM_LINKS
-from gpuprep.agent.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
 from gpuprep.catalogue.roles import cuda_pin_text, driver_pin_text
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Fix, Snapshot, Status

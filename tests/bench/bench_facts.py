@@ -17,7 +17,7 @@ LIMIT_SECONDS = 0.3
 INSTALLED = "/opt/gpuprep/agent/current/bin/python"
 NVML = """
 import resource
-from gpuprep.agent.nvml import Nvml
+from gpuprep.agent.gpu.nvml import Nvml
 def now():
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime

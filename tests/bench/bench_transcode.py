@@ -20,12 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpuprep.agent import clips
-from gpuprep.agent.clips import Clip
-from gpuprep.agent.nvml import Nvml
+from gpuprep.agent.compute.sampler import COLUMNS
+from gpuprep.agent.gpu.nvml import Nvml
 from gpuprep.agent.probes.transcodecases import BY_ID, Case, Input, Output
 from gpuprep.agent.probes.transcoderun import command, environment, lay_out, run_case
-from gpuprep.agent.sampler import COLUMNS
+from gpuprep.agent.video import clips
+from gpuprep.agent.video.clips import Clip
 
 LIMIT = 1.1
 ROUNDS = 5

@@ -29,8 +29,10 @@ from nightsfortests import a_plan, facts, result  # noqa: E402
 from records_for_tests import SNAPSHOT, record  # noqa: E402
 
 from gpuprep import settings  # noqa: E402
-from gpuprep.agent import apt, ffmpegerrors, host_paths, modprobe, parse, xids  # noqa: E402
-from gpuprep.agent.progress import Progress, steady_state  # noqa: E402
+from gpuprep.agent import host_paths  # noqa: E402
+from gpuprep.agent.facts import apt, modprobe, parse, xids  # noqa: E402
+from gpuprep.agent.video import ffmpegerrors  # noqa: E402
+from gpuprep.agent.video.progress import Progress, steady_state  # noqa: E402
 from gpuprep.catalogue import versions  # noqa: E402
 from gpuprep.desired import loading  # noqa: E402
 from gpuprep.errors import GpuprepError, HostError, UsageError  # noqa: E402

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from gpuprep.agent.manifest import is_intact, read_manifest
+from gpuprep.agent.facts.manifest import is_intact, read_manifest
 from hostile.builds import CODEC, KEY, a_build, programs, sh, spec
 
 NOBODY = pwd.getpwnam("nobody")

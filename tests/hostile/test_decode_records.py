@@ -17,9 +17,9 @@ from records_for_tests import SNAPSHOT, record
 
 import gpuprep
 from gpuprep import settings
-from gpuprep.agent import digests, parse, xids
-from gpuprep.agent.manifest import is_intact
-from gpuprep.agent.run import read_text
+from gpuprep.agent.facts import digests, parse, xids
+from gpuprep.agent.facts.manifest import is_intact
+from gpuprep.agent.programs.run import read_text
 from gpuprep.errors import UsageError
 from gpuprep.nightly import freshness, nightlyplan, notify, results
 from gpuprep.records import DecodeError, Missing, ProbeResult, RunRecord, Snapshot, Source, from_json, to_json

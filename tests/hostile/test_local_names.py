@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent import parse, trusted, xids
+from gpuprep.agent.facts import parse, xids
+from gpuprep.agent.programs import trusted
 from gpuprep.records import Mount
 
 # What Python takes for the end of a line or word and the kernel does not escape in /proc/self/mounts.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent import atomicfile
+from gpuprep.agent.programs import atomicfile
 from gpuprep.nightly.notify import Failed, _token
 
 NOBODY = pwd.getpwnam("nobody").pw_uid

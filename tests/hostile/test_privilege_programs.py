@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 import gpuprep
-from gpuprep.agent import children, shells, trusted
-from gpuprep.agent.clips import clip
+from gpuprep.agent.facts import shells
 from gpuprep.agent.probes import codec, throughput
-from gpuprep.agent.run import run
+from gpuprep.agent.programs import children, trusted
+from gpuprep.agent.programs.run import run
+from gpuprep.agent.video.clips import clip
 from gpuprep.records import Missing
 
 NOBODY = pwd.getpwnam("nobody").pw_uid

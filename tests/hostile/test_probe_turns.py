@@ -13,7 +13,8 @@ import pytest
 from test_measuring import Stage, measured
 
 from gpuprep import paths
-from gpuprep.agent import clips, host_paths, turn
+from gpuprep.agent import host_paths, turn
+from gpuprep.agent.video import clips
 from gpuprep.errors import AgentFailed, UsageError
 from gpuprep.records import Missing, ProbeResult
 from gpuprep.remote.probereports import Doing

@@ -9,8 +9,8 @@ import time
 from typing import Any, Dict, Iterator
 
 from gpuprep.agent import turn
+from gpuprep.agent.facts.system import source
 from gpuprep.agent.probereports import tell
-from gpuprep.agent.system import source
 from gpuprep.records import ProbeResult
 
 # Each is a module of this folder with `measure(arguments) -> values or Missing`, imported when it is asked for: the

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple, Union
 
-from gpuprep.agent import cudacalls, host_paths, kernels, libraries, streams, system
-from gpuprep.agent.cudacalls import Cuda, CudaFailed, Timer
-from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent import host_paths
+from gpuprep.agent.compute import cudacalls, kernels, libraries, streams
+from gpuprep.agent.compute.cudacalls import Cuda, CudaFailed, Timer
+from gpuprep.agent.compute.sampler import Sampler
+from gpuprep.agent.facts import system
+from gpuprep.agent.gpu.nvml import Gpu, Nvml
 from gpuprep.agent.probereports import measured, tell
 from gpuprep.agent.probes import simulated
 from gpuprep.agent.probes.gpuforms import named, other_processes
-from gpuprep.agent.run import read_text
-from gpuprep.agent.sampler import Sampler
+from gpuprep.agent.programs.run import read_text
 from gpuprep.records import Missing, Source, to_json_value
 
 PCI_DEVICES = Path(host_paths.PCI_DEVICES)

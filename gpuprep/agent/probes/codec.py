@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Union
 
-from gpuprep.agent import parse
-from gpuprep.agent.licences import licence
+from gpuprep.agent.facts import parse
+from gpuprep.agent.facts.shells import login_path, which
 from gpuprep.agent.probereports import tell
-from gpuprep.agent.run import run
-from gpuprep.agent.shells import login_path, which
+from gpuprep.agent.programs.run import run
+from gpuprep.agent.video.licences import licence
 from gpuprep.records import Missing
 
 # Rows of -encoders and -decoders: six flags and a name; of -filters: two or three flags (three before 7.1), a name

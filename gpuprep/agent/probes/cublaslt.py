@@ -13,7 +13,7 @@ import numpy as np
 from cuda.core._utils.cuda_utils import CUDAError
 from nvmath.bindings import cublasLt as lt
 
-from gpuprep.agent.libraries import cublas_version
+from gpuprep.agent.compute.libraries import cublas_version
 from gpuprep.agent.probes.cudadevice import CudaDevice
 from gpuprep.agent.probes.gemmalgorithm import described, mirrored
 from gpuprep.agent.probes.gemmoperands import OperandSets

@@ -11,8 +11,8 @@ import cuda.core
 import numpy as np
 from cuda.bindings import driver
 
-from gpuprep.agent import kernels
-from gpuprep.agent.nvml import normal_address
+from gpuprep.agent.compute import kernels
+from gpuprep.agent.gpu.nvml import normal_address
 from gpuprep.agent.probes.gemmkernels import MOST_SMS
 
 

@@ -11,15 +11,16 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, Iterator, List, Tuple, Union
 
-from gpuprep.agent import convolution, cudacalls, libraries, system
-from gpuprep.agent.convolution import SHAPE, TOLERANCE, Shape
-from gpuprep.agent.cudacalls import Cuda, Timer
-from gpuprep.agent.loader import Loader
-from gpuprep.agent.nvml import Nvml
+from gpuprep.agent.compute import convolution, cudacalls, libraries
+from gpuprep.agent.compute.convolution import SHAPE, TOLERANCE, Shape
+from gpuprep.agent.compute.cudacalls import Cuda, Timer
+from gpuprep.agent.facts import system
+from gpuprep.agent.facts.loader import Loader
+from gpuprep.agent.gpu.nvml import Nvml
 from gpuprep.agent.probereports import measured, tell
 from gpuprep.agent.probes import simulated
 from gpuprep.agent.probes.gpuforms import named
-from gpuprep.agent.run import run
+from gpuprep.agent.programs.run import run
 from gpuprep.records import Missing, Source, to_json_value
 
 Median = Callable[[Callable[[], None]], float]  # work put into the stream ─► seconds that it takes

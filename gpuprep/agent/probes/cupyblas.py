@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import cupy
 from cupy_backends.cuda.libs import cublas
 
-from gpuprep.agent.libraries import cublas_version
+from gpuprep.agent.compute.libraries import cublas_version
 from gpuprep.agent.probes.cudadevice import CudaDevice
 from gpuprep.agent.probes.gemmoperands import OperandSets
 from gpuprep.agent.probes.gemmshapes import Shape

@@ -9,8 +9,8 @@ import importlib
 import os
 from typing import Any, Dict, List, Optional, Tuple, Union
 
-from gpuprep.agent import cudacalls, kernels, libraries
-from gpuprep.agent.nvml import Nvml
+from gpuprep.agent.compute import cudacalls, kernels, libraries
+from gpuprep.agent.gpu.nvml import Nvml
 from gpuprep.agent.probereports import measured_each, tell
 from gpuprep.agent.probes import gemmkernels, simulated
 from gpuprep.agent.probes.burst import Rule

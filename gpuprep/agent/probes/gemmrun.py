@@ -11,7 +11,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from cuda.core._utils.cuda_utils import CUDAError
 
-from gpuprep.agent.nvml import Gpu
+from gpuprep.agent.compute.sampler import Sampler
+from gpuprep.agent.gpu.nvml import Gpu
 from gpuprep.agent.probes import gemmcheck, gemmkernels, gemmshort
 from gpuprep.agent.probes.burst import Rule, batch, best_burst
 from gpuprep.agent.probes.cudadevice import CudaDevice, clock_mhz
@@ -19,7 +20,6 @@ from gpuprep.agent.probes.gemmpace import Pace
 from gpuprep.agent.probes.gemmshapes import PILOT, Shape, asked, default
 from gpuprep.agent.probes.gemmtypes import DataType, main_type, of_gpu
 from gpuprep.agent.probes.gemmvalues import figures, product_values
-from gpuprep.agent.sampler import Sampler
 from gpuprep.records import Missing
 
 try:

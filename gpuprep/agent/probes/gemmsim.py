@@ -9,8 +9,9 @@ import itertools
 import math
 from typing import Any, Dict, List, Optional, Tuple, Union
 
-from gpuprep.agent import libraries
-from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.compute import libraries
+from gpuprep.agent.compute.sampler import Sampler
+from gpuprep.agent.gpu.nvml import Gpu, Nvml
 from gpuprep.agent.probereports import measured_each
 from gpuprep.agent.probes import simulated
 from gpuprep.agent.probes.burst import Rule, burst
@@ -21,7 +22,6 @@ from gpuprep.agent.probes.gemmshapes import Shape, asked, default, tiles
 from gpuprep.agent.probes.gemmtypes import BYTES, TYPES, DataType, main_type
 from gpuprep.agent.probes.gemmvalues import figures, gpu_values, product_values
 from gpuprep.agent.probes.gpuforms import named, other_processes
-from gpuprep.agent.sampler import Sampler
 from gpuprep.records import Missing, to_json_value
 
 # What cuBLASLt takes there for large products: (tile, stages), and for FP32 and FP64.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional
 
+from gpuprep.agent.compute.sampler import Sampler
 from gpuprep.agent.probes.burst import Burst
 from gpuprep.agent.probes.gemmshapes import Shape
 from gpuprep.agent.probes.gemmtypes import DataType
 from gpuprep.agent.probes.gpuforms import named
-from gpuprep.agent.sampler import Sampler
 from gpuprep.records import GpuFacts, Missing
 
 NOT_MEASURED = Missing("not_measured", "the product did not run")

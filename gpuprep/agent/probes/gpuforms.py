@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict
 
-from gpuprep.agent.nvml import Gpu
+from gpuprep.agent.gpu.nvml import Gpu
 from gpuprep.records import Missing, to_json_value
 
 NAMES = ("index", "uuid", "name", "pci_device_id", "pci_subsystem_id")

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from gpuprep.agent import children
-from gpuprep.agent.clips import encoders, programs
-from gpuprep.agent.ffmpegerrors import decisive_line
 from gpuprep.agent.probereports import measured
-from gpuprep.agent.sessions import environment
-from gpuprep.agent.throughputplan import DOWNLOAD, SOFTWARE
+from gpuprep.agent.programs import children
+from gpuprep.agent.video.clips import encoders, programs
+from gpuprep.agent.video.ffmpegerrors import decisive_line
+from gpuprep.agent.video.sessions import environment
+from gpuprep.agent.video.throughputplan import DOWNLOAD, SOFTWARE
 from gpuprep.records import Missing
 
 Values = Dict[str, Any]

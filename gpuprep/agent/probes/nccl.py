@@ -15,14 +15,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Union
 
-from gpuprep.agent import children, ncclplan, system
-from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.compute import ncclplan
+from gpuprep.agent.compute.sampler import Sampler
+from gpuprep.agent.facts import system
+from gpuprep.agent.gpu.nvml import Gpu, Nvml
 from gpuprep.agent.probereports import measured, measured_each, tell
 from gpuprep.agent.probes import ncclrun, simulated
 from gpuprep.agent.probes.gpuforms import named, other_processes
-from gpuprep.agent.run import read_text
-from gpuprep.agent.sampler import Sampler
-from gpuprep.agent.worker import Silent, Tell, Worker
+from gpuprep.agent.programs import children
+from gpuprep.agent.programs.run import read_text
+from gpuprep.agent.programs.worker import Silent, Tell, Worker
 from gpuprep.records import GpuFacts, Missing, Source, to_json_value
 
 PATIENCE_SECONDS = 60.0  # from one message of the worker to the next; communicators of 8 GPUs take up to 10

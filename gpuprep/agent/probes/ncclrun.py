@@ -14,11 +14,11 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from gpuprep.agent import cudacalls, kernels, libraries, ncclplan
-from gpuprep.agent.cudacalls import Cuda
-from gpuprep.agent.ncclplan import ELEMENT
+from gpuprep.agent.compute import cudacalls, kernels, libraries, ncclplan
+from gpuprep.agent.compute.cudacalls import Cuda
+from gpuprep.agent.compute.ncclplan import ELEMENT
 from gpuprep.agent.probes.nccllibrary import FLOAT32, SUM, Nccl
-from gpuprep.agent.worker import Tell
+from gpuprep.agent.programs.worker import Tell
 from gpuprep.records import Missing, to_json_value
 
 # Seconds of one batch; a point is the median of BATCHES. After TIME_LEFT seconds no further size is begun.

@@ -9,15 +9,15 @@ import time
 from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from gpuprep.agent import children
-from gpuprep.agent.clips import FPS, Clip, clip
-from gpuprep.agent.ffmpegerrors import decisive_line
 from gpuprep.agent.probereports import measured
 from gpuprep.agent.probes.codec import filters
 from gpuprep.agent.probes.transcodeproof import PSNR, XPSNR, figure
 from gpuprep.agent.probes.transcoderun import Ran, execute
-from gpuprep.agent.run import run
-from gpuprep.agent.throughputplan import DOWNLOAD, SOFTWARE
+from gpuprep.agent.programs import children
+from gpuprep.agent.programs.run import run
+from gpuprep.agent.video.clips import FPS, Clip, clip
+from gpuprep.agent.video.ffmpegerrors import decisive_line
+from gpuprep.agent.video.throughputplan import DOWNLOAD, SOFTWARE
 from gpuprep.records import Missing
 
 Values = Dict[str, Any]

@@ -1,6 +1,6 @@
 """How fast a simulated GPU would be: a model that stands for the hardware of a simulated VM, and only there.
 
-The figures are near published ones (sim/gpus.yml names them) at the clocks that agent/simgpu.py gives; they prove
+The figures are near published ones (sim/gpus.yml names them) at the clocks that agent/gpu/simgpu.py gives; they prove
 nothing about a real GPU, and every result made from them has the source `simulated` (agent.system.source).
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Dict, List, Optional, Union
 
-from gpuprep.agent import simgpu, simstate
-from gpuprep.agent.system import SIMULATION_MARK
+from gpuprep.agent.facts.system import SIMULATION_MARK
+from gpuprep.agent.gpu import simgpu, simstate
 from gpuprep.records import Missing
 
 

@@ -31,20 +31,20 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gpuprep.agent import probereports
-from gpuprep.agent.clips import Clip, clip, make_beforehand, prepare
-from gpuprep.agent.codec import ffmpeg_version
-from gpuprep.agent.cpu import CpuUse
-from gpuprep.agent.ffmpegerrors import decisive_line
-from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.compute.cpu import CpuUse
+from gpuprep.agent.compute.sampler import Sampler
+from gpuprep.agent.facts.codec import ffmpeg_version
+from gpuprep.agent.facts.shells import login_path, which
+from gpuprep.agent.gpu.nvml import Gpu, Nvml
 from gpuprep.agent.probes import latency, quality
 from gpuprep.agent.probes.codec import coders
 from gpuprep.agent.probes.codec import named as named_ffmpeg
 from gpuprep.agent.probes.gpuforms import NAMES, named, other_processes
-from gpuprep.agent.run import run
-from gpuprep.agent.sampler import Sampler
-from gpuprep.agent.sessions import ENDED, Together, environment, together
-from gpuprep.agent.shells import login_path, which
-from gpuprep.agent.throughputplan import (
+from gpuprep.agent.programs.run import run
+from gpuprep.agent.video.clips import Clip, clip, make_beforehand, prepare
+from gpuprep.agent.video.ffmpegerrors import decisive_line
+from gpuprep.agent.video.sessions import ENDED, Together, environment, together
+from gpuprep.agent.video.throughputplan import (
     Engines,
     Series,
     capacity_plan,

@@ -10,12 +10,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Union
 
-from gpuprep.agent import children, counters, system
-from gpuprep.agent.cuda import find_nvcc, nvcc_version
+from gpuprep.agent.compute import counters
+from gpuprep.agent.facts import system
+from gpuprep.agent.facts.cuda import find_nvcc, nvcc_version
+from gpuprep.agent.facts.shells import login_path, which
 from gpuprep.agent.probereports import tell
 from gpuprep.agent.probes import simulated
-from gpuprep.agent.run import run
-from gpuprep.agent.shells import login_path, which
+from gpuprep.agent.programs import children
+from gpuprep.agent.programs.run import run
 from gpuprep.records import Missing, Source, to_json_value
 
 # The first line that it prints needs no GPU; the last one is "right" only after every value was compared.

@@ -20,10 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
-from gpuprep.agent import children
-from gpuprep.agent.clips import Clip, clip, make_beforehand, prepare
-from gpuprep.agent.ffmpegerrors import cause
-from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.gpu.nvml import Gpu, Nvml
 from gpuprep.agent.probereports import measured, measured_each, tell
 from gpuprep.agent.probes import codec
 from gpuprep.agent.probes.gpuforms import named
@@ -31,6 +28,9 @@ from gpuprep.agent.probes.transcodecases import BY_ID, CASES, Case
 from gpuprep.agent.probes.transcodechunks import chunks
 from gpuprep.agent.probes.transcodeproof import expected, prove
 from gpuprep.agent.probes.transcoderun import Ran, command, lay_out, missing_parts, run_case
+from gpuprep.agent.programs import children
+from gpuprep.agent.video.clips import Clip, clip, make_beforehand, prepare
+from gpuprep.agent.video.ffmpegerrors import cause
 from gpuprep.records import Missing, to_json_value
 
 GPU_INDEX = 0  # FFmpeg's default device, and the one that case 12 names

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
-from gpuprep.agent.clips import clip
-from gpuprep.agent.ffmpegerrors import cause
 from gpuprep.agent.probes.transcodecases import BY_ID, PREFIX
 from gpuprep.agent.probes.transcoderun import execute, missing_parts
+from gpuprep.agent.video.clips import clip
+from gpuprep.agent.video.ffmpegerrors import cause
 from gpuprep.records import Missing
 
 CHUNK = "h264-540p"

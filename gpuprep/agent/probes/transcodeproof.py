@@ -13,11 +13,11 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
-from gpuprep.agent.clips import FPS, Clip
-from gpuprep.agent.ffmpegerrors import decisive_line
 from gpuprep.agent.probes.transcodecases import RAW_FRAMES, Case, Input, Output
 from gpuprep.agent.probes.transcoderun import Ran, execute
-from gpuprep.agent.run import run
+from gpuprep.agent.programs.run import run
+from gpuprep.agent.video.clips import FPS, Clip
+from gpuprep.agent.video.ffmpegerrors import decisive_line
 from gpuprep.records import Missing
 
 TIMEOUT_SECONDS = 180.0

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
-from gpuprep.agent import children
-from gpuprep.agent.clips import Clip, clip
-from gpuprep.agent.ffmpegerrors import PREFIX as PLACE
-from gpuprep.agent.ffmpegerrors import UNUSED_OPTION, decisive_line
-from gpuprep.agent.nvml import Gpu
+from gpuprep.agent.compute.sampler import Sampler
+from gpuprep.agent.gpu.nvml import Gpu
 from gpuprep.agent.probes.transcodecases import PREFIX, RAW_FRAMES, Case, Input
-from gpuprep.agent.sampler import Sampler
+from gpuprep.agent.programs import children
+from gpuprep.agent.video.clips import Clip, clip
+from gpuprep.agent.video.ffmpegerrors import PREFIX as PLACE
+from gpuprep.agent.video.ffmpegerrors import UNUSED_OPTION, decisive_line
 from gpuprep.records import Missing
 
 PREPARE_SECONDS = 60.0

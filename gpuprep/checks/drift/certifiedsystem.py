@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from gpuprep.agent import host_paths
-from gpuprep.agent.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
+from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
 from gpuprep.checks.common import show, skip
 from gpuprep.checks.drift.certified import Certified, Difference, Unread
 from gpuprep.checks.installed import aptpins, modprobe
@@ -14,7 +14,7 @@ from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Package, Snapshot, Status
 
 MOST = 5  # differences that are named one by one
-# Names of the packages of a snapshot (agent/packages.py) ► whose they are.
+# Names of the packages of a snapshot (agent/facts/packages.py) ► whose they are.
 TOOLKIT = re.compile(
     r"cuda|cudnn|libaccinj|libcu(blas|dart|dnn|fft|file|inj|pti|rand|solver|sparse)|libnpp"
     r"|libnv(blas|fatbin|jitlink|jpeg|ptxcompiler|rtc|toolsext|vm)|nvidia-(cuda|profiler|visual)"

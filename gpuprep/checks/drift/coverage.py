@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuprep.agent import ncclplan
+from gpuprep.agent.compute import ncclplan
 from gpuprep.records import Missing, ProbeResult, Snapshot
 from gpuprep.records.evidence import measured as evidence_of
 from gpuprep.records.evidence.bandwidth import Bandwidth

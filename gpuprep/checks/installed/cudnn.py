@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gpuprep import catalogue
-from gpuprep.agent.convolution import SHAPE, TOLERANCE
+from gpuprep.agent.compute.convolution import SHAPE, TOLERANCE
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.performance import roofline

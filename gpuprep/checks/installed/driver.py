@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Sequence
 
 from gpuprep import catalogue
-from gpuprep.agent.apt import BLACKLIST
+from gpuprep.agent.facts.apt import BLACKLIST
+from gpuprep.agent.facts.managed import FABRIC_MANAGER
 from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
-from gpuprep.agent.managed import FABRIC_MANAGER
 from gpuprep.checks.common import check, skip, small_file, unknown
 from gpuprep.checks.installed import modprobe, signatures
 from gpuprep.desired.modules import PREBUILT

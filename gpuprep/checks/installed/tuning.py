@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from gpuprep.agent.facts.managed import PERSISTENCED, TUNE
 from gpuprep.agent.host_paths import PERSISTENCE_DROP_IN, TUNE_RULE, TUNING
-from gpuprep.agent.managed import PERSISTENCED, TUNE
 from gpuprep.checks.common import check, skip, small_file, unknown, why_missing
 from gpuprep.checks.installed import clocks
 from gpuprep.desired import host_rules

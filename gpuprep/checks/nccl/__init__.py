@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuprep.agent import ncclplan
+from gpuprep.agent.compute import ncclplan
 from gpuprep.checks import conditions, gpuprocesses
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus

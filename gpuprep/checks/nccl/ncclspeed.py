@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuprep.agent import ncclplan
-from gpuprep.agent.ncclplan import LARGE, MEDIUM, SMALL
+from gpuprep.agent.compute import ncclplan
+from gpuprep.agent.compute.ncclplan import LARGE, MEDIUM, SMALL
 from gpuprep.catalogue import nccl as catalogue
 from gpuprep.checks.common import unknown
 from gpuprep.checks.floors import figure

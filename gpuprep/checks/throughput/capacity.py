@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuprep.agent.ffmpegerrors import cause
-from gpuprep.agent.throughputplan import HARDER, KINDS, LARGER
+from gpuprep.agent.video.ffmpegerrors import cause
+from gpuprep.agent.video.throughputplan import HARDER, KINDS, LARGER
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.codecs import engine_rate
 from gpuprep.checks.links import carries

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuprep.agent.probes import latency, quality
-from gpuprep.agent.throughputplan import PRESETS, SOFTWARE
+from gpuprep.agent.video.throughputplan import PRESETS, SOFTWARE
 from gpuprep.checks import pictures
 from gpuprep.checks.common import known, unknown
 from gpuprep.records import Finding, Missing, Status

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuprep.agent import clips
-from gpuprep.agent.throughputplan import KINDS, LARGER, PRESETS
+from gpuprep.agent.video import clips
+from gpuprep.agent.video.throughputplan import KINDS, LARGER, PRESETS
 from gpuprep.catalogue.topologies import chip_to_chip_carries, is_chip_to_chip
 from gpuprep.checks import conditions
 from gpuprep.checks.conditions import no_temperature

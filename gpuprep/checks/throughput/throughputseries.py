@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuprep import catalogue
-from gpuprep.agent.throughputplan import LARGER, clip_of
+from gpuprep.agent.video.throughputplan import LARGER, clip_of
 from gpuprep.catalogue.codecs import EngineRate, engine_rate, most_engines
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.records import Missing

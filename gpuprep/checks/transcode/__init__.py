@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuprep import catalogue
-from gpuprep.agent.ffmpegerrors import Cause, cause
 from gpuprep.agent.probes.transcodecases import CASES
 from gpuprep.agent.probes.transcodecases import Case as Planned
 from gpuprep.agent.probes.transcodechunks import FILES, SIZES
+from gpuprep.agent.video.ffmpegerrors import Cause, cause
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks.common import provision, skip, unknown
 from gpuprep.checks.evidence import Evidence

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from gpuprep.agent import clips
-from gpuprep.agent.ffmpegerrors import cause
 from gpuprep.agent.probes.transcodecases import BY_ID
 from gpuprep.agent.probes.transcodecases import Case as Planned
 from gpuprep.agent.probes.transcodeproof import IDENTICAL_DB, expected
+from gpuprep.agent.video import clips
+from gpuprep.agent.video.ffmpegerrors import cause
 from gpuprep.checks import pictures
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure

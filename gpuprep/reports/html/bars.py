@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gpuprep.agent.throughputplan import LARGER
+from gpuprep.agent.video.throughputplan import LARGER
 from gpuprep.checks.throughput.capacity import STREAM_FPS
 from gpuprep.performance.attribution import Attribution
 from gpuprep.records import RunRecord, Status

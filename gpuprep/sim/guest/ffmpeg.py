@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuprep.agent import simstate
+from gpuprep.agent.gpu import simstate
 from gpuprep.sim.guest import commandline, graph, machine, mapping, paced, refusals, software, voice
 from gpuprep.sim.guest.commandline import Command
 from gpuprep.sim.guest.machine import Machine

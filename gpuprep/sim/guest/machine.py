@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuprep.agent import host_paths, simgpu, simstate
+from gpuprep.agent import host_paths
+from gpuprep.agent.gpu import simgpu, simstate
 from gpuprep.sim.guest.commandline import Command, File
 from gpuprep.sim.guest.mapping import Media
 

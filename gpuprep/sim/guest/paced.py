@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from gpuprep.agent import simgpu, simstate
+from gpuprep.agent.gpu import simgpu, simstate
 from gpuprep.sim.guest import pace, refusals, software, voice
 from gpuprep.sim.guest.commandline import Command
 from gpuprep.sim.guest.mapping import Media, Plan

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from gpuprep.agent import simgpu, simstate
+from gpuprep.agent.gpu import simgpu, simstate
 from gpuprep.sim.guest import refusals, voice
 from gpuprep.sim.guest.mapping import Plan
 from gpuprep.sim.guest.refusals import Refusal

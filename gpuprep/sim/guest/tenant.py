@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 
-from gpuprep.agent import simstate
+from gpuprep.agent.gpu import simstate
 
 VALUES = {"utilization": 37, "memory_mib": 4096, "graphics": 900, "power_mw": 45000}
 

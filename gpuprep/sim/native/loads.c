@@ -1,4 +1,4 @@
-/* What runs on the GPUs now: files <gpu>.<pid>.<any> of the folder `loads` (agent/simstate.py writes them), each locked by the
+/* What runs on the GPUs now: files <gpu>.<pid>.<any> of the folder `loads` (agent/gpu/simstate.py writes them), each locked by the
  * program whose work it is for as long as it lives. NVML shows their values in place of the idle ones. */
 #include "state.h"
 

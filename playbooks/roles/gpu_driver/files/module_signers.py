@@ -1,7 +1,7 @@
 """Which of the driver's kernel modules are not signed by a certificate? Prints {kernel: [paths]} as JSON.
 
 Argument: JSON {"modules": [names of the main module, in order], "kernels": [...], "certificate": path}.
-As agent/appended.py and agent/signatures.py, which are not there where a role runs alone: tests compare.
+As agent/programs/appended.py and agent/facts/signatures.py, which are not there where a role runs alone: tests compare.
 Stdlib only, Python 3.9 or newer.
 """
 

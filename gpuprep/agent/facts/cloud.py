@@ -1,0 +1,130 @@
+"""Which cloud is this machine of, and of which type? By DMI, cloud-init's own data, and the cloud's metadata service.
+
+Nothing leaves the machine's own network: the metadata service has a link-local address, and is asked only where DMI
+names a cloud and nothing on the machine says the type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from pathlib import Path
+from typing import Any, Dict, Optional, Tuple
+
+from gpuprep.agent import host_paths
+from gpuprep.agent.programs.run import read_text
+from gpuprep.records import CloudFacts, Missing, OptStr
+from gpuprep.untrusted.limits import json_document
+
+DMI = Path(host_paths.DMI)
+XEN = Path("/sys/hypervisor/uuid")
+CLOUD_INIT = Path("/run/cloud-init/instance-data.json")
+METADATA = "169.254.169.254"
+SECONDS = 1.0  # until the metadata service must have answered
+MOST_BYTES = 4096  # of its answer
+TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,63}")
+# What cloud-init's ds-identify goes by.
+AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
+AWS_VENDOR = "Amazon EC2"  # on Nitro the product's name is the type; on Xen (p2, p3) it is not
+GOOGLE_PRODUCTS = ("Google Compute Engine", "Google")
+# Where cloud-init's datasource of each cloud puts the type.
+KEPT: Dict[str, Tuple[str, ...]] = {
+    "aws": ("ds", "meta_data", "instance-type"),
+    "azure": ("ds", "meta_data", "imds", "compute", "vmSize"),
+}
+# Path and headers of the question to the metadata service.
+ASKED: Dict[str, Tuple[str, Dict[str, str]]] = {
+    "aws": ("/latest/meta-data/instance-type", {}),
+    "azure": ("/metadata/instance/compute/vmSize?api-version=2021-02-01&format=text", {"Metadata": "true"}),
+    "gcp": ("/computeMetadata/v1/instance/machine-type", {"Metadata-Flavor": "Google"}),
+}
+
+
+def facts(
+    *, simulated: bool, dmi: Path = DMI, xen: Path = XEN, kept: Path = CLOUD_INIT, metadata: str = METADATA
+) -> Optional[CloudFacts]:
+    """None: no cloud that we know. `simulated`: what DMI says is then of the computer below, and is not asked."""
+    if simulated:
+        return None
+    cloud = provider(dmi, xen)
+    if cloud is None:
+        return None
+    named = _text(dmi / "product_name") if cloud == "aws" and _text(dmi / "sys_vendor") == AWS_VENDOR else ""
+    if TYPE.fullmatch(named):
+        return CloudFacts(cloud, named, "DMI")
+    instance_type = _kept(cloud, kept)
+    if instance_type:
+        return CloudFacts(cloud, instance_type, "cloud-init")
+    return CloudFacts(cloud, ask(cloud, metadata), "metadata service")
+
+
+def provider(dmi: Path = DMI, xen: Path = XEN) -> Optional[str]:
+    """ "aws", "azure", "gcp" or None."""
+    if _text(dmi / "chassis_asset_tag") == AZURE_TAG:
+        return "azure"
+    if _text(dmi / "product_name") in GOOGLE_PRODUCTS or _text(dmi / "product_serial").startswith("GoogleCloud-"):
+        return "gcp"
+    ids = (_text(dmi / "product_uuid"), _text(dmi / "product_serial"))
+    by_ids = all(text.lower().startswith("ec2") for text in ids)  # root alone may read them
+    if _text(dmi / "sys_vendor") == AWS_VENDOR or by_ids or _text(xen).lower().startswith("ec2"):
+        return "aws"
+    return None
+
+
+def ask(cloud: str, metadata: str = METADATA) -> OptStr:
+    """The type, by the metadata service. Missing where it does not answer within a second, or with something else."""
+    path, headers = ASKED[cloud]
+    try:
+        if cloud == "aws":  # version 2 of the service gives a token first
+            seconds = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+            headers = {"X-aws-ec2-metadata-token": _answer(metadata, "PUT", "/latest/api/token", seconds)}
+        text = _answer(metadata, "GET", path, headers)
+    except (OSError, ValueError) as error:
+        return Missing("command_failed", f"the metadata service: {error}")
+    instance_type = text.strip().rpartition("/")[2]  # Google's: projects/NUMBER/machineTypes/TYPE
+    return (
+        instance_type
+        if TYPE.fullmatch(instance_type)
+        else Missing("unparsable", f"the metadata service: {instance_type[:80]!r}")
+    )
+
+
+def _answer(host: str, method: str, path: str, headers: Dict[str, str]) -> str:
+    """Raises OSError, and ValueError for what is no short ASCII text. A redirection is an error, too."""
+    from http.client import HTTPConnection, HTTPException  # few machines need it, and its import takes a while
+
+    connection = HTTPConnection(host, timeout=SECONDS)
+    until, read = time.monotonic() + SECONDS, b""
+    with contextlib.closing(connection):
+        try:
+            connection.request(method, path, headers=headers)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise OSError(f"HTTP {answer.status}")
+            while len(read) < MOST_BYTES and time.monotonic() < until:
+                part = answer.read1(MOST_BYTES - len(read))
+                if not part:
+                    return read.decode("ascii")
+                read += part
+        except HTTPException as error:
+            raise OSError(f"no HTTP: {error!r}") from error
+    raise ValueError(f"an answer longer than {MOST_BYTES} bytes or {SECONDS:g} s")
+
+
+def _kept(cloud: str, path: Path) -> str:
+    text = read_text(path)
+    if not isinstance(text, str) or cloud not in KEPT:
+        return ""
+    try:
+        node: Any = json_document(text)
+    except ValueError:
+        return ""
+    for key in KEPT[cloud]:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node if isinstance(node, str) and TYPE.fullmatch(node) else ""
+
+
+def _text(path: Path) -> str:
+    text = read_text(path)
+    return text.strip() if isinstance(text, str) else ""

@@ -1,0 +1,111 @@
+"""The driver at the four places where it shows its version: loaded, on disk, library, NVML."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Callable, Optional, Tuple, Union
+
+from gpuprep.agent.facts import parse
+from gpuprep.agent.facts.dkms import dkms_modules
+from gpuprep.agent.facts.loader import Loader
+from gpuprep.agent.facts.modulecache import remembered
+from gpuprep.agent.programs.run import read_text, run
+from gpuprep.records import DriverFacts, Missing, OptStr, Str
+
+PROC = Path("/proc/driver/nvidia")
+# What NVIDIA's .run installer leaves and no package has.
+RUNFILE_TRACES = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
+
+VersionAndFlavour = Union[Tuple[str, str], None, Missing]
+
+
+def driver_facts(
+    running: str, next_boot: OptStr, modules: Tuple[str, ...], loader: Loader, nvml_version: OptStr
+) -> DriverFacts:
+    loaded = _parsed(PROC / "version", parse.proc_version)
+    on_disk = module_on_disk(running)
+    following = on_disk if next_boot == running else module_on_disk(next_boot) if isinstance(next_boot, str) else None
+    return DriverFacts(
+        loaded_version=_part(loaded, 0),
+        loaded_flavour=_part(loaded, 1),
+        module_version=_part(on_disk, 0),
+        module_flavour=_part(on_disk, 1),
+        module_next_boot_version=_part(following, 0),
+        library_version=library_version(loader),
+        nvml_version=nvml_version,
+        runfile=next((path for path in RUNFILE_TRACES if Path(path).exists()), None),
+        nouveau_loaded="nouveau" in modules,
+        counters_restricted=counters_restricted(),
+        dkms=dkms_modules(),
+    )
+
+
+def module_on_disk(kernel: str) -> VersionAndFlavour:
+    """Version and flavour of the module that modprobe would load for `kernel`; None if there is none."""
+    path = module_file(kernel)
+    return remembered(Path(path), _modinfo) if isinstance(path, str) else path
+
+
+def module_file(kernel: str) -> OptStr:
+    """The main module's file. With several (Debian can have both flavours), modprobe's configuration decides."""
+    folder = Path("/lib/modules") / kernel
+    index = read_text(folder / "modules.dep")
+    if not isinstance(index, str):
+        return index
+    modules = parse.driver_modules(index)
+    if not modules:
+        return None
+    return str(folder / (modules[0] if len(modules) == 1 else _chosen_by_modprobe(kernel, tuple(modules))))
+
+
+def _modinfo(path: Path) -> Union[Tuple[str, str], Missing]:
+    text = run(["modinfo", str(path)], timeout=60)
+    if isinstance(text, Missing):
+        return text
+    return parse.modinfo(text) or Missing("unparsable", f"modinfo {path} names no version and licence")
+
+
+def _chosen_by_modprobe(kernel: str, paths: Tuple[str, ...]) -> str:
+    text = run(["modprobe", "-S", kernel, "--show-depends", "nvidia"], accept=(0, 1))
+    words = re.findall(r"[^\s/]+", text) if isinstance(text, str) else []
+    for word in reversed(words):
+        for path in paths:
+            name = path.rpartition("/")[2]
+            if word in (name, name.partition(".ko")[0]):
+                return path
+    return paths[0]
+
+
+def library_version(loader: Loader) -> OptStr:
+    """libnvidia-ml.so.1 is a link to a file whose name ends in the driver's version."""
+    path = loader.find("libnvidia-ml.so.1")
+    if not isinstance(path, str):
+        return path
+    match = re.search(r"\.so\.(\d+\.\d+(?:\.\d+)*)$", path)
+    return match.group(1) if match else Missing("unparsable", f"{path} does not end in a version")
+
+
+def counters_restricted() -> Union[bool, Missing, None]:
+    """RmProfilingAdminOnly of the loaded module; None where none is loaded."""
+    text = read_text(PROC / "params")
+    if not isinstance(text, str):
+        return text
+    value = parse.proc_params(text).get("RmProfilingAdminOnly")
+    return Missing("unparsable", f"{PROC}/params has no RmProfilingAdminOnly") if value is None else value != "0"
+
+
+def _parsed(path: Path, parser: Callable[[str], Optional[Tuple[str, str]]]) -> VersionAndFlavour:
+    text = read_text(path)
+    if not isinstance(text, str):
+        return text
+    return parser(text) or Missing("unparsable", f"{path}: {text.strip():.80}")
+
+
+def _part(reading: VersionAndFlavour, index: int) -> OptStr:
+    return reading[index] if isinstance(reading, tuple) else reading
+
+
+def as_optional(reading: Str) -> OptStr:
+    """NVML's version for DriverFacts: without a library None, because "no library" is an answer."""
+    return None if isinstance(reading, Missing) and reading.reason == "library_not_found" else reading

@@ -1,0 +1,80 @@
+"""The dynamic loader's own list: libraries are looked up by name, never assumed at a path."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Dict, List, Sequence, Tuple, Union
+
+from gpuprep.agent.facts import parse
+from gpuprep.agent.programs.run import run
+from gpuprep.records import Missing, OptStr, Str
+
+# Where the loader looks after its list, which may not have been renewed yet.
+DEFAULT_FOLDERS = ("/lib/{triplet}", "/usr/lib/{triplet}", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
+
+
+class Loader:
+    """LD_LIBRARY_PATH of a login shell, then `ldconfig -p`, asked once, then the default folders."""
+
+    first: Tuple[Path, ...] = ()
+
+    def __init__(self, library_path: Str = "") -> None:
+        if isinstance(library_path, str):
+            self.first = tuple(Path(folder or ".") for folder in library_path.split(":") if library_path)
+        text = run(["ldconfig", "-p"])
+        self.paths: Union[Dict[str, str], Missing] = (
+            text if isinstance(text, Missing) else parse.ldconfig(text, platform.machine())
+        )
+
+    def find(self, soname: str) -> OptStr:
+        """The file that `soname` leads to, links resolved; None if the loader does not know it."""
+        if isinstance(self.paths, Missing):
+            return self.paths
+        triplet = f"{platform.machine()}-linux-gnu"
+        folders = [Path(folder.format(triplet=triplet)) for folder in DEFAULT_FOLDERS]
+        listed = self.paths.get(soname)
+        for path in [folder / soname for folder in self.first]:
+            if _is_of_this_machine(path):  # the loader passes over another architecture's
+                return os.path.realpath(str(path))
+        for path in ([Path(listed)] if listed else []) + [folder / soname for folder in folders]:
+            if path.exists():
+                return os.path.realpath(str(path))
+        return None
+
+    def find_newest(self, stem: str) -> OptStr:
+        """The same for the highest version of `stem`: libcudnn.so ─► .9, libcupti.so ─► .12 or Debian 12's .11.8."""
+        if isinstance(self.paths, Missing):
+            return self.paths
+        # Numbers alone, by `sonames`: nothing that `packaging`, which the agent does not have, would add.
+        versions = [tuple(int(part) for part in name[len(stem) + 1 :].split(".")) for name in self.sonames(stem)]
+        return self.find(".".join([stem, *map(str, max(versions))])) if versions else None
+
+    def sonames(self, stem: str) -> List[str]:
+        """libcublasLt.so ─► libcublasLt.so.11, libcublasLt.so.12: programs need exactly one of them."""
+        if isinstance(self.paths, Missing):
+            return []
+        pattern = re.compile(re.escape(stem) + r"(\.\d+)+$")
+        extra = [path.name for folder in self.first for path in folder.glob(f"{stem}.*") if path.is_symlink()]
+        return sorted({name for name in [*self.paths, *extra] if pattern.match(name)})
+
+    def libraries(self, names: Sequence[str], stems: Sequence[str]) -> Dict[str, OptStr]:
+        """Every one of `names`, and every version of `stems`: soname ─► the file that a program gets; None: none."""
+        wanted = [*names, *(name for stem in stems for name in self.sonames(stem) or [stem])]
+        return {name: self.find(name) for name in dict.fromkeys(wanted)}
+
+
+def _is_of_this_machine(path: Path) -> bool:
+    """Bytes 4 and 18-19 of an ELF file: its word size and its machine."""
+    headers = []
+    for file in (path, Path(sys.executable)):
+        try:
+            with file.open("rb") as opened:
+                headers.append(opened.read(20))
+        except OSError:
+            return False
+    ours, theirs = headers
+    return len(ours) == 20 and (ours[:5], ours[18:]) == (theirs[:5], theirs[18:])

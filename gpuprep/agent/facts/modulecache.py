@@ -1,0 +1,61 @@
+"""Version and flavour of kernel modules, remembered by file identity.
+
+Debian's DKMS leaves nvidia-current.ko.xz at 40 MB compressed, and modinfo unpacks all of it: seconds of CPU for each
+snapshot. A module that was replaced is another file (inode, size, time), so the cache cannot be stale.
+Only root writes, and only on a host that has the agent installed: a streamed agent leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Callable, Dict, Optional, Tuple, Union
+
+from gpuprep.agent import host_paths
+from gpuprep.agent.facts.managed import AGENT_HOME
+from gpuprep.agent.programs import atomicfile
+from gpuprep.agent.programs.run import read_text
+from gpuprep.records import Missing
+
+CACHE = Path(host_paths.MODULE_CACHE)
+VersionAndFlavour = Union[Tuple[str, str], Missing]
+
+
+def remembered(
+    path: Path, read: Callable[[Path], VersionAndFlavour], cache: Path = CACHE, agent: Path = AGENT_HOME
+) -> VersionAndFlavour:
+    """`read(path)`, or its cached result for this same file. A failed reading is not cached."""
+    key = file_identity(path)
+    known = _load(cache)
+    if key is not None and key in known:
+        return known[key]
+    reading = read(path)
+    if key is not None and isinstance(reading, tuple) and os.geteuid() == 0 and agent.is_dir():
+        _save(cache, {**{old: value for old, value in known.items() if not old.startswith(f"{path}:")}, key: reading})
+    return reading
+
+
+def file_identity(path: Path) -> Optional[str]:
+    """Values that change whenever the file is replaced or written; None if stat fails."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return f"{path}:{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+
+
+def _load(cache: Path) -> Dict[str, Tuple[str, str]]:
+    text = read_text(cache)
+    try:
+        document = json.loads(text) if isinstance(text, str) else {}
+        return {str(key): (str(version), str(flavour)) for key, (version, flavour) in document.items()}
+    except (ValueError, TypeError, AttributeError):  # torn or not ours: as if there were none
+        return {}
+
+
+def _save(cache: Path, known: Dict[str, Tuple[str, str]]) -> None:
+    with contextlib.suppress(OSError):  # a disk that is full or read-only: then the next reading takes its seconds
+        atomicfile.shared_folder(cache.parent)
+        atomicfile.write(cache, json.dumps(known))

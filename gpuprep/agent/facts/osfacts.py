@@ -1,0 +1,182 @@
+"""The machine below the GPU: system, kernel, PCI, disks, cloud-init."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import time
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from gpuprep.agent import host_paths
+from gpuprep.agent.facts import parse
+from gpuprep.agent.facts.packages import headers_available
+from gpuprep.agent.programs.run import read_text, run
+from gpuprep.records import Bool, KernelFacts, Missing, Mount, OptStr, OsFacts, PciDevice, Str
+
+PCI_DEVICES = Path(host_paths.PCI_DEVICES)
+EFI = Path("/sys/firmware/efi")
+SECURE_BOOT = EFI / "efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+NVIDIA = "10de"
+GPU_CLASSES = ("0300", "0302")  # VGA, 3D controller
+OTHER_CLASSES = (*GPU_CLASSES, "0380", "1200")  # other display controller, processing accelerator: AMD's
+PCI_NAMES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))  # lspci's database: Debian, Red Hat
+NVSWITCH_CLASS = "0680"  # other bridge
+CLOUD_INIT_RUN = Path("/run/cloud-init")
+
+
+def os_facts() -> OsFacts:
+    values = parse.key_values(_text("/etc/os-release") or _text("/usr/lib/os-release"))
+    return OsFacts(
+        id=values.get("ID", "linux"),
+        version_id=values.get("VERSION_ID", ""),
+        codename=values.get("VERSION_CODENAME", ""),
+        pretty_name=values.get("PRETTY_NAME", ""),
+        architecture=platform.machine(),
+        like=tuple(values.get("ID_LIKE", "").split()),
+    )
+
+
+def kernel_facts() -> KernelFacts:
+    running = platform.release()
+    following = chosen_kernel(Path("/boot")) or next_boot_kernel(Path("/boot"))
+    headers = has_headers(running)
+    return KernelFacts(
+        running=running,
+        next_boot=following,
+        headers_running=headers,
+        headers_next_boot=has_headers(following) if following else False,
+        headers_available=True if headers else headers_available(running),
+        secure_boot=secure_boot(),
+        boot_id=boot_id(),
+        uptime_seconds=round(time.clock_gettime(time.CLOCK_BOOTTIME), 2),  # psutil has no clock that nobody can set
+    )
+
+
+def chosen_kernel(boot: Path) -> Optional[str]:
+    """What the boot loader will start, as grubby says it on Red Hat's systems; None where it says nothing usable."""
+    output = run(["grubby", "--default-kernel"])
+    name = "" if isinstance(output, Missing) else output.strip().rpartition("/vmlinuz-")[2]
+    return name if name and "/" not in name and (boot / f"vmlinuz-{name}").exists() else None
+
+
+def next_boot_kernel(boot: Path) -> Optional[str]:
+    """The newest kernel in /boot, which is what GRUB starts by default on Debian and Ubuntu.
+
+    A GRUB_DEFAULT that was set by hand to an older kernel is not followed.
+    """
+    prefix = "vmlinuz-"
+    kernels = [path.name[len(prefix) :] for path in boot.glob(prefix + "*") if "rescue" not in path.name]
+    return max(kernels, key=parse.debian_order, default=None)
+
+
+def has_headers(kernel: str) -> bool:
+    """The build folder that DKMS compiles against is there; a dangling link is not."""
+    return Path(f"/lib/modules/{kernel}/build").is_dir()
+
+
+def boot_id() -> str:
+    return _text(host_paths.BOOT_ID).strip()
+
+
+def secure_boot() -> Bool:
+    """The firmware's variable: 4 bytes of attributes, then 1 where it is on."""
+    if not EFI.is_dir():
+        return False
+    try:
+        content = SECURE_BOOT.read_bytes()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        return Missing("no_permission", str(error))
+    return content[-1:] == b"\x01"
+
+
+def virtualization() -> str:
+    output = run(["systemd-detect-virt"], accept=(0, 1))
+    return "unknown" if isinstance(output, Missing) else output.strip()
+
+
+def pci(
+    devices: Path = PCI_DEVICES, names: Sequence[Path] = PCI_NAMES
+) -> Tuple[Tuple[PciDevice, ...], int, Tuple[PciDevice, ...]]:
+    """NVIDIA's GPUs, the number of NVSwitches, and GPUs of others. From /sys: pciutils may not be installed."""
+    gpus: List[PciDevice] = []
+    others: List[PciDevice] = []
+    switches = 0
+    for folder in sorted(devices.iterdir()) if devices.is_dir() else []:
+        ids = [_hex(folder / name) for name in ("vendor", "device", "class", "subsystem_device")]
+        vendor, device, class_code, subsystem = ids
+        mine = vendor == NVIDIA
+        switches += mine and class_code.startswith(NVSWITCH_CLASS)
+        if class_code.startswith(GPU_CLASSES if mine else OTHER_CLASSES):
+            link = folder / "driver"
+            driver = os.path.basename(os.readlink(str(link))) if link.is_symlink() else None  # noqa: PTH115, PTH119
+            name = pci_name(vendor, device, names)
+            (gpus if mine else others).append(
+                PciDevice(folder.name, vendor, device, class_code, driver, subsystem, name)
+            )
+    return tuple(gpus), switches, tuple(others)
+
+
+def pci_name(vendor: str, device: str, names: Sequence[Path] = PCI_NAMES) -> Optional[str]:
+    """As lspci reports it:  "NVIDIA Corporation AD102 [GeForce RTX 4090]". None without its database."""
+    database = next((path for path in names if path.is_file()), None)
+    if database is None:
+        return None
+    maker = ""
+    with database.open(encoding="utf-8", errors="replace") as lines:  # 1.4 MB, and only a few lines of it are wanted
+        for line in lines:
+            if maker and line[:1] not in "\t#\n":
+                break
+            if maker and line.startswith(f"\t{device}  "):
+                return f"{maker} {line[7:].strip()}"
+            if line.startswith(f"{vendor}  "):
+                maker = line[6:].strip()
+    return None
+
+
+def _hex(path: Path) -> str:
+    text = read_text(path)
+    return text.strip().lower()[2:] if isinstance(text, str) else ""
+
+
+def mounts() -> Tuple[Mount, ...]:
+    # By hand: a bare host has no psutil, and psutil believes /etc/mtab where that is a file.
+    return parse.mounts(_text("/proc/self/mounts"))
+
+
+def disk_free_mib() -> Dict[str, int]:
+    """What an ordinary user may still write, in MiB; root's reserve is not counted."""
+    # The standard library's disk_usage is psutil's, and is there on a bare host, too.
+    return {path: shutil.disk_usage(path).free // 2**20 for path in parse.DISK_PATHS if Path(path).is_dir()}
+
+
+def cloud_init(folder: Path = CLOUD_INIT_RUN) -> Str:
+    """cloud-init's own status files; its command needs a quarter of a second to read the same."""
+    if not folder.is_dir():
+        installed = any(Path(path).exists() for path in ("/usr/bin/cloud-init", "/usr/local/bin/cloud-init"))
+        return "running" if installed and not Path("/etc/cloud/cloud-init.disabled").exists() else "absent"
+    if (folder / "disabled").exists():
+        return "absent"
+    text = read_text(folder / "result.json")
+    if text is None:
+        return "running"
+    if isinstance(text, Missing):
+        return text
+    try:
+        return "error" if json.loads(text)["v1"]["errors"] else "done"
+    except (ValueError, KeyError, TypeError) as error:
+        return Missing("unparsable", f"{folder}/result.json: {error!r}")
+
+
+def loaded_modules() -> Tuple[str, ...]:
+    return parse.loaded_modules(_text("/proc/modules"))
+
+
+def _text(path: str) -> str:
+    """A file that every Linux has; empty where it cannot be read."""
+    text: OptStr = read_text(path)
+    return text if isinstance(text, str) else ""

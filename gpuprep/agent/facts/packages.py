@@ -1,0 +1,97 @@
+"""What the package manager says. A family of systems is a row of data: who asks, how, and for which names."""
+
+from __future__ import annotations
+
+import configparser
+from pathlib import Path
+from typing import Dict, Sequence, Union
+
+from gpuprep.agent.facts import parse
+from gpuprep.agent.facts.shells import which
+from gpuprep.agent.programs.run import SEARCH_PATH, ReadingFailed, read_text, run
+from gpuprep.records import Bool, Missing, Package
+
+# Installed packages of these families are in every snapshot; a profile may ask for more by name.
+CUDA_FAMILIES = (
+    "cuda*", "cudnn*", "libcuda*", "libcudnn*", "libcublas*", "libcufft*", "libcufile*", "libcuinj*", "libcupti*",
+    "libcurand*", "libcusolver*", "libcusparse*", "libnpp*", "libnv*", "libaccinj*", "nvidia*", "libnvidia*",
+)  # fmt: skip
+DEBIAN_FAMILIES = (
+    *CUDA_FAMILIES, "xserver-xorg-video-nvidia*", "firmware-nvidia*", "glx-alternative-nvidia", "libegl-nvidia*",
+    "libgl1-nvidia*", "libgles-nvidia*", "libglx-nvidia*",
+    "linux-image-*", "linux-headers-*", "linux-modules-nvidia-*", "dkms", "unattended-upgrades",
+)  # fmt: skip
+RPM_FAMILIES = (
+    *CUDA_FAMILIES, "kmod-nvidia*", "xorg-x11-drv-nvidia*", "kernel", "kernel-core", "kernel-devel*",
+    "kernel-headers", "kernel6*", "dkms", "dnf-automatic",
+)  # fmt: skip
+VERSIONLOCK_FILES = ("/etc/dnf/plugins/versionlock.list", "/etc/yum/pluginconf.d/versionlock.list")
+# Where dnf may be configured to obey no plugin, or not this one: (file, section, key).
+VERSIONLOCK_SWITCHES = (
+    ("/etc/dnf/dnf.conf", "main", "plugins"),
+    ("/etc/dnf/plugins/versionlock.conf", "main", "enabled"),
+)
+APT_LISTS = Path("/var/lib/apt/lists")
+RED_HAT = Path("/etc/system-release")  # Red Hat's system, those built from its sources, and Amazon Linux
+
+
+def uses_apt() -> bool:
+    """Red Hat's systems may have dpkg, too, as a tool."""
+    return which("dpkg-query", SEARCH_PATH) is not None and not RED_HAT.exists()
+
+
+def installed(asked: Sequence[str]) -> Dict[str, Package]:
+    """Installed packages of the families of interest and of `asked`, with their holds: one call."""
+    if uses_apt():
+        # dpkg-query ends with 1 when one of the patterns fits nothing
+        text = run(["dpkg-query", "-W", "-f", parse.DPKG_FORMAT, *DEBIAN_FAMILIES, *asked], accept=(0, 1))
+        return parse.dpkg(_needed(text))
+    text = run(["rpm", "-qa", "--qf", parse.RPM_FORMAT, *RPM_FAMILIES, *asked])
+    return parse.rpm(_needed(text), _locks())
+
+
+def _locks() -> str:
+    """The lines of dnf's versionlock; nothing where dnf is configured not to obey them."""
+    if any(_is_off(*switch) for switch in VERSIONLOCK_SWITCHES):
+        return ""
+    return "\n".join(lock for lock in (read_text(path) for path in VERSIONLOCK_FILES) if isinstance(lock, str))
+
+
+def _is_off(path: str, section: str, key: str) -> bool:
+    """Whether a file of dnf's settings says no; dnf passes over a file that it cannot read, and stays on."""
+    text = read_text(path)
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text if isinstance(text, str) else "")
+    except configparser.Error:
+        return False
+    return parser.get(section, key, fallback="1").strip().lower() in ("0", "no", "false", "off")
+
+
+def _needed(text: Union[str, Missing]) -> str:
+    """Without the package manager's answer there are no facts: an empty list would read as "nothing installed"."""
+    if isinstance(text, Missing):
+        raise ReadingFailed(f"the package manager does not answer: {text.detail}")
+    return text
+
+
+def headers_available(kernel: str) -> Bool:
+    """Whether the package manager offers the headers of `kernel`. Missing where it has no lists to look in."""
+    if uses_apt():
+        if not any(APT_LISTS.glob("*_Packages*")):
+            return Missing("not_installed", "the package lists have not been fetched yet (apt-get update)")
+        text = run(["apt-cache", "policy", f"linux-headers-{kernel}"])
+        return text if isinstance(text, Missing) else _has_candidate(text)
+    text = run(["dnf", "-C", "-q", "repoquery", "--available", headers_package(kernel)], timeout=60)
+    return text if isinstance(text, Missing) else kernel.rpartition(".")[0] in text
+
+
+def headers_package(kernel: str) -> str:
+    """The rpm package that DKMS needs for a kernel. Amazon Linux: the series is in the name from 6.12 on."""
+    series = ".".join(kernel.split(".")[:2])
+    return f"kernel{series if '.amzn' in kernel and series != '6.1' else ''}-devel-{kernel}"
+
+
+def _has_candidate(policy: str) -> bool:
+    words = policy.split("Candidate:", 1)
+    return len(words) == 2 and words[1].split()[0] != "(none)"

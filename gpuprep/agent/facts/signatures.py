@@ -1,0 +1,223 @@
+"""Are NVIDIA's kernel modules signed, and by which certificate of this host? Asked of openssl, not of the module.
+
+A module says itself who signed it, and modinfo repeats that. So each signature is verified, with the certificates
+that are known here: DKMS's own, Ubuntu's, and the one that the profile names. Of another signer (Canonical,
+Red Hat) there is no certificate on the disk, and the kernel alone can tell.
+To unpack and verify takes seconds, so what was verified is remembered by file identity, as in modulecache.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence, Tuple, Union
+
+from gpuprep.agent import host_paths
+from gpuprep.agent.facts import der
+from gpuprep.agent.facts.driver import module_file
+from gpuprep.agent.facts.managed import AGENT_HOME
+from gpuprep.agent.facts.modulecache import file_identity
+from gpuprep.agent.programs import appended, atomicfile, children
+from gpuprep.agent.programs.run import read_text, run
+from gpuprep.records import (
+    Bool,
+    DecodeError,
+    Missing,
+    ModuleCertificate,
+    ModuleSignature,
+    OptStr,
+    SignatureFacts,
+    from_json_value,
+    to_json_value,
+)
+from gpuprep.untrusted.limits import file_bytes
+from gpuprep.untrusted.plaintext import one_line
+
+CERTIFICATES = (host_paths.MOK_OF_DKMS, host_paths.MOK_OF_UBUNTU)
+DKMS_SETTINGS = Path("/etc/dkms")
+NAMED = re.compile(r"""^mok_certificate=["']?(/[A-Za-z0-9._+/-]{1,250})["']?\s*$""", re.MULTILINE)
+MOST_SETTINGS = 8
+CACHE = Path(host_paths.SIGNATURE_CACHE)
+LOADED = Path("/sys/module/nvidia/srcversion")
+MOST_MODULES = 16  # of one kernel: there are six at most
+MOST_CERTIFICATE = 64 * 1024
+OPENSSL_SECONDS = 60
+VERIFY = ("openssl", "cms", "-verify", "-binary", "-inform", "DER", "-nointern", "-noverify", "-out", "/dev/null")
+# What openssl says where it could do its work and the signature is another module's, or of another key.
+NOT_ASKED = Missing("not_read", "asked only of a signer whose certificate is not on the host")
+CHANGED = re.compile(r":(?:CMS_\w+:)?verification failure:|:content verify error:")
+PEM = re.compile(rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    path: str
+    identity: str
+    data: bytes  # DER
+    subject: der.Signer
+
+
+def facts(kernels: Sequence[OptStr], asked: Sequence[str] = (), cache: Path = CACHE) -> SignatureFacts:
+    """Of the modules of these kernels; `asked` are the profile's certificates."""
+    paths = tuple(dict.fromkeys((*asked, *CERTIFICATES, *configured())))
+    known = [certificate for certificate in map(_certificate, paths) if isinstance(certificate, Certificate)]
+    remembered = _Cache(cache)
+    modules = tuple(
+        remembered.signature(path, kernel, known)
+        for kernel in dict.fromkeys(name for name in kernels if isinstance(name, str))
+        for path in modules_of(kernel)
+    )
+    remembered.keep()
+    there = {module.path for module in known}
+    shown = tuple(ModuleCertificate(path, enrolled(path)) for path in paths if path in there or path in asked)
+    unknown = any(isinstance(module.signer, str) and module.verified_by is None for module in modules)
+    return SignatureFacts(modules, shown, _is_loaded(kernels[0]) if unknown else NOT_ASKED)
+
+
+def configured(folder: Path = DKMS_SETTINGS) -> List[str]:
+    """Certificates that DKMS's own settings name as plain paths; what a shell would have to work out is left."""
+    files = [folder / "framework.conf", *sorted((folder / "framework.conf.d").glob("*.conf"))[:MOST_SETTINGS]]
+    texts = [text for text in map(read_text, files) if isinstance(text, str)]
+    return [path for text in texts for path in NAMED.findall(text)][:MOST_SETTINGS]
+
+
+def modules_of(kernel: str) -> List[Path]:
+    """NVIDIA's modules that modprobe would load for a kernel: the main one, and those beside it."""
+    main = module_file(kernel)
+    if not isinstance(main, str):
+        return []
+    return sorted(Path(main).parent.glob("nvidia*.ko*"))[:MOST_MODULES]
+
+
+def enrolled(path: str) -> Bool:
+    """mokutil's answer; its exit code says "already enrolled" or "went wrong", so its words count."""
+    if not Path(path).is_file():
+        return Missing("not_installed", f"there is no file {path}")
+    output = run(["mokutil", "--test-key", path], accept=(0, 1, 255), merge_stderr=True)
+    if isinstance(output, Missing):
+        return output
+    if re.search(r"is not enrolled|enrollment request|is blocked|CA blocked", output):
+        return False
+    if re.search(r"already enrolled|CA enrolled|already in db", output):
+        return True
+    reason = "not_supported" if "not supported" in output else "unparsable"
+    return Missing(reason, f"mokutil: {one_line(output.strip(), 200)}")
+
+
+def signature(path: Path, kernel: str, known: Sequence[Certificate]) -> ModuleSignature:
+    """Of one module. Never raises: what cannot be known is Missing."""
+
+    def of(signer: OptStr, key: OptStr, fits: Union[Bool, None], by: OptStr) -> ModuleSignature:
+        return ModuleSignature(str(path), kernel, signer, key, fits, by)
+
+    try:
+        with children.scratch("module", appended.room(path)) as folder:
+            pkcs7 = appended.split(path, folder / "module")
+            if isinstance(pkcs7, Missing):
+                return of(pkcs7, pkcs7, pkcs7, pkcs7)
+            if pkcs7 is None:
+                return of(None, None, None, None)
+            who = der.signer(pkcs7)
+            fits, by = _verified(folder, pkcs7, who, known)
+            return of(one_line(who.name, 120) or who.number, who.number, fits, by)
+    except ValueError as error:  # the kernel cannot read it either
+        broken = Missing("unparsable", f"the signature of {path.name}: {error}")
+        return of(broken, broken, False, None)
+    except OSError as error:
+        failed = Missing("command_failed", str(error))
+        return of(failed, failed, failed, failed)
+
+
+def _verified(folder: Path, pkcs7: bytes, who: der.Signer, known: Sequence[Certificate]) -> Tuple[Bool, OptStr]:
+    """(whether the signature is this module's, by which certificate)."""
+    answers: List[Tuple[Bool, str]] = []
+    (folder / "signature").write_bytes(pkcs7)
+    for certificate in known:
+        if who.is_of(certificate.subject):
+            fits = _openssl(folder, certificate)
+            if fits is True:
+                return True, certificate.path
+            answers.append((fits, certificate.path))
+    if answers:
+        return answers[0]
+    looked = ", ".join(module.path for module in known) or "none was found"
+    return Missing("not_installed", f"the certificate of {who.name or who.number} (looked at: {looked})"), None
+
+
+def _openssl(folder: Path, certificate: Certificate) -> Bool:
+    """The certificate itself need not be trusted or valid today: the kernel does not ask for that either."""
+    text = base64.encodebytes(certificate.data).decode()  # openssl 1.1 reads no DER here
+    (folder / "certificate").write_text(f"-----BEGIN CERTIFICATE-----\n{text}-----END CERTIFICATE-----\n")
+    files = ("-in", "signature", "-content", "module", "-certfile", "certificate")
+    output = run((*VERIFY, *files), timeout=OPENSSL_SECONDS, accept=(0, 4), merge_stderr=True, cwd=str(folder))
+    if isinstance(output, Missing):
+        return output
+    if "erification successful" in output:
+        return True
+    if CHANGED.search(output):
+        return False
+    return Missing("command_failed", f"openssl: {one_line(output.strip().rpartition(chr(10))[2], 200)}")
+
+
+def _certificate(path: str) -> Optional[Certificate]:
+    try:
+        data = file_bytes(path, MOST_CERTIFICATE)
+        armoured = PEM.search(data)
+        if armoured:
+            data = base64.b64decode(armoured[1])
+        return Certificate(path, file_identity(Path(path)) or "", data, der.certificate(data))
+    except (OSError, ValueError):  # none, or not one that can be read: no signature is verified with it
+        return None
+
+
+def _is_loaded(kernel: OptStr) -> Bool:
+    """Whether the loaded module is of the file's sources. Missing where either does not say."""
+    loaded = read_text(LOADED)
+    if not isinstance(loaded, str):
+        return loaded if isinstance(loaded, Missing) else Missing("driver_not_loaded", "no srcversion in /sys/module")
+    path = module_file(kernel) if isinstance(kernel, str) else None
+    source_version = run(["modinfo", "-F", "srcversion", path], timeout=60) if isinstance(path, str) else path
+    if not isinstance(source_version, str):
+        return source_version or Missing("not_installed", "there is no module for the running kernel")
+    return bool(source_version.strip()) and source_version.strip() == loaded.strip()
+
+
+class _Cache:
+    """What was found of each file, with the same certificates. Only what needed no second look is kept."""
+
+    def __init__(self, path: Path, agent: Path = AGENT_HOME) -> None:
+        self._path, self._keeps = path, os.geteuid() == 0 and agent.is_dir()
+        self._known = _load(path)
+        self._used: Dict[str, ModuleSignature] = {}
+
+    def signature(self, path: Path, kernel: str, known: Sequence[Certificate]) -> ModuleSignature:
+        identity = file_identity(path)
+        key = "|".join([identity or "", kernel, *(module.identity for module in known)])
+        module_signature = self._known.get(key) or signature(path, kernel, known)
+        if identity and not isinstance(module_signature.fits, Missing):
+            self._used[key] = module_signature
+        return module_signature
+
+    def keep(self) -> None:
+        if not self._keeps or self._used == self._known:
+            return
+        with contextlib.suppress(OSError):  # a disk that is full or read-only: then the next reading takes its seconds
+            atomicfile.shared_folder(self._path.parent)
+            atomicfile.write(
+                self._path,
+                json.dumps({key: to_json_value(module_signature) for key, module_signature in self._used.items()}),
+            )
+
+
+def _load(cache: Path) -> Dict[str, ModuleSignature]:
+    text = read_text(cache)
+    try:
+        document = json.loads(text) if isinstance(text, str) else {}
+        return {str(key): from_json_value(ModuleSignature, value) for key, value in document.items()}
+    except (ValueError, AttributeError, DecodeError):  # torn or not ours: as if there were none
+        return {}

@@ -1,0 +1,124 @@
+"""All facts of this machine as one Snapshot."""
+
+from __future__ import annotations
+
+import os
+import platform
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Dict, List, Tuple, Union
+
+from gpuprep import __version__
+from gpuprep.agent import host_paths
+from gpuprep.agent.facts import (
+    apt,
+    cloud,
+    codec,
+    containers,
+    cuda,
+    disks,
+    driver,
+    managed,
+    modprobe,
+    osfacts,
+    packages,
+    repositories,
+    shells,
+    signatures,
+    whichmachine,
+    xids,
+)
+from gpuprep.agent.facts.digests import Digests
+from gpuprep.agent.facts.loader import Loader
+from gpuprep.agent.gpu.nvml import Nvml
+from gpuprep.records import DRIVER_LIBRARIES, LIBRARIES, FactsRequest, GpuFacts, Missing, OptStr, Snapshot, Source
+
+READERS = 5  # as many as snapshot() begins
+PROGRAMS = ("/usr/bin/nvidia-smi", "/usr/bin/nvidia-persistenced")
+SIMULATION_MARK = Path(host_paths.SIMULATION_MARK)
+
+
+def source() -> Source:
+    return Source.SIMULATED if SIMULATION_MARK.exists() else Source.MEASURED
+
+
+def read_gpus() -> Tuple[Union[Tuple[GpuFacts, ...], Missing], OptStr]:
+    """(the GPUs or why NVML gives none, NVML's driver version)."""
+    with Nvml() as nvml:
+        gpus = nvml.gpus()
+        version = driver.as_optional(nvml.driver_version())
+        return gpus if isinstance(gpus, Missing) else tuple(gpu.facts() for gpu in gpus), version
+
+
+def snapshot(request: FactsRequest) -> Snapshot:
+    """The parts that wait for programs or for the driver are read side by side: that is most of the time."""
+    with ThreadPoolExecutor(READERS) as beside:
+        kernel_read = beside.submit(osfacts.kernel_facts)
+        gpus_read = beside.submit(read_gpus)
+        packages_read = beside.submit(packages.installed, request.packages)
+        apt_read = beside.submit(apt.facts) if packages.uses_apt() else None
+        paths = shells.read_paths()
+        modules_read = beside.submit(shells.python_modules, request.python_modules, paths.login)
+        loader = Loader(paths.login_libraries)
+        pci_gpus, nvswitches, other_gpus = osfacts.pci()
+        shell_facts = shells.shell_facts(paths)
+        digests = Digests()
+        cuda_facts = cuda.cuda_facts(shell_facts.login_shell["nvcc"], loader)
+        libraries = loader.libraries(DRIVER_LIBRARIES, LIBRARIES)
+        kernel = kernel_read.result()
+        gpus, nvml_version = gpus_read.result()
+        facts = Snapshot(
+            taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            source=source(),
+            agent_version=__version__,
+            hostname=platform.node(),
+            os=osfacts.os_facts(),
+            kernel=kernel,
+            virtualization=osfacts.virtualization(),
+            is_root=os.getuid() == 0,
+            pci_gpus=pci_gpus,
+            nvswitches=nvswitches,
+            driver=driver.driver_facts(
+                kernel.running, kernel.next_boot, osfacts.loaded_modules(), loader, nvml_version
+            ),
+            packages=packages_read.result(),
+            gpus=gpus,
+            locked_clocks=managed.read_locked_clocks(),
+            libraries=libraries,
+            cuda=cuda_facts,
+            cudnn=cuda.cudnn_facts(loader, digests),
+            codec=codec.codec_facts(shell_facts.login_shell["ffmpeg"], digests),
+            shells=shell_facts,
+            units=managed.unit_facts(),
+            files=managed.file_texts(),
+            commands={name: shells.which(name, paths.login) for name in request.commands},
+            python_modules=modules_read.result(),
+            mounts=osfacts.mounts(),
+            disk_free_mib=osfacts.disk_free_mib(),
+            cloud_init=osfacts.cloud_init(),
+            provenance=managed.provenance(),
+            agent_installed_version=managed.installed_agent_version(),
+            agent_libraries=managed.agent_libraries(),
+            xids=xids.xids(simulated=source() is Source.SIMULATED),
+            modprobe=modprobe.lines(),
+            signatures=signatures.facts((kernel.running, kernel.next_boot), request.certificates),
+            apt=apt_read.result() if apt_read else None,
+            digests=digests.of_all(_certifiable(kernel.running, libraries, cuda_facts.nvcc_path)),
+            other_gpus=other_gpus,
+            identity=whichmachine.identity(simulated=source() is Source.SIMULATED),
+            cloud=cloud.facts(simulated=source() is Source.SIMULATED),
+            containers=containers.facts(),
+            nvidia_repositories=repositories.nvidia(),
+            blank_disks=disks.blank(simulated=source() is Source.SIMULATED),
+        )
+    digests.keep()
+    return facts
+
+
+def _certifiable(kernel: str, libraries: Dict[str, OptStr], nvcc: OptStr) -> List[str]:
+    """The files that run when a program uses the GPU, links resolved."""
+    module = driver.module_file(kernel)
+    beside = [str(path) for path in Path(module).parent.glob("nvidia*.ko*")] if isinstance(module, str) else []
+    paths = [*libraries.values(), nvcc, *beside, *(path for path in PROGRAMS if Path(path).exists())]
+    return [os.path.realpath(path) for path in paths if isinstance(path, str)]

@@ -1,0 +1,1 @@
+"""What does NVML say of each GPU? `simgpu` and `simstate` are the stand-ins of simulated machines."""

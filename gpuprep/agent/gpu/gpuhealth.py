@@ -1,0 +1,127 @@
+"""Reads the health of a GPU from NVML: link, memory, temperature, slowdowns. Reads through nvml.Gpu.get.
+
+A group of readings that are all refused for one reason is that refusal: "no ECC on this card" once, not four times.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Tuple, Union
+
+from gpuprep.agent.gpu import gpumemory
+from gpuprep.agent.gpu.gpuanswers import Get, Refusal, as_text, fields, mapped, together
+from gpuprep.records import Missing, PcieErrors, PcieLink, Str, Temperatures, Throttled, Utilization
+
+VIDEO, MEMORY = 3, 2  # nvmlClockType_t
+SHUTDOWN, SLOWDOWN, MEMORY_MAX, GPU_MAX = 0, 1, 2, 3  # nvmlTemperatureThresholds_t
+MOST_LINKS = 36  # NVML_NVLINK_MAX_LINKS
+# Field of nvmlDeviceGetFieldValues ─► nanoseconds that a reason held the clocks down. Second is the policy of
+# the older nvmlDeviceGetViolationStatus, which counts the same.
+REASON_TIMES = {
+    "sw_power_cap": (74, 0),
+    "sync_boost": (76, 2),
+    "sw_thermal": (269, None),
+    "hw_thermal": (270, None),
+    "power_brake": (271, None),
+}
+# NVML_FI_DEV_MEMORY_TEMP, ..._SHUTDOWN_TLIMIT, ..._SLOWDOWN_TLIMIT
+MEMORY_TEMPERATURE, SHUTDOWN_MARGIN, SLOWDOWN_MARGIN = 82, 193, 194
+# NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS, ..._NON_FATAL_ERROR, ..._FATAL_ERROR
+PCIE_ERRORS = (173, 179, 180)
+RECOVERY_ACTION = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+# nvmlDeviceGpuRecoveryAction_t
+RECOVERY_ACTIONS = {
+    0: "none",
+    1: "reset",
+    2: "reboot",
+    3: "drain_p2p",
+    4: "drain_and_reset",
+    5: "recover_imex_domain",
+    6: "bus_reset",
+    7: "reboot",
+}
+
+
+def readings(get: Get, refusal: Refusal) -> Dict[str, Any]:
+    """The fields of GpuFacts from `video_clock_mhz` on, less `processes`. `refusal` names an nvmlReturn_t."""
+    rates = get("nvmlDeviceGetUtilizationRates")
+    mig = get("nvmlDeviceGetMigMode")
+    values = fields(get, refusal, (MEMORY_TEMPERATURE, SHUTDOWN_MARGIN, SLOWDOWN_MARGIN, *PCIE_ERRORS, RECOVERY_ACTION))
+    return {
+        "video_clock_mhz": get("nvmlDeviceGetClockInfo", VIDEO),
+        "max_memory_clock_mhz": get("nvmlDeviceGetMaxClockInfo", MEMORY),
+        "power_watts": mapped(get("nvmlDeviceGetPowerUsage"), lambda milliwatts: milliwatts / 1000),
+        "memory_used_mib": mapped(get("nvmlDeviceGetMemoryInfo"), lambda info: info.used // 2**20),
+        "performance_state": get("nvmlDeviceGetPerformanceState"),
+        "slowdown_temperature_c": get("nvmlDeviceGetTemperatureThreshold", SLOWDOWN),
+        "compute_capability": mapped(get("nvmlDeviceGetCudaComputeCapability"), lambda pair: f"{pair[0]}.{pair[1]}"),
+        "vbios": mapped(get("nvmlDeviceGetVbiosVersion"), as_text),
+        "cores": get("nvmlDeviceGetNumGpuCores"),
+        "utilization": together(
+            Utilization,
+            mapped(rates, lambda both: both.gpu),
+            mapped(rates, lambda both: both.memory),
+            mapped(get("nvmlDeviceGetEncoderUtilization"), lambda pair: pair[0]),
+            mapped(get("nvmlDeviceGetDecoderUtilization"), lambda pair: pair[0]),
+        ),
+        "pcie": together(
+            PcieLink,
+            get("nvmlDeviceGetCurrPcieLinkGeneration"),
+            get("nvmlDeviceGetCurrPcieLinkWidth"),
+            get("nvmlDeviceGetMaxPcieLinkGeneration"),
+            get("nvmlDeviceGetMaxPcieLinkWidth"),
+            get("nvmlDeviceGetGpuMaxPcieLinkGeneration"),
+            get("nvmlDeviceGetPcieReplayCounter"),
+        ),
+        "pcie_errors": together(PcieErrors, *(values[number] for number in PCIE_ERRORS)),
+        "mig_current": mapped(mig, lambda both: bool(both[0])),
+        "mig_pending": mapped(mig, lambda both: bool(both[1])),
+        "nvlinks": _nvlinks(get),
+        "throttled": _throttled(get, refusal),
+        "temperatures": _temperatures(get, values),
+        "recovery_action": _recovery_action(values[RECOVERY_ACTION]),
+        **gpumemory.readings(get),
+    }
+
+
+def _temperatures(get: Get, values: Dict[int, Any]) -> Union[Temperatures, Missing]:
+    """A board whose memory has no sensor either refuses its temperature or answers 0."""
+    memory = values[MEMORY_TEMPERATURE]
+    temperatures: Union[Temperatures, Missing] = together(
+        Temperatures,
+        Missing("not_supported", "NVML answers 0: the memory has no sensor") if memory == 0 else memory,
+        get("nvmlDeviceGetTemperatureThreshold", GPU_MAX),
+        get("nvmlDeviceGetTemperatureThreshold", SHUTDOWN),
+        get("nvmlDeviceGetTemperatureThreshold", MEMORY_MAX),
+        get("nvmlDeviceGetMarginTemperature"),
+        values[SLOWDOWN_MARGIN],
+        values[SHUTDOWN_MARGIN],
+    )
+    return temperatures
+
+
+def _recovery_action(number: Any) -> Str:
+    return number if isinstance(number, Missing) else RECOVERY_ACTIONS.get(number, f"unknown {number}")
+
+
+def _nvlinks(get: Get) -> Union[Tuple[bool, ...], Missing]:
+    """Until NVML knows no further link. A GPU without any refuses the first."""
+    links: List[bool] = []
+    for link in range(MOST_LINKS):
+        state = get("nvmlDeviceGetNvLinkState", link)
+        if isinstance(state, Missing):
+            return tuple(links) if links and state.reason != "gpu_is_lost" else state
+        links.append(bool(state))
+    return tuple(links)
+
+
+def _throttled(get: Get, refusal: Refusal) -> Union[Throttled, Missing]:
+    values = fields(get, refusal, [field for field, _ in REASON_TIMES.values()])
+    times = []
+    for field, policy in REASON_TIMES.values():
+        value = values[field]
+        if isinstance(value, Missing) and value.reason != "gpu_is_lost" and policy is not None:
+            older = get("nvmlDeviceGetViolationStatus", policy)
+            value = value if isinstance(older, Missing) else older.violationTime
+        times.append(mapped(value, lambda nanoseconds: round(nanoseconds / 1e9, 3)))
+    throttled: Union[Throttled, Missing] = together(Throttled, *times)
+    return throttled

@@ -1,0 +1,1 @@
+"""How are persistence mode, clocks, power limit, ECC and MIG set, now and at every boot?"""

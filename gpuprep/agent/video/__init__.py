@@ -1,0 +1,1 @@
+"""What do the probes of video need: clips, sessions of FFmpeg, the plan of a throughput measurement?"""

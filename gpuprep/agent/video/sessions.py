@@ -1,0 +1,184 @@
+"""Several FFmpeg processes at once, watched through `-progress pipe:1`. They are ended when they have run long enough.
+
+One loop reads every session's stdout (progress) and stderr (what went wrong); there is no thread, and no pipe fills up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import subprocess
+import time
+from dataclasses import dataclass, field
+from typing import Callable, ContextManager, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from gpuprep.agent.programs import children
+from gpuprep.agent.video.progress import Progress, Steady, steady_state
+
+PATIENCE = 20.0  # seconds until a session must have delivered its first frame
+STALL = 8.0  # seconds without a further frame, of a session that delivered before
+FAREWELL = 4.0  # seconds from asking a session to end until it is killed
+ENDED = "it ended"  # by itself; otherwise it was killed, or fell silent
+KEPT = 32768  # bytes of stderr kept from its begin, and as many from its end
+
+
+@dataclass
+class Session:
+    process: "subprocess.Popen[bytes]"
+    progress: Progress = field(default_factory=Progress)
+    head: bytes = b""
+    tail: bytes = b""
+    heard: float = 0.0  # when it last delivered, or was started
+    died: str = ""  # how it ended before its time; "": it did not
+
+    def complain(self, data: bytes) -> None:
+        room = KEPT - len(self.head)
+        self.head += data[:room]
+        self.tail = (self.tail + data[room:])[-KEPT:]
+
+    @property
+    def error_output(self) -> str:
+        return (self.head + self.tail).decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class Together:
+    """Result of one run. `steady` is of the sessions that lived; None: there was no time in which all delivered."""
+
+    sessions: int
+    died: Tuple[Tuple[str, str], ...]  # of each session that died: ("it ended with exit code 1", its stderr)
+    steady: Optional[Steady]
+    frames: int  # of all sessions, start-up included
+    start_seconds: float  # until the last of them delivered
+    seconds: float
+
+
+def together(
+    commands: Sequence[Sequence[str]],
+    *,
+    seconds: float,
+    environment: Mapping[str, str],
+    during: Callable[[], ContextManager[object]] = contextlib.nullcontext,
+    patience: float = PATIENCE,
+    stall: float = STALL,
+) -> Together:
+    """Runs the commands at once until all have delivered for `seconds`, or the first one ends.
+
+    `during` is entered when all deliver and left before the first is told to end. Raises OSError where the program
+    cannot be started. No process is left behind, whatever happens.
+    """
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        sessions: List[Session] = []
+        stack.callback(_end, sessions)
+        for command in commands:
+            process = children.start(
+                list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=dict(environment),
+            )  # fmt: skip
+            sessions.append(Session(process, heard=started))
+        began = _watch(sessions, seconds, during, patience, stall)
+    alive = [session for session in sessions if not session.died]
+    return Together(
+        sessions=len(sessions),
+        died=tuple((session.died, session.error_output) for session in sessions if session.died),
+        steady=steady_state([session.progress for session in alive]),
+        frames=sum(session.progress.frames for session in sessions),
+        start_seconds=(began or time.monotonic()) - started,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _watch(
+    sessions: Sequence[Session],
+    seconds: float,
+    during: Callable[[], ContextManager[object]],
+    patience: float,
+    stall: float,
+) -> Optional[float]:
+    """When all began to deliver; None: they never did."""
+    began: Optional[float] = None
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as meanwhile:
+        for session in sessions:
+            for pipe in (session.process.stdout, session.process.stderr):
+                assert pipe is not None
+                selector.register(pipe, selectors.EVENT_READ, session)
+        while True:
+            _read(selector)
+            now = time.monotonic()
+            for session in sessions:
+                _see(session, now, patience if session.progress.began is None else stall)
+            alive = [session for session in sessions if not session.died]
+            if not alive or any(session.progress.ended for session in alive):
+                return began
+            if began is None and all(session.progress.began is not None for session in alive):
+                began = now
+                meanwhile.enter_context(during())
+            if began is not None and now - began >= seconds:
+                return began
+
+
+def _read(selector: selectors.BaseSelector) -> None:
+    for key, _ in selector.select(timeout=0.05):
+        session: Session = key.data
+        data = os.read(key.fd, 65536)
+        now = time.monotonic()
+        if not data:
+            selector.unregister(key.fileobj)
+        elif key.fileobj is session.process.stdout:
+            before = session.progress.frames
+            session.progress.feed(data, now)
+            if session.progress.frames > before:
+                session.heard = now
+        else:
+            session.complain(data)
+
+
+def _see(session: Session, now: float, patience: float) -> None:
+    """A session has died that ended without success, or delivered nothing, or does not go on delivering."""
+    if session.died:
+        return
+    if session.progress.ended:
+        # FFmpeg says so a moment before it ends, also where it failed: only its exit code tells the two apart.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            session.process.wait(FAREWELL)
+    code = session.process.poll()
+    if code is not None:
+        _drain(session)
+        if code or not session.progress.ended or not session.progress.frames:
+            session.died = f"{ENDED} with exit code {code}" if code >= 0 else f"it was killed by signal {-code}"
+    elif now - session.heard > patience:
+        session.died = f"no frame for {patience:g} s"
+
+
+def _drain(session: Session) -> None:
+    """Read the rest of its output after it ended."""
+    for pipe, take in (
+        (session.process.stdout, lambda data: session.progress.feed(data, time.monotonic())),
+        (session.process.stderr, session.complain),
+    ):
+        assert pipe is not None
+        os.set_blocking(pipe.fileno(), False)
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(pipe.fileno(), 65536):
+                take(data)
+
+
+def _end(sessions: Sequence[Session]) -> None:
+    """Ask all to end, kill those that do not; reap each and close its pipes."""
+    for session in sessions:
+        session.process.terminate()
+    deadline = time.monotonic() + FAREWELL
+    for session in sessions:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            session.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        children.end(session.process)
+        for pipe in (session.process.stdout, session.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def environment(extra: Mapping[str, str]) -> Dict[str, str]:
+    """Ours, with messages in English and `extra` on top."""
+    return {**os.environ, "LC_ALL": "C", **extra}
