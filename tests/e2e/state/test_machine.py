@@ -156,7 +156,9 @@ def test_clocks(host: Any) -> None:
 
 
 def test_power_limit(host: Any) -> None:
-    for limit, default in smi(host, "power.limit,power.default_limit"):
+    limits = smi(host, "power.limit,power.default_limit")
+    assert limits
+    for limit, default in limits:
         want = PROFILE["tuning"]["power_limit_watts"]
         assert float(limit) == float(default if want == "default" else want)
 
