@@ -1,7 +1,7 @@
 """The values that Tab offers for a word of the command line: hosts, runs, profiles, steps, GPUs.
 
-Asked with every press of Tab, so it reads little and imports little. It writes nothing, runs nothing and contacts
-nobody: an inventory is read as text and never executed, a store in PostgreSQL is left alone, a store in SQLite is
+Runs at every press of Tab, so it reads little and imports little. It writes nothing, runs nothing and contacts
+no host: an inventory is read as text and never executed, a store in PostgreSQL is left alone, a store in SQLite is
 opened to read, whatever its version is.
 
 Names come from files and from other machines. Only names of harmless characters are offered: the shell puts a name
@@ -57,7 +57,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Asked:
-    """What stands on the command line: the values of the options and arguments before the word at hand."""
+    """The values of the options and arguments that precede the word at the cursor."""
 
     incomplete: str
     values: Mapping[str, Any]
@@ -71,7 +71,7 @@ Source = Callable[[Asked], Iterable[Candidate]]
 
 
 def offered(candidates: Iterable[Candidate], incomplete: str) -> list[Candidate]:
-    """Those that begin with the word at hand and are safe, each once, not too many."""
+    """The candidates that begin with `incomplete` and are safe to insert: each once, at most MOST."""
     chosen: dict[str, Candidate] = {}
     for looked, candidate in enumerate(candidates):
         if looked >= LOOKED_AT or len(chosen) >= MOST:
@@ -82,7 +82,7 @@ def offered(candidates: Iterable[Candidate], incomplete: str) -> list[Candidate]
 
 
 def of(parameter: click.Parameter, path: str) -> Source | None:
-    """The source of this parameter's values. `path`: its command ("history list"). None: click has them, or nobody."""
+    """The source of values for a parameter of the command `path` ("history list"); None if this module has none."""
     metavar = (parameter.metavar or "").strip("[].")
     return BY_PLACE.get(f"{path} {parameter.name}") or BY_WORD.get(metavar or parameter.name or "")
 
@@ -91,7 +91,7 @@ def of(parameter: click.Parameter, path: str) -> Source | None:
 
 
 def hosts(asked: Asked) -> Iterator[Candidate]:
-    """What HOST... may be: patterns of the inventory that -i gives, else all names that this machine knows."""
+    """Values for HOST...: hosts and groups of the inventory of -i, else all host names known on this machine."""
     if inventory := asked.text("inventory"):
         yield from _inventory(inventory)
         return
@@ -229,7 +229,7 @@ def _expanded(pattern: str) -> Iterator[str]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The lines of a regular file of a bearable size; none of anything else."""
+    """The lines of a regular file of at most FILE_BYTES; no lines for any other path."""
     from gpuprep.untrusted.limits import file_text
 
     with contextlib.suppress(OSError, ValueError):
@@ -240,7 +240,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def runs(asked: Asked) -> Iterator[Candidate]:
-    """Runs of the store, newest first, of one host where the command line names one."""
+    """Run ids in the store, newest first; if the command line names a host, only the runs of this host."""
     yield Candidate("last", "the newest run")
     host = asked.text("host")
     where = " AND host = ?" if host else ""
@@ -258,7 +258,7 @@ def runs(asked: Asked) -> Iterator[Candidate]:
 
 @contextlib.contextmanager
 def _store(asked: Asked) -> Iterator[sqlite3.Connection | None]:
-    """The SQLite store of this command line, to read; None where there is none, or where it is on a server."""
+    """Open the SQLite store of this command line for reading; None if it does not exist or is on a server."""
     path = _store_path(asked)
     if path is None or not path.is_file():
         yield None
@@ -339,7 +339,7 @@ def _paths(incomplete: str, endings: tuple[str, ...]) -> Iterator[Candidate]:
 
 
 def gpus(_asked: Asked) -> Iterator[Candidate]:
-    """Keys of models and boards: the lines of gpus.yml, whose parsing as YAML takes longer than a Tab may."""
+    """Keys of models and boards, read from gpus.yml line by line: a YAML parser is too slow for completion."""
     section = ""
     seen: set[str] = set()
     for line in _lines(Path(__file__).parent.parent / "catalogue" / "gpus.yml"):
@@ -395,7 +395,7 @@ def files(_asked: Asked) -> Iterator[Candidate]:
 
 
 def rules(_asked: Asked) -> Iterator[Candidate]:
-    """Of gpuprep trace: the ids at the begin of a line. Without a reader of YAML, whose import takes longer."""
+    """Rule ids of `gpuprep trace`, read from rules.yml line by line: a YAML parser is too slow for completion."""
     yield Candidate("all", "every problem")
     path = Path(__file__).parents[1] / "trace" / "advice" / "rules.yml"
     title = ""

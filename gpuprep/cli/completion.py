@@ -51,7 +51,7 @@ def script(shell: str) -> str:
 
 
 def answer(cli: click.Group, instruction: str) -> int:
-    """Answer the shell on stdout; never an error, never a word on stderr. `instruction`: "bash_complete"."""
+    """Print the candidates for the shell; returns 0. Prints nothing on stderr. `instruction`: "bash_complete"."""
     shell, _, what = instruction.partition("_")
     if shell not in SHELLS:
         return 0
@@ -76,7 +76,7 @@ def answer(cli: click.Group, instruction: str) -> int:
 
 
 def _older(cli: click.Group, instruction: str) -> int:
-    """A script that an older gpuprep printed and a user keeps in a file asks as click's own scripts do."""
+    """Answer the completion script of an older gpuprep, which uses click's own protocol; returns the exit code."""
     from click.shell_completion import shell_complete
 
     return shell_complete(cli, {}, "gpuprep", VARIABLE, instruction)
@@ -145,7 +145,7 @@ def _values(context: click.Context, asked: click.Command | click.Parameter, word
 
 
 def _of_default(context: click.Context, group: DefaultGroup, word: str) -> list[Candidate]:
-    """What the default subcommand takes, as it may follow the group at once: `drift HOST` for `drift check HOST`."""
+    """Candidates of the group's default subcommand: `drift HOST` is short for `drift check HOST`."""
     command = group.commands[group.default]
     with command.make_context(group.default, [], parent=context, resilient_parsing=True) as inner:
         if word.startswith("-"):
@@ -163,7 +163,7 @@ def _parents(context: click.Context) -> list[click.Context]:
 
 
 def _after_break(candidate: Candidate, incomplete: str, breaks: str) -> Candidate:
-    """bash replaces only what stands after the last ":" or "=" of a word, so only that may be in the answer."""
+    """The candidate without its part up to the last ":" or "=": bash replaces only the text after this character."""
     last = max((incomplete.rfind(mark) for mark in breaks if mark not in BLANKS), default=-1)
     if last < 0 or candidate.kind != "plain":
         return candidate
@@ -172,6 +172,6 @@ def _after_break(candidate: Candidate, incomplete: str, breaks: str) -> Candidat
 
 
 def _plain_help(text: str) -> str:
-    """On one line, in ASCII, and nothing that a shell's menu would read as its own."""
+    """`text` as one short line of printable ASCII, which cannot disturb the shell's menu."""
     line = one_line(text, MOST_HELP).replace("…", "...")
     return "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in line)

@@ -50,7 +50,7 @@ COLORS = {"changed": "yellow", "failed": "red", "unreachable": "red", "ok": "gre
 
 @dataclass
 class _Host:
-    """What is going on at one host."""
+    """Progress of one host: the task that runs, and what was printed about it."""
 
     role: str = ""
     heading: str = ""  # the role of the last line: a role that says nothing needs no heading
@@ -121,7 +121,7 @@ class Console:
             self._leaving.close()
 
     def _take_away(self) -> None:
-        """Leave no display behind, also where a second Ctrl-C ends the program at once."""
+        """Remove the live display, even if a second Ctrl-C ends the program at once."""
         if self._lock.acquire(timeout=1.0):
             try:
                 if self._display:
@@ -153,7 +153,7 @@ class Console:
                 self._task_end(host, state, event)
 
     def ended(self, host: str, exit_code: int, error: str | None = None, run_id: str = "") -> None:
-        """The run on one host is over. Of several hosts an `error` is shown at once, equal ones together."""
+        """Note that the run on one host has ended. With several hosts, print its `error`; equal errors together."""
         with self._lock:
             if one_line(host) in self._running:
                 self._running[one_line(host)].end(exit_code, self._now())
@@ -164,12 +164,12 @@ class Console:
                 self._line(one_line(host), (words, COLORS["failed"]))
 
     def say(self, text: str) -> None:
-        """A line that is no progress of a host; shown with --quiet too."""
+        """Print a line that is not the progress of a host; also with --quiet."""
         with self._lock:
             self._show((visible(text), ""))
 
     def _task_line(self, host: str, state: _Host, *parts: Part) -> None:
-        """A line of a task, under the heading of its role."""
+        """Print a line about a task, under the heading of its role."""
         if state.role and state.role != state.heading:
             state.heading = state.role
             self._line(host, (state.role.removeprefix("gpu_"), "bold"))
@@ -198,7 +198,7 @@ class Console:
             self.tick()
 
     def tick(self) -> None:
-        """What has to be shown by now, whatever happens on the hosts."""
+        """Print what is due at this moment, even if no event came from the hosts. Called every DRAWN_SECONDS."""
         with self._lock:
             if self._now() - self._repeated.since >= ALIKE_SECONDS:
                 self._show_repeated()
@@ -210,7 +210,7 @@ class Console:
                 self._still()
 
     def _announce(self) -> None:
-        """Without a terminal to redraw: a task that takes its time gets a line once it does."""
+        """Without a live display: print one line for each task that has run for SLOW_SECONDS."""
         now = self._now()
         for host, state in self._hosts.items():
             if state.task and now - state.task_began >= SLOW_SECONDS and state.announced == NEVER:
@@ -218,7 +218,7 @@ class Console:
                 state.announced = now
 
     def _still(self) -> None:
-        """What runs, for how long, and what is left; of several hosts in one line."""
+        """Print what runs, since when, and the estimated time left; several hosts share one line."""
         from gpuprep.cli.running import counted
 
         now = self._now()
@@ -254,7 +254,7 @@ class Console:
             self._write("".join(text for text, _ in parts) + "\n")
 
     def _write(self, text: str) -> None:
-        """A reader of stderr that went away (`2>&1 | head`) must not stop the work on the hosts."""
+        """Write to stderr. If its reader has gone (`2>&1 | head`), the work on the hosts goes on without output."""
         if self._broken:
             return
         try:
@@ -265,7 +265,7 @@ class Console:
 
 
 class _Patient:
-    """The stream as rich needs it: rich itself would end the program where the reader has gone."""
+    """A stream for rich that never fails: rich itself would end the program if the reader of stderr has gone."""
 
     def __init__(self, stream: TextIO, write: Callable[[str], None]) -> None:
         self.encoding, self.write = stream.encoding, write
@@ -280,19 +280,19 @@ def want_color(stream: TextIO, no_color: bool) -> bool:
 
 
 def page_width() -> int:
-    """Columns for a report: those of the terminal, at most 120; 80 where there is none."""
+    """Columns for a report: those of the terminal, at most 120; 80 without a terminal."""
     return min(shutil.get_terminal_size((80, 24)).columns, 120) if sys.stdout.isatty() else 80
 
 
 def table_columns(output: Path | None) -> int | None:
-    """Columns of the terminal that a list is shown on; None where it goes to a file, a pipe or a dumb terminal."""
+    """Columns of the terminal for a list; None if the list goes to a file, a pipe or a dumb terminal."""
     if output is not None or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         return None
     return max(40, shutil.get_terminal_size().columns)
 
 
 def check_output(path: Path | None) -> None:
-    """Find out that --output cannot be written before hours of work, not after. Raises UsageError."""
+    """Raise UsageError if --output cannot be written: before hours of work, not after."""
     if path is None:
         return
     if path.is_dir():
@@ -306,7 +306,7 @@ def check_output(path: Path | None) -> None:
 
 
 def _needed(path: Path) -> str:
-    """What an existing file is that a result must not replace; "" for every other file."""
+    """Why a result must not replace an existing file ("this is a database"); "" if it may."""
     with contextlib.suppress(OSError):  # it may be written, and not read
         if is_database(path):
             return "this is a database"
@@ -322,10 +322,10 @@ def _needed(path: Path) -> str:
 
 
 def emit(text: str, output: Path | None, *, markup: bool = False) -> None:
-    """The result, to the file of --output or to stdout. Raises UsageError where the file cannot be written.
+    """Write the result to the file of --output or to stdout. Raises UsageError if the file cannot be written.
 
-    Nothing that moves a cursor or turns a line goes out, whoever wrote it; our own colours do. `markup`: a page of
-    HTML, whose own escapes do the same and whose own characters may be invisible.
+    Characters that move the cursor or change the writing direction are escaped; our own colours stay. `markup`: `text`
+    is an HTML page, which has its own escapes and may contain invisible characters.
     """
     text = text if text.endswith("\n") else text + "\n"
     emit_as_it_is(text if markup else for_terminal(text), output)
@@ -352,12 +352,12 @@ def unwritable(output: Path, error: OSError) -> UsageError:
 
 
 def for_terminal(text: str) -> str:
-    """`text` with all unsafe characters as escapes but the colours that our own pages use."""
+    """`text` with all unsafe characters escaped, except the colours of our own pages."""
     parts = OUR_COLORS.split(text)  # text, colour, text, colour, ..., text
     return "".join(part if place % 2 else visible(part) for place, part in enumerate(parts))
 
 
 def _plain(event: Progress) -> Progress:
-    """Output of hosts and their modules, safe to show: on one line, but for a diff."""
+    """The event with its texts safe to show: each on one line, except a diff."""
     detail = visible(event.detail.replace("\r\n", "\n")) if event.kind == "diff" else one_line(event.detail)
     return dataclasses.replace(event, role=one_line(event.role), task=one_line(event.task), detail=detail)

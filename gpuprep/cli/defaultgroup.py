@@ -38,7 +38,7 @@ class DefaultGroup(click.Group):
         formatter.write_usage(ctx.command_path, "COMMAND [ARGS]...", prefix="       ")
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Its own text, and that of the default subcommand without the first paragraph, which says the same."""
+        """The group's own text, then the default subcommand's text without its first paragraph, which is the same."""
         super().format_help_text(ctx, formatter)
         _, _, more = inspect.cleandoc(self.commands[self.default].help or "").partition("\n\n")
         if more:

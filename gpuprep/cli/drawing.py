@@ -1,9 +1,9 @@
-"""What rich draws on a terminal: the live display below the lines of progress, a bar a host; tables of lists.
+"""What rich draws on a terminal: the live display below the lines of progress, with one bar per host; tables of lists.
 
-Imported where there is a terminal, and nowhere else imports rich: without one there are plain lines (cli/console.py,
-cli/tables.py).
+Only this module imports rich, and it is imported only for a terminal: without a terminal, cli/console.py and
+cli/tables.py print plain lines.
 
-All that is drawn is rich.text.Text: rich reads no markup, no emoji names and no links in it, whoever wrote it.
+Everything drawn is a rich.text.Text, in which rich interprets no markup, no emoji names and no links.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _terminal(stream: IO[str], color: bool, columns: int | None = None) -> Conso
 
 
 class Display:
-    """Whole lines that stay, and below them the hosts as they are now. `hosts` may be asked in any thread."""
+    """Lines that stay, and below them the current state of the hosts. `hosts` may be called in any thread."""
 
     def __init__(self, stream: IO[str], color: bool, hosts: Callable[[], Sequence[Running]]) -> None:
         self._console = _terminal(stream, color)
@@ -86,7 +86,7 @@ class Display:
             self._live.update(self._draw(), refresh=True)
 
     def line(self, parts: Iterable[tuple[str, str]]) -> None:
-        """A line that stays, of (text, style), with the next refresh: many lines at once cost one drawing."""
+        """Add a line of (text, style) that stays. It appears with the next refresh, so many lines cost one drawing."""
         self._lines.append(Text.assemble(*parts))
 
     def _draw(self) -> RenderableType:
@@ -96,7 +96,7 @@ class Display:
 
 
 def drawn(hosts: Sequence[Running], now: float, *, columns: int, rows: int) -> RenderableType:
-    """A row a host; where these are more than `rows`, those at work and how many have ended."""
+    """One row per host; if there are more hosts than `rows`, only the hosts at work, and how many have ended."""
     several = len(hosts) > 1
     shown = [host for host in hosts if several or host.at_work]
     if len(shown) <= rows:
@@ -151,9 +151,9 @@ def _cut(text: str, columns: int) -> Text:
 
 
 def table(rows: Sequence[Sequence[str]], *, columns: int, color: bool, colors: Mapping[str, str]) -> list[str]:
-    """Lines of at most `columns` columns: the widest cells go on in their next line, so that ids stay in one piece.
+    """Lines of at most `columns` columns: the cells of the widest column are wrapped, so ids stay in one piece.
 
-    Where the others leave no room for them, lines are as long as they are, and nothing is cut.
+    If the other columns leave no room for the widest, the lines are longer than `columns`; nothing is cut.
     """
     if not rows:
         return []

@@ -74,7 +74,7 @@ def _expected(session: Session, error: GpuprepError) -> int:
 
 
 def _full(error: Exception) -> UsageError | None:
-    """Where stdout, or a file, cannot take the result; None for every other error."""
+    """The UsageError to show if stdout or a file cannot take the result (a full disk); None for every other error."""
     if not isinstance(error, OSError) or error.errno not in FULL or error.filename is not None:
         return None
     drop_stdout()
@@ -83,7 +83,7 @@ def _full(error: Exception) -> UsageError | None:
 
 
 def _too_long(error: Exception, arguments: list[str]) -> UsageError | None:
-    """The error of an argument that no file can be called; None for every other error."""
+    """The UsageError to show if an argument is too long for a file name; None for every other error."""
     if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
         return None
     longest = max(arguments, key=len, default="")
@@ -96,13 +96,16 @@ def _too_long(error: Exception, arguments: list[str]) -> UsageError | None:
 
 
 def _asks_for_json(arguments: list[str]) -> bool:
-    """Before click has read the options, for what is wrong with them. What follows -- is another program's."""
+    """Whether --json is among the arguments: an option can be wrong before click has read --json.
+
+    Arguments after -- belong to another program.
+    """
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in ours or "--format=json" in ours or ("--format", "json") in itertools.pairwise(ours)
 
 
 def _explained(error: click.ClickException) -> click.ClickException:
-    """With what the user may have meant, where click only knows what is spelt alike."""
+    """The error with a suggestion of what the user meant: click itself suggests only words that are spelt alike."""
     if not isinstance(error, click.NoSuchOption):
         return error
     from gpuprep.cli import suggestions

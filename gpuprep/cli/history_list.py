@@ -49,7 +49,7 @@ def since(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -
 
 @dataclass(frozen=True)
 class Listed:
-    """What the store knows of the runs of a list."""
+    """The runs of a list, with their figures from the store."""
 
     runs: Sequence[RunSummary]
     figures: Mapping[str, Headline]  # by run
@@ -125,7 +125,7 @@ def _listed(store: Store, summaries: Sequence[RunSummary]) -> Listed:
 
 
 def table(listed: Listed, color: bool, verbose: int, columns: int | None = None) -> str:
-    """Rows; columns that no row fills are left out, and on a narrow terminal those of LEFT_OUT."""
+    """The list as text, without empty columns; on a narrow terminal also without columns of LEFT_OUT."""
     rows = tables.fitting(_rows(listed), None if verbose else columns, OPTIONAL, "HOST")
     if not verbose:
         return "\n".join(tables.lines(rows, color=color, columns=columns))

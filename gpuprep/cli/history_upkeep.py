@@ -117,7 +117,7 @@ def export(host: str | None, style: str, what: str | None, output: Path | None, 
 
 
 def _strict(record: str) -> str:
-    """A record without NaN and Infinity, which are no JSON; an older gpuprep may have stored them."""
+    """The record as strict JSON: an older gpuprep may have stored NaN and Infinity, which JSON does not have."""
     if "NaN" not in record and "Infinity" not in record:
         return record
     import json

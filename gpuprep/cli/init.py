@@ -153,7 +153,7 @@ def _again(
 def _accepted(shown: HostKey, host: str, accepting: str, *, yes: bool) -> bool:
     """Show a host key, and ask before it becomes known; `accepting` is this command with --accept-new-host-key.
 
-    Raises HostKeyRefused where nobody can be asked.
+    Returns whether the key is accepted. Raises HostKeyRefused if there is no terminal to ask at.
     """
     from gpuprep.errors import HostKeyRefused
 
@@ -180,7 +180,7 @@ def _accepted(shown: HostKey, host: str, accepting: str, *, yes: bool) -> bool:
 def _write(
     target: Target, called: str, inventory: Path, profile: Path, proposal: Proposal, *, force: bool
 ) -> list[str]:
-    """Both files; what was done, a line each. Raises UsageError, ProfileError: then neither is new."""
+    """Write both files; returns one line about each. Raises UsageError, ProfileError: then it wrote neither."""
     from gpuprep.workflows import firstmachine, ownprofile
 
     file, content = inventory / f"{called}.yml", firstmachine.inventory_text(called, target)

@@ -65,7 +65,7 @@ class LazyGroup(Subcommands):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """From the table: click itself would import every command."""
+        """Completions from COMMANDS: click itself would import every command."""
         from click.shell_completion import CompletionItem
 
         names = [

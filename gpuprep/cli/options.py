@@ -31,7 +31,7 @@ def _stack(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 class Number(click.FloatRange):
-    """A finite number of a range. A range alone lets NaN in, which is neither below nor above anything."""
+    """A finite number within a range. click's own range accepts NaN, which is neither below nor above any limit."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         import math
@@ -43,7 +43,7 @@ class Number(click.FloatRange):
 
 
 def names(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Callback of an option that may be repeated, or written as a,b. One that names nothing is no choice of all."""
+    """Callback of an option that may be repeated or written as a,b. Raises UsageError for an empty value."""
     choices = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
     if values and not choices:
         from gpuprep.errors import UsageError
@@ -55,7 +55,7 @@ def names(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
 def named(
     _ctx: click.Context, parameter: click.Parameter, value: str | tuple[str, ...] | None
 ) -> str | tuple[str, ...] | None:
-    """Callback of an argument that is a name, or several: "" is often a variable of a shell that is not set."""
+    """Callback of an argument with one or several names. Raises UsageError for "": often an unset shell variable."""
     if value == "" or (isinstance(value, tuple) and "" in value):
         from gpuprep.errors import UsageError
 
@@ -84,10 +84,10 @@ output = _stack(
 
 
 def results(*formats: str, description: str = "one document for all hosts (docs/reports.md)") -> Callable[[F], F]:
-    """For a command that ends in records: --format with these formats, its short form --json, --open, and `output`.
+    """Options of a command that returns records: --format with these formats, its short form --json, --open, `output`.
 
-    The command gets `style`, `as_json`, with html `open_page`, and what `output` gives; `chosen` makes one format of
-    the first three.
+    The command gets the parameters `style`, `as_json`, `open_page` (if html is a format) and those of `output`;
+    `chosen` makes one format of the first three.
     """
     page = click.option(
         "--open", "open_page", is_flag=True, help="With --format html: write the page to a file and open a browser."
@@ -113,7 +113,7 @@ def results(*formats: str, description: str = "one document for all hosts (docs/
 
 
 def chosen(style: str, as_json: bool, open_page: bool) -> str:
-    """The format that --format, --json and --open mean together. Raises UsageError where they exclude each other."""
+    """The format that --format, --json and --open mean together. Raises UsageError if they exclude each other."""
     from gpuprep.errors import UsageError
 
     wanted = [(as_json, "--json", "json"), (open_page, "--open", "html")]

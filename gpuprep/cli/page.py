@@ -37,7 +37,10 @@ def show(
 
 
 def deliver(text: str, style: str, output: Path | None, *, open_page: bool, name: str) -> None:
-    """The document of a command. A page for people that nobody redirected becomes a file, whose path is printed."""
+    """Write the document of a command to `output` or stdout.
+
+    An HTML page that would go to a terminal, or that is to be opened, goes to a new file; prints the file's path.
+    """
     if style != "html":
         emit(text, output)
         return
@@ -59,7 +62,7 @@ def name_of(records: Sequence[RunRecord]) -> str:
 
 
 def browse(path: Path) -> None:
-    """Open a page in the user's browser; says where there is none."""
+    """Open a page in the user's browser; if that is not possible, print the path of the page on stderr."""
     import webbrowser
 
     # Without a display webbrowser would start a browser inside the terminal, or wait for one.

@@ -45,7 +45,7 @@ def list_profiles(as_json: bool) -> None:
 
 
 def _few(gpus: list[str]) -> str:
-    """A profile may be for all models, which would be a line of three hundred letters."""
+    """The first models by name and how many more: a profile may be for all models."""
     if len(gpus) <= MOST_MODELS:
         return ", ".join(gpus)
     return f"{', '.join(gpus[: MOST_MODELS - 1])} and {len(gpus) - MOST_MODELS + 1} more"

@@ -1,6 +1,6 @@
 """Shows a failure that several hosts have in common once, with the number of hosts. Pure.
 
-Two errors are equal if they are but for the host's own name, addresses and the run's id.
+Two errors are equal if they differ only in the host's name, in addresses and in the run id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Failed:
 
     @property
     def plain(self) -> str:
-        """The error as any host would have it, without a name in front."""
+        """The error without what differs between hosts: host name, addresses and run id."""
         text = self.error
         for word, instead in ((self.host, "HOST"), (self.run_id, "RUN")):
             if word:
@@ -34,14 +34,14 @@ class Failed:
 
 @dataclass
 class RepeatedErrors:
-    """Failures as they come in."""
+    """Collects failures as they come in, and finds equal errors."""
 
     since: float = float("inf")  # when the first of those came that are not yet printed
     _seen: set[str] = field(default_factory=set)
     _others: dict[str, list[str]] = field(default_factory=dict)
 
     def first(self, failed: Failed, now: float) -> str:
-        """The words of an error that no host had before; "" for one that others() will tell."""
+        """The first line of an error that no host had before; "" for a repeated error, which others() will report."""
         if failed.plain in self._seen:
             self._others.setdefault(failed.plain, []).append(failed.host)
             self.since = min(self.since, now)
@@ -50,7 +50,7 @@ class RepeatedErrors:
         return failed.error.splitlines()[0].removeprefix(f"{failed.host}: ")
 
     def others(self) -> list[str]:
-        """A line for each error that further hosts had since this was asked last."""
+        """A line for each error that more hosts had since the last call."""
         lines = []
         for plain, hosts in self._others.items():
             what = plain.splitlines()[0]
@@ -68,7 +68,7 @@ def names(hosts: Sequence[str]) -> str:
 
 
 def groups(failures: Sequence[Failed]) -> list[list[Failed]]:
-    """Those with equal errors together, in the order of their first."""
+    """Failures grouped by equal errors, in the order in which each error first came."""
     by_error: dict[str, list[Failed]] = {}
     for failed in failures:
         by_error.setdefault(failed.plain, []).append(failed)

@@ -66,11 +66,11 @@ class Running:
         return (now if self.ended is None else self.ended) - self.began
 
     def left(self, now: float) -> float | None:
-        """Seconds until it has ended; None where no earlier run tells."""
+        """Estimated seconds until the run ends; None if there is no earlier run to estimate from."""
         return seconds_left(self.steps, self._spent(now), self.step) if self.at_work else None
 
     def fraction(self, now: float) -> float:
-        """0.0 to 1.0: by time where earlier runs tell, else by steps."""
+        """Progress from 0.0 to 1.0: by time if there are earlier runs to estimate from, else by steps."""
         if self.ended is not None:
             return 1.0
         left, elapsed = self.left(now), self.elapsed(now)
@@ -80,7 +80,7 @@ class Running:
         return min(1.0, (begun + (self.pace or 0.0)) / len(self.steps)) if self.steps else 0.0
 
     def what(self, now: float) -> str:
-        """The task, since when it runs, and what it waits for; of a probe what it is doing."""
+        """The task that runs, for how long, and what it waits for; for a probe, how many pieces have ended."""
         if not self.title or not self.at_work:
             return ""
         since = clock(now - self.title_began)
@@ -89,7 +89,7 @@ class Running:
         return f"{self.title} {since}" + (f": {self.waiting}" if self.waiting else "")
 
     def line(self, now: float) -> str:
-        """The same for a log: what runs, for how long, and what is left of it and of the run."""
+        """As `what`, for a log: what runs, for how long, and the time left for the step and for the run."""
         if not self.at_work:
             return ""
         words = [self.pieces or self.title, self.waiting, clock(now - self.title_began)] if self.title else ["starting"]
@@ -103,7 +103,7 @@ class Running:
         return ", ".join(filter(None, words))
 
     def step_left(self, now: float) -> float | None:
-        """Seconds until the step at work has ended, by earlier runs; of a probe else by what it has done so far."""
+        """Estimated seconds left of the present step: by earlier runs, else by a probe's progress; None if unknown."""
         spent = self._spent(now)[self.step]
         before = dict(self.steps).get(self.step)
         if before is not None and before > spent and self.step != FACTS:
@@ -113,7 +113,7 @@ class Running:
         return None
 
     def time_left(self, now: float) -> str:
-        """ "about 3:10 left"; "" where nothing is known of it."""
+        """ "about 3:10 left"; "" if it cannot be estimated."""
         left = self.left(now)
         if left is None:
             return ""

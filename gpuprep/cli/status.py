@@ -82,7 +82,7 @@ def _result(run: RunSummary) -> str:
 
 
 def _age(run: RunSummary, now: datetime) -> float | None:
-    """Seconds since it ended; None for a moment that is none, or is in the future."""
+    """Seconds since the run ended; None if that time is invalid or in the future."""
     from gpuprep.records.moments import moment
 
     ended = moment(run.ended_at)

@@ -9,7 +9,7 @@ from gpuprep.cli.console import Console
 
 
 class Steps:
-    """Called with each step. `count` says how far the step is: 412 of 980 "files compiled"."""
+    """Call it at each step. `count` reports progress within a step: 412 of 980 "files compiled"."""
 
     def __init__(self, what: str, console: Console) -> None:
         self._what, self._console = what, console

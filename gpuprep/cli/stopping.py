@@ -29,7 +29,7 @@ LAST_WORDS = b"Interrupted twice: ended at once. Nothing more is recorded; hosts
 
 
 class Stopping:
-    """`install` makes the two signals ours. `tidy` are done before the process ends at once: a terminal in order."""
+    """Handles SIGINT and SIGTERM after `install`. What `tidying` names is called before the process ends at once."""
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -38,7 +38,7 @@ class Stopping:
         self._otherwise = sys.unraisablehook
 
     def install(self) -> None:
-        """Signals that somebody ignores for us stay ignored, as SIGINT of a shell's background job."""
+        """Handle both signals, except one that our parent set to be ignored, such as SIGINT of a background job."""
         self._first = None
         if sys.unraisablehook != self._dropped:
             self._otherwise, sys.unraisablehook = sys.unraisablehook, self._dropped
@@ -64,7 +64,7 @@ class Stopping:
             self.at_once()
 
     def _dropped(self, args: UnraisableHookArgs) -> None:
-        """Python drops an interrupt that is raised while an object is destroyed. So it is raised again."""
+        """Raise an interrupt again that Python dropped because it came while an object was destroyed."""
         if self._first is None or not issubclass(args.exc_type, KeyboardInterrupt):
             self._otherwise(args)
             return
@@ -76,7 +76,7 @@ class Stopping:
         again.start()
 
     def at_once(self) -> None:
-        """Never returns."""
+        """Call all of `tidying` and end the process. Never returns."""
         try:
             for what in self._tidy:
                 with contextlib.suppress(Exception):

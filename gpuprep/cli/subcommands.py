@@ -1,4 +1,4 @@
-"""A click group that says what to write where a word is none of its commands."""
+"""A click group that suggests a command if a word is not one of its commands."""
 
 from __future__ import annotations
 

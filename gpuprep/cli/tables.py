@@ -46,10 +46,10 @@ def lines(
 def fitting(
     rows: Sequence[tuple[str, ...]], columns: int | None, optional: Sequence[str], folded: str, least: int = 0
 ) -> list[tuple[str, ...]]:
-    """Without columns that are empty; where not all fit, those of `optional` that do, the first ones first.
+    """`rows` without empty columns and without those `optional` columns that do not fit; the first are kept first.
 
-    Cells of the column `folded` go on in their next line (cli/drawing.py): a long one does not push others out. It has
-    `least` columns before others are shown.
+    Cells of the column `folded` are wrapped (cli/drawing.py), so a long cell does not push other columns out. It gets
+    `least` characters of width before optional columns are shown.
     """
     heads = rows[0]
     filled = [place for place, _ in enumerate(heads) if any(row[place] for row in rows[1:])]

@@ -23,7 +23,10 @@ TABLES = ("ranks", "collectives", "steps", "notes")
 def rendered(
     folder: Path, files: Found, wish: Wish, form: str, record: RunRecord | None, *, table: str, full: bool, say: Steps
 ) -> str | bytes:
-    """Raises UsageError for formats that exist for one profile alone."""
+    """The report of a job in the format `form`: bytes for xlsx, else text.
+
+    Raises UsageError for options that only the report of one profile has.
+    """
     _whole_steps(wish)
     if record is not None and form != "html":
         raise UsageError("--record is of one machine", "take it with --format html, or with the file of one rank")
@@ -61,7 +64,7 @@ def checked(
     within_percent: float,
     say: Steps,
 ) -> tuple[RanksDocument, Checked]:
-    """Each rank beside the same rank of the baseline, and the job. Two profiles at a time are in memory."""
+    """Check each rank against the same rank of the baseline, and the job. Holds two profiles in memory at a time."""
     _whole_steps(wish)
     from gpuprep.trace import checking
     from gpuprep.trace.opening.job import now_and_then, open_job, open_rank
@@ -81,7 +84,7 @@ def checked(
 
 
 def compared(before: tuple[Path, Found], after: tuple[Path, Found], wish: Wish, *, say: Steps) -> JobComparison:
-    """Rank with rank, by number."""
+    """Compare two jobs, and each rank with the rank of the same number."""
     from gpuprep.trace import comparing
     from gpuprep.trace.opening.job import now_and_then, open_job, open_rank
 
@@ -96,7 +99,7 @@ def compared(before: tuple[Path, Found], after: tuple[Path, Found], wish: Wish, 
 
 
 def both_folders(one: tuple[Path, Found], other: tuple[Path, Found]) -> bool:
-    """Whether two jobs are compared, not two profiles. Raises UsageError for a job and a profile."""
+    """True for two jobs, False for two profiles. Raises UsageError for a job and a profile."""
     several = [len(files.profiles) > 1 for _, files in (one, other)]
     if any(several) and not all(several):
         job, profile = (one, other) if several[0] else (other, one)

@@ -36,7 +36,7 @@ keep_paths = click.option(
 
 
 def need_extra(*more: str) -> None:
-    """Raises UsageError where a library of the extra is not installed."""
+    """Raises UsageError if a library of the extra is not installed."""
     from importlib.util import find_spec
 
     from gpuprep.errors import UsageError
@@ -61,7 +61,7 @@ def recorded(run: str | None, store: str | None) -> RunRecord | None:
 
 
 def check_bytes(output: Path | None) -> None:
-    """A workbook goes to a file, or to a program that reads it. Raises UsageError where it would go to a terminal."""
+    """Raises UsageError if a workbook would go to a terminal: it needs a file or a program that reads it."""
     import sys
 
     from gpuprep.errors import UsageError
@@ -71,7 +71,7 @@ def check_bytes(output: Path | None) -> None:
 
 
 def check_table(name: str) -> None:
-    """Raises UsageError for a --table that there is not."""
+    """Raises UsageError for a --table that does not exist."""
     from gpuprep.errors import UsageError
     from gpuprep.trace.formats.sheets import NAMES
 

@@ -93,7 +93,7 @@ def watch(interval: float, **shared: Any) -> int:
 
 
 def _certified(hosts: Sequence[Target], url: str | None) -> Mapping[str, Mapping[str, Held]]:
-    """What the hosts were certified with; nothing of hosts without a certified run, and where there is no store yet."""
+    """Host ► GPU UUID ► its certified settings; empty for a host without a certified run. {} without a store."""
     from gpuprep.errors import StoreError
     from gpuprep.paths import state_dir
     from gpuprep.untrusted.plaintext import visible

@@ -1,4 +1,4 @@
-"""What `gpuprep watch` writes of each GPU: words in cells, for the screen and for lines. Knows no terminal."""
+"""The table of `gpuprep watch`: the text of each cell, for the screen and for plain lines. Knows no terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW = 3  # processes that are named
 
 
 def rows(hosts: Sequence[Watched]) -> list[tuple[str, ...]]:
-    """A row a GPU, the worst hosts first; a host that cannot be read is one row. `hosts` are in order."""
+    """One row per GPU, in the order of `hosts` (the worst first); a host that cannot be read is one row."""
     table: list[tuple[str, ...]] = []
     for host in hosts:
         name = one_line(host.name, 255) + (" SIMULATED" if host.simulated else "")

@@ -50,7 +50,7 @@ def show(
 
 
 def drawn(hosts: Sequence[Watched], interval: float, *, columns: int, rows: int) -> RenderableType:
-    """A heading, a row a GPU, and what the figures mean; of more GPUs than fit the worst."""
+    """A heading, one row per GPU, and a key to the figures; if not all GPUs fit, only the worst."""
     table = watchrows.rows(hosts)
     room = max(1, rows - 4)
     rest = len(table) - room

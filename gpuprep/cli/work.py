@@ -118,7 +118,7 @@ def run_options(request: Request, site: SiteConfig, **chosen: Any) -> Options:
 
 
 def _asked(request: Request) -> dict[str, Any]:
-    """What was typed of hosts and login, for the commands that a report offers. A store with a password is left out."""
+    """Hosts and login options as typed, for the commands that a report offers. A store with a password is left out."""
     typed = {
         "hosts": list(request.hosts),
         "inventory": request.inventory,
@@ -187,7 +187,7 @@ def on_hosts(
 
 
 def _earlier_runs(url: str | None) -> Store | None:
-    """The store that an estimate is made from; None where it cannot be opened: an estimate is not worth a stop."""
+    """The store, for an estimate; None if it cannot be opened: a missing estimate must not stop a command."""
     from gpuprep.errors import StoreError, UsageError
     from gpuprep.store import Store
 
@@ -198,9 +198,10 @@ def _earlier_runs(url: str | None) -> Store | None:
 
 
 def load_profile(command: str, request: Request) -> Profile | None:
-    """The profile asked for; without a host or a profile, what there is to ask for. Raises UsageError, ProfileError.
+    """The profile of --profile. Raises ProfileError; UsageError, which lists all profiles, without a host or a profile.
 
-    None for `last`: what a host has found is by the profile that it has; for `plan` without one: it proposes one.
+    None for `last`, because a host checks itself by its own profile, and for `plan` without --profile, which proposes
+    a profile.
     """
     from gpuprep.errors import UsageError
 
@@ -220,7 +221,7 @@ def load_profile(command: str, request: Request) -> Profile | None:
 
 
 def _what_exists(command: str, request: Request) -> str:
-    """The whole command, with the hosts that were typed, and what may stand in it."""
+    """Hint of an incomplete command: the whole command with the typed hosts, and which profiles and machines exist."""
     from gpuprep.desired import loading
 
     words = ["gpuprep", *command.split()]
@@ -330,7 +331,7 @@ def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
 
 
 def errors_to_stderr(records: Sequence[RunRecord]) -> None:
-    """Equal errors of several hosts are printed once (repeated_errors.py)."""
+    """Print the errors of all records; equal errors of several hosts are printed once (repeated_errors.py)."""
     failed = {record.run_id: record for record in records if record.error}
     for group in groups([Failed(record.host, record.error or "", run_id) for run_id, record in failed.items()]):
         record = failed[group[0].run_id]

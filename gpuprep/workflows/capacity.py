@@ -1,6 +1,6 @@
 """How many streams does a host carry? Runs the throughput probe with more series than `validate`.
 
-Recorded and judged like `validate`, by these figures alone: what is installed is no question here.
+Recorded and judged like `validate`, but only by these figures: the installed software is not judged.
 """
 
 from __future__ import annotations

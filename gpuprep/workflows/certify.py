@@ -25,9 +25,9 @@ MOST_REASON = 1000  # letters, as of a waiver's justification
 
 
 def standing(run: ProfileRun, wanted: Wanted, facts: Snapshot, findings: Sequence[Finding]) -> Doubts:
-    """Why the run that passed does not become the certified run; the run's record and the user get it.
+    """Why a run that passed does not become the certified run (empty: it does). Also noted in the record for the user.
 
-    `findings` are those before waivers. Without a store nothing is certified.
+    `findings` are the findings before waivers. Without a store no run is certified.
     """
     if not run.is_stored or run.command not in CERTIFYING:
         return Doubts()
@@ -47,10 +47,10 @@ def standing(run: ProfileRun, wanted: Wanted, facts: Snapshot, findings: Sequenc
 
 
 def _note(run: ProfileRun, doubts: Doubts, certified: RunRecord | None) -> str:
-    """What the user must know of it, in one line; "" where all is as he asked for.
+    """What the user must know about the certified run, in one line; "" if it is as the options ask.
 
-    That the host stays held to another run needs no word where he asked for less (--only, --quick), where a provision
-    found little to do, or where he chose that run himself.
+    No note is needed that an earlier run stays the certified run if the user asked for less (--only, --quick), if a
+    provision measured only briefly, or if the user chose that run.
     """
     options = run.options
     asked = run.command == "provision" or options.quick or options.probes or not is_whole(options.as_recorded())
@@ -76,7 +76,7 @@ def _newest(host: str) -> str:
 
 @dataclass(frozen=True)
 class Certified:
-    """What `baseline set` did."""
+    """The result of `baseline set`."""
 
     record: RunRecord
     measured: Measured  # the figures that became the baseline; {} where the run measured none, or on a simulated GPU
@@ -84,7 +84,7 @@ class Certified:
 
 
 def certify(store: Store, host: str, run: str | None, now: str, reason: str = "") -> Certified:
-    """Make a run the certified run of the host. None: the newest that passed and may certify; "last": that passed.
+    """Make `run` the certified run of the host. None: the newest run that passed and may certify; "last": that passed.
 
     The figures that it measured replace those of the same GPU, probe and versions; others stay. `now` is UTC, ISO 8601.
     Raises UsageError for a run that is not of this host, of another command, or of a part of the machine; that did not

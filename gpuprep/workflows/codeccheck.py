@@ -27,7 +27,7 @@ LOOK_BACK = 200  # runs of a host
 def check(
     words: Sequence[str], *, host: str | None, run: str | None, profile: str | None, store: str | None
 ) -> Checked:
-    """Raises UsageError, StoreError, ProfileError."""
+    """What the build has of all that the ffmpeg command `words` needs. Raises UsageError, StoreError, ProfileError."""
     if host is not None and (run is not None or profile is not None):
         raise UsageError(
             f"{host[:40]!r} stands before the command: a HOST beside {'--record' if run else '--profile'}, "

@@ -57,7 +57,7 @@ def _look(run: ProfileRun, host: Host, what: str) -> Snapshot:
 
 
 class Check:
-    """One check of a host whose facts were read. `comparison` is what its record says of it so far."""
+    """One check of a host whose facts were read. `comparison` is the part of the record that is known so far."""
 
     def __init__(self, run: ProfileRun, host: Host, past: drift.Past) -> None:
         self._run, self._host, self.past = run, host, past
@@ -142,7 +142,7 @@ def _deep(run: ProfileRun, wanted: Wanted) -> list[Finding]:
 
 
 def deep_findings(result: PlaybookResult) -> list[Finding]:
-    """One for each task that would change something."""
+    """A finding for each task that would change something."""
     return [
         Finding(
             task.role or "playbook",

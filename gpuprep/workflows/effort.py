@@ -21,7 +21,7 @@ OPTIONS = {"check": False, "deep": False, "quick": False, "probe": "none"}  # of
 
 @dataclass(frozen=True)
 class StepEffort:
-    """Of one step of a plan, or of what comes before and after them. All of it is an estimate."""
+    """Estimate for one step of a plan, or for the work before or after the steps."""
 
     name: str  # "driver", "facts", "measuring"
     seconds: float
@@ -32,7 +32,7 @@ class StepEffort:
 
 @dataclass(frozen=True)
 class Effort:
-    """What a provision takes. No steps: there is nothing to do."""
+    """Estimate for a provision. No steps: nothing to do."""
 
     steps: tuple[StepEffort, ...]
 
@@ -47,7 +47,7 @@ class Effort:
 
     @property
     def basis(self) -> str:
-        """Where the minutes are from."""
+        """The source of the minutes, in words."""
         known = [step.name for step in self.steps if step.by_runs]
         if not known:
             return "an estimate from documented figures: no earlier run on such a host is in the store"
@@ -57,7 +57,7 @@ class Effort:
 
 
 def onto(plan: Plan, effort: Effort) -> Plan:
-    """The plan with what it takes."""
+    """The plan with its estimated effort."""
     if not effort.steps:
         return plan
     of_step = {step.name: step for step in effort.steps}
@@ -69,7 +69,9 @@ def onto(plan: Plan, effort: Effort) -> Plan:
 def of(
     plan: Plan, packages: str, ours: Sequence[RunRecord], similar: Sequence[RunRecord], *, local: bool = False
 ) -> Effort:
-    """`packages` is the source of the host's packages, `ours` earlier runs of this host, `similar` of hosts like it."""
+    """The effort of a plan. `packages`: source of the host's packages; `ours`, `similar`: earlier runs of this host and
+    of hosts like it; `local`: this machine, which is never restarted.
+    """
     restarting = {remaining.step_of(step.role) for step in plan.steps if step.may_reboot and not local}
     roles = [remaining.step_of(step.role) for step in plan.steps]
     if not roles:
@@ -83,7 +85,7 @@ def of(
 
 
 def _step(name: str, known: float | None, packages: str, restart: bool) -> StepEffort:
-    """A time from earlier runs has the restart in it."""
+    """The estimate for one step. `known`: seconds from earlier runs, restart included; None: use documented figures."""
     seconds = documented.seconds(name) + (documented.restart_seconds() if restart else 0) if known is None else known
     return StepEffort(name, seconds, documented.megabytes(name, packages), restart, known is not None)
 
@@ -97,5 +99,5 @@ def earlier(store: Store, host: str, profile: str, facts: Snapshot) -> tuple[lis
 
 
 def _plain(run: RunRecord) -> bool:
-    """A run that did something: one that found nothing to do tells no step's time."""
+    """Whether a run of all steps did something: a run with nothing to do has no times of steps."""
     return remaining.same_kind(run, OPTIONS) and run.playbook is not None and bool(run.playbook.tasks)

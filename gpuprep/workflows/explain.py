@@ -22,7 +22,7 @@ SUFFIXES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 @dataclass(frozen=True)
 class ModelQuestion:
-    """As on the command line; None: not given."""
+    """The options of --model as given; None: not given."""
 
     parameters: str
     precision: str | None = None
@@ -90,7 +90,7 @@ def answer(question: Question) -> Answer:
 
 
 def _refuse_strangers(question: Question, count: int) -> None:
-    """Raises UsageError for options of another question: an answer that leaves one out would be wrong."""
+    """Raises UsageError for options that do not belong to this question: an answer that ignored one would be wrong."""
     of_shapes = [flag for flag in question.given if flag == "--dtype" or (flag == "--batch" and not question.model)]
     if of_shapes and not count:
         instead = "--precision is that of a --model" if question.model else "give one, as 4096x4096x4096"
@@ -127,7 +127,7 @@ def _boards(words: str) -> tuple[Board, ...]:
 
 
 def _best(candidates: tuple[Board, ...], words: str) -> Board | None:
-    """The board that is called so itself; else the first of those that most is known of."""
+    """The board with the key `words`; else the board with the most known figures; None without candidates."""
     own = next((candidate for candidate in candidates if candidate.key == words.strip().lower()), None)
     return own or (max(candidates, key=_known) if candidates else None)
 

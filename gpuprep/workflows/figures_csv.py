@@ -59,7 +59,7 @@ def template(model: Model | None, gpu: str) -> str:
 
 
 def dtypes(model: Model | None) -> list[str]:
-    """Those that the model's units have; all where no model is named."""
+    """The data types that the model has units for; all data types without a model."""
     units = set(DTYPES) if model is None else {key.removeprefix("tensor_") for key in model.fma_per_clock_per_sm}
     return [dtype for dtype in DTYPES if dtype in units]
 
@@ -96,7 +96,7 @@ class _Cells:
 
     @property
     def is_empty(self) -> bool:
-        """As a template has it, without a figure."""
+        """Whether the line has no figure, as in a template."""
         return not any(self.text(column) for column in FIGURES)
 
     def text(self, column: str) -> str:
@@ -151,7 +151,7 @@ def _take(hosts: dict[str, _Host], cells: _Cells) -> None:
 
 
 def _without_figure(empty: Sequence[_Cells]) -> UsageError:
-    """All of them at once: a template that is filled in for some data types has many."""
+    """One error for all lines without a figure: a template that is partly filled in has many."""
     numbers = [str(cells.line) for cells in empty]
     which = f"lines {', '.join(numbers[:MOST_NAMED])}" if len(numbers) > 1 else "the line"
     more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""

@@ -32,7 +32,7 @@ class HostKey:
 
 @dataclasses.dataclass(frozen=True)
 class Login:
-    """Who is let in. `user` and `key` are "" without SSH."""
+    """The login that works. `user` and `key` are "" without SSH."""
 
     target: Target
     user: str = ""
@@ -60,7 +60,7 @@ def log_in(
 
 
 def inventory_name(target: Target) -> str:
-    """How an inventory calls this host: what the user called it, without user and brackets."""
+    """The host's name for an inventory: HOST without user and brackets; a port other than 22 is appended."""
     address = target.address or target.name
     if target.local:
         return "local"
@@ -69,9 +69,9 @@ def inventory_name(target: Target) -> str:
 
 
 def inventory_text(name: str, target: Target) -> str:
-    """An Ansible inventory of one host. Texts are JSON's, which YAML reads as they are; none is the host's.
+    """An Ansible inventory of one host. Texts are written as JSON, which is valid YAML; no text comes from the host.
 
-    Raises UsageError for what an inventory cannot say, such as a key file whose name is a template.
+    Raises UsageError for a value that an inventory cannot express, such as a key file whose name is a template.
     """
     address = target.address or target.name
     variables: dict[str, str | int] = {}
@@ -111,7 +111,7 @@ def profile_text(proposal: Proposal) -> str:
 
 
 def serves(path: Path, proposal: Proposal) -> bool:
-    """Whether there is a valid profile for these GPUs already: an earlier init wrote it, or the user."""
+    """Whether `path` is already a valid profile for these GPUs, written by an earlier init or by the user."""
     if not path.is_file():
         return False
     named = str(path.absolute())

@@ -42,9 +42,9 @@ class Planned:
 
 @dataclass(frozen=True)
 class Row:
-    """Findings by the patterns of their keys, and the command: "" where it cannot be on this host.
+    """Findings by the patterns of their keys, and the command that repairs them: "" if this host cannot have it.
 
-    It runs only where none of `findings` and `touches` is waived, and where `applies` passes.
+    The command runs only if none of `findings` and `touches` is waived, and if `applies` passes.
     """
 
     findings: tuple[str, ...]
@@ -63,7 +63,7 @@ def plan(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> lis
 def offered(
     wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding], *, fixing: bool = False
 ) -> tuple[Finding, ...]:
-    """`fixing`: this is --fix itself, which need not be offered; what forbids it is reported all the same."""
+    """Findings that say whether --fix repairs them, or what prevents that. `fixing`: --fix was given, so no offer."""
     remedies: dict[str, str] = {}
     for planned, forbidden in _possible(wanted, snapshot, findings):
         if forbidden:
@@ -80,7 +80,9 @@ def offered(
 
 
 def _possible(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[tuple[Planned, str]]:
-    """Each command that would put back what failed, and what forbids it: "gpu 0.power_limit, which is WAIVED" or ""."""
+    """Each command that would repair a failure, and what forbids the command: "gpu 0.power_limit, which is WAIVED"; ""
+    if nothing does.
+    """
     if not wanted.installs:  # nothing on this host is gpuprep's to put back
         return
     for row in TABLE:
@@ -112,14 +114,14 @@ def _fits(key: str, patterns: Iterable[str]) -> bool:
 
 
 def apply(host: Host, planned: Planned) -> list[Fix]:
-    """Raises what Host.run raises; a command that fails is a Fix that says so."""
+    """Run the command as root. A Fix for each of its findings, with its exit code. Raises what Host.run raises."""
     done = host.run(planned.command, become=True, timeout=TIMEOUT_SECONDS)
     output = "" if done.exit_code == 0 else (done.stderr or done.stdout).strip()[-LAST_CHARACTERS:]
     return [Fix(key, planned.what, planned.command, done.exit_code, output) for key in planned.findings]
 
 
 def seen(fixes: Sequence[Fix], before: Sequence[Finding], after: Sequence[Finding]) -> tuple[Fix, ...]:
-    """Add what the checks found before and after; "" if a finding no longer exists."""
+    """The same fixes with what the checks measured before and after; "" if a finding does not exist there."""
     was, now = ({finding.key: finding.actual for finding in findings} for findings in (before, after))
     return tuple(
         dataclasses.replace(fix, before=was.get(fix.finding, ""), after=now.get(fix.finding, "")) for fix in fixes
@@ -167,7 +169,7 @@ def _stream(wanted: Wanted, _: Snapshot) -> str:
 
 
 def _driver_pin(wanted: Wanted, snapshot: Snapshot) -> str:
-    """To what is installed, as the role does it; where that is not the wished driver, provisioning must come first."""
+    """The command that pins the installed driver, as the role does; "" if that is not the wished driver."""
     here = catalogue.host_version(snapshot.driver.module_version)
     if not isinstance(here, str) or not catalogue.matches(here, wanted.driver.version):
         return ""
@@ -179,13 +181,13 @@ def _cuda_pin(wanted: Wanted, _: Snapshot) -> str:
 
 
 def _blacklist(wanted: Wanted, snapshot: Snapshot) -> str:
-    """ "" where the file is as the roles write it: then another file of apt's undoes it."""
+    """The command that writes the blacklist; "" if the file is right: then another file of apt overrides it."""
     text = blacklist_text(wanted)
     return "" if snapshot.files.get(HOLDS) == text else _written(HOLDS, text)
 
 
 def blacklist_text(wanted: Wanted) -> str:
-    """What the roles together write to keep unattended upgrades off: a block each, in the order of the roles."""
+    """The blacklist of unattended upgrades as all roles write it: one block per role, in the order of the roles."""
     blocks = {
         "the driver packages": wanted.driver.packages if wanted.driver.hold else (),
         "the CUDA toolkit": wanted.cuda.packages if wanted.cuda.hold else (),
@@ -201,7 +203,7 @@ def _block(title: str, names: Sequence[str]) -> str:
 
 
 def _written(path: str, text: str) -> str:
-    """Whole or not at all; apt passes over names that begin with a dot."""
+    """The command that writes a file completely or not at all; apt ignores the dot file that is written first."""
     folder, _, name = path.rpartition("/")
     new = f"{folder}/.{name}.new"
     lines = " ".join(shlex.quote(line) for line in text.splitlines())
@@ -209,7 +211,7 @@ def _written(path: str, text: str) -> str:
 
 
 def _unit(name: str, verb: str) -> Callable[[Wanted, Snapshot], str]:
-    """`verb` on a unit that the host has; a masked unit is unmasked first."""
+    """A function that returns `systemctl VERB NAME`, with unmask before it if needed; "" if the host lacks the unit."""
 
     def command(_: Wanted, snapshot: Snapshot) -> str:
         unit = snapshot.units.get(name)
@@ -250,7 +252,7 @@ def _loader_cache(wanted: Wanted, _: Snapshot) -> str:
 
 
 def _whole(folder: str) -> str:
-    """Nothing is linked to a folder that is not there, or not as its manifest says."""
+    """The command that fails unless `folder` has exactly the files of its manifest; run before a link to it is made."""
     return f"{AGENT_PROGRAM} whole {shlex.quote(folder)}"
 
 
@@ -266,7 +268,7 @@ PUT_LINK = (
 
 
 def _links(targets: dict[str, str]) -> str:
-    """By path, each made or moved in one step; a file of somebody else in its place is kept beside it."""
+    """The command that makes each link (path ► target) in one step; a foreign file at its place is kept beside it."""
     calls = [f"put_link {shlex.quote(path)} {shlex.quote(target)}" for path, target in targets.items()]
     return " && ".join([KEEP_BESIDE, PUT_LINK, *calls])
 

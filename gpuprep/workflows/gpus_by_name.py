@@ -14,7 +14,7 @@ MOST_NAMED = 8  # boards that an error lists
 
 
 def board_named(name: str) -> Board | str:
-    """The board of this name; else what is wrong with the name."""
+    """The board of this name, or a text that says what is wrong with the name."""
     candidates = _by_nvml_name(name) or boardnames.named(name)
     if not candidates:
         near = ", ".join(boardnames.near(name))
@@ -60,13 +60,13 @@ def _gpu(gpu: Any, where: str) -> Any:
 
 
 def subsystem(board: Board, name: str) -> str:
-    """Of a name that is one board; a name of several with one device id leaves it open which of them it is."""
+    """The PCI subsystem id if `name` is only this board; "" if several boards with one device id have the name."""
     candidates = _by_nvml_name(name) or boardnames.named(name)
     return board.subsystem_ids[0] if len(candidates) == 1 and board.subsystem_ids else ""
 
 
 def _by_nvml_name(name: str) -> tuple[Board, ...]:
-    """What nvidia-smi prints is no other board, though people may mean more by the same words."""
+    """The boards that nvidia-smi calls exactly `name`: people may use the same words for more boards."""
     wanted = name.strip().lower()
     return tuple(
         board for board in boards().values() if wanted in (nvml_name.lower() for nvml_name in board.nvml_names)

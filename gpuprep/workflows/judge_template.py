@@ -9,13 +9,13 @@ from gpuprep.workflows import figures_csv, record_file
 
 
 def text(form: str, profile: str | None) -> str:
-    """As "csv" or "json", for the GPU of `profile` (a name or a path) where that is one model."""
+    """The file to fill in, as "csv" or "json"; for the GPU of `profile` (a name or a path) if that is one model."""
     model, gpu = _gpu(profile)
     return figures_csv.template(model, gpu) if form == "csv" else record_file.template(model, gpu)
 
 
 def _gpu(profile: str | None) -> tuple[Model | None, str]:
-    """The model, and what its one board is called; "" where it is several boards and only the user knows which."""
+    """(the model, the name of its board). The name is "" if the model has several boards: only the user knows which."""
     models = loading.load(profile).gpus if profile is not None else ()
     if len(models) != 1:
         return None, ""

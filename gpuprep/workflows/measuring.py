@@ -1,8 +1,8 @@
-"""The probes of one run on one host. Each measures in its turn; while it does, the next one gets ready.
+"""The probes of one run on one host. Probes measure in turn; while one probe measures, the next gets ready.
 
-Who waits for whom is decided on the host (agent/turn.py), and holds for another controller's probes, too. Here is
-decided what begins when: the next probe as soon as none waits for its turn any more; those that share a turn at once,
-when the host has said that it has room for that. Beside the matrix products the clips are made that later probes read.
+The host decides which probe waits for which (agent/turn.py), also for probes of another controller. This module decides
+when a probe starts: as soon as no other probe waits for its turn. Probes that share a turn start together, if the host
+reported that it has room for that. While the matrix products run, the clips are made that later probes read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLIPS_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class _News:
-    """Of one piece of work, by its name: its turn has begun; or it has ended, with what it brought."""
+    """An event of the probe `name`: its turn has begun, or it has ended with a result or an error."""
 
     name: str
     beside: bool = False  # it shares its turn, and so may others
@@ -42,9 +42,9 @@ class _News:
 
 
 def measure(run: Run, host: Host, kinds: Sequence[probes.Kind], arguments: Mapping[str, Any], source: Source) -> None:
-    """Each result is in the draft as soon as it is there, in the order of `kinds`.
+    """Run all probes. Each result goes into the draft as soon as it is known; the draft has the order of `kinds`.
 
-    Raises what `ask` raises; the other probes have ended then, and the draft has what they had measured.
+    Raises what `ask` raises; by then the other probes have ended, and the draft has what they had measured.
     """
     at_work = _AtWork(run)
     waiting = list(probes.in_turn(kinds))
@@ -80,7 +80,7 @@ def measure(run: Run, host: Host, kinds: Sequence[probes.Kind], arguments: Mappi
 
 
 def one_probe(run: Run, host: Host, kind: probes.Kind, arguments: Mapping[str, Any], source: Source) -> ProbeResult:
-    """One probe alone: its result, which is in the draft then."""
+    """Run one probe alone; returns its result and adds it to the draft."""
     result = ask(run, host, kind, arguments, source)
     run.draft.measurements = (*run.draft.measurements, result)
     run.draft.begun.pop(kind.name, None)
@@ -97,9 +97,9 @@ def ask(
     timeout: float | None = None,
     turn_begins: Callable[[str, bool], None] = lambda *_: None,
 ) -> ProbeResult:
-    """Its result; a probe that broke is evidence that is missing, and the others go on. From any thread.
+    """The result of one probe; for a probe that broke, a result without values, so other probes can go on. Any thread.
 
-    If it ends the run, `begun` of the draft has what it had measured.
+    If an exception ends the run, `begun` of the draft has what the probe had measured.
     """
     begun = run.draft.begun[kind.name] = Begun(kind, source)
     began: list[float] = []  # once, whatever the host says
@@ -133,9 +133,9 @@ def ask(
 
 
 def _make_clips(run: Run, host: Host, readers: Sequence[probes.Kind], arguments: Mapping[str, Any]) -> None:
-    """Have the clips made that these probes read. What could not be made they try again, and say why it fails.
+    """Make the clips that these probes read. A probe tries again to make a missing clip, and reports why that fails.
 
-    A host that was lost meanwhile is the next probe's to tell.
+    If the host is lost meanwhile, the next probe reports that.
     """
     until = time.monotonic() + CLIPS_SECONDS
     for kind in readers:
@@ -150,7 +150,7 @@ def _make_clips(run: Run, host: Host, readers: Sequence[probes.Kind], arguments:
 
 
 class _AtWork:
-    """What runs on the host, a thread each."""
+    """The probes that run on the host, one thread each."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -173,11 +173,11 @@ class _AtWork:
         thread.start()
 
     def begun(self, name: str, beside: bool) -> None:
-        """Its turn has begun. From its thread."""
+        """Note that the turn of the probe `name` has begun. Called in the thread of the probe."""
         self._news.put(_News(name, beside=beside))
 
     def next(self) -> _News:
-        """Waits for it."""
+        """Wait for the next event and return it."""
         news = self._news.get()
         self._waiting.discard(news.name)
         if news.ended:
@@ -185,7 +185,7 @@ class _AtWork:
         return news
 
     def end(self) -> None:
-        """End what is still at work, because the run is broken off."""
+        """End all probes that still run, because the run is broken off."""
         if not self._threads:
             return
         self._run.break_off()

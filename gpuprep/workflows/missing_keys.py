@@ -1,6 +1,6 @@
 """Which keys of measurements are missing, and where? "measurements[0].values.gpus[0].gemms[1].tflops".
 
-For the reader alone: what a missing key means is the judges' matter, so this never makes a verdict better or worse.
+Only for the reader: the checks decide what a missing key means, so this module never changes a verdict.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ UNLESS_PUBLISHED: Mapping[str, Sequence[str]] = {
 
 
 def missing(measurements: Sequence[tuple[str, Any]]) -> list[str]:
-    """Of (probe, values) in the order of the file; at most MOST."""
+    """The missing keys of `measurements`, which are (probe, values), in the order of the file; at most MOST."""
     keys: list[str] = []
     for index, (probe, values) in enumerate(measurements):
         if not isinstance(values, Mapping) or "missing" in values:

@@ -37,7 +37,7 @@ def problems(name: str) -> list[str]:
 
 
 def notes(name: str, today: str) -> list[str]:
-    """What is allowed and is worth to be known: waivers that no longer hold. `today` as "2026-11-21" (UTC)."""
+    """Notes on what is allowed but worth knowing: expired waivers. `today` as "2026-11-21" (UTC)."""
     resolved = resolve(name)
     lines = []
     for index, waiver in enumerate(build(resolved).waivers):
@@ -77,7 +77,7 @@ def parent_of(models: Sequence[str]) -> str:
 
 
 def parent_named(word: str) -> str:
-    """What `extends` says of a profile: its name, or a whole path. Raises UsageError where there is none."""
+    """The value of `extends` for a profile: its name, or its absolute path. Raises UsageError if it does not exist."""
     path = find(word)
     if not path.is_file():
         raise UsageError(f"--from {one_line(word, 200)}: there is no such file", "give a profile's name or file")
@@ -100,7 +100,7 @@ def refuse_strangers(parent: str, models: Sequence[str]) -> None:
 
 
 def as_path(path: Path) -> str:
-    """`path` as --profile takes it for a file, not for a name."""
+    """`path` in a form that --profile takes as a file, not as a name."""
     return str(path) if path.suffix in (".yml", ".yaml") or "/" in str(path) else f"./{path}"
 
 
@@ -123,7 +123,7 @@ def models_named(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def place(name: str) -> Path:
-    """Where a profile of this name is found by its name. Raises UsageError for a name that cannot be one."""
+    """The file in which --profile finds a profile of this name. Raises UsageError for an invalid name."""
     if not NAME.fullmatch(name):
         raise UsageError(
             f"{one_line(name, 80)!r} is no name of a profile",
@@ -142,16 +142,16 @@ def place(name: str) -> Path:
 
 
 def refuse_other(path: Path, content: str, *, force: bool) -> None:
-    """Raises UsageError where there is another file of this name, and `force` was not given."""
+    """Raises UsageError if a file with other content has this name, unless `force` is given."""
     if not force and (path.is_symlink() or path.exists()) and _read(path) != content:
         raise UsageError(f"{path} is there already, and is something else", f"{ASK_FORCE}, or name another file")
 
 
 def write(path: Path, content: str, *, force: bool = False, check: Callable[[str], list[str]] | None = None) -> bool:
-    """Write a new file, whole or not at all; False where it is there with this content already.
+    """Write a new file, completely or not at all; False if it already exists with this content.
 
-    Another file of this name is replaced with `force` alone. `check` says what is wrong with the file before it gets
-    its name. Raises UsageError; ProfileError for what `check` found.
+    A file with other content is replaced only with `force`. `check` returns what is wrong with the new file, before the
+    file gets its name. Raises UsageError; ProfileError if `check` returns something.
     """
     refuse_other(path, content, force=force)
     if not force and path.exists():

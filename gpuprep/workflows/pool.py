@@ -1,7 +1,7 @@
 """Runs several pieces of work at the same time, in threads that do not keep gpuprep from ending.
 
-The threads of concurrent.futures are waited for when Python ends: a call that never returns (a name server that does
-not answer) would keep the whole program. These are daemons.
+Python waits for the threads of concurrent.futures when it ends: a call that never returns (a name server that does
+not answer) would keep the program running. The threads here are daemons.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.5
 
 
 class Pool(Generic[_Result]):
-    """Each of `works` is called once, `threads` of them at a time; `results` fills by their numbers. wait() begins."""
+    """Calls each of `works` once, `threads` at a time, from the first wait() on. `results`: by place in `works`."""
 
     def __init__(self, works: list[Callable[[], _Result]], threads: int) -> None:
         self.results: dict[int, _Result] = {}
@@ -33,9 +33,9 @@ class Pool(Generic[_Result]):
         self._begun = 0
 
     def wait(self, seconds: float | None) -> bool:
-        """Whether all have ended; waits for it, at most `seconds`. Raises what ended a work that is no Exception.
+        """Wait at most `seconds`; returns whether all works have ended. Raises a BaseException that ended one of them.
 
-        It may be called again after a KeyboardInterrupt, wherever in it that came.
+        You can call it again after a KeyboardInterrupt.
         """
         while self._begun < self._threads:
             self._begun += 1

@@ -1,4 +1,4 @@
-"""A plan for a host whose profile nobody named: a shipped profile is proposed for the GPUs that it has."""
+"""A plan for a host without --profile: proposes a shipped profile for the GPUs of the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuprep.workflows.runs import Line, Options, ProfileRun
 
 
 class Proposing(ProfileRun):
-    """As ProfileRun; its profile is known once the host was looked at. Until then it is base, for every GPU."""
+    """A ProfileRun whose profile is chosen after the facts are read. Until then it is base, for every GPU."""
 
     def __init__(self, command: str, target: Target, options: Options, line: Line) -> None:
         super().__init__(command, target, loading.load(BASE), options, line)
@@ -38,7 +38,7 @@ class Proposing(ProfileRun):
 
 @dataclass(frozen=True)
 class Proposed:
-    """`proposal` is None where the host could not be looked at, `effort` where there is no plan."""
+    """`proposal` is None if the facts could not be read; `effort` is None without a plan."""
 
     record: RunRecord
     proposal: Proposal | None

@@ -117,7 +117,7 @@ def _converge(run: ProfileRun, book: str) -> None:
 
 @dataclass(frozen=True)
 class Planned:
-    """A host that was looked at, what the profile means on it, and what is to do."""
+    """A host's facts, what the profile means on this host, and the plan."""
 
     facts: Snapshot
     wanted: Wanted
@@ -148,14 +148,14 @@ def _play_planned(run: ProfileRun, book: str, planned: Planned) -> PlaybookResul
 
 
 def _roles(run: ProfileRun, planned: Planned) -> list[str]:
-    """Those of the plan, or with --deep all that are chosen."""
+    """The roles of the plan; with --deep all chosen roles."""
     if run.options.deep:
         return [f"gpu_{name}" for name in STEPS if is_chosen(f"gpu_{name}", run.options)]
     return [step.role for step in planned.plan.steps]
 
 
 def play(run: ProfileRun, book: str, wanted: Wanted, roles: Sequence[str], options: Options) -> PlaybookResult:
-    """As try_play. Raises what the playbook ended with."""
+    """As try_play, but raises the failure of the playbook."""
     outcome = try_play(run, book, wanted, roles, options)
     if isinstance(outcome, ansible_run.Failure):
         raise outcome.error
@@ -190,7 +190,7 @@ def try_play(
 
 
 def _end_leftovers(run: ProfileRun) -> None:
-    """The user stopped the playbook: end what it had started on the host."""
+    """End what a stopped playbook had started on the host."""
     if run.host is not None and (left := leftovers.end(run.host, run.run_id, (CODEC_BUILD,))):
         run.stage(f"a package manager ends by itself what it has begun there: {left}")
 
@@ -274,7 +274,7 @@ def _chosen(plan: Plan, options: Options) -> Plan:
 
 
 def set_aside(options: Options) -> Adjust:
-    """Checks of parts that the user left out do not count; each says what it would have been."""
+    """A function that turns findings of left-out steps into SKIP; the reason names the status it would have been."""
     return lambda findings: [_set_aside(finding, options) for finding in findings]
 
 

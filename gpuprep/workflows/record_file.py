@@ -106,10 +106,10 @@ def _object(path: Path, text: str, where: str) -> dict[str, Any]:
 
 
 def _each_run(text: str) -> list[tuple[int, str]]:
-    """The texts of the runs of a document that a command wrote, with their numbers; [] where it has another form.
+    """(number, text) of each run in a document that a command wrote; [] for a document of another form.
 
-    Of many hosts the document as a whole is larger than one document may be. Each run is then read as one. A text is
-    passed over by json's own function: a regular expression keeps 60 bytes for each escape in it.
+    The document of many hosts may be larger than one document may be, so each run is read as a document of its own.
+    json's own function skips over texts: a regular expression would keep 60 bytes for each escape.
     """
     begun = OWN.match(text)
     if begun is None:
@@ -172,7 +172,7 @@ def _recorded(path: Path, where: str, document: dict[str, Any], probes: tuple[st
 
 
 def _is_of_figures(document: dict[str, Any]) -> bool:
-    """Figures from elsewhere, as they were given or as `gpuprep judge` wrote them."""
+    """Whether the document has figures from elsewhere: as a user gave them, or as `gpuprep judge` wrote them."""
     judged = document.get("command") == "judge" and not document.get("after") and not document.get("before")
     return judged or not set(document) - OF_FIGURES
 
@@ -221,7 +221,7 @@ def from_figures(document: dict[str, Any]) -> Recorded:
 
 
 def _with_pci_ids(measurement: Any, where: str) -> Any:
-    """A measurement whose GPUs have their PCI ids, also where it gives a name alone."""
+    """The measurement with the PCI ids of its GPUs; a GPU that is given only by name gets the ids of its board."""
     if not isinstance(measurement, dict) or "values" not in measurement:
         return measurement
     return {**measurement, "values": gpus_by_name.filled(measurement["values"], where)}

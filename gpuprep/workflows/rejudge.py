@@ -37,7 +37,7 @@ def judge_file(path: Path, profile: Profile, past: Past | None = None) -> list[R
 
 
 def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin: str = "") -> RunRecord:
-    """`past` gives the host's baseline; without it the host's own past does not count."""
+    """The record with a new verdict. `past` returns the host's baseline; None: compare with no baseline."""
     record, snapshot = recorded.record, _with_toolkit(recorded)
     source = Source.SIMULATED if simulated(recorded) else Source.MEASURED
     started = now()
@@ -88,7 +88,7 @@ def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin
 
 
 def _incomplete(record: RunRecord) -> Iterator[Finding]:
-    """What keeps the record from being judged as a whole; no waiver makes up for it."""
+    """UNKNOWN findings for a record that cannot be judged as a whole; waivers do not apply to them."""
     if not record.measurements:
         why = "the record has no measurements"
         yield Finding(
@@ -106,7 +106,7 @@ def _incomplete(record: RunRecord) -> Iterator[Finding]:
 
 
 def _lacking(findings: Sequence[Finding], keys: Sequence[str]) -> Iterator[Finding]:
-    """Where something is UNKNOWN: which keys of the file are missing. It never changes a verdict by itself."""
+    """If any finding is UNKNOWN: a finding that lists the missing keys. It never changes the verdict by itself."""
     if keys and any(finding.status is Status.UNKNOWN for finding in findings):
         more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
         why = f"the file does not have {', '.join(keys[:MOST_KEYS])}{more}"
@@ -115,7 +115,7 @@ def _lacking(findings: Sequence[Finding], keys: Sequence[str]) -> Iterator[Findi
 
 
 def _asked(recorded: Recorded, wanted: Wanted) -> list[str]:
-    """Probes that must have an answer: those that are there, and those that this validation was to make."""
+    """Probes that must have a result: those in the record, and those that this validation should have run."""
     record = recorded.record
     there = [result.probe for result in record.measurements]
     if not recorded.whole or record.command != "validate" or "probes" not in record.options:
@@ -131,13 +131,13 @@ def _options(record: RunRecord) -> Options:
 
 
 def _names(record: RunRecord, key: str) -> tuple[str, ...]:
-    """Parts that the run left out, which are then not judged."""
+    """The steps in the run's option `key` ("only" or "skip")."""
     listed = record.options.get(key)
     return tuple(name for name in listed if name in provision.STEPS) if isinstance(listed, list) else ()
 
 
 def _with_toolkit(recorded: Recorded) -> Snapshot:
-    """Of figures from elsewhere the toolkit is known only where a measurement names it."""
+    """The facts; for figures from elsewhere with the toolkit's version, if a measurement has it."""
     snapshot = recorded.snapshot
     if recorded.whole:
         return snapshot
@@ -149,7 +149,7 @@ def _with_toolkit(recorded: Recorded) -> Snapshot:
 
 
 def _toolkit_version(result: ProbeResult) -> str:
-    """ "" where the measurement does not name it."""
+    """ "12.4"; "" if the measurement does not have it."""
     if result.probe == "gemm":
         products = measured(Gemm, result.values)
         return "" if isinstance(products, Missing) else products.toolkit.version

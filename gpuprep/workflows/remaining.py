@@ -3,8 +3,8 @@
     expected(steps, ours, similar)  how long each step of a run took in earlier runs, by their median
     seconds_left(...)               what is left of a run, from that and from what it has spent so far
 
-A step is `facts` (connecting, reading facts, waiting for a lock: all that is no other step), `preflight`, a role
-without its `gpu_`, or a probe.
+A step is `facts` (connecting, reading facts, waiting for a lock: all that belongs to no other step), `preflight`, a
+role without its `gpu_`, or a probe.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def same_kind(record: RunRecord, options: Mapping[str, Any]) -> bool:
 def expected(
     steps: Sequence[str], ours: Iterable[RunRecord], similar: Iterable[RunRecord] = ()
 ) -> tuple[ExpectedStep, ...]:
-    """Each of `steps` with the median of its seconds in `ours`, the earlier runs of this host; where these never had
-    the step, in `similar`, runs of other hosts; None where no run had it.
+    """Each of `steps` with the median of its seconds in `ours`, the earlier runs of this host; if none of these had the
+    step, in `similar`, runs of other hosts; None if no run had it.
     """
     of_host, of_others = ([durations(record) for record in records] for records in (ours, similar))
     medians = []
@@ -49,9 +49,9 @@ def expected(
 
 
 def durations(record: RunRecord) -> dict[str, float]:
-    """Seconds of each step of a run that has ended; {} where the record cannot tell.
+    """Seconds of each step of a run that has ended; {} if the record does not contain them.
 
-    What a record says of a step may be anything: no step is taken for longer than the run.
+    A record may contain any value: a step is never counted longer than the run.
     """
     whole = seconds_between(record.started_at, record.ended_at)
     if whole is None:
@@ -74,7 +74,7 @@ def durations(record: RunRecord) -> dict[str, float]:
 
 
 def seconds_left(steps: Sequence[ExpectedStep], spent: Mapping[str, float], at: str) -> float | None:
-    """What is left of a run; never negative. None where it cannot be known: a step to come is in no earlier run.
+    """Seconds left of a run; never negative. None if unknown: no earlier run had one of the steps to come.
 
     `spent` has the seconds of each step so far, `at` is the step at work. Steps are done in their order.
     """
@@ -91,7 +91,7 @@ def seconds_left(steps: Sequence[ExpectedStep], spent: Mapping[str, float], at: 
 
 
 def measuring(record: RunRecord) -> float:
-    """Seconds of all its probes. A host may say anything of them: none took longer than the run."""
+    """Seconds of all probes of a run. A host may report any value: no probe is counted longer than the run."""
     whole = seconds_between(record.started_at, record.ended_at) or 0.0
     return sum(_bounded(result.seconds, whole) for result in record.measurements)
 

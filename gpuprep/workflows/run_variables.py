@@ -23,7 +23,7 @@ KEYS = {"nvidia_key": "gpu_driver_nvidia_key", "container_toolkit_key": "gpu_con
 
 
 def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
-    """`roles` (of plan.role_variables) and what this run adds. This machine itself is never rebooted under the user."""
+    """`roles` (of plan.role_variables) with the variables that this run adds. The local machine is never rebooted."""
     may_reboot = run.options.reboot and not run.target.local
     return {
         **roles,

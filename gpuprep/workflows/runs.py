@@ -65,7 +65,7 @@ _Run = TypeVar("_Run", bound="Run")
 
 @dataclass(frozen=True)
 class Options:
-    """What the user chose for a run. `only` and `skip` are names of steps, `probes` of probes (none: all of them)."""
+    """The user's options of a run. `only` and `skip` are names of steps, `probes` names of probes (empty: all)."""
 
     check: bool = False
     diff: bool = False
@@ -119,14 +119,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Begun:
-    """A probe at work, and what it has reported of its measurements."""
+    """A probe that runs, and the measurements that it has reported so far."""
 
     kind: Kind
     source: Source
     so_far: SoFar = field(default_factory=SoFar)
 
     def ended(self, why: Missing) -> ProbeResult:
-        """Its result where it gave no answer."""
+        """The result of the probe if it gave no answer: `why`, and what it had measured as `partial`."""
         result = ProbeResult(self.kind.name, self.source, why, 0.0)
         values = self.so_far.values()
         try:
@@ -139,7 +139,7 @@ class Begun:
 class Draft:
     """What the record of a run holds so far, so that a run that fails keeps its evidence.
 
-    Stages only write it. What one stage knows goes to the next as a value of its own type, never through the draft.
+    Stages only write to it. They pass data to the next stage as values of their own types, never through the draft.
     """
 
     before: Snapshot | None = None
@@ -156,7 +156,7 @@ class Draft:
     reboot_needed: bool = False
 
     def all_measured(self, error: str | None = None) -> tuple[ProbeResult, ...]:
-        """With the probes at work, which `error` ended; None: the user did."""
+        """All results, also of probes that still ran and that `error` ended; None: the user ended them."""
         have = {result.probe for result in self.measurements}
         at_work = [begun for name, begun in list(self.begun.items()) if name not in have]
         failed = None if error is None else Missing("command_failed", error)
@@ -211,14 +211,17 @@ class Run:
         return self._stored(made, keep)
 
     def abandon(self) -> RunRecord:
-        """The record of a run that the user stopped and that does not end: what it had found by then."""
+        """Store and return the record, as far as it is known, of a run that the user stopped and that does not end."""
         error = watch.interrupted(
             self.target.name, "; what ran there did not end in time; gpuprep no longer waits for it"
         )
         return self._stored(self.as_record(error.explain(), error.exit_code), self.keeps, STORING_SECONDS)
 
     def _stored(self, record: RunRecord, keep: bool, seconds: float = -1) -> RunRecord:
-        """As _store; the first record of a run is its only one. `seconds`: how long that first one is waited for."""
+        """As _store, but only the first record of a run is stored, and then returned again.
+
+        `seconds`: how long to wait while another thread stores it.
+        """
         if not self._keeping.acquire(timeout=seconds):
             return record
         try:
@@ -229,7 +232,7 @@ class Run:
             self._keeping.release()
 
     def _store(self, record: RunRecord, keep: bool) -> RunRecord:
-        """The record as it is now stored. What cannot be written is left out: then the record says that alone."""
+        """Store the record and return it as stored. If it cannot be written, the returned record has that error."""
         store = self._line.store
         if not keep or store is None:
             return record
@@ -247,9 +250,9 @@ class Run:
         return record
 
     def _append(self, store: Store, record: RunRecord, baseline: Measured) -> None:
-        """Into the store, and a copy in plain sight. Raises StoreError where a disk is full, for example.
+        """Append the record to the store, and write a copy to the log folder. Raises StoreError (a full disk, for example).
 
-        Each answer of a host is within the limits; all of them together may be more than anything reads again.
+        Each answer of a host is within the limits; all answers together may be more than a record can hold.
         """
         try:
             plain_json(to_json(record))
@@ -269,7 +272,7 @@ class Run:
         return self.as_record("\n".join(filter(None, lines)), max(record.exit_code, exit_code))
 
     def as_record(self, error: str | None = None, exit_code: int | None = None) -> RunRecord:
-        """The draft as a record. `exit_code` is that of an error; without one the judgement's counts."""
+        """The draft as a record. `exit_code` is that of an error; None: the exit code of the judgement."""
         draft, judged = self.draft, self.draft.judgement
         seen = draft.after or draft.before
         simulated = Source.SIMULATED if self.target.simulated else Source.MEASURED
@@ -304,7 +307,7 @@ class Run:
 
     @contextmanager
     def connect(self) -> Iterator[Host]:
-        """The host. Reaching it and becoming root is part of its first command: a look costs one round trip."""
+        """The host. The first command connects and becomes root, so reading the facts costs one round trip."""
         if self.target.refused:
             raise HostError(self.target.refused, "correct this host in the inventory", where=self.target.name)
         self.stage("connecting")
@@ -318,7 +321,7 @@ class Run:
             yield host
 
     def know(self, host: Host, facts: Snapshot) -> None:
-        """Which host is this? From here on the store answers for all of its names."""
+        """Tell the store which host this is. From then on the store answers for all names of the host."""
         now = samehost.of(facts, host.host_key(), local=self.target.local)
         if self._line.store is None or isinstance(facts.identity, Missing) or now == self._identity:
             return
@@ -330,17 +333,17 @@ class Run:
             self.note(*known.notes, also_called=known.others)
 
     def note(self, *notes: str, **changed: Any) -> None:
-        """Something of the host's history that the user must read; `changed` are fields of HistoryFacts."""
+        """Add notes on the host's history that the user must read; `changed` are fields of HistoryFacts."""
         facts = self.draft.history or HistoryFacts()
         self.draft.history = replace(facts, notes=(*facts.notes, *notes), **changed)
 
     def chosen(self) -> str | None:
-        """The run that `baseline set` named."""
+        """The id of the run that `baseline set` chose; None if it chose no run."""
         return self._line.store.chosen(self.target.name) if self._line.store is not None else None
 
     @property
     def is_one_of_several(self) -> bool:
-        """Hosts of one command, which are shown as a table."""
+        """Whether the command runs on several hosts, which are shown as a table."""
         return bool(self._line.batch_id)
 
     @property
@@ -372,7 +375,7 @@ class Run:
         self.tell(Progress("stage", "", probe, what, time.monotonic() - self._began))
 
     def doing(self, probe: str, doing: Doing) -> None:
-        """What a probe tells while it runs. From any thread."""
+        """Report the progress of a probe. Called in any thread."""
         elapsed = time.monotonic() - self._began
         self.tell(Progress("doing", "", probe, doing.what, elapsed, done=doing.done, of=doing.of, unit=doing.unit))
 
@@ -380,7 +383,7 @@ class Run:
         self._line.progress(self.target.name, progress)
 
     def break_off(self) -> None:
-        """This run is over: what still runs on the host ends as if the user had stopped it."""
+        """End what still runs on the host, as if the user had stopped the run."""
         self._broken_off.set()
 
     def stop_if_cancelled(self) -> None:
@@ -407,7 +410,7 @@ class ProfileRun(Run):
         return Terms.of(self.profile, self.target.name, wanted, self.started_at)
 
     def expect(self, roles: Sequence[str], kinds: Sequence[Kind]) -> None:
-        """Tell which steps this run is going to have, with their times in earlier runs."""
+        """Report which steps this run will have, with their times in earlier runs."""
         if not self._line.estimates or not (roles or kinds):
             return
         played = [remaining.PREFLIGHT, *map(remaining.step_of, roles)] if roles else []
@@ -416,7 +419,7 @@ class ProfileRun(Run):
         self.tell(Progress("steps", "", "", "", time.monotonic() - self._began, steps))
 
     def provisions(self, facts: Snapshot) -> tuple[list[RunRecord], list[RunRecord]]:
-        """Earlier provisions of this host, and of others like it. None where the store cannot be read."""
+        """Earlier provisions of this host, and of hosts like it. ([], []) if the store cannot be read."""
         store = self._line.store or self._line.past
         if store is None:
             return [], []
@@ -445,7 +448,7 @@ def _first_line(text: str | None) -> str:
 
 
 def unexpected(error: Exception, target: Target) -> str:
-    """The record's error of an error inside gpuprep; the whole of it goes to a log."""
+    """The text for the record of an unexpected error inside gpuprep; the whole error goes to a log file."""
     text = errorlog.whole(error, f"host: {target.name}")
     try:
         return f"{errorlog.named(error)}\nwhole log: {errorlog.keep(text)}"
@@ -454,7 +457,7 @@ def unexpected(error: Exception, target: Target) -> str:
 
 
 def _failed(command: str, target: Target, error: str, exit_code: int) -> RunRecord:
-    """Of a run that broke before it had a record of its own, or in making it."""
+    """The record of a run that failed before or while its own record was made."""
     moment = now()
     return RunRecord(
         new_run_id(), command, target.name, moment, moment,
@@ -475,8 +478,8 @@ def on_each(
     """One record per target, `forks` hosts at a time, in the order of `targets`.
 
     Ctrl-C sets `cancel` and calls `interrupted`; hosts at work then end their run and hosts that wait do not
-    begin. A host whose run (of `runs`) has not ended after ENDING_SECONDS is no longer waited for. An unexpected error
-    of one host is in its record, of `command`; what ends the program is raised after the others have ended.
+    begin. on_each waits at most ENDING_SECONDS for each run (of `runs`) to end. An unexpected error of one host is in
+    its record, of `command`; an exception that ends the program is raised after the other hosts have ended.
     """
 
     def safely(target: Target) -> RunRecord:
@@ -494,7 +497,7 @@ def on_each(
 
 
 def _until_ended(pool: Pool[RunRecord], cancel: threading.Event, interrupted: Callable[[], None]) -> None:
-    """All hosts have ended, or the user stopped them and their time is over. Raises a second KeyboardInterrupt."""
+    """Wait until all hosts have ended, or until the time after the user's stop is over. Raises a second interrupt."""
     try:
         pool.wait(None)
     except KeyboardInterrupt:
@@ -505,7 +508,7 @@ def _until_ended(pool: Pool[RunRecord], cancel: threading.Event, interrupted: Ca
 
 
 def _abandoned(target: Target, command: str, run: Run | None) -> RunRecord:
-    """Of a host that did not end in time after the user stopped the run."""
+    """The record of a host that did not end in time after the user stopped the run."""
     if run is not None:
         return run.abandon()
     error = watch.interrupted(target.name)

@@ -71,10 +71,10 @@ def unschedule(target: Target, options: Options, line: Line) -> RunRecord:
 
 
 def last(target: Target, options: Options, line: Line) -> RunRecord:
-    """The newest result of the host. It and all kept ones are stored here, each once. One round trip, without root.
+    """The newest result of the host. Stores it and all kept results here, each once. One round trip, without root.
 
-    No result, or one that is too old, from later than now or of another machine (nightly/freshness.py), is an error
-    with exit code 3: nobody knows how the host is now.
+    No result, or a result that is too old, from the future or from another machine (nightly/freshness.py), is an error
+    with exit code 3: the present state of the host is unknown.
     """
     records: list[RunRecord] = []
     asked = Run("last", target, options, line).record(lambda run: _last(run, line.store, records), keep=False)
@@ -173,7 +173,7 @@ def _install_agent(run: ProfileRun, host: Host, wanted: Wanted) -> None:
 
 
 def _plan_there(there: Found) -> NightlyPlan | None:
-    """The plan file on the host; None if there is none or it cannot be read: then it is written again."""
+    """The plan file on the host; None if it does not exist or cannot be read: then it is written again."""
     try:
         return nightlyplan.from_text(there.text(DRIFT_PLAN)) if there.word(DRIFT_PLAN) else None
     except DecodeError:
@@ -208,7 +208,7 @@ def _plan(run: ProfileRun, facts: Snapshot, wanted: Wanted, there: NightlyPlan |
 
 
 def _recorded(run: Run, facts: Snapshot, there: NightlyPlan | None) -> RunRecord | None:
-    """The certified run of the store; without one that of the plan on the host, if it did not come in an image."""
+    """The certified run in the store, else the one in the plan on the host, unless that plan came with an image."""
     of_store = run.certified()
     if of_store is not None or there is None or there.certified is None:
         return of_store
@@ -245,7 +245,7 @@ def _certified(
 
 
 def _without_baseline(run: ProfileRun, facts: Snapshot, wanted: Wanted, baseline: Baseline) -> list[str]:
-    """A note where the nights will measure and have nothing to compare with; simulated GPUs never have."""
+    """A note if the nights will measure but no baseline exists; none for simulated GPUs, which never have one."""
     if run.profile.drift.probe != "quick" or facts.source is not Source.MEASURED or isinstance(facts.gpus, Missing):
         return []
     kinds = quick.chosen(wanted)
@@ -265,7 +265,7 @@ def _without_baseline(run: ProfileRun, facts: Snapshot, wanted: Wanted, baseline
 
 
 def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
-    """Write what differs and make systemd know it; the paths that were written."""
+    """Write the files that differ and reload systemd; returns the changed paths."""
     units = files(plan.drift)
     wanted = {DRIFT_PLAN: nightlyplan.to_text(plan), **units}
     changed = [path for path, text in wanted.items() if there.text(path) != text]
@@ -295,12 +295,12 @@ def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
 
 
 def _metrics(plan: NightlyPlan) -> str:
-    """The file of the plan's metrics; "" where it wants none."""
+    """The path of the plan's metrics file; "" if the plan wants no metrics."""
     return f"{plan.drift.textfile_directory}/{METRICS}" if plan.drift.textfile_directory else ""
 
 
 def _metrics_there(there: Found) -> str:
-    """The file of the metrics by the plan there; the usual one where that cannot be read, "" where there is none."""
+    """The metrics file of the plan on the host; the default path if that plan cannot be read; "" without a plan."""
     plan = _plan_there(there)
     if plan is None:
         return f"{METRICS_FOLDER}/{METRICS}" if there.word(DRIFT_PLAN) else ""
@@ -349,7 +349,7 @@ def _remove(host: Host, metrics: str) -> None:
 
 
 def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
-    """The result into `found`. Raises HostError where there is none, and after it where it is too old to count."""
+    """Append the newest result to `records`. Raises HostError if there is none; after appending, if it is too old."""
     known = _known(run, store)
     with run.connect() as host:
         there = read(host, known)
@@ -391,13 +391,13 @@ def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
 
 
 def _known(run: Run, store: Store | None) -> list[str]:
-    """Ids of the host's checks that are stored here: they need not travel again."""
+    """Ids of the host's checks that are stored here: the host need not send them again."""
     newest = store.runs(run.target.name, limit=MOST_KNOWN) if store is not None else []
     return [at_host(each.run_id, run.target.name) for each in newest if each.command == "drift"]
 
 
 def _kept(run: Run, there: Found) -> dict[str, RunRecord]:
-    """The nights since this controller asked last: the history has them all, however seldom anybody asks."""
+    """Path ► result of each kept night that is not stored here yet; so the history gets every night."""
     records = {}
     for path, text in there.kept.items():
         try:
@@ -413,12 +413,12 @@ def _kept(run: Run, there: Found) -> dict[str, RunRecord]:
 
 
 def _latest(there: Found) -> datetime:
-    """Now by the host's clock, but not later than by ours: a result may have come from no later."""
+    """The earlier of the host's clock and ours: the latest moment that a result may come from."""
     return min(there.now, datetime.now(timezone.utc))
 
 
 def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Found) -> RunRecord:
-    """Store the result, unless it comes from another machine or a wrong clock: it would stay in the store for ever.
+    """Store the result, unless it comes from another machine or a wrong clock: in the store it would stay for ever.
 
     Returns the record as stored: a host chooses its run ids, and may have chosen the id of another host's run.
     """
@@ -464,13 +464,13 @@ def _decoded(run: Run, path: str, text: str) -> RunRecord:
 
 
 def _refuse_other(record: RunRecord) -> None:
-    """Accept only night checks from a host, nothing that would count as certified. Raises DecodeError."""
+    """Accept only night checks from a host, nothing that could certify it. Raises DecodeError for other records."""
     if record.command != "drift":
         raise DecodeError(f"it is of command {record.command!r:.40}, not of drift")
 
 
 def _tell_schedule(run: Run, there: Found, plan: NightlyPlan | None) -> None:
-    """Which profile the host compares with, and when it does so next: lines of progress."""
+    """Print the profile that the host compares with, and the time of the next check, as progress."""
     if plan is not None:
         run.stage(f"compares with profile {plan.profile.name} ({plan.profile.sha256[:12]}), scheduled {plan.made_at}")
     elif there.word(DRIFT_PLAN):

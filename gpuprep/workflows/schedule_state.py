@@ -130,12 +130,12 @@ def look(host: Host) -> Found:
 
 
 def read(host: Host, known: Collection[str] = ()) -> Found:
-    """The last result, those kept ones whose run ids are not `known`, and who makes the next; any user may."""
+    """Read the last result, the kept results whose run ids are not `known`, and the timer; as any user."""
     return _ask(host, f"known={shlex.quote(' '.join(known))}\n{READ}", become=False)
 
 
 def must(host: Host, command: str, what: str) -> None:
-    """Run as root. Raises HostError that begins with `what` where it fails."""
+    """Run `command` as root. Raises HostError that begins with `what` if it fails."""
     done = host.run(command, become=True, timeout=TIMEOUT_SECONDS)
     if done.exit_code != 0:
         output = (done.stderr or done.stdout).strip().splitlines()

@@ -9,16 +9,16 @@ from gpuprep.untrusted.plaintext import one_line
 
 
 def existing(named: str | None) -> Store:
-    """The store that --store names, else that of the settings; close it.
+    """Open the store of --store, else that of the settings. The caller closes it.
 
-    A named file must be there: a mistyped name is told, and no empty store is made. The default store of a new user is
-    made, and is empty. Raises UsageError, StoreError.
+    A file given with --store must exist, so a typing error makes no empty store. The default store of a new user is
+    made, empty. Raises UsageError, StoreError.
     """
     return Store.open_existing(named) if named else Store.open(settings.load().store)
 
 
 def check_known(store: Store, *hosts: str) -> None:
-    """Raises UsageError for names of which no run is stored."""
+    """Raises UsageError for host names without a run in the store."""
     unknown = [host for host in hosts if not store.has_host(host)]
     if unknown:
         raise UsageError(

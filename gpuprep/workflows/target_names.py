@@ -1,8 +1,8 @@
 """Which names are allowed for a HOST, an address, a user or a path of an inventory? Pure.
 
-Names of machines are arguments of ssh, file names and Ansible's patterns. Those of an inventory need not be the user's
-own words: a dynamic one passes on what is written in a cloud's tags. So the same is refused that OpenSSH refuses (a
-shell of the user's ProxyCommand would see it), and templates, and what cannot be seen or reads as another name.
+Names of machines become arguments of ssh, file names and Ansible patterns. Names from an inventory need not come from
+the user: a dynamic inventory passes on the tags of a cloud. So this module refuses what OpenSSH refuses (the shell of
+the user's ProxyCommand would see it), templates, and invisible or misleading characters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_DEPTH = 50
 
 
 def check_word(what: str, text: str, hint: str) -> None:
-    """`text` as a host's name or an address, with user@ before it or without. Raises UsageError with one line."""
+    """Check a host name or an address, with or without user@. Raises UsageError with one line."""
     user, at, _ = text.rpartition("@")
     _refuse(what, text, (at and _user_problem(user)) or _word_problem(text[len(user) :]), hint)
 
@@ -31,12 +31,12 @@ def check_user(what: str, text: str, hint: str) -> None:
 
 
 def check_text(what: str, text: str, hint: str) -> None:
-    """A path, or a pattern of Ansible's, in which blanks and brackets have a meaning: no option and no template."""
+    """Check a path or an Ansible pattern, which may have blanks and brackets. Raises UsageError, as for a template."""
     _refuse(what, text, _text_problem(text, MOST_TEXT), hint)
 
 
 def check_variable(what: str, value: Any, hint: str, depth: int = 0) -> None:
-    """A variable of the roles from an inventory: data, nothing that Ansible would evaluate or could not write."""
+    """Check a role variable of an inventory. Raises UsageError if Ansible would evaluate it or cannot write it."""
     if depth > MOST_DEPTH:
         raise UsageError(f"{what} is nested more than {MOST_DEPTH} deep", hint)
     if isinstance(value, str):
@@ -62,7 +62,7 @@ def _refuse(what: str, text: str, problem: str, hint: str) -> None:
 
 
 def _user_problem(text: str) -> str:
-    """DOMAIN\\user is a user; OpenSSH refuses a backslash at the end only."""
+    """What is wrong with a user name, or "". DOMAIN\\user is valid; OpenSSH refuses only a backslash at the end."""
     return "ends in a backslash" if text.endswith("\\") else _word_problem(text.replace("\\", ""))
 
 

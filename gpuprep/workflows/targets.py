@@ -53,10 +53,10 @@ def parse(
     ssh_key: str | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> list[Target]:
-    """The machines that `hosts` name, each once, in their order. `note` gets what of an inventory is not used.
+    """The machines that `hosts` name, each once, in this order. `note` is called for unused inventory variables.
 
-    Raises UsageError for a form that is none, for a pattern that matches no host and for an inventory that
-    cannot be read; SimError for a simulated machine that there is not.
+    Raises UsageError for an invalid HOST, for a pattern that matches no host and for an inventory that cannot be
+    read; SimError for a simulated machine that does not exist.
     """
     if inventory is not None:
         targets = _from_inventory(hosts, inventory, limit, note)
@@ -92,7 +92,7 @@ def _simulated(name: str) -> Target:
 
 
 def _parts(address: str) -> dict[str, Any]:
-    """user, v6 or host, and port of an address; {} where it is none."""
+    """user, v6 or host, and port of an address; {} if it is not a valid address."""
     match = BARE_V6.fullmatch(address) or ADDRESS.fullmatch(address)
     return match.groupdict() if match else {}
 
@@ -127,7 +127,7 @@ def _from_inventory(
 
 
 def _refuse_key(inventory: str) -> None:
-    """`-i` is ssh's option for a key: whoever writes it so is shown gpuprep's."""
+    """Raises UsageError if the inventory is a private key: `-i` is ssh's option for a key, gpuprep's is --ssh-key."""
     path = Path(inventory).expanduser()
     try:
         with path.open("rb") as file:
@@ -139,7 +139,7 @@ def _refuse_key(inventory: str) -> None:
 
 
 def _inventory_host(name: str, variables: dict[str, Any], note: Callable[[str], None]) -> Target:
-    """A host of an inventory. A bad name is an error of this host only: a dynamic inventory passes on any name."""
+    """The Target of one inventory host. A bad name is an error of this host only: a cloud may have any names."""
     try:
         return _inventory_target(name, variables, note)
     except (UsageError, SimError) as error:
@@ -148,7 +148,7 @@ def _inventory_host(name: str, variables: dict[str, Any], note: Callable[[str], 
 
 
 def _matching(patterns: Sequence[str], inventory: str, limit: str | None) -> list[str]:
-    """Ansible's own matching of patterns, `--limit` included."""
+    """Names of the hosts that match the patterns and `--limit`, by Ansible itself. Raises UsageError for no host."""
     limits = ["--limit", limit] if limit is not None else []
     text = _ansible("ansible", [":".join(patterns), "-i", inventory, "--list-hosts", *limits], inventory)
     names = [line.strip() for line in text.splitlines()[1:] if line.strip()]
@@ -173,7 +173,7 @@ def _host_variables(inventory: str) -> dict[str, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A text that the inventory marks !unsafe comes in a wrapping."""
+    """The plain value: Ansible wraps a text that the inventory marks !unsafe."""
     return value["__ansible_unsafe"] if isinstance(value, dict) and set(value) == {"__ansible_unsafe"} else value
 
 
@@ -208,7 +208,7 @@ def _ansible(program: str, arguments: list[str], inventory: str) -> str:
 
 
 def _reason(complaint: str) -> str:
-    """The line that says what is wrong: of an inventory that no plugin reads, what the first one said of it."""
+    """The line of Ansible's messages with the cause; if no plugin can read the inventory, the first plugin's error."""
     every = [line.strip() for line in complaint.splitlines() if line.strip()]
     errors = [line for line in every if line.startswith(("[ERROR]", "ERROR"))]
     last = (errors or every or ["no message"])[-1]
@@ -270,7 +270,7 @@ def _check_address(name: str, address: str, user: str | None) -> None:
 
 
 def _role_variables(name: str, variables: dict[str, Any]) -> dict[str, Any]:
-    """The documented variables of the roles, as data: no template, and nothing that the roles keep for themselves."""
+    """The documented role variables among `variables`. Raises UsageError for a template."""
     chosen = {key: value for key, value in variables.items() if key in role_variable_names()}
     for key, value in chosen.items():
         check_variable(f"host {name}: {key}", value, "give a plain value in the inventory")

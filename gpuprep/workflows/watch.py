@@ -3,8 +3,8 @@
     with Watching(targets, held, options) as watching:
         watching.hosts()         # what is known now, at any time; the worst first
 
-A thread a host asks the agent over one connection. A host that fails is UNKNOWN, with the reason, and is tried again.
-No lock is taken: a night check or a run on the host goes on beside it.
+One thread per host reads from the agent over one connection. A host that fails is UNKNOWN, with the reason, and is
+tried again. No lock is taken, so a night check or a run on the host can go on at the same time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_TOLD = 200
 
 @dataclass(frozen=True)
 class Held:
-    """What a GPU was certified with. None: the certified run does not tell it."""
+    """Settings of a GPU in the certified run. None: not in that record."""
 
     run_id: str
     graphics_mhz: int | None = None
@@ -51,7 +51,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Seen:
-    """One GPU as it is now, and what to think of it."""
+    """One GPU as it is now: readings, state and notes."""
 
     state: str
     gpu: LiveGpu
@@ -74,7 +74,7 @@ class Watched:
 
 
 def held(record: RunRecord | None) -> dict[str, Held]:
-    """UUID ► what the certified run found set on that GPU."""
+    """UUID ► the settings of that GPU in the certified run; {} without such a run."""
     snapshot = (record.after or record.before) if record else None
     if record is None or snapshot is None or isinstance(snapshot.gpus, Missing):
         return {}
@@ -190,7 +190,7 @@ def order(hosts: Sequence[Watched]) -> list[Watched]:
 
 @dataclass
 class _Line:
-    """What a thread knows of its host."""
+    """The last answer of a host, and how its thread gets on."""
 
     target: Target
     now: Watched
@@ -199,7 +199,7 @@ class _Line:
     answered: float = 0.0  # time.monotonic() of the last answer
 
     def present(self, patience: float) -> Watched:
-        """What is known; nothing of now where the host is silent for longer than `patience`."""
+        """The host's last answer; UNKNOWN if the host has been silent for more than `patience` seconds."""
         silent = time.monotonic() - self.answered
         if not self.now.gpus or silent <= patience:
             return self.now
@@ -210,7 +210,7 @@ class _Line:
 
 
 class Watching:
-    """Threads that read; `hosts()` gives what they know. Ends at once, with the connections."""
+    """Threads that read the hosts; `hosts()` returns the newest readings. The end of `with` closes the connections."""
 
     def __init__(
         self,
@@ -254,12 +254,12 @@ class Watching:
             return order([line.present(self._interval + STALE_SECONDS) for line in self._lines])
 
     def wait(self, seconds: float) -> None:
-        """Until something changed, or for so long."""
+        """Wait until a reading changed, at most `seconds`."""
         with self._changed:
             self._changed.wait(seconds)
 
     def wait_for_each(self) -> None:
-        """Until every host answered or failed."""
+        """Wait until every host has answered or failed once."""
         with self._changed:
             while not all(line.asked for line in self._lines):
                 self._changed.wait(0.5)  # with a limit: only so Ctrl-C comes through
