@@ -101,7 +101,7 @@ class NoPrivilege(HostError):
 
 
 class TookTooLong(HostError):
-    """A command did not end in its time, and was ended; others may still run there."""
+    """A command exceeded its time limit and was ended; later commands can still run on the host."""
 
 
 class AgentFailed(HostError):

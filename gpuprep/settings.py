@@ -60,7 +60,7 @@ def load(path: Path | None = None) -> SiteConfig:
 
 
 class _Judge:
-    """Makes values of nodes, and notes what is wrong with them."""
+    """Converts nodes to values, and collects problems."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems

@@ -51,7 +51,7 @@ def nvidia_gpus(snapshot: Snapshot) -> tuple[PciDevice, ...]:
 
 
 def board_at(snapshot: Snapshot, device: PciDevice) -> Board | None:
-    """The board in this slot: by its PCI ids, and by NVML where a driver is loaded. None: the catalogue lacks it."""
+    """The board in this slot: by its PCI ids, and by NVML if a driver is loaded. None: the catalogue lacks it."""
     read = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
     facts = next((gpu for gpu in read if gpu.pci_address == device.address and gpu.pci_device_id), None)
     subsystem = "" if isinstance(device.subsystem_id, Missing) else device.subsystem_id
@@ -61,7 +61,7 @@ def board_at(snapshot: Snapshot, device: PciDevice) -> Board | None:
 
 
 def title(snapshot: Snapshot, device: PciDevice) -> str:
-    """A GPU that the catalogue lacks, by lspci's database, by NVML, or by its PCI ids."""
+    """The name of a GPU that the catalogue lacks: from lspci's database, from NVML, or its PCI ids."""
     read = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
     nvml = next((gpu.name for gpu in read if gpu.pci_address == device.address), "")
     listed_name = device.name if isinstance(device.name, str) else ""
@@ -69,7 +69,7 @@ def title(snapshot: Snapshot, device: PciDevice) -> str:
 
 
 def gpus(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> list[Board | None]:
-    """The boards of the host, in PCI order; None for one that the catalogue lacks. A host without a GPU is refused."""
+    """The boards of the host, in PCI order; None for a board that the catalogue lacks. Refuses a host without a GPU."""
     devices = nvidia_gpus(snapshot)
     if not devices:
         others = () if isinstance(snapshot.other_gpus, Missing) else snapshot.other_gpus
@@ -99,7 +99,7 @@ def _stranger(profile: Profile, model: Model, present: Sequence[str]) -> Refusal
 
 
 def wish(profile: Profile, snapshot: Snapshot, models: Sequence[Model]) -> list[Refusal]:
-    """Refuse what the profile asks for and this host's GPU models cannot have."""
+    """Refusals of wishes in the profile that this host's GPU models cannot have."""
     distinct = [catalogue.models()[key] for key in dict.fromkeys(model.key for model in models)]
     here = Nearest(profile, snapshot, distinct)
     known = here.release is not None
@@ -114,7 +114,7 @@ def wish(profile: Profile, snapshot: Snapshot, models: Sequence[Model]) -> list[
 
 
 def codec_libraries(profile: Profile, release: OsRelease | None) -> list[Refusal]:
-    """Libraries that FFmpeg shall be built with and that this system does not offer."""
+    """Refusals of FFmpeg libraries in the profile that this system does not offer."""
     if release is None or profile.codec.ffmpeg == "none" or not profile.codec.libraries:
         return []
     absent = codec_libraries_absent(release)
@@ -133,7 +133,7 @@ def _without(profile: Profile, name: str) -> str:
 
 
 def with_source(profile: Profile, snapshot: Snapshot) -> Profile:
-    """driver.source: auto made concrete: the system's own archive, or NVIDIA's repository where that has no driver."""
+    """The profile with `driver.source: auto` replaced: by the system's archive if it has a driver, else by nvidia."""
     if profile.driver.source != "auto":
         return profile
     release = catalogue.archive(snapshot.os.id, snapshot.os.version_id)
@@ -191,7 +191,7 @@ def driver(here: Nearest, release: OsRelease, flavour: str, refusals: list[Refus
 
 
 def full_libraries(here: Nearest, release: OsRelease | None, driver: str | None) -> list[Refusal]:
-    """Whether the whole driver, with its libraries for displays, is known for this source."""
+    """A refusal if the profile asks for all libraries and gpuprep does not know them for this source; else []."""
     profile = here.profile
     if profile.driver.libraries != "full" or release is None or driver is None:
         return []
@@ -202,7 +202,7 @@ def full_libraries(here: Nearest, release: OsRelease | None, driver: str | None)
 
 
 def place(release: OsRelease, source: str) -> str:
-    """A source of packages in words."""
+    """A source of packages in words: "the archive of Debian 12"."""
     return f"NVIDIA's repository for {release.title}" if source == "nvidia" else f"the archive of {release.title}"
 
 
@@ -225,7 +225,7 @@ def _no_such_driver(here: Nearest, release: OsRelease, wanted: str) -> Refusal:
 def too_old_or_new(
     here: Nearest, release: OsRelease, flavour: str, driver: str | None, cuda: str | None
 ) -> list[Refusal]:
-    """What is chosen for the user from the archive, and these models cannot use, or can no longer use."""
+    """Refusals of an automatically chosen driver or CUDA that is too old or too new for these models."""
     profile, refusals = here.profile, []
     yourself = "gpuprep validate, after you have installed it yourself"
     for model in {model.key: model for model in here.models}.values():
@@ -314,7 +314,7 @@ def nccl(
 
 
 def extras(profile: Profile, release: OsRelease | None, refusals: list[Refusal]) -> Tool:
-    """All tools and the framework together."""
+    """The tools and the framework as one Tool."""
     known = catalogue.tools(rpm=release is not None and release.rpm)
     chosen = []
     for name in profile.extras.tools:
@@ -346,8 +346,8 @@ def extras(profile: Profile, release: OsRelease | None, refusals: list[Refusal])
 def _offered(snapshot: Snapshot) -> bool:
     """True unless headers of the running kernel are known, or likely, to be unavailable.
 
-    Before the package lists are fetched (a fresh cloud image) the package manager cannot say. Then a kernel that
-    belongs to no package has no headers.
+    Before the package lists are fetched (a fresh cloud image), the package manager cannot report headers. Then a kernel
+    that belongs to no package counts as one without headers.
     """
     kernel = snapshot.kernel
     if not isinstance(kernel.headers_available, Missing):
@@ -364,7 +364,7 @@ def _offered(snapshot: Snapshot) -> bool:
 def free_space(
     profile: Profile, snapshot: Snapshot, build_key: str, nccl_version: str, refusals: list[Refusal]
 ) -> dict[str, int]:
-    """MiB that the remaining steps need, summed by mount point; refused if there is less free space."""
+    """MiB that the remaining steps need, summed by mount point; appends a refusal if less is free."""
     done = {
         "driver": catalogue.is_version(snapshot.driver.module_version),
         "cuda": profile.cuda.version == "none" or catalogue.is_version(snapshot.cuda.nvcc_version),
@@ -403,9 +403,10 @@ def _free_on(mount: str, snapshot: Snapshot) -> int | None:
 
 
 def in_the_way(here: Nearest, *, prebuilt: bool = False, instead: str = "") -> list[Refusal]:
-    """Runfile drivers, NVSwitches, Secure Boot, kernels without headers, parts of GPUs.
+    """Refusals because of runfile drivers, NVSwitches, Secure Boot, kernels without headers, parts of GPUs.
 
-    `prebuilt` modules need neither headers nor a key; `instead` is how to get them where DKMS's would be refused.
+    `prebuilt`: the modules are prebuilt, so they need neither headers nor a key. `instead`: how to get prebuilt modules
+    if Secure Boot would refuse those of DKMS.
     """
     profile, snapshot = here.profile, here.snapshot
     refusals = [*_no_machine(snapshot), *_vgpu(snapshot), *_repositories(profile, snapshot)]
@@ -436,14 +437,14 @@ def in_the_way(here: Nearest, *, prebuilt: bool = False, instead: str = "") -> l
 
 
 def certificate(signing: SigningWish | None, snapshot: Snapshot) -> str:
-    """The certificate on the host that DKMS signs modules for: the profile's, or its own."""
+    """Path on the host of the certificate whose key signs DKMS's modules: the profile's, or DKMS's own."""
     if signing is not None:
         return signing.certificate
     return MOK_OF_UBUNTU if snapshot.os.id == "ubuntu" else MOK_OF_DKMS
 
 
 def _secure_boot(profile: Profile, snapshot: Snapshot, instead: str) -> list[Refusal]:
-    """Whether modules that DKMS builds could not load. A driver that is loaded has a key that counts."""
+    """A refusal if Secure Boot would refuse the modules that DKMS builds. A loaded driver proves that its key works."""
     signing = profile.driver.signing
     if snapshot.kernel.secure_boot is not True or (signing is None and _is_loaded(snapshot)):
         return []
@@ -473,7 +474,7 @@ def _is_loaded(snapshot: Snapshot) -> bool:
 
 
 def _no_machine(snapshot: Snapshot) -> list[Refusal]:
-    """A container or WSL: the kernel, and with it the driver, is another system's."""
+    """A refusal of a container or WSL: its kernel, and so its driver, belongs to another system."""
     kind = snapshot.virtualization
     if snapshot.source is Source.SIMULATED or kind not in WITHOUT_KERNEL:
         return []
@@ -485,7 +486,7 @@ def _no_machine(snapshot: Snapshot) -> list[Refusal]:
 
 
 def _repositories(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
-    """NVIDIA's repository of another system, or beside the system's own archive: packages of both would mix."""
+    """Refusals of NVIDIA repositories for another system, or beside the system's own archive: packages would mix."""
     release = catalogue.archive(snapshot.os.id, snapshot.os.version_id)
     listed_here = snapshot.nvidia_repositories
     if release is None or isinstance(listed_here, Missing):
@@ -504,7 +505,7 @@ def _repositories(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
 
 
 def _vgpu(snapshot: Snapshot) -> list[Refusal]:
-    """By the type of machine, and where NVIDIA's own driver for parts of GPUs is loaded by the GPU's name."""
+    """A refusal of vGPUs: known from the type of machine, or from the GPU's name if NVIDIA's vGPU driver is loaded."""
     known = clouds.machine_of(snapshot)
     read = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
     parts = [gpu.name for gpu in read if VGPU.search(gpu.name)]
@@ -518,7 +519,7 @@ def _vgpu(snapshot: Snapshot) -> list[Refusal]:
 
 
 def tuning(profile: Profile, snapshot: Snapshot, boards: Sequence[Board]) -> list[Refusal]:
-    """Check clocks and power against the devices' limits, or the catalogue's if there is no driver yet."""
+    """Refusals of clocks and power beyond the limits of the GPUs, or of the catalogue if there is no driver yet."""
     if isinstance(snapshot.gpus, Missing):
         return [r for gpu in boards for r in _by_catalogue(profile, gpu)]
     return [r for facts in snapshot.gpus for r in _by_device(profile, facts)]

@@ -1,7 +1,7 @@
-"""How do the driver's kernel modules come to one host: built there by DKMS, or prebuilt and signed by Canonical? Pure.
+"""Which kernel modules does one host get: built on the host by DKMS, or prebuilt and signed by Canonical? Pure.
 
 Canonical builds modules for its own kernels, by flavour (generic, aws, gcp, azure), and signs them with a key that
-these kernels know. So Secure Boot takes them, and neither headers nor a compiler are needed.
+these kernels trust. So Secure Boot accepts them, and neither headers nor a compiler are needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _META = re.compile(r"linux-image-([a-z][a-z0-9.-]{0,60})")
 
 
 def chosen(profile: Profile, snapshot: Snapshot, release: OsRelease | None, driver: str | None) -> str:
-    """ "dkms" or "prebuilt". auto is DKMS, unless Secure Boot would refuse that and there are prebuilt modules."""
+    """ "dkms" or "prebuilt". auto means DKMS, unless Secure Boot would refuse its modules and prebuilt ones exist."""
     if profile.driver.modules != AUTO:
         return profile.driver.modules
     refused = snapshot.kernel.secure_boot is True and profile.driver.signing is None and not _dkms_loads(snapshot)
@@ -32,7 +32,7 @@ def chosen(profile: Profile, snapshot: Snapshot, release: OsRelease | None, driv
 
 
 def offered(profile: Profile, snapshot: Snapshot, release: OsRelease | None, driver: str | None) -> bool:
-    """Whether the profile's source has prebuilt modules of this driver's branch for the kind of kernel that runs."""
+    """Whether the profile's source has prebuilt modules of this driver's branch for the running kernel's flavour."""
     if release is None or driver is None or not kernel_flavour(snapshot.kernel.running):
         return False
     return str(catalogue.branch(driver)) in release.sources[profile.driver.source].prebuilt
@@ -46,15 +46,15 @@ def packages(profile: Profile, snapshot: Snapshot, release: OsRelease, flavour: 
 
 
 def kernel_flavour(kernel: str) -> str:
-    """ "6.17.0-1019-aws" ► "aws"; "" for a kernel that is none of Ubuntu's."""
+    """ "6.17.0-1019-aws" ► "aws"; "" for a kernel that is not Ubuntu's."""
     match = _KERNEL.fullmatch(kernel)
     return match[1] if match else ""
 
 
 def followed(snapshot: Snapshot) -> tuple[str, ...]:
-    """Which kernels of the running one's flavour the machine follows, by its meta packages: "aws", "generic-hwe-24.04".
+    """The meta packages of kernels of the running flavour that are installed: "aws", "generic-hwe-24.04".
 
-    The role gpu_driver decides the same (gpu_driver_kernels); tests compare.
+    The machine gets new kernels by them. The role gpu_driver has the same rule (gpu_driver_kernels); tests compare.
     """
     flavour = kernel_flavour(snapshot.kernel.running)
     names = (match[1] for match in map(_META.fullmatch, snapshot.packages) if match)
@@ -64,7 +64,7 @@ def followed(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def refusals(here: Nearest, release: OsRelease | None, driver: str | None) -> list[Refusal]:
-    """What stands against prebuilt modules where the profile asks for them."""
+    """Refusals of prebuilt modules, if the profile asks for them."""
     profile, kernel = here.profile, here.snapshot.kernel.running
     if profile.driver.modules != PREBUILT or release is None:
         return []
@@ -87,7 +87,7 @@ def refusals(here: Nearest, release: OsRelease | None, driver: str | None) -> li
 
 
 def _dkms_loads(snapshot: Snapshot) -> bool:
-    """Whether modules of DKMS load here in spite of Secure Boot: their key is enrolled, or one is loaded."""
+    """Whether DKMS modules can be loaded with Secure Boot on: their key is enrolled, or such a module is loaded."""
     facts, path = snapshot.signatures, certificate(None, snapshot)
     known = () if isinstance(facts, Missing) else facts.certificates
     if any(entry.path == path and entry.enrolled is True for entry in known):

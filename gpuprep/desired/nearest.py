@@ -1,4 +1,4 @@
-"""Which driver or CUDA could this machine have instead of the refused one? Every answer can be had there. Pure."""
+"""Which driver or CUDA could this machine have instead of a refused one? Every answer can be installed there. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEYS = {"version": "driver.version", "cuda": "cuda.version", "cudnn": "cudnn.ver
 
 
 def release_for(snapshot: Snapshot) -> OsRelease | None:
-    """What the host's OS release offers to this host: beside an NVSwitch only drivers that have a Fabric Manager."""
+    """What the host's OS release offers; on a host with NVSwitches only drivers that have a Fabric Manager."""
     release = catalogue.archive(snapshot.os.id, snapshot.os.version_id)
     if release is None or not snapshot.nvswitches:
         return release
@@ -35,7 +35,7 @@ def release_for(snapshot: Snapshot) -> OsRelease | None:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a profile says of the parts that must fit each other; "none" where it leaves one out."""
+    """The profile's versions of the parts that must fit each other; "none" for a part that it leaves out."""
 
     version: str
     cuda: str
@@ -44,7 +44,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Nearest:
-    """`profile` has a concrete driver.source; `models` are those of the host's GPUs."""
+    """Finds alternatives for one host. `profile` has a concrete driver.source; `models` are the models of its GPUs."""
 
     profile: Profile
     snapshot: Snapshot
@@ -66,7 +66,7 @@ class Nearest:
         return {OPEN, PROPRIETARY}.intersection(*(limits.module_flavours for limits in self.limits()))
 
     def flavours(self) -> set[str]:
-        """Of these the profile's, if it is one of them."""
+        """The profile's flavour if all GPUs work with it, else all common flavours."""
         return self.common_flavours() & {self.profile.driver.flavour} or self.common_flavours()
 
     def suits(self, branch: int) -> bool:
@@ -74,15 +74,15 @@ class Nearest:
         return all(limits.minimum_branch <= branch <= (limits.maximum_branch or branch) for limits in self.limits())
 
     def branches(self, source: str) -> list[int]:
-        """Branches of this source that the host can have, newest first."""
+        """Driver branches of this source that the host can have, newest first."""
         return list(dict.fromkeys(catalogue.branch(driver.version) for driver in self._drivers(source)))
 
     def fitting(self, branches: Sequence[int]) -> list[int]:
-        """Those of these branches of the profile's source that go with the rest of the profile."""
+        """Those of `branches` that fit the rest of the profile; `branches` are of the profile's source."""
         return [branch for branch in branches if self._fits(self.source, self._wishes(version=str(branch)))]
 
     def driver(self, wanted: str) -> str:
-        """What to put in driver.version or driver.source for a wish that cannot be, in words; the nearest first."""
+        """Values for driver.version or driver.source in place of the impossible `wanted`, in words; nearest first."""
         ways = []
         if here := self.branches(self.source):
             near = sorted(here, key=lambda branch: abs(branch - _branch(wanted, here[0])))
@@ -94,7 +94,7 @@ class Nearest:
         return ", or ".join(ways or self.other_sources())
 
     def other_sources(self, *, listing: bool = True) -> list[str]:
-        """The other sources of this release with what the host can have of them; never empty."""
+        """The other sources of this release, each with the drivers that the host can have from it; never empty."""
         ways = (self._way(name, self._wishes(), listing=listing) for name in self._others())
         return list(filter(None, ways)) or [ANOTHER_SYSTEM]
 
@@ -103,11 +103,11 @@ class Nearest:
         return [name for name, offer in self._offers().items() if offer.prebuilt]
 
     def way_to(self, name: str) -> list[str]:
-        """The way to another source with the least that must change besides; none if nothing there will do."""
+        """The change to the source `name`, with the fewest other changes; [] if the source has nothing that fits."""
         return list(filter(None, [self._way(name, self._wishes(), listing=False)]))
 
     def cuda(self, wish: str = "auto") -> str:
-        """What to put in cuda.version or driver.source for a wish that cannot be, in words; the nearest first."""
+        """Values for cuda.version or driver.source in place of the impossible `wish`, in words; nearest first."""
         wanted = None if wish in ("auto", "none") else wish
         ways = []
         here = self._toolkits(self.source, wanted)
@@ -140,9 +140,9 @@ class Nearest:
         return dataclasses.replace(wishes, **changed)
 
     def _way(self, name: str, wishes: Wishes, *, listing: bool, exact_cuda: bool = False) -> str:
-        """The way to another source, with what else must change for it: the least that does; "" if nothing does.
+        """The change to the source `name` in words, with the fewest other changes that make it fit; "" if nothing fits.
 
-        `listing`: every driver that would do. `exact_cuda`: the toolkit of `wishes` is another than the profile's.
+        `listing`: name every driver that fits. `exact_cuda`: the toolkit of `wishes` differs from the profile's.
         """
         extra_keys = ("cuda",) if exact_cuda else ()
         for keys in ((("version",),) if listing else ()) + CHANGES:
@@ -159,7 +159,7 @@ class Nearest:
         return ""
 
     def _changed(self, name: str, wishes: Wishes, keys: Sequence[str]) -> Iterator[Wishes]:
-        """These wishes with all that `keys` may be instead, the best first."""
+        """`wishes` with all possible other values of `keys`, the best first."""
         branches = list(map(str, self.branches(name)))
         auto = ["auto"] if self._auto_suits(name) else []
         versions = [*auto, *branches] if "version" in keys else [wishes.version]
@@ -171,7 +171,7 @@ class Nearest:
                     yield Wishes(version, cuda, cudnn)
 
     def _fits(self, source: str, wishes: Wishes) -> bool:
-        """Whether driver, toolkit and cuDNN can be had together. What cannot be had at all is refused by itself."""
+        """Whether driver, toolkit and cuDNN fit each other. Versions that are not offered are refused elsewhere."""
         driver = self._chosen(source, wishes.version)
         if driver is None:
             return False
@@ -186,7 +186,7 @@ class Nearest:
         return usable and runs and self._has_wheel(wishes.cudnn, str(_major(toolkit)))
 
     def _chosen(self, source: str, wish: str) -> str | None:
-        """The driver that this wish gets from a source."""
+        """The version that `wish` selects from the drivers of a source; None if no driver matches."""
         auto = self._offers()[source].auto or None
         wanted = auto if wish == "auto" else wish
         every = self._drivers(source)
@@ -233,7 +233,7 @@ class Nearest:
         return catalogue.has_fabric_manager(self.snapshot.os.id, source)
 
     def has(self, source: str, wanted: str) -> bool:
-        """Whether this source has this driver for the host."""
+        """Whether this source has the driver `wanted` for the host."""
         drivers = self._drivers(source)
         return bool(drivers) and (wanted == "auto" or any(catalogue.matches(d.version, wanted) for d in drivers))
 
@@ -252,6 +252,6 @@ def _major(version: str) -> int:
 
 
 def _distance(version: str, wanted: str) -> tuple[int, int]:
-    """Another major version is farther than any minor one."""
+    """Sort key: another major version is farther away than any minor version."""
     (major, minor), (wished_major, wished_minor) = ((*catalogue.parse(v), 0)[:2] for v in (version, wanted))
     return abs(major - wished_major), abs(minor - wished_minor) if major == wished_major else 0

@@ -15,7 +15,7 @@ from gpuprep.desired.state import Wanted
 
 @dataclass(frozen=True)
 class Kind:
-    """One probe. `step` is the step that it proves: without the step the probe does not run."""
+    """One probe. `step` is the step that it tests: if the step is left out, the probe does not run."""
 
     name: str
     step: str
@@ -48,7 +48,7 @@ FACTS = "facts"  # in place of probes: only what every run reads anyway
 
 
 def in_turn(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
-    """In the order in which they begin: those that share a turn come first, of these the one that takes longest."""
+    """The probes in the order in which they begin: first those that share a turn, the longest first."""
     return tuple(sorted(kinds, key=lambda kind: (kind.turn == ALONE, kind.name != LONGEST)))
 
 

@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SigningWish:
-    """With what DKMS signs the driver's modules, for Secure Boot. Paths on the host; gpuprep makes no key."""
+    """The key with which DKMS signs the driver's modules, for Secure Boot. Paths on the host; gpuprep makes no key."""
 
     key: str  # the private key, root's alone
     certificate: str  # of that key, as DER; enrolled by the owner of the machine
@@ -122,7 +122,7 @@ class ProbesWish:
 
 @dataclass(frozen=True)
 class NotifyWish:
-    """Who gets a report when the verdict of the night check changes. Empty: nobody."""
+    """Receivers of a report when the verdict of the night check changes. Empty: no report."""
 
     webhook: str  # URL that gets the JSON document by POST
     token_file: str  # file on the host; its content goes along as `Authorization: Bearer`

@@ -29,7 +29,7 @@ def refuse(key: str, reason: str, works: str) -> Refusal:
 
 
 def check_profile(profile: Profile) -> list[Refusal]:
-    """Everything impossible in the profile itself: what none of its GPU models can have. Needs no host."""
+    """Refusals of what none of the profile's GPU models can have. Needs no host."""
     models = [catalogue.models()[name] for name in profile.gpus if name in catalogue.models()]
     unknown = [name for name in profile.gpus if name not in catalogue.models()]
     refusals = [
@@ -47,14 +47,14 @@ def check_profile(profile: Profile) -> list[Refusal]:
 
 
 class Works(NamedTuple):
-    """What one host can have instead of the refused; "" where no host is known."""
+    """What one host can have instead of what is refused; "" if no host is known."""
 
     driver: str = ""
     cuda: str = ""
 
 
 def silicon(profile: Profile, models: Sequence[Model], works: Works | None = None) -> list[Refusal]:
-    """What these GPUs can never have, whatever the host."""
+    """Refusals of what these GPUs can never have, on any host."""
     works = works or Works()
     refusals: list[Refusal] = []
     for model in models:
@@ -113,7 +113,7 @@ def _cuda_limits(cuda: str, family: str, limits: catalogue.Limits, works: str) -
 
 
 def above(version: str, last: str) -> bool:
-    """9.10.2.21 is not above 9.10.2: builds of the last release count as that release."""
+    """Whether `version` is newer than `last`. 9.10.2.21 is not above 9.10.2: it is a build of that release."""
     limit = catalogue.parse(last)
     return catalogue.parse(version)[: len(limit)] > limit
 
@@ -125,7 +125,7 @@ def nearest_cudnn(maximum: str) -> str:
 
 
 def driver_rules(profile: Profile, driver: str | None, cuda: str | None, works: Works | None = None) -> list[Refusal]:
-    """Things that need a newer driver than `driver` (exact or branch; None: not known yet)."""
+    """Refusals of what needs a newer driver than `driver` (exact version or branch; None: not known yet)."""
     works = works or Works()
     refusals: list[Refusal] = []
     headers = profile.codec.headers
@@ -150,7 +150,7 @@ def driver_rules(profile: Profile, driver: str | None, cuda: str | None, works: 
 
 
 def older(driver: str, minimum: str) -> bool:
-    """Whether `driver` is surely below `minimum`: a bare branch counts as its newest version."""
+    """Whether `driver` is certainly below `minimum`: a branch without minor version counts as its newest version."""
     have, need = catalogue.parse(driver), catalogue.parse(minimum)
     return have < need[: len(have)]
 
@@ -172,7 +172,7 @@ def _cuda_for(driver: str) -> str:
 
 
 def codec_rules(profile: Profile) -> list[Refusal]:
-    """Whether FFmpeg fits its headers and npp."""
+    """Refusals if FFmpeg does not fit nv-codec-headers or npp."""
     codec = profile.codec
     if codec.ffmpeg == "none":
         return []
@@ -206,7 +206,7 @@ def codec_rules(profile: Profile) -> list[Refusal]:
 
 
 def _library_rules(profile: Profile) -> list[Refusal]:
-    """Whether the parts have their libraries, and whether the licences of what is linked fit."""
+    """Refusals if a part of FFmpeg lacks its library, or if licences of linked libraries do not fit."""
     codec, refusals = profile.codec, []
     tls = [name for name in codec.libraries if name in build.tls()]
     if len(tls) > 1:
@@ -233,7 +233,7 @@ def _library_rules(profile: Profile) -> list[Refusal]:
 
 
 def parts_that_need_others(profile: Profile) -> list[Refusal]:
-    """Parts of the profile that make no sense without another part."""
+    """Refusals of parts of the profile that need another part which the profile leaves out."""
     refusals = []
     if profile.codec.npp and profile.cuda.version == "none" and profile.codec.ffmpeg != "none":
         refusals.append(refuse("codec.npp", "libnpp comes with CUDA, and cuda.version is none", "cuda.version: auto"))

@@ -14,7 +14,7 @@ BASE = "base"  # serves every model
 
 @dataclass(frozen=True)
 class Proposal:
-    """A shipped profile for one host. All its words are the catalogue's, none the host's."""
+    """A shipped profile for one host. All its texts come from the catalogue, none from the host."""
 
     profile: str  # "t4"; "base" for models without a profile of their own, and for several models
     models: tuple[str, ...]  # keys of the catalogue, each once; () where it knows none of the GPUs
@@ -34,7 +34,7 @@ class Proposal:
 
 
 def propose(snapshot: Snapshot) -> Proposal:
-    """By the boards on the PCI bus, so that a bare host without a driver is enough."""
+    """The profile for the boards on the PCI bus; a host without a driver is enough."""
     boards = [board_at(snapshot, device) for device in nvidia_gpus(snapshot)]
     counted = Counter(board.model.key for board in boards if board is not None)
     unknown = sum(board is None for board in boards)

@@ -38,7 +38,7 @@ ANY = "any"
 
 @dataclass(frozen=True)
 class WantedGpu:
-    """One GPU of the host as PCI shows it, and what the catalogue says of it."""
+    """One GPU of the host: its PCI data, and its data in the catalogue."""
 
     pci_address: str
     pci_device_id: str
@@ -103,7 +103,7 @@ class WantedContainers:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What one host shall be. Nothing in it is "auto"; "none" means: leave this part alone."""
+    """The wanted state of one host. No value is "auto"; "none" means: leave this part alone."""
 
     profile: str
     os_key: str  # "debian-13"
@@ -142,7 +142,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class _Choice:
-    """What is chosen for one host from what its OS release offers. None: it offers nothing that fits."""
+    """Versions chosen for one host from its OS release. None: the release offers nothing that fits."""
 
     release: OsRelease | None
     flavour: str
@@ -153,7 +153,7 @@ class _Choice:
 
     @property
     def archive(self) -> OsRelease | None:
-        """The release, if all that is wished can be installed from it."""
+        """The release, if everything that the profile asks for can be installed from it; else None."""
         return None if self.driver is None or self.cuda is None else self.release
 
     @property
@@ -162,15 +162,15 @@ class _Choice:
 
 
 def check_profile(profile: Profile) -> list[str]:
-    """What can be refused without a host, as lines `key.path: reason; works: the nearest thing that works`."""
+    """Refusals that need no host, as lines `key.path: reason; works: the nearest thing that works`."""
     return [str(refusal) for refusal in rules.check_profile(profile)]
 
 
 def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> Wanted:
-    """The wish made concrete for this host. Raises PlanRefused with all reasons; touches nothing.
+    """The profile's wishes as concrete versions for this host. Raises PlanRefused with all reasons; touches nothing.
 
-    `judging`: nothing shall be installed, so what stands in the way of that (an OS without packages, a full disk) is
-    no reason to refuse; where the archive has no answer, what is on the host is taken as the wish.
+    `judging`: nothing will be installed, so obstacles to installing (an OS without packages, a full disk) are no reason
+    to refuse; if the archive offers no version, the installed version becomes the wish.
     """
     profile = host_rules.with_source(profile, snapshot)
     refusals: list[Refusal] = []
@@ -291,7 +291,7 @@ def _driver_packages(
 
 
 def _named(archive: OsRelease, profile: Profile, choice: _Choice) -> tuple[str, ...]:
-    """The driver's own packages. Where prebuilt modules or all libraries cannot be had, that is refused by itself."""
+    """The names of the driver's packages. Unavailable prebuilt modules or libraries are refused elsewhere."""
     source, version = profile.driver.source, choice.driver or ""
     prebuilt = choice.modules == PREBUILT and archive.sources[source].prebuilt
     full = profile.driver.libraries == "full" and has_full_libraries(archive, source, version)
@@ -335,7 +335,7 @@ def _containers(profile: Profile, refusals: list[Refusal]) -> WantedContainers:
 
 
 def build_key(os_key: str, architecture: str, codec: CodecWish) -> str:
-    """12 hex digits that name one FFmpeg build: the same for hosts that may share it. Order of parts is no matter."""
+    """12 hex digits that name one FFmpeg build, equal for hosts that may share it. The order of parts is irrelevant."""
     document: dict[str, Any] = {
         "os": os_key,
         "arch": architecture,
@@ -351,7 +351,7 @@ def build_key(os_key: str, architecture: str, codec: CodecWish) -> str:
 
 
 def tuning_document(wanted: Wanted) -> dict[str, Any]:
-    """What /etc/gpuprep/tuning.json shall say; the agent on the host applies it at every boot."""
+    """The content of /etc/gpuprep/tuning.json; the agent on the host applies it at every boot."""
     tuning = wanted.tuning
     return {
         "persistence": tuning.persistence,
@@ -380,7 +380,7 @@ def _gpu(snapshot: Snapshot, device: PciDevice, board: Board | None) -> WantedGp
 
 
 def _flavour(profile: Profile, gpus: Sequence[Board], release: OsRelease | None) -> tuple[str, str]:
-    """The kernel modules' flavour for all GPUs together, and why. One GPU that needs proprietary ones decides."""
+    """(flavour of the kernel modules for all GPUs, why). If one GPU needs proprietary modules, all get them."""
     if profile.driver.flavour != "auto":
         return profile.driver.flavour, "the profile asks for it"
     needing = [g for g in gpus if OPEN not in catalogue.limits(g.model.architecture).module_flavours]
@@ -405,7 +405,7 @@ def _why_prebuilt(profile: Profile) -> str:
 
 
 def _sudo(profile: Profile, snapshot: Snapshot) -> tuple[str, ...]:
-    """Red Hat's sudo looks in the system's own folders alone."""
+    """A note on sudo's PATH: on Red Hat's systems sudo finds programs only in the system's own folders."""
     path = snapshot.shells.sudo_path
     if profile.codec.ffmpeg == "none" or not isinstance(path, str) or PROGRAM_LINKS in path.split(":"):
         return ()
@@ -416,7 +416,7 @@ def _sudo(profile: Profile, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _firmware(profile: Profile, snapshot: Snapshot) -> tuple[str, ...]:
-    """A T4 of AWS: the firmware of the GPU can be the cause of an Xid there. Never chosen for the user."""
+    """A note for a T4 on AWS: there the GPU's firmware can cause an Xid. gpuprep never turns it off by itself."""
     known = clouds.machine_of(snapshot)
     if known is None or not known.firmware_off or not profile.driver.gpu_firmware:
         return ()
@@ -427,7 +427,7 @@ def _firmware(profile: Profile, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _local_disks(profile: Profile, snapshot: Snapshot) -> tuple[str, ...]:
-    """The disks that a cloud machine has besides, offered for the mount; gpuprep makes no file system itself."""
+    """A note that names unused local disks of a cloud machine; gpuprep makes no file system on them."""
     disks = snapshot.blank_disks
     if isinstance(disks, Missing) or not disks or profile.extras.mount is not None:
         return ()

@@ -83,9 +83,9 @@ def probe(
     heard: Heard | None = None,
     so_far: SoFar | None = None,
 ) -> ProbeResult:
-    """The evidence of the probe `name` ("toolkit"), measured on `host`. `heard` gets what it tells meanwhile.
+    """The evidence of the probe `name` ("toolkit"), measured on `host`. `heard` is called with progress reports.
 
-    `so_far` gets what it has measured; it is all there is where this raises something.
+    `so_far` collects what the probe has measured, so it is not lost if this function raises an exception.
     """
     request = json.dumps({**arguments, "tell": heard is not None})
     listening = None if heard is None else functools.partial(host.listen, heard, so_far=so_far)
@@ -117,14 +117,14 @@ def _ask(
 
 
 def _here(asked: str) -> str:
-    """Run the installed agent as the login user; NOT_OURS: there is none."""
+    """A command that runs the installed agent as the login user; exit code OTHER_AGENT: there is no agent."""
     return f"test -x {AGENT_PROGRAM} || exit {OTHER_AGENT}; exec {asked}"
 
 
 def _as_root(asked: str) -> str:
-    """The same as root: as root himself, or by a sudo rule for the agent alone, without a shell as root.
+    """As _here, but as root: if the login user is root, or by a sudo rule for the agent alone, without a root shell.
 
-    sudo is first asked whether a rule exists (also a rule for all commands), without the command's input.
+    `sudo -l` first checks whether a rule exists (also a rule for all commands), without the command's input.
     """
     return (
         f'test -x {AGENT_PROGRAM} || exit {OTHER_AGENT}; if test "$(id -u)" -eq 0; then exec {asked}; fi; '
@@ -134,18 +134,18 @@ def _as_root(asked: str) -> str:
 
 
 def _refused(result: CommandResult) -> bool:
-    """Whether sudo did not even begin: no rule, or one that wants a password."""
+    """Whether sudo did not start the command: no rule, or a rule that needs a password."""
     last = (result.stderr.strip().splitlines() or [""])[-1]
     return result.exit_code == NO_RULE or (result.exit_code == 1 and last.startswith("sudo: "))
 
 
 def rule(words: Sequence[str], user: str = "USER") -> str:
-    """The line of sudoers (sudo 1.9.10 or newer) that lets `user` ask the agent for this as root, and nothing else."""
+    """The sudoers line (sudo 1.9.10 or newer) that lets `user` run the agent with `words` as root, and nothing else."""
     return f"{user} ALL=(root) NOPASSWD: {AGENT_PROGRAM} ^{' '.join(words)} --expect [0-9A-Za-z.+-]+$"
 
 
 def _lacking(host: Host, refused: NoPrivilege, words: Sequence[str], *, another: bool) -> NoPrivilege:
-    """What to do if sudo does not allow a root shell: a rule for the agent is enough."""
+    """The error if sudo allows no root shell; its hint is a sudo rule for the agent, which is enough."""
     if another:
         return NoPrivilege(
             f"{refused.what}, and the agent installed there is not that of this gpuprep ({identity()})",
@@ -192,7 +192,7 @@ def agent_archive(*, compiled: bool = False) -> bytes:
 
 
 def _files() -> dict[str, Path]:
-    """Name in the archive ─► file."""
+    """Name in the archive ─► file. Raises AgentFailed without pynvml on the controller."""
     spec = importlib.util.find_spec("pynvml")
     if spec is None or spec.origin is None:
         raise AgentFailed("the controller has no nvidia-ml-py to send to the host", "pip install nvidia-ml-py")
@@ -200,7 +200,7 @@ def _files() -> dict[str, Path]:
 
 
 def _bytecode(path: Path, content: bytes) -> bytes:
-    """A file of bytecode that is not compared with its source (PEP 552); the code is that of our own cache."""
+    """The bytecode of a source, marked so that Python does not compare it with the source (PEP 552)."""
     code = SourceFileLoader(path.stem, str(path)).get_code(path.stem)
     return importlib.util.MAGIC_NUMBER + UNCHECKED + importlib.util.source_hash(content) + marshal.dumps(code)
 
@@ -230,5 +230,5 @@ def _decode(host: Host, record: type[_Record], result: CommandResult) -> _Record
 
 
 def _last_lines(text: str) -> str:
-    """On one line; of an endless text the end alone is looked at."""
+    """The last lines of a text as one line; only the end of a long text is read."""
     return " | ".join(map(one_line, text.strip()[-LAST_LETTERS:].splitlines()[-LAST_LINES:]))

@@ -24,7 +24,7 @@ class RawResult:
 
 
 class Process(Protocol):
-    """A running command that we talk to. All calls raise HostError if the host is gone."""
+    """A running command whose input and output we use. All calls raise HostError if the connection is lost."""
 
     def send(self, data: bytes) -> None: ...
 
@@ -35,13 +35,13 @@ class Process(Protocol):
         """
 
     def read_error(self) -> str:
-        """Its stderr so far; if that is long, the end."""
+        """The command's stderr so far; only the end of a long text."""
 
     def ended(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for the process or its connection to end."""
+        """Wait at most `timeout` seconds for the process or its connection to end; returns whether it ended."""
 
     def close(self) -> None:
-        """End its input; the process is expected to leave by itself."""
+        """Close the command's input; the command should then end by itself."""
 
 
 class Connection(Protocol):
@@ -58,13 +58,13 @@ class Connection(Protocol):
     def start(self, command: str) -> Process: ...
 
     def host_key(self) -> str:
-        """The SSH host key with which it answered, "SHA256:..."; "" before the first command and without SSH."""
+        """Fingerprint of the host's SSH key, "SHA256:..."; "" before the first command and without SSH."""
 
     def close(self) -> None: ...
 
 
 class Tail:
-    """The last `most` of the bytes that were added, and how many came before them."""
+    """Keeps the last `most` of the added bytes, and counts the bytes before them."""
 
     def __init__(self, most: int = ERROR_BYTES) -> None:
         self._most, self._dropped = most, 0
@@ -76,7 +76,7 @@ class Tail:
             self._cut()
 
     def bytes(self) -> bytes:
-        """With a line in front that says how many are missing, if any."""
+        """The kept bytes; if earlier bytes were dropped, a first line says how many."""
         self._cut()
         note = f"[gpuprep: {self._dropped} bytes of this output are left out]\n".encode() if self._dropped else b""
         return note + bytes(self._kept)

@@ -33,7 +33,7 @@ class Host:
         connect_timeout: float = 15,
         stopped: Callable[[], bool] = never,
     ) -> None:
-        """`stopped` says whether the user ended the run; a running command then has a few seconds left."""
+        """`stopped` returns whether the user ended the run; a running command then has a few seconds left."""
         self.target = target
         self.name = target.name
         self._become_password = become_password
@@ -76,14 +76,14 @@ class Host:
         timeout: float = COMMAND_SECONDS,
         so_far: SoFar | None = None,
     ) -> CommandResult:
-        """As run, for a probe: `heard` gets what it reports that it is doing, and `so_far` what it has measured.
+        """As run, for a probe: `heard` is called with its progress reports, `so_far` collects what it has measured.
 
-        Both in any thread.
+        Both are used in any thread.
         """
         return _decoded(self._execute(command, stdin, become, timeout, ProbeReports(heard, so_far).take))
 
     def start(self, command: str, *, become: bool = False) -> Process:
-        """A command that we talk to while it runs. Whoever starts it closes it."""
+        """Start a command whose input and output the caller uses while it runs. The caller closes it."""
         return self._start_as_root(command) if become else self._connection.start(command)
 
     def put(self, data: bytes, remote: str, *, become: bool = False) -> None:
@@ -110,7 +110,7 @@ class Host:
             self._privilege = learn_privilege(self._connection, self.name, self._become_password)
 
     def host_key(self) -> str:
-        """The SSH host key with which it answered, "SHA256:..."; "" before the first command and without SSH."""
+        """Fingerprint of the host's SSH key, "SHA256:..."; "" before the first command and without SSH."""
         return self._connection.host_key()
 
     def lock(self, owner: LockOwner) -> HostLock:

@@ -1,4 +1,4 @@
-"""Does the certificate of a host count for this host? paramiko checks only the key in it; the rest is checked here.
+"""Is the certificate of a host valid for this host? paramiko checks only the key in it; the rest is checked here.
 
 The format is that of OpenSSH's PROTOCOL.certkeys.
 """
@@ -17,7 +17,7 @@ FOR_HOST = 2
 
 @dataclass(frozen=True)
 class Certificate:
-    """One whose signature is right. Times are seconds since 1970."""
+    """A host certificate with a valid signature. Times are seconds since 1970."""
 
     authority: paramiko.PKey
     kind: int
@@ -27,7 +27,7 @@ class Certificate:
     restricted: bool  # by a critical option; none is defined for hosts
 
     def wrong_for(self, host: str, now: float | None = None) -> str:
-        """Why it does not count for `host` (in small letters); "" where it does. A list of no names means any."""
+        """Why the certificate is not valid for `host` (in small letters); "" if it is. No names in it mean any host."""
         moment = int(time.time() if now is None else now)
         if self.kind != FOR_HOST:
             return "it is none of a host"
@@ -41,7 +41,7 @@ class Certificate:
 
 
 def certificate_of(key: paramiko.PKey) -> Certificate | None:
-    """The certificate that a host showed with its key; None without one, or with one that is torn or not signed."""
+    """The certificate that a host sent with its key; None without a certificate, or if it is damaged or not signed."""
     if key.public_blob is None:
         return None
     blob: bytes = key.public_blob.key_blob

@@ -1,9 +1,9 @@
 """Host keys: a known key is accepted, a new key only if the user agrees, a changed key never.
 
-The verdict is OpenSSH's own under StrictHostKeyChecking=yes (its sshconnect.c), certificates of hosts included. It is
-judged here, not asked of an `ssh` beside: that one would judge a connection of its own, to which somebody may show
-another key. Not read: KnownHostsCommand, VerifyHostKeyDNS, CheckHostIP (off since OpenSSH 8.5), keys
-on a security token. Of StrictHostKeyChecking only gpuprep's own option counts.
+The rules are those of OpenSSH with StrictHostKeyChecking=yes (its sshconnect.c), host certificates included. They are
+applied here and not by a separate `ssh`: that would check a connection of its own, on which an attacker may show
+another key. Not supported: KnownHostsCommand, VerifyHostKeyDNS, CheckHostIP (off since OpenSSH 8.5), keys on a security
+token. Instead of StrictHostKeyChecking, gpuprep's own option counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"%(.)|\$\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Asked:
-    """A host as OpenSSH looks for it in files, by the options of its connection."""
+    """How OpenSSH looks up a host in its files, by the options of the connection."""
 
     host: str  # its HostKeyAlias, name or address, in small letters: what a certificate must name
     port: int | None  # None: a HostKeyAlias is looked for without a port
@@ -47,14 +47,14 @@ class Asked:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names to look up in known_hosts. The second is used where the first is not found."""
+        """Names to look up in known_hosts. The second is used if the first is not found."""
         return (self.host,) if self.port in (None, 22) else (f"[{self.host}]:{self.port}", self.host)
 
 
 def asked(host: str, port: int, settings: Mapping[str, str], *, user: str, original: str, named: str | None) -> Asked:
-    """By the `settings` of an ssh_config (keys in small letters) for the host that the user calls `original`.
+    """How to look up `host`, by the `settings` of an ssh_config (keys in small letters). The user calls it `original`.
 
-    `named` is a file that counts in place of all others. Raises UsageError for settings that name no file or algorithm.
+    `named` is a file that replaces all others. Raises UsageError for settings without a valid file or algorithm.
     """
     alias = settings.get("hostkeyalias", "")
     tokens = {"%": "%", "d": str(home()), "h": host, "k": alias or original, "n": original}
@@ -84,7 +84,10 @@ def _paths(text: str, tokens: Mapping[str, str]) -> list[Path]:
 
 
 def _algorithms(setting: str) -> tuple[str, ...]:
-    """HostKeyAlgorithms: a list of patterns; after `+` added to the default, `-` taken off it, `^` put first."""
+    """The algorithms of HostKeyAlgorithms, a list of patterns: `+` adds to the default, `-` removes, `^` puts first.
+
+    Raises UsageError if no algorithm is left.
+    """
     sign, patterns = (setting[0], setting[1:]) if setting[:1] in ("+", "-", "^") else ("", setting)
     named = [name for pattern in patterns.split(",") for name in _FITTED if known_hosts.fits(name, pattern)]
     rest = [name for name in ALGORITHMS if name not in named]
@@ -103,7 +106,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Known:
-    """What known_hosts files say of one host."""
+    """The entries of known_hosts files for one host."""
 
     asked: Asked
     lines: Sequence[Line]
@@ -114,7 +117,7 @@ class Known:
         return [line.key for line in self.lines if line.marker == marker]
 
     def verdict(self, key: paramiko.PKey, certificate: Certificate | None) -> Verdict:
-        """A certificate that does not count leaves the key in it to be judged as any other is."""
+        """The verdict on a host's key. If its certificate is not valid, the key is judged like a key without one."""
         for marker, shown in ((AUTHORITY, certificate and certificate.authority), (PLAIN, key)):
             if shown is None:
                 continue
@@ -135,7 +138,7 @@ class Known:
         return self.without_port.verdict(key, certificate) if self.without_port else Verdict.UNKNOWN
 
     def algorithms(self) -> tuple[str, ...]:
-        """Those with a known key first, so that the host shows that key. Unchanged if the first already has one."""
+        """The algorithms, those with a known key first, so that the host sends that key."""
         firsts = {key.get_name(): key for key in reversed(self.of(PLAIN))}  # of a type OpenSSH looks at no other
         types = firsts.keys() - {name for name, key in firsts.items() if key in self.of(REVOKED)}
         wanted = self.asked.algorithms
@@ -145,7 +148,7 @@ class Known:
         return tuple(sorted(wanted, key=lambda name: not ((authority and SUFFIX in name) or _type(name) in types)))
 
     def why(self, certificate: Certificate | None) -> str:
-        """Of a key that is not known: what a certificate has to do with it, to go behind its fingerprint."""
+        """Text after the fingerprint of an unknown key: why a certificate did not help; "" without an authority."""
         authorities = [*self.of(AUTHORITY), *(self.without_port.of(AUTHORITY) if self.without_port else [])]
         if not authorities:
             return ""
@@ -161,7 +164,7 @@ def _type(algorithm: str) -> str:
 
 
 def load(asked: Asked) -> Known:
-    """What the files say. Raises UsageError for one that is no file of host keys."""
+    """Read the known_hosts files. Raises UsageError for a path that is not a file of host keys."""
     names = asked.names
     lines, unreadable = known_hosts.find(asked.files, names)
     without_port = Known(asked, lines[names[1]]) if len(names) > 1 else None
@@ -170,7 +173,7 @@ def load(asked: Asked) -> Known:
 
 @dataclass(frozen=True)
 class ShownKey:
-    """A key that a host showed, and that no file knows yet."""
+    """A host's key that is in no known_hosts file yet."""
 
     name: str  # of the host, as known_hosts files have it
     algorithm: str  # "ssh-ed25519"
@@ -179,7 +182,7 @@ class ShownKey:
 
 
 class HostKeyUnknown(HostKeyRefused):
-    """Refused only because nobody has accepted it: the user may."""
+    """Refused only because the key is not accepted yet: the user may accept it."""
 
     def __init__(self, what: str, hint: str, *, where: str, shown: ShownKey) -> None:
         super().__init__(what, hint, where=where)
@@ -187,10 +190,10 @@ class HostKeyUnknown(HostKeyRefused):
 
 
 class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # paramiko ships no types
-    """The one judge of a host's key: paramiko is taught no keys, so it asks for each.
+    """Decides on every host key: paramiko gets no known keys, so it calls this policy for each key.
 
-    One that is not known is refused, or with `accept_new` becomes a new line: with True any, else one whose fingerprint
-    is among `accept_new`. `accepting` is the command that accepts a key of this host: it changes nothing there.
+    An unknown key is refused, unless `accept_new` is True or contains its fingerprint: then it is added to the first
+    file. `accepting` is the command that accepts a key of this host and changes nothing there.
     """
 
     def __init__(self, where: str, known: Known, *, accept_new: bool | Collection[str], accepting: str = "") -> None:
@@ -200,7 +203,7 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
         self.accepting = accepting or accept_by(where)
 
     def missing_host_key(self, _client: paramiko.SSHClient, _hostname: str, key: paramiko.PKey) -> None:
-        """Returns for a key that counts. Raises HostKeyRefused, and UsageError where a file could not be read."""
+        """Returns if the key is accepted. Raises HostKeyRefused; UsageError if a file could not be read."""
         known, shown = self.known, f"{key.get_name()} {key.fingerprint}"
         asked, certificate = known.asked, certificate_of(key)
         if asked.revoked and revokedkeys.is_revoked(asked.revoked, key, certificate):
@@ -247,7 +250,7 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
         )
 
     def _changed(self, shown: paramiko.PKey) -> HostKeyRefused:
-        """Never overridden by an option."""
+        """The error for a changed host key, which no option overrides."""
         lines = [line for line in self.known.lines if line.marker == PLAIN]
         line = next((line for line in lines if line.key.get_name() == shown.get_name()), lines[0])
         return HostKeyRefused(
@@ -262,19 +265,19 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
 
 
 def accept_by(login: str, key_file: str | None = None) -> str:
-    """The command that accepts a new key of a host, which it names as user@host:port."""
+    """The command that accepts a new key of the host `login` (user@host:port)."""
     chosen = ["--ssh-key", key_file] if key_file else []
     return command("gpuprep", "plan", *chosen, "--accept-new-host-key", about=login)
 
 
 def own_fingerprint(algorithm: str) -> str:
-    """Where the machine itself tells the fingerprint of its key of this kind."""
+    """How to see the fingerprint of a key of this kind on the machine itself, in words."""
     kind = next((kind for kind in ("ed25519", "ecdsa", "rsa") if kind in algorithm), "*")
     return f"`ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub` shows on the machine's own console"
 
 
 def _append(path: Path, line: str) -> None:
-    """One write in append mode, so that several runs at once do not tear each other's lines."""
+    """Append a line with one write, so that several runs at once do not mix their lines."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with path.open("ab+") as file:
         file.seek(0, 2)

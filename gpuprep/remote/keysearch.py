@@ -1,7 +1,7 @@
 """Which of the user's keys, and which user, does a host let in? For `gpuprep init` alone.
 
-Bounded: sshd ends a connection after MaxAuthTries failures (6 by default, 4 where it is hardened), and from OpenSSH 9.8
-on it turns an address away after three connections that failed.
+The search is bounded: sshd ends a connection after MaxAuthTries failures (6 by default, 4 if it is hardened), and from
+OpenSSH 9.8 on it refuses an address after three failed connections.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Found:
-    """Who is let in, and with which key."""
+    """The login that works: user and key."""
 
     target: Target  # with user and key
     user: str
@@ -71,8 +71,9 @@ class _Search:
     tried: list[str] = field(default_factory=list)
 
     def next(self, failures: int) -> tuple[str, list[Key]]:
-        """User and keys of the next connection: each user with the first keys, then with the next. ("", keys): the
-        likeliest user. Raises AuthenticationRefused where none is left.
+        """User and keys of the next connection: each user with the first keys, then each user with the next keys.
+
+        The user "" means the likeliest user. Raises AuthenticationRefused if no attempt is left.
         """
         chunks = [self.keys[at : at + OFFERS] for at in range(0, len(self.keys), OFFERS)]
         attempts = [(user, chunk) for chunk in chunks for user in self.users or [""]]
@@ -89,10 +90,10 @@ def find(
     *,
     again: Sequence[str] = ("gpuprep", "init"),
 ) -> Found:
-    """The login of a host over SSH. `accept` is asked for each host key that is not known; `say` gets what failed.
+    """The login of a host over SSH. `accept` is called for each unknown host key; `say` is called for each failure.
     `again` are the words of this command, without its host and key, for the commands that an error names.
 
-    A user or key that the target or ~/.ssh/config names is the only one that is tried. Raises HostUnreachable,
+    If the target or ~/.ssh/config names a user or key, only that is tried. Raises HostUnreachable,
     HostKeyRefused (a changed key, or one that was not accepted) and AuthenticationRefused with what was tried.
     """
     settings = fabric.Connection(target.address or target.name, config=read_ssh_config(target.name)).ssh_config
@@ -142,7 +143,7 @@ def _search(
 
 
 class _Connection(SshConnection):
-    """Shows a few keys for one user. Without a user it takes the likeliest for what sshd says of itself."""
+    """Tries a few keys for one user. Without a user it takes the likeliest user for the version that sshd reports."""
 
     def __init__(
         self, search: _Search, user: str, keys: list[Key], accepted: set[str], stopped: Callable[[], bool]
@@ -161,7 +162,7 @@ class _Connection(SshConnection):
         return connection
 
     def log_in(self, transport: Any) -> None:
-        """After the host's key was judged. Raises paramiko's AuthenticationException where no key counts."""
+        """Log in, after the host's key was accepted. Raises paramiko's AuthenticationException if no key works."""
         search = self._search
         if not self.user:
             version = one_line(str(transport.remote_version), VERSION_LETTERS)
@@ -201,9 +202,9 @@ class _Strategy(AuthStrategy):  # type: ignore[misc]  # paramiko ships no types
 
 
 def _keys(target: Target, settings: dict[str, Any], agent: Any) -> tuple[list[Key], list[str]]:
-    """The keys to show, and the files that are locked: those of ~/.ssh/config, those of the agent, then ~/.ssh/id_*.
+    """(keys to try, locked key files): those of ~/.ssh/config, those of the SSH agent, then ~/.ssh/id_*.
 
-    A file that is named (--ssh-key, or IdentityFile with IdentitiesOnly) is the only one.
+    A key file of --ssh-key, or of IdentityFile with IdentitiesOnly, is the only key.
     """
     named = [target.identity_file] if target.identity_file else list(settings.get("identityfile", []))
     alone = bool(target.identity_file) or (bool(named) and settings.get("identitiesonly", "no") == "yes")
@@ -235,7 +236,10 @@ def _there(files: list[str]) -> Iterator[Path]:
 
 
 def _of_file(path: Path, held: dict[str, Any]) -> tuple[Any, str]:
-    """The key and its fingerprint; of a locked one the agent's, where it holds it; (None, BROKEN) of no key."""
+    """(key, fingerprint) of a key file. For a locked file the key is the agent's, or None if the agent lacks it.
+
+    (None, BROKEN) if the file is not a private key.
+    """
     try:
         key = paramiko.PKey.from_path(path)
     except LOCKED:
@@ -248,7 +252,7 @@ def _of_file(path: Path, held: dict[str, Any]) -> tuple[Any, str]:
 
 
 def _public(path: Path) -> str:
-    """The fingerprint in KEYFILE.pub; "" where there is none that can be read."""
+    """The fingerprint of the key in KEYFILE.pub; "" if that file cannot be read."""
     try:
         blob = path.with_name(f"{path.name}.pub").read_text(encoding="utf-8").split()[1]
         digest = hashlib.sha256(base64.b64decode(blob, validate=True)).digest()
@@ -289,7 +293,7 @@ def _no_key(search: _Search) -> AuthenticationRefused:
 
 
 def _refused(search: _Search) -> AuthenticationRefused:
-    """The next command tries the usual users where one was named, and names one where they were tried."""
+    """The error if no login worked. Its hint tries the usual users if a user was named, else it names a user."""
     target = search.target
     address, user = target.address or target.name, search.users[0] if search.users else "USER"
     other = _again(search, login(address, None if search.named else "USER", target.port))

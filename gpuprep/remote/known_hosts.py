@@ -1,7 +1,7 @@
 """Which lines of known_hosts files are about a host? Read as OpenSSH reads them (its hostfile.c and match.c).
 
-Names are a list of patterns, of which a negated one counts before all others, or a hash of one name.
-By hand: paramiko's HostKeys knows no patterns, no @cert-authority and no @revoked.
+The names of a line are a hash of one name, or a list of patterns; a negated pattern has priority over all others.
+Not read with paramiko's HostKeys, which supports no patterns, no @cert-authority and no @revoked.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Line:
 
 
 class Unreadable(UsageError):
-    """The file is there, and the system refuses to read it."""
+    """The file exists, but the system refuses to read it."""
 
 
 def find(files: Sequence[Path], names: Sequence[str]) -> tuple[dict[str, list[Line]], Unreadable | None]:
     """The lines of `files` about each of `names` (in small letters), and the first file that could not be read.
 
-    OpenSSH passes over such a file, so whether it matters depends on the others. Raises UsageError for what is no
-    file or is too large.
+    OpenSSH ignores a file that cannot be read, so it matters only if no other file has the key. Raises UsageError for a
+    path that is not a regular file, or for a file that is too large.
     """
     by_name: dict[str, list[Line]] = {name: [] for name in names}
     unreadable = None
@@ -60,7 +60,7 @@ def find(files: Sequence[Path], names: Sequence[str]) -> tuple[dict[str, list[Li
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, str, str]]:
-    """Of each line: its marker, the names, the type and the key. Torn ones are passed over."""
+    """(marker, names, type, key) of each line. Incomplete lines are skipped."""
     for line in io.StringIO(text, newline="\n"):
         if line in ("\n", "\r\n"):  # a file of sixteen megabytes of them takes seconds below
             continue
@@ -75,7 +75,7 @@ def _lines(text: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _text(path: Path) -> str:
-    """ "" where there is no such file, and of the null device, which is how people name none."""
+    """The file's text; "" if it does not exist or is /dev/null, which means no file. Raises UsageError, Unreadable."""
     try:
         if not path.exists() or path == Path(os.devnull):
             return ""
@@ -93,7 +93,7 @@ def _text(path: Path) -> str:
 
 
 def key_of(kind: str, blob: str) -> paramiko.PKey | None:
-    """None where it is torn, or of a type that paramiko does not know: OpenSSH passes such a line over, too."""
+    """The key of a line; None if it is damaged or of a type unknown to paramiko: OpenSSH skips such a line, too."""
     try:
         entry = paramiko.hostkeys.HostKeyEntry.from_line(f"host {kind} {blob}")
     except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
@@ -104,7 +104,7 @@ def key_of(kind: str, blob: str) -> paramiko.PKey | None:
 
 
 def matches(name: str, names: str) -> bool:
-    """Whether the first field of a line, a hash or a list of patterns, means the host `name` (in small letters)."""
+    """Whether the names of a line (a hash or a list of patterns) match the host `name` (in small letters)."""
     if names.startswith("|"):
         return _hashed(name, names)
     names = names.lower()
@@ -123,7 +123,7 @@ def matches(name: str, names: str) -> bool:
 
 
 def fits(name: str, pattern: str) -> bool:
-    """`*` and `?` alone are special. Each step goes on in one of the two: no pattern takes long."""
+    """Whether `name` matches a pattern with `*` and `?`, in at most len(name) x len(pattern) steps."""
     i = at = resume = 0
     star = -1  # where in the pattern the last star is
     while i < len(name):

@@ -1,8 +1,8 @@
-"""Ends on a host what an interrupted playbook left running there: downloads, compilers, whatever its tasks had started.
+"""Ends what an interrupted playbook left running on a host: downloads, compilers, everything that its tasks started.
 
-ssh that is killed ends nothing at its other end. All that a task starts has the run's id in its environment
-(playbooks/provision.yml), and is found by it. What a package manager has begun is left to end by itself: its database
-would be broken.
+Killing ssh here ends nothing on the host. Every process of a task has the run id in its environment
+(playbooks/provision.yml), so it can be identified. A package manager is left to end by itself: killing it would damage
+its database.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ LEFT = "left "
 
 
 def end(host: Host, run_id: str, units: tuple[str, ...] = ()) -> str:
-    """What goes on there ("apt-get, dpkg"); "" for nothing. `units` of systemd are stopped, too.
+    """Names of processes that were left running ("apt-get, dpkg"); "" for none. Also stops the systemd `units`.
 
-    A host that cannot be asked any more is left as it is: then its own end of the connection is all there is.
+    Returns "" if the host cannot be reached.
     """
     words = " ".join(map(shlex.quote, ["python3", "-I", "-S", "-c", _program(), run_id, *units]))
     try:

@@ -1,8 +1,8 @@
 """Ends the processes of one run on a host. Sent as text and run there by root's python3: RUN [UNIT...].
 
-Without psutil, which a host may lack. RUN is the value of GPUPREP_RUN in the environment of what is to end: SIGTERM
-first, SIGKILL half a second later. A process that works on the package database is left alone, with all above and below
-it. The last line that is printed names it: "left apt-get, dpkg".
+Works without psutil, which a host may lack. RUN is the value of GPUPREP_RUN in the environment of the processes to end:
+SIGTERM first, SIGKILL half a second later. A process that works on the package database is left alone, with its parents
+and children. The last printed line names these: "left apt-get, dpkg".
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _pids() -> list[int]:
 
 
 def _look(mark: bytes) -> tuple[set[int], bool]:
-    """Who has the mark, and whether a program is being started that may turn out to have it."""
+    """(processes with the mark, whether a program that is just starting may also get the mark)."""
     environments = {pid: _environment(pid) for pid in _pids()}
     marked = {pid for pid, variables in environments.items() if mark in variables.split(b"\0") and _lives(pid)}
     return marked, any(not variables and _has_program(pid) for pid, variables in environments.items())
@@ -75,12 +75,12 @@ def _lives(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent and more: what stands behind the name, which may have any letter."""
+    """Fields of /proc/PID/stat after the name, which may contain any letter: state, parent and more."""
     return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _has_program(pid: int) -> bool:
-    """Neither the kernel's own processes nor dying ones have a program."""
+    """Whether the process has a program: kernel processes and dying processes have none."""
     try:
         return bool(os.readlink(str(PROC / str(pid) / "exe")))  # noqa: PTH115
     except OSError:
@@ -88,7 +88,7 @@ def _has_program(pid: int) -> bool:
 
 
 def _kept(marked: set[int]) -> set[int]:
-    """Of those that are marked, package managers at work, what these started, and who waits for them."""
+    """The marked processes that are package managers, and their marked children and parents."""
     parents: dict[int, int] = {}
     for pid in _pids():
         try:
@@ -101,7 +101,7 @@ def _kept(marked: set[int]) -> set[int]:
 
 
 def _line(pid: int, parents: dict[int, int]) -> list[int]:
-    """The process and all above it."""
+    """The process and all its parents."""
     pids: list[int] = []
     while pid in parents and pid not in pids:
         pids.append(pid)

@@ -1,4 +1,4 @@
-"""How many bytes, seconds and characters a host may use on the controller. All limits of gpuprep.remote."""
+"""All limits of gpuprep.remote: bytes, seconds and characters that a host may use on the controller."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Lines:
         self._unread = bytearray()
 
     def read(self, timeout: float) -> bytes:
-        """One line without its end; what is left at the end of output, then b"". Raises HostError."""
+        """One line without its end; at the end of output the rest, then b"". Raises HostError."""
         deadline = time.monotonic() + timeout
         looked = 0
         while (end := self._unread.find(b"\n", looked)) < 0:

@@ -1,10 +1,10 @@
-"""One long-lived connection to the agent of a host, which answers a question at a time: for `gpuprep watch`.
+"""One long-lived connection to the agent of a host, which answers one request at a time: for `gpuprep watch`.
 
     with Live(host) as live:
         live.sample()            # again and again
 
-It uses the installed agent if that is ours, else it sends the agent along, as agent_client does. It takes no lock and
-changes nothing. When it is closed, or this process dies, the agent's input ends and the agent with it.
+It uses the installed agent if that has our version, else it sends the agent, as agent_client does. It takes no lock and
+changes nothing. When it is closed, or when this process dies, the agent's input ends, and so the agent ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ while len(data) < want:
 
 
 def command() -> str:
-    """For a POSIX shell: the installed agent if it is ours, else ask for ours. An older one does not know `live`: 2."""
+    """The shell command that starts the installed agent if it is ours, else one that receives ours.
+
+    An older agent does not know `live` and ends with 2.
+    """
     installed = f"{AGENT_PROGRAM} live --expect {identity()}"
     streamed = BOOTSTRAP.replace(READ_ALL, READ_ARCHIVE)
     return (
@@ -52,9 +55,9 @@ def command() -> str:
 
 
 class Live:
-    """The agent of one host, as root where sudo allows it without a question or with the password that `host` has.
+    """The agent of one host, as root if sudo allows that without a password or with the password that `host` has.
 
-    Raises HostError and its kin as Host does, AgentFailed where what answers is no agent.
+    Raises HostError and its subclasses as Host does; AgentFailed if the answer is not an agent's.
     """
 
     def __init__(self, host: Host) -> None:

@@ -97,7 +97,7 @@ class LocalConnection:
 
 
 class _Talk:
-    """Feeds a process its input and takes both its outputs, a step at a time; memory stays at the limits."""
+    """Writes a process's input and reads both its outputs in steps, within the limits of memory."""
 
     def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, most: int, errors: Errors) -> None:
         assert process.stdin is not None
@@ -117,7 +117,7 @@ class _Talk:
 
     @property
     def over(self) -> bool:
-        """Both outputs have ended."""
+        """Whether both outputs have ended."""
         return not self._open
 
     def step(self, seconds: float) -> None:
@@ -209,7 +209,7 @@ class LocalProcess:
 
 
 def _give_up(process: subprocess.Popen[bytes], farewell: float | None = None) -> bool:
-    """Kill the command and what it started, close its pipes. Waits `farewell` s at most; returns whether it is gone."""
+    """Kill the command and its children, close its pipes. Waits at most `farewell` s; returns whether it is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):  # a user may not kill what sudo runs
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):

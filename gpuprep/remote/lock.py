@@ -109,7 +109,7 @@ class HostLock:
         )
 
     def _keep(self) -> None:
-        """Send heartbeats while the lock is held; take it again if lost. Ends at release or if another run holds it."""
+        """Send heartbeats while the lock is held; take a lost lock again. Ends at release or if another run has it."""
         while not self._stop.is_set():
             process = self._process
             if process is not None and not process.ended(0):
@@ -158,7 +158,7 @@ def _program() -> str:
 
 
 def _who(content: str) -> str:
-    """The owner from a lock file. The text comes from a host: any type, any length."""
+    """The owner in a lock file, in words. The text comes from a host, so it may have any form and length."""
     try:
         fields: Any = json.loads(json.loads(content))
         owner = LockOwner(**{name: one_line(fields[name], NAME_LETTERS) for name in LockOwner.__dataclass_fields__})

@@ -1,12 +1,12 @@
 """Holds the lock of a host. Sent as text and run there by root's python3: FILE OWNER SECONDS. Standard library alone.
 
-The first line is the result: `held`, `busy` and the other owner as JSON text, or `refused` and why. Then the program
+The first line is the result: `held`, `busy` and the other owner as JSON text, or `refused` and the reason. The program
 stays until its input ends or is silent for SECONDS. The file's content is only for people: the flock decides.
 
-An older Python than gpuprep needs reads this, too (no future imports), and answers `old` and its version.
+A Python that is too old for gpuprep can also run this (no future imports); it prints `old` and its version.
 
-Only root may enter the folder (0700), so no other user can open, replace or create the file first. A folder or file of
-another user is refused: not followed, not waited for, and never written.
+Only root may enter the folder (0700), so no other user can open, replace or create the file first. The program refuses
+a folder or file of another user: it does not follow it, wait for it or write to it.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ ANOTHER_KIND = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ENXIO)
 
 
 class Refused(Exception):
-    """The folder or file does not belong to root alone; says which, and what to do."""
+    """The folder or file does not belong to root alone; the text says which, and what to do."""
 
 
 def open_folder(path: Path) -> int:

@@ -1,7 +1,7 @@
 """How to become root on a host: already root, sudo without a password, or sudo with one.
 
-AT_ONCE            a command as root by whichever of the first two works, without asking first: one round trip
-learn_privilege()  try all three; if none works, say why
+AT_ONCE            run a command as root by the first two ways, without a test before: one round trip
+learn_privilege()  try all three; if none works, raise NoPrivilege with the reason
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NOT_BEGUN, WORD = 96, b"gpuprep: not begun\n"
 
 
 class _AtOnce:
-    """A Privilege for a user about whom nothing is known yet. sudo is tried without the command's input."""
+    """A Privilege for a user who was not tested yet. sudo is tried without the command's input."""
 
     stdin_prefix = b""
 
@@ -103,7 +103,7 @@ def learn_privilege(connection: Connection, where: str, password: str | None) ->
 
 
 def _who(output: bytes, where: str) -> tuple[str, str]:
-    """(uid, name) from our own line: a login script may have printed something before it."""
+    """(uid, name) from the line that our command printed: a login script may have printed text before it."""
     for line in reversed(output.decode(errors="backslashreplace").splitlines()):
         _, mark, words = line.rpartition(WHO)
         uid, _, user = words.partition(" ")

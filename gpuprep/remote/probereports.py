@@ -1,6 +1,6 @@
-"""Takes the progress reports of a probe out of the stderr of its command (agent/probereports.py writes them).
+"""Reads the progress reports of a probe from the stderr of its command (agent/probereports.py writes them).
 
-They come from a host: each is limited, and what is no such line stays what it was, a part of stderr.
+They come from a host, so each report is limited in size. Every other line stays a part of stderr.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST = 1_000_000
 
 @dataclass(frozen=True)
 class Doing:
-    """`what` is at work; `done` of `of` pieces have ended, called `unit`. `of` 0: nobody knows how many there are."""
+    """`what` is at work; `done` of `of` pieces have ended; a piece is called `unit`. `of` 0: the number is unknown."""
 
     what: str
     done: int = 0
@@ -40,7 +40,7 @@ class Doing:
 
 
 class SoFar:
-    """The values of a probe as far as it has reported them. Filled in one thread, and read in any."""
+    """The values that a probe has reported so far. Filled in one thread, read in any thread."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -48,12 +48,12 @@ class SoFar:
         self._lock = threading.Lock()
 
     def values(self) -> dict[str, Any]:
-        """A copy, as plain JSON values that nobody has checked; {} where nothing was measured."""
+        """A copy of the values as unchecked JSON values; {} if nothing was measured."""
         with self._lock:
             return copy.deepcopy(self._values)
 
     def take(self, text: bytes) -> bool:
-        """Whether `text` is a value that has a place here. What is beyond the limits counts as one and is not kept."""
+        """Keep the value in `text`; False if `text` is no valid report. A value beyond the limits is dropped (True)."""
         try:
             part = json_document(text.decode(), PART_DEPTH - MEASURED_DEPTH)
         except (ValueError, RecursionError):
@@ -70,7 +70,7 @@ class SoFar:
 
 
 def _put(place: Any, at: list[Any], value: Any) -> bool:
-    """Put `value` at a place in objects and lists, which are made on the way; False where there is no such place."""
+    """Put `value` at the path `at`, and make missing objects and lists on the way; False for an impossible path."""
     key, *further = at
     if further:
         inner = _inner(place, key)
@@ -87,14 +87,14 @@ def _put(place: Any, at: list[Any], value: Any) -> bool:
 
 
 def _inner(place: Any, key: Any) -> Any:
-    """What is there; None where nothing is yet."""
+    """The value at `key`; None if there is no value yet."""
     if isinstance(place, dict) and isinstance(key, str):
         return place.get(key)
     return place[key] if isinstance(place, list) and type(key) is int and 0 <= key < len(place) else None
 
 
 class ProbeReports:
-    """`take` each piece of stderr: what is left of it without those lines. `heard` and `so_far` get their content."""
+    """`take` each piece of stderr; returns the piece without reports. Their content goes to `heard` and `so_far`."""
 
     def __init__(self, heard: Callable[[Doing], None], so_far: SoFar | None = None) -> None:
         self._heard, self._so_far = heard, so_far or SoFar()
@@ -119,7 +119,7 @@ class ProbeReports:
 
     @staticmethod
     def _is_one(line: bytearray) -> bool:
-        """Whether it may be one of them, or become one: its begin alone is looked at."""
+        """Whether a line is a report, or may become one when the rest arrives; checks only its beginning."""
         ended = line.endswith(b"\n")
         return any(
             len(line) <= most and (line.startswith(mark) or (not ended and mark.startswith(bytes(line[: len(mark)]))))
@@ -127,7 +127,7 @@ class ProbeReports:
         )
 
     def _take(self, line: bytes) -> bytes:
-        """b"", or the line itself where it is none of ours."""
+        """Handle a line: b"" for a report, the line itself for any other line."""
         if line.startswith(MEASURED.encode()):
             return b"" if self._so_far.take(line[len(MEASURED) :]) else line
         progress = doing(line[len(MARK) :])
@@ -142,7 +142,7 @@ class ProbeReports:
 
 
 def doing(text: bytes) -> Doing | None:
-    """None for what has not the form."""
+    """The report of progress in `text`; None if `text` has another form."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""Is a host key in the file that RevokedHostKeys of an ssh_config names? As OpenSSH's sshkey_check_revoked.
+"""Is a host key in the file of the ssh_config option RevokedHostKeys? Follows OpenSSH's sshkey_check_revoked.
 
-The file is a list of public keys, or a KRL (key revocation list, `ssh-keygen -k`), and then `ssh-keygen -Q` is asked.
+The file is a list of public keys, or a KRL (key revocation list, `ssh-keygen -k`), which `ssh-keygen -Q` reads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS = 30.0
 def is_revoked(path: Path, key: paramiko.PKey, certificate: Certificate | None) -> bool:
     """Whether the key, its certificate or the authority that signed it is revoked.
 
-    Raises UsageError where the file cannot be read, as a whole: `ssh` then connects to no host.
+    Raises UsageError if the file cannot be read completely: `ssh` then connects to no host.
     """
     if path == Path(os.devnull):  # people name none by it
         return False

@@ -50,9 +50,9 @@ class SshConnection:
         *,
         accepting: str = "",
     ) -> None:
-        """`accept_new_host_key`: any that is not known, or those with one of these fingerprints.
+        """`accept_new_host_key`: True for any unknown key, or the fingerprints of the keys to accept.
 
-        `accepting` is the command that an error names for a host key to be accepted; "" is `gpuprep plan`.
+        `accepting` is the command that errors name to accept a host key; "" means `gpuprep plan`.
         """
         self.where = target.name
         self._target = target
@@ -94,7 +94,7 @@ class SshConnection:
         return SshProcess(channel, marked, self.where, functools.partial(transport.cut, connection))
 
     def host_key(self) -> str:
-        """Of the last hop; known_hosts files have it, and the host proved that it has the private key."""
+        """Fingerprint of the last hop's key: it is in known_hosts, and the host proved that it has the private key."""
         with self._connecting:
             if not _is_connected(self._fabric):
                 return ""
@@ -109,7 +109,7 @@ class SshConnection:
                 self._fabric = None
 
     def _open_channel(self, command: str) -> tuple[Any, paramiko.Channel, Marked]:
-        """The connection, a channel of it, and on that the command that has been begun."""
+        """(connection, a channel of it, the command started on the channel)."""
         with self._connecting:
             if not _is_connected(self._fabric):
                 self.close()
@@ -131,7 +131,7 @@ class SshConnection:
         return connection, channel, marked
 
     def _in_time(self, connection: Any, times: int) -> contextlib.AbstractContextManager[None]:
-        """Limit a step to a number of connect time-outs, if it has no time-out itself or one for each of its parts."""
+        """Limit a step to `times` connect time-outs; for steps without a time-out, or with one for each part only."""
         seconds = max(self._timeout, 1) * times
         late = functools.partial(no_answer, self.where, connection, seconds)
         return within(seconds, functools.partial(transport.cut, connection), self._stopped, self.where, late)
@@ -199,7 +199,7 @@ class SshConnection:
 
 
 def _asked(hop: Any, named: str | None) -> hostkeys.Asked:
-    """By the options of this hop alone, as OpenSSH has them for a jump host, too."""
+    """How to look up the key of one hop: by the options of this hop alone, as OpenSSH does for a jump host."""
     return hostkeys.asked(hop.host, hop.port, hop.ssh_config, user=hop.user, original=hop.original_host, named=named)
 
 
@@ -208,7 +208,7 @@ def _is_connected(connection: Any) -> bool:
 
 
 def _close(connection: Any) -> None:
-    """Also half-open ones, which fabric's own close leaves with a live thread."""
+    """Close a connection, also a half-open one, whose thread fabric's own close would leave running."""
     connection.client.close()
     gateway = connection.gateway
     if isinstance(gateway, fabric.Connection):

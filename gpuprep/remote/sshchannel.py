@@ -1,7 +1,7 @@
 """One command over one SSH channel: to its end, or as a Process.
 
-A login shell may print what it likes before our command begins (a .bashrc that echoes), so the command's own output is
-what follows a line that nobody can guess.
+A login shell may print anything before our command begins (an echo in .bashrc). So our command first prints a secret
+line, and its own output is what follows that line.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Marked:
         return self._before is None
 
     def for_shell(self) -> str:
-        """For the user's login shell, which may be none that speaks POSIX."""
+        """The command for the user's login shell, which may not be a POSIX shell."""
         marked = f"echo '{self._mark.decode().strip()}'\n{self.command}"
         return f"exec /bin/sh -c {shlex.quote(marked)}"
 
@@ -73,7 +73,7 @@ class Marked:
         return own
 
     def never_began(self, stderr: bytes) -> HostError:
-        """The error of a shell that ended without it: an account that is closed, a command that sshd forces."""
+        """The error if the shell ended without running our command: a closed account, a forced command of sshd."""
         output = one_line(_text(bytes(self._before or b"") or stderr), TOLD_LETTERS)
         if other := OTHER_USER.search(output):
             return HostError(
@@ -121,7 +121,7 @@ def converse(
 ) -> tuple[int, RawResult]:
     """Send the input and read the output to its end: paramiko's exit status (-1: none) and the result.
 
-    Raises HostError if it took too long, printed too much (then `cut` is called), or never began.
+    Raises HostError if the command took too long, printed too much (then `cut` is called), or never began.
     """
     deadline = time.monotonic() + timeout
     stdout, stderr = bytearray(), Tail()
@@ -149,7 +149,7 @@ def converse(
 
 
 def _received(channel: Any, where: str, command: str, most: int) -> bytes:
-    """The next bytes of stdout; empty at the end. Raises HostError where a flood ended the connection."""
+    """The next bytes of stdout; b"" at the end. Raises HostError if the host sent too much and the connection ended."""
     try:
         chunk: bytes = channel.recv(CHUNK)
     except GONE:  # paramiko could not tell the host that there is room again
@@ -162,7 +162,7 @@ def _received(channel: Any, where: str, command: str, most: int) -> bytes:
 
 
 def _left(deadline: float) -> float:
-    """Seconds. Asked before each wait: a host that always has one byte more would never be late otherwise."""
+    """Seconds until the deadline. Checked before each wait: a host that sends byte by byte must not be endless."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -182,7 +182,7 @@ def _drain(channel: Any, into: Tail, deadline: float, errors: Errors) -> None:
 
 
 class SshProcess:
-    """A Process. `cut` ends the connection, for a host that does not even read our input."""
+    """A Process. `cut` ends the connection, for a host that does not read our input."""
 
     def __init__(self, channel: Any, marked: Marked, where: str, cut: Callable[[], None]) -> None:
         self.where = where

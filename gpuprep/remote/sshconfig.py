@@ -1,4 +1,4 @@
-"""~/.ssh/config and /etc/ssh/ssh_config for fabric, with the Include that paramiko's reader does not know."""
+"""~/.ssh/config and /etc/ssh/ssh_config for fabric, with Include, which paramiko's reader does not support."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ DEEPEST_INCLUDE = 16  # as in OpenSSH
 
 
 def read_ssh_config(where: str) -> fabric.Config:
-    """Fabric's configuration made of the SSH configuration alone: no fabric.yml, no ~/.fabric.py.
+    """Fabric's configuration, made only from the SSH configuration: no fabric.yml, no ~/.fabric.py.
 
-    Raises UsageError for a user without a home folder or without a name: paramiko asks for both in its own words.
+    Raises UsageError for a user without a home folder or without a name: paramiko needs both.
     """
     user_name()
     ssh_config = paramiko.SSHConfig()
@@ -32,7 +32,7 @@ def read_ssh_config(where: str) -> fabric.Config:
 
 
 def add(ssh_config: paramiko.SSHConfig, path: Path, where: str) -> None:
-    """The lines of one file. Raises UsageError for those that paramiko refuses."""
+    """Add the lines of one file. Raises UsageError for lines that paramiko refuses."""
     try:
         ssh_config.parse(io.StringIO("\n".join(_Reader(path.parent).lines(path))))
     # ValueError: a quote that is not closed in a Match line; paramiko lets shlex say so.
@@ -41,7 +41,7 @@ def add(ssh_config: paramiko.SSHConfig, path: Path, where: str) -> None:
 
 
 class _Reader:
-    """The lines of one file and of all that it includes. Bounded: two files that include each other never end."""
+    """The lines of one file and of all files that it includes. Limited, because two files may include each other."""
 
     def __init__(self, base: Path) -> None:
         self._base = base

@@ -42,7 +42,7 @@ def no_answer(where: str, connection: Any, seconds: float) -> HostUnreachable:
 
 
 def check_key_file(target: Target) -> None:
-    """Raises AuthenticationRefused where the key file that the target names holds no private key."""
+    """Raises AuthenticationRefused if the key file that the target names holds no private key."""
     path = Path(target.identity_file or "").expanduser()
     other = _other_keys(target)
     if not path.is_file():
@@ -71,7 +71,7 @@ def _is_held(mark: str) -> bool:
 
 
 def _no_private_key(path: Path) -> str | None:
-    """Why a file holds none; None where it holds one, a locked one too."""
+    """Why a file is not a private key; None if it is one, also a locked one."""
     try:
         paramiko.PKey.from_path(path)
     except LOCKED:
@@ -96,7 +96,7 @@ def explain(
 ) -> GpuprepError | None:
     """gpuprep's error for `error`; None for errors that do not come from the connection, such as Ctrl-C.
 
-    paramiko raises whatever the bytes of the host made its own thread raise: any exception is the host's.
+    paramiko passes on any exception that the host's data caused in its thread: any exception may come from the host.
     """
     if isinstance(error, GpuprepError):
         return error
@@ -192,9 +192,9 @@ def is_locked(name: str) -> bool:
 
 
 def copy_id(login: str, port: int | None, files: Sequence[str]) -> str:
-    """The command that puts the user's key on the host, by a password: `login` is USER@HOST.
+    """The command that copies the user's key to the host with a password. `login` is USER@HOST.
 
-    ssh-copy-id needs the public half of a key. Where there is only the private one, that is written first.
+    ssh-copy-id needs the public half of a key. If there is only the private half, the command first writes the public.
     """
     public = next((f"{name}.pub" for name in files if Path(f"{name}.pub").is_file()), "")
     before = ""
@@ -207,5 +207,5 @@ def copy_id(login: str, port: int | None, files: Sequence[str]) -> str:
 
 
 def _init(target: Target) -> str:
-    """Without the user: it is the user that may be wrong."""
+    """`gpuprep init` for this host, without the user, because the user may be the error."""
     return command("gpuprep", "init", about=login(target.address or target.name, None, target.port))

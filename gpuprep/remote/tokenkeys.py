@@ -14,7 +14,7 @@ BEFORE = 3  # cipher, way of making a key from a passphrase, its options: string
 
 
 def fingerprint(path: Path) -> str:
-    """As `ssh-add -l` shows it; "" of a file that is no private key of a token."""
+    """The fingerprint as `ssh-add -l` shows it; "" if the file is not the private key of a token."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES)
@@ -33,7 +33,7 @@ def fingerprint(path: Path) -> str:
 
 
 def _string(data: bytes) -> tuple[bytes, bytes]:
-    """The first string of SSH's format, and what follows."""
+    """(the first string of data in SSH's format, the rest)."""
     (size,) = struct.unpack(">I", data[:4])
     if size > len(data) - 4:
         raise ValueError("it ends too early")

@@ -21,7 +21,7 @@ QUESTIONS = "the host asks questions (keyboard-interactive)"
 
 
 class NoAnswer(Exception):
-    """To a key that was shown. No SSHException: after one paramiko would wait as long for each of the other keys."""
+    """No answer to a key that was offered. Not an SSHException: then paramiko would wait again for each other key."""
 
 
 class _Packets(Packetizer):  # type: ignore[misc]  # paramiko ships no types
@@ -46,7 +46,7 @@ class _Packets(Packetizer):  # type: ignore[misc]  # paramiko ships no types
 
 
 class _Pipe(BufferedPipe):  # type: ignore[misc]
-    """What came on a channel and was not read yet: never more than the window, from a host that keeps the rules."""
+    """Received bytes of a channel that were not read yet; a host that keeps the rules sends at most the window."""
 
     overfull = False
 
@@ -59,13 +59,13 @@ class _Pipe(BufferedPipe):  # type: ignore[misc]
 
 class Transport(paramiko.Transport):  # type: ignore[misc]
     def __init__(self, host_key_algorithms: Sequence[str], sock: Any, disabled_algorithms: Any = None) -> None:
-        """`host_key_algorithms`: those of certificates included, the best first."""
+        """`host_key_algorithms`: the best first, algorithms of certificates included."""
         self._host_key_algorithms = tuple(host_key_algorithms)
         super().__init__(sock, disabled_algorithms=disabled_algorithms, packetizer_class=_Packets)
 
     @property
     def preferred_keys(self) -> tuple[str, ...]:
-        """paramiko's own would ask for certificates last."""
+        """The host key algorithms in our order: paramiko's own order has certificates last."""
         return self._host_key_algorithms
 
     def open_channel(self, *arguments: Any, **named: Any) -> Any:
@@ -92,9 +92,9 @@ def is_flooded(channel: Any) -> bool:
 
 
 def cut(connection: Any) -> None:
-    """End a fabric connection at once, whatever waits on it: nothing is sent, nothing is waited for.
+    """End a fabric connection at once, even if something waits on it; sends nothing and waits for nothing.
 
-    From the hop that is nearest to us: what goes through it ends with it.
+    It closes the hop nearest to us; all connections through this hop end with it.
     """
     hops = [connection]
     while hasattr(hops[-1].gateway, "client"):

@@ -25,12 +25,12 @@ class Target:
 
     @property
     def login(self) -> str:
-        """As HOST of a command, without an inventory: user@address:port."""
+        """The HOST argument for this machine without an inventory: user@address:port."""
         return self.name if self.local or self.simulated else login(self.address or self.name, self.user, self.port)
 
 
 def login(address: str, user: str | None = None, port: int | None = None) -> str:
-    """ "debian@web1:2222", "[2001:db8::1]:2222"; port 22 goes without saying."""
+    """ "debian@web1:2222", "[2001:db8::1]:2222"; port 22 is left out."""
     usual = port in (None, 22)
     host = f"[{address}]" if ":" in address and not usual else address
     return (f"{user}@" if user else "") + host + ("" if usual else f":{port}")

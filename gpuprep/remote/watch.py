@@ -29,9 +29,9 @@ def interrupted(where: str, more: str = "") -> Interrupted:
 def within(
     seconds: float, cut: Callable[[], None], stopped: Callable[[], bool], where: str, late: Callable[[], GpuprepError]
 ) -> Iterator[None]:
-    """Run the body; `cut` is called, again and again until the body ends, when `seconds` are over or the user stops.
+    """Run the body. After `seconds`, or when the user stops the run, call `cut` repeatedly until the body ends.
 
-    Raises late(), or Interrupted, in place of what the cut made the body raise.
+    Raises late() or Interrupted instead of the exception that the cut caused in the body.
     """
     watch = _Watch(seconds, cut, stopped)
     watch.start()

@@ -58,7 +58,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class HostBaseline:
-    """What drift compares a host with."""
+    """The certified run and the figures that drift compares a host with."""
 
     host: str
     run_id: str | None  # the certified run; None: there is none yet
@@ -80,7 +80,7 @@ class Store:
     def open(cls, url: str | None) -> Store:
         """The store at a URL (docs/history.md); None: history.db in the XDG state folder. Migrates it.
 
-        Raises UsageError for a URL that is none, StoreError where the database cannot be used.
+        Raises UsageError for an invalid URL, StoreError if the database cannot be used.
         """
         path = state_dir() / "history.db"
         try:
@@ -94,7 +94,7 @@ class Store:
 
     @classmethod
     def open_existing(cls, url: str) -> Store:
-        """As `open`, but a database file that is not there is a UsageError, and is not made."""
+        """As `open`, but raises UsageError if the database file does not exist, and does not make it."""
         engine, shown = database.make(url)
         database.check_there(engine, shown)
         return cls._migrated(engine, shown)
@@ -113,15 +113,15 @@ class Store:
         self._engine.dispose()
 
     def append(self, record: RunRecord, baseline: Measured | None = None) -> None:
-        """Add one run, and its figures to the baseline if the host has none; both or neither.
+        """Add one run, and those figures of `baseline` that the host does not have yet, in one transaction.
 
-        Raises StoreError where it cannot, or where the run is there already.
+        Raises StoreError if that fails, or if the store already has the run.
         """
         if not self.append_new(record, baseline):
             raise StoreError(f"this run is already in the store {self._shown_url}")
 
     def append_new(self, record: RunRecord, baseline: Measured | None = None) -> bool:
-        """As append; False, and nothing changed, where the run is there already."""
+        """As append, but returns False and changes nothing if the store already has the run."""
         verdict = record.verdict
         error_line = record.error.splitlines()[0] if record.error else ""
         row = {
@@ -177,10 +177,10 @@ class Store:
         failed: bool = False,
         batch: str | None = None,
     ) -> list[RunSummary]:
-        """The newest runs first, of all hosts or of some; after them those that a wrong clock dated into the future.
+        """Runs of all hosts or of some, the newest first; runs dated into the future by a wrong clock come last.
 
         `host` or any of `hosts`; `since` a moment in UTC, ISO 8601; `failed`: exit code not 0; `batch`: its id, the
-        beginning of it, or "last". Raises UsageError where there is no such batch, or more than one.
+        beginning of it, or "last". Raises UsageError if no batch matches, or more than one.
         """
         query = fleet.lines().order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
         if since:
@@ -202,14 +202,14 @@ class Store:
         return summaries
 
     def newest_of_each(self) -> list[RunSummary]:
-        """The newest provision, validate or drift of each host, by the name of that run; for `gpuprep status`."""
+        """The newest provision, validate or drift of each host, with its name in that run; for `gpuprep status`."""
         with self._transaction(write=False) as connection:
             return [_summary(row) for row in fleet.newest_of_each(connection)]
 
     def batch(self, batch: str) -> list[RunRecord]:
         """The records of a batch: by its id, by the beginning of it, or "last".
 
-        Raises UsageError where there is none or more than one, StoreError where a record cannot be read.
+        Raises UsageError if no batch matches, or more than one; StoreError if a record cannot be read.
         """
         with self._transaction(write=False) as connection:
             batch_id = self._batch_id(connection, batch)
@@ -244,7 +244,7 @@ class Store:
     def get(self, run_id: str) -> RunRecord:
         """The record of a run by its id, by a prefix of it that only one run has, or by "last".
 
-        Raises UsageError where there is none or more than one, StoreError where the record cannot be read.
+        Raises UsageError if no run matches, or more than one; StoreError if the record cannot be read.
         """
         run_id = storable(run_id)
         if not run_id:
@@ -273,14 +273,14 @@ class Store:
             raise StoreError(f"the record of run {run_id} cannot be read: {error}", "its row is damaged") from error
 
     def certified(self, host: str) -> RunRecord | None:
-        """The run that the host is compared with, with its facts: the one that `certify` named, else the newest
-        provision or validate that passed. None where there is none.
+        """The certified run of the host: the one chosen with `certify`, else the newest provision or validate that
+        passed; None without such a run.
         """
         with self._transaction(write=False) as connection:
             return self._record(connection, certified_rows.run_of(connection, host))
 
     def newest(self, host: str, command: str) -> RunRecord | None:
-        """The newest run of `command` on this host that came to a verdict."""
+        """The newest run of `command` on this host that has a verdict; None without one."""
         with self._transaction(write=False) as connection:
             run = certified_rows.newest(connection, host, command, runs.c.verdict.is_not(None))
             return self._record(connection, run[0] if run else None)
@@ -288,7 +288,7 @@ class Store:
     def ended_well(self, command: str, source: Source, *, host: str = "", profile: str = "") -> list[RunRecord]:
         """The newest runs of `command` with exit code 0, of one host or of one profile; a few of them.
 
-        `source`: a simulated machine is not as fast as a real one. Raises StoreError where one cannot be read.
+        `source` separates simulated and real machines: their times differ. Raises StoreError if a run cannot be read.
         """
         query = (
             sa.select(runs.c.run_id)
@@ -311,7 +311,7 @@ class Store:
             return baselines.read(connection, host, keys)
 
     def baseline_of(self, host: str) -> Baseline:
-        """All figures of the host, under whatever key."""
+        """All figures of the host, with all keys."""
         with self._transaction(write=False) as connection:
             return baselines.read_all(connection, host)
 
@@ -327,7 +327,7 @@ class Store:
         return HostBaseline(host, run_id, began, when, figures, why, tuple(names))
 
     def chosen(self, host: str) -> str | None:
-        """The run that `baseline set` named; None where it named none."""
+        """The id of the run that `baseline set` chose; None if it chose no run."""
         with self._transaction(write=False) as connection:
             choice = certified_rows.chosen(connection, host)
         return choice.run_id if choice else None
@@ -342,16 +342,16 @@ class Store:
             baselines.replace(connection, host, run_id, set_at, measured)
 
     def clear_baseline(self, host: str, probe: str | None = None) -> tuple[int, bool]:
-        """Forget a host's figures, or those of one probe; without a probe also the run that was named.
+        """Delete a host's figures, or those of one probe; without a probe also the chosen certified run.
 
-        Returns how many figures there were, and whether a run had been named.
+        Returns (number of deleted figures, whether a run had been chosen).
         """
         with self._transaction() as connection:
             named = certified_rows.clear(connection, host) if probe is None else False
             return baselines.clear(connection, host, probe), named
 
     def newest_passed(self, host: str, *, any_part: bool = False) -> str | None:
-        """The newest provision or validate of this host that passed and may certify it; with `any_part`, any."""
+        """Id of the newest provision or validate that passed and may certify this host; `any_part`: that passed."""
         with self._transaction(write=False) as connection:
             return certified_rows.newest_passed(connection, host, any_part=any_part)
 
@@ -363,7 +363,7 @@ class Store:
     # ------------------------------------------------------------ the names of a host
 
     def know(self, name: str, identity: Identity, at: str) -> Known:
-        """Note what the host behind a name says of itself; returns its other names, and what is new about it."""
+        """Store the identity that the host behind a name reported; returns its other names, and notes on news."""
         with self._transaction(write=False) as connection:
             known = hostnames.nothing_new(connection, name, identity)
         if known is not None:
@@ -372,7 +372,7 @@ class Store:
             return hostnames.know(connection, name, identity, at, lambda: certified_rows.run_of(connection, name))
 
     def names(self) -> list[Named]:
-        """All names whose host is known, those of one host together."""
+        """All names whose host identity is known; names of one host are adjacent."""
         with self._transaction(write=False) as connection:
             return hostnames.all_names(connection)
 
@@ -388,30 +388,30 @@ class Store:
             return ran is not None or hostnames.has_row(connection, name)
 
     def join(self, name: str, other: str, at: str) -> list[str]:
-        """The user says that two names are one host; returns all its names."""
+        """Join two names as one host, as the user asks; returns all names of the host."""
         with self._transaction() as connection:
             hostnames.join_by_hand(connection, name, other, at)
             return hostnames.of_host(connection, name)
 
     def set_apart(self, name: str, at: str) -> list[str]:
-        """The user says that a name is a host of its own; returns the names that it was joined with."""
+        """Make a name a host of its own, as the user asks; returns the names that it was joined with."""
         with self._transaction() as connection:
             return hostnames.set_apart(connection, name, at, certified_rows.run_of(connection, name))
 
     # ------------------------------------------------------------ over time
 
     def figures(self, host: str, since: str) -> list[Measurement]:
-        """All that a host measured from `since` (UTC, ISO 8601) on, oldest first."""
+        """All figures that a host measured from `since` (UTC, ISO 8601) on, oldest first."""
         with self._transaction(write=False) as connection:
             return measurement_rows.read(connection, host, since)
 
     def newest_figure(self, host: str) -> str | None:
-        """When the newest figure of a host was measured; None where there is none."""
+        """When the newest figure of a host was measured; None without figures."""
         with self._transaction(write=False) as connection:
             return measurement_rows.newest(connection, host)
 
     def headlines(self, run_ids: Sequence[str]) -> dict[str, Headline]:
-        """The figures that lists show, of those of these runs that measured any."""
+        """Run id ► the figures that lists show; only runs that measured such figures."""
         with self._transaction(write=False) as connection:
             return measurement_rows.headlines(connection, run_ids)
 
@@ -421,12 +421,12 @@ class Store:
             return measurement_rows.recent(connection, host, series, limit)
 
     def prunable(self, before: str, keep_last: int) -> list[str]:
-        """Runs that began before `before` and may go (store/retention.py), oldest first."""
+        """Ids of runs that began before `before` and may be deleted (store/retention.py), oldest first."""
         with self._transaction(write=False) as connection:
             return retention.old(connection, before, keep_last)
 
     def prune(self, run_ids: list[str]) -> list[str]:
-        """Delete runs with their findings and measurements, a few hundred at a time; returns those that went."""
+        """Delete runs with their findings and measurements, a few hundred at a time; returns the deleted ids."""
         removed: list[str] = []
         for start in range(0, len(run_ids), retention.BATCH):
             with self._transaction() as connection:
@@ -440,7 +440,7 @@ class Store:
             yield row[0]
 
     def export_rows(self, what: str, host: str | None = None) -> Iterator[tuple[Any, ...]]:
-        """First the names of the columns, then a tuple a row of one of EXPORTED, oldest run first."""
+        """Rows of the table `what` (one of EXPORTED) as tuples, oldest run first, after a tuple of column names."""
         table = EXPORTED[what]
         columns = [column for column in table.c if column.name != "record"]
         query = sa.select(*columns).order_by(runs.c.started_at, runs.c.run_id)
@@ -457,7 +457,7 @@ class Store:
             yield from connection.execution_options(yield_per=ROWS_AT_A_TIME).execute(query)
 
     def _migrate(self) -> None:
-        """Migrate the store. Looks without a lock first, because nearly every store is up to date."""
+        """Migrate the store. Checks the version without a lock first, because nearly every store is up to date."""
         with self._transaction(write=False) as connection:
             version = migrations.version(connection)
         if version != migrations.HEAD:
@@ -481,7 +481,7 @@ def _the_one(asked: str, ids: Sequence[str], kinds: str) -> str:
 
 
 def _newest_id(connection: Connection) -> Sequence[str]:
-    """Of the run that began last; of those dated into the future only where there is no other."""
+    """The id of the run that began last; a run dated into the future only if there is no other run."""
     newest = sa.select(runs.c.run_id).order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(1)
     run_ids = connection.execute(newest.where(runs.c.started_at <= latest())).scalars().all()
     return run_ids or connection.execute(newest).scalars().all()

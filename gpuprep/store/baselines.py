@@ -1,7 +1,7 @@
 """Rows of the store's table of baselines, inside the caller's transaction. Use it through store/__init__.py.
 
-They are written under the first name of a host and read under all of its names; of the same figure under two names the
-older counts, as for one name the first.
+Figures are written under the first name of a host and read under all of its names. If two names have the same figure,
+the older one counts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read_all(connection: Connection, host: str) -> Baseline:
 
 
 def add(connection: Connection, host: str, run_id: str, set_at: str, measured: Measured) -> None:
-    """Those figures that the host has none of yet; what another writer puts there meanwhile stays."""
+    """Add the figures that the host does not have yet; figures that another writer adds meanwhile stay."""
     host = hostnames.first_of(connection, host)
     rows = [
         {"host": host, **_columns(key), "figure": fitting(name, 120), "value": value, "run_id": run_id,
@@ -57,7 +57,7 @@ def add(connection: Connection, host: str, run_id: str, set_at: str, measured: M
 
 
 def replace(connection: Connection, host: str, run_id: str, set_at: str, measured: Measured) -> None:
-    """Those figures in place of what the host has under the same keys."""
+    """Replace all figures of the host with the same keys."""
     names = hostnames.of_host(connection, host)
     for key in measured:
         connection.execute(baselines.delete().where(*_where(names, key)))
@@ -65,7 +65,7 @@ def replace(connection: Connection, host: str, run_id: str, set_at: str, measure
 
 
 def clear(connection: Connection, host: str, probe: str | None) -> int:
-    """Forget the figures of a host, or of one probe of it; returns how many."""
+    """Delete the figures of a host, or those of one probe; returns how many were deleted."""
     query = baselines.delete().where(baselines.c.host.in_(hostnames.of_host(connection, host)))
     if probe is not None:
         query = query.where(baselines.c.probe == probe)

@@ -1,11 +1,11 @@
 """Which run of a host is the certified run? Inside the caller's transaction. Use it through store/__init__.py.
 
-It is the run that `baseline set` named, until it is cleared or another is named. Without such a run it is the newest
-run of a certifying command that passed and that nothing speaks against (checks/drift/certifying.py; the column
-runs.certifies). Runs of earlier versions have no such mark: of them those that left nothing out count.
+It is the run chosen with `baseline set`, until the choice is cleared or changed. Without a choice it is the newest run
+of a certifying command that passed without doubts (checks/drift/certifying.py; the column runs.certifies). Runs of
+earlier versions have no value in that column: they count if they left nothing out.
 
-A host may have several names: every question is asked of all of them. Records are large, so only the options of
-candidates are read.
+A host may have several names: each query covers all of them. Records are large, so only the options of candidates are
+read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AT_A_TIME = 20  # rows
 
 @dataclass(frozen=True)
 class Chosen:
-    """What `baseline set` named."""
+    """The run chosen with `baseline set`."""
 
     run_id: str
     set_at: str  # UTC, ISO 8601
@@ -38,7 +38,7 @@ class Chosen:
 
 
 def chosen(connection: Connection, host: str) -> Chosen | None:
-    """What `baseline set` named last, under any name of the host; None where it named nothing."""
+    """The newest choice of `baseline set` under any name of the host; None without a choice."""
     mine = certified.c.host.in_(hostnames.of_host(connection, host))
     query = sa.select(certified).where(mine).order_by(certified.c.set_at.desc(), certified.c.host).limit(1)
     row = connection.execute(query).mappings().one_or_none()
@@ -46,15 +46,15 @@ def chosen(connection: Connection, host: str) -> Chosen | None:
 
 
 def run_of(connection: Connection, host: str) -> str | None:
-    """The certified run of a host; None where there is none."""
+    """The id of the host's certified run; None without one."""
     named = chosen(connection, host)
     return named.run_id if named else newest_passed(connection, host)
 
 
 def newest_passed(connection: Connection, host: str, *, any_part: bool = False) -> str | None:
-    """The newest run of a certifying command that passed and may certify; of a real host one on its real GPU.
+    """Id of the newest run of a certifying command that passed and may certify; for a real host, one on its real GPU.
 
-    With `any_part` also one that does not certify by itself: the user names it.
+    With `any_part` also a run that does not certify by itself, because the user chooses it.
     """
     where = [runs.c.verdict == Status.PASS.value]
     if not any_part:
@@ -83,7 +83,7 @@ def _options(connection: Connection, run_id: str) -> Mapping[str, Any]:
 
 
 def is_whole(options: Mapping[str, Any]) -> bool:
-    """Whether a run judged all of the machine: one with --only or --skip passes with the rest left out."""
+    """Whether a run judged the whole machine: a run with --only or --skip did not."""
     return not options.get("only") and not options.get("skip")
 
 
@@ -94,14 +94,14 @@ def newest(connection: Connection, host: str, command: str, *where: Any) -> tupl
 
 
 def _newest(connection: Connection, host: str, commands: Sequence[str], *where: Any) -> Iterator[Any]:
-    """The newest runs first, under all names of the host, without runs that a wrong clock dated into the future."""
+    """Runs under all names of the host, the newest first, without runs dated into the future by a wrong clock."""
     names = hostnames.of_host(connection, host)
     each = [_of_one(connection, name, command, *where) for name in names for command in commands]
     return heapq.merge(*each, key=lambda row: (row.started_at, row.run_id), reverse=True)
 
 
 def _of_one(connection: Connection, name: str, command: str, *where: Any) -> Iterator[Any]:
-    """By the index of them alone, a few at a time."""
+    """Runs of one name and command, the newest first; reads only the index, a few rows at a time."""
     columns = sa.select(runs.c.run_id, runs.c.started_at, runs.c.source, runs.c.certifies)
     query = columns.where(runs.c.host == name, runs.c.command == command, runs.c.started_at <= latest(), *where)
     ordered = query.order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(AT_A_TIME)
@@ -118,15 +118,15 @@ def set_run(connection: Connection, host: str, run_id: str, set_at: str, reason:
 
 
 def clear(connection: Connection, host: str) -> bool:
-    """Forget what `baseline set` named; False where it named none."""
+    """Delete the choice of `baseline set`; False if there was none."""
     mine = certified.c.host.in_(hostnames.of_host(connection, host))
     return connection.execute(certified.delete().where(mine)).rowcount > 0
 
 
 def is_real(connection: Connection, host: str) -> bool:
-    """Whether any run of this host saw a real GPU. A run without a verdict may not have reached the host at all.
+    """Whether any run of this host measured a real GPU. A run without a verdict may not have reached the host.
 
-    A record that was judged again (`gpuprep judge --keep`) says of itself which host it is of.
+    Records of `gpuprep judge --keep` do not count: a file can name any host.
     """
     mine = runs.c.host.in_(hostnames.of_host(connection, host))
     seen = (runs.c.command != "judge", runs.c.source == Source.MEASURED.value, runs.c.verdict.is_not(None))

@@ -33,9 +33,9 @@ NO_DRIVER = "pip install 'gpuprep[postgresql]'   (in gpuprep's own environment),
 
 
 def make(url: str) -> tuple[Engine, str]:
-    """An engine for an SQLAlchemy URL, and the URL as it may be shown. Connects to nothing yet.
+    """(engine for an SQLAlchemy URL, the URL without its password). Does not connect yet.
 
-    Raises UsageError for a URL that is none, or that needs a driver which is not installed.
+    Raises UsageError for an invalid URL, or if the URL needs a driver that is not installed.
     """
     remember(url)
     shown = masked_url(url)
@@ -73,7 +73,7 @@ def _check_file(url: sa.URL, shown: str) -> None:
 
 
 def _is_database(path: Path) -> bool:
-    """An empty file is a database without tables to SQLite. One that we may not read is seen when it is opened."""
+    """Whether a file may be an SQLite database: an empty file may. An unreadable file too: opening it will fail."""
     try:
         return not path.stat().st_size or is_database(path)
     except OSError:
@@ -81,7 +81,7 @@ def _is_database(path: Path) -> bool:
 
 
 def check_there(engine: Engine, shown: str) -> None:
-    """Raises UsageError where the file of an SQLite database is not there. A server is not asked."""
+    """Raises UsageError if the file of an SQLite database does not exist. A server is not contacted."""
     if engine.dialect.name != "sqlite":
         return
     path = Path(engine.url.database or "")
@@ -96,7 +96,7 @@ def sqlite(path: Path) -> Engine:
 
 
 def _tighten(path: Path) -> None:
-    """Its owner's alone, with what SQLite keeps beside it; those that are made later get the mode of the file."""
+    """Let only its owner read the file and SQLite's files beside it; later files get the mode of the database."""
     for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
         with contextlib.suppress(OSError):  # it is not there, or not ours: who may open it will be seen below
             there = name.lstat()
@@ -106,7 +106,7 @@ def _tighten(path: Path) -> None:
 
 @contextmanager
 def transaction(engine: Engine, shown: str, *, write: bool = True) -> Iterator[Connection]:
-    """One transaction: all of it or nothing. Raises StoreError where the database cannot be used."""
+    """One transaction, completely or not at all. Raises StoreError if the database cannot be used."""
     try:
         with engine.connect() as plain:
             connection = plain.execution_options(gpuprep_write=write)
@@ -162,7 +162,7 @@ def _sqlite(url: sa.URL) -> Engine:
 
 
 def _write_ahead(cursor: sqlite3.Cursor) -> None:
-    """Readers and a writer at the same time. The mode stays with the file, and the switch needs it alone."""
+    """Turn on WAL, which allows readers beside a writer. The file keeps the mode; the change needs exclusive access."""
     if cursor.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
         return
     try:

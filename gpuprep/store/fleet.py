@@ -1,4 +1,4 @@
-"""The newest run of each host, in two questions however many runs there are. Use it through store/__init__.py."""
+"""The newest run of each host, with two queries for any number of runs. Use it through store/__init__.py."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def lines() -> sa.Select[Any]:
 
 
 def newest_of_each(connection: Connection) -> list[Any]:
-    """A row of runs (without the record) and `failed` for each host, whatever it is called; by host.
+    """For each host, under any of its names: a row of runs (without the record) and `failed`; sorted by host.
 
-    A run that a wrong clock dated into the future counts only where its host has no other.
+    A run dated into the future by a wrong clock counts only if its host has no other run.
     """
     moment = latest()
     by_host: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """Which names are one host? Inside the caller's transaction. Use it through store/__init__.py.
 
-Rows of runs, figures and choices keep the name that the user gave; who asks for one name gets those of all names of
-its host. The identity of a name is what the host reported when the controller connected to that name;
-checks/drift/samehost.py says when two of them are one host.
+Rows of runs, figures and choices keep the name that the user gave; a query for one name returns the rows of all names
+of its host. The identity of a name is what the host reported when the controller connected to that name;
+checks/drift/samehost.py decides when two identities are one host.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Known:
-    """What the store knows of the host behind a name."""
+    """What the store has about the host behind a name."""
 
     others: tuple[str, ...] = ()  # its other names
     notes: tuple[str, ...] = ()  # sentences for the user: what is new about it
@@ -56,7 +56,7 @@ def of_host(connection: Connection, name: str) -> list[str]:
 
 
 def first_of(connection: Connection, name: str) -> str:
-    """The one name under which what belongs to the host is written."""
+    """The host's first name, under which its rows are written."""
     name = storable(name)
     host: str | None = connection.execute(sa.select(host_names.c.host).where(host_names.c.name == name)).scalar()
     return host or name
@@ -65,9 +65,9 @@ def first_of(connection: Connection, name: str) -> str:
 def know(
     connection: Connection, name: str, now: Identity, at: str, held_to: Callable[[], str | None]
 ) -> Known:  # fmt: skip
-    """Note what the host behind `name` says of itself, and join the name with others of the same host.
+    """Store the identity that the host behind `name` reported, and join the name with other names of the same host.
 
-    A host whose identity is not known stays what it was. `held_to` gives the certified run of the host.
+    An unknown identity changes nothing. `held_to` returns the certified run of the host.
     """
     name = storable(name)
     everyone = all_names(connection)
@@ -105,7 +105,7 @@ def know(
 
 
 def nothing_new(connection: Connection, name: str, now: Identity) -> Known | None:
-    """What `know` would return if it had nothing to write: nearly every look at a host. None if it has."""
+    """The result of `know` if it has nothing to write, which is the usual case; None if it must write."""
     name = storable(name)
     everyone = all_names(connection)
     mine = next((known for known in everyone if known.name == name), None)
@@ -126,7 +126,7 @@ def _same(everyone: Iterable[Named], mine: Named, now: Identity) -> list[Named]:
 
 
 def join(connection: Connection, name: str, others: Sequence[str], by_hand: str = "") -> None:
-    """These names are one host from now on; each must have a row. What each has keeps its name."""
+    """Make these names one host; each must have a row in host_names. Other rows keep their names."""
     hosts = {first_of(connection, known_name) for known_name in (name, *others)}
     known = [entry for entry in all_names(connection) if entry.host in hosts]
     first = min(known, key=lambda entry: (entry.name != entry.host, entry.seen_at, entry.name)).host
@@ -136,7 +136,7 @@ def join(connection: Connection, name: str, others: Sequence[str], by_hand: str 
 
 
 def leave(connection: Connection, name: str, others: Sequence[str], held_to: str | None, at: str) -> None:
-    """`name` is another host than `others` from now on. They keep what they were held to, whoever measured it."""
+    """Make `name` another host than `others`. Both keep the baseline, and `others` the certified run `held_to`."""
     stay = min(others)
     for host_name, host in ((name, name), *((other, stay) for other in others)):
         connection.execute(host_names.update().where(host_names.c.name == host_name).values(host=host))
@@ -149,7 +149,7 @@ def leave(connection: Connection, name: str, others: Sequence[str], held_to: str
 
 
 def set_apart(connection: Connection, name: str, at: str, held_to: str | None) -> list[str]:
-    """The user says that `name` is a host of its own; returns the names that it was joined with."""
+    """Make `name` a host of its own, as the user asks; returns the names that it was joined with."""
     others = of_host(connection, name)[1:]
     if others:
         leave(connection, name, others, held_to, at)
@@ -160,7 +160,7 @@ def set_apart(connection: Connection, name: str, at: str, held_to: str | None) -
 
 
 def join_by_hand(connection: Connection, name: str, other: str, at: str) -> None:
-    """The user says that two names are one host."""
+    """Join two names as one host, as the user asks."""
     for host_name in (storable(name), storable(other)):
         if not has_row(connection, host_name):
             _write(connection, Named(host_name, host_name, Identity(), at, ""))
@@ -173,7 +173,7 @@ def has_row(connection: Connection, name: str) -> bool:
 
 
 def _claims(name: str, now: Identity, others: Iterable[Named]) -> list[str]:
-    """A host that reports the identity of another, and is not that host: reported, never merged."""
+    """Notes on a host that reports the identity of another host without proof: such names are never joined."""
     names_by_reason: dict[str, list[str]] = {}
     for other in others:
         if why := samehost.not_merged(other.identity, now):
@@ -192,7 +192,7 @@ def _few(names: Iterable[str]) -> str:
 
 
 def _write(connection: Connection, named: Named) -> None:
-    """Only what is new: most looks at a host find what was found before."""
+    """Write the row of a name if it changed; usually it did not."""
     row = {"name": named.name, "host": named.host, "identity": _text(named.identity), "by_hand": named.by_hand}
     mine = host_names.c.name == named.name
     there = connection.execute(sa.select(host_names).where(mine)).mappings().one_or_none()
@@ -212,7 +212,7 @@ def _text(identity: Identity) -> str:
 
 
 def _identity(text: str) -> Identity:
-    """A damaged row is a host that is not known."""
+    """The identity in a row; an unknown identity for a damaged row."""
     try:
         document = json.loads(text)
         return Identity(

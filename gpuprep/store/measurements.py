@@ -1,6 +1,6 @@
 """Rows of the store's table of measurements, inside the caller's transaction. Use it through store/__init__.py.
 
-A row is one figure that runs can be compared by (checks.baseline.figures_of): more is better in all of them.
+A row is one figure by which runs can be compared (checks.baseline.figures_of): for every figure, more is better.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def rows(record: RunRecord) -> list[dict[str, Any]]:
 
 
 def rows_of_text(text: str) -> list[dict[str, Any]]:
-    """The same of a record as JSON, as older versions stored it; [] where the row is damaged."""
+    """As `rows`, for a record as JSON from an older version; [] if the record is damaged."""
     try:
         document = json.loads(text)
         snapshot = document.get("after") or document.get("before") or {}
@@ -57,7 +57,7 @@ def add(connection: Connection, record: RunRecord) -> None:
 
 
 def read(connection: Connection, host: str, since: str) -> list[Measurement]:
-    """All figures of a host from `since` (UTC, ISO 8601) on, oldest first; none of a moment that is yet to come."""
+    """All figures of a host from `since` (UTC, ISO 8601) on, oldest first; without figures dated into the future."""
     started = measurements.c.started_at
     mine = measurements.c.host.in_(hostnames.of_host(connection, host))
     query = sa.select(measurements).where(mine, started >= since, started <= latest())
@@ -73,7 +73,7 @@ def read(connection: Connection, host: str, since: str) -> list[Measurement]:
 
 @dataclass(frozen=True)
 class Headline:
-    """The figures of one run that lists show; None: it did not measure them. Of several GPUs the highest."""
+    """The figures of one run that lists show: the highest of all GPUs; None: not measured."""
 
     fp16_tflops: float | None = None
     bf16_tflops: float | None = None
@@ -85,7 +85,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Series:
-    """One figure of one GPU, measured with the same versions again and again."""
+    """Identifies one figure of one GPU that several runs measured with the same versions."""
 
     gpu_uuid: str
     probe: str
@@ -95,7 +95,7 @@ class Series:
 
 
 def headlines(connection: Connection, run_ids: Sequence[str]) -> dict[str, Headline]:
-    """Of each of these runs that measured something that lists show."""
+    """Run id ► its headline; only runs that measured a figure that lists show."""
     wanted = sa.or_(
         measurements.c.figure.startswith("fp16", autoescape=True),
         measurements.c.figure.startswith("bf16", autoescape=True),
@@ -149,7 +149,7 @@ def recent(connection: Connection, host: str, series: Series, limit: int) -> lis
 
 
 def newest(connection: Connection, host: str) -> str | None:
-    """When the newest figure of a host was measured, as far as its clock can be right; None where there is none."""
+    """When the newest figure of a host was measured, ignoring times in the future; None without figures."""
     known = measurements.c.started_at <= latest()
     mine = measurements.c.host.in_(hostnames.of_host(connection, host))
     query = sa.select(sa.func.max(measurements.c.started_at)).where(mine, known)

@@ -1,7 +1,7 @@
-"""Questions about many hosts at a time, inside the caller's transaction. Use it through store/readonly.py.
+"""Queries about many hosts at a time, inside the caller's transaction. Use it through store/readonly.py.
 
-Each is answered by indexes, in time that grows with what is asked for and not with the store: a record is some 70 KB,
-so no question reads the rows of runs that it does not return.
+Each query uses indexes, so its time grows with its result and not with the store: a record has some 70 KB, so no query
+reads rows of runs that it does not return.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOLD = (*PROBLEMS, Status.WAIVED)
 
 @dataclass(frozen=True)
 class Run:
-    """What lists show of a run."""
+    """One run as lists show it."""
 
     run_id: str
     command: str
@@ -80,7 +80,7 @@ def newest_figures(connection: Connection) -> dict[str, str]:
 
 
 def _names(column: sa.Column[Any]) -> sa.CTE:
-    """All values of a column that an index begins with, one step of the index each. Ends with a NULL."""
+    """All distinct values of the first column of an index, with one index step per value. Ends with a NULL."""
     table = column.table
     every = sa.select(sa.func.min(column).label("name")).select_from(table).cte("every", recursive=True)
     after = sa.select(sa.func.min(column)).select_from(table).where(column > every.c.name).correlate(every)

@@ -1,6 +1,6 @@
-"""The store for those who only read: nothing is made, migrated or written, by any of its methods.
+"""The store for reading only: no method makes, migrates or writes anything.
 
-SQLite is opened with mode=ro; of PostgreSQL each transaction is READ ONLY, and no statement may take long.
+SQLite is opened with mode=ro; on PostgreSQL each transaction is READ ONLY, and statements have a time limit.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ class ReadOnlyStore(Store):
 
     @classmethod
     def open(cls, url: str | None) -> ReadOnlyStore:
-        """As Store.open, but a store must be there, in the form of this gpuprep.
+        """As Store.open, but the store must exist and have the version of this gpuprep.
 
-        Raises UsageError for a URL that is none or leads to no file, StoreError where there is no store that can be
-        read.
+        Raises UsageError for an invalid URL or a missing file, StoreError if there is no store that can be read.
         """
         stopped = threading.Event()
         engine, shown = database.make(url) if url else (None, str(state_dir() / "history.db"))
@@ -71,7 +70,7 @@ class ReadOnlyStore(Store):
         return self._shown_url
 
     def stop(self) -> None:
-        """End the questions that are being answered; later ones fail."""
+        """End running queries; later queries fail."""
         self._stopped.set()
 
     def newest_of_hosts(self, commands: Collection[str]) -> list[Run]:
@@ -80,7 +79,7 @@ class ReadOnlyStore(Store):
             return overview.newest_of_hosts(connection, commands)
 
     def newest_figures(self) -> dict[str, str]:
-        """When each name was measured last."""
+        """Host name ► when it was measured last."""
         with self._transaction(write=False) as connection:
             return overview.newest_figures(connection)
 
@@ -97,7 +96,7 @@ class ReadOnlyStore(Store):
     def since(self, commands: Collection[str], moment: str) -> list[tuple[str, str, str | None]]:
         """(host, moment, verdict) of all runs of these commands that began at `moment` or later, in no order.
 
-        Without those that a wrong clock dated ahead.
+        Runs dated into the future by a wrong clock are left out.
         """
         with self._transaction(write=False) as connection:
             return overview.since(connection, commands, moment)
@@ -108,7 +107,7 @@ class ReadOnlyStore(Store):
             return overview.between(connection, first, after)
 
     def whole(self, run_ids: Sequence[str]) -> list[Run]:
-        """These runs in this order, as far as they are there."""
+        """These runs in this order; missing runs are left out."""
         with self._transaction(write=False) as connection:
             return overview.whole(connection, run_ids)
 
@@ -118,17 +117,17 @@ class ReadOnlyStore(Store):
             return overview.of_names(connection, names, before, limit)
 
     def problems(self, run_ids: Sequence[str]) -> list[Finding]:
-        """The findings of these runs that did not pass, WAIVED ones too."""
+        """The findings of these runs that did not pass, including WAIVED ones."""
         with self._transaction(write=False) as connection:
             return overview.problems(connection, run_ids)
 
     def with_problem(self, subject: str, name: str, since: str) -> list[tuple[str, str, str]]:
-        """(host, moment, status) of each run since then in which this check did not pass."""
+        """(host, moment, status) of each run since `since` in which this check did not pass."""
         with self._transaction(write=False) as connection:
             return overview.with_problem(connection, subject, name, since)
 
     def beginning_with(self, prefix: str, limit: int) -> list[Run]:
-        """Runs whose id begins so, by id."""
+        """Runs whose id begins with `prefix`, sorted by id."""
         with self._transaction(write=False) as connection:
             return overview.beginning_with(connection, prefix, limit)
 

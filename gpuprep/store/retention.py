@@ -1,4 +1,4 @@
-"""Which runs may be deleted? Old runs that nothing refers to, and their log folders. Use it through store/__init__.py.
+"""Which runs may be deleted? Old runs without references, and their log folders. Use it through store/__init__.py.
 
 Always kept: a host's newest runs, its certified run, the runs in which its baseline was measured, and its last drift
 check, because the next check compares with it.
@@ -24,7 +24,7 @@ RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
 def old(connection: Connection, before: str, keep_last: int) -> list[str]:
-    """Runs that began before `before` (UTC, ISO 8601) and may go, oldest first."""
+    """Ids of runs that began before `before` (UTC, ISO 8601) and may be deleted, oldest first."""
     hosts = connection.execute(sa.select(runs.c.host).distinct().order_by(runs.c.host)).scalars().all()
     kept = {run_id for host in hosts for run_id in _kept(connection, host, keep_last)}
     kept.update(connection.execute(sa.select(baselines.c.run_id).distinct()).scalars())
@@ -33,7 +33,10 @@ def old(connection: Connection, before: str, keep_last: int) -> list[str]:
 
 
 def delete(connection: Connection, run_ids: Sequence[str]) -> list[str]:
-    """Delete these runs with their findings and measurements, but none that became a baseline meanwhile."""
+    """Delete these runs with their findings and measurements, except runs that became a baseline meanwhile.
+
+    Returns the deleted ids.
+    """
     referred: set[str] = set()
     for column in (baselines.c.run_id, certified.c.run_id):
         referred.update(connection.execute(sa.select(column).where(column.in_(run_ids))).scalars())
@@ -43,16 +46,16 @@ def delete(connection: Connection, run_ids: Sequence[str]) -> list[str]:
 
 
 def log_folders(parent: Path, run_ids: Iterable[str]) -> list[Path]:
-    """The log folders of these runs below `parent`, those that are there.
+    """The existing log folders of these runs below `parent`.
 
-    A run id may come from another machine: one that is no plain name leads to no folder.
+    A run id may come from another machine: an id that is not a plain name has no folder.
     """
     named = [parent / run_id for run_id in run_ids if RUN_ID.fullmatch(run_id)]
     return [path for path in named if path.is_dir() and not path.is_symlink()]
 
 
 def remove(folders: Iterable[Path]) -> None:
-    """Remove these folders and all in them; one that went meanwhile is none. Raises StoreError."""
+    """Remove these folders with their content; a folder that no longer exists is no error. Raises StoreError."""
     for path in folders:
         try:
             shutil.rmtree(path)

@@ -1,6 +1,6 @@
 """Tables of the store, the same on SQLite and PostgreSQL. migrations/versions makes them; a test compares.
 
-Texts have no width on either, and order and compare by their bytes on both.
+On both, texts have no width limit and are ordered and compared by their bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AHEAD = timedelta(minutes=5)  # by which the clock of another machine may differ
 
 
 def _text(width: int) -> sa.types.TypeEngine[str]:
-    """SQLite does not look at the width and compares bytes; PostgreSQL is set to do likewise."""
+    """A text column that is compared by bytes, as SQLite does; PostgreSQL gets the same collation."""
     return sa.String(width).with_variant(sa.Text(collation="C"), "postgresql")
 
 
@@ -126,19 +126,19 @@ host_names = sa.Table(
 
 
 def insert_new(connection: Connection, table: sa.Table, row: Mapping[str, Any]) -> bool:
-    """Insert a row; False where its key is there already. Waits for another writer of the same key."""
+    """Insert a row; False if its key already exists. Waits for another writer of the same key."""
     statement = _insert(connection, table).values(row).on_conflict_do_nothing()
     return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount == 1
 
 
 def insert_missing(connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert those rows whose key is not there yet."""
+    """Insert the rows whose keys do not exist yet."""
     if rows:
         connection.execute(_insert(connection, table).on_conflict_do_nothing(), rows)
 
 
 def _insert(connection: Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
-    """Of the database at hand alone: importing the other takes longer than a query."""
+    """The insert of the present database; the other database's is not imported: that takes longer than a query."""
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects import postgresql
 

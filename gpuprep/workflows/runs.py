@@ -250,7 +250,7 @@ class Run:
         return record
 
     def _append(self, store: Store, record: RunRecord, baseline: Measured) -> None:
-        """Append the record to the store, and write a copy to the log folder. Raises StoreError (a full disk, for example).
+        """Append the record to the store, and write a copy to the log folder. Raises StoreError (disk full, say).
 
         Each answer of a host is within the limits; all answers together may be more than a record can hold.
         """

@@ -36,7 +36,7 @@ _BEYOND_UNICODE = re.compile(r"\\U(?!0010|000[0-9A-Fa-f])[0-9A-Fa-f]{8}")
 
 @dataclass(frozen=True)
 class Kind:
-    """Which file it is, for the words of a refusal."""
+    """The kind of file, for the words of a refusal."""
 
     noun: str
     instead: str = ""  # of writing a value out, where it was a reference to another

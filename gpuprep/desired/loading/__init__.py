@@ -191,7 +191,7 @@ def _probes(data: dict[str, Any]) -> ProbesWish:
 
 
 def _thresholds(resolved: Resolved, data: dict[str, Any]) -> dict[str, Any]:
-    """A floor is written as 75, or as {percent: 75, source: SuperBench}."""
+    """Fields of the thresholds. A profile gives a floor as 75, or as {percent: 75, source: SuperBench}."""
     ours = shipped_profiles_dir().resolve()
     places = {name: Path(resolved.place("thresholds", name, "percent").file) for name in data}
     shipped = [name for name, file in places.items() if file.resolve().parent == ours]

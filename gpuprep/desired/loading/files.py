@@ -48,9 +48,9 @@ def _is_path(text: str) -> bool:
 
 
 def read_chain(path: Path, shown: str) -> tuple[Node | None, list[Problem]]:
-    """The file and all that it extends, merged, and what is wrong in any of them; problems name the file as `shown`.
+    """The file merged with all that it extends, and the problems of these files, which name the first file as `shown`.
 
-    None if a file of the chain could not be read: then it is unknown what the profile lacks.
+    The node is None if a file of the chain could not be read: then missing keys are unknown.
     """
     problems: list[Problem] = []
     roots: list[Node] = []
@@ -80,7 +80,7 @@ def read_chain(path: Path, shown: str) -> tuple[Node | None, list[Problem]]:
 
 
 def _parent(folder: Path, wish: str, seen: list[Path]) -> tuple[Path | None, str]:
-    """The file that `extends: wish` means in a file of `folder`; or what is wrong with it."""
+    """(the file that `extends: wish` means in a file of `folder`, ""), or (None, what is wrong with `wish`)."""
     try:
         parent = folder / wish if _is_path(wish) else find(wish)
         exists = parent.exists()

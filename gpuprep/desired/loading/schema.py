@@ -40,7 +40,7 @@ def schema() -> dict[str, Any]:
 
 
 def allowed_parts(kind: str) -> list[str]:
-    """What codec.parts may have of a kind ("encoders"); [] for a kind that there is not."""
+    """Allowed names in codec.parts for a kind ("encoders"); [] for an unknown kind."""
     document = schema()
     lists = document["$defs"]
     parts = document["properties"]["codec"]["properties"]["parts"]["properties"]
@@ -80,7 +80,7 @@ def _validator() -> Any:
 
 
 def check_file(root: Node) -> list[Problem]:
-    """All problems of one file, except missing keys: a parent may have them."""
+    """All problems of one file, except missing keys: the profile that it extends may have them."""
     errors = [e for e in _validator().iter_errors(plain(root)) if e.validator != "required"]
     # A value of the wrong type fails every other rule too: the type says it best.
     mistyped = {tuple(e.absolute_path) for e in errors if e.validator == "type"}
@@ -95,7 +95,7 @@ def check_complete(root: Node) -> list[Problem]:
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """A "did you mean" if a known word is similar, else nothing."""
+    """A text with "did you mean" if a known word is similar, else ""."""
     close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.7)
     return f" (did you mean {close[0]}?)" if close else ""
 
@@ -153,7 +153,7 @@ def _repeated_items(node: Node, key: str) -> Iterator[Problem]:
 
 
 def _allowed(part: dict[str, Any]) -> str:
-    """What a place of the schema allows, in words."""
+    """What a part of the schema allows, in words."""
     if "$ref" in part:
         part = schema()["$defs"][part["$ref"].rpartition("/")[2]]
     if "x-allowed" in part:
@@ -215,7 +215,9 @@ def _too_short(_: Node, error: Any) -> str:
 
 
 def _allowed_at(error: Any) -> str:
-    """An enum inside if/then belongs to the whole place: power_limit_watts is `default` or a number."""
+    """What is allowed where `error` is, in words. An enum inside if/then belongs to the whole key: power_limit_watts is
+    `default` or a number.
+    """
     if "then" not in error.absolute_schema_path:
         return _allowed(error.schema)
     part: Any = schema()

@@ -1,7 +1,7 @@
-"""Which version has a store, and how does it come to the newest? Alembic runs the revisions in versions/.
+"""Which version does a store have, and how is it migrated to the newest? Alembic runs the revisions in versions/.
 
-A released revision is never changed, and it spells its own tables: every new store goes through all revisions. A new
-need is a new file in versions/, its id at the end of REVISIONS, and the tables of store/tables.py as they are then.
+A released revision is never changed, and it defines its own tables: every new store goes through all revisions. For a
+change, add a file to versions/ and its id to the end of REVISIONS, and update store/tables.py.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def migrate(connection: Connection) -> None:
 
 
 def configuration(connection: Connection) -> Config:
-    """What an alembic.ini would say: where the revisions are, and the connection that env.py takes."""
+    """The settings of an alembic.ini: the folder of the revisions, and the connection that env.py uses."""
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
