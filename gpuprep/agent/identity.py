@@ -16,19 +16,19 @@ PACKAGE = Path(gpuprep.__file__).parent
 
 
 def sources(package: Path = PACKAGE, parts: Tuple[str, ...] = STREAMED) -> Dict[str, bytes]:
-    """File name inside the package `gpuprep` ─► content, in order of names. Of an agent on disk, never in a zip."""
+    """File name inside the package `gpuprep` ─► content, sorted by name. Only for an agent on disk, not in a zip."""
     return dict(_read(package, parts))
 
 
 def _read(package: Path, parts: Tuple[str, ...]) -> Iterator[Tuple[str, bytes]]:
-    """One file after the other: all of them together would be a megabyte of the agent's memory."""
+    """(name, content) of one file after the other: all files at once would need a megabyte of memory."""
     for path in sorted({path for part in parts for path in package.glob(part)}):
         yield path.relative_to(package).as_posix(), path.read_bytes()
 
 
 @lru_cache(maxsize=1)
 def identity() -> str:
-    """Of an agent that is installed, with all that judges: what is sent along is never asked who it is."""
+    """Version and digest of an installed agent, with its checks. Not used for an agent that is sent along."""
     digest = hashlib.sha256()
     for name, content in _read(PACKAGE, INSTALLED):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)

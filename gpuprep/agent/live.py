@@ -1,7 +1,7 @@
-"""`gpuprep-agent live`: an answer a line for each line that comes in, until the input ends. For `gpuprep watch`.
+"""`gpuprep-agent live`: prints one line for each input line, until the input ends. For `gpuprep watch`.
 
-NVML is opened for each answer and closed after it. So nothing on the machine waits for us between two answers: not a
-reset of the GPU, not a new driver.
+NVML is opened for each answer and closed after it, so that between two answers the GPU can be reset and the driver
+replaced.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _asked() -> bool:
-    """Wait for a line. False where the input has ended, or was silent for too long."""
+    """Wait for a line; False if the input has ended or was silent for SILENCE_SECONDS."""
     if not select.select([0], [], [], SILENCE_SECONDS)[0]:
         return False
     return os.read(0, 4096) != b""
@@ -110,7 +110,7 @@ def _application_clocks(gpu: Gpu) -> Union[ClockPair, Missing]:
 
 
 def _processes(gpu: Gpu) -> Tuple[Union[Tuple[ProcessOnGpu, ...], Missing], int]:
-    """Those with the most memory, and how many more there are."""
+    """(the processes with the most memory, how many more there are)."""
     processes = gpu.processes()
     if isinstance(processes, Missing):
         return processes, 0
@@ -126,7 +126,7 @@ def _processes(gpu: Gpu) -> Tuple[Union[Tuple[ProcessOnGpu, ...], Missing], int]
 
 
 def _owner(process: ProcessOnGpu) -> Str:
-    """Also without psutil, which an agent that is sent along lacks: `watch` shows whose each program is."""
+    """The owner of a program, also without psutil, which an agent that is sent along lacks."""
     if isinstance(process.owner, str):
         return process.owner[:MOST_LETTERS]
     try:
@@ -147,7 +147,7 @@ def _xids() -> Union[Tuple[Xid, ...], Missing]:
 
 
 def _line(made: LiveSample) -> str:
-    """As JSON on one line of a bearable length: without the processes where these are too many."""
+    """The sample as JSON on one line; without processes if it would be longer than MOST_BYTES."""
     text = to_json(made)
     if len(text) > MOST_BYTES and not isinstance(made.gpus, Missing):
         left_out = Missing("too_long", "there are too many to list")
@@ -163,7 +163,7 @@ def _text(value: Any) -> str:
 
 
 def _address(bus_id: str) -> str:
-    """NVML's "00000000:00:1E.0" as the kernel writes it; "" for what is none."""
+    """NVML's "00000000:00:1E.0" as the kernel writes it; "" for an invalid address."""
     try:
         return normal_address(bus_id)
     except ValueError:

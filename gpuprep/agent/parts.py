@@ -1,4 +1,4 @@
-"""Which files of the package `gpuprep` go to a GPU machine, as patterns. The role gpu_agent also reads this file."""
+"""Patterns of the files of the package `gpuprep` that go to a GPU machine. The role gpu_agent also reads this file."""
 
 # Facts, probes and tuning: sent along to a machine without an agent. Python 3.9 or newer, stdlib and pynvml;
 # psutil where it is installed, as it is beside an installed agent.

@@ -3,11 +3,11 @@
     gpuprep-doing {"what": "scale-cuda", "done": 12, "of": 30, "unit": "transcodes"}
     gpuprep-measured {"at": ["gpus", 0, "gemms", 3], "value": {"dtype": "fp16", ...}}
 
-The second is a piece of the probe's values that has just been measured. From all of them the controller has what was
-measured, also if the answer never comes (a Ctrl-C, a lost connection, a time-out).
+The second line is a piece of the probe's values that has just been measured. With these pieces the controller keeps the
+measurements even if the final answer never comes (a Ctrl-C, a lost connection, a time-out).
 
-Only if the arguments of the probe ask for it ("tell": true). Reports are written between measurements, never during
-one. What cannot be written is left out.
+Reports are written only if the arguments of the probe have "tell": true, and only between measurements. A report that
+cannot be written is left out.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ def begin(wanted: bool) -> None:
 
 
 def tell(what: str, *, done: int = 0, of: int = 0, unit: str = "") -> None:
-    """`what` is at work; `done` of `of` pieces have ended, called `unit` ("transcodes"); 0 of 0: no number."""
+    """Report that `what` runs and that `done` of `of` pieces have ended; a piece is a `unit`. 0 of 0: no number."""
     _say(MARK, {"what": what, "done": done, "of": of, "unit": unit})
 
 
 def measured(value: Any, *at: Union[str, int]) -> None:
-    """`value` is measured. `at` is its place among the probe's values: keys of objects and numbers in lists.
+    """Report a measured `value`. `at` is its place in the probe's values: keys of objects and numbers in lists.
 
-    A list grows by one where the number is its length; a value that is there already is replaced.
+    A number equal to the length of a list appends to it; an existing value is replaced.
     """
     if _Teller.wanted:
         _say(MEASURED, {"at": at, "value": to_json_value(value)})
 
 
 def measured_each(values: Mapping[str, Any]) -> None:
-    """Values at the top: what was measured with, for example."""
+    """Report several values at the top level, such as the versions used for measuring."""
     for key, value in values.items():
         measured(value, key)
 

@@ -1,11 +1,11 @@
 """Probes take turns on a host, so that no probe disturbs the measurement of another probe.
 
-ALONE    nothing else of gpuprep measures meanwhile
-SHARED   beside others that share, and beside none that is alone
+ALONE    no other probe of gpuprep measures at the same time
+SHARED   other SHARED probes may measure at the same time, but no ALONE probe
 
-flock(2) on a file: the kernel ends a turn with its process. A second controller's probes wait for theirs in the same
-way. The file names the processes whose turn it was: one that has measured is on the GPU until it has ended. While it
-waits, a probe may get ready: load libraries, compile, ask for versions.
+A turn is a flock(2) on a file, so the kernel ends it with its process. Probes of a second controller wait in the same
+way. The file lists the processes that had a turn, because such a process stays on the GPU until it has ended. While a
+probe waits, it may get ready: load libraries, compile, read versions.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ MOST_BYTES = 4096
 
 
 def has_room() -> bool:
-    """Whether this machine has cores enough for work beside a measurement."""
+    """Whether this machine has enough CPU cores for work beside a measurement."""
     return (os.cpu_count() or 1) >= LEAST_CORES
 
 
 @contextlib.contextmanager
 def taken(kind: str) -> Iterator[bool]:
-    """Waits for the turn, for as long as it takes: the caller has a time limit. Gives whether it is shared.
+    """Wait for the turn without a time limit, which the caller has. Yields whether the turn is shared.
 
-    Without cores enough nothing is shared. Raises OSError without a file.
+    Without enough cores no turn is shared. Raises OSError if the file cannot be used.
     """
     place = _place()
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def taken(kind: str) -> Iterator[bool]:
 
 
 def _noted(descriptor: int) -> List[int]:
-    """The other processes of the file that still run, and none that has only got the number of one."""
+    """Ids of other processes in the file that still run, checked by their start time: ids are reused."""
     pids = []
     newest = max(0, os.fstat(descriptor).st_size - MOST_BYTES)
     for line in os.pread(descriptor, MOST_BYTES, newest).split(b"\n"):
@@ -77,9 +77,9 @@ def _noted(descriptor: int) -> List[int]:
 
 
 def _began(pid: str) -> str:
-    """When a process began, in the kernel's ticks; "": there is none.
+    """When a process began, in the kernel's ticks; "" if it does not exist.
 
-    By hand: an agent that is sent along has no psutil, and psutil's create_time() follows the computer's clock.
+    Without psutil, which an agent that is sent along lacks and whose create_time() follows the computer's clock.
     """
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
@@ -88,7 +88,7 @@ def _began(pid: str) -> str:
 
 
 def _wait_until_gone(pids: List[int]) -> None:
-    """FAREWELL_SECONDS at most for all: the kernel may hold one for ever."""
+    """Wait until these processes have ended, at most FAREWELL_SECONDS for all: one may hang in the kernel."""
     until = time.monotonic() + FAREWELL_SECONDS
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -106,7 +106,7 @@ def _wait_until_gone(pids: List[int]) -> None:
 
 
 def _look_until_gone(pid: int, until: float) -> None:
-    """For a kernel before 5.3, where a process cannot be waited for. Raises ProcessLookupError when it is gone."""
+    """Poll a process, on a kernel before 5.3 without pidfd. Raises ProcessLookupError when it has ended."""
     while time.monotonic() < until:
         os.kill(pid, 0)
         time.sleep(LOOK_SECONDS)

@@ -48,7 +48,7 @@ TOLERANCE = {"fp16": 0.01, "fp32": 0.01}
 
 
 def strides(dims: Tuple[int, int, int, int], layout: str) -> List[int]:
-    """In elements, of (n, c, h, w), as NCHW or NHWC lies in memory."""
+    """Strides in elements, for the axes (n, c, h, w), of a tensor in NCHW or NHWC layout."""
     _, c, h, w = dims
     return [c * h * w, h * w, w, 1] if layout == "NCHW" else [c * h * w, 1, w * c, c]
 
@@ -64,7 +64,7 @@ def inputs(numpy: Any, shape: Shape, dtype: str) -> Tuple[Any, Any]:
 
 
 def laid_out(numpy: Any, values: Any, layout: str) -> Any:
-    """NCHW values as they lie in memory in `layout`."""
+    """NCHW values in the memory order of `layout`."""
     return numpy.ascontiguousarray(values if layout == "NCHW" else values.transpose(0, 2, 3, 1))
 
 

@@ -1,7 +1,7 @@
-"""How busy the machine's CPUs were while something ran, in per cent of all CPUs together, from psutil.
+"""Measures how busy the machine's CPUs were while something ran, in per cent of all CPUs together, with psutil.
 
-Only a probe asks, and what its judge explains with it is a low speed: without psutil (an agent that was sent along) the
-speed is measured all the same.
+Only probes use it, to explain a low speed. Without psutil (an agent that was sent along) the speed is measured all the
+same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gpuprep.records import Float, Missing
 
 
 class CpuUse:
-    """`with CpuUse() as use: work()`, then its per cent."""
+    """`with CpuUse() as use: work()`; afterwards `use` has the per cent."""
 
     busy_percent: Float
     io_wait_percent: Float
@@ -31,7 +31,7 @@ class CpuUse:
 
 
 def _since_last() -> Union[Any, Missing]:
-    """psutil's per cent of each kind of time since this thread asked before."""
+    """psutil's per cent of each kind of CPU time since this thread's last call; Missing without psutil."""
     try:
         import psutil
     except ImportError:

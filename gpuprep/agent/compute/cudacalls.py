@@ -1,6 +1,6 @@
 """CUDA through cuda-bindings and cuda-core, which use the driver's and the toolkit's own libraries.
 
-Nothing is imported before `open_cuda`: the bindings are not there everywhere, and a probe says so.
+Nothing is imported before `open_cuda`: the bindings may be missing, and then a probe reports that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class CudaFailed(Exception):
 
 
 def versions(names: Sequence[str]) -> Dict[str, str]:
-    """Of the distributions that are installed beside this agent."""
+    """Name ► version of Python packages installed beside this agent."""
     by_name = {}
     for name in names:
         try:
@@ -36,7 +36,7 @@ def versions(names: Sequence[str]) -> Dict[str, str]:
 
 
 class Cuda:
-    """The modules `cuda.bindings.driver` and `cuda.core`, and what the latter raises."""
+    """The modules `cuda.bindings.driver` and `cuda.core`, and the exceptions of cuda.core."""
 
     def __init__(self, driver: Any, core: Any, core_error: Type[Exception]) -> None:
         self.driver = driver
@@ -61,14 +61,14 @@ class Cuda:
         raise CudaFailed(f"CUDA shows no device {uuid}, which NVML shows")
 
     def allocate(self, size: int) -> int:
-        """The address of `size` bytes on the current device. Raises CudaFailed."""
+        """Allocate `size` bytes on the current device; returns their address. Raises CudaFailed."""
         return int(self.call("cuMemAlloc", size))
 
     def free(self, address: int) -> None:
         self.call("cuMemFree", self.driver.CUdeviceptr(address))
 
     def upload(self, address: int, data: Any) -> None:
-        """`data` (bytes or another buffer) to the device."""
+        """Copy `data` (bytes or another buffer) to the device."""
         view = memoryview(data).cast("B")
         self.call("cuMemcpyHtoD", self.driver.CUdeviceptr(address), bytes(view), len(view))
 
@@ -80,7 +80,7 @@ class Cuda:
 
 
 def open_cuda() -> Union[Cuda, Missing]:
-    """CUDA, initialised; Missing with what is not there."""
+    """CUDA, initialised; Missing that names what is not installed."""
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     try:
         driver, core = importlib.import_module("cuda.bindings.driver"), importlib.import_module("cuda.core")
@@ -105,7 +105,7 @@ def open_cuda() -> Union[Cuda, Missing]:
 def load_nvrtc() -> Union[Dict[str, str], Missing]:
     """Load the installed toolkit's compiler, before the bindings look for one: {"nvrtc": its version}.
 
-    {} where the toolkit is of another CUDA than the bindings: then nvcc compiles (kernels.py).
+    {} if toolkit and bindings are of different CUDA versions: then nvcc compiles (kernels.py).
     """
     major = versions(["cuda-bindings"]).get("cuda-bindings", "0").split(".")[0]
     toolkit = libraries.toolkit()
@@ -133,7 +133,7 @@ class Timer:
         self.stream = device.create_stream()
 
     def once(self, work: Callable[[], None]) -> float:
-        """Seconds that `work`, put into the stream, took there."""
+        """Seconds that `work` took on the stream."""
         before = self.stream.record(options=self._options)
         work()
         after = self.stream.record(options=self._options)
@@ -141,7 +141,7 @@ class Timer:
         return float(after - before) / 1000
 
     def median(self, work: Callable[[], None], *, seconds: float, least: int = 5) -> float:
-        """Seconds, median of the runs that fit into `seconds`, `least` of them at least; the first is not counted."""
+        """Median seconds of the runs that fit into `seconds`, at least `least` runs; the first run does not count."""
         self.once(work)
         taken: List[float] = []
         until = time.monotonic() + seconds

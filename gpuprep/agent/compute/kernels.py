@@ -1,7 +1,7 @@
 """Our own CUDA C kernels, compiled by the installed toolkit for one device.
 
-With the toolkit's NVRTC if the agent's bindings are for its CUDA version, else with nvcc, which always works. For CUDA
-11 there are no bindings any more; those of CUDA 12 are used, and they cannot use the NVRTC of CUDA 11.
+It uses the toolkit's NVRTC if the agent's bindings are for the same CUDA version, else nvcc, which always works. For
+CUDA 11 there are no bindings any more; the agent has those of CUDA 12, which cannot use the NVRTC of CUDA 11.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def compiled(core: Any, source: str, arch: str) -> Any:
 
 @lru_cache(maxsize=None)
 def cubin(core: Any, source: str, arch: str) -> bytes:
-    """The compiler's answer, once for each source and architecture. Needs no GPU. Raises as `compiled`."""
+    """The compiled code, made once for each source and architecture. Needs no GPU. Raises as `compiled`."""
     toolkit = libraries.toolkit()
     version = toolkit["version"]
     bindings = importlib.metadata.version("cuda-bindings").split(".")[0]
@@ -40,7 +40,7 @@ def cubin(core: Any, source: str, arch: str) -> bytes:
 
 
 def prepare(core: Any, source: str) -> None:
-    """Compile for each GPU that NVML shows, without touching one. What fails here fails again when it is needed."""
+    """Compile for each GPU that NVML lists, without using it. A failure is ignored: it comes again with `compiled`."""
     with Nvml() as nvml:
         gpus = nvml.gpus()
         capabilities = [] if isinstance(gpus, Missing) else [gpu.facts().compute_capability for gpu in gpus]
@@ -50,7 +50,7 @@ def prepare(core: Any, source: str) -> None:
 
 
 def by_nvcc(nvcc: str, source: str, arch: str) -> bytes:
-    """The cubin. Raises RuntimeError with nvcc's last words."""
+    """The cubin. Raises RuntimeError with the end of nvcc's output."""
     with children.scratch("kernels") as folder:
         (folder / "kernels.cu").write_text(source)
         argv = [nvcc, "-cubin", f"-arch=sm_{arch}", "-std=c++17", "-o", "kernels.cubin", "kernels.cu"]

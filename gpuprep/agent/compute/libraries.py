@@ -26,7 +26,7 @@ MAPPED = re.compile(r"\s(/\S*/lib([A-Za-z_]+?)(?:64)?\.so(?:\.([0-9.]+))?)(?: \(
 
 
 def mapped(text: str, names: Sequence[str] = NAMES) -> List[Dict[str, str]]:
-    """/proc/PID/maps ─► [{"name", "path", "version"}] of `names`; the version is what the file's name says."""
+    """/proc/PID/maps ─► [{"name", "path", "version"}] of `names`; the version is taken from the file name."""
     by_path = {}
     for path, name, version in MAPPED.findall(text):
         if name in names:
@@ -35,7 +35,7 @@ def mapped(text: str, names: Sequence[str] = NAMES) -> List[Dict[str, str]]:
 
 
 def loaded(versions: Dict[str, str], names: Sequence[str] = NAMES) -> Union[List[Dict[str, str]], Missing]:
-    """The same of this process. `versions`: what the libraries reported, by name, for those that were asked."""
+    """As `mapped`, for this process. `versions`: name ► version that a library itself reported, if it was asked."""
     text = read_text(MAPS)
     if not isinstance(text, str):
         return text or Missing("command_failed", f"no {MAPS}")
@@ -45,12 +45,12 @@ def loaded(versions: Dict[str, str], names: Sequence[str] = NAMES) -> Union[List
 
 
 def cublas_version(number: int) -> str:
-    """cublasLtGetVersion's number in words: 120405 is 12.4.5."""
+    """The number of cublasLtGetVersion as text: 120405 ► "12.4.5"."""
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def load_cublaslt(major: str) -> Union[str, Missing]:
-    """Loads libcublasLt.so.MAJOR as the loader finds it. Its version in words. Needs no GPU."""
+    """Load the libcublasLt.so.MAJOR that the loader finds; returns its version as text. Needs no GPU."""
     try:
         library = ctypes.CDLL(f"libcublasLt.so.{major}")
         asked = library.cublasLtGetVersion
@@ -62,7 +62,7 @@ def load_cublaslt(major: str) -> Union[str, Missing]:
 
 @lru_cache(maxsize=1)
 def toolkit() -> Dict[str, Any]:
-    """{"nvcc", "version", "library_dirs"} of the toolkit of a login shell; a reading that fails is missing."""
+    """{"nvcc", "version", "library_dirs"} of the toolkit in a login shell's PATH; a reading that fails is Missing."""
     nvcc = find_nvcc(which("nvcc", login_path()))
     if nvcc is None:
         nvcc = Missing("not_installed", "no nvcc on the PATH of a login shell nor under /usr/local/cuda*")

@@ -24,17 +24,17 @@ LARGE, MEDIUM = GIB, 128 * MIB
 
 
 def sizes(quick: bool, most: int) -> Tuple[int, ...]:
-    """In bytes, up to `most`."""
+    """The sizes to measure, in bytes, up to `most`."""
     return tuple(size for size in (QUICK_SIZES if quick else SIZES) if size <= most)
 
 
 def most_bytes(free: int) -> int:
-    """The largest buffer for a GPU with so many free bytes: half of them stay free."""
+    """The largest buffer for a GPU with `free` bytes: half of them stay free."""
     return min(SIZES[-1], free // 2)
 
 
 def fitted(operation: str, size: int, ranks: int) -> int:
-    """The nearest size, from below, that the ranks can share evenly; at least an element each."""
+    """The largest size up to `size` that the ranks can share evenly; at least one element each."""
     if operation == "all_reduce":
         return max(ELEMENT, size // ELEMENT * ELEMENT)
     unit = ranks * (ALIGNED if size >= ranks * ALIGNED else ELEMENT)
@@ -47,7 +47,7 @@ def bus_factor(operation: str, ranks: int) -> float:
 
 
 def sent(operation: str, size: int, ranks: int) -> float:
-    """Bytes that one GPU sends, over rings."""
+    """Bytes that one GPU sends in a ring."""
     return size * bus_factor(operation, ranks)
 
 
@@ -58,12 +58,12 @@ def speeds(operation: str, size: int, ranks: int, seconds: float) -> Tuple[float
 
 
 def results(operation: str, size: int, ranks: int) -> int:
-    """How many elements all GPUs get together."""
+    """The number of result elements on all GPUs together."""
     return size // ELEMENT * (1 if operation == "reduce_scatter" else ranks)
 
 
 def point(operation: str, size: int, ranks: int, seconds: float, wrong: int) -> Dict[str, Any]:
-    """POINT of docs/records.md, every result compared."""
+    """A POINT of docs/records.md; every result was compared, and `wrong` of them were wrong."""
     algbw, busbw = speeds(operation, size, ranks, seconds)
     return {
         "operation": operation,
@@ -77,7 +77,7 @@ def point(operation: str, size: int, ranks: int, seconds: float, wrong: int) -> 
 
 
 def words(size: int) -> str:
-    """ "8 B", "32 KiB", "1 GiB"; of a size that is not a whole number of them, the nearest."""
+    """ "8 B", "32 KiB", "1 GiB"; other sizes are rounded."""
     for unit, length in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if size >= length:
             return f"{size / length:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""NVML's readings while something runs: a thread that asks a few GPUs some twenty times a second.
+"""NVML's readings while something runs: a thread reads a few GPUs some twenty times a second.
 
 A short piece of work still gets two readings: the first is taken before `with` goes on, the last when it ends.
 """
@@ -25,7 +25,7 @@ COLUMNS = (
 
 
 class Sampled(Protocol):
-    """What is sampled: `agent.nvml.Gpu`, whose NVML must stay open meanwhile."""
+    """A GPU to sample: `agent.nvml.Gpu`, whose NVML must stay open meanwhile."""
 
     index: int
 
@@ -33,7 +33,7 @@ class Sampled(Protocol):
 
 
 class Sampler:
-    """`with Sampler(gpus) as sampler: work()`, then its figures. `hz` is the wanted rate, 10 or more."""
+    """`with Sampler(gpus) as sampler: work()`; afterwards it has the figures. `hz` is the wanted rate, 10 or more."""
 
     def __init__(self, gpus: Sequence[Sampled], hz: float = 20.0) -> None:
         self._gpus = gpus
@@ -70,12 +70,12 @@ class Sampler:
             self._taken.notify_all()
 
     def wait(self, readings: int) -> None:
-        """Returns when there are so many of every GPU: for work that takes no time of its own."""
+        """Wait until every GPU has this many readings; for work that takes no time itself."""
         with self._taken:
             self._taken.wait_for(lambda: all(len(rows) >= readings for rows in self._rows.values()))
 
     def telemetry(self, index: int) -> Dict[str, Any]:
-        """Columns of equal length, null where a reading failed. `hz` is the rate that was reached."""
+        """Columns of equal length, None for a failed reading. `hz` is the rate that was reached."""
         rows = self._rows[index]
         span = self._seconds[-1] - self._seconds[0] if self._seconds else 0.0
         table: Dict[str, Any] = {
@@ -87,7 +87,7 @@ class Sampler:
         return table
 
     def seconds(self) -> float:
-        """Since the start: the clock of the readings."""
+        """Seconds since the start, on the clock of the readings."""
         return time.monotonic() - self._started
 
     def _values(self, index: int, column: str, since: float = 0.0) -> Union[List[float], Missing]:
@@ -108,7 +108,7 @@ class Sampler:
         return values if isinstance(values, Missing) else max(values)
 
     def event_reasons(self, index: int) -> Union[int, Missing]:
-        """Every reason that was there at some moment, as one mask."""
+        """All event reasons of all readings as one mask; Missing without readings."""
         values = self._values(index, "event_reasons")
         if isinstance(values, Missing):
             return values

@@ -57,7 +57,7 @@ extern "C" __global__ void triad(float4* __restrict__ a, const float4* __restric
 
 
 def buffer_mib(free_mib: int, l2_mib: int) -> Union[int, Missing]:
-    """One buffer of three, so that half of the free memory stays free. Missing where that is not well past the L2."""
+    """MiB of each of three buffers, so that half of the free memory stays free. Missing if that is too near to L2."""
     size = min(LARGEST_MIB, free_mib // 6)
     if size < PAST_L2 * l2_mib or size < 1:
         need = 6 * PAST_L2 * max(l2_mib, 1)
@@ -66,7 +66,7 @@ def buffer_mib(free_mib: int, l2_mib: int) -> Union[int, Missing]:
 
 
 def gb_per_s(size: int, seconds: float) -> float:
-    """10^9 bytes a second, with one digit."""
+    """10^9 bytes per second, with one decimal."""
     return round(size / seconds / 1e9, 1)
 
 
@@ -131,7 +131,7 @@ class DeviceMemory:
         return min(tried, key=lambda work: self.timer.median(work, seconds=0, least=3))
 
     def _check(self, count: int) -> None:
-        """The first and the last MiB of the triad are right, to the bit."""
+        """Raises CudaFailed unless the first and the last MiB of the triad are right, to the bit."""
         per_mib = MIB // 16
         for first in (0, count - per_mib):
             got = array.array("f", self.cuda.download(self.addresses[0] + first * 16, MIB))
@@ -142,7 +142,7 @@ class DeviceMemory:
 
 
 def expected_triad(first: int, count: int) -> array.array[float]:
-    """What `triad` must leave in elements `first`…, four floats each, after `fill`."""
+    """The right result of `triad` from element `first` on, four floats each, after `fill`."""
     period = array.array("f", [i + lane + SCALE * (lane + 1) for i in range(PERIOD) for lane in range(4)])
     begin = first % PERIOD
     return (period * (count // PERIOD + 2))[4 * begin : 4 * (begin + count)]
@@ -171,7 +171,7 @@ class HostMemory:
         self.cuda.free(self._device)
 
     def work(self, direction: str) -> Callable[[], None]:
-        """One copy, "h2d" or "d2h", put into the stream."""
+        """A function that puts one copy, "h2d" or "d2h", into the stream."""
         device, stream = self.cuda.driver.CUdeviceptr(self._device), self.timer.stream.handle
         if direction == "h2d":
             return lambda: self.cuda.call("cuMemcpyHtoDAsync", device, self._pinned, self.size, stream)
@@ -182,7 +182,7 @@ class HostMemory:
         return gb_per_s(self.size, self.timer.median(self.work(direction), seconds=seconds))
 
     def link(self, read: Callable[[], Dict[str, Any]], seconds: float) -> Dict[str, Any]:
-        """What `read` says of the link while copies keep it busy: the last answer before they end."""
+        """The last result of `read`, which reads the link, while copies keep it busy."""
         work = self.work("h2d")
         once = max(self.timer.once(work), 1e-6)
         for _ in range(max(4, int(seconds / once))):
@@ -199,7 +199,7 @@ class HostMemory:
 def peer_work(
     cuda: Cuda, stream: Any, addresses: Sequence[int], contexts: Sequence[Any], size: int
 ) -> Callable[[], None]:
-    """One copy from addresses[0] in contexts[0] to addresses[1] in contexts[1], put into the stream."""
+    """A function that puts one copy from addresses[0] in contexts[0] to addresses[1] in contexts[1] into the stream."""
     pointer = cuda.driver.CUdeviceptr
     origin, target = pointer(addresses[0]), pointer(addresses[1])
 

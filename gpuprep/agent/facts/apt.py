@@ -40,7 +40,7 @@ def facts(preferences: Path = PREFERENCES, folder: Path = FOLDER) -> AptFacts:
 
 
 def blacklist() -> Union[Tuple[str, ...], Missing]:
-    """All files of apt's configuration read together, as unattended-upgrades gets it."""
+    """The Package-Blacklist from all files of apt's configuration together, as unattended-upgrades reads it."""
     text = run(["apt-config", "dump", "--no-empty", "--format", "%v%n", BLACKLIST])
     return text if isinstance(text, Missing) else tuple(line for line in text.splitlines() if line)
 

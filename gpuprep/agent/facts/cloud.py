@@ -44,7 +44,7 @@ ASKED: Dict[str, Tuple[str, Dict[str, str]]] = {
 def facts(
     *, simulated: bool, dmi: Path = DMI, xen: Path = XEN, kept: Path = CLOUD_INIT, metadata: str = METADATA
 ) -> Optional[CloudFacts]:
-    """None: no cloud that we know. `simulated`: what DMI says is then of the computer below, and is not asked."""
+    """Cloud and machine type; None: no known cloud. `simulated`: DMI is not read, it belongs to the computer below."""
     if simulated:
         return None
     cloud = provider(dmi, xen)
@@ -73,7 +73,7 @@ def provider(dmi: Path = DMI, xen: Path = XEN) -> Optional[str]:
 
 
 def ask(cloud: str, metadata: str = METADATA) -> OptStr:
-    """The type, by the metadata service. Missing where it does not answer within a second, or with something else."""
+    """The type from the metadata service; Missing if it does not answer within a second, or not with a type."""
     path, headers = ASKED[cloud]
     try:
         if cloud == "aws":  # version 2 of the service gives a token first
@@ -91,7 +91,7 @@ def ask(cloud: str, metadata: str = METADATA) -> OptStr:
 
 
 def _answer(host: str, method: str, path: str, headers: Dict[str, str]) -> str:
-    """Raises OSError, and ValueError for what is no short ASCII text. A redirection is an error, too."""
+    """The answer's text. Raises OSError, also for a redirect; ValueError if it is not a short ASCII text."""
     from http.client import HTTPConnection, HTTPException  # few machines need it, and its import takes a while
 
     connection = HTTPConnection(host, timeout=SECONDS)

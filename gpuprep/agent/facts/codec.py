@@ -57,7 +57,10 @@ def headers_version() -> OptStr:
 
 
 def headers_intact(digests: Digests) -> Union[bool, Missing, None]:
-    """By the manifest of <folder>, whose lib/pkgconfig/ffnvcodec.pc is the one that is found; None: it has none."""
+    """Whether the installed headers match their manifest; None: they have no manifest.
+
+    The folder is that of the lib/pkgconfig/ffnvcodec.pc which pkg-config finds.
+    """
     place = _pkg_config_file()
     if place is None:
         return None

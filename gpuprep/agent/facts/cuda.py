@@ -47,7 +47,7 @@ def nvcc_version(nvcc: OptStr) -> OptStr:
 
 
 def library_folders(nvcc: str, root: Path = Path("/")) -> List[str]:
-    """Folders with the libraries of nvcc's toolkit, as written and with links resolved, since maps shows the latter.
+    """Folders with the libraries of nvcc's toolkit, as written and with links resolved (/proc/PID/maps shows these).
 
     NVIDIA's packages keep everything below one prefix; a distribution's go to the system's own folder.
     """
@@ -64,7 +64,7 @@ def library_folders(nvcc: str, root: Path = Path("/")) -> List[str]:
 
 
 def cudnn_facts(loader: Loader, digests: Digests) -> CudnnFacts:
-    """The library by the loader; header and manifest beside it, so that they cannot speak of another one."""
+    """The library that the loader finds, and the header and manifest beside it, which belong to the same cuDNN."""
     library = loader.find_newest("libcudnn.so")
     if not isinstance(library, str):
         return CudnnFacts(library, library, library, library, library)
@@ -83,7 +83,7 @@ def cudnn_facts(loader: Loader, digests: Digests) -> CudnnFacts:
 
 
 def _header(library: Path) -> Tuple[OptStr, OptStr]:
-    """(path, version): <prefix>/include for <prefix>/lib*/, and /usr/include for a distribution's own."""
+    """(path, version) of the header: in <prefix>/include for <prefix>/lib*/, in /usr/include for a distribution's."""
     for folder in (library.parent.parent / "include", library.parent / "include", Path("/usr/include")):
         path = folder / "cudnn_version.h"
         text = read_text(path)

@@ -1,4 +1,4 @@
-"""The few parts of DER (X.509, PKCS#7) that say by whom a kernel module is signed. Every length is checked.
+"""Reads the few parts of DER (X.509, PKCS#7) that name the signer of a kernel module. Every length is checked.
 
 What it reads comes from a file that anybody may have written: it raises ValueError and never reads past the end.
 Whether a signature is right, openssl decides (signatures.py); this only finds the certificate to ask it about.
@@ -30,7 +30,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Signer:
-    """Who signed, or whose certificate it is: by issuer and serial number, or by the key's own number."""
+    """The signer of a signature or the subject of a certificate: by issuer and serial number, or by key id."""
 
     issuer: bytes  # b"" in a signature that names the key alone
     serial: bytes
@@ -38,14 +38,14 @@ class Signer:
     name: str  # the common name in the issuer; "" where it has none
 
     def is_of(self, certificate: "Signer") -> bool:
-        """Whether a signature with this signer was made with that certificate, by their names alone."""
+        """Whether this signer and that certificate have the same names; nothing is verified."""
         if self.issuer:
             return (self.issuer, self.serial) == (certificate.issuer, certificate.serial)
         return bool(self.key) and self.key == certificate.key
 
     @property
     def number(self) -> str:
-        """As modinfo's sig_key: "21:7D:63"."""
+        """The key id or serial number in the form of modinfo's sig_key: "21:7D:63"."""
         return (self.serial or self.key).hex(":").upper()[:MOST_NAME]
 
 
@@ -74,7 +74,7 @@ def signer(pkcs7: bytes) -> Signer:
 
 
 def certificate(data: bytes) -> Signer:
-    """The same of an X.509 certificate. Raises ValueError."""
+    """The subject of an X.509 certificate. Raises ValueError."""
     body = _parts(_first(_parts(_only(_parts(data), SEQUENCE).content), 1)[0].content)
     fields = body[1:] if body and body[0].tag == 0xA0 else body
     serial, _, issuer = _first(fields, 3)
@@ -93,7 +93,7 @@ def _subject_key(body: List[Part]) -> bytes:
 
 
 def _name(issuer: Part) -> str:
-    """The common name, or else the organization, in plain letters."""
+    """The common name, or else the organization, as safe text."""
     attributes = {}
     for group in _parts(issuer.content):
         for pair in _parts(group.content):
@@ -117,7 +117,7 @@ def _parts(data: bytes) -> List[Part]:
 
 
 def _header(data: bytes, at: int) -> Tuple[int, int]:
-    """Where the content begins, and its length."""
+    """(position of the content, its length). Raises ValueError."""
     if at + 2 > len(data):
         raise ValueError("it ends in the middle of a part")
     first, start = data[at + 1], at + 2

@@ -1,7 +1,7 @@
 """sha256 of installed files, remembered by file identity: cuDNN and cuBLAS are gigabytes, hashing them takes seconds.
 
-A file that was replaced or written to has another inode, size or time of change, which only a wrong clock could hide.
-Only root writes, and only on a host that has the agent installed: a streamed agent leaves nothing behind.
+A file that was replaced or changed has another inode, size or time of change, which only a wrong clock could hide.
+The cache is written only by root, and only on a host with an installed agent: a streamed agent leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNK = 1 << 20
 
 
 class Digests:
-    """Asked for as many files as there are, then asked to `keep` them."""
+    """Returns digests of files; afterwards `keep` stores them for the next run."""
 
     def __init__(self, cache: Path = CACHE, agent: Path = AGENT_HOME) -> None:
         self._cache = cache
@@ -34,7 +34,7 @@ class Digests:
         self._used: Dict[str, str] = {}
 
     def of(self, path: Path) -> str:
-        """Raises OSError where the file cannot be read."""
+        """The file's sha256, remembered or calculated. Raises OSError if the file cannot be read."""
         key = file_identity(path)
         digest = self._known.get(key or "") or sha256(path)
         if key is not None:
@@ -42,7 +42,7 @@ class Digests:
         return digest
 
     def of_all(self, paths: Iterable[str]) -> Union[Dict[str, Str], Missing]:
-        """The same of many. Missing("not_installed") without an agent, where each reading would take seconds."""
+        """Path ► sha256 of many files; Missing("not_installed") without an installed agent: it would take seconds."""
         if not self.keeps:
             return Missing("not_installed", "digests are kept where the agent is installed")
         digests: Dict[str, Str] = {}
@@ -56,7 +56,7 @@ class Digests:
         return digests
 
     def keep(self) -> None:
-        """What was asked for this time, and nothing else."""
+        """Store the digests that were used in this run, and no others."""
         if os.geteuid() != 0 or not self.keeps:
             return
         with contextlib.suppress(OSError):  # a disk that is full or read-only: then the next reading takes its seconds
@@ -75,7 +75,7 @@ def _load(cache: Path) -> Dict[str, str]:
 
 
 def sha256(path: Path) -> str:
-    """Of a regular file: a device has no end. Raises OSError."""
+    """The sha256 of a regular file (a device has no end). Raises OSError."""
     import hashlib  # three MiB of OpenSSL, which a night whose files are all known does without
 
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Disks inside of a cloud machine's computer that hold nothing: fast, and blank again after each stop."""
+"""Finds empty local disks of a cloud machine: fast, and blank again after each stop of the machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LSBLK = ("lsblk", "--json", "--bytes", "--output", "NAME,TYPE,SIZE,MODEL,FSTYPE,
 
 
 def blank(*, simulated: bool) -> Union[Tuple[LocalDisk, ...], Missing]:
-    """`simulated`: the disks are then those of the computer below."""
+    """The blank local disks. () if `simulated`: the disks belong to the computer below."""
     if simulated:
         return ()
     output = run(LSBLK)
@@ -32,7 +32,7 @@ def blank(*, simulated: bool) -> Union[Tuple[LocalDisk, ...], Missing]:
 
 
 def _is_blank(row: Dict[str, Any]) -> bool:
-    """No file system, no partition and no part of a volume (those are its children), mounted nowhere."""
+    """Whether lsblk shows no file system, no partitions or volumes on the disk, and no mount point."""
     if row["type"] != "disk" or not MODELS.fullmatch(_model(row)) or not NAME.fullmatch(row["name"]):
         return False
     return not (row["fstype"] or row["mountpoint"] or row.get("children"))

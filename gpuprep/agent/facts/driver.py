@@ -48,7 +48,7 @@ def module_on_disk(kernel: str) -> VersionAndFlavour:
 
 
 def module_file(kernel: str) -> OptStr:
-    """The main module's file. With several (Debian can have both flavours), modprobe's configuration decides."""
+    """The file of the main module. If there are several (Debian can have both flavours), modprobe's settings decide."""
     folder = Path("/lib/modules") / kernel
     index = read_text(folder / "modules.dep")
     if not isinstance(index, str):
@@ -78,7 +78,7 @@ def _chosen_by_modprobe(kernel: str, paths: Tuple[str, ...]) -> str:
 
 
 def library_version(loader: Loader) -> OptStr:
-    """libnvidia-ml.so.1 is a link to a file whose name ends in the driver's version."""
+    """The driver's version from the file name behind libnvidia-ml.so.1; None without the library."""
     path = loader.find("libnvidia-ml.so.1")
     if not isinstance(path, str):
         return path
@@ -87,7 +87,7 @@ def library_version(loader: Loader) -> OptStr:
 
 
 def counters_restricted() -> Union[bool, Missing, None]:
-    """RmProfilingAdminOnly of the loaded module; None where none is loaded."""
+    """RmProfilingAdminOnly of the loaded module; None if no module is loaded."""
     text = read_text(PROC / "params")
     if not isinstance(text, str):
         return text
@@ -107,5 +107,5 @@ def _part(reading: VersionAndFlavour, index: int) -> OptStr:
 
 
 def as_optional(reading: Str) -> OptStr:
-    """NVML's version for DriverFacts: without a library None, because "no library" is an answer."""
+    """NVML's version for DriverFacts: None without a library, because "no library" is a valid reading."""
     return None if isinstance(reading, Missing) and reading.reason == "library_not_found" else reading

@@ -1,4 +1,4 @@
-"""The dynamic loader's own list: libraries are looked up by name, never assumed at a path."""
+"""Looks up libraries by name in the dynamic loader's own list; no path is assumed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_FOLDERS = ("/lib/{triplet}", "/usr/lib/{triplet}", "/lib64", "/usr/lib64
 
 
 class Loader:
-    """LD_LIBRARY_PATH of a login shell, then `ldconfig -p`, asked once, then the default folders."""
+    """Searches LD_LIBRARY_PATH of a login shell, then `ldconfig -p` (run once), then the default folders."""
 
     first: Tuple[Path, ...] = ()
 
@@ -31,7 +31,7 @@ class Loader:
         )
 
     def find(self, soname: str) -> OptStr:
-        """The file that `soname` leads to, links resolved; None if the loader does not know it."""
+        """The file that a program gets for `soname`, links resolved; None if the loader does not find it."""
         if isinstance(self.paths, Missing):
             return self.paths
         triplet = f"{platform.machine()}-linux-gnu"
@@ -46,7 +46,7 @@ class Loader:
         return None
 
     def find_newest(self, stem: str) -> OptStr:
-        """The same for the highest version of `stem`: libcudnn.so ─► .9, libcupti.so ─► .12 or Debian 12's .11.8."""
+        """As `find`, for the highest version of `stem`: libcudnn.so ─► .9, libcupti.so ─► .12 or Debian 12's .11.8."""
         if isinstance(self.paths, Missing):
             return self.paths
         # Numbers alone, by `sonames`: nothing that `packaging`, which the agent does not have, would add.
@@ -62,13 +62,13 @@ class Loader:
         return sorted({name for name in [*self.paths, *extra] if pattern.match(name)})
 
     def libraries(self, names: Sequence[str], stems: Sequence[str]) -> Dict[str, OptStr]:
-        """Every one of `names`, and every version of `stems`: soname ─► the file that a program gets; None: none."""
+        """Soname ─► the file that a program gets (None: no file), for `names` and for every version of `stems`."""
         wanted = [*names, *(name for stem in stems for name in self.sonames(stem) or [stem])]
         return {name: self.find(name) for name in dict.fromkeys(wanted)}
 
 
 def _is_of_this_machine(path: Path) -> bool:
-    """Bytes 4 and 18-19 of an ELF file: its word size and its machine."""
+    """Whether an ELF file is for this machine, by bytes 4 (word size) and 18-19 (machine)."""
     headers = []
     for file in (path, Path(sys.executable)):
         try:

@@ -1,4 +1,4 @@
-"""What gpuprep itself manages on a host: units, small files, provenance, locked clocks."""
+"""Reads what gpuprep itself manages on a host: units, small files, provenance, locked clocks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ AGENT_HOME = Path(host_paths.AGENT_HOME)
 
 
 def unit_facts() -> Dict[str, UnitFacts]:
-    """All units in one call. A unit that does not exist is "not-found", "inactive"."""
+    """Name ► state of all units, with one call. A unit that does not exist is "not-found", "inactive"."""
     text = run(["systemctl", "show", "-p", parse.UNIT_PROPERTIES, *UNITS])
     return {} if isinstance(text, Missing) else parse.units(text)
 
@@ -69,7 +69,7 @@ def provenance() -> Union[Dict[str, Any], Missing, None]:
 
 
 def read_locked_clocks(path: Path = LOCKED_CLOCKS) -> Tuple[LockedClocks, ...]:
-    """What `tune apply` wrote; nothing where it never locked a clock. A torn file counts as none."""
+    """The clocks that `tune apply` locked; () if it locked none, or if its file is damaged."""
     text = read_text(path)
     if not isinstance(text, str):
         return ()
@@ -84,7 +84,7 @@ def locked_clocks_document(locked: Tuple[LockedClocks, ...]) -> str:
 
 
 def installed_agent_version(program: str = host_paths.AGENT_PROGRAM, home: Path = AGENT_HOME) -> OptStr:
-    """The version of the agent under /opt, read from its sources; None where there is none."""
+    """The version of the agent under /opt, read from its sources; None without an agent."""
     if not Path(program).exists():
         return None
     for path in home.glob("current/lib/python3*/site-packages/gpuprep/__init__.py"):
@@ -95,7 +95,7 @@ def installed_agent_version(program: str = host_paths.AGENT_PROGRAM, home: Path 
 
 
 def agent_libraries(home: Path = AGENT_HOME) -> Dict[str, OptStr]:
-    """What pip put into the environment of the agent under /opt: name ─► version, by the names of pip's own records."""
+    """Name ─► version of the packages in the Python environment of the agent under /opt, from pip's folder names."""
     versions: Dict[str, OptStr] = {}
     for path in sorted(home.glob("current/lib/python3*/site-packages/*.dist-info")):
         name, _, version = path.name[: -len(".dist-info")].partition("-")

@@ -20,7 +20,7 @@ FILE_NAME = re.compile(r"[A-Za-z0-9._+-]+(?:/[A-Za-z0-9._+-]+)*")
 
 
 def read_manifest(folder: Path) -> Union[Dict[str, Any], Missing, None]:
-    """The manifest of `folder`; None if there is none. A link, a pipe or more than MOST_BYTES is not read."""
+    """The manifest of `folder`; None if there is none. A link, a pipe or a file above MOST_BYTES is not read."""
     path = folder / NAME
     text = read_text(path, MOST_BYTES, follow=False)
     if not isinstance(text, str):
@@ -33,8 +33,7 @@ def read_manifest(folder: Path) -> Union[Dict[str, Any], Missing, None]:
 
 
 def is_intact(folder: Path, manifest: Dict[str, Any], digest: Callable[[Path], str] = sha256) -> Union[bool, Missing]:
-    """Every file that the manifest names is there with its sha256 (and its size, where the manifest has that), and
-    nothing else is: no other file, folder, pipe or device, and no link but one to a named file beside it."""
+    """Whether the folder has exactly the files of the manifest, each with its sha256 (and size, if it is given)."""
     files = manifest.get("files")
     if not isinstance(files, dict) or not files:
         return Missing("unparsable", f"{folder / NAME} names no files")
@@ -55,7 +54,10 @@ def _is_below(name: str) -> bool:
 
 
 def _has_stranger(folder: Path, named: Collection[str]) -> bool:
-    """Whether the folder has anything that is not in the manifest. Enters only folders with files of the manifest."""
+    """Whether the folder has anything that is not in the manifest. Enters only folders with files of the manifest.
+
+    A link to a file of the manifest beside it is allowed.
+    """
     folders = {f"{parent}/" for name in named for parent in PurePosixPath(name).parents}
     waiting = [""]
     while waiting:

@@ -18,7 +18,7 @@ MODULE = re.compile(r"nouveau|nvidia(_current|_tesla|_legacy|_server)?(_\d+\w*)?
 def lines(
     folders: Tuple[str, ...] = FOLDERS, command_line: str = COMMAND_LINE
 ) -> Union[Tuple[ModprobeLine, ...], Missing]:
-    """Of the main module, the one that CUDA needs (uvm) and nouveau. Missing where one of the files may not be read."""
+    """Lines about the main module, the one that CUDA needs (uvm) and nouveau. Missing if a file may not be read."""
     files: Dict[str, Path] = {}
     for folder in folders:
         for path in Path(folder).glob("*.conf"):
@@ -34,7 +34,7 @@ def lines(
 
 
 def of_file(file: str, text: str) -> List[ModprobeLine]:
-    """modprobe.d(5): a backslash at the end of a line joins the next one to it; # begins a line of comment."""
+    """Lines of a file as in modprobe.d(5): a backslash at the end joins the next line; # begins a comment line."""
     lines = []
     for line in text.replace("\\\n", " ").splitlines():
         words = line.split()

@@ -2,7 +2,7 @@
 
 Debian's DKMS leaves nvidia-current.ko.xz at 40 MB compressed, and modinfo unpacks all of it: seconds of CPU for each
 snapshot. A module that was replaced is another file (inode, size, time), so the cache cannot be stale.
-Only root writes, and only on a host that has the agent installed: a streamed agent leaves nothing behind.
+The cache is written only by root, and only on a host with an installed agent: a streamed agent leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VersionAndFlavour = Union[Tuple[str, str], Missing]
 def remembered(
     path: Path, read: Callable[[Path], VersionAndFlavour], cache: Path = CACHE, agent: Path = AGENT_HOME
 ) -> VersionAndFlavour:
-    """`read(path)`, or its cached result for this same file. A failed reading is not cached."""
+    """The cached result for this file, else `read(path)`. A failed reading is not cached."""
     key = file_identity(path)
     known = _load(cache)
     if key is not None and key in known:
@@ -38,7 +38,7 @@ def remembered(
 
 
 def file_identity(path: Path) -> Optional[str]:
-    """Values that change whenever the file is replaced or written; None if stat fails."""
+    """A text that changes whenever the file is replaced or written; None if stat fails."""
     try:
         status = path.stat()
     except OSError:

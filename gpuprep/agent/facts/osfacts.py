@@ -1,4 +1,4 @@
-"""The machine below the GPU: system, kernel, PCI, disks, cloud-init."""
+"""Reads facts of the machine without its GPUs: system, kernel, PCI, disks, cloud-init."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def kernel_facts() -> KernelFacts:
 
 
 def chosen_kernel(boot: Path) -> Optional[str]:
-    """What the boot loader will start, as grubby says it on Red Hat's systems; None where it says nothing usable."""
+    """The kernel of the next boot as grubby reports it on Red Hat's systems; None without a usable answer."""
     output = run(["grubby", "--default-kernel"])
     name = "" if isinstance(output, Missing) else output.strip().rpartition("/vmlinuz-")[2]
     return name if name and "/" not in name and (boot / f"vmlinuz-{name}").exists() else None
 
 
 def next_boot_kernel(boot: Path) -> Optional[str]:
-    """The newest kernel in /boot, which is what GRUB starts by default on Debian and Ubuntu.
+    """The newest kernel in /boot, which GRUB starts by default on Debian and Ubuntu.
 
     A GRUB_DEFAULT that was set by hand to an older kernel is not followed.
     """
@@ -73,7 +73,7 @@ def next_boot_kernel(boot: Path) -> Optional[str]:
 
 
 def has_headers(kernel: str) -> bool:
-    """The build folder that DKMS compiles against is there; a dangling link is not."""
+    """Whether the build folder exists that DKMS compiles against; a dangling link does not count."""
     return Path(f"/lib/modules/{kernel}/build").is_dir()
 
 
@@ -82,7 +82,7 @@ def boot_id() -> str:
 
 
 def secure_boot() -> Bool:
-    """The firmware's variable: 4 bytes of attributes, then 1 where it is on."""
+    """Whether Secure Boot is on, by the firmware's variable: 4 bytes of attributes, then 1 if it is on."""
     if not EFI.is_dir():
         return False
     try:
@@ -102,7 +102,7 @@ def virtualization() -> str:
 def pci(
     devices: Path = PCI_DEVICES, names: Sequence[Path] = PCI_NAMES
 ) -> Tuple[Tuple[PciDevice, ...], int, Tuple[PciDevice, ...]]:
-    """NVIDIA's GPUs, the number of NVSwitches, and GPUs of others. From /sys: pciutils may not be installed."""
+    """(NVIDIA's GPUs, number of NVSwitches, GPUs of other makers), from /sys: pciutils may not be installed."""
     gpus: List[PciDevice] = []
     others: List[PciDevice] = []
     switches = 0
@@ -122,7 +122,7 @@ def pci(
 
 
 def pci_name(vendor: str, device: str, names: Sequence[Path] = PCI_NAMES) -> Optional[str]:
-    """As lspci reports it:  "NVIDIA Corporation AD102 [GeForce RTX 4090]". None without its database."""
+    """The name that lspci prints: "NVIDIA Corporation AD102 [GeForce RTX 4090]". None without its database."""
     database = next((path for path in names if path.is_file()), None)
     if database is None:
         return None
@@ -149,13 +149,13 @@ def mounts() -> Tuple[Mount, ...]:
 
 
 def disk_free_mib() -> Dict[str, int]:
-    """What an ordinary user may still write, in MiB; root's reserve is not counted."""
+    """Path ► MiB that an ordinary user may still write; root's reserve is not counted."""
     # The standard library's disk_usage is psutil's, and is there on a bare host, too.
     return {path: shutil.disk_usage(path).free // 2**20 for path in parse.DISK_PATHS if Path(path).is_dir()}
 
 
 def cloud_init(folder: Path = CLOUD_INIT_RUN) -> Str:
-    """cloud-init's own status files; its command needs a quarter of a second to read the same."""
+    """cloud-init's status, read from its files: its command takes a quarter of a second for the same."""
     if not folder.is_dir():
         installed = any(Path(path).exists() for path in ("/usr/bin/cloud-init", "/usr/local/bin/cloud-init"))
         return "running" if installed and not Path("/etc/cloud/cloud-init.disabled").exists() else "absent"
@@ -177,6 +177,6 @@ def loaded_modules() -> Tuple[str, ...]:
 
 
 def _text(path: str) -> str:
-    """A file that every Linux has; empty where it cannot be read."""
+    """The text of a file that every Linux has; "" if it cannot be read."""
     text: OptStr = read_text(path)
     return text if isinstance(text, str) else ""

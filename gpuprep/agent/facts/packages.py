@@ -1,4 +1,4 @@
-"""What the package manager says. A family of systems is a row of data: who asks, how, and for which names."""
+"""Reads installed packages and holds from the package manager. Each family of systems is a row of data."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ RED_HAT = Path("/etc/system-release")  # Red Hat's system, those built from its 
 
 
 def uses_apt() -> bool:
-    """Red Hat's systems may have dpkg, too, as a tool."""
+    """Whether the system uses apt. dpkg alone is no proof: Red Hat's systems may have it as a tool."""
     return which("dpkg-query", SEARCH_PATH) is not None and not RED_HAT.exists()
 
 
 def installed(asked: Sequence[str]) -> Dict[str, Package]:
-    """Installed packages of the families of interest and of `asked`, with their holds: one call."""
+    """Installed packages, with their holds, of the families of interest and of `asked`, with one call."""
     if uses_apt():
         # dpkg-query ends with 1 when one of the patterns fits nothing
         text = run(["dpkg-query", "-W", "-f", parse.DPKG_FORMAT, *DEBIAN_FAMILIES, *asked], accept=(0, 1))
@@ -51,14 +51,14 @@ def installed(asked: Sequence[str]) -> Dict[str, Package]:
 
 
 def _locks() -> str:
-    """The lines of dnf's versionlock; nothing where dnf is configured not to obey them."""
+    """The lines of dnf's versionlock; "" if dnf is configured to ignore them."""
     if any(_is_off(*switch) for switch in VERSIONLOCK_SWITCHES):
         return ""
     return "\n".join(lock for lock in (read_text(path) for path in VERSIONLOCK_FILES) if isinstance(lock, str))
 
 
 def _is_off(path: str, section: str, key: str) -> bool:
-    """Whether a file of dnf's settings says no; dnf passes over a file that it cannot read, and stays on."""
+    """Whether a file of dnf's settings turns `key` off; an unreadable file does not, because dnf ignores it."""
     text = read_text(path)
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
@@ -69,14 +69,14 @@ def _is_off(path: str, section: str, key: str) -> bool:
 
 
 def _needed(text: Union[str, Missing]) -> str:
-    """Without the package manager's answer there are no facts: an empty list would read as "nothing installed"."""
+    """The text; raises ReadingFailed for Missing, because an empty list would mean "nothing installed"."""
     if isinstance(text, Missing):
         raise ReadingFailed(f"the package manager does not answer: {text.detail}")
     return text
 
 
 def headers_available(kernel: str) -> Bool:
-    """Whether the package manager offers the headers of `kernel`. Missing where it has no lists to look in."""
+    """Whether the package manager offers the headers of `kernel`; Missing if it has no package lists."""
     if uses_apt():
         if not any(APT_LISTS.glob("*_Packages*")):
             return Missing("not_installed", "the package lists have not been fetched yet (apt-get update)")
@@ -87,7 +87,7 @@ def headers_available(kernel: str) -> Bool:
 
 
 def headers_package(kernel: str) -> str:
-    """The rpm package that DKMS needs for a kernel. Amazon Linux: the series is in the name from 6.12 on."""
+    """Name of the rpm package that DKMS needs for a kernel. On Amazon Linux it includes the series from 6.12 on."""
     series = ".".join(kernel.split(".")[:2])
     return f"kernel{series if '.amzn' in kernel and series != '6.1' else ''}-devel-{kernel}"
 

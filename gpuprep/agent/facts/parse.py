@@ -14,7 +14,7 @@ DISK_PATHS = ("/", "/boot", "/opt", "/usr", "/var", "/tmp")
 
 
 def key_values(text: str) -> Dict[str, str]:
-    """Shell-like KEY=value lines (os-release, /etc/environment); quotes removed, comments passed over."""
+    """Shell-like KEY=value lines (os-release, /etc/environment), without quotes and comments."""
     values = {}
     for line in text.splitlines():
         line = line.strip()
@@ -137,7 +137,7 @@ def cudnn_header(text: str) -> Optional[str]:
 
 
 def soname_version(path: str) -> Optional[str]:
-    """The version in a library's file name: .../libcudnn.so.9.14.0 is 9.14.0; None where it says the major alone."""
+    """The version in a library's file name: .../libcudnn.so.9.14.0 is 9.14.0; None if only the major is in it."""
     match = re.search(r"\.so\.(\d+(?:\.\d+)+)$", path)
     return match.group(1) if match else None
 
@@ -163,8 +163,8 @@ def pkg_config_version(text: str) -> Optional[str]:
 def mounts(text: str) -> Tuple[Mount, ...]:
     """/proc/self/mounts ─► the mounts of devices and network folders, and of whatever holds one of DISK_PATHS.
 
-    Other pseudo file systems are left out. The kernel escapes space, tab and newline alone: what else divides lines and
-    words can be in a name that a user gave to his own mount.
+    Other pseudo file systems are left out. The kernel escapes only space, tab and newline, so other separators can be
+    in the name of a user's mount.
     """
     entries = []
     for line in text.split("\n"):

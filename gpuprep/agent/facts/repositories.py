@@ -1,4 +1,4 @@
-"""Which of NVIDIA's repositories of drivers and CUDA the package manager is configured to use, and by which file."""
+"""Lists NVIDIA's repositories of drivers and CUDA in the package manager's sources, and the files that have them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OFF = ("0", "no", "false", "off")
 
 
 def nvidia(apt: Path = APT, dnf: Path = DNF) -> Tuple[NvidiaRepository, ...]:
-    """Each file and system once: "ubuntu2404" in /etc/apt/sources.list.d/cuda.list."""
+    """(file, system) once each: "ubuntu2404" in /etc/apt/sources.list.d/cuda.list."""
     repositories: List[NvidiaRepository] = []
     for path in _files(apt / "sources.list", apt / "sources.list.d", dnf):
         text = read_text(path)
@@ -40,7 +40,7 @@ def _files(single: Path, *folders: Path) -> Iterator[Path]:
 
 
 def _systems(suffix: str, text: str) -> Iterator[str]:
-    """Of entries that are in force: no comments, none that are turned off."""
+    """Systems of the active entries: without comments and entries that are turned off."""
     if suffix == ".repo":
         yield from _of_dnf(text)
         return

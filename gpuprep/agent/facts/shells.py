@@ -1,4 +1,4 @@
-"""What PATH is in the three ways programs are started: login shells, non-login shells (ssh HOST COMMAND), services.
+"""Reads PATH for the three ways to start programs: login shells, non-login shells (ssh HOST COMMAND), services.
 
 Each PATH comes from the program that really sets it; programs are then looked up on it.
 """
@@ -61,7 +61,7 @@ def login_path() -> Str:
 
 
 def login_environment() -> Tuple[Str, Str]:
-    """(PATH, LD_LIBRARY_PATH) of a real `bash -l` with an empty environment, whatever profile scripts print."""
+    """(PATH, LD_LIBRARY_PATH) of a real `bash -l` with an empty environment; ignores output of profile scripts."""
     account = pwd.getpwuid(os.getuid())
     environment = {"HOME": account.pw_dir, "USER": account.pw_name, "LOGNAME": account.pw_name, "TERM": "dumb"}
     inherited = non_login_path()  # pam_env comes first in a login, too
@@ -85,7 +85,7 @@ def login_environment() -> Tuple[Str, Str]:
 
 
 def non_login_path() -> Str:
-    """`ssh HOST COMMAND`: /etc/environment by pam_env, else sshd's own default."""
+    """PATH for `ssh HOST COMMAND`: from /etc/environment (pam_env), else sshd's own default."""
     text = read_text(host_paths.ENVIRONMENT)
     if isinstance(text, Missing):
         return text
@@ -93,13 +93,13 @@ def non_login_path() -> Str:
 
 
 def service_path() -> Str:
-    """The environment that the service manager hands to units, DefaultEnvironment= included."""
+    """PATH that the service manager gives to units, including DefaultEnvironment=."""
     text = run(["systemctl", "show-environment"])
     return text if isinstance(text, Missing) else parse.key_values(text).get("PATH", "")
 
 
 def which(name: str, path: Str) -> OptStr:
-    """The program that a shell with this PATH would start; None: none. As shutil.which, whose import is dear."""
+    """The program that a shell with this PATH would start; None: no such program. shutil.which is slow to import."""
     if isinstance(path, Missing):
         return path
     for folder in path.split(":"):
@@ -119,7 +119,7 @@ def shell_facts(paths: Paths) -> ShellFacts:
 
 
 def sudo_path() -> OptStr:
-    """secure_path, as sudo itself reads its settings. It tells them to root alone."""
+    """sudo's secure_path as sudo itself prints it, which it does only for root; None if it has none."""
     if os.geteuid() != 0:
         return Missing("no_permission", "sudo shows its settings only to root")
     text = run(["sudo", "-V"])
@@ -130,9 +130,9 @@ def sudo_path() -> OptStr:
 
 
 def python_modules(names: Sequence[str], path: Str) -> Dict[str, OptStr]:
-    """Versions as the python3 of a login shell sees them, all asked in one process; None: not installed.
+    """Name ► version of Python modules for the python3 of a login shell, from one process; None: not installed.
 
-    -I: what is in the folder that the agent was started in, or in a user's own, is not imported.
+    With -I, nothing is imported from the working folder or from the user's own packages.
     """
     if not names:
         return {}

@@ -1,9 +1,9 @@
-"""Are NVIDIA's kernel modules signed, and by which certificate of this host? Asked of openssl, not of the module.
+"""Are NVIDIA's kernel modules signed, and by which certificate of this host? Verified with openssl.
 
-A module says itself who signed it, and modinfo repeats that. So each signature is verified, with the certificates
-that are known here: DKMS's own, Ubuntu's, and the one that the profile names. Of another signer (Canonical,
-Red Hat) there is no certificate on the disk, and the kernel alone can tell.
-To unpack and verify takes seconds, so what was verified is remembered by file identity, as in modulecache.py.
+A module only claims who signed it, and modinfo prints that claim. So each signature is verified with the certificates
+on this host: DKMS's own, Ubuntu's, and the one in the profile. The certificates of other signers (Canonical, Red Hat)
+are not on the disk; only the kernel can verify these.
+To unpack and verify takes seconds, so results are remembered by file identity, as in modulecache.py.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Certificate:
 
 
 def facts(kernels: Sequence[OptStr], asked: Sequence[str] = (), cache: Path = CACHE) -> SignatureFacts:
-    """Of the modules of these kernels; `asked` are the profile's certificates."""
+    """Signatures of the modules of these kernels; `asked` are the profile's certificates."""
     paths = tuple(dict.fromkeys((*asked, *CERTIFICATES, *configured())))
     known = [certificate for certificate in map(_certificate, paths) if isinstance(certificate, Certificate)]
     remembered = _Cache(cache)
@@ -80,14 +80,14 @@ def facts(kernels: Sequence[OptStr], asked: Sequence[str] = (), cache: Path = CA
 
 
 def configured(folder: Path = DKMS_SETTINGS) -> List[str]:
-    """Certificates that DKMS's own settings name as plain paths; what a shell would have to work out is left."""
+    """Paths of certificates in DKMS's settings; values that a shell would have to expand are ignored."""
     files = [folder / "framework.conf", *sorted((folder / "framework.conf.d").glob("*.conf"))[:MOST_SETTINGS]]
     texts = [text for text in map(read_text, files) if isinstance(text, str)]
     return [path for text in texts for path in NAMED.findall(text)][:MOST_SETTINGS]
 
 
 def modules_of(kernel: str) -> List[Path]:
-    """NVIDIA's modules that modprobe would load for a kernel: the main one, and those beside it."""
+    """NVIDIA's modules that modprobe would load for a kernel: the main module and those in its folder."""
     main = module_file(kernel)
     if not isinstance(main, str):
         return []
@@ -95,7 +95,7 @@ def modules_of(kernel: str) -> List[Path]:
 
 
 def enrolled(path: str) -> Bool:
-    """mokutil's answer; its exit code says "already enrolled" or "went wrong", so its words count."""
+    """Whether mokutil reports the key as enrolled. By its text: one exit code means both "enrolled" and "error"."""
     if not Path(path).is_file():
         return Missing("not_installed", f"there is no file {path}")
     output = run(["mokutil", "--test-key", path], accept=(0, 1, 255), merge_stderr=True)
@@ -110,7 +110,7 @@ def enrolled(path: str) -> Bool:
 
 
 def signature(path: Path, kernel: str, known: Sequence[Certificate]) -> ModuleSignature:
-    """Of one module. Never raises: what cannot be known is Missing."""
+    """The signature of one module. Never raises an exception: unknown values are Missing."""
 
     def of(signer: OptStr, key: OptStr, fits: Union[Bool, None], by: OptStr) -> ModuleSignature:
         return ModuleSignature(str(path), kernel, signer, key, fits, by)
@@ -134,7 +134,7 @@ def signature(path: Path, kernel: str, known: Sequence[Certificate]) -> ModuleSi
 
 
 def _verified(folder: Path, pkcs7: bytes, who: der.Signer, known: Sequence[Certificate]) -> Tuple[Bool, OptStr]:
-    """(whether the signature is this module's, by which certificate)."""
+    """(whether the signature fits this module, path of the certificate that verified it)."""
     answers: List[Tuple[Bool, str]] = []
     (folder / "signature").write_bytes(pkcs7)
     for certificate in known:
@@ -150,7 +150,7 @@ def _verified(folder: Path, pkcs7: bytes, who: der.Signer, known: Sequence[Certi
 
 
 def _openssl(folder: Path, certificate: Certificate) -> Bool:
-    """The certificate itself need not be trusted or valid today: the kernel does not ask for that either."""
+    """Whether openssl verifies the signature. The certificate may be untrusted or expired, as for the kernel."""
     text = base64.encodebytes(certificate.data).decode()  # openssl 1.1 reads no DER here
     (folder / "certificate").write_text(f"-----BEGIN CERTIFICATE-----\n{text}-----END CERTIFICATE-----\n")
     files = ("-in", "signature", "-content", "module", "-certfile", "certificate")
@@ -176,7 +176,7 @@ def _certificate(path: str) -> Optional[Certificate]:
 
 
 def _is_loaded(kernel: OptStr) -> Bool:
-    """Whether the loaded module is of the file's sources. Missing where either does not say."""
+    """Whether the loaded module has the same source version as the file; Missing if either is unknown."""
     loaded = read_text(LOADED)
     if not isinstance(loaded, str):
         return loaded if isinstance(loaded, Missing) else Missing("driver_not_loaded", "no srcversion in /sys/module")
@@ -188,7 +188,7 @@ def _is_loaded(kernel: OptStr) -> Bool:
 
 
 class _Cache:
-    """What was found of each file, with the same certificates. Only what needed no second look is kept."""
+    """Results by file and certificates. Results that were Missing are not kept, so they are read again."""
 
     def __init__(self, path: Path, agent: Path = AGENT_HOME) -> None:
         self._path, self._keeps = path, os.geteuid() == 0 and agent.is_dir()

@@ -44,7 +44,7 @@ def source() -> Source:
 
 
 def read_gpus() -> Tuple[Union[Tuple[GpuFacts, ...], Missing], OptStr]:
-    """(the GPUs or why NVML gives none, NVML's driver version)."""
+    """(the GPUs, or Missing if NVML fails; NVML's driver version)."""
     with Nvml() as nvml:
         gpus = nvml.gpus()
         version = driver.as_optional(nvml.driver_version())
@@ -52,7 +52,7 @@ def read_gpus() -> Tuple[Union[Tuple[GpuFacts, ...], Missing], OptStr]:
 
 
 def snapshot(request: FactsRequest) -> Snapshot:
-    """The parts that wait for programs or for the driver are read side by side: that is most of the time."""
+    """All facts. Parts that wait for programs or for the driver are read in parallel, which saves most of the time."""
     with ThreadPoolExecutor(READERS) as beside:
         kernel_read = beside.submit(osfacts.kernel_facts)
         gpus_read = beside.submit(read_gpus)

@@ -32,12 +32,12 @@ NOBODYS = ("03000200-0400-0500-0006-000700080009",)
 
 
 def identity(*, simulated: bool) -> IdentityFacts:
-    """`simulated`: what DMI says is then of the computer below, which all simulated machines share."""
+    """The identity. `simulated`: without hardware, because DMI describes the computer that simulated machines share."""
     return IdentityFacts(machine_id(), None if simulated else hardware(), ssh_host_keys())
 
 
 def machine_id(path: Path = MACHINE_ID) -> OptStr:
-    """None where there is none yet (an image before its first boot: "uninitialized")."""
+    """Digest of the machine id; None if there is none yet (an image before its first boot: "uninitialized")."""
     text = read_text(path)
     if not isinstance(text, str):
         return text
@@ -46,7 +46,7 @@ def machine_id(path: Path = MACHINE_ID) -> OptStr:
 
 
 def hardware(folder: Path = DMI) -> OptStr:
-    """None without DMI, or where its UUID is one that other machines have, too."""
+    """Digest of the hardware's UUID; None without DMI, or for a UUID that many machines have."""
     uuid = read_text(folder / "product_uuid")
     if not isinstance(uuid, str):
         return uuid
@@ -69,7 +69,7 @@ def ssh_host_keys(folder: Path = SSH) -> Tuple[str, ...]:
 
 
 def fingerprint(key: bytes) -> str:
-    """As `ssh-keygen -lf` shows it."""
+    """The fingerprint of an SSH key, as `ssh-keygen -lf` prints it."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 

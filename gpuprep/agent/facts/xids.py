@@ -1,7 +1,7 @@
-"""Xids: errors that the driver wrote to the kernel log of this boot.
+"""Reads Xids: errors that the driver wrote to the kernel log of this boot.
 
-The journal keeps all lines of a boot. If it may not be read or has no lines of this boot's kernel, the kernel's ring
-buffer is read, which drops old lines. "No Xid" is an answer only if a log was read.
+The journal keeps all lines of a boot. If it may not be read or has no kernel lines of this boot, the kernel's ring
+buffer is read, which drops old lines. "No Xid" is a result only if a log was read.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)[^)]*\): ([0-9]{1,9}),?\s*(.
 
 
 def xids(simulated: bool = False) -> Union[Tuple[Xid, ...], Missing]:
-    """Every Xid since boot, oldest first. Missing("no_permission") where neither log may be read.
+    """Every Xid since boot, oldest first. Missing("no_permission") if neither log may be read.
 
-    A simulated machine is a container: it has no kernel log, and its journal has the Xids that were played and nothing
-    else of a kernel.
+    A simulated machine is a container: it has no kernel log, and its journal has only the Xids of simulated faults.
     """
     if journal_is_readable():
         text = _journal("-g", "NVRM: Xid")
@@ -44,15 +43,16 @@ def xids(simulated: bool = False) -> Union[Tuple[Xid, ...], Missing]:
 
 
 def _journal(*words: str) -> Union[str, Missing]:
-    """Lines of this boot's kernel, and among them what journalctl has to complain of: by its exit code, 1, nobody can
-    tell "no such line" from "could not look". `--all`: else a program's name with a control character in it, which the
-    driver repeats, makes the message "[82B blob data]"."""
+    """Kernel lines of this boot, mixed with journalctl's error messages: its exit code is 1 both for "no such line" and
+    for "cannot read". `--all`: else a message with a control character, such as in a program's name, would be printed
+    as "[82B blob data]".
+    """
     argv = [JOURNALCTL, "--quiet", "--all", "-k", "-b", "--no-pager", "-o", "short-unix", *words]
     return run(argv, accept=(0, 1), merge_stderr=True)
 
 
 def _has_this_kernel() -> bool:
-    """Whether the journal has any line of this boot's kernel: a journal of another boot, machine or user has none."""
+    """Whether the journal has any kernel line of this boot: the journal of another boot, machine or user has none."""
     text = _journal("-n", "1")
     return isinstance(text, str) and any(JOURNAL_LINE.match(line) for line in text.splitlines())
 
@@ -79,7 +79,7 @@ def from_journal(text: str) -> List[Xid]:
 
 
 def from_ring_buffer(path: Path = KMSG) -> Union[Tuple[Xid, ...], Missing]:
-    """Records of /dev/kmsg: "priority,number,microseconds since boot,flags;message". Reading them takes none away."""
+    """Xids from /dev/kmsg: "priority,number,microseconds since boot,flags;message". Reading does not remove lines."""
     try:
         if not stat.S_ISCHR(path.stat().st_mode):  # in a container it may be journald's own pipe
             return Missing("command_failed", f"{path} is no kernel log, and no journal is kept")
@@ -110,7 +110,7 @@ def _records(descriptor: int) -> Iterator[str]:
 
 
 def from_records(records: List[str], booted: float) -> List[Xid]:
-    """`booted`: the seconds since 1970 at which the kernel's clock was 0."""
+    """Xids in kernel log records. `booted`: the moment of the kernel's clock 0, in seconds since 1970."""
     xids = []
     for record in records:
         head, _, message = record.partition(";")

@@ -25,13 +25,13 @@ def as_text(value: Any) -> str:
 
 
 def together(record: Type[Any], *parts: Any) -> Any:
-    """`record(*parts)`; of parts that are all missing for one reason, the first of them."""
+    """`record(*parts)`; if all parts are missing for the same reason, the first part instead."""
     reasons = {part.reason if isinstance(part, Missing) else "" for part in parts}
     return parts[0] if len(reasons) == 1 and reasons != {""} else record(*parts)
 
 
 def fields(get: Get, refusal: Refusal, numbers: Sequence[int]) -> Dict[int, Any]:
-    """The field values with these numbers (NVML_FI_DEV_...), each for itself a value or Missing."""
+    """Number ► value or Missing of these field values (NVML_FI_DEV_...)."""
     answer = get("nvmlDeviceGetFieldValues", list(numbers))
     if isinstance(answer, Missing):
         return dict.fromkeys(numbers, answer)

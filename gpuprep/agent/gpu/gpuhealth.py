@@ -1,6 +1,7 @@
-"""Reads the health of a GPU from NVML: link, memory, temperature, slowdowns. Reads through nvml.Gpu.get.
+"""Reads the health of a GPU from NVML, through nvml.Gpu.get: link, memory, temperature, slowdowns.
 
-A group of readings that are all refused for one reason is that refusal: "no ECC on this card" once, not four times.
+If all readings of a group fail for the same reason, the group is one Missing: "no ECC on this card" once, not four
+times.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ RECOVERY_ACTIONS = {
 
 
 def readings(get: Get, refusal: Refusal) -> Dict[str, Any]:
-    """The fields of GpuFacts from `video_clock_mhz` on, less `processes`. `refusal` names an nvmlReturn_t."""
+    """The fields of GpuFacts from `video_clock_mhz` on, except `processes`. `refusal`: return code ► Missing."""
     rates = get("nvmlDeviceGetUtilizationRates")
     mig = get("nvmlDeviceGetMigMode")
     values = fields(get, refusal, (MEMORY_TEMPERATURE, SHUTDOWN_MARGIN, SLOWDOWN_MARGIN, *PCIE_ERRORS, RECOVERY_ACTION))
@@ -84,7 +85,7 @@ def readings(get: Get, refusal: Refusal) -> Dict[str, Any]:
 
 
 def _temperatures(get: Get, values: Dict[int, Any]) -> Union[Temperatures, Missing]:
-    """A board whose memory has no sensor either refuses its temperature or answers 0."""
+    """Temperatures and margins. For memory without a sensor, NVML either fails or returns 0: Missing."""
     memory = values[MEMORY_TEMPERATURE]
     temperatures: Union[Temperatures, Missing] = together(
         Temperatures,
@@ -104,7 +105,7 @@ def _recovery_action(number: Any) -> Str:
 
 
 def _nvlinks(get: Get) -> Union[Tuple[bool, ...], Missing]:
-    """Until NVML knows no further link. A GPU without any refuses the first."""
+    """Whether each NVLink is up, in order. A GPU without NVLinks fails at the first: Missing."""
     links: List[bool] = []
     for link in range(MOST_LINKS):
         state = get("nvmlDeviceGetNvLinkState", link)

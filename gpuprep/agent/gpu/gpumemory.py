@@ -1,4 +1,4 @@
-"""Reads the health of a GPU's memory: errors, retired pages, remapped rows, spare rows. Reads through nvml.Gpu.get."""
+"""Reads the health of a GPU's memory, through nvml.Gpu.get: errors, retired pages, remapped rows, spare rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DRAM, SRAM = 2, 7  # nvmlMemoryLocation_t
 
 
 class SramStatus(ctypes.Structure):
-    """nvmlEccSramErrorStatus_v1_t of nvml.h. Ours: an older nvidia-ml-py has the call and not the structure."""
+    """nvmlEccSramErrorStatus_v1_t of nvml.h; an older nvidia-ml-py has the call, but not this structure."""
 
     _fields_ = [
         ("version", ctypes.c_uint),
@@ -72,7 +72,7 @@ def _errors_in(get: Get, location: int) -> Union[EccErrors, Missing]:
 
 
 def _sram(get: Get) -> Tuple[Union[EccErrors, Missing], Bool]:
-    """(errors, whether they are more than NVIDIA allows). Drivers before R550 count them and do not have the flag."""
+    """(errors, whether they exceed NVIDIA's threshold). Drivers before R550 have the counts, but not the flag."""
     status = SramStatus(version=ctypes.sizeof(SramStatus) | 1 << 24)
     answer = get("nvmlDeviceGetSramEccErrorStatus", ctypes.byref(status))
     if isinstance(answer, Missing):
@@ -87,7 +87,7 @@ def _sram(get: Get) -> Tuple[Union[EccErrors, Missing], Bool]:
 
 
 def _remapped(answer: Any) -> Union[RemappedRows, Missing]:
-    """NVML gives four numbers: correctable, uncorrectable, pending, failure."""
+    """NVML returns four numbers: correctable, uncorrectable, pending, failure."""
     if isinstance(answer, Missing):
         return answer
     correctable, uncorrectable, pending, failure = tuple(answer)[:4]

@@ -1,7 +1,7 @@
-"""A program on a GPU as the system sees it: its name, its owner and its age.
+"""Reads name, owner and age of a program on a GPU from the system.
 
-psutil tells owner and age. An agent that is sent along may find no psutil, and then leaves both out: a second reader of
-/proc is not worth it for hosts that gpuprep has not set up yet, where a GPU is seldom in use.
+Owner and age come from psutil. An agent that is sent along may lack psutil, and then leaves both out: a second reader
+of /proc is not worth it for hosts that gpuprep has not set up yet, on which a GPU is seldom in use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NO_PSUTIL = Missing("not_installed", "psutil, which reads it, is not installed w
 
 
 def look(pid: int) -> Tuple[str, Str, Int]:
-    """(the program's name, its owner, its age in seconds). The name is "" where it may not be seen."""
+    """(the program's name, its owner, its age in seconds). The name is "" if it cannot be read."""
     try:
         import psutil  # not above: where the GPUs are idle, the agent does without its memory
     except ImportError:
@@ -33,6 +33,6 @@ def look(pid: int) -> Tuple[str, Str, Int]:
 
 
 def _name(pid: int) -> str:
-    """By hand: psutil reads the command line, too. Its owner chooses its length, and can let a reader wait for ever."""
+    """The program's name. Not by psutil, which also reads the command line: its owner can make that block for ever."""
     comm = read_text(f"/proc/{pid}/comm")
     return comm.strip() if isinstance(comm, str) else ""

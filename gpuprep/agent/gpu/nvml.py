@@ -1,7 +1,7 @@
 """NVML's readings and settings. The only import of pynvml. A failed reading is Missing(reason), never None or "N/A".
 
-NVML's errors are different facts and stay distinct (REASONS). If a call has a successor, the new call is tried first,
-and the old call only if this driver does not know the new call.
+NVML's errors have different meanings and stay distinct (REASONS). If a call has a successor, the new call is tried
+first, and the old call only if this driver does not have the new call.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclu
 
 
 def ask(name: str, *arguments: Any) -> Any:
-    """Call pynvml's `name`. Its value, or Missing where NVML or this pynvml refuses."""
+    """Call pynvml's `name`; returns its value, or Missing if NVML returns an error or this pynvml lacks the call."""
     function = getattr(pynvml, name, None)
     if function is None:
         return Missing("function_not_found", f"{name} is not in this nvidia-ml-py")
@@ -58,7 +58,7 @@ def refusal(number: int, name: str) -> Missing:
 
 
 def ask_newest(names: Tuple[str, ...], *arguments: Any) -> Any:
-    """The answer of the first of `names` (new to old) that this driver knows; else the first refusal."""
+    """The result of the first of `names` (new to old) that this driver has; else the Missing of the first."""
     first = ask(names[0], *arguments)
     answer = first
     for name in names[1:]:
@@ -100,7 +100,7 @@ class Nvml:
 
 
 class Gpu:
-    """One GPU: its facts and its settings. Setters give None when NVML agreed, else why it did not."""
+    """One GPU: its facts and its settings. Setters return None if NVML accepted the setting, else Missing."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -112,11 +112,11 @@ class Gpu:
         return ask_newest(names, self.handle, *(() if argument is None else (argument,)))
 
     def get(self, name: str, *arguments: Any) -> Any:
-        """NVML's answer to the call `name` about this GPU, or Missing."""
+        """NVML's result of the call `name` for this GPU, or Missing."""
         return self.handle if isinstance(self.handle, Missing) else ask(name, self.handle, *arguments)
 
     def facts(self) -> GpuFacts:
-        """Everything read once. Of a lost GPU the texts uuid, name and PCI ids are empty, the rest is Missing."""
+        """All facts, read once. For a lost GPU, uuid, name and PCI ids are "" and the rest is Missing."""
         processes = self.processes()
         pci = self._get("nvmlDeviceGetPciInfo")
         lost = isinstance(pci, Missing)
@@ -156,9 +156,9 @@ class Gpu:
         )
 
     def load(self) -> Dict[str, Any]:
-        """What changes while something runs; each reading for itself, Missing where it fails.
+        """Readings that change under load; a reading that fails is Missing, the others are still there.
 
-        MHz, watts, degrees Celsius, NVML's mask of event reasons, per cent.
+        Units: MHz, watts, degrees Celsius, per cent; event reasons are NVML's mask.
         """
         rates = self._get("nvmlDeviceGetUtilizationRates")
         return {
@@ -174,7 +174,7 @@ class Gpu:
         }
 
     def traffic(self) -> Dict[str, Any]:
-        """Memory in use, MiB, and what crosses PCIe, MB/s: NVML counts it for 20 ms in each call."""
+        """Memory in use (MiB) and PCIe traffic (MB/s), which NVML counts for 20 ms in each call."""
         memory = self._get("nvmlDeviceGetMemoryInfo")
         return {
             "memory_used_mib": mapped(memory, lambda info: info.used // 2**20),
@@ -188,7 +188,7 @@ class Gpu:
         return highest
 
     def _power_now(self) -> Float:
-        """Watts of this moment where the driver tells them: the usual reading is the mean of the last second."""
+        """Present power in watts if the driver reports it, else the usual reading, the mean of the last second."""
         now = fields(self.get, refusal, [POWER_INSTANT])[POWER_INSTANT]
         if isinstance(now, Missing):
             now = self._get("nvmlDeviceGetPowerUsage")
@@ -200,9 +200,9 @@ class Gpu:
         return stats if isinstance(stats, Missing) else int(stats[0])
 
     def pcie(self) -> Dict[str, Any]:
-        """The link to the host now (its generation falls when idle), and the most that device and slot can do.
+        """The link to the host now (its generation falls when idle), and the maximum of device and slot together.
 
-        `device_generation` is what the device alone could do: NVML's maxima are those of device and slot together.
+        `device_generation` is the maximum of the device alone.
         """
         return {
             "generation": self._get("nvmlDeviceGetCurrPcieLinkGeneration"),
@@ -213,7 +213,7 @@ class Gpu:
         }
 
     def nvlinks(self, other_address: str) -> Union[int, Missing]:
-        """Active NVLinks towards the GPU at `other_address` ("0000:0a:00.0"): those to it, else those to switches."""
+        """Number of active NVLinks to the GPU at `other_address` ("0000:0a:00.0"); if 0, of NVLinks to switches."""
         direct = switched = 0
         for link in range(gpuhealth.MOST_LINKS):
             state = self._get("nvmlDeviceGetNvLinkState", argument=link)
@@ -232,14 +232,14 @@ class Gpu:
         return direct or switched
 
     def path_to(self, other: Gpu) -> str:
-        """What joins the two over PCIe, as `nvidia-smi topo -m` names it; "" where NVML does not say."""
+        """The PCIe path between two GPUs, as `nvidia-smi topo -m` names it; "" if NVML does not report it."""
         if isinstance(other.handle, Missing):
             return ""
         level = self.get("nvmlDeviceGetTopologyCommonAncestor", other.handle)
         return "" if isinstance(level, Missing) else ANCESTORS.get(level, "")
 
     def processes(self) -> Union[List[ProcessOnGpu], Missing]:
-        """Who has a context on this GPU now, compute and graphics, by pid."""
+        """Processes with a compute or graphics context on this GPU now, sorted by pid."""
         by_pid = {}
         for kind in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
             running = self._get(kind)
@@ -299,11 +299,11 @@ class Gpu:
         return self._set("nvmlDeviceResetApplicationsClocks")
 
     def lock_graphics_clock(self, mhz: int) -> Optional[Missing]:
-        """Volta and newer."""
+        """Lock the graphics clock; Volta and newer."""
         return self._set("nvmlDeviceSetGpuLockedClocks", mhz, mhz)
 
     def lock_memory_clock(self, mhz: int) -> Optional[Missing]:
-        """Ampere and newer."""
+        """Lock the memory clock; Ampere and newer."""
         return self._set("nvmlDeviceSetMemoryLockedClocks", mhz, mhz)
 
     def unlock_graphics_clock(self) -> Optional[Missing]:
@@ -316,7 +316,7 @@ class Gpu:
         return self._set("nvmlDeviceSetPowerManagementLimit", round(watts * 1000))
 
     def set_ecc(self, on: bool) -> Optional[Missing]:
-        """Takes effect at the next reboot."""
+        """Turn ECC on or off; takes effect at the next reboot."""
         return self._set("nvmlDeviceSetEccMode", int(on))
 
     def set_compute_mode(self, mode: str) -> Optional[Missing]:
@@ -325,7 +325,7 @@ class Gpu:
 
 
 def _name(pid: int) -> str:
-    """Of a program of another container, or one that has ended: what NVML remembers, "" where that is nothing."""
+    """NVML's name for a program that has ended or is in another container; "" if it has none."""
     name = ask("nvmlSystemGetProcessName", pid)
     return "" if isinstance(name, Missing) else as_text(name)
 

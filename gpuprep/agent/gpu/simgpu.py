@@ -1,4 +1,4 @@
-"""One simulated GPU: its clocks, power and video engines under load, from the state of the NVML stand-in.
+"""One simulated GPU: its clocks, power and video engines under load, from the state of the simulated NVML.
 
 A lowered power limit, a set clock and a fault have the same effect as on hardware. Standard library only.
 """
@@ -41,13 +41,13 @@ class Gpu:
         self.power_limit_watts = self.number("power_limit_mw", self.number("power_default_mw")) / 1000
 
     def number(self, key: str, otherwise: int = 0) -> int:
-        """A value of the state; `otherwise` where it has none."""
+        """A value of the state; `otherwise` if the state does not have it."""
         return int(self._state.get(key) or otherwise)
 
     # ------------------------------------------------------------ clocks and power
 
     def _asked_graphics_mhz(self) -> int:
-        """What the application or locked clock allows."""
+        """The highest clock that application clocks and locked clocks allow."""
         asked = self.number("app_graphics", self.number("default_graphics"))
         return min(self.number("locked_graphics_max", asked), self.max_graphics_clock_mhz)
 
@@ -60,7 +60,7 @@ class Gpu:
         return float(idle + (full - idle) * (mhz / max(self.max_graphics_clock_mhz, 1)) ** POWER_EXPONENT)
 
     def graphics_clock_mhz(self, work: str = "fp16") -> int:
-        """Under steady load: the clock that was asked for, lowered until the power fits, and by faults."""
+        """The clock under steady load: the set clock, lowered by faults and until the power limit holds."""
         mhz = self._asked_graphics_mhz() * self.number("fault_clock_percent", 100) // 100
         lowest = self.number("idle_graphics")
         while mhz > lowest and self._power_at(mhz, work) > self._enforced_watts():
@@ -79,13 +79,13 @@ class Gpu:
         return round(min(self._power_at(self.graphics_clock_mhz(work), work), self._enforced_watts()), 1)
 
     def temperature_c(self, work: str = "fp16") -> int:
-        """A well cooled board is 20 degrees under its slowdown at its default limit; a fault's temperature stands."""
+        """Temperature under load: 20 degrees below the slowdown at full power, or higher if a fault sets it higher."""
         idle, slowdown = self.number("temperature"), self.number("temperature_slowdown")
         share = self.power_watts(work) / max(self.number("power_max_mw") / 1000, 1)
         return max(idle, round(34 + share * (slowdown - 20 - 34)))
 
     def event_reasons(self, work: str = "fp16") -> int:
-        """NVML's bit mask under load: what a fault shows, the power cap, a clock asked for below the highest."""
+        """NVML's bit mask under load: reasons of a fault, the power cap, or a set clock below the highest."""
         reasons = self.number("event_reasons", IDLE) & ~IDLE
         clock, asked = self.graphics_clock_mhz(work), self._asked_graphics_mhz()
         if clock < asked * self.number("fault_clock_percent", 100) // 100:
@@ -95,7 +95,7 @@ class Gpu:
         return reasons
 
     def noisy(self, figure: float, *what: object) -> float:
-        """The figure as it would be measured: a little off, the same each time for the same `what`."""
+        """The figure with a small measuring error, which is always the same for the same `what`."""
         digest = hashlib.sha256(repr((self.uuid, *what)).encode()).digest()
         return figure * (1 + NOISE * (int.from_bytes(digest[:4], "big") / 2**31 - 1))
 
@@ -108,7 +108,7 @@ class Gpu:
 
     @contextlib.contextmanager
     def load(self, work: str = "fp16", memory_mib: int = 1024) -> Iterator[None]:
-        """A load on this GPU. NVML shows its clocks, use, power, temperature, reasons, link and process."""
+        """Put a load on this GPU: NVML then shows its clocks, use, power, temperature, reasons, link and process."""
         values = {
             "graphics": self.graphics_clock_mhz(work),
             "memory": self.memory_clock_mhz(),

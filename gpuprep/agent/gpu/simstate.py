@@ -58,7 +58,7 @@ class Load:
         temporary.rename(self.path)
 
     def change(self, values: Dict[str, Any]) -> None:
-        """Replace the values by others. One write, padded to what was there, so that no reader sees half of it."""
+        """Replace the values. One write, padded to the old length, so that no reader sees half of it."""
         text = "".join(f"{key} = {value}\n" for key, value in values.items()).encode()
         self._length = max(self._length, len(text))
         os.pwrite(self._file.fileno(), text.ljust(self._length, b"\n"), 0)

@@ -1,4 +1,4 @@
-"""What can this machine's GPUs and programs do? Probes measure and report; they never pass or fail."""
+"""What can this machine's GPUs and programs do? Probes measure and report; they do not judge."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MOST_SECONDS = 86_400
 
 
 def run_probe(name: str, arguments: Dict[str, Any]) -> ProbeResult:
-    """`arguments` may have "turn", a word of turn.py: then it measures in its turn, and its seconds begin there.
+    """Run one probe. With "turn" (a kind of turn.py) in `arguments` it waits for its turn, and its time begins then.
 
-    One that does not end in "turn_seconds" is ended with this process: the next one waits no longer than that.
+    If it does not end within "turn_seconds", this process is killed, so that the next probe does not wait longer.
     """
     kind, seconds = arguments.pop("turn", None), arguments.pop("turn_seconds", None)
     module = importlib.import_module(f"{__name__}.{name}")
@@ -40,7 +40,7 @@ def run_probe(name: str, arguments: Dict[str, Any]) -> ProbeResult:
 
 @contextlib.contextmanager
 def _ends_within(seconds: object) -> Iterator[None]:
-    """SIGALRM ends this process then: a call into a driver that does not return lets no code of Python run."""
+    """SIGALRM kills this process after `seconds`: while a driver call hangs, no Python code can run."""
     if not isinstance(seconds, (int, float)) or not 0 < seconds <= MOST_SECONDS:
         yield
         return

@@ -1,4 +1,4 @@
-"""Memory and links of each GPU: copy, read and triad; to and from the host; GPU to GPU; PCIe and NVLink under load."""
+"""Measures memory and links of each GPU: copy, read and triad; to and from the host; GPU to GPU; links under load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUICK = {"seconds": 0.1, "warm": 0.2, "link": 0.15, "host_mib": 128, "peer_mib":
 
 
 def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
-    """arguments: quick (bool, default false: some 4 s a GPU, quick some 1.5 s).
+    """arguments: quick (bool, default false). Takes about 4 s per GPU, quick about 1.5 s.
 
     Values: docs/records.md, "bandwidth".
     """
@@ -71,7 +71,7 @@ def get_ready(_arguments: Dict[str, Any]) -> None:
 def _gpu(
     cuda: Cuda, gpu: Gpu, compiler: Union[Dict[str, str], Missing], plan: Dict[str, float], pieces: int
 ) -> Dict[str, Any]:
-    """`pieces` of all GPUs there are to measure: two of each GPU, one of each pair and direction."""
+    """The values of one GPU. `pieces`: number of pieces of all GPUs, two per GPU and one per pair and direction."""
     facts = gpu.facts()
     entry: Dict[str, Any] = {**named(facts), "other_processes": other_processes(gpu), "error": None}
     try:
@@ -139,7 +139,7 @@ def _host(cuda: Cuda, timer: Timer, gpu: Gpu, plan: Dict[str, float]) -> Dict[st
 
 
 def device_width(address: str, folder: Path = PCI_DEVICES) -> Union[int, Missing]:
-    """Lanes that the device itself has, whatever slot it sits in."""
+    """Number of lanes of the device itself, whatever its slot has."""
     text = read_text(folder / address / "max_link_width")
     if isinstance(text, Missing):
         return text
@@ -147,7 +147,7 @@ def device_width(address: str, folder: Path = PCI_DEVICES) -> Union[int, Missing
 
 
 def slot(address: str, folder: Path = PCI_DEVICES) -> Dict[str, Union[int, Missing]]:
-    """What the port above the device can do; Missing where a virtual machine hides it."""
+    """Generation and width that the port above the device can do; Missing if a virtual machine hides it."""
     above = folder / address / ".."
     speed, width = read_text(above / "max_link_speed"), read_text(above / "max_link_width")
     if isinstance(speed, Missing) or isinstance(width, Missing) or speed is None or width is None:
@@ -173,7 +173,7 @@ def _peers(cuda: Cuda, gpus: Sequence[Gpu], plan: Dict[str, float], pieces: int)
 
 
 def _peer(cuda: Cuda, gpu: Gpu, other: Gpu, plan: Dict[str, float]) -> Dict[str, Any]:
-    """One direction. Without access CUDA copies through the host, which is measured, too."""
+    """Values of one direction between two GPUs. Without peer access CUDA copies through the host: also measured."""
     origin, target = gpu.facts(), other.facts()
     entry: Dict[str, Any] = {
         "from": gpu.index,

@@ -10,11 +10,11 @@ WILD_PERCENT = 30.0  # of the judge: a figure that varied more is no figure
 
 
 class Rule(NamedTuple):
-    """When a burst ends: not before `least_samples` and `least_seconds`. Seconds are those of the work, by the device.
+    """When a burst ends: not before `least_samples` and `least_seconds`. Seconds are device time of the work.
 
-    A power cap acts 30 to 100 ms after a rest (seen on H100 and H200). So a burst that is not steady after
-    `short_seconds` ends before that, and is repeated, `tries` times in total. Then FEWEST samples are enough: thirty of
-    TF32 products of 3 ms had their median before the cap or under it, 410 or 365 TFLOPS on an H100, by chance.
+    The power cap acts 30 to 100 ms after a rest (seen on H100 and H200). So a burst that is not steady after
+    `short_seconds` ends before that, and is repeated, up to `tries` times in total. Then FEWEST samples are enough:
+    with thirty TF32 products of 3 ms the median was by chance before or under the cap, 410 or 365 TFLOPS on an H100.
     """
 
     least_samples: int = 30
@@ -34,10 +34,10 @@ class Burst(NamedTuple):
 
 
 def best_burst(begin: Callable[[], None], time_some: Callable[[int], List[float]], rule: Rule) -> Burst:
-    """The first burst that is steady enough, else the fastest; before each `begin` lets the device rest.
+    """The fastest of the bursts, which end with the first steady one; before each, `begin` lets the device rest.
 
-    The fastest, because disturbances slow a burst down, and a burst under a power cap from its start would be steady.
-    A burst that varied wildly is repeated once more than the rule says: one INT8 burst of some hundred did on an H100.
+    The fastest, because disturbances slow a burst down, and a burst that begins under a power cap would be steady.
+    A burst that varied wildly is repeated once more than the rule says: one of about 100 INT8 bursts on an H100 did.
     """
     bursts: List[Burst] = []
     while True:
@@ -51,10 +51,10 @@ def best_burst(begin: Callable[[], None], time_some: Callable[[int], List[float]
 
 
 def burst(time_some: Callable[[int], List[float]], rule: Rule) -> Burst:
-    """`time_some(n)` does the work n times and gives n durations in milliseconds.
+    """Measure one burst. `time_some(n)` does the work n times and returns n durations in milliseconds.
 
-    As nvbench: enough samples whose standard deviation is within a share of their mean; or time is used up, and then
-    the spread that is reported says so.
+    As nvbench: it ends with enough samples whose relative standard deviation is small, or when the time is used up; the
+    reported spread shows which.
     """
     samples = time_some(1)
     while True:
@@ -68,13 +68,13 @@ def burst(time_some: Callable[[int], List[float]], rule: Rule) -> Burst:
 
 
 def batch(samples: List[float], seconds: float) -> int:
-    """How many more at once: about `seconds` of work, at least one."""
+    """How many more samples to take at once: about `seconds` of work, at least one."""
     typical = statistics.median(samples) / 1000
     return max(1, min(int(seconds / max(typical, 1e-6)), 10000))
 
 
 def rel_stdev(samples: List[float]) -> float:
-    """Standard deviation in per cent of the mean; of one sample 100, since nothing is known of its spread."""
+    """Standard deviation in per cent of the mean; 100 for one sample, whose spread is unknown."""
     if len(samples) < 2:
         return 100.0
     return 100 * statistics.stdev(samples) / statistics.fmean(samples)

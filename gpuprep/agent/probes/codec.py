@@ -1,4 +1,4 @@
-"""What the FFmpeg on the PATH was built with. Proves the build, not the GPU."""
+"""Lists the parts of the FFmpeg on the PATH. Tests the build, not the GPU."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
 
 
 def named(path: str) -> Union[str, Missing]:
-    """`path`, if its file name is ffmpeg: a user who may run probes must not start any other program as root."""
+    """`path` if its file name is ffmpeg, else Missing: who may run probes must not start other programs as root."""
     return path if Path(path).name.startswith("ffmpeg") else Missing("not_supported", f"{path} is no ffmpeg")
 
 

@@ -26,12 +26,12 @@ Error = lt.cuBLASLtError
 
 
 def version() -> str:
-    """Loads the library, if it is not yet."""
+    """cuBLASLt's version. Loads the library, if it is not loaded yet."""
     return cublas_version(lt.get_version())
 
 
 def load_kernels(device: CudaDevice, kinds: Sequence[DataType], shape: Shape) -> None:
-    """Has the kernels of all types loaded side by side: one type after the other took half a second more on an H100."""
+    """Load the kernels of all types in parallel: one after the other took half a second longer on an H100."""
 
     def ask(kind: DataType) -> None:
         device.use()
@@ -84,12 +84,12 @@ class Product(OperandSets):
         lt.matmul_desc_set_attribute(self._operation, attribute, holder.ctypes.data, holder.nbytes)
 
     def allocate(self, count: Optional[int] = None) -> None:
-        """Memory for `count` sets of operands, as of OperandSets, and the workspace."""
+        """Allocate `count` sets of operands (see OperandSets) and the workspace."""
         self._workspace = self.device.allocate(WORKSPACE_BYTES)
         super().allocate(count)
 
     def turned(self) -> Product:
-        """As of OperandSets: cuBLASLt has other algorithms for it."""
+        """The transpose of the product (see OperandSets), for which cuBLASLt has other algorithms."""
         other = super().turned()
         other._workspace = self._workspace
         return other
@@ -104,7 +104,7 @@ class Product(OperandSets):
             undo(what)
 
     def candidates(self, most: int) -> List[Candidate]:
-        """cuBLASLt's own proposals, best guess first; [] where it has none for this type on this GPU."""
+        """cuBLASLt's own proposals, best guess first; [] if it has none for this type on this GPU."""
         preference = lt.matmul_preference_create()
         try:
             limit = np.array([WORKSPACE_BYTES], dtype=np.uint64)
@@ -129,7 +129,7 @@ class Product(OperandSets):
         return Candidate(address, waves, description if self._of is None else mirrored(description))
 
     def run(self, candidate: Candidate, turn: Optional[int] = None) -> None:
-        """Puts the product of the next set of operands, or of set `turn`, on the device's stream."""
+        """Put the product of the next set of operands, or of set `turn`, on the device's stream."""
         a, b, d = self._addresses(turn)
         alpha, beta = self._alpha.ctypes.data, self._beta.ctypes.data
         stream = int(self.device.stream.handle)
@@ -145,6 +145,6 @@ def _configured(address: int, attribute: Any) -> int:
 
 
 def _name(kinds: Any, number: int) -> str:
-    """A library newer than the bindings may know numbers without a name here."""
+    """The name of a number, or the number itself: a newer library may use numbers that the bindings do not name."""
     known = {kind.value: kind.name for kind in kinds}
     return str(known.get(number, number))

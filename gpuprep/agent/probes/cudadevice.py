@@ -17,9 +17,9 @@ from gpuprep.agent.probes.gemmkernels import MOST_SMS
 
 
 class CudaDevice:
-    """The device at a PCI address ("0000:1e:00.0"). Its errors are cuda.core's CUDAError and RuntimeError.
+    """The device at a PCI address ("0000:1e:00.0"). Methods raise cuda.core's CUDAError and RuntimeError.
 
-    Raises LookupError where CUDA does not count the device (lost, or hidden by CUDA_VISIBLE_DEVICES).
+    Raises LookupError if CUDA does not list the device (lost, or hidden by CUDA_VISIBLE_DEVICES).
     """
 
     def __init__(self, pci_address: str) -> None:
@@ -47,11 +47,11 @@ class CudaDevice:
         self.stream.sync()
 
     def allocate(self, size: int) -> Any:
-        """`size` bytes of device memory; free them with close()."""
+        """Allocate `size` bytes of device memory; free them with close()."""
         return self.device.allocate(size, stream=self.stream)
 
     def upload(self, values: Any) -> Any:
-        """A numpy array as a buffer."""
+        """Copy a numpy array to a new device buffer."""
         buffer = self.allocate(values.nbytes)
         source = values.ctypes.data
         _check(driver.cuMemcpyHtoDAsync(int(buffer.handle), source, values.nbytes, self.stream.handle))
@@ -59,14 +59,14 @@ class CudaDevice:
         return buffer
 
     def download(self, address: int, count: int, kind: str) -> Any:
-        """`count` numbers of numpy's type `kind` from a device address, after all work so far."""
+        """Copy `count` numbers of numpy's type `kind` from a device address, after all earlier work."""
         values = np.empty(count, dtype=kind)
         _check(driver.cuMemcpyDtoHAsync(values.ctypes.data, address, values.nbytes, self.stream.handle))
         self.sync()
         return values
 
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
-        """What is made once for this device, and lives as long as the process."""
+        """The object `name`, made once by `make` for this device and kept as long as the process lives."""
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]
@@ -76,12 +76,12 @@ class CudaDevice:
         self._kernels.update({name: code.get_kernel(name) for name in names})
 
     def launch(self, name: str, grid: int, block: int, *arguments: Any) -> None:
-        """Whole numbers go as 64 bit, fractions as double."""
+        """Start the kernel `name`. Integer arguments are passed as 64 bit, floats as double."""
         config = cuda.core.LaunchConfig(grid=grid, block=block)
         cuda.core.launch(self.stream, config, self._kernels[name], *arguments)
 
     def milliseconds(self, works: List[Any]) -> List[float]:
-        """Run each of `works` (functions that put work on our stream) and give each one's duration on the device."""
+        """Run `works` (functions that put work on our stream); returns the device time of each."""
         pairs = self._pairs(len(works))
         for work, (start, end) in zip(works, pairs):  # noqa: B905
             self.stream.record(start)
@@ -91,7 +91,7 @@ class CudaDevice:
         return [end - start for start, end in pairs]
 
     def elapsed_milliseconds(self, works: List[Any]) -> float:
-        """The same for all of them together."""
+        """As `milliseconds`, but the device time of all works together."""
         start, end = self._pairs(1)[0]
         self.stream.record(start)
         for work in works:
@@ -101,7 +101,7 @@ class CudaDevice:
         return float(end - start)
 
     def ticks(self) -> Any:
-        """(cycles, nanoseconds) of every SM now, counted by gemmkernels' `ticks`; zeros where a number has no SM."""
+        """(cycles, nanoseconds) of every SM now, by the kernel `ticks` of gemmkernels; zeros for unused SM numbers."""
         if self._ticks is None:
             self._ticks = self.upload(np.zeros(2 * MOST_SMS, dtype="<u8"))
         self.launch("ticks", 4 * self.sms, 512, self._ticks)

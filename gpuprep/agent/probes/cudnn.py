@@ -1,4 +1,4 @@
-"""Convolutions through the cuDNN that a program on this machine would load, checked against FP64 on the host."""
+"""Runs convolutions with the cuDNN that a program on this machine would load, and checks them against FP64 on the CPU."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SIMULATED_SHARE = 0.6  # of what the same GPU reaches in a matrix product
 
 
 def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
-    """arguments: quick (bool). Values: docs/records.md, "cudnn". On the first GPU; it takes a few seconds."""
+    """arguments: quick (bool). Values: docs/records.md, "cudnn". Uses the first GPU and takes a few seconds."""
     soname = installed_name()
     if isinstance(soname, Missing):
         return soname
@@ -74,7 +74,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
 
 
 def installed_name(loader: Union[Loader, None] = None) -> Union[str, Missing]:
-    """libcudnn.so.9, by which a program asks for it: who comes first on the paths is part of the answer."""
+    """The soname that the loader has, such as libcudnn.so.9. Loaded by name, to test which library comes first."""
     path = (loader or Loader()).find_newest("libcudnn.so")
     if isinstance(path, Missing):
         return path
@@ -84,7 +84,7 @@ def installed_name(loader: Union[Loader, None] = None) -> Union[str, Missing]:
 
 
 def version_of(soname: str) -> Union[str, Missing]:
-    """cudnnGetVersion in words, asked by another process: where a part of cuDNN is missing it ends with an abort."""
+    """cudnnGetVersion as text, called in another process: if a part of cuDNN is missing, it aborts the process."""
     output = run([sys.executable, "-I", "-S", "-B", "-c", VERSION_SCRIPT, soname], env=dict(os.environ))
     if isinstance(output, Missing):
         return output
@@ -94,7 +94,7 @@ def version_of(soname: str) -> Union[str, Missing]:
 
 
 def version_words(number: int) -> str:
-    """cuDNN 9 counts 91002 for 9.10.2, cuDNN 8 counted 8907 for 8.9.7."""
+    """cudnnGetVersion's number as text: 91002 is 9.10.2, and 8907 is 8.9.7 in the form of cuDNN 8."""
     thousands = 10000 if number >= 90000 else 1000
     return f"{number // thousands}.{number % thousands // 100}.{number % 100}"
 
@@ -127,7 +127,7 @@ def _real(library: ctypes.CDLL, uuid: str, seconds: float) -> Any:
 
 
 def _simulated_cases() -> Iterator[Tuple[str, str]]:
-    """CASES, each announced before it begins."""
+    """Each of CASES, reported as progress before it is used."""
     for number, (dtype, layout) in enumerate(CASES):
         tell(f"{dtype} {layout}", done=number, of=len(CASES), unit="convolutions")
         yield dtype, layout
@@ -171,7 +171,7 @@ def _convolve(
     layout: str,
     addresses: Dict[str, int],
 ) -> Tuple[float, float]:
-    """(seconds, error over the largest output). `addresses` fills with what the caller frees."""
+    """(seconds, largest error relative to the largest output). Appends to `addresses` what the caller must free."""
     pictures, filters = convolution.inputs(numpy, SHAPE, dtype)
     graph, tensors = _graph(frontend, handle, dtype, layout)
     element = 2 if dtype == "fp16" else 4
@@ -211,7 +211,7 @@ def _value(table: Any) -> convolution.Value:
 
 
 def _graph(frontend: Any, handle: Any, dtype: str, layout: str) -> Tuple[Any, Dict[str, Any]]:
-    """A built graph of one convolution and its tensors x, w, y."""
+    """(a built graph of one convolution, its tensors x, w and y)."""
     shape: Shape = SHAPE
     kind = frontend.data_type.HALF if dtype == "fp16" else frontend.data_type.FLOAT
     float32 = frontend.data_type.FLOAT

@@ -1,7 +1,7 @@
 """One matrix product through cublasGemmEx, called by CuPy: for CUDA 11, which nvmath-python no longer serves.
 
-The same D = Aᵀ B, operands and interface as cublaslt.Product. cuBLAS chooses the algorithm and does not tell which:
-tile and waves are missing. FP8 it does not have. Imported only inside a probe.
+The same D = Aᵀ B, operands and interface as cublaslt.Product. cuBLAS chooses the algorithm and does not report it, so
+tile and waves are missing. It has no FP8. Imported only inside a probe.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Error = cublas.CUBLASError
 
 
 def version() -> str:
-    """Loads the library, if it is not yet. Needs a GPU."""
+    """cuBLAS's version. Loads the library, if it is not loaded yet. Needs a GPU."""
     handle = cublas.create()
     try:
         return cublas_version(cublas.getVersion(handle))
@@ -33,7 +33,7 @@ def version() -> str:
 
 
 def load_kernels(device: CudaDevice, kinds: Sequence[DataType], shape: Shape) -> None:
-    """cuBLAS loads each type's at its first product."""
+    """Does nothing: cuBLAS loads the kernels of a type at its first product."""
 
 
 class Candidate(NamedTuple):
@@ -59,7 +59,7 @@ class Product(OperandSets):
         return [] if self.kind.inputs == R_8F_E4M3 else [Candidate(SILENT)]
 
     def run(self, candidate: Candidate, turn: Optional[int] = None) -> None:  # noqa: ARG002
-        """Puts the product of the next set of operands, or of set `turn`, on the device's stream."""
+        """Put the product of the next set of operands, or of set `turn`, on the device's stream."""
         m, n, k = self.shape
         a, b, d = self._addresses(turn)
         alpha, beta = self._alpha.ctypes.data, self._beta.ctypes.data

@@ -1,6 +1,6 @@
-"""How fast and how exact are matrix products with the installed toolkit's own cuBLAS (never a bundled copy)?
+"""How fast and how exact are matrix products with the cuBLAS of the installed toolkit (never a bundled copy)?
 
-nvmath-python calls cuBLASLt of CUDA 12 and newer. For CUDA 11, which it no longer serves, CuPy calls cuBLAS.
+nvmath-python calls cuBLASLt of CUDA 12 and newer. For CUDA 11, which it no longer supports, CuPy calls cuBLAS.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     """arguments: quick (bool), shapes ([[m, n, k], ...] or {dtype: [[m, n, k], ...]}; default: large aligned ones),
     main_dtype ("bf16": also measured at length; default: the first that the GPU has), sustained_seconds (20).
 
-    Values: docs/records.md, "gemm". Missing where there is no toolkit that the bindings serve, or no bindings.
+    Values: docs/records.md, "gemm". Missing without bindings, or without a toolkit that the bindings support.
     """
     try:
         for kind in TYPES:
@@ -98,7 +98,7 @@ def get_ready(_arguments: Dict[str, Any]) -> None:
 
 
 def unsuitable(version: Any) -> Optional[Missing]:
-    """Why nothing can be measured with a toolkit of this version ("12.4")."""
+    """Missing if nothing can be measured with a toolkit of this version ("12.4"), else None."""
     if not isinstance(version, str):
         why = version.get("detail", "") if isinstance(version, dict) else ""
         return Missing(
@@ -114,7 +114,7 @@ def unsuitable(version: Any) -> Optional[Missing]:
 
 
 def bindings() -> Union[Dict[str, str], Missing]:
-    """Versions of the Python packages that call CUDA."""
+    """Name ► version of the Python packages that call CUDA; Missing if one is not installed."""
     callers = cudacalls.versions(CALLERS)
     versions = {**dict(list(callers.items())[:1]), **cudacalls.versions(cudacalls.BINDINGS)}
     for name, there in (("nvmath-python", bool(callers)), *((name, name in versions) for name in cudacalls.BINDINGS)):
@@ -128,7 +128,7 @@ def bindings() -> Union[Dict[str, str], Missing]:
 
 
 def _load(toolkit: Dict[str, Any]) -> Union[Tuple[Any, str], Missing]:
-    """(the module that measures, cuBLAS's version): both need a driver and the toolkit's libraries."""
+    """(the module that measures, cuBLAS's version); Missing without a driver or the toolkit's libraries."""
     if toolkit["nvcc"] and not toolkit["nvcc"].startswith("/usr/bin/"):
         # Where the loader's list does not have the toolkit's folder, the bindings look below CUDA_PATH.
         prefix = os.path.dirname(os.path.dirname(os.path.realpath(toolkit["nvcc"])))  # noqa: PTH120
@@ -193,7 +193,7 @@ def _settings(runner: Any, arguments: Dict[str, Any], seconds: Dict[str, Any]) -
 
 
 def _gpu(runner: Any, gpu: Any, settings: Any, sessions: List[Any], pace: Pace) -> Dict[str, Any]:
-    """One GPU alone. It joins `sessions` if all products succeed; if not, `error` says why; the others continue."""
+    """Measure one GPU alone. If all products succeed it joins `sessions`, else `error` has the reason."""
     facts = gpu.facts()
     unknown = Missing("not_measured", "the GPU was not opened")
     row = gpu_values(facts, other_processes(gpu), unknown, unknown)

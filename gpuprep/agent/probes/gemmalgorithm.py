@@ -1,4 +1,4 @@
-"""cuBLASLt's names of an algorithm's parts, in numbers."""
+"""Converts cuBLASLt's names of an algorithm's parts to numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Dict, Optional, Tuple
 
 
 def described(tile: str, stages: str, split_k: int, waves: float) -> Dict[str, Any]:
-    """cuBLASLt's names in numbers: TILE_128x256 is 128 rows of D by 256 columns; STAGES_64x4 is four stages of 64 in k.
+    """The names as numbers: TILE_128x256 is 128 rows of D by 256 columns; STAGES_64x4 is four stages of 64 in k.
 
     A part without a number (TILE_UNDEFINED, "AUTO") is None.
     """
@@ -26,7 +26,7 @@ def described(tile: str, stages: str, split_k: int, waves: float) -> Dict[str, A
 
 
 def mirrored(algorithm: Dict[str, Any]) -> Dict[str, Any]:
-    """Of an algorithm that calculates the transpose of D: its tile as rows of D by columns of D, as ever."""
+    """An algorithm for the transpose of D, with its tile again as rows of D by columns of D."""
     rows, columns = algorithm["tile_n"], algorithm["tile_m"]
     tile = algorithm["tile"] if rows is None else f"TILE_{rows}x{columns}"
     return {**algorithm, "tile": tile, "tile_m": rows, "tile_n": columns}

@@ -22,7 +22,7 @@ STORED = {R_64F: "<f8", R_32F: "<f4", R_16F: "<f2", R_8I: "i1", R_32I: "<i4", R_
 
 
 def fill(product: Any, seed: int, whole: bool = False) -> None:
-    """New inputs in every set: normal numbers, or whole ones for `exact`."""
+    """Write new inputs to every set: normally distributed, or whole numbers for `exact`."""
     kind = product.kind
     kept = min(1.0, WIDEST_SUM / product.shape.k**0.5 * 1.5) if kind.integers == 1 else 1.0
     for number, operands in enumerate(product.operands):
@@ -54,7 +54,7 @@ def exact(product: Any, candidate: Any) -> bool:
 
 
 def reference_error(product: Any, candidate: Any) -> float:
-    """The largest difference from FP64 among the sampled elements, over the largest of them."""
+    """The largest difference from FP64 among the sampled elements, divided by the largest of them."""
     m, n, k = product.shape
     device, kind = product.device, product.kind
     operands = _run(product, candidate)
@@ -76,19 +76,19 @@ def _run(product: Any, candidate: Any) -> Any:
 
 
 def _spots(size: int) -> List[int]:
-    """First, last and random places."""
+    """The first, the last and random indices below `size`."""
     between = random.Random(size).sample(range(size), min(SAMPLES, size))
     return sorted({0, size - 1, *between})
 
 
 def _vector(device: CudaDevice, buffer: Any, kind: int, number: int, length: int) -> Any:
-    """One of a buffer's vectors of `length` numbers, in FP64."""
+    """Vector `number` of a buffer, `length` elements, as FP64."""
     start = int(buffer.handle) + number * length * BYTES[kind]
     return decoded(device.download(start, length, STORED[kind]), kind)
 
 
 def decoded(stored: Any, kind: int) -> Any:
-    """What lies in memory as FP64: numpy has neither BF16 nor FP8."""
+    """Stored values of a type as FP64: numpy has neither BF16 nor FP8."""
     if kind == R_16BF:
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if kind == R_8F_E4M3:

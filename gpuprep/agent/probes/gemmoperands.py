@@ -1,6 +1,6 @@
-"""The memory of one matrix product: A, B and D in so many sets that none is still in the cache when its turn comes.
+"""The memory of one matrix product: A, B and D in so many sets that a set has left the cache before it is used again.
 
-What the two libraries' products share. Imported only inside a probe.
+Used for the products of both libraries. Imported only inside a probe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Operands(NamedTuple):
 class OperandSets:
     """Operands of one type and shape on one device, and alpha (1) and beta (0).
 
-    `of`: the product whose transpose this one calculates, with the memory of that one.
+    `of`: this product calculates the transpose of that product, in the memory of that product.
     """
 
     def __init__(self, device: CudaDevice, kind: DataType, shape: Shape, of: Optional[OperandSets] = None) -> None:
@@ -37,7 +37,7 @@ class OperandSets:
         self._turn = 0
 
     def allocate(self, count: Optional[int] = None) -> None:
-        """Memory for `count` sets of operands, by default as many as leave the cache."""
+        """Allocate `count` sets of operands; by default enough sets to exceed the cache."""
         m, n, k = self.shape
         each, out = BYTES[self.kind.inputs], BYTES[self.kind.output]
         sizes = (k * m * each, k * n * each, m * n * out)
@@ -45,7 +45,7 @@ class OperandSets:
             self.operands.append(Operands(*[self.device.allocate(size) for size in sizes]))
 
     def turned(self: OfLibrary) -> OfLibrary:
-        """The same product as Dᵀ = Bᵀ A. It is to be closed before this one."""
+        """The same product as Dᵀ = Bᵀ A. Close it before this product."""
         m, n, k = self.shape
         other = type(self)(self.device, self.kind, Shape(n, m, k), of=self)
         other.operands = [Operands(a=pair.b, b=pair.a, d=pair.d) for pair in self.operands]
@@ -59,7 +59,7 @@ class OperandSets:
         self.operands = []
 
     def _addresses(self, turn: Optional[int]) -> Tuple[int, int, int]:
-        """Of A, B and D of the next set of operands, or of set `turn`."""
+        """Addresses of A, B and D of the next set of operands, or of set `turn`."""
         if turn is None:
             turn = self._turn = (self._turn + 1) % len(self.operands)
         a, b, d = (int(buffer.handle) for buffer in self.operands[turn])

@@ -1,4 +1,4 @@
-"""Reports the progress of the matrix products: which data types are done, with their figures."""
+"""Reports the progress of the matrix products: finished data types, and their figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpuprep.agent.probereports import measured, tell
 
 
 class Pace:
-    """Of one GPU of several. How many types it has is known once it is open; the others are taken to have as many."""
+    """Progress of one of several GPUs. Other GPUs are assumed to have as many data types as this GPU."""
 
     def __init__(self, gpu: int, gpus: int) -> None:
         self._gpu, self._gpus = gpu, gpus
@@ -16,15 +16,15 @@ class Pace:
         self.done = 0
 
     def known(self, row: Dict[str, Any]) -> None:
-        """The GPU's values as far as they are known, before its products are there."""
+        """Report the GPU's values that are known before its products."""
         measured(row, "gpus", self._gpu)
 
     def ended(self, error: Optional[str]) -> None:
-        """After its products: why the rest was given up, if it was."""
+        """Report the end of the GPU's products; `error`: why the rest was given up."""
         measured(error, "gpus", self._gpu, "error")
 
     def measured(self, gemms: List[Dict[str, Any]]) -> None:
-        """The last of them is new."""
+        """Report the last of `gemms`, which is new."""
         measured(gemms[-1], "gpus", self._gpu, "gemms", len(gemms) - 1)
 
     def tell(self, what: str) -> None:

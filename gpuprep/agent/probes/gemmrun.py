@@ -1,4 +1,4 @@
-"""The matrix products of one GPU, measured. Imported only inside the probe: it needs the CUDA bindings."""
+"""Measures the matrix products of one GPU. Imported only inside the probe: it needs the CUDA bindings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LOAD_BATCH_SECONDS = 0.1  # between looks at the time
 
 
 class Settings(NamedTuple):
-    """Seconds of work, and whether each type is measured in the smaller square alone."""
+    """Seconds of work, and whether each type is measured only with the smaller square shape."""
 
     rule: Rule
     warm_seconds: float
@@ -72,7 +72,7 @@ class Session:
         self._seed = 0
 
     def measure(self, gemms: List[Dict[str, Any]], pace: Pace) -> Optional[str]:
-        """Add each finished product to `gemms`. Returns why the rest was given up, if it was (the GPU is gone)."""
+        """Add each finished product to `gemms`. Returns None, or why the rest was given up (the GPU is gone)."""
         pace.types = len(self.kinds)
         pace.tell("warming up")
         blas.load_kernels(self.device, self.kinds, Shape(*PILOT))
@@ -95,7 +95,7 @@ class Session:
         return None
 
     def gone(self) -> Optional[str]:
-        """Why the device no longer answers. After some errors nothing works until the process ends."""
+        """Why the device no longer works; None if it does. After some errors nothing works until the process ends."""
         try:
             self.device.sync()
         except FAILURES as error:
@@ -103,7 +103,7 @@ class Session:
         return None
 
     def shapes(self, kind: DataType) -> List[Shape]:
-        """What was asked for, or defaults by what a pilot reaches; [] for a type that cuBLASLt has nothing for here."""
+        """The shapes of the arguments, else defaults for the speed of a pilot run; [] if cuBLASLt lacks this type."""
         wanted = asked(self.settings.shapes, kind.dtype)
         if not wanted:
             tflops = self.pilot(kind)
@@ -129,7 +129,7 @@ class Session:
             self.work_for(product, candidates[0], self.settings.warm_seconds)
 
     def product(self, kind: DataType, shape: Shape, sustain: bool) -> Dict[str, Any]:
-        """One product's values as docs/records.md has them; what failed is in `error`."""
+        """One product's values as in docs/records.md; `error` has the reason of a failure."""
         try:
             with opened(self.device, kind, shape) as given, self.ways(given) as ways:
                 asked = [(way, way.candidates(self.settings.candidates)) for way in ways]
@@ -151,7 +151,7 @@ class Session:
 
     @contextlib.contextmanager
     def ways(self, product: blas.Product) -> Iterator[List[blas.Product]]:
-        """The product as it is and, where that may be faster, its transpose: what callers with rows in memory get."""
+        """The product and, if that may be faster, its transpose, which callers with row-major matrices get."""
         if product.shape.m == product.shape.n or product.kind.dtype not in TURNED:
             yield [product]
             return
@@ -230,7 +230,7 @@ class Session:
         return candidates[fastest], trials[fastest]
 
     def trial(self, product: blas.Product, candidate: blas.Candidate, glance: float) -> float:
-        """Milliseconds of an algorithm in such a burst. `glance`: what it needed in a short look."""
+        """Milliseconds of an algorithm in a short burst. `glance`: its milliseconds in a single run."""
         time.sleep(min(FINAL_REST_SECONDS, self.settings.rest_seconds))
         group = gemmshort.group_of(glance)
         enough = max(FINAL_SAMPLES, int(self.settings.final_seconds * 1000 / glance))
@@ -239,7 +239,7 @@ class Session:
         return statistics.median(self.times(product, candidate, count, group))
 
     def work_for(self, product: blas.Product, candidate: blas.Candidate, seconds: float) -> Tuple[int, float]:
-        """(products, the device's seconds) of unbroken load."""
+        """Run the product without pause for `seconds`; returns (number of products, device seconds)."""
         samples = self.times(product, candidate, 1)
         some = batch(samples, min(seconds, LOAD_BATCH_SECONDS))
         done, spent = 0, 0.0
@@ -290,7 +290,7 @@ def words(error: BaseException) -> str:
 
 
 def together(sessions: List[Session], seconds: float) -> List[Dict[str, Any]]:
-    """The main type on all GPUs at once, a thread each, from one common start."""
+    """Run the main type on all GPUs at once, one thread each, from a common start; returns values per GPU."""
     start = threading.Barrier(len(sessions), timeout=TOGETHER_SECONDS)
     rows: Dict[int, Dict[str, Any]] = {}
     threads = [threading.Thread(target=_one_of, args=(session, start, seconds, rows)) for session in sessions]

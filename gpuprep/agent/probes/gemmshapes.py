@@ -1,4 +1,4 @@
-"""Shapes of the matrix products that are measured: those that the profile names, or large aligned ones."""
+"""Shapes of the measured matrix products: those of the profile, or large aligned shapes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Shape(NamedTuple):
 
     @property
     def operations(self) -> float:
-        """A multiply and an add are two."""
+        """Floating-point operations; a multiply and an add are two."""
         return 2.0 * self.m * self.n * self.k
 
 
 def asked(shapes: Any, dtype: str) -> List[Shape]:
-    """arguments["shapes"]: [[m, n, k], ...] for every type, or {"bf16": [[m, n, k], ...]}. [] where nothing is asked.
+    """Shapes of arguments["shapes"]: [[m, n, k], ...] for every type, or {"bf16": [[m, n, k], ...]}; [] for none.
 
-    Raises ValueError where it is neither.
+    Raises ValueError for any other form.
     """
     rows = shapes.get(dtype) or [] if isinstance(shapes, dict) else shapes or []
     parsed_shapes = []
@@ -40,7 +40,7 @@ def asked(shapes: Any, dtype: str) -> List[Shape]:
 
 
 def default(tflops: float) -> List[Shape]:
-    """Four shapes for a GPU that a pilot saw at `tflops`: the largest family of which one product stays short."""
+    """Four shapes for a GPU with `tflops` in the pilot run: the largest family whose products stay short."""
     for family in (LARGE, SMALL):
         if max(Shape(*row).operations for row in family) / (tflops * 1e12) <= LONGEST_SECONDS:
             return [Shape(*row) for row in family]
@@ -48,7 +48,7 @@ def default(tflops: float) -> List[Shape]:
 
 
 def sets(bytes_of_set: int, l2_bytes: int) -> int:
-    """How many sets of A, B and D take turns so that none is still in the cache: past three times L2, at least two."""
+    """How many sets of A, B and D to use in turn: together at least three times L2, and at least two sets."""
     return max(2, math.ceil(3 * l2_bytes / bytes_of_set))
 
 

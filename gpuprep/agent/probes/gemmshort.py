@@ -1,7 +1,7 @@
-"""Products that end before the host has started the next.
+"""Times products that end before the host has started the next product.
 
-The host needs 10 to 25 us to start a product. So a product of 5 us, timed alone, would be the host's time. Short
-products are timed in groups: a kernel keeps the GPU waiting until the host has put a whole group on the stream.
+The host needs 10 to 25 us to start a product, so timing a product of 5 us alone would measure the host. Short products
+are timed in groups: a kernel keeps the GPU waiting until the host has put a whole group on the stream.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ MOST_SAMPLES = 32  # groups at once
 
 
 def group_of(milliseconds: float) -> int:
-    """How many products make one sample; 1: each is timed alone."""
+    """How many products make one sample; 1: each product is timed alone."""
     if milliseconds >= SHORT_MS:
         return 1
     return max(4, min(MOST_IN_GROUP, math.ceil(GROUP_MS / max(milliseconds, 1e-6))))
 
 
 def rule_of(rule: Rule, group: int) -> Rule:
-    """The same work in a burst, where each sample stands for a group."""
+    """The rule for a burst of the same work whose samples are groups."""
     seconds = {name: getattr(rule, name) / group for name in ("short_seconds", "most_seconds", "least_seconds")}
     return rule._replace(**seconds)
 
 
 def samples(device: CudaDevice, run: Callable[[], None], group: int, count: int) -> List[float]:
-    """`count` times the mean milliseconds of one product in a group."""
+    """`count` samples: mean milliseconds of one product in a group."""
     milliseconds: List[float] = []
     for _ in range(min(count, MOST_SAMPLES)):
         device.launch("hold", 1, 1, group * HOST_NS)

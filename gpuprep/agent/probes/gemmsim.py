@@ -1,6 +1,6 @@
-"""The matrix products of simulated GPUs: figures from their model, the library really loaded.
+"""The matrix products of simulated GPUs: the library is really loaded, the figures come from a model.
 
-The same rule ends a burst and the same form is filled as on hardware; only the durations come from the model.
+Rules and values are as on hardware; only the durations come from the model.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ READINGS, SUSTAINED_READINGS = 4, 20
 
 
 def measure(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
-    """Values as docs/records.md has them; arguments as probes.gemm."""
+    """Values as in docs/records.md; arguments as for probes.gemm."""
     quick = bool(arguments.get("quick"))
     version = libraries.load_cublaslt(toolkit["version"].split(".")[0])
     if isinstance(version, Missing):
@@ -110,7 +110,7 @@ def _product(gpu: Gpu, model: Any, kind: DataType, shape: Shape, rule: Rule) -> 
 
 
 def _tflops(model: Any, kind: DataType, shape: Shape, share: float, sample: int) -> float:
-    """The model's figure, unless the memory is slower."""
+    """TFLOPS by the model, or by the memory if that is slower."""
     m, n, k = shape
     moved = (m * k + k * n) * BYTES[kind.inputs] + m * n * BYTES[kind.output]
     roof = shape.operations / moved * model.memory_gb_per_s("read", sample) / 1e3
@@ -118,7 +118,7 @@ def _tflops(model: Any, kind: DataType, shape: Shape, share: float, sample: int)
 
 
 def _sustained(gpu: Gpu, model: Any, kind: DataType, tflops: float) -> Dict[str, Any]:
-    """The model knows no heating up: the same figure, and readings of a second."""
+    """Values of the sustained load. The model has no heating, so the figure is the same; readings take a second."""
     with model.load(kind.dtype), Sampler([gpu]) as sampler:
         sampler.wait(SUSTAINED_READINGS)
     telemetry = sampler.telemetry(gpu.index)

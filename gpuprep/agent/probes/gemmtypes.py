@@ -1,4 +1,4 @@
-"""The data types of the matrix products: their numbers in cuBLASLt, what they are checked against, who has them."""
+"""The data types of the matrix products: cuBLASLt's numbers for them, tolerances of the checks, GPUs that have them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMPUTE_16F, COMPUTE_32F, COMPUTE_64F, COMPUTE_32I, COMPUTE_32F_FAST_TF32 = 64, 
 
 
 class DataType(NamedTuple):
-    """`inputs`, `output`, `scale`: cudaDataType_t. `integers`: the check's inputs are whole numbers from -n to n.
+    """`inputs`, `output`, `scale`: cudaDataType_t. `integers` n: inputs of the exact check are whole numbers, -n to n.
 
     `spread` is the standard deviation of the normal inputs. `tolerance` is what max_relative_error may be: the rounding
     of inputs and output, and of the sum where the accumulator is narrow.
@@ -48,11 +48,11 @@ BYTES: Dict[int, int] = {R_64F: 8, R_32F: 4, R_32I: 4, R_16F: 2, R_16BF: 2, R_8I
 
 
 def of_gpu(capability: Tuple[int, int]) -> Tuple[DataType, ...]:
-    """The types for which this compute capability has units; others cuBLASLt would only imitate."""
+    """The types for which this compute capability has units; cuBLASLt would only emulate others."""
     return tuple(kind for kind in TYPES if capability >= kind.since)
 
 
 def main_type(kinds: Tuple[DataType, ...], wanted: object) -> DataType:
-    """The type that is also measured at length: `wanted` ("bf16"), or the first that this GPU has."""
+    """The type for the sustained load: `wanted` ("bf16"), or the first type of this GPU."""
     named = [kind for kind in kinds if kind.dtype == wanted]
     return (named or list(kinds))[0]

@@ -1,4 +1,4 @@
-"""The form of a matrix product's values (docs/records.md, "gemm"), filled in."""
+"""Builds the values of a matrix product (docs/records.md, "gemm")."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def product_values(
     algorithm: Optional[Dict[str, Any]] = None,
     error: Optional[str] = None,
 ) -> Dict[str, Any]:
-    """One product. Without `found` every figure is missing and `error` says why."""
+    """Values of one product. Without `burst` every figure is Missing and `error` has the reason."""
     nothing = NOT_MEASURED if error is None else Missing("command_failed", error)
     return {
         "dtype": kind.dtype,
@@ -46,7 +46,7 @@ def product_values(
 
 
 def figures(sampler: Sampler, index: int, since: float = 0.0) -> Dict[str, Any]:
-    """What NVML read meanwhile: means from `since` on, the highest temperature, every event reason, and the samples."""
+    """NVML's readings: means from second `since` on, the highest temperature, all event reasons, and the samples."""
     return {
         "graphics_clock_mhz": sampler.mean(index, "graphics_clock_mhz", since),
         "memory_clock_mhz": sampler.mean(index, "memory_clock_mhz", since),
@@ -58,7 +58,7 @@ def figures(sampler: Sampler, index: int, since: float = 0.0) -> Dict[str, Any]:
 
 
 def gpu_values(facts: GpuFacts, processes: Any, sms: Any, l2_mib: Any) -> Dict[str, Any]:
-    """One GPU, before its products are there."""
+    """Values of one GPU, still without products."""
     return {
         **named(facts),
         "sms": sms,

@@ -1,4 +1,4 @@
-"""How a GPU is named in a measurement, and who else uses it: docs/records.md, "Shared forms"."""
+"""The GPU and the other processes on it as values of a measurement: docs/records.md, "Shared forms"."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NAMES = ("index", "uuid", "name", "pci_device_id", "pci_subsystem_id")
 
 
 def named(facts: Any) -> Dict[str, Any]:
-    """The "gpu" of GpuFacts, or of a simulated GPU, whose fields are called the same."""
+    """The "gpu" of a measurement, from GpuFacts or from a simulated GPU, which has the same fields."""
     return {name: getattr(facts, name) for name in NAMES}
 
 
 def other_processes(gpu: Gpu) -> Any:
-    """Who has a context on this GPU besides us: ProcessOnGpu as plain values, or Missing."""
+    """Other processes with a context on this GPU: ProcessOnGpu as plain values, or Missing."""
     processes = gpu.processes()
     if isinstance(processes, Missing):
         return processes

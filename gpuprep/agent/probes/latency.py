@@ -1,7 +1,7 @@
-"""How long does one picture take? Pictures go into FFmpeg's stdin one at a time, 30 a second, and each is timed.
+"""How long does one picture take? Pictures go into FFmpeg's stdin one at a time, 30 per second, and each is timed.
 
-Into a pipe and out of a pipe, as a live stream goes: a picture's time begins when its last byte is written, and ends
-when the line about it comes out (`-f framecrc` writes a line a picture). So FFmpeg's own queues and copies count.
+As in a live stream, pictures go into and out of a pipe: a picture's time begins when its last byte is written, and ends
+when its line comes out (`-f framecrc` writes one line per picture). So FFmpeg's own queues and copies count.
 Nothing else runs meanwhile; B-frames are off, because a B-frame waits for a later picture.
 """
 
@@ -64,7 +64,7 @@ def measure(
     done: Collection[Tuple[str, str, Optional[str]]],
     deadline: float,
 ) -> List[Values]:
-    """`done`: (kind, codec, preset) of the series that delivered; `made` is added to FFmpeg's environment.
+    """`done`: (kind, codec, preset) of the series that succeeded; `made` is added to FFmpeg's environment.
 
     Values: docs/records.md, "throughput".
     """
@@ -91,7 +91,7 @@ def measure(
 
 
 def chosen(done: Collection[Tuple[str, str, Optional[str]]]) -> List[Work]:
-    """Decoding of H.264, every encoder at three presets, and a transcode."""
+    """What to measure: decoding of H.264, every encoder at three presets, and a transcode."""
     every = [Work(kind, codec, preset or "") for kind, codec, preset in sorted(done, key=str)]
     return [
         case
@@ -103,7 +103,7 @@ def chosen(done: Collection[Tuple[str, str, Optional[str]]]) -> List[Work]:
 
 
 def command(work: Work) -> List[str]:
-    """The words after `ffmpeg`: stdin in, a line for each picture out."""
+    """FFmpeg's arguments: reads stdin, prints one line per picture."""
     logging = ["-hide_banner", "-nostats", "-v", "warning"]
     if work.is_raw:
         size = f"{WIDTH}x{HEIGHT}"
@@ -133,7 +133,7 @@ def _row(work: Work, samples: "Union[List[float], Missing]") -> Values:
 
 
 def timed(argv: Sequence[str], units: Sequence[bytes], made: Mapping[str, str]) -> Union[List[float], Missing]:
-    """Milliseconds of each picture after the first SETTLED; Missing with FFmpeg's reason where not all came out."""
+    """Milliseconds of each picture after the first SETTLED; Missing with FFmpeg's reason if pictures are lost."""
     process = children.start(
         list(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(made)
     )
@@ -219,7 +219,7 @@ def _pattern(seconds: float) -> List[str]:
 
 
 def _written(words: Sequence[str], file: Path, encoder: str) -> Union[bytes, Missing]:
-    """What the first ffmpeg that has `encoder` makes; 60 MB at most (ROOM_MIB)."""
+    """The output of the first ffmpeg that has `encoder`; at most 60 MB (ROOM_MIB)."""
     from gpuprep.agent.probes.transcoderun import execute
 
     for program in programs():
@@ -231,7 +231,7 @@ def _written(words: Sequence[str], file: Path, encoder: str) -> Union[bytes, Mis
 
 
 def pieces(flv: bytes) -> Union[List[bytes], Missing]:
-    """FLV ─► pieces of one picture each; headers go with the picture that follows them."""
+    """FLV ─► pieces of one picture each; headers belong to the following picture."""
     pictures: List[bytes] = []
     at, begun = FLV_HEADER, 0
     while at + 11 <= len(flv):

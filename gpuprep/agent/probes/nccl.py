@@ -1,7 +1,7 @@
 """NCCL on all GPUs of the machine: all-reduce, all-gather and reduce-scatter from 8 B to 4 GiB, results checked.
 
-NCCL waits for ever on a link that does not answer, so its calls are a worker's (ncclrun.py), which is killed when it
-tells nothing for too long; what it had measured is kept.
+NCCL waits for ever on a link that does not answer, so a worker calls it (ncclrun.py). The worker is killed if it
+reports nothing for too long; its measurements until then are kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SIMULATED_LATENCY = 6e-6  # seconds for each GPU
 
 
 def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
-    """arguments: quick (bool, default false: some ten seconds; quick some five). Values: docs/records.md, "nccl"."""
+    """arguments: quick (bool, default false). Values: docs/records.md, "nccl". Takes about 10 s, quick about 5 s."""
     quick = bool(arguments.get("quick", False))
     if system.source() is Source.SIMULATED:
         values = _before(quick)
@@ -54,7 +54,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
 
 
 def _before(quick: bool) -> Union[Dict[str, Any], Missing]:
-    """The values as they are before the first call of NCCL."""
+    """The values that are known before the first call of NCCL; Missing if it cannot be measured."""
     with Nvml() as nvml:
         gpus = nvml.gpus()
         if isinstance(gpus, Missing):
@@ -106,14 +106,14 @@ class _Caller:
 
 
 def _environment() -> List[Dict[str, str]]:
-    """Variables that change what NCCL does; containers set NCCL_VERSION, which it does not read."""
+    """Environment variables that change NCCL's behaviour; without NCCL_VERSION, which containers set in vain."""
     set_here = os.environ.items()
     variables = sorted((name, value) for name, value in set_here if name.startswith("NCCL_") and name != "NCCL_VERSION")
     return [{"name": name[:MOST_LETTERS], "value": value[:MOST_LETTERS]} for name, value in variables[:MOST_VARIABLES]]
 
 
 def _links(gpus: Sequence[Gpu], facts: Sequence[GpuFacts]) -> List[Dict[str, Any]]:
-    """NVLinks that are up from each GPU to each other one, or to switches."""
+    """Number of active NVLinks from each GPU to each other GPU, or to switches."""
     return [
         {"from": gpu.index, "to": other.index, "nvlinks": to_json_value(gpu.nvlinks(other.pci_address))}
         for gpu in gpus
@@ -149,7 +149,7 @@ def _measured(values: Dict[str, Any], worker: Worker, quick: bool, log: Path) ->
 
 
 def _points(values: Dict[str, Any], quick: bool) -> int:
-    """How many there will be; 0 until the GPUs have reported how much memory they have."""
+    """Number of points to measure; 0 while the GPUs' memory is unknown."""
     most = values.get("most_bytes", 0)
     return len(ncclplan.OPERATIONS) * len(ncclplan.sizes(quick, most))
 
@@ -167,7 +167,7 @@ def _note(values: Dict[str, Any], message: Dict[str, Any]) -> None:
 
 
 def _note_links(entries: List[Dict[str, Any]], gpus: Sequence[Gpu]) -> None:
-    """The PCIe link while it works: an idle one shows generation 1."""
+    """Store the PCIe links under load: an idle link shows generation 1."""
     for entry, gpu in zip(entries, gpus):  # noqa: B905
         entry["pcie"] = to_json_value(gpu.pcie())
 
@@ -185,7 +185,7 @@ def _sampled(sampler: Sampler, index: int) -> Dict[str, Any]:
 
 
 def chosen(log: Union[str, Missing]) -> Dict[str, Any]:
-    """What NCCL's log tells: how many channels, with multicast (NVLS) or not, over what; its last warnings."""
+    """From NCCL's log: number of channels, multicast (NVLS) or not, transports, and the last warnings."""
     if isinstance(log, Missing) or not log:
         return {}
     choices: Dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""NVIDIA's NCCL by its C interface (nccl.h 2.x), for one process that has all GPUs."""
+"""NVIDIA's NCCL by its C interface (nccl.h 2.x), for one process with all GPUs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NcclFailed(RuntimeError):
 
 
 class Nccl:
-    """The library that a program on this machine gets for its name. Raises OSError where there is none."""
+    """The library that a program on this machine gets for NCCL's soname. Raises OSError without one."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(SONAME)
@@ -36,7 +36,7 @@ class Nccl:
         self._library.ncclGetErrorString.restype = ctypes.c_char_p
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Raises NcclFailed."""
+        """Call an NCCL function. Raises NcclFailed for an error."""
         status = getattr(self._library, name)(*arguments)
         if status:
             raise NcclFailed(f"{name}: {self._words(status)}")
@@ -47,7 +47,7 @@ class Nccl:
         return version_words(number.value)
 
     def communicators(self, devices: Sequence[int]) -> List[int]:
-        """One for each of CUDA's devices, by ordinal; its rank is its place."""
+        """One communicator per CUDA device ordinal in `devices`; its rank is its position in the list."""
         made = (ctypes.c_void_p * len(devices))()
         self.call("ncclCommInitAll", made, len(devices), (ctypes.c_int * len(devices))(*devices))
         return [int(handle or 0) for handle in made]

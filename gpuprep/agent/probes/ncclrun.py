@@ -1,6 +1,6 @@
-"""What the nccl probe's worker does: communicators over all GPUs, then each collective in each size, checked and timed.
+"""The nccl probe's worker: makes communicators over all GPUs, then checks and times each collective in each size.
 
-Every message goes to the probe at once, so that what was measured is kept if a later call never returns:
+Every message goes to the probe at once, so that measurements are kept if a later call never returns:
 {"doing": words}, {"loaded": {...}}, {"most_bytes": n}, {"point": POINT of docs/records.md}, {"error": words}.
 """
 
@@ -53,7 +53,7 @@ extern "C" __global__ void gathered(const float* data, u64 share, u64 count, u64
 
 @dataclass
 class Rank:
-    """One GPU: its stream, its one buffer (all collectives work in place), a counter of wrong elements."""
+    """One GPU: its stream, its buffer (all collectives work in place) and its counter of wrong elements."""
 
     number: int
     device: Any
@@ -65,7 +65,7 @@ class Rank:
 
 
 def work(tell: Tell, uuids: Sequence[str], quick: bool, log: str) -> None:
-    """`uuids`: NVML's, in its order. `log`: the file that NCCL writes what it chose to."""
+    """Measure all collectives. `uuids`: GPUs in NVML's order. `log`: the file for NCCL's own log."""
     tell({"doing": "loading CUDA and NCCL"})
     os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT", NCCL_DEBUG_FILE=log)
     cuda = cudacalls.open_cuda()
@@ -134,7 +134,7 @@ class _Collectives:
     # ------------------------------------------------------------ the collectives
 
     def _launch(self, operation: str, size: int) -> Callable[[], None]:
-        """One collective on every GPU's stream, in place: a share is where it belongs in the whole buffer."""
+        """A function that starts one collective on every GPU's stream, in place: shares are parts of the buffer."""
         share = size // len(self.ranks)
         function = ""
         calls: List[Tuple[int, ...]] = []
@@ -159,7 +159,7 @@ class _Collectives:
         return launch
 
     def _timed(self, launch: Callable[[], None], repeats: int) -> float:
-        """Seconds of one of them: the clock runs from the first launch until every GPU has ended the last."""
+        """Seconds per launch: measured from the first launch until every GPU has ended the last."""
         started = time.perf_counter()
         for _ in range(repeats):
             launch()
@@ -173,7 +173,7 @@ class _Collectives:
     # ------------------------------------------------------------ are the results right?
 
     def _check(self, operation: str, size: int, launch: Callable[[], None]) -> int:
-        """How many elements are wrong, of all that all GPUs get."""
+        """The number of wrong result elements on all GPUs together."""
         count, n = size // ELEMENT, len(self.ranks)
         share = count // n
         for rank in self.ranks:

@@ -1,6 +1,6 @@
-"""How good are the pictures that an encoder makes? A clip encoded once by each preset, and compared with the clip.
+"""How good are the pictures of an encoder? Encodes a clip once with each preset, and compares the result with the clip.
 
-The comparison is FFmpeg's own (filters psnr and xpsnr). A build without one of them leaves that figure Missing.
+The comparison is FFmpeg's own (filters psnr and xpsnr). If a build lacks one filter, that figure is Missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def measure(
     done: Collection[Tuple[str, str, Optional[str]]],
     deadline: float,
 ) -> List[Values]:
-    """`done`: (kind, codec, preset) of the series that delivered; `made` is added to FFmpeg's environment.
+    """`done`: (kind, codec, preset) of the series that succeeded; `made` is added to FFmpeg's environment.
 
     Values: docs/records.md, "throughput".
     """
@@ -83,7 +83,7 @@ def _encoded_row(
 
 
 def encode(ffmpeg: str, source: Path, encoder: str, preset: str, file: Path) -> List[str]:
-    """The clip by one encoder; one on the CPU gets its pictures from the GPU, too."""
+    """The command that encodes the clip; an encoder on the CPU also gets its pictures from the GPU."""
     down = ["-vf", DOWNLOAD] if encoder in SOFTWARE.values() else []
     return [
         ffmpeg, "-hide_banner", "-nostdin", "-nostats", "-v", "warning", "-y", "-threads", "1", *ON_GPU,
@@ -112,7 +112,7 @@ def _compared(ffmpeg: str, source: Clip, file: Path, have: Sequence[str]) -> Val
 
 
 def compare(ffmpeg: str, source: Path, file: Path, names: Sequence[str]) -> List[str]:
-    """One pass over both files, decoded in software. Pictures are matched by their number."""
+    """The command that compares both files, decoded in software. Pictures are matched by their number."""
     clock = f"settb=1/{FPS},setpts=N,fps={FPS},format=yuv420p"
     count = len(names)
     ours = "".join(f"[o{number}]" for number in range(count))

@@ -1,4 +1,4 @@
-"""How fast a simulated GPU would be: a model that stands for the hardware of a simulated VM, and only there.
+"""A model of the speed of a simulated GPU, for simulated VMs only.
 
 The figures are near published ones (sim/gpus.yml names them) at the clocks that agent/gpu/simgpu.py gives; they prove
 nothing about a real GPU, and every result made from them has the source `simulated` (agent.system.source).
@@ -20,7 +20,7 @@ def available() -> bool:
 
 
 def gpus(folder: Optional[Path] = None) -> List[SimulatedGpu]:
-    """The GPUs that NVML counts, a lost one among them; [] where no driver is loaded."""
+    """The GPUs that NVML counts, including lost GPUs; [] if no driver is loaded."""
     folder = folder or simstate.FOLDER
     sections = simstate.gpu_sections(simstate.read(folder))
     return [SimulatedGpu(index, section, folder) for index, section in enumerate(sections)]
@@ -30,9 +30,9 @@ class SimulatedGpu(simgpu.Gpu):
     """The figures of one GPU as it is now."""
 
     def tflops(self, dtype: str, accumulate: str = "", sample: int = 0) -> Union[float, Missing]:
-        """10^12 operations a second of a large, aligned product (`dtype` of docs/records.md) at the clock under load.
+        """10^12 operations per second of a large, aligned product (`dtype` of docs/records.md) at the clock under load.
 
-        Each `sample` differs a little. Missing("not_supported") where the GPU has no such unit.
+        Each `sample` differs a little. Missing("not_supported") if the GPU has no such unit.
         """
         rate = self.model.get("fma", {}).get(dtype)
         if rate is None:
@@ -42,13 +42,13 @@ class SimulatedGpu(simgpu.Gpu):
         return self.noisy(peak * share, dtype, accumulate, sample)
 
     def memory_gb_per_s(self, kind: str, sample: int = 0) -> float:
-        """`copy` (read and written), `read` or `triad`, at the memory clock under load."""
+        """GB/s of `kind` (`copy`: bytes read and written, `read` or `triad`) at the memory clock under load."""
         figure = float(self.model.get("memory", {}).get(kind, 0.0))
         clock = self.memory_clock_mhz() / max(self.max_memory_clock_mhz, 1)
         return self.noisy(figure * clock * self.number("fault_memory_percent", 100) / 100, kind, sample)
 
     def pcie(self) -> Dict[str, int]:
-        """The link under load; when idle the generation falls to 1."""
+        """Generation and width of the link under load; idle, the generation falls to 1."""
         highest = self.number("pcie_generation")
         return {
             "generation": min(highest, self.number("fault_pcie_generation", highest)),
@@ -58,13 +58,13 @@ class SimulatedGpu(simgpu.Gpu):
         }
 
     def host_gb_per_s(self, direction: str, sample: int = 0) -> float:
-        """`h2d` or `d2h` from pinned memory, as far as the link carries it."""
+        """GB/s of copies `h2d` or `d2h` with pinned memory, limited by the link."""
         link = self.pcie()
         share = link["width"] / max(link["max_width"], 1) * 2.0 ** (link["generation"] - link["max_generation"])
         return self.noisy(float(self.model.get("host", {}).get(direction, 0.0)) * share, direction, sample)
 
     def peer_gb_per_s(self, other: SimulatedGpu, sample: int = 0) -> float:
-        """From this GPU to another of the machine."""
+        """GB/s from this GPU to another GPU of the machine."""
         figures = [float(gpu.model.get("peer", 11.0)) * gpu._links_up_share() for gpu in (self, other)]
         return self.noisy(min(figures), "peer", other.index, sample)
 
@@ -73,5 +73,5 @@ class SimulatedGpu(simgpu.Gpu):
 
     @property
     def nvlinks(self) -> int:
-        """NVLinks that are up."""
+        """Number of active NVLinks."""
         return self.number("nvlinks_up", self.number("nvlinks"))

@@ -1,7 +1,7 @@
-"""How many frames a second the video engines give together (chapter 6.1 of NVIDIA's FFmpeg guide).
+"""How many frames per second do all video engines deliver together (chapter 6.1 of NVIDIA's FFmpeg guide)?
 
-Sessions, each an FFmpeg process of its own, are raised until frames a second no longer grow or NVML calls the engines
-full; what counts is the steady state (progress.steady_state). Pictures never leave the GPU, and nothing is written:
+The number of sessions, each an FFmpeg process, is raised until frames per second no longer grow or NVML reports full
+engines. Only the steady state counts (progress.steady_state). Pictures never leave the GPU, and nothing is written:
 
 decode     one clip, read from the page cache, `-f null`. Bound by NVDEC; a session needs little of one CPU core.
 encode     a clip is decoded on the GPU and every picture encoded four times (filter fps), so that the decoder works at
@@ -9,10 +9,10 @@ encode     a clip is decoded on the GPU and every picture encoded four times (fi
            A repeated picture takes NVENC's fixed pipeline as long as any other, though it makes few bits.
 transcode  every picture decoded once and encoded once: bound by the smaller of the two.
 
-The first GPU gets every series, each further one the short list of `quick`, one GPU after the other.
+GPUs are measured one after the other: the first with every series, each other with the short list of `quick`.
 
-With `capacity` the first GPU gets all by which one plans (throughputplan.capacity_plan), then the quality of what its
-encoders make (quality.py) and the time that one picture takes (latency.py):
+With `capacity` the first GPU gets all series for planning (throughputplan.capacity_plan), then the picture quality of
+its encoders (quality.py) and the time of one picture (latency.py) are measured:
 
 ladder     every picture decoded once, scaled on the GPU to two more sizes, and encoded three times
 download   decoded on the GPU and copied to the host's memory
@@ -79,7 +79,7 @@ Values = Dict[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """Which one of how many GPUs, and how many series were made before its own."""
+    """Position of a GPU among all, and the number of series measured before its own."""
 
     position: int
     gpus: int
@@ -88,7 +88,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Job:
-    """What every step needs to know."""
+    """Settings that every step needs."""
 
     ffmpeg: str
     encoders: List[str]
@@ -146,7 +146,7 @@ def get_ready(arguments: Values) -> None:
 
 
 class Program(NamedTuple):
-    """An FFmpeg, and what it says of itself."""
+    """An FFmpeg with its encoders and version."""
 
     path: str
     encoders: Tuple[str, ...]
@@ -167,7 +167,7 @@ def _program(asked: Optional[str]) -> Union[Program, Missing]:
 
 
 def _more(job: Job, uuid: str, series: List[Values]) -> Values:
-    """How good the pictures are and how long one takes, of the work that the first GPU was seen to do."""
+    """Picture quality and latency on the first GPU, for the series that succeeded."""
     done = {(row["kind"], row["codec"], row["preset"]) for row in series if row["outcome"] == "completed"}
     until = time.monotonic() + QUALITY_SECONDS
     made = {"CUDA_VISIBLE_DEVICES": uuid}
@@ -181,7 +181,7 @@ def _more(job: Job, uuid: str, series: List[Values]) -> Values:
 def _gpu(
     job: Job, gpu: Gpu, arguments: Values, short: bool, deadline: float, place: Place
 ) -> "tuple[Values, List[Values]]":
-    """(the GPU and what else runs on it, its series). A GPU that is lost has no series and says so in `error`."""
+    """(values of the GPU, its series). A lost GPU has no series, and the reason in `error`."""
     facts = gpu.facts()
     engines = engines_from(arguments, facts.pci_device_id)
     before = gpu.load()
@@ -237,7 +237,7 @@ def _tell(series: str, number: int, of: int, more: str) -> None:
 
 
 def _seconds(series: Series) -> float:
-    """How long its clip must be."""
+    """How many seconds the clip of a series must last."""
     return LARGE_CLIP_SECONDS if series.large else CLIP_SECONDS
 
 
@@ -251,7 +251,7 @@ def _series(
     doing: Callable[[str], None],
     at: int,
 ) -> Values:
-    """One series; `at` is its number among all of them."""
+    """Measure one series; `at` is its number among all series."""
     known = engines_of(series, engines)
     result: Values = {
         "gpu": {key: described[key] for key in NAMES},
@@ -296,7 +296,7 @@ def _series(
 
 
 def _clip(source: Clip) -> Values:
-    """How hard the pictures are to decode: more bits take longer."""
+    """Values of the clip; its bit rate shows how hard its pictures are to decode."""
     return {
         "name": source.name, "codec": source.codec, "width": source.width, "height": source.height, "fps": source.fps,
         "bit_rate_kbps": source.bit_rate_kbps,
@@ -304,7 +304,7 @@ def _clip(source: Clip) -> Values:
 
 
 def _step(job: Job, gpu: Gpu, uuid: str, argv: List[str], count: int) -> Union[Values, Missing]:
-    """One number of sessions; Missing where FFmpeg cannot be started at all."""
+    """Measure `count` sessions at once; Missing if FFmpeg cannot be started."""
     seen: Values = dict.fromkeys(
         SEEN,
         Missing("not_sampled", "the sessions did not all deliver at the same time"),
@@ -336,7 +336,7 @@ def _figures(done: Together) -> Values:
 
 
 def _last_words(how: str, stderr: str) -> str:
-    """The line that names the cause; how the session ended where it was not by itself, or printed nothing."""
+    """The line that names the cause of a session's death, with how it ended if it did not end by itself."""
     line = decisive_line(stderr.splitlines())[:LAST_WORDS]
     return line if line and how.startswith(ENDED) else f"{how}: {line}" if line else how
 
@@ -359,7 +359,7 @@ def _watching(gpu: Gpu, seen: Values) -> Iterator[None]:
 
 
 class Traffic:
-    """What is sampled beside the engines, and more slowly."""
+    """Readings that are sampled at a lower rate than the engines: memory in use and PCIe traffic."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.index, self._gpu = gpu.index, gpu
@@ -369,7 +369,7 @@ class Traffic:
 
 
 def _settled(column: List[Optional[float]]) -> Union[float, Missing]:
-    """The median of the later half: NVML's utilisation is of the time before the reading, up to a second of it."""
+    """The median of the later half: NVML's utilisation covers up to a second before the reading."""
     readings = [value for value in column[len(column) // 2 :] if value is not None]
     return (
         statistics.median(readings) if readings else Missing("command_failed", "NVML gave no reading of it meanwhile")

@@ -1,6 +1,6 @@
-"""Does the toolkit work? A small program through the whole tool chain (front end to linker), then run on the GPU.
+"""Does the toolkit work? Compiles and links a small program with the whole tool chain, then runs it on the GPU.
 
-And CUPTI: may an ordinary user read the performance counters?
+It also tests CUPTI: may an ordinary user read the performance counters?
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
 
 
 def _run(program: str, folder: str) -> Union[str, Missing]:
-    """What the program prints; in a simulated VM its last line is what the simulated GPU would make of it."""
+    """The program's output; in a simulated VM the last line is what the simulated GPU would calculate."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "LC_ALL": "C"}
     output = run([program], timeout=RUN_SECONDS, env=environment, cwd=folder, accept=range(256), merge_stderr=True)
     if isinstance(output, Missing) or system.source() is not Source.SIMULATED:
@@ -122,7 +122,7 @@ def _run(program: str, folder: str) -> Union[str, Missing]:
 
 
 def judged(output: Union[str, Missing]) -> Dict[str, Any]:
-    """The program's output ─► runs, run_output, host_compiler."""
+    """The program's output ─► values "runs", "run_output" and "host_compiler"."""
     if isinstance(output, Missing):
         return {"runs": output, "run_output": "", "host_compiler": output}
     lines = output.strip().splitlines()

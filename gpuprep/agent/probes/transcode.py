@@ -1,11 +1,10 @@
 """Does the GPU transcode? Runs every command of NVIDIA's FFmpeg guide and checks the output.
 
-Cases that encode run one after the other, so that NVML's figures of the encoders are their own. Beside them run cases
-that only decode, several at once: they take their time to open the GPU and to compile a scaler, and no engine's speed
-is measured here. `at_once` of a case says how many there were. Other cores check outputs at the same time. A case that
-fails, hangs or has no disk space is a result; the others continue. No file stays.
-Where the driver refuses to open an encoder at all, further cases of that encoder are not run: it refuses before it
-reads what they ask for.
+Cases that encode run one after the other, so that NVML's encoder figures belong to one case. At the same time, cases
+that only decode run, several at once: most of their time is opening the GPU and compiling a scaler, and speed is not
+measured here. `at_once` of a case is the number of cases at that time. Other cores check outputs meanwhile. If a case
+fails, hangs or has no disk space, that is its result, and the others continue. No file stays.
+If the driver refuses to open an encoder at all, further cases of that encoder are not run: it would refuse them, too.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def chosen(quick: bool, ids: Optional[Sequence[str]]) -> Tuple[Case, ...]:
 
 
 def inputs(cases: Sequence[Case], clips: Optional[Path]) -> List[Dict[str, Any]]:
-    """What the cases read: each kept clip once."""
+    """Values of the clips that the cases read, each clip once."""
     rows: Dict[str, Dict[str, Any]] = {}
     for case in cases:
         for item in case.inputs:
@@ -114,7 +113,7 @@ def inputs(cases: Sequence[Case], clips: Optional[Path]) -> List[Dict[str, Any]]
 
 
 class Runner:
-    """Runs cases one after the other and proves their outputs beside it."""
+    """Runs cases one after the other, and checks their outputs in parallel."""
 
     def __init__(
         self, ffmpeg: str, ffprobe: str, parts: Dict[str, Any], scratch: Path, clips: Optional[Path], gpu: Optional[Gpu]
@@ -214,7 +213,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _counted(self, case: Case) -> Iterator[None]:
-        """Count how many cases are at work at the same time as this one."""
+        """Count how many cases run at the same time as this one."""
         with self._counting:
             self._at_work.add(case.id)
             for name in self._at_work:
@@ -240,10 +239,10 @@ class Runner:
 
 
 def refused_encoder(case: Case, ran: Ran) -> str:
-    """The encoder that no case can open, by this one's failure; "" where another case could fare otherwise.
+    """The encoder that no case can open, according to this case's failure; "" if other cases may succeed.
 
-    Only a refusal that comes before the driver looks at codec settings counts: that it has no encoder on this device.
-    A missing feature, the limit of sessions, memory or a library are this command's, or this moment's.
+    Only a refusal before the driver reads codec settings counts: no encoder on this device. A missing feature, the
+    limit of sessions, memory or a library concern only this command or this moment.
     """
     explained = cause(ran.decisive)
     certain = (
@@ -256,9 +255,9 @@ def refused_encoder(case: Case, ran: Ran) -> str:
 
 
 def decodes_beside(cases: Sequence[Case]) -> List[int]:
-    """Which of the cases, by number, run beside others: those that need no encoder, where there are cores enough.
+    """Indices of the cases that run at the same time as others: those without encoder, if there are enough cores.
 
-    Encoders are opened one after the other: GPUs for desktops allow only a few sessions.
+    Encoders are opened one after the other, because desktop GPUs allow only a few sessions.
     """
     if (os.cpu_count() or 1) < CORES:
         return []

@@ -21,7 +21,7 @@ BIT_RATE_SECONDS = 16.0  # a rate is judged on no less than 15 s: control of it 
 
 @dataclass(frozen=True)
 class Input:
-    """What a command reads. `kind`: "clip" as it is; "stream" its video alone, as .264; "raw" decoded pictures."""
+    """An input of a command. `kind`: "clip" unchanged; "stream" only its video, as .264; "raw" decoded pictures."""
 
     file: str
     clip: str
@@ -34,9 +34,9 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """What must come out. `source` is the input with the same pictures.
+    """An expected output. `source` is the input with the same pictures.
 
-    `picture` is a filter that makes the source's pictures like the output's; another size is scaled anyhow. `like`
+    `picture` is a filter that makes the source's pictures like the output's; a different size is always scaled. `like`
     is another file to compare the pictures with.
     """
 
@@ -127,7 +127,7 @@ def _raw(pixel_format: str, width: int = 1280, height: int = 720, clip: str = "h
 def _from_yuv(
     number: int, name: str, raw: Input, encoder: str, rates: Tuple[int, ...], made: Tuple[str, str, str], *features: str
 ) -> Case:
-    """3.4: one read, one upload, as many encodes as there are rates. `made`: codec, profile, pixel format."""
+    """Case of chapter 3.4: one read, one upload, one encode per rate. `made`: codec, profile, pixel format."""
     codec, profile, pixel_format = made
     marks = "".join(f"[o{i}]" for i in range(1, len(rates) + 1))
     maps = " ".join(
@@ -150,13 +150,13 @@ def _from_yuv(
 
 
 def _pictures(file: str, width: int, height: int, **what: Any) -> Output:
-    """Decoded pictures, uncompressed."""
+    """An output of decoded, uncompressed pictures."""
     exact = Output(file, width, height, "rawvideo", "nv12", psnr_db=EXACT_DB, ssim=EXACT_SSIM)
     return replace(exact, **what)
 
 
 def _decode(name: str, codec: str, clip: str, pixel_format: str, capability: str, title: str, like: str = "") -> Case:
-    """Decoding on the GPU to raw pictures. `like`: the clip to compare with where FFmpeg has no software decoder."""
+    """A case of decoding on the GPU to raw pictures. `like`: the clip to compare with, without software decoder."""
     inputs = (Input("input.mp4", clip), *((Input("like.mp4", like),) if like else ()))
     return Case(
         f"decode-{name}", None, "", title, inputs,
@@ -170,7 +170,7 @@ def _decode(name: str, codec: str, clip: str, pixel_format: str, capability: str
 
 
 def _ladder(decode: str, upload: str, rates: Tuple[str, str, str, str]) -> str:
-    """3.5, 3.6: two inputs, four sizes, in one process."""
+    """The command of chapters 3.5 and 3.6: two inputs, four sizes, in one process."""
     words = [decode]
     for rung, rate in zip(LADDER, rates):  # noqa: B905 - strict= is newer than the Python of some hosts
         i = rung.source[len("input")] == "2"

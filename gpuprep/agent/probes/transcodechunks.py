@@ -1,7 +1,7 @@
 """Chapter 6.2: several inputs into several sizes, in one FFmpeg process against one process for each output.
 
-A process pays for opening CUDA each time; short chunks of a video feel it most. Both ways run under the environment
-that the guide recommends, so that the difference is that of the processes alone.
+Each process needs time to open CUDA, which matters most for short chunks of video. Both ways run in the environment
+that the guide recommends, so only the number of processes differs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def chunks(
 ) -> Union[Dict[str, Any], Missing]:
     """{"files", "renditions", "one_process_seconds", "many_processes_seconds", "saved_seconds"}.
 
-    Where the case of 3.5 did not complete on this GPU, there is nothing to compare: Missing with its line.
+    Missing, with FFmpeg's line, if the case of 3.5 did not complete on this GPU.
     """
     model = BY_ID["many-to-many"]
     lacking = missing_parts(model, parts)
@@ -88,7 +88,7 @@ def _rendition(size: str, file: str) -> List[str]:
 
 
 def _timed(ffmpeg: str, commands: Sequence[Sequence[str]], folder: Path) -> Union[float, Missing]:
-    """Seconds that the commands take one after the other."""
+    """Seconds of all commands, run one after the other; Missing if one fails."""
     started = time.monotonic()
     for words in commands:
         ran = execute([ffmpeg, *PREFIX, *words], folder, TIMEOUT_SECONDS, GUIDE)

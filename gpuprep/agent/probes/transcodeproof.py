@@ -1,7 +1,7 @@
-"""Proof of one output: what ffprobe reads in it, how similar its pictures are to the source's, and thumbnails.
+"""Checks one output: ffprobe's data, similarity of its pictures to the source's, and thumbnails.
 
-The files are read in software by the same FFmpeg: its h264, hevc and vp9 decoders use the GPU only where told to.
-A figure that could not be read is Missing; a proof never raises for what a file holds.
+The same FFmpeg reads the files in software: its h264, hevc and vp9 decoders use the GPU only on request.
+A figure that could not be read is Missing; no content of a file raises an exception.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STREAM = re.compile(r"Stream #\d+:\d+.*: Video: (\w+).*?, (\w+)(?:\([^)]*\))?, (
 
 
 def expected(output: Output, case: Case, clips: Dict[str, Clip]) -> Dict[str, Any]:
-    """What must come out, from the case and the inputs that it had."""
+    """The expected values of an output, from the case and its inputs."""
     frames, fps = frames_of(output.source, case, clips)
     return {
         "codec": output.codec,
@@ -64,7 +64,7 @@ def expected(output: Output, case: Case, clips: Dict[str, Clip]) -> Dict[str, An
 
 
 def frames_of(file: str, case: Case, clips: Dict[str, Clip]) -> "tuple[int, float]":
-    """(frames, frames a second) of an input; a raw one is 25 fps, FFmpeg's default."""
+    """(frames, frames per second) of an input; raw input has 25 fps, FFmpeg's default."""
     raw = _input(case, file).kind == "raw"
     return (RAW_FRAMES, 25.0) if raw else (clips[file].frames, float(FPS))
 
@@ -92,7 +92,7 @@ def prove(ffmpeg: str, ffprobe: str, case: Case, output: Output, folder: Path, c
 
 
 def _of_raw(output: Output, size: int, lines: Sequence[str]) -> Dict[str, Any]:
-    """A raw file has no header: FFmpeg's own output says what it wrote, and the size must agree."""
+    """Values of a raw file, which has no header: from FFmpeg's messages; the file's size must fit them."""
     stream = written_as(output.file, lines)
     if isinstance(stream, Missing):
         return dict.fromkeys(("codec", "pixel_format", "width", "height", "frames"), stream)
@@ -106,7 +106,7 @@ def _of_raw(output: Output, size: int, lines: Sequence[str]) -> Dict[str, Any]:
 
 
 def written_as(file: str, lines: Sequence[str]) -> Union[Dict[str, Any], Missing]:
-    """Codec, pixel format and size of the output `file`, from FFmpeg's own list of what it writes."""
+    """Codec, pixel format and size of the output `file`, from FFmpeg's own list of outputs."""
     inside = False
     for line in lines:
         head = OUTPUT.match(line.strip())
@@ -132,7 +132,7 @@ def _of_file(ffprobe: str, path: Path) -> Dict[str, Any]:
 
 
 def parse_probe(text: Union[str, Missing]) -> Dict[str, Any]:
-    """ffprobe's JSON ─► figures. What it does not say, or says in a way that cannot be read, is Missing."""
+    """ffprobe's JSON ─► figures. An absent or unreadable figure is Missing."""
     names = ("codec", "profile", "pixel_format", "width", "height", "frames", "duration_seconds", "audio", "b_frames")
     every = (*names, "bit_rate_kbps")
     if isinstance(text, Missing):
@@ -180,7 +180,7 @@ def _number(stream: Dict[str, Any], key: str, kind: Any = float) -> Any:
 def _pictures(
     ffmpeg: str, case: Case, output: Output, folder: Path, frames: int, seen: Dict[str, Any]
 ) -> Dict[str, Any]:
-    """Quality against the source, black and frozen pictures, thumbnails: one pass over both files."""
+    """Quality compared with the source, black and frozen pictures, thumbnails, from one pass over both files."""
     first, last = f"{output.file}.first.jpg", f"{output.file}.last.jpg"
     made = ["-i", output.file]
     if output.codec == "rawvideo":
@@ -204,7 +204,7 @@ def _pictures(
 
 
 def graph(output: Output, frames: int) -> str:
-    """The filters of the one pass. Frames are matched by their number: timestamps of raw pictures are made up."""
+    """The filter graph of that pass. Frames are matched by their number: raw pictures have no real timestamps."""
     planar = PLANAR.get(output.pixel_format, output.pixel_format)
     step = max(1, frames // COMPARED_FRAMES)
     # setpts forgets the frame rate, and xpsnr divides by it.
@@ -237,7 +237,7 @@ def _reading(file: str, pixel_format: Any, size: str) -> List[str]:
 
 
 def parse_pictures(lines: Sequence[str], seconds: float) -> Dict[str, Any]:
-    """FFmpeg's words of the pass ─► psnr_db, ssim, xpsnr_db, black_seconds, frozen_seconds."""
+    """FFmpeg's output of that pass ─► psnr_db, ssim, xpsnr_db, black_seconds, frozen_seconds."""
     text = "\n".join(lines)
     started: Optional[float] = None
     frozen = 0.0

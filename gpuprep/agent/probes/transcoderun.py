@@ -35,7 +35,7 @@ NVDEC_LINE = re.compile(
 
 @dataclass
 class Ran:
-    """How one command ended. `outcome` is a word of docs/records.md."""
+    """How one command ended. `outcome` is one of docs/records.md."""
 
     outcome: str
     seconds: float = 0.0
@@ -55,7 +55,7 @@ class Ran:
 
     @property
     def warnings(self) -> List[str]:
-        """The warnings after which FFmpeg ends with 0 without having done what was asked."""
+        """Warnings that mean that FFmpeg ignored a part of the command, although it ended with 0."""
         return [PLACE.sub("", line) for line in self.lines if UNUSED_OPTION.search(line)]
 
     def proof(self) -> Dict[str, Any]:
@@ -69,7 +69,7 @@ class Ran:
 
 
 class _Watched:
-    """A GPU for the sampler that also counts encoder sessions."""
+    """A GPU whose load also has the number of encoder sessions, for the sampler."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.index = gpu.index
@@ -86,12 +86,12 @@ class _Watched:
 
 
 def environment() -> Dict[str, str]:
-    """Ours, with messages in English and GPUs in NVML's order: CUDA's own puts the fastest first."""
+    """Our environment, with messages in English and GPUs in NVML's order: CUDA's own order has the fastest first."""
     return {**os.environ, "LC_ALL": "C", "AV_LOG_FORCE_NOCOLOR": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def lay_out(ffmpeg: str, case: Case, folder: Path, clips: Optional[Path]) -> Union[Dict[str, Clip], Missing]:
-    """Put the case's inputs into `folder`: input file ► the clip that its pictures come from."""
+    """Put the case's inputs into `folder`. Returns input file ► the clip of its pictures; Missing for a failure."""
     input_clips: Dict[str, Clip] = {}
     try:
         for item in case.inputs:
@@ -124,12 +124,12 @@ def _make(ffmpeg: str, item: Input, source: Path, target: Path) -> Optional[Miss
 
 
 def command(case: Case) -> List[str]:
-    """The words after `ffmpeg`."""
+    """FFmpeg's arguments."""
     return [*PREFIX, *shlex.split(case.arguments)]
 
 
 def run_case(ffmpeg: str, case: Case, folder: Path, gpu: Optional[Gpu], running: Optional[Running] = None) -> Ran:
-    """Run the case in `folder`, watched by NVML where there is a GPU to watch. `running` has the process meanwhile."""
+    """Run the case in `folder`, with NVML's readings if `gpu` is given. `running` has the process meanwhile."""
     argv = [ffmpeg, *command(case)]
     if gpu is None:
         return execute(argv, folder, case.timeout_seconds, running=running)
@@ -149,7 +149,7 @@ def execute(
     extra: Optional[Dict[str, str]] = None,
     running: Optional[Running] = None,
 ) -> Ran:
-    """Run FFmpeg to its end or `timeout`. A program that cannot be started is an outcome, too."""
+    """Run FFmpeg to its end or `timeout`. If it cannot be started, that is an outcome, too."""
     started = time.monotonic()
     try:
         process = children.start(
@@ -180,7 +180,7 @@ def execute(
 
 
 def missing_parts(case: Case, parts: Dict[str, Any]) -> List[str]:
-    """What of the case's needs this build of FFmpeg lacks, as "filter scale_npp"."""
+    """The case's needs that this build of FFmpeg lacks: "filter scale_npp"."""
     kinds: Tuple[Tuple[str, str, Tuple[str, ...]], ...] = (
         ("encoder", "encoders", case.encoders), ("decoder", "decoders", case.decoders),
         ("filter", "filters", case.filters), ("hwaccel", "hwaccels", case.hwaccels),
@@ -196,6 +196,6 @@ def _lines(stderr: Optional[bytes]) -> List[str]:
 
 
 def _few(lines: Sequence[str], pattern: "re.Pattern[str]") -> List[str]:
-    """The first of the lines that match, each once, without addresses."""
+    """The first lines that match, each once, without addresses."""
     distinct = dict.fromkeys(PLACE.sub("", line.strip()) for line in lines if pattern.search(line))
     return list(distinct)[:KEPT_LINES]

@@ -1,8 +1,8 @@
-"""A kernel module without its signature, and the signature: what `sign-file` appended, in the kernel's own form.
+"""Splits a kernel module into the module and the signature that `sign-file` appended, in the kernel's own format.
 
-    module, signature (PKCS#7), 12 bytes that say of what kind and how long it is, "~Module signature appended~\\n"
+    module, signature (PKCS#7), 12 bytes with the signature's kind and length, "~Module signature appended~\\n"
 
-Modules may be compressed; the signature is inside. The module goes into a file, because it may have a hundred MiB.
+A module may be compressed; the signature is inside. The module is written to a file, because it may have 100 MiB.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ ZSTD_SECONDS = 60
 
 
 class Broken(ValueError):
-    """There is a signature, and the kernel could not read it either; the text says why."""
+    """A signature that the kernel could not read either; the text says why."""
 
 
 def room(path: Path) -> int:
-    """MiB that the module takes unpacked, about. Raises OSError."""
+    """About how many MiB the unpacked module needs. Raises OSError."""
     packed = path.suffix in (".xz", ".gz", ".zst")
     return 16 + min(path.stat().st_size * (UNPACKED if packed else 1), MOST_MODULE) // MIB
 
 
 def split(path: Path, target: Path) -> Union[bytes, Missing, None]:
-    """Writes the module without its signature to `target`; the signature, None where there is none, or why not.
+    """Write the module without its signature to `target`. Returns the signature; None if there is none; or Missing.
 
-    Raises Broken, and OSError where the disk has no room.
+    Raises Broken, and OSError if the disk is full.
     """
     failed = unpack(path, target)
     if failed is not None:
@@ -65,7 +65,7 @@ def split(path: Path, target: Path) -> Union[bytes, Missing, None]:
 
 
 def unpack(path: Path, target: Path) -> Optional[Missing]:
-    """The module as the kernel sees it, in a file. None, or why there is none."""
+    """Write the unpacked module to `target`; returns None, or Missing with the reason of a failure."""
     try:
         if path.suffix == ".zst":
             return _by_zstd(path, target)
@@ -97,7 +97,7 @@ def _copy(source: "IO[bytes] | lzma.LZMAFile | gzip.GzipFile", target: Path, pat
 
 
 def _by_zstd(path: Path, target: Path) -> Optional[Missing]:
-    """Python has no zstd before 3.14. The program's output is read as it comes, so a bomb ends at the limit."""
+    """Unpack with the program zstd, which Python lacks before 3.14. Stops at the size limit, so a bomb is harmless."""
     import subprocess
     import threading
 

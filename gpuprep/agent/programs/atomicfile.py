@@ -1,7 +1,7 @@
 """Writes files completely or not at all, even if the writer is killed or the power fails.
 
     write(path, text)    replaces `path`: at any moment it has its old or its new content, never a part
-    tidy(folder)         removes what a killed writer left behind
+    tidy(folder)         removes leftovers of a killed writer
     shared_folder(path)  makes a folder for files that every user may read
 
 A new file is written beside the old file and synced before it gets the name; then the folder is synced too. All steps
@@ -23,7 +23,7 @@ MOST_LINKS = 40  # as in Linux
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
-    """Raises OSError (a full disk, no permission); `path` is then what it was. `mode` is not narrowed by the umask."""
+    """Replace `path`. Raises OSError (a full disk, no permission); `path` is then unchanged. Ignores the umask."""
     folder = open_folder(path.parent)
     try:
         _write(folder, path.name, text, mode)
@@ -48,7 +48,7 @@ def _write(folder: int, name: str, text: str, mode: int) -> None:
 
 
 def open_folder(path: Path) -> int:
-    """A descriptor of the folder. Follows only links of root and our own on the way. Raises OSError."""
+    """A descriptor of the folder. On the way it follows only links that belong to root or to us. Raises OSError."""
     here = os.open("/" if path.is_absolute() else ".", FOLDER)
     rest = _names(str(path))
     links = 0
@@ -81,14 +81,14 @@ def _into(here: int, name: str, flags: int) -> int:
 
 
 def _names(path: str) -> "list[str]":
-    """The first at the end."""
+    """The parts of the path in reverse order, so that pop() returns the first."""
     return [name for name in reversed(path.split("/")) if name]
 
 
 def shared_folder(path: Path) -> None:
-    """Make `path` with mode 0755, which a umask does not narrow; where it is there and ours, repair what one narrowed.
+    """Make `path` with mode 0755, whatever the umask is; if it exists and is ours, add the missing rights.
 
-    Raises OSError. What an administrator opened further stays so, and a folder of another user is left alone.
+    Raises OSError. More rights that an administrator gave stay, and a folder of another user is left alone.
     """
     path.mkdir(mode=0o755, parents=True, exist_ok=True)
     status = path.stat()

@@ -1,10 +1,10 @@
-"""Ends the agent's programs and removes its folders when the agent ends: killed, ^C, or nobody reads its answer.
+"""Ends the agent's programs and removes its folders when the agent ends: killed, by ^C, or because its reader is gone.
 
-watch() forks a keeper: a process that does nothing but wait for the agent to end or for its reader to go away. Then it
-kills what the agent started and removes its scratch folders. A keeper and not a thread or PR_SET_PDEATHSIG, because it
-also outlives `kill -9` of the agent and a call that never returns, and because the latter reaches no grandchildren.
+watch() forks a keeper: a process that only waits for the agent to end or for its reader to go away. Then it kills what
+the agent started and removes its scratch folders. It is a process because a thread would not survive `kill -9` of the
+agent or a call that never returns, and because PR_SET_PDEATHSIG does not reach grandchildren.
 
-Without watch() (tests) start, run and scratch do the same and clean up after themselves.
+Without watch() (tests), start, run and scratch still clean up after themselves.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ PROC = Path("/proc")
 
 
 class _Agent:
-    """The line to the keeper, and the mark of this agent's children; both empty where nobody watches."""
+    """The pipe to the keeper, and the mark of this agent's children; both empty without watch()."""
 
     line: int = -1
     mark: str = ""
 
 
 def watch() -> None:
-    """From now on nothing of this process outlives it, nor does it outlive the reader of its stdout.
+    """Start the keeper: programs of this process end with it, and it ends with the reader of its stdout.
 
-    Call it once, from the main thread, before any other thread is there. TERM, HUP and INT end the agent with 128 plus
-    their number, by SystemExit: what `with` and `finally` put in order is put in order.
+    Call it once, from the main thread, before other threads start. TERM, HUP and INT end the agent with 128 plus their
+    number, by SystemExit, so `with` and `finally` still clean up.
     """
     mark = f"{os.getpid()}-{os.urandom(16).hex()}"
     ears, line = os.pipe()
@@ -61,7 +61,7 @@ def _end(number: int, _: Optional[FrameType]) -> None:
 
 
 class _Child(subprocess.Popen):  # type: ignore[type-arg]
-    """Tells the keeper when it is reaped: from then on its number may be another program's."""
+    """Tells the keeper when it is reaped: from then on another program may get its process id."""
 
     reaped_noted = False
 
@@ -81,10 +81,10 @@ class _Child(subprocess.Popen):  # type: ignore[type-arg]
 
 
 def start(argv: Sequence[str], *, marked: bool = True, **popen: Any) -> "subprocess.Popen[bytes]":
-    """subprocess.Popen in a session of its own. Who starts it ends it (end()); the keeper does where that fails.
+    """subprocess.Popen in a session of its own. The caller ends it with end(); if the caller fails, the keeper does.
 
-    `marked` False: what the program leaves running on purpose may live on, as a login shell's profile may start things.
-    Raises OSError where it cannot be started; trusted.NotTrusted where root would run what another user can change.
+    `marked` False: programs that it leaves running on purpose may live on, such as those of a login shell's profile.
+    Raises OSError if it cannot be started; trusted.NotTrusted if root would run a file that another user can change.
     """
     environment: Optional[Mapping[str, str]] = popen.pop("env", None)
     if trusted.whether_root():
@@ -102,7 +102,7 @@ def start(argv: Sequence[str], *, marked: bool = True, **popen: Any) -> "subproc
 
 
 def _that_root_may_run(program: str, search: str, cwd: str) -> str:
-    """Its file, found as execvp would. What is not there is left to who starts it."""
+    """The file of the program, searched as execvp does; `program` itself if there is none. Raises NotTrusted."""
     places = [program] if "/" in program else [f"{folder}/{program}" for folder in search.split(":") if folder]
     for place in places:
         path = place if place.startswith("/") else f"{cwd}/{place}"
@@ -114,7 +114,7 @@ def _that_root_may_run(program: str, search: str, cwd: str) -> str:
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Kill the program and what it started and left in its group; reap it. Nothing is done to one that was reaped."""
+    """Kill the program and all processes of its group, and reap it. Does nothing if it was reaped before."""
     if process.returncode is None:
         _kill(os.killpg, process.pid)
     process.wait()
@@ -125,7 +125,7 @@ def run(
 ) -> "subprocess.CompletedProcess[bytes]":
     """subprocess.run with `stdin` as input and both outputs captured. A time-out ends the grandchildren as well.
 
-    Raises OSError where the program cannot be started and subprocess.TimeoutExpired.
+    Raises OSError if the program cannot be started, and subprocess.TimeoutExpired.
     """
     popen.setdefault("stderr", subprocess.PIPE)
     process = start(argv, marked=marked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **popen)
@@ -140,9 +140,9 @@ def run(
 
 @contextlib.contextmanager
 def scratch(name: str, need_mib: int = 16, within: Optional[Path] = None) -> Iterator[Path]:
-    """A temporary folder with `need_mib` of room, gone afterwards. Raises OSError that says where no room was.
+    """A temporary folder with `need_mib` MiB of room, removed afterwards. Raises OSError that lists the full places.
 
-    `within`: a folder that it is made in, so that a file can be renamed from the one into the other.
+    `within`: make it in this folder, so that a file can be renamed from one to the other.
     """
     import shutil  # these two cost facts, which need no scratch folder, a tenth of their time
     import tempfile
@@ -156,7 +156,7 @@ def scratch(name: str, need_mib: int = 16, within: Optional[Path] = None) -> Ite
 
 
 def _place(need_mib: int) -> str:
-    """$TMPDIR, /tmp and /var/tmp in this order: /tmp may be memory, and small."""
+    """The first of $TMPDIR, /tmp and /var/tmp with enough room: /tmp may be a small RAM disk. Raises OSError."""
     import shutil
     import tempfile
 
@@ -174,19 +174,19 @@ def _place(need_mib: int) -> str:
 
 
 def adopt(pid: int) -> None:
-    """A copy of the agent that leads its own process group: it ends with the agent, too."""
+    """Tell the keeper of a forked copy of the agent with its own process group: the copy ends with the agent, too."""
     _tell(f"+{pid}")
 
 
 def release(pid: int) -> None:
-    """The same copy is reaped: its number may be another program's."""
+    """Tell the keeper that the copy is reaped: another program may get its process id."""
     _tell(f"-{pid}")
 
 
 def be_child() -> None:
-    """Called by a copy of the agent: from now on it is a child that `adopt` knows of, and no agent.
+    """Called in a forked copy of the agent: from then on it is a child (see `adopt`), not an agent.
 
-    It lets go of what others wait for the end of: the agent's answer, its messages, and the line to the keeper.
+    It closes stdout, stderr and the pipe to the keeper, because others wait for their end.
     """
     with contextlib.suppress(OSError):  # the agent does the same, and one of the two is first
         os.setpgid(0, 0)
@@ -210,7 +210,7 @@ def _tell(words: str) -> None:
 
 
 def _be_keeper(agent: int, ears: int, line: int, mark: str) -> None:
-    """Never returns."""
+    """Wait for the agent's end, then kill its programs and remove its folders. Never returns."""
     try:
         os.setsid()  # ^C in a terminal and a lost terminal are the agent's business
         os.close(line)
@@ -229,7 +229,7 @@ def _be_keeper(agent: int, ears: int, line: int, mark: str) -> None:
 
 
 def _listen(agent: int, ears: int) -> Tuple[Set[int], List[str]]:
-    """Until the agent is gone: the process groups it had running then, and its scratch folders."""
+    """Wait until the agent is gone; returns (process groups that still ran, its scratch folders)."""
     poll = select.poll()
     poll.register(ears, select.POLLIN)
     poll.register(1, 0)  # POLLERR and POLLHUP come anyhow: nobody reads our stdout any more
@@ -268,9 +268,9 @@ def _kill(how: Callable[[int, int], None], number: int, with_what: int = signal.
 
 
 def _kill_marked(mark: bytes) -> None:
-    """Everything whose environment has the mark, until a look finds nothing: a dying program may start another.
+    """Kill every process with the mark in its environment, until none is left: a dying program may start another.
 
-    By hand: this process was forked before anything was imported, and imports nothing from folders that may be gone.
+    Uses only what is already imported: the folders of other modules may be gone by now.
     """
     for _ in range(10):
         pids = _marked(mark)
@@ -285,7 +285,7 @@ def _kill_marked(mark: bytes) -> None:
 
 
 def _marked(mark: bytes) -> List[int]:
-    """While a program is being started (execve) its environment reads as empty: it is looked at again."""
+    """Ids of processes with the mark. During execve an environment reads as empty: such a process is read again."""
     for _ in range(STARTING_MS // PAUSE_MS):
         pids, starting = [], False
         for path in PROC.iterdir():
@@ -309,7 +309,7 @@ def _environment(process: Path) -> bytes:
 
 
 def _may_be_starting(process: Path) -> bool:
-    """Whether it has a program, which neither the kernel's own nor dying ones have, and is no older than this one."""
+    """Whether a process may be in execve: it has a program (kernel threads have none) and is not older than we are."""
     try:
         os.readlink(str(process / "exe"))  # noqa: PTH115  Path.readlink needs Python 3.9
         return _started(process) >= _started(PROC / "self")
@@ -318,5 +318,5 @@ def _may_be_starting(process: Path) -> bool:
 
 
 def _started(process: Path) -> int:
-    """Clock ticks since the computer's start: field 22 of its stat, after a name that may have any letter."""
+    """Start of a process in clock ticks since boot: field 22 of its stat, after a name with any characters."""
     return int((process / "stat").read_bytes().rpartition(b")")[2].split()[19])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def folder() -> Path:
-    """$XDG_CACHE_HOME/gpuprep. Raises OSError for a user who has no home: one of a container often has none."""
+    """$XDG_CACHE_HOME/gpuprep. Raises OSError for a user without a home, as often in containers."""
     value = os.environ.get("XDG_CACHE_HOME", "")
     if value.startswith("/"):  # the XDG specification: a relative path is to be ignored
         return Path(value) / "gpuprep"

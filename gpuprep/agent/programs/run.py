@@ -17,7 +17,7 @@ SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ReadingFailed(Exception):
-    """Facts without which the others would mislead could not be read."""
+    """A reading failed that all other facts depend on."""
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
     merge_stderr: bool = False,
     marked: bool = True,
 ) -> Union[str, Missing]:
-    """The command's stdout. Missing where it is not there, ends with a code not in `accept`, or takes too long.
+    """The command's stdout. Missing if it does not exist, ends with a code not in `accept`, or takes too long.
 
     It ends with the agent (agent/programs/children.py, which says what `marked` is).
     """
@@ -63,7 +63,7 @@ def run(
 
 
 def read_text(path: Union[str, Path], most: int = FILE_BYTES, *, follow: bool = True) -> OptStr:
-    """The file's text; None where there is no such file; Missing where it may not be read or is too long.
+    """The file's text; None if it does not exist; Missing if it may not be read or is too long.
 
     `most`: bytes. With `follow` False a symbolic link is not read either.
     """

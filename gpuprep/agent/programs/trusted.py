@@ -20,7 +20,7 @@ ACCESS_LIST = "system.posix_acl_access"
 
 
 class NotTrusted(OSError):
-    """Root does not start this program; the text says which user could have replaced it."""
+    """Root does not start this program; the text names the user who could have replaced it."""
 
 
 def whether_root() -> bool:
@@ -28,7 +28,7 @@ def whether_root() -> bool:
 
 
 def why_not(path: str) -> str:
-    """Which user but root can change what `path` (absolute) leads to; "" if no user can, or if nothing is there."""
+    """Which user besides root can change the file at `path` (absolute), in words; "" if none, or without a file."""
     rest, here, links = _parts(path), "/", 0
     while rest:
         name = rest.pop()
@@ -59,7 +59,7 @@ def folders(path: str) -> str:
 
 
 def _is_closed(folder: str) -> bool:
-    """Only root can change it or add files. Not so in /tmp: root's files are safe there, but any user can add files."""
+    """Whether only root can change the folder or add files. In /tmp any user can add files."""
     try:
         shared = Path(folder).stat().st_mode & stat.S_IWOTH
     except OSError:
@@ -68,7 +68,7 @@ def _is_closed(folder: str) -> bool:
 
 
 def _parts(path: str) -> "list[str]":
-    """Its names, the first at the end."""
+    """The parts of the path in reverse order, so that pop() returns the first."""
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
@@ -85,7 +85,7 @@ def _changed_by(path: str, status: os.stat_result) -> str:
 
 
 def _has_people(gid: int) -> bool:
-    """Whether a group has other members than root. Debian's /usr/local may be staff's, which is empty."""
+    """Whether a group has members besides root. Debian's /usr/local may belong to the group staff, which is empty."""
     import grp
     import pwd
 

@@ -23,7 +23,7 @@ FAREWELL_SECONDS = 5.0  # for a killed worker to be gone; the kernel may hold it
 
 
 class Silent(Exception):
-    """The worker sent nothing for `seconds`, and that is too long."""
+    """The worker sent no message for `seconds`, which is too long."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"no answer in {seconds:.0f} s")
@@ -31,10 +31,10 @@ class Silent(Exception):
 
 
 class Worker:
-    """`with Worker(work) as worker: for message in worker.messages(...)`. `work(tell)` runs in the copy.
+    """`with Worker(work) as worker: for message in worker.messages(...)`. `work(tell)` runs in a copy of the agent.
 
-    The copy is killed at the end of the block, and by the keeper if the agent ends first. What `work` raises comes as
-    {"failed": "TypeError: ..."}.
+    The copy is killed at the end of the block, and by the keeper if the agent ends first. An exception in `work`
+    becomes the message {"failed": "TypeError: ..."}.
     """
 
     def __init__(self, work: Callable[[Tell], None]) -> None:
@@ -68,7 +68,7 @@ class Worker:
     def messages(self, *, until: float, patience: float) -> Iterator[Dict[str, Any]]:
         """Each message, until the worker ends. Raises Silent `patience` seconds after the last one, and at `until`.
 
-        `until` is a time of time.monotonic.
+        `until` is a moment of time.monotonic.
         """
         buffer, heard = b"", time.monotonic()
         while True:
@@ -86,7 +86,7 @@ class Worker:
                 yield message
 
     def _reap(self) -> None:
-        """Waits for its end, FAREWELL_SECONDS at most: a worker that the kernel holds must not hold the agent."""
+        """Wait for the worker's end, at most FAREWELL_SECONDS: if it hangs in the kernel, the agent must go on."""
         if self.code is not None:
             return
         with contextlib.suppress(OSError):  # a kernel before 5.3: then it is reaped only if it is gone already
@@ -102,7 +102,7 @@ class Worker:
 
 
 def _be_worker(work: Callable[[Tell], None], mouth: int) -> None:
-    """Never returns."""
+    """Run `work` in the copy and send its messages. Never returns."""
     code = 1
     try:
         children.be_child()

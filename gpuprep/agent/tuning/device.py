@@ -8,7 +8,7 @@ from gpuprep.records import ClockPair, GpuFacts, Missing
 
 
 class Device(Protocol):
-    """Setters give None when the GPU agreed, else why it did not."""
+    """Setters return None if the GPU took the setting, else Missing with the reason."""
 
     index: int
 

@@ -28,7 +28,7 @@ UNABLE = ("not_supported", "function_not_found", "deprecated")
 
 @dataclass(frozen=True)
 class Report:
-    """What `tune` prints. `error` says why no GPU could be asked at all."""
+    """The output of `tune`. `error` says why no GPU could be read at all."""
 
     action: str
     boot_id: str
@@ -90,7 +90,7 @@ def _why_lost(facts: GpuFacts) -> str:
 
 
 def _persistence(gpu: Device, before: GpuFacts, wanted: bool, apply: bool) -> Row:
-    """Use nvidia-persistenced; NVML's own switch is the legacy way, used if the daemon does not run."""
+    """Persistence mode by nvidia-persistenced; by NVML's own legacy switch if the daemon does not run."""
     was = now = before.persistence_mode
     how = "daemon" if PERSISTENCED_SOCKET.exists() else "legacy"
     error = ""
@@ -103,7 +103,7 @@ def _persistence(gpu: Device, before: GpuFacts, wanted: bool, apply: bool) -> Ro
 
 
 def _ecc(gpu: Device, before: GpuFacts, wanted: bool, apply: bool) -> Row:
-    """Set as pending; the current mode follows at the next reboot."""
+    """ECC mode: sets the pending mode; the current mode changes at the next reboot."""
     current, pending = before.ecc_current, before.ecc_pending
     if isinstance(current, Missing):
         # a GPU without ECC is as good as one with ECC off

@@ -21,7 +21,7 @@ NOT_LOCKED = "not locked"
 
 @dataclass
 class Locks:
-    """The locks of this boot, by GPU."""
+    """The clocks that were locked since boot, by GPU, kept in a file."""
 
     boot_id: str
     by_uuid: Dict[str, LockedClocks]
@@ -57,7 +57,7 @@ def _has_application_clocks(facts: GpuFacts) -> bool:
 def _by_application(
     gpu: Device, before: GpuFacts, pair: Optional[ClockPair], locks: Locks, apply: bool
 ) -> Optional[Row]:
-    """None if this driver can read application clocks but no longer set them."""
+    """The row for application clocks; None if this driver can read but no longer set them."""
     wanted = before.default_application_clocks if pair is None else pair
     was = now = before.application_clocks
     error = ""

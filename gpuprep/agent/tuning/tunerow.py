@@ -30,7 +30,7 @@ class Row:
 
 
 def shown(reading: Union[str, Missing, None]) -> str:
-    """A reading as text; a refusal as its reason and NVML's words; nothing as nothing."""
+    """A reading as text; for Missing its reason and NVML's message; "" for None."""
     if isinstance(reading, Missing):
         return f"{reading.reason}: {reading.detail}" if reading.detail else reading.reason
     return reading or ""

@@ -28,7 +28,7 @@ class TuningSettings:
 
 
 def load(path: Path) -> TuningSettings:
-    """Raises DecodeError naming the field, OSError where there is no such file."""
+    """Read tuning.json. Raises DecodeError that names the field; OSError if the file does not exist."""
     try:
         settings = from_json(TuningSettings, file_text(path))
     except DecodeError as error:

@@ -76,7 +76,7 @@ class Clip:
 
     @property
     def bit_rate_kbps(self) -> Union[int, Missing]:
-        """Of the file, its sound (96 kbit/s) included."""
+        """Bit rate of the file, including its sound (96 kbit/s)."""
         try:
             size = self.path.stat().st_size
         except OSError as error:
@@ -141,9 +141,9 @@ def folder() -> Path:
 
 
 def clip(name: str, seconds: Optional[float] = None, *, within: Optional[Path] = None) -> Union[Clip, Missing]:
-    """The clip called `name` (SPECS), at least `seconds` long; it is made if it does not exist yet.
+    """The clip `name` (of SPECS), at least `seconds` long; made if it does not exist yet.
 
-    Missing says what is missing: an encoder (and what to install), disk space, or else the encoder's error.
+    Missing gives the reason: no encoder (and what to install), no disk space, or the encoder's error.
     """
     try:
         place = folder() if within is None else within
@@ -155,7 +155,7 @@ def clip(name: str, seconds: Optional[float] = None, *, within: Optional[Path] =
 
 
 def _made(name: str, times: int, place: Path) -> Union[Clip, Missing]:
-    """The short clip `times` times in one file; 1: itself."""
+    """The short clip repeated `times` times in one file; 1: the short clip itself."""
     spec = SPECS[name]
     path = place / (f"{name}.mp4" if times == 1 else f"{name}-x{times}.mp4")
     made = Clip(
@@ -182,19 +182,19 @@ def _made(name: str, times: int, place: Path) -> Union[Clip, Missing]:
 
 
 def _being_made(path: Path) -> threading.Lock:
-    """Who wants the same clip waits for who makes it. A clip is made of shorter ones: nobody waits for ever."""
+    """The lock of one clip, held while it is made. Long clips need only shorter clips, so there is no deadlock."""
     with TIDYING:
         return MAKING.setdefault(path, threading.Lock())
 
 
 def repeats(spec: Spec, seconds: Optional[float]) -> int:
-    """How many times the short clip is in one of at least so many seconds; None: the short clip itself."""
+    """How often the short clip is repeated to last at least `seconds`; None: 1."""
     times = 1 if seconds is None else max(1, math.ceil(seconds * FPS / spec.frames))
     return times if times <= PIECE else PIECE * math.ceil(times / PIECE)
 
 
 def prepare(wanted: Iterable[Tuple[str, Optional[float]]], *, within: Optional[Path] = None) -> None:
-    """Make these clips, each a name and seconds, several at a time. clip() then has them, or says what went wrong."""
+    """Make these clips (name, seconds), several at a time. clip() then returns them, or why they failed."""
     lengths: Dict[str, List[Optional[float]]] = {}
     for name, seconds in wanted:
         lengths.setdefault(name, []).append(seconds)
@@ -208,9 +208,9 @@ def prepare(wanted: Iterable[Tuple[str, Optional[float]]], *, within: Optional[P
 
 
 def make_beforehand(wanted: Iterable[Tuple[str, Optional[float]]], *, within: Optional[Path] = None) -> Dict[str, Any]:
-    """prepare(), for a moment in which a GPU is measured: on processors alone, and only on those that nobody needs.
+    """As prepare(), while a GPU is measured: only with encoders on the CPU, at the lowest priority.
 
-    What is not made here is made, or reported as missing, when it is read.
+    A clip that is not made here is made, or reported as missing, when a probe reads it.
     """
     cores = os.cpu_count() or 1
     able = [(name, seconds) for name, seconds in wanted if cores >= CORES and by_processor(name)]
@@ -221,7 +221,7 @@ def make_beforehand(wanted: Iterable[Tuple[str, Optional[float]]], *, within: Op
 
 
 def by_processor(name: str) -> bool:
-    """Whether the encoder that is tried first for this clip is none of a GPU."""
+    """Whether the first encoder to try for this clip runs on the CPU."""
     candidates = (
         encoder for encoder, _ in ENCODERS[SPECS[name].codec] for program in programs() if encoder in encoders(program)
     )
@@ -229,7 +229,7 @@ def by_processor(name: str) -> bool:
 
 
 def programs() -> List[str]:
-    """Every ffmpeg that may have an encoder: the agent's own static one, then those on the PATH of a login."""
+    """Paths of every ffmpeg that may have an encoder: the agent's own static one, then those on a login's PATH."""
     spec = importlib.util.find_spec("imageio_ffmpeg")  # asks where it is without importing it
     places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
     places += sorted(AGENT.glob("python3*/site-packages/imageio_ffmpeg"))  # an agent that was sent along runs elsewhere
@@ -246,13 +246,13 @@ def programs() -> List[str]:
 
 @lru_cache(maxsize=None)
 def encoders(program: str) -> Tuple[str, ...]:
-    """Video encoders that this ffmpeg was built with; none where it does not run."""
+    """Video encoders that this ffmpeg was built with; () if it does not run."""
     text = run([program, "-hide_banner", "-encoders"])
     return () if isinstance(text, Missing) else tuple(SOFTWARE_ROW.findall(text))
 
 
 def _generate(spec: Spec, path: Path) -> Optional[Missing]:
-    """Encode the clip with the first encoder that works; if none works, returns the last error."""
+    """Encode the clip with the first encoder that works; returns None, or the last error if no encoder works."""
     rates = {"kbps": spec.kbps, "most": spec.most_kbps, "buffer": spec.buffer_kbit}
     able = [
         (program, name, tuple(word.format(**rates) for word in options))
@@ -273,7 +273,7 @@ def _generate(spec: Spec, path: Path) -> Optional[Missing]:
 
 
 def _join(name: str, times: int, path: Path, place: Path) -> Optional[Missing]:
-    """The short clip `times` times in one file: pictures copied, sound as long as they are."""
+    """Join the short clip `times` times in one file: copies the video, and encodes sound of the same length."""
     each = PIECE if times > PIECE else 1
     piece, pieces = _made(name, each, place), times // each
     if isinstance(piece, Missing):
@@ -296,7 +296,7 @@ def _join(name: str, times: int, path: Path, place: Path) -> Optional[Missing]:
 
 
 def _first_that_works(commands: Iterable[Sequence[str]], path: Path, none: str) -> Optional[Missing]:
-    """Run one ffmpeg (program, options) after the other until the clip is written; else the last error, or `none`."""
+    """Run the commands (program, options) until one writes the clip; returns None, or the last error, or `none`."""
     refusal = Missing("not_installed", f"{none}: {REMEDY}")
     for program, *options in commands:
         with children.scratch("clip", within=path.parent) as folder:

@@ -1,7 +1,7 @@
-"""What FFmpeg's lines mean: the cause behind a failure, what to do, and whether it says that this GPU cannot.
+"""What FFmpeg's lines mean: the cause of a failure, the remedy, and whether the line says that the GPU lacks a feature.
 
-FFmpeg's last line ("Conversion failed!", "No capable devices found") does not help; the cause stands above it. The
-decisive line is the first that the table knows as a cause. Texts as in the sources of FFmpeg 5.1 to 9.0.
+FFmpeg's last line ("Conversion failed!", "No capable devices found") does not help; the cause is in a line above. The
+decisive line is the first line that the table lists as a cause. Texts are from the sources of FFmpeg 5.1 to 9.0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Optional, Sequence
 
 @dataclass(frozen=True)
 class Cause:
-    """`denies`: the capability that the driver says this GPU lacks, "*" for any codec; "" where it says none."""
+    """`denies`: the capability that the GPU lacks according to the driver, with "*" for any codec; "" for none."""
 
     pattern: str
     meaning: str
@@ -172,7 +172,7 @@ PREFIX = re.compile(r"^(\[[^\]]*@ 0x[0-9a-f]+\] *)+")
 
 
 def cause(line: str) -> Optional[Cause]:
-    """The cause of one line by the table; None if the table does not know the line."""
+    """The table's cause for one line; None if the line is not in the table."""
     for known in (*CAUSES, *CONSEQUENCES):
         if re.search(known.pattern, line):
             return known
@@ -180,7 +180,7 @@ def cause(line: str) -> Optional[Cause]:
 
 
 def decisive_line(lines: Sequence[str]) -> str:
-    """The line of FFmpeg's output that names the cause; "" if FFmpeg printed nothing. Without the @ address."""
+    """The line of FFmpeg's output that names the cause, without its @ address; "" if FFmpeg printed nothing."""
     messages = [PREFIX.sub("", line.strip()) for line in lines if line.strip()]
     for table in (CAUSES, CONSEQUENCES):
         for line in messages:

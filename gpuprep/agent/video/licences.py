@@ -8,7 +8,7 @@ NONFREE = "nonfree: it may be used, and not be given to others"
 
 
 def licence(options: Sequence[str]) -> str:
-    """As FFmpeg's own configure decides: "GPL version 2 or later"."""
+    """The licence by the rules of FFmpeg's configure: "GPL version 2 or later"."""
     if "--enable-nonfree" in options:
         return NONFREE
     gpl, third = "--enable-gpl" in options, "--enable-version3" in options

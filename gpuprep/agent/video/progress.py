@@ -14,7 +14,7 @@ LONGEST_LINE = 4096  # what is longer is no progress line; it is dropped and doe
 
 @dataclass
 class Progress:
-    """One session's report as it arrives: bytes in any pieces ─► (seconds by the caller's clock, frames) a block."""
+    """One session's report as it arrives: bytes in any pieces ─► (seconds by the caller's clock, frames) per block."""
 
     samples: List[Tuple[float, int]] = field(default_factory=list)
     ended: bool = False  # FFmpeg itself reported that it was done
@@ -22,7 +22,7 @@ class Progress:
     _frames: Optional[int] = None
 
     def feed(self, data: bytes, now: float) -> None:
-        """Takes what came at `now`. A line that is torn waits for its rest; one that is no number is not counted."""
+        """Add bytes that came at `now`. An incomplete line waits for its rest; a line without a number is ignored."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LONGEST_LINE:
             self._rest = b""
@@ -43,7 +43,7 @@ class Progress:
 
     @property
     def began(self) -> Optional[float]:
-        """When the first frame had been delivered; None: none yet."""
+        """When the first frame was delivered; None: not yet."""
         return next((seconds for seconds, frames in self.samples if frames > 0), None)
 
     @property
@@ -52,13 +52,13 @@ class Progress:
 
     @property
     def until(self) -> float:
-        """The last moment at which it delivered: the last report, or, of one that ended, the first with all frames."""
+        """When it last delivered: the last report; for a session that ended, the first report with all frames."""
         if not self.ended:
             return self.samples[-1][0]
         return next(seconds for seconds, frames in self.samples if frames == self.frames)
 
     def frames_at(self, moment: float) -> float:
-        """Frames delivered until `moment`, between two reports in proportion."""
+        """Frames delivered until `moment`, interpolated between two reports."""
         before = (moment, 0)
         for seconds, frames in self.samples:
             if seconds >= moment:
@@ -70,7 +70,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Steady:
-    """While all sessions delivered: `fps_each` in the order of the sessions, `fps` their sum."""
+    """The time while all sessions delivered: `fps_each` in the order of the sessions, `fps` their sum."""
 
     seconds: float
     frames: int
@@ -82,10 +82,10 @@ class Steady:
 
 
 def steady_state(sessions: Sequence[Progress]) -> Optional[Steady]:
-    """From the moment the last session had begun to deliver until the first one's last report.
+    """Speed from the moment when the last session began to deliver until the first session's last report.
 
-    None: there was no such time. What was delivered before and after does not count, so neither start-up nor the end
-    of a short input does.
+    None: there was no such time. Frames before and after do not count, so start-up and the end of a short input do not
+    count either.
     """
     starts = [session.began for session in sessions]
     if not sessions or any(start is None for start in starts):

@@ -1,4 +1,4 @@
-"""Several FFmpeg processes at once, watched through `-progress pipe:1`. They are ended when they have run long enough.
+"""Runs several FFmpeg processes at once, watches them through `-progress pipe:1`, and ends them after the wanted time.
 
 One loop reads every session's stdout (progress) and stderr (what went wrong); there is no thread, and no pipe fills up.
 """
@@ -44,7 +44,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Together:
-    """Result of one run. `steady` is of the sessions that lived; None: there was no time in which all delivered."""
+    """Result of one run. `steady` is of the surviving sessions; None: they never all delivered at the same time."""
 
     sessions: int
     died: Tuple[Tuple[str, str], ...]  # of each session that died: ("it ended with exit code 1", its stderr)
@@ -65,8 +65,8 @@ def together(
 ) -> Together:
     """Runs the commands at once until all have delivered for `seconds`, or the first one ends.
 
-    `during` is entered when all deliver and left before the first is told to end. Raises OSError where the program
-    cannot be started. No process is left behind, whatever happens.
+    `during` is entered when all sessions deliver and left before the first is told to end. Raises OSError if the
+    program cannot be started. No process is left behind.
     """
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -97,7 +97,7 @@ def _watch(
     patience: float,
     stall: float,
 ) -> Optional[float]:
-    """When all began to deliver; None: they never did."""
+    """The moment at which all sessions delivered; None: never."""
     began: Optional[float] = None
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as meanwhile:
         for session in sessions:
@@ -136,7 +136,7 @@ def _read(selector: selectors.BaseSelector) -> None:
 
 
 def _see(session: Session, now: float, patience: float) -> None:
-    """A session has died that ended without success, or delivered nothing, or does not go on delivering."""
+    """Note whether a session has died: it failed, delivered nothing, or stopped delivering."""
     if session.died:
         return
     if session.progress.ended:
@@ -153,7 +153,7 @@ def _see(session: Session, now: float, patience: float) -> None:
 
 
 def _drain(session: Session) -> None:
-    """Read the rest of its output after it ended."""
+    """Read the rest of a session's output after its end."""
     for pipe, take in (
         (session.process.stdout, lambda data: session.progress.feed(data, time.monotonic())),
         (session.process.stderr, session.complain),
@@ -166,7 +166,7 @@ def _drain(session: Session) -> None:
 
 
 def _end(sessions: Sequence[Session]) -> None:
-    """Ask all to end, kill those that do not; reap each and close its pipes."""
+    """Ask all sessions to end, kill those that do not; reap each and close its pipes."""
     for session in sessions:
         session.process.terminate()
     deadline = time.monotonic() + FAREWELL
@@ -180,5 +180,5 @@ def _end(sessions: Sequence[Session]) -> None:
 
 
 def environment(extra: Mapping[str, str]) -> Dict[str, str]:
-    """Ours, with messages in English and `extra` on top."""
+    """Our environment, with messages in English, and `extra` added."""
     return {**os.environ, "LC_ALL": "C", **extra}

@@ -44,7 +44,7 @@ BIT_RATES = {False: "5M", True: "20M"}  # by whether the pictures are 4K
 
 @dataclass(frozen=True)
 class Engines:
-    """Of one GPU, by the catalogue; None: it does not know this GPU."""
+    """Number of engines of one GPU, by the catalogue; None: the catalogue lacks this GPU."""
 
     nvenc: Optional[int]
     nvdec: Optional[int]
@@ -52,9 +52,9 @@ class Engines:
 
 @dataclass(frozen=True)
 class Series:
-    """One kind of work, measured with rising numbers of sessions. `ladder`: from one up, else from full engines.
+    """One kind of work, measured with more and more sessions. `ladder`: begin with one session, else with full engines.
 
-    `one_step`: no number of sessions but the first. `first`: sessions an engine to begin with, and how many more.
+    `one_step`: only the first number of sessions. `first`: (sessions per engine to begin with, how many more).
     """
 
     kind: str  # "decode" | "encode" | "transcode", of capacity also "ladder" | "download" | "software"
@@ -66,7 +66,7 @@ class Series:
 
     @property
     def needs(self) -> str:
-        """The part of FFmpeg without which it cannot run: an encoder's name, "" for none."""
+        """The encoder that FFmpeg must have for this series; "" for none."""
         if self.kind in ("decode", "download"):
             return ""
         return SOFTWARE.get(self.base, "") if self.kind == "software" else f"{self.base}_nvenc"
@@ -91,7 +91,7 @@ class Series:
 
 
 def clip_of(kind: str, codec: str) -> str:
-    """Of a series: what is decoded is named by the codec; what is encoded comes from H.264 of the same size."""
+    """The clip of a series: for decoding, of that codec; for all other work, H.264 of the same size."""
     if kind == "decode":
         return EVERY_CLIP.get(codec, "")
     return EVERY_CLIP["h264-2160p" if codec.endswith(LARGER) else "h264"]
@@ -133,7 +133,7 @@ def plan(quick: bool, engines: Engines) -> List[Series]:
 
 
 def capacity_plan(engines: Engines) -> List[Series]:
-    """All series of a whole run, and then those by which one plans: 4K, every preset, ladder, work beside the CPU."""
+    """All series of `plan`, then those for planning capacity: 4K, every preset, ladder, work together with the CPU."""
     whole = plan(False, engines)
     decode = [Series("decode", codec, None, False) for codec in ("h264-2160p", "hevc-2160p", "av1", "av1-2160p")]
     if engines.nvenc == 0:
@@ -157,7 +157,7 @@ def capacity_plan(engines: Engines) -> List[Series]:
 
 
 def engines_of(series: Series, engines: Engines) -> Optional[int]:
-    """How many sessions it takes to fill what this series uses; None: not known."""
+    """The number of engines that this series uses, which is the number of sessions to fill them; None: unknown."""
     if series.kind in ("decode", "download"):
         return engines.nvdec
     if series.kind == "software":  # as many as the CPU can carry
@@ -168,10 +168,10 @@ def engines_of(series: Series, engines: Engines) -> Optional[int]:
 
 
 def next_sessions(steps: Sequence[Mapping[str, Any]], engines: Optional[int], series: Series) -> Optional[int]:
-    """How many sessions to try after `steps` (records.md's form); None: enough.
+    """The next number of sessions to measure after `steps` (as in records.md); None: no more.
 
-    A ladder is one session, half as many as engines, as many, one more, then half as many again; 1, 2, 4, ... where the
-    engines are not known. Without a ladder it begins with `series.first`: sessions fill each other's pauses.
+    With n engines a ladder has 1, n/2, n and n+1 sessions, then each time half as many more; if n is unknown, it has 1,
+    2, 4, ... Without a ladder it begins with `series.first`, because sessions fill each other's pauses.
     """
     if not steps:
         each, more = series.first
@@ -204,9 +204,9 @@ def _full(step: Mapping[str, Any], series: Series) -> bool:
 
 
 def command(ffmpeg: str, series: Series, clip: Path, fps: int) -> List[str]:
-    """One session. The GPU is chosen by CUDA_VISIBLE_DEVICES. `fps` is the clip's.
+    """The command line of one session. CUDA_VISIBLE_DEVICES selects the GPU. `fps` is the clip's.
 
-    `-threads 1`: a core of its own for each decoder thread would ask for more surfaces than NVDEC has.
+    `-threads 1`: with more threads the decoder would ask for more surfaces than NVDEC has.
     """
     return [
         ffmpeg, "-hide_banner", "-nostdin", "-nostats", "-v", "warning", "-progress", "pipe:1", "-stats_period", "0.1",
@@ -222,7 +222,7 @@ def _one_output(series: Series, fps: int) -> List[str]:
 
 
 def _ladder(series: Series) -> List[str]:
-    """The first output is the picture as it is: FFmpeg's `frame=` counts the pictures of the first."""
+    """Options of the ladder. The first output has the original size: FFmpeg's `frame=` counts the first output."""
     count = len(RENDITIONS) + 1
     labels = "".join(f"[in{number}]" for number in range(1, count))
     scaled = ";".join(
@@ -240,7 +240,7 @@ def _encoder(series: Series, rate: str) -> List[str]:
 
 
 def engines_from(arguments: Mapping[str, Any], pci_device_id: str) -> Engines:
-    """What the controller's catalogue has of this GPU; forms of `gpus` as probing.arguments gives them."""
+    """The engines of this GPU in the catalogue data that the controller sends as `gpus` (desired/probes.py)."""
     known: Any = arguments.get("gpus")
     entry: Dict[str, Any] = known.get(pci_device_id, {}) if isinstance(known, dict) else {}
     model: Any = entry.get("model") or {}
