@@ -1,6 +1,6 @@
 """Is the machine as wanted? Wanted state and snapshot ─► Findings, each with the role that repairs it. Pure.
 
-Plan, verdict and drift all start from `compare`. A reading that is missing is UNKNOWN with its reason, never PASS.
+Plan, verdict and drift all start from `compare`. A missing reading becomes UNKNOWN with its reason, never PASS.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def compare(
 
     `probed` are results of probes (docs/records.md); `asked` names the probes that were run, so a probe without a
     result is UNKNOWN. `thresholds` are the profile's, `baseline` the host's. `before` is a snapshot from before the
-    measurements: what counters have added since then is judged by the time between. Without probes (a plan from facts
-    alone) the manifests on the host are the evidence.
+    measurements: the growth of counters since then is judged as a rate. Without probes (a plan from facts alone) the
+    manifests on the host are the evidence.
     """
     findings = _as_provisioned(wanted, snapshot) if wanted.installs else asfound.findings(wanted, snapshot)
     findings += unknowngpus.findings(wanted, snapshot)

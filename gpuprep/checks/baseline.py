@@ -1,8 +1,8 @@
 """Is the host as fast as its baseline: the figures of its first run that passed? Pure.
 
-figures(snapshot, probed)    what a run measured that later runs can be compared with; {} on simulated GPUs
-findings(evidence)           one for each GPU and probe that has a baseline
-uncompared(snapshot, ...)    one for each GPU and probe that has none, where the comparison was asked for
+figures(snapshot, probed)    figures of a run that later runs can be compared with; {} on simulated GPUs
+findings(evidence)           one for each GPU and probe with a baseline
+uncompared(snapshot, ...)    one for each GPU and probe without a baseline, if a comparison was wanted
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _uncompared(subject: str, key: BaselineKey, now: Mapping[str, float], profil
 
 
 def has_quick(baseline: Baseline, gpu_uuid: str, probe: str, agent_version: str) -> bool:
-    """Whether a quick measurement by this gpuprep is among the figures, of whatever libraries."""
+    """Whether the baseline has a quick measurement of this gpuprep version, with any library versions."""
     wanted = {f"gpuprep {agent_version}", QUICK}
     return any(
         (key.gpu_uuid, key.probe) == (gpu_uuid, probe) and wanted <= set(key.versions.split(", ")) for key in baseline
@@ -107,7 +107,7 @@ def _is_real(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> bool:
 
 
 def _slack(evidence: Evidence, key: BaselineKey) -> Mapping[str, float]:
-    """By how many per cent a figure varied, for those that varied too much for a few per cent to mean anything."""
+    """Figure ► its variation in per cent, for figures that varied more than gemmrecord.STEADY_PERCENT."""
     values = evidence.of(Gemm, key.probe) if key.probe == "gemm" else NO_ANSWER
     if isinstance(values, Missing):
         return {}
@@ -131,7 +131,7 @@ def _compare(
     now: Mapping[str, float],
     slack: Mapping[str, float],
 ) -> Finding:
-    """`slack`: a figure is slower only if it is so by more than it varied."""
+    """Compare figures with the baseline. `slack` is subtracted: a figure is slower only beyond its own variation."""
     warn, fail = floor(evidence, "history_warn_percent"), floor(evidence, "history_fail_percent")
     subject, prop = _subject(evidence.snapshot, key.gpu_uuid), f"{key.probe}_history"
     first = min(past.values(), key=lambda one: one.set_at)
@@ -165,7 +165,7 @@ def _subject(snapshot: Snapshot, uuid: str) -> str:
 
 
 def _versions(values: AnyProbe, agent_version: str) -> str:
-    """What figures depend on in addition to the GPU: probe, library versions, and whether the run was quick."""
+    """The versions part of a baseline's key: gpuprep, libraries, and whether the run was quick."""
     versions = [f"gpuprep {agent_version}"]
     versions += [f"{library.name} {library.version}" for library in values.libraries]
     if values.ffmpeg is not None:

@@ -1,4 +1,4 @@
-"""Has a cloud machine the GPUs that its type has? By PCI, so it is known before a driver is there."""
+"""Does a cloud machine have the GPUs of its type? Checked on the PCI bus, so it needs no driver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXPECTED = "the GPUs of its type"
 
 
 def findings(snapshot: Snapshot) -> list[Finding]:
-    """Nothing outside a cloud, and for machines to which GPUs are attached one by one (Google's n1)."""
+    """[] outside a cloud, and for types to which GPUs are attached one by one (Google's n1)."""
     cloud = snapshot.cloud
     if cloud is None or isinstance(cloud, Missing) or cloud.instance_type is None:
         return []
@@ -49,6 +49,6 @@ def _finding(snapshot: Snapshot, known: CloudMachine) -> Finding:
 
 
 def _fit(there: Sequence[Board | None], known: CloudMachine) -> bool:
-    """Boards that cannot be distinguished have one key of all of theirs: "a or b"."""
+    """Whether the boards fit. Boards that cannot be distinguished share one key: "a or b"."""
     keys = {board.key for board in known.boards}
     return all(board is not None and keys.intersection(board.key.split(" or ")) for board in there)

@@ -1,4 +1,4 @@
-"""How a check becomes a Finding: one place that decides what a missing reading means."""
+"""How a check becomes a Finding; the one place that decides what a missing reading means."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ COMPARE_IT = "compare its figures with those of a healthy GPU of its kind"  # of
 
 
 def known(reading: float | Missing) -> float | None:
-    """The figure, or None where it is missing."""
+    """The figure, or None if it is missing."""
     return None if isinstance(reading, Missing) else reading
 
 
@@ -62,7 +62,7 @@ def why_missing(reading: Missing) -> str:
 
 
 def provision(role: str) -> str:
-    """The remedy if a role repairs it: a command, in backticks. Reports put the host and the profile in."""
+    """The command, in backticks, that lets a role repair a finding. Reports fill in host and profile."""
     if not role:
         return ""
     if role == "gpu_tuning":
@@ -86,7 +86,7 @@ def check(
 ) -> Finding:
     """PASS when `ok`, else FAIL because of `why` (a sentence); UNKNOWN when `actual` is a missing reading.
 
-    `reboot`: where it fails, only a restart of the machine puts it right.
+    `reboot`: if the check fails, only a restart of the machine repairs it.
     """
     if isinstance(actual, Missing):
         return unknown(subject, prop, actual, expected=expected, role=role, remedy=remedy)
@@ -99,7 +99,7 @@ def check(
 def unknown(
     subject: str, prop: str, reading: Missing, *, expected: str, role: str = "", remedy: str = "", what: str = ""
 ) -> Finding:
-    """Could not tell: says what could not be read, and why."""
+    """An UNKNOWN finding that says what could not be read, and why."""
     reason = f"{what or f'{subject} {prop}'.replace('_', ' ')} could not be read: {why_missing(reading)}"
     advice = REMEDIES.get(reading.reason) or remedy or provision(role)
     role = "" if reading.reason == INTERRUPTED else role  # no role repairs it
@@ -108,7 +108,7 @@ def unknown(
 
 
 def is_interrupted(finding: Finding) -> bool:
-    """Whether the run was interrupted before this was measured."""
+    """Whether the finding is UNKNOWN because the run was interrupted before the measurement."""
     return finding.status is Status.UNKNOWN and finding.actual == NOT_READABLE + INTERRUPTED
 
 
@@ -126,5 +126,5 @@ def show(value: object) -> str:
 
 
 def small_file(snapshot: Snapshot, path: str) -> OptStr:
-    """The text of a file that gpuprep manages; None where it is absent, Missing where nobody looked."""
+    """The text of a file that gpuprep manages; None if it is absent; Missing if the snapshot did not read it."""
     return snapshot.files.get(path, Missing("not_installed", f"{path} was not looked at"))

@@ -1,4 +1,4 @@
-"""Was a GPU alone while it was measured, and its clock not lowered? One answer for every probe. Pure."""
+"""Was a GPU measured without other processes, and was its clock not lowered? The same rules for every probe. Pure."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Processes = Union[Sequence[Union[Process, Missing]], Missing]
 
 
 def mask(reading: float | Missing | None) -> int | None:
-    """NVML's event reasons; None for what was not read, and for what is no mask."""
+    """NVML's event reasons as a mask; None if they were not read or are not a valid mask."""
     if reading is None or isinstance(reading, Missing) or not 0 <= reading <= ALL_REASONS or reading != int(reading):
         return None
     return int(reading)
 
 
 def alone(subject: str, prop: str, listed: Processes) -> tuple[str, Finding]:
-    """(why the figures do not count, or ""; the finding): another process on the GPU makes them too low."""
+    """(why the figures do not count, or ""; the finding). Another process on the GPU makes figures too low."""
     expected = "no other process on the GPU"
     remedy = "stop what uses the GPU (nvidia-smi shows it), then measure again"
     if isinstance(listed, Missing):
@@ -55,14 +55,14 @@ def alone(subject: str, prop: str, listed: Processes) -> tuple[str, Finding]:
 
 
 def no_temperature(degrees: float, board: Board | None) -> bool:
-    """Whether this temperature is impossible: the board would have switched itself off."""
+    """Whether this temperature is impossible, because the board would have switched itself off."""
     shutdown = (board.temperatures_c or {}).get("shutdown") if board else None
     hottest = HOTTEST_C if shutdown is None else shutdown + SENSORS_DIFFER_C
     return not COLDEST_C <= degrees <= hottest
 
 
 def most_watts(board: Board | None) -> float:
-    """No power limit of this board is higher. A maker of GeForce cards may allow more than NVIDIA's own board has."""
+    """The highest possible power limit. Makers of GeForce cards may allow more than NVIDIA's own board does."""
     if board is None or not board.power_watts:
         return _most_watts_of_any()
     if board.power_maximum_watts and not board.model.free_clocks:
@@ -76,7 +76,7 @@ def _most_watts_of_any() -> float:
 
 
 def heat(subject: str, prop: str, board: Board | None, readings: Sequence[tuple[Figure, int | None]]) -> list[Finding]:
-    """WARN where a GPU was as hot as the hardware's slowdown, and NVML named no heat. Each: (°C, event reasons)."""
+    """WARN if a GPU was at its slowdown temperature without NVML's heat reason. `readings`: (°C, event reasons)."""
     slowdown = (board.temperatures_c or {}).get("slowdown") if board else None
     hot = [
         degrees
@@ -103,7 +103,7 @@ def slowdowns(
     measured: str = "it",
     clock: str = "clock",
 ) -> Finding:
-    """Hardware slowdowns fail; heat and a slower GPU of a group warn; the power cap is how these cards work under load.
+    """FAIL for hardware slowdowns; WARN for heat and for a slower GPU of a group; the power cap is normal under load.
 
     `read` has the event reasons of each part of the measurement, None where they could not be read; `sampled` those of
     single readings, None where one is no mask. `grave_samples` of `samples` single readings showed a hardware slowdown

@@ -1,6 +1,6 @@
-"""An earlier reading of the same GPU: what was counted since then, and how fast. Pure.
+"""An earlier reading of the same GPU: the growth of its counters since then, and the rate. Pure.
 
-A counter's sum over a life says nothing: a link with ten errors in a year is well, one with ten a minute is not.
+The total of a counter says little: a link with ten errors in a year is healthy, one with ten per minute is not.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Earlier:
 
 
 def earlier(gpu: GpuFacts, snapshot: Snapshot, before: Snapshot | None) -> Earlier | None:
-    """The reading of this GPU in `before`; None where there is none, or the clock went backwards.
+    """The reading of this GPU in `before`; None if there is none, or if the clock was set back.
 
-    Facts that were read once are both the first and the last of their record: they are no two readings.
+    If a record's facts were read only once, first and last are the same reading: then there is no earlier one.
     """
     if before is None or before.taken_at == snapshot.taken_at or isinstance(before.gpus, Missing):
         return None
@@ -37,7 +37,7 @@ def earlier(gpu: GpuFacts, snapshot: Snapshot, before: Snapshot | None) -> Earli
 
 
 def elapsed(before: Snapshot, now: Snapshot) -> float | None:
-    """Seconds from one snapshot to the next, at least LEAST_SECONDS; None where they are not known or run backwards."""
+    """Seconds between two snapshots, at least LEAST_SECONDS; None if unknown or negative."""
     begin, end = moment(before.taken_at), moment(now.taken_at)
     if begin is None or end is None or end < begin:
         return None
@@ -45,9 +45,9 @@ def elapsed(before: Snapshot, now: Snapshot) -> float | None:
 
 
 def grown(was: object, now: object, same_boot: bool) -> float | None:
-    """What was added since; None where one of the two was not read.
+    """The growth of a counter; None if one of the two readings failed.
 
-    Counters start again when the driver is loaded: of one that is smaller than before, all is new.
+    Counters start at 0 when the driver is loaded: if a counter is smaller than before, all of it is new.
     """
     if not _counter(was) or not _counter(now):
         return None

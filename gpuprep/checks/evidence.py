@@ -21,9 +21,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Evidence:
-    """`results` has an entry for each probe that was asked for; Missing if the probe gave no answer.
+    """`results` has an entry for each probe that was run; Missing if the probe gave no values.
 
-    The forms of the values are docs/records.md. `thresholds` are the profile's, in per cent.
+    docs/records.md describes the values. `thresholds` are the profile's, in per cent.
     """
 
     wanted: Wanted
@@ -35,29 +35,29 @@ class Evidence:
     _decoded: dict[tuple[type, str], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of(self, kind: type[_T], probe: str) -> _T | Missing:
-        """What `probe` measured; Missing where it gave no answer or was not asked."""
+        """What `probe` measured; Missing if it gave no values or was not run."""
         if (kind, probe) not in self._decoded:
             self._decoded[kind, probe] = measured(kind, self.results.get(probe))
         decoded: _T | Missing = self._decoded[kind, probe]
         return decoded
 
     def board(self, gpu: NamedGpu) -> Board | None:
-        """The catalogue's board of a GPU that a measurement names."""
+        """The catalogue's board of a measurement's GPU; None if the catalogue lacks it."""
         return board_in(self.snapshot, gpu)
 
     def facts(self, gpu: NamedGpu) -> GpuFacts | None:
-        """What NVML read of it; None where the snapshot does not have it."""
+        """NVML's facts of a measurement's GPU; None if the snapshot does not have it."""
         read = () if isinstance(self.snapshot.gpus, Missing) else self.snapshot.gpus
         return next((facts for facts in read if gpu.uuid and facts.uuid == gpu.uuid), None)
 
     def not_measured(self, uuids: Collection[str]) -> list[str]:
-        """GPUs that NVML showed and that are not among `uuids`: ["gpu 1"]; [] where NVML showed none."""
+        """GPUs that NVML listed and that are not among `uuids`: ["gpu 1"]; [] if NVML listed none."""
         facts = self.snapshot.gpus
         return [] if isinstance(facts, Missing) else [f"gpu {gpu.index}" for gpu in facts if gpu.uuid not in uuids]
 
 
 def absent_gpus(evidence: Evidence, subject: str, gpus: Sequence[NamedGpu], unreadable: int = 0) -> list[Finding]:
-    """UNKNOWN if a GPU of NVML was not measured or its entry cannot be read; no finding if all are there."""
+    """UNKNOWN if a GPU that NVML listed was not measured or its entry cannot be read; else []."""
     absent = evidence.not_measured({gpu.uuid for gpu in gpus})
     if not absent and not unreadable:
         return []
@@ -68,7 +68,7 @@ def absent_gpus(evidence: Evidence, subject: str, gpus: Sequence[NamedGpu], unre
 
 
 def twice(subject: str, gpus: Sequence[NamedGpu | GpuFacts]) -> list[Finding]:
-    """UNKNOWN where two entries name the same GPU, or none: nobody knows whose figures these are."""
+    """UNKNOWN if two entries name the same GPU or no GPU: then it is unknown which GPU the figures belong to."""
     places = [gpu.pci_address for gpu in gpus if isinstance(gpu, GpuFacts) and gpu.pci_address]
     duplicates = [f"index {index}" for index, count in Counter(gpu.index for gpu in gpus).items() if count > 1]
     duplicates += [uuid for uuid, count in Counter(gpu.uuid for gpu in gpus if gpu.uuid).items() if count > 1]

@@ -1,9 +1,9 @@
-"""What an ffmpeg command line asks of a build and of a GPU. The words are read and nothing is run or opened. Pure.
+"""What an ffmpeg command line needs from a build and from a GPU. Only reads the words; runs and opens nothing. Pure.
 
     needs(words)    one Need for each part: encoder, decoder, filter, muxer, ...
 
-FFmpeg takes more options than any list holds: an option that is not known here counts as one with a value, as nearly
-all are. What only a file could tell (the codecs of an input) is no need; `notes` say so.
+FFmpeg has more options than any list: an option that is not known here is taken as one with a value, as nearly all are.
+Needs that only a file could show (the codecs of an input) are left out; `notes` say so.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ FULL_CHROMA = ("yuv444", "444p", "gbrp", "rext", "high444")
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that is needed. `kind` as in a profile's codec.parts, "pix_fmts", or "gpu" with a capability."""
+    """One needed part. `kind` as in a profile's codec.parts, "pix_fmts", or "gpu" with a capability."""
 
     kind: str
     name: str
@@ -87,7 +87,7 @@ class _File:
 
 @dataclass
 class Asked:
-    """All needs of a command, each once, and what cannot be known without opening files."""
+    """All needs of a command, each once, and notes on what cannot be known without opening files."""
 
     needs: list[Need] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Asked:
 
 
 def needs(words: Sequence[str]) -> Asked:
-    """`words` begin with the program. Raises UsageError where they are no ffmpeg command."""
+    """The needs of a command. `words` begin with the program. Raises UsageError if it is not an ffmpeg command."""
     if sum(len(word) + 1 for word in words) > MOST_LETTERS or len(words) > MOST_WORDS:
         raise UsageError(
             f"the command is longer than {MOST_WORDS} words or {MOST_LETTERS} letters", "check a part of it"
@@ -128,7 +128,7 @@ def needs(words: Sequence[str]) -> Asked:
 
 
 def _split(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[_File], list[_File]]:
-    """(graphs and other options that belong to no file, inputs, outputs), each with the options before it."""
+    """(options that belong to no file, inputs, outputs); each file has the options before it."""
     general: list[tuple[str, str]] = []
     inputs: list[_File] = []
     outputs: list[_File] = []
@@ -232,7 +232,7 @@ def _decides(name: str, kind: str) -> bool:
 
 
 def _may_have(file: _File, kind: str) -> bool:
-    """False where -map chooses streams, and all are of another kind."""
+    """Whether the output may have streams of this kind: not if -map chooses only streams of other kinds."""
     chosen = [MAPPED_KIND.match(value) for name, value in file.options if name == "map"]
     return not chosen or any(match is None or match[1].lower() == kind[0] for match in chosen)
 
@@ -249,7 +249,7 @@ def _tee(asked: Asked, part: str) -> None:
 
 
 def _encoder(asked: Asked, file: _File, codec: str, where: str, depth: str) -> None:
-    """What of the GPU's encoder the options of this output ask for."""
+    """Add the needs of an output's encoder: the encoder itself, and GPU features that its options use."""
     asked.add("gpu", f"nvenc.{codec}", where)
     options = {name.split(":")[0].replace("_", "-"): value for name, value in file.options}
     if any(word in depth for word in DEEP):
@@ -299,7 +299,7 @@ def _graph(asked: Asked, text: str, where: str) -> None:
 
 
 def _filters(text: str) -> Iterator[str]:
-    """The filters of a graph, without their labels."""
+    """The filters of a graph, without labels."""
     for chain in _parts(text, ";"):
         for step in _parts(chain, ","):
             body = step.strip()
@@ -313,7 +313,7 @@ def _filters(text: str) -> Iterator[str]:
 
 
 def _parts(text: str, mark: str) -> list[str]:
-    """At `mark`, but not within quotes, brackets or after a backslash."""
+    """`text` split at `mark`, except within quotes and brackets or after a backslash."""
     parts: list[str] = []
     current: list[str] = []
     quoted = escaped = False

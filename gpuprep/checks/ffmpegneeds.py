@@ -60,7 +60,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Checked:
-    """All answers, and what they are about."""
+    """All answers, and the build and GPU that they are about."""
 
     about: str  # "run 20261123-...", "profile video"
     version: str
@@ -76,14 +76,14 @@ class Checked:
 
 
 def licence_of(parts: Codec) -> str:
-    """Of a build, by configure's options; "" where they are not known."""
+    """The licence of a build by configure's options; "" if these are unknown."""
     if parts.licence or isinstance(parts.buildconf, Missing) or not parts.buildconf:
         return parts.licence
     return licence([option for option in parts.buildconf if isinstance(option, str)])
 
 
 def of_profile(parts: Mapping[str, Sequence[str]], *, npp: bool = False) -> Codec:
-    """What a build with these codec.parts has, in the form of the probe. `npp`: codec.npp, which brings scale_npp."""
+    """The parts of a build with these codec.parts, in the form of the codec probe. `npp`: codec.npp, for scale_npp."""
     parts = {**parts, "filters": (*parts.get("filters", ()), *(("scale_npp",) if npp else ()))}
     arguments = [
         f"--enable-{CONFIGURED[kind]}={','.join(names)}" for kind, names in parts.items() if kind in CONFIGURED
@@ -105,8 +105,9 @@ def answers(
     shipped: Mapping[str, Mapping[str, Sequence[str]]],
     allowed: Mapping[str, Collection[str]],
 ) -> list[Answer]:
-    """`boards` of the machine, () where they are not known; `shipped`: codec.parts of profiles by name, for what adds
-    a part; `allowed`: what codec.parts of a profile may have, by kind."""
+    """The answer for each need. `boards`: the machine's GPUs, () if unknown; `shipped`: codec.parts of gpuprep's
+    profiles, to name one that adds a part; `allowed`: kind ► names that codec.parts of a profile may have.
+    """
     return [
         _of_gpu(need, boards) if need.kind == "gpu" else _of_build(need, parts, shipped, allowed)
         for need in asked.needs
@@ -137,7 +138,7 @@ def _of_build(
 
 
 def _by_codec(need: Need, have: set[str]) -> Answer | None:
-    """FFmpeg also takes a codec's name ("-c:v h264") and uses the first encoder or decoder that it has for it."""
+    """The answer for a need that is a codec's name ("-c:v h264"): FFmpeg uses its first coder for that codec."""
     able = [name for name in BY_CODEC[need.kind].get(need.name, ()) if name in have]
     if not able:
         return None
@@ -148,7 +149,7 @@ def _by_codec(need: Need, have: set[str]) -> Answer | None:
 
 
 def _have(kind: str, parts: Codec) -> set[str] | None:
-    """Names of this kind; None where the record does not have them."""
+    """Names of this kind in the build; None if the record does not have them."""
     listed = getattr(parts, kind, None) if kind in LISTED else None
     if listed is not None and not isinstance(listed, Missing):
         return set(listed)

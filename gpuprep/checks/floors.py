@@ -19,9 +19,9 @@ class Floor:
 
 
 def floor(evidence: Evidence, name: str, board: Board | None = None) -> Floor | None:
-    """The threshold `name` ("fp16_percent_of_peak"); None where the profile has none.
+    """The threshold `name` ("fp16_percent_of_peak"); None if the profile has none.
 
-    What a user wrote in a profile counts before the board's own floor, and that before what gpuprep's profiles say.
+    Priority: a user's profile, then the board's own floor, then gpuprep's profiles.
     """
     value = evidence.thresholds.get(name)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
@@ -35,7 +35,7 @@ def floor(evidence: Evidence, name: str, board: Board | None = None) -> Floor | 
 
 
 def below(percent: float, warn: Floor | None, fail: Floor | None) -> str:
-    """Status for a figure that is `percent` lower: "FAIL", "WARN" or "PASS". The limit itself counts as reached."""
+    """Status of a figure that is `percent` lower: "FAIL", "WARN" or "PASS". A figure at the limit has reached it."""
     slack = 1e-9
     if fail is not None and percent >= fail.percent - slack:
         return "FAIL"

@@ -1,10 +1,9 @@
 """Checks the form of measurements: each value has the type that its dataclass names. Pure.
 
-Probes keep to it by construction; a file may hold anything. Decoding makes a value of another kind "not recorded"
-(records/evidence/decode.py), and many checks do without one figure. But something wrote it, and what else it wrote is
-in doubt: so it is UNKNOWN. A file of video figures is refused, with the key that is wrong.
-The form is that of the dataclasses (records/evidence). Keys may be absent, and a figure or text may be null or missing.
-What a measurement lacks is the judges' matter.
+Probes always have this form; a file may contain anything. Decoding turns a value of another type into "not recorded"
+(records/evidence/decode.py), and many checks accept a missing figure. But the program that wrote a wrong value may have
+written other wrong values, so the result is UNKNOWN. A file of video figures is refused, with the wrong key.
+Keys may be absent, and a figure or text may be null or missing: the checks decide what that means.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ CAPABILITY = "a name such as nvenc.h264"
 
 
 def refused(probe: str, values: object) -> str:
-    """What is wrong with a file of figures of video, which is not judged then; "" where it is."""
+    """What is wrong with a file of video figures, which is then not judged; "" if nothing is."""
     return next(problems(probe, values), "") if probe in REFUSED else ""
 
 
 def findings(results: Mapping[str, Values]) -> list[Finding]:
-    """UNKNOWN for each probe with values of another kind."""
+    """UNKNOWN for each probe with values of a wrong type."""
     findings = []
     for probe, values in results.items():
         wrong = [] if isinstance(values, Missing) else list(problems(probe, _without_nulls(values)))
@@ -57,7 +56,7 @@ def findings(results: Mapping[str, Values]) -> list[Finding]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Without nulls: what was not read is absent."""
+    """`value` without nulls: a null counts as absent."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value if item is not None] if isinstance(value, list) else value
@@ -80,7 +79,7 @@ def _object(kind: Any, value: object, where: str) -> Iterator[str]:
 
 @functools.cache
 def _keys(kind: Any) -> Mapping[str, Any]:
-    """Key ► type, of what is checked. Kept: Python evaluates annotations anew each time."""
+    """Key ► type of the checked fields. Cached, because Python evaluates annotations each time."""
     hints = typing.get_type_hints(kind, include_extras=True)
     keys = {key_of(spec): hints[spec.name] for spec in dataclasses.fields(kind)}
     return {key: hint for key, hint in keys.items() if key not in NOT_CHECKED}

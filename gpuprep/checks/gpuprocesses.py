@@ -1,4 +1,4 @@
-"""How findings name a program on a GPU: "python3 (pid 4711, alice, since 2 h)"."""
+"""The text for a program on a GPU in findings: "python3 (pid 4711, alice, since 2 h)"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_SECONDS = 10**10  # three centuries: no program is older
 
 
 def named(process: ProcessOnGpu | Process) -> str:
-    """Of a record, or of the `other_processes` of a measurement; what was not read is left out."""
+    """The text for a process of a record or of a measurement's `other_processes`; unknown parts are left out."""
     name, owner, age = process.name, process.owner, process.age_seconds
     about = [f"pid {'?' if process.pid is None else process.pid}"]
     if isinstance(owner, str) and owner:
@@ -29,6 +29,6 @@ def listed(processes: Iterable[ProcessOnGpu | Process]) -> str:
 
 
 def span(seconds: int) -> str:
-    """In the largest unit that fits: "2 h"."""
+    """A duration in the largest unit that fits: "2 h"."""
     unit, length = next(((unit, length) for unit, length in UNITS if seconds >= length), UNITS[-1])
     return f"{seconds // length} {unit}"

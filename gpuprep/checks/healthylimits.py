@@ -18,7 +18,7 @@ ROUNDING = 1.01
 
 @dataclass(frozen=True)
 class Limits:
-    """Per cent of what is possible. At `passes` and above: PASS. Below `fails`: FAIL. Between the two: WARN."""
+    """Per cent of the peak. At `passes` and above: PASS. Below `fails`: FAIL. Between the two: WARN."""
 
     passes: float
     fails: float
@@ -35,9 +35,9 @@ class Limits:
 
 
 def limits(least: Floor, healthy_percent: float | None, subject: str = "", *, undisturbed: bool = False) -> Limits:
-    """From a floor, and from what healthy boards reach in per cent, where that is known.
+    """Limits from a floor, and from the per cent that healthy boards reach, if known.
 
-    `subject` names these boards. `undisturbed`: nothing that was recorded could have made the board slow.
+    `subject` names these boards. `undisturbed`: the record shows nothing that could have slowed the board.
     """
     if healthy_percent is None:
         return Limits(least.percent, least.percent, least.source)
@@ -47,5 +47,5 @@ def limits(least: Floor, healthy_percent: float | None, subject: str = "", *, un
 
 
 def is_shipped(evidence: Evidence, name: str) -> bool:
-    """Whether a threshold is gpuprep's own. What a user writes in a profile counts before what healthy boards reach."""
+    """Whether a threshold is gpuprep's own. A user's threshold in a profile has priority over healthy boards."""
     return name in evidence.thresholds.get("shipped", ())

@@ -1,4 +1,4 @@
-"""Does a GPU's own report fit the catalogue's board? If not, one of the two is wrong, and no floor can be used.
+"""Does a GPU's own data fit the catalogue's board? If not, one of the two is wrong, and no floor can be used.
 
 Memory size, number of multiprocessors, highest clock, compute capability and name, in the snapshot and in each
 measurement; and whether a measurement names a device that the host has.
@@ -39,7 +39,7 @@ Reading = float | Missing | None
 def findings(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> list[Finding]:
     """gpu N.identity: UNKNOWN for a GPU that contradicts its board, PASS for one that NVML has read and that fits.
 
-    None for a GPU that the catalogue lacks: gpu N.in_catalogue says that.
+    No finding for a GPU that the catalogue lacks: gpu N.in_catalogue reports that.
     """
     facts = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
     by_subject: dict[str, list[str]] = {}
@@ -74,7 +74,7 @@ def contradictions(
     highest_mhz: Reading = None,
     capability: str = "",
 ) -> list[str]:
-    """What cannot be true of this board, one sentence each. What is not known contradicts nothing."""
+    """Sentences on values that this board cannot have. Unknown values are ignored."""
     sentences = []
     if _known(memory_mib) and board.memory_mib and not _within(memory_mib, board.memory_mib, MEMORY_DIFFERENCE):
         sentences.append(f"memory of {memory_mib:g} MiB, and the {board.name} has {board.memory_mib}")
@@ -102,7 +102,7 @@ def _of_facts(gpu: GpuFacts, board: Board) -> list[str]:
 
 
 def _unread(gpu: GpuFacts) -> str:
-    """What every driver tells of every GPU, and what NVML failed to read; "" where nothing is lacking."""
+    """Values that every driver reports for every GPU and that are missing here, in words; "" if none is missing."""
     readings = {"the size of its memory": gpu.memory_total_mib, "its highest clock": gpu.max_graphics_clock_mhz}
     if not isinstance(gpu.cores, Missing) or gpu.cores.reason != "not_read":  # older records do not have it
         readings["its number of cores"] = gpu.cores
@@ -113,7 +113,7 @@ def _unread(gpu: GpuFacts) -> str:
 
 
 def _stranger(entry: NamedGpu, on_the_bus: Set[str]) -> list[str]:
-    """A device that the host does not have. A virtual machine may mask the ids of one of the two."""
+    """A sentence on a measured device that the host does not have. A virtual machine may mask the ids of either."""
     device = entry.pci_device_id.lower()
     if device in MASKED or not on_the_bus or device in on_the_bus or on_the_bus & set(MASKED):
         return []
@@ -128,7 +128,7 @@ def _of_entry(entry: NamedGpu, board: Board) -> list[str]:
 
 
 def _sms(cores: int | Missing, board: Board) -> float | None:
-    """CUDA cores ─► multiprocessors: one core is one FP32 multiply-add a clock."""
+    """CUDA cores ─► multiprocessors: one core is one FP32 multiply-add per clock."""
     each = board.model.fma_per_clock_per_sm.get("fp32")
     return None if isinstance(cores, Missing) or not each else cores / each
 
@@ -190,7 +190,7 @@ def _of_another(name: str, board: Board) -> str:
 
 @cache
 def _owners() -> dict[str, list[str]]:
-    """Name as NVML says it ─► the boards that have it."""
+    """NVML's name ─► the boards with this name."""
     owners: dict[str, list[str]] = {}
     for board in boards().values():
         for name in dict.fromkeys([*board.nvml_names, board.name]):
@@ -199,5 +199,5 @@ def _owners() -> dict[str, list[str]]:
 
 
 def _plain(name: str) -> str:
-    """Drivers from R470 on put NVIDIA in front of some names."""
+    """The name without "NVIDIA", which drivers from R470 on put in front of some names."""
     return name.lower().removeprefix("nvidia ").removeprefix("tesla ").strip()

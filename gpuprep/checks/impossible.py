@@ -1,10 +1,10 @@
-"""Finds recorded figures that no measurement can give: NaN, infinite, negative, a GPU without SMs, 4 GHz.
+"""Finds recorded figures that no measurement can produce: NaN, infinite, negative, a GPU without SMs, 4 GHz.
 
 They are UNKNOWN in every probe.
 
-Decoding makes such a figure "not recorded" (records/evidence/decode.py), and many checks do without one figure. But it
-was recorded: something wrote it, and what else it wrote is in doubt. So the values are looked through as the record has
-them.
+Decoding turns such a figure into "not recorded" (records/evidence/decode.py), and many checks accept a missing figure.
+But a program that wrote one impossible figure may have written other wrong ones. So this module reads the values as the
+record has them.
 """
 
 from __future__ import annotations

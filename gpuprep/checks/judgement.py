@@ -16,7 +16,7 @@ Adjust = Callable[[tuple[Finding, ...]], Sequence[Finding]]
 
 @dataclass(frozen=True)
 class Terms:
-    """What a host is judged by. The controller has it from the profile, the nightly check from its plan."""
+    """The terms for judging a host. The controller takes them from the profile, the night check from its plan."""
 
     host: str  # the controller's name of it: a waiver may be for some hosts
     wanted: Wanted
@@ -40,6 +40,6 @@ class Judgement:
 
 
 def judge(terms: Terms, findings: Sequence[Finding], adjust: Adjust = tuple) -> Judgement:
-    """`adjust` is what a command does to the findings between waivers and verdict: leave parts out, add dates."""
+    """Apply waivers, then `adjust` (a command leaves out parts, or adds dates), then make verdict and exit code."""
     adjusted = tuple(adjust(waivers.apply(terms.waivers, terms.host, findings, terms.moment[:10])))
     return Judgement(adjusted, verdict.judge(terms.wanted, adjusted))

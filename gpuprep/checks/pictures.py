@@ -1,4 +1,4 @@
-"""Can a comparison of pictures be: PSNR and XPSNR, in dB, of an output and its source? Pure."""
+"""Are PSNR and XPSNR (dB) of an output and its source possible? Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ APART_DB = 25.0  # PSNR and XPSNR of the same pictures differ less
 
 
 def impossible(psnr: float | None, xpsnr: float | None, *, lossy: bool) -> Iterator[str]:
-    """FFmpeg prints "inf" of identical pictures, and the probes write IDENTICAL_DB for it. `lossy`: an encoder or a
-    scaler changed them.
+    """Why the figures are impossible. For identical pictures FFmpeg prints "inf" and the probes write IDENTICAL_DB.
+    `lossy`: an encoder or a scaler changed the pictures.
     """
     for name, value in (("PSNR", psnr), ("XPSNR", xpsnr)):
         if value is not None and not 0 <= value <= IDENTICAL_DB:

@@ -33,7 +33,7 @@ def findings(
     thresholds: Mapping[str, Any],
     baseline: Baseline | None = None,
 ) -> list[Finding]:
-    """Nothing for probes that nobody ran; UNKNOWN for those that ran and gave no answer."""
+    """Findings of all probes that ran; UNKNOWN for a probe that ran and gave no values."""
     absent = Missing("command_failed", "the probe gave no result")
     results: dict[str, Values] = dict.fromkeys(asked, absent)
     results.update({result.probe: result.values for result in probed})
@@ -75,12 +75,12 @@ def _kind(kind: str, names: Sequence[str], values: Codec | Missing) -> Finding:
 
 
 def _listed_name(kind: str, name: str) -> str:
-    """configure knows h264_nvdec; `ffmpeg -hwaccels` shows all of that kind as cuda."""
+    """The name in FFmpeg's lists for a name of configure: `ffmpeg -hwaccels` lists h264_nvdec and its like as cuda."""
     return "cuda" if kind == "hwaccels" and HWACCEL.search(name) else LISTED_AS.get(name, name)
 
 
 def configured(arguments: Sequence[str], singular: str) -> set[str]:
-    """Names of `--enable-muxer=mp4,mov`, however they are spread over arguments."""
+    """Names in all arguments of the form `--enable-muxer=mp4,mov`."""
     names: set[str] = set()
     for argument in arguments:
         key, _, value = argument.strip().partition("=")

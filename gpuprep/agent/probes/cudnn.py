@@ -1,4 +1,4 @@
-"""Runs convolutions with the cuDNN that a program on this machine would load, and checks them against FP64 on the CPU."""
+"""Runs convolutions with the cuDNN that a program on this machine would load; checks them against FP64 on the host."""
 
 from __future__ import annotations
 

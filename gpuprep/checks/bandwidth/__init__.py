@@ -1,7 +1,7 @@
 """Are memory and links of each GPU as fast as on healthy boards, as the link allows, and as on neighbouring GPUs?
 
-Published figures (`published` names the source) contain only speeds: what they do not have is no finding, and what they
-have is judged like any other.
+Published figures (`published` names the source) contain only speeds: these are judged like any others, and missing
+figures make no finding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """Of each GPU: its memory, its link, copies to and from the host, slowdowns; of each pair: copies and NVLinks."""
+    """Findings for each GPU (memory, link, copies to and from the host, slowdowns) and each pair (copies, NVLinks)."""
     if evidence.wanted.cuda.version == "none":
         return []
     values = evidence.of(Bandwidth, "bandwidth")
@@ -82,7 +82,7 @@ def _kin(evidence: Evidence, gpu: BandwidthGpu, gpus: Sequence[BandwidthGpu]) ->
 
 
 def _failed(subject: str, error: str) -> Finding:
-    """FAIL for a lost GPU and wrong results; any other CUDA error says nothing about the GPU: UNKNOWN."""
+    """The finding for a failed measurement: FAIL for a lost GPU or wrong results, UNKNOWN for other CUDA errors."""
     why, prop = f"not measured: {error}", "bandwidth"
     if "lost" in error.lower():
         return Finding(subject, prop, Status.FAIL, "measured", "failed", why, REMEDIES["gpu_is_lost"])

@@ -1,4 +1,4 @@
-"""Can the figures of the bandwidth probe be trusted: no other process, no slowdown, entries that name one GPU each?"""
+"""Can the figures of the bandwidth probe be trusted: no other process, no slowdown, each entry for one GPU?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpuprep.records.evidence.bandwidth import BandwidthGpu
 
 
 def occupied(gpu: BandwidthGpu) -> str:
-    """Why the figures of this GPU do not count; "" if no other process used it."""
+    """Why the figures of this GPU do not count (another process used it); "" if they do."""
     others = gpu.other_processes
     if isinstance(others, Missing):
         return f"whether another process used the GPU is not known{f' ({others.detail})' if others.detail else ''}"

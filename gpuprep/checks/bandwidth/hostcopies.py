@@ -1,4 +1,4 @@
-"""Copies between the host's memory and a GPU: as fast as the link that was there, and as the link that should be."""
+"""Are copies between host memory and a GPU as fast as the present link, and as the link that should be there?"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NUMA = "look for another load on the host's memory, and whether the VM's memory 
 def findings(
     evidence: Evidence, subject: str, gpu: BandwidthGpu, link: Finding, busy: str, *, published: bool
 ) -> list[Finding]:
-    """One for each direction; of published figures for those that are there. `link` is the link's own finding."""
+    """A finding for each direction; for published figures only for those that exist. `link`: the link's own finding."""
     return [
         _copy(evidence, subject, gpu, what, reached, link, busy, published=published)
         for what, reached in gpu.host.items()
@@ -89,7 +89,7 @@ def _over_pcie(
     evidence: Evidence, subject: str, gpu: BandwidthGpu, what: str, reached: float, link: Finding, least: Floor, *,
     published: bool,
 ) -> Finding:  # fmt: skip
-    """Below the floor of the link as it was: FAIL. Below that of the link as it should be: what the link is."""
+    """FAIL if below the floor of the present link. If only below that of the proper link: the status of `link`."""
     prop, board = what.replace(" ", "_"), evidence.board(gpu)
     facts = links.read(evidence, gpu, board)
     assumed = published and isinstance(gpu.pcie, Missing) and gpu.pcie.reason == "not_recorded"
@@ -131,7 +131,7 @@ def _narrow(
     subject: str, prop: str, what: str, reached: float, now: links.Way, should: links.Way, link: Finding, wide: Limits,
     *, usual: str,
 ) -> Finding:  # fmt: skip
-    """As fast as the link is, but the link is not what it should be: never PASS."""
+    """The finding if the copy is as fast as the link, but the link is less than it should be: never PASS."""
     most = should.gb_per_s or 0.0
     known = link.status if link.status in (Status.FAIL, Status.UNKNOWN) else Status.WARN
     why = f"copies {what} reach {reached:.1f} GB/s: all that {now} carries, and the GPU has {should} ({most:.1f} GB/s)"
@@ -143,7 +143,7 @@ def _narrow(
 
 
 def _credible(gpu: BandwidthGpu, what: str) -> float | None:
-    """A speed that the link can have: a healthy GPU is not slow beside an impossible figure."""
+    """The speed; None if the link cannot be that fast: an impossible figure must not make other GPUs look slow."""
     reached, carries = speed(gpu.host.get(what)), links.rate(gpu.pcie)
     return None if reached and carries and reached > links.PCIE_MOST * carries else reached
 
@@ -157,7 +157,7 @@ def _one_way(gpu: BandwidthGpu, what: str, reached: float) -> str:
 
 
 def against_best(subject: str, gpu: BandwidthGpu, kin: Sequence[BandwidthGpu]) -> list[Finding]:
-    """Beside the GPUs of the same board in this machine; nothing without one."""
+    """A comparison with GPUs of the same board in this machine; [] if there are none."""
     prop, expected = "host_against_best", f"less than {NEIGHBOUR_WARN_PERCENT:g} % below the best of its board"
     behind = [
         (100 * (1 - mine / best), f"{what} {mine:.1f} of {best:.1f} GB/s")

@@ -1,7 +1,7 @@
-"""Is the memory of each GPU as fast as that of healthy boards, in all that was measured, and beside its neighbours?
+"""Is the memory of each GPU as fast as that of healthy boards, for each kind of access, and as that of its neighbours?
 
-A copy by the driver is not as fast as kernels: on one A100 SXM4 of 80 GB 1371 and 1769 GB/s (SuperBench's D2D and
-gpu-benches' stream, both right). So each kind of access has its own figure in catalogue/bandwidths.yml.
+A copy by the driver is slower than kernels: 1371 and 1769 GB/s on one A100 SXM4 of 80 GB (SuperBench's D2D and
+gpu-benches' stream, both correct). So each kind of access has its own figure in catalogue/bandwidths.yml.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEFECT = "see remapped rows and ECC errors (nvidia-smi -q -d ECC,ROW_REMAPPER), 
 
 
 def findings(evidence: Evidence, subject: str, gpu: BandwidthGpu, busy: str, *, published: bool) -> list[Finding]:
-    """One for each kind of access, one of the memory clock; one of the memory's size where that is impossible."""
+    """A finding for each kind of access, and for the memory clock; one for the memory's size if it is impossible."""
     board, facts = evidence.board(gpu), evidence.facts(gpu)
     speed_findings = [
         _speed(evidence, subject, gpu, board, what, reached, busy)
@@ -80,7 +80,7 @@ def _speed(
 
 
 def _healthy_percents(evidence: Evidence, gpu: BandwidthGpu, board: Board) -> Mapping[str, float]:
-    """Per cent by kind. A kind of which nothing was published has no figure but the floor."""
+    """Kind of access ► per cent that healthy boards reach; a kind without published figures is absent."""
     percents, facts = healthy_memory_percents(board) or HealthyMemoryPercents({}, {}, None, ""), evidence.facts(gpu)
     return percents.without_ecc if facts and facts.ecc_current is False and percents.without_ecc else percents.percent
 
@@ -134,7 +134,7 @@ def _slow(gpu: BandwidthGpu, board: Board, sentence: str) -> tuple[str, str]:
 def _clock(
     subject: str, gpu: BandwidthGpu, board: Board | None, facts: GpuFacts | None, published: bool
 ) -> list[Finding]:
-    """The memory clock under load; where nobody knows the highest, only whether it was read and can be."""
+    """The memory clock under load; if its maximum is unknown, only whether it was read and is possible."""
     read = facts.max_memory_clock_mhz if facts else None
     top = board.memory_mhz if board and board.memory_mhz else read if isinstance(read, int) else None
     clock, prop = gpu.memory_clock_mhz, "memory_clock"
@@ -166,7 +166,7 @@ def _clock(
 def _graphics_clock(
     subject: str, gpu: BandwidthGpu, board: Board | None, facts: GpuFacts | None, published: bool
 ) -> list[Finding]:
-    """UNKNOWN where the clock of the SMs was not read, or cannot be; nothing else: memory does not need all of it."""
+    """UNKNOWN if the SM clock was not read or is impossible. A low clock is no finding: memory does not need more."""
     clock, expected = gpu.graphics_clock_mhz, "a clock that the board has"
     read, own = facts.max_graphics_clock_mhz if facts else None, board.boost_mhz if board else None
     most = min(own * ABOVE_BOOST, ANY_CLOCK_MHZ) if own and _is_for_desks(board) else own
@@ -184,12 +184,12 @@ def _graphics_clock(
 
 
 def _is_for_desks(board: Board | None) -> bool:
-    """GeForce, RTX and Quadro cards run above the boost clock that their makers name (an RTX 3090 to 2100 of 1695)."""
+    """Whether this is a GeForce, RTX or Quadro card: they exceed their boost clock (an RTX 3090: 2100, not 1695)."""
     return board is not None and any(word in board.name for word in ("RTX", "GeForce", "Quadro"))
 
 
 def _size(subject: str, gpu: BandwidthGpu, board: Board | None, facts: GpuFacts | None) -> list[Finding]:
-    """UNKNOWN where the memory cannot be this board's; nothing else."""
+    """UNKNOWN if this board cannot have this memory size; else []."""
     own, read = board.memory_mib if board else None, facts.memory_total_mib if facts else None
     prop, cache = "memory_size", board.l2_mib if board else None
     if cache and gpu.buffer_mib and BUFFERS * gpu.buffer_mib <= cache:
@@ -216,7 +216,7 @@ def _size(subject: str, gpu: BandwidthGpu, board: Board | None, facts: GpuFacts 
 
 
 def against_best(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Sequence[BandwidthGpu]) -> list[Finding]:
-    """The access in which this GPU is furthest behind the best of its board in this machine; nothing without one."""
+    """The kind of access in which this GPU is furthest behind the best GPU of its board here; [] if it is alone."""
     warn, fail = floor(evidence, "peers_warn_percent"), floor(evidence, "peers_fail_percent")
     if not kin or (warn is None and fail is None):
         return []
@@ -241,7 +241,7 @@ def against_best(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Seque
 
 
 def _credible(evidence: Evidence, gpu: BandwidthGpu, what: str) -> float | None:
-    """A speed that this memory can have: a healthy GPU is not slow beside an impossible figure."""
+    """The speed; None if it is impossible: an impossible figure must not make other GPUs look slow."""
     reached, board = speed(gpu.memory.get(what)), evidence.board(gpu)
     if reached is None or board is None or board.memory_gb_per_s is None:
         return reached
@@ -250,5 +250,5 @@ def _credible(evidence: Evidence, gpu: BandwidthGpu, what: str) -> float | None:
 
 
 def speed(reading: Figure | None) -> float | None:
-    """A figure above 0; None for any other."""
+    """The reading if it is a figure above 0, else None."""
     return reading if isinstance(reading, float) and reading > 0 else None

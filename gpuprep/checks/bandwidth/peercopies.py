@@ -1,4 +1,4 @@
-"""Copies between GPUs: each pair in each direction, against what joins the two, and beside pairs of the same kind."""
+"""Copies between GPUs: each pair and direction, compared with the speed of its links and with pairs of its kind."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Pair:
 
 
 def findings(evidence: Evidence, values: Bandwidth, gpus: Sequence[BandwidthGpu]) -> list[Finding]:
-    """Nothing on a machine with one GPU; UNKNOWN where several were not measured against each other."""
+    """Findings for all pairs; [] on a machine with one GPU; UNKNOWN if pairs were not measured."""
     by_index = {gpu.index: gpu for gpu in gpus if gpu.index is not None}
     strays = _strays(values.peers, by_index)
     if len(gpus) < 2:
@@ -75,7 +75,7 @@ def findings(evidence: Evidence, values: Bandwidth, gpus: Sequence[BandwidthGpu]
 
 
 def _strays(peers: Sequence[Peer], gpus: Mapping[int, BandwidthGpu]) -> list[Finding]:
-    """Pairs of which a GPU is not among those that were measured, and pairs that are there twice."""
+    """UNKNOWN for pairs with a GPU that was not measured, and for pairs that are recorded twice."""
     pairs = [
         f"{named(peer.start)} to {named(peer.end)}"
         for peer in peers
@@ -118,7 +118,7 @@ def _links(evidence: Evidence, pairs: Sequence[Pair]) -> list[Finding]:
 
 
 def _unlike(evidence: Evidence, pair: Pair) -> Finding | None:
-    """UNKNOWN: NVLinks between two boards that no machine combines. Both are known, and are not of one family."""
+    """UNKNOWN for NVLinks between two known boards of different families, which no machine combines; else None."""
     boards = [evidence.board(gpu) for gpu in (pair.origin, pair.target)]
     names = [board.name for board in boards if board is not None]
     if not pair.links or pair.family is not None or len(names) < 2 or names[0] == names[1]:
@@ -147,7 +147,7 @@ def _of_family(evidence: Evidence, family: Family, pairs: Sequence[Pair]) -> lis
 
 
 def _of_part(pair: Pair, family: Family, machine: Machine, gpus: int) -> Finding:
-    """WARN: all is well where other GPUs are hidden, and most links are down where they are not."""
+    """WARN for a part of a larger machine: normal if its other GPUs are hidden; otherwise most links are down."""
     shown, most = f"{pair.links} NVLinks", family.links or 0
     why = (
         f"{pair.links} of {most} NVLinks are active: as between {gpus} of a machine with {machine.name}; "
@@ -204,13 +204,13 @@ def _copy(evidence: Evidence, pair: Pair) -> Finding:
 
 
 def _impossible(evidence: Evidence, pair: Pair, reached: float) -> bool:
-    """Faster than what joins the two carries."""
+    """Whether the copy is faster than the links between the two GPUs can be."""
     carries, _ = _joined(evidence, pair)
     return carries is not None and reached > (NVLINK_MOST if pair.links else PCIE_MOST) * carries
 
 
 def _joined(evidence: Evidence, pair: Pair) -> tuple[float | None, str]:
-    """(GB/s in one direction of what joins the two, what that is)."""
+    """(GB/s in one direction of the links between the two GPUs, name of these links)."""
     if pair.links and pair.peer.can_access is not False:
         each = pair.family.gb_per_s if pair.family else NVLINK_GB_PER_S
         return pair.links * (each or NVLINK_GB_PER_S), f"{pair.links} NVLinks"
@@ -220,7 +220,7 @@ def _joined(evidence: Evidence, pair: Pair) -> tuple[float | None, str]:
 
 
 def _rate(evidence: Evidence, gpu: BandwidthGpu, *, published: bool) -> float | None:
-    """What the GPU's link to the host carries; a link that is less than it should be has its own finding."""
+    """GB/s of the GPU's link to the host as it is; a link below its nominal speed has its own finding."""
     if isinstance(gpu.pcie, Missing) and published:
         return pcie.device_of(Pcie(), evidence.board(gpu)).gb_per_s
     return pcie.rate(gpu.pcie)
@@ -270,7 +270,7 @@ def _generation(gpu: BandwidthGpu) -> int | None:
 
 
 def _beside_each_other(evidence: Evidence, pairs: Sequence[Pair]) -> list[Finding]:
-    """WARN for pairs far behind the best of the same kind: same boards, as many links, the same way over PCIe."""
+    """WARN for pairs far behind the best pair of the same kind: same boards, number of links and PCIe path."""
     findings = []
     kinds: dict[tuple[object, ...], list[tuple[float, Pair]]] = {}
     for pair in pairs:

@@ -2,11 +2,11 @@
 
     Past(certified, previous)          the two records that a check compares with, in addition to the profile
     resolve(profile, snapshot, past)   what the profile means on the machine that was certified
-    findings(wanted, snapshot, past)   all checks of the profile, and what differs from the past
-    judge(terms, snapshot, past)       the same, waived, dated and judged
-    dated(findings, previous, now)     findings, each with the moment since when it is so
+    findings(wanted, snapshot, past)   all checks of the profile, and differences from the past
+    judge(terms, snapshot, past)       the same with waivers, dates and verdict
+    dated(findings, previous, now)     findings, each with the moment since when it exists
     unseen(findings, previous, looked) earlier findings that this check could not look at
-    still_failing(...)                 what failed in the last check and nothing shows that it is gone
+    still_failing(...)                 failures of the last check that are not shown to be gone
 
 Runs on the controller and, at night, on the host itself.
 """
@@ -88,7 +88,7 @@ def findings(
     thresholds: Mapping[str, Any] | None = None,
     baseline: Baseline | None = None,
 ) -> tuple[Finding, ...]:
-    """What checks.compare finds, what differs from the certified run and the check before, and what has no baseline."""
+    """Findings of checks.compare, differences from the certified run and the last check, and missing baselines."""
     by_profile = checks.compare(wanted, snapshot, probed, asked=asked, thresholds=thresholds, baseline=baseline)
     since = sincecertified.findings(wanted, snapshot, past.certified, past.previous, by_profile)
     return (*by_profile, *since, *uncompared(snapshot, probed, baseline or {}, wanted.profile))
@@ -104,7 +104,7 @@ def judge(
     more: Sequence[Finding] = (),
     adjust: Adjust = tuple,
 ) -> Judgement:
-    """findings() and `more`, judged, each with its date. `adjust` comes after the dates."""
+    """findings() and `more` with waivers, dates and verdict. `adjust` is applied after the dates."""
     asked = [result.probe for result in measurements]
     compared = findings(
         terms.wanted, snapshot, past, measurements, asked=asked, thresholds=terms.thresholds, baseline=baseline
@@ -129,7 +129,7 @@ def dated(findings: Sequence[Finding], previous: RunRecord | None, now: str) -> 
 
 @dataclass(frozen=True)
 class Looked:
-    """What a check looked at: an earlier finding that is absent now is gone, or nobody looked."""
+    """What a check looked at. It decides whether an earlier finding that is now absent is gone or was not checked."""
 
     wanted: Wanted
     facts: Snapshot
@@ -149,8 +149,8 @@ class Looked:
 def unseen(findings: Sequence[Finding], previous: RunRecord | None, looked: Looked | None = None) -> tuple[Unseen, ...]:
     """Earlier findings that this check did not look at, for example without a measurement: their dates are kept.
 
-    What it looked at and did not find is gone: if it comes again, it is new. Without `looked` nothing that is absent
-    counts as gone.
+    A finding that the check looked for and did not find is gone: if it comes again, it is new. Without `looked` no
+    absent finding counts as gone.
     """
     statuses = {finding.key: finding.status for finding in findings}
     return tuple(
@@ -163,9 +163,9 @@ def unseen(findings: Sequence[Finding], previous: RunRecord | None, looked: Look
 def still_failing(
     findings: Sequence[Finding], previous: RunRecord | None, looked: Looked, played: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Keys that were FAIL in the check before and of which `findings` does not show that they are gone or waived.
+    """Keys that were FAIL in the last check, unless `findings` shows that they are gone or waived.
 
-    `played`: roles that ran since; what Ansible's check mode would have changed is done by them.
+    `played`: roles that ran since then; they repaired what Ansible's check mode had reported.
     """
     statuses = {finding.key: finding.status for finding in findings}
     closing = (Status.PASS, Status.WAIVED)
@@ -180,7 +180,7 @@ def still_failing(
 
 
 def _is_gone(unseen: Unseen, statuses: Mapping[str, Status], looked: Looked | None) -> bool:
-    """Whether this check would have found it. A SKIP did not look."""
+    """Whether this check looked for the finding and did not find it. A SKIP did not look."""
     subject, _, prop = unseen.key.partition(".")
     if looked is None or unseen.key in statuses:
         return False
@@ -199,7 +199,7 @@ def _is_gone(unseen: Unseen, statuses: Mapping[str, Status], looked: Looked | No
 
 
 def _needs(record: RunRecord, key: str, looked: Looked | None, by_facts: Callable[[], Collection[str]]) -> str:
-    """What a check must do to see what `record` found; "" where nothing tells."""
+    """What a check must do to see the finding `key` of `record` again: measure, ...; "" if unknown."""
     subject, _, prop = key.partition(".")
     if subject == "playbook" or subject.startswith("gpu_"):
         return DEEP

@@ -23,7 +23,7 @@ AGAIN = (
 def spoken(
     by_profile: Sequence[Finding], *keys: str, status: Status = Status.WARN, naming: str = ""
 ) -> Finding | None:  # fmt: skip
-    """The first finding of `keys` that did not pass, is as severe as `status` or worse, and names `naming`."""
+    """The first finding of `keys` that is at least as severe as `status` and names `naming`; None without one."""
     enough = PROBLEMS[: PROBLEMS.index(status) + 1]
     return next(
         (
@@ -51,7 +51,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Unread:
-    """One thing that was there when certified and cannot be read now."""
+    """Something that the certified run read and that cannot be read now."""
 
     what: str
     reading: Missing
@@ -80,11 +80,10 @@ class Certified:
         self, subject: str, prop: str, differences: Sequence[Difference], shown: str, *, unread: Sequence[Unread] = (),
         why: str = "", remedy: str = AGAIN, status: Status = Status.FAIL, most: int | None = None,
     ) -> Finding:  # fmt: skip
-        """`status` if there is a difference that no profile check reports; else UNKNOWN if something could not be read
-        and no check says why; else SKIP if profile checks report every difference; else PASS.
+        """The status is `status` if no profile check reports a difference, else UNKNOWN if a reading failed and no
+        check says why, else SKIP if profile checks report every difference, else PASS.
 
-        `shown` is what a PASS shows, `why` what a difference means. Of more than `most` differences the first are
-        named.
+        `shown` is the text of a PASS, `why` the meaning of a difference. At most `most` differences are named.
         """
         expected = "as certified"
         ours: list[str] = []
@@ -125,16 +124,16 @@ class Certified:
     def missing(
         self, subject: str, prop: str, reading: Missing, *, reported_by: Sequence[str] = (), what: str
     ) -> Finding:
-        """Was there when certified and cannot be read now."""
+        """The finding for something that the certified run read and that cannot be read now."""
         return self.judged(subject, prop, [], "", unread=[Unread(what, reading, reported_by)])
 
     def _speaker(self, keys: Sequence[str], status: Status, naming: str = "") -> Finding | None:
-        """The profile finding that already reports it. What did not pass in the certified run is nothing new."""
+        """The profile finding that already reports it; findings that did not pass in the certified run do not count."""
         old = {finding.key for finding in self.before if finding.status in (*PROBLEMS, Status.WAIVED)}
         return spoken(self.by_profile, *(key for key in keys if key not in old), status=status, naming=naming)
 
 
 def few(texts: Sequence[str], most: int | None) -> list[str]:
-    """The first `most` texts and how many more: a new driver version changes thirty packages."""
+    """The first `most` texts and "N more": a new driver version changes thirty packages."""
     more = len(texts) - most if most is not None else 0
     return [*texts[:most], f"{more} more"] if more > 0 else list(texts)

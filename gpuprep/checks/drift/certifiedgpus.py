@@ -1,4 +1,4 @@
-"""Are these the GPUs that were certified, in the same order, at the same places, and each as it was? Pure."""
+"""Are these the certified GPUs, in the same order, in the same slots, with the same properties? Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODES = {True: "enabled", False: "disabled"}
 
 
 def findings(snapshot: Snapshot, certified: Certified) -> list[Finding]:
-    """gpus.identity, gpus.order, and gpu N.as_certified of each that is still there."""
+    """gpus.identity, gpus.order, and gpu N.as_certified for each GPU that is still there."""
     before, now = certified.facts.gpus, snapshot.gpus
     if isinstance(before, Missing):
         reason = "the certified run did not read the GPUs"
@@ -36,7 +36,7 @@ def findings(snapshot: Snapshot, certified: Certified) -> list[Finding]:
 
 
 def planned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Without a certified run: the plan file was made for GPUs, so a host without GPUs must not pass."""
+    """Without a certified run: the plan file is for certain GPUs, so a host without GPUs must not pass."""
     seen = {device.address for device in host_rules.nvidia_gpus(snapshot)}
     absent = [gpu for gpu in wanted.gpus if gpu.pci_address not in seen]
     if len(seen) >= len(wanted.gpus):
@@ -53,7 +53,7 @@ def described(gpu: GpuFacts) -> str:
 
 
 def _on_the_bus(snapshot: Snapshot, before: Sequence[GpuFacts], certified: Certified, now: Missing) -> Finding:
-    """NVML does not answer, so only the PCI bus is compared. gpu N.settings reports the rest for the GPUs there."""
+    """Compare only the PCI bus, because NVML does not answer. gpu N.settings reports the rest."""
     seen = {device.address for device in snapshot.pci_gpus}
     absent = [f"{described(gpu)} is not on the PCI bus any more" for gpu in before if gpu.pci_address not in seen]
     if absent:
@@ -71,7 +71,7 @@ def _find_it(count: int) -> str:
 
 
 def _identity(before: Sequence[GpuFacts], now: Sequence[GpuFacts], certified: Certified) -> Finding:
-    """A GPU that has fallen off the bus has no UUID: gpu N.on_the_bus says that."""
+    """Compare UUIDs. A GPU that has fallen off the bus has no UUID: gpu N.on_the_bus reports that."""
     lost = {gpu.index for gpu in now if not gpu.uuid}
     old, new = {gpu.uuid for gpu in before}, {gpu.uuid for gpu in now if gpu.uuid}
     come = [gpu for gpu in now if gpu.uuid and gpu.uuid not in old]
@@ -148,7 +148,7 @@ def _reading(
     subject: str, prop: str, was: object, now: object, certified: Certified, *, what: str,
     reported_by: Sequence[str] = (), remedy: str = AGAIN,
 ) -> Finding | None:  # fmt: skip
-    """None if it is as certified, or was not known then."""
+    """The finding for one reading; None if it is as certified, or if the certified run did not know it."""
     if isinstance(was, Missing) or was == now:
         return None
     if isinstance(now, Missing):
@@ -162,7 +162,7 @@ def _reading(
 
 
 def _silent(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> Finding | None:
-    """Counters that are compared from check to check must still be readable. health.py reads ECC errors."""
+    """A finding if counters can no longer be read that drift compares. ECC errors: see checks/health."""
     if isinstance(was.throttled, Missing) or not isinstance(now.throttled, Missing):
         return None
     what, reported_by = "the time held down by heat", [f"{subject}.held_down"]

@@ -1,8 +1,8 @@
 """Facts of a GPU of which more (or less) is better: is each as good as when it was certified? Pure.
 
-A worse reading is a difference as any other. A better one is reported, too, as WARN: as long as the host is held to the
-worse one, nobody would notice that the better one is lost again. Facts without an order (VBIOS, ECC mode, versions) are
-compared by certifiedgpus.py and certifiedsystem.py, and any other value of them is a difference.
+A worse reading is a difference like any other. A better reading is WARN: as long as the worse one stays certified, a
+later loss of the better one would not be noticed. Facts without an order (VBIOS, ECC mode, versions) are compared by
+certifiedgpus.py and certifiedsystem.py: there any change is a difference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOLD_TO_BETTER = (
 
 @dataclass(frozen=True)
 class Ordered:
-    """One fact. `read` gives a number, whether something is so, or why it is not known."""
+    """One fact. `read` returns a number, a bool, or Missing."""
 
     prop: str  # of the finding; several facts may share one
     what: str
@@ -33,7 +33,7 @@ class Ordered:
 
 @dataclass(frozen=True)
 class Group:
-    """What a finding about worse facts says. `reported_by`: properties of findings that may say the same."""
+    """A group of facts with one finding. `reported_by`: properties of findings that may report the same."""
 
     reported_by: tuple[str, ...]
     why: str
@@ -41,7 +41,7 @@ class Group:
 
 
 def _pcie(name: str) -> Callable[[GpuFacts], object]:
-    """Lanes do not change on an idle link; its generation does, so only the highest that slot and GPU reach counts."""
+    """A function that reads PCIe lanes or the highest generation: the present one falls on an idle link."""
     return lambda gpu: getattr(gpu.pcie, name) if isinstance(gpu.pcie, PcieLink) else gpu.pcie
 
 
@@ -97,7 +97,7 @@ GROUPS = {
 
 
 def findings(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
-    """One for each group in which something is worse, better or not readable any more."""
+    """A finding for each group in which a fact is worse, better or no longer readable."""
     group_findings = (_group(prop, group, subject, was, now, certified) for prop, group in GROUPS.items())
     return [finding for finding in group_findings if finding is not None]
 
@@ -130,7 +130,7 @@ def _group(
 
 
 def _once(was: GpuFacts, now: GpuFacts, prop: str, subject: str, unread: list[Unread]) -> list[Unread]:
-    """A link of which nothing can be read is one thing."""
+    """`unread`, with one entry for a whole link instead of one for each of its readings."""
     if prop == "pcie" and isinstance(now.pcie, Missing) and not isinstance(was.pcie, Missing):
         return [Unread(f"the PCIe link of {subject}", now.pcie, unread[0].reported_by)]
     return unread
@@ -141,7 +141,7 @@ def _unknown(reading: object) -> bool:
 
 
 def _order(fact: Ordered, before: object, today: object) -> float:
-    """Above zero: better now; below: worse."""
+    """Above zero: better than when certified; below zero: worse."""
     if not isinstance(before, (int, float)) or not isinstance(today, (int, float)):
         return 0.0
     grown = float(today - before)

@@ -100,7 +100,7 @@ def _system(snapshot: Snapshot, certified: Certified) -> Finding:
 
 
 def _kernel(snapshot: Snapshot, certified: Certified) -> Finding:
-    """WARN for another kernel: driver.dkms checks the driver, but nothing was measured with this kernel."""
+    """WARN for another kernel: driver.dkms checks the driver, but no measurement was made with this kernel."""
     was, now = certified.facts.kernel.running, snapshot.kernel.running
     reported_by = ("kernel.headers", "driver.version", "driver.dkms", "driver.prebuilt")
     differences = [] if was == now else [Difference(f"the kernel was {was}, is {now}", reported_by, now)]
@@ -109,7 +109,7 @@ def _kernel(snapshot: Snapshot, certified: Certified) -> Finding:
 
 
 def _changed(snapshot: Snapshot, certified: Certified) -> list[str]:
-    """Packages of the driver and the toolkit that have another version or are gone."""
+    """Names of packages of the driver and the toolkit that have another version or are gone."""
     was, now = certified.facts.packages, snapshot.packages
     mine = [name for name in sorted(was) if _whose(name)]
     return [name for name in mine if name not in now or now[name].version != was[name].version]
@@ -118,9 +118,9 @@ def _changed(snapshot: Snapshot, certified: Certified) -> list[str]:
 def _packages(
     subject: str, main: Sequence[str], version: OptStr, changed: Sequence[str], snapshot: Snapshot, certified: Certified
 ) -> Finding:
-    """Every package of the driver or the toolkit that was there: the profile knows a branch and the `main` ones.
+    """Compare all certified packages of the driver or the toolkit; the profile checks only the branch and `main`.
 
-    SUBJECT.version reports them all if they belong to its version change, or none is left.
+    SUBJECT.version reports all of them if its version changed, or if no package is left.
     """
     was, now = certified.facts.packages, snapshot.packages
     mine = [name for name in was if _whose(name) == subject]
@@ -137,7 +137,7 @@ def _packages(
 
 
 def _is_of(version: str, package: Package) -> bool:
-    """1:550.163.01-2 is of 550.163.01."""
+    """Whether the package has this upstream version: 1:550.163.01-2 has 550.163.01."""
     upstream = package.version.rpartition(":")[2]
     return re.match(rf"{re.escape(version)}(?!\d)", upstream) is not None
 
@@ -147,7 +147,7 @@ def _whose(name: str) -> str:
 
 
 def _libraries(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) -> Finding:
-    """Which file a program gets for each name. Another version of a package brings other files: it is named there."""
+    """Compare the file that a program gets for each library. Changes by a new package version are reported there."""
     differences, unread = [], []
     was, now = certified.facts.libraries, snapshot.libraries
     for name, before in sorted(was.items()):
@@ -185,7 +185,7 @@ def _folder(path: str) -> str:
 
 
 def _follows(path: str, changed: Sequence[str]) -> bool:
-    """Whether the package of this file changed its version, which package_versions reports."""
+    """Whether the package of this file has another version, which package_versions reports."""
     name = path.rpartition("/")[2]
     owners = MODULES if "/modules/" in path else next((by for begin, by in OWNERS if name.startswith(begin)), None)
     return owners is not None and any(re.match(owners, package) and not NOT_RUN.search(package) for package in changed)
@@ -218,7 +218,7 @@ def _contents(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) 
 
 
 def _moved(path: str, snapshot: Snapshot, certified: Certified) -> bool:
-    """A file that programs do not get any more: libraries.paths, shells.tools or kernel.running tell of another one."""
+    """Whether programs get another file now, which libraries.paths, shells.tools or kernel.running reports."""
     was = certified.facts
     other_kernel = "/modules/" in path and f"/{snapshot.kernel.running}/" not in path
     other_nvcc = path.rpartition("/")[2] == "nvcc" and snapshot.cuda.nvcc_path != was.cuda.nvcc_path
@@ -226,7 +226,7 @@ def _moved(path: str, snapshot: Snapshot, certified: Certified) -> bool:
 
 
 def _speakers(path: str, snapshot: Snapshot) -> Sequence[str]:
-    """Checks that speak of this very file."""
+    """Keys of the checks that report this file."""
     name = path.rpartition("/")[2]
     if "/modules/" in path:
         return ("driver.version", "driver.dkms", "driver.prebuilt") if snapshot.driver.module_version is None else ()
@@ -234,7 +234,7 @@ def _speakers(path: str, snapshot: Snapshot) -> Sequence[str]:
 
 
 def _files(snapshot: Snapshot, certified: Certified) -> Finding:
-    """The profile's checks say what is gone from a file, and nothing of what came to it."""
+    """Compare managed files. The profile's checks report lines that are gone, but not lines that were added."""
     differences, unread = [], []
     compared = [path for path in FILES if path in certified.facts.files]
     for path in compared:
@@ -263,7 +263,7 @@ def _settings(path: str, text: str | None) -> list[str]:
 
 
 def _units(snapshot: Snapshot, certified: Certified) -> Finding:
-    """Other files that change how a unit starts: added drop-ins, and the command that results from all of them."""
+    """Compare how units start: their drop-in files, and the resulting command."""
     differences: list[Difference] = []
     compared = 0
     for unit in UNITS:
@@ -312,7 +312,7 @@ def _tools(snapshot: Snapshot, certified: Certified) -> Finding:
 
 
 def _module_options(snapshot: Snapshot, certified: Certified) -> Finding:
-    """Every option of NVIDIA's modules, whichever file gives it."""
+    """Compare every option of NVIDIA's modules, from any file."""
     was, now = certified.facts.modprobe, snapshot.modprobe
     if isinstance(was, Missing) or now == NOT_READ:
         return _not_compared("driver", "module_options")
@@ -336,7 +336,7 @@ def _module_options(snapshot: Snapshot, certified: Certified) -> Finding:
 
 
 def _pins(wanted: Wanted, snapshot: Snapshot, certified: Certified) -> list[Finding]:
-    """Nothing on systems without apt."""
+    """Compare apt's pins; [] on systems without apt."""
     was, now = certified.facts.apt, snapshot.apt
     if now is None or not isinstance(now, AptFacts):
         return []  # apt.preferences says what could not be read

@@ -1,15 +1,15 @@
-"""May a run that passed take the place of the certified run? Pure.
+"""May a run that passed replace the certified run? Pure.
 
-No fault certifies itself. A run that passed and measured little has seen little: `validate --only facts` also passes
-on a machine whose link has lost lanes. So a run stays out of the certified run's place if it
+A fault must not become certified. A run that measured little may pass all the same: `validate --only facts` also passes
+on a machine whose link has lost lanes. So a run does not replace the certified run if it
 
 - left a part of the machine out, or measured less than the certified run measured;
 - could not read something that the certified run read;
 - finds a GPU worse than certified (checks/drift/certifiedorder.py), for example with fewer lanes;
 - follows a drift check that failed, and does not show that what failed is gone.
 
-`gpuprep baseline set` is how the user says that it shall be so all the same. The figures of a run that found something
-worse, or that follows an open failure, do not become the baseline either.
+The user can choose such a run with `gpuprep baseline set`. The figures of a run that found something worse, or that
+follows an open failure, do not become the baseline either.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Doubts:
-    """Sentences without a subject ("did not measure gemm"): why the run does not take the certified run's place."""
+    """Why the run does not replace the certified run, as sentences without a subject ("did not measure gemm")."""
 
     less: tuple[str, ...] = ()  # it measured less
     worse: tuple[str, ...] = ()  # something may be wrong with the machine: its figures are no baseline
@@ -58,7 +58,7 @@ class Doubts:
 
 
 def doubts(run: Passed, past: Past) -> Doubts:
-    """Without an earlier certified run the only doubts are parts that were left out and an open failure."""
+    """The doubts about a run. Without an earlier certified run these are only left-out parts and an open failure."""
     less = ["left a part of the machine out (--only, --skip)"] if run.left_out else []
     since = sincecertified.findings(run.terms.wanted, run.facts, past.certified, past.previous, run.findings)
     findings = judgement.judge(run.terms, [*run.findings, *since]).findings
@@ -71,7 +71,7 @@ def doubts(run: Passed, past: Past) -> Doubts:
 
 
 def _worse(findings: Sequence[Finding]) -> list[str]:
-    """Also what the profile says nothing of; that a waiver accepts it is the user's word."""
+    """Sentences on what is worse than certified, also beyond the profile; a waived finding does not count."""
     return [
         f"found {finding.subject} worse than certified ({finding.actual})"
         for finding in findings

@@ -1,7 +1,7 @@
-"""How much of the machine did a run measure? Two runs are compared by it: may one take the place of the other? Pure.
+"""How much of the machine did a run measure? Decides whether one run may replace another. Pure.
 
-measured(results)            what gave a figure or worked, and on how many GPUs
-lacking(certified, now)      what the certified run measured and the run of now did not, as sentences
+measured(results)            parts that gave a figure or worked, and on how many GPUs
+lacking(certified, now)      what the certified run measured and the present run did not, as sentences
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Parts = Mapping[Part, int]  # part ► on how many GPUs
 
 
 def measured(results: Sequence[ProbeResult]) -> Parts:
-    """What is missing, failed or gave no figure does not count. Of a probe that was made twice, the last."""
+    """Part ► number of GPUs. Parts that failed or gave no figure do not count; of two runs of a probe the last does."""
     parts: Counter[Part] = Counter()
     for result in {result.probe: result for result in results}.values():
         if isinstance(result.values, Missing):
@@ -56,7 +56,7 @@ def measured(results: Sequence[ProbeResult]) -> Parts:
 def lacking(
     certified: Sequence[ProbeResult], now: Sequence[ProbeResult], facts: tuple[Snapshot, Snapshot]
 ) -> list[str]:  # fmt: skip
-    """Sentences without a subject: "did not measure gemm". `facts` are those of the certified run and of now."""
+    """Sentences without a subject: "did not measure gemm". `facts`: those of the certified run and the present ones."""
     was, is_now = measured(certified), measured(now)
     probes = list(dict.fromkeys(part.probe for part in was))
     have = {part.probe for part in is_now}
@@ -147,7 +147,7 @@ def _throughput(values: object) -> Iterator[str]:
 
 
 def _nccl(values: object) -> Iterator[str]:
-    """Each collective and size, once for each GPU that took part: fewer GPUs are less, too."""
+    """Each collective and size, once for each GPU that took part, because fewer GPUs are less coverage."""
     measurement = evidence_of(Nccl, values)
     if isinstance(measurement, Missing):
         return

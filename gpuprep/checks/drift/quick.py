@@ -1,7 +1,7 @@
-"""The quick measurement of a drift check: the same order from the controller and, at night, on the host itself.
+"""The quick measurement of a drift check, used by the controller and by the night check on the host.
 
-Machines at work are left alone: each probe is made only where no program is on a GPU when it begins. The machine is
-asked only through the functions that the caller gives.
+A probe runs only if no program uses a GPU at its start, so that machines at work are not disturbed. All access to the
+machine is through functions of the caller.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def measure(
     probe: Callable[[probes.Kind, Source], ProbeResult],
     give_way: Callable[[Snapshot, str], Finding],
 ) -> Quick:
-    """`look` reads the facts again and gets the reason, `give_way` why the rest is not measured, as of in_use()."""
+    """Run the quick probes. `look` reads the facts again, `give_way` gets the reason why the rest is not measured."""
     results: tuple[ProbeResult, ...] = ()
     for kind in chosen(wanted):
         if results:
@@ -49,17 +49,17 @@ def measure(
 
 
 def broken(kind: probes.Kind, source: Source, error: AgentFailed) -> ProbeResult:
-    """A probe that broke is evidence that is missing."""
+    """The result of a probe that broke: no values."""
     return ProbeResult(kind.name, source, Missing("command_failed", error.what), 0.0)
 
 
 def interrupted(kind: probes.Kind, source: Source) -> ProbeResult:
-    """A probe that the user did not let come to its end."""
+    """The result of a probe that the user interrupted."""
     return ProbeResult(kind.name, source, Missing("interrupted", kind.what), 0.0)
 
 
 def in_use(snapshot: Snapshot) -> str:
-    """Why no probe may load the GPUs now: who works on them, or that nobody can tell. "" where it may."""
+    """Why no probe may load the GPUs now: programs that use them, or that this is unknown; "" if it may."""
     if isinstance(snapshot.gpus, Missing):
         return f"the GPUs could not be read: {why_missing(snapshot.gpus)}"
     if not snapshot.gpus:
@@ -77,7 +77,7 @@ def in_use(snapshot: Snapshot) -> str:
 
 
 def unmeasured(why: str) -> Finding:
-    """The speed was asked for and is not known; `why` as of in_use."""
+    """The finding that the speed was wanted but not measured; `why` as returned by in_use."""
     return Finding(
         "speed",
         "quick_probe",

@@ -1,13 +1,13 @@
 """Are two names one host? By SSH host key, machine id, hardware and GPU UUIDs. Pure.
 
-    of(snapshot, proven)      what a host says of itself, and the key with which it answered
-    same_host(known, now)     whether the host under another name is the known one
-    not_merged(known, now)    why it is not, though it says so; "" where it says nothing of the kind
-    change(known, now)        what became of the host behind one name
+    of(snapshot, proven)      the identity that a host reports, and the host key that it proved
+    same_host(known, now)     whether two names are the same host
+    not_merged(known, now)    why they are not, although the host reports the same identity; "" if it does not
+    change(known, now)        how the host behind one name has changed
 
-All readings come from the host and may be false. What it cannot forge is the SSH host key with which it answered: that
-proves that it holds the private key. So two names are one host only if each answered with a key that belongs to both,
-and something of the hardware is the same. A machine id alone is an image's: every clone has it.
+All readings come from the host and may be false. It cannot forge the SSH host key with which it answered, because it
+proved that it has the private key. So two names are one host only if each answered with a key that belongs to both, and
+a part of the hardware is the same. A machine id alone may come from an image: every clone has it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANOTHER = "another"
 
 @dataclass(frozen=True)
 class Identity:
-    """What tells a host from others. "" and an empty set: not known."""
+    """What identifies a host. "" and an empty set: not known."""
 
     machine: str = ""  # digest of its machine id
     hardware: str = ""
@@ -44,7 +44,7 @@ class Identity:
 
 
 def of(snapshot: Snapshot, proven: str = "", *, local: bool = False) -> Identity:
-    """Readings that have another form than the agent gives them count as not known."""
+    """The identity in a snapshot. Readings in an unexpected form count as not known."""
     facts = snapshot.identity
     identity = IdentityFacts(None, None) if isinstance(facts, Missing) else facts
     gpus = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus[:MOST]
@@ -60,14 +60,14 @@ def of(snapshot: Snapshot, proven: str = "", *, local: bool = False) -> Identity
 
 
 def same_host(known: Identity, now: Identity) -> bool:
-    """Both showed one host key, their hardware does not differ, and a GPU, or machine id and hardware, are the same."""
+    """Whether the proven keys are one host's, no hardware differs, and a GPU, or machine id and hardware, are equal."""
     if known.simulated != now.simulated or not _is_proven(known, now) or _differ(known.hardware, now.hardware):
         return False
     return bool(known.gpus & now.gpus) or (_equal(known.machine, now.machine) and _equal(known.hardware, now.hardware))
 
 
 def not_merged(known: Identity, now: Identity) -> str:
-    """What the host says that another host says too, where the two are not the same; "" for nothing."""
+    """What the host reports that belongs to another host, if they are not the same; "" for nothing."""
     if same_host(known, now) or known.simulated != now.simulated:
         return ""
     if known.gpus & now.gpus:
@@ -78,7 +78,7 @@ def not_merged(known: Identity, now: Identity) -> str:
 
 
 def change(known: Identity, now: Identity) -> str:
-    """REINSTALLED, ANOTHER or "" between two looks at the host under one name. GPUs that were swapped are no change."""
+    """REINSTALLED, ANOTHER or "" for two identities under one name. Swapped GPUs are no change."""
     swapped = bool(known.gpus and now.gpus) and not known.gpus & now.gpus
     machine, hardware = _differ(known.machine, now.machine), _differ(known.hardware, now.hardware)
     if machine and (known.gpus & now.gpus or _equal(known.hardware, now.hardware)):
@@ -87,7 +87,7 @@ def change(known: Identity, now: Identity) -> str:
 
 
 def _is_proven(known: Identity, now: Identity) -> bool:
-    """A host has several keys. Each of the two must call the other's key its own: the claim of one is worth nothing."""
+    """Whether both proved the same key, or each lists the key that the other proved: a claim alone proves nothing."""
     if now.local or known.local:
         mine, other = (now, known) if now.local else (known, now)
         return bool(other.proven) and other.proven in mine.keys  # this computer's own files are not another's claim

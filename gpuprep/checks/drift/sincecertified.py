@@ -1,9 +1,9 @@
-"""Compares the host with its certified run and with the check before. Pure.
+"""Compares the host with its certified run and with the last check. Pure.
 
-A profile does not know which GPUs these are, their order, the exact certified versions and files, and what was counted
+A profile does not contain which GPUs these are, their order, the exact certified versions and files, and the counters
 since the last check. If a profile check already reports a change, the finding here is SKIP and names that check, and a
-waiver of that check's finding also waives the change. Further differences have their own findings (certified.py). If
-there is no such record, one SKIP says so.
+waiver of that check's finding also waives the change. Other differences have their own findings (certified.py). If
+there is no certified run or last check, one SKIP says so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def findings(
     previous: RunRecord | None,
     by_profile: Sequence[Finding] = (),
 ) -> list[Finding]:
-    """Findings beyond `by_profile`, which are those of the profile on the same snapshot."""
+    """Findings in addition to `by_profile`, the findings of the profile on the same snapshot."""
     return [
         *_since_certified(wanted, snapshot, certified, by_profile),
         *_since_last_check(snapshot, previous, by_profile),
@@ -54,7 +54,7 @@ def _since_certified(
 
 
 def _machine(was: Snapshot, now: Snapshot, certified: Certified) -> list[Finding]:
-    """Nothing where the certified run did not read which machine it was."""
+    """Compares the machine's identity; [] if the certified run did not read it."""
     if isinstance(was.identity, Missing) or now.identity == NOT_READ:
         return []
     if isinstance(now.identity, Missing):

@@ -1,7 +1,6 @@
-"""Counters since the check before: memory errors, PCIe replays, seconds with the clocks kept down. Pure.
+"""Counters since the last check: memory errors, PCIe replays, seconds with lowered clocks. Pure.
 
-Counters start again when the driver is loaded. If a counter is smaller than before, it started again, and all of it is
-new.
+Counters start at 0 when the driver is loaded. If a counter is smaller than before, it started again: all of it is new.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ SHOWN = (("sw_power_cap", "power cap"), ("sync_boost", "sync boost"))
 
 
 def findings(snapshot: Snapshot, previous: Snapshot, at: str, by_profile: Sequence[Finding]) -> list[Finding]:
-    """One line for each GPU, or one for each thing that it did not pass. `at`: when the check before was made."""
+    """One PASS for each GPU, or a finding for each problem. `at`: when the last check was made."""
     now, before = snapshot.gpus, previous.gpus
     if isinstance(now, Missing) or isinstance(before, Missing):
         return []  # gpu N.settings and gpus.identity say why
@@ -86,7 +85,7 @@ def _memory(
     subject: str, was: EccErrors | Missing, now: EccErrors | Missing, same_boot: bool, at: str,
     by_profile: Sequence[Finding],
 ) -> list[Finding]:  # fmt: skip
-    """The larger of what the two counters say: a reset takes away the volatile one and leaves that of the life."""
+    """New memory errors: the larger growth of both counters, because a reset clears the volatile counter only."""
     if isinstance(was, Missing) or isinstance(now, Missing):
         return []
     findings = []
@@ -119,7 +118,7 @@ def _pages(
     subject: str, was: RetiredPages | Missing, now: RetiredPages | Missing, seconds: float, at: str,
     by_profile: Sequence[Finding],
 ) -> list[Finding]:  # fmt: skip
-    """DCGM's rule for a board that has many retired pages already: two more within a week."""
+    """DCGM's rule for a board with many retired pages: a finding for two more within a week."""
     if isinstance(was, Missing) or isinstance(now, Missing) or isinstance(now.double_bit, Missing):
         return []
     grown = growth(was.double_bit, now.double_bit, True)
@@ -136,7 +135,7 @@ def _replays(
     subject: str, was: PcieLink | Missing, now: PcieLink | Missing, same_boot: bool, seconds: float, at: str,
     by_profile: Sequence[Finding],
 ) -> list[Finding]:  # fmt: skip
-    """As a rate: a few packets a night are normal life of a link."""
+    """PCIe replays as a rate: a few packets per night are normal."""
     if isinstance(was, Missing) or isinstance(now, Missing):
         return []
     grown, most = growth(was.replays, now.replays, same_boot), limit("pcie_replays_per_minute")
@@ -156,7 +155,7 @@ def _held_down(
     subject: str, was: Throttled | Missing, now: Throttled | Missing, same_boot: bool, at: str,
     by_profile: Sequence[Finding],
 ) -> list[Finding]:  # fmt: skip
-    """One finding, of the worst reason. What holds the clocks down at this moment, slowdown_now says."""
+    """A finding for the worst reason of lowered clocks since then; slowdown_now reports the present reason."""
     if isinstance(was, Missing) or isinstance(now, Missing):
         return []
     held = []
@@ -176,7 +175,7 @@ def _held_down(
 
 
 def _capped(was: GpuFacts, now: GpuFacts, same_boot: bool) -> str:
-    """What is new and no fault."""
+    """ "nothing new", with new seconds under the power cap and repeated PCIe packets, which are no fault."""
     parts = []
     if isinstance(was.throttled, Throttled) and isinstance(now.throttled, Throttled):
         for name, words in SHOWN:

@@ -57,9 +57,9 @@ def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
 
 
 def _long_run(values: Gemm, measured: list[Gpu]) -> list[Finding]:
-    """A full measurement of the probe has one product under sustained load, on its first GPU at least.
+    """A finding if a full measurement has no product under sustained load, which at least the first GPU must have.
 
-    Figures without telemetry are not the probe's: who wrote them may have had none under sustained load.
+    Figures without telemetry are not from the probe, so they need no sustained load.
     """
     if values.quick is not False or values.published or not measured or measured[0].measured.error:
         return []
@@ -77,7 +77,7 @@ def _empty(gpu: Gpu) -> Finding:
 
 
 def _all_there(evidence: Evidence, values: Gemm, measured: list[Gpu]) -> list[Finding]:
-    """Every GPU that NVML showed, and every entry readable."""
+    """UNKNOWN if a GPU that NVML listed was not measured, or if an entry cannot be read; else []."""
     if not values.gpus or len(measured) < len(values.gpus):
         error = f" ({values.error})" if values.error else ""
         why = f"the measurement has no list of GPUs, or an entry that is not valid{error}"

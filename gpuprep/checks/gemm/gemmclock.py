@@ -1,7 +1,7 @@
-"""Is a GPU healthy at the clock that it ran at? Compares its products with healthy boards at the same clock.
+"""Is a GPU as fast as healthy boards at the same clock? Compares its products with theirs.
 
-A power limit, heat and set clocks lower the clock, and the board's floor judges that. What is left is the chip: a
-healthy one is as fast at its clock as others of its kind, in every data type and shape.
+A power limit, heat and set clocks lower the clock, and the board's floor judges that. What remains is the chip: a
+healthy chip is as fast at its clock as others of its kind, in every data type and shape.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def least(explained: Attribution) -> float:
 
 
 def slow(gpu: Gpu, gemm: Product, explained: Attribution, evidence: Evidence) -> Slow | None:
-    """Why a product that reached its floor is still no PASS; None where nothing is wrong."""
+    """Why a product that reached its floor is still not PASS; None if nothing is wrong."""
     soundness = None if _nominal(gpu, gemm, explained) else explained.soundness
     if soundness is not None and _telling(explained) and soundness < least(explained):
         known = _kernel(explained)
@@ -71,7 +71,7 @@ def slow(gpu: Gpu, gemm: Product, explained: Attribution, evidence: Evidence) ->
 
 
 def unclocked(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
-    """Why a product whose clock was not recorded is no PASS: only a low clock could explain its speed."""
+    """Why a product without recorded clock is not PASS (only a low clock could explain its speed); else None."""
     if gpu.published or gpu.facts is None or explained.clock_adjusted_percent is not None or not gpu.facts.boost_mhz:
         return None
     boosted = _share(gpu, _at_boost(gpu, gemm))
@@ -83,22 +83,22 @@ def unclocked(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
 
 
 def _at_boost(gpu: Gpu, gemm: Product) -> Product:
-    """As if a clock that was not recorded had been the boost clock."""
+    """The product; if its clock was not recorded, with the boost clock as its clock."""
     boost = gpu.facts.boost_mhz if gpu.facts else None
     unread = isinstance(gemm.graphics_clock_mhz, Missing)
     return dataclasses.replace(gemm, graphics_clock_mhz=float(boost)) if unread and boost else gemm
 
 
 def _nominal(gpu: Gpu, gemm: Product, explained: Attribution) -> bool:
-    """A published clock far above the boost, without NVML's reasons, is the highest one, not that of the load."""
+    """Whether a published clock is the highest clock, not the clock under load: far above boost, without reasons."""
     unread = isinstance(gemm.event_reasons, Missing)
     return gpu.published and unread and explained.factor("clock").value > ABOVE_BOOST
 
 
 def _held(gpu: Gpu, gemm: Product, explained: Attribution, evidence: Evidence) -> Slow | None:
-    """A clock that was lowered, and NVML's reasons and watts do not say by what.
+    """A finding for a lowered clock that NVML's reasons and watts do not explain; else None.
 
-    What heat, the hardware and sync boost do has a finding of its own (gemm slowdowns).
+    Heat, hardware slowdowns and sync boost have their own finding (gemm slowdowns).
     """
     clock, mask = explained.factor("clock").value, conditions.mask(gemm.event_reasons)
     if gpu.facts is None or clock >= NO_REASON or mask is None or mask & NAMED_ELSEWHERE:
@@ -117,7 +117,7 @@ def _held(gpu: Gpu, gemm: Product, explained: Attribution, evidence: Evidence) -
 
 
 def _capped(gpu: Gpu, gemm: Product, explained: Attribution, board: Board, *, simulated: bool) -> Slow | None:
-    """NVML blames the power cap. One that acts keeps the GPU near its limit. Simulated GPUs draw idle watts."""
+    """A finding if NVML names the power cap, but the GPU was not near its limit. Simulated GPUs draw idle watts."""
     if held := held_below(gemm, board, gpu.measured):
         why = f"NVML names the power cap, but the GPU drew {held[0]:.0f} of {held[1]:.0f} W: {explained.words}"
         return Slow(Status.WARN, why, "look at the server's power or rack limits, its power supply and its cooling")
@@ -129,7 +129,7 @@ def _capped(gpu: Gpu, gemm: Product, explained: Attribution, board: Board, *, si
 
 
 def others(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
-    """Products of a data type beside its best: none may be absent, and none slow without a reason."""
+    """Findings for other products of a data type than the best: missing figures, and slow ones without a reason."""
     findings, best = [], gpu.best(kind)
     lost = [gemm for gemm in gpu.of_kind(kind) if not gemm.error and why_unusable(gemm, published=gpu.published)]
     if best is not None and lost:
@@ -174,7 +174,7 @@ def _contradiction(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
 
 
 def _share(gpu: Gpu, gemm: Product) -> tuple[float, Attribution] | None:
-    """(soundness, explanation) of a product that tells something about the chip; else None."""
+    """(soundness, explanation) of a product; None if it says nothing about the chip."""
     explained = attribution.explain(gemm, gpu.facts, gpu.measured) if gpu.facts else Missing("not_in_catalogue")
     if isinstance(explained, Missing) or explained.soundness is None or not _telling(explained):
         return None
@@ -182,7 +182,7 @@ def _share(gpu: Gpu, gemm: Product) -> tuple[float, Attribution] | None:
 
 
 def altogether(gpu: Gpu) -> list[Finding]:
-    """All data types a little slow, each within its own room, is a slow GPU. Nothing where too few are known."""
+    """A finding on all data types together: many slightly low figures mean a slow GPU. [] if too few are known."""
     shares, unclocked = [], False
     for kind in gpu.kinds():
         best = gpu.best(kind)
@@ -204,7 +204,7 @@ def altogether(gpu: Gpu) -> list[Finding]:
 
 
 def _telling(explained: Attribution) -> bool:
-    """Whether the product is large enough to tell something about the chip, and the model is sure of its shape."""
+    """Whether the product is large enough to say something about the chip, and the model is sure of its shape."""
     factors = (explained.factor(name).value for name in ("bound", "tile", "wave"))
     model = 1.0
     for value in factors:

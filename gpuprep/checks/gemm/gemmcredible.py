@@ -1,4 +1,4 @@
-"""Are the figures of a matrix product possible? A figure that contradicts itself, chip or catalogue is no evidence."""
+"""Are the figures of a matrix product possible? Figures that contradict each other, chip or catalogue do not count."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IDLE_CLOCK = 0.5  # of the boost: a loaded GPU that runs slower says why
 
 
 def impossible(gpu: Gpu, gemm: Product) -> str:
-    """Why this product cannot have been measured so; "" where it can."""
+    """Why these figures of a product are impossible; "" if they are possible."""
     lasting = attribution.sustained(gemm)
     room, reasons = _room(gpu, gemm), (_figures(gpu, gemm), _duration(gemm), _speed(gpu, gemm), _idle(gpu, gemm))
     why = next(filter(None, (room, *reasons, _tiles(gemm))), "")
@@ -36,7 +36,7 @@ def impossible(gpu: Gpu, gemm: Product) -> str:
 
 
 def _room(gpu: Gpu, gemm: Product) -> str:
-    """The three matrices are in the board's memory."""
+    """Why the three matrices do not fit into the board's memory; "" if they do."""
     dtype, room = gemm.dtype, gpu.facts.memory_mib if gpu.facts else None
     if gemm.m is None or gemm.n is None or gemm.k is None or dtype not in INPUT_BYTES or not room:
         return ""
@@ -47,7 +47,7 @@ def _room(gpu: Gpu, gemm: Product) -> str:
 
 
 def _figures(gpu: Gpu, gemm: Product) -> str:
-    """Clock, temperature, watts: within what the board can have."""
+    """Why clock, temperature or watts are impossible for the board; "" if they are possible."""
     board, clock, highest = gpu.facts, known(gemm.graphics_clock_mhz), known(gpu.measured.max_graphics_clock_mhz)
     if clock is not None and clock <= 0:
         return f"a clock of {clock:g} MHz under load"
@@ -77,7 +77,7 @@ def _figures(gpu: Gpu, gemm: Product) -> str:
 
 
 def _duration(gemm: Product) -> str:
-    """2 m n k operations in the recorded microseconds are the recorded speed."""
+    """Why duration and speed do not fit 2 m n k operations; "" if they do."""
     taken, speed = known(gemm.microseconds), known(gemm.tflops)
     if taken is None or speed is None or gemm.m is None or gemm.n is None or gemm.k is None:
         return ""
@@ -90,7 +90,7 @@ def _duration(gemm: Product) -> str:
 
 
 def _speed(gpu: Gpu, gemm: Product) -> str:
-    """Not above the roof at the recorded clock, nor above what memory delivers."""
+    """Why the speed is above the roof at the recorded clock, or above the memory's speed; "" if it is not."""
     speed, clock = known(gemm.tflops), known(gemm.graphics_clock_mhz)
     if speed is None or gpu.facts is None:
         return ""
@@ -113,7 +113,7 @@ def _speed(gpu: Gpu, gemm: Product) -> str:
 
 
 def _idle(gpu: Gpu, gemm: Product) -> str:
-    """A GPU that NVML calls idle, at a low clock, does not calculate."""
+    """Why the readings are those of an idle GPU at a low clock; "" if they are not."""
     mask, clock = known(gemm.event_reasons), known(gemm.graphics_clock_mhz)
     if mask is None or int(mask) != IDLE or clock is None or gpu.facts is None or not gpu.facts.boost_mhz:
         return ""
@@ -123,7 +123,7 @@ def _idle(gpu: Gpu, gemm: Product) -> str:
 
 
 def _length(gemm: Product) -> str:
-    """A long run lasts: neither heat nor power act within a second."""
+    """Why the sustained load is too short (heat and power need more than a second to act); "" if it is not."""
     lasting = gemm.sustained
     seconds = None if lasting is None or isinstance(lasting, Missing) else known(lasting.seconds)
     if seconds is None or seconds >= SHORTEST_LONG_RUN_SECONDS:
@@ -132,7 +132,7 @@ def _length(gemm: Product) -> str:
 
 
 def _tiles(gemm: Product) -> str:
-    """Tiles that a kernel can have: they explain speed that was lost, and what cannot be must not excuse a slow GPU."""
+    """Why no kernel can have these tiles, which would excuse a slow GPU; "" if they are possible."""
     algorithm = gemm.algorithm
     if isinstance(algorithm, Missing):
         return ""

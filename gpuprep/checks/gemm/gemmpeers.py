@@ -1,4 +1,4 @@
-"""Several GPUs of one machine: is each as fast as the best, and all together as fast as each alone?"""
+"""Several GPUs of one machine: is each as fast as the best, and are all together as fast as each alone?"""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def _against_best(evidence: Evidence, gpu: Gpu, gpus: Sequence[Gpu], speeds: Spe
 
 
 def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str], speeds: Speeds) -> tuple[float, float, str] | None:
-    """How many per cent slower in the shape in which the other one is fastest, and by how many the two figures varied.
+    """(per cent slower, variation in per cent, words) in the fastest shape of `other` that `gpu` also has.
 
-    None without a shape of both.
+    None without a common shape.
 
-    Some GPUs are measured in fewer shapes than others, so only equal ones are compared. What the figures varied by is
-    no difference between the GPUs.
+    GPUs may be measured in different shapes, so only equal shapes are compared. A difference within the variation does
+    not count.
     """
     mine, best = (speeds[id(side)].get(kind, {}) for side in (gpu, other))
     both = sorted(set(mine) & set(best), key=lambda shape: -best[shape])
@@ -68,7 +68,7 @@ def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str], speeds: Speeds) -> tupl
 
 
 def _by_shape(gpu: Gpu, kind: tuple[str, str]) -> dict[str, float]:
-    """Speeds that can be: a healthy GPU is not slow beside an impossible figure."""
+    """Shape ► speed, without impossible figures, beside which a healthy GPU would look slow."""
     return {
         shape_of(product): speed(product.tflops)
         for product in gpu.usable(kind)
@@ -77,7 +77,7 @@ def _by_shape(gpu: Gpu, kind: tuple[str, str]) -> dict[str, float]:
 
 
 def _together(evidence: Evidence, gpus: Sequence[Gpu], values: Gemm) -> list[Finding]:
-    """All at once: heat and power supply are shared. Slower than alone by the limit of peers is worth knowing."""
+    """Findings on all GPUs at once, which share cooling and power: are they slower than alone by more than allowed?"""
     limit = floor(evidence, "peers_fail_percent")
     quick = values.quick is True
     if not values.together and (quick or values.published):
@@ -88,9 +88,9 @@ def _together(evidence: Evidence, gpus: Sequence[Gpu], values: Gemm) -> list[Fin
 
 
 def _alone(gpu: Gpu, dtype: str, gpus: Sequence[Gpu]) -> float | None:
-    """What to compare a common load with: a lasting load of this GPU, else of one of its kind.
+    """The speed to compare a common load with: under sustained load of this GPU, else of a GPU of its kind; or None.
 
-    A burst is over before the power cap bites: on two H200 a common load was 10 and 15 % below it, and well.
+    A burst ends before the power cap acts: on two healthy H200 the common load was 10 and 15 % below it.
     """
     kin = [gpu, *(other for other in gpus if gpu.is_like(other))]
     products = [gemm for member in kin for gemm in member.usable((dtype, ""))]

@@ -1,4 +1,4 @@
-"""The gemm probe's measurement as the checks read it; absent and malformed values stay distinct."""
+"""The gemm probe's measurement in the form that the checks use; absent and malformed values stay distinct."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class Gpu:
 
     @property
     def name(self) -> str:
-        """The board; of a GPU that the catalogue lacks what the measurement calls it."""
+        """The board's name; for a GPU that the catalogue lacks, the name in the measurement."""
         if self.facts:
             return self.facts.name
         ids = f"10de:{self.pci_device_id or '?'}"
         return f"{self.measured.name} ({ids})" if self.measured.name else f"the GPU {ids}"
 
     def is_like(self, other: Gpu) -> bool:
-        """Whether the two are the same board, so that their speeds can be compared."""
+        """Whether both are the same board, so that their speeds can be compared."""
         boards = [gpu.facts.key if gpu.facts else "" for gpu in (self, other)]
         return self.pci_device_id == other.pci_device_id and boards[0] == boards[1]
 
     def kinds(self) -> list[tuple[str, str]]:
-        """(data type, "fp16" where it is also added in FP16) in the order in which they were measured."""
+        """(data type, accumulator) in the measured order; the accumulator is "fp16" or "" for the usual one."""
         return list(dict.fromkeys(kind_of(gemm) for gemm in self.gemms))
 
     def of_kind(self, kind: tuple[str, str]) -> list[Product]:
@@ -68,12 +68,12 @@ class Gpu:
 
 
 def by_measurement(gpu: NamedGpu) -> catalogue.Board | None:
-    """The board, where nothing but the measurement is known."""
+    """The board according to the measurement alone."""
     return catalogue.board_in(None, gpu)
 
 
 def gpus(values: Gemm, board: Callable[[NamedGpu], catalogue.Board | None] = by_measurement) -> list[Gpu]:
-    """Those that can be read, in the order of the measurement. `board` finds a GPU in the catalogue."""
+    """The readable GPUs in the measured order. `board` looks up a GPU in the catalogue."""
     return [
         _gpu(entry, position, bool(values.published), board(entry))
         for position, entry in enumerate(values.gpus)
@@ -108,7 +108,7 @@ def unit(dtype: str) -> str:
 
 
 def speed(tflops: Figure) -> float:
-    """0 where it is not recorded."""
+    """The speed; 0 if it is not recorded."""
     return 0.0 if isinstance(tflops, Missing) else tflops
 
 
@@ -129,13 +129,13 @@ def why_unusable(gemm: Product, *, published: bool = False) -> str | None:
 
 
 def spread(gpu: Gpu, kind: tuple[str, str], shape: str) -> float:
-    """By how many per cent this product varied; 0 where it was steady enough, or nothing is known of it."""
+    """Variation of this product in per cent; 0 if it was steady enough or unknown."""
     readings = [gemm.rel_stdev_percent for gemm in gpu.of_kind(kind) if shape_of(gemm) == shape]
     return max((r for r in readings if not isinstance(r, Missing) and r > STEADY_PERCENT), default=0.0)
 
 
 def turning(gemm: Product, percent: float, limit: float) -> str:
-    """Why a figure of `percent` cannot be distinguished from `limit`: it varied too much for that; "" where it can."""
+    """Why a figure of `percent` may be on either side of `limit`, because it varied too much; "" if it is clear."""
     spread = gemm.rel_stdev_percent
     if isinstance(spread, Missing) or spread <= STEADY_PERCENT:
         return ""
@@ -148,7 +148,7 @@ def shape_of(gemm: Product) -> str:
 
 
 def masks(gemm: Product) -> list[int | None]:
-    """Event reasons of the burst and of the sustained load; None where they were not read."""
+    """Event reasons of the burst and of the sustained load; None if not read."""
     read = [gemm.event_reasons]
     if gemm.sustained is not None:
         read.append(gemm.sustained if isinstance(gemm.sustained, Missing) else gemm.sustained.event_reasons)

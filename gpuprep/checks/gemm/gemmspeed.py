@@ -1,7 +1,7 @@
 """Is a GPU as fast as it should be, and if not, why?
 
-Two judgements. The best product of each data type against the board's floor. And every product, at its clock, against
-what healthy boards reach with the same kind of kernel (gemmclock): a power limit is no fault there.
+Two checks: the best product of each data type is compared with the board's floor, and every product is compared with
+healthy boards at the same clock and with the same kind of kernel (gemmclock), so that a power limit is no fault.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LOWEST_TILING = 0.6  # of the SMs' time, spent on results: with less, a product 
 
 
 def findings(evidence: Evidence, gpu: Gpu, disturbed: str) -> list[Finding]:
-    """For each data type its burst, its sustained load, and what its other products tell.
+    """Findings for each data type: its burst, its sustained load, and its other products.
 
     `disturbed`: why no figure of this GPU counts, or "".
     """
@@ -141,10 +141,10 @@ def _why(gpu: Gpu, gemm: Product, explained: Attribution | Missing, limit: Floor
 
 
 def _excused(explained: Attribution, limit: Floor) -> Status | None:
-    """The finding for a figure below its floor if its shape alone explains that; else None.
+    """The status of a figure below its floor if its shape alone explains that; else None.
 
-    A floor is for large products. If the last wave of a smaller product leaves SMs idle, the GPU does its best; a
-    product that is bound by memory, or too small, says nothing about the units.
+    A floor is for large products. If the last wave of a smaller product leaves SMs idle, the GPU is not slow; a product
+    that is limited by memory, or too small, says nothing about the units.
     """
     clock, bound = explained.factor("clock").value, explained.factor("bound").value
     percent, tiling = explained.percent_of_peak, _tiling(explained)
@@ -173,7 +173,7 @@ def _unthrottle(gemm: Product, gpu: Gpu) -> str:
 
 
 def _uncap(gemm: Product, gpu: Gpu) -> str:
-    """What to do about a power cap. The board's own limit is no fault, and nobody should raise it."""
+    """The remedy for a power cap. It never advises raising the board's own limit, which is no fault."""
     board, limit = gpu.facts, power_limit(gpu.facts, gpu.measured) if gpu.facts else None
     if board and held_below(gemm, board, gpu.measured):
         return "find what holds the GPU below its power limit: the server's power limits, its power supply, its cooling"
@@ -188,7 +188,7 @@ def _uncap(gemm: Product, gpu: Gpu) -> str:
 
 
 def _not_measured(evidence: Evidence, gpu: Gpu) -> list[Finding]:
-    """Data types that the GPU has own units for and the profile has a floor for: no figure is no evidence."""
+    """UNKNOWN for data types without a figure that have units on the GPU and a floor in the profile."""
     if gpu.facts is None or gpu.published:
         return []
     have, capability = {dtype for dtype, _ in gpu.kinds()}, parse(gpu.facts.model.compute_capability)

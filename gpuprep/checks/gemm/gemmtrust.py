@@ -1,4 +1,4 @@
-"""Can we trust the figures of a GPU: right results, no other process, clock not limited, the right library?"""
+"""Can the figures of a GPU be trusted: correct results, no other process, clock not limited, the right library?"""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _wrong(gemm: Product) -> str:
 
 
 def _tolerance(gemm: Product) -> float | None:
-    """gpuprep's own: a record cannot allow itself more. None for a data type that gpuprep does not measure."""
+    """gpuprep's own tolerance, or the record's if that is smaller; None for a data type that gpuprep does not have."""
     added = "fp16" if gemm.accumulate == "fp16" else ""
     own = [kind.tolerance for kind in TYPES if kind.dtype == gemm.dtype and (kind.accumulate == "fp16") == bool(added)]
     read = [] if isinstance(gemm.error_tolerance, Missing) else [gemm.error_tolerance]
@@ -67,7 +67,7 @@ def _right(gemm: Product) -> bool:
 
 
 def errors(gpu: Gpu) -> list[Finding]:
-    """A finding for products that failed; no finding if none failed."""
+    """A finding for products that failed; [] if none failed."""
     failed = [gemm for gemm in gpu.gemms if gemm.error]
     whole = gpu.measured.error
     if not failed and not whole and not gpu.unreadable:
@@ -84,13 +84,13 @@ def errors(gpu: Gpu) -> list[Finding]:
 
 
 def alone(gpu: Gpu) -> tuple[str, list[Finding]]:
-    """(why the figures do not count, the finding): another process on the GPU makes them too low."""
+    """(why the figures do not count, findings). Another process on the GPU makes figures too low."""
     why, finding = conditions.alone(gpu.subject, "alone", gpu.measured.other_processes)
     return why, [finding]
 
 
 def slowdowns(gpu: Gpu) -> list[Finding]:
-    """Hardware slowdowns fail; heat warns; the power cap is how these cards work under load."""
+    """FAIL for hardware slowdowns, WARN for heat; the power cap is normal under load."""
     read = [mask for gemm in gpu.gemms if not gemm.error for mask in masks(gemm)]
     hits, samples = _samples(gpu, conditions.GRAVE)
     finding = conditions.slowdowns(
@@ -100,7 +100,7 @@ def slowdowns(gpu: Gpu) -> list[Finding]:
 
 
 def temperature(gpu: Gpu) -> list[Finding]:
-    """Of every product, and of what was measured at length."""
+    """Findings on the temperatures of every product and of the sustained load."""
     parts = [part for gemm in gpu.gemms if not gemm.error for part in (gemm, gemm.sustained)]
     there = [part for part in parts if part and not isinstance(part, Missing)]
     read = [(part.temperature_c, conditions.mask(part.event_reasons)) for part in there]
@@ -108,7 +108,7 @@ def temperature(gpu: Gpu) -> list[Finding]:
 
 
 def memory_clock(gpu: Gpu) -> list[Finding]:
-    """WARN where the memory was not at its clock while a product ran; the bandwidth probe judges it more finely."""
+    """WARN if the memory clock was low while a product ran; the bandwidth probe checks it more precisely."""
     top = gpu.facts.memory_mhz if gpu.facts else None
     read = [gemm.memory_clock_mhz for gemm in gpu.gemms if not gemm.error]
     lowest = min((clock for clock in read if not isinstance(clock, Missing) and clock > 0), default=None)
@@ -120,9 +120,9 @@ def memory_clock(gpu: Gpu) -> list[Finding]:
 
 
 def power_limit(evidence: Evidence, gpu: Gpu) -> list[Finding]:
-    """WARN where figures of a host that nobody looked at were measured below the board's own power limit.
+    """WARN for figures from elsewhere that were measured below the board's own power limit.
 
-    Of a host that was looked at, `power_limit` of its settings says so.
+    For a host with facts, `power_limit` of its settings reports that.
     """
     limit, own = gpu.measured.power_limit_watts, gpu.facts.power_watts if gpu.facts else None
     asked = evidence.wanted.tuning.power_limit_watts != "default"
@@ -134,7 +134,7 @@ def power_limit(evidence: Evidence, gpu: Gpu) -> list[Finding]:
 
 
 def _sampled(gpu: Gpu) -> list[int | None]:
-    """The event reasons of every sample of telemetry; None for one that is no mask."""
+    """The event reasons of every sample of telemetry; None for an invalid mask."""
     parts = [part for gemm in gpu.gemms for part in (gemm, gemm.sustained)]
     read = [part.telemetry for part in parts if part and not isinstance(part, Missing) and part.telemetry]
     return [
@@ -155,7 +155,7 @@ def _samples(gpu: Gpu, bits: int) -> tuple[int, int]:
 
 
 def library(values: Gemm) -> Finding:
-    """The cuBLASLt that ran is the installed toolkit's: a figure of a bundled one says nothing of the installation."""
+    """Whether the cuBLASLt that ran is the installed toolkit's: a bundled copy says nothing about the installation."""
     folders, version = values.toolkit.library_dirs, values.toolkit.version
     named_so = [lib for lib in values.libraries if lib.name.lower().removeprefix("lib") == "cublaslt"]
     # Where several were loaded, one that is not the toolkit's is what to tell.

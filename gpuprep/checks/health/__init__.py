@@ -1,8 +1,8 @@
 """Is each GPU healthy? From the snapshot alone: memory, heat, the driver's own advice, Xids, MIG, links, programs.
 
 An idle GPU cannot show everything: the bandwidth probe checks the PCIe generation (it drops on an idle link), the
-matrix products check clocks and slowdowns under load. A reading that a GPU does not have makes no finding, or SKIP
-where the board is known not to have it; a reading that failed, or that cannot be true, is UNKNOWN.
+matrix products check clocks and slowdowns under load. A reading that a GPU does not have makes no finding, or SKIP if
+the board is known to lack it; a reading that failed or is impossible is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def findings(
 ) -> list[Finding]:
     """No findings if no driver is loaded: driver.* reports that.
 
-    `before` is an earlier snapshot of the host: counters are then judged by what came since. `rested`: nothing was
-    measured just before, so that an idle GPU has no reason to be hot.
+    `before` is an earlier snapshot of the host: counters are then judged by their growth since. `rested`: no
+    measurement ran just before, so an idle GPU should not be hot.
     """
     gpus = snapshot.gpus
     if isinstance(gpus, Missing):
@@ -53,7 +53,7 @@ def findings(
 
 
 def _silent(gpus: Sequence[GpuFacts]) -> list[Finding]:
-    """A record of an older gpuprep, or of figures from elsewhere: one line and not one for each reading."""
+    """One finding, instead of one per reading, for a record of an older gpuprep or of figures from elsewhere."""
     for gpu in gpus:
         for reading in (gpu.ecc_errors, gpu.retired_pages, gpu.remapped_rows, gpu.processes):
             if isinstance(reading, Missing) and reading.reason == "not_read":
@@ -125,7 +125,7 @@ def _links(subject: str, gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: in
 
 
 def _processes(subject: str, processes: Sequence[ProcessOnGpu] | Missing) -> Finding | None:
-    """Other processes are no fault. If one runs during a measurement, the check of that probe rejects the figure."""
+    """Lists processes on the GPU, which are no fault. During a measurement, that probe's check reports them."""
     if isinstance(processes, Missing):
         return refused(subject, "processes", processes, "known")
     shown = gpuprocesses.listed(processes) or "none"

@@ -1,7 +1,7 @@
-"""Which readings can this board not have: power limits, watts, clocks, memory of programs? By NVML and the catalogue.
+"""Which readings are impossible for this board: power limits, watts, clocks, memory of programs? By NVML and catalogue.
 
-NVML names limits beside most readings: a record in which one is beyond the other contradicts itself. Where the
-catalogue knows the board, the limits that NVML names are held against it, too.
+NVML has limits for most readings: a record with a reading beyond its limit contradicts itself. If the catalogue has the
+board, NVML's limits are compared with it, too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def readings(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
 
 
 def _limits(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
-    """NVML's own bounds hold both limits, and the board's bounds hold NVML's."""
+    """Power limits outside NVML's own bounds, and NVML's bounds outside the board's."""
     power, most = gpu.power, most_watts(board)
     least, highest = known(power.min_watts), known(power.max_watts)
     if least is not None and highest is not None and least > highest:
@@ -66,7 +66,7 @@ def _limits(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
 
 
 def _clocks(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
-    """Each beside the highest that NVML names, else the board's, else that of any board until now."""
+    """Clocks above NVML's maximum, else above the board's, else above that of any known board."""
     video = board.video_mhz if board and not board.model.free_clocks and "video_mhz" not in board.unverified else None
     own = (MEMORY_CLOCK_HIGHEST, board.memory_mhz) if board and board.memory_mhz else (1.0, ANY_MEMORY_CLOCK_MHZ)
     any_clock, highest, fastest = (1.0, ANY_CLOCK_MHZ), gpu.max_graphics_clock_mhz, gpu.max_memory_clock_mhz

@@ -36,7 +36,7 @@ def findings(
 
 
 def protection(subject: str, gpu: GpuFacts, board: Board | None, wish: str) -> Finding | None:
-    """ECC off on a board that ships with it on. None where neither NVML nor the catalogue knows how it ships."""
+    """WARN if ECC is off on a board that ships with ECC on; None if neither NVML nor the catalogue has the default."""
     current, ships = gpu.ecc_current, gpu.ecc_default
     model = board.model if board else None
     if isinstance(ships, Missing):
@@ -62,7 +62,7 @@ def protection(subject: str, gpu: GpuFacts, board: Board | None, wish: str) -> F
 
 
 def not_protected(gpu: GpuFacts, board: Board | None) -> bool:
-    """Whether this GPU is known to have no ECC, or nothing says that it has."""
+    """Whether this GPU has no ECC, as far as is known."""
     if isinstance(gpu.ecc_default, bool) or gpu.ecc_current is True:
         return False
     return (board.model.ecc if board else "") in ("none", "disabled", "")
@@ -104,7 +104,7 @@ def errors(
 
 
 def _any(gpu: GpuFacts) -> bool:
-    """Whether any error was counted, or a counter cannot be true: ECC that is off counts none."""
+    """Whether any counter is not 0: with ECC off, all of them must be 0."""
     return any(count != 0 for _, _, count in _counts(gpu) if not isinstance(count, Missing))
 
 
@@ -116,12 +116,12 @@ def _absent(subject: str, gpu: GpuFacts, reading: Missing, board: Board | None) 
 
 
 def _failed(reading: object) -> bool:
-    """Not one that this GPU or driver does not have, or an older record."""
+    """Whether the reading failed: not if this GPU, driver or older record does not have it."""
     return isinstance(reading, Missing) and reading.reason not in (*NOT_TOLD, "not_read")
 
 
 def _counts(gpu: GpuFacts) -> list[tuple[str, str, int | Missing]]:
-    """(where, kind, count) of all counters beside the two that are judged by themselves."""
+    """(where, kind, count) of all counters, also of those that errors() does not judge one by one."""
     counts: list[tuple[str, str, int | Missing]] = []
     for where, part in (("the memory", gpu.dram_errors), ("the caches", gpu.sram_errors), ("the life", gpu.ecc_errors)):
         if isinstance(part, EccErrors):
@@ -135,7 +135,7 @@ def _counts(gpu: GpuFacts) -> list[tuple[str, str, int | Missing]]:
 
 
 def _beyond_limits(gpu: GpuFacts) -> list[Problem]:
-    """NVIDIA's flag for caches and registers, and what Azure takes a machine out of use for."""
+    """Problems by NVIDIA's flag for caches and registers, and by Azure's limits for taking a machine out of service."""
     problems: list[Problem] = []
     if gpu.sram_threshold_exceeded is True:
         why = (
@@ -171,7 +171,7 @@ def _beyond_limits(gpu: GpuFacts) -> list[Problem]:
 
 
 def _since(gpu: GpuFacts, earlier: Earlier | None) -> list[Problem]:
-    """Errors that came between two readings, by the counters of the life: a reset takes away the others alone."""
+    """New errors between two readings, by the aggregate counters: a reset clears only the volatile ones."""
     if earlier is None:
         return []
     problems: list[Problem] = []
@@ -193,7 +193,7 @@ def _since(gpu: GpuFacts, earlier: Earlier | None) -> list[Problem]:
 
 
 def _rate(corrected: float, uptime_seconds: float, earlier: Earlier | None) -> list[Problem]:
-    """Corrected errors lose nothing; many in a short time foretell errors that cannot be corrected."""
+    """Problem of many corrected errors in a short time: they do no harm, but uncorrectable errors may follow."""
     more, seconds, since = corrected, uptime_seconds, "since the start"
     if earlier and isinstance(earlier.gpu.ecc_errors, EccErrors):
         growth = grown(earlier.gpu.ecc_errors.corrected_volatile, corrected, earlier.same_boot)

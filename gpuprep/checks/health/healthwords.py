@@ -1,4 +1,4 @@
-"""Shared by all checks of a GPU's health: possible readings, findings, and whom to call."""
+"""Shared by all checks of a GPU's health: possible readings, findings, and the contact for repairs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def judged(
 
 
 def worst(problems: list[Problem]) -> Problem | None:
-    """The worst of several, with the reasons and remedies of all of them, the worst first."""
+    """One problem with the worst status, and the reasons and remedies of all, the worst first; None without any."""
     ordered = sorted(problems, key=lambda one: PROBLEMS.index(one[0]))
     if not ordered:
         return None
@@ -47,7 +47,7 @@ def worst(problems: list[Problem]) -> Problem | None:
 def refused(
     subject: str, prop: str, reading: Missing, expected: str, *, what: str = "", absent: Collection[str] = NOT_THERE
 ) -> Finding | None:
-    """UNKNOWN. None where the reading is `absent` for one of these reasons, or the record is older than the reading."""
+    """UNKNOWN for a failed reading; None if its reason is one of `absent`, or if the record is older than the field."""
     if reading.reason == "not_read" or reading.reason in absent:
         return None
     named = what or f"{subject} {prop}".replace("_", " ")
@@ -56,9 +56,9 @@ def refused(
 
 
 def checked_reading(reading: float | Missing, kind: str, what: str) -> float | Missing:
-    """The reading, or Missing("impossible") for one that no GPU can have: negative, NaN, beyond all bounds.
+    """The reading, or Missing("impossible") for a value that no GPU can have: negative, NaN, beyond all bounds.
 
-    `kind` is a name under `plausible` in health.yml, `what` what was read: "corrected errors".
+    `kind` is a name under `plausible` in health.yml; `what` names the reading: "corrected errors".
     """
     if isinstance(reading, Missing):
         return reading
@@ -70,7 +70,7 @@ def checked_reading(reading: float | Missing, kind: str, what: str) -> float | M
 
 
 def first_missing(*readings: object) -> Missing | None:
-    """The first that is Missing; an impossible reading before one that a driver does not have."""
+    """The first Missing, impossible readings before readings that a driver does not have; None without any."""
     missing = [reading for reading in readings if isinstance(reading, Missing)]
     return next(
         (candidate for candidate in missing if candidate.reason not in (*NOT_TOLD, "not_read")),

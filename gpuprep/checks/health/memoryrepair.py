@@ -1,7 +1,7 @@
-"""Defects of a GPU's memory and what replaces them: retired pages (Pascal to Turing), remapped rows (Ampere and later).
+"""Defects of a GPU's memory and their repair: retired pages (Pascal to Turing), remapped rows (Ampere and later).
 
 NVIDIA's rules: GPU Memory Error Management, "RMA Policy" (rows); DCGM's limits (pages); catalogue/health.yml has them.
-Counts alone are history. The board is replaced when a flag says so and NVIDIA's field diagnostic confirms it.
+Counts alone are history. A board is replaced only if a flag is set and NVIDIA's field diagnostic confirms a defect.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ def _number(count: int | Missing) -> str:
 
 
 def _pending(board: Board | None) -> Problem:
-    """NVML: work goes on unharmed, "since error-containment and dynamic page blacklisting will take care of that".
-    GA10x and Ada have neither."""
+    """The problem of a pending row. NVML's documentation: "error-containment and dynamic page blacklisting will take
+    care of that"; but GA10x and Ada have neither.
+    """
     remedy = f"{RESET}; the row is replaced then; if rows come again and again: {CALL}"
     if board is not None and board.model.contains_errors:
         why = "a defective row of the memory is replaced at the next reset of the GPU; until then nothing uses it"
@@ -101,7 +102,7 @@ def _pending(board: Board | None) -> Problem:
 
 
 def spares(subject: str, gpu: GpuFacts) -> Finding | None:
-    """How many spare rows the banks of the memory have left. None where the driver does not tell."""
+    """A finding on the spare rows that the memory banks have left; None if the driver does not report them."""
     expected, read = "each bank has spare rows", gpu.spare_rows
     if isinstance(read, Missing):
         return refused(subject, "spare_rows", read, expected, absent=NOT_TOLD)
@@ -137,7 +138,7 @@ def _banks(read: SpareRows, total: float) -> str:
 def _absent(
     subject: str, prop: str, reading: Missing, expected: str, gpu: GpuFacts, board: Board | None, how: str
 ) -> Finding | None:
-    """What the board does not have, or ECC that is off does not use, is no finding against it."""
+    """SKIP if the board does not have the reading, or has ECC off; else UNKNOWN."""
     if reading.reason != "not_supported":
         return refused(subject, prop, reading, expected, absent=())
     model = board.model if board else None

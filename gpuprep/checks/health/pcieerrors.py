@@ -1,4 +1,4 @@
-"""How often does a GPU's PCIe link send packets again? As a rate: what a link counted in a year says nothing."""
+"""How often does a GPU's PCIe link repeat packets? Judged as a rate: the total of a year says nothing."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ REMEDY = f"check slot, riser and cable (dmesg may say more: AER); {CALL}"
 
 
 def finding(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier | None) -> Finding | None:
-    """gpu N.pcie_errors: since the earlier reading; without one, since the machine's start.
+    """gpu N.pcie_errors: the rate since the earlier reading, else since the machine's start.
 
-    The driver may have been loaded later than that: the true rate is higher, never lower.
+    If the driver was loaded later than that, the true rate is higher, never lower.
     """
     most = limit("pcie_replays_per_minute")
     expected = f"at most {most:g} packets a minute sent again"

@@ -1,7 +1,7 @@
-"""Are the readings of a GPU all there, and possible? Pure.
+"""Are the readings of a GPU complete and possible? Pure.
 
-An older gpuprep did not read some of them; its records say so (NOT_READ), and that is no finding. But it read a group
-as a whole or not at all, and those that came together, together. What is gone from among most of the others was lost.
+An older gpuprep did not read some of them; its records have NOT_READ, which is no finding. But every version reads a
+group completely or not at all. So if one reading of a group is missing and most others are there, it was lost.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ AGAIN = "measure again; if it happens again, show gpuprep's authors the record"
 
 
 def complete(gpu: GpuFacts) -> GpuFacts:
-    """The GPU with LOST for each reading that must have been there."""
+    """The GPU, with LOST for each missing reading that its gpuprep must have read."""
     there = sum(not _not_read(getattr(gpu, name)) for name in TOGETHER)
     names = (*ALWAYS, *((*TOGETHER, *BEFORE_THEM) if 2 * there > len(TOGETHER) else ()))
     changes: dict[str, Any] = {name: LOST for name in names if _not_read(getattr(gpu, name))}
@@ -60,7 +60,7 @@ def complete(gpu: GpuFacts) -> GpuFacts:
 
 
 def finding(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
-    """gpu N.figures: UNKNOWN for readings that no GPU can give; None where there are none."""
+    """gpu N.figures: UNKNOWN for impossible readings; None without any."""
     read = {name: value for name, value in to_json_value(gpu).items() if name not in JUDGED}
     wrong = [*impossible.figures(read), *_beyond(gpu, board)]
     if not wrong:
@@ -70,7 +70,7 @@ def finding(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
 
 
 def of_host(snapshot: Snapshot) -> list[Finding]:
-    """host.uptime, host.nvswitches, gpus.entries: UNKNOWN where it cannot be. Errors are counted by the first."""
+    """host.uptime (for error rates), host.nvswitches, gpus.entries: UNKNOWN for impossible values."""
     findings = [] if isinstance(snapshot.gpus, Missing) else twice("gpus", snapshot.gpus)
     seconds, switches = snapshot.kernel.uptime_seconds, snapshot.nvswitches
     if not 0 <= switches <= MOST_NVSWITCHES:
@@ -98,7 +98,7 @@ def _link(link: PcieLink | Missing, board: Board | None) -> Iterator[str]:
 
 
 def _beside(gpu: GpuFacts) -> Iterator[str]:
-    """A driver answers 0 for a limit that the board does not have."""
+    """Impossible readings of BESIDE. 0 is ignored: the driver returns 0 for a limit that the board does not have."""
     for group, member, kind in BESIDE:
         reading = getattr(getattr(gpu, group), member, NOT_READ)
         checked = checked_reading(reading, kind, "")

@@ -1,4 +1,4 @@
-"""What the driver itself says must be done with a GPU (NVML's recovery action)."""
+"""The action that the driver itself recommends for a GPU (NVML's recovery action)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ACTIONS = {
 
 
 def finding(subject: str, gpu: GpuFacts) -> Finding | None:
-    """None where the driver does not tell (before R565), or the record is older."""
+    """A finding for a recovery action; None if the driver (before R565) or the record does not have it."""
     action = gpu.recovery_action
     if isinstance(action, Missing):
         return refused(subject, "recovery_action", action, EXPECTED, what="what the driver asks for", absent=NOT_TOLD)

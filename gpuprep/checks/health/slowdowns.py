@@ -1,6 +1,6 @@
-"""Does heat or the power supply hold a GPU's clocks down: at this moment, and as a share of the time?
+"""Does heat or the power supply lower a GPU's clocks: at this moment, and as a share of the time?
 
-The power cap is normal life (a T4 lives at its 70 W), and what slows a GPU down under load the probes say.
+The power cap is normal (a T4 works at its 70 W). The probes report what slows a GPU down under load.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def findings(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlie
 
 
 def now(subject: str, gpu: GpuFacts) -> Finding | None:
-    """Of an idle GPU, too: hardware that holds it back does so at rest."""
+    """The present slowdown, also of an idle GPU: a hardware fault lowers the clocks at rest, too."""
     expected = "none by heat or hardware"
     mask = checked_reading(gpu.event_reasons, "event_reasons", "event reasons")
     if isinstance(mask, Missing):
@@ -54,9 +54,9 @@ def now(subject: str, gpu: GpuFacts) -> Finding | None:
 
 
 def held_down(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier | None) -> Finding | None:
-    """As a share of the time since the earlier reading; without one, of the time since the machine's start.
+    """Slowdowns as a share of the time since the earlier reading, else since the machine's start.
 
-    The driver may have been loaded later than that: the true share is higher, never lower.
+    If the driver was loaded later than that, the true share is higher, never lower.
     """
     times, most = gpu.throttled, limit("held_down_percent")
     expected = f"under {most:g} % of the time by heat or hardware"

@@ -1,6 +1,6 @@
-"""Is a GPU, or its memory, near the temperature at which it slows down? Against the board's own limits.
+"""Is a GPU, or its memory, near the temperature at which it slows down?
 
-The limits are NVML's, where it has them, else the catalogue's. Boards from Ada and Hopper on tell margins (T.Limit):
+The limits are NVML's if it has them, else the catalogue's. Boards from Ada and Hopper on report margins (T.Limit):
 degrees left until the nearest slowdown.
 """
 
@@ -70,7 +70,7 @@ def of_gpu(subject: str, gpu: GpuFacts, board: Board | None, *, rested: bool) ->
 
 
 def of_memory(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
-    """None for memory without a sensor: a driver refuses its temperature, or answers 0."""
+    """gpu N.memory_temperature; None for memory without a sensor: the driver returns an error or 0."""
     read = gpu.temperatures if isinstance(gpu.temperatures, Temperatures) else NONE
     if read.memory == 0:
         return None
@@ -92,7 +92,7 @@ def of_memory(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | Non
 
 
 def _limit(read: int | Missing, what: str, board: Board | None, name: str) -> float | Missing:
-    """The driver's own, else the catalogue's. A driver answers 0 for a limit that the board does not have."""
+    """The driver's limit, else the catalogue's. The driver returns 0 for a limit that the board does not have."""
     if not isinstance(read, Missing) and read != 0:
         return checked_reading(read, "limit_c", what)
     known = (board.temperatures_c or {}).get(name) if board else None
@@ -100,7 +100,7 @@ def _limit(read: int | Missing, what: str, board: Board | None, name: str) -> fl
 
 
 def _beyond_shutdown(degrees: float, slowdown: float | Missing, shutdown: float) -> str:
-    """Why the readings cannot all be true; "" where they can."""
+    """Why the readings contradict each other; "" if they do not."""
     if degrees > shutdown + conditions.SENSORS_DIFFER_C:
         return f"the GPU is said to have {degrees:g} {DEGREES}, and switches itself off at {shutdown:g}"
     if not isinstance(slowdown, Missing) and slowdown > shutdown:
@@ -119,7 +119,7 @@ def _near(left: float, degrees: float, near: float) -> Problem | None:
 
 
 def _contradiction(by_degrees: float | None, by_margin: float | None) -> Problem | None:
-    """Degrees and margin may count to different limits. Of two that differ widely none is believed."""
+    """A problem if temperature and margin differ widely (they may refer to different limits): then neither counts."""
     if by_degrees is None or by_margin is None or min(by_degrees, by_margin) > limit("degrees_before_slowdown"):
         return None
     if abs(by_degrees - by_margin) <= limit("margins_differ_by_c"):
@@ -136,7 +136,7 @@ def _slowed_by_heat(gpu: GpuFacts) -> bool:
 
 
 def _hot_at_rest(gpu: GpuFacts, degrees: float) -> Problem | None:
-    """An idle GPU has no reason to be hot."""
+    """A problem if an idle GPU is hot; else None."""
     most = limit("idle_temperature_c")
     used = gpu.utilization if isinstance(gpu.utilization, Utilization) else None
     idle = not isinstance(gpu.event_reasons, Missing) and bool(gpu.event_reasons & IDLE)

@@ -1,4 +1,4 @@
-"""What the Xids of this boot say of each GPU."""
+"""Findings on the Xids of this boot, for each GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GRAVE = (Status.FAIL, Status.WARN)
 
 
 def findings(snapshot: Snapshot, gpus: Sequence[GpuFacts]) -> list[Finding]:
-    """One finding for each GPU that has any, and for addresses of none; a single one where there is nothing to tell."""
+    """One finding for each GPU with Xids, and for addresses that are no GPU's; one PASS if there are no Xids."""
     seen, expected = snapshot.xids, "no severe Xid"
     if isinstance(seen, Missing):
         return [unknown("driver", "xids", seen, expected=expected, what="the kernel log")]

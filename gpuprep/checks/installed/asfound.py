@@ -32,7 +32,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _by_hand(finding: Finding, system: str) -> Finding:
-    """No role can repair it on this host."""
+    """The finding without its role, because no role can repair it on this host."""
     remedy = finding.remedy
     if (
         finding.role
@@ -44,7 +44,7 @@ def _by_hand(finding: Finding, system: str) -> Finding:
 
 
 def _driver(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """One version of module, library and NVML, whoever installed them."""
+    """Whether module, library and NVML have the same version, by whoever they were installed."""
     facts = snapshot.driver
     loaded = facts.loaded_version
     remedy = "install an NVIDIA driver and load it; dmesg | grep -i nvrm says why one does not load"

@@ -11,7 +11,7 @@ NO_APPLICATION_CLOCKS = ("not_supported", "deprecated", "function_not_found")
 
 
 def wanted_pair(wanted: Wanted, gpu: GpuFacts) -> ClockPair | Missing | None:
-    """The pair this GPU shall have; None: the driver's default."""
+    """The wanted clock pair of this GPU; None: the driver's default."""
     if isinstance(wanted.tuning.clocks, ClockPair):
         return wanted.tuning.clocks
     if wanted.tuning.clocks == "default":
@@ -102,7 +102,7 @@ def _effect(current: ClockPair, expected: ClockPair) -> str:
 
 
 def _locked(snapshot: Snapshot, gpu: GpuFacts) -> LockedClocks | None:
-    """Locks end with the boot they were made in; a record of an earlier one says nothing."""
+    """The locks of this GPU; None if they were made in an earlier boot, because a reboot ends them."""
     mine = [
         lock for lock in snapshot.locked_clocks if lock.uuid == gpu.uuid and lock.boot_id == snapshot.kernel.boot_id
     ]
@@ -110,7 +110,7 @@ def _locked(snapshot: Snapshot, gpu: GpuFacts) -> LockedClocks | None:
 
 
 def _same(locked: LockedClocks, expected: ClockPair) -> bool:
-    """Memory clocks can be locked from Ampere on; on older GPUs only the graphics clock is compared."""
+    """Whether the locks are as expected. Before Ampere, only the graphics clock can be locked and is compared."""
     return locked.graphics_mhz == expected.graphics_mhz and locked.memory_mhz in (None, expected.memory_mhz)
 
 

@@ -105,7 +105,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _ffprobe(snapshot: Snapshot, ours: str) -> list[Finding]:
-    """Programs ask ffprobe what is in a file: it must be of the wanted build. `ours`: where the wanted ffmpeg is."""
+    """Whether ffprobe, which programs use to read files, is of the wanted build. `ours`: path of the wanted ffmpeg."""
     if "ffprobe" not in snapshot.commands:  # older versions did not look for it
         return []
     path = snapshot.commands["ffprobe"]
@@ -120,7 +120,7 @@ def _ffprobe(snapshot: Snapshot, ours: str) -> list[Finding]:
 
 
 def _headers_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Nothing where the record does not know, or where other headers are installed: nv-codec-headers.version says."""
+    """Whether the headers' files are intact; [] if unknown, or if other headers are installed (see their version)."""
     facts, expected = snapshot.codec, "as installed"
     if isinstance(facts.headers_version, Missing):
         why = "which headers these are is not known: nv-codec-headers.version reports why"

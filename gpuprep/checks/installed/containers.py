@@ -14,7 +14,7 @@ AGAIN = f"`gpuprep provision HOST --profile PROFILE --only containers`; by hand:
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Nothing where the profile asks for none."""
+    """All findings on containers; [] if the profile asks for no container toolkit."""
     if wanted.containers.toolkit == "none":
         return []
     facts = snapshot.containers
@@ -61,12 +61,12 @@ def _specification(snapshot: Snapshot, facts: ContainerFacts) -> list[Finding]:
 
 
 def _has(names: tuple[str, ...], name: str) -> bool:
-    """A GPU in parts (MIG) is named by its parts: 0:0, 0:1."""
+    """Whether a GPU is in the specification; with MIG its parts are: 0:0, 0:1."""
     return name in names or any(device.startswith(f"{name}:") for device in names)
 
 
 def _contents(snapshot: Snapshot, facts: ContainerFacts) -> Finding:
-    """The specification names libraries by the driver's version: after another driver it is of things that are gone."""
+    """Whether the specification fits: its paths exist, and contain the version of the loaded driver."""
     loaded = snapshot.driver.loaded_version
     others = [version for version in facts.drivers if isinstance(loaded, str) and version != loaded]
     if others:

@@ -1,4 +1,4 @@
-"""Convolutions through cuDNN: was it the installed library that ran, and is what it computed right?"""
+"""Convolutions through cuDNN: did the installed library run, and are its results correct?"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ELSEWHERE = (
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """Library, version, one of each convolution."""
+    """Findings on library, version and each convolution."""
     if evidence.wanted.cudnn.version == "none":
         return []
     values = evidence.of(Cudnn, "cudnn")
@@ -58,7 +58,7 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def _library(evidence: Evidence, values: Cudnn) -> list[Finding]:
-    """Which file ran: the one that facts found, where gpuprep put it, and no second one beside it."""
+    """Whether the right file ran: the one in the facts, in gpuprep's folder, and no second copy."""
     loaded = [(lib.path, lib.version or "") for lib in values.libraries if lib.name == "cudnn"]
     wanted, installed = evidence.wanted, evidence.snapshot.cudnn.library_path
     if not loaded:
@@ -98,7 +98,7 @@ def _once(values: Cudnn) -> list[Convolution]:
 
 
 def _impossible(case: Convolution, board: catalogue.Board | None) -> str:
-    """Why the figures of a convolution cannot be; "" where they can."""
+    """Why the figures of a convolution are impossible; "" if they are possible."""
     if case.dtype not in TOLERANCE or case.layout not in ("NHWC", "NCHW"):
         return f"gpuprep measures no convolution in {case.dtype} {case.layout or '?'}"
     if case.shape != str(SHAPE):
@@ -140,13 +140,13 @@ def _convolution(case: Convolution, board: catalogue.Board | None) -> Finding:
 
 
 def _allowed(case: Convolution) -> float:
-    """gpuprep's own tolerance: a record cannot allow itself more."""
+    """gpuprep's own tolerance, or the record's if that is smaller."""
     read = [] if isinstance(case.error_tolerance, Missing) else [case.error_tolerance]
     return min([TOLERANCE.get(case.dtype, min(TOLERANCE.values())), *read])
 
 
 def _wrong(case: Convolution, what: str) -> str:
-    """As of matrix products; "" where the result is right, or was not compared."""
+    """Why the result is wrong, as for matrix products; "" if it is right or was not compared."""
     off, allowed = case.max_relative_error, _allowed(case)
     if is_no_number(off):
         return f"the convolution in {what} has results that are no numbers, or beyond every bound"

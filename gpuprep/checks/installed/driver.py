@@ -27,7 +27,7 @@ COUNTERS = {True: "profilers of ordinary users cannot read them", False: "every 
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """All findings of the driver; without a driver only those that are not a consequence of that."""
+    """All findings on the driver; without a driver only those that are not a consequence of that."""
     driver_findings = [
         _version(wanted, snapshot),
         *_nouveau(snapshot),
@@ -47,7 +47,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _modules(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """The module for the running kernel and the next; where there is none for the running one, the rest follows."""
+    """Findings on the modules for the running and the next kernel; only one if the running kernel has no module."""
     driver, kernel = snapshot.driver, snapshot.kernel
     if driver.module_version is not None:
         module_findings = [_flavour(wanted, snapshot), _origin(wanted, snapshot), _next_boot(wanted, snapshot)]
@@ -105,7 +105,7 @@ def _packages(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def holds(subject: str, names: tuple[str, ...], hold: bool, snapshot: Snapshot, role: str) -> list[Finding]:
-    """Whether the installed ones of `names` are held; nothing to say where the profile does not ask for it."""
+    """Whether the installed packages among `names` are held; SKIP if the profile asks for no hold."""
     if not hold:
         return [skip(subject, "held", expected="as it is", actual="not checked", reason="the profile asks for no hold")]
     free = [name for name in names if name in snapshot.packages and not snapshot.packages[name].held]
@@ -127,7 +127,7 @@ def pin(
     subject: str, snapshot: Snapshot, path: str, version: str, expected: str, why: str, role: str,
     *, any_version: bool = False,
 ) -> Finding:  # fmt: skip
-    """Whether a file of apt's preferences pins to the expected version. `version` is the pattern of it."""
+    """Whether a file of apt's preferences pins to the expected version. `version` is the pattern of that version."""
     text: object = small_file(snapshot, path)
     match = re.search(rf"(?m)^Pin: version {version}$", text) if isinstance(text, str) else None
     return check(
@@ -143,7 +143,7 @@ def pin(
 
 
 def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Nothing on systems without apt: dnf-automatic obeys the same locks as dnf."""
+    """Whether unattended upgrades leave the packages alone; [] without apt: dnf-automatic obeys the locks of dnf."""
     if not wanted.driver.hold or snapshot.apt is None:
         return []
     text: object = small_file(snapshot, HOLDS)
@@ -171,7 +171,7 @@ def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _pinned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """NVIDIA's repository has many branches, and some packages have one name for all of them."""
+    """Whether packages are pinned that have one name for all branches in NVIDIA's repository."""
     if wanted.driver.source != "nvidia" or snapshot.apt is None:
         return []
     here = catalogue.host_version(snapshot.driver.module_version)
@@ -181,7 +181,7 @@ def _pinned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _stream(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """On systems with dnf: which branch of NVIDIA's repository dnf sees. Nothing where the source has no streams."""
+    """On systems with dnf: whether the right stream of NVIDIA's repository is enabled; [] without streams."""
     wish = wanted.driver.stream
     if not wish or snapshot.apt is not None:
         return []
@@ -209,7 +209,7 @@ def enabled_stream(text: str) -> str:
 
 
 def _blacklisted(name: str, patterns: Sequence[str]) -> bool:
-    """The entries of Package-Blacklist are regular expressions."""
+    """Whether a pattern matches `name`: the entries of Package-Blacklist are regular expressions."""
     for pattern in patterns:
         try:
             if re.match(pattern, name):
@@ -279,7 +279,7 @@ def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
 
 
 def module_options(text: str) -> dict[str, str]:
-    """`options nvidia KEY=VALUE ...` of a modprobe.d file; Debian also names the module nvidia-current."""
+    """Options in lines `options nvidia KEY=VALUE ...` of a modprobe.d file; on Debian also of nvidia-current."""
     options: dict[str, str] = {}
     for line in text.splitlines():
         words = line.split("#")[0].split()
@@ -311,7 +311,7 @@ def _origin(wanted: Wanted, snapshot: Snapshot) -> Finding:
 
 
 def _prebuilt(wanted: Wanted, snapshot: Snapshot) -> Finding:
-    """Whether Canonical's packages are there, and no module of DKMS before theirs: modprobe takes DKMS's first."""
+    """Whether Canonical's packages are installed, and no DKMS module, which modprobe would prefer."""
     running, expected = snapshot.kernel.running, f"installed for {snapshot.kernel.running}"
     if isinstance(snapshot.driver.module_version, Missing):
         reading = snapshot.driver.module_version
@@ -331,7 +331,7 @@ def _prebuilt(wanted: Wanted, snapshot: Snapshot) -> Finding:
 
 
 def _dkms(snapshot: Snapshot) -> Finding:
-    """Package scripts can hide a failed build behind exit 0, so DKMS itself is asked."""
+    """Whether DKMS has built the modules. Package scripts may hide a failed build behind exit code 0."""
     running = snapshot.kernel.running
     if isinstance(snapshot.driver.module_version, Missing):
         reading = snapshot.driver.module_version

@@ -1,4 +1,4 @@
-"""Kernels and their headers: what the driver is built for, now and at the next boot."""
+"""Kernels and their headers: can the driver be built for the running kernel and for the next boot's?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROLE = "gpu_driver"
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Prebuilt modules need no headers."""
+    """Findings on kernels and headers; without headers for prebuilt modules, which need none."""
     if wanted.driver.modules == PREBUILT:
         return [_waiting(snapshot)]
     kernel = snapshot.kernel
@@ -48,7 +48,10 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _waiting(snapshot: Snapshot) -> Finding:
-    """A newer kernel that waits for a reboot is no fault: driver.next_boot_module says whether the driver is ready."""
+    """WARN for a newer kernel that waits for a reboot, FAIL before the driver is built: then the reboot comes first.
+
+    driver.next_boot_module checks whether the driver is ready for the newer kernel.
+    """
     kernel, driver = snapshot.kernel, snapshot.driver
     if isinstance(kernel.next_boot, Missing):
         return unknown("kernel", "next_boot", kernel.next_boot, expected=kernel.running)

@@ -15,7 +15,7 @@ NEEDED = {
 
 
 def findings(snapshot: Snapshot) -> list[Finding]:
-    """Nothing on a machine without any driver: driver.version says that."""
+    """A finding for each library; [] without any driver, which driver.version reports."""
     if snapshot.driver.module_version is None and snapshot.driver.library_version is None:
         return []
     return [_library(name, consequence, snapshot) for name, consequence in NEEDED.items()]

@@ -44,7 +44,7 @@ def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _libraries(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Libraries that the probes are bound to. No finding without an agent: agent.version reports that."""
+    """Whether the agent has the pinned libraries of the probes; [] without an agent, which agent.version reports."""
     if not isinstance(snapshot.agent_installed_version, str):
         return []
     pins, there = wanted.agent.libraries, snapshot.agent_libraries
@@ -93,7 +93,7 @@ def _module(name: str, snapshot: Snapshot) -> Finding:
 
 
 def _mount(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """A device may be named by UUID or label, so the path and the file system are what is compared."""
+    """Whether the disk is mounted; compares path and file system, because a device may be given by UUID or label."""
     wish = wanted.mount
     if wish is None:
         return []

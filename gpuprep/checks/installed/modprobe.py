@@ -1,4 +1,4 @@
-"""modprobe's files read together: which file overrides an option of NVIDIA's modules, which blocks a module? Pure."""
+"""All of modprobe's files together: does a file override an option of NVIDIA's modules, or block a module? Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOTHING = ("/bin/true", "/bin/false", "/usr/bin/true", "/usr/bin/false", "true",
 
 
 def options(lines: Sequence[ModprobeLine]) -> dict[str, dict[str, tuple[str, str]]]:
-    """Module ─► option ─► (value, file that says it last). Of NVIDIA's modules; a later line counts more."""
+    """Module ─► option ─► (value, file that sets it last), for NVIDIA's modules; later lines override earlier ones."""
     by_module: dict[str, dict[str, tuple[str, str]]] = {}
     for line in lines:
         if line.words[0] == "options" and line.words[1] != "nouveau":
@@ -22,7 +22,7 @@ def options(lines: Sequence[ModprobeLine]) -> dict[str, dict[str, tuple[str, str
 
 
 def overriding(snapshot: Snapshot, wishes: Mapping[str, str | None]) -> list[tuple[str, str]]:
-    """(wish, the file that has it otherwise). `wishes`: option ─► value; None: anything but "0"."""
+    """(wish, file with another value) for each overridden wish. `wishes`: option ─► value; None: anything but "0"."""
     if isinstance(snapshot.modprobe, Missing):
         return []
     wrong = []
@@ -35,7 +35,7 @@ def overriding(snapshot: Snapshot, wishes: Mapping[str, str | None]) -> list[tup
 
 
 def blocked(snapshot: Snapshot) -> list[Finding]:
-    """A line that keeps the driver's module from being loaded. Nothing where the record does not know."""
+    """FAIL for lines that keep the driver's module from being loaded; [] if the record lacks them."""
     lines = snapshot.modprobe
     if isinstance(lines, Missing):
         what = "modprobe's configuration"

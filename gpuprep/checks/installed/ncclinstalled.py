@@ -1,4 +1,4 @@
-"""Is the wished NCCL the library that a program gets?"""
+"""Do programs get the wished NCCL?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ELSEWHERE = (
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Nothing where the profile asks for none: then any NCCL, or none, is as wanted."""
+    """The finding on NCCL; [] if the profile asks for none: then any NCCL is fine."""
     if wanted.nccl.version == "none":
         return []
     nothing = Missing("not_read", "the agent did not look for it")
@@ -32,7 +32,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def loaded(evidence: Evidence, values: Nccl) -> list[Finding]:
-    """Which NCCL was measured: the wished one, or one that gpuprep does not pin."""
+    """Whether the measured NCCL is the wished version; any version if gpuprep does not pin it."""
     wanted, paths = evidence.wanted, [library.path for library in values.libraries if library.name == "nccl"]
     if evidence.snapshot.source is Source.SIMULATED and not paths:
         return []

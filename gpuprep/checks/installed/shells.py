@@ -18,7 +18,7 @@ WAYS = {
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Only where the tool itself is there: without it, its own check says so."""
+    """Findings for each installed tool; a missing tool is reported by its own check."""
     shell_findings = []
     for way, (path, pattern, words) in WAYS.items():
         tools: dict[str, OptStr] = getattr(snapshot.shells, way)
@@ -35,7 +35,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 def _tool(
     way: str, words: str, tools: dict[str, OptStr], name: str, expected: Str, role: str, *, exact: bool
 ) -> Finding:
-    """`exact`: it must be the same file as elsewhere; several nvcc may lead to one toolkit."""
+    """A finding on one tool. `exact`: it must be the same file everywhere; several nvcc may belong to one toolkit."""
     path = tools.get(name, Missing("command_failed", f"{name} was not looked for"))
     if isinstance(expected, Missing):
         return unknown(way, name, expected, expected=f"a path of {name}", role=role)

@@ -1,8 +1,8 @@
-"""Secure Boot: would the kernel take the driver's modules, now and at the next boot? By verified signatures.
+"""Secure Boot: would the kernel accept the driver's modules, now and at the next boot? By verified signatures.
 
-With Secure Boot on, a module that is not signed, that was changed, or whose key is not enrolled is FAIL. With Secure
-Boot off the kernel takes any module; but a signature that does not fit says that somebody changed one, and is WARN.
-A profile that names a key (driver.signing) wants that key's signatures, whether Secure Boot is on or not.
+With Secure Boot on, a module that is not signed, was changed, or has a key that is not enrolled is FAIL. With Secure
+Boot off the kernel accepts any module; but a signature that does not fit means that the module was changed: WARN.
+If a profile names a key (driver.signing), the modules must be signed with it, whether Secure Boot is on or not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SUBJECT = "driver"
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Of the running kernel; of the next boot's where that is another. Nothing where a kernel has no module."""
+    """A finding for the running kernel, and for the next boot's if it differs; none for a kernel without modules."""
     kernel, facts = snapshot.kernel, snapshot.signatures
     if isinstance(facts, Missing):  # with Secure Boot off nothing is asked of a record that has none
         if kernel.secure_boot is not True or not isinstance(snapshot.driver.module_version, str):
@@ -36,7 +36,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 class _Judge:
-    """The modules of one kernel together: the worst that is true of one of them."""
+    """Judges the modules of one kernel together: the finding is that of the worst module."""
 
     def __init__(
         self, wanted: Wanted, snapshot: Snapshot, facts: SignatureFacts, prop: str, modules: Sequence[ModuleSignature]
@@ -75,7 +75,7 @@ class _Judge:
         )
 
     def _wrong_key(self) -> Finding | None:
-        """Only where the profile names a key."""
+        """The finding if modules are not signed with the profile's key; None without such a key."""
         others = [module for module in self.modules if module.fits is not None and module.verified_by != self.path]
         unread = [module for module in others if isinstance(module.fits, Missing) and module.verified_by is not None]
         if not self.wish or not others or unread:
@@ -106,7 +106,7 @@ class _Judge:
         return self._say(Status.PASS, "not signed; Secure Boot is off")
 
     def _unread(self) -> Finding | None:
-        """A signature that could not be looked at, other than for want of its signer's certificate."""
+        """UNKNOWN for a signature that could not be read, except if only its signer's certificate is missing."""
         unread = [module for module in self.modules if isinstance(module.fits, Missing) and not _is_foreign(module)]
         if not unread:
             return None
@@ -128,7 +128,7 @@ class _Judge:
         return self._say(Status.PASS, f"verified with {by}; Secure Boot is off")
 
     def _foreign(self) -> Finding | None:
-        """Modules that came signed, by Canonical or Red Hat: their certificate is in the kernel, and in no file."""
+        """The finding for modules signed by Canonical or Red Hat: their certificate is in the kernel and in no file."""
         foreign = [module for module in self.modules if _is_foreign(module)]
         if not foreign:
             return None
@@ -192,7 +192,7 @@ class _Judge:
         return f"have it built and signed again: dkms remove {name} -k {kernel}, then dkms install {name} -k {kernel}"
 
     def _repair(self, modules: Sequence[ModuleSignature]) -> str:
-        """Where another key may be the cause; that of prebuilt modules is in the kernel, and nobody enrols it."""
+        """The remedy: rebuild, and enrol the key; not for prebuilt modules, whose key is in the kernel."""
         return self._rebuild(modules) if self.prebuilt else f"{self._rebuild(modules)}; {self._enrol()}"
 
     def _enrol(self, path: str = "") -> str:

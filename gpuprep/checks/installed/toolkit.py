@@ -38,7 +38,7 @@ def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _pinned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """What has one name for all versions of the toolkit decides where /usr/local/cuda leads to."""
+    """Whether packages are pinned that have one name for all toolkit versions and set the link /usr/local/cuda."""
     if not wanted.cuda.pin or snapshot.apt is None:
         return []
     why = "apt may take parts of another toolkit, and /usr/local/cuda would lead there"
@@ -46,7 +46,7 @@ def _pinned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
-    """The toolkit that a program finds, whoever installed it: nvcc's version and CUPTI."""
+    """Findings on the toolkit that programs get, by whoever it was installed: nvcc's version and CUPTI."""
     facts = snapshot.cuda
     nvcc_version = catalogue.host_version(facts.nvcc_version)
     version = check(
@@ -123,7 +123,7 @@ def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _cudnn_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Nothing where the record does not know, or where there is no manifest: cudnn.version says that."""
+    """Whether cuDNN's files are intact; [] if unknown or without a manifest, which cudnn.version reports."""
     intact = snapshot.cudnn.manifest_intact
     if intact is None or intact == NOT_READ:
         return []

@@ -15,7 +15,7 @@ REMEDY = (
 
 
 def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
-    """Nothing without a toolkit: cuda.* says that. A library that the loader does not know at all is no wrong one."""
+    """FAIL for libraries that come from elsewhere; [] without a toolkit (see cuda.*). Unknown libraries are ignored."""
     cuda, expected = snapshot.cuda, "the installed toolkit's"
     if cuda.nvcc_path is None or cuda.nvcc_version is None:
         return []

@@ -1,4 +1,4 @@
-"""Does the toolkit work: compile, run, and may an ordinary user read the performance counters?"""
+"""Does the toolkit compile programs that run, and may an ordinary user read the performance counters?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN_REMEDIES = {
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """Compiles, with which nvcc; runs; counters. What was not compiled is not asked whether it runs."""
+    """Findings on nvcc, compiling, running and counters; without running if nothing was compiled."""
     if evidence.wanted.cuda.version == "none":
         return []
     values = evidence.of(Toolkit, "toolkit")

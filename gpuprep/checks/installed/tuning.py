@@ -107,7 +107,7 @@ def _unit(snapshot: Snapshot, unit: str, disabled: str, stopped: str) -> list[Fi
 
 
 def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
-    """A distribution's unit may carry --no-persistence-mode: then the mode stays off although the daemon runs."""
+    """Whether the daemon's unit lacks --no-persistence-mode: with it, the mode stays off although the daemon runs."""
     text = small_file(snapshot, PERSISTENCE_DROP_IN)
     on = isinstance(text, str) and "ExecStart=/" in text and "--no-persistence-mode" not in text
     unit = snapshot.units.get(PERSISTENCED)
@@ -144,7 +144,7 @@ def _udev_rule(snapshot: Snapshot) -> Finding:
 
 
 def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """The settings of each GPU; only one finding per GPU if NVML does not answer, because five would say the same."""
+    """Findings on the settings of each GPU; one per GPU if NVML does not answer, because five would be the same."""
     devices = host_rules.nvidia_gpus(snapshot)
     if isinstance(snapshot.gpus, Missing):
         reason = f"persistence, clocks, power, ECC and compute mode could not be read: {why_missing(snapshot.gpus)}"
@@ -170,7 +170,7 @@ def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _lost(gpu: GpuFacts) -> bool:
-    """A GPU that has fallen off the bus has no settings: gpu N.on_the_bus says it (checks/health/__init__.py)."""
+    """Whether the GPU has fallen off the bus, and so has no settings: gpu N.on_the_bus reports it (checks/health)."""
     readings = (gpu.persistence_mode, gpu.compute_mode, gpu.serial, gpu.temperature_c)
     return all(isinstance(reading, Missing) and reading.reason == "gpu_is_lost" for reading in readings)
 
@@ -248,7 +248,7 @@ def _ecc(wanted: Wanted, gpu: GpuFacts) -> Finding:
 
 
 def _ecc_kept(gpu: GpuFacts) -> Finding:
-    """The profile leaves the mode alone; somebody changed it all the same, and the next boot brings it."""
+    """A finding if somebody changed the pending ECC mode although the profile leaves it alone."""
     words, expected = {True: "enabled", False: "disabled"}, "no change waiting"
     current, pending = gpu.ecc_current, gpu.ecc_pending
     for reading in (current, pending):

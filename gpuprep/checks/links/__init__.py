@@ -1,8 +1,8 @@
-"""Is the PCIe link of each GPU as it should be: what the device can, what the slot can, and what is there under load.
+"""Is the PCIe link of each GPU as it should be? Compares the link under load with the maximum of device and slot.
 
-Half of what device and slot could do together is a fault. A slot that forbids more is not: the GPU is well, and slower
-than it could be. A virtual machine may hide the slot; then the catalogue's board and the machine's other GPUs of that
-board are the measure. An idle link lowers its generation: only a reading under load counts.
+Half of the maximum of device and slot together is a fault. A slower slot is no fault: the GPU is healthy, but slower
+than it could be. If a virtual machine hides the slot, the link is compared with the catalogue's board and with the
+machine's other GPUs of that board. An idle link lowers its generation, so only a reading under load counts.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ def named(index: int | None) -> str:
 
 
 def carries(generation: int | None, width: int | None) -> float | None:
-    """GB/s in one direction; None where one of the two is not known."""
+    """GB/s in one direction; None if generation or width is unknown."""
     lane = LANE_GB_PER_S.get(generation or 0)
     return lane * width if lane and width else None
 
 
 def rate(link: Pcie | Missing) -> float | None:
-    """GB/s in one direction that the link carries; None where its generation or width is not known."""
+    """GB/s of the link in one direction; None if its generation or width is unknown."""
     return None if isinstance(link, Missing) else carries(link.generation, link.width)
 
 
 @dataclass(frozen=True)
 class Way:
-    """Generation and lanes. None: not known."""
+    """Generation and number of lanes. None: unknown."""
 
     generation: int | None
     width: int | None
@@ -63,12 +63,12 @@ class Way:
 
 
 def generation_of(board: Board | None) -> Way:
-    """The highest possible generation. Lanes are left out: NVML reports x16 for an A16's GPUs, which have four."""
+    """The board's generation, without lanes: NVML reports x16 for the GPUs of an A16, which have x4."""
     return Way(board.pcie_generation if board else None, None)
 
 
 def capped(link: Way, board: Board | None) -> Way:
-    """The link, no faster and no wider than the board: NVML says x16 of an A16's GPUs, which have four lanes."""
+    """The link, limited to the board's maximum: NVML reports x16 for the GPUs of an A16, which have x4."""
     generation, width = (board.pcie_generation, board.pcie_width) if board else (None, None)
     return Way(
         _lower(link.generation, generation) if link.generation else None,
@@ -77,9 +77,9 @@ def capped(link: Way, board: Board | None) -> Way:
 
 
 def impossible(now: Way, read: Iterable[Way], device: Way) -> Iterator[str]:
-    """What a reading of a link cannot be: "a PCIe link of generation 7". The one such check of all measurements.
+    """Why a reading of a link is impossible: "a PCIe link of generation 7". Used for all measurements.
 
-    `read`: what was read beside it as the most, `device`: the most of the board itself.
+    `read`: the maxima that were read with it; `device`: the maximum of the board.
     """
     highest = tuple(read)
     for words, known, is_now, own, most in (
@@ -98,7 +98,7 @@ def impossible(now: Way, read: Iterable[Way], device: Way) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Link:
-    """The three facts of one link. `slot` has what is known of the slot, where it is less than the device's."""
+    """One link: now, device and slot. `slot` has the slot's values only if they are below the device's."""
 
     now: Way
     device: Way
@@ -108,7 +108,7 @@ class Link:
 
     @property
     def together(self) -> Way:
-        """What device and slot could do, as far as it is known."""
+        """The maximum of device and slot together, as far as known."""
         return Way(_lower(self.device.generation, self.slot.generation), _lower(self.device.width, self.slot.width))
 
 
@@ -130,22 +130,22 @@ def read(evidence: Evidence, gpu: BandwidthGpu, board: Board | None) -> Link:
 
 
 def device_of(pcie: Pcie, board: Board | None) -> Way:
-    """The catalogue's board; NVML says x16 of an A16's GPUs, which have four lanes."""
+    """The device's maximum, from the catalogue if possible: NVML reports x16 for the GPUs of an A16, which have x4."""
     generation, width = (board.pcie_generation, board.pcie_width) if board else (None, None)
     widest = max(pcie.device_width or 0, pcie.max_width or 0) or None
     return Way(generation or pcie.device_generation or pcie.max_generation, width or widest)
 
 
 def _less(reading: int | None, now: int | None, device: int | None) -> int | None:
-    """What the slot can, where that is less than the device; NVML's maximum is that of device and slot together.
+    """The slot's maximum if it is below the device's, else None. NVML's maximum is that of device and slot together.
 
-    A slot that can do less than there is now is a wrong reading.
+    A maximum below the present value is a wrong reading: None.
     """
     return reading if reading and device and (now or 0) <= reading < device else None
 
 
 def finding(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Sequence[BandwidthGpu]) -> Finding:
-    """Generation and width while copies kept the link busy. `kin`: the other GPUs of the same board."""
+    """The finding on generation and width under load. `kin`: the other GPUs of the same board."""
     board = evidence.board(gpu)
     if is_chip_to_chip(board):
         why = "GPU and CPU are joined by NVLink-C2C: what NVML says of a PCIe link is no measure of it"
@@ -170,7 +170,7 @@ def finding(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Sequence[B
 
 
 def _contradiction(gpu: BandwidthGpu, link: Link, now: float) -> str:
-    """Why the reading cannot be right; "" if it can."""
+    """Why the reading is impossible; "" if it is possible."""
     pcie = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
     highest = (Way(pcie.max_generation, pcie.max_width), Way(pcie.device_generation, pcie.device_width))
     if why := next(impossible(link.now, highest, link.device), ""):
@@ -194,7 +194,7 @@ def _full(subject: str, link: Link, expected: str, shown: str) -> Finding:
 
 
 def _faults(now: Way, most: Way) -> str:
-    """ "x4 of x16 and generation 1 of 3"; "" where nothing is less."""
+    """ "x4 of x16 and generation 1 of 3"; "" if nothing is less."""
     faults = []
     if now.width and most.width and now.width < most.width:
         faults.append(f"x{now.width} of x{most.width}")
@@ -206,7 +206,7 @@ def _faults(now: Way, most: Way) -> str:
 def _gravity(
     board: Board | None, link: Link, now: float, together: float, kin: Sequence[BandwidthGpu]
 ) -> tuple[Status, str]:
-    """Status of a link that is less than device and slot could be, and what to say besides."""
+    """(status of a link below the maximum of device and slot, more text for its finding)."""
     if now > HALF * together:
         return Status.WARN, ""
     others = [other for gpu in kin if (other := rate(gpu.pcie)) is not None]

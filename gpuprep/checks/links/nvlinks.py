@@ -1,7 +1,7 @@
-"""Are the NVLinks up that are wired? What is wired is a matter of the machine: switches, meshes, bridges, or nothing.
+"""Are all wired NVLinks up? The wiring depends on the machine: switches, meshes, bridges, or nothing.
 
-A single GPU of a board with eight may show all of its links, or none (a lone GH200). Cards that bridges can join may
-have no bridge. So links are expected from the machine that fits what was seen (catalogue/topologies.yml), and from
+A single GPU of an eight-GPU board may show all of its links or none (a lone GH200). Cards for bridges may have no
+bridge. So the expected links are those of the machine that fits the readings (catalogue/topologies.yml), and those of
 neighbours.
 """
 
@@ -27,7 +27,7 @@ UNBRIDGED = "this card has no NVLink bridge: cards of this kind are sold with an
 
 
 def of_gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding | None:
-    """The links of one GPU; None where NVML has none of it."""
+    """The finding on the links of one GPU; None if NVML reports no links."""
     if isinstance(gpu.nvlinks, Missing):
         return None
     subject, board = f"gpu {gpu.index}", catalogue.board_of(gpu)
@@ -56,7 +56,7 @@ def of_gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding 
 
 
 def _beyond(subject: str, board: Board | None, family: Family | None, listed: int, up: int) -> Finding | None:
-    """UNKNOWN for more NVLinks than the board has. NVML may list all of the chip's, and those of the board are up."""
+    """UNKNOWN if more NVLinks are up than the board has, or more are listed than the chip has; else None."""
     chip = topologies.most_links(board)
     if family and family.links is not None and up > family.links:
         return _too_many(subject, up, family.links)
@@ -73,7 +73,7 @@ def _none_up(
     subject: str, family: Family | None, total: int, shown: str, others: Sequence[int], nvswitches: int, *,
     several: bool,
 ) -> Finding:  # fmt: skip
-    """All down: normal for one of a board's GPUs, for cards without a bridge, and for a machine without switches."""
+    """The finding if all links are down: normal for a single GPU of a board, without a bridge or without switches."""
     if family and family.joined == "bridge":
         if not any(others):
             return skip(subject, PROP, expected=EXPECTED, actual=shown, reason=UNBRIDGED)
@@ -92,7 +92,7 @@ def _none_up(
 
 
 def _mesh(subject: str, family: Family, up: int, total: int, shown: str, reason: str, others: Sequence[int]) -> Finding:
-    """In a mesh a GPU shows the links to those GPUs that are there: half of a cube mesh is a machine of its own."""
+    """The finding in a mesh, in which links to absent GPUs are down: half of a cube mesh is a valid machine."""
     if others and up < max(others):
         why = f"{reason}; another GPU of this machine has {max(others)}"
         return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, why, LOOK)
@@ -108,7 +108,7 @@ def _mesh(subject: str, family: Family, up: int, total: int, shown: str, reason:
 
 
 def _bridged(subject: str, family: Family, up: int, shown: str, reason: str) -> Finding:
-    """Whole bridges may be left out; a bridge of which a link is down makes bad contact."""
+    """The finding for bridges: a missing bridge is normal; if only some of its links are up, its contact is bad."""
     if family.bridge_links and up % family.bridge_links == 0:
         why = f"{reason}: the cards have fewer bridges than they could have"
         return Finding(subject, PROP, Status.WARN, EXPECTED, shown, why, BRIDGE)
@@ -116,7 +116,7 @@ def _bridged(subject: str, family: Family, up: int, shown: str, reason: str) -> 
 
 
 def ends(gpus: Sequence[GpuFacts]) -> list[Finding]:
-    """WARN for the only card of several with a bridge: the other end leads to none of them."""
+    """WARN if only one of several cards has a bridge: then its other end is not connected to them."""
     joined = [gpu for gpu in gpus if not isinstance(gpu.nvlinks, Missing) and sum(gpu.nvlinks)]
     if len(joined) != 1 or len(gpus) < 2:
         return []
@@ -138,7 +138,7 @@ Rows = Mapping[int, Mapping[int, int]]  # from ► to ► links
 
 
 def wiring(family: Family, rows: Rows, gpus: int, nvswitches: int, *, some: bool) -> Machine | None:
-    """The machine that fits what was seen between the GPUs of one family best. `some`: others may be there, too."""
+    """The machine that fits the links between the GPUs of one family best. `some`: there may be more GPUs."""
     seen = {start: tuple(row.values()) for start, row in rows.items()}
     return topologies.machine(family, seen, gpus, nvswitches, some=some)
 
@@ -146,9 +146,9 @@ def wiring(family: Family, rows: Rows, gpus: int, nvswitches: int, *, some: bool
 def of_pair(
     subject: str, family: Family, links: float, back: float | None, machine: Machine | None, *, some: bool
 ) -> Finding | None:
-    """The links of one pair in one direction. `back`: those of the other direction; `some`: another pair has some.
+    """The finding on one pair in one direction. `back`: links of the other direction; `some`: another pair has links.
 
-    None where a pair of this machine may have any number: then the whole row of a GPU is judged.
+    None if a pair of this machine may have any number: then all links of a GPU are judged together.
     """
     most = family.links
     if links < 0 or links != int(links) or (most is not None and links > most):
@@ -211,7 +211,7 @@ def _bridge_between(
 
 
 def of_rows(family: Family, rows: Rows, machine: Machine | None, names: Mapping[int, str]) -> list[Finding]:
-    """In a mesh whose pairs differ: the links of each GPU to all others, most first."""
+    """Findings for a mesh with different pairs: the links of each GPU to all others, the most first."""
     if family.joined != "mesh" or machine is None or machine.each is not None:
         return []
     findings, wanted = [], topologies.wired_row(machine, len(rows))

@@ -1,4 +1,4 @@
-"""Collectives of NCCL over all GPUs (docs/records.md, nccl): is every result right, and as fast as the links allow?
+"""Collectives of NCCL over all GPUs (docs/records.md, nccl): is every result correct, and as fast as the links allow?
 
 Published figures (`published` names the source) contain only speeds; checks about a host are then SKIP.
 """
@@ -76,7 +76,7 @@ def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[
 
 
 def _ended(values: Nccl) -> list[Finding]:
-    """UNKNOWN where NCCL gave no answer or an error: the links may be sick, or the software."""
+    """UNKNOWN if NCCL hung or returned an error: links or software may be faulty."""
     warned = f"; NCCL says: {values.warnings[-1]}" if values.warnings else ""
     if values.stopped:
         waited = values.stopped.seconds
@@ -90,7 +90,7 @@ def _ended(values: Nccl) -> list[Finding]:
 
 
 def _twice(gpus: Sequence[NcclGpu]) -> list[Finding]:
-    """UNKNOWN where one GPU is listed as two: then the number of GPUs, and every speed, is another."""
+    """UNKNOWN if one GPU is listed twice: then the number of GPUs, and so every speed, is wrong."""
     if len({gpu.uuid for gpu in gpus}) == len({gpu.index for gpu in gpus}) == len(gpus):
         return []
     why = "the measurement lists a GPU twice"
@@ -98,7 +98,7 @@ def _twice(gpus: Sequence[NcclGpu]) -> list[Finding]:
 
 
 def _links(taken: Way | Missing) -> list[Finding]:
-    """FAIL where a GPU has fewer NVLinks up than lead from it to the switches; none at all is the speeds' finding."""
+    """FAIL if a GPU has fewer NVLinks up than it has to the switches; if all are down, the speeds report it."""
     if isinstance(taken, Missing) or not 0 < taken.up < taken.wired:
         return []
     expected, shown = f"{taken.wired} NVLinks up on each GPU", f"{taken.up}"
@@ -107,7 +107,7 @@ def _links(taken: Way | Missing) -> list[Finding]:
 
 
 def _sizes(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], points: Sequence[Point]) -> list[Finding]:
-    """UNKNOWN where a collective or a size is absent; a record's own limit counts only where memory explains it."""
+    """UNKNOWN if a collective or a size is absent; a record's own limit counts only if memory explains it."""
     if values.published and points:
         return []
     ranks = max(len(gpus), 1)
@@ -133,14 +133,14 @@ def _sizes(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], points: Se
 
 
 def _room(evidence: Evidence, gpus: Sequence[NcclGpu]) -> int:
-    """Bytes that the smallest GPU surely has room for, by the catalogue; 0 where it is not known."""
+    """Bytes that certainly fit into the smallest GPU, by the catalogue; 0 if unknown."""
     sizes = [board.memory_mib if (board := evidence.board(gpu)) else None for gpu in gpus]
     known = [size for size in sizes if size]
     return min(ncclplan.SIZES[-1], min(known) * ncclplan.MIB // MEMORY_SHARE) if len(known) == len(sizes) else 0
 
 
 def _busy(values: Nccl, gpus: Sequence[NcclGpu]) -> str:
-    """Why no speed counts; "" where no other process used a GPU."""
+    """Why no speed counts (another process used a GPU); "" if none did."""
     for gpu in gpus:
         others = gpu.other_processes
         if isinstance(others, Missing):
@@ -154,7 +154,7 @@ def _busy(values: Nccl, gpus: Sequence[NcclGpu]) -> str:
 
 
 def _results(values: Nccl, points: Sequence[Point], ranks: int) -> list[Finding]:
-    """One for all results: every element of every GPU was compared with the right one."""
+    """One finding on all results: every element on every GPU was compared with the correct value."""
     wrong, untold, checked = [], [], 0
     for point in points:
         name = f"{point.operation} of {ncclplan.words(point.bytes or 0)}"
@@ -190,7 +190,7 @@ def _heat(evidence: Evidence, gpus: Sequence[NcclGpu]) -> list[Finding]:
 
 
 def _clocks(gpus: Sequence[NcclGpu]) -> list[Finding]:
-    """One for each GPU whose clocks a fault held down, or whose reasons were not read."""
+    """A finding for each GPU with clocks lowered by a fault, or with unread event reasons."""
     findings = []
     for gpu in gpus:
         subject, expected, mask = f"gpu {gpu.index}", "no slowdown while NCCL runs", conditions.mask(gpu.event_reasons)

@@ -1,4 +1,4 @@
-"""Can what was read beside NCCL's speeds be: clock, watts, temperature and PCIe link of each GPU, and NCCL's way?"""
+"""Are the readings beside NCCL's speeds possible: clock, watts, temperature and PCIe link of a GPU, and NCCL's path?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AGAIN = "measure again"
 
 
 def findings(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], way: ncclways.Way | Missing) -> list[Finding]:
-    """UNKNOWN for each GPU with a reading that cannot be, and where NCCL does not use NVLinks that are up."""
+    """UNKNOWN for each GPU with an impossible reading, and if NCCL does not use NVLinks that are up."""
     gpu_findings = []
     for gpu in gpus:
         wrong = list(_wrong(gpu, evidence.board(gpu)))
@@ -55,7 +55,7 @@ def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
 
 
 def narrow(evidence: Evidence, gpus: Sequence[NcclGpu]) -> list[Finding]:
-    """FAIL for a PCIe link at half of what GPU and slot could do. The bandwidth probe judges it more finely."""
+    """FAIL for a PCIe link at half of the maximum of GPU and slot. The bandwidth probe checks it more precisely."""
     link_findings = []
     for gpu in gpus:
         link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()

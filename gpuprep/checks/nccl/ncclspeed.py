@@ -36,7 +36,7 @@ OVER_PCIE = (
 
 @dataclass(frozen=True)
 class _Judged:
-    """A point beside its floor. `need` and `fault` are GB/s."""
+    """A point and its floors. `need` and `fault` are GB/s."""
 
     point: Point
     busbw: float
@@ -49,7 +49,7 @@ class _Judged:
 
 
 def findings(values: Nccl, way: Way | Missing, points: Sequence[Point], ranks: int, busy: str) -> list[Finding]:
-    """One for each collective that was measured; `busy` says why no speed counts, "" where nothing disturbed."""
+    """A finding for each measured collective. `busy`: why no speed counts; "" if nothing disturbed it."""
     present = list(dict.fromkeys(point.operation for point in points if point.operation in ncclplan.OPERATIONS))
     findings = []
     for operation in present:
@@ -114,7 +114,7 @@ def _against(values: Nccl, way: Way, operation: str, worst: _Judged, expected: s
 
 
 def _settings(values: Nccl) -> str:
-    """What NCCL itself says of its way, where that may be the cause."""
+    """NCCL's transports and environment variables, which may be the cause, as text; "" if unknown."""
     settings = []
     if values.chosen and values.chosen.transports:
         settings.append("NCCL uses " + ", ".join(transport.name for transport in values.chosen.transports[:3]))
@@ -129,15 +129,16 @@ def _floor(values: Nccl, way: Way, operation: str, ranks: int) -> catalogue.Nccl
 
 
 def _multicast(values: Nccl, way: Way, operation: str) -> bool:
-    """Whether the switches add up (NVLS), as NCCL's log has it."""
+    """Whether the switches do the addition (NVLS), according to NCCL's log."""
     used = bool(values.chosen and values.chosen.nvls_channels)
     return used and way.kind == "switch" and operation == "all_reduce"
 
 
 def _above_links(values: Nccl, way: Way, operation: str, ranks: int) -> float:
-    """With multicast each GPU sends its buffer once: then the formula's bus bandwidth is up to 2(n-1)/n of the links'.
+    """By how much the bus bandwidth may exceed the links. With multicast each GPU sends its buffer only once, so the
+    formula gives up to 2(n-1)/n of the links' speed; else 1.
 
-    Where nothing tells whether it was used, it may have been, from Hopper on.
+    From Hopper on, multicast counts as used unless the record shows that it was not.
     """
     channels = values.chosen.nvls_channels if values.chosen else None
     may = channels is None or channels > 0
@@ -146,7 +147,7 @@ def _above_links(values: Nccl, way: Way, operation: str, ranks: int) -> float:
 
 
 def _sent(point: Point, ranks: int) -> float:
-    """Bytes that one GPU sends, a little more: sizes are rounded down to what the ranks can share."""
+    """Bytes that one GPU sends, slightly more: sizes are rounded down so that the ranks share them evenly."""
     return ncclplan.sent(point.operation, point.bytes or 0, ranks) * (1 + ROUNDED)
 
 
@@ -161,7 +162,7 @@ def _shown(worst: _Judged, way: Way) -> str:
 
 
 def speed(point: Point) -> float | None:
-    """Bus bandwidth, GB/s; None where it is not recorded."""
+    """Bus bandwidth in GB/s; None if it is not recorded."""
     return None if isinstance(point.busbw_gb_per_s, Missing) else point.busbw_gb_per_s
 
 
@@ -175,7 +176,7 @@ def _untold(points: Sequence[Point]) -> list[str]:
 
 
 def contradiction(point: Point, ranks: int) -> str:
-    """What in this point cannot be; "" if nothing."""
+    """Why this point is impossible; "" if it is possible."""
     name = f"{point.operation} of {ncclplan.words(point.bytes or 0)}"
     taken, bus, alg = point.microseconds, point.busbw_gb_per_s, point.algbw_gb_per_s
     for what, reading in (("duration", taken), ("bus bandwidth", bus), ("algorithm bandwidth", alg)):
@@ -199,7 +200,7 @@ def _differ(one: float, other: float) -> bool:
 
 
 def _steps(operation: str, points: Sequence[Point]) -> list[Finding]:
-    """WARN where a message takes much longer than a larger one, or is moved much more slowly than a smaller one."""
+    """WARN if a message takes much longer than a larger one, or has a much lower speed than a smaller one."""
     timed = sorted(
         (point.bytes, point.microseconds)
         for point in points
@@ -222,7 +223,7 @@ def _steps(operation: str, points: Sequence[Point]) -> list[Finding]:
 
 
 def latency(points: Sequence[Point], ranks: int, busy: str) -> list[Finding]:
-    """Of messages up to 8 KiB: the median. The links do not matter there, the CPU and the driver do."""
+    """The finding on the median time of messages up to 8 KiB, which depends on CPU and driver, not on the links."""
     medians = []
     for operation in ncclplan.OPERATIONS:
         own = [

@@ -19,7 +19,7 @@ Pairs = Mapping[tuple[int, int], int]  # (GPU, GPU) ► NVLinks that are up, by 
 
 @dataclass(frozen=True)
 class Way:
-    """How NCCL's rings go, and what it carries for one GPU in one direction."""
+    """The kind of links that NCCL's rings use, and their GB/s for one GPU in one direction."""
 
     kind: str  # "switch" | "direct" | "pcie": the floors of catalogue/nccl.yml
     compute_capability: str
@@ -32,7 +32,7 @@ class Way:
 
 
 def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Missing:
-    """Missing where nothing says how the GPUs are linked."""
+    """The links between these GPUs; Missing if they are unknown."""
     boards = [board for gpu in gpus if (board := evidence.board(gpu)) is not None]
     if len(boards) < len(gpus):
         return Missing("not_in_catalogue", "a GPU of this machine")
@@ -71,7 +71,7 @@ def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Miss
 
 
 def _wired(gpus: Sequence[NcclGpu], boards: Sequence[Board]) -> Way | Missing:
-    """By the catalogue alone, for published figures."""
+    """The links by the catalogue alone, for published figures."""
     wires = [board.nvlink for board in boards]
     if all(wire is not None and (wire.links == 0 or (wire.how == "bridge" and len(gpus) > 2)) for wire in wires):
         return _pcie(gpus, boards)
@@ -81,7 +81,7 @@ def _wired(gpus: Sequence[NcclGpu], boards: Sequence[Board]) -> Way | Missing:
 
 
 def _switched(boards: Sequence[Board]) -> int:
-    """How many NVLinks lead from each GPU to switches, by the catalogue; 0 where there are none."""
+    """Number of NVLinks from each GPU to switches, by the catalogue; 0 without switches."""
     return min(board.nvlink.links if board.nvlink and board.nvlink.how == "switch" else 0 for board in boards)
 
 
@@ -95,7 +95,7 @@ def _nvlink(kind: str, boards: Sequence[Board], links: int) -> Way | Missing:
 
 
 def _slowest(boards: Sequence[Board]) -> Board:
-    """The board whose links carry least, or are not known."""
+    """The board with the slowest or unknown links."""
 
     def carries(board: Board) -> float:
         speed = catalogue.link_speed(board.model.compute_capability)
@@ -105,7 +105,7 @@ def _slowest(boards: Sequence[Board]) -> Board:
 
 
 def _pcie(gpus: Sequence[NcclGpu], boards: Sequence[Board], unused: int = 0) -> Way | Missing:
-    """The slowest GPU's link under load; where it was not read, what the board can do."""
+    """The slowest GPU's PCIe link under load; the board's maximum if it was not read."""
     rates = []
     for gpu, board in zip(gpus, boards, strict=True):
         own = pcie.Way(board.pcie_generation, board.pcie_width)
@@ -120,7 +120,7 @@ def _pcie(gpus: Sequence[NcclGpu], boards: Sequence[Board], unused: int = 0) -> 
 
 
 def _pairs(values: Nccl, gpus: Sequence[NcclGpu]) -> Pairs | Missing:
-    """Each pair in both directions; Missing where a count is absent or impossible."""
+    """Number of NVLinks of each pair in both directions; Missing if a count is absent or impossible."""
     places = {gpu.index: place for place, gpu in enumerate(gpus)}
     pairs = {}
     for link in values.links:
@@ -140,7 +140,7 @@ def _pairs(values: Nccl, gpus: Sequence[NcclGpu]) -> Pairs | Missing:
 
 
 def _has_ring(pairs: Pairs, gpus: int) -> bool:
-    """Whether a ring through all GPUs goes over NVLinks alone."""
+    """Whether a ring through all GPUs is possible over NVLinks alone."""
     if gpus == 2:
         return pairs[0, 1] > 0 and pairs[1, 0] > 0
     if gpus > MOST_IN_RING:
