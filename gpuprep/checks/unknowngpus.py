@@ -1,6 +1,6 @@
-"""GPUs that the catalogue lacks: set up and measured like the others; nothing says how fast they should be.
+"""GPUs that the catalogue lacks: set up and measured like the others, but their expected speed is unknown.
 
-GPUs of other makers are named as lspci's database has them, and left alone.
+GPUs of other makers are only named, as in lspci's database.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AMD = "1002"
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """One UNKNOWN for each: a machine of which a part cannot be judged does not pass. One SKIP for other makers."""
+    """UNKNOWN for each such GPU: a machine that cannot be judged completely does not pass. SKIP for other makers."""
     unknown = [
         _unknown_gpu(gpu, _index(snapshot, gpu, place)) for place, gpu in enumerate(wanted.gpus) if not gpu.model
     ]
@@ -24,7 +24,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _index(snapshot: Snapshot, gpu: WantedGpu, place: int) -> int:
-    """NVML's number of it; without a driver, its place on the PCI bus."""
+    """NVML's index of the GPU; without a driver, its position on the PCI bus."""
     read = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
     return next((facts.index for facts in read if facts.pci_address == gpu.pci_address), place)
 
@@ -37,7 +37,7 @@ def _unknown_gpu(gpu: WantedGpu, index: int) -> Finding:
 
 
 def _others(snapshot: Snapshot) -> list[Finding]:
-    """One line for all of them: gpuprep promises nothing about them, and nothing is wrong."""
+    """One SKIP for all GPUs of other makers."""
     devices = () if isinstance(snapshot.other_gpus, Missing) else snapshot.other_gpus
     shown = [f"{title(snapshot, device)} at {device.address}" for device in devices if not _console(device)]
     if not shown:

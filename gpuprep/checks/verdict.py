@@ -16,9 +16,9 @@ NAMED = 3  # findings named in the summary; the report has all
 
 
 def judge(wanted: Wanted, findings: Sequence[Finding]) -> Verdict:
-    """FAIL if any check failed, else UNKNOWN if any could not tell, else WARN, else PASS.
+    """FAIL if any check failed, else UNKNOWN if any is UNKNOWN, else WARN if any is WARN, else PASS.
 
-    Nothing checked is UNKNOWN: absent evidence is never PASS. SKIP and WAIVED do not count for or against.
+    Without any check: UNKNOWN, because absent evidence is never PASS. SKIP and WAIVED do not count.
     """
     status = of_findings(findings)
     ordered = tuple(in_order(findings, GRAVEST_FIRST))
@@ -26,16 +26,16 @@ def judge(wanted: Wanted, findings: Sequence[Finding]) -> Verdict:
 
 
 def of_findings(findings: Sequence[Finding]) -> Status:
-    """The rule of judge()."""
+    """The status of these findings by the rule of judge()."""
     present = {finding.status for finding in findings}
     return next((status for status in (*PROBLEMS, Status.PASS) if status in present), Status.UNKNOWN)
 
 
 def believed(record: RunRecord) -> RunRecord:
-    """A record from another machine, with verdict and exit code made again from its findings.
+    """A record from another machine, with verdict and exit code recalculated from its findings.
 
-    If the record's own verdict differs, nobody knows which is true: an additional UNKNOWN finding says so. If a finding
-    is FAIL, the verdict stays FAIL.
+    If the record's own verdict differs, it is unclear which is true: an additional UNKNOWN finding reports that. If a
+    finding is FAIL, the verdict stays FAIL.
     """
     verdict = record.verdict
     if verdict is None:
@@ -61,7 +61,7 @@ def believed(record: RunRecord) -> RunRecord:
 
 
 def exit_code(verdict: Verdict) -> int:
-    """0 passed, 1 a check failed, 3 could not tell."""
+    """0: passed, 1: a check failed, 3: unknown."""
     return EXIT_CODES[verdict.status]
 
 

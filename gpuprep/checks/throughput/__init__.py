@@ -1,8 +1,8 @@
 """Are the total frames per second as high as NVIDIA's rate x engines x clock? Pure.
 
-Every series is judged: whether its figures can be (throughputsense), how fast it was (throughputspeed), and how fast
-beside the same series of another GPU (throughputpeers). A figure below the floor is explained by readings during the
-run (throughputloss).
+Every series is judged: whether its figures are possible (throughputsense), its speed (throughputspeed), and its speed
+compared with the same series of another GPU (throughputpeers). A figure below the floor is explained by readings during
+the run (throughputloss).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def _every(evidence: Evidence, values: Throughput, gpus: Sequence[ThroughputGpu]) -> list[Judged]:
-    """A series that is recorded twice is judged twice, under names of its own."""
+    """Every series with its GPU. A series that is recorded twice is judged twice, under different names."""
     owners = [(series, _gpu_of(series, gpus)) for series in values.series]
     boards = {id(gpu): evidence.board(gpu) for gpu in (*gpus, UNLISTED)}
     shown = {}
@@ -75,7 +75,7 @@ def _every(evidence: Evidence, values: Throughput, gpus: Sequence[ThroughputGpu]
 
 
 def _gpu_of(series: Series, gpus: Sequence[ThroughputGpu]) -> ThroughputGpu:
-    """The entry of `gpus` for this series, by UUID, else by index; the only one where it names none."""
+    """The entry of `gpus` for this series, by index and UUID; if it names no GPU, the only entry; else UNLISTED."""
     named = series.gpu
     if named is None:
         return gpus[0] if len(gpus) == 1 else UNLISTED
@@ -86,9 +86,9 @@ def _gpu_of(series: Series, gpus: Sequence[ThroughputGpu]) -> ThroughputGpu:
 
 
 def _unreadable(raw: object, values: Throughput) -> list[Finding]:
-    """UNKNOWN where an entry of a list is no entry: nothing of it could be judged.
+    """UNKNOWN if entries of series or steps are invalid, so that they could not be judged.
 
-    `raw`: decoding leaves such entries out, so only the record's own values tell that there were some.
+    `raw`: the record's own values, because decoding leaves such entries out.
     """
     kept = len(values.series) + sum(len(entry.steps) for entry in values.series)
     listed = raw.get("series") if isinstance(raw, dict) else None
@@ -104,9 +104,9 @@ def _unreadable(raw: object, values: Throughput) -> list[Finding]:
 def _absent(
     evidence: Evidence, values: Throughput, gpu: ThroughputGpu, its: Sequence[Judged], place: int
 ) -> list[Finding]:
-    """Series that the probe runs on such a GPU and that the record does not have.
+    """UNKNOWN for series that the probe runs on such a GPU and that the record does not have.
 
-    Records made before series named their clip are older than the harder clip's series.
+    Records whose series do not name their clip are older than the series with the harder clip.
     """
     if gpu.error or values.published:
         return []
@@ -183,7 +183,7 @@ def _not_built(evidence: Evidence, judged: Judged) -> Finding:
 
 
 def _without_engine(judged: Judged) -> Finding:
-    """The catalogue says that there is no such engine; the driver must confirm it."""
+    """The finding for an engine that the GPU lacks by the catalogue: the driver must confirm it."""
     known = cause(judged.decisive)
     title = judged.model.title if judged.model else "GPU"
     expected = f"no {'decoder' if judged.kind == 'decode' else 'encoder'} on this {title}"
@@ -211,7 +211,7 @@ def _failed(judged: Judged) -> Finding:
 
 
 def _denied(judged: Judged, known: Cause, line: str) -> Finding:
-    """The driver says that this GPU cannot, and the catalogue does not say the same."""
+    """The finding if the driver reports that this GPU lacks the capability."""
     model, chip = judged.model, known.denies.partition(".")[0]
     own = None if model is None else capabilities(model.key)
     if model is None or own is None:

@@ -1,9 +1,9 @@
-"""How many streams does a GPU carry, what is the limit, and what would the catalogue expect? Measured figures in. Pure.
+"""How many streams does a GPU carry, what is the limit, and what does the catalogue expect? By measured figures. Pure.
 
     rows(values, boards)    a Row for each series that was measured or tried
 
-A stream is 30 pictures a second: streams = floor(frames a second / 30), of the number of sessions that gave most.
-Nothing is estimated: what was not measured has `streams` None and the reason in `why`.
+A stream is 30 pictures per second: streams = floor(frames per second / 30), for the number of sessions with the highest
+speed. Nothing is estimated: a series that was not measured has `streams` None and the reason in `why`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNKNOWN = "UNKNOWN"
 
 @dataclass(frozen=True)
 class Reading:
-    """How full one part was, per cent. `percent` None: it was not read, `why` says why."""
+    """Utilisation of one part in per cent. `percent` None: not read, `why` has the reason."""
 
     part: str  # "NVDEC", "NVENC", "SM", "memory", "PCIe", "CPU"
     percent: float | None
@@ -43,7 +43,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Row:
-    """One kind of work."""
+    """Result for one kind of work."""
 
     gpu: int | None
     kind: str
@@ -68,7 +68,7 @@ class Row:
 
     @property
     def limit_words(self) -> str:
-        """ "NVDEC (98 %)", or what was read where nothing was full."""
+        """ "NVDEC (98 %)", or all readings if nothing was full."""
         if self.streams is None:
             return ""
         full = next((load for load in self.evidence if load.part == self.limit), None)
@@ -81,7 +81,7 @@ class Row:
 
 
 def rows(values: Throughput, boards: Mapping[int | None, Board | None]) -> list[Row]:
-    """`boards` by the index of the GPU. Sorted by GPU, kind and size."""
+    """The rows of all series, sorted by GPU, kind and size. `boards`: by index of the GPU."""
     listed = [gpu for gpu in (values.gpus or ((values.gpu,) if values.gpu else ())) if isinstance(gpu, ThroughputGpu)]
     by_index = {gpu.index: gpu for gpu in listed}
     table = []
@@ -146,7 +146,7 @@ def _why(series: Series) -> str:
 
 
 def _limit(series: Series, best: Step, gpu: ThroughputGpu) -> tuple[str, tuple[Reading, ...]]:
-    """The fullest part that was full; what ended sessions early comes first, then the video engines."""
+    """(the part that was full, all readings). Priority: what ended sessions early, the video engines, other parts."""
     died = best.died_because if isinstance(best.died, int) and best.died else ""
     died = died or next((step.died_because for step in series.steps if step.died_because), "")
     evidence = _evidence(series, best, gpu)
@@ -194,7 +194,7 @@ def _link_mb_per_s(gpu: ThroughputGpu) -> Figure:
 
 
 def _number(value: Figure | int | None) -> float | None:
-    """A figure that can be one: not negative, not Missing; a speed of 0 is none."""
+    """The value if it is a finite number of at least 0, else None."""
     if value is None or isinstance(value, Missing) or not math.isfinite(value) or value < 0:
         return None
     return float(value)
@@ -205,7 +205,7 @@ def _reason(value: Figure | None) -> str:
 
 
 def catalogue_streams(kind: str, codec: str, preset: str, board: Board | None) -> int | None:
-    """Streams by NVIDIA's rate x engines at the board's highest video clock; None where a figure is missing."""
+    """Streams by NVIDIA's rate x engines at the board's highest video clock; None if a figure is missing."""
     if board is None or board.video_mhz is None or codec in HARDER or kind not in SIDES:
         return None
     most = []

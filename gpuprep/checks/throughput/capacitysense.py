@@ -1,6 +1,6 @@
-"""Can it be what a run of `gpuprep capacity` adds: the time of a picture, and the quality of what encoders make? Pure.
+"""Are the additional figures of `gpuprep capacity` possible: latency and picture quality? Pure.
 
-Streams are no figure of a record: they are made of frames a second (capacity.py), which throughputsense looks at.
+Streams are not recorded: they are calculated from frames per second (capacity.py), which throughputsense checks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FAR_DB = 15.0  # a picture beside another one: no encoder makes that of its own 
 
 
 def findings(values: Throughput) -> list[Finding]:
-    """UNKNOWN for each figure that cannot be, and where a run has lost them; FAIL for pictures that are other ones."""
+    """UNKNOWN for impossible or lost figures; FAIL if an encoder's pictures are not those of its input."""
     figure_findings = [
         _latency(measurement, why) for measurement in values.latency for why in [next(_time(measurement), "")] if why
     ]
@@ -79,7 +79,7 @@ def _pictures(row: Quality) -> Iterator[str]:
 
 
 def _lost(values: Throughput) -> list[Finding]:
-    """A run of `gpuprep capacity` lists both for all that delivered, also where one could not be measured."""
+    """UNKNOWN if latency or quality is missing: a run of `gpuprep capacity` lists both, even if they failed."""
     if not values.capacity or values.published:
         return []
     done = {(series.kind, series.codec, series.preset) for series in values.series if series.outcome == "completed"}

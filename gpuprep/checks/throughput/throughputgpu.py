@@ -1,4 +1,4 @@
-"""Was a GPU alone while its video engines were measured, was their clock lowered, is it the GPU it says? Pure."""
+"""Was a GPU undisturbed while its video engines were measured, was their clock lowered, is it the right GPU? Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def findings(evidence: Evidence, gpu: ThroughputGpu, series: Sequence[Judged], p
 
 
 def _link(gpu: ThroughputGpu, board: catalogue.Board | None) -> list[Finding]:
-    """UNKNOWN for a PCIe link that cannot be: what crosses it is held against it."""
+    """UNKNOWN for an impossible PCIe link, with which the traffic is compared."""
     link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
     read = (links.Way(link.max_generation, link.max_width),)
     wrong = next(links.impossible(links.Way(link.generation, link.width), read, links.generation_of(board)), "")
@@ -46,7 +46,7 @@ def _link(gpu: ThroughputGpu, board: catalogue.Board | None) -> list[Finding]:
 
 
 def alone(gpu: ThroughputGpu, published: bool = False) -> tuple[str, Finding]:
-    """(why a low figure does not count, or ""; the finding): no other process, engines idle before the measurement."""
+    """(why a low figure does not count, or ""; the finding). Checks other processes, and idle engines before."""
     subject, prop = f"gpu {gpu.index}", "video_alone"
     why, finding = conditions.alone(subject, prop, gpu.other_processes)
     if why and not (published and isinstance(gpu.other_processes, Missing)):
@@ -69,7 +69,7 @@ def alone(gpu: ThroughputGpu, published: bool = False) -> tuple[str, Finding]:
 
 
 def _identity(evidence: Evidence, gpu: ThroughputGpu) -> list[Finding]:
-    """UNKNOWN where the record names two different GPUs."""
+    """UNKNOWN if the record names two different GPUs."""
     board, by_name, facts = evidence.board(gpu), catalogue.board("", name=gpu.name), evidence.facts(gpu)
     why = ""
     if board and by_name and board.model.key != by_name.model.key:
@@ -83,7 +83,7 @@ def _identity(evidence: Evidence, gpu: ThroughputGpu) -> list[Finding]:
 
 
 def _clock(gpu: ThroughputGpu, series: Sequence[Judged]) -> list[Finding]:
-    """The engines' clock under load against their highest; the rates are judged at the clock that was seen."""
+    """The engines' clock under load, compared with the highest; the rates are judged at the measured clock."""
     # Engines that are hardly used may clock lower; a clock that contradicts its series is no reading.
     best = [judged.best for judged in series if not contradiction(judged)]
     steps = [step for step in best if step is not None and positive(step.video_clock_mhz)]

@@ -45,7 +45,7 @@ class Loss:
 
 
 def explain(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: float) -> Loss:
-    """Of the step with the most frames a second. `bound` is the kind of engine that limits, `rate` the fps of one."""
+    """Why the step with the most frames per second was slow. `bound`: the limiting engines, `rate`: fps of one."""
     if best.died and not isinstance(best.died, Missing):
         line = best.died_because or "they died"
         return Loss(

@@ -1,4 +1,4 @@
-"""Several GPUs of one machine: do the video engines of each give as many frames as those of the best? Pure."""
+"""Several GPUs of one machine: are the video engines of each GPU as fast as those of the best? Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REMEDY = (
 
 
 def findings(every: Sequence[Judged], disturbed: dict[int, str]) -> list[Finding]:
-    """One for each series of a GPU that another GPU of the same board has too. `disturbed`: by place, why it was."""
+    """A finding for each series that several GPUs of one board have. `disturbed`: by position, why it was disturbed."""
     findings = []
     for place, judged in enumerate(every):
         twins = [other for other in every if _is_twin(judged, other) and _speed(other)]
@@ -33,7 +33,7 @@ def _is_twin(judged: Judged, other: Judged) -> bool:
 
 
 def _speed(judged: Judged) -> float:
-    """0 where nothing was delivered, or the figures cannot be."""
+    """The fps of a series; 0 if nothing was delivered or the figures are impossible."""
     best = judged.best
     return positive(best.fps) if best is not None and not contradiction(judged) else 0.0
 

@@ -1,4 +1,4 @@
-"""Are the figures of a series possible? They must fit each other, the clock and the speed of the engines. Pure."""
+"""Are the figures of a series possible? They must agree with each other, the clock and the engines' speed. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KBPS_FACTOR = 3.0
 
 
 def contradiction(judged: Judged) -> str:
-    """Why this series cannot be judged; "" where its figures hold together."""
+    """Why this series cannot be judged; "" if its figures agree."""
     return next(_all(judged), "")
 
 
@@ -47,7 +47,7 @@ def _all(judged: Judged) -> Iterator[str]:
 
 
 def _named(judged: Judged) -> Iterator[str]:
-    """Kinds and presets that exist; a codec that gpuprep does not know is only one without a rate."""
+    """Sentences on kinds and presets that do not exist. An unknown codec is allowed, it only has no rate."""
     if judged.kind not in KINDS:
         yield f"there is no series of the kind {judged.kind or '?':.20}"
     elif judged.preset and judged.kind in PRESET_KINDS and judged.preset not in PRESETS:
@@ -180,7 +180,7 @@ def _surroundings(judged: Judged, step: Step) -> Iterator[str]:
 
 
 def _traffic(judged: Judged, step: Step) -> Iterator[tuple[str, Figure, float]]:
-    """Memory in use, of the board's; MB/s over PCIe, of what the link that was read carries, or the board's."""
+    """(name, reading, maximum) of memory in use and of PCIe traffic, whose maximum is the read or the board's link."""
     gpu, board = judged.gpu, judged.board
     total = positive(gpu.memory_total_mib) or (board.memory_mib if board else None) or conditions.ANY_MEMORY_MIB
     yield "MiB of memory in use", step.memory_used_mib, total

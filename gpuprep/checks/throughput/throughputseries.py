@@ -1,4 +1,4 @@
-"""One series of the throughput probe, the GPU it ran on, and the engines that the catalogue says it has. Pure."""
+"""One series of the throughput probe, the GPU it ran on, and that GPU's engines by the catalogue. Pure."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PIXELS = 1920 * 1080
 
 @dataclass(frozen=True)
 class Engines:
-    """The engines of one kind. `count` None: neither the catalogue nor the measurement says how many.
+    """The engines of one kind. `count` None: neither the catalogue nor the measurement has their number.
 
-    `how` we know: "sourced", "recalled" from data sheets, "confirmed" (recalled, and one session alone shows the same),
-    "measured" by one session alone, "" not at all.
+    `how` the number is known: "sourced", "recalled" from data sheets, "confirmed" (recalled, and equal to the number
+    that one session alone shows), "measured" by one session alone, "" unknown.
     """
 
     part: str  # "decode" | "encode"
@@ -42,14 +42,14 @@ class Engines:
 
     @property
     def is_sure(self) -> bool:
-        """Whether a machine may fail by this count."""
+        """Whether the count is reliable enough for a FAIL."""
         return self.how in ("sourced", "confirmed", "measured")
 
     def used(self, step: Step) -> Figure:
         return step.decoder_utilization_percent if self.part == "decode" else step.encoder_utilization_percent
 
     def most(self, clock: float, sessions: int | None) -> float | None:
-        """fps above which so many sessions cannot be: none exceeds one engine. None: there is no rate."""
+        """The highest possible fps of `sessions`, of which each can fill one engine; None without a rate."""
         if self.rate is None:
             return None
         engines = most_engines(self.part) if self.count is None else self.count
@@ -63,7 +63,7 @@ class Engines:
 
 
 class Judged:
-    """One series and the GPU it ran on, with what the catalogue says of them."""
+    """One series and the GPU it ran on, with their data in the catalogue."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Judged:
 
     @property
     def best(self) -> Step | None:
-        """The step with the most frames a second; None: nothing was delivered."""
+        """The step with the most frames per second; None: nothing was delivered."""
         return max(self.delivered, key=lambda step: positive(step.fps), default=None)
 
     @property
@@ -114,7 +114,7 @@ class Judged:
 
     @property
     def bit_rate(self) -> str:
-        """Of the clip that was decoded, in words: its pictures' bits decide how fast. "" where it is not recorded."""
+        """Bit rate of the decoded clip in words, because it decides the speed; "" if it is not recorded."""
         rate = self.series.clip.bit_rate_kbps if isinstance(self.series.clip, Clip) else 0.0
         decodes = self.kind == "decode" and not isinstance(rate, Missing) and rate > 0
         return f", streams of {positive(rate) / 1000:.1f} Mbit/s" if decodes else ""
@@ -128,14 +128,14 @@ class Judged:
         return bool(self.engines) and all(engine.rate is not None for engine in self.engines)
 
     def clock(self, step: Step) -> float:
-        """MHz; 0 where it is not known. Published figures are taken at the board's highest."""
+        """The video clock in MHz; 0 if unknown. For published figures without it, the board's highest."""
         read = positive(step.video_clock_mhz)
         highest = self.board.video_mhz if self.board else None
         return float(highest or 0) if not read and self.published else read
 
     @property
     def pixels(self) -> float:
-        """Pictures of this size in pictures of 1080p, of which the rates are."""
+        """The size of a picture as a multiple of 1080p, the size for which the rates are given."""
         width, height = self.series.width, self.series.height
         return width * height / PIXELS if width and height else 1.0
 
@@ -143,7 +143,7 @@ class Judged:
 def engines(
     model: catalogue.Model | None, kind: str, codec: str, preset: str, counted: Mapping[str, int]
 ) -> list[Engines]:
-    """Of each kind at work; [] where the catalogue lacks the GPU."""
+    """The engines that this series uses, by kind; [] if the catalogue lacks the GPU."""
     if model is None:
         return []
     engine_kinds = []
@@ -167,7 +167,7 @@ def _count(model: catalogue.Model, part: str, alone: int | None) -> tuple[int | 
 
 
 def counted(model: catalogue.Model | None, every: Iterable[Series]) -> dict[str, int]:
-    """Engines by kind, as one session alone shows: it keeps one busy, and NVML says which part of all that is."""
+    """Kind ► number of engines, from one session alone: it fills one engine, and NVML reports its share of all."""
     counts: dict[str, int] = {}
     for series in every:
         rates = engines(model, series.kind, series.codec, series.preset, {})
@@ -183,5 +183,5 @@ def counted(model: catalogue.Model | None, every: Iterable[Series]) -> dict[str,
 
 
 def positive(value: Figure) -> float:
-    """0 where it is not recorded, or is no figure that something running could have."""
+    """The figure; 0 if it is not recorded or negative."""
     return 0.0 if isinstance(value, Missing) else max(0.0, value)

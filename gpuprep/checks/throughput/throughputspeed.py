@@ -1,8 +1,8 @@
 """Compares the frames per second of one series with the speed of its video engines. Pure.
 
 Two limits. Below the profile's share of NVIDIA's rate a series is FAIL. Below the speed of healthy engines it is WARN:
-that limit is 90 % of what gpuprep's own clip reached on healthy boards, else 85 % of NVIDIA's rate (NVIDIA's clips are
-not published). If the user's profile sets a limit, that is the only limit.
+this limit is 90 % of the speed of healthy boards with gpuprep's own clip, else 85 % of NVIDIA's rate (NVIDIA's clips
+are not published). If the user's profile sets a limit, it is the only limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DISTURBED = "end the other work on this GPU and validate again"
 
 
 def speed(evidence: Evidence, judged: Judged, best: Step, disturbed: str) -> Finding:
-    """`disturbed`: why a low figure says nothing of these engines, or ""."""
+    """The finding on the speed of a series. `disturbed`: why a low figure says nothing about these engines, or ""."""
     fps, clock = positive(best.fps) * judged.pixels, judged.clock(best)
     measured = f"{fps:.0f} fps with {best.sessions} session{'' if best.sessions == 1 else 's'}"
     if judged.model is None and not judged.gpu.pci_device_id:
@@ -40,13 +40,13 @@ def speed(evidence: Evidence, judged: Judged, best: Step, disturbed: str) -> Fin
 
 
 def _total(engines: Engines, clock: float) -> float:
-    """fps of all of them by NVIDIA's rate; of one where nobody knows how many there are."""
+    """fps of all these engines by NVIDIA's rate; of one engine if their number is unknown."""
     assert engines.rate is not None
     return engines.rate.at(clock) * (1 if engines.count is None else engines.count)
 
 
 class _Limits:
-    """`fail` and `tell` in fps of all engines, with the words of the finding."""
+    """The limits for FAIL (`fail`) and WARN (`tell`) in fps of all engines, and the finding's texts."""
 
     def __init__(self, evidence: Evidence, judged: Judged, bound: Engines, clock: float) -> None:
         rate = bound.rate
@@ -115,7 +115,7 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
 
 
 def _slow_alone(judged: Judged, limits: _Limits) -> str:
-    """Why one session alone is too slow for one engine; "" where it is not, or none ran alone."""
+    """Why one session alone was too slow for one engine; "" if it was not, or if no session ran alone."""
     alone = [positive(step.fps) * judged.pixels for step in judged.steps if step.sessions == 1]
     if not alone or max(alone) >= DEFAULT_FLOOR / 100 * limits.engine_fps:
         return ""
@@ -123,7 +123,7 @@ def _slow_alone(judged: Judged, limits: _Limits) -> str:
 
 
 def _too_few(judged: Judged, best: Step, bound: Engines, limits: _Limits) -> str:
-    """Why the engines were not filled, where each session had an engine of its own and used it; else ""."""
+    """Why there were too few sessions to fill the engines, if each session filled its engine; else ""."""
     count, sessions = bound.count or 1, best.sessions or 1
     most = max((step.sessions or 0 for step in judged.steps), default=0)
     died = any(isinstance(step.died, Missing) or step.died for step in judged.steps)

@@ -1,6 +1,6 @@
 """Did the transcodes of NVIDIA's guide work? Pure.
 
-Two sources say what a GPU cannot do: the catalogue and the driver's own refusal. If both agree, the case is SKIP; if
+Two sources show what a GPU cannot do: the catalogue and the driver's own error. If both agree, the case is SKIP; if
 they disagree, one of them is wrong, and that is a finding. The table of FFmpeg's errors explains all other failures.
 """
 
@@ -56,7 +56,7 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def _model(evidence: Evidence, values: Transcode) -> catalogue.Model | None:
-    """The GPU that transcoded; where the probe could not name it, the host's first one."""
+    """The model of the GPU that transcoded; if the probe does not name it, of the host's first GPU."""
     if values.gpu and values.gpu.pci_device_id:
         known = evidence.board(values.gpu)
         return known.model if known else None
@@ -93,12 +93,12 @@ def _title(model: catalogue.Model | None) -> str:
 
 
 def _lacking(own: Planned, known: frozenset[str] | None) -> list[str]:
-    """What the case needs and the catalogue denies this GPU."""
+    """Capabilities that the case needs and that this GPU lacks according to the catalogue."""
     return [] if known is None else [name for name in own.capabilities if name not in known]
 
 
 def _beyond(subject: str, model: catalogue.Model | None, lacking: Sequence[str]) -> list[Finding]:
-    """It ran although the catalogue says that it cannot: impossible where a source says so of this very GPU."""
+    """The finding for a case that ran although the GPU lacks the capability by the catalogue: UNKNOWN if sourced."""
     if not lacking:
         return []
     words, title = in_words(lacking), _title(model)
@@ -187,7 +187,7 @@ def _failed(
 
 
 def denies(explained: Cause, capability: str) -> bool:
-    """Whether the driver's words are about this capability: "nvenc.*.10bit" and nvenc.hevc.10bit."""
+    """Whether the driver's error is about this capability: "nvenc.*.10bit" fits nvenc.hevc.10bit."""
     if not explained.denies:
         return False
     denied, asked = explained.denies.split("."), capability.split(".")
@@ -201,7 +201,7 @@ def denies(explained: Cause, capability: str) -> bool:
 
 
 def in_words(names: Sequence[str]) -> str:
-    """ "NVENC for H.264, NVDEC for HEVC 10 bit"; what follows from another of them is left out."""
+    """ "NVENC for H.264, NVDEC for HEVC 10 bit"; a capability that follows from another one is left out."""
     chief = [name for name in names if name.rpartition(".")[0] not in names]
     texts = []
     for name in chief:
@@ -211,7 +211,7 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def _twice(values: Transcode) -> list[Finding]:
-    """The first entry of a case is judged; a second one is reported."""
+    """UNKNOWN for a case with two entries, of which only the first is judged."""
     names = [case.id for case in values.cases]
     again = sorted({name for name in names if names.count(name) > 1})
     if not again:
@@ -221,7 +221,7 @@ def _twice(values: Transcode) -> list[Finding]:
 
 
 def _left_out(values: Transcode) -> list[Finding]:
-    """Commands of the guide of which there is no word, in a run that was to try all of them."""
+    """UNKNOWN for commands of the guide that are missing in a run of all commands."""
     tried = {case.id for case in values.cases}
     # A run that is recorded as quick and has other cases was a whole one.
     quick = values.quick is True and tried <= {case.id for case in CASES if case.quick}
@@ -234,7 +234,7 @@ def _left_out(values: Transcode) -> list[Finding]:
 
 
 def _chunks(values: Transcode, known: frozenset[str] | None) -> list[Finding]:
-    """Chapter 6.2: one process for several files must not be slower than one for each output."""
+    """The finding on chapter 6.2: one process for several files must not be slower than one process per output."""
     subject, prop, expected = "transcode chunks", "saved_seconds", "one process is faster"
     chunks = values.chunks
     if values.quick:

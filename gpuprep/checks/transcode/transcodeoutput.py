@@ -1,4 +1,4 @@
-"""Is the output of a transcode as expected: the file, its pictures, and was it made by the GPU? Pure."""
+"""Is the output of a transcode as expected (the file and its pictures), and did the GPU make it? Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REMEDY = "run the case's command by hand on the host, look at what FFmpeg says, 
 
 
 def findings(subject: str, case: Case, own: Planned) -> list[Finding]:
-    """Of a case that FFmpeg ended with 0: that alone proves nothing. `own`: what gpuprep asks of it."""
+    """Findings on a case that FFmpeg ended with 0, which alone proves nothing. `own`: gpuprep's own case."""
     asked = transcodetrust.wanted(own)
     outputs = [dataclasses.replace(output, expected=asked[output.name]) for output in case.outputs]
     if not outputs:
@@ -44,7 +44,7 @@ def findings(subject: str, case: Case, own: Planned) -> list[Finding]:
 
 
 def _output(subject: str, output: Output) -> list[Finding]:
-    """One finding for each property that is not as expected; none where all are."""
+    """A finding for each property that is not as expected; [] if all are."""
     name = output.name
     if output.error:
         return [_wrong(subject, "output", name, "a file", output.error, f"{name}: {output.error}")]
@@ -60,7 +60,7 @@ def _output(subject: str, output: Output) -> list[Finding]:
 
 
 def _rows(want: Expected, have: Output) -> list[tuple[str, Reading, Reading, Agrees]]:
-    """Property, what was asked for, what came out, and when the two agree."""
+    """(property, expected value, actual value, function that compares them) for each property."""
     rows: list[tuple[str, Reading, Reading, Agrees]] = [
         ("codec", want.codec, have.codec, _same),
         ("profile", want.profile, have.profile, _same),
@@ -107,7 +107,7 @@ def _rate(expected: Reading, actual: Reading) -> bool:
 
 
 def _off(expected: Reading, actual: Reading) -> float:
-    """The difference; infinite where one of them is no number."""
+    """The difference; infinite if one of the two is not a number."""
     both = isinstance(expected, (int, float)) and isinstance(actual, (int, float))
     return abs(float(actual) - float(expected)) if both else math.inf  # type: ignore[arg-type]
 
@@ -125,7 +125,7 @@ def _asked(output: Output) -> Expected:
 
 
 def _ranks(subject: str, outputs: Sequence[Output]) -> list[Finding]:
-    """Several rates were asked for in one command, of clips too short to judge each: they must rise as asked."""
+    """A finding if several bit rates of one command do not rise as requested: single ones need longer clips."""
     pairs = [(_number(_asked(output).asked_kbps), _number(output.bit_rate_kbps)) for output in outputs]
     rows = [(asked, rate) for asked, rate in pairs if asked is not None and rate is not None]
     rates = [rate for _, rate in sorted(rows, key=lambda row: row[0])]
@@ -137,7 +137,7 @@ def _ranks(subject: str, outputs: Sequence[Output]) -> list[Finding]:
 
 
 def _quality(subject: str, output: Output) -> list[Finding]:
-    """Pictures near those of the source, none black, none frozen."""
+    """Findings if pictures differ from the source, are black or frozen."""
     name, expected = output.name, _asked(output)
     if output.error:
         return []
@@ -163,7 +163,7 @@ def _at_most(limit: float) -> Agrees:
 
 
 def _gpu(subject: str, case: Case, own: Planned) -> list[Finding]:
-    """The GPU did it: FFmpeg's own lines say so. A fall back to software ends with 0 as well."""
+    """Whether FFmpeg's lines prove that the GPU was used: a fall back to software also ends with 0."""
     capabilities, lines, proof = own.capabilities, own.announcements, case.gpu_proof
     engines = {name.partition(".")[0] for name in capabilities}
     expected = " and ".join(sorted(name.upper() for name in engines)) or "the GPU"
@@ -191,14 +191,14 @@ def _any(pattern: re.Pattern[str], lines: Sequence[str]) -> bool:
 
 
 def _use(proof: GpuProof) -> str:
-    """NVML's word on it. A short case can end between two of its readings: it is shown, not judged."""
+    """NVML's utilisation in words. It is not judged, because a short case can end between two readings."""
     rows = (("encoder", proof.encoder_utilization_percent), ("decoder", proof.decoder_utilization_percent))
     seen = [f"{word} {percent:g} %" for word, percent in rows if percent is not None]
     return ", ".join(seen) or "by FFmpeg's lines; NVML gave no use of the engines"
 
 
 def _warnings(subject: str, case: Case) -> list[Finding]:
-    """An option that FFmpeg accepted and did not use."""
+    """FAIL for an option that FFmpeg accepted but did not use."""
     warnings = case.warnings
     if isinstance(warnings, Missing):
         what = "whether FFmpeg used all options"

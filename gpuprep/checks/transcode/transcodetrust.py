@@ -1,7 +1,7 @@
-"""What gpuprep itself asks of a transcode, and whether the record of one can be true. Pure.
+"""gpuprep's own requirements for a transcode, and whether the record of a transcode is possible. Pure.
 
-A record brings what its case needed and what was expected of its outputs. It is judged by gpuprep's own table of cases:
-what a record says of its own tolerances proves nothing.
+A record contains the needs of its case and the expectations for its outputs. But it is judged by gpuprep's own table of
+cases, because a record could contain wrong tolerances.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def planned(case: Case) -> Planned | None:
 
 @cache
 def wanted(case: Planned) -> Mapping[str, Expected]:
-    """What each output shall be, by its name, with the clips as gpuprep makes them."""
+    """Output's name ► expected properties, with the clips that gpuprep makes."""
     inputs = {item.file: _clip(item.clip, item.seconds) for item in case.inputs}
     return {output.file: Expected(**expected(output, case, inputs)) for output in case.outputs}
 
@@ -52,7 +52,7 @@ def _clip(name: str, seconds: float | None) -> clips.Clip:
 
 
 def inputs(values: Transcode) -> str:
-    """Why the inputs are not those that gpuprep makes; "" where they are, or are not recorded."""
+    """Why the inputs are not gpuprep's own clips; "" if they are, or if they are not recorded."""
     for row in values.inputs:
         spec = clips.SPECS.get(row.name)
         if spec is None:
@@ -66,7 +66,7 @@ def inputs(values: Transcode) -> str:
 
 
 def contradiction(case: Case, every: Mapping[str, Case]) -> str:
-    """Why this case cannot be judged; "" where its record holds together."""
+    """Why this case cannot be judged; "" if its record is consistent."""
     own = planned(case)
     if own is None:
         return "gpuprep has no such case, so nobody knows what it should give"
@@ -107,7 +107,7 @@ def _ending(case: Case, own: Planned) -> Iterator[str]:
 
 
 def _refused(case: Case, own: Planned, every: Mapping[str, Case]) -> Iterator[str]:
-    """Not run, because another case of the same encoder was refused: that one must be there and say so."""
+    """Contradictions of a case that was not run because its encoder was refused: such a refused case must exist."""
     other = every.get(case.refused_in)
     theirs = None if other is None else planned(other)
     if other is None or theirs is None or other.outcome != "failed" or not other.exit_code:
