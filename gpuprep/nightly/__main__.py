@@ -29,7 +29,7 @@ REPROVISION = "`gpuprep provision` renews the agent of this host; if that does n
 
 
 def main(argv: Sequence[str]) -> int:
-    """Every error is one line, and never has the exit code of a check that passed or found a difference."""
+    """Run one subcommand; returns its exit code. An error is printed as one line, and its code is neither 0 nor 1."""
     try:
         return _do(argv)
     except Exception as error:  # noqa: BLE001  a library that is gone, a disk that is read-only, an error of ours

@@ -1,6 +1,6 @@
 """Runs this machine's agent for facts and probes, each in its own process with a time limit.
 
-So a driver that hangs, or a probe that takes all memory or crashes, ends a child process and not the check: a night
+If a driver hangs, or a probe crashes or takes all memory, only a child process ends and the check goes on: a night
 without evidence must still leave a result that says so. The controller uses remote/agent_client.py instead.
 """
 
@@ -28,12 +28,12 @@ _Record = TypeVar("_Record", Snapshot, ProbeResult)
 
 
 def agent_program() -> tuple[str, ...]:
-    """The agent by this very Python, closed to the environment if this process is."""
+    """The command of the agent with this Python, isolated from the environment (-I) if this process is."""
     return (sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", "gpuprep.agent")
 
 
 class Agent:
-    """Raises AgentFailed where there is no answer."""
+    """This machine's agent. Methods raise AgentFailed without a valid answer."""
 
     def __init__(self, program: Sequence[str] | None = None, facts_timeout: float = FACTS_TIMEOUT) -> None:
         self._program = tuple(program or agent_program())
@@ -84,7 +84,7 @@ def _answer(argv: list[str], request: bytes, timeout: float, what: str) -> bytes
 
 
 def _give_up(process: subprocess.Popen[bytes]) -> None:
-    """children.end waits for as long as it takes, and that may be for ever."""
+    """Kill the process and wait at most FAREWELL seconds; children.end might wait for ever."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,6 +1,6 @@
-"""Prometheus' text exposition: series of a table of metrics, from one run or from many, each HELP and TYPE once.
+"""Prometheus' text exposition: the series of a table of metrics, from one or many runs, with each HELP and TYPE once.
 
-Only numbers that were read are exposed: an absent series is Prometheus' own word for no reading.
+Only readings that are numbers are exposed: in Prometheus an absent series means no reading.
 Names follow https://prometheus.io/docs/practices/naming: base units, `_total` for counters and for nothing else.
 """
 
@@ -47,9 +47,9 @@ class Exposition(Collector):
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, name: str, value: object, labels: Mapping[str, str]) -> None:
-        """One series of metric `name`; none where `value` is no number: a Missing, None. Labels beyond its own go.
+        """Add one series of metric `name`, unless `value` is not a number (Missing, None). Unknown labels are dropped.
 
-        Of a host no more than MOST_SERIES a metric: whoever owns one machine does not fill the Prometheus of all.
+        At most MOST_SERIES per host and metric, so that no owner of a machine can fill everybody's Prometheus.
         """
         number, host = _number(value), labels.get("host", "")
         if number is not None and self._counts[name, host] < MOST_SERIES:
@@ -72,16 +72,16 @@ class Exposition(Collector):
 
 
 def times(value: object, factor: float) -> float | None:
-    """In base units, rounded to the figures that were read: 763.2 TFLOPS is 763.2e12, without the product's dust.
+    """The value in base units, without rounding errors of the product: 763.2 TFLOPS is 763.2e12.
 
-    None for a negative figure: nobody measured it, and a graph would show it as if somebody had.
+    None for a negative figure, which no measurement can produce and no graph should show.
     """
     number = _number(value)
     return None if number is None or number < 0 else float(f"{number * factor:.12g}")
 
 
 def _number(value: object) -> float | None:
-    """None where it is none, is not finite, or is larger than any float."""
+    """The value as a float; None if it is not a number, not finite, or too large for a float."""
     if not isinstance(value, (int, float)):
         return None
     try:
@@ -92,6 +92,6 @@ def _number(value: object) -> float | None:
 
 
 def _label(text: str) -> str:
-    """A lone surrogate, which JSON can carry, would make the whole text unwritable."""
+    """A label of safe characters and limited length: a lone surrogate from JSON would make the text unwritable."""
     text = visible(text)
     return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1]}…"

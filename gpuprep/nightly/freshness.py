@@ -24,7 +24,7 @@ AHEAD = timedelta(minutes=5)  # a result from later than now: the clock was set 
 class Machine:
     """Host name and boot ID that identify the machine a result came from.
 
-    In a pod the host name is the pod's. There the host's file is used, and the boot ID, which no two machines share.
+    In a pod, socket.gethostname() is the pod's name. So the host's file is read, too, and the boot ID, which is unique.
     """
 
     names: Collection[str]  # its host name, and the one in /etc/hostname
@@ -36,7 +36,7 @@ class Machine:
 
 
 def fresh_for(plan: str) -> timedelta:
-    """How old a result may be: FRESH and the random delay of the timer, where `plan` is the text of the host's plan."""
+    """How old a result may be: FRESH plus the random delay of the timer in `plan`, the text of the host's plan."""
     try:
         minutes = json_document(plan)["drift"]["random_delay_minutes"]
         return FRESH + timedelta(minutes=min(max(0, int(minutes)), MOST_DELAY_MINUTES))
@@ -50,7 +50,7 @@ def why_unknown(record: RunRecord, now: datetime, fresh: timedelta, here: Machin
 
 
 def why_not_of_now(record: RunRecord, now: datetime, fresh: timedelta) -> str:
-    """Too old, from later than now, or of no moment at all; "" where it is neither."""
+    """Why the result is too old, from the future or without a valid time; "" if it is none of these."""
     ended = moment(record.ended_at)
     if ended is None:
         return f"{record.ended_at!r:.40} is no moment"
@@ -62,7 +62,7 @@ def why_not_of_now(record: RunRecord, now: datetime, fresh: timedelta) -> str:
 
 
 def is_ahead(record: RunRecord, now: datetime) -> bool:
-    """Whether it began or ended later than now."""
+    """Whether the run began or ended later than now."""
     return any(
         recorded is not None and recorded - now > AHEAD
         for recorded in map(moment, (record.started_at, record.ended_at))
@@ -70,7 +70,7 @@ def is_ahead(record: RunRecord, now: datetime) -> bool:
 
 
 def why_not_of(record: RunRecord, here: Machine) -> str:
-    """A machine made from another's image has its results, too, until its own first check. "" without facts."""
+    """Why the result is another machine's: a machine from an image has such results at first. "" if not, or unknown."""
     seen = record.after
     if seen is None or seen.hostname in here.names or (seen.kernel.boot_id and seen.kernel.boot_id == here.boot_id):
         return ""
@@ -78,7 +78,7 @@ def why_not_of(record: RunRecord, here: Machine) -> str:
 
 
 def moment(text: str) -> datetime | None:
-    """In UTC; None where it is no moment or has no time zone."""
+    """The moment in UTC; None if the text is not a moment with a time zone."""
     return datetime.fromisoformat(text).astimezone(timezone.utc) if is_moment(text) else None
 
 

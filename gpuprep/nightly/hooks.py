@@ -6,9 +6,9 @@
 Both print one line of ASCII. A result that is absent, damaged, of another machine or too old is UNKNOWN, never PASS.
 Every user may run them: every user can read the result.
 
-Slurm (slurm.conf(5), HealthCheckProgram): slurmd runs it as root on the node, in an environment of SLURMD_NODENAME that
-has no PATH, and kills it after 60 s. Slurm itself does nothing with the outcome: the program has
-to drain the node. slurmd logs the line as an error where the exit code is not 0.
+Slurm (slurm.conf(5), HealthCheckProgram): slurmd runs it as root on the node, in an environment with SLURMD_NODENAME
+and without PATH, and kills it after 60 s. Slurm itself ignores the outcome: the program has to drain the node. slurmd
+logs the line as an error if the exit code is not 0.
 
 node-problem-detector (docs/custom_plugin_monitor.md): exit code 0 is OK, 1 is NonOK, any other Unknown; the message is
 the first `max_output_length` bytes of stdout, 80 unless configured.
@@ -53,7 +53,7 @@ SCONTROL_SECONDS = 20.0  # it may be called twice within slurmd's 60
 
 @dataclass(frozen=True)
 class Answer:
-    """`status` is PASS, WARN, FAIL or UNKNOWN. `named` are the findings that made it so, the worst first."""
+    """`status` is PASS, WARN, FAIL or UNKNOWN. `named` are the keys of the findings with this status."""
 
     status: Status
     detail: str  # what else there is to say: which check it was, or why nothing is known
@@ -66,13 +66,13 @@ class Answer:
         return start + self.words(length - len(start))
 
     def reason(self) -> str:
-        """The same as a drain reason of Slurm's."""
+        """The answer as a drain reason for Slurm."""
         unknown = "UNKNOWN: " if self.status is Status.UNKNOWN else ""
         start = f"{OURS} {'(simulated) ' if self.simulated else ''}{unknown}"
         return start + self.words(LENGTH - len(start))
 
     def words(self, length: int) -> str:
-        """As many whole names as fit; without names, the summary."""
+        """As many whole keys as fit into `length`; without keys, the detail."""
         if not self.named:
             return _plain(self.detail)[:length]
         for count in range(len(self.named), 0, -1):
@@ -84,7 +84,7 @@ class Answer:
 
 
 def answer(now: datetime, last: Path = LAST, plan: Path = PLAN) -> Answer:
-    """What the last check of this machine says at `now` (with a time zone)."""
+    """The result of this machine's last check at `now` (with a time zone)."""
     try:
         record = results.read(last)
     except RecursionError:
@@ -108,7 +108,7 @@ def answer(now: datetime, last: Path = LAST, plan: Path = PLAN) -> Answer:
 
 
 def fresh_for(plan: Path = PLAN) -> timedelta:
-    """How old a result may be, by the host's plan where it can be read."""
+    """How old a result may be, by the host's plan if it can be read."""
     try:
         return freshness.fresh_for(file_text(plan))
     except (OSError, UnicodeDecodeError):
@@ -122,7 +122,7 @@ def here() -> freshness.Machine:
 
 
 def _why_unknown(record: RunRecord, ended: str, now: datetime, fresh: timedelta) -> str:
-    """Why this record cannot answer; "" where it can."""
+    """Why this record says nothing about the present state; "" if it does."""
     old = freshness.why_not_of_now(record, now, fresh)
     if old:
         return old
@@ -142,7 +142,7 @@ def _why_unknown(record: RunRecord, ended: str, now: datetime, fresh: timedelta)
 
 
 def _first_line(path: Path) -> str:
-    """ "" where it cannot be read."""
+    """The first line of a file; "" if it cannot be read."""
     try:
         return file_text(path).partition("\n")[0].strip()
     except (OSError, UnicodeDecodeError):
@@ -154,7 +154,7 @@ def _counts(finding: Finding, status: Status) -> bool:
 
 
 def _plain(text: str) -> str:
-    """On one line, of printable ASCII, without the quotes that Slurm would take for its own."""
+    """The text on one line of printable ASCII, without quotes, which Slurm would interpret."""
     return re.sub(r"[\"'`\\]", "", re.sub(r"[^ -~]", "?", " ".join(text.split())))
 
 
@@ -162,7 +162,7 @@ def _plain(text: str) -> str:
 
 
 def npd(argv: Sequence[str], now: datetime | None = None, last: Path = LAST, plan: Path = PLAN) -> int:
-    """Prints the line; 0 OK, 1 NonOK, 2 Unknown."""
+    """Print the line for node-problem-detector; returns 0 OK, 1 NonOK, 2 Unknown."""
     parser = argparse.ArgumentParser(prog="gpuprep-drift npd", description="For node-problem-detector's custom plugin.")
     parser.parse_args(argv)
     health = answer(now or datetime.now(timezone.utc), last, plan)
@@ -174,12 +174,12 @@ def npd(argv: Sequence[str], now: datetime | None = None, last: Path = LAST, pla
 
 
 class NoSlurm(Exception):
-    """scontrol is missing or failed; one line."""
+    """scontrol is missing or failed; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """What `scontrol show node` says of it."""
+    """This node's state in `scontrol show node`."""
 
     name: str
     state: frozenset[str]  # "State=IDLE+DRAIN" as {"IDLE", "DRAIN"}
@@ -195,7 +195,7 @@ class Node:
 
 
 def slurm(argv: Sequence[str], now: datetime | None = None, last: Path = LAST, plan: Path = PLAN) -> int:
-    """Drains this node if it drifted, prints the line; 0 fit, 1 drifted, 3 unknown or Slurm did not do it."""
+    """Drain this node if it drifted, and print the line; returns 0 fit, 1 drifted, 3 unknown or Slurm failed."""
     options = _slurm_parser().parse_args(argv)
     if options.resume and options.no_drain:
         _slurm_parser().error("argument --resume: not allowed with argument --no-drain, which only reports")
@@ -221,7 +221,7 @@ def _slurm_parser() -> argparse.ArgumentParser:
 
 
 def _act(checked: Answer, *, resume: bool, unknown: bool) -> str:
-    """Drain or undrain, only where the node is not so already; what was done, "" for nothing."""
+    """Drain or undrain the node, unless it is in that state already; returns what was done, "" for nothing."""
     if checked.status is Status.FAIL or (checked.status is Status.UNKNOWN and unknown):
         return _drain(checked.reason())
     if checked.status in FIT and resume:
@@ -241,7 +241,7 @@ def _drain(reason: str) -> str:
 
 
 def _undrain() -> str:
-    """UNDRAIN, not RESUME: a node that is DOWN for another reason stays so."""
+    """Undrain the node with UNDRAIN, not RESUME: a node that is DOWN for another reason stays DOWN."""
     node = _node()
     if not node.drained:
         return ""
@@ -257,7 +257,7 @@ def _node() -> Node:
 
 
 def parse_node(name: str, text: str) -> Node:
-    """`scontrol show node NAME` ─► Node. Raises NoSlurm where it shows no state."""
+    """`scontrol show node NAME` ─► Node. Raises NoSlurm if it shows no state."""
     state = re.search(r"^\s*State=(\S+)", text, re.MULTILINE)
     if state is None:
         raise NoSlurm(f"scontrol shows no state of {name}: {text[:80]}")

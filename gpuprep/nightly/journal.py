@@ -15,21 +15,21 @@ ERROR, WARNING, INFO = 3, 4, 6
 
 
 def say(priority: int, text: str, stream: TextIO) -> None:
-    """One line. Its priority goes before it where systemd's journal reads along (sd-daemon(3))."""
+    """Write one line; for systemd's journal with its priority in front (sd-daemon(3))."""
     mark = f"<{priority}>" if _is_journal(stream) else ""
     stream.write(f"{mark}{one_line(text, MOST_LETTERS)}\n")
     stream.flush()
 
 
 def where(error: BaseException) -> str:
-    """ "KeyError: 'x' (driver.py:123)", for one line."""
+    """ "KeyError: 'x' (driver.py:123)": the error and its place, on one line."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{place}"
 
 
 def _is_journal(stream: TextIO) -> bool:
-    """JOURNAL_STREAM names the device and inode of what systemd connected (systemd.exec(5))."""
+    """Whether the stream is systemd's journal: JOURNAL_STREAM has its device and inode (systemd.exec(5))."""
     try:
         place = os.fstat(stream.fileno())
     except (OSError, ValueError):

@@ -20,7 +20,7 @@ HOW = "`sudo gpuprep-drift run` makes one; `systemctl list-timers gpuprep-drift.
 
 
 def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLAN, now: datetime | None = None) -> int:
-    """Prints it; the exit code is that of the check, 3 where it is not of now, not of this machine, or not there."""
+    """Print the newest result. Returns the check's exit code; 3 if it is too old, of another machine, or absent."""
     now = now or datetime.now(timezone.utc)
     record, damaged = Results(folder).newest()
     for path in damaged:
@@ -51,9 +51,9 @@ def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLA
 
 
 def text(record: RunRecord, now: datetime, why_unknown: str = "") -> str:
-    """The verdict and when it was; what did not pass: since when, why, what to do; what was not measured.
+    """The verdict and its time; findings that did not pass (since when, why, what to do); what was not measured.
 
-    Where it does not say how the machine is now, that comes first, and the verdict is what it was then.
+    With `why_unknown` the text begins with UNKNOWN, and gives the verdict as an earlier one.
     """
     error = (record.error or "").splitlines()
     if error or not record.verdict:
@@ -89,7 +89,7 @@ def _folded(name: str, text: str) -> list[str]:
 
 
 def _ago(moment: str, now: datetime) -> str:
-    """ "3 h ago"; a check that is days old is one that nobody repeated."""
+    """How long ago `moment` was, in words: "3 h ago"."""
     try:
         minutes = int((now - datetime.fromisoformat(moment)).total_seconds() // 60)
     except (ValueError, TypeError):

@@ -11,10 +11,10 @@ from gpuprep.records import DriftFacts, RunRecord, Snapshot
 
 
 def carried(newest: RunRecord | None, seen: Snapshot | None, now: str, measured_at: str) -> tuple[str, str]:
-    """(asked since, measured at) of a check that is asked to measure. All moments in UTC, ISO 8601; "" for never.
+    """(wanted since, measured at) for a check with `probe: quick`. All moments in UTC, ISO 8601; "" for never.
 
-    `newest` is the record before it, `seen` the facts of now, `measured_at` "" where this check did not measure. What
-    a clock that was wrong, or another machine, left in `newest` is forgotten.
+    `newest` is the previous record, `seen` are the present facts, `measured_at` is "" if this check did not measure.
+    Times in `newest` from a wrong clock or another machine are ignored.
     """
     before = DriftFacts()
     if newest is not None and newest.drift is not None and not _is_foreign(newest, seen):
@@ -23,13 +23,13 @@ def carried(newest: RunRecord | None, seen: Snapshot | None, now: str, measured_
 
 
 def _is_foreign(newest: RunRecord, seen: Snapshot | None) -> bool:
-    """A machine made from another's image has that one's results. Without facts nobody can tell: it is not."""
+    """Whether the record is another machine's (its image had it). Without facts this is unknown: False."""
     if seen is None:
         return False
     return bool(freshness.why_not_of(newest, freshness.Machine.of(seen)))
 
 
 def _until(now: str, noted: str) -> str:
-    """`noted` where it is a moment that is not later than now, else ""."""
+    """`noted` if it is a moment not later than `now`, else ""."""
     then, limit = freshness.moment(noted), freshness.moment(now)
     return noted if then is not None and limit is not None and then <= limit else ""

@@ -107,7 +107,7 @@ METRICS = {
 
 
 def render(records: Sequence[RunRecord]) -> str:
-    """Any number of hosts, each with its newest drift check."""
+    """The text for any number of hosts, each with its newest drift check."""
     return showable.document(_text, records, whole=True)  # which bounds itself, and counts all
 
 
@@ -119,9 +119,9 @@ def _text(records: Sequence[RunRecord]) -> str:
 
 
 def write(folder: Path, record: RunRecord) -> None:
-    """Replace `folder`/gpuprep.prom; one writer at a time. Raises OSError where the folder cannot be written.
+    """Replace `folder`/gpuprep.prom; one writer at a time. Raises OSError if the folder cannot be written.
 
-    While it is written the new file has a name that node_exporter does not read.
+    Until it is complete, the new file has a name that node_exporter does not read.
     """
     atomicfile.tidy(folder, FILE)
     atomicfile.write(folder / FILE, render([record]), MODE)
@@ -175,7 +175,7 @@ def add(exposition: Exposition, record: RunRecord) -> None:
 
 
 def add_speeds(exposition: Exposition, record: RunRecord) -> None:
-    """What gemm and bandwidth measured, where the run had them measure."""
+    """The speeds of the probes gemm and bandwidth, if the run has them."""
     labels = common(record)
     products = measured(Gemm, _values(record.measurements, "gemm"))
     for gpu in [] if isinstance(products, Missing) else gemmrecord.gpus(products):
@@ -203,7 +203,7 @@ def add_speeds(exposition: Exposition, record: RunRecord) -> None:
 
 
 def seconds(moment: str) -> float | None:
-    """UTC, ISO 8601 ─► seconds since 1970; None where there is no moment."""
+    """UTC, ISO 8601 ─► seconds since 1970; None if the text is not a moment."""
     read = moments.moment(moment)
     return read.timestamp() if read else None
 
@@ -232,7 +232,7 @@ def _gpus(exposition: Exposition, labels: Mapping[str, str], snapshot: Snapshot 
 
 
 def _readings(gpu: GpuFacts) -> Iterator[tuple[str, object, dict[str, str]]]:
-    """Metric, value in base units, labels besides those of the GPU."""
+    """(metric, value in base units, labels in addition to the GPU's) for each reading."""
     yield "gpu_persistence_mode", gpu.persistence_mode, {}
     yield "gpu_power_limit_watts", gpu.power.current_watts, {}
     yield "gpu_power_draw_watts", gpu.power_watts, {}
@@ -282,7 +282,7 @@ def _health(gpu: GpuFacts) -> Iterator[tuple[str, object, dict[str, str]]]:
 
 
 def _each(name: str, readings: Any, label: str) -> Iterator[tuple[str, object, dict[str, str]]]:
-    """One series a field of `readings`, a dataclass or Missing."""
+    """One series per field of `readings`, a dataclass or Missing."""
     for each in () if isinstance(readings, Missing) else dataclasses.fields(readings):
         yield name, getattr(readings, each.name), {label: each.name}
 
@@ -293,7 +293,7 @@ def _of_uuid(snapshot: Snapshot | None, uuid: str) -> dict[str, str]:
 
 
 def _values(measurements: Sequence[ProbeResult], probe: str) -> object:
-    """The last answer of a probe; None where there is none."""
+    """The values of the last run of a probe; None without any."""
     return next((result.values for result in reversed(measurements) if result.probe == probe), None)
 
 

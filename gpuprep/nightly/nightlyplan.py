@@ -1,4 +1,4 @@
-"""The plan file: all that a host needs to check itself: the resolved profile, and what the host is compared with.
+"""The plan file: all that a host needs to check itself, with the resolved profile and the data to compare with.
 
 `drift schedule` writes it to /etc/gpuprep/drift.json; gpuprep-drift reads it there. It holds no secret: it names
 the file of a token, but does not contain the token.
@@ -49,7 +49,7 @@ class BaselineEntry:
 
 @dataclass(frozen=True)
 class NightlyPlan:
-    """Everything of the controller that the nightly check uses. Make it with the functions below where they fit."""
+    """All data of the controller that the night check uses. Use the functions below to make its parts."""
 
     host: str  # the controller's name of it
     profile: ProfileRef
@@ -98,8 +98,8 @@ def baseline(listed: tuple[BaselineEntry, ...]) -> Baseline:
 
 
 def certified_part(record: RunRecord) -> RunRecord:
-    """Of the certified run what a check compares: which run it was, its facts without the long list of clocks, and what
-    did not pass even then.
+    """The parts of the certified run that a check needs: its id, its facts without the long list of clocks, and the
+    findings that did not pass even then.
     """
     after = record.after
     return dataclasses.replace(

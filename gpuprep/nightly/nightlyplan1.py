@@ -31,7 +31,7 @@ _DEFAULTS = {"installs": True, "decisions": [], "agent_libraries": {}, "nvenc": 
 
 
 def as_form_2(document: dict[str, Any]) -> dict[str, Any]:
-    """What is absent or of a wrong kind stays so: whoever decodes the document names it."""
+    """The document in form 2. Absent or wrong values are kept, because decoding reports them."""
     flat = document.get("wanted")
     if not isinstance(flat, dict):
         return document

@@ -1,14 +1,14 @@
 """Reports each change of the verdict once to a webhook and a command.
 
-state.json holds what was reported, and what could not be delivered: the next run tries that again, oldest first. The
+state.json has what was reported, and what could not be delivered: the next run tries that again, oldest first. The
 first check of a host is reported only if it did not pass. A new receiver (another address) starts from the beginning.
 
 A change is never reported again once state.json says that it was delivered. If a run is killed between the receiver's
 answer and the writing of that file, the next run reports it again: the run id in the document shows that it is the
 same. If the file cannot be written (a full disk) the change is still reported, and may be reported again.
 
-A document that a webhook always refuses must not block the next documents: it is sent once more with only a few
-findings, then given up, and the journal says so.
+A document that a webhook always refuses must not block later documents: it is sent once more with only a few findings,
+then given up, which the journal reports.
 
 The bearer token is read from its file at each delivery and is nowhere else: not in the state, the record, a message or
 an argument of a program. A redirect is a failure and is not followed, so that no other host is ever sent the token, and
@@ -66,7 +66,7 @@ NOT_THE_DOCUMENTS = (*TEMPORARY, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, 
 
 @dataclass(frozen=True)
 class Channel:
-    """One receiver. `status` is the verdict of the newest run it was or will be notified of, or need not be."""
+    """One receiver. `status` is the verdict of the newest run that was noted for it."""
 
     receiver: str  # digest of the URL or the command, which may hold a secret
     status: str
@@ -82,7 +82,7 @@ class State:
 
 @dataclass(frozen=True)
 class Failed:
-    """A delivery that failed. `later`: seconds that the receiver asked to wait; None: it need not be tried now."""
+    """A failed delivery. `later`: seconds to wait as the receiver asks; None: do not try again in this run."""
 
     why: str
     later: float | None
@@ -93,9 +93,9 @@ Deliver = Callable[[dict[str, Any]], "Failed | None"]
 
 
 def document(record: RunRecord, previous: str) -> dict[str, Any]:
-    """What a receiver gets, as JSON. `previous` is the verdict of the change before; "" at the first time.
+    """The JSON document for a receiver. `previous` is the verdict before the change; "" for the first report.
 
-    At most MOST_BYTES: the findings are the worst first, and `findings_left_out` says how many more there are.
+    At most MOST_BYTES: it has the worst findings first, and `findings_left_out` is the number of others.
     """
     record = showable.safe(record, whole=True)
     problems = in_order(record.verdict.findings if record.verdict else (), PROBLEMS)
@@ -118,7 +118,7 @@ def document(record: RunRecord, previous: str) -> dict[str, Any]:
 
 
 def _shortened(message: dict[str, Any]) -> dict[str, Any]:
-    """Its texts cut to MOST_LETTERS."""
+    """The message with texts cut to MOST_LETTERS."""
     return {
         name: f"{value[: MOST_LETTERS - 1]}…" if isinstance(value, str) and len(value) > MOST_LETTERS else value
         for name, value in message.items()
@@ -126,13 +126,13 @@ def _shortened(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fitting(findings: Sequence[dict[str, Any]], room: int) -> int:
-    """How many of them, from the first, take no more than `room` bytes of JSON."""
+    """How many findings, from the first, fit into `room` bytes of JSON."""
     ends = itertools.accumulate(len(json.dumps(finding)) + len(", ") for finding in findings)
     return sum(end <= room for end in ends)
 
 
 def _with_findings(message: dict[str, Any], most: int) -> dict[str, Any]:
-    """With `most` findings, and how many are left out."""
+    """The message with at most `most` findings, and the number of findings left out."""
     more = len(message["findings"]) - most
     if more <= 0:
         return message
@@ -150,7 +150,7 @@ def summary_of(record: RunRecord) -> str:
 
 
 class Notifier:
-    """The receivers of one host's plan and what they were notified of."""
+    """The receivers of one host's plan, and what was reported to them."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Notifier:
         self.not_kept = ""  # why state.json is not as new as what is remembered here
 
     def catch_up(self, record: RunRecord) -> None:
-        """As note(), of the run before this one, which may have been killed before it came to that."""
+        """As note(), for the previous run, which may have been killed before its own note()."""
         late = {
             name: _noted(channel, channel.receiver, record)
             for name, channel in self._state.channels.items()
@@ -180,7 +180,7 @@ class Notifier:
         self._keep(State({**self._state.channels, **late}))
 
     def note(self, record: RunRecord) -> None:
-        """Remember what receivers are to be notified of in `record`."""
+        """Store the reports on `record` that must be sent."""
         noted = {
             name: _noted(self._state.channels.get(name), _digest(address), record)
             for name, (address, _) in self._receivers.items()
@@ -188,7 +188,7 @@ class Notifier:
         self._keep(State(noted))
 
     def tell(self) -> list[str]:
-        """Deliver what waits. A sentence for each receiver that was notified, and for each that was not of all."""
+        """Send the stored reports. Returns a sentence for each receiver with deliveries, and for each with failures."""
         return [sentence for name in self._receivers for sentence in self._tell(name)]
 
     def _tell(self, name: str) -> list[str]:
@@ -213,7 +213,7 @@ class Notifier:
         return [sentence for sentence, so in sentences.items() if so]
 
     def _deliver_or_shorten(self, name: str, message: dict[str, Any]) -> Failed | None:
-        """What is refused for good goes once more with a few findings; where there are but a few, with none."""
+        """Send a message; if it is refused for good, send it once more with FEW findings, or without if it had few."""
         failed = self._deliver(name, message)
         if failed is None or not failed.for_good or not message["findings"]:
             return failed
@@ -229,7 +229,7 @@ class Notifier:
         raise AssertionError("unreachable")
 
     def _keep(self, state: State) -> None:
-        """Remembered in any case: what cannot be kept can still be sent."""
+        """Keep the state in memory, and write it to state.json; if that fails, reports can still be sent."""
         if state == self._state and not self.not_kept:
             return
         self._state = state
@@ -300,7 +300,7 @@ def _post(url: str, token_file: str, message: Mapping[str, Any]) -> Failed | Non
 
 
 def _refused(where: str, error: urllib.error.HTTPError) -> Failed:
-    """The receiver's own words are not shown: they may hold what it was sent."""
+    """The failure for an HTTP error, without the receiver's text, which may repeat what it was sent."""
     code = error.code
     known = code in HTTPStatus._value2member_map_
     refusal = f"{where} answered {code}{f' {HTTPStatus(code).phrase}' if known else ''}"
@@ -312,7 +312,7 @@ def _refused(where: str, error: urllib.error.HTTPError) -> Failed:
 
 
 def _retry_after(header: str) -> float:
-    """Seconds, or a date (RFC 9110, 10.2.3); 0 where it says nothing of use."""
+    """Seconds to wait by a Retry-After header: seconds or a date (RFC 9110, 10.2.3); 0 without a valid value."""
     seconds = 0.0
     with contextlib.suppress(ValueError):
         seconds = float(header) if header.isdigit() else parsedate_to_datetime(header).timestamp() - time.time()
@@ -339,7 +339,7 @@ def _token(path: Path) -> str | Failed:
 
 
 def _shown(url: str) -> tuple[str, bool]:
-    """Scheme and host, and whether it can be used. A path can be a secret (Slack's are), a user name, too."""
+    """(scheme and host, whether the URL can be used). Path and user name are left out: they can be secrets (Slack)."""
     try:
         parts = urlsplit(url)
         where = f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
@@ -349,7 +349,7 @@ def _shown(url: str) -> tuple[str, bool]:
 
 
 def _run(command: str, message: Mapping[str, Any]) -> Failed | None:
-    """Its own retries are its own business: one try a run. What it starts ends with it."""
+    """Run the command once; it may retry by itself. What it starts ends with it. None, or why it failed."""
     try:
         done = children.run(["/bin/sh", "-c", command], timeout=COMMAND_TIMEOUT, stdin=json.dumps(message).encode())
     except subprocess.TimeoutExpired:

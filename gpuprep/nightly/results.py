@@ -26,7 +26,7 @@ RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{5}")
 
 
 class AlreadyRunning(GpuprepError):
-    """Another check of this host is running; that check writes its own result."""
+    """Another check of this host is running, which writes its own result."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Results:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Held by one run at a time; the kernel drops it when that run ends, however it ends.
+        """Hold the lock of the results; the kernel releases it when this process ends in any way.
 
-        Makes the folders and puts in order what a killed run left. Raises AlreadyRunning, UsageError where this user
-        may not write there, and OSError. A full disk is none: the check can still be made, and reported.
+        Makes the folders and repairs what a killed run left. Raises AlreadyRunning, UsageError if this user may not
+        write there, and OSError. A full disk raises nothing: the check can still run and be reported.
         """
         try:
             self._make_folders()
@@ -76,13 +76,13 @@ class Results:
             os.close(file)
 
     def _make_folders(self) -> None:
-        """Readable by all. Of folders that are not the usual ones only what is below them is ours to open."""
+        """Make the folders, readable by all. An unusual results folder itself keeps its rights."""
         for folder in (FOLDER.parent, FOLDER) if self.folder == FOLDER else ():
             atomicfile.shared_folder(folder)
         atomicfile.shared_folder(self._runs)
 
     def keep(self, record: RunRecord, most: int) -> None:
-        """`record` becomes the newest; of the older ones as many stay as make `most` with it. Raises OSError.
+        """Store `record` as the newest result, and keep `most` results in all. Raises OSError.
 
         last.json is written first: if killed here, last.json is complete and the next run archives it. If it cannot be
         written, the old last.json is removed: it is no longer the newest, and no result means UNKNOWN to every reader.
@@ -100,11 +100,11 @@ class Results:
             path.unlink()
 
     def newest(self) -> tuple[RunRecord | None, tuple[Damaged, ...]]:
-        """The newest result that can be read, and what could not be."""
+        """(the newest readable result, damaged results that are newer)."""
         return self._find(lambda _: True)
 
     def previous(self) -> tuple[RunRecord | None, tuple[Damaged, ...]]:
-        """The newest result that came to a verdict: what the next check compares with."""
+        """(the newest result with a verdict, with which the next check compares; damaged results that are newer)."""
         return self._find(lambda record: record.verdict is not None and not record.error)
 
     def _find(self, wanted: Callable[[RunRecord], bool]) -> tuple[RunRecord | None, tuple[Damaged, ...]]:
@@ -132,14 +132,14 @@ class Results:
         atomicfile.write(self._runs / f"{run_id}.json", text)
 
     def _newest_first(self) -> list[Path]:
-        """Run ids sort by time. Files of other names are somebody else's."""
+        """Result files, the newest first (run ids sort by time). Files with other names are ignored."""
         with contextlib.suppress(FileNotFoundError):
             return sorted((p for p in self._runs.iterdir() if RUN_ID.fullmatch(p.stem)), reverse=True)
         return []
 
 
 def read(path: Path) -> RunRecord | Damaged | None:
-    """One result; None where there is none."""
+    """One result; None if the file does not exist."""
     try:
         return from_json(RunRecord, file_text(path, follow=False))
     except FileNotFoundError:
@@ -149,5 +149,5 @@ def read(path: Path) -> RunRecord | Damaged | None:
 
 
 def is_simulated(record: RunRecord) -> bool:
-    """Whether any of it is of a simulated GPU."""
+    """Whether any part of the record is from a simulated GPU."""
     return Source.SIMULATED in (record.source, *(result.source for result in record.measurements))

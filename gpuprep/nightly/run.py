@@ -43,9 +43,9 @@ PRIORITIES = {Status.PASS.value: INFO, Status.WARN.value: WARNING}
 
 
 def main(plan_file: Path = PLAN, folder: Path = FOLDER, agent: Agent | None = None) -> int:
-    """One check. 0 passed, 1 differs, 2 no plan file or no right to write results, 3 unknown or not kept.
+    """Run one check. Returns 0 passed, 1 differs, 2 no plan file or no right to write results, 3 unknown or not kept.
 
-    Raises OSError where results cannot even be locked, as on a disk that is read-only.
+    Raises OSError if the results cannot be locked, as on a read-only disk.
     """
     try:
         plan = load(plan_file)
@@ -58,7 +58,7 @@ def main(plan_file: Path = PLAN, folder: Path = FOLDER, agent: Agent | None = No
 
 
 def load(path: Path) -> NightlyPlan:
-    """Raises UsageError where there is no plan or none that can be used."""
+    """The plan. Raises UsageError if it does not exist or cannot be used."""
     again = "run `gpuprep drift schedule HOST --profile P` on the controller"
     try:
         return nightlyplan.from_text(file_text(path))
@@ -69,7 +69,7 @@ def load(path: Path) -> NightlyPlan:
 
 
 def _check_and_tell(plan: NightlyPlan, results: Results, agent: Agent) -> int:
-    """Check, keep the result, then report. One line in the journal says what failed; no failure loses the result."""
+    """Check, keep the result, then report. Failures are named in the journal's line; none of them loses the result."""
     notifier = Notifier(plan.drift.notify, results.folder)
     newest, _ = results.newest()
     previous, damaged = results.previous()
@@ -104,7 +104,7 @@ def _notify(notifier: Notifier, newest: RunRecord | None, record: RunRecord) -> 
 
 
 def _try(troubles: list[str], what: str, act: Callable[[], object]) -> bool:
-    """Run `act`; if it fails, return a text that says what failed, because the following steps must still run."""
+    """Run `act`; if it fails, append a text to `troubles` and return False, because the next steps must still run."""
     try:
         act()
         return True
@@ -194,7 +194,7 @@ class Night:
         return judgement
 
     def _own_past(self, facts: Snapshot) -> drift.Past:
-        """A machine made from the image of another has that one's results: they are no past of its own."""
+        """The past to compare with, without a last check of another machine, which the image may have contained."""
         previous = self._past.previous
         if previous is None or previous.after is None or not _is_of_another(previous.after, facts):
             return self._past
@@ -229,14 +229,14 @@ class Night:
         return quick.chosen(self._plan.wanted)
 
     def _carry_on(self, ended_at: str) -> None:
-        """What metrics say of the speed beyond this night; nothing where it is not, or cannot be, asked for."""
+        """Note for the metrics when the speed was last measured; only if the plan asks for it and it is possible."""
         if self._plan.drift.probe == "quick" and self._quick_probes():
             since, measured = lastmeasured.carried(self._newest, self._after, ended_at, self._measured_at)
             self._facts = dataclasses.replace(self._facts, probe_asked_since=since, probe_measured_at=measured)
 
 
 def _is_of_another(was: Snapshot, now: Snapshot) -> bool:
-    """A GPU in common means the same machine, whatever its name is now."""
+    """Whether the facts are of different machines. A common GPU means the same machine, even under another name."""
     before, today = samehost.of(was), samehost.of(now)
     if before.gpus & today.gpus:
         return False
@@ -245,7 +245,7 @@ def _is_of_another(was: Snapshot, now: Snapshot) -> bool:
 
 
 def _unmeasured(facts: Snapshot, why: str) -> Finding:
-    """SKIP if a program uses the GPU: the check gives way, and the machine is not in doubt. Else UNKNOWN."""
+    """The finding on an unmeasured speed: SKIP if a program uses the GPU, which is no doubt; else UNKNOWN."""
     finding = quick.unmeasured(why)
     gpus = () if isinstance(facts.gpus, Missing) else facts.gpus
     if any(not isinstance(gpu.processes, Missing) and gpu.processes for gpu in gpus):
@@ -270,9 +270,9 @@ def _not_while_gpuprep_works() -> None:
 
 
 def _lock_of_root(path: Path) -> int | None:
-    """The open file; None where there is none that only root can have made and may hold.
+    """The open lock file; None if it does not exist, or if another user could have made it or could hold it.
 
-    What another user put there, or could hold, is no lock of gpuprep's, and must not keep the check from running.
+    Such a file is not gpuprep's lock, and must not keep the check from running.
     """
     careful = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     with contextlib.ExitStack() as opened:

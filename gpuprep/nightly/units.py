@@ -1,10 +1,10 @@
 """The files of the night check on the host, and the texts of its two systemd units. Pure.
 
-The service must see the machine as every program sees it: systemd's sandboxes give a unit mounts and device rules of
-its own (ProtectSystem, PrivateTmp, ProtectKernelLogs, ProtectClock and others), and the check would judge those. So
-it has the limits that need none: capabilities, system calls, address families. Left out of them: NoNewPrivileges,
-with which `drift.notify.command` sends no mail; MemoryDenyWriteExecute, with which CUDA compiles nothing; of the
-capabilities SYS_MODULE and MKNOD, with which nvidia-modprobe makes what is not there yet, and SYSLOG, for the Xids.
+The service must see the machine as every program sees it. systemd's sandboxes (ProtectSystem, PrivateTmp,
+ProtectKernelLogs, ProtectClock and others) give a unit its own mounts and device rules, and the check would judge
+those. So only limits without them are used: capabilities, system calls, address families. Not used: NoNewPrivileges
+(`drift.notify.command` could send no mail) and MemoryDenyWriteExecute (CUDA could compile nothing). The service keeps
+the capabilities SYS_MODULE and MKNOD, with which nvidia-modprobe makes missing devices, and SYSLOG, for the Xids.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which data pass from stage to stage? Frozen dataclasses and their enums. Stdlib only.
+"""Which data do stages hand on? Frozen dataclasses and their enums. Stdlib only.
 
 This module also runs on the GPU VM (Python 3.9 or newer), so it avoids newer run-time features.
 A reading that failed is `Missing`: a value, never None and never an exception. None means "read, and there is none".
@@ -137,7 +137,7 @@ SCHEMA_VERSION = 1
 
 
 class Status(str, enum.Enum):
-    """How a check ended. Absent evidence is UNKNOWN, never PASS."""
+    """The result of a check. Absent evidence is UNKNOWN, never PASS."""
 
     PASS = "PASS"
     WARN = "WARN"
@@ -251,7 +251,7 @@ class CudnnFacts:
 
 @dataclass(frozen=True)
 class CodecFacts:
-    """nv-codec-headers and the FFmpeg that `ffmpeg` on the PATH resolves to."""
+    """nv-codec-headers, and the FFmpeg that a plain `ffmpeg` starts."""
 
     headers_version: OptStr  # pkg-config --modversion ffnvcodec
     ffmpeg_path: OptStr  # what PATH finds
@@ -271,7 +271,7 @@ class ContainerRuntime:
 
 @dataclass(frozen=True)
 class ContainerFacts:
-    """NVIDIA's container toolkit, and what a container with a GPU would get."""
+    """NVIDIA's container toolkit, and the devices and files that a container with a GPU would get."""
 
     toolkit: OptStr  # nvidia-ctk's version; None: not installed
     devices: Union[tuple[str, ...], Missing, None]  # names in the CDI specification; None: no specification
@@ -318,7 +318,7 @@ class AptPin:
 
 @dataclass(frozen=True)
 class AptFacts:
-    """apt's configuration as apt itself reads it, from whichever file."""
+    """apt's configuration as apt itself reads it, from all files together."""
 
     blacklist: Union[tuple[str, ...], Missing]  # Unattended-Upgrade::Package-Blacklist
     pins: tuple[AptPin, ...]  # less those of all packages ("*")
@@ -328,7 +328,7 @@ class AptFacts:
 
 @dataclass(frozen=True)
 class LocalDisk:
-    """A disk inside of the cloud's computer that holds nothing: it is blank again after each stop of the machine."""
+    """An empty local disk of a cloud machine: it is blank again after each stop of the machine."""
 
     device: str  # "/dev/nvme1n1"; another one after a reboot
     model: str
@@ -337,7 +337,7 @@ class LocalDisk:
 
 @dataclass(frozen=True)
 class NvidiaRepository:
-    """An entry of apt's or dnf's sources that is one of NVIDIA's repositories of drivers and CUDA."""
+    """An entry of apt's or dnf's sources for one of NVIDIA's repositories of drivers and CUDA."""
 
     file: str
     system: str  # for which it is: "ubuntu2404", "debian12", "rhel9"
@@ -396,7 +396,7 @@ class ModuleSignature:
 
 @dataclass(frozen=True)
 class ModuleCertificate:
-    """A certificate on the host that modules are signed for."""
+    """A certificate on the host whose key signs modules."""
 
     path: str
     enrolled: Bool  # as mokutil says: the firmware's list of the owner's keys has it
@@ -404,7 +404,7 @@ class ModuleCertificate:
 
 @dataclass(frozen=True)
 class SignatureFacts:
-    """How NVIDIA's modules of the running kernel and of the next boot's are signed."""
+    """Signatures of NVIDIA's modules for the running kernel and for the next boot's kernel."""
 
     modules: tuple[ModuleSignature, ...]
     certificates: tuple[ModuleCertificate, ...]  # that are there, and that the profile names
@@ -481,8 +481,8 @@ class Snapshot:
 class ProbeResult:
     """One probe's evidence. `values` are as the probe sent them, docs/records.md; records/evidence reads them.
 
-    A probe never passes or fails. One that did not come to its end has no values; `partial` is what it had measured by
-    then, in the same form. Reports show it and say so; nothing judges it, or compares with it.
+    A probe does not judge. A probe that did not end has no values; `partial` has what it had measured by then, in the
+    same form. Reports show it as partial; it is neither judged nor compared.
     """
 
     probe: str
@@ -541,7 +541,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Effort:
-    """What carrying out a plan takes, measuring afterwards included. All of it is an estimate."""
+    """Estimate of the effort for a plan, including the measurement afterwards."""
 
     seconds: float
     megabytes: int
@@ -601,7 +601,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class Compared:
-    """One figure and the same figure of the host's baseline; more is better."""
+    """One figure, and the same figure in the host's baseline; more is better."""
 
     gpu_uuid: str
     probe: str  # "gemm"
@@ -623,7 +623,7 @@ class Unseen:
 
 @dataclass(frozen=True)
 class DriftFacts:
-    """What a drift check compared with in addition to the profile, and what it did."""
+    """What a drift check compared with in addition to the profile, and its repairs."""
 
     certified_run: OptRunId = ""  # the run whose snapshot is "what we certified"; "": there is none yet
     certified_at: OptMoment = ""
@@ -654,7 +654,7 @@ class NightlyFacts:
 
 @dataclass(frozen=True)
 class HistoryFacts:
-    """What the store knew of the host, and what a run that passed means for it. Only the controller writes it."""
+    """What the store has about the host, and what a passed run means for it. Only the controller writes it."""
 
     also_called: tuple[str, ...] = ()  # other names of the same host that the user has used
     certifies: Optional[bool] = None  # drift may compare the host with this run; None: nobody asked

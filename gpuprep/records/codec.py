@@ -65,18 +65,18 @@ def to_json(value: Any, indent: int | None = None) -> str:
 
 
 def from_json(cls: type[_T], text: str) -> _T:
-    """Decode `text` as a `cls`. Raises DecodeError naming the field that does not fit.
+    """Decode `text` as a `cls`. Raises DecodeError that names the wrong field.
 
-    The result is safe to judge, store and show: within the limits of untrusted/limits.py, texts without unsafe
-    characters, every number finite.
+    The result is safe to judge, store and show: it is within the limits of untrusted/limits.py, its texts have no
+    unsafe characters, and its numbers are finite.
     """
     return from_json_value(cls, plain_json(text))
 
 
 def from_last_line(cls: type[_T], output: str) -> _T:
-    """As from_json, of what an agent printed: a login script that prints something puts it before our line.
+    """As from_json, for the last line of an agent's output: a login script may have printed text before it.
 
-    It is less deep than a document may be, because it becomes a part of one.
+    It may be less deep than a document, because it becomes a part of one.
     """
     return from_json_value(cls, plain_json(last_line(output), PART_DEPTH))
 
@@ -105,7 +105,7 @@ def from_json_value(cls: type[_T], document: Any) -> _T:
 
 
 def is_moment(text: str) -> bool:
-    """Whether it is a moment as gpuprep writes it: ISO 8601 with a time zone, in a plausible year."""
+    """Whether the text is a moment as gpuprep writes it: ISO 8601 with a time zone, in a plausible year."""
     if not _MOMENT.fullmatch(text):
         return False
     try:
@@ -156,7 +156,7 @@ def _encoder(kind: type) -> Callable[[Any], Any]:
 
 
 def _whole(text: str) -> str:
-    """Half a surrogate pair cannot be written as UTF-8, so it is written as an escape."""
+    """The text, with half surrogate pairs as escapes, because they cannot be written as UTF-8."""
     return text if text.isprintable() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -216,7 +216,7 @@ def _any(value: Any) -> Any:
 
 
 def _is_fit(value: Any) -> bool:
-    """Nearly every value is safe, and this test is much faster than cleaning the value."""
+    """Whether the value is safe. Nearly every value is, and this test is much faster than cleaning."""
     left, texts = [value], []
     while left:
         item = left.pop()
@@ -262,7 +262,7 @@ def _float(value: Any) -> float:
 
 
 def _number(value: float) -> str:
-    """NaN and Infinity as JSON readers spell them."""
+    """NaN or Infinity in the spelling of JSON readers."""
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 

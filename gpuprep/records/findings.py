@@ -1,4 +1,4 @@
-"""The findings of a record, and what their statuses mean to all who read them."""
+"""The findings of a record, and groups of their statuses."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ DONE = (Status.PASS, Status.SKIP)  # nothing is to be done about it; WAIVED is i
 
 
 def of_figures(record: RunRecord) -> bool:
-    """Whether its figures were measured elsewhere and judged: no host of that name can be asked again."""
+    """Whether the record has judged figures from elsewhere, so that its host cannot be measured again."""
     return record.command == "judge" and record.before is None and record.after is None
 
 
 def findings_of(record: RunRecord) -> tuple[Finding, ...]:
-    """Those of the verdict, worst first; of a run without a verdict those of its plan."""
+    """The findings of the verdict, worst first; without a verdict those of the plan."""
     return record.verdict.findings if record.verdict else record.findings
 
 
 def need_reboot(findings: Iterable[Finding]) -> bool:
-    """Does one of them, which is neither passed nor waived, go away only with a restart of the machine?"""
+    """Whether a finding that is neither passed nor waived needs a restart of the machine."""
     return any(finding.reboot and finding.status in PROBLEMS for finding in findings)
 
 
 def in_order(findings: Sequence[Finding], statuses: Iterable[Status]) -> list[Finding]:
-    """Those with one of `statuses`, in the order of these."""
+    """The findings with one of `statuses`, in the order of `statuses`."""
     return [finding for status in statuses for finding in findings if finding.status is status]

@@ -73,7 +73,7 @@ class RemappedRows:
 
 @dataclass(frozen=True)
 class SpareRows:
-    """Ampere and newer: how many banks of the memory have how many spare rows left."""
+    """Ampere and newer: number of memory banks by the spare rows that they have left."""
 
     full: Int  # every spare row is left
     high: Int
@@ -86,7 +86,7 @@ class SpareRows:
 class Temperatures:
     """Degrees Celsius, beside the GPU's own temperature and its slowdown_temperature_c.
 
-    Boards up to Ampere tell temperatures. From Ada and Hopper on they tell margins (T.Limit): degrees that are left.
+    Boards up to Ampere report temperatures. From Ada and Hopper on they report margins (T.Limit): degrees left.
     """
 
     memory: Int

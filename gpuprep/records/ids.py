@@ -15,7 +15,7 @@ _ONE_AT_A_TIME = threading.Lock()
 def new_run_id() -> str:
     """A new run id. Ids sort by time, to a quarter of a millisecond; a random byte separates runs of one moment.
 
-    Runs of one process never share one: a sweep begins ten runs within such a moment, and a byte is too little.
+    Runs of one process never share an id: a sweep begins ten runs within such a moment, and a byte alone is too little.
     """
     with _ONE_AT_A_TIME:
         while (made := _made()) in _GIVEN:

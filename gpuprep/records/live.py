@@ -1,4 +1,4 @@
-"""What `gpuprep watch` reads of a machine again and again: a small part of its facts. Never stored."""
+"""What `gpuprep watch` reads repeatedly from a machine: a small part of its facts. Never stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuprep.records.gpu import ClockPair, Float, Int, OptStr, ProcessOnGpu, Str
 
 @dataclass(frozen=True)
 class LiveGpu:
-    """One GPU at one moment. Of a lost GPU the texts are empty and the rest is Missing."""
+    """One GPU at one moment. For a lost GPU the texts are "" and the rest is Missing."""
 
     index: int
     uuid: str

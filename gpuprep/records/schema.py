@@ -34,7 +34,7 @@ def schema() -> dict[str, Any]:
 
 
 def schema_of(kind: Any, title: str) -> dict[str, Any]:
-    """The same of a dataclass that may hold records."""
+    """JSON Schema (draft 2020-12) of a dataclass, which may contain records."""
     definitions: dict[str, Any] = {}
     root = _of(kind, definitions)
     if ProbeResult.__name__ in definitions:
@@ -98,7 +98,7 @@ def _values(probe: str, kind: Any, definitions: dict[str, Any]) -> dict[str, Any
 
 
 def _evidence(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Of a type of records/evidence: each field may be absent, null or Missing, and others may be there."""
+    """The schema of a type of records/evidence: each field may be absent, null or Missing; other fields are allowed."""
     if kind is Missing or kind in SIMPLE:
         return _of(kind, definitions)
     arguments = typing.get_args(kind)
@@ -136,7 +136,7 @@ def text(made: dict[str, Any]) -> str:
 
 
 def write(folder: Path, schemas: Mapping[str, dict[str, Any]]) -> None:
-    """Writes NAME.schema.json of each into the folder."""
+    """Write NAME.schema.json for each of `schemas` to the folder."""
     folder.mkdir(exist_ok=True)
     for name, made in schemas.items():
         (folder / f"{name}.schema.json").write_text(text(made), encoding="utf-8")

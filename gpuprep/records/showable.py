@@ -36,9 +36,9 @@ Render = Callable[[Sequence[RunRecord]], str]
 
 
 def each(render: Render, records: Sequence[RunRecord], *, whole: bool = False) -> tuple[str, list[RunRecord]]:
-    """The document of `records`, and the records that it shows. `whole`: with all findings, for programs.
+    """(the document of `records`, the records that it shows). `whole`: with all findings, for programs.
 
-    Each record is tried alone only if the document of all records fails.
+    Only if the document of all records fails, each record is rendered alone to find the bad ones.
     """
     try:
         shown = [safe(record, whole=whole) for record in records]
@@ -94,7 +94,7 @@ def safe(record: RunRecord, *, whole: bool = False) -> RunRecord:
 
 
 def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The most severe findings in their order, and how many more there are; long texts are cut."""
+    """The most severe findings in their order, and a finding with the number of others; long texts are cut."""
     short_findings = tuple(map(_shortened, findings)) if any(map(_is_long, findings)) else findings
     if len(short_findings) <= MOST_FINDINGS:
         return short_findings

@@ -2,9 +2,9 @@
 
     measured(gemm.Gemm, result.values)    the values of a ProbeResult, decoded; Missing where the probe gave no answer
 
-A record keeps the values as the probe sent them, so that nothing is lost that another gpuprep wrote. Whoever reads
-them decodes them here first: a value that does not fit counts as not recorded, and does not spoil the others. What
-its absence means is for the judge to say.
+A record keeps the values as the probe sent them, so that values of another gpuprep version are not lost. They are
+decoded here before use: a value that does not fit counts as not recorded, and the other values stay valid. The checks
+decide what its absence means.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from gpuprep.records.evidence.shared import Library, NamedGpu, Process, Telemetr
 
 @dataclass(frozen=True)
 class Pcie:
-    """The link under load. `max_`: what device and slot can do together; `device_`, `slot_`: each of them alone."""
+    """The link under load. `max_`: maximum of device and slot together; `device_`, `slot_`: of each alone."""
 
     generation: Size = None
     width: Size = None
@@ -44,7 +44,7 @@ class BandwidthGpu(NamedGpu):
 
     @property
     def memory(self) -> dict[str, Figure]:
-        """GB/s of the GPU's memory, by what was done."""
+        """Kind of access ► GB/s of the GPU's memory."""
         figures: dict[str, Figure] = {
             "device copy": self.copy_gb_per_s,
             "device read": self.read_gb_per_s,
@@ -54,7 +54,7 @@ class BandwidthGpu(NamedGpu):
 
     @property
     def host(self) -> dict[str, Figure]:
-        """GB/s of copies to and from the host."""
+        """Direction ► GB/s of copies to and from the host."""
         return {"host to device": self.h2d_gb_per_s, "device to host": self.d2h_gb_per_s}
 
 
@@ -73,7 +73,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """`published` says where figures from elsewhere are from; no probe writes it."""
+    """`published`: source of figures from elsewhere; no probe writes it."""
 
     quick: Optional[bool] = None
     libraries: tuple[Library, ...] = ()

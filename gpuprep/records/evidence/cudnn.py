@@ -1,4 +1,4 @@
-"""What the cudnn probe measured: convolutions, and the library that made them. docs/records.md, cudnn."""
+"""What the cudnn probe measured: convolutions, and the library that calculated them. docs/records.md, cudnn."""
 
 from __future__ import annotations
 

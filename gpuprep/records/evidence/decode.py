@@ -1,7 +1,7 @@
-"""JSON values ─► evidence, value by value: what does not fit is not recorded, and the rest is read.
+"""JSON values ─► evidence, value by value: a value that does not fit counts as not recorded, and the others are read.
 
-records/codec.py refuses a record that does not fit; it has read these values before, so their size and depth are
-bounded and their texts can be shown. Types mean here:
+records/codec.py has read these values before and refuses records that do not fit, so their size and depth are bounded
+and their texts can be shown. Meaning of types:
 
     str                 a text
     int                 a whole number (also 3.0)
@@ -40,13 +40,13 @@ def is_missing(value: object) -> bool:
 
 
 def missing_of(value: Any) -> Missing:
-    """Of a value that is_missing."""
+    """The Missing in a value for which is_missing is true."""
     return value if isinstance(value, Missing) else Missing(str(value["missing"]), str(value.get("detail", "")))
 
 
 @cache
 def decoder(kind: Any) -> Decode:
-    """What makes a `kind` of a JSON value, or UNFIT. It never raises."""
+    """The function that converts a JSON value to a `kind`, or returns UNFIT. It never raises an exception."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         made: Decode = arguments[1]
@@ -77,7 +77,7 @@ def _number(value: Any) -> Any:
 
 
 def is_no_number(figure: object) -> bool:
-    """Of a Figure: something was recorded, and it is NaN, infinite or 10^15 and more."""
+    """Whether the record has a value for this figure, but it is NaN, infinite, or 10^15 or more."""
     return isinstance(figure, Missing) and figure.reason == "unparsable"
 
 
@@ -135,7 +135,7 @@ def _object_of(kind: Any) -> Decode:
 
 @cache
 def _parts(kind: Any) -> tuple[tuple[str, str, Decode, Any, Any], ...]:
-    """(field, key, what decodes it, what stands for an absent value, and for one that does not fit)."""
+    """(field, key, decoder, value for an absent value, value for a value that does not fit) of each field."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return tuple(_part(spec, hints[spec.name]) for spec in dataclasses.fields(kind))
 
@@ -174,7 +174,7 @@ def _written(value: Any) -> Any:
 
 
 def _names(value: Any) -> Any:
-    """Of half a list nobody could say what is not in it."""
+    """A list of names, or UNFIT: from a part of a list one could not say which names are absent."""
     whole = isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value)
     return tuple(value) if whole else UNFIT
 

@@ -12,7 +12,7 @@ from gpuprep.records.evidence.shared import Library, NamedGpu, Process, Telemetr
 
 @dataclass(frozen=True)
 class Algorithm:
-    """cuBLASLt's: tiles in elements, `waves` as its waves_count."""
+    """cuBLASLt's algorithm: tiles in elements, `waves` as its waves_count."""
 
     tile: str = ""
     tile_m: Size = None
@@ -89,7 +89,7 @@ class Together:
 
 @dataclass(frozen=True)
 class Toolkit:
-    """The CUDA toolkit whose libraries should have run."""
+    """The CUDA toolkit whose libraries were expected to run."""
 
     nvcc: str = ""
     version: str = ""
@@ -98,7 +98,7 @@ class Toolkit:
 
 @dataclass(frozen=True)
 class Gemm:
-    """`published` says where figures from elsewhere are from; no probe writes it."""
+    """`published`: source of figures from elsewhere; no probe writes it."""
 
     quick: Optional[bool] = None
     libraries: tuple[Library, ...] = ()

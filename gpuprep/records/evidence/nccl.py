@@ -27,7 +27,7 @@ class NcclGpu(NamedGpu):
 
 @dataclass(frozen=True)
 class Link:
-    """NVLinks that are up from one GPU to another, or to switches."""
+    """Number of active NVLinks from one GPU to another, or to switches."""
 
     start: Optional[int] = field(default=None, metadata={"key": "from"})
     end: Optional[int] = field(default=None, metadata={"key": "to"})
@@ -36,7 +36,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Variable:
-    """One of the environment, NCCL_*."""
+    """One environment variable, NCCL_*."""
 
     name: str = ""
     value: str = ""
@@ -44,7 +44,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Transport:
-    """What some channels go over: "P2P/CUMEM", "SHM/direct"."""
+    """The transport of some channels: "P2P/CUMEM", "SHM/direct"."""
 
     name: str = ""
     count: Optional[int] = None
@@ -52,7 +52,7 @@ class Transport:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What NCCL's log says of its choice."""
+    """NCCL's choices, from its log."""
 
     channels: Optional[int] = None
     nvls_channels: Optional[int] = None  # 0: the switches' multicast (NVLS) is not used
@@ -61,7 +61,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Point:
-    """One collective in one size. `wrong`: elements that were not right, of the `checked`."""
+    """One collective in one size. `wrong`: number of wrong elements among the `checked`."""
 
     operation: Word = "?"
     bytes: Size = None
@@ -75,7 +75,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Stopped:
-    """NCCL gave no answer: what it was doing, and how long it was waited for."""
+    """NCCL hung: what it was doing, and how long the probe waited for it."""
 
     doing: str = ""
     seconds: Figure = NOT_RECORDED
@@ -83,7 +83,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Nccl:
-    """`published` says where figures from elsewhere are from; no probe writes it."""
+    """`published`: source of figures from elsewhere; no probe writes it."""
 
     quick: Optional[bool] = None
     version: Optional[str] = None

@@ -64,7 +64,7 @@ class Ffmpeg:
 
 @dataclass(frozen=True)
 class AnyProbe:
-    """What measurements of several probes have."""
+    """The fields that measurements of several probes have."""
 
     quick: Optional[bool] = None
     libraries: tuple[Library, ...] = ()

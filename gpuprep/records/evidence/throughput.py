@@ -1,4 +1,4 @@
-"""What the throughput probe measured: frames a second of ever more sessions. docs/records.md, throughput."""
+"""What the throughput probe measured: frames per second of more and more sessions. docs/records.md, throughput."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuprep.records.evidence.shared import Ffmpeg, NamedGpu, Process
 
 @dataclass(frozen=True)
 class Engines:
-    """How many of each the catalogue says that the GPU has."""
+    """Number of the GPU's engines of each kind in the catalogue."""
 
     nvenc: Optional[int] = None
     nvdec: Optional[int] = None
@@ -20,7 +20,7 @@ class Engines:
 
 @dataclass(frozen=True)
 class Before:
-    """Per cent, before the probe began."""
+    """Utilisation in per cent before the probe began."""
 
     encoder_utilization_percent: Optional[float] = None
     decoder_utilization_percent: Optional[float] = None
@@ -28,7 +28,7 @@ class Before:
 
 @dataclass(frozen=True)
 class Pcie:
-    """The link to the host as it was when the probe began, and the most of device and slot."""
+    """The link to the host when the probe began, and the maximum of device and slot."""
 
     generation: Size = None
     width: Size = None
@@ -49,7 +49,7 @@ class ThroughputGpu(NamedGpu):
 
 @dataclass(frozen=True)
 class Step:
-    """So many sessions at once, in their steady state. Utilisations are per cent."""
+    """One number of sessions at once, in their steady state. Utilisations are per cent."""
 
     sessions: Optional[int] = None
     died: Union[int, Missing, None] = None
@@ -75,7 +75,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Quality:
-    """What an encoder makes of a clip at one bit rate, compared with the clip. dB, of all pictures."""
+    """An encoder's output at one bit rate, compared with the clip. dB, over all pictures."""
 
     codec: str = ""
     preset: str = ""
@@ -89,7 +89,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds from a picture into FFmpeg to the same picture out of it, of one session at 30 pictures a second."""
+    """Milliseconds from a picture's input to its output, for one session at 30 pictures per second."""
 
     kind: str = ""  # "decode" | "encode" | "transcode" | "software"
     codec: str = ""
@@ -102,7 +102,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Clip:
-    """What every session of a series read: how many bits its pictures had decides how fast they are decoded."""
+    """The clip that every session of a series read. Its bit rate decides how fast it is decoded."""
 
     name: str = ""  # of the agent's clips: "h264-1080p"
     codec: str = ""

@@ -28,7 +28,7 @@ class Cupti:
 
 @dataclass(frozen=True)
 class Toolkit:
-    """`output` and `run_output` are what nvcc and the program wrote."""
+    """`output` is the output of nvcc, `run_output` that of the program."""
 
     compiles: Union[bool, Missing] = NO_VERDICT
     nvcc: str = ""

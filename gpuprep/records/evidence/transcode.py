@@ -1,4 +1,4 @@
-"""What the transcode probe measured: the commands of NVIDIA's guide, and what came out. docs/records.md, transcode."""
+"""What the transcode probe measured: the commands of NVIDIA's guide, and their outputs. docs/records.md, transcode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Expected:
-    """What an output shall be. None: nothing is expected; of `audio` it is none that is expected."""
+    """The expected properties of an output. None: any value; for `audio` None means no audio."""
 
     codec: Text = None
     profile: Text = None
@@ -74,7 +74,7 @@ class Output:
 
 @dataclass(frozen=True)
 class GpuProof:
-    """FFmpeg's own lines about the engines, and NVML's word on them in per cent."""
+    """FFmpeg's own lines about the engines, and NVML's utilisation of them in per cent."""
 
     nvenc_lines: tuple[str, ...] = ()
     nvdec_lines: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Chunks:
-    """Several files into several renditions each: seconds of one process, and of a process a rendition."""
+    """Several files into several renditions each: seconds of one process, and of one process per rendition."""
 
     files: Size = None
     renditions: Size = None
