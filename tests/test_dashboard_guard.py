@@ -200,7 +200,7 @@ def run(*words: str, environment: dict[str, str] | None = None) -> subprocess.Co
         (("--listen", "nowhere"), "this is no ADDRESS:PORT"),
         (("--listen", "127.0.0.1:99999"), "this is no ADDRESS:PORT"),
         (("--listen", "203.0.113.7:80"), "nothing can listen there"),
-        (("--listen", "0.0.0.0:0", "--no-token"), "others could look"),
+        (("--listen", "0.0.0.0:0", "--no-token"), "could read the pages"),
         (("--token", "short"), "16 letters or more"),
         (("--token", TOKEN, "--no-token"), "exclude each other"),
         (("--token-file", "/no/such/file"), "does not exist"),

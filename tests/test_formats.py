@@ -164,7 +164,7 @@ def test_what_no_batch_is_is_refused(gpuprep: Shell, store: Store) -> None:
         ("report", "r1", "--batch", "last"): "exclude each other",
         ("report", "--batch", "nope"): "no batch 'nope'",
         ("report", "--batch", "b-1"): "fits several batches: b-11, b-12",
-        ("report", "--batch", "b-11", "--format", "sbom"): "sbom is of one host",
+        ("report", "--batch", "b-11", "--format", "sbom"): "sbom is for one host",
         ("history", "--batch", "nope"): "no batch 'nope'",
     }.items():
         code, out, err = gpuprep(*words)

@@ -323,8 +323,8 @@ def test_defaults_and_algorithms_are_those_of_ssh(tmp_path: Path) -> None:
     [
         ({"hostkeyalgorithms": "ssh-rsa"}, "can use none of them"),
         ({"hostkeyalgorithms": "-*"}, "can use none of them"),
-        ({"userknownhostsfile": "~/a-%Z"}, "means nothing"),
-        ({"userknownhostsfile": "${NO_SUCH_VARIABLE}/a"}, "means nothing"),
+        ({"userknownhostsfile": "~/a-%Z"}, "is not known"),
+        ({"userknownhostsfile": "${NO_SUCH_VARIABLE}/a"}, "is not known"),
         ({"userknownhostsfile": '"a'}, "not the names"),
     ],
 )

@@ -224,7 +224,7 @@ def test_files_of_the_user_are_kept() -> None:
     inventory.write_text(written + "# mine\n")
     made = run("init", "local")
     assert isinstance(made.exception, UsageError)
-    assert "inventory/local.yml is there already" in made.exception.what
+    assert "inventory/local.yml exists already" in made.exception.what
     assert "--force" in made.exception.hint
     assert inventory.read_text().endswith("# mine\n")
     assert run("init", "local", "--force").return_value == 0
@@ -239,7 +239,7 @@ def test_a_profile_that_does_not_serve_the_machine_is_not_used(content: str) -> 
     Path("my-t4.yml").write_text(content)
     made = run("init", "local")
     assert isinstance(made.exception, UsageError)
-    assert "my-t4.yml is there already" in made.exception.what
+    assert "my-t4.yml exists already" in made.exception.what
     assert Path("my-t4.yml").read_text() == content
     assert not Path("inventory").exists()
 

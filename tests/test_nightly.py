@@ -239,7 +239,7 @@ def test_nights_that_will_measure_without_a_baseline_are_told_beforehand(stage: 
     [
         ({"python": "3.9.2"}, "sim:t4: python3 there is 3.9.2, and the host's own check needs 3.10 or newer"),
         ({"python": ""}, "sim:t4: there is no python3"),
-        ({"systemd": False}, "sim:t4: there is no systemd, whose timer makes the nightly check"),
+        ({"systemd": False}, "sim:t4: there is no systemd, and the nightly check needs its timers"),
     ],
 )
 def test_a_host_that_cannot_check_itself_is_refused_in_one_line(stage: Stage, played: Any, said: str) -> None:
@@ -317,7 +317,7 @@ def test_a_timer_that_does_not_run_is_no_schedule(stage: Stage) -> None:
     made = stage.schedule()
     assert made.exit_code == 3
     assert made.error is not None
-    assert "the timer was made and does not run" in made.error
+    assert "the timer was installed, but it does not run" in made.error
 
 
 def test_a_host_in_use_keeps_its_schedule(stage: Stage) -> None:

@@ -158,8 +158,11 @@ def test_inventories_that_do_not_help(inventory: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ("ansible_host: 'sim:h60'", "host gpu1: 'sim:h60' is no address; a port stands in ansible_port"),
-        ("ansible_host: '192.0.2.7:2222'", "host gpu1: '192.0.2.7:2222' is no address; a port stands in ansible_port"),
+        ("ansible_host: 'sim:h60'", "host gpu1: 'sim:h60' is not an address; give a port as ansible_port"),
+        (
+            "ansible_host: '192.0.2.7:2222'",
+            "host gpu1: '192.0.2.7:2222' is not an address; give a port as ansible_port",
+        ),
         ("ansible_host: ann@192.0.2.7, ansible_user: ben", "names a user, and so does ansible_user"),
     ],
 )

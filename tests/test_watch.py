@@ -457,7 +457,7 @@ def test_the_agent_ends_where_the_view_is_killed(machine: Machine, tmp_path: Pat
         (["a b"], "has a blank in it"),
         (["--interval", "0", "x"], "0.5"),
         (["-i", "nothing.ini"], "there is no inventory nothing.ini"),
-        ([f"h{number}" for number in range(201)], "200 are the most"),
+        ([f"h{number}" for number in range(201)], "at most 200"),
     ],
 )
 def test_wrong_usage(words: list[str], said: str, tmp_path: Path) -> None:

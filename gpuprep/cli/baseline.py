@@ -167,7 +167,9 @@ def clear(
     from gpuprep.workflows import storeofruns
 
     if probe is not None and probe not in READERS:
-        raise UsageError(f"no figures are kept of a probe {probe!r}", f"probes with figures are {', '.join(READERS)}")
+        raise UsageError(
+            f"there are no baseline figures of a probe {probe!r}", f"probes with figures are {', '.join(READERS)}"
+        )
     check_output(output)
     opened = _open(store)
     try:

@@ -22,7 +22,7 @@ def capacity(quick: bool, **shared: Any) -> int:
     """Measure how many video streams machines carry; change nothing.
 
     Counts 1080p30 and 4K30 streams that the GPU decodes, encodes (by codec and preset) and transcodes (1:1, and to
-    1080p, 720p and 480p). Shows which engine is the limit, the picture quality and the latency. Of a GPU without an
+    1080p, 720p and 480p). Shows which engine is the limit, the picture quality and the latency. If a GPU has no
     encoder, the rest is measured. Takes about ten minutes. Without --profile the profile is base.
     """
     from gpuprep.workflows.capacity import PROFILE

@@ -300,9 +300,9 @@ def check_output(path: Path | None) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"--output {path}: there is no folder {path.parent}", "make it, or name another file")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UsageError(f"--output {path}: may not be written", "name another file")
+        raise UsageError(f"--output {path}: you may not write there", "name another file")
     if path.is_file() and (what := _needed(path)):
-        raise UsageError(f"--output {path}: {what}, and would be lost", "name another file")
+        raise UsageError(f"--output {path}: {what}, and the result would replace it", "name another file")
 
 
 def _needed(path: Path) -> str:

@@ -47,7 +47,9 @@ def check(probe: str, deep: bool, fix: bool, last: bool, **shared: Any) -> int:
 
         given = {"--probe": probe != "none", "--deep": deep, "--fix": fix, "--profile": request.profile is not None}
         for name in [name for name, is_given in given.items() if is_given]:
-            raise UsageError(f"--last and {name} exclude each other", "--last shows what the hosts have found already")
+            raise UsageError(
+                f"--last and {name} exclude each other", "--last only shows the results of the last night check"
+            )
         return execute("last", request)
     return execute("drift", request, probe=probe, deep=deep, fix=fix, quick=True)
 

@@ -93,7 +93,7 @@ def explain(
     quiet: bool,  # noqa: ARG001  taken for the sake of one set of flags; there is no progress
     no_color: bool,  # noqa: ARG001  there is no colour
 ) -> None:
-    """Tell what a GPU can do, without a machine.
+    """Show what a GPU can do, without a machine.
 
     With shapes, convolutions or attentions: how fast they will be on this GPU, what limits them, and which shape near
     them is faster. With --model: how much memory the model takes, and which boards hold it. With --gpu alone: what is

@@ -45,9 +45,9 @@ ACCEPT = "--accept-new-host-key"
     "--profile-file",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The profile of your own that is written. Default: my-MODEL.yml.",
+    help="File for your own profile. Default: my-MODEL.yml.",
 )
-@click.option("--force", is_flag=True, help="Replace files that are there already.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 @click.option(
     "-y",
     "--yes",
@@ -94,7 +94,7 @@ def init(
         Store.open(store).close()  # a wrong one is told before anything else; a new one is made for the first run
     (target,) = targets.parse([host], ssh_key=str(ssh_key.expanduser().absolute()) if ssh_key else None)
     if ssh_key is not None and (target.local or target.simulated):
-        raise UsageError(f"--ssh-key: {host} is reached without a key of yours", "leave it out")
+        raise UsageError(f"--ssh-key: {host} needs no SSH key", "leave --ssh-key out")
 
     def say(text: str) -> None:
         if not quiet:

@@ -38,7 +38,7 @@ class Number(click.FloatRange):
 
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value} is no number that can be used", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
 
@@ -48,7 +48,7 @@ def names(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
     if values and not choices:
         from gpuprep.errors import UsageError
 
-        raise UsageError(f"{parameter.opts[-1]} names nothing", "leave the option out to choose all")
+        raise UsageError(f"{parameter.opts[-1]} is empty", "leave the option out to choose all")
     return choices
 
 

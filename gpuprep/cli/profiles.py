@@ -93,20 +93,20 @@ def check(context: click.Context, names: tuple[str, ...]) -> None:
 @profiles.command()
 @click.argument("name")
 @click.option(
-    "--gpu", "gpus", metavar="MODEL", multiple=True, help="A GPU that it is for, as t4 or 'A100 PCIe'; may be repeated."
+    "--gpu", "gpus", metavar="MODEL", multiple=True, help="A GPU that it is for: t4 or 'A100 PCIe'; may be repeated."
 )
-@click.option("--from", "parent", metavar="PROFILE", help="The profile that it extends. Default: the one for --gpu.")
+@click.option("--from", "parent", metavar="PROFILE", help="The profile to extend. Default: the profile for --gpu.")
 @click.option(
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write this file. Default: NAME.yml in your folder of profiles, where NAME finds it.",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 def new(name: str, gpus: tuple[str, ...], parent: str | None, output: Path | None, force: bool) -> None:
     """Write a profile of your own that extends another one.
 
-    It says which GPUs it is for, and nothing else: add what shall differ (docs/profiles.md lists all keys).
+    The new profile only names its GPUs: add the values that shall differ (docs/profiles.md lists all keys).
     """
     from gpuprep.errors import UsageError
     from gpuprep.workflows import ownprofile

@@ -75,7 +75,7 @@ def _records(run: str | None, batch: str | None, form: str, store: str | None) -
         problem = "RUN and --batch exclude each other" if run else "`gpuprep report` needs a RUN, or --batch"
         raise UsageError(problem, "gpuprep report last, or gpuprep report --batch last")
     if batch is not None and form == "sbom":
-        raise UsageError("--format sbom is of one host", "give its RUN; `gpuprep history --batch last` lists them")
+        raise UsageError("--format sbom is for one host", "give a RUN; `gpuprep history --batch last` lists them")
     opened = storeofruns.existing(store)
     try:
         if batch is not None:

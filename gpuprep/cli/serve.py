@@ -74,7 +74,10 @@ def serve(
     if sum((token is not None and token_file is None, token_file is not None, no_token)) > 1:
         raise UsageError("--token, --token-file and --no-token exclude each other", "give one of them")
     if no_token and not where.is_loopback:
-        raise UsageError(f"--no-token with --listen {listen}: others could look", "leave --no-token out")
+        raise UsageError(
+            f"--no-token with --listen {listen}: everybody who reaches this address could read the pages",
+            "leave --no-token out",
+        )
     if token_file is not None:
         token = _first_line(token_file)
     if token is not None and (len(token) < FEWEST_LETTERS or not token.isascii() or not token.isprintable()):

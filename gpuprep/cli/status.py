@@ -39,8 +39,8 @@ def status(
     """Show how each host was when it was last checked, the worst first.
 
     One row per host: its newest provision, validate or drift in the store, and how long ago that was. With HOST: only
-    these, with the command that shows the report. Contacts no host: `gpuprep drift HOST` checks one now, `gpuprep drift
-    last HOST` asks it for its last night check, `gpuprep history` lists all runs. The exit code is 0, whatever the
+    these, with the command that shows the report. Contacts no host: `gpuprep drift HOST` checks a host now, `gpuprep
+    drift last HOST` reads its last night check, `gpuprep history` lists all runs. The exit code is 0, whatever the
     results are.
     """
     import sys

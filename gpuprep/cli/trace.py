@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 FORMATS = ("text", "html", "json", "csv", "xlsx", "junit", "markdown")
 
 
-@click.group(cls=Subcommands, short_help="Read a profile of GPU work and say where the time went")
+@click.group(cls=Subcommands, short_help="Read a profile of GPU work and show where the time went")
 def trace() -> None:
-    """Read a profile of GPU work and say where the time went, what did not use Tensor Cores, and what to change.
+    """Read a profile of GPU work and show where the time went, what did not use Tensor Cores, and what to change.
 
     It reads traces of PyTorch's profiler (.json, .json.gz, a folder with a file a rank) and exports of Nsight Systems
     (.sqlite; .nsys-rep where nsys is installed). docs/traces.md explains every figure.

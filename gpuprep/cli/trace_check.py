@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "--baseline",
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="An earlier profile, or a folder of ranks: what failed there does not fail now; step times are compared.",
+    help="An earlier profile, or folder of ranks: its problems do not fail the check again; step times are compared.",
 )
 @click.option(
     "--within",

@@ -29,7 +29,10 @@ def rendered(
     """
     _whole_steps(wish)
     if record is not None and form != "html":
-        raise UsageError("--record is of one machine", "take it with --format html, or with the file of one rank")
+        raise UsageError(
+            "--record is for the profile of one machine, not for a folder of ranks",
+            "use --format html, or name the file of one rank",
+        )
     if form == "csv" and table not in TABLES:
         raise UsageError(f"--table {table}: there is no such table of a folder", f"one of {', '.join(TABLES)}")
     from gpuprep.trace.formats import json, junit, ranks
@@ -113,12 +116,14 @@ def both_folders(one: tuple[Path, Found], other: tuple[Path, Found]) -> bool:
 def _whole_steps(wish: Wish) -> None:
     if wish.start is not None or wish.stop is not None:
         raise UsageError(
-            "--iter-start and --iter-stop are of one profile",
-            "of a folder, the iterations that all ranks have are compared; name the file of one rank",
+            "--iter-start and --iter-stop are for one profile, not for a folder of ranks",
+            "leave them out: the iterations that all ranks have are compared; or name the file of one rank",
         )
 
 
 def no_record(record: RunRecord | None) -> None:
     """Raises UsageError: the ranks of a job may be of several machines."""
     if record is not None:
-        raise UsageError("--record is of one machine", "take it with the file of one rank")
+        raise UsageError(
+            "--record is for the profile of one machine, not for a folder of ranks", "name the file of one rank"
+        )

@@ -27,11 +27,11 @@ record = click.option(
     "--record",
     "run",
     metavar="RUN",
-    help="A recorded run of the machine that the profile is of: the report then also has its roofs and findings.",
+    help="A recorded run of the machine that was profiled: the report then also has its roofs and findings.",
 )
 
 keep_paths = click.option(
-    "--keep-paths", is_flag=True, help="Show whole paths of source files; else folders of the user are left out."
+    "--keep-paths", is_flag=True, help="Show whole paths of source files. By default folders of the user are left out."
 )
 
 
@@ -67,7 +67,7 @@ def check_bytes(output: Path | None) -> None:
     from gpuprep.errors import UsageError
 
     if output is None and sys.stdout.isatty():
-        raise UsageError("--format xlsx is no text for a terminal", "name a file: --output profile.xlsx")
+        raise UsageError("--format xlsx cannot be shown on a terminal", "name a file: --output profile.xlsx")
 
 
 def check_table(name: str) -> None:

@@ -41,7 +41,7 @@ NOTHING_RECORDED = 3
     type=click.IntRange(0, 10**6),
     default=3,
     show_default=True,
-    help="Steps before the profiler is on. They are timed: so recommendations know what the profiler costs.",
+    help="Steps before the profiler starts. They are timed, to find out how much the profiler slows a step down.",
 )
 @click.option(
     "--warmup",
@@ -49,7 +49,7 @@ NOTHING_RECORDED = 3
     type=click.IntRange(0, 10**6),
     default=2,
     show_default=True,
-    help="Steps with the profiler on whose events are not kept.",
+    help="Steps after the profiler has started whose events are not kept.",
 )
 @click.option(
     "--active", metavar="STEPS", type=click.IntRange(1, 10**4), default=5, show_default=True, help="Steps to record."
@@ -58,7 +58,7 @@ NOTHING_RECORDED = 3
 @click.option("--stacks/--no-stacks", default=False, show_default=True, help="Record Python's stacks, for modules.")
 @click.option("--memory/--no-memory", default=False, show_default=True, help="Record what the allocator does.")
 @trace_options.record
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @options.store
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- PROGRAM [ARGUMENT]...")
 def record(
@@ -93,7 +93,9 @@ def record(
     if steps_from not in STEPS_FROM and not (module and colon and function):
         raise UsageError(f"--steps-from {steps_from}: not known", "optimizer, forward, none, or MODULE:FUNCTION")
     if module == "__main__":
-        raise UsageError("--steps-from: a function of the program's own file cannot be watched", "name an imported one")
+        raise UsageError(
+            "--steps-from: a function of the program's own file cannot be watched", "name a function of a module"
+        )
     host = trace_options.recorded(run, store)
     folder = output or Path(time.strftime("gpuprep-trace-%Y%m%d-%H%M%S"))
     new = not folder.exists()

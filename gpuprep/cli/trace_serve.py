@@ -48,7 +48,10 @@ def serve(
 
     where = listening.parse(listen, PORT)
     if no_token and not where.is_loopback:
-        raise UsageError(f"--no-token with --listen {listen}: others could look", "leave --no-token out")
+        raise UsageError(
+            f"--no-token with --listen {listen}: everybody who reaches this address could read the pages",
+            "leave --no-token out",
+        )
     if not where.is_loopback:
         click.echo(f"Note: {where.host} is no loopback address, and there is no TLS: others can read along", err=True)
     token = "" if no_token else listening.new_token()

@@ -28,7 +28,7 @@ def validate(only: tuple[str, ...], quick: bool, **shared: Any) -> int:
 
     Reads the machine's facts (driver, CUDA, cuDNN, FFmpeg, tuning, holds, units, errors of the GPU). Then it compiles a
     CUDA program and runs convolutions, matrix products, memory and link transfers, NCCL between several GPUs, the
-    transcodes of NVIDIA's FFmpeg guide, and video sessions until the GPU takes no more. For each it says whether the
+    transcodes of NVIDIA's FFmpeg guide, and video sessions until the GPU takes no more. For each it reports whether the
     result is as wanted, and where speed was lost.
     """
     return execute("validate", Request(**shared), probes=only, quick=quick)

@@ -35,8 +35,8 @@ def watch(interval: float, **shared: Any) -> int:
     """Watch the GPUs of machines on the terminal, as they are now; change nothing.
 
     One row per GPU, the worst first: clocks and power compared with the certified run, temperature, load of SMs, NVENC
-    and NVDEC, memory, errors, what slows the GPU down, and whose programs run. A host that cannot be read is one
-    UNKNOWN row, and is tried again. Ctrl-C ends the view.
+    and NVDEC, memory, errors, what slows the GPU down, and programs with their users. A host that cannot be read is
+    one UNKNOWN row, and is tried again. Ctrl-C ends the view.
 
     Without a terminal, with --json or with --output, watch prints the state once and ends; the exit code is 3 if a host
     could not be read. Watch judges nothing: `gpuprep drift` does. Runs and night checks go on meanwhile.
@@ -56,7 +56,7 @@ def watch(interval: float, **shared: Any) -> int:
     machines = machines_of(request)
     if len(machines) > MOST_HOSTS:
         raise UsageError(
-            f"these are {len(machines)} hosts, and {MOST_HOSTS} are the most that one watch connects to",
+            f"{len(machines)} hosts are too many: one watch connects to at most {MOST_HOSTS}",
             "give some of them, or --limit PATTERN",
         )
     password = ask_password() if request.ask_become_pass else None

@@ -58,7 +58,7 @@ class Results:
             # For nobody else's eyes: who may open a file may also lock it, and so keep the checks from running.
             file = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except PermissionError as error:
-            raise UsageError(f"the results cannot be kept: {error}", "run it as root") from error
+            raise UsageError(f"the results cannot be written: {error}", "run it as root") from error
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -208,7 +208,7 @@ def _bytecode(path: Path, content: bytes) -> bytes:
 def _decode(host: Host, record: type[_Record], result: CommandResult) -> _Record:
     if result.exit_code == 127 and "python3" in result.stderr:
         raise AgentFailed(
-            f"{host.name}: there is no python3 on the host, which its facts are read with",
+            f"{host.name}: there is no python3 on the host, with which gpuprep reads its facts",
             f"{INSTALL_PYTHON}, then run again",
             where=host.name,
         )

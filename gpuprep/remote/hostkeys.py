@@ -74,7 +74,7 @@ def _paths(text: str, tokens: Mapping[str, str]) -> list[Path]:
         try:
             return tokens[token] if token else os.environ[variable]
         except KeyError:
-            raise UsageError(f"{match[0]} in {text}, the name of a known_hosts file, means nothing here") from None
+            raise UsageError(f"{text}, the name of a known_hosts file: {match[0]} is not known") from None
 
     try:
         words = shlex.split(text)
@@ -93,7 +93,9 @@ def _algorithms(setting: str) -> tuple[str, ...]:
     rest = [name for name in ALGORITHMS if name not in named]
     chosen = {"": named, "+": ALGORITHMS, "-": rest, "^": [*named, *rest]}[sign] if setting else ALGORITHMS
     if not chosen:
-        raise UsageError(f"HostKeyAlgorithms {setting}: gpuprep can use none of them", f"it has {', '.join(_PLAIN)}")
+        raise UsageError(
+            f"HostKeyAlgorithms {setting}: gpuprep supports none of them", f"it supports {', '.join(_PLAIN)}"
+        )
     return tuple(dict.fromkeys(chosen))
 
 
@@ -221,7 +223,7 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
             raise HostKeyRefused(
                 f"{self.where}: the host key is not known: {shown}{known.why(certificate)}",
                 f"compare this fingerprint with the one that {own_fingerprint(key.get_name())}; if they are equal, add"
-                " it to a known_hosts file: gpuprep has none to add it to under this name",
+                " it to a known_hosts file yourself: gpuprep has no file for this name",
                 where=self.where,
             )
         if not self._accepts(key):
@@ -244,7 +246,7 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
 
     def _revoked(self, shown: str, by: str) -> HostKeyRefused:
         return HostKeyRefused(
-            f"{self.where}: THE HOST KEY IS REVOKED: {shown}; who has it may be anybody",
+            f"{self.where}: THE HOST KEY IS REVOKED: {shown}; anybody may have this key",
             f"{by} names it; give the machine a new key",
             where=self.where,
         )

@@ -126,7 +126,7 @@ def explain(
             return _authentication(error, connection, where, text, target or Target(where))
         return HostUnreachable(
             f"{where}: {connection.host} port {connection.port} answers, but not as an SSH server should: {text}",
-            "is this the port of sshd? One that is overloaded or has had enough of your address hangs up, too"
+            "is this the port of sshd? An sshd that is overloaded or that blocks your address hangs up, too"
             " (MaxStartups, PerSourcePenalties); `ssh -v` shows how far it comes",
             where=where,
         )

@@ -98,9 +98,9 @@ def certify(store: Store, host: str, run: str | None, now: str, reason: str = ""
     record = store.get(chosen)
     named = f"run {record.run_id}"
     if record.host != host and record.host not in store.names_of(host):
-        raise UsageError(f"{named} is of {record.host}, not of {host}", newest)
+        raise UsageError(f"{named} is a run of {record.host}, not of {host}", newest)
     if record.command not in CERTIFYING:
-        raise UsageError(f"{named} is of {record.command}, which certifies nothing", newest)
+        raise UsageError(f"{named} is a run of {record.command}, which certifies nothing", newest)
     if not is_whole(record.options):
         raise UsageError(f"{named} left a part of the machine out (--only, --skip)", newest)
     if record.verdict is None or record.verdict.status is not Status.PASS or record.exit_code != 0:
@@ -123,7 +123,9 @@ def certify(store: Store, host: str, run: str | None, now: str, reason: str = ""
             f" {record.run_id} --reason 'WHY'",
         )
     if len(reason) > MOST_REASON:
-        raise UsageError(f"--reason has {len(reason)} letters, and {MOST_REASON} are the most", "say it in a sentence")
+        raise UsageError(
+            f"--reason has {len(reason)} letters, at most {MOST_REASON} are allowed", "write a shorter reason"
+        )
     before = store.host_baseline(host).run_id
     measured = checks.comparable(record.after, record.measurements)
     store.certify(host, record.run_id, now, measured, reason)

@@ -30,13 +30,13 @@ def check(
     """What the build has of all that the ffmpeg command `words` needs. Raises UsageError, StoreError, ProfileError."""
     if host is not None and (run is not None or profile is not None):
         raise UsageError(
-            f"{host[:40]!r} stands before the command: a HOST beside {'--record' if run else '--profile'}, "
-            "or the command does not begin with ffmpeg: write it without sudo and without quotes around it all",
+            f"what is {host[:40]!r}? A HOST is not allowed together with {'--record' if run else '--profile'}; if it is"
+            " part of the command: the command must begin with ffmpeg, without sudo, and without quotes around it",
             "gpuprep codec check --profile NAME -- ffmpeg -i in.mp4 -c:v h264_nvenc out.mp4",
         )
     if sum(argument is not None for argument in (host, run, profile)) != 1:
         raise UsageError(
-            "codec check needs one of HOST, --record RUN and --profile NAME",
+            "`gpuprep codec check` needs exactly one of HOST, --record RUN and --profile NAME",
             "gpuprep codec check HOST -- ffmpeg -i in.mp4 -c:v h264_nvenc out.mp4",
         )
     asked = needs(words)

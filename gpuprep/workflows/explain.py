@@ -60,7 +60,7 @@ def answer(question: Question) -> Answer:
         raise UsageError("`gpuprep explain` needs --gpu or --model", "for example --gpu t4, or --model 7e9")
     if question.batch > 1 and (question.convolutions or question.attentions):
         raise UsageError(
-            f"--batch {question.batch}: is of products MxNxK and of --model",
+            f"--batch {question.batch}: is only for products MxNxK and for --model",
             "a convolution has its images in N, and attention its sequences in BATCH",
         )
     candidates = () if question.gpu is None else _boards(question.gpu)
@@ -102,7 +102,7 @@ def _refuse_strangers(question: Question, count: int) -> None:
     of_layers = [flag for flag in question.given if flag == "--recompute" or (flag == "--batch" and not count)]
     if of_layers and not whole:
         raise UsageError(
-            f"{of_layers[0]} is of activations, which need the shape of the model",
+            f"{of_layers[0]} concerns activations, which need the shape of the model",
             "add --layers, --hidden, --heads and --sequence",
         )
 
@@ -119,8 +119,8 @@ def _boards(words: str) -> tuple[Board, ...]:
     if boards:
         return boards
     if maker := boardnames.other_maker(words):
-        problem = f"--gpu {words[:60]}: a GPU of {maker}, and gpuprep knows those of NVIDIA"
-        raise UsageError(problem, "`gpuprep explain --gpu t4` shows one of those")
+        problem = f"--gpu {words[:60]}: a GPU of {maker}, and gpuprep's catalogue has only GPUs of NVIDIA"
+        raise UsageError(problem, "name a GPU of NVIDIA: `gpuprep explain --gpu t4`")
     near = boardnames.near(words)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise UsageError(f"--gpu {words[:60]}: the catalogue has no such GPU", f"{hint}models: {', '.join(models())}")

@@ -117,7 +117,7 @@ def models_named(words: Sequence[str]) -> tuple[str, ...]:
                 f"models: {', '.join(catalogue.models())}",
             )
         if len(models) > 1:
-            raise UsageError(f"--gpu {one_line(word, 80)}: that is several models", f"name one: {', '.join(models)}")
+            raise UsageError(f"--gpu {one_line(word, 80)}: these are several models", f"name one: {', '.join(models)}")
         model_keys.append(models[0])
     return tuple(dict.fromkeys(model_keys))
 
@@ -137,14 +137,17 @@ def place(name: str) -> Path:
     folder = config_dir() / "profiles"
     taken = available().get(name)
     if taken is not None and taken.parent != folder:
-        raise UsageError(f"{name} is a profile of gpuprep's own ({taken})", "take another name: gpuprep's count first")
+        raise UsageError(
+            f"{name} is a profile of gpuprep's own ({taken})",
+            "choose another name: gpuprep's own profiles have priority",
+        )
     return folder / f"{name}.yml"
 
 
 def refuse_other(path: Path, content: str, *, force: bool) -> None:
     """Raises UsageError if a file with other content has this name, unless `force` is given."""
     if not force and (path.is_symlink() or path.exists()) and _read(path) != content:
-        raise UsageError(f"{path} is there already, and is something else", f"{ASK_FORCE}, or name another file")
+        raise UsageError(f"{path} exists already, with other content", f"{ASK_FORCE}, or name another file")
 
 
 def write(path: Path, content: str, *, force: bool = False, check: Callable[[str], list[str]] | None = None) -> bool:
@@ -174,7 +177,7 @@ def write(path: Path, content: str, *, force: bool = False, check: Callable[[str
         else:
             os.link(temporary, path)  # refuses a file that came meanwhile
     except FileExistsError as error:
-        raise UsageError(f"{path} is there already", f"{ASK_FORCE}, or name another file") from error
+        raise UsageError(f"{path} exists already", f"{ASK_FORCE}, or name another file") from error
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}", "name another file") from error
     finally:

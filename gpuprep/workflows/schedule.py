@@ -106,8 +106,8 @@ def _schedule(run: ProfileRun) -> None:
         timer = look(host).timer
     if not timer.runs:
         raise HostError(
-            f"{host.name}: the timer was made and does not run",
-            f"see why there: systemctl status {TIMER}; then run the same command again",
+            f"{host.name}: the timer was installed, but it does not run",
+            f"see why on the host: systemctl status {TIMER}; then run the same command again",
             where=host.name,
         )
     wish = run.profile.drift
@@ -120,7 +120,7 @@ def _refuse(host: Host, there: Found) -> None:
     """Refuse a host that lacks what the night check needs. Raises PlanRefused; nothing was changed."""
     instead = f"check it from here instead, {_from_here(host)}"
     if not there.word("systemd"):
-        raise PlanRefused([f"{host.name}: there is no systemd, whose timer makes the nightly check"], instead)
+        raise PlanRefused([f"{host.name}: there is no systemd, and the nightly check needs its timers"], instead)
     version = there.word("python")
     if not version:
         raise PlanRefused(
@@ -130,8 +130,8 @@ def _refuse(host: Host, there: Found) -> None:
     oldest = ".".join(map(str, OLDEST_PYTHON))
     if not catalogue.is_version(version):
         raise PlanRefused(
-            [f"{host.name}: what python3 there calls its version is none: {one_line(version, 60)!r}"],
-            f"see what answers there: python3 --version; the host's own check needs {oldest} or newer",
+            [f"{host.name}: python3 there reports {one_line(version, 60)!r}, which is not a version"],
+            f"see on the host what `python3 --version` prints; the host's own check needs {oldest} or newer",
         )
     if catalogue.parse(version)[:2] < OLDEST_PYTHON:
         raise PlanRefused(
@@ -167,7 +167,7 @@ def _install_agent(run: ProfileRun, host: Host, wanted: Wanted) -> None:
     if not _is_ours(look(host)):
         raise AgentFailed(
             f"{host.name}: the agent that was installed is not the one of this gpuprep ({identity()})",
-            f"look at what answers there: {AGENT_PROGRAM} identity",
+            f"see on the host what `{AGENT_PROGRAM} identity` prints",
             where=host.name,
         )
 

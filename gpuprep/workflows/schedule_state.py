@@ -158,7 +158,7 @@ def _ask(host: Host, command: str, *, become: bool) -> Found:
     if wrong or now is None:
         wrong = wrong or f"{one_line(word, 40)!r} is no time of day"
         raise HostError(
-            f"{host.name}: cannot be asked about its nightly check: {wrong}",
+            f"{host.name}: the state of its nightly check cannot be read: {wrong}",
             "see that a plain command works there, e.g. `ssh HOST true`",
             where=host.name,
         )

@@ -76,7 +76,7 @@ def _word_problem(text: str) -> str:
 
 def _text_problem(text: str, most: int) -> str:
     if len(text) > most:
-        return f"has {len(text)} letters, and {most} are the most"
+        return f"has {len(text)} letters, at most {most} are allowed"
     if text.startswith("-"):
         return "begins with a dash, as an option does"
     if text.startswith("@-"):

@@ -80,7 +80,7 @@ def _parse_one(text: str) -> Target:
         return _simulated(text)
     parts = _parts(text)
     if not parts:
-        raise UsageError(f"{text!r} is no HOST", help_line)
+        raise UsageError(f"{text!r} is not a valid HOST", help_line)
     port = _port(text, parts.get("port") or "22")
     return Target(name=text, address=parts.get("host") or parts["v6"], port=port, user=parts.get("user"))
 
@@ -99,7 +99,7 @@ def _parts(address: str) -> dict[str, Any]:
 
 def _port(where: str, text: str) -> int:
     if not PORT.fullmatch(text) or not 0 < int(text) < 65536:
-        raise UsageError(f"{where}: {text[:20]!r} is no port", "ports go from 1 to 65535")
+        raise UsageError(f"{where}: {text[:20]!r} is not a port", "ports go from 1 to 65535")
     return int(text)
 
 
@@ -108,7 +108,7 @@ def _from_inventory(
 ) -> list[Target]:
     check_text("inventory", inventory, "-i takes a file, a folder or a host list with a comma")
     if not inventory.strip():  # an unset variable of a shell; as a path it is the present folder
-        raise UsageError("-i names nothing", "-i takes a file, a folder or a host list with a comma")
+        raise UsageError("-i is empty", "-i takes a file, a folder or a host list with a comma")
     for pattern in (*patterns, *([] if limit is None else [limit])):
         check_text("pattern", pattern, "patterns are Ansible's: names, groups, and : ! & * between and in them")
     if not inventory.endswith(",") and "," not in inventory and not Path(inventory).exists():
@@ -167,7 +167,7 @@ def _host_variables(inventory: str) -> dict[str, dict[str, Any]]:
         return {str(name): {str(key): _plain(value) for key, value in of.items()} for name, of in variables.items()}
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"inventory {inventory}: what ansible-inventory says of it cannot be read ({type(error).__name__})",
+            f"inventory {inventory}: the output of ansible-inventory cannot be read ({type(error).__name__})",
             f"try `ansible-inventory -i {inventory} --list`",
         ) from None
 
@@ -233,7 +233,7 @@ def _inventory_target(name: str, variables: dict[str, Any], note: Callable[[str]
             if variables.get(key) not in (None, ""):
                 value = variables[key]
                 if isinstance(value, bool) or not isinstance(value, (str, int)):
-                    raise UsageError(f"host {name}: {key} is no text", advice)
+                    raise UsageError(f"host {name}: {key} is not a text", advice)
                 check(f"host {name}: {key}", str(value), advice)
                 return str(value)
         return None
@@ -264,9 +264,11 @@ def _inventory_target(name: str, variables: dict[str, Any], note: Callable[[str]
 def _check_address(name: str, address: str, user: str | None) -> None:
     parts = _parts(address)
     if not parts or parts.get("port"):
-        raise UsageError(f"host {name}: {address[:MOST_SHOWN]!r} is no address", "a port stands in ansible_port")
+        raise UsageError(f"host {name}: {address[:MOST_SHOWN]!r} is not an address", "give a port as ansible_port")
     if parts["user"] and user:
-        raise UsageError(f"host {name}: {address[:MOST_SHOWN]!r} names a user, and so does ansible_user", "name one")
+        raise UsageError(
+            f"host {name}: {address[:MOST_SHOWN]!r} names a user, and so does ansible_user", "give only one of them"
+        )
 
 
 def _role_variables(name: str, variables: dict[str, Any]) -> dict[str, Any]:

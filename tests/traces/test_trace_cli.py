@@ -355,7 +355,7 @@ def test_a_check_passes_fails_and_is_not_fooled(gpuprep: Callable[..., Answer]) 
 def test_a_check_of_no_rule_is_a_wrong_input(gpuprep: Callable[..., Answer], rules: str) -> None:
     answer = gpuprep("trace", "check", RECORDED / "sync-item.json.gz", "--rules", rules)
     assert (answer.code, answer.out) == (2, "")
-    assert "Error: --rules names nothing" in answer.err.splitlines()
+    assert "Error: --rules is empty" in answer.err.splitlines()
 
 
 def test_a_check_for_programs(gpuprep: Callable[..., Answer]) -> None:

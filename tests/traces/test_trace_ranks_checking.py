@@ -150,7 +150,7 @@ def test_junit_names_the_rank_of_a_case(gpuprep: Run, late: Path) -> None:
         (("check", "JOB", "--baseline", "JOB/rank0.json"), "late is a folder with several profiles, and rank0.json is"),
         (("check", "JOB/rank0.json", "--baseline", "JOB"), "late is a folder with several profiles, and rank0.json is"),
         (("compare", "JOB", "JOB/rank0.json"), "late is a folder with several profiles, and rank0.json is one profile"),
-        (("check", "JOB", "--iter-start", "1"), "--iter-start and --iter-stop are of one profile"),
+        (("check", "JOB", "--iter-start", "1"), "--iter-start and --iter-stop are for one profile"),
         (("check", "JOB", "--rules", "nonsense"), "no such rule: nonsense"),
         (("compare", "JOB", "JOB", "--key-op", "nothing"), "the key op nothing is not in rank0.json"),
     ],

@@ -227,7 +227,7 @@ def test_others_may_not_look_without_a_token(tmp_path: Path) -> None:
         env=traceserver.environment(tmp_path), capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "others could look" in done.stderr
+    assert "could read the pages" in done.stderr
 
 
 # ---------------------------------------------------------------- in a browser
