@@ -434,7 +434,7 @@ def test_a_stdout_that_takes_nothing_is_no_inner_error(words: tuple[str, ...], t
         (("validate", "h/..", "-p", "t4"), "'h/..' is not a valid HOST"),
         (("history", "prune", "--keep-days", "99999999999"), "not in the range"),
         (("history", "--limit", "99999999999999999999"), "not in the range"),
-        (("codec", "check", "--profile", "t4", "--", "sudo", "ffmpeg", "-i", "a", "b"), "'sudo' stands before"),
+        (("codec", "check", "--profile", "t4", "--", "sudo", "ffmpeg", "-i", "a", "b"), "what is 'sudo'?"),
         (("codec", "check", "--profile", "t4", "--", "ffmpeg", "-i", "a"), "the command has no output"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else None,

@@ -1,4 +1,4 @@
-"""Which data do stages hand on? Frozen dataclasses and their enums. Stdlib only.
+"""Which data pass from stage to stage? Frozen dataclasses and their enums. Stdlib only.
 
 This module also runs on the GPU VM (Python 3.9 or newer), so it avoids newer run-time features.
 A reading that failed is `Missing`: a value, never None and never an exception. None means "read, and there is none".

@@ -149,4 +149,4 @@ def test_deep_names_what_check_mode_would_change_and_nothing_else(certified: Fin
     assert done.exit_code == 1, done.text
     assert run["error"] is None
     tasks = [one["property"] for one in differing(run).values() if one["subject"].startswith("gpu_")]
-    assert tasks == ["Apply them after a reload of the driver, too"]
+    assert tasks == ["Apply the settings also after a reload of the driver"]

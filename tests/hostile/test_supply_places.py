@@ -290,7 +290,7 @@ def test_a_place_that_another_user_can_change(make: Any, roots: Path) -> None:
 @pytest.mark.parametrize(("role", "file"), [("gpu_agent", "main.yml"), ("gpu_preflight", "wheel.yml")])
 def test_the_place_is_looked_at_before_anything_is_made_there(role: str, file: str) -> None:
     names = [task["name"] for task, _ in tasks(role, file)]
-    looked = next(number for number, name in enumerate(names) if name.startswith("Check that nobody but root"))
+    looked = next(number for number, name in enumerate(names) if name.startswith("Check that only root"))
     made = [number for number, name in enumerate(names) if name.startswith(("Make the folder", "Install the agent"))]
     assert looked < min(made)
 

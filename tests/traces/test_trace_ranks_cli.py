@@ -153,7 +153,7 @@ def test_junit_has_a_suite_for_each_rank(report: Run, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--iter-start", "1"), "--iter-start and --iter-stop are for one profile"),
+        (("--iter-start", "1"), "--iter-start and --iter-stop are for one profile, not for a folder of ranks"),
         (("--format", "csv", "--table", "kernels"), "--table kernels: there is no such table of a folder"),
         (("--key-op", "nothing"), "the key op nothing is not in rank0.json"),
     ],

@@ -199,7 +199,7 @@ def _is_gone(unseen: Unseen, statuses: Mapping[str, Status], looked: Looked | No
 
 
 def _needs(record: RunRecord, key: str, looked: Looked | None, by_facts: Callable[[], Collection[str]]) -> str:
-    """What a check must do to see the finding `key` of `record` again: measure, ...; "" if unknown."""
+    """What a check must do to see the finding `key` of `record`: FACTS, MEASUREMENT or DEEP; "" if unknown."""
     subject, _, prop = key.partition(".")
     if subject == "playbook" or subject.startswith("gpu_"):
         return DEEP
