@@ -25,6 +25,7 @@ import pytest
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
 from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, prebuilt_packages, repository_key
+from gpuprep.sim import presented
 from gpuprep.sim.archive import debfile, repository, serving, stubs
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +41,7 @@ pytestmark = pytest.mark.xdist_group("archives")  # built once
 
 
 def test_each_release_with_deb_packages_is_here() -> None:
+    assert set(presented.PRESENTED) == {name for name in RELEASES if not name.startswith("debian")}
     assert set(RELEASES.values()) == {key for key, release in catalogue.archives().items() if not release.rpm}
 
 

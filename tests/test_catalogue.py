@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuprep import catalogue
-from gpuprep.catalogue import video
+from gpuprep.catalogue import datafile, video
 from gpuprep.desired import loading
 
 NO_VIDEO = ("p100", "b200", "gb200", "b300")  # nobody read what their engines can do
@@ -121,3 +122,21 @@ def test_cudnn_for_every_cuda_that_an_archive_has() -> None:
                     assert architecture in checksums[cuda.split(".")[0]]
             # `auto` takes 13 only where there is nothing else.
             assert not source.cuda[0].startswith("13.") or all(cuda.startswith("13.") for cuda in source.cuda)
+
+
+# No figure of a healthy board was published: only the board's floor and its rates count.
+WITHOUT_KERNELS = {"10.0", "10.3", "12.0"}
+# NVIDIA's page of precisions has no row for them.
+WITHOUT_PRECISIONS = {"6.0", "10.3", "12.0"}
+
+
+def test_each_capability_has_its_kernels_and_precisions_or_is_known_to_lack_them() -> None:
+    """A capability that is in neither file by mistake would be judged by a floor that is too low."""
+    capabilities = {model.compute_capability for model in catalogue.models().values()}
+    assert capabilities - set(catalogue_file("kernels")["kernels"]) == WITHOUT_KERNELS
+    assert capabilities - set(catalogue_file("precisions")) == WITHOUT_PRECISIONS
+
+
+def catalogue_file(name: str) -> dict[str, Any]:
+    read: dict[str, Any] = datafile.read(Path(catalogue.__file__).parent / f"{name}.yml")
+    return read

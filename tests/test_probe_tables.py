@@ -19,7 +19,6 @@ EXCEPTIONS = {
     "PARTS": {"toolkit": "it has no parts: it works or not", "codec": "it has no parts: it lists those of FFmpeg"},
     "WITH_DEPTH": {
         "toolkit": "--quick changes nothing", "codec": "--quick changes nothing",
-        "cudnn": "the same convolutions, each for a shorter time; its values do not say which",
     },
     "OF_PROBE": {},
     "KINDS": {

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from test_sim_nvml import Machine
 
-from gpuprep.agent.gpu import simstate
+from gpuprep.agent.gpu import simgpu, simstate
+from gpuprep.agent.probes import simulated
 from gpuprep.sim import faults, native, nvmlstate
 
 pytestmark = [
@@ -32,6 +33,22 @@ def play(machine: Machine, kind: str, gpu: int = 0, *, clear: bool = False) -> N
     fault = faults.kinds()[kind]
     with nvmlstate.changed(machine.folder) as state:
         faults.put_gpu(state[f"gpu.{gpu}"], fault, clear=clear)
+
+
+def test_each_key_of_a_fault_is_read_by_something() -> None:
+    """A key with a typing error would be written into the state, and nothing would happen."""
+    room = Path(faults.__file__).parent
+    readers = [*room.glob("native/*.[ch]"), *room.rglob("*.py"), Path(simgpu.__file__), Path(simulated.__file__)]
+    code = "".join(path.read_text(encoding="utf-8") for path in readers)
+    written = {
+        key
+        for fault in faults.kinds().values()
+        for part in ("gpu", "system", "present")
+        for key in fault.get(part, {})
+        if not key.startswith("kept_")
+    }
+    assert len(written) > 30
+    assert {key for key in written if f'"{key}"' not in code} == set()
 
 
 READ = """print(n.nvmlDeviceGetClockInfo(h(), 0), n.nvmlDeviceGetClockInfo(h(), 2), n.nvmlDeviceGetPowerUsage(h()),

@@ -295,6 +295,13 @@ def test_the_password_is_in_no_record() -> None:
     assert "hunter2" not in str(options.as_recorded())
 
 
+def test_each_option_is_recorded_or_says_nothing_of_what_was_done() -> None:
+    names = {field.name for field in dataclasses.fields(Options)}
+    asked = Options(asked={"profile": "t4"}).as_recorded()
+    assert names - set(asked) == {"accept_new_host_key", "become_password", "mirrors", "builds", "verbosity"}
+    assert set(asked) <= names
+
+
 def gemm_probe(tflops: float, source: Source = Source.MEASURED) -> dict[str, ProbeResult]:
     """A T4 under its power cap; the FP16 product is as fast as the test says."""
     speeds = {"fp16": tflops, "fp32": 4.2, "fp64": 0.14, "int8": 60.0}

@@ -78,4 +78,6 @@ def fleet_page(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
         from gpuprep.reports import html
 
         return html.render_fleet(records)
-    return text_hosts.fleet_page(records)
+    if style == "text":
+        return text_hosts.fleet_page(records)
+    raise ValueError(f"no page of hosts in the format {style}")

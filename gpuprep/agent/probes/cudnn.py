@@ -66,6 +66,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         return cases
     names = ("cudnn", "cudart", "nvrtc", "cublasLt", "cuda")
     return {
+        "quick": bool(arguments.get("quick")),
         "libraries": to_json_value(libraries.loaded({"cudnn": version}, names=names)),
         "bindings": cudacalls.versions((FRONTEND, *cudacalls.BINDINGS, "numpy")),
         "gpu": named(facts),

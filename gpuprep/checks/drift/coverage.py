@@ -164,4 +164,4 @@ PARTS: dict[str, Callable[[object], Iterator[str]]] = {
     "gemm": _gemm, "bandwidth": _bandwidth, "cudnn": _cudnn, "transcode": _transcode, "throughput": _throughput,
     "nccl": _nccl,
 }  # fmt: skip
-WITH_DEPTH = ("gemm", "bandwidth", "transcode", "throughput", "nccl")  # those that measure less with --quick
+WITH_DEPTH = ("gemm", "bandwidth", "cudnn", "transcode", "throughput", "nccl")  # those that measure less with --quick

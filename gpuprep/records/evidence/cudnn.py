@@ -25,6 +25,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Cudnn:
+    quick: Optional[bool] = None  # None: a record made before it was recorded
     libraries: tuple[Library, ...] = ()
     gpu: Optional[NamedGpu] = None
     convolutions: tuple[Convolution, ...] = ()
