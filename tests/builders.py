@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuprep import __version__, catalogue
+from gpuprep.agent.facts.managed import FABRIC_MANAGER
 from gpuprep.agent.host_paths import CUDA_PIN, DRIVER_STREAM
 from gpuprep.catalogue import topologies
 from gpuprep.catalogue.agent import agent_libraries
@@ -286,9 +287,10 @@ def daemon_file(wanted: Wanted) -> str:
 
 def _with_tuning(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
     on = UnitFacts("enabled", "active")
+    fabric = {FABRIC_MANAGER: on} if snapshot.nvswitches else {}
     return dataclasses.replace(
         snapshot,
-        units={**snapshot.units, "nvidia-persistenced.service": on, "gpuprep-tune.service": on},
+        units={**snapshot.units, "nvidia-persistenced.service": on, "gpuprep-tune.service": on, **fabric},
         files={
             **snapshot.files,
             "/etc/gpuprep/tuning.json": json.dumps(tuning_document(wanted)),
