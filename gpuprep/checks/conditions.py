@@ -105,9 +105,9 @@ def slowdowns(
 ) -> Finding:
     """FAIL for hardware slowdowns; WARN for heat and for a slower GPU of a group; the power cap is normal under load.
 
-    `read` has the event reasons of each part of the measurement, None where they could not be read; `sampled` those of
-    single readings, None where one is no mask. `grave_samples` of `samples` single readings showed a hardware slowdown
-    (0 of 0: none were kept). `measured` and `clock` are words of the sentences.
+    `read`: event reasons of each part of the measurement, None if not read; `sampled`: those of single readings, None
+    for an invalid mask. `grave_samples` of `samples` single readings showed a hardware slowdown (0 of 0: none kept).
+    `measured` and `clock` are words of the sentences.
     """
     expected = "no slowdown by heat or by the hardware"
     known = [reasons for reasons in read if reasons is not None]

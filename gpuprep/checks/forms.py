@@ -63,7 +63,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def problems(probe: str, values: object) -> Iterator[str]:
-    """ "series[3].steps: want a list, got 3" for each value that is of another kind than the probe writes."""
+    """ "series[3].steps: want a list, got 3" for each value of another type than the probe writes."""
     if isinstance(values, dict) and probe in OF_PROBE:
         yield from _object(OF_PROBE[probe], values, "")
 

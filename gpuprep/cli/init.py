@@ -227,7 +227,7 @@ def _planned(request: Request) -> Proposed:
 
 
 def _page(record: RunRecord, plan: Plan, effort: Effort, *, color: bool) -> list[str]:
-    """The steps with their minutes, downloads and restarts; why each is needed says `gpuprep plan`."""
+    """The steps with their minutes, downloads and restarts; `gpuprep plan` shows why each step is needed."""
     from gpuprep.records import Source
     from gpuprep.records.showable import SIMULATED
     from gpuprep.reports import taking

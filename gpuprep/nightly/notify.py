@@ -10,9 +10,9 @@ same. If the file cannot be written (a full disk) the change is still reported, 
 A document that a webhook always refuses must not block later documents: it is sent once more with only a few findings,
 then given up, which the journal reports.
 
-The bearer token is read from its file at each delivery and is nowhere else: not in the state, the record, a message or
-an argument of a program. A redirect is a failure and is not followed, so that no other host is ever sent the token, and
-because an HTTP client turns a redirected POST into a GET.
+The bearer token is read from its file at each delivery and is stored nowhere else: not in the state, the record, a
+message or an argument of a program. A redirect is a failure and is not followed, so that no other host gets the token,
+and because an HTTP client turns a redirected POST into a GET.
 
 urllib sends it: the agent's libraries on a host include no HTTP client.
 """

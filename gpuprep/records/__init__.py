@@ -362,10 +362,9 @@ class Xid:
 
 @dataclass(frozen=True)
 class IdentityFacts:
-    """What tells this machine from others, as digests: a report that others read needs no more.
+    """What identifies this machine, as digests, because others may read reports (agent/facts/whichmachine.py).
 
-    The host says all this of itself (agent/facts/whichmachine.py). Nothing here proves anything:
-    checks/drift/samehost.py says what it is used for.
+    The host reports all this itself, so it proves nothing: checks/drift/samehost.py explains how it is used.
     """
 
     machine_id: OptStr  # of /etc/machine-id; None: there is none
@@ -375,7 +374,7 @@ class IdentityFacts:
 
 @dataclass(frozen=True)
 class CloudFacts:
-    """The cloud that the machine is of, and its type there (agent/facts/cloud.py)."""
+    """The machine's cloud, and its type in that cloud (agent/facts/cloud.py)."""
 
     provider: str  # "aws" | "azure" | "gcp"
     instance_type: OptStr  # "g4dn.xlarge", "Standard_NC4as_T4_v3", "a2-highgpu-1g"

@@ -13,7 +13,7 @@ WORST_FIRST = ("FAILED", "FAIL", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE"
 
 
 def word(verdict: Status | None, exit_code: int) -> str:
-    """The verdict of a run that ended with 0 or 1. All other exit codes have their own word, or mean UNKNOWN.
+    """The verdict of a run that ended with 0 or 1. Other exit codes have their own word or mean UNKNOWN.
 
     A run that passed and then ended with an error has the error's exit code: it is not PASS.
     """

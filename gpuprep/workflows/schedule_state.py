@@ -84,7 +84,7 @@ class Timer:
 
 @dataclass(frozen=True)
 class Found:
-    """The sections of one answer. What is absent is "". `now` is the host's own clock."""
+    """The sections of one answer; an absent section is "". `now` is the time of the host's own clock."""
 
     sections: Mapping[str, str]
     now: datetime

@@ -63,7 +63,7 @@ def test_no_python_of_root_takes_modules_from_where_its_caller_stands(name: str,
     [
         ("gpu_agent", "install.yml", "Install the agent's libraries"),
         ("gpu_preflight", "wheel.yml", "Download"),
-        ("gpu_extras", "python.yml", "Install them"),
+        ("gpu_extras", "python.yml", "Install the wheels"),
     ],
 )
 @pytest.mark.parametrize("flag", ["--require-hashes", "--only-binary=:all:", "--isolated", "--no-cache-dir"])

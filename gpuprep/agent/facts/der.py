@@ -1,7 +1,7 @@
 """Reads the few parts of DER (X.509, PKCS#7) that name the signer of a kernel module. Every length is checked.
 
-What it reads comes from a file that anybody may have written: it raises ValueError and never reads past the end.
-Whether a signature is right, openssl decides (signatures.py); this only finds the certificate to ask it about.
+The file may come from anybody: errors raise ValueError, and nothing is read past the end. openssl decides whether a
+signature is right (signatures.py); this module only finds the certificate to check it with.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def fill(product: Any, seed: int, whole: bool = False) -> None:
 
 
 def exact(product: Any, candidate: Any) -> bool:
-    """Every element of the first set's D is the exact product."""
+    """Whether every element of D, of the first set, is the exact product."""
     m, n, k = product.shape
     device, kind = product.device, product.kind
     operands = _run(product, candidate)
@@ -68,7 +68,7 @@ def reference_error(product: Any, candidate: Any) -> float:
 
 
 def _run(product: Any, candidate: Any) -> Any:
-    """The first set's operands after a run; D is poisoned before."""
+    """Run the first set; return its operands. D is filled with wrong values before."""
     operands = product.operands[0]
     operands.d.fill(0xFF, stream=product.device.stream)
     product.run(candidate, 0)

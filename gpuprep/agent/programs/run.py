@@ -33,7 +33,7 @@ def run(
 ) -> Union[str, Missing]:
     """The command's stdout. Missing if it does not exist, ends with a code not in `accept`, or takes too long.
 
-    It ends with the agent (agent/programs/children.py, which says what `marked` is).
+    The command ends with the agent (agent/programs/children.py explains `marked`).
     """
     environment = {"PATH": SEARCH_PATH, "LC_ALL": "C", "HOME": os.environ.get("HOME", "/")} if env is None else env
     try:

@@ -20,7 +20,7 @@ def occupied(gpu: BandwidthGpu) -> str:
 
 
 def slowdowns(subject: str, gpu: BandwidthGpu) -> Finding:
-    """As for matrix products: hardware slowdowns fail, heat warns, the power cap is how these cards work."""
+    """As for matrix products: FAIL for hardware slowdowns, WARN for heat; the power cap is normal for these cards."""
     samples = _samples(gpu)
     grave = sum(1 for sample in samples if (sample or 0) & GRAVE)
     return conditions.slowdowns(
