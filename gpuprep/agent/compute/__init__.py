@@ -1,1 +1,1 @@
-"""What do the probes of CUDA need: calls, kernels, libraries, readings during the work?"""
+"""What do the probes of CUDA share: calls of the driver, kernels, loaded libraries, readings during a measurement?"""

@@ -1,1 +1,1 @@
-"""What does NVML say of each GPU? `simgpu` and `simstate` are the stand-ins of simulated machines."""
+"""What does NVML report about each GPU? On simulated machines `simgpu` and `simstate` take the place of the GPU."""

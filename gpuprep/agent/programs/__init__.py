@@ -1,1 +1,1 @@
-"""How does the agent start programs, read and write files, and end all that it started?"""
+"""How does the agent start programs and read files safely, and how does it end all that it started?"""

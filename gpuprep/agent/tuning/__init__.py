@@ -1,1 +1,1 @@
-"""How are persistence mode, clocks, power limit, ECC and MIG set, now and at every boot?"""
+"""How does the machine get its persistence mode, clocks, power limit, ECC and MIG mode, now and at every boot?"""

@@ -1,1 +1,1 @@
-"""What do the probes of video need: clips, sessions of FFmpeg, the plan of a throughput measurement?"""
+"""What do the probes of video share: clips, sessions of FFmpeg, errors of FFmpeg, the plan of the throughput series?"""
