@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 # Behind pynvml's own source: what a T4 answers; all else is NVML's "Uninitialized".
 ANSWERS = """
 import os as _os, pathlib as _pathlib, pwd as _pwd
-from gpuprep.agent import osfacts as _osfacts
+from gpuprep.agent.facts import osfacts as _osfacts
 _osfacts.pci.__defaults__ = (_pathlib.Path({home!r}) / "pci", _osfacts.PCI_NAMES)
 _account = _pwd.getpwuid(_os.getuid())
 _pwd.getpwuid = lambda _number: _pwd.struct_passwd((*_account[:5], {home!r}, _account.pw_shell))

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 WRITER = """
 import json, sys
 from pathlib import Path
-from gpuprep.agent import atomicfile
+from gpuprep.agent.programs import atomicfile
 path, number = Path(sys.argv[1]), int(sys.argv[2])
 while True:
     number += 1
@@ -55,7 +55,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     """/dev/full has no folder to write into; a limit on the size of files acts at the same place, write(2)."""
     script = (
-        "import resource, signal, sys; from pathlib import Path; from gpuprep.agent import atomicfile\n"
+        "import resource, signal, sys; from pathlib import Path; from gpuprep.agent.programs import atomicfile\n"
         "path = Path(sys.argv[1]) / 'f'; atomicfile.write(path, 'old')\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try: atomicfile.write(path, 'x' * 100_000)\n"

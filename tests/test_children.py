@@ -30,7 +30,7 @@ PATIENCE = 15.0
 # An agent that starts a program with a child of its own, one of which left its session, and then works on.
 AGENT = """
 import os, signal, sys, time
-from gpuprep.agent import children
+from gpuprep.agent.programs import children
 children.watch()
 {before}
 with children.scratch("test") as folder:

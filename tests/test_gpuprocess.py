@@ -136,7 +136,7 @@ def in_own_proc(program: str, *words: str, mount: str = "rw") -> Any:
 
 REUSED = """
 import json, os, subprocess, sys
-from gpuprep.agent import gpuprocess
+from gpuprep.agent.gpu import gpuprocess
 from gpuprep.records import to_json_value
 
 def start():
@@ -175,7 +175,7 @@ def test_a_number_that_is_another_programs_meanwhile() -> None:
 HIDDEN = """
 import json, os, sys
 import psutil
-from gpuprep.agent import gpuprocess
+from gpuprep.agent.gpu import gpuprocess
 from gpuprep.records import to_json_value
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
@@ -202,7 +202,7 @@ def test_proc_that_hides_other_users(hidepid: int) -> None:
 LISTS = """
 import json, os, sys
 import psutil
-from gpuprep.agent import gpuprocess
+from gpuprep.agent.gpu import gpuprocess
 seen = []
 sys.addaudithook(lambda event, words: seen.append(str(words[0])) if event in ("os.listdir", "os.scandir") else None)
 gpuprocess.look(os.getpid())
@@ -245,7 +245,8 @@ def test_the_agent_that_is_sent_along_leaves_out_what_only_psutil_tells(tmp_path
     (tmp_path / "agent.zip").write_bytes(agent_archive())
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'agent.zip')!r})\n"
-        "import json, os; from gpuprep.agent import gpuprocess, cpu; from gpuprep.records import to_json_value\n"
+        "import json, os; from gpuprep.agent.gpu import gpuprocess; from gpuprep.agent.compute import cpu\n"
+        "from gpuprep.records import to_json_value\n"
         "with cpu.CpuUse() as use: pass\n"
         "print(json.dumps(to_json_value([*gpuprocess.look(os.getpid()), use.busy_percent])))"
     )

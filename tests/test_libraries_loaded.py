@@ -77,7 +77,7 @@ def stand_in(folder: Path, version: int) -> Path:
 
 ASK = """
 import json
-from gpuprep.agent import libraries
+from gpuprep.agent.compute import libraries
 version = libraries.load_cublaslt("99")
 print(json.dumps([version, libraries.loaded({"cublasLt": version})]))
 """

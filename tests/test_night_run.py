@@ -426,7 +426,7 @@ def test_a_check_that_is_told_to_end_says_so(tmp_path: Path) -> None:
     """systemd's TERM, at a shutdown for example."""
     write_plan(tmp_path / "drift.json", a_plan())
     (tmp_path / "agent.sh").write_text(f": > {tmp_path}/asked; exec sleep 300")
-    with night_of(tmp_path, "from gpuprep.agent import children; children.watch()\n") as process:
+    with night_of(tmp_path, "from gpuprep.agent.programs import children; children.watch()\n") as process:
         while not (tmp_path / "asked").exists():
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)

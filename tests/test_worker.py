@@ -84,7 +84,7 @@ def test_a_worker_that_never_ends_talking_is_ended() -> None:
 
 AGENT = """
 import os, signal, sys
-from gpuprep.agent import children
+from gpuprep.agent.programs import children
 from gpuprep.agent.programs.worker import Worker
 children.watch()
 
