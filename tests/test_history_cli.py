@@ -155,7 +155,7 @@ def test_what_no_host_can_be_held_to_is_refused(store: Store, gpuprep: Shell) ->
         "failed": "ended FAIL",
         "stopped": "ended without a verdict",
         "simulated": "a simulated GPU, and gpu-1 has a real one",
-        "elsewhere": "is of gpu-2, not of gpu-1",
+        "elsewhere": "is a run of gpu-2, not of gpu-1",
         "blind": "no facts",
         "nosuch": "no run 'nosuch'",
     }.items():
