@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -33,15 +34,20 @@ def files(row: str) -> Iterator[str]:
         yield whole
 
 
+@cache
+def imports_of_gpuprep() -> grimp.ImportGraph:
+    return grimp.build_graph("gpuprep", cache_dir=None)
+
+
 def test_no_module_imports_itself_through_others() -> None:
     """Imports inside functions count, too. A circle ends in CycleError, which names its modules."""
-    graph = grimp.build_graph("gpuprep", cache_dir=None)
+    graph = imports_of_gpuprep()
     TopologicalSorter({name: graph.find_modules_directly_imported_by(name) for name in graph.modules}).prepare()
 
 
 def test_no_package_imports_its_neighbour_in_a_circle() -> None:
     """Of the modules and packages in one folder, each with all that is in it."""
-    graph = grimp.build_graph("gpuprep", cache_dir=None)
+    graph = imports_of_gpuprep()
     for package in sorted(graph.modules):
         members = {module: child for child in graph.find_children(package) for module in _below(graph, child)}
         imports: dict[str, set[str]] = {child: set() for child in members.values()}
