@@ -25,8 +25,7 @@ import pytest
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
 from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, prebuilt_packages, repository_key
-from gpuprep.sim import presented
-from gpuprep.sim.archive import debfile, repository, serving, stubs
+from gpuprep.sim.archive import debfile, repository, serving, stubs, systems
 
 ROOT = Path(__file__).parents[1]
 RELEASES = {
@@ -41,7 +40,9 @@ pytestmark = pytest.mark.xdist_group("archives")  # built once
 
 
 def test_each_release_with_deb_packages_is_here() -> None:
-    assert set(presented.PRESENTED) == {name for name in RELEASES if not name.startswith("debian")}
+    assert set(RELEASES) == {name for name, system in systems.systems().items() if not system.rpm}
+    presenting = {name for name, system in systems.systems().items() if system.presents}
+    assert presenting == {name for name in RELEASES if not name.startswith("debian")}
     assert set(RELEASES.values()) == {key for key, release in catalogue.archives().items() if not release.rpm}
 
 
@@ -248,7 +249,7 @@ def test_a_machine_has_each_driver_that_its_plan_can_choose(name: str) -> None:
             continue  # Debian's own archive is the real one
         there = {
             (stub.name, stub.upstream)
-            for archive in stubs.ARCHIVES[name]
+            for archive in systems.systems()[name].archives
             if archive.folder.startswith("nvidia/") == (source == "nvidia")
             for stub in stubs.stubs(archive)
         }
@@ -267,8 +268,8 @@ def test_a_machine_has_each_driver_that_its_plan_can_choose(name: str) -> None:
 
 
 def test_every_stub_is_of_a_known_kind() -> None:
-    for archives in stubs.ARCHIVES.values():
-        for archive in archives:
+    for name in RELEASES:
+        for archive in systems.systems()[name].archives:
             found = list(stubs.stubs(archive))
             assert found
             assert not [

@@ -17,8 +17,8 @@ from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
 from gpuprep.catalogue.agent import role_folder
 from gpuprep.catalogue.roles import cuda_packages, driver_packages, driver_stream, fabric_packages, has_full_libraries
-from gpuprep.sim import base, boot, rpmbase, rpmpresented, rpmsystems
-from gpuprep.sim.archive import rpmmodules, rpmpayload, rpmspec, stubs
+from gpuprep.sim import base, boot, rpmbase, rpmpresented
+from gpuprep.sim.archive import rpmmodules, rpmpayload, rpmspec, stubs, systems
 from gpuprep.sim.archive.payload import Payload
 from gpuprep.sim.archive.stubs import Archive, Stub
 from gpuprep.sim.rpmrepository import Workshop
@@ -47,7 +47,7 @@ def streams(dist: str) -> dict[str, set[str]]:
 @pytest.mark.parametrize("dist", NVIDIA)
 def test_whatever_a_package_requires_is_there(dist: str) -> None:
     found = [stub for packages in every(dist).values() for stub in packages]
-    release = next(system.release.package for system in rpmsystems.systems().values() if system.dist == dist)
+    release = next(system.release.package for system in systems.rpm_systems().values() if system.dist == dist)
     there = {release, *(stub.name for stub in found)}
     there |= {word.split(" ")[0] for stub in found for word in stub.relations.get("provides", ())}
     wanted = {word.split(" ")[0] for stub in found for word in stub.relations.get("depends", ()) if word[0] != "("}
@@ -171,9 +171,9 @@ def test_names_and_versions() -> None:
     assert rpmspec.evr("2.2-1.el9") == ("0", "2.2", "1.el9")
 
 
-@pytest.mark.parametrize("os_name", rpmsystems.names())
+@pytest.mark.parametrize("os_name", systems.rpm_systems())
 def test_a_system_says_what_it_is(os_name: str) -> None:
-    system = rpmsystems.systems()[os_name]
+    system = systems.rpm_systems()[os_name]
     text = rpmpresented.os_release(system)
     assert f'ID="{system.os_release["ID"]}"' in text
     assert "(simulated)" in text
@@ -287,7 +287,7 @@ def test_a_base_of_rpm_systems_shows_no_tools_of_debian() -> None:
 def test_the_canary_finds_all_that_the_catalogue_says(name: str, tmp_path: Path) -> None:
     """In a repository that the real createrepo_c and modifyrepo_c made."""
     folder = rpmpresented.archives(name)
-    address = (folder / f"nvidia/{rpmsystems.systems()[name].nvidia}/x86_64").as_uri()
+    address = (folder / f"nvidia/{systems.rpm_systems()[name].nvidia}/x86_64").as_uri()
     root = CANARY.RpmRoot(tmp_path, address, folder / "key.asc", "", "")
     assert root.update() == ""
     assert CANARY.lacking(root, catalogue.archives()[name[:-1] + "-" + name[-1]], "nvidia") == []

@@ -13,7 +13,7 @@ import verdict_table_gemm as table
 from gemmrecords import gemm, gpu, judge, one, values
 
 from gpuprep import catalogue
-from gpuprep.catalogue.kernels import kernel
+from gpuprep.catalogue.capabilities import kernel
 from gpuprep.records import Finding, Status
 
 RECORDS = Path(__file__).parent / "cases/records"

@@ -1,7 +1,7 @@
 """Machines of many boards, each with one thing wrong: none of them passes, and a healthy one does.
 
-The figures are what healthy boards reach by the catalogue (kernels.yml, bandwidths.yml), with one fault. They are made,
-not measured; cases/published has what others measured.
+The figures are what healthy boards reach by the catalogue (capabilities.yml, bandwidths.yml), with one fault. They are
+made, not measured; cases/published has what others measured.
 """
 
 from __future__ import annotations

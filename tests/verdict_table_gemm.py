@@ -1,7 +1,7 @@
 """How slow can the matrix products of each board be before PASS ends? Rows for docs/verdicts.md.
 
 A healthy record of each board is made: large products at the boost clock, as fast as healthy boards are
-(catalogue/kernels.yml). Then all of them, or one data type, are made slower.
+(catalogue/capabilities.yml). Then all of them, or one data type, are made slower.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from verdictrows import Row
 from gpuprep import catalogue, checks
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import Board, parse
-from gpuprep.catalogue.kernels import kernel
+from gpuprep.catalogue.capabilities import kernel
 from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, resolve

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.catalogue import datafile
+from gpuprep.catalogue.capabilities import engines
 
 # Presets between two of NVIDIA's table are judged by the slower one: a healthy GPU reaches at least that.
 SLOWER = {"p2": "p3", "p4": "p5", "p6": "p7"}
@@ -37,7 +38,7 @@ class EngineRate:
 def engine_rate(compute_capability: str, kind: str, codec: str, preset: str | None = None) -> EngineRate | None:
     """`kind` "decode" or "encode" (then with a preset). None: no figure of NVIDIA with its clock was read."""
     data = _data()
-    generation = data["engines"].get(compute_capability, {}).get(kind)
+    generation = engines(compute_capability).get(kind)
     if generation is None:
         return None
     table, own = data[kind][generation], data["harder"].get(codec, codec)

@@ -364,9 +364,9 @@ def sim_models(_asked: Asked) -> Iterator[Candidate]:
 
 
 def sim_systems(_asked: Asked) -> Iterator[Candidate]:
-    from gpuprep.sim import base
+    from gpuprep.sim.archive import systems
 
-    for name in base.RELEASES:
+    for name in systems.systems():
         yield Candidate(name)
 
 

@@ -12,7 +12,7 @@ alignment  of a Tensor Core product whose rows are no multiple of 16 bytes: the 
 kernel     the rest, so the product of all factors is always the measured figure; a rest above 1 is reported
 
 Where the clock or the tiles were not recorded, the rest is "a cause that was not recorded", never the kernel.
-`soundness` is the rest beside what healthy boards reach with this kind of kernel (catalogue/kernels.yml): 1 is healthy.
+`soundness` is the rest beside what healthy boards reach with this kind of kernel (capabilities.yml): 1 is healthy.
 
 If loading takes longer than calculating, idle SMs cost only the time beyond the loading: tile and wave then lose less
 than their plain ratios. Sources: NVIDIA's "Matrix Multiplication Background User's Guide" (tile and wave quantization,
@@ -25,7 +25,7 @@ import math
 from dataclasses import dataclass, replace
 
 from gpuprep import catalogue
-from gpuprep.catalogue.kernels import Kernel, kernel
+from gpuprep.catalogue.capabilities import Kernel, kernel
 from gpuprep.performance import gemm_shapes, roofline
 from gpuprep.performance.clock_events import clock_cause
 from gpuprep.performance.roofline import Roof

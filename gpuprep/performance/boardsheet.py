@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 from gpuprep.catalogue import Board, boards, codecs, video
-from gpuprep.catalogue.precisions import DTYPES, precisions
+from gpuprep.catalogue.capabilities import DTYPES, precisions
 from gpuprep.performance import roofline
 from gpuprep.performance.roofline import Roof
 from gpuprep.records import Missing

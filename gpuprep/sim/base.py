@@ -15,17 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.errors import SimError
-from gpuprep.sim import chroot, controller, paths, rpmbase, rpmsystems
+from gpuprep.sim import chroot, controller, paths, rpmbase
+from gpuprep.sim.archive import systems
 from gpuprep.sim.paths import Progress
 
-# What a machine presents ► the Debian release that it really is. Others' own packages cannot be had everywhere.
-RELEASES = {
-    "debian12": "bookworm",
-    "debian13": "trixie",
-    "ubuntu2204": "bookworm",
-    "ubuntu2404": "trixie",
-    **dict.fromkeys(rpmsystems.names(), "bookworm"),  # its dnf is of the same upstream version as Enterprise Linux 9's
-}
 PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "libpam-systemd", "udev", "kmod", "openssh-server", "sudo", "python3",
     "ca-certificates", "iproute2", "iputils-ping", "procps", "pciutils", "cron", "netbase", "less", "logrotate",
@@ -54,15 +47,15 @@ UseDNS no
 def release(os_name: str) -> str:
     """The codename of the Debian release below `debian12` or `ubuntu2404`; raises SimError for another."""
     try:
-        return RELEASES[os_name]
+        return systems.systems()[os_name].debian
     except KeyError:
-        raise SimError(f"no simulated OS {os_name!r}", f"known: {', '.join(RELEASES)}") from None
+        raise SimError(f"no simulated OS {os_name!r}", f"known: {', '.join(systems.systems())}") from None
 
 
 def ensure(os_name: str, progress: Progress = lambda _: None) -> Path:
     """The base of a release, made now if it is not there (about 40 s and 700 MB)."""
     codename = release(os_name)
-    if os_name in rpmsystems.names():
+    if os_name in systems.rpm_systems():
         recipe = {**_recipe(codename, rpmbase.packages(PACKAGES)), "rpm": rpmbase.fingerprint()}
         return _made(f"{codename}-rpm", recipe, "the base disk of RPM systems", progress, _rpm)
     recipe = _recipe(codename, PACKAGES)

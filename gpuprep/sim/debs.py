@@ -13,7 +13,8 @@ import re
 import shutil
 from pathlib import Path
 
-from gpuprep.sim import base, paths, prerequisites, rpmsystems, signedpackages
+from gpuprep.sim import base, paths, prerequisites, signedpackages
+from gpuprep.sim.archive import systems
 from gpuprep.sim.within import Disk
 
 ARCHIVES = "var/cache/apt/archives"
@@ -27,7 +28,7 @@ def _pool(os_name: str) -> Path:
 
 def seed(os_name: str, layer: Path) -> int:
     """Puts the pool's packages into a layer below a machine's own disk, before it boots; returns how many."""
-    if os_name in rpmsystems.names():
+    if os_name in systems.rpm_systems():
         return 0
     pool = _pool(os_name)
     archives = layer / ARCHIVES
@@ -43,7 +44,7 @@ def harvest(os_name: str, upper: Path) -> int:
 
     They are copied, because the machine may still write to its own files. Exactly the verified bytes are written.
     """
-    if os_name in rpmsystems.names():
+    if os_name in systems.rpm_systems():
         return 0
     pool = _pool(os_name)
     pool.mkdir(parents=True, exist_ok=True)

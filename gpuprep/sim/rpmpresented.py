@@ -6,12 +6,12 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from gpuprep.sim import layer, rpmrepository, rpmsystems
-from gpuprep.sim.archive import repository, rpmpayload, rpmspec, stubs
+from gpuprep.sim import layer, rpmrepository
+from gpuprep.sim.archive import repository, rpmpayload, rpmspec, stubs, systems
 from gpuprep.sim.archive.payload import Payload
 from gpuprep.sim.archive.stubs import Stub
+from gpuprep.sim.archive.systems import RpmSystem
 from gpuprep.sim.paths import Progress
-from gpuprep.sim.rpmsystems import RpmSystem
 
 # By these dnf knows which package says the release.
 SYSTEM_RELEASE = ("system-release", "system-release(releasever)", "redhat-release")
@@ -29,20 +29,19 @@ def archives(os_name: str, progress: Progress = lambda _: None) -> Path:
 
 
 def _archives(os_name: str) -> tuple[stubs.Archive, ...]:
-    rpm_system = rpmsystems.systems()[os_name]
-    return stubs.rpm_archives(rpm_system.dist, rpm_system.nvidia)
+    return systems.systems()[os_name].archives
 
 
 def system(os_name: str, progress: Progress = lambda _: None) -> Path:
     """The files of what a machine has from the beginning, with rpm's database of it; made once."""
-    parts = [repr(rpmsystems.systems()[os_name]), Path(__file__).read_text(), repository.public_key().read_text()]
+    parts = [repr(systems.rpm_systems()[os_name]), Path(__file__).read_text(), repository.public_key().read_text()]
     digest = hashlib.sha256("\0".join([rpmrepository.digest(_archives(os_name)), *parts]).encode()).hexdigest()[:12]
     what = f"the packages that {os_name} begins with"
     return repository.made(f"{os_name}-system-{digest}", what, lambda making: _fill(os_name, making), progress)
 
 
 def _fill(os_name: str, making: Path) -> None:
-    rpm_system = rpmsystems.systems()[os_name]
+    rpm_system = systems.rpm_systems()[os_name]
     packages = [
         archives(os_name) / archive.folder / rpmspec.file_name(stub)
         for archive in _archives(os_name)

@@ -11,7 +11,7 @@ import statistics
 from typing import NamedTuple
 
 from gpuprep.catalogue import Board
-from gpuprep.catalogue.kernels import Kernel, kernel
+from gpuprep.catalogue.capabilities import Kernel, kernel
 from gpuprep.checks import conditions
 from gpuprep.checks.common import DEFECT, MEASURE_AGAIN
 from gpuprep.checks.evidence import Evidence

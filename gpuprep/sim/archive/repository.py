@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gpuprep.errors import SimError
 from gpuprep.sim import native, paths
-from gpuprep.sim.archive import debfile, payload, stubs
+from gpuprep.sim.archive import debfile, payload, stubs, systems
 from gpuprep.sim.archive.stubs import Archive, Stub
 from gpuprep.sim.paths import Progress
 
@@ -28,9 +28,10 @@ AGENT_ENDS_SECONDS = 10.0
 
 def folder(os_name: str, progress: Progress = lambda _: None) -> Path | None:
     """The archives of this OS, made now if they are not there; None for an OS that needs none."""
-    archives = stubs.ARCHIVES.get(os_name, ())
-    if not archives:
+    system = systems.systems().get(os_name)
+    if system is None or system.rpm or not system.archives:
         return None
+    archives = system.archives
 
     def fill(making: Path) -> None:
         for archive in archives:
@@ -84,7 +85,8 @@ def alone(home: Path) -> Iterator[None]:
 def _digest(archives: Sequence[Archive]) -> str:
     code = [Path(module.__file__ or "").read_text() for module in (debfile, payload, stubs)]
     code.append(payload.program("nvidia-ctk"))
-    parts = [*code, Path(__file__).read_text(), *(stubs.text(file) for archive in archives for file in archive.files)]
+    data = [stubs.path(file).read_text() for archive in archives for file in archive.files]
+    parts = [*code, Path(__file__).read_text(), repr(archives), *data]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 

@@ -13,7 +13,7 @@ from gpuprep.sim.archive.stubs import Archive, Stub
 
 def modules(archive: Archive, packages: Sequence[Stub]) -> str:
     """The module streams of a repository in their own format, modulemd."""
-    data = yaml.safe_load(stubs.text(archive.modules))
+    data = stubs.data(archive.modules)
     documents: list[dict[str, object]] = []
     profiles: dict[str, list[str]] = {}
     for name, stream in data["streams"].items():

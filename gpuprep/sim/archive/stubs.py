@@ -6,10 +6,11 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-import yaml
+from gpuprep.catalogue import datafile
 
 RELATIONS = ("depends", "recommends", "provides", "conflicts", "breaks", "replaces", "obsoletes")
 
@@ -51,34 +52,7 @@ class Stub:
         return f"nvidia-graphics-drivers-{branch[1]}" if branch else "nvidia-graphics-drivers"
 
 
-_CONTAINERS = Archive("container-toolkit/deb/amd64", ("container-toolkit",), label="NVIDIA container toolkit")
 VAULTS = {"el9": "9.6", "el8": "8.9"}  # an earlier minor release, whose kernels the vault has
-ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
-    "debian12": (Archive("nvidia/debian12/x86_64", ("nvidia-debian12", "toolkit", "toolkit-older")), _CONTAINERS),
-    "debian13": (Archive("nvidia/debian13/x86_64", ("nvidia-debian13", "toolkit-13")), _CONTAINERS),
-    "ubuntu2204": (
-        _CONTAINERS,
-        Archive("nvidia/ubuntu2204/x86_64", ("nvidia-ubuntu", "toolkit", "toolkit-older")),
-        Archive(
-            "ubuntu",
-            ("ubuntu-22.04", "ubuntu-22.04-kernels"),
-            "jammy",
-            ("main", "restricted", "universe", "multiverse"),
-            "Ubuntu",
-        ),
-    ),
-    "ubuntu2404": (
-        _CONTAINERS,
-        Archive("nvidia/ubuntu2404/x86_64", ("nvidia-ubuntu", "toolkit", "toolkit-older")),
-        Archive(
-            "ubuntu",
-            ("ubuntu-24.04", "ubuntu-24.04-kernels"),
-            "noble",
-            ("main", "restricted", "universe", "multiverse"),
-            "Ubuntu",
-        ),
-    ),
-}
 
 
 def rpm_archives(dist: str, nvidia: str) -> tuple[Archive, ...]:
@@ -103,14 +77,19 @@ def upstream(version: str) -> str:
     return version.split(":")[-1].split("-")[0]
 
 
-def text(file: str) -> str:
-    return (resources.files("gpuprep.sim.archive") / "data" / f"{file}.yml").read_text(encoding="utf-8")
+@cache
+def data(file: str) -> dict[str, Any]:
+    return datafile.read(path(file))
+
+
+def path(file: str) -> Path:
+    return Path(__file__).parent / "data" / f"{file}.yml"
 
 
 def stubs(archive: Archive) -> Iterator[Stub]:
     """Every package of an archive in every version."""
     for file in archive.files:
-        for group in yaml.safe_load(text(file))["groups"]:
+        for group in data(file)["groups"]:
             if group.get("section", "") not in archive.sections:
                 continue
             versions = group["versions"]
