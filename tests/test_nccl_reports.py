@@ -7,7 +7,7 @@ import pytest
 from records_for_tests import record
 
 from gpuprep.records import ProbeResult, RunRecord, Source
-from gpuprep.reports import measured, render
+from gpuprep.reports import figures, measured, render
 
 
 def run(source: Source = Source.MEASURED, **changes: object) -> RunRecord:
@@ -15,7 +15,7 @@ def run(source: Source = Source.MEASURED, **changes: object) -> RunRecord:
     return record(measurements=(result,))
 
 
-@pytest.mark.parametrize("name", ["text", "html", "markdown", "prometheus", "json"])
+@pytest.mark.parametrize("name", ["text", "html", "markdown", "prometheus", "json", "csv"])
 def test_each_format_has_the_figures(name: str) -> None:
     page = render(run(), name)
     largest = [row for row in measured.collectives(run()) if row.size == "4 GiB"]
@@ -23,6 +23,8 @@ def test_each_format_has_the_figures(name: str) -> None:
     if name == "prometheus":
         assert "nccl_bus_bytes_per_second{" in page
         assert all(label in page for label in ('operation="reduce_scatter"', 'bytes="4294967296"', 'gpus="2"'))
+    elif name == "csv":
+        assert all(f"reduce_scatter 4294967296 bytes {one.csv},," in page for one in figures.COLLECTIVE)
     elif name == "json":
         assert '"busbw_gb_per_s"' in page
     else:

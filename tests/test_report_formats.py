@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import amount
@@ -19,7 +20,7 @@ from records_for_tests import record
 from validations_for_tests import h200, real, several, t4
 
 from gpuprep.records import Finding, RunRecord, Source, Status, from_json, to_json
-from gpuprep.reports import FORMATS, render
+from gpuprep.reports import FORMATS, figures, render
 from gpuprep.reports.text import render as as_text
 from gpuprep.untrusted.plaintext import visible
 
@@ -107,6 +108,33 @@ def test_junit_counts_a_run_that_broke() -> None:
     suite = next(iter(junitparser.JUnitXml.fromstring(render(broken, "junit").encode())))
     assert (suite.tests, suite.errors) == (1, 1)
     assert next(iter(suite)).result[0].message == "h: no route"
+
+
+LISTED = {
+    "PRODUCT": figures.PRODUCT,
+    "BANDWIDTH": figures.BANDWIDTH,
+    "CONVOLUTION": figures.CONVOLUTION,
+    "TRANSCODE": figures.TRANSCODE,
+    "SERIES": figures.SERIES,
+}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_each_listed_figure_is_in_every_format(name: str) -> None:
+    """Of NCCL's collectives, which one GPU has not, tests/test_nccl_reports.py says the same."""
+    shown = LISTED[name]
+    pages = {style: render(t4(), style) for style in ("text", "markdown", "csv", "prometheus")}
+    for style in ("text", "markdown"):
+        assert any(_in_order(figures.heads(shown), line) for line in pages[style].splitlines()), style
+    for one in shown:
+        if one.metric:
+            assert f"\ngpuprep_{one.metric}{{" in pages["prometheus"]
+        if one.csv:
+            assert f"{one.csv},," in pages["csv"]
+
+
+def _in_order(words: Sequence[str], line: str) -> bool:
+    return re.search(".*".join(map(re.escape, words)), line) is not None
 
 
 def _samples(page: str) -> dict[str, list[Any]]:

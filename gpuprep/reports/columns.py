@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from gpuprep.records import RunRecord, Status
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.findings import findings_of
-from gpuprep.reports import measured
+from gpuprep.reports import figures, measured
+from gpuprep.reports.figures import Shown
 from gpuprep.reports.readings import NOTHING, figure, known
 from gpuprep.reports.rows import Gemm, Gpu
 
@@ -122,7 +123,7 @@ def _products(record: RunRecord, labels: tuple[str, ...]) -> tuple[list[Row], di
     by_name: dict[str, dict[str, Gemm]] = {}
     for row in measured.gemms(record):
         by_name.setdefault(f"{row.type} {row.shape}", {})[row.gpu.label] = row
-    rows = [_row(name, _unit(of), labels, _each(of, "tflops")) for name, of in by_name.items()]
+    rows = [_row(name, _unit(of), labels, _each(of, figures.PRODUCT[0])) for name, of in by_name.items()]
     best: dict[str, Row] = {}
     for line in rows:
         dtype = line.name.partition(" ")[0]
@@ -136,20 +137,23 @@ def _rank(row: Row) -> tuple[int, float]:
 
 
 def _unit(rows: dict[str, Gemm]) -> str:
-    return "TOPS" if any(row.dtype == "int8" for row in rows.values()) else "TFLOPS"
+    return next(iter(rows.values())).rate
 
 
-def _each(rows: dict[str, Gemm], field: str) -> dict[str, Figure | None]:
-    return {label: getattr(row, field) for label, row in rows.items()}
+def _each(rows: dict[str, Gemm], shown: Shown[Gemm]) -> dict[str, Figure | None]:
+    return {label: shown.value(row) for label, row in rows.items()}
 
 
 def _load(timed: dict[str, dict[str, Gemm]], labels: tuple[str, ...]) -> Iterator[Row]:
     for name, rows in timed.items():
-        lasting = _row(f"{name}, long run", _unit(rows), labels, _each(rows, "sustained_tflops"))
-        if not lasting.is_empty:
-            yield lasting
-        yield _row(name, "MHz", labels, _each(rows, "graphics_clock_mhz"))
-        yield _row(name, "W", labels, _each(rows, "power_watts"), marked=False)
+        for shown in figures.PRODUCT:
+            if shown.beside is None:
+                continue
+            unit = _unit(rows) if shown.unit == "TFLOPS" else shown.unit
+            title = f"{name}, {shown.beside}" if shown.beside else name
+            row = _row(title, unit, labels, _each(rows, shown), marked=shown.marked)
+            if not row.is_empty:
+                yield row
 
 
 def _together(record: RunRecord, labels: tuple[str, ...]) -> Iterator[Row]:

@@ -15,7 +15,8 @@ from gpuprep.records import Finding, Missing, RunRecord, Source
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.findings import findings_of
 from gpuprep.records.moments import seconds_between
-from gpuprep.reports import measured
+from gpuprep.reports import figures, measured
+from gpuprep.reports.figures import R, Shown
 from gpuprep.reports.readings import is_partial
 from gpuprep.reports.rows import Gemm, Gpu
 from gpuprep.reports.text import outcome
@@ -29,6 +30,8 @@ COLUMNS = (
 # injection"): numbers of ours are no texts, and stay as they are.
 FORMULA = re.compile("(^|[;\t\r\n])(?=[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
 UNFINISHED = "the probe did not come to its end: no check judged this figure"
+# Without letters that a spreadsheet may take for another code page's.
+PLAIN_UNITS = {"°C": "degC", "µs": "us"}
 MOST_LETTERS = 32_000  # a cell of a spreadsheet holds 32 767
 
 Cells = tuple[object, ...]  # from "subject" on
@@ -117,32 +120,32 @@ def _finding(finding: Finding) -> Cells:
 def _figures(record: RunRecord) -> Iterator[tuple[str, str, str, Figure | None, str]]:
     """(probe, subject, name, value, unit) of all that was measured; the units are those of docs/records.md."""
     for gemm in measured.gemms(record):
-        name, rate = f"{gemm.type} {_shape(gemm)}", "TOPS" if gemm.dtype == "int8" else "TFLOPS"
-        yield "gemm", _gpu(gemm.gpu), name, gemm.tflops, rate
-        yield "gemm", _gpu(gemm.gpu), f"{name} of peak", gemm.percent, "%"
-        yield "gemm", _gpu(gemm.gpu), f"{name} sustained", gemm.sustained_tflops, rate
-        yield "gemm", _gpu(gemm.gpu), f"{name} graphics clock", gemm.graphics_clock_mhz, "MHz"
-        yield "gemm", _gpu(gemm.gpu), f"{name} power", gemm.power_watts, "W"
-        yield "gemm", _gpu(gemm.gpu), f"{name} temperature", gemm.temperature_c, "degC"
+        for name, value, unit in _named(figures.PRODUCT, gemm, f"{gemm.type} {_shape(gemm)}"):
+            yield "gemm", _gpu(gemm.gpu), name, value, gemm.rate if unit == "TFLOPS" else unit
     for moved in measured.bandwidths(record):
-        yield "bandwidth", _gpu(moved.gpu), moved.what, moved.gb_per_s, "GB/s"
-        yield "bandwidth", _gpu(moved.gpu), f"{moved.what} of peak", moved.percent, "%"
+        for name, value, unit in _named(figures.BANDWIDTH, moved, moved.what):
+            yield "bandwidth", _gpu(moved.gpu), name, value, unit
     for collective in measured.collectives(record):
-        name = f"{collective.operation} {collective.bytes} bytes"
-        yield "nccl", f"{collective.gpus} GPUs", f"{name} bus bandwidth", collective.busbw_gb_per_s, "GB/s"
-        yield "nccl", f"{collective.gpus} GPUs", f"{name} duration", collective.microseconds, "us"
+        subject = f"{collective.operation} {collective.bytes} bytes"
+        for name, value, unit in _named(figures.COLLECTIVE, collective, subject):
+            yield "nccl", f"{collective.gpus} GPUs", name, value, unit
     for made in measured.convolutions(record):
-        yield "cudnn", _gpu(made.gpu), f"convolution {made.dtype} {made.layout} {made.shape}", made.tflops, "TFLOPS"
+        for name, value, unit in _named(figures.CONVOLUTION, made, f"convolution {made.name}"):
+            yield "cudnn", _gpu(made.gpu), name, value, unit
     for case in measured.transcodes(record):
-        subject = measured.transcode_subject(case)
-        yield "transcode", subject, "speed", case.fps, "fps"
-        yield "transcode", subject, "duration", case.seconds, "s"
-        yield "transcode", subject, "PSNR", case.psnr_db, "dB"
+        for name, value, unit in _named(figures.TRANSCODE, case):
+            yield "transcode", measured.transcode_subject(case), name, value, unit
     for series in measured.throughputs(record):
-        if series.best:
-            name = f"{series.name} {series.size}".strip().replace("×", "x")
-            yield "throughput", _gpu(series.gpu), name, series.best.fps, "fps"
-            yield "throughput", _gpu(series.gpu), f"{name} sessions", series.best.sessions, "sessions"
+        subject = f"{series.name} {series.size}".strip().replace("×", "x")
+        for name, value, unit in _named(figures.SERIES, series, subject):
+            yield "throughput", _gpu(series.gpu), name, value, unit
+
+
+def _named(shown: Sequence[Shown[R]], row: R, subject: str = "") -> Iterator[tuple[str, Figure | None, str]]:
+    """(name, value, unit) of each figure of a row that has a name in CSV."""
+    for one in shown:
+        if one.csv is not None:
+            yield f"{subject} {one.csv}".strip(), one.value(row), PLAIN_UNITS.get(one.unit, one.unit)
 
 
 def _shape(gemm: Gemm) -> str:

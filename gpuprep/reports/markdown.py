@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import capacity, causes, commands, drifted, fleet, glance, measured, taking
+from gpuprep.reports import capacity, causes, commands, drifted, figures, fleet, glance, measured, taking
 from gpuprep.reports.columns import LEGEND, LOWEST, Columns, Part, Row, columns
 from gpuprep.reports.readings import figure, held_to, unfinished
 from gpuprep.reports.text import outcome, words
@@ -192,7 +192,7 @@ def _beside(beside: Columns) -> list[str]:
 
 def _columns_row(row: Row) -> tuple[str, ...]:
     cells = [f"**{cell} {LOWEST}**" if low else cell for cell, low in zip(row.cells, row.low, strict=True)]
-    return (plain(f"{row.name} {row.unit}"), *cells, _percent(row.share))
+    return (plain(f"{row.name} {row.unit}"), *cells, figures.percent(row.share))
 
 
 def _measurements(record: RunRecord) -> list[str]:
@@ -201,56 +201,46 @@ def _measurements(record: RunRecord) -> list[str]:
             plain(row.gpu.label),
             plain(row.type),
             plain(row.shape),
-            figure(row.tflops),
-            _percent(row.percent),
-            figure(row.sustained_tflops),
-            figure(row.graphics_clock_mhz, 0),
-            figure(row.power_watts, 0),
+            *figures.cells(figures.PRODUCT, row),
             plain(row.error or (row.attribution.words if row.attribution else "")),
         )
         for row in measured.gemms(record)
     ]
-    heads: tuple[str, ...] = (
-        "GPU",
-        "Type",
-        "Shape",
-        "TFLOPS",
-        "of peak",
-        "sustained",
-        "MHz",
-        "W",
-        "Where the speed went",
-    )
-    parts = _section("Matrix products", heads, gemms, right=("TFLOPS", "of peak", "sustained", "MHz", "W"))
+    right = figures.heads(figures.PRODUCT)
+    parts = _section("Matrix products", ("GPU", "Type", "Shape", *right, "Where the speed went"), gemms, right)
     moved = [
-        (plain(row.gpu.label), plain(row.what), figure(row.gb_per_s), figure(row.peak_gb_per_s), _percent(row.percent))
+        (plain(row.gpu.label), plain(row.what), *figures.cells(figures.BANDWIDTH, row))
         for row in measured.bandwidths(record)
     ]
-    parts += _section("Bandwidth", ("GPU", "Path", "GB/s", "peak", "of peak"), moved, right=("GB/s", "peak", "of peak"))
+    right = figures.heads(figures.BANDWIDTH)
+    parts += _section("Bandwidth", ("GPU", "Path", *right), moved, right)
     together = [
-        (
-            plain(row.name), row.size, figure(row.microseconds), figure(row.algbw_gb_per_s), figure(row.busbw_gb_per_s),
-            plain(row.error),
-        )
+        (plain(row.name), row.size, *figures.cells(figures.COLLECTIVE, row), plain(row.error))
         for row in measured.collectives(record)
-    ]  # fmt: skip
-    heads = ("Collective (NCCL)", "Size", "µs", "algbw GB/s", "busbw GB/s", "Error")
-    parts += _section("Collectives over all GPUs", heads, together, right=heads[1:5])
+    ]
+    right = ("Size", *figures.heads(figures.COLLECTIVE))
+    parts += _section("Collectives over all GPUs", ("Collective (NCCL)", *right, "Error"), together, right)
     convolved = [
-        (plain(row.dtype), plain(row.layout), plain(row.shape), figure(row.tflops), plain(row.error))
+        (
+            *map(plain, (row.measured.dtype, row.measured.layout, row.measured.shape)),
+            *figures.cells(figures.CONVOLUTION, row),
+            plain(row.measured.error),
+        )
         for row in measured.convolutions(record)
     ]
-    parts += _section("Convolutions", ("Type", "Layout", "Shape", "TFLOPS", "Error"), convolved, right=("TFLOPS",))
+    right = figures.heads(figures.CONVOLUTION)
+    parts += _section("Convolutions", ("Type", "Layout", "Shape", *right, "Error"), convolved, right)
     ran, more = causes.folded(measured.transcodes(record), measured.transcode_subject, record)
     cases = [
         (
             "" if row.number is None else str(row.number), plain(row.title or row.id), plain(row.result),
-            figure(row.seconds), figure(row.psnr_db, 1), plain(row.decisive_line),
+            *figures.cells(figures.TRANSCODE, row), plain(row.decisive_line),
         )
         for row in ran
     ]  # fmt: skip
-    heads = ("#", "Transcode", "Result", "s", "PSNR dB", "Decisive line")
-    parts += [*_section("Transcodes", heads, cases, right=("#", "s", "PSNR dB")), *_more(more)]
+    right = figures.heads(figures.TRANSCODE)
+    heads = ("#", "Transcode", "Result", *right, "Decisive line")
+    parts += [*_section("Transcodes", heads, cases, ("#", *right)), *_more(more)]
     parts += _streams(record)
     every = measured.throughputs(record)
     several = measured.several_gpus(every)
@@ -258,13 +248,13 @@ def _measurements(record: RunRecord) -> list[str]:
     series = [
         (
             plain(row.gpu.label), plain(row.name), row.size, plain(row.result),
-            str(row.best.sessions) if row.best else "–",
-            figure(row.best.fps if row.best else None, 0), plain(row.decisive_line),
+            *figures.cells(figures.SERIES, row), plain(row.decisive_line),
         )
         for row in shown
     ]  # fmt: skip
-    heads = ("GPU", "Series", "Size", "Result", "sessions", "fps", "Decisive line")
-    return [*parts, *_section("Throughput", heads, series, right=("sessions", "fps")), *_more(left)]
+    right = figures.heads(figures.SERIES)
+    heads = ("GPU", "Series", "Size", "Result", *right, "Decisive line")
+    return [*parts, *_section("Throughput", heads, series, right), *_more(left)]
 
 
 def _streams(record: RunRecord) -> list[str]:
@@ -300,10 +290,6 @@ def code(text: str) -> str:
     """A command as code; it may contain characters of Markdown."""
     escaped = html.escape(visible(" ".join(text.split())), quote=False)
     return f"<code>{SPECIAL.sub(lambda found: f'&#{ord(found.group())};', escaped)}</code>"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0f} %"
 
 
 def _section(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:

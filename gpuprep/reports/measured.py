@@ -73,13 +73,11 @@ def _gemm(gpu: Gpu, of: gemm.GemmGpu, product: gemm.Product, source: Source) -> 
         tflops=product.tflops,
         attribution=short if isinstance(short, Attribution) else None,
         lasting=lasting if isinstance(lasting, Attribution) else None,
-        graphics_clock_mhz=product.graphics_clock_mhz,
-        power_watts=product.power_watts,
-        temperature_c=product.temperature_c,
         sustained_tflops=long.tflops if long else gemm.Sustained().tflops,
         exact=product.exact,
         error=product.error,
         telemetry=(long.telemetry if long else None) or product.telemetry or Telemetry(),
+        measured=product,
     )
 
 
@@ -127,9 +125,7 @@ def collectives(record: RunRecord) -> list[Collective]:
             gpus=len(evidence.gpus),
             operation=point.operation,
             bytes=point.bytes,
-            microseconds=point.microseconds,
-            algbw_gb_per_s=point.algbw_gb_per_s,
-            busbw_gb_per_s=point.busbw_gb_per_s,
+            measured=point,
             wrong=None if isinstance(point.wrong, Missing) else point.wrong,
             telling=point.bytes is not None and ncclplan.words(point.bytes) in telling,
         )
@@ -174,12 +170,11 @@ def _transcode(case: transcode.Case, source: Source, status: Status | None) -> T
         title=case.title,
         command=case.command,
         outcome=case.outcome or "unknown",
-        seconds=case.seconds,
+        measured=case,
         fps=sum(read) / lasted if read and len(read) == len(frames) and lasted else None,
         psnr_db=min(psnr, default=None),
         ssim=min(ssim, default=None),
         decisive_line=case.decisive_line,
-        outputs=case.outputs,
         source=source,
         status=status,
     )
@@ -201,8 +196,7 @@ def _series(gpu: Gpu, series: throughput.Series, source: Source) -> Series:
     for step in series.steps:
         fps = known(step.fps)
         if step.sessions is not None and fps is not None and fps > 0:  # sessions that all died delivered nothing
-            encoder, decoder = step.encoder_utilization_percent, step.decoder_utilization_percent
-            steps.append(Step(step.sessions, fps, encoder, decoder, step.video_clock_mhz))
+            steps.append(Step(step.sessions, fps, step))
     return Series(
         gpu=gpu,
         source=source,
@@ -221,19 +215,7 @@ def _series(gpu: Gpu, series: throughput.Series, source: Source) -> Series:
 def convolutions(record: RunRecord) -> list[Convolution]:
     evidence = answer(record, cudnn.Cudnn, "cudnn")
     gpu = gpu_of(evidence.gpu, record)
-    return [
-        Convolution(
-            gpu,
-            convolution.dtype,
-            convolution.layout,
-            convolution.shape,
-            convolution.tflops,
-            convolution.microseconds,
-            convolution.max_relative_error,
-            convolution.error,
-        )
-        for convolution in evidence.convolutions
-    ]
+    return [Convolution(gpu, convolution) for convolution in evidence.convolutions]
 
 
 def unanswered(record: RunRecord) -> list[tuple[str, Missing]]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuprep.nightly import metrics
-from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric, times
+from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric
 from gpuprep.records import RunRecord, Status, ended
 from gpuprep.records.findings import findings_of
-from gpuprep.reports import measured
+from gpuprep.reports import figures, measured
+from gpuprep.reports.figures import R, Shown
 from gpuprep.reports.readings import is_partial
 from gpuprep.reports.rows import Gpu
 
@@ -31,22 +32,13 @@ METRICS = {
     "findings": Metric((*COMMON, "status"), "How many checks ended with this status."),
     "check": Metric((*COMMON, "subject", "property", "status"), "One check of the run; always 1."),
     **metrics.METRICS,
-    "gemm_sustained_operations_per_second": Metric(GEMM, "The same over a long run."),
-    "gemm_peak_ratio": Metric(GEMM, "Matrix product: share of the peak at boost clock."),
-    "gemm_graphics_clock_hertz": Metric(GEMM, "Clock of the SMs, mean during the product."),
-    "gemm_power_watts": Metric(GEMM, "Power drawn during the product."),
-    "gemm_temperature_celsius": Metric(GEMM, "Temperature of the GPU during the product."),
-    "bandwidth_peak_ratio": Metric((*GPU, "path"), "Share of the peak of the memory or the link."),
-    "nccl_bus_bytes_per_second": Metric(COLLECTIVE, "Collective of NCCL over all GPUs: bus bandwidth."),
-    "nccl_algorithm_bytes_per_second": Metric(COLLECTIVE, "The same: size divided by duration."),
-    "nccl_duration_seconds": Metric(COLLECTIVE, "How long one of them takes; of small messages the latency."),
-    "convolution_operations_per_second": Metric((*COMMON, "dtype", "layout", "shape"), "Convolution through cuDNN."),
+    **figures.metrics(figures.PRODUCT, GEMM),
+    **figures.metrics(figures.BANDWIDTH, (*GPU, "path")),
+    **figures.metrics(figures.COLLECTIVE, COLLECTIVE),
+    **figures.metrics(figures.CONVOLUTION, (*COMMON, "dtype", "layout", "shape")),
     "transcode_completed": Metric(CASE, "1 where the transcode ran to its end, else 0."),
-    "transcode_duration_seconds": Metric(CASE, "How long the transcode took."),
-    "transcode_frames_per_second": Metric(CASE, "Frames of all outputs, divided by the duration."),
-    "transcode_psnr_decibels": Metric(CASE, "PSNR against the source; of several outputs the lowest."),
-    "throughput_frames_per_second": Metric(SERIES, "Frames a second of all sessions, at the best number of sessions."),
-    "throughput_sessions": Metric(SERIES, "That number of sessions."),
+    **figures.metrics(figures.TRANSCODE, CASE),
+    **figures.metrics(figures.SERIES, SERIES),
 }
 
 
@@ -95,23 +87,22 @@ class _Run:
         for finding in findings:
             self._add("check", 1, subject=finding.subject, property=finding.property, status=finding.status.value)
 
+    def _figures(self, shown: Sequence[Shown[R]], row: R, labels: Mapping[str, str]) -> None:
+        for name, value in figures.samples(shown, row):
+            self._add(name, value, **labels)
+
     def _gemms(self, record: RunRecord) -> None:
         for row in measured.gemms(record):
             labels = {**_gpu(row.gpu), "dtype": row.dtype, "accumulate": row.accumulate}
             labels["shape"] = "x".join("?" if size is None else str(size) for size in (row.m, row.n, row.k))
-            self._add("gemm_sustained_operations_per_second", times(row.sustained_tflops, 1e12), **labels)
-            self._add("gemm_peak_ratio", times(row.percent, 0.01), **labels)
-            self._add("gemm_graphics_clock_hertz", times(row.graphics_clock_mhz, 1e6), **labels)
-            self._add("gemm_power_watts", row.power_watts, **labels)
-            self._add("gemm_temperature_celsius", row.temperature_c, **labels)
+            self._figures(figures.PRODUCT, row, labels)
         for made in measured.convolutions(record):
-            labels = {"dtype": made.dtype, "layout": made.layout, "shape": made.shape}
-            self._add("convolution_operations_per_second", times(made.tflops, 1e12), **labels)
+            of = made.measured
+            self._figures(figures.CONVOLUTION, made, {"dtype": of.dtype, "layout": of.layout, "shape": of.shape})
 
     def _bandwidths(self, record: RunRecord) -> None:
         for row in measured.bandwidths(record):
-            labels = {**_gpu(row.gpu), "path": row.what}
-            self._add("bandwidth_peak_ratio", times(row.percent, 0.01), **labels)
+            self._figures(figures.BANDWIDTH, row, {**_gpu(row.gpu), "path": row.what})
 
         for collective in measured.collectives(record):
             labels = {
@@ -119,23 +110,17 @@ class _Run:
                 "bytes": str(collective.bytes or ""),
                 "gpus": str(collective.gpus),
             }
-            self._add("nccl_bus_bytes_per_second", times(collective.busbw_gb_per_s, 1e9), **labels)
-            self._add("nccl_algorithm_bytes_per_second", times(collective.algbw_gb_per_s, 1e9), **labels)
-            self._add("nccl_duration_seconds", times(collective.microseconds, 1e-6), **labels)
+            self._figures(figures.COLLECTIVE, collective, labels)
 
     def _video(self, record: RunRecord) -> None:
         for case in measured.transcodes(record):
             labels = {"case": case.id, "title": case.title}
             if case.outcome not in ("not_built", "not_run"):
                 self._add("transcode_completed", float(case.outcome == "completed"), **labels)
-            self._add("transcode_duration_seconds", case.seconds, **labels)
-            self._add("transcode_frames_per_second", case.fps, **labels)
-            self._add("transcode_psnr_decibels", case.psnr_db, **labels)
+            self._figures(figures.TRANSCODE, case, labels)
         for series in measured.throughputs(record):
             labels = {**_gpu(series.gpu), "kind": series.kind, "codec": series.codec, "preset": series.preset}
-            if series.best:
-                self._add("throughput_frames_per_second", series.best.fps, **labels, size=series.size)
-                self._add("throughput_sessions", series.best.sessions, **labels, size=series.size)
+            self._figures(figures.SERIES, series, {**labels, "size": series.size})
 
 
 def _whole(record: RunRecord) -> RunRecord:

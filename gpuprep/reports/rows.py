@@ -13,9 +13,9 @@ from gpuprep.agent.compute import ncclplan
 from gpuprep.performance import roofline
 from gpuprep.performance.attribution import Attribution
 from gpuprep.records import Source, Status
+from gpuprep.records.evidence import cudnn, gemm, nccl, throughput, transcode
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.shared import Telemetry
-from gpuprep.records.evidence.transcode import Output
 from gpuprep.reports.readings import known
 
 # docs/records.md
@@ -54,13 +54,11 @@ class Gemm:
     tflops: Figure
     attribution: Attribution | None  # None: no speed, no shape, or no peak in the catalogue
     lasting: Attribution | None  # the same of the long run
-    graphics_clock_mhz: Figure
-    power_watts: Figure
-    temperature_c: Figure
     sustained_tflops: Figure
     exact: bool | None
     error: str
     telemetry: Telemetry = field(repr=False, compare=False)  # of the long run where there was one
+    measured: gemm.Product = field(repr=False, compare=False)
 
     @property
     def shape(self) -> str:
@@ -79,6 +77,11 @@ class Gemm:
     def title(self) -> str:
         name, _, sums = self.type.upper().partition("+")
         return f"{name} ({sums} sums)" if sums else name
+
+    @property
+    def rate(self) -> str:
+        """The unit of its speed."""
+        return "TOPS" if self.dtype == "int8" else "TFLOPS"
 
     @property
     def percent(self) -> float | None:
@@ -108,9 +111,7 @@ class Collective:
     gpus: int
     operation: str
     bytes: int | None
-    microseconds: Figure
-    algbw_gb_per_s: Figure
-    busbw_gb_per_s: Figure
+    measured: nccl.Point = field(repr=False)
     wrong: int | None  # results that were not right; None where they were not compared
     telling: bool  # whether a short table shows it, too
 
@@ -145,12 +146,11 @@ class Transcode:
     title: str
     command: str
     outcome: str
-    seconds: Figure
+    measured: transcode.Case = field(repr=False)
     fps: float | None  # frames of the outputs in all, divided by the seconds of the process
     psnr_db: float | None  # the lowest of the outputs
     ssim: float | None
     decisive_line: str
-    outputs: tuple[Output, ...]
     source: Source
     status: Status | None  # the worst of the checks' findings on it; None: not judged
 
@@ -163,9 +163,7 @@ class Transcode:
 class Step:
     sessions: int
     fps: float
-    encoder_percent: Figure
-    decoder_percent: Figure
-    video_clock_mhz: Figure
+    measured: throughput.Step = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -191,6 +189,14 @@ class Series:
         return " ".join(part for part in (self.kind, self.codec, self.preset) if part)
 
     @property
+    def engine_percent(self) -> float | None:
+        """How busy the engine was that this series is about, at the best number of sessions."""
+        if self.best is None:
+            return None
+        step = self.best.measured
+        return known(step.decoder_utilization_percent if self.kind == "decode" else step.encoder_utilization_percent)
+
+    @property
     def best(self) -> Step | None:
         return max(self.steps, key=lambda step: step.fps, default=None)
 
@@ -198,13 +204,12 @@ class Series:
 @dataclass(frozen=True)
 class Convolution:
     gpu: Gpu
-    dtype: str
-    layout: str
-    shape: str
-    tflops: Figure
-    microseconds: Figure
-    max_relative_error: Figure
-    error: str
+    measured: cudnn.Convolution
+
+    @property
+    def name(self) -> str:
+        """ "fp16 NHWC 32x64x56x56 * 64x64x3x3"."""
+        return f"{self.measured.dtype} {self.measured.layout} {self.measured.shape}"
 
     @property
     def intensity(self) -> float | None:
@@ -212,9 +217,9 @@ class Convolution:
 
         The operations are the speed times the time; they tell the size of the output too, so no padding is guessed.
         """
-        sizes = SHAPE.fullmatch(self.shape)
-        tflops, microseconds = known(self.tflops), known(self.microseconds)
-        item = roofline.INPUT_BYTES.get(self.dtype)
+        sizes = SHAPE.fullmatch(self.measured.shape)
+        tflops, microseconds = known(self.measured.tflops), known(self.measured.microseconds)
+        item = roofline.INPUT_BYTES.get(self.measured.dtype)
         if not sizes or not tflops or not microseconds or item is None:
             return None
         n, c, h, w, k, _, r, s = map(int, sizes.groups())

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from gpuprep.checks.common import INTERRUPTED
 from gpuprep.records import RunRecord, Source
-from gpuprep.reports import capacity, causes, columns, glance, measured, text_columns
+from gpuprep.reports import capacity, causes, columns, figures, glance, measured, text_columns
 from gpuprep.reports.readings import IMPOSSIBLE, figure, known
-from gpuprep.reports.rows import Gemm, Step
+from gpuprep.reports.rows import Gemm
 from gpuprep.reports.text_columns import Page
 
 Row = tuple[str, ...]
@@ -38,11 +38,11 @@ def short(page: Page, record: RunRecord) -> None:
     title = f"At a glance: {len(beside.labels)} GPUs" + (" (SIMULATED)" if measured.simulated(record) else "")
     page.heading(title)
     rows = [(f"{row.name} {row.unit}", _spread(row, beside.labels)) for row in beside.first]
-    rows = [(_cut(_plain(name), text_columns.NAME), figures) for name, figures in rows if figures]
+    rows = [(_cut(_plain(name), text_columns.NAME), spread) for name, spread in rows if spread]
     wide = max((len(name) for name, _ in rows), default=0)
     kept = rows if len(rows) <= MOST_FIGURES else rows[: MOST_FIGURES - 1]
-    for name, figures in kept:
-        page.text(f"{name:<{wide}}  {figures}", indent="  ", later=" " * (wide + 4))
+    for name, spread in kept:
+        page.text(f"{name:<{wide}}  {spread}", indent="  ", later=" " * (wide + 4))
     if len(kept) < len(rows):
         page.text(f"and {len(rows) - len(kept)} more", indent="  ")
 
@@ -90,14 +90,9 @@ def lines(page: Page, record: RunRecord) -> None:
 def _gemms(page: Page, record: RunRecord) -> None:
     rows, notes = [], []
     for row in measured.gemms(record):
-        rows.append(
-            (
-                row.gpu.label, row.type, row.shape, figure(row.tflops), _percent(row.percent),
-                figure(row.sustained_tflops), figure(row.graphics_clock_mhz, 0), figure(row.power_watts, 0),
-            )
-        )  # fmt: skip
+        rows.append((row.gpu.label, row.type, row.shape, *figures.cells(figures.PRODUCT, row)))
         notes.append(row.error)
-    heads = ("", "type", "shape", "TFLOPS", "of peak", "long run", "MHz", "W")
+    heads = ("", "type", "shape", *figures.heads(figures.PRODUCT))
     _table(page, _title("Matrix products", record, "gemm"), heads, rows, notes, right_from=3)
 
 
@@ -126,7 +121,7 @@ def _explained_products(record: RunRecord) -> list[Gemm]:
 
 def _together(page: Page, record: RunRecord) -> None:
     every = [
-        (row.label, row.dtype, figure(row.tflops), _percent(row.percent), figure(row.graphics_clock_mhz, 0))
+        (row.label, row.dtype, figure(row.tflops), figures.percent(row.percent), figure(row.graphics_clock_mhz, 0))
         for row in measured.together(record)
     ]
     title = _title("All GPUs at once", record, "gemm")
@@ -134,36 +129,35 @@ def _together(page: Page, record: RunRecord) -> None:
 
 
 def _bandwidths(page: Page, record: RunRecord) -> None:
-    rows = [
-        (row.gpu.label, row.what, figure(row.gb_per_s), figure(row.peak_gb_per_s), _percent(row.percent))
-        for row in measured.bandwidths(record)
-    ]
-    _table(page, _title("Bandwidth", record, "bandwidth"), ("", "path", "GB/s", "peak", "of peak"), rows, right_from=2)
+    rows = [(row.gpu.label, row.what, *figures.cells(figures.BANDWIDTH, row)) for row in measured.bandwidths(record)]
+    heads = ("", "path", *figures.heads(figures.BANDWIDTH))
+    _table(page, _title("Bandwidth", record, "bandwidth"), heads, rows, right_from=2)
 
 
 def _collectives(page: Page, record: RunRecord) -> None:
     """The sizes that tell most; the other formats have all."""
     made = [row for row in measured.collectives(record) if row.telling or row.wrong]
-    rows = [
-        (row.name, row.size, figure(row.microseconds), figure(row.algbw_gb_per_s), figure(row.busbw_gb_per_s))
-        for row in made
-    ]
+    rows = [(row.name, row.size, *figures.cells(figures.COLLECTIVE, row)) for row in made]
     title = f"Collectives over {made[0].gpus} GPUs (NCCL)" if made else ""
-    heads = ("", "size", "µs", "algbw GB/s", "busbw GB/s")
+    heads = ("", "size", *figures.heads(figures.COLLECTIVE))
     _table(page, _title(title, record, "nccl"), heads, rows, [row.error for row in made], right_from=1)
 
 
 def _convolutions(page: Page, record: RunRecord) -> None:
     made = measured.convolutions(record)
-    rows = [(row.dtype, row.layout, row.shape, figure(row.tflops), figure(row.microseconds)) for row in made]
-    heads = ("type", "layout", "shape", "TFLOPS", "µs")
-    _table(page, _title("Convolutions", record, "cudnn"), heads, rows, [row.error for row in made], right_from=3)
+    rows = [
+        (row.measured.dtype, row.measured.layout, row.measured.shape, *figures.cells(figures.CONVOLUTION, row))
+        for row in made
+    ]
+    heads = ("type", "layout", "shape", *figures.heads(figures.CONVOLUTION))
+    notes = [row.measured.error for row in made]
+    _table(page, _title("Convolutions", record, "cudnn"), heads, rows, notes, right_from=3)
 
 
 def _transcodes(page: Page, record: RunRecord) -> None:
     cases, more = causes.folded(measured.transcodes(record), measured.transcode_subject, record)
-    rows = [(row.id, row.result, figure(row.seconds), figure(row.psnr_db, 1)) for row in cases]
-    heads = ("case", "result", "s", "PSNR dB")  # the fps of such short clips are no speed: JSON has them
+    rows = [(row.id, row.result, *figures.cells(figures.TRANSCODE, row)) for row in cases]
+    heads = ("case", "result", *figures.heads(figures.TRANSCODE))
     notes = [row.decisive_line for row in cases]
     title = _title("Transcodes", record, "transcode")
     _table(page, title, heads, rows, notes, right_from=2, more=_more(more))
@@ -176,15 +170,10 @@ def _throughputs(page: Page, record: RunRecord, *, whole: bool) -> None:
     several = measured.several_gpus(every)
     shown, more = causes.folded(every, lambda series: measured.series_subject(series, several=several), record)
     for series in shown if whole else [row for row in shown if row.best is None]:
-        best = series.best
-        reading: Row = ("–",) * 4
-        if best:
-            busy, clock = _percent(_engine(series.kind, best)), figure(best.video_clock_mhz, 0)
-            reading = (str(best.sessions), figure(best.fps, 0), busy, clock)
         name = f"{series.gpu.label} {series.name}" if several else series.name
-        rows.append((name, series.size, series.result, *reading))
+        rows.append((name, series.size, series.result, *figures.cells(figures.SERIES, series)))
         notes.append(series.decisive_line)
-    heads = ("series", "size", "result", "sessions", "fps", "engine", "MHz")
+    heads = ("series", "size", "result", *figures.heads(figures.SERIES))
     title = _title("Throughput" if whole else "Video series without a speed", record, "throughput")
     _table(page, title, heads, rows, notes, right_from=3, more=_more(more))
 
@@ -193,16 +182,8 @@ def _more(folded: Sequence[tuple[causes.Group, Sequence[object]]]) -> list[str]:
     return [f"{len(listed)} skipped: {group.cause}" for group, listed in folded]
 
 
-def _engine(kind: str, step: Step) -> float | None:
-    return known(step.decoder_percent if kind == "decode" else step.encoder_percent)
-
-
 def _title(name: str, record: RunRecord, probe: str) -> str:
     return f"{name} (SIMULATED)" if measured.source_of(record, probe) is Source.SIMULATED else name
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0f} %"
 
 
 def _table(

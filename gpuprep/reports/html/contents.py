@@ -13,7 +13,7 @@ from gpuprep.records.evidence.transcode import Transcode
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, seconds_between
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import capacity, causes, drifted, glance, measured
+from gpuprep.reports import capacity, causes, drifted, figures, glance, measured
 from gpuprep.reports import commands as pasted
 from gpuprep.reports.columns import LEGEND, LOWEST, Part, columns
 from gpuprep.reports.html import bars, commands, drawings, headline
@@ -126,6 +126,7 @@ def _measured(record: RunRecord) -> dict[str, Any]:
     falls = drawings.falls(record)
     return {
         "gemms": gemms,
+        "under_load": figures.under_load,
         "lasting": any(known(row.sustained_tflops) is not None for row in gemms),
         "rooflines": drawings.rooflines(record),
         "falls": falls,

@@ -114,7 +114,7 @@ def transcodes(record: RunRecord) -> list[dict[str, Any]]:
             "case": case,
             "skipped": case.status is Status.SKIP,
             # A command that did not complete has made nothing to look at.
-            "outputs": [_output(output) for output in case.outputs] if case.outcome == "completed" else [],
+            "outputs": [_output(output) for output in case.measured.outputs] if case.outcome == "completed" else [],
         }
         for case in measured.transcodes(record)
     ]

@@ -40,7 +40,10 @@ def draw(
     points = [(row.attribution.intensity, row) for row in gemms if row.attribution]
     if not roofs or isinstance(memory, Missing) or not points:
         return None
-    hollow = [(convolution.intensity, known(convolution.tflops), convolution) for convolution in convolutions]
+    hollow = [
+        (convolution.intensity, known(convolution.measured.tflops), convolution.measured)
+        for convolution in convolutions
+    ]
     made = [(at, speed, case) for at, speed, case in hollow if at and speed and at >= 1.0]
     narrow = width < 500
     height = 340 if narrow else 460
@@ -90,7 +93,7 @@ def _roofs(gpu: catalogue.Board, gemms: Sequence[Gemm]) -> list[Roof]:
     roofs = []
     for group in groups.values():
         dtypes = tuple(peak.dtype for peak in group)
-        read = [known(row.graphics_clock_mhz) for row in gemms if row.dtype in dtypes]
+        read = [known(row.measured.graphics_clock_mhz) for row in gemms if row.dtype in dtypes]
         clocks = [clock for clock in read if clock]
         mean = sum(clocks) / len(clocks) if clocks else None
         seen = group[0].tflops * mean / group[0].clock_mhz if mean else None
@@ -144,5 +147,5 @@ def _axes(x: Scale, y: Scale, narrow: bool) -> list[Markup]:
 def _words(row: Gemm) -> str:
     return (
         f"{row.gpu.label} {row.title} {row.shape}: {figure(row.tflops)} TFLOPS at "
-        f"{figure(row.graphics_clock_mhz, 0)} MHz, {figure(row.percent, 0)} % of peak"
+        f"{figure(row.measured.graphics_clock_mhz, 0)} MHz, {figure(row.percent, 0)} % of peak"
     )
