@@ -110,7 +110,7 @@ def test_junit_counts_a_run_that_broke() -> None:
     assert next(iter(suite)).result[0].message == "h: no route"
 
 
-LISTED = {
+LISTED: dict[str, Sequence[figures.Shown[Any]]] = {
     "PRODUCT": figures.PRODUCT,
     "BANDWIDTH": figures.BANDWIDTH,
     "CONVOLUTION": figures.CONVOLUTION,
