@@ -139,7 +139,7 @@ def _packages(
 def _is_of(version: str, package: Package) -> bool:
     """Whether the package has this upstream version: 1:550.163.01-2 has 550.163.01."""
     upstream = package.version.rpartition(":")[2]
-    return re.match(rf"{re.escape(version)}(?!\d)", upstream) is not None
+    return re.match(rf"{re.escape(version)}(?=[-~]|$)", upstream) is not None
 
 
 def _whose(name: str) -> str:
