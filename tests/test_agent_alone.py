@@ -41,13 +41,14 @@ JUDGES = """
 import json, sys
 from gpuprep.checks import drift, verdict
 from gpuprep.records import ProbeResult, Snapshot, from_json_value, to_json_value
+from gpuprep.desired.profile import Thresholds
 from gpuprep.desired.state import Wanted
 told = json.load(sys.stdin)
 wish = from_json_value(Wanted, told["wanted"])
 found = drift.findings(
     wish, from_json_value(Snapshot, told["snapshot"]), drift.Past(None, None),
     [from_json_value(ProbeResult, result) for result in told["probed"]],
-    asked=told["asked"], thresholds=told["thresholds"],
+    asked=told["asked"], thresholds=from_json_value(Thresholds, told["thresholds"]),
 )
 print(json.dumps({"findings": to_json_value(found), "status": verdict.judge(wish, found).status.value}))
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from builders import bare_snapshot, finished_snapshot, resolved
 from gpuprep.checks import bandwidth
 from gpuprep.checks.evidence import Evidence
 from gpuprep.desired.loading import load
+from gpuprep.desired.profile import Threshold
 from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json
 
 RECORDS = Path(__file__).parent / "cases" / "records"
@@ -27,20 +29,21 @@ def real_h200() -> dict[str, Any]:
     return copy.deepcopy(result.values)
 
 
-def judged(values: dict[str, Any] | Missing, profile: str = "h200", **thresholds: object) -> list[Finding]:
+def judged(values: dict[str, Any] | Missing, profile: str = "h200", **thresholds: float | None) -> list[Finding]:
     from gpuprep.checks import probes
 
-    known = {name: value for name, value in load(profile).thresholds.items()}
+    known = {name: value for name, value in load(profile).thresholds.items() if name not in thresholds}
+    known |= own({name: percent for name, percent in thresholds.items() if percent is not None})
     wanted = resolved(profile, gpus=[profile])
     snapshot = dataclasses.replace(bare_snapshot(), gpus=Missing("not_read"))  # these figures are of any host
-    evidence = Evidence(wanted, snapshot, {"bandwidth": values}, {**flat(known), **thresholds})
+    evidence = Evidence(wanted, snapshot, {"bandwidth": values}, known)
     assert probes.JUDGES["bandwidth"] is bandwidth.findings
     return bandwidth.findings(evidence)
 
 
-def flat(thresholds: dict[str, Any]) -> dict[str, Any]:
-    return {name: value["percent"] if isinstance(value, dict) and "percent" in value else value
-            for name, value in thresholds.items()}  # fmt: skip
+def own(percents: Mapping[str, float]) -> dict[str, Threshold]:
+    """As a user's profile has them."""
+    return {name: Threshold(percent) for name, percent in percents.items()}
 
 
 def bad(findings: list[Finding]) -> dict[str, Finding]:
@@ -84,7 +87,7 @@ def test_published_figures_pass(profile: str, device: str, figures: dict[str, fl
 @pytest.mark.parametrize("gpus", [["t4"], ["v100", "v100"], ["a100", "a100"], ["h200"] * 3])
 def test_a_finished_host_passes(gpus: list[str]) -> None:
     wanted = resolved(gpus[0], gpus=gpus)
-    thresholds = {"memory_percent_of_peak": 78, "host_link_percent_of_peak": 75}
+    thresholds = own({"memory_percent_of_peak": 78, "host_link_percent_of_peak": 75})
     evidence = Evidence(wanted, finished_snapshot(wanted), {"bandwidth": goodfigures.bandwidth(wanted)}, thresholds)
     found = bandwidth.findings(evidence)
     assert bad(found) == {}

@@ -15,6 +15,7 @@ from records_for_tests import record
 
 from gpuprep.checks import baseline, probes
 from gpuprep.desired import state
+from gpuprep.desired.profile import Threshold
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Status
 from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey, Measured
 from gpuprep.store import Store
@@ -80,7 +81,7 @@ def test_a_figure_that_varied_is_slower_only_by_more_than_that(now: float, sprea
 
 def test_thresholds_are_the_profiles() -> None:
     known = past(baseline.figures(HOST, measured(280.0)))
-    loose = {**load("a100").thresholds, "history_warn_percent": 30, "history_fail_percent": 40}
+    loose = {**load("a100").thresholds, "history_warn_percent": Threshold(30), "history_fail_percent": Threshold(40)}
     found = probes.findings(WANTED, HOST, measured(220.0), ["gemm"], loose, known)
     (finding,) = (f for f in found if f.property == "gemm_history")
     assert (finding.status, finding.expected) == (

@@ -181,8 +181,8 @@ def test_what_the_user_writes_counts_before_the_board(tmp_path: Path) -> None:
     mine.write_text("extends: a100\nthresholds:\n  fp16_percent_of_peak: 91\n")
     profile = loading.load(str(mine))
     assert floors(profile, "a100_sxm4_40").percent == 91
-    assert "fp16_percent_of_peak" not in profile.thresholds["shipped"]
-    assert "bf16_percent_of_peak" in profile.thresholds["shipped"]
+    assert not profile.thresholds["fp16_percent_of_peak"].shipped
+    assert profile.thresholds["bf16_percent_of_peak"].shipped
 
 
 def judged(device: str, dtype: str, tflops: float, profile: str, **gpu: Any) -> list[Finding]:

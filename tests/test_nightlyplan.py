@@ -98,11 +98,34 @@ def test_a_damaged_plan_names_the_field() -> None:
 
 
 def test_a_plan_of_a_newer_form_is_refused() -> None:
-    document = json.loads(nightlyplan.to_text(a_plan(schema_version=3, made_by="9.0.0")))
-    with pytest.raises(DecodeError, match=r"its form is 3, by gpuprep 9\.0\.0; this one reads 2"):
+    document = json.loads(nightlyplan.to_text(a_plan(schema_version=4, made_by="9.0.0")))
+    with pytest.raises(DecodeError, match=r"its form is 4, by gpuprep 9\.0\.0; this one reads 3"):
         nightlyplan.from_text(json.dumps(document))
     document["wanted"] = "a word that this gpuprep does not know"
-    with pytest.raises(DecodeError, match=r"its form is 3, by gpuprep 9\.0\.0; this one reads 2"):
+    with pytest.raises(DecodeError, match=r"its form is 4, by gpuprep 9\.0\.0; this one reads 3"):
+        nightlyplan.from_text(json.dumps(document))
+
+
+# ---------------------------------------------------------------- form 2, whose `thresholds` were flat
+
+FORM_2 = Path(__file__).parent / "cases" / "nightlyplan" / "form-2.json"
+
+
+def test_a_plan_of_form_2_means_what_it_meant() -> None:
+    """The case was written by the last gpuprep of form 2."""
+    read = nightlyplan.from_text(FORM_2.read_text(encoding="utf-8"))
+    assert read.thresholds == load("v100").thresholds
+    assert read.thresholds["fp16_percent_of_peak"].source
+    assert read.wanted == the_same_today().wanted
+    assert read.schema_version == nightlyplan.SCHEMA_VERSION
+    assert nightlyplan.from_text(nightlyplan.to_text(read)) == read
+
+
+@pytest.mark.parametrize(("name", "value"), [("sources", 3), ("shipped", None), ("fp16_percent_of_peak", "65")])
+def test_a_damaged_plan_of_form_2_names_the_field(name: str, value: object) -> None:
+    document = json.loads(FORM_2.read_text(encoding="utf-8"))
+    document["thresholds"] |= {name: value}
+    with pytest.raises(DecodeError, match=r"NightlyPlan\.thresholds\."):
         nightlyplan.from_text(json.dumps(document))
 
 

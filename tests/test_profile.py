@@ -14,7 +14,7 @@ from profiletext import problems, write
 
 from gpuprep.desired import loading as profiles
 from gpuprep.desired.loading import document, load
-from gpuprep.desired.profile import Profile
+from gpuprep.desired.profile import Profile, Threshold
 from gpuprep.errors import ProfileError, UsageError
 from gpuprep.records import ClockPair
 
@@ -41,16 +41,14 @@ def test_shipped_profiles_load(name: str) -> None:
 
 
 def test_the_models_have_their_own_thresholds() -> None:
-    assert load("t4").thresholds["fp16_percent_of_peak"] == 30
-    assert load("v100").thresholds["fp16_percent_of_peak"] == 65
-    assert load("a100").thresholds["fp64_tensor_percent_of_peak"] == 87
-    assert load("a100").thresholds["sources"]["fp64_tensor_percent_of_peak"] == "SuperBench"
+    assert load("t4").thresholds["fp16_percent_of_peak"].percent == 30
+    assert load("v100").thresholds["fp16_percent_of_peak"].percent == 65
+    assert load("a100").thresholds["fp64_tensor_percent_of_peak"] == Threshold(87, "SuperBench", shipped=True)
 
 
 def test_a_floor_of_ones_own_does_not_borrow_the_source(tmp_path: Path) -> None:
     own = load(write(tmp_path, "extends: a100\nthresholds: {fp16_percent_of_peak: 80}\n"))
-    assert own.thresholds["fp16_percent_of_peak"] == 80
-    assert "fp16_percent_of_peak" not in own.thresholds["sources"]
+    assert own.thresholds["fp16_percent_of_peak"] == Threshold(80)
 
 
 def test_shapes_of_matrix_products_are_numbers(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from gpuprep import catalogue
 from gpuprep.catalogue.codecs import engine_rate
 from gpuprep.checks import throughput
 from gpuprep.checks.evidence import Evidence
+from gpuprep.desired.profile import Threshold
 from gpuprep.records import Finding, Missing, ProbeResult, Source, Status, from_json
 
 DEVICE = {"t4": "1eb8", "v100": "1db1", "a100": "20b0", "h200": "2335", "l4": "27b8", "l40s": "26b9", "b200": "2901"}
@@ -62,13 +63,13 @@ def card(model: str, index: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def judged(
-    model: str, *every: dict[str, Any], thresholds: dict[str, Any] | None = None, **gpu: Any
+    model: str, *every: dict[str, Any], thresholds: dict[str, Threshold] | None = None, **gpu: Any
 ) -> dict[str, Finding]:
     return judged_values({"gpus": [card(model, **gpu)], "series": list(every)}, thresholds)
 
 
-def judged_values(values: Any, thresholds: dict[str, Any] | None = None) -> dict[str, Finding]:
-    floors = {"engine_percent_of_rate": 85} if thresholds is None else thresholds
+def judged_values(values: Any, thresholds: dict[str, Threshold] | None = None) -> dict[str, Finding]:
+    floors = {"engine_percent_of_rate": Threshold(85)} if thresholds is None else thresholds
     host = dataclasses.replace(finished_snapshot(WANTED), gpus=Missing("not_read"))  # these figures are of any host
     found = throughput.findings(Evidence(WANTED, host, {"throughput": values}, floors))
     keys = [finding.key for finding in found]
@@ -363,9 +364,7 @@ def test_a_record_from_elsewhere_may_name_one_gpu_only() -> None:
 
 def test_the_floor_is_the_profiles_and_named() -> None:
     one = series("decode", "h264", step(8, 4025))
-    strict = judged(
-        "h200", one, thresholds={"engine_percent_of_rate": 95, "sources": {"engine_percent_of_rate": "mine"}}
-    )
+    strict = judged("h200", one, thresholds={"engine_percent_of_rate": Threshold(95, "mine")})
     finding = strict["throughput decode h264.fps"]
     assert finding.status is Status.FAIL
     assert "at least 95 %" in finding.expected
@@ -396,7 +395,7 @@ def test_a_record_of_a_real_h200() -> None:
     path = Path(__file__).parent / "cases" / "records" / "h200-throughput.json"
     result = from_json(ProbeResult, path.read_text())
     assert result.source is Source.MEASURED
-    found = judged_values(result.values, {"engine_percent_of_rate": 95})
+    found = judged_values(result.values, {"engine_percent_of_rate": Threshold(95)})
     assert {key: finding.status for key, finding in found.items()} == {
         "throughput decode h264.fps": Status.PASS,
         "throughput decode hevc.fps": Status.PASS,

@@ -15,11 +15,12 @@ from test_throughput_judge import LIMIT, card, judged, judged_values, series, st
 from gpuprep.agent.video.clips import SPECS
 from gpuprep.agent.video.throughputplan import Engines, plan
 from gpuprep.checks import impossible
+from gpuprep.desired.profile import Threshold
 from gpuprep.records import Finding, Status
 
 RECORD = Path(__file__).parent / "cases" / "records" / "h200-throughput.json"
 BAD = (Status.UNKNOWN, Status.FAIL, Status.WARN)
-SHIPPED = {"engine_percent_of_rate": 85, "shipped": ["engine_percent_of_rate"]}
+SHIPPED = {"engine_percent_of_rate": Threshold(85, shipped=True)}
 
 
 def real() -> dict[str, Any]:
@@ -270,9 +271,9 @@ def test_where_no_source_gives_the_count_one_session_does() -> None:
 
 def test_between_the_two_limits_it_is_told() -> None:
     one = series("decode", "h264", step(4, 0.8 * 2 * 771 * 1470 / 1860, video_clock_mhz=1470))
-    shipped = {"engine_percent_of_rate": 70, "shipped": ["engine_percent_of_rate"]}
+    shipped = {"engine_percent_of_rate": Threshold(70, shipped=True)}
     assert judged("t4", one, thresholds=shipped)["throughput decode h264.fps"].status is Status.WARN
-    own = {"engine_percent_of_rate": 70}  # the user's
+    own = {"engine_percent_of_rate": Threshold(70)}  # the user's
     assert judged("t4", one, thresholds=own)["throughput decode h264.fps"].status is Status.PASS
 
 

@@ -6,7 +6,6 @@ Plan, verdict and drift all start from `compare`. A missing reading becomes UNKN
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from gpuprep import catalogue
 from gpuprep.checks import cloudmachine, health, identity, probes, unknowngpus
@@ -25,7 +24,7 @@ from gpuprep.checks.installed import (
     toolkit,
     tuning,
 )
-from gpuprep.desired.profile import Profile
+from gpuprep.desired.profile import Profile, Threshold
 from gpuprep.desired.state import Wanted
 from gpuprep.records import FactsRequest, Finding, ProbeResult, Snapshot
 from gpuprep.records.baseline import Baseline
@@ -39,7 +38,7 @@ def compare(
     probed: Sequence[ProbeResult] = (),
     *,
     asked: Collection[str] = (),
-    thresholds: Mapping[str, Any] | None = None,
+    thresholds: Mapping[str, Threshold] | None = None,
     baseline: Baseline | None = None,
     before: Snapshot | None = None,
 ) -> tuple[Finding, ...]:
@@ -65,7 +64,7 @@ def compare_figures(
     probed: Sequence[ProbeResult],
     *,
     asked: Collection[str] = (),
-    thresholds: Mapping[str, Any] | None = None,
+    thresholds: Mapping[str, Threshold] | None = None,
     baseline: Baseline | None = None,
 ) -> tuple[Finding, ...]:
     """As compare, for measurements from an unknown host: only the measurements are judged."""

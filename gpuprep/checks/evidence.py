@@ -9,6 +9,7 @@ from typing import Any, TypeVar, Union
 
 from gpuprep.catalogue import Board, board_in
 from gpuprep.checks.common import unknown
+from gpuprep.desired.profile import Threshold
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status
 from gpuprep.records.baseline import Baseline
@@ -29,7 +30,7 @@ class Evidence:
     wanted: Wanted
     snapshot: Snapshot
     results: Mapping[str, Values]
-    thresholds: Mapping[str, Any] = field(default_factory=dict)
+    thresholds: Mapping[str, Threshold] = field(default_factory=dict)
     baseline: Baseline = field(default_factory=dict)  # of this host; {} where it has none, or is simulated
     # Many judges ask for the same probe, and to decode half a megabyte of products takes 24 ms.
     _decoded: dict[tuple[type, str], Any] = field(default_factory=dict, init=False, repr=False, compare=False)

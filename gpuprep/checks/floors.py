@@ -23,15 +23,18 @@ def floor(evidence: Evidence, name: str, board: Board | None = None) -> Floor | 
 
     Priority: a user's profile, then the board's own floor, then gpuprep's profiles.
     """
-    value = evidence.thresholds.get(name)
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
+    threshold = evidence.thresholds.get(name)
+    if threshold is None:
         return None
     own = board.floors.get(name.removesuffix("_percent_of_peak")) if board else None
-    if board and own and name in evidence.thresholds.get("shipped", ()):
+    if board and own and threshold.shipped:
         return Floor(own.percent, f"{board.name}, {own.source}")
-    sources = evidence.thresholds.get("sources")
-    source = sources.get(name) if isinstance(sources, dict) else None
-    return Floor(float(value), ", ".join(filter(None, [f"profile {evidence.wanted.profile}", source])))
+    return Floor(threshold.percent, ", ".join(filter(None, [f"profile {evidence.wanted.profile}", threshold.source])))
+
+
+def is_shipped(evidence: Evidence, name: str) -> bool:
+    """Whether a threshold is gpuprep's own. A user's threshold in a profile has priority over healthy boards."""
+    return name in evidence.thresholds and evidence.thresholds[name].shipped
 
 
 def below(percent: float, warn: Floor | None, fail: Floor | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, figure
 
 # A board that is 15 % slow is never PASS, and healthy boards differ by a few per cent from each other.
@@ -44,8 +43,3 @@ def limits(least: Floor, healthy_percent: float | None, subject: str = "", *, un
     fails = max(least.percent, FAIL_SHARE * healthy_percent) if undisturbed else least.percent
     passes = max(PASS_SHARE * healthy_percent, fails)
     return Limits(passes, min(fails, passes), f"{subject}: healthy boards reach {healthy_percent:.3g} %")
-
-
-def is_shipped(evidence: Evidence, name: str) -> bool:
-    """Whether a threshold is gpuprep's own. A user's threshold in a profile has priority over healthy boards."""
-    return name in evidence.thresholds.get("shipped", ())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gpuprep.checks import verdict, waivers
-from gpuprep.desired.profile import Profile, Waiver
+from gpuprep.desired.profile import Profile, Threshold, Waiver
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Verdict
 
@@ -20,7 +19,7 @@ class Terms:
 
     host: str  # the controller's name of it: a waiver may be for some hosts
     wanted: Wanted
-    thresholds: Mapping[str, Any]
+    thresholds: Mapping[str, Threshold]
     waivers: Sequence[Waiver]
     moment: str  # UTC, ISO 8601: waivers hold or have expired by its day, and drift dates its findings with it
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 from gpuprep.checks import bandwidth, forms, gemm, impossible, nccl, throughput, transcode
 from gpuprep.checks.baseline import findings as compared_with_baseline
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence, Values
 from gpuprep.checks.installed import cudnn, toolkitprobe
+from gpuprep.desired.profile import Threshold
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot
 from gpuprep.records.baseline import Baseline
@@ -30,7 +30,7 @@ def findings(
     snapshot: Snapshot,
     probed: Sequence[ProbeResult],
     asked: Collection[str],
-    thresholds: Mapping[str, Any],
+    thresholds: Mapping[str, Threshold],
     baseline: Baseline | None = None,
 ) -> list[Finding]:
     """Findings of all probes that ran; UNKNOWN for a probe that ran and gave no values."""

@@ -4,7 +4,7 @@ the host's own nightly check uses these, too. desired/loading/__init__.py makes 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 from gpuprep.records import ClockPair
 
@@ -24,6 +24,8 @@ __all__ = [
     "ProbesWish",
     "Profile",
     "SigningWish",
+    "Threshold",
+    "Thresholds",
     "TuningWish",
     "Waiver",
 ]
@@ -152,6 +154,18 @@ class Waiver:
 
 
 @dataclass(frozen=True)
+class Threshold:
+    """A limit of a speed, in per cent."""
+
+    percent: float
+    source: str = ""  # where the figure is from: "SuperBench"
+    shipped: bool = False  # a profile of gpuprep sets it, not one of the user
+
+
+Thresholds = dict[str, Threshold]  # by key of the profile: "fp16_percent_of_peak"
+
+
+@dataclass(frozen=True)
 class Profile:
     name: str
     description: str
@@ -163,9 +177,7 @@ class Profile:
     tuning: TuningWish
     extras: ExtrasWish
     probes: ProbesWish
-    thresholds: dict[
-        str, Any
-    ]  # per cent by name; "sources": where a figure is from, by name; "shipped": names that gpuprep's own profiles set
+    thresholds: Thresholds
     drift: DriftWish
     waivers: tuple[Waiver, ...]
     path: str  # the file it was read from

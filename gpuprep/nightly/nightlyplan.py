@@ -10,9 +10,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from gpuprep.desired.profile import DriftWish, Waiver
+from gpuprep.desired.profile import DriftWish, Thresholds, Waiver
 from gpuprep.desired.state import Wanted
-from gpuprep.nightly.nightlyplan1 import as_form_2
+from gpuprep.nightly.earlierplans import as_form_3
 from gpuprep.records import (
     DecodeError,
     FactsRequest,
@@ -30,7 +30,7 @@ from gpuprep.records.codec import from_json_value, plain_json, shown
 from gpuprep.records.findings import DONE, findings_of
 from gpuprep.untrusted.plaintext import one_line
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 NOT_COMPARED = Missing("not_recorded", "left out of the host's copy of the certified run: nothing compares it")
 
 
@@ -55,7 +55,7 @@ class NightlyPlan:
     profile: ProfileRef
     request: FactsRequest
     wanted: Wanted
-    thresholds: dict[str, Any]
+    thresholds: Thresholds
     waivers: tuple[Waiver, ...]
     drift: DriftWish
     certified: Optional[RunRecord]  # None: no run of this host has passed yet; see certified_part()
@@ -77,7 +77,7 @@ def from_text(text: str) -> NightlyPlan:
     if type(form) is int and form > SCHEMA_VERSION:  # its other fields may mean something else, or be absent
         maker = one_line(str(document.get("made_by")), 40)
         raise DecodeError(f"its form is {shown(form)}, by gpuprep {maker}; this one reads {SCHEMA_VERSION}")
-    return from_json_value(NightlyPlan, as_form_2(document) if type(form) is int and form == 1 else document)
+    return from_json_value(NightlyPlan, as_form_3(document) if type(form) is int else document)
 
 
 def entries(baseline: Baseline) -> tuple[BaselineEntry, ...]:

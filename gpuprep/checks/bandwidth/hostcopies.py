@@ -16,8 +16,8 @@ from gpuprep.checks import links
 from gpuprep.checks.bandwidth.memoryspeed import ALONE, speed
 from gpuprep.checks.common import unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import Floor, floor
-from gpuprep.checks.healthylimits import ROUNDING, Limits, is_shipped, limits
+from gpuprep.checks.floors import Floor, floor, is_shipped
+from gpuprep.checks.healthylimits import ROUNDING, Limits, limits
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
 from gpuprep.records.evidence.decode import Figure

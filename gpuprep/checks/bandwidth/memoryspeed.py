@@ -14,8 +14,8 @@ from gpuprep.catalogue.topologies import HealthyMemoryPercents, healthy_memory_p
 from gpuprep.checks.common import COMPARE_IT, SET_CLOCKS, unknown
 from gpuprep.checks.conditions import ANY_CLOCK_MHZ, ANY_MEMORY_CLOCK_MHZ, ANY_MEMORY_MIB
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import Floor, below, figure, floor
-from gpuprep.checks.healthylimits import ROUNDING, Limits, is_shipped, limits
+from gpuprep.checks.floors import Floor, below, figure, floor, is_shipped
+from gpuprep.checks.healthylimits import ROUNDING, Limits, limits
 from gpuprep.records import Finding, GpuFacts, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
 from gpuprep.records.evidence.decode import Figure

@@ -18,7 +18,6 @@ import functools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gpuprep import checks
 from gpuprep.checks import judgement
@@ -26,7 +25,7 @@ from gpuprep.checks.baseline import uncompared
 from gpuprep.checks.drift import certifiedgpus, quick, sincecertified, sincelastcheck
 from gpuprep.checks.judgement import Adjust, Judgement, Terms
 from gpuprep.desired import state
-from gpuprep.desired.profile import Profile
+from gpuprep.desired.profile import Profile, Threshold
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import PlanRefused
 from gpuprep.records import DriftFacts, Finding, Missing, ProbeResult, RunRecord, Snapshot, Status, Unseen
@@ -85,7 +84,7 @@ def findings(
     probed: Sequence[ProbeResult] = (),
     *,
     asked: Collection[str] = (),
-    thresholds: Mapping[str, Any] | None = None,
+    thresholds: Mapping[str, Threshold] | None = None,
     baseline: Baseline | None = None,
 ) -> tuple[Finding, ...]:
     """Findings of checks.compare, differences from the certified run and the last check, and missing baselines."""

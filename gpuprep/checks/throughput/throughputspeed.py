@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import Floor, floor
+from gpuprep.checks.floors import Floor, floor, is_shipped
 from gpuprep.checks.throughput import throughputloss
 from gpuprep.checks.throughput.throughputseries import WORDS, Engines, Judged, positive
 from gpuprep.records import Finding, Missing, Status
@@ -52,7 +52,7 @@ class _Limits:
         rate = bound.rate
         assert rate is not None
         least = floor(evidence, THRESHOLD) or Floor(DEFAULT_FLOOR, "gpuprep's default")
-        shipped = THRESHOLD in evidence.thresholds.get("shipped", ())
+        shipped = is_shipped(evidence, THRESHOLD)
         self.total, self.engine_fps = _total(bound, clock), rate.at(clock)
         self.fail = least.percent / 100 * self.total
         self.tell = max(self.fail, DEFAULT_FLOOR / 100 * self.total) if shipped else self.fail

@@ -36,6 +36,8 @@ from gpuprep.desired.profile import (
     ProbesWish,
     Profile,
     SigningWish,
+    Threshold,
+    Thresholds,
     TuningWish,
     Waiver,
 )
@@ -190,14 +192,15 @@ def _probes(data: dict[str, Any]) -> ProbesWish:
     return ProbesWish(GemmWish(data["gemm"]["main_dtype"], tuple((m, n, k) for m, n, k in shapes)))
 
 
-def _thresholds(resolved: Resolved, data: dict[str, Any]) -> dict[str, Any]:
-    """Fields of the thresholds. A profile gives a floor as 75, or as {percent: 75, source: SuperBench}."""
+def _thresholds(resolved: Resolved, data: dict[str, Any]) -> Thresholds:
+    """A profile gives a floor as 75, or as {percent: 75, source: SuperBench}."""
     ours = shipped_profiles_dir().resolve()
-    places = {name: Path(resolved.place("thresholds", name, "percent").file) for name in data}
-    shipped = [name for name, file in places.items() if file.resolve().parent == ours]
-    figures = {name: floor["percent"] if isinstance(floor, dict) else floor for name, floor in data.items()}
-    sources = {name: floor["source"] for name, floor in data.items() if isinstance(floor, dict)}
-    return {**figures, "sources": sources, "shipped": shipped}
+    thresholds = {}
+    for name, given in data.items():
+        fields = given if isinstance(given, dict) else {"percent": given}
+        file = Path(resolved.place("thresholds", name, "percent").file)
+        thresholds[name] = Threshold(**fields, shipped=file.resolve().parent == ours)
+    return thresholds
 
 
 def _extras(data: dict[str, Any]) -> ExtrasWish:

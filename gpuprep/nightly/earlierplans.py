@@ -1,4 +1,7 @@
-"""Reads plan files of form 1, in which `wanted` was flat, so that hosts with such a file still check themselves."""
+"""Reads plan files of earlier forms, so that hosts with such a file still check themselves.
+
+Form 1: `wanted` is flat. Form 2: `thresholds` has percents by name, "sources" by name, and the list "shipped".
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,29 @@ _PARTS = {
 _DEFAULTS = {"installs": True, "decisions": [], "agent_libraries": {}, "nvenc": "auto"}
 
 
-def as_form_2(document: dict[str, Any]) -> dict[str, Any]:
-    """The document in form 2. Absent or wrong values are kept, because decoding reports them."""
+def as_form_3(document: dict[str, Any]) -> dict[str, Any]:
+    """A document of form 1, 2 or 3 in form 3. Absent or wrong values are kept, because decoding reports them."""
+    if document["schema_version"] == 1:
+        document = _as_form_2(document)
+    return _as_form_3(document) if document["schema_version"] == 2 else document
+
+
+def _as_form_3(document: dict[str, Any]) -> dict[str, Any]:
+    flat = document.get("thresholds")
+    if not isinstance(flat, dict):
+        return document
+    sources, shipped = flat.get("sources", {}), flat.get("shipped", [])
+    if not isinstance(sources, dict) or not isinstance(shipped, list):
+        return document
+    thresholds = {
+        name: {"percent": percent, "source": sources.get(name, ""), "shipped": name in shipped}
+        for name, percent in flat.items()
+        if name not in ("sources", "shipped")
+    }
+    return {**document, "thresholds": thresholds, "schema_version": 3}
+
+
+def _as_form_2(document: dict[str, Any]) -> dict[str, Any]:
     flat = document.get("wanted")
     if not isinstance(flat, dict):
         return document
