@@ -344,7 +344,7 @@ def test_the_list_fits_a_terminal(store: Store, columns: int) -> None:
     for day in range(1, 6):
         store.append(measured(f"20261101-0230{day:02d}-0f4edd", 280.0, day=day))
     listed = history_list._listed(store, store.runs())
-    page = history_list.table(listed, False, 0, columns)
+    page = history_list.table(listed, False, False, columns)
     assert max(map(len, page.splitlines())) <= columns
     assert all(word in page for word in ("RUN", "HOST", "COMMAND", "RESULT"))
     wanted = {60: ["FP16"], 80: ["TOOK", "FP16", "TREND"]}.get(columns, ["TIME", "TOOK", "FP16", "TREND"])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuprep.cli import options, tables
-from gpuprep.cli.console import check_output, emit, table_columns
+from gpuprep.cli.output import Output, as_output
 from gpuprep.cli.subcommands import Subcommands
 from gpuprep.untrusted.plaintext import one_line
 
@@ -28,29 +27,20 @@ def baseline() -> None:
 
 @baseline.command("show")
 @click.argument("host", callback=options.named)
-@options.output
+@as_output(options.output)
 @options.store
-def show(
-    host: str,
-    as_json: bool,
-    output: Path | None,
-    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
-    quiet: bool,  # noqa: ARG001
-    no_color: bool,  # noqa: ARG001
-    store: str | None,
-) -> int:
+def show(host: str, output: Output, store: str | None) -> int:
     """Show the certified run and the baseline figures of a host.
 
     The exit code is 3 if the host has neither.
     """
-    check_output(output)
     opened = _open(store)
     try:
         host_baseline = opened.host_baseline(host)
     finally:
         opened.close()
     code = 0 if host_baseline.run_id or host_baseline.figures else 3
-    if as_json:
+    if output.as_json:
         from gpuprep.reports import documents
 
         figures = [
@@ -65,7 +55,7 @@ def show(
             certified = documents.CertifiedRun(
                 host_baseline.run_id, host_baseline.run_at, host_baseline.set_at or None, host_baseline.reason
             )
-        emit(documents.document(documents.Baseline(host, host_baseline.names, certified, tuple(figures), code)), output)
+        output.write(documents.document(documents.Baseline(host, host_baseline.names, certified, tuple(figures), code)))
         return code
     from gpuprep.reports import history as pages
 
@@ -82,11 +72,8 @@ def show(
         else "no run that passed is recorded"
     )
     rows = pages.baseline_table(host_baseline.figures)
-    emit(
-        "\n".join(
-            [f"{host}: {run}", *also, *(tables.lines(rows, columns=table_columns(output)) or [pages.NO_FIGURES])]
-        ),
-        output,
+    output.write(
+        "\n".join([f"{host}: {run}", *also, *(tables.lines(rows, columns=output.columns) or [pages.NO_FIGURES])]),
     )
     return code
 
@@ -100,19 +87,9 @@ def show(
     default="",
     help="Why you choose this run; needed if it measured less or found something worse.",
 )
-@options.output
+@as_output(options.output)
 @options.store
-def set_(
-    host: str,
-    run: str | None,
-    reason: str,
-    as_json: bool,
-    output: Path | None,
-    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
-    quiet: bool,
-    no_color: bool,  # noqa: ARG001
-    store: str | None,
-) -> None:
+def set_(host: str, run: str | None, reason: str, output: Output, store: str | None) -> None:
     """Make a run that passed the certified run of a host, and its figures the baseline.
 
     RUN is a run id of `gpuprep history`, the beginning of a run id, or `last`: the newest provision or validate of HOST
@@ -123,41 +100,31 @@ def set_(
     from gpuprep.records.ids import now
     from gpuprep.workflows import certify
 
-    check_output(output)
     opened = _open(store)
     try:
         done = certify.certify(opened, host, run, now(), reason.strip())
     finally:
         opened.close()
     count = sum(len(figures) for figures in done.measured.values())
-    if as_json:
+    if output.as_json:
         from gpuprep.reports import documents
 
         changed = documents.BaselineSet(host, done.record.run_id, done.before, reason.strip(), count)
-        emit(documents.document(changed), output)
-    elif not quiet or output is not None:
+        output.write(documents.document(changed))
+    else:
         simulated = " (simulated: its figures are none to compare with)" if done.record.source == "simulated" else ""
         what = f"{host} is held to run {done.record.run_id} of {done.record.started_at}"
         before = f"; before, to run {done.before}" if done.before not in (None, done.record.run_id) else ""
         why = f"; why: {one_line(reason.strip())}" if reason.strip() else ""
-        emit(f"{what}, with {count} figures{simulated}{before}{why}", output)
+        output.confirm(f"{what}, with {count} figures{simulated}{before}{why}")
 
 
 @baseline.command("clear")
 @click.argument("host", callback=options.named)
 @click.option("--probe", metavar="PROBE", help="Delete only the figures of this probe: gemm, bandwidth or throughput.")
-@options.output
+@as_output(options.output)
 @options.store
-def clear(
-    host: str,
-    probe: str | None,
-    as_json: bool,
-    output: Path | None,
-    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
-    quiet: bool,
-    no_color: bool,  # noqa: ARG001
-    store: str | None,
-) -> None:
+def clear(host: str, probe: str | None, output: Output, store: str | None) -> None:
     """Delete the baseline figures of a host, and the choice of its certified run.
 
     The next run that passes sets new figures. The certified run is then the newest run that passed.
@@ -170,20 +137,19 @@ def clear(
         raise UsageError(
             f"there are no baseline figures of a probe {probe!r}", f"probes with figures are {', '.join(READERS)}"
         )
-    check_output(output)
     opened = _open(store)
     try:
         storeofruns.check_known(opened, host)
         figures, named = opened.clear_baseline(host, probe)
     finally:
         opened.close()
-    if as_json:
+    if output.as_json:
         from gpuprep.reports import documents
 
-        emit(documents.document(documents.BaselineCleared(host, figures, named)), output)
-    elif not quiet or output is not None:
+        output.write(documents.document(documents.BaselineCleared(host, figures, named)))
+    else:
         run = " and the run that was set" if named else ""
-        emit(f"{host}: {figures} figures{run} forgotten", output)
+        output.confirm(f"{host}: {figures} figures{run} forgotten")
 
 
 def _open(store: str | None) -> Store:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from gpuprep.cli import options
-from gpuprep.cli.console import check_output, emit, page_width
+from gpuprep.cli.console import page_width
+from gpuprep.cli.output import Output, as_output
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,7 +70,7 @@ def _size(name: str, most: int, help_text: str) -> Callable[[F], F]:
     default="selective",
     help="With --model: which activations are calculated again in training. Default: selective, the attention scores.",
 )
-@options.output
+@as_output(options.output)
 def explain(
     shapes: tuple[str, ...],
     gpu: str | None,
@@ -87,11 +87,7 @@ def explain(
     kv_heads: int | None,
     sequence: int | None,
     recompute: str,
-    as_json: bool,
-    output: Path | None,
-    verbose: int,
-    quiet: bool,  # noqa: ARG001  taken for the sake of one set of flags; there is no progress
-    no_color: bool,  # noqa: ARG001  there is no colour
+    output: Output,
 ) -> None:
     """Show what a GPU can do, without a machine.
 
@@ -102,7 +98,6 @@ def explain(
     from gpuprep.reports import explained
     from gpuprep.workflows import explain as questions
 
-    check_output(output)
     typed = click.get_current_context()
     given = tuple(
         f"--{name.replace('_', '-')}"
@@ -124,9 +119,9 @@ def explain(
         given=given,
     )
     answer = questions.answer(asked)
-    if as_json:
+    if output.as_json:
         from gpuprep.reports import documents
 
-        emit(documents.document(documents.Explained(**explained.document(answer), exit_code=0)), output)
+        output.write(documents.document(documents.Explained(**explained.document(answer), exit_code=0)))
     else:
-        emit(explained.page(answer, page_width(), whole=bool(verbose)), output)
+        output.write(explained.page(answer, page_width(), whole=output.verbose))

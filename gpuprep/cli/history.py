@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from gpuprep.cli import history_list, history_names, history_upkeep, options, tables
-from gpuprep.cli.console import check_output, emit, table_columns, want_color
 from gpuprep.cli.defaultgroup import DefaultGroup
+from gpuprep.cli.output import Output, as_output
 
 STATUSES = {"DOWN": "FAIL", "STEADY": "PASS", "UNKNOWN": "UNKNOWN"}
 
@@ -44,32 +42,19 @@ for command in (
     show_default=True,
     help="Smallest loss over these nights that counts as DOWN, as history_warn_percent of profiles.",
 )
-@options.output
+@as_output(options.output)
 @options.store
-def trend(
-    host: str,
-    nights: int,
-    percent: float,
-    as_json: bool,
-    output: Path | None,
-    verbose: int,
-    quiet: bool,
-    no_color: bool,
-    store: str | None,
-) -> int:
+def trend(host: str, nights: int, percent: float, output: Output, store: str | None) -> int:
     """Find figures of a host that get worse from night to night.
 
     A figure is DOWN if it falls significantly (Mann-Kendall test, p below 0.01) and by more than --percent (Theil-Sen
     line). One bad night is not enough. The exit code is 1 if a figure is DOWN, 3 if there are too few nights.
     """
-    import sys
-
     from gpuprep.performance import trend as trends
     from gpuprep.records import Status
     from gpuprep.records.ended import EXIT_CODES
     from gpuprep.workflows import storeofruns
 
-    check_output(output)
     opened = storeofruns.existing(store)
     try:
         newest = opened.newest_figure(host)
@@ -80,21 +65,20 @@ def trend(
     result = trends.verdict(figure_trends)
     status = Status(STATUSES[result.value])
     code = EXIT_CODES[status]
-    if as_json:
+    if output.as_json:
         from gpuprep.reports import documents
         from gpuprep.reports import history as pages
 
         judged = documents.VerdictLine(status, pages.trend_summary(figure_trends))
         needed = trends.FEWEST_NIGHTS
         document = documents.Trends(host, nights, needed, percent, result, judged, tuple(figure_trends), code)
-        emit(documents.document(document), output)
+        output.write(documents.document(document))
         return code
     if figure_trends:
         from gpuprep.reports import history as pages
 
-        color = output is None and want_color(sys.stdout, no_color)
-        head, rows, notes = pages.trend_table(host, figure_trends, nights, percent, whole=bool(verbose))
-        emit("\n".join([head, *tables.lines(rows, color=color, columns=table_columns(output)), *notes]), output)
-    elif not quiet:
+        head, rows, notes = pages.trend_table(host, figure_trends, nights, percent, whole=output.verbose)
+        output.write("\n".join([head, *tables.lines(rows, color=output.color, columns=output.columns), *notes]))
+    elif not output.quiet:
         click.echo(f"no figures of {host} are recorded: drift with --probe quick and validate measure some", err=True)
     return code

@@ -6,13 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuprep.cli import options, tables
-from gpuprep.cli.console import check_output, emit, table_columns, want_color
+from gpuprep.cli.output import Output, as_output
 from gpuprep.untrusted.plaintext import one_line
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class Listed:
 )
 @click.option("--batch", metavar="BATCH", help="Only runs of one command on several hosts: its batch id, or `last`.")
 @click.option("--limit", type=click.IntRange(1, 10**9), default=20, show_default=True, help="How many runs to list.")
-@options.output
+@as_output(options.output)
 @options.store
 def list_runs(
     host: str | None,
@@ -77,11 +76,7 @@ def list_runs(
     since: str | None,
     batch: str | None,
     limit: int,
-    as_json: bool,
-    output: Path | None,
-    verbose: int,
-    quiet: bool,
-    no_color: bool,
+    output: Output,
     store: str | None,
 ) -> None:
     """List recorded runs, newest first, with the figures that people look for first.
@@ -90,28 +85,24 @@ def list_runs(
     are TFLOPS, GB/s is the GPU's memory, STREAMS are streams of 30 frames per second. TREND shows the newest figures of
     the host, oldest first.
     """
-    import sys
-
     from gpuprep.workflows import storeofruns
 
-    check_output(output)
     opened = storeofruns.existing(store)
     try:
         runs = opened.runs(host, limit, hosts=hosts, since=since or "", failed=failed, batch=batch)
         listed = _listed(opened, runs)
     finally:
         opened.close()
-    if as_json:
-        emit(_document(listed), output)
+    if output.as_json:
+        output.write(_document(listed))
         return
-    if not runs and not quiet:
+    if not runs and not output.quiet:
         asked = [*hosts, *([host] if host else [])]
         narrowed = " like that" if failed or since or batch else ""
         named = f"no runs{narrowed} of {', '.join(map(one_line, asked))} are recorded"
         click.echo(named if asked else f"no runs{narrowed} are recorded{'' if narrowed else ' yet'}", err=True)
     if runs:
-        color = output is None and want_color(sys.stdout, no_color)
-        emit(table(listed, color, verbose, table_columns(output)), output)
+        output.write(table(listed, output.color, output.verbose, output.columns))
 
 
 def _listed(store: Store, summaries: Sequence[RunSummary]) -> Listed:
@@ -124,7 +115,7 @@ def _listed(store: Store, summaries: Sequence[RunSummary]) -> Listed:
     return Listed(summaries, figures, series)
 
 
-def table(listed: Listed, color: bool, verbose: int, columns: int | None = None) -> str:
+def table(listed: Listed, color: bool, verbose: bool, columns: int | None = None) -> str:
     """The list as text, without empty columns; on a narrow terminal also without columns of LEFT_OUT."""
     rows = tables.fitting(_rows(listed), None if verbose else columns, OPTIONAL, "HOST")
     if not verbose:

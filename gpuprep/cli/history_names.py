@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from gpuprep.cli import options, tables
-from gpuprep.cli.console import check_output, emit, table_columns
+from gpuprep.cli.output import Output, as_output
 from gpuprep.untrusted.plaintext import one_line
 
 HOW = {"joined": "joined by you", "apart": "set apart by you", "": "by SSH host key and hardware"}
 
 
 @click.command("names", short_help="List the names of hosts, and which are one host")
-@options.output
+@as_output(options.output)
 @options.store
-def names(
-    as_json: bool,
-    output: Path | None,
-    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
-    quiet: bool,
-    no_color: bool,  # noqa: ARG001
-    store: str | None,
-) -> None:
+def names(output: Output, store: str | None) -> None:
     """List the names of hosts, and which of them are one host.
 
     Names of one host have one history. gpuprep joins two names if both answered with SSH host keys of one machine, and
@@ -31,13 +22,12 @@ def names(
     """
     from gpuprep.workflows import storeofruns
 
-    check_output(output)
     opened = storeofruns.existing(store)
     try:
         known_names = opened.names()
     finally:
         opened.close()
-    if as_json:
+    if output.as_json:
         from gpuprep.reports import documents
 
         listed = [
@@ -51,10 +41,10 @@ def names(
             )
             for known in known_names
         ]
-        emit(documents.document(documents.Names(tuple(listed))), output)
+        output.write(documents.document(documents.Names(tuple(listed))))
         return
     if not known_names:
-        if not quiet:
+        if not output.quiet:
             click.echo("no host was identified yet", err=True)
         return
     together = {known.host for known in known_names if known.name != known.host}
@@ -64,30 +54,20 @@ def names(
          HOW.get(known.by_hand, "") if known.by_hand or known.host in together else "")
         for known in known_names
     ]  # fmt: skip
-    emit("\n".join(tables.lines(rows, columns=table_columns(output))), output)
+    output.write("\n".join(tables.lines(rows, columns=output.columns)))
 
 
 @click.command("join", short_help="Say that two names are one host")
 @click.argument("name", callback=options.named)
 @click.argument("other", metavar="NAME", callback=options.named)
-@options.output
+@as_output(options.output)
 @options.store
-def join(
-    name: str,
-    other: str,
-    as_json: bool,
-    output: Path | None,
-    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
-    quiet: bool,
-    no_color: bool,  # noqa: ARG001
-    store: str | None,
-) -> None:
+def join(name: str, other: str, output: Output, store: str | None) -> None:
     """Say that two names are one host: from now on they have one history, certified run and baseline."""
     from gpuprep.errors import UsageError
     from gpuprep.records.ids import now
     from gpuprep.workflows import storeofruns
 
-    check_output(output)
     opened = storeofruns.existing(store)
     try:
         storeofruns.check_known(opened, name, other)
@@ -96,42 +76,33 @@ def join(
         joined_names = opened.join(name, other, now())
     finally:
         opened.close()
-    if as_json:
+    if output.as_json:
         from gpuprep.reports import documents
 
-        emit(documents.document(documents.Joined(name, tuple(joined_names))), output)
-    elif not quiet or output is not None:
-        emit(f"one host from now on: {', '.join(map(one_line, joined_names))}", output)
+        output.write(documents.document(documents.Joined(name, tuple(joined_names))))
+    else:
+        output.confirm(f"one host from now on: {', '.join(map(one_line, joined_names))}")
 
 
 @click.command("part", short_help="Say that a name is a host of its own")
 @click.argument("name", callback=options.named)
-@options.output
+@as_output(options.output)
 @options.store
-def part(
-    name: str,
-    as_json: bool,
-    output: Path | None,
-    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
-    quiet: bool,
-    no_color: bool,  # noqa: ARG001
-    store: str | None,
-) -> None:
+def part(name: str, output: Output, store: str | None) -> None:
     """Say that a name is a host of its own. It is not joined with another again, unless you do it with `join`."""
     from gpuprep.records.ids import now
     from gpuprep.workflows import storeofruns
 
-    check_output(output)
     opened = storeofruns.existing(store)
     try:
         storeofruns.check_known(opened, name)
         others = opened.set_apart(name, now())
     finally:
         opened.close()
-    if as_json:
+    if output.as_json:
         from gpuprep.reports import documents
 
-        emit(documents.document(documents.Parted(name, tuple(others))), output)
-    elif not quiet or output is not None:
+        output.write(documents.document(documents.Parted(name, tuple(others))))
+    else:
         was = f"; it was joined with {', '.join(map(one_line, others))}" if others else ""
-        emit(f"{one_line(name)} is a host of its own{was}", output)
+        output.confirm(f"{one_line(name)} is a host of its own{was}")

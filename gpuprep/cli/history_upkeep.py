@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from gpuprep.cli import options
-from gpuprep.cli.console import check_output, emit, unwritable
+from gpuprep.cli.console import check_output, unwritable
 from gpuprep.cli.edge import drop_stdout
+from gpuprep.cli.output import Output, as_output
 
 
 @click.command("prune", short_help="Delete old runs that nothing refers to")
@@ -22,19 +23,9 @@ from gpuprep.cli.edge import drop_stdout
     help="Keep this many runs of each host, however old.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
-@options.output
+@as_output(options.output)
 @options.store
-def prune(
-    keep_days: int,
-    keep_last: int,
-    dry_run: bool,
-    as_json: bool,
-    output: Path | None,
-    verbose: int,
-    quiet: bool,
-    no_color: bool,  # noqa: ARG001  taken for the sake of one set of flags; nothing here has a colour
-    store: str | None,
-) -> None:
+def prune(keep_days: int, keep_last: int, dry_run: bool, output: Output, store: str | None) -> None:
     """Delete old runs that nothing refers to.
 
     Deletes each run with its findings, its measurements and its log folder on this machine. Always keeps the certified
@@ -46,7 +37,6 @@ def prune(
     from gpuprep.store.retention import log_folders, remove
     from gpuprep.workflows import storeofruns
 
-    check_output(output)
     before = (datetime.now(timezone.utc) - timedelta(days=keep_days)).isoformat(timespec="seconds")
     opened = storeofruns.existing(store)
     try:
@@ -57,16 +47,15 @@ def prune(
     folders = log_folders(state_dir() / "runs", removed)
     if not dry_run:
         remove(folders)
-    if as_json:
+    if output.as_json:
         from gpuprep.reports import documents
 
-        emit(documents.document(documents.Pruned(before, dry_run, tuple(removed), len(folders))), output)
+        output.write(documents.document(documents.Pruned(before, dry_run, tuple(removed), len(folders))))
         return
-    lines = list(removed) if verbose else []
+    lines = list(removed) if output.verbose else []
     would = "would be deleted" if dry_run else "deleted"
     lines.append(f"{len(removed)} runs from before {before[:10]} {would}, and {len(folders)} log folders")
-    if not quiet or output is not None:
-        emit("\n".join(lines), output)
+    output.confirm("\n".join(lines))
 
 
 @click.command("export", short_help="Write runs to stdout or a file, oldest first")

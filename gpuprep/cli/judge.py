@@ -11,7 +11,8 @@ import click
 
 from gpuprep.cli import options
 from gpuprep.cli import page as pages_of
-from gpuprep.cli.console import check_output, emit, page_width, want_color
+from gpuprep.cli.console import page_width
+from gpuprep.cli.output import Output, as_output
 from gpuprep.reports import RECORDS
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     help="Print a file of figures to fill in, and judge nothing. With --profile for its GPU.",
 )
 @click.option("--keep", is_flag=True, help="Store the new verdict as a new run.")
-@options.results(*RECORDS)
+@as_output(options.results(*RECORDS))
 @options.store
 def judge(
     record: Path | None,
@@ -36,13 +37,7 @@ def judge(
     history: bool,
     template: str | None,
     keep: bool,
-    style: str,
-    as_json: bool,
-    open_page: bool,
-    output: Path | None,
-    verbose: int,
-    quiet: bool,  # noqa: ARG001
-    no_color: bool,
+    output: Output,
     store: str | None,
 ) -> int:
     """Judge a recorded run again; no host is contacted.
@@ -56,15 +51,13 @@ def judge(
     from gpuprep.desired import loading
     from gpuprep.errors import UsageError
 
-    form = options.chosen(style, as_json, open_page)
-    check_output(output)
-    if template is not None and (record is not None or history or keep or form != "text"):
+    if template is not None and (record is not None or history or keep or output.form != "text"):
         other = record or "--history, --keep and --format"
         raise UsageError(f"--template prints a file to fill in, and does not go with {other}", "give one of them")
     if template is not None:
         from gpuprep.workflows import judge_template
 
-        emit(judge_template.text(template, profile), output)
+        output.write(judge_template.text(template, profile))
         return 0
     if record is None:
         raise UsageError("`gpuprep judge` needs a file", "`gpuprep judge --template csv` prints one to fill in")
@@ -104,17 +97,13 @@ def judge(
         if opened is not None:
             opened.close()
     code = provision.worst([record.exit_code for record in records])
-    if form != "text":
-        pages_of.show(records, form, output, open_page=open_page, code=lambda _: code)
+    if output.form != "text":
+        pages_of.show(records, output.form, output.file, open_page=output.open_page, code=lambda _: code)
         return code
-    import sys
-
-    color = output is None and want_color(sys.stdout, no_color)
-
-    everything = verbose > 0 or output is not None
+    everything = output.verbose or output.file is not None
 
     def page(shown: Sequence[RunRecord]) -> str:
-        return text_hosts.document(shown, color=color, width=page_width(), everything=everything, stored=keep)
+        return text_hosts.document(shown, color=output.color, width=page_width(), everything=everything, stored=keep)
 
-    emit(showable.document(page, records), output)
+    output.write(showable.document(page, records))
     return code

@@ -87,7 +87,7 @@ def results(*formats: str, description: str = "one document for all hosts (docs/
     """Options of a command that returns records: --format with these formats, its short form --json, --open, `output`.
 
     The command gets the parameters `style`, `as_json`, `open_page` (if html is a format) and those of `output`;
-    `chosen` makes one format of the first three.
+    `chosen` makes one format of the first three. `as_output` (cli/output.py) makes one argument of all.
     """
     page = click.option(
         "--open", "open_page", is_flag=True, help="With --format html: write the page to a file and open a browser."

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuprep.cli import options, page
-from gpuprep.cli.console import check_output, emit, page_width, want_color
+from gpuprep.cli.console import page_width
+from gpuprep.cli.output import Output, as_output
 from gpuprep.reports import FORMATS, render
 
 if TYPE_CHECKING:
@@ -23,47 +23,30 @@ if TYPE_CHECKING:
     metavar="BATCH",
     help="All hosts of one command as one document, in place of RUN: a batch id of `gpuprep history`, or `last`.",
 )
-@options.results(*FORMATS)
+@as_output(options.results(*FORMATS))
 @options.store
-def report(
-    run: str | None,
-    batch: str | None,
-    style: str,
-    as_json: bool,
-    open_page: bool,
-    output: Path | None,
-    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags; there is nothing more to say
-    quiet: bool,  # noqa: ARG001
-    no_color: bool,
-    store: str | None,
-) -> None:
+def report(run: str | None, batch: str | None, output: Output, store: str | None) -> None:
     """Show the report of a recorded run.
 
     RUN is a run id of `gpuprep history`, the beginning of a run id, or `last`. With --batch: all hosts of one command.
     The exit code is 0 whatever the results of the runs were.
     """
-    import sys
-
-    form = options.chosen(style, as_json, open_page)
-    check_output(output)
-    records = _records(run, batch, form, store)
-    if form != "text" and batch is None:
-        page.deliver(render(records[0], form), form, output, open_page=open_page, name=page.name_of(records))
+    records = _records(run, batch, output.form, store)
+    if output.form != "text" and batch is None:
+        output.deliver(render(records[0], output.form), page.name_of(records))
         return
-    if form != "text":
-        page.show(records, form, output, open_page=open_page, code=_worst)
+    if output.form != "text":
+        page.show(records, output.form, output.file, open_page=output.open_page, code=_worst)
         return
     from gpuprep.records import showable
     from gpuprep.reports import text, text_hosts
 
-    color = output is None and want_color(sys.stdout, no_color)
-
     def as_text(shown: Sequence[RunRecord]) -> str:
         if batch is not None:
-            return text_hosts.fleet_page(shown, color=color, width=page_width())
-        return text.render(shown[0], color=color, width=page_width())
+            return text_hosts.fleet_page(shown, color=output.color, width=page_width())
+        return text.render(shown[0], color=output.color, width=page_width())
 
-    emit(showable.document(as_text, records), output)
+    output.write(showable.document(as_text, records))
 
 
 def _records(run: str | None, batch: str | None, form: str, store: str | None) -> list[RunRecord]:

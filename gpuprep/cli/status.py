@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuprep.cli import options, tables
-from gpuprep.cli.console import check_output, emit, table_columns, want_color
+from gpuprep.cli.output import Output, as_output
 from gpuprep.untrusted.plaintext import command as shell_command
 from gpuprep.untrusted.plaintext import one_line
 
@@ -25,17 +24,9 @@ OLD_DAYS = 2.0  # two nights: what is older may have changed since
 
 @click.command()
 @click.argument("hosts", metavar="[HOST]...", nargs=-1, callback=options.named)
-@options.output
+@as_output(options.output)
 @options.store
-def status(
-    hosts: tuple[str, ...],
-    as_json: bool,
-    output: Path | None,
-    verbose: int,
-    quiet: bool,
-    no_color: bool,
-    store: str | None,
-) -> None:
+def status(hosts: tuple[str, ...], output: Output, store: str | None) -> None:
     """Show how each host was when it was last checked, the worst first.
 
     One row per host: its newest provision, validate or drift in the store, and how long ago that was. With HOST: only
@@ -43,13 +34,11 @@ def status(
     drift last HOST` reads its last night check, `gpuprep history` lists all runs. The exit code is 0, whatever the
     results are.
     """
-    import sys
     from datetime import datetime, timezone
 
     from gpuprep.records import ended
     from gpuprep.workflows import storeofruns
 
-    check_output(output)
     opened = storeofruns.existing(store)
     try:
         runs = opened.newest_of_each()
@@ -61,18 +50,17 @@ def status(
         opened.close()
     runs.sort(key=lambda run: (ended.place(_result(run)), run.host))
     now = datetime.now(timezone.utc)
-    if as_json:
+    if output.as_json:
         listed = [{"host": run.host, "result": _result(run), "age_seconds": _age(run, now), "run": run} for run in runs]
-        emit(tables.document(hosts=listed), output)
+        output.write(tables.document(hosts=listed))
         return
     if not runs:
-        if not quiet:
+        if not output.quiet:
             who = "no host" if not hosts else f"no machine called {', '.join(map(one_line, hosts))}"
             does = shell_command("gpuprep", "validate", "--profile", "PROFILE", about=tuple(hosts) or ("HOST",))
             click.echo(f"{who} was checked yet: {does} does it", err=True)
         return
-    color = output is None and want_color(sys.stdout, no_color)
-    emit(_page(runs, now, color, table_columns(output), whole=bool(hosts) or verbose > 0), output)
+    output.write(_page(runs, now, output, whole=bool(hosts) or output.verbose))
 
 
 def _result(run: RunSummary) -> str:
@@ -99,7 +87,7 @@ def _age_text(seconds: float | None) -> str:
     return "now"
 
 
-def _page(summaries: list[RunSummary], now: datetime, color: bool, columns: int | None, *, whole: bool) -> str:
+def _page(summaries: list[RunSummary], now: datetime, output: Output, *, whole: bool) -> str:
     from gpuprep.records import ended
 
     rows: list[tuple[str, ...]] = [("HOST", "RESULT", "COMMAND", "WHEN", "PROFILE", "SUMMARY")]
@@ -108,8 +96,8 @@ def _page(summaries: list[RunSummary], now: datetime, color: bool, columns: int 
         rows.append(
             (run.host, _result(run), run.command, _age_text(_age(run, now)), run.profile, simulated + run.summary)
         )
-    rows = tables.fitting(rows, columns, OPTIONAL, "SUMMARY", SUMMARY)
-    lines = tables.lines(rows, color=color, columns=columns)
+    rows = tables.fitting(rows, output.columns, OPTIONAL, "SUMMARY", SUMMARY)
+    lines = tables.lines(rows, color=output.color, columns=output.columns)
     counts = [f"{sum(_result(run) == word for run in summaries)} {word}" for word in ended.WORST_FIRST]
     shown = ", ".join(count for count in counts if count[:2] != "0 ")
     total = f"{len(summaries)} host{'s' * (len(summaries) != 1)}: {shown}"

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options, page, trace_check, trace_compare, trace_job, trace_options, trace_record, trace_serve
-from gpuprep.cli.console import check_output, emit_as_it_is, page_width
+from gpuprep.cli import options, trace_check, trace_compare, trace_job, trace_options, trace_record, trace_serve
+from gpuprep.cli.console import page_width
+from gpuprep.cli.output import Output, as_output
 from gpuprep.cli.steps import steps
 from gpuprep.cli.subcommands import Subcommands
 
@@ -41,7 +42,7 @@ def trace() -> None:
     help="With --format csv: which table. ops (the default), op-types, kernels, iterations, modules, gpus, roofs,"
     " advice, ...; of a folder: ranks (the default), collectives, steps, notes.",
 )
-@options.results(*FORMATS, description="see docs/traces.md")
+@as_output(options.results(*FORMATS, description="see docs/traces.md"))
 @options.store
 def report(
     path: Path,
@@ -53,13 +54,7 @@ def report(
     keep_paths: bool,
     full: bool,
     table: str | None,
-    style: str,
-    as_json: bool,
-    open_page: bool,
-    output: Path | None,
-    verbose: int,
-    quiet: bool,
-    no_color: bool,  # noqa: ARG001  taken for the sake of one set of flags; there is no colour
+    output: Output,
     store: str | None,
 ) -> None:
     """Show where the time of a profile went.
@@ -70,13 +65,12 @@ def report(
     """
     from gpuprep.errors import UsageError
 
-    form = options.chosen(style, as_json, open_page)
+    form = output.form
     if table is not None and form != "csv":
         raise UsageError("--table goes with --format csv", "add --format csv, or drop --table")
-    check_output(output)
     trace_options.need_extra(*(("xlsxwriter",) if form == "xlsx" else ()))
     if form == "xlsx":
-        trace_options.check_bytes(output)
+        trace_options.check_bytes(output.file)
     from gpuprep.trace.opening import Wish, job, open_trace
     from gpuprep.trace.reading import look
 
@@ -84,27 +78,21 @@ def report(
     record = trace_options.recorded(run, store)
     files = look(path)
     if len(files.profiles) > 1:  # a file of each rank
-        with steps(f"trace report {path.name}", quiet=quiet) as say:
+        with steps(f"trace report {path.name}", quiet=output.quiet) as say:
             rendered = trace_job.rendered(
-                path, files, wish, form, record, table=table or "ranks", full=full or bool(verbose), say=say
+                path, files, wish, form, record, table=table or "ranks", full=full or output.verbose, say=say
             )
-        if isinstance(rendered, bytes):
-            emit_as_it_is(rendered, output)
-        else:
-            page.deliver(rendered, form, output, open_page=open_page, name=f"trace-{path.resolve().name}")
+        output.deliver(rendered, f"trace-{path.resolve().name}")
         return
     (path,) = files.profiles
     table = table or "ops"
     if form == "csv":
         trace_options.check_table(table)
-    with steps(f"trace report {path.name}", quiet=quiet) as say:
+    with steps(f"trace report {path.name}", quiet=output.quiet) as say:
         opened = open_trace(path, wish, record, say=say).with_notes(job.others(files))
         say("writing")
-        made = _rendered(opened, form, full=full or bool(verbose), table=table)
-    if isinstance(made, bytes):
-        emit_as_it_is(made, output)
-    else:
-        page.deliver(made, form, output, open_page=open_page, name=f"trace-{_name(opened.document)}")
+        made = _rendered(opened, form, full=full or output.verbose, table=table)
+    output.deliver(made, f"trace-{_name(opened.document)}")
 
 
 def _rendered(opened: Opened, form: str, *, full: bool, table: str) -> str | bytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.cli import options, tables, trace_job, trace_options
-from gpuprep.cli.console import check_output, emit, table_columns, want_color
+from gpuprep.cli.output import Output, as_output
 from gpuprep.cli.steps import steps
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 )
 @trace_options.iterations
 @trace_options.record
-@options.results("text", "json", "junit", description="see docs/traces.md")
+@as_output(options.results("text", "json", "junit", description="see docs/traces.md"))
 @options.store
 def check(
     path: Path,
@@ -53,12 +53,7 @@ def check(
     stop: int | None,
     key_op: str,
     run: str | None,
-    style: str,
-    as_json: bool,
-    output: Path | None,
-    verbose: int,
-    quiet: bool,
-    no_color: bool,
+    output: Output,
     store: str | None,
 ) -> int:
     """Pass or fail a profile, for CI.
@@ -68,10 +63,6 @@ def check(
     slower than there. The exit code is 0 if everything passed, 1 if a check failed, and 3 if nothing failed but a rule
     could not be judged from this profile.
     """
-    import sys
-
-    form = options.chosen(style, as_json, False)
-    check_output(output)
     trace_options.need_extra()
     from gpuprep.trace import checking, formats
     from gpuprep.trace.opening import Wish, open_trace
@@ -83,7 +74,7 @@ def check(
     old = (baseline, look(baseline)) if baseline else None
     document: TraceDocument | RanksDocument
     several = trace_job.both_folders((path, files), old) if old else len(files.profiles) > 1
-    with steps(f"trace check {path.name}", quiet=quiet) as say:
+    with steps(f"trace check {path.name}", quiet=output.quiet) as say:
         if several:
             trace_job.no_record(record)
             document, checked = trace_job.checked(path, files, wish, rules, old, within_percent=within, say=say)
@@ -92,17 +83,16 @@ def check(
             before = open_trace(old[1].profiles[0], Wish(key_op=key_op), record, say=say).document if old else None
             document = open_trace(files.profiles[0], wish, record, say=say).document
             checked = checking.check(document, rules=rules, baseline=before, within_percent=within)
-    if form == "json":
-        emit(formats.checked(document, checked), output)
-    elif form == "junit":
-        emit(formats.junit_of_checked(document, checked), output)
+    if output.form == "json":
+        output.write(formats.checked(document, checked))
+    elif output.form == "junit":
+        output.write(formats.junit_of_checked(document, checked))
     else:
-        color = output is None and want_color(sys.stdout, no_color)
-        emit("\n".join(_page(checked, bool(verbose), color, table_columns(output))), output)
+        output.write("\n".join(_page(checked, output)))
     return checked.exit_code
 
 
-def _page(checked: Checked, whole: bool, color: bool, columns: int | None) -> list[str]:
+def _page(checked: Checked, output: Output) -> list[str]:
     from gpuprep.trace.formats.numbers import ranks_in_words
 
     # What is the same in several ranks is printed once.
@@ -110,12 +100,12 @@ def _page(checked: Checked, whole: bool, color: bool, columns: int | None) -> li
     for line in checked.lines:
         of = ranks.setdefault((line.status.value, line.name, line.text), [])
         of += [] if line.rank is None else [line.rank]
-    shown = {key: of for key, of in ranks.items() if whole or key[0] != "PASS"}
+    shown = {key: of for key, of in ranks.items() if output.verbose or key[0] != "PASS"}
     rows = [
         (status, name, ": ".join(filter(None, [ranks_in_words(of) if of else "", text])))
         for (status, name, text), of in shown.items()
     ]
-    passed = sum(line.status.value == "PASS" for line in checked.lines) * (not whole)
-    lines = tables.lines(rows, color=color, columns=columns)
+    passed = sum(line.status.value == "PASS" for line in checked.lines) * (not output.verbose)
+    lines = tables.lines(rows, color=output.color, columns=output.columns)
     lines += [f"{passed} passed (-v shows them)"] if passed else []
     return [*lines, checked.status.value]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.cli import options, trace_job, trace_options
-from gpuprep.cli.console import check_output, emit, page_width
+from gpuprep.cli.console import page_width
+from gpuprep.cli.output import Output, as_output
 from gpuprep.cli.steps import steps
 
 if TYPE_CHECKING:
@@ -20,29 +21,15 @@ if TYPE_CHECKING:
 @click.argument("after", metavar="PATH", type=click.Path(path_type=Path))
 @click.option("--key-op", metavar="NAME", default="", help="An iteration begins at each call of this op.")
 @trace_options.record
-@options.results("text", "json", "markdown", description="see docs/traces.md")
+@as_output(options.results("text", "json", "markdown", description="see docs/traces.md"))
 @options.store
-def compare(
-    before: Path,
-    after: Path,
-    key_op: str,
-    run: str | None,
-    style: str,
-    as_json: bool,
-    output: Path | None,
-    verbose: int,
-    quiet: bool,
-    no_color: bool,  # noqa: ARG001  taken for the sake of one set of flags; there is no colour
-    store: str | None,
-) -> None:
+def compare(before: Path, after: Path, key_op: str, run: str | None, output: Output, store: str | None) -> None:
     """Show what changed between two profiles: steps, ops, kernels, recommendations.
 
     The first PATH was recorded before a change, the second after it. Both are profiles, or folders with one file per
     rank: then each rank is compared with the rank of the same number. Times and calls are those of one step. The exit
     code is 0 whether they differ or not: `gpuprep trace check PATH --baseline FILE` is for CI.
     """
-    form = options.chosen(style, as_json, False)
-    check_output(output)
     trace_options.need_extra()
     from gpuprep.trace import comparing, formats
     from gpuprep.trace.opening import Wish, open_trace
@@ -51,7 +38,7 @@ def compare(
     record, wish = trace_options.recorded(run, store), Wish(key_op=key_op)
     old, new = (before, look(before)), (after, look(after))
     comparison: Comparison | JobComparison
-    with steps(f"trace compare {before.name} {after.name}", quiet=quiet) as say:
+    with steps(f"trace compare {before.name} {after.name}", quiet=output.quiet) as say:
         if trace_job.both_folders(old, new):
             trace_job.no_record(record)
             comparison = trace_job.compared(old, new, wish, say=say)
@@ -60,9 +47,9 @@ def compare(
                 open_trace(files.profiles[0], wish, record, say=say).document for _, files in (old, new)
             )
             comparison = comparing.compare(old_document, new_document)
-    if form == "json":
-        emit(formats.compared(comparison), output)
-    elif form == "markdown":
-        emit(formats.markdown_of_comparison(comparison), output)
+    if output.form == "json":
+        output.write(formats.compared(comparison))
+    elif output.form == "markdown":
+        output.write(formats.markdown_of_comparison(comparison))
     else:
-        emit(formats.text_of_comparison(comparison, full=bool(verbose), width=page_width()), output)
+        output.write(formats.text_of_comparison(comparison, full=output.verbose, width=page_width()))

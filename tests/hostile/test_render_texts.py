@@ -198,8 +198,8 @@ def test_errors_show_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_lists_show_it(name: str) -> None:
     said = PAYLOADS[name]
     run = RunSummary(said, said, said, said, "", "", Source.MEASURED, Status.PASS, 0, said, 0)
-    harmless(history_list.table(history_list.Listed([run, run], {}, {}), False, 1))
-    assert len(history_list.table(history_list.Listed([run, run], {}, {}), False, 0).splitlines()) == 3
+    harmless(history_list.table(history_list.Listed([run, run], {}, {}), False, True))
+    assert len(history_list.table(history_list.Listed([run, run], {}, {}), False, False).splitlines()) == 3
     assert len(tables.lines([(said, "x"), ("a" * 100_000, "y")])) == 2
     assert max(map(len, tables.lines([("a" * 100_000, "y")]))) < 1000
     parsed(tables.document(runs=[run], host=said), "json")
