@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from gpuprep.cli import options, tables
 from gpuprep.cli.output import Output, as_output
 from gpuprep.cli.subcommands import Subcommands
 from gpuprep.untrusted.plaintext import one_line
-
-if TYPE_CHECKING:
-    from gpuprep.store import Store
 
 
 @click.group(cls=Subcommands)
@@ -34,11 +29,10 @@ def show(host: str, output: Output, store: str | None) -> int:
 
     The exit code is 3 if the host has neither.
     """
-    opened = _open(store)
-    try:
+    from gpuprep.workflows import storeofruns
+
+    with storeofruns.existing(store) as opened:
         host_baseline = opened.host_baseline(host)
-    finally:
-        opened.close()
     code = 0 if host_baseline.run_id or host_baseline.figures else 3
     if output.as_json:
         from gpuprep.reports import documents
@@ -98,13 +92,10 @@ def set_(host: str, run: str | None, reason: str, output: Output, store: str | N
     whatever runs pass later.
     """
     from gpuprep.records.ids import now
-    from gpuprep.workflows import certify
+    from gpuprep.workflows import certify, storeofruns
 
-    opened = _open(store)
-    try:
+    with storeofruns.existing(store) as opened:
         done = certify.certify(opened, host, run, now(), reason.strip())
-    finally:
-        opened.close()
     count = sum(len(figures) for figures in done.measured.values())
     if output.as_json:
         from gpuprep.reports import documents
@@ -137,12 +128,9 @@ def clear(host: str, probe: str | None, output: Output, store: str | None) -> No
         raise UsageError(
             f"there are no baseline figures of a probe {probe!r}", f"probes with figures are {', '.join(READERS)}"
         )
-    opened = _open(store)
-    try:
+    with storeofruns.existing(store) as opened:
         storeofruns.check_known(opened, host)
         figures, named = opened.clear_baseline(host, probe)
-    finally:
-        opened.close()
     if output.as_json:
         from gpuprep.reports import documents
 
@@ -150,9 +138,3 @@ def clear(host: str, probe: str | None, output: Output, store: str | None) -> No
     else:
         run = " and the run that was set" if named else ""
         output.confirm(f"{host}: {figures} figures{run} forgotten")
-
-
-def _open(store: str | None) -> Store:
-    from gpuprep.workflows import storeofruns
-
-    return storeofruns.existing(store)

@@ -28,11 +28,8 @@ def compare(one: str, two: str, output: Output, store: str | None) -> None:
     """
     from gpuprep.workflows import storeofruns
 
-    opened = storeofruns.existing(store)
-    try:
+    with storeofruns.existing(store) as opened:
         first, second = opened.get(one), opened.get(two)
-    finally:
-        opened.close()
 
     from gpuprep.reports import comparison
 

@@ -55,12 +55,9 @@ def trend(host: str, nights: int, percent: float, output: Output, store: str | N
     from gpuprep.records.ended import EXIT_CODES
     from gpuprep.workflows import storeofruns
 
-    opened = storeofruns.existing(store)
-    try:
+    with storeofruns.existing(store) as opened:
         newest = opened.newest_figure(host)
         measured = opened.figures(host, trends.begin(newest, nights)) if newest else []
-    finally:
-        opened.close()
     figure_trends = trends.trends(measured, nights=nights, percent=percent)
     result = trends.verdict(figure_trends)
     status = Status(STATUSES[result.value])

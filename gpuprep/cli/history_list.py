@@ -87,12 +87,9 @@ def list_runs(
     """
     from gpuprep.workflows import storeofruns
 
-    opened = storeofruns.existing(store)
-    try:
+    with storeofruns.existing(store) as opened:
         runs = opened.runs(host, limit, hosts=hosts, since=since or "", failed=failed, batch=batch)
         listed = _listed(opened, runs)
-    finally:
-        opened.close()
     if output.as_json:
         output.write(_document(listed))
         return

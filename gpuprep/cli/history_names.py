@@ -22,11 +22,8 @@ def names(output: Output, store: str | None) -> None:
     """
     from gpuprep.workflows import storeofruns
 
-    opened = storeofruns.existing(store)
-    try:
+    with storeofruns.existing(store) as opened:
         known_names = opened.names()
-    finally:
-        opened.close()
     if output.as_json:
         from gpuprep.reports import documents
 
@@ -68,14 +65,11 @@ def join(name: str, other: str, output: Output, store: str | None) -> None:
     from gpuprep.records.ids import now
     from gpuprep.workflows import storeofruns
 
-    opened = storeofruns.existing(store)
-    try:
+    with storeofruns.existing(store) as opened:
         storeofruns.check_known(opened, name, other)
         if name == other:
             raise UsageError("a name cannot be joined with itself", "give two names")
         joined_names = opened.join(name, other, now())
-    finally:
-        opened.close()
     if output.as_json:
         from gpuprep.reports import documents
 
@@ -93,12 +87,9 @@ def part(name: str, output: Output, store: str | None) -> None:
     from gpuprep.records.ids import now
     from gpuprep.workflows import storeofruns
 
-    opened = storeofruns.existing(store)
-    try:
+    with storeofruns.existing(store) as opened:
         storeofruns.check_known(opened, name)
         others = opened.set_apart(name, now())
-    finally:
-        opened.close()
     if output.as_json:
         from gpuprep.reports import documents
 

@@ -38,12 +38,9 @@ def prune(keep_days: int, keep_last: int, dry_run: bool, output: Output, store: 
     from gpuprep.workflows import storeofruns
 
     before = (datetime.now(timezone.utc) - timedelta(days=keep_days)).isoformat(timespec="seconds")
-    opened = storeofruns.existing(store)
-    try:
+    with storeofruns.existing(store) as opened:
         old = opened.prunable(before, keep_last)
         removed = old if dry_run else opened.prune(old)
-    finally:
-        opened.close()
     folders = log_folders(state_dir() / "runs", removed)
     if not dry_run:
         remove(folders)
@@ -91,8 +88,7 @@ def export(host: str | None, style: str, what: str | None, output: Path | None, 
     if style == "jsonl" and what is not None:
         raise UsageError("--what goes with --format csv: jsonl is whole records", "add --format csv, or drop --what")
     check_output(output)
-    opened = storeofruns.existing(store)
-    try:
+    with storeofruns.existing(store) as opened:
         if host is not None:
             storeofruns.check_known(opened, host)
         if style == "jsonl":
@@ -101,8 +97,6 @@ def export(host: str | None, style: str, what: str | None, output: Path | None, 
             from gpuprep.reports.csv import lines
 
             _write(lines(opened.export_rows(what or "runs", host)), output)
-    finally:
-        opened.close()
 
 
 def _strict(record: str) -> str:

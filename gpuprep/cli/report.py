@@ -59,14 +59,11 @@ def _records(run: str | None, batch: str | None, form: str, store: str | None) -
         raise UsageError(problem, "gpuprep report last, or gpuprep report --batch last")
     if batch is not None and form == "sbom":
         raise UsageError("--format sbom is for one host", "give a RUN; `gpuprep history --batch last` lists them")
-    opened = storeofruns.existing(store)
-    try:
+    with storeofruns.existing(store) as opened:
         if batch is not None:
             return opened.batch(batch)
         assert run is not None
         return [opened.get(run)]
-    finally:
-        opened.close()
 
 
 def _worst(records: Sequence[RunRecord]) -> int:

@@ -39,15 +39,12 @@ def status(hosts: tuple[str, ...], output: Output, store: str | None) -> None:
     from gpuprep.records import ended
     from gpuprep.workflows import storeofruns
 
-    opened = storeofruns.existing(store)
-    try:
+    with storeofruns.existing(store) as opened:
         runs = opened.newest_of_each()
         if hosts:
             wanted = {name for host in hosts for name in opened.names_of(host)}
             storeofruns.check_known(opened, *hosts)
             runs = [run for run in runs if run.host in wanted]
-    finally:
-        opened.close()
     runs.sort(key=lambda run: (ended.place(_result(run)), run.host))
     now = datetime.now(timezone.utc)
     if output.as_json:

@@ -53,11 +53,8 @@ def recorded(run: str | None, store: str | None) -> RunRecord | None:
     from gpuprep.records import showable
     from gpuprep.workflows import storeofruns
 
-    opened = storeofruns.existing(store)
-    try:
+    with storeofruns.existing(store) as opened:
         return showable.safe(opened.get(run))
-    finally:
-        opened.close()
 
 
 def check_bytes(output: Path | None) -> None:

@@ -104,11 +104,8 @@ def _certified(hosts: Sequence[Target], url: str | None) -> Mapping[str, Mapping
     from gpuprep.store import Store
 
     try:
-        store = Store.open(url)
-        try:
+        with Store.open(url) as store:
             return {target.name: held(store.certified(target.name)) for target in hosts}
-        finally:
-            store.close()
     except StoreError as error:  # the GPUs can be watched all the same
         click.echo(f"note: {visible(error.what)}; nothing is compared with certified runs", err=True)
         return {}

@@ -62,8 +62,7 @@ def check(
 
 
 def _record(host: str | None, run: str | None, url: str | None) -> RunRecord:
-    opened = storeofruns.existing(url)
-    try:
+    with storeofruns.existing(url) as opened:
         if run is not None:
             return opened.get(run)
         summaries = opened.runs(host, LOOK_BACK)
@@ -71,8 +70,6 @@ def _record(host: str | None, run: str | None, url: str | None) -> RunRecord:
             record = opened.get(summary.run_id)
             if isinstance(_parts(record), Codec):
                 return record
-    finally:
-        opened.close()
     what = " that asked FFmpeg for its parts" if summaries else ""
     raise UsageError(
         f"the store has no run of {host}{what}",
