@@ -248,12 +248,17 @@ def runs(asked: Asked) -> Iterator[Candidate]:
         "SELECT run_id, host, command, verdict FROM runs WHERE run_id >= ? AND run_id < ?"
         f"{where} ORDER BY started_at DESC, run_id DESC LIMIT {MOST_RUNS}"
     )
+    for run, where_run, command, verdict in _rows(asked, query, *([host] if host else [])):
+        yield Candidate(run, " ".join(word for word in (command, where_run, verdict) if word))
+
+
+def _rows(asked: Asked, query: str, *more: str) -> Iterator[list[str]]:
+    """Rows of the store. The first two values of the query are the bounds of ids that begin with the typed word."""
     begin = asked.incomplete
     with _store(asked) as store:
         if store is not None:
-            for row in store.execute(query, (begin, begin + "\U0010ffff", *([host] if host else []))):
-                run, where_run, command, verdict = (str(cell) if cell is not None else "" for cell in row)
-                yield Candidate(run, " ".join(word for word in (command, where_run, verdict) if word))
+            for row in store.execute(query, (begin, begin + "\U0010ffff", *more)):
+                yield ["" if cell is None else str(cell) for cell in row]
 
 
 @contextlib.contextmanager
@@ -307,11 +312,8 @@ def batches(asked: Asked) -> Iterator[Candidate]:
         "SELECT batch_id, min(command), count(*) FROM runs WHERE batch_id >= ? AND batch_id < ?"
         f" GROUP BY batch_id ORDER BY batch_id DESC LIMIT {MOST_RUNS}"
     )
-    begin = asked.incomplete
-    with _store(asked) as store:
-        if store is not None:
-            for batch, command, hosts_of in store.execute(query, (begin, begin + "\U0010ffff")):
-                yield Candidate(str(batch), f"{command}, {hosts_of} hosts")
+    for batch, command, hosts_of in _rows(asked, query):
+        yield Candidate(batch, f"{command}, {hosts_of} hosts")
 
 
 def profiles(asked: Asked) -> Iterator[Candidate]:

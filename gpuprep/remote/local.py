@@ -31,6 +31,13 @@ FAREWELL = FAREWELL_SECONDS  # a killed command that sudo made root's, or that t
 CHUNK = 65536
 
 
+def _started(command: str, stderr: int | IO[bytes]) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [SHELL, "-c", command], stdin=pipe, stdout=pipe, stderr=stderr, bufsize=0, start_new_session=True
+    )
+
+
 class LocalConnection:
     """A Connection. Each command gets its own session, so Ctrl-C and time-outs end exactly that command."""
 
@@ -47,14 +54,7 @@ class LocalConnection:
         most: int = OUTPUT_BYTES,
         errors: Errors = all_of_it,
     ) -> RawResult:
-        process = subprocess.Popen(
-            [SHELL, "-c", command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
+        process = _started(command, subprocess.PIPE)
         try:
             talk = _Talk(process, stdin, most, errors)
             deadline = time.monotonic() + timeout
@@ -157,14 +157,7 @@ class LocalProcess:
     def __init__(self, command: str, where: str) -> None:
         self.where = where
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
-        self._process = subprocess.Popen(
-            [SHELL, "-c", command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            bufsize=0,
-            start_new_session=True,
-        )
+        self._process = _started(command, self._stderr)
         self._lines = Lines(self._receive, where)
 
     def send(self, data: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuprep.checks.common import check, unknown
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.state import Wanted
-from gpuprep.records import Finding, Missing, Snapshot, Status
+from gpuprep.records import Bool, Finding, Missing, Snapshot, Status
 
 ROLE = "gpu_driver"
 
@@ -15,36 +15,20 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     if wanted.driver.modules == PREBUILT:
         return [_waiting(snapshot)]
     kernel = snapshot.kernel
-    kernel_findings = [
-        check(
-            "kernel",
-            "headers",
-            kernel.headers_running,
-            kernel.headers_running is True,
-            expected="installed",
-            shown="installed" if kernel.headers_running else "absent",
-            why=(
-                f"the headers of the running kernel {kernel.running} are not installed: DKMS cannot build "
-                "the driver for it"
-            ),
-            role=ROLE,
-        )
-    ]
+    why = f"the headers of the running kernel {kernel.running} are not installed: DKMS cannot build the driver for it"
+    kernel_findings = [_headers("headers", kernel.headers_running, why)]
     if isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running:
-        kernel_findings.append(
-            check(
-                "kernel",
-                "headers_next_boot",
-                kernel.headers_next_boot,
-                kernel.headers_next_boot is True,
-                expected="installed",
-                shown="installed" if kernel.headers_next_boot else "absent",
-                why=f"the headers of {kernel.next_boot}, which the next boot starts, are not installed: the driver"
-                " would be gone after a reboot",
-                role=ROLE,
-            )
+        why = (
+            f"the headers of {kernel.next_boot}, which the next boot starts, are not installed: the driver would be "
+            "gone after a reboot"
         )
+        kernel_findings.append(_headers("headers_next_boot", kernel.headers_next_boot, why))
     return [*kernel_findings, _waiting(snapshot)]
+
+
+def _headers(prop: str, installed: Bool, why: str) -> Finding:
+    shown = "installed" if installed else "absent"
+    return check("kernel", prop, installed, installed is True, expected="installed", shown=shown, why=why, role=ROLE)
 
 
 def _waiting(snapshot: Snapshot) -> Finding:
