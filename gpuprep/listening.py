@@ -1,12 +1,15 @@
-"""Where does a server of gpuprep listen, and which names does it answer to? For `gpuprep serve` and `trace serve`."""
+"""Where does a server of gpuprep listen, and whom does it answer? For `gpuprep serve` and `trace serve`."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
 import re
 import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
 
 from gpuprep.errors import UsageError
 from gpuprep.untrusted.plaintext import one_line
@@ -55,6 +58,28 @@ def parse(text: str, example: int) -> Listen:
 
 def new_token() -> str:
     return secrets.token_urlsafe(32)
+
+
+def is_token(given: str, token: str) -> bool:
+    """Compares in constant time."""
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token.encode())
+
+
+def cookie_value(token: str, server: str) -> str:
+    """What a browser that gave the token sends from then on: whoever reads it does not know the token."""
+    return hmac.new(token.encode(), f"cookie of {server}".encode(), hashlib.sha256).hexdigest()
+
+
+def has_cookie(headers: Iterable[str], name: str, value: str) -> bool:
+    """Whether one of the Cookie headers of a request has the cookie `name` with this value."""
+    for header in headers:
+        try:
+            cookie = SimpleCookie(header).get(name)
+        except CookieError:
+            continue
+        if cookie is not None and is_token(cookie.value, value):
+            return True
+    return False
 
 
 def check_name(name: str) -> None:

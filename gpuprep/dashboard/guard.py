@@ -10,18 +10,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Collection
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gpuprep.listening import answers_to, own_names
+from gpuprep.listening import answers_to, cookie_value, has_cookie, is_token, own_names
 
 METHODS = ("GET", "HEAD")
 OPEN = ("/healthz",)  # says nothing but that it answers
@@ -96,14 +93,14 @@ class Guard:
             return _refusal(400, "the question cannot be read", WHAT_TO_DO)
         given = [value for name, value in words if name == "token"]
         if given:
-            if not self._is_token(given[0]):
+            if not is_token(given[0], self._rules.token):
                 return _refusal(401, "this token is not the one of this server", WHAT_TO_DO)
             rest = urlencode([pair for pair in words if pair[0] != "token"])
             return self._let_in(scope["path"], rest)
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        if scheme.casefold() == "bearer" and self._is_token(bearer.strip()):
+        if scheme.casefold() == "bearer" and is_token(bearer.strip(), self._rules.token):
             return None
-        if self._has_cookie(headers):
+        if has_cookie(headers.getlist("cookie"), self._rules.cookie, self._pass):
             return None
         return _refusal(401, "a token is needed", WHAT_TO_DO, {"WWW-Authenticate": "Bearer"})
 
@@ -118,21 +115,8 @@ class Guard:
 
     @property
     def _pass(self) -> str:
-        """What the cookie holds: whoever reads it does not know the token."""
-        return hmac.new(self._rules.token.encode(), b"cookie of gpuprep serve", hashlib.sha256).hexdigest()
-
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._rules.token.encode())
-
-    def _has_cookie(self, headers: Headers) -> bool:
-        for line in headers.getlist("cookie"):
-            try:
-                cookie = SimpleCookie(line).get(self._rules.cookie)
-            except CookieError:
-                continue
-            if cookie is not None and hmac.compare_digest(cookie.value.encode("utf-8", "replace"), self._pass.encode()):
-                return True
-        return False
+        """What the cookie holds."""
+        return cookie_value(self._rules.token, "gpuprep serve")
 
 
 def _refusal(status: int, what: str, todo: str, headers: dict[str, str] | None = None) -> Response:

@@ -8,15 +8,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
-from gpuprep.listening import answers_to, own_names
+from gpuprep.listening import answers_to, cookie_value, has_cookie, is_token, own_names
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -42,6 +39,7 @@ class Rules:
 
 def guarded(application: WSGIApplication, rules: Rules) -> WSGIApplication:
     names = own_names(rules.names)
+    passed = cookie_value(rules.token, "gpuprep trace serve")
 
     def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         if not answers_to(environ.get("HTTP_HOST", ""), names):
@@ -56,35 +54,18 @@ def guarded(application: WSGIApplication, rules: Rules) -> WSGIApplication:
         words = parse_qsl(query, keep_blank_values=True, max_num_fields=50) if query.count("&") < 50 else []
         given = [value for name, value in words if name == "token"]
         if given:
-            if not _same(given[0], rules.token):
+            if not is_token(given[0], rules.token):
                 return _answer(start, "401 Unauthorized", f"this token is not the one of this server\n{WHAT_TO_DO}")
             # To the same page without the token in its address, which history and screens would keep.
             rest = urlencode([word for word in words if word[0] != "token"])
             target = "/" + environ.get("PATH_INFO", "").rpartition("/")[2] + (f"?{rest}" if rest else "")
-            cookie = f"{rules.cookie}={_pass(rules.token)}; Path=/; HttpOnly; SameSite=Strict"
+            cookie = f"{rules.cookie}={passed}; Path=/; HttpOnly; SameSite=Strict"
             return _answer(start, "303 See Other", "", [("Location", target), ("Set-Cookie", cookie)])
-        if _has_cookie(environ.get("HTTP_COOKIE", ""), rules):
+        if has_cookie([environ.get("HTTP_COOKIE", "")], rules.cookie, passed):
             return application(environ, start)
         return _answer(start, "401 Unauthorized", f"a token is needed\n{WHAT_TO_DO}")
 
     return answer
-
-
-def _pass(token: str) -> str:
-    """What the cookie holds: whoever reads it does not know the token."""
-    return hmac.new(token.encode(), b"cookie of gpuprep trace serve", hashlib.sha256).hexdigest()
-
-
-def _same(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token.encode())
-
-
-def _has_cookie(line: str, rules: Rules) -> bool:
-    try:
-        cookie = SimpleCookie(line).get(rules.cookie)
-    except CookieError:
-        return False
-    return cookie is not None and _same(cookie.value, _pass(rules.token))
 
 
 def _answer(start: StartResponse, status: str, what: str, more: Iterable[tuple[str, str]] = ()) -> Iterable[bytes]:
