@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpuprep.cli import cli, edge
+
+
+def own_folders(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """All that gpuprep keeps for a user is below `folder`, and nothing of who runs the tests counts."""
+    for name in ("STATE", "CACHE", "CONFIG"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(folder / name.lower()))
+    for name in ("GPUPREP_STORE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
 
 
 class Shell:

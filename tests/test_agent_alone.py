@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from builders import bare_snapshot, finished_snapshot, good_probes, measured_t4
+from programfile import module_of
 
 from gpuprep import checks
 from gpuprep.checks import drift
@@ -58,12 +59,7 @@ print(json.dumps({"findings": to_json_value(found), "status": verdict.judge(wish
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle as the role unpacks it, and beside it links to the libraries of gpu_agent_libraries alone."""
     place = tmp_path_factory.mktemp("agent")
-    path = ROOT / "playbooks/roles/gpu_agent/filter_plugins/gpu_agent.py"
-    spec = importlib.util.spec_from_file_location("gpu_agent", path)
-    assert spec is not None
-    assert spec.loader is not None
-    role = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(role)
+    role = module_of(ROOT / "playbooks/roles/gpu_agent/filter_plugins/gpu_agent.py")
     bundle = base64.b64decode(role.gpu_agent_bundle(str(ROOT / "gpuprep")))
     zipfile.ZipFile(io.BytesIO(bundle)).extractall(place)
     for name in LIBRARIES:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import io
 import os
 import queue
@@ -16,11 +15,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import amount
 import pytest
+from programfile import module_of
 
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
@@ -46,18 +45,8 @@ def test_each_release_with_deb_packages_is_here() -> None:
     assert set(RELEASES.values()) == {key for key, release in catalogue.archives().items() if not release.rpm}
 
 
-def canary() -> ModuleType:
-    sys.path.append(str(ROOT / ".ci"))  # canary_rpm
-    spec = importlib.util.spec_from_file_location("canary", ROOT / ".ci/canary.py")
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules["canary"] = loaded  # where its dataclasses look for their names
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-CANARY = canary()
+sys.path.append(str(ROOT / ".ci"))  # canary_rpm
+CANARY = module_of(ROOT / ".ci/canary.py")
 
 
 @pytest.fixture(scope="module", autouse=True)

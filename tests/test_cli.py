@@ -15,7 +15,7 @@ from typing import Any
 import click
 import pytest
 from builders import bare_snapshot, finished_snapshot, good_probes, measured_t4
-from commandline import Shell
+from commandline import Shell, own_folders
 from fakehost import Script
 from pages import too_wide
 from records_for_tests import record
@@ -54,10 +54,7 @@ ALL = dict(commands())
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
-    for name in ("STATE", "CACHE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-    for name in ("GPUPREP_STORE", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
+    own_folders(monkeypatch, tmp_path)
     made = Script(
         snapshots=[finished_snapshot(WANTED)],
         probes=ANSWERS,

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hostile import builds
+from hostile.builds import CODEC, ROLE
 
 from gpuprep.agent.video.licences import licence
 from gpuprep.catalogue import archives, ffmpeg
@@ -25,24 +27,13 @@ from gpuprep.catalogue.roles import codec_libraries, codec_libraries_absent
 from gpuprep.desired import state as wanted
 from gpuprep.desired.profile import CodecWish
 
-ROLE = Path(__file__).parents[1] / "playbooks" / "roles" / "gpu_codec"
-CODEC = ROLE / "files" / "codec"
 PARTS: dict[str, list[str]] = {"encoders": ["hevc_nvenc", "h264_nvenc"], "filters": ["scale_cuda", "scale"], "bsfs": []}
 
 
 @pytest.fixture
 def programs() -> Iterator[dict[str, ModuleType]]:
-    """The role's on-host programs, imported as they import one another."""
-    import importlib
-
-    sys.path.insert(0, str(CODEC))
-    names = ("state", "parts", "copying", "sealing", "install")
-    try:
-        yield {name: importlib.import_module(name) for name in names}
-    finally:
-        sys.path.remove(str(CODEC))
-        for name in names:
-            sys.modules.pop(name, None)
+    with builds.programs() as found:
+        yield found
 
 
 def spec(tmp_path: Path, **changes: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import Shell
+from commandline import Shell, own_folders
 from nightlymachine import T4, Machine
 from records_for_tests import record
 
@@ -21,10 +21,7 @@ from gpuprep.workflows import runs
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    for name in ("STATE", "CACHE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-    for name in ("GPUPREP_STORE", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
+    own_folders(monkeypatch, tmp_path)
     played = Machine()
     monkeypatch.setattr(runs, "Host", played.host())
     return played

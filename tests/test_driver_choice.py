@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -14,6 +12,7 @@ from builders import bare_snapshot, load
 from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2.nativetypes import NativeEnvironment
+from programfile import module_of
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Archive, ArchiveDriver, OsRelease
@@ -27,16 +26,7 @@ VARS = FILTERS.parents[1] / "vars"
 FLAVOURS = ("proprietary", "open")
 
 
-def filters() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_driver", FILTERS)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-ROLE = filters()
+ROLE = module_of(FILTERS)
 
 # ---------------------------------------------------------------- is this version the wished one?
 

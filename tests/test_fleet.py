@@ -12,7 +12,7 @@ from typing import Any
 import junitparser
 import pytest
 from builders import bare_snapshot, finished_snapshot
-from commandline import Shell
+from commandline import Shell, own_folders
 from fakehost import Script
 from nightlymachine import Machine, PlayedHost
 from records_for_tests import SNAPSHOT
@@ -142,9 +142,7 @@ WANTED = state.resolve(loading.load("t4"), bare_snapshot())
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
-    for name in ("STATE", "CACHE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-    monkeypatch.delenv("GPUPREP_STORE", raising=False)
+    own_folders(monkeypatch, tmp_path)
     made = Script(snapshots=[finished_snapshot(WANTED)], probes=ANSWERS)
     monkeypatch.setattr(runs, "Host", made.host())
     return made

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from builders import bare_snapshot, finished_snapshot
-from commandline import Shell
+from commandline import Shell, own_folders
 from fakehost import Script
 from prometheus_client.parser import text_string_to_metric_families
 from records_for_tests import measured, record
@@ -32,9 +32,8 @@ ALL = [(command, style) for command, styles in COMMANDS.items() for style in sty
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
-    for name in ("STATE", "CACHE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-    for name in ("GPUPREP_STORE", "DISPLAY", "WAYLAND_DISPLAY"):
+    own_folders(monkeypatch, tmp_path)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     made = Script(snapshots=[finished_snapshot(WANTED)], probes=ANSWERS)
     monkeypatch.setattr(runs, "Host", made.host())

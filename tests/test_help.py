@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from commandline import own_folders
 from records_for_tests import record
 
 from gpuprep import __version__
@@ -25,9 +26,7 @@ Answer = tuple[int, str, str]
 def gpuprep(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Answer]:
-    for name in ("STATE", "CONFIG", "CACHE"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-    monkeypatch.delenv("GPUPREP_STORE", raising=False)
+    own_folders(monkeypatch, tmp_path)
 
     def run(*words: str) -> Answer:
         code = edge.run(cli, list(words))

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from builders import bare_snapshot, finished_snapshot, resolved
 from click.testing import CliRunner, Result
+from commandline import own_folders
 from fakehost import Script
 from pseudoterminal import Program
 from records_for_tests import record
@@ -50,8 +51,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / ".ssh").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    for name in ("STATE", "CACHE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    own_folders(monkeypatch, tmp_path)
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)

@@ -5,17 +5,16 @@ After a change of a command: `make man`, or GPUPREP_UPDATE_GOLDEN=1 pytest tests
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import click
 import pytest
+from programfile import module_of
 
 from gpuprep.cli import cli
 
@@ -23,16 +22,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "man"
 
 
-def writer() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("manpages", ROOT / ".ci" / "manpages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-WRITER = writer()
+WRITER = module_of(ROOT / ".ci/manpages.py")
 
 
 def commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+from programfile import module_of
 
 from gpuprep.catalogue.agent import agent_libraries
 
@@ -32,15 +31,6 @@ def program(name: str) -> str:
 
 def load(path: Path) -> Any:
     return yaml.safe_load(path.read_text())
-
-
-def module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
 
 
 def run(*command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -114,7 +104,7 @@ def test_refusals_say_what_to_do() -> None:
 
 # ---------------------------------------------------------------- choosing the driver's version
 
-DRIVER = module(PLAYBOOKS / "roles/gpu_driver/filter_plugins/gpu_driver.py")
+DRIVER = module_of(PLAYBOOKS / "roles/gpu_driver/filter_plugins/gpu_driver.py")
 
 # captured: apt-cache madison on Debian 12, 2026-11, shortened
 MADISON = """\
@@ -256,7 +246,7 @@ def test_agent_digest_is_the_same_on_both_sides(tmp_path: Path) -> None:
     import io
     import zipfile
 
-    agent = module(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py")
+    agent = module_of(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py")
     state = PLAYBOOKS / "roles/gpu_agent/files/agent_state.py"
     package = ROOT / "gpuprep"
     zipfile.ZipFile(io.BytesIO(base64.b64decode(agent.gpu_agent_bundle(str(package))))).extractall(tmp_path)
@@ -273,7 +263,7 @@ def test_agent_digest_is_the_same_on_both_sides(tmp_path: Path) -> None:
 
 
 def test_the_agent_knows_its_libraries(tmp_path: Path) -> None:
-    differ = module(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py").gpu_agent_libraries_differ
+    differ = module_of(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py").gpu_agent_libraries_differ
     state = PLAYBOOKS / "roles/gpu_agent/files/agent_state.py"
     functions: dict[str, Any] = {}
     exec(compile(state.read_text().replace("\nmain()\n", "\n"), str(state), "exec"), functions)
@@ -305,7 +295,7 @@ def test_the_bundle_runs_by_itself(tmp_path: Path) -> None:
 
     from gpuprep import __version__
 
-    agent = module(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py")
+    agent = module_of(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py")
     zipfile.ZipFile(io.BytesIO(base64.b64decode(agent.gpu_agent_bundle(str(ROOT / "gpuprep"))))).extractall(tmp_path)
     done = run(sys.executable, "-m", "gpuprep.agent", "--version", env={"PYTHONPATH": str(tmp_path)})
     assert done.stdout.split() == ["gpuprep-agent", __version__], done.stderr

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 from builders import bare_snapshot, finished_snapshot, load
+from programfile import module_of
 from rolevalues import printing, values
 
 from gpuprep import catalogue, checks
@@ -41,16 +40,6 @@ from gpuprep.sim.archive import repository
 ROOT = Path(__file__).parents[1]
 ROLE_FOLDER = ROOT / "playbooks/roles/gpu_driver"
 OWN = "/var/lib/shim-signed/mok/MOK.der"
-
-
-def module_of(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = loaded
-    spec.loader.exec_module(loaded)
-    return loaded
 
 
 ROLE = module_of(ROLE_FOLDER / "filter_plugins/gpu_driver.py")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -13,11 +12,11 @@ import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from cyclonedxschema import mistakes
+from programfile import module_of
 
 from gpuprep import __version__
 from gpuprep.catalogue.agent import agent_libraries, agent_pins, read_pins
@@ -28,16 +27,7 @@ SOURCES = ("gpuprep", "playbooks", "profiles", "docs", "man", ".ci", "Makefile",
 REQUIREMENTS = ROOT / "playbooks/roles/gpu_agent/files/requirements"
 
 
-def tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / f".ci/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-release, hashes = tool("release"), tool("hashes")
+release, hashes = module_of(ROOT / ".ci/release.py"), module_of(ROOT / ".ci/hashes.py")
 
 
 def copy(target: Path, umask: int, time: int) -> None:
@@ -153,13 +143,7 @@ def test_every_pin_has_hashes_and_the_file_names_no_index(path: Path) -> None:
 
 @pytest.mark.parametrize("major", ["11", "12", "13"])
 def test_role_and_catalogue_read_the_same_pins(major: str) -> None:
-    spec = importlib.util.spec_from_file_location(
-        "gpu_agent", ROOT / "playbooks/roles/gpu_agent/filter_plugins/gpu_agent.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    role = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(role)
+    role = module_of(ROOT / "playbooks/roles/gpu_agent/filter_plugins/gpu_agent.py")
     text = role.gpu_agent_requirements(str(ROOT / "playbooks/roles/gpu_agent"), major)
     assert role.gpu_agent_pins(text) == [f"{name}=={version}" for name, version in agent_libraries(major).items()]
     assert all(pin.sha256 for pin in agent_pins(major).values())

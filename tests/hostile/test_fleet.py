@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from builders import bare_snapshot, finished_snapshot
-from commandline import Shell
+from commandline import Shell, own_folders
 from fakehost import FakeHost, Script
 from nightlymachine import NOW
 from records_for_tests import PASSED, record
@@ -92,9 +92,7 @@ class FleetHost(FakeHost):
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    for name in ("STATE", "CACHE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-    monkeypatch.delenv("GPUPREP_STORE", raising=False)
+    own_folders(monkeypatch, tmp_path)
     monkeypatch.setattr(runs, "Host", FleetHost)
 
     def check(

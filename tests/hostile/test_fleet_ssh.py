@@ -11,7 +11,7 @@ from typing import Any
 
 import amount
 import pytest
-from commandline import Shell
+from commandline import Shell, own_folders
 from nightlymachine import NOW
 
 from gpuprep.agent.host_paths import DRIFT_LAST
@@ -81,9 +81,7 @@ def fleet(
     home: Path, tmp_path: Path, hostile: Callable[..., HostileSshd], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[tuple[dict[str, Any], ...]], None]:
     """Twenty servers with their names in the SSH configuration, of which three are as they are told."""
-    for name in ("STATE", "CACHE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-    monkeypatch.delenv("GPUPREP_STORE", raising=False)
+    own_folders(monkeypatch, tmp_path)
 
     def start(bad: tuple[dict[str, Any], ...]) -> None:
         servers = {

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import hostiletrace
 import pytest
 import traceserver
+from commandline import own_folders
 from records_for_tests import record as host_record
 from traceserver import RECORDED
 
@@ -41,9 +42,7 @@ class Answer(NamedTuple):
 def gpuprep(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., Answer]:
-    for name in ("STATE", "CACHE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
-    monkeypatch.delenv("GPUPREP_STORE", raising=False)
+    own_folders(monkeypatch, tmp_path)
 
     def run(*words: str | Path) -> Answer:
         code = edge.run(cli, [str(word) for word in words])

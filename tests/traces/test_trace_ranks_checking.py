@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from commandline import own_folders
 from manyranks import STEP, RankTrace, job
 
 from gpuprep.cli import cli, edge
@@ -21,8 +22,7 @@ EVEN = (0.0, 100.0, 150.0)  # in place of manyranks.EXTRA: no rank is late
 
 @pytest.fixture
 def gpuprep(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    for name in ("STATE", "CACHE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+    own_folders(monkeypatch, tmp_path)
 
     def run(*words: str | Path) -> tuple[int, str, str]:
         code = edge.run(cli, ["trace", str(words[0]), "-q", *map(str, words[1:])])

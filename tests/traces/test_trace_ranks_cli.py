@@ -15,6 +15,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from commandline import own_folders
 from manyranks import RankTrace, job
 
 from gpuprep.cli import cli, edge
@@ -25,8 +26,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def report(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    for name in ("STATE", "CACHE", "CONFIG"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+    own_folders(monkeypatch, tmp_path)
 
     def run(*words: str | Path) -> tuple[int, str, str]:
         code = edge.run(cli, ["trace", "report", *map(str, words)])
