@@ -183,6 +183,21 @@ def test_power_limit_stays_within_the_board(machine: Machine) -> None:
     assert machine.ask("n.nvmlDeviceSetPowerManagementLimit(h(), 71000)") == "error 2"
 
 
+POWER_VALUE = """
+import ctypes
+lib = n.nvmlLib
+value = (ctypes.c_ubyte * 12).from_buffer_copy(struct.pack("=IB3sI", 12 | 2 << 24, {scope}, b"\\xa5\\x5a\\x7f", 62000))
+print(lib.nvmlDeviceSetPowerManagementLimit_v2(h(), value), n.nvmlDeviceGetPowerManagementLimit(h()))
+"""
+
+
+@needs_root
+@pytest.mark.parametrize(("scope", "says"), [(0, "0 62000"), (1, "3 70000")])
+def test_the_scope_of_a_power_limit_is_a_byte(machine: Machine, scope: int, says: str) -> None:
+    """As in nvml.h. nvidia-smi leaves the three bytes behind it unset, so they may hold anything."""
+    assert machine.ask("import struct\n" + POWER_VALUE.format(scope=scope)) == says
+
+
 @needs_root
 @pytest.mark.parametrize("call", ["PersistenceMode(h(), 1)", "ApplicationsClocks(h(), 5001, 1590)", "EccMode(h(), 0)"])
 def test_setters_are_for_root(library: Path, call: str) -> None:

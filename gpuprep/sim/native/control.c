@@ -12,7 +12,7 @@ nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, int mode)
     return OK;
 }
 
-struct power { unsigned int version; int scope; unsigned int milliwatts; };
+struct power { unsigned int version; unsigned char scope; unsigned int milliwatts; }; /* nvidia-smi leaves the bytes between them unset */
 
 static nvmlReturn_t set_power_limit(nvmlDevice_t device, unsigned int milliwatts)
 {
