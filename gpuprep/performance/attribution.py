@@ -232,7 +232,7 @@ def words(dtype: str, achieved: float, peak: float, factors: tuple[Factor, ...])
     scale = 10**digits
     total = round(peak * scale) - round(achieved * scale)
     parts = _rounded([factor.lost_tflops * scale for factor in factors], total)
-    unit = "TOPS" if dtype == "int8" else "TFLOPS"
+    unit = roofline.speed_unit(dtype)
     phrases: list[str] = []
     for factor, part in zip(factors, parts, strict=True):
         amount = f"{abs(part) / scale:.{digits}f}"

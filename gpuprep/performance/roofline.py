@@ -30,6 +30,11 @@ INPUT_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "b
 OUTPUT_BYTES: Mapping[str, int] = {**INPUT_BYTES, "int8": 4, "fp8": 2}  # sums of bytes are written wider
 
 
+def speed_unit(dtype: str) -> str:
+    """The unit of the speed of a product: TOPS for integers."""
+    return "TOPS" if dtype == "int8" else "TFLOPS"
+
+
 @dataclass(frozen=True)
 class Roof:
     """What one kind of unit can calculate: TFLOPS (TOPS for integers) at `clock_mhz`."""

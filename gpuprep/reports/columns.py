@@ -123,7 +123,8 @@ def _products(record: RunRecord, labels: tuple[str, ...]) -> tuple[list[Row], di
     by_name: dict[str, dict[str, Gemm]] = {}
     for row in measured.gemms(record):
         by_name.setdefault(f"{row.type} {row.shape}", {})[row.gpu.label] = row
-    rows = [_row(name, _unit(of), labels, _each(of, figures.PRODUCT[0])) for name, of in by_name.items()]
+    speed = figures.PRODUCT[0]
+    rows = [_row(name, next(iter(of.values())).unit, labels, _each(of, speed)) for name, of in by_name.items()]
     best: dict[str, Row] = {}
     for line in rows:
         dtype = line.name.partition(" ")[0]
@@ -136,10 +137,6 @@ def _rank(row: Row) -> tuple[int, float]:
     return len(row.read), max(row.read, default=0.0)
 
 
-def _unit(rows: dict[str, Gemm]) -> str:
-    return next(iter(rows.values())).rate
-
-
 def _each(rows: dict[str, Gemm], shown: Shown[Gemm]) -> dict[str, Figure | None]:
     return {label: shown.value(row) for label, row in rows.items()}
 
@@ -149,7 +146,7 @@ def _load(timed: dict[str, dict[str, Gemm]], labels: tuple[str, ...]) -> Iterato
         for shown in figures.PRODUCT:
             if shown.beside is None:
                 continue
-            unit = _unit(rows) if shown.unit == "TFLOPS" else shown.unit
+            unit = figures.product_unit(shown.unit, next(iter(rows.values())))
             title = f"{name}, {shown.beside}" if shown.beside else name
             row = _row(title, unit, labels, _each(rows, shown), marked=shown.marked)
             if not row.is_empty:

@@ -121,7 +121,7 @@ def _figures(record: RunRecord) -> Iterator[tuple[str, str, str, Figure | None, 
     """(probe, subject, name, value, unit) of all that was measured; the units are those of docs/records.md."""
     for gemm in measured.gemms(record):
         for name, value, unit in _named(figures.PRODUCT, gemm, f"{gemm.type} {_shape(gemm)}"):
-            yield "gemm", _gpu(gemm.gpu), name, value, gemm.rate if unit == "TFLOPS" else unit
+            yield "gemm", _gpu(gemm.gpu), name, value, figures.product_unit(unit, gemm)
     for moved in measured.bandwidths(record):
         for name, value, unit in _named(figures.BANDWIDTH, moved, moved.what):
             yield "bandwidth", _gpu(moved.gpu), name, value, unit

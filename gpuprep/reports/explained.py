@@ -8,6 +8,7 @@ from gpuprep.catalogue import Board
 from gpuprep.performance import bettershape, losses
 from gpuprep.performance.answers import Answer, Attended, Product
 from gpuprep.performance.predict import Prediction
+from gpuprep.performance.roofline import speed_unit
 from gpuprep.records import Missing
 from gpuprep.reports import explained_board, explained_model, paragraphs
 from gpuprep.reports.readings import figure
@@ -57,16 +58,12 @@ def amount(value: float) -> str:
     return figure(value) if value >= 1 else f"{value:.3g}"
 
 
-def _unit(dtype: str) -> str:
-    return "TOPS" if dtype.startswith("int") else "TFLOPS"
-
-
 def _product(product: Product, width: int) -> list[str]:
     prediction = product.prediction
     head = f"{product.dtype} {product.operation.words}"
     if isinstance(prediction, Missing):
         return [head, *paragraphs.named([("not known", prediction.detail)], width)]
-    unit = _unit(prediction.dtype)
+    unit = speed_unit(prediction.dtype)
     rows = [
         ("expected", f"{amount(prediction.tflops)} {unit} in {duration(prediction.seconds)}, {_band(prediction)}"),
         ("peak", f"{_share(prediction)} of {amount(prediction.peak.tflops)} {unit} ({prediction.peak.formula})"),
@@ -151,7 +148,7 @@ def _better(product: Product) -> str:
 
 
 def _better_words(better: bettershape.Better) -> str:
-    shape, unit = "x".join(map(str, better.shape)), _unit(better.prediction.dtype)
+    shape, unit = "x".join(map(str, better.shape)), speed_unit(better.prediction.dtype)
     sentence = (
         f"{shape} ({better.direction}): {amount(better.prediction.tflops)} {unit}, {better.gain:.2f} times the speed"
     )

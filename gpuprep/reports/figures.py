@@ -17,6 +17,7 @@ from gpuprep.reports.rows import Bandwidth, Collective, Convolution, Gemm, Serie
 
 R = TypeVar("R")
 PERCENT = "%"
+SPEED = "TFLOPS"  # of a product
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,13 @@ def percent(value: float | None) -> str:
 
 
 PRODUCT: tuple[Shown[Gemm], ...] = (
-    Shown(lambda row: row.tflops, "TFLOPS", "TFLOPS", csv=""),  # nightly/metrics.py has its metric
+    Shown(lambda row: row.tflops, SPEED, "TFLOPS", csv=""),  # nightly/metrics.py has its metric
     Shown(
         lambda row: row.percent, PERCENT, "of peak", csv="of peak",
         metric="gemm_peak_ratio", factor=0.01, help="Matrix product: share of the peak at boost clock.",
     ),
     Shown(
-        lambda row: row.sustained_tflops, "TFLOPS", "long run", csv="sustained", beside="long run",
+        lambda row: row.sustained_tflops, SPEED, "long run", csv="sustained", beside="long run",
         metric="gemm_sustained_operations_per_second", factor=1e12, help="Matrix product: speed of a long run.",
     ),
     Shown(
@@ -148,6 +149,11 @@ SERIES: tuple[Shown[Series], ...] = (
     Shown(lambda row: row.engine_percent, PERCENT, "engine"),
     Shown(lambda row: row.best.measured.video_clock_mhz if row.best else None, "MHz", "MHz", 0),
 )  # fmt: skip
+
+
+def product_unit(unit: str, row: Gemm) -> str:
+    """The unit of a figure of PRODUCT in this row: a speed of integers is in TOPS."""
+    return row.unit if unit == SPEED else unit
 
 
 def under_load(row: Gemm) -> list[str]:

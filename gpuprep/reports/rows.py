@@ -79,9 +79,9 @@ class Gemm:
         return f"{name} ({sums} sums)" if sums else name
 
     @property
-    def rate(self) -> str:
+    def unit(self) -> str:
         """The unit of its speed."""
-        return "TOPS" if self.dtype == "int8" else "TFLOPS"
+        return roofline.speed_unit(self.dtype)
 
     @property
     def percent(self) -> float | None:

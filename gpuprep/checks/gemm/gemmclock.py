@@ -16,7 +16,7 @@ from gpuprep.checks import conditions
 from gpuprep.checks.common import DEFECT, MEASURE_AGAIN
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import figure
-from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, unit, why_unusable
+from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, why_unusable
 from gpuprep.performance import attribution
 from gpuprep.performance.attribution import Attribution
 from gpuprep.performance.clock_events import (
@@ -30,6 +30,7 @@ from gpuprep.performance.clock_events import (
     power_limit,
     unnamed_cap,
 )
+from gpuprep.performance.roofline import speed_unit
 from gpuprep.records import Finding, Missing, Source, Status
 from gpuprep.records.evidence.gemm import Product
 
@@ -148,7 +149,7 @@ def others(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
     top = max(share for share, _ in shares)
     share, slowest = min(shares, key=lambda row: row[0])
     if share < most * top:
-        shown = f"{figure(speed(slowest.achieved_tflops))} {unit(kind[0])} ({slowest.m}x{slowest.n}x{slowest.k})"
+        shown = f"{figure(speed(slowest.achieved_tflops))} {speed_unit(kind[0])} ({slowest.m}x{slowest.n}x{slowest.k})"
         why = (
             f"{slowest.words}: {100 * share / top:.0f} % of what another shape reaches, and clock, memory and tiles "
             "do not explain it"
@@ -166,7 +167,7 @@ def _contradiction(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
             alike.setdefault((gemm.m, gemm.n, gemm.k, gemm.layout), []).append(speed(gemm.tflops))
     for shape, speeds in alike.items():
         if min(speeds) < OTHER_SHAPES * max(speeds):
-            shown = f"{figure(min(speeds))} and {figure(max(speeds))} {unit(kind[0])}"
+            shown = f"{figure(min(speeds))} and {figure(max(speeds))} {speed_unit(kind[0])}"
             why = f"{'x'.join(map(str, shape[:3]))} is there twice, with {shown}: the figures contradict each other"
             return [Finding(gpu.subject, f"{prop(kind)}_twice", Status.UNKNOWN, "one speed of a shape", shown, why,
                             MEASURE_AGAIN)]  # fmt: skip

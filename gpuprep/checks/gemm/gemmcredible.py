@@ -5,11 +5,11 @@ from __future__ import annotations
 from gpuprep.checks.common import known
 from gpuprep.checks.conditions import MEMORY_CLOCK_HIGHEST, POWER_PEAK, most_watts, no_temperature
 from gpuprep.checks.floors import figure
-from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of, unit
+from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of
 from gpuprep.performance import attribution, roofline
 from gpuprep.performance.attribution import Attribution
 from gpuprep.performance.clock_events import IDLE
-from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES, Roof
+from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES, Roof, speed_unit
 from gpuprep.records import Missing
 from gpuprep.records.evidence.gemm import Product
 
@@ -86,7 +86,7 @@ def _duration(gemm: Product) -> str:
     by_time = 2e-6 * gemm.m * gemm.n * gemm.k / taken
     if abs(by_time - speed) <= max(DURATION_PERCENT / 100 * speed, 0.001):
         return ""
-    return f"{taken:g} µs are {figure(by_time)} {unit(gemm.dtype)}, and {figure(speed)} are recorded"
+    return f"{taken:g} µs are {figure(by_time)} {speed_unit(gemm.dtype)}, and {figure(speed)} are recorded"
 
 
 def _speed(gpu: Gpu, gemm: Product) -> str:
@@ -102,13 +102,13 @@ def _speed(gpu: Gpu, gemm: Product) -> str:
     roof = above.tflops * (clock / above.clock_mhz if clock is not None and clock > 0 else unread)
     if speed > ABOVE_ROOF * roof:
         at = f"at {clock:.0f} MHz" if clock is not None else f"({above.formula})"
-        why = f"{figure(speed)} {unit(gemm.dtype)} is more than the peak {at}, {figure(roof)}"
+        why = f"{figure(speed)} {speed_unit(gemm.dtype)} is more than the peak {at}, {figure(roof)}"
         return why if clock is not None else f"{why}; the clock may have been above the boost, it is not recorded"
     explained = attribution.explain(gemm, gpu.facts, gpu.measured)
     if gpu.published or not isinstance(explained, Attribution) or clock is None:
         return ""
     if explained.memory_bound and explained.factor("kernel").value > ABOVE_MEMORY:
-        return f"{figure(speed)} {unit(gemm.dtype)} is more than this board's memory can feed"
+        return f"{figure(speed)} {speed_unit(gemm.dtype)} is more than this board's memory can feed"
     return ""
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, below, figure, floor
 from gpuprep.checks.gemm import gemmcredible
-from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of, speed, spread, unit
+from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of, speed, spread
 from gpuprep.performance import attribution
+from gpuprep.performance.roofline import speed_unit
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Gemm, Together
 
@@ -64,7 +65,11 @@ def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str], speeds: Speeds) -> tupl
     slow, fast = mine[both[0]], best[both[0]]
     percent = max(0.0, 100.0 * (1.0 - slow / fast))
     varied = max(spread(side, kind, both[0]) for side in (gpu, other))
-    return percent, varied, f"{kind[0]} {figure(slow)} of {other.subject}'s {figure(fast)} {unit(kind[0])} ({both[0]})"
+    return (
+        percent,
+        varied,
+        f"{kind[0]} {figure(slow)} of {other.subject}'s {figure(fast)} {speed_unit(kind[0])} ({both[0]})",
+    )
 
 
 def _by_shape(gpu: Gpu, kind: tuple[str, str]) -> dict[str, float]:
@@ -111,7 +116,7 @@ def _one_together(
         dtype, mine = entry.dtype, entry.tflops
         alone = _alone(gpu, dtype, gpus)
         if alone and not isinstance(mine, Missing) and mine > 0:
-            shown = f"{dtype} {figure(mine)} together, {figure(alone)} {unit(dtype)} alone"
+            shown = f"{dtype} {figure(mine)} together, {figure(alone)} {speed_unit(dtype)} alone"
             drops.append((100.0 * (1.0 - mine / alone), shown))
     if not drops:
         why = "all GPUs at once were not measured, or the GPU not alone"

@@ -103,10 +103,6 @@ def prop(kind: tuple[str, str]) -> str:
     return f"gemm_{kind[0]}_accumulate_{kind[1]}" if kind[1] else f"gemm_{kind[0]}"
 
 
-def unit(dtype: str) -> str:
-    return "TOPS" if dtype == "int8" else "TFLOPS"
-
-
 def speed(tflops: Figure) -> float:
     """The speed; 0 if it is not recorded."""
     return 0.0 if isinstance(tflops, Missing) else tflops

@@ -12,7 +12,7 @@ from gpuprep.checks.common import COMPARE_IT, DEFECT, MEASURE_AGAIN, skip, unkno
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, figure, floor
 from gpuprep.checks.gemm import gemmclock, gemmcredible
-from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, turning, unit, why_unusable
+from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, turning, why_unusable
 from gpuprep.checks.gemm.gemmtrust import LOWERED
 from gpuprep.performance import attribution, roofline
 from gpuprep.performance.attribution import Attribution
@@ -24,7 +24,7 @@ from gpuprep.performance.clock_events import (
     named,
     power_limit,
 )
-from gpuprep.performance.roofline import Roof
+from gpuprep.performance.roofline import Roof, speed_unit
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Product
 
@@ -66,7 +66,7 @@ def _burst(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], disturbed: str) 
     if contradictions := list(
         filter(None, (gemmcredible.impossible(gpu, g) for g in gpu.of_kind(kind) if not g.error))
     ):
-        shown = f"{figure(speed(best.tflops))} {unit(kind[0])} ({shape_of(best)})"
+        shown = f"{figure(speed(best.tflops))} {speed_unit(kind[0])} ({shape_of(best)})"
         why = (
             f"these figures are impossible: {'; '.join(contradictions[:2])}; the measurement or the catalogue is wrong"
         )
@@ -87,11 +87,11 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
     expected, above = _expected(evidence, gpu, kind), _roof(gpu, kind)
     if isinstance(above, Missing):
         if above.reason == "no_such_units":
-            shown = f"{figure(speed(gemm.tflops))} {unit(kind[0])}"
+            shown = f"{figure(speed(gemm.tflops))} {speed_unit(kind[0])}"
             return skip(gpu.subject, name, expected=expected, actual=shown, reason=above.detail)
         return _unknown(gpu, name, expected, above.detail, COMPARE_IT)
     percent = 100.0 * speed(gemm.tflops) / above.tflops
-    shown = f"{figure(speed(gemm.tflops))} {unit(kind[0])}, {percent:.0f} % ({shape_of(gemm)})"
+    shown = f"{figure(speed(gemm.tflops))} {speed_unit(kind[0])}, {percent:.0f} % ({shape_of(gemm)})"
     limit = _floor(evidence, gpu, kind, above)
     if disturbed:
         return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, disturbed, MEASURE_AGAIN)
@@ -222,7 +222,7 @@ def _expected(evidence: Evidence, gpu: Gpu, kind: tuple[str, str]) -> str:
     limit = _floor(evidence, gpu, kind, above)
     if isinstance(above, Missing):
         return f"a peak of {kind[0]} to judge by"
-    at = f"{unit(kind[0])} at {above.clock_mhz:.0f} MHz"
+    at = f"{speed_unit(kind[0])} at {above.clock_mhz:.0f} MHz"
     return limit.of(above.tflops, at) if limit else f"of {figure(above.tflops)} {at}"
 
 

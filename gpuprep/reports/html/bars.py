@@ -143,7 +143,7 @@ def _product(row: Gemm, floors: Floors, lasting: float, which: str) -> Bar:
         name=row.title,
         detail=", ".join(filter(None, parts)),
         value=figure(speed),
-        unit="TOPS" if row.dtype == "int8" else "TFLOPS",
+        unit=row.unit,
         percent=_share(speed, whole),
         floor=_share(floor.value, whole) if floor else None,
         comparison=", ".join([*comparisons, *_floor(floor, whole)]),

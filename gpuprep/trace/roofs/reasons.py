@@ -37,7 +37,7 @@ class Case:
 
 
 def impossible(case: Case) -> str:
-    unit = _unit(case.dtype)
+    unit = roofline.speed_unit(case.dtype)
     return (
         f"not possible: {case.tflops:.0f} {unit}, and a {case.board.name} calculates at most {case.peak.tflops:.0f} in "
         f"{case.dtype.upper()}. The times, the shapes or the data type in the profile are wrong."
@@ -78,7 +78,7 @@ def _algorithm(kernels: OpKernels) -> Algorithm | Missing:
 
 
 def _plain(case: Case) -> str:
-    reasons = [f"{case.tflops:.0f} of {case.peak.tflops:.0f} {_unit(case.dtype)}"]
+    reasons = [f"{case.tflops:.0f} of {case.peak.tflops:.0f} {roofline.speed_unit(case.dtype)}"]
     if case.work.kind == "attention":
         return "; ".join((*reasons, *_attention(case)))
     operation, memory = faster.operation(case.work), roofline.bandwidth(case.board)
@@ -119,7 +119,3 @@ def _beside(case: Case) -> str:
         return ""
     short = name if len(name) <= 60 else name[:59] + "…"
     return f"{100 * share:.0f} % of its time is in kernels that prepare or end it, such as {short}"
-
-
-def _unit(dtype: str) -> str:
-    return "TOPS" if dtype == "int8" else "TFLOPS"
