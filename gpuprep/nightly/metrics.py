@@ -34,6 +34,7 @@ from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.bandwidth import Bandwidth
 from gpuprep.records.evidence.gemm import Gemm
 from gpuprep.records.findings import DONE
+from gpuprep.records.recorded_options import RecordedOptions
 
 FILE = "gpuprep.prom"  # node_exporter reads *.prom
 MODE = 0o644  # node_exporter runs as a user of its own
@@ -150,7 +151,7 @@ def add(exposition: Exposition, record: RunRecord) -> None:
     exposition.add("drift_last_run_timestamp_seconds", end, labels)
     if began is not None and end is not None:
         exposition.add("drift_duration_seconds", max(0.0, end - began), labels)
-    delay = record.options.get("random_delay_minutes")  # of a nightly check
+    delay = RecordedOptions.read(record.options).random_delay_minutes
     exposition.add("drift_random_delay_seconds", times(delay, 60), labels)
     if record.drift is not None:
         asked, last = record.drift.probe_asked_since, record.drift.probe_measured_at

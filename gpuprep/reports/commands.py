@@ -4,17 +4,17 @@
     repair(records, findings)               what puts the findings right: one command for all hosts; "" if none does
     expanded(text, record)                  a text whose commands in backticks have HOST and PROFILE filled in
 
-A run keeps its options as typed in `options["asked"]` of its record, so a report read later has the same commands. The
-values are quoted for a shell, whatever they are. A password is never among them.
+A run keeps its options as typed in its record (`RecordedOptions.asked`), so a report read later has the same commands.
+The values are quoted for a shell, whatever they are. A password is never among them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gpuprep.records import Finding, RunRecord
+from gpuprep.records.recorded_options import Asked, RecordedOptions
 from gpuprep.untrusted import plaintext
 
 # Names of --only, in the order of the roles. A test compares them with those of the command.
@@ -51,10 +51,11 @@ def same(records: Sequence[RunRecord]) -> str:
     """The command that made `records`, once more: after what no step of gpuprep repairs."""
     first = records[0]
     verb = "drift last" if first.command == "last" else first.command if first.command in ON_HOSTS else "validate"
-    more = _listed(first, "--only", "probes") if verb == "validate" else []
+    options = RecordedOptions.read(first.options)
+    more = _listed("--only", options.probes or ()) if verb == "validate" else []
     if verb == "provision":
         more = _chosen(first)
-    if verb == "validate" and first.command == verb and first.options.get("quick") is True:
+    if verb == "validate" and first.command == verb and options.quick is True:
         more.append("--quick")
     return _line(records, verb, more)
 
@@ -72,7 +73,7 @@ def line(records: Sequence[RunRecord], verb: str, *more: str) -> str:
 
 def report(record: RunRecord) -> str:
     asked = _asked(record)
-    store = ["--store", asked["store"]] if asked.get("store") else []
+    store = ["--store", asked.store] if asked.store else []
     return plaintext.command("gpuprep", "report", *store, about=record.run_id)
 
 
@@ -89,7 +90,7 @@ def _filled(words: list[str], record: RunRecord) -> str:
             rest = rest[2:]
         return _line([record], verb, rest)
     named = [record.host if word == "HOST" else word for word in words]
-    store = _asked(record).get("store")
+    store = _asked(record).store
     return plaintext.command(*named, *(["--store", store] if store and "HOST" in words else []))
 
 
@@ -98,27 +99,25 @@ def _line(records: Sequence[RunRecord], verb: str, more: Sequence[str]) -> str:
     asked = _asked(first)
     named = list(dict.fromkeys(record.host for record in records))
     limit: list[str] = []
-    if len(named) > MOST_HOSTS and asked.get(
-        "inventory"
-    ):  # as typed: a host that is well already is recognised as such
-        named, limit = list(asked["hosts"]), _option("--limit", asked.get("limit"))
+    if len(named) > MOST_HOSTS and asked.inventory:  # as typed: a host that is well already is recognised as such
+        named, limit = list(asked.hosts), _option("--limit", asked.limit)
     words = ["gpuprep", *verb.split()]
-    words += [*_option("-i", asked.get("inventory")), *limit]
+    words += [*_option("-i", asked.inventory), *limit]
     # A name that looks like an option stands behind all options.
     late = any(name.startswith("-") for name in named)
     words += [] if late else named
     if verb not in ("drift last", "drift unschedule"):
-        known = asked.get("profile") or (first.profile.name if first.profile else None)
+        known = asked.profile or (first.profile.name if first.profile else None)
         words += _option("--profile", known or (None if verb == "plan" else "PROFILE"))  # `plan` proposes one
     words += more
     for key, flag in VALUES[1:]:
-        words += _option(flag, asked.get(key)) if (verb, key) != ("plan", "store") else []
-    words += [flag for key, flag in FLAGS if asked.get(key) is True]
+        words += _option(flag, getattr(asked, key)) if (verb, key) != ("plan", "store") else []
+    words += [flag for key, flag in FLAGS if getattr(asked, key)]
     return plaintext.command(*words, *(["--", *named] if late else []))
 
 
-def _option(flag: str, value: Any) -> list[str]:
-    if not isinstance(value, str) or not value:
+def _option(flag: str, value: str | None) -> list[str]:
+    if not value:
         return []
     return [f"{flag}{'=' if flag.startswith('--') else ''}{value}"] if value.startswith("-") else [flag, value]
 
@@ -131,25 +130,13 @@ def _only(record: RunRecord, steps: Sequence[str], *, whole: bool) -> list[str]:
 
 
 def _chosen(record: RunRecord) -> list[str]:
-    return [*_listed(record, "--only", "only"), *_listed(record, "--skip", "skip")]
+    options = RecordedOptions.read(record.options)
+    return [*_listed("--only", options.only), *_listed("--skip", options.skip)]
 
 
-def _listed(record: RunRecord, flag: str, key: str) -> list[str]:
-    names = record.options.get(key)
-    known = [name for name in names if isinstance(name, str)] if isinstance(names, (list, tuple)) else []
-    return [flag, ",".join(known)] if known else []
+def _listed(flag: str, names: Sequence[str]) -> list[str]:
+    return [flag, ",".join(names)] if names else []
 
 
-def _asked(record: RunRecord) -> Mapping[str, Any]:
-    """What the user typed; nothing for a run of an older gpuprep, or one that no user started."""
-    asked = record.options.get("asked")
-    if not isinstance(asked, Mapping):
-        return {}
-    hosts = asked.get("hosts")
-    listed = [name for name in hosts if isinstance(name, str)] if isinstance(hosts, (list, tuple)) else []
-    texts = {key: asked.get(key) for key in ("inventory", "limit", *(key for key, _ in VALUES))}
-    return {
-        **{key: value for key, value in texts.items() if isinstance(value, str)},
-        **{key: asked.get(key) is True for key, _ in FLAGS},
-        "hosts": listed,
-    }
+def _asked(record: RunRecord) -> Asked:
+    return RecordedOptions.read(record.options).asked

@@ -14,6 +14,7 @@ from gpuprep.checks.baseline import NOBODY_KNOWS, QUICK, figures_of
 from gpuprep.records import GpuFacts, Missing, RunRecord, Snapshot, Status, to_json_value
 from gpuprep.records.baseline import BaselineKey, Figures
 from gpuprep.records.findings import PROBLEMS, findings_of, of_figures
+from gpuprep.records.recorded_options import RecordedOptions
 
 # Facts that differ from one moment to the next, or only say which moment it was.
 MOMENTARY = {
@@ -106,8 +107,8 @@ def _notes(first: RunRecord, second: RunRecord, here: Snapshot | None, there: Sn
         yield f"run {first.run_id} is {first.source.value} and run {second.run_id} {second.source.value}"
     if first.command != second.command:
         yield f"different commands: {first.command} and {second.command} do not check the same"
-    depths = [record.options.get("quick") for record in (first, second)]
-    if first.measurements and second.measurements and sorted(map(repr, depths)) == ["False", "True"]:
+    depths = [RecordedOptions.read(record.options).quick for record in (first, second)]
+    if first.measurements and second.measurements and set(depths) == {False, True}:
         quick, full = (first, second) if depths[0] else (second, first)
         yield f"run {quick.run_id} is quick and run {full.run_id} full: what they measured is not compared"
     if first.profile and second.profile and first.profile.sha256 != second.profile.sha256:

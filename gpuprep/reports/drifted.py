@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpuprep.records import Finding, Missing, RunRecord
 from gpuprep.records.moments import minute, moment
+from gpuprep.records.recorded_options import RecordedOptions
 
 FIRST = "none: this is the first check"
 NOT_CERTIFIED = "no run is certified yet: compared with the profile alone"
@@ -58,7 +59,7 @@ def compared_with(record: RunRecord) -> list[tuple[str, str]]:
         pairs.append(("checked by", "the host itself"))
     if facts.probe_skipped:
         pairs.append(("speed", f"not measured: {facts.probe_skipped}"))
-    if record.options.get("fix") and not facts.fixes:
+    if RecordedOptions.read(record.options).fix and not facts.fixes:
         pairs.append(("--fix", "there was nothing that --fix can repair"))
     return pairs
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
+from gpuprep.records.recorded_options import RecordedOptions
 from gpuprep.records.showable import SIMULATED
 from gpuprep.reports import capacity, causes, commands, drifted, figures, fleet, glance, measured, taking
 from gpuprep.reports.columns import LEGEND, LOWEST, Columns, Part, Row, columns
@@ -111,7 +112,7 @@ def _hosts(records: Sequence[RunRecord]) -> str:
 
 def _is_plan(record: RunRecord) -> bool:
     """Whether the run only looked: `plan`, or another command with --check."""
-    return record.command == "plan" or record.options.get("check") is True
+    return record.command == "plan" or RecordedOptions.read(record.options).check is True
 
 
 def _plan(record: RunRecord) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gpuprep.records import Source, Status
+from gpuprep.records.recorded_options import RecordedOptions
 from gpuprep.store import hostnames
 from gpuprep.store.tables import certified, latest, runs, storable
 
@@ -69,22 +70,16 @@ def newest_passed(connection: Connection, host: str, *, any_part: bool = False) 
         if any_part or run.certifies:
             return str(run.run_id)
         options = _options(connection, run.run_id)
-        if is_whole(options):
-            if not options.get("probes"):
+        if options.whole:
+            if options.every_probe:
                 return str(run.run_id)
             one_probe = one_probe or str(run.run_id)
     return one_probe
 
 
-def _options(connection: Connection, run_id: str) -> Mapping[str, Any]:
+def _options(connection: Connection, run_id: str) -> RecordedOptions:
     text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar_one()
-    options: Mapping[str, Any] = json.loads(text).get("options", {})
-    return options
-
-
-def is_whole(options: Mapping[str, Any]) -> bool:
-    """Whether a run judged the whole machine: a run with --only or --skip did not."""
-    return not options.get("only") and not options.get("skip")
+    return RecordedOptions.read(json.loads(text).get("options", {}))
 
 
 def newest(connection: Connection, host: str, command: str, *where: Any) -> tuple[str, str] | None:

@@ -12,8 +12,9 @@ from gpuprep.desired.state import Wanted
 from gpuprep.errors import UsageError
 from gpuprep.records import Finding, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import Measured
+from gpuprep.records.recorded_options import RecordedOptions
 from gpuprep.store import Store
-from gpuprep.store.certified import CERTIFYING, is_whole
+from gpuprep.store.certified import CERTIFYING
 from gpuprep.untrusted.plaintext import command
 from gpuprep.workflows.runs import ProfileRun
 
@@ -33,7 +34,7 @@ def standing(run: ProfileRun, wanted: Wanted, facts: Snapshot, findings: Sequenc
         return Doubts()
     past, draft = Past(run.certified(), run.previous()), run.draft
     played = {task.role for task in draft.playbook.tasks} if draft.playbook else set()
-    left_out = not is_whole(run.options.as_recorded())
+    left_out = not run.options.whole
     doubts = certifying.doubts(
         Passed(run.terms(wanted), facts, draft.measurements, findings, left_out, played), past
     )  # fmt: skip
@@ -53,7 +54,7 @@ def _note(run: ProfileRun, doubts: Doubts, certified: RunRecord | None) -> str:
     provision measured only briefly, or if the user chose that run.
     """
     options = run.options
-    asked = run.command == "provision" or options.quick or options.probes or not is_whole(options.as_recorded())
+    asked = run.command == "provision" or options.quick or options.probes or not options.whole
     if not (doubts.worse or doubts.unread or (doubts.less and not (asked and certified))):
         return ""
     host, why = run.target.name, f"this run {doubts}"
@@ -61,7 +62,7 @@ def _note(run: ProfileRun, doubts: Doubts, certified: RunRecord | None) -> str:
         f"{host} is not certified by this run"
     )  # fmt: skip
     typed = command("gpuprep", "baseline", "set", about=host)
-    if not is_whole(run.options.as_recorded()):
+    if not run.options.whole:
         return f"{held}: {why}"  # no word of the user makes a part the whole
     return f"{held}: {why}; to make this run the certified run, type: {typed} {run.run_id} --reason 'WHY'"
 
@@ -101,7 +102,7 @@ def certify(store: Store, host: str, run: str | None, now: str, reason: str = ""
         raise UsageError(f"{named} is a run of {record.host}, not of {host}", newest)
     if record.command not in CERTIFYING:
         raise UsageError(f"{named} is a run of {record.command}, which certifies nothing", newest)
-    if not is_whole(record.options):
+    if not RecordedOptions.read(record.options).whole:
         raise UsageError(f"{named} left a part of the machine out (--only, --skip)", newest)
     if record.verdict is None or record.verdict.status is not Status.PASS or record.exit_code != 0:
         how = record.verdict.status.value if record.verdict else "without a verdict"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from gpuprep import __version__, checks
@@ -20,6 +20,7 @@ from gpuprep.records.evidence.gemm import Gemm
 from gpuprep.records.evidence.toolkit import Toolkit
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.ids import new_run_id, now
+from gpuprep.records.recorded_options import RecordedOptions
 from gpuprep.workflows import missing_keys, provision
 from gpuprep.workflows.record_file import Recorded, read, simulated
 from gpuprep.workflows.runs import Options
@@ -118,22 +119,20 @@ def _asked(recorded: Recorded, wanted: Wanted) -> list[str]:
     """Probes that must have a result: those in the record, and those that this validation should have run."""
     record = recorded.record
     there = [result.probe for result in record.measurements]
-    if not recorded.whole or record.command != "validate" or "probes" not in record.options:
+    chosen = RecordedOptions.read(record.options).probes
+    if not recorded.whole or record.command != "validate" or chosen is None:
         return there
     left_out = [name for name in provision.STEPS if not provision.is_chosen(f"gpu_{name}", _options(record))]
-    listed = record.options["probes"]
-    chosen = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
     return [*there, *(kind.name for kind in probes.chosen(wanted, probes=chosen, without=left_out))]
 
 
 def _options(record: RunRecord) -> Options:
-    return Options(only=_names(record, "only"), skip=_names(record, "skip"))
+    recorded = RecordedOptions.read(record.options)
+    return Options(only=_steps(recorded.only), skip=_steps(recorded.skip))
 
 
-def _names(record: RunRecord, key: str) -> tuple[str, ...]:
-    """The steps in the run's option `key` ("only" or "skip")."""
-    listed = record.options.get(key)
-    return tuple(name for name in listed if name in provision.STEPS) if isinstance(listed, list) else ()
+def _steps(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in provision.STEPS)
 
 
 def _with_toolkit(recorded: Recorded) -> Snapshot:

@@ -17,11 +17,10 @@ from typing import Any
 from gpuprep.provisioning.ansible_events import ExpectedStep
 from gpuprep.records import RunRecord
 from gpuprep.records.moments import seconds_between
+from gpuprep.records.recorded_options import RecordedOptions
 
 FACTS = "facts"  # is done in several pieces: it has ended when the run has
 PREFLIGHT = "preflight"  # what every playbook begins with
-# Options by which the same step takes longer or shorter.
-TELLING = ("check", "deep", "quick", "probe")
 
 
 def step_of(role: str) -> str:
@@ -31,7 +30,7 @@ def step_of(role: str) -> str:
 
 def same_kind(record: RunRecord, options: Mapping[str, Any]) -> bool:
     """Whether a run was made with the options that decide how long a step takes."""
-    return all(record.options.get(name) == options.get(name) for name in TELLING)
+    return RecordedOptions.read(record.options).pace == RecordedOptions.read(options).pace
 
 
 def expected(

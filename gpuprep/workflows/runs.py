@@ -85,6 +85,11 @@ class Options:
     verbosity: int = 0
     asked: Mapping[str, Any] = field(default_factory=dict)  # as typed: inventory, profile, key ... No password.
 
+    @property
+    def whole(self) -> bool:
+        """Whether the whole machine is judged: neither --only nor --skip leaves a part out."""
+        return not self.only and not self.skip
+
     def as_recorded(self) -> dict[str, Any]:
         """The chosen options for the record, without the password."""
         return {
