@@ -240,14 +240,11 @@ def too_old_or_new(
             reason = f"R{last} is the last driver branch for {family}, and {place(release, profile.driver.source)}"
             reason += f" has {catalogue.branch(driver)} or newer"
             refusals.append(refuse("driver.version", reason, here.driver("auto")))
-        if cuda not in (None, "none") and profile.cuda.version == "auto" and limits.maximum_cuda:
-            assert cuda is not None
-            if catalogue.parse(cuda) > catalogue.parse(limits.maximum_cuda):
+        if cuda is not None and cuda != "none" and profile.cuda.version == "auto":
+            if limits.maximum_cuda and catalogue.parse(cuda) > catalogue.parse(limits.maximum_cuda):
                 reason = f"CUDA {limits.maximum_cuda} is the last one for {family}, and"
                 reason += f" {place(release, profile.driver.source)} has {cuda}"
                 refusals.append(refuse("cuda.version", reason, here.cuda()))
-        if cuda not in (None, "none") and profile.cuda.version == "auto":
-            assert cuda is not None
             if catalogue.parse(cuda) < catalogue.parse(limits.minimum_cuda):
                 reason = f"the first CUDA for {family} is {limits.minimum_cuda}, and {release.title} has {cuda}"
                 refusals.append(refuse("cuda.version", reason, f"{here.cuda()}, or {yourself}"))

@@ -140,8 +140,7 @@ def driver_rules(profile: Profile, driver: str | None, cuda: str | None, works: 
         if minimum is not None and older(driver, minimum):
             reason = f"nv-codec-headers {headers} need driver {minimum} or newer, and the driver is {driver}"
             refusals.append(refuse("codec.headers", reason, _headers_for(driver)))
-    if cuda not in (None, "none"):
-        assert cuda is not None
+    if cuda is not None and cuda != "none":
         lowest = catalogue.cuda_minimum_branch(cuda)
         if lowest is not None and catalogue.branch(driver) < lowest:
             reason = f"CUDA {cuda} needs driver branch {lowest} or newer, and the driver is {driver}"

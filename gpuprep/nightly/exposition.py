@@ -2,6 +2,8 @@
 
 Only readings that are numbers are exposed: in Prometheus an absent series means no reading.
 Names follow https://prometheus.io/docs/practices/naming: base units, `_total` for counters and for nothing else.
+
+prometheus_client is imported where text is made: every report knows the names of metrics, and few are in this format.
 """
 
 from __future__ import annotations
@@ -9,14 +11,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
-
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import generate_latest
-from prometheus_client.registry import Collector
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from gpuprep.untrusted.plaintext import visible
+
+if TYPE_CHECKING:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.registry import Collector
 
 PREFIX = "gpuprep_"
 MOST_SERIES = 2000  # of one metric and host
@@ -30,6 +31,8 @@ class Metric(NamedTuple):
     help: str
 
     def family(self, name: str) -> CounterMetricFamily | GaugeMetricFamily:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
         return kind(PREFIX + name, self.help, labels=self.labels)
 
@@ -37,7 +40,7 @@ class Metric(NamedTuple):
 Metrics = Mapping[str, Metric]  # by name without prefix, in the order in which they are shown
 
 
-class Exposition(Collector):
+class Exposition:
     """Collects series, then shows them as text."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -66,8 +69,11 @@ class Exposition(Collector):
                 yield family
 
     def text(self) -> str:
+        from prometheus_client import CollectorRegistry
+        from prometheus_client.exposition import generate_latest
+
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
+        registry.register(cast("Collector", self))  # it calls `collect` and nothing else
         return generate_latest(registry).decode()
 
 

@@ -132,17 +132,18 @@ def _stream(board: Board, able: frozenset[str] | None, kind: str, codec: str, pr
     if engines == 0 or (able is not None and f"{side}.{CAPABILITY.get(codec, codec)}" not in able):
         return None
     rate = codecs.engine_rate(model.compute_capability, kind, codec, preset)
-    for unknown, why in (
-        (able is None, "what its engines can do is not known"),
-        (engines is None, "the number of its engines is not known"),
-        (rate is None, "NVIDIA's table has no such rate"),
-        (board.video_mhz is None, "its video clock is not known"),
-    ):
-        if unknown:
-            return StreamRow(kind, codec, preset, None, None, why)
-    assert engines is not None
-    assert rate is not None
-    assert board.video_mhz is not None
+
+    def unknown(why: str) -> StreamRow:
+        return StreamRow(kind, codec, preset, None, None, why)
+
+    if able is None:
+        return unknown("what its engines can do is not known")
+    if engines is None:
+        return unknown("the number of its engines is not known")
+    if rate is None:
+        return unknown("NVIDIA's table has no such rate")
+    if board.video_mhz is None:
+        return unknown("its video clock is not known")
     fps = rate.fps * engines * board.video_mhz / rate.reference_mhz
     plural = "engine" if engines == 1 else "engines"
     words = f"{engines} {plural} x {rate.fps:g} fps x {board.video_mhz} of {rate.reference_mhz} MHz"

@@ -41,13 +41,8 @@ class Tiled:
 
 def fastest(kernels: Kernels, operation: Operation, dtype: str, sms: int, rate: float) -> Tiled:
     """`rate`: multiply-adds a cycle and SM."""
-    best: Tiled | None = None
-    for tile in kernels.tiles:
-        tiling = tiled(kernels, operation, dtype, sms, rate, tile)[-1]
-        if best is None or tiling.cycles < best.cycles:
-            best = tiling
-    assert best is not None
-    return best
+    tilings = (tiled(kernels, operation, dtype, sms, rate, tile)[-1] for tile in kernels.tiles)
+    return min(tilings, key=lambda tiling: tiling.cycles)
 
 
 def tiled(

@@ -225,8 +225,7 @@ class Store:
             query = (
                 sa.select(runs.c.run_id).where(runs.c.batch_id == batch_id).order_by(runs.c.started_at, runs.c.run_id)
             )
-            records = [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
-        return [record for record in records if record is not None]
+            return [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
 
     def _batch_id(self, connection: Connection, batch: str) -> str:
         batch = storable(batch)
@@ -268,13 +267,9 @@ class Store:
                 raise UsageError(
                     f"no run {run_id!r} in {self._shown_url}", "`gpuprep history` lists the runs there are"
                 )
-            record = self._record(connection, _the_one(run_id, run_ids, "runs"))
-            assert record is not None
-            return record
+            return self._record(connection, _the_one(run_id, run_ids, "runs"))
 
-    def _record(self, connection: Connection, run_id: str | None) -> RunRecord | None:
-        if run_id is None:
-            return None
+    def _record(self, connection: Connection, run_id: str) -> RunRecord:
         text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar_one()
         try:
             return from_json(RunRecord, text)
@@ -286,13 +281,14 @@ class Store:
         passed; None without such a run.
         """
         with self._transaction(write=False) as connection:
-            return self._record(connection, certified_rows.run_of(connection, host))
+            run_id = certified_rows.run_of(connection, host)
+            return None if run_id is None else self._record(connection, run_id)
 
     def newest(self, host: str, command: str) -> RunRecord | None:
         """The newest run of `command` on this host that has a verdict; None without one."""
         with self._transaction(write=False) as connection:
             run = certified_rows.newest(connection, host, command, runs.c.verdict.is_not(None))
-            return self._record(connection, run[0] if run else None)
+            return self._record(connection, run[0]) if run else None
 
     def ended_well(self, command: str, source: Source, *, host: str = "", profile: str = "") -> list[RunRecord]:
         """The newest runs of `command` with exit code 0, of one host or of one profile; a few of them.
@@ -309,8 +305,7 @@ class Store:
         with self._transaction(write=False) as connection:
             mine = runs.c.host.in_(hostnames.of_host(connection, host))
             query = query.where(mine if host else runs.c.profile == storable(profile))
-            records = [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
-        return [record for record in records if record is not None]
+            return [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
 
     # ------------------------------------------------------------ what a host is compared with
 

@@ -108,14 +108,14 @@ class _Judge:
     def _unread(self) -> Finding | None:
         """UNKNOWN for a signature that could not be read, except if only its signer's certificate is missing."""
         unread = [module for module in self.modules if isinstance(module.fits, Missing) and not _is_foreign(module)]
-        if not unread:
+        first = next((module.fits for module in unread if isinstance(module.fits, Missing)), None)
+        if first is None:
             return None
-        assert isinstance(unread[0].fits, Missing)
         if self.on is False and not self.wish:
-            detail = unread[0].fits.detail or unread[0].fits.reason
+            detail = first.detail or first.reason
             reason = f"Secure Boot is off, and the signature of {_names(unread)} was not verified ({detail})"
             return skip(SUBJECT, self.prop, expected=self.expected, actual="not verified", reason=reason)
-        return self._unread_of(unread[0].fits, f"the signature of {_names(unread)}")
+        return self._unread_of(first, f"the signature of {_names(unread)}")
 
     # ------------------------------------------------ every module fits its signature, or has an unknown signer
 

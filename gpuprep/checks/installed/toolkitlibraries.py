@@ -22,13 +22,10 @@ def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
     if isinstance(cuda.nvcc_version, Missing):
         why = "the toolkit's version is not known: cuda.version reports why"
         return [skip("cuda", "libraries", expected=expected, actual="not compared", reason=why)]
-    for reading in (cuda.nvcc_path, cuda.library_folders):
-        if isinstance(reading, Missing):
-            return [unknown("cuda", "libraries", reading, expected=expected, what="where the toolkit's libraries are")]
-    assert not isinstance(cuda.library_folders, Missing)
-    if not cuda.library_folders:
-        nowhere = Missing("not_read", f"no folder of libraries belongs to {cuda.nvcc_path}")
-        return [unknown("cuda", "libraries", nowhere, expected=expected, what="where the toolkit's libraries are")]
+    nowhere = Missing("not_read", f"no folder of libraries belongs to {cuda.nvcc_path}")
+    folders = cuda.nvcc_path if isinstance(cuda.nvcc_path, Missing) else cuda.library_folders or nowhere
+    if isinstance(folders, Missing):
+        return [unknown("cuda", "libraries", folders, expected=expected, what="where the toolkit's libraries are")]
     major = cuda.nvcc_version.split(".")[0]
     names = [name for name in snapshot.libraries if any(_is(name, stem, major) for stem in STEMS)]
     wrong = []
@@ -36,12 +33,12 @@ def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
         path = snapshot.libraries[name]
         if isinstance(path, Missing):
             return [unknown("cuda", "libraries", path, expected=expected, what=f"where the loader finds {name}")]
-        if path is not None and not any(_inside(path, folder) for folder in cuda.library_folders):
+        if path is not None and not any(_inside(path, folder) for folder in folders):
             wrong.append(f"{name} from {path}")
-    folders = " or ".join(cuda.library_folders)
+    shown = " or ".join(folders)
     if not wrong:
-        return [Finding("cuda", "libraries", Status.PASS, expected, f"{len(names)} from {folders}")]
-    why = f"programs get {', '.join(wrong)}, and the toolkit of {cuda.nvcc_path} keeps its libraries in {folders}"
+        return [Finding("cuda", "libraries", Status.PASS, expected, f"{len(names)} from {shown}")]
+    why = f"programs get {', '.join(wrong)}, and the toolkit of {cuda.nvcc_path} keeps its libraries in {shown}"
     return [Finding("cuda", "libraries", Status.FAIL, expected, ", ".join(wrong), why, REMEDY)]
 
 

@@ -251,20 +251,23 @@ def _ecc_kept(gpu: GpuFacts) -> Finding:
     """A finding if somebody changed the pending ECC mode although the profile leaves it alone."""
     words, expected = {True: "enabled", False: "disabled"}, "no change waiting"
     current, pending = gpu.ecc_current, gpu.ecc_pending
-    for reading in (current, pending):
-        if isinstance(reading, Missing) and reading.reason == "not_supported":
-            return skip(f"gpu {gpu.index}", "ecc", expected=expected, actual="none", reason=f"{gpu.name} has no ECC")
-        if isinstance(reading, Missing):
-            remedy = f"nvidia-smi -i {gpu.index} -q -d ECC; an error there often ends with a reset or a reboot"
-            return unknown(f"gpu {gpu.index}", "ecc", reading, expected=expected, remedy=remedy)
-    assert isinstance(current, bool)
-    assert isinstance(pending, bool)
+    if isinstance(current, Missing):
+        return _ecc_unread(gpu, current, expected)
+    if isinstance(pending, Missing):
+        return _ecc_unread(gpu, pending, expected)
     if current == pending:
         return Finding(f"gpu {gpu.index}", "ecc", Status.PASS, expected, words[current])
     reason = f"ECC of gpu {gpu.index} is {words[current]} and becomes {words[pending]} at the next reboot"
     remedy = f"reboot when it suits you, or take it back: nvidia-smi -i {gpu.index} -e {int(current)}"
     actual = f"{words[current]}, {words[pending]} after a reboot"
     return Finding(f"gpu {gpu.index}", "ecc", Status.WARN, expected, actual, reason, remedy, reboot=True)
+
+
+def _ecc_unread(gpu: GpuFacts, reading: Missing, expected: str) -> Finding:
+    if reading.reason == "not_supported":
+        return skip(f"gpu {gpu.index}", "ecc", expected=expected, actual="none", reason=f"{gpu.name} has no ECC")
+    remedy = f"nvidia-smi -i {gpu.index} -q -d ECC; an error there often ends with a reset or a reboot"
+    return unknown(f"gpu {gpu.index}", "ecc", reading, expected=expected, remedy=remedy)
 
 
 def _compute_mode(wanted: Wanted, gpu: GpuFacts) -> Finding:

@@ -77,11 +77,11 @@ def narrow(evidence: Evidence, gpus: Sequence[NcclGpu]) -> list[Finding]:
 
 def _way(values: Nccl, way: ncclways.Way | Missing) -> list[Finding]:
     names = [transport.name for transport in values.chosen.transports] if values.chosen else []
-    linked = not isinstance(way, Missing) and way.kind in ("switch", "direct")
-    if not linked or not any(names) or any(name.startswith(OVER_LINKS) for name in names):
+    if isinstance(way, Missing) or way.kind not in ("switch", "direct"):
+        return []
+    if not any(names) or any(name.startswith(OVER_LINKS) for name in names):
         return []
     shown = ", ".join(names[:3])
-    assert not isinstance(way, Missing)
     why = f"by its log NCCL uses {shown:.80}, and {way.words} are up: it does not use them, or the record is damaged"
     remedy = "see the NCCL_ variables that are set (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL) and /etc/nccl.conf"
     return [Finding("nccl", "transports", Status.UNKNOWN, "over NVLink", f"{shown:.80}", why, remedy)]
