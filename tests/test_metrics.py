@@ -6,6 +6,8 @@ import dataclasses
 import math
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +272,9 @@ def test_hostile_words_stay_words() -> None:
     words = 'x"} 1\n# HELP \\ \ud800'
     text = metrics.render([drifted(host=words, findings=(dataclasses.replace(FINDINGS[0], subject=words),))])
     assert {one.labels["subject"] for one in series(text, "gpuprep_drift_finding")} == {'x"} 1\n# HELP \\ \\ud800'}
+
+
+def test_only_this_format_loads_prometheus_client() -> None:
+    """Every command makes a report of text, and waits for its imports."""
+    code = "import sys, gpuprep.reports.text_hosts; sys.exit('prometheus_client' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
