@@ -15,7 +15,7 @@ import amount
 import pytest
 
 from e2e import finished
-from e2e.machines import CODEC_BUILDER, UNMEASURED, Finished, gpuprep
+from e2e.machines import CODEC_BUILDER, Finished, gpuprep
 
 if "GPUPREP_STATE_PROFILE" not in os.environ:
     collect_ignore = ["state"]
@@ -59,12 +59,9 @@ def t4(from_nothing: Finished) -> Iterator[Finished]:
 
 @pytest.fixture(scope="session")
 def t4_copy(from_nothing: Finished) -> Iterator[Finished]:
-    """A copy of it, so that another worker can have it: for tests of drift and of faults.
-
-    The machine itself was measured; what differs here are the tests.
-    """
+    """A copy of it, so that another worker can have it: for tests of drift and of faults."""
     assert from_nothing.machine
-    yield from finished.clone("e2e-t4-copy", "t4", ["t4"], *UNMEASURED)
+    yield from finished.clone("e2e-t4-copy", "t4", ["t4"])
 
 
 @pytest.fixture(scope="session")

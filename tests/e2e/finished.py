@@ -57,13 +57,13 @@ def _made() -> dict[str, object]:
     return {"run": dataclasses.asdict(made.run), "foreseen": dataclasses.asdict(made.checked())}
 
 
-def clone(machine: str, profile: str, gpus: list[str], *only: str) -> Iterator[Finished]:
-    """A copy of the finished disk with these GPUs, brought to their profile and validated; `only` as options."""
+def clone(machine: str, profile: str, gpus: list[str]) -> Iterator[Finished]:
+    """A copy of the finished disk with other GPUs, brought to their profile and validated whole."""
     gpuprep("sim", "down", machine)
     must("sim", "up", machine, "--clone-of", DISK, *flags(gpus))
     wish = (f"sim:{machine}", "--profile", profile)
     run = must("provision", *wish, "--no-validate")
-    yield Finished(machine, profile, run, validated=must("validate", *wish, "--json", *only))
+    yield Finished(machine, profile, run, validated=must("validate", *wish, "--json"))
     gpuprep("sim", "down", machine)
 
 

@@ -56,7 +56,7 @@ class Finished:
     profile: str
     run: Done
     foreseen: Done | None = None  # what --check --deep had printed before, of a machine from nothing
-    validated: Done | None = None  # the validation after it, of a copy
+    validated: Done | None = None  # the whole validation after it, of a copy
 
     @property
     def host(self) -> str:
