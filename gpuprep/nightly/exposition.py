@@ -69,12 +69,9 @@ class Exposition:
                 yield family
 
     def text(self) -> str:
-        from prometheus_client import CollectorRegistry
         from prometheus_client.exposition import generate_latest
 
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(cast("Collector", self))  # it calls `collect` and nothing else
-        return generate_latest(registry).decode()
+        return generate_latest(cast("Collector", self)).decode()  # it calls `collect` and nothing else
 
 
 def times(value: object, factor: float) -> float | None:

@@ -37,7 +37,7 @@ class Asked:
             if isinstance(text := asked.get(key), str)
         }
         return cls(
-            hosts=_names(asked.get("hosts")) or (),
+            hosts=_names(asked.get("hosts")),
             **texts,
             accept_new_host_key=asked.get("accept_new_host_key") is True,
             ask_become_pass=asked.get("ask_become_pass") is True,
@@ -68,10 +68,10 @@ class RecordedOptions:
         probe = options.get("probe")
         return cls(
             whole=not options.get("only") and not options.get("skip"),
-            only=_names(options.get("only")) or (),
-            skip=_names(options.get("skip")) or (),
+            only=_names(options.get("only")),
+            skip=_names(options.get("skip")),
             every_probe=not options.get("probes"),
-            probes=(_names(options["probes"]) or ()) if "probes" in options else None,
+            probes=_names(options["probes"]) if "probes" in options else None,
             check=_flag(options.get("check")),
             deep=_flag(options.get("deep")),
             quick=_flag(options.get("quick")),
@@ -91,5 +91,5 @@ def _flag(value: Any) -> Optional[bool]:
     return value if isinstance(value, bool) else None
 
 
-def _names(listed: Any) -> Optional[tuple[str, ...]]:
-    return tuple(name for name in listed if isinstance(name, str)) if isinstance(listed, (list, tuple)) else None
+def _names(listed: Any) -> tuple[str, ...]:
+    return tuple(name for name in listed if isinstance(name, str)) if isinstance(listed, (list, tuple)) else ()

@@ -21,7 +21,7 @@ from gpuprep.untrusted import plaintext
 STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
 MOST_NAMED = 2  # steps that --only names; of more, the whole of provision is shorter and does the same
 MOST_HOSTS = 60  # names in one command; of more, the pattern that was typed
-VALUES = (("profile", "--profile"), ("ssh_key", "--ssh-key"), ("store", "--store"))
+VALUES = (("ssh_key", "--ssh-key"), ("store", "--store"))
 FLAGS = (("accept_new_host_key", "--accept-new-host-key"), ("ask_become_pass", "--ask-become-pass"))
 # Commands that a finding's remedy may name: words without a meaning to a shell, in backticks.
 QUOTED = re.compile(r"`(gpuprep [\w .,:=/-]+)`")
@@ -110,7 +110,7 @@ def _line(records: Sequence[RunRecord], verb: str, more: Sequence[str]) -> str:
         known = asked.profile or (first.profile.name if first.profile else None)
         words += _option("--profile", known or (None if verb == "plan" else "PROFILE"))  # `plan` proposes one
     words += more
-    for key, flag in VALUES[1:]:
+    for key, flag in VALUES:
         words += _option(flag, getattr(asked, key)) if (verb, key) != ("plan", "store") else []
     words += [flag for key, flag in FLAGS if getattr(asked, key)]
     return plaintext.command(*words, *(["--", *named] if late else []))

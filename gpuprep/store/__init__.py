@@ -225,7 +225,7 @@ class Store:
             query = (
                 sa.select(runs.c.run_id).where(runs.c.batch_id == batch_id).order_by(runs.c.started_at, runs.c.run_id)
             )
-            return [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
+            return self._records(connection, query)
 
     def _batch_id(self, connection: Connection, batch: str) -> str:
         batch = storable(batch)
@@ -269,6 +269,10 @@ class Store:
                 )
             return self._record(connection, _the_one(run_id, run_ids, "runs"))
 
+    def _records(self, connection: Connection, query: sa.Select[Any]) -> list[RunRecord]:
+        """The records of the run ids that `query` selects, in its order."""
+        return [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
+
     def _record(self, connection: Connection, run_id: str) -> RunRecord:
         text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar_one()
         try:
@@ -305,7 +309,7 @@ class Store:
         with self._transaction(write=False) as connection:
             mine = runs.c.host.in_(hostnames.of_host(connection, host))
             query = query.where(mine if host else runs.c.profile == storable(profile))
-            return [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
+            return self._records(connection, query)
 
     # ------------------------------------------------------------ what a host is compared with
 

@@ -122,7 +122,8 @@ def _asked(recorded: Recorded, wanted: Wanted) -> list[str]:
     chosen = RecordedOptions.read(record.options).probes
     if not recorded.whole or record.command != "validate" or chosen is None:
         return there
-    left_out = [name for name in provision.STEPS if not provision.is_chosen(f"gpu_{name}", _options(record))]
+    options = _options(record)
+    left_out = [name for name in provision.STEPS if not provision.is_chosen(f"gpu_{name}", options)]
     return [*there, *(kind.name for kind in probes.chosen(wanted, probes=chosen, without=left_out))]
 
 
