@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -9,8 +10,9 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from gpuprep.remote import Target
 
@@ -60,41 +62,45 @@ class Sshd:
         if not any(option.startswith("PasswordAuthentication") for option in options):
             lines.append("PasswordAuthentication no")
         (folder / "sshd_config").write_text("\n".join(lines) + "\n")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: psutil.Popen | None = None
         self.start()
 
     def start(self) -> None:
         assert SSHD is not None
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd insists on it as root
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")], stdin=subprocess.DEVNULL, stderr=log
+        log = self.folder / "log"
+        with log.open("ab") as file:
+            before = file.tell()
+            self._process = psutil.Popen(
+                [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")], stdin=subprocess.DEVNULL, stderr=file
             )
         deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except ConnectionRefusedError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise AssertionError((self.folder / "log").read_text()) from None
-                time.sleep(0.02)
+        # A connection would tell less: a session of the sshd before may still have its port open.
+        while b"Server listening on" not in log.read_bytes()[before:]:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(log.read_text())
+            time.sleep(0.02)
 
     def stop(self) -> None:
-        """The listener and every session of it, as a reboot would."""
+        """The listener and every session of it, as a reboot would; its port is free then."""
         if self._process is None:
             return
-        for child in self._descendants(self._process.pid):
-            subprocess.run(["kill", "-9", str(child)], check=False, stderr=subprocess.DEVNULL)
-        self._process.kill()
+        for process in (*self._sessions(), self._process):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         self._process.wait()
         self._process = None
 
-    def _descendants(self, parent: int) -> list[int]:
-        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=False)
-        children = [int(word) for word in found.stdout.split()]
-        return [deeper for child in children for deeper in [child, *self._descendants(child)]]
+    def _sessions(self) -> list[psutil.Process]:
+        """All that there are: a stopped listener starts no other."""
+        assert self._process is not None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._process.suspend()
+            while self._process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
+                time.sleep(0.005)
+            return self._process.children(recursive=True)
+        return []
 
     def trust(self, *addresses: str) -> None:
         """Write the host key to the user's known_hosts, for 127.0.0.1 unless other addresses are named."""
@@ -118,7 +124,7 @@ class Sshd:
 Serve = Callable[..., Sshd]
 
 
-@contextmanager
+@contextlib.contextmanager
 def servers(folder: Path, home: Path) -> Iterator[Serve]:
     """Starts one after the other, each in a folder of its own, with the options it is given; stops all."""
     started: list[Sshd] = []

@@ -1,4 +1,6 @@
-"""CPU seconds of the agent's facts: of its whole process tree, less what NVML's own calls take; and of `nvidia-smi -q`.
+"""CPU seconds of the agent's facts: of its whole process tree, and of NVML's own calls in it.
+
+Beside them those of a Python that only loads the agent's libraries, and of `nvidia-smi -q`.
 
     python tests/bench/bench_facts.py            on a GPU machine itself, with gpuprep on PYTHONPATH
 
@@ -13,7 +15,8 @@ import subprocess
 import sys
 
 ROUNDS = 5
-LIMIT_SECONDS = 0.3
+LIMIT = 8.0  # times the libraries alone
+LIBRARIES = "import psutil, pynvml, yaml"
 INSTALLED = "/opt/gpuprep/agent/current/bin/python"
 NVML = """
 import resource
@@ -39,20 +42,22 @@ def cpu(command: list) -> float:  # type: ignore[type-arg]
 
 
 def measure() -> dict:  # type: ignore[type-arg]
-    """Medians: {"facts": of the agent, "nvml": of NVML's calls among them, "smi": of nvidia-smi -q, null without}."""
+    """Medians of the agent ("facts"), NVML's calls in it ("nvml"), "libraries", and nvidia-smi -q ("smi", or null)."""
     python = [INSTALLED, "-I"] if os.path.exists(INSTALLED) else [sys.executable]  # noqa: PTH110
     agent, smi = [*python, "-m", "gpuprep.agent", "facts"], ["nvidia-smi", "-q"]
     cpu(agent)  # compiled, and the module's version remembered
-    facts, nvml, theirs = [], [], []
+    facts, libraries, nvml, theirs = [], [], [], []
     for _ in range(ROUNDS):
         facts.append(cpu(agent))
+        libraries.append(cpu([*python, "-c", LIBRARIES]))
         nvml.append(float(subprocess.check_output([*python, "-c", NVML])))
         try:
             theirs.append(cpu(smi))
         except (OSError, subprocess.CalledProcessError):
             theirs = []
-    found = {"facts": statistics.median(facts), "nvml": statistics.median(nvml)}
-    return {**found, "smi": statistics.median(theirs) if theirs else None}
+    found = {"facts": facts, "libraries": libraries, "nvml": nvml}
+    medians = {what: statistics.median(seconds) for what, seconds in found.items()}
+    return {**medians, "smi": statistics.median(theirs) if theirs else None}
 
 
 if __name__ == "__main__":
