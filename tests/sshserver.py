@@ -86,21 +86,24 @@ class Sshd:
         """The listener and every session of it, as a reboot would; its port is free then."""
         if self._process is None:
             return
-        for process in (*self._sessions(), self._process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._process.suspend()  # so that it starts no other session
+            while self._process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
+                time.sleep(0.005)
+        for process in (*self.sessions(), self._process):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self._process.wait()
         self._process = None
 
-    def _sessions(self) -> list[psutil.Process]:
-        """All that there are: a stopped listener starts no other."""
+    def sessions(self) -> list[psutil.Process]:
+        """All that the listener started, and what runs in there."""
         assert self._process is not None
-        with contextlib.suppress(psutil.NoSuchProcess):
-            self._process.suspend()
-            while self._process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
-                time.sleep(0.005)
-            return self._process.children(recursive=True)
-        return []
+        try:
+            sessions: list[psutil.Process] = self._process.children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        return sessions
 
     def trust(self, *addresses: str) -> None:
         """Write the host key to the user's known_hosts, for 127.0.0.1 unless other addresses are named."""

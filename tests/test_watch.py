@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +16,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from builders import finished_snapshot, resolved
 from pseudoterminal import INTERRUPT, Program, Screen
@@ -269,13 +270,10 @@ class Machine:
 
     def agents(self) -> list[str]:
         """The command lines below the sshd that are an agent's."""
-        assert self.sshd._process is not None
         found = []
-        for pid in self.sshd._descendants(self.sshd._process.pid):
-            try:
-                found.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace"))
-            except OSError:
-                continue
+        for process in self.sshd.sessions():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(" ".join(process.cmdline()))
         return [line for line in found if "python3" in line]
 
 
@@ -422,16 +420,15 @@ def test_figures_of_a_host_that_falls_silent_do_not_stay(machine: Machine, tmp_p
     program = PROGRAM.format(words=machine.words("--interval", "0.5"))
     with Program(program, tmp_path / "out", {}, columns=140, all_of_it=True) as running:
         running.until(has("box", "0 Tesla T4"))
-        assert machine.sshd._process is not None
-        stopped = machine.sshd._descendants(machine.sshd._process.pid)
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
+        stopped = machine.sshd.sessions()
+        for session in stopped:
+            session.suspend()
         try:
             screen = running.until(has("box", "UNKNOWN", "no answer for"))
             assert not has("Tesla")(screen)
         finally:
-            for pid in stopped:
-                os.kill(pid, signal.SIGCONT)
+            for session in stopped:
+                session.resume()
         running.until(has("box", "0 Tesla T4"))
         running.type(INTERRUPT)
         assert running.end()[0] == 0
