@@ -11,6 +11,11 @@ import pytest
 ALL = os.environ.get("GPUPREP_TEST_ALL") == "1"
 
 
+def examples(number: int) -> int:
+    """So many examples of a property in `make test-all`; a third of them in `make test`, and at least ten."""
+    return number if ALL else max(10, number // 3)
+
+
 def few(cases: Iterable[Any], number: int) -> list[Any]:
     """Cases of one parameter: the first `number` of them in `make test`, all in `make test-all`."""
     return [

@@ -60,7 +60,9 @@ def _no_store_of_others(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 # Other tests build drivers meanwhile: how long an example takes to make says nothing here.
-settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "shared", deadline=None, max_examples=amount.examples(100), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("shared")
 
 # Fixtures that are machines: tests of one machine run in one group, by one worker.

@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import amount
 import pytest
 from builders import load
 from click.testing import CliRunner
@@ -136,7 +137,7 @@ def test_what_is_no_command_is_refused(words: list[str]) -> None:
         needs(words)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=amount.examples(300), deadline=None)
 @given(
     some.lists(some.one_of(some.text(max_size=40), some.sampled_from(["-i", "-vf", "-f", "tee", "[", "]]", "-c:v"])))
 )

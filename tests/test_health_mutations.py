@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import amount
 import pytest
 from builders import finished_snapshot, resolved
 from hypothesis import HealthCheck, given, settings
@@ -75,7 +76,7 @@ def snapshot(model: str, values: dict[str, Any]) -> Snapshot:
     return dataclasses.replace(host, gpus=(dataclasses.replace(host.gpus[0], **values),))
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=amount.examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(HOSTS)), gpus, gpus, st.sampled_from(["2026-11-22T10:00:00+00:00", "nonsense", ""]))
 def test_any_readings_are_judged(model: str, values: dict[str, Any], was: dict[str, Any], at: str) -> None:
     now, before = snapshot(model, values), dataclasses.replace(snapshot(model, was), taken_at=at)

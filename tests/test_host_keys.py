@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import amount
 import paramiko
 import pytest
 from hypothesis import given, settings
@@ -427,7 +428,7 @@ def shown_key(world: World, blob: bytes | None = None) -> tuple[paramiko.PKey, b
     return key, original
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=amount.examples(300), deadline=None)
 @given(data=st.data())
 def test_no_change_of_a_certificate_says_anything_else(world: World, data: st.DataObject) -> None:
     key, original = shown_key(world)
@@ -486,7 +487,7 @@ def test_lists_of_patterns_match_as_in_openssh(name: str, patterns: list[tuple[s
     assert known_hosts.matches(name, listed) == as_openssh(name, patterns), listed
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=amount.examples(40), deadline=None)
 @given(names=st.lists(st.text(alphabet="ab.", min_size=1, max_size=5), min_size=1, max_size=4), patterns=PATTERNS)
 def test_lists_of_patterns_match_as_ssh_keygen_finds_them(
     world: World, names: list[str], patterns: list[tuple[str, str]]

@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import amount
 import pytest
 from builders import bare_snapshot, finished_snapshot, good_probes
 from click.testing import CliRunner
@@ -248,7 +249,7 @@ GARBAGE = [None, True, -1, 1.5, "", "x", [], {}, [None], {"missing": "x", "detai
 DAMAGE = [(whole, path) for whole in (WHOLE, FIGURES) for path in places(whole)]
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=amount.examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.integers(0, len(DAMAGE) - 1), st.integers(0, len(GARBAGE) - 1))
 def test_damage_is_exit_2_or_a_verdict_never_a_traceback(tmp_path: Path, where: int, what: int) -> None:
     whole, path = DAMAGE[where]
@@ -305,7 +306,7 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", REAL)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=amount.examples(40), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_damaged_measurements_are_refused_or_judged(name: str, random: Any) -> None:
     probe = REAL[name]["probe"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import amount
 from builders import OS, bare_snapshot, finished_snapshot, load, with_driver
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from gpuprep.records import ClockPair, Missing, Snapshot, Status
 BASES = {name: load(name) for name in ("t4", "v100", "a100", "base")}
 REASONS = ("not_supported", "no_permission", "command_failed", "driver_not_loaded", "gpu_is_lost", "unparsable")
 
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=amount.examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
+import amount
 import drawshapes
 import fitshapes
 import pytest
@@ -91,7 +92,7 @@ def test_the_documents_table_is_that_of_the_catalogue() -> None:
 SIZES = st.integers(1, 40_000)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=amount.examples(300), deadline=None)
 @given(st.sampled_from(KNOWN), st.sampled_from(sorted(UNITS)), SIZES, SIZES, SIZES, st.integers(1, 64))
 def test_no_prediction_is_faster_than_the_roofs(board: Board, dtype: str, m: int, n: int, k: int, batch: int) -> None:
     operation = product(f"{m}x{n}x{k}", batch)

@@ -233,19 +233,19 @@ def check_source(data: bytes) -> None:
     assert source.root is not None or source.problems
 
 
-@settings(deadline=None, max_examples=300 if amount.ALL else 100, database=None)
+@settings(deadline=None, max_examples=amount.examples(300), database=None)
 @given(YAMLISH | st.text(max_size=200))
 def test_any_text_is_read_or_refused(content: str) -> None:
     check_source(content.encode("utf-8", "surrogatepass"))
 
 
-@settings(deadline=None, max_examples=200, database=None)
+@settings(deadline=None, max_examples=amount.examples(200), database=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(content: bytes) -> None:
     check_source(content)
 
 
-@settings(deadline=None, max_examples=80 if amount.ALL else 30, database=None)
+@settings(deadline=None, max_examples=amount.examples(80), database=None)
 @given(st.dictionaries(KEYS, VALUE, max_size=6))
 def test_any_document_is_a_profile_or_a_profile_error(content: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:

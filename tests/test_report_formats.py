@@ -244,7 +244,7 @@ WORSE = st.sampled_from(
 
 
 @given(data=st.data())
-@settings(max_examples=40 if amount.ALL else 15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=amount.examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @pytest.mark.parametrize("name", ["h200", "t4", "real"])
 def test_no_format_needs_anything_to_be_there(name: str, data: st.DataObject) -> None:
     damaged = []

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: run one command line and exit with its exit code."""
     # A start makes classes and functions that stay. Python's default looks through them for garbage every 700 objects,
     # which takes a seventh of the start of a command.
-    gc.set_threshold(100_000, 20, 20)
+    gc.set_threshold(50_000)
     if "_GPUPREP_COMPLETE" in os.environ:  # a shell asks: cli/completion.py
         from gpuprep.cli.completion import answer
 

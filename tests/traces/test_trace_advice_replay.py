@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import amount
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -47,7 +48,7 @@ def no_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replaying, "RECORDING_NS", 0.0)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=amount.examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PIECES)
 def test_with_nothing_changed_it_takes_the_recorded_time(pieces: list[tuple[int, int, int, bool]]) -> None:
     p = program(pieces)
@@ -56,7 +57,7 @@ def test_with_nothing_changed_it_takes_the_recorded_time(pieces: list[tuple[int,
     assert found.unchanged_ns(1.0) == pytest.approx(p.step_ns, rel=0.03, abs=15_000)
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=amount.examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PIECES, st.integers(0, 1000))
 def test_less_work_never_takes_longer(pieces: list[tuple[int, int, int, bool]], seed: int) -> None:
     e, found = replayed(program(pieces))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import amount
 import numpy as np
 import pytest
 from handmade import Call, Gpu, Op, launched, step, trace
@@ -398,13 +399,13 @@ def sweep_of(found: list[tuple[int, int, int]]) -> Sweep:
 
 
 @given(ranges)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=amount.examples(300), deadline=None)
 def test_parents_are_those_of_a_stack(found: list[tuple[int, int, int]]) -> None:
     assert sweep_of(found).parents().tolist() == naive_parents(found)
 
 
 @given(ranges, st.lists(st.tuples(st.integers(0, 90), st.integers(0, 3)), max_size=20))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=amount.examples(300), deadline=None)
 def test_the_range_around_a_time_is_the_last_open_one(
     found: list[tuple[int, int, int]], times: list[tuple[int, int]]
 ) -> None:
@@ -422,7 +423,7 @@ intervals = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size
 
 
 @given(intervals, st.integers(0, 80), st.integers(0, 80))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=amount.examples(300), deadline=None)
 def test_a_union_counts_each_moment_once(found: list[tuple[int, int]], one: int, two: int) -> None:
     moments = {moment for start, length in found for moment in range(start, start + length)}
     starts, lengths = (np.array([each[column] for each in found], np.int64) for column in range(2))
@@ -433,7 +434,7 @@ def test_a_union_counts_each_moment_once(found: list[tuple[int, int]], one: int,
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50), st.integers(0, 20)), max_size=40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=amount.examples(300), deadline=None)
 def test_unions_of_groups_are_the_unions_of_each(found: list[tuple[int, int, int]]) -> None:
     group, start, length = (np.array([each[column] for each in found], np.int64) for column in range(3))
     lengths, spans = union_by_group(group, start, start + length, 5)

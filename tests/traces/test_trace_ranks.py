@@ -9,6 +9,7 @@ import random
 import statistics
 from pathlib import Path
 
+import amount
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -331,7 +332,7 @@ times = st.floats(0, 5000).map(lambda time: round(time, 3))
 spans = st.lists(st.tuples(times, times), max_size=8)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=amount.examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(spans, spans), min_size=1, max_size=3))
 def test_parts_sum_to_their_whole(tmp_path: Path, drawn: list[tuple[Spans, Spans]]) -> None:
     """Any work and any collectives: unions stay inside the step, exposed and overlapped make the collectives."""

@@ -13,6 +13,7 @@ import re
 import time
 from pathlib import Path
 
+import amount
 import pytest
 from hostiletrace import read_or_refused
 from hypothesis import HealthCheck, given, settings
@@ -375,7 +376,9 @@ def tried(data: bytes, folder: Path) -> None:
 
 
 FUZZ = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=amount.examples(200),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

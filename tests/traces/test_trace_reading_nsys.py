@@ -9,6 +9,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import amount
 import nsightexports
 import pytest
 from hostiletrace import read_or_refused
@@ -255,7 +256,7 @@ def test_a_kernel_that_outlasts_those_after_it_on_its_stream(tmp_path: Path) -> 
     assert (trace.gpu.end >= trace.gpu.start).all()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=amount.examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     table=st.sampled_from(sorted(TABLES)),
     row=st.integers(0, 7),
@@ -273,7 +274,7 @@ def test_fuzz_values(table: str, row: int, column: int, value: object, tmp_path:
         assert notes.sentence(key, count)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=amount.examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6))
 def test_fuzz_bytes(changes: list[tuple[float, bytes]], tmp_path: Path) -> None:
     path = export(tmp_path / "run.sqlite")

@@ -7,6 +7,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
+import amount
 import jsonschema
 import numpy as np
 import pytest
@@ -232,7 +233,7 @@ def check(made: TraceDocument) -> None:
 
 
 @given(profiles())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=amount.examples(150), deadline=None)
 def test_cells_sum_to_totals_and_unions_stay_below_sums(found: Trace) -> None:
     made = profile(found)
     check(document(made))
@@ -248,7 +249,7 @@ def test_cells_sum_to_totals_and_unions_stay_below_sums(found: Trace) -> None:
 
 
 @given(profiles(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=amount.examples(150), deadline=None)
 def test_a_range_of_iterations_is_the_sum_of_its_iterations(found: Trace, data: st.DataObject) -> None:
     made = profile(found)
     last = len(made.iterations.start) - 1
@@ -290,7 +291,7 @@ def test_a_range_of_iterations_is_the_sum_of_its_iterations(found: Trace, data: 
 
 
 @given(profiles())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=amount.examples(20), deadline=None)
 def test_documents_fit_the_schema(found: Trace) -> None:
     validator = jsonschema.Draft202012Validator(documents.schema("trace"))
     validator.validate(json.loads(render(document(profile(found)))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import amount
 from handmade import Op, launched, step, trace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
@@ -44,7 +45,7 @@ DEVICES = (Device(0, "NVIDIA H100 80GB HBM3", "9.0", 132, 85_000_000_000),)
 
 
 @given(NAMES)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=amount.examples(500), deadline=None)
 def test_names(name: str) -> None:
     answer, rule = tensor_cores(name)
     assert isinstance(answer, UsesTensorCores)
@@ -53,7 +54,7 @@ def test_names(name: str) -> None:
 
 
 @given(OPS, ARGUMENTS)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=amount.examples(500), deadline=None)
 def test_inputs(op: str, arguments: Arguments) -> None:
     found, work = flops(op, arguments), shape(op, arguments)
     assert (found is None) == (work is None)
@@ -63,7 +64,7 @@ def test_inputs(op: str, arguments: Arguments) -> None:
 
 
 @given(OPS, ARGUMENTS, NAMES, some.integers(1, 10**9))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=amount.examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_roofs(op: str, arguments: Arguments, name: str, ns: int) -> None:
     rows = [step(0, 0, 2 * 10**9), Op(op, 1, 20, arguments=arguments), *launched(name, 2, 30, 30 + ns, 1)]
     profile = linked(trace(*rows, devices=DEVICES))
