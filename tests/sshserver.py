@@ -8,11 +8,11 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
+from waiting import until
 
 from gpuprep.remote import Target
 
@@ -72,28 +72,31 @@ class Sshd:
         log = self.folder / "log"
         with log.open("ab") as file:
             before = file.tell()
-            self._process = psutil.Popen(
+            listener = psutil.Popen(
                 [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")], stdin=subprocess.DEVNULL, stderr=file
             )
-        deadline = time.monotonic() + START_SECONDS
+        self._process = listener
         # A connection would tell less: a session of the sshd before may still have its port open.
-        while b"Server listening on" not in log.read_bytes()[before:]:
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(log.read_text())
-            time.sleep(0.02)
+        until(
+            lambda: b"Server listening on" in log.read_bytes()[before:] or listener.poll() is not None,
+            log.read_text,
+            START_SECONDS,
+        )
+        assert listener.poll() is None, log.read_text()
 
     def stop(self) -> None:
         """The listener and every session of it, as a reboot would; its port is free then."""
-        if self._process is None:
+        listener = self._process
+        if listener is None:
             return
+        still = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
         with contextlib.suppress(psutil.NoSuchProcess):
-            self._process.suspend()  # so that it starts no other session
-            while self._process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
-                time.sleep(0.005)
-        for process in (*self.sessions(), self._process):
+            listener.suspend()  # so that it starts no other session
+            until(lambda: listener.status() in still, "sshd does not stop")
+        for process in (*self.sessions(), listener):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        self._process.wait()
+        listener.wait()
         self._process = None
 
     def sessions(self) -> list[psutil.Process]:
