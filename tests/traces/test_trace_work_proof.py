@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import amount
 import pytest
 from handmade import Op, launched, step, trace
 
@@ -89,7 +90,7 @@ def test_peaks_of_cuda_cores() -> None:
 FAST = ("attention-", "gpt-bf16", "gpt-tf32", "shapes-")  # large products, which CUDA cores could not do so fast
 
 
-@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json.gz")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", amount.third(sorted(RECORDED.glob("*.json.gz"))), ids=lambda path: path.name)
 def test_no_name_is_refuted_by_its_speed(path: Path) -> None:
     """Physics beside names, on a real GPU: what is faster than CUDA cores can be is no op whose kernels all say no."""
     found = open_trace(path)

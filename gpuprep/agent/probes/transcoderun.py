@@ -9,16 +9,18 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from gpuprep.agent.compute.sampler import Sampler
-from gpuprep.agent.gpu.nvml import Gpu
 from gpuprep.agent.probes.transcodecases import PREFIX, RAW_FRAMES, Case, Input
 from gpuprep.agent.programs import children
 from gpuprep.agent.video.clips import Clip, clip
 from gpuprep.agent.video.ffmpegerrors import PREFIX as PLACE
 from gpuprep.agent.video.ffmpegerrors import UNUSED_OPTION, decisive_line
 from gpuprep.records import Missing
+
+if TYPE_CHECKING:
+    from gpuprep.agent.gpu.nvml import Gpu
 
 PREPARE_SECONDS = 60.0
 KEPT_BYTES = 400_000  # of what FFmpeg says, from its begin and from its end
