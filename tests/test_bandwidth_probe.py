@@ -19,7 +19,7 @@ from test_sampler import loaded_answers
 
 from gpuprep.agent.compute import cudacalls, libraries, streams
 from gpuprep.agent.compute.cudacalls import Cuda, CudaFailed
-from gpuprep.agent.facts import system
+from gpuprep.agent.facts import simulation
 from gpuprep.agent.gpu import nvml
 from gpuprep.agent.probes import bandwidth, simulated
 from gpuprep.records import Missing
@@ -340,7 +340,7 @@ def test_nvlinks_through_switches_and_between_two_gpus(monkeypatch: pytest.Monke
 def simulated_vm(booted: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Boot:
     mark = tmp_path / "mark"
     mark.touch()
-    monkeypatch.setattr(system, "SIMULATION_MARK", mark)
+    monkeypatch.setattr(simulation, "SIMULATION_MARK", mark)
 
     def boot(*keys: str, **values: object) -> Path:
         """NVML names nobody on the GPU, and the clocks that the model has under load."""

@@ -16,7 +16,7 @@ from builders import finished_snapshot, resolved, with_parts
 from test_gemm_simulated import Boot, booted
 
 from gpuprep.agent.compute import counters
-from gpuprep.agent.facts import driver, system
+from gpuprep.agent.facts import driver, simulation
 from gpuprep.agent.probes import toolkit
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.installed import toolkitprobe
@@ -64,7 +64,7 @@ def test_in_a_simulated_vm_the_gpu_s_part_is_the_model_s(
     fault: dict[str, int], runs: bool, booted: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booted("t4", **fault)
-    monkeypatch.setattr(system, "SIMULATION_MARK", tmp_path)
+    monkeypatch.setattr(simulation, "SIMULATION_MARK", tmp_path)
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\necho host compiler: gcc 12.2.0; echo cudaMalloc: cudaErrorNoDevice; exit 1\n")
     program.chmod(0o755)

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, List, Tuple, Union
 
-from gpuprep.agent.facts import system, xids
+from gpuprep.agent.facts import simulation, xids
 from gpuprep.agent.facts.driver import as_optional
 from gpuprep.agent.gpu.gpuanswers import mapped
 from gpuprep.agent.gpu.nvml import Gpu, Nvml, normal_address
@@ -63,7 +63,7 @@ def sample(seen: Union[Tuple[Xid, ...], Missing] = ()) -> LiveSample:
         gpus = nvml.gpus()
         return LiveSample(
             taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            source=system.source(),
+            source=simulation.source(),
             driver=as_optional(nvml.driver_version()),
             gpus=gpus if isinstance(gpus, Missing) else tuple(_gpu(gpu) for gpu in gpus),
             xids=seen,
@@ -140,7 +140,7 @@ def _owner(process: ProcessOnGpu) -> Str:
 
 
 def _xids() -> Union[Tuple[Xid, ...], Missing]:
-    all_xids = xids.xids(simulated=system.source() is Source.SIMULATED)
+    all_xids = xids.xids(simulated=simulation.source() is Source.SIMULATED)
     if isinstance(all_xids, Missing):
         return all_xids
     return tuple(replace(xid, message=xid.message[:MOST_LETTERS]) for xid in all_xids[-MOST_XIDS:])

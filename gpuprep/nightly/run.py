@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gpuprep import __version__, checks
 from gpuprep.agent import host_paths
-from gpuprep.agent.facts.system import source
+from gpuprep.agent.facts.simulation import source
 from gpuprep.checks import drift
 from gpuprep.checks.drift import quick, samehost
 from gpuprep.checks.drift.quick import Quick

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Dict, List, Tuple, Union
 
 from gpuprep import __version__
-from gpuprep.agent import host_paths
 from gpuprep.agent.facts import (
     apt,
     cloud,
@@ -31,16 +30,12 @@ from gpuprep.agent.facts import (
 )
 from gpuprep.agent.facts.digests import Digests
 from gpuprep.agent.facts.loader import Loader
+from gpuprep.agent.facts.simulation import source
 from gpuprep.agent.gpu.nvml import Nvml
 from gpuprep.records import DRIVER_LIBRARIES, LIBRARIES, FactsRequest, GpuFacts, Missing, OptStr, Snapshot, Source
 
 READERS = 5  # as many as snapshot() begins
 PROGRAMS = ("/usr/bin/nvidia-smi", "/usr/bin/nvidia-persistenced")
-SIMULATION_MARK = Path(host_paths.SIMULATION_MARK)
-
-
-def source() -> Source:
-    return Source.SIMULATED if SIMULATION_MARK.exists() else Source.MEASURED
 
 
 def read_gpus() -> Tuple[Union[Tuple[GpuFacts, ...], Missing], OptStr]:

@@ -9,6 +9,7 @@ import time
 from typing import Any, Dict, Iterator
 
 from gpuprep.agent import turn
+from gpuprep.agent.facts.simulation import source
 from gpuprep.agent.probereports import tell
 from gpuprep.records import ProbeResult
 
@@ -24,9 +25,6 @@ def run_probe(name: str, arguments: Dict[str, Any]) -> ProbeResult:
 
     If it does not end within "turn_seconds", this process is killed, so that the next probe does not wait longer.
     """
-    # The controller's judges read tables of this package, and need neither NVML nor the readers of facts.
-    from gpuprep.agent.facts.system import source
-
     kind, seconds = arguments.pop("turn", None), arguments.pop("turn_seconds", None)
     module = importlib.import_module(f"{__name__}.{name}")
     if kind is not None and turn.has_room() and hasattr(module, "get_ready"):

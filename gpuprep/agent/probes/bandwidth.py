@@ -9,7 +9,7 @@ from gpuprep.agent import host_paths
 from gpuprep.agent.compute import cudacalls, kernels, libraries, streams
 from gpuprep.agent.compute.cudacalls import Cuda, CudaFailed, Timer
 from gpuprep.agent.compute.sampler import Sampler
-from gpuprep.agent.facts import system
+from gpuprep.agent.facts import simulation
 from gpuprep.agent.gpu.nvml import Gpu, Nvml
 from gpuprep.agent.probereports import measured, tell
 from gpuprep.agent.probes import simulated
@@ -36,7 +36,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         gpus = nvml.gpus()
         if isinstance(gpus, Missing):
             return gpus
-        if system.source() is Source.SIMULATED:
+        if simulation.source() is Source.SIMULATED:
             entries, peers = _simulated(gpus)
             return {"quick": quick, "libraries": [], "bindings": {}, "gpus": entries, "peers": peers}
         cuda = cudacalls.open_cuda()
@@ -61,7 +61,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
 
 def get_ready(_arguments: Dict[str, Any]) -> None:
     """Load the libraries and compile our kernels."""
-    if system.source() is Source.SIMULATED:
+    if simulation.source() is Source.SIMULATED:
         return
     cuda = cudacalls.open_cuda()
     if not isinstance(cuda, Missing) and not isinstance(cudacalls.load_nvrtc(), Missing):

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple, Union
 from gpuprep.agent.compute import convolution, cudacalls, libraries
 from gpuprep.agent.compute.convolution import SHAPE, TOLERANCE, Shape
 from gpuprep.agent.compute.cudacalls import Cuda, Timer
-from gpuprep.agent.facts import system
+from gpuprep.agent.facts import simulation
 from gpuprep.agent.facts.loader import Loader
 from gpuprep.agent.gpu.nvml import Nvml
 from gpuprep.agent.probereports import measured, tell
@@ -44,7 +44,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         return soname
     with ThreadPoolExecutor(1) as beside:
         asked = beside.submit(version_of, soname)
-        if system.source() is not Source.SIMULATED:
+        if simulation.source() is not Source.SIMULATED:
             cudacalls.open_cuda()  # its libraries load while the other process loads cuDNN
         version = asked.result()
     if isinstance(version, Missing):
@@ -57,7 +57,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
             return gpus if isinstance(gpus, Missing) else Missing("driver_not_loaded", "NVML counts no GPU")
         facts = gpus[0].facts()
         measured(named(facts), "gpu")
-        if system.source() is Source.SIMULATED:
+        if simulation.source() is Source.SIMULATED:
             model = simulated.gpus()[0]
             cases: Any = [_simulated(model, dtype, layout) for dtype, layout in _simulated_cases()]
         else:

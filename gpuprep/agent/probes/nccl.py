@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Sequence, Union
 
 from gpuprep.agent.compute import ncclplan
 from gpuprep.agent.compute.sampler import Sampler
-from gpuprep.agent.facts import system
+from gpuprep.agent.facts import simulation
 from gpuprep.agent.gpu.nvml import Gpu, Nvml
 from gpuprep.agent.probereports import measured, measured_each, tell
 from gpuprep.agent.probes import ncclrun, simulated
@@ -40,7 +40,7 @@ SIMULATED_LATENCY = 6e-6  # seconds for each GPU
 def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     """arguments: quick (bool, default false). Values: docs/records.md, "nccl". Takes about 10 s, quick about 5 s."""
     quick = bool(arguments.get("quick", False))
-    if system.source() is Source.SIMULATED:
+    if simulation.source() is Source.SIMULATED:
         values = _before(quick)
         return values if isinstance(values, Missing) or len(values["gpus"]) < 2 else _simulated(values, quick)
     with _Caller(quick) as caller:

@@ -1,7 +1,7 @@
 """A model of the speed of a simulated GPU, for simulated VMs only.
 
 The figures are near published ones (sim/gpus.yml names them) at the clocks that agent/gpu/simgpu.py gives; they prove
-nothing about a real GPU, and every result made from them has the source `simulated` (agent.system.source).
+nothing about a real GPU, and every result made from them has the source `simulated` (agent/facts/simulation.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Dict, List, Optional, Union
 
-from gpuprep.agent.facts.system import SIMULATION_MARK
+from gpuprep.agent.facts.simulation import SIMULATION_MARK
 from gpuprep.agent.gpu import simgpu, simstate
 from gpuprep.records import Missing
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Union
 
 from gpuprep.agent.compute import counters
-from gpuprep.agent.facts import system
+from gpuprep.agent.facts import simulation
 from gpuprep.agent.facts.cuda import find_nvcc, nvcc_version
 from gpuprep.agent.facts.shells import login_path, which
 from gpuprep.agent.probereports import tell
@@ -81,7 +81,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     if arch and not re.fullmatch(r"(sm|compute)_[0-9]{2,3}[a-z]?", str(arch)):  # nvcc makes command lines of it
         return Missing("not_supported", f"{arch!r:.40} is no architecture such as sm_75")
     with ThreadPoolExecutor(1) as beside, children.scratch("toolkit") as place:
-        cupti = beside.submit(counters.cupti, simulated=system.source() is Source.SIMULATED)
+        cupti = beside.submit(counters.cupti, simulated=simulation.source() is Source.SIMULATED)
         folder = str(place)
         code = place / "twice.cu"
         code.write_text(KERNEL)
@@ -113,7 +113,7 @@ def _run(program: str, folder: str) -> Union[str, Missing]:
     """The program's output; in a simulated VM the last line is what the simulated GPU would calculate."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "LC_ALL": "C"}
     output = run([program], timeout=RUN_SECONDS, env=environment, cwd=folder, accept=range(256), merge_stderr=True)
-    if isinstance(output, Missing) or system.source() is not Source.SIMULATED:
+    if isinstance(output, Missing) or simulation.source() is not Source.SIMULATED:
         return output
     gpus = simulated.gpus()
     works = bool(gpus) and not any(gpu.lost for gpu in gpus)
