@@ -18,15 +18,15 @@ def examples(number: int) -> int:
 
 def few(cases: Iterable[Any], number: int) -> list[Any]:
     """Cases of one parameter: the first `number` of them in `make test`, all in `make test-all`."""
-    return [_case(case, place < number) for place, case in enumerate(cases)]
+    return [case(values, place < number) for place, values in enumerate(cases)]
 
 
 def third(cases: Iterable[Any]) -> list[Any]:
     """Cases of one kind, such as recorded files: every third of them in `make test`, all in `make test-all`."""
-    return [_case(case, place % 3 == 0) for place, case in enumerate(cases)]
+    return [case(values, place % 3 == 0) for place, values in enumerate(cases)]
 
 
-def _case(case: Any, daily: bool) -> Any:
-    """As parametrize() takes it: a tuple has a value for each of several parameters."""
-    values = case if isinstance(case, tuple) else (case,)
-    return pytest.param(*values, marks=() if daily else pytest.mark.only_all)
+def case(values: Any, daily: bool) -> Any:
+    """A case of parametrize(), in `make test` too if `daily`. A tuple has a value for each of several parameters."""
+    each = values if isinstance(values, tuple) else (values,)
+    return pytest.param(*each, marks=() if daily else pytest.mark.only_all)

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import amount
-import pytest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -37,15 +36,13 @@ LOOKS = [(width, dark) for width in (NARROW, WIDE) for dark in (False, True)]
 # Of many pages: a phone by day and a screen by night; `make test-all` has the other two. For loops and for parameters.
 DAILY_LOOKS = [(NARROW, False), (WIDE, True)]
 SOME_LOOKS = LOOKS if amount.ALL else DAILY_LOOKS
-FEW_LOOKS = [pytest.param(*look, marks=() if look in DAILY_LOOKS else pytest.mark.only_all) for look in LOOKS]
+FEW_LOOKS = [amount.case(look, look in DAILY_LOOKS) for look in LOOKS]
 
 
 def looks_at(pages: Iterable[str]) -> list[Any]:
     """(page, width, dark) of many pages: each by one of DAILY_LOOKS, in turn; `make test-all` has all looks at each."""
     return [
-        pytest.param(page, *look, marks=() if look == DAILY_LOOKS[place % 2] else pytest.mark.only_all)
-        for place, page in enumerate(pages)
-        for look in LOOKS
+        amount.case((page, *look), look == DAILY_LOOKS[place % 2]) for place, page in enumerate(pages) for look in LOOKS
     ]
 
 

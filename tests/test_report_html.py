@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import amount
 import browser
 import pytest
 from pages import without_script
@@ -46,6 +47,7 @@ READ = """() => {
     charts: all('svg.chart').length,
   }
 }"""
+WITH_FOLDS = ("well", "several", "t4", "fleet")
 OPEN = "() => document.querySelectorAll('details').forEach(one => { one.open = true })"
 
 
@@ -108,10 +110,7 @@ def test_the_page_has_no_fault_at_any_width_in_light_and_dark(
 
 @pytest.mark.parametrize(
     ("name", "width", "dark"),
-    [
-        *browser.looks_at(["well", "several", "t4", "fleet"]),
-        *(pytest.param(name, 768, False, marks=pytest.mark.only_all) for name in ("well", "several", "t4", "fleet")),
-    ],
+    [*browser.looks_at(WITH_FOLDS), *(amount.case((name, 768, False), daily=False) for name in WITH_FOLDS)],
 )
 def test_nor_has_it_with_all_folds_open(
     chromium: browser.Chromium, tmp_path: Path, name: str, width: int, dark: bool

@@ -142,11 +142,23 @@ def is_provisioned(machine: str, wish: str, version: str, flavour: str, *, deep:
     assert not repository or served or controller.proxies()  # behind a proxy machines have files
 
 
-def unheld_is_found_and_put_right(machine: str, wish: str) -> None:
+def unheld_is_found(machine: str, wish: str) -> None:
     inside(machine, UNHOLD[is_rpm(machine)])
-    host = ("drift", f"sim:{machine}", "--profile", wish, "--json")
-    assert open_findings(only(gpuprep(*host))) == {"driver.held"}
-    assert open_findings(only(must(*host, "--fix"))) == set()
+    found = only(gpuprep("drift", f"sim:{machine}", "--profile", wish, "--json"))
+    assert open_findings(found) == {"driver.held"}
+
+
+def unheld_is_found_and_put_right(machine: str, wish: str) -> None:
+    unheld_is_found(machine, wish)
+    fixed = only(must("drift", f"sim:{machine}", "--profile", wish, "--fix", "--json"))
+    assert open_findings(fixed) == set()
+
+
+def nothing_newer_comes(machine: str) -> None:
+    """NVIDIA's repository has 615, too: without stream and locks dnf would take it."""
+    free = "dnf -q --disableplugin=versionlock --setopt=*.module_hotfixes=true check-update libnvidia-ml"
+    assert "615." in inside(machine, free, check=False).stdout
+    inside(machine, "dnf -q check-update libnvidia-ml nvidia-modprobe kmod-nvidia-open-dkms")  # nothing to update
 
 
 @pytest.fixture(scope="module")
@@ -245,10 +257,7 @@ def test_rocky_gets_and_keeps_its_driver(rocky: str, tmp_path: Path) -> None:
     wish = profile(tmp_path, "nvidia", "580")
     is_provisioned(rocky, wish, "580.178.04", "open", deep=False)
     unheld_is_found_and_put_right(rocky, wish)
-    # NVIDIA's repository has 615, too: without stream and locks it would come.
-    free = "dnf -q --disableplugin=versionlock --setopt=*.module_hotfixes=true check-update libnvidia-ml"
-    assert "615." in inside(rocky, free, check=False).stdout
-    inside(rocky, "dnf -q check-update libnvidia-ml nvidia-modprobe kmod-nvidia-open-dkms")  # nothing to update
+    nothing_newer_comes(rocky)
 
 
 @pytest.mark.only_all
@@ -258,9 +267,7 @@ def test_a_branch_and_the_next_with_dnf(rocky: str, tmp_path: Path) -> None:
     for version, exact in {"570": "570.211.01", "580": "580.178.04"}.items():
         is_provisioned(rocky, profile(tmp_path, "nvidia", version), exact, "open", deep=version == "580")
         assert f"stream={version}-open" in inside(rocky, "cat /etc/dnf/modules.d/nvidia-driver.module").stdout
-        inside(rocky, "dnf -q check-update libnvidia-ml nvidia-modprobe kmod-nvidia-open-dkms")  # nothing to update
-    free = "dnf -q --disableplugin=versionlock --setopt=*.module_hotfixes=true check-update libnvidia-ml"
-    assert "615." in inside(rocky, free, check=False).stdout
+        nothing_newer_comes(rocky)
 
 
 @pytest.mark.only_all
@@ -273,10 +280,7 @@ def test_what_a_hand_undid_on_an_rpm_system_is_found_and_put_right(rocky: str, t
     loaded = inside(rocky, "cat /proc/driver/nvidia/version").stdout
     assert ("580.178.04" in loaded, "Open" in loaded) == (True, True)
     assert inside(rocky, VERSIONS[True]).stdout.split() == ["580.178.04"]
-    # NVIDIA's repository has 615, too: without stream and locks it would come.
-    free = "dnf -q --disableplugin=versionlock --setopt=*.module_hotfixes=true check-update libnvidia-ml"
-    assert "615." in inside(rocky, free, check=False).stdout
-    inside(rocky, "dnf -q check-update libnvidia-ml nvidia-modprobe kmod-nvidia-open-dkms")  # nothing to update
+    nothing_newer_comes(rocky)
     assert inside(rocky, "readlink -f /usr/local/cuda").stdout.strip() == "/usr/local/cuda-12.8"
     inside(rocky, "dnf -q versionlock delete libnvidia-ml cuda-toolkit-12-8; dnf -q -y module reset nvidia-driver")
     found = only(gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--json"))
@@ -523,8 +527,6 @@ def test_a_cell_of_the_matrix(cell: tuple[str, str, str, str], tmp_path: Path) -
             fabric = inside(machine, FABRIC[is_rpm(machine)])
             held = "1" if is_rpm(machine) else "hi"
             assert [word.split("-")[0] for word in fabric.stdout.split()] == [held, exact, "active"]
-        inside(machine, UNHOLD[is_rpm(machine)])
-        found = only(gpuprep("drift", f"sim:{machine}", "--profile", wish, "--json"))
-        assert open_findings(found) == {"driver.held"}
+        unheld_is_found(machine, wish)
     finally:
         gpuprep("sim", "down", machine)

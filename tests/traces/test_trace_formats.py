@@ -328,7 +328,7 @@ def test_nothing_of_it_depends_on_the_folder(tmp_path: Path) -> None:
     assert formats.FORMATS["json"](here) == formats.FORMATS["json"](there)
 
 
-@pytest.mark.parametrize("path", amount.third(sorted(RECORDED.glob("*.json.gz"))), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", amount.third(sorted(RECORDED.glob("*.json.gz"))), ids=lambda path: path.name)
 def test_every_recorded_profile_has_a_page_and_a_document(path: Path) -> None:
     one = open_trace(path)
     assert len(html(one.profile, one.document)) > 100_000
