@@ -1,13 +1,15 @@
 """A machine behind a real sshd whose GPU is made up and whose programs take their time: a validate to be interrupted.
 
-The agent is sent along with a pynvml of this file: it answers for one T4 and gives a login the PATH of this file's
-programs. All else is the agent's own: its keeper, its probes, its processes.
+The agent is sent along with a pynvml of this file, which answers for one T4. Sessions have an /etc/passwd of their own,
+so that a login reads this file's profile and has the PATH of its programs. All else is the agent's own: its keeper, its
+probes, its processes.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import pwd
 import sys
 from pathlib import Path
 
@@ -19,11 +21,9 @@ ROOT = Path(__file__).parents[1]
 
 # Behind pynvml's own source: what a T4 answers; all else is NVML's "Uninitialized".
 ANSWERS = """
-import os as _os, pathlib as _pathlib, pwd as _pwd
+import pathlib as _pathlib
 from gpuprep.agent.facts import osfacts as _osfacts
 _osfacts.pci.__defaults__ = (_pathlib.Path({home!r}) / "pci", _osfacts.PCI_NAMES)
-_account = _pwd.getpwuid(_os.getuid())
-_pwd.getpwuid = lambda _number: _pwd.struct_passwd((*_account[:5], {home!r}, _account.pw_shell))
 
 def _says(answer):
     return lambda *_arguments: answer
@@ -57,6 +57,10 @@ NVCC = """case "$*" in
 *--version*) echo "Cuda compilation tools, release 12.4, V12.4.131";;
 *) sleep {seconds}; exit 1;;
 esac"""
+# {passwd}: a path without a quote or a blank.
+SESSION = """ForceCommand exec unshare --mount sh -c '
+mount --bind {passwd} /etc/passwd && exec "$SHELL" -c "$SSH_ORIGINAL_COMMAND"
+'""".replace("\n", " ")
 
 
 class SlowMachine:
@@ -82,7 +86,13 @@ class SlowMachine:
         (library / "pynvml.py").write_text(text + ANSWERS.format(home=str(self.login)))
         self.scratch = folder / "scratch"
         self.scratch.mkdir()
-        self.sshd = sshserver.Sshd(folder, home, f"SetEnv HOME={folder} TMPDIR={self.scratch}")
+        passwd = folder / "passwd"
+        account = pwd.getpwuid(os.getuid())
+        at_home = ":".join(map(str, (*account[:5], self.login, account.pw_shell)))
+        # Of two lines for an account the first counts.
+        passwd.write_text(f"{at_home}\n{Path('/etc/passwd').read_text()}")
+        variables = f"SetEnv HOME={folder} TMPDIR={self.scratch}"
+        self.sshd = sshserver.Sshd(folder, home, variables, SESSION.format(passwd=passwd))
         self.sshd.trust()
         self.folder = folder
         self.environment = {
