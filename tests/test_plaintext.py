@@ -6,7 +6,10 @@ import unicodedata
 
 import pytest
 
-from gpuprep.untrusted.plaintext import one_line, visible
+from gpuprep.untrusted.plaintext import NOT_XML, one_line, visible
+
+# Char in section 2.2 of XML 1.0, as the standard writes it.
+XML = (range(0x9, 0xB), range(0xD, 0xE), range(0x20, 0xD800), range(0xE000, 0xFFFE), range(0x10000, 0x110000))
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,11 @@ def test_no_control_or_surrogate_is_left() -> None:
     assert {character for character in shown if unicodedata.category(character) == "Cc"} == {"\n", "\t"}
     assert left == {"Cc"}
     shown.encode()
+
+
+def test_what_xml_may_hold_is_left_and_nothing_else() -> None:
+    kept = NOT_XML.sub("", "".join(map(chr, range(0x110000))))
+    assert kept == "".join(chr(code) for codes in XML for code in codes)
 
 
 def test_one_line_is_one_short_line() -> None:

@@ -20,8 +20,9 @@ _UNSAFE = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb"
     "\\ud800-\\udfff\\U000e0001-\\U000e007f]"
 )
-# XML 1.0, section 2.2: what no document may hold, however it is escaped.
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# XML 1.0, section 2.2: what no document may hold, however it is escaped. Written the other way round, "not what is
+# allowed", Python takes ten times as long to compile it: a twentieth of the start of a command.
+NOT_XML = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffe\\uffff]")
 _MOST_LETTERS = 1000  # of one line
 
 
