@@ -111,7 +111,7 @@ def _reap(seconds: float) -> None:
         except ChildProcessError:
             return
         if pid == 0:
-            time.sleep(0.02)
+            time.sleep(0.02)  # waitpid(2) waits without a limit of time, or not at all
 
 
 def _descendants() -> list[int]:

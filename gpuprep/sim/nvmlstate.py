@@ -200,7 +200,7 @@ def _lock(file: IO[str]) -> None:
         except BlockingIOError:
             if time.monotonic() > end:
                 raise SimError("a process of the machine holds the lock of its GPU's state", "reboot it") from None
-        time.sleep(0.05)
+        time.sleep(0.05)  # flock(2) waits without a limit of time, or not at all
 
 
 def _kept_if_sound(folder: Path) -> None:
