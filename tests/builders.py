@@ -430,4 +430,9 @@ def good_probes(wanted: Wanted) -> tuple[ProbeResult, ...]:
 
 def resolved(name: str = "t4", os: str = "debian13", gpus: Sequence[str] | None = None) -> Wanted:
     """Of a profile for GPUs of many models the first one, a T4."""
-    return resolve(load(name), bare_snapshot(os, gpus or shipped(name).gpus[:1]))
+    return _resolved(name, os, tuple(gpus or shipped(name).gpus[:1]))
+
+
+@cache  # the tables of verdicts ask some thousand times for the same
+def _resolved(name: str, os: str, gpus: tuple[str, ...]) -> Wanted:
+    return resolve(load(name), bare_snapshot(os, gpus))

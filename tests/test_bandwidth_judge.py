@@ -11,11 +11,10 @@ from typing import Any
 
 import goodfigures
 import pytest
-from builders import bare_snapshot, finished_snapshot, resolved
+from builders import bare_snapshot, finished_snapshot, resolved, shipped
 
 from gpuprep.checks import bandwidth
 from gpuprep.checks.evidence import Evidence
-from gpuprep.desired.loading import load
 from gpuprep.desired.profile import Threshold
 from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json
 
@@ -32,7 +31,7 @@ def real_h200() -> dict[str, Any]:
 def judged(values: dict[str, Any] | Missing, profile: str = "h200", **thresholds: float | None) -> list[Finding]:
     from gpuprep.checks import probes
 
-    known = {name: value for name, value in load(profile).thresholds.items() if name not in thresholds}
+    known = {name: value for name, value in shipped(profile).thresholds.items() if name not in thresholds}
     known |= own({name: percent for name, percent in thresholds.items() if percent is not None})
     wanted = resolved(profile, gpus=[profile])
     snapshot = dataclasses.replace(bare_snapshot(), gpus=Missing("not_read"))  # these figures are of any host
@@ -207,7 +206,7 @@ def test_a_pair_or_a_gpu_that_is_absent_is_unknown() -> None:
     assert (found["gpus.peers"].status, "gpu 1 to gpu 0" in found["gpus.peers"].reason) == (Status.UNKNOWN, True)
     wanted = resolved("t4")
     values = {**goodfigures.bandwidth(wanted), "gpus": [None]}
-    evidence = Evidence(wanted, finished_snapshot(wanted), {"bandwidth": values}, load("t4").thresholds)
+    evidence = Evidence(wanted, finished_snapshot(wanted), {"bandwidth": values}, shipped("t4").thresholds)
     (gone,) = bandwidth.findings(evidence)
     assert (gone.key, gone.status) == ("bandwidth.gpus", Status.UNKNOWN)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import shipped
 
 from gpuprep import catalogue
 from gpuprep.catalogue import datafile, video
-from gpuprep.desired import loading
 
 NO_VIDEO = ("p100", "b200", "gb200", "b300")  # nobody read what their engines can do
 ROLES = Path(__file__).parent.parent / "playbooks" / "roles"
@@ -44,9 +44,9 @@ def test_every_variant_has_its_clocks(device_id: str, name: str, clocks: tuple[i
 def test_every_model_has_its_video_engines_and_its_profile(key: str) -> None:
     profile = catalogue.models()[key].profile
     assert (video.capabilities(key) is None) == (key in NO_VIDEO)
-    assert key in loading.load("base").gpus
-    assert key in loading.load(profile).gpus  # a refusal proposes --profile PROFILE
-    assert profile == "base" or loading.load(profile).gpus == (key,)
+    assert key in shipped("base").gpus
+    assert key in shipped(profile).gpus  # a refusal proposes --profile PROFILE
+    assert profile == "base" or shipped(profile).gpus == (key,)
 
 
 def test_an_unknown_gpu_is_none() -> None:

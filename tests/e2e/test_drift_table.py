@@ -142,14 +142,16 @@ def test_after_all_that_there_is_nothing_to_say(one: Finished) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "gpu", "key", "named"),
-    [
-        ("gpu_order", 0, "gpus.order", "was gpu 0"),
-        ("gpu_missing", 0, "gpus.identity", "is not there"),
-        ("gpu_missing", 1, "gpus.identity", "is not there"),
-        ("gpu_swapped", 1, "gpus.identity", "GPU-5eca9ed0"),
-        ("mig", 1, "gpu 1.mig", "on"),
-        ("memory_repaired", 1, "gpu 1.memory_defects", "rows remapped after uncorrectable errors: was 0, is 1"),
-    ],
+    amount.third(
+        [
+            ("gpu_order", 0, "gpus.order", "was gpu 0"),
+            ("gpu_missing", 0, "gpus.identity", "is not there"),
+            ("gpu_missing", 1, "gpus.identity", "is not there"),
+            ("gpu_swapped", 1, "gpus.identity", "GPU-5eca9ed0"),
+            ("mig", 1, "gpu 1.mig", "on"),
+            ("memory_repaired", 1, "gpu 1.memory_defects", "rows remapped after uncorrectable errors: was 0, is 1"),
+        ]
+    ),
 )
 def test_of_two_gpus(two: Finished, fault: str, gpu: int, key: str, named: str) -> None:
     must("sim", "fault", two.machine, fault, "--gpu", str(gpu))

@@ -179,15 +179,17 @@ FAULTS = [
     ("pcie_gen1", "bandwidth", "FAIL", ["generation 1 of 3"]),
     ("wrong_library", "gemm", "FAIL", ["/opt/other-cuda/lib64/libcublasLt.so"]),
     ("gpu_lost", "gemm", "FAIL", ["lost"]),
-    ("other_process", "gemm", "UNKNOWN", ["another process", "python3"]),
     ("too_hot", "gemm", "FAIL", ["HW thermal slowdown"]),
+    ("other_process", "gemm", "UNKNOWN", ["another process", "python3"]),
     ("ecc_errors", "bandwidth", "FAIL", ["uncorrect"]),
     ("remap_pending", "bandwidth", "FAIL", ["retired"]),
     ("xid", "bandwidth", "FAIL", ["Xid 48"]),
 ]
 
 
-@pytest.mark.parametrize(("kind", "probes", "verdict", "words"), FAULTS, ids=[fault[0] for fault in FAULTS])
+@pytest.mark.parametrize(
+    ("kind", "probes", "verdict", "words"), amount.third(FAULTS), ids=[fault[0] for fault in FAULTS]
+)
 def test_a_fault_is_named(t4_copy: Finished, kind: str, probes: str, verdict: str, words: list[str]) -> None:
     with playing(t4_copy, kind):
         record = validated(t4_copy, "--quick", "--only", probes)
