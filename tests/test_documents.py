@@ -88,7 +88,7 @@ def test_what_is_printed_keeps_to_its_schema(filled: Shell, name: str, words: li
     got, out, _ = filled(*words, "--json")
     assert got == code
     printed = json.loads(out)
-    # Not jsonschema.validate(): it checks the schema as well, each time, and the test above does that.
+    # Not jsonschema.validate(): it checks the schema as well, each time; the first test of this file does that.
     jsonschema.Draft202012Validator(documents.schema(name)).validate(printed)
     assert next(iter(printed)) == "schema_version"
 

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
+from builders import shipped
 
 from gpuprep import catalogue
 from gpuprep.catalogue.boards import Board
-from gpuprep.desired import loading
-from gpuprep.desired.profile import Profile
 from gpuprep.records import Status
 from gpuprep.workflows.record_file import from_figures
 from gpuprep.workflows.rejudge import judge
@@ -80,14 +79,9 @@ def verdict_of(figure: dict[str, Any]) -> str:
     dtype = dtype_of(figure, board) if board else ""
     if board is None or not dtype:
         return NOT_A_PRODUCT
-    judged = judge(from_figures(record(figure, board, dtype)), profile(board.model.profile))
+    judged = judge(from_figures(record(figure, board, dtype)), shipped(board.model.profile))
     assert judged.verdict is not None
     return judged.verdict.status.value
-
-
-@cache
-def profile(name: str) -> Profile:
-    return loading.load(name)
 
 
 @cache

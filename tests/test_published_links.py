@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from bandwidths_for_tests import profile_of
-from test_published import FOLDER, profile, published
+from builders import shipped
+from test_published import FOLDER, published
 
 from gpuprep import catalogue
 from gpuprep.catalogue import topologies
@@ -107,7 +108,7 @@ def verdicts() -> list[tuple[dict[str, Any], Status, str]]:
         board = catalogue.boards().get(figure.get("board", ""))
         if board is None or why_not(figure):
             continue
-        judged = judge(from_figures(record(figure, board)), profile(profile_of(board)))
+        judged = judge(from_figures(record(figure, board)), shipped(profile_of(board)))
         assert judged.verdict is not None
         said = "; ".join(f"{one.key}: {one.reason}" for one in judged.findings if one.status is not Status.PASS)
         found.append((figure, judged.verdict.status, said))

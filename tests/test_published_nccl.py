@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from test_published import profile, published
+from builders import shipped
+from test_published import published
 
 from gpuprep import catalogue
 from gpuprep.records import Status
@@ -39,7 +40,7 @@ def record(figure: dict[str, Any]) -> dict[str, Any]:
 def verdicts() -> list[tuple[dict[str, Any], Status]]:
     found = []
     for figure in figures():
-        judged = judge(from_figures(record(figure)), profile(catalogue.boards()[figure["board"]].model.profile))
+        judged = judge(from_figures(record(figure)), shipped(catalogue.boards()[figure["board"]].model.profile))
         assert judged.verdict is not None
         found.append((figure, judged.verdict.status))
     return found
@@ -58,6 +59,6 @@ def test_half_of_what_was_published_over_nvlink_fails() -> None:
     assert len(sound) > 20
     for figure in sound:
         halved = record({**figure, "value": figure["value"] / 2})
-        judged = judge(from_figures(halved), profile(catalogue.boards()[figure["board"]].model.profile))
+        judged = judge(from_figures(halved), shipped(catalogue.boards()[figure["board"]].model.profile))
         assert judged.verdict is not None
         assert judged.verdict.status is not Status.PASS, figure

@@ -15,12 +15,11 @@ from typing import Any
 import bandwidths_for_tests
 import pytest
 import verdict_table_gemm
+from builders import shipped
 from gemmrecords import gemm
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Board, topologies
-from gpuprep.desired import loading
-from gpuprep.desired.profile import Profile
 from gpuprep.records import RunRecord
 from gpuprep.workflows.record_file import from_figures
 from gpuprep.workflows.rejudge import judge
@@ -41,13 +40,8 @@ MEMORY = ("copy_gb_per_s", "read_gb_per_s", "triad_gb_per_s")
 HOST = ("h2d_gb_per_s", "d2h_gb_per_s")
 
 
-@cache
-def profile(name: str) -> Profile:
-    return loading.load(name)
-
-
 def judged(board: Board, document: dict[str, Any]) -> RunRecord:
-    return judge(from_figures(document), profile(board.model.profile))
+    return judge(from_figures(document), shipped(board.model.profile))
 
 
 def status(board: Board, document: dict[str, Any]) -> str:

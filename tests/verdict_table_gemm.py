@@ -11,14 +11,13 @@ from functools import cache
 from typing import Any
 
 import gemmrecords
+from builders import shipped
 from verdictrows import Row
 
 from gpuprep import catalogue, checks
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import Board, parse
 from gpuprep.catalogue.capabilities import kernel
-from gpuprep.desired import loading
-from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.performance import roofline
 from gpuprep.performance.roofline import Roof
@@ -68,23 +67,18 @@ def record(board: Board, speeds: Mapping[tuple[str, str], float]) -> dict[str, A
 
 
 @cache
-def profile(name: str) -> Profile:
-    return loading.load(name)
-
-
-@cache
 def host(key: str) -> tuple[Wanted, Snapshot]:
     """What is wanted of an unknown host with this board, as `gpuprep judge` resolves it."""
     board = catalogue.boards()[key]
     recorded = from_figures(record(board, {kind[:2]: kind[2] for kind in kinds(board)}))
-    return resolve(profile(board.model.profile), recorded.snapshot, judging=True), recorded.snapshot
+    return resolve(shipped(board.model.profile), recorded.snapshot, judging=True), recorded.snapshot
 
 
 def judged(board: Board, speeds: Mapping[tuple[str, str], float]) -> tuple[Status, str]:
     """(the worst status among what was measured, and what ended PASS)."""
     wanted, snapshot = host(board.key)
     result = ProbeResult("gemm", Source.MEASURED, record(board, speeds)["measurements"][0]["values"], 10.0)
-    thresholds = profile(board.model.profile).thresholds
+    thresholds = shipped(board.model.profile).thresholds
     found = checks.compare_figures(wanted, snapshot, (result,), asked=["gemm"], thresholds=thresholds)
     bad = [f for f in found if f.status not in (Status.PASS, Status.SKIP)]
     worst = next(
