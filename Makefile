@@ -127,7 +127,7 @@ man: $(VENV)/.made
 
 # --max-worker-restart 0: where a worker crashes, the run ends and names the test. With a new worker, xdist 3.8 waits for
 # ever (its issues 1323 and 1327).
-# nice: builds of FFmpeg have a niceness of 5, and what all wait for (tests/e2e/finished.py) shall not come last.
+# nice: builds of FFmpeg have a niceness of 5, and what all wait for (tests/support/finished.py) shall not come last.
 # PYTHONNODEBUGRANGES: compiled files are smaller, and Python is started some thousand times.
 test: export PYTHONNODEBUGRANGES = 1
 test: $(VENV)/.installed

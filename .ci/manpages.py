@@ -1,7 +1,7 @@
 """Man pages of all commands, made from the command line itself: `make man` writes them to man/.
 
 gpuprep.1 has the list of commands; each command has a page, with its subcommands in it. The pages are kept in the
-repository, because the wheel is built where gpuprep's libraries are not; tests/test_manpages.py makes them anew.
+repository, because the wheel is built where gpuprep's libraries are not; test_manpages.py makes them anew.
 
 click-man does not do: it passes over commands that are imported late, does not escape lines that begin with a dot,
 leaves out epilogs, and needs Python 3.11.

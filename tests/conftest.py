@@ -4,7 +4,7 @@ With GPUPREP_REQUIRE_E2E=1 (CI) a run without them has failed.
 
 `make test` runs three workers of pytest-xdist. Tests that look at one machine stay with one worker, and so do the tests
 of one file: what a file makes for its tests is made once. One machine is made from nothing; the other finished machines
-are clones of its disk (tests/e2e/conftest.py). Tests marked `only_all` are left to `make test-all`.
+are clones of its disk (tests/machines/conftest.py). Tests marked `only_all` are left to `make test-all`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from pathlib import Path
 
 import amount
 import browser
+import finished
 import hints
 import packerprogram
 import postgres
 import pseudoterminal
 import pytest
-from e2e import finished
 from hypothesis import HealthCheck, settings
+from places import TESTS
 
 from gpuprep.errors import SimError
 from gpuprep.sim import prerequisites
@@ -84,7 +85,7 @@ def _group(item: pytest.Item) -> str:
     "" for a test that names its group itself.
     """
     if not item.get_closest_marker("e2e"):
-        return "" if item.get_closest_marker("xdist_group") else str(item.path.relative_to(Path(__file__).parent))
+        return "" if item.get_closest_marker("xdist_group") else str(item.path.relative_to(TESTS))
     chosen = getattr(getattr(item, "callspec", None), "params", {}).get("machine", "")
     return next((name for name in [chosen, *getattr(item, "fixturenames", ())] if name in MACHINES), item.path.stem)
 
@@ -131,7 +132,7 @@ def postgres_server() -> Iterator[postgres.Server]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[browser.Chromium]:
-    """One for all tests of a session (tests/browser.py). CI must have it, as with PostgreSQL."""
+    """One for all tests of a session (tests/support/browser.py). CI must have it, as with PostgreSQL."""
     try:
         with browser.running() as started:
             yield started
@@ -143,7 +144,7 @@ def chromium() -> Iterator[browser.Chromium]:
 
 @pytest.fixture(scope="session")
 def packer_or_why() -> Iterator[packerprogram.Packer | str]:
-    """Packer itself (tests/packerprogram.py), or why it is not to be had: Debian 13 has none."""
+    """Packer itself (tests/support/packerprogram.py), or why it is not to be had: Debian 13 has none."""
     try:
         with packerprogram.packer() as found:
             yield found

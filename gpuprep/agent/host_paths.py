@@ -1,6 +1,6 @@
 """Paths on the host for agent, judges and controller: gpuprep's own, and those that several modules read. No imports.
 
-The roles repeat some of them in YAML; tests/test_host_paths.py compares.
+The roles repeat some of them in YAML; tests/unit/agent/test_host_paths.py compares.
 """
 
 # What the roles write.

@@ -1,6 +1,6 @@
 """Decision trees trained with measured products: they correct the formula of productmodel.yml. learned/*.json.gz.
 
-tests/fitshapes.py writes these files. `performance/learned.py` says what the features are.
+tests/support/fitshapes.py writes these files. `performance/learned.py` says what the features are.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 class Entry(NamedTuple):
     module: str
-    help: str  # equal to the command's own short help: tests/test_cli.py compares them
+    help: str  # equal to the command's own short help: tests/unit/cli/test_cli.py compares them
 
 
 COMMANDS: dict[str, Entry] = {

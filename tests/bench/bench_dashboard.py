@@ -1,6 +1,6 @@
 """`gpuprep serve` over 1 000 hosts and 100 000 runs: seconds of each page, while it reads ahead and after.
 
-The store is tests/fleetstore.py's, on SQLite and PostgreSQL. The server is a process of its own, as users start it.
+The store is fleetstore.py's, on SQLite and PostgreSQL. The server is a process of its own, as users start it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psutil
 from largestores import STORES
 from ratios import Ratio, timed
 
-sys.path.append(str(Path(__file__).parent.parent))
+sys.path.append(str(Path(__file__).parents[1] / "support"))
 from dashboardserver import Server, serving
 from fleetstore import write
 

@@ -26,7 +26,7 @@ from gpuprep.desired import loading, state
 from gpuprep.records import ProbeResult, RunRecord, Source, Status, Verdict, to_json
 from gpuprep.store import Store
 
-sys.path.append(str(Path(__file__).parent.parent))
+sys.path.append(str(Path(__file__).parents[1] / "support"))
 from builders import bare_snapshot, finished_snapshot
 from gemmrecords import gemm, gpu, values
 from records_for_tests import FINDINGS, record

@@ -91,7 +91,7 @@ def _one() -> bytes:
     found = [path for path in Path(public).glob("*.json.gz")] if public else []
     if found:
         return max((gzip.decompress(path.read_bytes()) for path in found), key=len)
-    sys.path.insert(0, str(TESTS / "traces"))
+    sys.path.insert(0, str(TESTS / "support"))
     from synthetic import training
 
     return training("G4", steps=300, layers=20).text(indent=2).encode()

@@ -1,4 +1,4 @@
-"""Stores of many runs, written straight into the tables (tests/storerows.py)."""
+"""Stores of many runs, written straight into the tables (tests/support/storerows.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent.parent))
+sys.path.append(str(Path(__file__).parents[1] / "support"))
 import postgres
 import storerows
 from storerows import Row

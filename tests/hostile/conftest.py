@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from hostile.sshd import HostileSshd
+from hostilesshd import HostileSshd
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from places import ROOT
 
 from gpuprep.provisioning.ansible_events import Events, Log, Progress
 
@@ -171,7 +172,7 @@ def test_our_advice_is_not_displaced_by_a_machines(events: Events) -> None:
     assert events.failure.hint == "reboot"
 
 
-RESTART = Path(__file__).parents[2] / "playbooks/roles/gpu_driver/tasks/restart.yml"
+RESTART = ROOT / "playbooks/roles/gpu_driver/tasks/restart.yml"
 
 
 def test_that_a_reboot_is_needed_is_told_by_our_own_task_alone(events: Events) -> None:

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from scriptedhost import ScriptedHost
 from sshserver import free_port
 
 from gpuprep.provisioning import ansible_run
 from gpuprep.provisioning.ansible_run import Failure
-from hostile.scriptedhost import ScriptedHost
 
 BOOK = """
     - hosts: all

@@ -7,9 +7,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from scriptedhost import ScriptedHost
 
 from gpuprep.provisioning import ansible_run
-from hostile.scriptedhost import ScriptedHost
 
 BOOK = """
     - hosts: all

@@ -20,15 +20,14 @@ from typing import Any
 
 import psutil
 import pytest
+from places import ROOT
+from scriptedhost import DEEP, HANG, ScriptedHost
 from waiting import until
 
 from gpuprep.errors import Interrupted, ProvisionFailed
 from gpuprep.provisioning import ansible_environment, ansible_run
 from gpuprep.provisioning.ansible_events import Events
 from gpuprep.provisioning.ansible_run import Failure, Progress
-from hostile.scriptedhost import DEEP, HANG, ScriptedHost
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass

@@ -18,9 +18,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hostilebuilds import CODEC, KEY, a_build, programs, sh, spec
 
 from gpuprep.agent.facts.manifest import is_intact, read_manifest
-from hostile.builds import CODEC, KEY, a_build, programs, sh, spec
 
 NOBODY = pwd.getpwnam("nobody")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")

@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
-
-from hostile.builds import KEY, ROLE
+from hostilebuilds import KEY, ROLE
 
 pytestmark = pytest.mark.xdist_group("builds_role")  # one run of the role for all
 GOOD = b"a build of the trusted builder"

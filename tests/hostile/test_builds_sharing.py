@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from hostile.builds import KEY, ROLE, sh
+from hostilebuilds import KEY, ROLE, sh
 
 ARTIFACT = ROLE / "files" / "artifact.py"
 TRUSTED = ["gpu-build-01", "sim:builder"]

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import amount
+from places import SUPPORT
 
 import gpuprep
 
-PROGRAM = Path(__file__).parent / "fuzz.py"
+PROGRAM = SUPPORT / "fuzz.py"
 SEED = 20261122
 INPUTS = 100_000 if amount.ALL else 20_000
 

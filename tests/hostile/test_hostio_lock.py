@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hostiletexts import is_calm
 
 from gpuprep.errors import HostError, HostLocked
 from gpuprep.nightly import run as night
 from gpuprep.remote import HostLock, LockOwner
 from gpuprep.remote import lock as locking
 from gpuprep.remote.local import LocalConnection
-from hostile.texts import is_calm
 
 NOBODY = 65534
 ALICE = LockOwner("alice", "laptop", "20250601-1a2b", "2025-06-01T12:00:00+00:00")

@@ -18,6 +18,8 @@ from types import SimpleNamespace
 
 import paramiko
 import pytest
+from hostilesshd import HostileSshd, Session
+from hostiletexts import is_calm
 from paramiko.common import MSG_KEXINIT
 from waiting import until
 
@@ -25,8 +27,6 @@ from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostU
 from gpuprep.remote import Host, HostLock, LockOwner, ssh, sshchannel, sshfailures, transport, watch
 from gpuprep.remote.hostkeys import HostKeyUnknown
 from gpuprep.remote.ssh import SshConnection
-from hostile.sshd import HostileSshd, Session
-from hostile.texts import is_calm
 
 Serve = Callable[..., HostileSshd]
 OWNER = LockOwner("alice", "laptop", "r1", "noon")

@@ -1,7 +1,7 @@
 """Root by a rule of sudo for the agent alone: what is asked of sudo, what its rules fit, what login scripts say.
 
-A stand-in for sudo reads rules as sudo does: whole command lines by regular expression. tests/e2e/test_security_sudo.py
-has the real one.
+A stand-in for sudo reads rules as sudo does: whole command lines by regular expression. The real one:
+tests/machines/test_security_sudo.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from gpuprep.agent.identity import identity
 from gpuprep.agent.probes import PROBES
@@ -21,7 +22,7 @@ from gpuprep.remote.connection import RawResult
 from gpuprep.remote.privilege import WITHOUT_PASSWORD, learn_privilege
 
 HERE = Target("here", local=True)
-DOCUMENT = Path(__file__).parents[2] / "docs/security.md"
+DOCUMENT = ROOT / "docs/security.md"
 BLOCKS = dict(re.findall(r"```sudoers\n# (.*?)\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
 DRIFT, PROVISION = BLOCKS["drift, validate"], BLOCKS["provision, tune, drift schedule"]
 AGENT = "/usr/local/bin/gpuprep-agent"

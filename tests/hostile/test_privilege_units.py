@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from gpuprep.agent import host_paths
 from gpuprep.desired.loading import load
 from gpuprep.nightly import units
 
-TEMPLATES = Path(__file__).parents[2] / "playbooks/roles/gpu_tuning/templates"
+TEMPLATES = ROOT / "playbooks/roles/gpu_tuning/templates"
 NIGHTLY = units.files(load("t4").drift)[host_paths.DRIFT_SERVICE_FILE]
 TUNE = (TEMPLATES / "gpuprep-tune.service.j2").read_text()
 DAEMON = (TEMPLATES / "persistenced.conf.j2").read_text()

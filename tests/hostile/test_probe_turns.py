@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_measuring import Stage, measured
+from probestage import Stage, measured
 
 from gpuprep import paths
 from gpuprep.agent import host_paths, turn

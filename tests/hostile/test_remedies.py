@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 from builders import finished_snapshot, resolved
-from test_throughput_judge import judged, series, step
+from throughputrecords import judged, series, step
 
 from gpuprep import checks
 from gpuprep.records import DkmsModule

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import click
+import hostilerecords
 import psycopg
 import pytest
 from records_for_tests import measured, record
@@ -26,7 +27,6 @@ from gpuprep.records import RunRecord, Source, Status, Verdict
 from gpuprep.reports import comparison
 from gpuprep.store import Store
 from gpuprep.untrusted import masking
-from hostile import hostilerecords
 
 FUTURE = "2999-01-01T00:00:00+00:00"
 

@@ -10,8 +10,11 @@ import json
 import re
 from pathlib import Path
 
+import hostilerecords
 import pytest
-from test_metrics import drifted
+from hostilerecords import PAYLOADS, spoiled
+from nightmetrics import drifted
+from parsedformats import _no_constant, _request, parsed
 from validations_for_tests import h200, t4
 
 from gpuprep.cli import edge, history_list, history_upkeep, tables
@@ -25,9 +28,6 @@ from gpuprep.reports import FORMATS, RECORDS, render, render_fleet
 from gpuprep.reports import csv as csv_report
 from gpuprep.reports.html import fleet as html_fleet
 from gpuprep.store import RunSummary
-from hostile import hostilerecords
-from hostile.hostilerecords import PAYLOADS, spoiled
-from hostile.test_render_fleet import _no_constant, _request, parsed
 
 # All that a terminal may get: letters that show, newlines, and the colours of our own pages where there are any.
 OURS = re.compile(r"\x1b\[(?:0|1|3[0-7])m")

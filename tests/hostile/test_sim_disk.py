@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from kernelmodule import module
+from packagearchive import INDEX, Archive, archive, keys, needs_gpg
 
 from gpuprep.errors import SimError
 from gpuprep.sim import (
@@ -33,8 +35,6 @@ from gpuprep.sim import (
     supervisor,
 )
 from gpuprep.sim.within import Disk
-from hostile.kernelmodule import module
-from hostile.test_sim_packages import INDEX, Archive, archive, keys, needs_gpg
 
 __all__ = ["archive", "keys"]
 

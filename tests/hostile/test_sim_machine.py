@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from e2e.machines import gpuprep, inside, must, up
+from kernelmodule import module
+from machines import gpuprep, inside, must, up
 from waiting import until
 
 from gpuprep.sim import cgroup, paths, store
 from gpuprep.sim.inside import command
-from hostile.kernelmodule import module
 
 pytestmark = pytest.mark.e2e
 NAME, OTHER = "hostile-sim", "hostile-sim-2"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from e2e.machines import gpuprep, inside, must
+from machines import gpuprep, inside, must
 
 from gpuprep.sim import cgroup, ids, store
 

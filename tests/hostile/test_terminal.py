@@ -6,6 +6,7 @@ import io
 import re
 
 import pytest
+from hostilerecords import PAYLOADS
 from pseudoterminal import Screen, Terminal
 from rich.console import Console as RichConsole
 
@@ -14,7 +15,6 @@ from gpuprep.cli.console import Console, for_terminal
 from gpuprep.cli.drawing import drawn
 from gpuprep.cli.running import Running
 from gpuprep.provisioning.ansible_events import Progress
-from hostile.hostilerecords import PAYLOADS
 
 SAID = {
     **PAYLOADS,

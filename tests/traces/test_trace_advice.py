@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from advicetraces import HALF, HTOD, LOADER, LOADER0, MM, NCCL, PINNED, allocating, copies, loading, product, said
+from places import ROOT
 from programs import ADD, PRODUCT_BF16, PRODUCT_FP32, PRODUCT_TF32, Kernel, Program
 from records_for_tests import record
 from synthetic import Kineto
@@ -15,18 +17,10 @@ from synthetic import Kineto
 from gpuprep.records import Finding, Status, Verdict
 from gpuprep.trace.advice import RULES, advise, rules
 from gpuprep.trace.columns import Format
-from gpuprep.trace.document import Advice
 from gpuprep.trace.opening import open_trace
 
-MM: dict[str, Any] = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
-HALF: dict[str, Any] = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
 SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, false>"
-HTOD = "Memcpy HtoD (Pageable -> Device)"
-PINNED = "Memcpy HtoD (Pinned -> Device)"
-LOADER0 = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 TRANSPOSE = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>"
-NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 CONV: dict[str, Any] = {
     "shapes": [[64, 64, 56, 56], [64, 64, 3, 3], [64], [], [], [], []],
     "dtypes": ["float", "float", "float", "ScalarList", "ScalarList", "ScalarList", "Scalar"],
@@ -34,12 +28,6 @@ CONV: dict[str, Any] = {
 }
 CONV_PLAIN = {**CONV, "shapes": [[64, 64, 56, 56], [64, 64, 3, 3], [], [], [], [], []]}
 BIAS = "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<...> >"
-
-
-def product(p: Program, kernel: str = PRODUCT_BF16, ns: int = 200_000, many: int = 10, **more: Any) -> None:
-    """Work that keeps the GPU busy."""
-    for _ in range(many):
-        p.op("aten::mm", Kernel(kernel, ns), **(more or HALF))
 
 
 def good() -> Program:
@@ -86,19 +74,6 @@ def low_util() -> Program:
     return p
 
 
-def loading(name: str, ns: int) -> Callable[[], Program]:
-    def made() -> Program:
-        p = Program()
-        for _ in p.steps(4):
-            with p.range(name, before=ns):
-                pass
-            product(p)
-            p.wait()
-        return p
-
-    return made
-
-
 def small_kernels(count: int, ns: int, cpu: int = 0) -> Callable[[], Program]:
     def made() -> Program:
         p = Program()
@@ -123,18 +98,6 @@ def reading_back(item: bool) -> Callable[[], Program]:
                         )
                         p.wait()
                 p.now += 100_000
-        return p
-
-    return made
-
-
-def copies(name: str, blocks: bool, stream: int = 7) -> Callable[[], Program]:
-    def made() -> Program:
-        p = Program()
-        for _ in p.steps(3):
-            copy = Kernel(name, 6_000_000, stream, "gpu_memcpy", size=64 * 2**20, blocks=blocks)
-            p.op("aten::copy_", copy, shapes=[[16, 2**20]], dtypes=["float"])
-            product(p, many=20)
         return p
 
     return made
@@ -290,20 +253,6 @@ def backend(name: str) -> Callable[[], Program]:
     return made
 
 
-def allocating(inside: bool) -> Callable[[], Program]:
-    def made() -> Program:
-        p = Program()
-        for step in p.steps(4):
-            for _ in range(4):
-                product(p, many=2)
-                if inside or not step:
-                    p.call("cudaMalloc", p.now, 300_000)
-                    p.now += 305_000
-        return p
-
-    return made
-
-
 def growing(inside: bool) -> Program:
     """As allocating(), without the calls: an op takes longer, and reserved memory grows."""
     p = Program()
@@ -438,10 +387,6 @@ CASES: dict[str, Pair] = {
     "no-stacks": (low_util, good),
     "truncated": (cut(3), cut(10)),
 }  # fmt: skip
-
-
-def said(program: Program, folder: Path) -> dict[str, Advice]:
-    return {one.rule: one for one in program.opened(folder).document.advice}
 
 
 @pytest.mark.parametrize("rule", CASES)
@@ -656,7 +601,7 @@ def test_figures_are_numbers(tmp_path: Path) -> None:
 
 
 def test_docs_have_every_rule_as_it_is() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     for one in rules().values():
         line = f"| `{one.id}` | {one.severity} | {one.condition} | {one.estimate or '–'} |"
         assert line.replace("\n", " ") in text, line

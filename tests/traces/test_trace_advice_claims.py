@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from advicetraces import HTOD, LOADER, LOADER0, MM, NCCL, PINNED, allocating, copies, loading, product, said
 from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
-from test_trace_advice import HTOD, LOADER, LOADER0, MM, NCCL, PINNED, allocating, copies, loading, product, said
 
 from gpuprep.catalogue import board_like, boards
 from gpuprep.trace.document import Advice

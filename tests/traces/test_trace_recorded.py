@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from gpuprep.trace import work
 from gpuprep.trace.columns import GpuKind, OpKind
@@ -23,7 +24,7 @@ RECORDED = Path(__file__).parent / "recorded"
 MANIFEST: dict[str, Any] = json.loads((RECORDED / "manifest.json").read_text())
 CASES: dict[str, Any] = MANIFEST["cases"]
 ONE_RANK = [name for name in CASES if not name.startswith("ddp-")]
-RULES = Path(__file__).parents[2] / "gpuprep" / "trace" / "advice" / "rules.yml"
+RULES = ROOT / "gpuprep" / "trace" / "advice" / "rules.yml"
 
 
 @cache

@@ -16,9 +16,10 @@ import traceserver
 from traceserver import RECORDED, Server
 
 pytest.importorskip("tensorboard")
+from places import ROOT
+
 from gpuprep.trace import tensorboard as plugin
 
-ROOT = Path(__file__).parents[2]
 ONE = RECORDED / "gpt-stacks.json.gz"
 NAME = "job/worker0.1700000000000.pt.trace.json.gz"
 

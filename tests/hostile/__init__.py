@@ -1,1 +1,0 @@
-"""Attacks on gpuprep, run for real: each test here tries one thing that must not succeed (docs/security.md)."""

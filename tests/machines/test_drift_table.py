@@ -1,0 +1,190 @@
+"""Every change by hand is found and named, and nothing else is; undisturbed nights are silent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import amount
+import pytest
+import yaml
+from machines import UNMEASURED, Done, Finished, gpuprep, inside, must
+
+from gpuprep.sim import faults
+
+pytestmark = pytest.mark.e2e
+
+HERE = Path(__file__).parent
+UNDONE = {case["what"]: case for case in yaml.safe_load((HERE / "undo.yml").read_text())}
+CASES: list[dict[str, Any]] = [
+    {**UNDONE.get(case.get("undone", ""), {}), **case} for case in yaml.safe_load((HERE / "drift.yml").read_text())
+]
+# Changes at a time. More than one: each must be found by its own names, and nothing else.
+MOST = 1 if amount.ALL else 8
+NIGHTS = 30 if amount.ALL else 6
+RESULTS = "/var/lib/gpuprep/drift"
+
+
+def drift(machine: Finished, *options: str) -> Done:
+    return gpuprep("drift", machine.host, "--profile", machine.profile, "--json", *options)
+
+
+def found(done: Done) -> dict[str, dict[str, Any]]:
+    """What neither passed nor was left out, by key."""
+    assert done.exit_code in (0, 1, 3), done.text
+    (run,) = done.json()["runs"]
+    assert run["verdict"], run["error"]
+    return of_record(run)
+
+
+def of_record(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    findings = run["verdict"]["findings"]
+    assert len(findings) > 60, "nothing much was compared"
+    return {f"{f['subject']}.{f['property']}": f for f in findings if f["status"] not in ("PASS", "SKIP")}
+
+
+def certify(machine: Finished) -> Finished:
+    must("validate", machine.host, "--profile", machine.profile, *UNMEASURED)
+    must("baseline", "set", machine.host, "last", "--reason", "what other tests left")
+    assert found(drift(machine)) == {}
+    return machine
+
+
+@pytest.fixture(scope="module")
+def one(t4_copy: Finished) -> Finished:
+    """The last tests of this machine: what is put back by hand is as good to drift, and not to the letter."""
+    return certify(t4_copy)
+
+
+@pytest.fixture(scope="module")
+def two(a100: Finished) -> Finished:
+    return certify(a100)
+
+
+def name_of(case: dict[str, Any]) -> str:
+    return case.get("what") or f"fault {case['fault']}"
+
+
+def batches() -> list[list[dict[str, Any]]]:
+    """The cases, those together that touch different files and are found by different names."""
+    made: list[list[dict[str, Any]]] = []
+    for case in CASES:
+        at_hand = (batch for batch in made if len(batch) < MOST and all(apart(case, other) for other in batch))
+        batch = next(at_hand, None)
+        if batch is None:
+            made.append([case])
+        else:
+            batch.append(case)
+    return made
+
+
+def apart(case: dict[str, Any], other: dict[str, Any]) -> bool:
+    if case.get("alone") or other.get("alone") or ("fault" in case) != ("fault" in other):
+        return False
+    if case.get("exit") != other.get("exit"):
+        return False
+    return touched(case).isdisjoint(touched(other)) and set(case["found"]).isdisjoint(other["found"])
+
+
+def touched(case: dict[str, Any]) -> set[str]:
+    """The files of a change by hand, the values of a fault."""
+    if "fault" in case:
+        fault = faults.kinds()[case["fault"]]
+        return {*fault.get("gpu", ()), *fault.get("present", ())}
+    return set(re.findall(r"(?<![\w.])/[\w./*-]{4,}", case["undo"])) - {"/dev/null", "/root/"}
+
+
+BATCHES = batches()
+NAMES = [name_of(batch[0]) if len(batch) == 1 else f"{len(batch)} from {name_of(batch[0])}" for batch in BATCHES]
+
+
+@pytest.fixture
+def changed(request: pytest.FixtureRequest, one: Finished) -> Iterator[list[dict[str, Any]]]:
+    """The machine with these changes, put back afterwards. The next test sees whether they were: it finds its own."""
+    batch: list[dict[str, Any]] = request.param
+    for case in batch:
+        if "fault" in case:
+            must("sim", "fault", one.machine, case["fault"])
+        else:
+            inside(one.machine, case["undo"])
+    try:
+        yield batch
+    finally:
+        for case in reversed(batch):
+            if "fault" in case:
+                must("sim", "fault", one.machine, case["fault"], "--clear")
+            else:
+                inside(one.machine, case["redo"])
+
+
+def test_every_change_of_the_other_table_is_tried() -> None:
+    assert {case["undone"] for case in CASES if "undone" in case} == set(UNDONE)
+
+
+@pytest.mark.parametrize("changed", BATCHES, ids=NAMES, indirect=True)
+def test_a_change_is_found_and_nothing_else(changed: list[dict[str, Any]], one: Finished) -> None:
+    done = drift(one)
+    seen = found(done)
+    assert sorted(seen) == sorted(key for case in changed for key in case["found"]), json.dumps(seen, indent=1)
+    assert done.exit_code == changed[0].get("exit", 1)
+    for finding in seen.values():
+        assert finding["reason"]
+        assert finding["remedy"]
+        assert finding["since"]
+
+
+def test_after_all_that_there_is_nothing_to_say(one: Finished) -> None:
+    assert found(drift(one)) == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "gpu", "key", "named"),
+    amount.third(
+        [
+            ("gpu_order", 0, "gpus.order", "was gpu 0"),
+            ("gpu_missing", 0, "gpus.identity", "is not there"),
+            ("gpu_missing", 1, "gpus.identity", "is not there"),
+            ("gpu_swapped", 1, "gpus.identity", "GPU-5eca9ed0"),
+            ("mig", 1, "gpu 1.mig", "on"),
+            ("memory_repaired", 1, "gpu 1.memory_defects", "rows remapped after uncorrectable errors: was 0, is 1"),
+        ]
+    ),
+)
+def test_of_two_gpus(two: Finished, fault: str, gpu: int, key: str, named: str) -> None:
+    must("sim", "fault", two.machine, fault, "--gpu", str(gpu))
+    try:
+        done = drift(two)
+    finally:
+        must("sim", "fault", two.machine, fault, "--gpu", str(gpu), "--clear")
+    seen = found(done)
+    assert set(seen) == {key}, json.dumps(seen, indent=1)
+    assert named in seen[key]["actual"]
+    assert done.exit_code == 1
+    assert found(drift(two)) == {}
+
+
+def test_nights_are_silent(one: Finished) -> None:
+    """The check of the host itself, with the clock a night further each time (libfaketime), a reboot in the middle."""
+    inside(one.machine, f"command -v faketime || apt-get install -qq -y faketime; rm -rf {RESULTS}")
+    must("drift", "schedule", one.host, "--profile", one.profile)
+    try:
+        for nights in (range(1, NIGHTS // 2 + 1), range(NIGHTS // 2 + 1, NIGHTS + 1)):
+            # Else how long the machine is up would be the time since 1970, which no machine is.
+            night = 'FAKETIME_DONT_FAKE_MONOTONIC=1 faketime -f "+$n"d gpuprep-drift run >/dev/null'
+            each = f"{night}; cp {RESULTS}/last.json /root/night-$n.json"
+            script = f"set -e; for n in {' '.join(map(str, nights))}; do {each}; done"
+            inside(one.machine, script)
+            must("sim", "down", "--keep", one.machine)
+            must("sim", "up", one.machine)
+        records = [json.loads(inside(one.machine, f"cat /root/night-{n}.json").stdout) for n in range(1, NIGHTS + 1)]
+    finally:
+        must("drift", "unschedule", one.host)
+        inside(one.machine, f"rm -rf {RESULTS} /root/night-*.json")
+    assert [of_record(record) for record in records] == [{}] * NIGHTS
+    assert len({record["started_at"][:10] for record in records}) == NIGHTS
+    assert len({record["after"]["kernel"]["boot_id"] for record in records}) == 2
+    assert all(record["drift"]["certified_run"] for record in records)
+    assert [bool(record["drift"]["previous_run"]) for record in records] == [False] + [True] * (NIGHTS - 1)

@@ -1,0 +1,11 @@
+"""Where the tests' data and the project are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
+SUPPORT = TESTS / "support"
+CASES = TESTS / "cases"
+GOLDEN = TESTS / "golden"

@@ -1,0 +1,55 @@
+"""A simulated GPU of this computer: the NVML stand-in's state, and the probe of products there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakepynvml import FakePynvml
+from probereportsfortests import assert_same, listening, plain
+from samplerows import loaded_answers
+
+from gpuprep.agent.compute import libraries
+from gpuprep.agent.gpu import nvml, simstate
+from gpuprep.agent.probes import gemm, simulated
+from gpuprep.sim import driver, gpus, nvmlstate
+
+TOOLKIT = {"nvcc": "/usr/bin/nvcc", "version": "12.4", "library_dirs": ["/usr/lib/x86_64-linux-gnu"]}
+
+
+Boot = Callable[..., Path]
+
+
+@pytest.fixture
+def booted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Boot:
+    """A simulated VM with these GPUs; NVML answers as a T4 under load whatever they are."""
+
+    def boot(*keys: str, **values: object) -> Path:
+        devices = gpus.devices("test", list(keys))
+        nvmlstate.write_boot(
+            tmp_path, driver.Loaded("550.163.01", False, tuple(device.bus_id for device in devices), {}), devices
+        )
+        with nvmlstate.changed(tmp_path) as state:
+            for number in range(len(keys)):
+                section = state[f"gpu.{number}"]
+                section["app_graphics"], section["app_memory"] = section["max_graphics"], section["max_memory"]
+            state["gpu.0"].update({name: str(value) for name, value in values.items()})
+        (tmp_path / "loads").mkdir(exist_ok=True)
+        monkeypatch.setattr(simulated, "SIMULATION_MARK", tmp_path)
+        monkeypatch.setattr(simstate, "FOLDER", tmp_path)
+        monkeypatch.setattr(libraries, "toolkit", lambda: TOOLKIT)
+        monkeypatch.setattr(libraries, "load_cublaslt", lambda major: f"{major}.4.5")
+        answers: dict[str, Any] = {**loaded_answers(), "nvmlDeviceGetCount": len(keys)}
+        monkeypatch.setattr(nvml, "pynvml", FakePynvml(answers))
+        return tmp_path
+
+    return boot
+
+
+def measured(**arguments: Any) -> dict[str, Any]:
+    with listening() as told:
+        values = plain("gemm", gemm.measure(arguments))
+    assert_same(told, values, "libraries", "toolkit", "gpus")
+    return values

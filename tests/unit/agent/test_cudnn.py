@@ -1,0 +1,312 @@
+"""Convolutions through cuDNN: the reference, which library is loaded, and the judge."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import dataclasses
+import math
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fakeprograms
+import goodfigures
+import pytest
+from builders import finished_snapshot, resolved, with_parts
+from places import TESTS
+from simulatedboot import Boot, booted
+from simulatedvm import simulated_vm
+
+from gpuprep.agent.compute import convolution
+from gpuprep.agent.compute.convolution import Shape
+from gpuprep.agent.probes import cudnn
+from gpuprep.checks import impossible
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.installed import cudnn as judge
+from gpuprep.records import CudnnFacts, Finding, Missing, ProbeResult, Status, from_json
+
+__all__ = ["booted", "simulated_vm"]
+RECORDS = TESTS / "cases" / "records"
+WANTED = resolved()
+HOME = f"{WANTED.cudnn_directory}/lib/libcudnn.so.9.10.2"
+
+
+# ---------------------------------------------------------------- the reference
+
+SMALL = Shape(images=2, channels=3, height=4, width=5, filters=2, kernel=3)
+
+
+def picture(n: int, c: int, y: int, x: int) -> float:
+    return n + 2 * c - 3 * y + 0.5 * x
+
+
+def channels(value: Callable[[int, int, int, int], float]) -> convolution.Channels:
+    return lambda number, row, column: [value(number, c, row, column) for c in range(SMALL.channels)]
+
+
+def weight(k: int, c: int, row: int, column: int) -> float:
+    return (k + 1) * (c - 1) + row - 0.25 * column
+
+
+def by_hand(n: int, k: int, y: int, x: int) -> float:
+    total = 0.0
+    for c in range(3):
+        for row in range(3):
+            for column in range(3):
+                if 0 <= y + row - 1 < 4 and 0 <= x + column - 1 < 5:
+                    total += picture(n, c, y + row - 1, x + column - 1) * weight(k, c, row, column)
+    return total
+
+
+def test_the_reference_is_a_convolution() -> None:
+    assert convolution.sampled_error(SMALL, channels(picture), channels(weight), by_hand) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda n, k, y, x: by_hand(n, k, y, x) + (5.0 if (y, x) == (3, 4) else 0.0),  # one corner
+        lambda n, k, y, x: by_hand(n, 1 - k, y, x),  # filters in another order
+        lambda n, k, y, x: by_hand(n, k, min(y + 1, 3), x),
+        lambda n, k, y, x: 0.0,  # noqa: ARG005
+    ],
+)
+def test_wrong_results_are_seen(wrong: Callable[[int, int, int, int], float]) -> None:
+    assert convolution.sampled_error(SMALL, channels(picture), channels(weight), wrong) > 0.01
+
+
+def test_results_that_are_no_numbers_are_infinitely_wrong() -> None:
+    assert convolution.sampled_error(SMALL, channels(picture), channels(weight), lambda *_: math.nan) == math.inf
+
+
+def test_strides_and_size() -> None:
+    assert convolution.strides((2, 3, 4, 5), "NCHW") == [60, 20, 5, 1]
+    assert convolution.strides((2, 3, 4, 5), "NHWC") == [60, 1, 15, 3]
+    assert convolution.SHAPE.operations == 2 * 32 * 64 * 56 * 56 * 64 * 9
+    assert str(convolution.SHAPE) == "32x64x56x56 * 64x64x3x3"
+
+
+# ---------------------------------------------------------------- the library
+
+
+@pytest.mark.parametrize(("number", "words"), [(91002, "9.10.2"), (90100, "9.1.0"), (8907, "8.9.7"), (91400, "9.14.0")])
+def test_version_words(number: int, words: str) -> None:
+    assert cudnn.version_words(number) == words
+
+
+class OneLibrary:
+    """A loader that knows one file."""
+
+    def __init__(self, path: str | Missing | None) -> None:
+        self.path = path
+
+    def find_newest(self, stem: str) -> str | Missing | None:
+        assert stem == "libcudnn.so"
+        return self.path
+
+
+def test_the_library_is_asked_for_by_its_name() -> None:
+    assert cudnn.installed_name(OneLibrary("/opt/x/lib/libcudnn.so.9.10.2")) == "libcudnn.so.9"  # type: ignore[arg-type]
+    none = cudnn.installed_name(OneLibrary(None))  # type: ignore[arg-type]
+    assert isinstance(none, Missing)
+    assert none.reason == "not_installed"
+    failed = Missing("command_not_found", "ldconfig")
+    assert cudnn.installed_name(OneLibrary(failed)) == failed  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("code", "version", "says"),
+    [
+        ("unsigned long cudnnGetVersion(void) { return 91002; }", "9.10.2", ""),
+        ("#include <stdlib.h>\nunsigned long cudnnGetVersion(void) { abort(); }", None, "command_failed"),
+        ("int other;", None, "undefined symbol: cudnnGetVersion"),
+    ],
+)
+def test_the_version_is_the_library_s_own(code: str, version: str | None, says: str, tmp_path: Path) -> None:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no gcc here")
+    (tmp_path / "cudnn.c").write_text(code + "\n")
+    path = tmp_path / "libcudnn.so.9"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(path), str(tmp_path / "cudnn.c")], check=True)
+    found = cudnn.version_of(str(path))
+    if version is None:
+        assert isinstance(found, Missing)
+        assert says in f"{found.reason} {found.detail}"
+    else:
+        assert found == version
+
+
+def test_no_file_of_that_name() -> None:
+    found = cudnn.version_of("libcudnn.so.77")
+    assert isinstance(found, Missing)
+    assert "libcudnn.so.77" in found.detail
+
+
+def test_in_a_simulated_vm_the_library_is_real_and_the_figures_are_the_model_s(
+    simulated_vm: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no gcc here")
+    simulated_vm("t4")
+    (tmp_path / "cudnn.c").write_text("unsigned long cudnnGetVersion(void) { return 91002; }\n")
+    path = tmp_path / "libcudnn.so.9"
+    made = [compiler, "-shared", "-fPIC", "-Wl,-soname,libcudnn.so.9", "-o", str(path), str(tmp_path / "cudnn.c")]
+    subprocess.run(made, check=True)
+    fakeprograms.ldconfig(monkeypatch, tmp_path / "bin", path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))  # of the processes to come
+    ctypes.CDLL(str(path))  # this process's own was read at its start; what is loaded is found by its name
+    values = cudnn.measure({})
+    assert isinstance(values, dict)
+    assert {"name": "cudnn", "path": str(path), "version": "9.10.2"} in values["libraries"]
+    assert [(case["dtype"], case["layout"]) for case in values["convolutions"]] == list(cudnn.CASES)
+    half, single = values["convolutions"][0], values["convolutions"][2]
+    assert half["tflops"] > single["tflops"] > 0
+    assert half["tflops"] == pytest.approx(convolution.SHAPE.operations / half["microseconds"] / 1e6, rel=0.01)
+
+
+@pytest.mark.parametrize(("there", "reason"), [(False, "not_installed"), (True, "command_failed")])
+def test_without_a_library_nothing_is_measured(
+    there: bool, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged = tmp_path / "libcudnn.so.77"
+    damaged.touch()
+    fakeprograms.ldconfig(monkeypatch, tmp_path / "bin", *([damaged] if there else []))
+    found = cudnn.measure({})
+    assert isinstance(found, Missing)
+    assert (found.reason, "libcudnn" in found.detail) == (reason, True)
+
+
+# ---------------------------------------------------------------- the judge
+
+
+def good() -> dict[str, Any]:
+    """A real H200's convolutions, as if through the library that this profile wants."""
+    result = from_json(ProbeResult, (RECORDS / "h200-cudnn.json").read_text())
+    assert isinstance(result.values, dict)
+    values = copy.deepcopy(result.values)
+    values["libraries"] = [{"name": "cudnn", "path": HOME, "version": "9.10.2"}]
+    return values
+
+
+def judged(values: dict[str, Any] | Missing) -> list[Finding]:
+    return judge.findings(Evidence(WANTED, finished_snapshot(WANTED), {"cudnn": values}))
+
+
+def bad(values: dict[str, Any] | Missing) -> dict[str, Finding]:
+    return {finding.key: finding for finding in judged(values) if finding.status is not Status.PASS}
+
+
+def test_real_convolutions_pass() -> None:
+    assert bad(good()) == {}
+    assert [finding.key for finding in judged(good())] == [
+        "cudnn.loaded", "cudnn.loaded_version", "cudnn.convolution_fp16_nhwc", "cudnn.convolution_fp16_nchw",
+        "cudnn.convolution_fp32_nhwc", "cudnn.convolution_fp32_nchw",
+    ]  # fmt: skip
+
+
+def test_a_finished_host_passes() -> None:
+    assert bad(goodfigures.cudnn(WANTED)) == {}
+
+
+def test_another_library_first() -> None:
+    values = {**good(), "libraries": [{"name": "cudnn", "path": "/usr/lib/libcudnn.so.9.14.0", "version": "9.14.0"}]}
+    found = bad(values)
+    assert set(found) == {"cudnn.loaded", "cudnn.loaded_version"}
+    assert found["cudnn.loaded"].status is Status.FAIL
+    assert "/usr/lib/libcudnn.so.9.14.0 comes first" in found["cudnn.loaded"].reason
+    assert "LD_LIBRARY_PATH" in found["cudnn.loaded"].remedy
+
+
+def test_a_second_library_beside_the_right_one() -> None:
+    values = good()
+    values["libraries"].append({"name": "cudnn", "path": "/opt/x/libcudnn.so.9.1.0", "version": "9.1.0"})
+    assert set(bad(values)) == {"cudnn.loaded"}
+
+
+def test_a_library_as_it_was_found_is_compared_with_the_facts() -> None:
+    path = "/usr/lib/x86_64-linux-gnu/libcudnn.so.9.14.0"
+    wanted = dataclasses.replace(WANTED, installs=False)
+    facts = CudnnFacts(path, "9.14.0", "/usr/include/cudnn_version.h", None, None)
+    snapshot = dataclasses.replace(finished_snapshot(WANTED), cudnn=facts)
+    values = from_json(ProbeResult, (RECORDS / "h200-cudnn.json").read_text()).values
+    assert {f.status for f in judge.findings(Evidence(wanted, snapshot, {"cudnn": values}))} == {Status.PASS}
+
+
+def test_wrong_results_and_failures_are_named() -> None:
+    values = good()
+    values["convolutions"][0]["max_relative_error"] = 0.2
+    values["convolutions"][1]["error"] = "No valid execution plans built."
+    values["convolutions"][2]["max_relative_error"] = {"missing": "command_failed", "detail": "?"}
+    found = bad(values)
+    assert found["cudnn.convolution_fp16_nhwc"].status is Status.FAIL
+    assert "off by 0.2 of its largest value" in found["cudnn.convolution_fp16_nhwc"].reason
+    assert found["cudnn.convolution_fp16_nchw"].status is Status.FAIL
+    assert "No valid execution plans" in found["cudnn.convolution_fp16_nchw"].reason
+    assert found["cudnn.convolution_fp32_nhwc"].status is Status.UNKNOWN
+    assert all(finding.remedy for finding in found.values())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [Missing("not_installed", "cudnn"), {}, {"libraries": [], "convolutions": []}],
+)
+def test_no_evidence_is_unknown(values: dict[str, Any] | Missing) -> None:
+    found = judged(values)
+    assert {finding.status for finding in found} == {Status.UNKNOWN}
+    assert all(finding.reason and finding.remedy for finding in found)
+
+
+def test_a_profile_without_cudnn_is_not_judged() -> None:
+    without = with_parts(WANTED, cudnn={"version": "none"})
+    assert judge.findings(Evidence(without, finished_snapshot(WANTED), {"cudnn": good()})) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"tflops": 18220.0, "microseconds": 0.4061}, "more than the peak"),
+        ({"tflops": 18.2}, "µs are 182 TFLOPS, and 18.2"),
+        ({"microseconds": 4.061}, "TFLOPS, and 182"),
+        ({"microseconds": None}, "not recorded"),
+        ({"shape": "1x1x1x1 * 1x1x1x1"}, "the probe's is 32x64x56x56"),
+        ({"max_relative_error": 0.0}, "always round"),
+        ({"layout": "NCDHW"}, "no convolution in fp16 NCDHW"),
+    ],
+)
+def test_figures_of_a_convolution_that_cannot_be(values: dict[str, Any], words: str) -> None:
+    record = good()
+    record["convolutions"][0].update(values)
+    found = bad(record)
+    assert {finding.status for finding in found.values()} == {Status.UNKNOWN}
+    assert any(words in finding.reason for finding in found.values()), found
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e15, 10**400, -1.0])
+@pytest.mark.parametrize("figure", ["max_relative_error", "tflops", "microseconds"])
+def test_figures_of_a_convolution_that_are_none(figure: str, value: float) -> None:
+    record = good()
+    record["convolutions"][0][figure] = value
+    found = bad(record)
+    assert [finding.key for finding in impossible.findings({"cudnn": record})] == ["cudnn.figures"]
+    # An error that is no number is a wrong result, as of matrix products.
+    wrong = Status.FAIL if figure == "max_relative_error" else Status.UNKNOWN
+    assert found["cudnn.convolution_fp16_nhwc"].status is wrong
+
+
+def test_a_record_s_own_tolerance_is_not_believed() -> None:
+    record = good()
+    record["convolutions"][0].update(max_relative_error=0.2, error_tolerance=0.5)
+    assert bad(record)["cudnn.convolution_fp16_nhwc"].status is Status.FAIL
+    record["convolutions"][0].update(max_relative_error=0.0003, error_tolerance={"missing": "not_read"})
+    assert bad(record) == {}
+
+
+def test_a_convolution_that_is_recorded_twice() -> None:
+    record = good()
+    record["convolutions"].append({**record["convolutions"][0], "max_relative_error": 0.5})
+    assert {key: finding.status for key, finding in bad(record).items()} == {"cudnn.entries": Status.UNKNOWN}

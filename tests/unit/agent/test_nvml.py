@@ -1,0 +1,142 @@
+"""agent/gpu/nvml.py against a pynvml whose answers are given: each refusal keeps its kind, new calls come first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+import pytest
+from fakepynvml import Answers, FakePynvml, refuse, t4_answers
+
+from gpuprep.agent.gpu import nvml
+from gpuprep.records import ClockPair, Missing, PowerLimits
+
+ERRORS = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED: "not_supported",
+    pynvml.NVML_ERROR_NO_PERMISSION: "no_permission",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "driver_not_loaded",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "library_not_found",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "function_not_found",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "gpu_is_lost",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "version_mismatch",
+    pynvml.NVML_ERROR_DEPRECATED: "deprecated",
+    pynvml.NVML_ERROR_UNKNOWN: "command_failed",
+}
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], FakePynvml]:
+    def use(answers: Answers) -> FakePynvml:
+        fake = FakePynvml(answers)
+        monkeypatch.setattr(nvml, "pynvml", fake)
+        return fake
+
+    return use
+
+
+Use = Callable[[Answers], FakePynvml]
+
+
+def test_every_fact_of_a_gpu(library: Use) -> None:
+    library(t4_answers())
+    with nvml.Nvml() as opened:
+        assert opened.driver_version() == "550.163.01"
+        gpus = opened.gpus()
+        assert isinstance(gpus, list)
+        facts = gpus[0].facts()
+    assert (facts.uuid, facts.name, facts.pci_address, facts.pci_device_id) == (
+        "GPU-1",
+        "Tesla T4",
+        "0000:00:1e.0",
+        "1eb8",
+    )
+    assert facts.memory_total_mib == 15360
+    assert facts.persistence_mode is True
+    assert facts.application_clocks == facts.default_application_clocks == ClockPair(5001, 585)
+    assert facts.supported_clocks == (ClockPair(5001, 1590), ClockPair(5001, 585), ClockPair(405, 300))
+    assert facts.power == PowerLimits(70.0, 70.0, 60.0, 70.0)
+    assert (facts.ecc_current, facts.ecc_pending) == (True, False)
+    assert facts.compute_mode == "exclusive_process"
+    assert (facts.graphics_clock_mhz, facts.memory_clock_mhz, facts.max_graphics_clock_mhz) == (300, 405, 1590)
+    assert (facts.temperature_c, facts.event_reasons) == (31, 1)
+
+
+@pytest.mark.parametrize(("code", "reason"), ERRORS.items())
+def test_each_refusal_keeps_its_kind(library: Use, code: int, reason: str) -> None:
+    library({**t4_answers(), "nvmlDeviceGetPersistenceMode": refuse(code)})
+    reading = nvml.Gpu(0).facts().persistence_mode
+    assert isinstance(reading, Missing)
+    assert reading.reason == reason
+    assert "nvmlDeviceGetPersistenceMode" in reading.detail
+
+
+@pytest.mark.parametrize(("code", "reason"), ERRORS.items())
+def test_why_nvml_does_not_open(library: Use, code: int, reason: str) -> None:
+    fake = library({**t4_answers(), "nvmlInit": refuse(code)})
+    with nvml.Nvml() as opened:
+        gpus, version = opened.gpus(), opened.driver_version()
+    assert isinstance(gpus, Missing)
+    assert isinstance(version, Missing)
+    assert gpus.reason == version.reason == reason
+    assert fake.asked == ["nvmlInit"]
+
+
+PREDECESSORS = {
+    "nvmlDeviceGetTemperatureV": ("nvmlDeviceGetTemperature", "temperature_c"),
+    "nvmlDeviceGetCurrentClocksEventReasons": ("nvmlDeviceGetCurrentClocksThrottleReasons", "event_reasons"),
+}
+
+
+@pytest.mark.parametrize("new", PREDECESSORS)
+def test_the_old_call_is_asked_only_where_the_new_one_is_not_there(library: Use, new: str) -> None:
+    old, field = PREDECESSORS[new]
+    fake = library({**t4_answers(), old: 77})
+    nvml.Gpu(0).facts()
+    assert old not in fake.asked
+    for code in (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_DEPRECATED):
+        library({**t4_answers(), new: refuse(code), old: 77})
+        assert getattr(nvml.Gpu(0).facts(), field) == 77
+    answers = {**t4_answers(), old: 77}
+    del answers[new]  # an nvidia-ml-py from before the new call
+    library(answers)
+    assert getattr(nvml.Gpu(0).facts(), field) == 77
+
+
+@pytest.mark.parametrize("new", PREDECESSORS)
+def test_a_lost_gpu_is_lost_and_not_asked_the_old_way(library: Use, new: str) -> None:
+    old, field = PREDECESSORS[new]
+    library({**t4_answers(), new: refuse(pynvml.NVML_ERROR_GPU_IS_LOST), old: 77})
+    reading = getattr(nvml.Gpu(0).facts(), field)
+    assert isinstance(reading, Missing)
+    assert reading.reason == "gpu_is_lost"
+
+
+def test_a_gpu_that_gives_no_handle(library: Use) -> None:
+    library({**t4_answers(), "nvmlDeviceGetHandleByIndex": refuse(pynvml.NVML_ERROR_GPU_IS_LOST)})
+    gpu = nvml.Gpu(0)
+    facts = gpu.facts()
+    assert (facts.uuid, facts.name, facts.pci_address) == ("", "", "")
+    for reading in (facts.persistence_mode, facts.supported_clocks, facts.power.max_watts, facts.ecc_pending):
+        assert isinstance(reading, Missing)
+        assert reading.reason == "gpu_is_lost"
+    refused = gpu.set_persistence(True)
+    assert refused is not None
+    assert refused.reason == "gpu_is_lost"
+
+
+def test_setters_hand_over_nvmls_units(library: Use) -> None:
+    given: list[tuple[Any, ...]] = []
+    names = (
+        "nvmlDeviceSetPersistenceMode", "nvmlDeviceSetApplicationsClocks", "nvmlDeviceSetGpuLockedClocks",
+        "nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetEccMode", "nvmlDeviceSetComputeMode",
+    )  # fmt: skip
+    library({**t4_answers(), **{name: lambda *values: given.append(values[1:]) for name in names}})
+    gpu = nvml.Gpu(0)
+    assert gpu.set_persistence(True) is None
+    assert gpu.set_application_clocks(ClockPair(5001, 1590)) is None
+    assert gpu.lock_graphics_clock(1590) is None
+    assert gpu.set_power_limit(62.5) is None
+    assert gpu.set_ecc(False) is None
+    assert gpu.set_compute_mode("exclusive_process") is None
+    assert given == [(1,), (5001, 1590), (1590, 1590), (62500,), (0,), (3,)]

@@ -1,0 +1,240 @@
+"""The toolkit: what the compiled program says, who may read the counters, and how both are judged."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pwd
+import sys
+from pathlib import Path
+from typing import Any
+
+import fakeprograms
+import pytest
+from builders import finished_snapshot, resolved, with_parts
+from places import TESTS
+from simulatedboot import Boot, booted
+
+from gpuprep.agent.compute import counters
+from gpuprep.agent.facts import driver, simulation
+from gpuprep.agent.probes import toolkit
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.installed import toolkitprobe
+from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json
+
+__all__ = ["booted"]
+RECORDS = TESTS / "cases" / "records"
+WANTED = with_parts(resolved("h200", gpus=["h200"]), cuda={"version": "13.0"})
+COMPILER = "host compiler: gcc 14.2.0\n"
+
+
+# ---------------------------------------------------------------- the program
+
+
+@pytest.mark.parametrize(
+    ("said", "runs", "output"),
+    [
+        (COMPILER + "right\n", True, ""),
+        (COMPILER + "cudaMalloc: cudaErrorNoDevice (no CUDA-capable device)\n", False,
+         "cudaMalloc: cudaErrorNoDevice (no CUDA-capable device)"),
+        (COMPILER + "element 7 is 7, and must be 14\n", False, "element 7 is 7, and must be 14"),
+        (COMPILER, False, ""),
+        ("", False, ""),
+    ],
+)  # fmt: skip
+def test_what_the_program_says(said: str, runs: bool, output: str) -> None:
+    found = toolkit.judged(said)
+    assert (found["runs"], found["run_output"]) == (runs, output)
+    assert isinstance(found["host_compiler"], Missing) == (not said)
+
+
+def test_a_program_that_hangs_or_dies_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    monkeypatch.setattr(toolkit, "RUN_SECONDS", 0.3)
+    for text, says in (("sleep 60", "longer than"), ("kill -SEGV $$", "program")):
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+        found = toolkit.judged(toolkit._run(str(program), str(tmp_path)))
+        assert isinstance(found["runs"], Missing)
+        assert says in found["runs"].detail
+
+
+@pytest.mark.parametrize(("fault", "runs"), [({}, True), ({"fault_gpu_lost": 1}, False)])
+def test_in_a_simulated_vm_the_gpu_s_part_is_the_model_s(
+    fault: dict[str, int], runs: bool, booted: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted("t4", **fault)
+    monkeypatch.setattr(simulation, "SIMULATION_MARK", tmp_path)
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho host compiler: gcc 12.2.0; echo cudaMalloc: cudaErrorNoDevice; exit 1\n")
+    program.chmod(0o755)
+    found = toolkit.judged(toolkit._run(str(program), str(tmp_path)))
+    assert (found["runs"], found["host_compiler"]) == (runs, "gcc 12.2.0")
+
+
+# ---------------------------------------------------------------- counters
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [(0, True), (35, False), (40, False), (26, None), (27, None), (-1, None), (-100, None)],
+)
+def test_refused_is_told_from_other_errors(code: int, verdict: bool | None) -> None:
+    found = counters.verdict({"stage": "cuptiProfilerGetCounterAvailability", "name": "CUPTI_ERROR_X", "code": code})
+    assert isinstance(found["counters"], Missing) if verdict is None else found["counters"] is verdict
+    if code:
+        assert "cuptiProfilerGetCounterAvailability: CUPTI_ERROR_X" in found["detail"]
+    assert ("insufficient privileges" in found["detail"]) == (verdict is False)
+
+
+def test_the_script_says_what_it_could_not_load() -> None:
+    me = pwd.getpwuid(os.getuid()).pw_name
+    answer = counters._ask("/nowhere/libcupti.so.12", me, gpu=True)
+    assert isinstance(answer, dict)
+    assert (answer["stage"], answer["code"]) == ("dlopen", -1)
+    assert "/nowhere/libcupti.so.12" in answer["name"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+def test_root_asks_as_an_ordinary_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "SCRIPT", "import json, os; print(json.dumps({'code': 0, 'who': os.getresuid()}))")
+    answer = counters._ask("", "nobody", gpu=True)
+    assert isinstance(answer, dict)
+    assert set(answer["who"]) == {pwd.getpwnam("nobody").pw_uid}
+    hidden = tmp_path / "python3"
+    hidden.symlink_to("/root/no-such-python")
+    monkeypatch.setattr(sys, "executable", str(hidden))
+    assert isinstance(counters._ask("", "nobody", gpu=True), dict)  # the system's python3 answers then
+
+
+@pytest.mark.parametrize("said", ["", "Traceback\n", '["a list"]\n', '{"no": "code"}\n'])
+def test_an_answer_that_is_none(said: str) -> None:
+    found = counters._parsed(said)
+    assert isinstance(found, Missing)
+    assert found.reason == "unparsable"
+
+
+# What stands for CUPTI's answer: a code for each user. Whether it may use the GPU is told, too.
+SAYS = """
+import json, os, sys
+code = {codes}.get("root" if os.getuid() == 0 else "nobody")
+print(json.dumps({{"version": 22, "stage": sys.argv[1] + " " + sys.argv[2], "name": "", "code": code}}))
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """CUPTI as the loader finds it."""
+    path = tmp_path / "libcupti.so.12"
+    path.touch()
+    fakeprograms.ldconfig(monkeypatch, tmp_path / "bin", path)
+    return path
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *, simulated: bool = False, **codes: int) -> dict[str, Any]:
+    """`codes`: what CUPTI answers by user."""
+    monkeypatch.setattr(counters, "SCRIPT", SAYS.format(codes=codes))
+    found = counters.cupti(simulated=simulated)
+    assert isinstance(found, dict)
+    json.dumps(found)
+    return found
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+def test_counters_for_everybody_for_root_and_for_nobody(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = asked(monkeypatch, nobody=0)
+    assert (free["path"], free["counters"], free["as_user"], free["version"]) == (str(library), True, "nobody", 22)
+    assert "counters_as_root" not in free
+    restricted = asked(monkeypatch, nobody=35, root=0)
+    assert restricted["detail"] == f"insufficient privileges ({library} gpu: )"
+    assert (restricted["counters"], restricted["counters_as_root"]) == (False, True)
+    broken = asked(monkeypatch, nobody=26, root=26)
+    assert broken["counters"]["missing"] == broken["counters_as_root"]["missing"] == "command_failed"
+
+
+def test_no_cupti(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakeprograms.ldconfig(monkeypatch, tmp_path)
+    found = counters.cupti(simulated=False)
+    assert isinstance(found, Missing)
+    assert found.reason == "not_installed"
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    ("parameters", "readable"),
+    [("RmProfilingAdminOnly: 1\n", False), ("RmProfilingAdminOnly: 0\n", True), (None, None)],
+)
+def test_a_simulated_gpu_s_counters_are_the_driver_s_parameter(
+    parameters: str | None, readable: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "PROC", tmp_path)
+    if parameters:
+        (tmp_path / "params").write_text(parameters)
+    found = asked(monkeypatch, simulated=True, nobody=0, root=0)
+    if readable is None:
+        assert found["counters"]["missing"] == "driver_not_loaded"
+    else:
+        assert (found["counters"], found["version"]) == (readable, 22)
+
+
+# ---------------------------------------------------------------- the judge
+
+
+def real() -> dict[str, Any]:
+    result = from_json(ProbeResult, (RECORDS / "h200-toolkit.json").read_text())
+    assert isinstance(result.values, dict)
+    return copy.deepcopy(result.values)
+
+
+def bad(values: dict[str, Any] | Missing, **wanted: Any) -> dict[str, Finding]:
+    evidence = Evidence(with_parts(WANTED, **wanted), finished_snapshot(WANTED), {"toolkit": values})
+    return {finding.key: finding for finding in toolkitprobe.findings(evidence) if finding.status is not Status.PASS}
+
+
+def test_a_real_toolkit_passes() -> None:
+    assert bad(real()) == {}
+
+
+REFUSED = {"path": "/usr/lib/libcupti.so.13", "version": 130001, "counters": False, "as_user": "nobody",
+           "detail": "insufficient privileges (cuptiProfilerInitialize: …)"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "key", "status", "says", "remedy"),
+    [
+        ({"cupti": REFUSED}, "cupti.counters", Status.FAIL, "nobody may not read", "NVreg_RestrictProfiling"),
+        ({"cupti": {"missing": "not_installed"}}, "cupti.counters", Status.UNKNOWN, "not installed", "measure again"),
+        ({"cupti": {**REFUSED, "counters": {"missing": "command_failed", "detail": "CUPTI_ERROR_HARDWARE_BUSY"}}},
+         "cupti.counters", Status.UNKNOWN, "HARDWARE_BUSY", "measure again"),
+        ({"runs": False, "run_output": "cudaMalloc: cudaErrorInsufficientDriver (too old)"}, "cuda.runs", Status.FAIL,
+         "cudaErrorInsufficientDriver", "newer driver"),
+        ({"runs": False, "run_output": "element 7 is 7, and must be 14"}, "cuda.runs", Status.FAIL, "element 7", ""),
+        ({"runs": {"missing": "command_failed", "detail": "60 s over"}}, "cuda.runs", Status.UNKNOWN, "60 s", ""),
+        ({"runs": None}, "cuda.runs", Status.UNKNOWN, "says nothing of runs", ""),
+        ({"cupti": None}, "cupti.counters", Status.UNKNOWN, "says nothing of counters", ""),
+        ({"version": "12.4"}, "cuda.compiler", Status.FAIL, "CUDA 12.4", ""),
+    ],
+)  # fmt: skip
+def test_what_does_not_work_is_named(changed: dict[str, Any], key: str, status: Status, says: str, remedy: str) -> None:
+    found = bad({**real(), **changed})
+    assert set(found) == {key}
+    assert (found[key].status, says in found[key].reason) == (status, True), found[key].reason
+    assert found[key].remedy
+    assert remedy in found[key].remedy
+
+
+def test_what_does_not_compile_is_not_run() -> None:
+    found = bad({**real(), "compiles": False, "output": "a\nnvcc fatal: x", "runs": {"missing": "not_supported"}})
+    assert set(found) == {"cuda.compiles"}
+    assert "nvcc fatal: x" in found["cuda.compiles"].reason
+
+
+def test_restricted_counters_may_be_wished() -> None:
+    found = bad({**real(), "cupti": REFUSED}, tuning={"profiling_counters": "restricted"})
+    assert {key: finding.status for key, finding in found.items()} == {"cupti.counters": Status.SKIP}
+
+
+def test_without_evidence_nothing_passes() -> None:
+    assert {finding.status for finding in bad(Missing("command_failed", "no answer")).values()} == {Status.UNKNOWN}
+    assert {finding.status for finding in bad({}).values()} == {Status.UNKNOWN}

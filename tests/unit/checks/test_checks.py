@@ -1,0 +1,598 @@
+"""Every check: true on a finished host, named when one part is undone, UNKNOWN when it cannot be read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from builders import (
+    FILES,
+    MACHINES,
+    NEWER,
+    PROFILES,
+    bare_snapshot,
+    daemon_file,
+    finished_snapshot,
+    good_probes,
+    holds_file,
+    load,
+    resolved,
+    with_driver,
+)
+from healthkeys import HEALTH
+
+from gpuprep.agent.facts import managed
+from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
+from gpuprep.checks import compare, request
+from gpuprep.checks.installed.driver import module_options
+from gpuprep.desired.profile import MountWish
+from gpuprep.desired.state import Wanted, resolve
+from gpuprep.records import (
+    ClockPair,
+    Finding,
+    GpuFacts,
+    LockedClocks,
+    Missing,
+    Mount,
+    Package,
+    ProbeResult,
+    Snapshot,
+    Source,
+    Status,
+    UnitFacts,
+)
+from gpuprep.records.findings import need_reboot
+
+WANTED = resolved("t4")
+FINISHED = finished_snapshot(WANTED)
+
+
+def part(name: str, **values: Any) -> Callable[[Snapshot], Snapshot]:
+    return lambda s: dataclasses.replace(s, **{name: dataclasses.replace(getattr(s, name), **values)})
+
+
+def gpu(**values: Any) -> Callable[[Snapshot], Snapshot]:
+    def change(snapshot: Snapshot) -> Snapshot:
+        assert not isinstance(snapshot.gpus, Missing)
+        return dataclasses.replace(snapshot, gpus=tuple(dataclasses.replace(g, **values) for g in snapshot.gpus))
+
+    return change
+
+
+def entry(name: str, key: str, value: Any) -> Callable[[Snapshot], Snapshot]:
+    def change(snapshot: Snapshot) -> Snapshot:
+        changed: Any = {**getattr(snapshot, name), key: value}
+        return dataclasses.replace(snapshot, **{name: changed})
+
+    return change
+
+
+def shell(way: str, tool: str, path: str | None) -> Callable[[Snapshot], Snapshot]:
+    return part("shells", **{way: {"nvcc": "/usr/bin/nvcc", "ffmpeg": "/usr/local/bin/ffmpeg", tool: path}})
+
+
+def unheld(name: str) -> Callable[[Snapshot], Snapshot]:
+    return entry("packages", name, Package("1", False))
+
+
+def without_package(name: str) -> Callable[[Snapshot], Snapshot]:
+    return lambda s: dataclasses.replace(s, packages={k: v for k, v in s.packages.items() if k != name})
+
+
+def power(**values: Any) -> Callable[[Snapshot], Snapshot]:
+    def change(snapshot: Snapshot) -> Snapshot:
+        assert not isinstance(snapshot.gpus, Missing)
+        limits = dataclasses.replace(snapshot.gpus[0].power, **values)
+        return gpu(power=limits)(snapshot)
+
+    return change
+
+
+def bad(wanted: Wanted, snapshot: Snapshot, probes: tuple[ProbeResult, ...] = ()) -> list[Finding]:
+    return [f for f in compare(wanted, snapshot, probes) if f.status is not Status.PASS]
+
+
+# FFmpeg lists some of the parts that this profile adds by other names than its configure has.
+NOT_AS_CONFIGURED = ("video",)
+
+
+@pytest.mark.parametrize(
+    ("name", "os"),
+    [*((name, "debian13") for name in PROFILES if name not in NOT_AS_CONFIGURED),
+     *(("t4", os) for os in MACHINES.values())],
+)  # fmt: skip
+def test_a_finished_host_passes(name: str, os: str) -> None:
+    wanted = resolved(name, os)
+    assert bad(wanted, finished_snapshot(wanted), good_probes(wanted)) == []
+
+
+UNDONE = {
+    "kernel.headers": (part("kernel", headers_running=False), "gpu_driver"),
+    "driver.version": (part("driver", module_version="535.309.01"), "gpu_driver"),
+    "driver.packages": (without_package("libnvidia-encode1"), "gpu_driver"),
+    "driver.held": (unheld("libcuda1"), "gpu_driver"),
+    "driver.unattended_upgrades": (entry("files", "/etc/apt/apt.conf.d/52gpuprep-holds", None), "gpu_driver"),
+    "driver.flavour": (part("driver", module_flavour="open"), "gpu_driver"),
+    "driver.dkms": (part("driver", dkms=()), "gpu_driver"),
+    "driver.next_boot_module": (part("driver", module_next_boot_version=None), "gpu_driver"),
+    "driver.loaded": (part("driver", loaded_version="550.90.07"), "gpu_driver"),
+    "driver.library_version": (part("driver", library_version="550.90.07"), "gpu_driver"),
+    "driver.nvml_version": (part("driver", nvml_version="550.90.07"), "gpu_driver"),
+    "driver.profiling_counters": (part("driver", counters_restricted=True), "gpu_driver"),
+    "driver.modprobe_options": (entry("files", "/etc/modprobe.d/gpuprep-nvidia.conf", None), "gpu_driver"),
+    "nouveau.loaded": (part("driver", nouveau_loaded=True), "gpu_driver"),
+    "nouveau.blacklist": (entry("files", "/etc/modprobe.d/gpuprep-nouveau.conf", "# nothing\n"), "gpu_driver"),
+    "libnvidia-encode.so.1.loader": (entry("libraries", "libnvidia-encode.so.1", None), "gpu_driver"),
+    "agent.version": (lambda s: dataclasses.replace(s, agent_installed_version="0.0.1"), "gpu_agent"),
+    "agent.libraries": (entry("agent_libraries", "nvmath-python", "0.9.0"), "gpu_agent"),
+    "provenance.file": (lambda s: dataclasses.replace(s, provenance=None), "gpu_agent"),
+    "gpuprep-tune.settings": (entry("files", "/etc/gpuprep/tuning.json", '{"persistence": false}'), "gpu_tuning"),
+    "gpuprep-tune.enabled": (entry("units", "gpuprep-tune.service", UnitFacts("disabled", "active")), "gpu_tuning"),
+    "gpuprep-tune.active": (entry("units", "gpuprep-tune.service", UnitFacts("enabled", "failed")), "gpu_tuning"),
+    "gpuprep-tune.driver_reload": (entry("files", "/etc/udev/rules.d/60-gpuprep-tune.rules", None), "gpu_tuning"),
+    "nvidia-persistenced.mode_at_boot": (
+        entry("files", "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf", None),
+        "gpu_tuning",
+    ),
+    "nvidia-persistenced.enabled": (
+        entry("units", "nvidia-persistenced.service", UnitFacts("disabled", "active")),
+        "gpu_tuning",
+    ),
+    "nvidia-persistenced.active": (
+        entry("units", "nvidia-persistenced.service", UnitFacts("enabled", "inactive")),
+        "gpu_tuning",
+    ),
+    "gpu 0.persistence_mode": (gpu(persistence_mode=False), "gpu_tuning"),
+    "gpu 0.clocks": (gpu(application_clocks=ClockPair(5001, 585)), "gpu_tuning"),
+    "gpu 0.power_limit": (power(current_watts=62.0), "gpu_tuning"),
+    "gpu 0.compute_mode": (gpu(compute_mode="exclusive_process"), "gpu_tuning"),
+    "cuda.version": (part("cuda", nvcc_version="12.9"), "gpu_cuda"),
+    "cuda.packages": (without_package("libcupti-dev"), "gpu_cuda"),
+    "cuda.cupti": (part("cuda", cupti_path=None), "gpu_cuda"),
+    "cuda.held": (unheld("nvidia-cuda-toolkit"), "gpu_cuda"),
+    "cudnn.library": (part("cudnn", library_path="/usr/lib/libcudnn.so.9"), "gpu_cudnn"),
+    "cudnn.version": (part("cudnn", wheel_version=None), "gpu_cudnn"),
+    "cudnn.header": (part("cudnn", version="9.5.1"), "gpu_cudnn"),
+    "cudnn.files": (part("cudnn", manifest_intact=False), "gpu_cudnn"),
+    "nv-codec-headers.files": (part("codec", headers_intact=False), "gpu_codec"),
+    "nv-codec-headers.version": (part("codec", headers_version=None), "gpu_codec"),
+    "ffmpeg.path": (part("codec", ffmpeg_real_path="/usr/bin/ffmpeg"), "gpu_codec"),
+    "ffprobe.path": (entry("commands", "ffprobe", None), "gpu_codec"),
+    "ffmpeg.version": (part("codec", ffmpeg_version="4.4"), "gpu_codec"),
+    "ffmpeg.build": (part("codec", build_key="0123456789ab"), "gpu_codec"),
+    "ffmpeg.files": (part("codec", manifest_intact=False), "gpu_codec"),
+    "ffmpeg.redistributable": (part("codec", redistributable=False), "gpu_codec"),
+    "login_shell.nvcc": (shell("login_shell", "nvcc", None), "gpu_cuda"),
+    "non_login_shell.ffmpeg": (shell("non_login_shell", "ffmpeg", "/usr/bin/ffmpeg"), "gpu_codec"),
+    "systemd_service.nvcc": (shell("systemd_service", "nvcc", None), "gpu_cuda"),
+    "login_shell.environment": (entry("files", "/etc/profile.d/gpuprep.sh", None), "gpu_cuda"),
+    "non_login_shell.environment": (entry("files", "/etc/environment", "CUDA_HOME=/usr\n"), "gpu_cuda"),
+    "systemd_service.environment": (entry("files", "/etc/systemd/system.conf.d/gpuprep.conf", None), "gpu_cuda"),
+    "extras.tmux": (entry("commands", "tmux", None), "gpu_extras"),
+    "extras.packages": (without_package("build-essential"), "gpu_extras"),
+}
+
+
+@pytest.mark.parametrize("key", UNDONE)
+def test_each_part_undone_is_named(key: str) -> None:
+    undo, role = UNDONE[key]
+    findings = {f.key: f for f in bad(WANTED, undo(FINISHED))}
+    assert key in findings, list(findings)
+    finding = findings[key]
+    assert finding.status is Status.FAIL
+    assert finding.role == role
+    assert finding.reason
+    assert finding.remedy
+    assert len(findings) <= 6, list(findings)
+
+
+def test_every_check_of_a_finished_host_can_fail() -> None:
+    counted_elsewhere = {
+        "gpu 0.processes",
+        "gpu 0.ecc",
+        *(f"gpu 0.{name}" for name in ("temperature", "memory_protection")),  # test_gpulimits.py
+        "gpu 0.identity",
+        "kernel.next_boot",
+        "gpus.count",
+        "libcuda.so.1.loader",
+        "libnvcuvid.so.1.loader",
+    }
+    same_by_symmetry = {
+        *(f"extras.{name}" for name in ("python3", "gcc", "g++", "make")),
+        *(
+            f"{way}.{tool}"
+            for way in ("login_shell", "non_login_shell", "systemd_service")
+            for tool in ("nvcc", "ffmpeg")
+        ),
+    }
+    keys = {f.key for f in compare(WANTED, FINISHED)}
+    assert keys - UNDONE.keys() - HEALTH.keys() - counted_elsewhere - same_by_symmetry == set()
+
+
+# ---------------------------------------------------------------- missing readings
+
+
+def readings(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Paths of all readings of a snapshot that may be Missing."""
+    found: list[tuple[Any, ...]] = []
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            inner = (*path, field.name)
+            if "Missing" in str(field.type) or str(field.type) in ("Str", "OptStr", "Int", "Float", "Bool"):
+                found.append(inner)
+            found += readings(getattr(value, field.name), inner)
+    elif isinstance(value, dict) and path and path[-1] in ("files", "commands", "libraries", "nvcc", "ffmpeg"):
+        found += [(*path, key) for key in value]
+    elif isinstance(value, tuple) and path and path[-1] == "gpus":
+        for index, item in enumerate(value):
+            found += readings(item, (*path, index))
+    return found
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    key, rest = path[0], path[1:]
+    if isinstance(value, dict):
+        return {**value, key: replaced(value[key], rest, new)}
+    if isinstance(value, tuple):
+        return tuple(replaced(v, rest, new) if i == key else v for i, v in enumerate(value))
+    return dataclasses.replace(value, **{key: replaced(getattr(value, key), rest, new)})
+
+
+# What no check of this profile reads, or reads only in another state of the host.
+NOT_CHECKED = {
+    "headers_available", "secure_boot", "headers_next_boot", "serial", "memory_total_mib", "default_application_clocks",
+    "max_graphics_clock_mhz", "graphics_clock_mhz", "memory_clock_mhz", "ecc_current", "ecc_pending", "temperature_c",
+    "min_watts", "max_watts", "header_path", "cloud_init", "supported_clocks",
+    "video_clock_mhz", "max_memory_clock_mhz", "power_watts", "memory_used_mib", "performance_state", "vbios",
+    "slowdown_temperature_c", "compute_capability", "utilization", "pcie", "throttled",
+    "corrected_volatile", "corrected_aggregate", "uncorrected_aggregate", "digests", "pci_subsystem_id", "other_gpus",
+    "cloud",  # without it there is nothing to compare with: tests/unit/checks/test_cloud.py
+    "containers",  # of profiles that ask for the container toolkit: tests/unit/checks/test_containers.py
+    "identity",  # drift compares it with the certified run's
+    "signatures",  # with Secure Boot on: tests/unit/agent/test_signatures.py
+    "sudo_path",  # a note of the plan: tests/unit/desired/test_desired_state.py
+    "nvidia_repositories",  # refused before anything is judged: tests/unit/checks/test_wrongmachines.py
+    "blank_disks",  # a note of the plan: tests/unit/agent/test_local_disks.py
+    "cores", "ecc_default",  # the catalogue's word counts where these are not read
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", readings(FINISHED), ids=lambda p: ".".join(map(str, p)))
+def test_a_missing_reading_is_never_a_pass(path: tuple[Any, ...]) -> None:
+    snapshot = replaced(FINISHED, path, Missing("command_failed", "it broke"))
+    after = {f.key: f for f in compare(WANTED, snapshot)}
+    unknown = [f for f in after.values() if f.status is Status.UNKNOWN]
+    if path[-1] in NOT_CHECKED or path[-1] == "python3" or path[-1] == "/etc/systemd/system/gpuprep-tune.service":
+        return
+    assert unknown, path
+    assert all("it broke" in finding.reason for finding in unknown)
+    assert not any("Missing(" in f"{f.actual}{f.expected}{f.reason}" for f in after.values())
+
+
+def test_missing_readings_are_really_checked() -> None:
+    paths = [p for p in readings(FINISHED) if p[-1] not in NOT_CHECKED]
+    assert len(paths) >= 40
+    assert {p[-1] for p in readings(FINISHED)} >= NOT_CHECKED
+
+
+def test_no_driver_says_it_once_for_each_gpu() -> None:
+    profile = load("t4")
+    wanted = resolve(profile, bare_snapshot(gpus=["t4", "t4"]))
+    snapshot = with_driver(bare_snapshot(gpus=["t4", "t4"]), wanted, loaded=False)
+    per_gpu = [f for f in compare(wanted, snapshot) if f.subject.startswith("gpu ")]
+    assert [(f.key, f.status) for f in per_gpu] == [
+        ("gpu 0.settings", Status.UNKNOWN),
+        ("gpu 1.settings", Status.UNKNOWN),
+    ]
+    assert "no NVIDIA driver is loaded" in per_gpu[0].reason
+
+
+def test_a_gpu_that_fell_off_the_bus_is_not_a_pass() -> None:
+    lost = gpu(persistence_mode=Missing("gpu_is_lost", "NVML: GPU is lost"))(FINISHED)
+    (finding,) = bad(WANTED, lost)
+    assert finding.status is Status.UNKNOWN
+    assert "stop the machine" in finding.remedy
+
+
+def test_a_gpu_that_nvml_does_not_show() -> None:
+    wanted = resolve(load("t4"), bare_snapshot(gpus=["t4", "t4"]))
+    finished = finished_snapshot(wanted)
+    assert not isinstance(finished.gpus, Missing)
+    (finding,) = bad(wanted, dataclasses.replace(finished, gpus=finished.gpus[:1]))
+    assert finding.key == "gpus.count"
+    assert finding.status is Status.FAIL
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def waiting(module_next_boot: str | None, headers: bool) -> Snapshot:
+    newer = part("kernel", next_boot=NEWER["debian13"], headers_next_boot=headers)(FINISHED)
+    return part("driver", module_next_boot_version=module_next_boot)(newer)
+
+
+def test_a_newer_kernel_with_a_built_driver_is_a_warning_only() -> None:
+    (finding,) = bad(WANTED, waiting("550.163.01", True))
+    assert (finding.key, finding.status, finding.role) == ("kernel.next_boot", Status.WARN, "")
+
+
+def test_a_newer_kernel_comes_first_where_no_driver_is_built() -> None:
+    newer = part("kernel", next_boot=NEWER["debian13"])(bare_snapshot())
+    (finding,) = [f for f in compare(WANTED, newer) if f.key == "kernel.next_boot"]
+    assert (finding.status, finding.role) == (Status.FAIL, "gpu_driver")
+
+
+def test_a_newer_kernel_without_a_driver_fails() -> None:
+    keys = [f.key for f in bad(WANTED, waiting(None, False))]
+    assert keys == ["kernel.headers_next_boot", "kernel.next_boot", "driver.next_boot_module"]
+    (module,) = [f for f in bad(WANTED, waiting(None, False)) if f.property == "next_boot_module"]
+    assert (module.status, module.role) == (Status.FAIL, "gpu_driver")
+
+
+# ---------------------------------------------------------------- clocks
+
+
+def clocks_of(wanted: Wanted, change: Callable[[Snapshot], Snapshot], locked: tuple[LockedClocks, ...] = ()) -> Finding:
+    snapshot = dataclasses.replace(change(FINISHED), locked_clocks=locked)
+    (finding,) = [f for f in compare(wanted, snapshot) if f.key == "gpu 0.clocks"]
+    return finding
+
+
+GONE = gpu(application_clocks=Missing("deprecated"), default_application_clocks=Missing("deprecated"))
+
+
+@pytest.mark.parametrize(
+    ("locked", "status"),
+    [
+        ((LockedClocks("GPU-0", None, 1590, "boot-1"),), Status.PASS),
+        ((LockedClocks("GPU-0", 5001, 1590, "boot-1"),), Status.PASS),
+        ((LockedClocks("GPU-0", None, 1590, "boot-0"),), Status.FAIL),
+        ((LockedClocks("GPU-1", None, 1590, "boot-1"),), Status.FAIL),
+        ((LockedClocks("GPU-0", None, 585, "boot-1"),), Status.FAIL),
+        ((LockedClocks("GPU-0", 405, 1590, "boot-1"),), Status.FAIL),
+        ((), Status.FAIL),
+    ],
+)
+def test_locked_clocks_count_where_application_clocks_are_gone(
+    locked: tuple[LockedClocks, ...], status: Status
+) -> None:
+    assert clocks_of(WANTED, GONE, locked).status is status
+
+
+def test_clocks_that_may_not_be_read_are_unknown() -> None:
+    hidden = gpu(application_clocks=Missing("no_permission"))
+    locked = (LockedClocks("GPU-0", None, 1590, "boot-1"),)
+    assert clocks_of(WANTED, hidden, locked).status is Status.UNKNOWN
+
+
+def test_max_is_the_highest_pair_where_the_device_lacks_the_catalogues() -> None:
+    supported = (ClockPair(5001, 1530), ClockPair(405, 645), ClockPair(5001, 1515))
+    top = gpu(supported_clocks=supported, application_clocks=ClockPair(5001, 1530))
+    assert clocks_of(WANTED, top).status is Status.PASS
+    assert clocks_of(WANTED, gpu(supported_clocks=supported)).status is Status.FAIL
+
+
+def test_default_clocks() -> None:
+    wanted = resolve(load("t4", tuning={"clocks": "default"}), bare_snapshot())
+    usual = FINISHED.gpus[0].default_application_clocks if not isinstance(FINISHED.gpus, Missing) else None
+    assert clocks_of(wanted, gpu(application_clocks=usual)).status is Status.PASS
+    assert clocks_of(wanted, gpu()).status is Status.FAIL
+    assert clocks_of(wanted, GONE).status is Status.SKIP
+    assert clocks_of(wanted, GONE, (LockedClocks("GPU-0", None, 1590, "boot-1"),)).status is Status.FAIL
+
+
+@pytest.mark.parametrize(
+    ("current", "pending", "status", "says"),
+    [
+        (False, False, Status.PASS, ""),
+        (True, False, Status.FAIL, "a reboot changes it"),
+        (True, True, Status.FAIL, "costs memory and speed"),
+        (Missing("not_supported"), Missing("not_supported"), Status.UNKNOWN, "does not support"),
+    ],
+)
+def test_ecc(current: Any, pending: Any, status: Status, says: str) -> None:
+    wanted = resolve(load("t4", tuning={"ecc": "disabled"}), bare_snapshot())
+    snapshot = gpu(ecc_current=current, ecc_pending=pending)(finished_snapshot(wanted))
+    (finding,) = [f for f in compare(wanted, snapshot) if f.property == "ecc"]
+    assert finding.status is status
+    assert says in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("current", "pending", "status", "says"),
+    [
+        (True, True, Status.PASS, ""),
+        (False, False, Status.PASS, ""),
+        (True, False, Status.WARN, "becomes disabled at the next reboot"),
+        (False, True, Status.WARN, "becomes enabled at the next reboot"),
+        (Missing("not_supported"), Missing("not_supported"), Status.SKIP, "has no ECC"),
+        (Missing("gpu_is_lost"), True, Status.UNKNOWN, "fallen off the bus"),
+    ],
+)
+def test_ecc_that_is_to_be_kept(current: Any, pending: Any, status: Status, says: str) -> None:
+    snapshot = gpu(ecc_current=current, ecc_pending=pending)(FINISHED)
+    (finding,) = [f for f in compare(WANTED, snapshot) if f.property == "ecc"]
+    assert finding.status is status
+    assert says in finding.reason
+
+
+def loaded(version: str | None) -> Snapshot:
+    return part("driver", loaded_version=version)(FINISHED)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "needed"),
+    [
+        (FINISHED, False),
+        (waiting("550.163.01", True), True),  # a kernel waits
+        (loaded("535.183.01"), True),
+        (loaded(None), True),
+        (part("driver", loaded_version="550.163.01", module_version=None)(FINISHED), False),  # first something to load
+        (gpu(ecc_current=True, ecc_pending=False)(FINISHED), True),
+        (gpu(persistence_mode=False)(FINISHED), False),
+        (gpu(recovery_action="reboot")(FINISHED), True),
+        (gpu(recovery_action="reset")(FINISHED), False),
+    ],
+)
+def test_who_knows_that_only_a_restart_helps(snapshot: Snapshot, needed: bool) -> None:
+    assert need_reboot(compare(WANTED, snapshot)) is needed
+
+
+def test_what_is_waived_needs_no_restart() -> None:
+    (finding,) = bad(WANTED, waiting("550.163.01", True))
+    assert need_reboot([finding])
+    assert not need_reboot([dataclasses.replace(finding, status=Status.WAIVED)])
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def test_options_of_the_module_by_any_of_its_names() -> None:
+    text = (
+        "# options nvidia A=0\noptions nvidia-current A=1 B=2 # why\noptions nvidia-drm modeset=1\noptions nvidia C=3\n"
+    )
+    assert module_options(text) == {"A": "1", "B": "2", "C": "3"}
+
+
+def test_gpu_firmware_is_checked_both_ways() -> None:
+    off = resolve(load("t4", driver={"gpu_firmware": False}), bare_snapshot())
+    assert bad(off, finished_snapshot(off)) == []
+    assert [f.key for f in bad(off, FINISHED)] == ["driver.modprobe_options"]
+    assert [f.key for f in bad(WANTED, finished_snapshot(off))] == ["driver.modprobe_options"]
+
+
+def test_every_part_of_the_driver_is_kept_from_unattended_upgrades() -> None:
+    for text in (holds_file(WANTED.driver.packages[1:]), holds_file(["("]), "# nothing"):
+        snapshot = entry("files", "/etc/apt/apt.conf.d/52gpuprep-holds", text)(FINISHED)
+        (finding,) = bad(WANTED, snapshot)
+        assert finding.key == "driver.unattended_upgrades"
+        assert WANTED.driver.packages[0] in finding.reason
+    by_family = entry(
+        "files", "/etc/apt/apt.conf.d/52gpuprep-holds", holds_file(["(lib)?(nvidia|cuda|nvcuvid|firmware).*"])
+    )
+    assert bad(WANTED, by_family(FINISHED)) == []
+
+
+def test_a_distributions_unit_that_keeps_the_mode_off() -> None:
+    off = resolve(load("t4", tuning={"persistence": False}), bare_snapshot())
+    assert bad(off, finished_snapshot(off)) == []
+    path = "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf"
+    (finding,) = bad(WANTED, entry("files", path, daemon_file(off))(FINISHED))
+    assert (finding.key, finding.actual) == ("nvidia-persistenced.mode_at_boot", "off")
+
+
+def test_the_agent_reads_the_files_and_units_that_are_checked() -> None:
+    assert set(FILES) <= set(managed.FILES)
+    assert {PERSISTENCED, TUNE, FABRIC_MANAGER} <= set(managed.UNITS)
+
+
+def test_gpus_behind_nvswitches_need_fabric_manager() -> None:
+    switched = dataclasses.replace(FINISHED, nvswitches=6)
+    stopped = entry("units", FABRIC_MANAGER, UnitFacts("enabled", "failed"))(switched)
+    running = entry("units", FABRIC_MANAGER, UnitFacts("enabled", "active"))(switched)
+    assert [(f.key, f.status) for f in bad(WANTED, switched)] == [("driver.fabric_manager", Status.UNKNOWN)]
+    assert [(f.key, f.status) for f in bad(WANTED, stopped)] == [("driver.fabric_manager", Status.FAIL)]
+    assert bad(WANTED, running) == []
+
+
+def test_an_agent_that_does_not_look_for_libraries_is_told() -> None:
+    found = bad(WANTED, dataclasses.replace(FINISHED, libraries={}))
+    assert {(finding.key, finding.status) for finding in found} == {
+        ("libcuda.so.1.loader", Status.UNKNOWN),
+        ("libnvcuvid.so.1.loader", Status.UNKNOWN),
+        ("libnvidia-encode.so.1.loader", Status.UNKNOWN),
+    }
+
+
+def test_what_the_profile_does_not_want_is_skipped_by_name() -> None:
+    profile = load(
+        "t4",
+        cuda={"version": "none", "hold": False},
+        cudnn={"version": "none"},
+        codec={"ffmpeg": "none"},
+        driver={"hold": False},
+    )
+    wanted = resolve(profile, bare_snapshot())
+    findings = compare(wanted, finished_snapshot(wanted), good_probes(wanted))
+    assert {f.key for f in findings if f.status is Status.SKIP} == {
+        "driver.held", "cuda.version", "cudnn.version", "ffmpeg.version",
+    }  # fmt: skip
+    assert {f.status for f in findings} == {Status.PASS, Status.SKIP}
+
+
+def test_a_mounted_disk() -> None:
+    wish = MountWish("/dev/vdb1", "/data", "ext4", "defaults")
+    wanted = resolve(load("t4", extras={"mount": wish}), bare_snapshot())
+    finished = finished_snapshot(wanted)
+    assert bad(wanted, finished) == []
+    for mounts in ((), (Mount("/dev/vdb1", "/data", "xfs"),), (Mount("/dev/vdc1", "/data", "ext4"),)):
+        (finding,) = bad(wanted, dataclasses.replace(finished, mounts=mounts))
+        assert finding.key == "extras.mount"
+
+
+def test_request_asks_for_the_extras_of_the_profile() -> None:
+    asked = request(load("t4", extras={"tools": ("tmux", "opencv"), "framework": "torch"}))
+    assert asked.commands == ("tmux", "ffprobe")
+    assert request(load("t4", extras={"tools": ()}, codec={"ffmpeg": "none"})).commands == ()
+    assert asked.python_modules == ("cv2", "torch")
+    assert "python3-opencv" in asked.packages
+
+
+# ---------------------------------------------------------------- probes
+
+
+def probe(name: str, values: Any) -> tuple[ProbeResult, ...]:
+    return (ProbeResult(name, Source.SIMULATED, values, 1.0),)
+
+
+def probed(name: str, **changed: Any) -> list[Finding]:
+    (values,) = [r.values for r in good_probes(WANTED) if r.probe == name]
+    assert isinstance(values, dict)
+    return bad(WANTED, FINISHED, probe(name, {**values, **changed}))
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "key", "says"),
+    [
+        ("toolkit", {"compiles": False, "output": "x\nno cicc"}, "cuda.compiles", "no cicc"),
+        ("toolkit", {"version": "11.8"}, "cuda.compiler", "11.8"),
+        ("codec", {"encoders": ["h264_nvenc"]}, "ffmpeg.encoders", "hevc_nvenc"),
+        ("codec", {"filters": []}, "ffmpeg.filters", "scale_cuda"),
+        ("codec", {"hwaccels": []}, "ffmpeg.hwaccels", "h264_nvdec"),
+        ("codec", {"decoders": []}, "ffmpeg.decoders", "h264_cuvid"),
+    ],
+)
+def test_probes_that_show_a_fault(name: str, changed: dict[str, Any], key: str, says: str) -> None:
+    (finding,) = probed(name, **changed)
+    assert (finding.key, finding.status) == (key, Status.FAIL)
+    assert says in finding.reason
+
+
+def test_parts_that_ffmpeg_does_not_list_are_read_from_its_configuration() -> None:
+    keys = {f.key: f.status for f in probed("codec", buildconf=["--enable-muxer=mp4"])}
+    assert keys == dict.fromkeys(
+        ["ffmpeg.muxers", "ffmpeg.demuxers", "ffmpeg.parsers", "ffmpeg.bsfs", "ffmpeg.protocols", "ffmpeg.indevs"],
+        Status.FAIL,
+    )
+
+
+def test_a_probe_that_failed_is_unknown() -> None:
+    failed = probe("toolkit", Missing("command_failed", "no nvcc")) + probe(
+        "codec", Missing("not_installed", "no ffmpeg")
+    )
+    statuses = {f.status for f in bad(WANTED, FINISHED, failed)}
+    assert statuses == {Status.UNKNOWN}
+
+
+def test_a_probe_that_was_asked_and_gave_nothing_is_unknown() -> None:
+    findings = compare(WANTED, FINISHED, asked=("toolkit",))
+    assert [f.key for f in findings if f.status is Status.UNKNOWN] == ["cuda.compiles"]
+
+
+def test_gpu_facts_of_the_builder_are_whole() -> None:
+    assert not isinstance(FINISHED.gpus, Missing)
+    assert all(isinstance(gpu_facts, GpuFacts) for gpu_facts in FINISHED.gpus)

@@ -1,0 +1,221 @@
+"""Every way in which a GPU can be ill is named; what only looks ill (an idle link, the power cap) is not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from builders import finished_snapshot, resolved
+from healthkeys import HEALTH, Change, gpu
+
+from gpuprep.catalogue.xids import _known, xid
+from gpuprep.checks import compare
+from gpuprep.records import (
+    Finding,
+    GpuFacts,
+    Missing,
+    PcieLink,
+    ProcessOnGpu,
+    RemappedRows,
+    RetiredPages,
+    Status,
+    Xid,
+)
+from gpuprep.records.gpu import NOT_READ
+
+WANTED = resolved("t4", "debian13")
+FINISHED = finished_snapshot(WANTED)
+NOT_SUPPORTED = Missing("not_supported", "Not Supported")
+BUS = "0000:00:1e.0"
+
+
+def xids(*codes: int, address: str = BUS, message: str = "") -> Change:
+    seen = tuple(Xid(code, address, message, "2026-11-20T10:00:00+00:00") for code in codes)
+    return lambda snapshot: dataclasses.replace(snapshot, xids=seen)
+
+
+def findings(change: Change) -> dict[str, Finding]:
+    return {finding.key: finding for finding in compare(WANTED, change(FINISHED))}
+
+
+def named(change: Change) -> dict[str, Finding]:
+    return {key: finding for key, finding in findings(change).items() if finding.status is not Status.PASS}
+
+
+@pytest.mark.parametrize("key", HEALTH)
+def test_each_illness_is_named_alone(key: str) -> None:
+    change, status, why, remedy = HEALTH[key]
+    found = named(change)
+    assert list(found) == [key]
+    assert found[key].status is status
+    assert why in found[key].reason
+    assert remedy in found[key].remedy
+    assert found[key].role == ""
+
+
+@pytest.mark.parametrize(
+    ("mask", "status", "word"),
+    [
+        (0x48, Status.FAIL, "thermal"),
+        (0x08, Status.FAIL, "hardware slowdown"),
+        (0x20, Status.WARN, "heat at 40 °C"),
+        (0x04, Status.PASS, ""),  # the power cap: normal life on a 70 W T4
+        (0x01, Status.PASS, ""),
+        (0x02, Status.PASS, ""),
+        (0x00, Status.PASS, ""),
+    ],
+)
+def test_reasons_by_gravity(mask: int, status: Status, word: str) -> None:
+    finding = findings(gpu(event_reasons=mask))["gpu 0.slowdown_now"]
+    assert finding.status is status
+    assert word in finding.reason
+
+
+def test_an_idle_link_is_not_judged() -> None:
+    assert named(gpu(pcie=PcieLink(1, 4, 3, 16, 3, 9))) == {}
+
+
+def test_pages_and_rows_by_gravity() -> None:
+    assert named(gpu(retired_pages=RetiredPages(50, 12, False))) == {}
+    worn = named(gpu(retired_pages=RetiredPages(50, 13, False)))["gpu 0.retired_pages"]
+    assert (worn.status, "63 pages" in worn.reason) == (Status.FAIL, True)
+    assert named(gpu(remapped_rows=RemappedRows(6, 3, False, False))) == {}
+    pending = named(gpu(remapped_rows=RemappedRows(6, 3, True, False)))["gpu 0.remapped_rows"]
+    assert (pending.status, "next reset" in pending.reason) == (Status.FAIL, True)
+
+
+def test_what_a_gpu_does_not_have_is_no_finding() -> None:
+    parts = ("mig_current", "mig_pending", "nvlinks", "processes")
+    found = findings(gpu(**dict.fromkeys(parts, NOT_SUPPORTED)))
+    assert not {f"gpu 0.{name}" for name in (*parts, "mig")} & found.keys()
+
+
+def test_what_the_board_has_by_the_catalogue_and_nvml_does_not_tell_is_unknown() -> None:
+    found = findings(gpu(**dict.fromkeys(("ecc_errors", "retired_pages", "remapped_rows"), NOT_SUPPORTED)))
+    statuses = {name: found[f"gpu 0.{name}"].status for name in ("ecc_errors", "retired_pages", "remapped_rows")}
+    unknown = Status.UNKNOWN
+    assert statuses == {"ecc_errors": unknown, "retired_pages": unknown, "remapped_rows": Status.SKIP}
+
+
+def test_links_all_down_matter_where_there_are_several_gpus() -> None:
+    one, two = (resolved("a100", "debian13", ("a100",) * count) for count in (1, 2))
+    lone, pair = finished_snapshot(one), finished_snapshot(two)
+    assert {f.status for f in compare(one, gpu(nvlinks=(False, False))(lone))} <= {Status.PASS, Status.SKIP}
+    (down,) = [f for f in compare(one, gpu(nvlinks=(True, False))(lone)) if f.status is Status.FAIL]
+    assert (down.key, down.reason, "nvlink -s" in down.remedy, down.role) == (
+        "gpu 0.nvlinks", "1 of 2 NVLinks are down: 1", True, "")  # fmt: skip
+    assert not isinstance(pair.gpus, Missing)
+    neither = dataclasses.replace(
+        pair, gpus=tuple(dataclasses.replace(one, nvlinks=(False, False)) for one in pair.gpus)
+    )
+    warned = [f.key for f in compare(two, neither) if f.status is Status.WARN]
+    assert warned == ["gpu 0.nvlinks", "gpu 1.nvlinks"]
+    alone = [f for f in compare(two, gpu(nvlinks=(False, False))(pair)) if f.status is Status.FAIL]
+    assert [(f.key, "other GPUs of this machine have some" in f.reason) for f in alone] == [("gpu 0.nvlinks", True)]
+    half = [f for f in compare(two, gpu(nvlinks=(False, True))(pair)) if f.status is Status.FAIL]
+    assert [f.key for f in half] == ["gpu 0.nvlinks"]
+
+
+def test_mig_that_waits_for_a_reset() -> None:
+    finding = named(gpu(mig_pending=True))["gpu 0.mig"]
+    assert (finding.status, finding.actual) == (Status.WARN, "on after a reset")
+
+
+def test_another_program_is_a_note_with_its_name() -> None:
+    change = gpu(processes=(ProcessOnGpu(77, "python3", 300), ProcessOnGpu(78, "", NOT_SUPPORTED)))
+    finding = findings(change)["gpu 0.processes"]
+    assert finding.status is Status.PASS
+    assert finding.actual == "python3 (pid 77), a program (pid 78)"
+    assert "share the GPU with these programs" in finding.reason
+
+
+def test_the_gravest_xid_speaks() -> None:
+    found = findings(xids(13, 79, 13, 63, message="pid=1, GPU has fallen off the bus."))
+    finding = found["gpu 0.xids"]
+    assert finding.status is Status.FAIL
+    assert finding.actual == "Xid 79, Xid 13 ×2, Xid 63"
+    assert finding.reason == (
+        "Xid 79 at 2026-11-20T10:00:00+00:00: the GPU fell off the bus (pid=1, GPU has fallen off the bus.)"
+    )
+    assert "stop the machine and start it again" in finding.remedy
+    assert "driver.xids" not in found
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (48, Status.FAIL),
+        (63, Status.PASS),
+        (64, Status.FAIL),
+        (92, Status.WARN),
+        (109, Status.FAIL),
+        (13, Status.PASS),
+        (54, Status.FAIL),
+        (137, Status.PASS),
+        (145, Status.WARN),
+        (160, Status.PASS),
+        (172, Status.FAIL),
+        (999, Status.WARN),
+    ],
+)
+def test_xids_by_gravity(code: int, status: Status) -> None:
+    finding = findings(xids(code))["gpu 0.xids"]
+    assert finding.status is status
+    assert f"Xid {code}" in finding.actual
+    assert bool(finding.remedy) == (status is not Status.PASS)
+
+
+def test_an_xid_of_a_gpu_that_is_gone_keeps_its_address() -> None:
+    assert named(xids(79, address="0000:81:00.0"))["gpu 0000:81:00.0.xids"].status is Status.FAIL
+
+
+def test_every_xid_we_know_says_what_it_is_and_what_to_do() -> None:
+    # NVIDIA's catalogue names each of these.
+    named_there = {8, 13, 31, 43, 45, 46, 48, 54, 62, 63, 64, 68, 74, 79, 92, 93, 94, 95, 109, 110, 119, 120, 121, 136}
+    named_there |= {137, 140, 143, *range(144, 152), *range(154, 159), *range(160, 166), 171, 172, 82, 83, 84, 88, 89}
+    assert (named_there | set(range(96, 106))) <= _known().keys()
+    for code in _known():
+        meaning = xid(code)
+        assert meaning.gravity in ("fail", "warn", "note")
+        assert " " in meaning.remedy, f"Xid {code}: {meaning.remedy} is no action"
+
+
+def test_a_lost_gpu_is_said_once_by_health() -> None:
+    lost = Missing("gpu_is_lost", "GPU is lost")
+    assert not isinstance(FINISHED.gpus, Missing)
+    readings = {
+        field.name: lost
+        for field in dataclasses.fields(GpuFacts)
+        if "Missing" in str(field.type) or str(field.type) in ("Str", "Int", "Float", "Bool")
+    }
+    found = named(gpu(**readings, uuid="", name="", pci_address="", pci_device_id=""))
+    finding = found["gpu 0.on_the_bus"]
+    assert (finding.status, finding.actual) == (Status.FAIL, "lost")
+    assert "start it again" in finding.remedy
+    assert not {"gpu 0.ecc_errors", "gpu 0.slowdown_now", "gpu 0.nvlinks"} & found.keys()
+
+
+def test_an_old_record_lacks_health_and_says_so_once() -> None:
+    parts = ("ecc_errors", "retired_pages", "remapped_rows", "mig_current", "mig_pending", "nvlinks", "processes")
+    found = named(gpu(**dict.fromkeys(parts, NOT_READ)))
+    assert {key: finding.status for key, finding in found.items()} == {"gpus.health": Status.UNKNOWN}
+    assert "a gpuprep that did not read it yet" in found["gpus.health"].reason
+
+
+def test_libraries_of_another_major_and_of_nobody_are_no_wrong_ones() -> None:
+    extra = {
+        "libcublasLt.so.11": "/opt/old/libcublasLt.so.11",
+        "libnvrtc.so": None,
+        "libcudnn.so.9": "/opt/c/libcudnn.so.9",
+    }
+    found = named(lambda s: dataclasses.replace(s, libraries={**s.libraries, **extra}))
+    assert found == {}
+    unknown = named(lambda s: dataclasses.replace(s, cuda=dataclasses.replace(s.cuda, library_folders=())))
+    assert {key: finding.status for key, finding in unknown.items()} == {"cuda.libraries": Status.UNKNOWN}
+    beside = {"libcudart.so.12": "/usr/lib/x86_64-linux-gnu-other/libcudart.so.12"}
+    assert "cuda.libraries" in named(lambda s: dataclasses.replace(s, libraries={**s.libraries, **beside}))
+
+
+def test_health_says_nothing_where_there_is_no_driver() -> None:
+    change: Change = lambda s: dataclasses.replace(s, gpus=Missing("driver_not_loaded", "NVML"))  # noqa: E731
+    assert not {key for key in findings(change) if key.endswith((".xids", ".ecc_errors")) or key == "cuda.libraries"}

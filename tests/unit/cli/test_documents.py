@@ -1,0 +1,159 @@
+"""The JSON documents of commands: each has a shipped schema, and what a command prints keeps to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from commandline import Shell
+from records_for_tests import measured, record
+from scriptedhosts import gpuprep, script
+
+from gpuprep.checks.drift.samehost import Identity
+from gpuprep.records import Status
+from gpuprep.records.baseline import BaselineKey
+from gpuprep.records.schema import text
+from gpuprep.reports import documents
+from gpuprep.store import Store
+
+__all__ = ["gpuprep", "script"]  # fixtures
+KEY = BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
+
+# Name of the document: a command line that prints it, and its exit code.
+PRINTED: dict[str, list[tuple[list[str], int]]] = {
+    "runs": [
+        (["provision", "local", "-p", "t4", "-q"], 0),
+        (["plan", "local", "host2", "-p", "t4", "-q"], 0),
+        (["validate", "local", "-p", "t4", "-q"], 0),
+        (["tune", "local", "-p", "t4", "-q"], 0),
+        (["drift", "local", "host2", "-p", "t4", "-q"], 0),
+        (["report", "--batch", "last"], 0),
+    ],
+    "capacity": [(["capacity", "local", "-q"], 0)],
+    "error": [(["report", "nope"], 2), (["plan", "--zz"], 2), (["history", "--since", "yesterday"], 2)],
+    "history": [(["history"], 0), (["history", "list", "--failed"], 0), (["history", "nowhere"], 0)],
+    "trend": [(["history", "trend", "gpu-1"], 1), (["history", "trend", "nowhere"], 3)],
+    "compare": [(["compare", "run-01", "run-02"], 0), (["compare", "run-01", "other"], 0)],
+    "baseline-show": [(["baseline", "show", "gpu-1"], 0), (["baseline", "show", "nowhere"], 3)],
+    "baseline-set": [(["baseline", "set", "gpu-1", "run-01"], 0)],
+    "baseline-clear": [(["baseline", "clear", "gpu-1"], 0)],
+    "history-names": [(["history", "names"], 0)],
+    "history-join": [(["history", "join", "gpu-1", "sim:t4"], 0)],
+    "history-part": [(["history", "part", "gpu-1"], 0)],
+    "history-prune": [(["history", "prune", "--keep-days", "9999", "--dry-run"], 0)],
+    "profiles-list": [(["profiles", "list"], 0)],
+    "sim-list": [(["sim", "list"], 0)],
+    "explain": [
+        (["explain", "--gpu", "t4", "4096x4096x4096"], 0),
+        (["explain", "--gpu", "t4"], 0),
+        (["explain", "--model", "7e9"], 0),
+        (["explain", "--gpu", "a100", "--attention", "1,8,1024,64"], 0),
+    ],
+}
+CASES = [(name, words, code) for name, listed in PRINTED.items() for words, code in listed]
+
+
+@pytest.fixture
+def filled(gpuprep: Shell) -> Shell:
+    """A store with something for each command."""
+    store = Store.open(None)
+    for day in range(1, 13):
+        store.append(measured(f"run-{day:02d}", 280.0 * 0.98**day, day=day), {KEY: {"fp16": 280.0}})
+    store.append(record("other", batch_id="batch-1"))
+    store.append(record("stopped", verdict=None, error="interrupted\nby you", exit_code=130, batch_id="batch-1"))
+    store.know("gpu-1", Identity(machine="a" * 64, proven="SHA256:x"), "2026-11-21T00:00:00+00:00")
+    store.close()
+    return gpuprep
+
+
+@pytest.mark.parametrize("name", documents.DOCUMENTS)
+def test_the_shipped_schema_is_the_one_of_the_types(name: str) -> None:
+    shipped = Path(documents.__file__).parent / "schemas" / f"{name}.schema.json"
+    assert shipped.read_text() == text(documents.schema(name)), "python -m gpuprep.reports.documents writes them again"
+    jsonschema.Draft202012Validator.check_schema(documents.schema(name))
+
+
+def test_each_document_is_printed_by_a_test_below() -> None:
+    assert set(PRINTED) == set(documents.DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "code"), CASES, ids=lambda each: " ".join(each) if isinstance(each, list) else ""
+)
+def test_what_is_printed_keeps_to_its_schema(filled: Shell, name: str, words: list[str], code: int) -> None:
+    got, out, _ = filled(*words, "--json")
+    assert got == code
+    printed = json.loads(out)
+    # Not jsonschema.validate(): it checks the schema as well, each time; the first test of this file does that.
+    jsonschema.Draft202012Validator(documents.schema(name)).validate(printed)
+    assert next(iter(printed)) == "schema_version"
+
+
+def test_a_schema_refuses_another_document(filled: Shell) -> None:
+    printed = json.loads(filled("history", "--json")[1])
+    wrong: list[dict[str, Any]] = [{"schema_version": 9}, {"runs": [{}]}, {"more": 1}]
+    for changed in wrong:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**printed, **changed}, documents.schema("history"))
+
+
+def test_a_run_is_told_in_the_same_words_everywhere(filled: Shell) -> None:
+    """The record, the list of runs and the comparison: the same names, and the same values under them."""
+    whole: dict[str, Any] = json.loads(filled("report", "other", "--json")[1])
+    (listed,) = [run for run in json.loads(filled("history", "--json")[1])["runs"] if run["run_id"] == "other"]
+    compared = json.loads(filled("compare", "run-01", "other", "--json")[1])["two"]
+    same = ("run_id", "batch_id", "command", "host", "started_at", "ended_at", "source", "exit_code")
+    for line in (listed, compared):
+        assert {key: line[key] for key in same} == {key: whole[key] for key in same}
+        assert line["verdict"] == {key: whole["verdict"][key] for key in ("status", "summary")}
+        assert line["profile"] == {"name": whole["profile"]["name"]}
+        assert line["result"] == "FAIL"
+        assert line["failed"] == 1
+    assert {key: value for key, value in listed.items() if key != "figures"} == compared
+
+
+def test_a_run_without_a_verdict_says_how_it_ended(filled: Shell) -> None:
+    runs = {run["run_id"]: run for run in json.loads(filled("history", "--json")[1])["runs"]}
+    stopped = runs["stopped"]
+    assert (stopped["verdict"], stopped["result"], stopped["error"]) == (None, "STOPPED", "interrupted")
+    compared = json.loads(filled("compare", "run-01", "stopped", "--json")[1])["two"]
+    assert {key: value for key, value in stopped.items() if key != "figures"} == compared
+
+
+def test_every_status_is_one_of_a_record(filled: Shell) -> None:
+    statuses = {status.value for status in Status}
+    trend = json.loads(filled("history", "trend", "gpu-1", "--json")[1])
+    assert (trend["verdict"]["status"], trend["direction"]) == ("FAIL", "DOWN")
+    for finding in json.loads(filled("compare", "run-01", "other", "--json")[1])["comparison"]["findings"]:
+        assert {finding["one"], finding["two"]} - {None} <= statuses
+
+
+def test_a_list_and_a_record_agree_on_every_kind_of_end() -> None:
+    """The word of a list is made of columns of the store, the word of a report of the record."""
+    from gpuprep.records import Verdict, ended
+    from gpuprep.reports.text import outcome
+
+    for status in (Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN):
+        code = {Status.FAIL: 1, Status.UNKNOWN: 3}.get(status, 0)
+        judged = record(verdict=Verdict(status, f"{status.value}: x", ()), exit_code=code)
+        assert ended.word(status, code) == outcome(judged)[0] == status.value
+        for worse in (2, 3, 4, 130):
+            failed = dataclasses.replace(judged, error="e", exit_code=worse)
+            assert ended.word(status, worse) == outcome(failed)[0] != "PASS"
+            assert (ended.status(judged), ended.status(failed)) == (status, Status.UNKNOWN)
+    assert ended.word(None, 0) == outcome(record(verdict=None, plan=None, exit_code=0))[0] == "DONE"
+    assert ended.word(None, 3) == outcome(record(verdict=None, error="e", exit_code=3))[0] == "UNKNOWN"
+    assert ended.word(Status.WAIVED, 0) == "UNKNOWN"
+
+
+def test_rows_of_hosts_have_a_place_for_every_word() -> None:
+    from gpuprep.records import ended
+
+    words = [ended.word(verdict, code) for verdict in (None, *Status) for code in (0, 1, 2, 3, 4, 130, -9)]
+    assert sorted(set(words), key=ended.place)[0] == "FAILED"
+    assert set(words) <= set(ended.WORST_FIRST)
+    assert ended.place("A word of another version") == ended.place("UNKNOWN")

@@ -1,0 +1,617 @@
+"""gpuprep judge: a recorded run judged anew, figures from elsewhere, and records that are damaged."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import amount
+import pytest
+from builders import bare_snapshot, finished_snapshot, good_probes
+from click.testing import CliRunner
+from gemmrecords import gemm, gpu, values
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from places import ROOT, TESTS
+
+from gpuprep import checks
+from gpuprep.checks import forms, verdict
+from gpuprep.cli.judge import judge
+from gpuprep.desired import loading, state
+from gpuprep.desired.profile import Profile, Waiver
+from gpuprep.errors import PlanRefused, UsageError
+from gpuprep.records import ProbeResult, RunRecord, Source, Status, from_json_value, to_json_value
+from gpuprep.records.evidence import kinds
+from gpuprep.store import Store
+from gpuprep.untrusted import limits
+from gpuprep.workflows import record_file, rejudge
+
+A100 = loading.load("a100")
+WANTED = state.resolve(A100, bare_snapshot(gpus=("a100",)), judging=True)
+FINISHED = dataclasses.replace(finished_snapshot(WANTED, bare_snapshot(gpus=("a100",))), source=Source.MEASURED)
+UUID = FINISHED.gpus[0].uuid if isinstance(FINISHED.gpus, tuple) else ""
+TYPES = {"fp64": 18.95, "fp32": 18.36, "tf32": 127.4, "fp16": 275.4, "bf16": 261.2, "int8": 466.6}
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def products(scale: float = 1.0) -> dict[str, Any]:
+    return values(gpu("20b0", [gemm(d, t * scale) for d, t in TYPES.items()], uuid=UUID), quick=False)
+
+
+def recorded(source: Source = Source.MEASURED, measured: dict[str, Any] | None = None) -> RunRecord:
+    """A run of `validate` on an A100 that passed, as it is stored."""
+    snapshot = dataclasses.replace(FINISHED, source=source)
+    results = tuple(dataclasses.replace(result, source=source) for result in good_probes(WANTED))
+    results = (*results, ProbeResult("gemm", source, measured or products(), 20.0))
+    names = [result.probe for result in results]
+    found = checks.compare(WANTED, snapshot, results, asked=names, thresholds=A100.thresholds)
+    return RunRecord(
+        run_id="20261120-100000-abc123",
+        command="validate",
+        host="gpu-1",
+        started_at="2026-11-20T10:00:00+00:00",
+        ended_at="2026-11-20T10:01:00+00:00",
+        source=source,
+        exit_code=0,
+        gpuprep_version="0.1.0",
+        before=snapshot,
+        after=snapshot,
+        measurements=results,
+        verdict=verdict.judge(WANTED, found),
+        findings=found,
+    )
+
+
+RECORDED = recorded()
+WHOLE: dict[str, Any] = to_json_value(RECORDED)
+FIGURES: dict[str, Any] = {"measurements": [{"probe": "gemm", "source": "measured", "values": products()}]}
+
+
+def write(folder: Path, document: object) -> Path:
+    path = folder / "record.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
+    return path
+
+
+def again(path: Path, by: Profile = A100) -> RunRecord:
+    (made,) = rejudge.judge_file(path, by)
+    return made
+
+
+def test_a_record_judged_again_is_judged_the_same(tmp_path: Path) -> None:
+    made = again(write(tmp_path, WHOLE))
+    assert made.verdict == RECORDED.verdict
+    assert made.verdict is not None
+    assert (made.verdict.status, made.exit_code, made.command, made.host) == (Status.PASS, 0, "judge", "gpu-1")
+    assert made.measurements == RECORDED.measurements
+    assert made.options["judged"] == RECORDED.run_id
+    assert made.run_id != RECORDED.run_id
+
+
+def test_a_kernel_that_waits_is_in_the_record(tmp_path: Path) -> None:
+    document = to_json_value(recorded())
+    assert not again(write(tmp_path, document)).reboot_needed
+    document["after"]["kernel"]["next_boot"] = "6.12.99+deb13-amd64"
+    assert again(write(tmp_path, document)).reboot_needed
+
+
+def test_the_document_of_json_has_several(tmp_path: Path) -> None:
+    slow = to_json_value(recorded(measured=products(0.3)))
+    made = rejudge.judge_file(write(tmp_path, {"schema_version": 1, "runs": [WHOLE, slow], "exit_code": 1}), A100)
+    assert [one.exit_code for one in made] == [0, 1]
+
+
+def test_other_thresholds_make_another_verdict(tmp_path: Path) -> None:
+    own = tmp_path / "strict.yml"
+    own.write_text("extends: a100\nthresholds: {fp16_percent_of_peak: {percent: 95, source: our fleet}}\n")
+    made = again(write(tmp_path, WHOLE), loading.load(str(own)))
+    assert made.verdict is not None
+    failed = [f for f in made.verdict.findings if f.status is Status.FAIL]
+    assert [f.key for f in failed] == ["gpu 0.gemm_fp16"]
+    assert failed[0].expected == "≥ 95 % of 312 TFLOPS at 1410 MHz (profile strict, our fleet)"
+
+
+def test_simulated_stays_simulated(tmp_path: Path) -> None:
+    assert again(write(tmp_path, to_json_value(recorded(Source.SIMULATED)))).source is Source.SIMULATED
+    for place in ("source", "measurements"):
+        document = copy.deepcopy(WHOLE)
+        if place == "source":
+            document["source"] = "simulated"
+        else:
+            document["measurements"][-1]["source"] = "simulated"
+        assert again(write(tmp_path, document)).source is Source.SIMULATED
+
+
+def test_a_profile_for_another_gpu_is_refused(tmp_path: Path) -> None:
+    for document in (WHOLE, FIGURES):
+        with pytest.raises(PlanRefused, match="GPU is A100, and profile t4 is for T4"):
+            rejudge.judge_file(write(tmp_path, document), loading.load("t4"))
+
+
+# ---------------------------------------------------------------- figures from elsewhere
+
+
+def test_measurements_alone_are_enough(tmp_path: Path) -> None:
+    made = again(write(tmp_path, FIGURES))
+    assert made.verdict is not None
+    assert made.verdict.status is Status.PASS
+    assert (made.host, made.after) == ("elsewhere", None)
+    assert all(f.subject in ("cuda", "gpu 0") for f in made.verdict.findings)
+
+
+def test_published_figures_need_a_gpu_a_type_a_shape_and_a_speed(tmp_path: Path) -> None:
+    product = {"dtype": "fp32", "m": 8192, "n": 8192, "k": 8192, "tflops": 18.36}
+    published = {"published": "SuperBench", "gpus": [{"pci_device_id": "20b2", "gemms": [product]}]}
+    document = {"host": "NDmv4", "measurements": [{"probe": "gemm", "source": "measured", "values": published}]}
+    made = again(write(tmp_path, document))
+    assert made.verdict is not None
+    assert {f.key: f.status for f in made.verdict.findings} == {
+        "gpu 0.gemm_fp32": Status.PASS,
+        "gemm.host": Status.SKIP,
+    }
+    for key in ("dtype", "m", "tflops"):
+        lacking = copy.deepcopy(document)
+        found: dict[str, Any] = lacking["measurements"][0]["values"]["gpus"][0]["gemms"][0]  # type: ignore[index]
+        del found[key]
+        assert again(write(tmp_path, lacking)).exit_code == 3, key
+
+
+def test_a_third_of_the_speed_fails(tmp_path: Path) -> None:
+    document = {"measurements": [{"probe": "gemm", "source": "measured", "values": products(1 / 3)}]}
+    assert again(write(tmp_path, document)).exit_code == 1
+
+
+@pytest.mark.parametrize(("expires", "status"), [("2099-12-31", Status.WAIVED), ("2026-01-01", Status.FAIL)])
+def test_waivers_hold_by_the_day_of_the_judging(tmp_path: Path, expires: str, status: Status) -> None:
+    document = {"measurements": [{"probe": "gemm", "source": "measured", "values": products(0.3)}]}
+    slow = write(tmp_path, document)
+    failed = [one.key for one in again(slow).findings if one.status is Status.FAIL]
+    assert failed
+    given = tuple(Waiver(key, "*", "a known slow card", expires) for key in failed)
+    made = {one.key: one.status for one in again(slow, dataclasses.replace(A100, waivers=given)).findings}
+    assert {made[key] for key in failed} == {status}
+
+
+def test_a_real_h200_passes(tmp_path: Path) -> None:
+    folder = TESTS / "cases/records"
+    measured = [json.loads((folder / f"h200-{name}.json").read_text()) for name in ("gemm", "bandwidth", "toolkit")]
+    made = again(write(tmp_path, {"measurements": measured}), loading.load("h200"))
+    assert made.verdict is not None
+    assert {f.key: f.reason for f in made.verdict.findings if f.status is not Status.PASS} == {}
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("document", "what"),
+    [
+        ("{", "is not JSON"),
+        pytest.param("[" * 100000, "is not JSON", id="too-deep"),
+        ([], "want an object, got an empty list"),
+        ({}, "measurements: missing"),
+        ({"runs": []}, "runs: want a list of records, got an empty list"),
+        ({"runs": [WHOLE, 3]}, "runs[1]: want a record, got 3"),
+        ({"runs": [{"measurements": 3}]}, "runs[0].measurements: want a list, got 3"),
+        ({**WHOLE, "measurements": 3}, "measurements: want a list, got 3"),
+        ({k: v for k, v in WHOLE.items() if k != "run_id"}, "run_id: missing"),
+        ({k: v for k, v in WHOLE.items() if k != "measurements"}, "measurements: missing"),
+        ({**WHOLE, "before": None, "after": None}, "after: missing, and so is before"),
+        ({**WHOLE, "after": {**WHOLE["after"], "os": 3}}, "after.os: want an object, got 3"),
+        ({"measurements": [{"probe": "gemm", "values": {}}]}, "measurements[0].source: missing"),
+        ({"measurements": [{"probe": "gemn", "source": "measured", "values": {}}]}, "measurements[0].probe: 'gemn' is"),
+        (
+            {"measurements": [{"probe": "throughput", "source": "measured", "values": {"series": [{"steps": 3}]}}]},
+            "measurements[0].values.series[0].steps: want a list, got 3",
+        ),
+        ({"measurements": [], "after": {"os": []}}, "after.os: want an object, got []"),
+        ({"measurements": [], "host": 7}, "host: want text, got 7"),
+        ({"measurements": []}, "measurements: an empty list; there is nothing to judge"),
+        ('{"measurements": [], "host": "a", "host": "b"}', "is not JSON: the key 'host' stands twice in one object"),
+    ],
+)
+def test_mistakes_name_file_and_key(tmp_path: Path, document: object, what: str) -> None:
+    path = write(tmp_path, document)
+    with pytest.raises(UsageError) as caught:
+        rejudge.judge_file(path, A100)
+    assert caught.value.what.startswith(f"{path}: {what}")
+    assert caught.value.exit_code == 2
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        rejudge.judge_file(tmp_path / "nope.json", A100)
+    with pytest.raises(UsageError, match="cannot be read"):
+        rejudge.judge_file(tmp_path, A100)
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe{")
+    with pytest.raises(UsageError, match="cannot be read"):
+        rejudge.judge_file(tmp_path / "bytes", A100)
+
+
+def test_a_run_without_measurements_is_unknown(tmp_path: Path) -> None:
+    assert again(write(tmp_path, {**WHOLE, "measurements": []})).exit_code == 3
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for key, inner in items for found in ((*path, key), *places(inner, (*path, key)))]
+
+
+GARBAGE = [None, True, -1, 1.5, "", "x", [], {}, [None], {"missing": "x", "detail": ""}, "dropped"]
+DAMAGE = [(whole, path) for whole in (WHOLE, FIGURES) for path in places(whole)]
+
+
+@settings(max_examples=amount.examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.integers(0, len(DAMAGE) - 1), st.integers(0, len(GARBAGE) - 1))
+def test_damage_is_exit_2_or_a_verdict_never_a_traceback(tmp_path: Path, where: int, what: int) -> None:
+    whole, path = DAMAGE[where]
+    document = copy.deepcopy(whole)
+    at: Any = document
+    for key in path[:-1]:
+        at = at[key]
+    if GARBAGE[what] == "dropped":
+        del at[path[-1]]
+    else:
+        at[path[-1]] = GARBAGE[what]
+    try:
+        made = again(write(tmp_path, document))
+    except (UsageError, PlanRefused):
+        return
+    assert made.verdict is not None
+    assert from_json_value(RunRecord, json.loads(json.dumps(to_json_value(made)))).verdict == made.verdict
+
+
+def without_telemetry(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_telemetry(inner) for key, inner in value.items() if key != "telemetry"}
+    return [without_telemetry(inner) for inner in value] if isinstance(value, list) else value
+
+
+REAL = {
+    path.stem: without_telemetry(json.loads(path.read_text(encoding="utf-8")))
+    for path in sorted((TESTS / "cases/records").glob("h200*.json"))
+}
+
+
+# The machines with a real GPU have no FFmpeg, so there is no real list of its parts.
+def test_each_probe_whose_form_is_checked_has_a_real_measurement() -> None:
+    assert set(kinds.OF_PROBE) - {"codec"} - {result["probe"] for result in REAL.values()} == set()
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_measurements_have_the_form(name: str) -> None:
+    assert forms.findings({REAL[name]["probe"]: REAL[name]["values"]}) == []
+
+
+PLACES = {name: places(result["values"]) for name, result in REAL.items()}
+H200 = bare_snapshot(gpus=("h200",))
+WISH = state.resolve(loading.load("h200"), H200, judging=True)
+
+
+def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """`value` with `new` at a place; what is beside the path is not copied."""
+    if not path:
+        return new
+    made = value.copy()
+    made[path[0]] = changed(value[path[0]], path[1:], new)
+    return made
+
+
+@pytest.mark.parametrize("name", REAL)
+@settings(max_examples=amount.examples(40), deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_damaged_measurements_are_refused_or_judged(name: str, random: Any) -> None:
+    probe = REAL[name]["probe"]
+    path, new = random.choice(PLACES[name]), random.choice([*GARBAGE, math.nan, [3], [{}], {"x": {}}])
+    damaged = changed(REAL[name]["values"], path, new)
+    if not forms.refused(probe, damaged):
+        result = ProbeResult(probe, Source.MEASURED, damaged, 1.0)
+        assert all(f.status for f in checks.compare_figures(WISH, H200, [result], asked=[probe]))
+
+
+# ---------------------------------------------------------------- the command
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(judge, arguments, standalone_mode=False)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    path = str(write(tmp_path, WHOLE))
+    shown = run(path, "--profile", "a100")
+    assert (shown.return_value, shown.exception) == (0, None)
+    assert shown.output.splitlines()[-1].startswith("PASS  gpu-1, a100: ")
+    assert ", run " not in shown.output.splitlines()[-1]  # nothing has it: it was not kept
+    assert not (tmp_path / "state").exists()
+    slow = run(str(write(tmp_path, to_json_value(recorded(measured=products(0.3))))), "--profile", "a100", "--json")
+    assert slow.return_value == 1
+    document = json.loads(slow.output)
+    assert (document["exit_code"], document["runs"][0]["verdict"]["status"]) == (1, "FAIL")
+    assert "`gpuprep judge` needs --profile" in str(run(path).exception)
+
+
+def test_the_new_verdict_is_kept_where_that_is_asked(tmp_path: Path) -> None:
+    path = str(write(tmp_path, WHOLE))
+    shown = run(path, "--profile", "a100", "--keep")
+    store = Store.open(None)
+    (kept,) = store.runs()
+    store.close()
+    assert (kept.command, kept.host) == ("judge", "gpu-1")
+    assert f"gpuprep report {kept.run_id}" in shown.output
+
+
+def test_the_report_of_a_kept_verdict_is_looked_for_in_its_store(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    shown = run(str(write(tmp_path, WHOLE)), "--profile", "a100", "--keep", "--store", url)
+    store = Store.open_existing(url)
+    (kept,) = store.runs()
+    store.close()
+    assert f"gpuprep report {kept.run_id} --store {url}" in shown.output
+
+
+def test_a_template_is_asked_for_without_a_file(tmp_path: Path) -> None:
+    for other in ([str(write(tmp_path, WHOLE))], ["--json"], ["--keep"], ["--history"]):
+        assert "does not go with" in str(run("--template", "csv", *other).exception)
+
+
+def test_a_verdict_about_figures_is_judged_again(tmp_path: Path) -> None:
+    first = run(str(write(tmp_path, FIGURES)), "--profile", "a100", "--json")
+    (tmp_path / "judged.json").write_text(first.output)
+    again = run(str(tmp_path / "judged.json"), "--profile", "a100", "--json")
+    verdicts = [json.loads(one.output)["runs"][0] for one in (first, again)]
+    assert verdicts[0]["verdict"] == verdicts[1]["verdict"]
+    assert verdicts[0]["findings"] == verdicts[1]["findings"]
+    shown = run(str(tmp_path / "judged.json"), "--profile", "a100").output
+    assert "gpuprep validate elsewhere" not in shown
+
+
+def test_history_judges_by_the_baseline(tmp_path: Path) -> None:
+    store = Store.open(None)
+    store.append(RECORDED, checks.comparable(FINISHED, RECORDED.measurements))
+    store.close()
+    path = str(write(tmp_path, to_json_value(recorded(measured=products(0.97)))))
+    assert run(path, "--profile", "a100").return_value == 0
+    assert "gemm history" in " ".join(run(path, "--profile", "a100", "--history", "-v").output.split())
+    slower = str(write(tmp_path, to_json_value(recorded(measured=products(0.89)))))
+    assert run(slower, "--profile", "a100", "--history").return_value == 1
+    simulated = str(write(tmp_path, to_json_value(recorded(Source.SIMULATED, products(0.89)))))
+    assert "history" not in run(simulated, "--profile", "a100", "--history", "-v").output
+
+
+def test_a_measurement_that_is_gone_or_doubled_is_no_milder_verdict(tmp_path: Path) -> None:
+    """What a validation was to measure and did not is UNKNOWN; two answers of one probe are refused."""
+    named = {**WHOLE, "options": {"probes": [m["probe"] for m in WHOLE["measurements"]], "only": [], "skip": []}}
+    assert run(str(write(tmp_path, named)), "--profile", "a100").return_value == 0
+    without = {**named, "measurements": [m for m in WHOLE["measurements"] if m["probe"] != "gemm"]}
+    judged = run(str(write(tmp_path, without)), "--profile", "a100")
+    assert (judged.return_value, "gemm: measured" in judged.output) == (3, True)
+    twice = {**WHOLE, "measurements": [*WHOLE["measurements"], WHOLE["measurements"][0]]}
+    assert "is there twice" in str(run(str(write(tmp_path, twice)), "--profile", "a100").exception)
+
+
+def test_a_run_that_ended_with_an_error_does_not_pass(tmp_path: Path) -> None:
+    stopped = {**WHOLE, "error": "gpu-1: interrupted", "exit_code": 130}
+    judged = run(str(write(tmp_path, stopped)), "--profile", "a100")
+    assert (judged.return_value, "interrupted" in judged.output) == (3, True)
+
+
+def test_the_runs_of_a_fleet_are_judged_though_one_document_could_not_be_as_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty hosts have more values than a document may: each run is within the limits by itself."""
+    monkeypatch.setattr(limits, "DOCUMENT_NODES", 20_000)
+    monkeypatch.setattr(record_file, "OWN_DOCUMENT", 1000)
+    tricky = 'a"b\\] } [ {'  # texts do not end a run
+    hosts = [{**WHOLE, "host": f"gpu-{number}", "gpuprep_version": tricky} for number in range(12)]
+    file = write(tmp_path, {"schema_version": 1, "runs": hosts, "exit_code": 0})
+    text = file.read_text()
+    assert text.count(",") > limits.DOCUMENT_NODES
+    judged = run(str(file), "--profile", "a100", "--format", "junit")
+    assert (judged.exception, judged.return_value) == (None, 0), judged.output
+    assert judged.output.count("<testsuite ") == 12
+    for damaged, said in {
+        text.replace(', {"run_id"', ', 5, {"run_id"', 1): "more than 20000 values",
+        text.replace(', {"run_id"', ' {"run_id"', 1): "more than 20000 values",
+        text[: len(text) // 2]: "more than 20000 values",
+        text.replace('"host": "gpu-7"', '"host": 7'): "runs[7].host",
+        text.replace('"host": "gpu-7"', '"host": "gpu-7", "x": ' + "[" * 80 + "]" * 80): "runs[7]: is not JSON",
+    }.items():
+        assert damaged != text
+        file.write_text(damaged)
+        refused = run(str(file), "--profile", "a100")
+        assert said in str(refused.exception), refused.output
+
+
+# ---------------------------------------------------------------- by hand: tables, templates, names, missing keys
+
+
+TABLE = """gpu,dtype,m,n,k,tflops,copy_gb_per_s,h2d_gb_per_s,d2h_gb_per_s,source
+NVIDIA A100-SXM4-40GB,fp16,8192,8192,8192,275.4,,,,SuperBench
+NVIDIA A100-SXM4-40GB,fp32,8192,8192,8192,18.36,,,,
+NVIDIA A100-SXM4-40GB,,,,,,1370,25.1,25.3,
+"""
+
+
+def table(folder: Path, text: str) -> Path:
+    path = folder / "figures.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_flat_table_is_judged_as_the_same_figures_in_json_are(tmp_path: Path) -> None:
+    gpu_of_it = {"index": 0, "name": "NVIDIA A100-SXM4-40GB", "pci_device_id": "20b0"}
+    square = {"m": 8192, "n": 8192, "k": 8192}
+    gemms = [{"dtype": "fp16", **square, "tflops": 275.4}, {"dtype": "fp32", **square, "tflops": 18.36}]
+    memory = {"copy_gb_per_s": 1370.0, "h2d_gb_per_s": 25.1, "d2h_gb_per_s": 25.3}
+    document = {
+        "measurements": [
+            {
+                "probe": probe,
+                "source": "measured",
+                "values": {"published": "SuperBench", "gpus": [{**gpu_of_it, **more}]},
+            }
+            for probe, more in (("gemm", {"gemms": gemms}), ("bandwidth", memory))
+        ]
+    }
+    by_table, by_json = again(table(tmp_path, TABLE)), again(write(tmp_path, document))
+    assert by_table.findings == by_json.findings
+    assert (by_table.exit_code, by_table.host) == (0, "elsewhere")
+    keys = {finding.key for finding in by_table.findings}
+    assert {"gpu 0.gemm_fp16", "gpu 0.gemm_fp32"} < keys
+    assert any("memory" in key for key in keys)
+    slow = again(table(tmp_path, TABLE.replace("275.4", "91")))
+    assert [one.key for one in slow.findings if one.status is Status.FAIL] == ["gpu 0.gemm_fp16"]
+
+
+@pytest.mark.parametrize("form", ["\ufeff{}", "{}\r\n"])
+def test_tables_as_spreadsheets_write_them(tmp_path: Path, form: str) -> None:
+    excel = form.format(TABLE.replace(",", ";")).replace("\n", "\r\n")
+    assert again(table(tmp_path, excel)).findings == again(table(tmp_path, TABLE)).findings
+
+
+def test_a_table_of_several_hosts_and_gpus(tmp_path: Path) -> None:
+    lines = ["host,gpu,index,dtype,m,n,k,tflops"]
+    lines += [f"{host},20b0,{index},fp16,8192,8192,8192,{tflops}"
+              for host, index, tflops in (("a", 0, 275), ("a", 1, 274), ("b", 0, 90))]  # fmt: skip
+    made = rejudge.judge_file(table(tmp_path, "\n".join(lines)), A100)
+    assert [(one.host, one.exit_code) for one in made] == [("a", 0), ("b", 1)]
+    assert {"gpu 0.gemm_fp16", "gpu 1.gemm_fp16"} <= {finding.key for finding in made[0].findings}
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", ": has no line of figures"),
+        ("gpu,dtype,m,n,k,tflops\n", ": has no line of figures"),
+        ("dtype,tflops\nfp16,3\n", ":1: gpu: missing"),
+        ("gpu,speed\nT4,3\n", ":1: 'speed': no such column, allowed: host, gpu"),
+        ("gpu,gpu\nT4,T4\n", ":1: gpu: is there twice"),
+        ("gpu,dtype,m,n,k,tflops\n,fp16,1,1,1,3\n", ":2: gpu: is empty"),
+        ("gpu,dtype,m,n,k,tflops\n\nA100,fp16,1,1,1,3\n", ":3: gpu: 'A100' is several boards: give one of A100 SXM4"),
+        ("gpu,dtype,m,n,k,tflops\nA1000,fp16,1,1,1,3\n", ":2: gpu: 'A1000' is no GPU of the catalogue (did you mean"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp17,1,1,1,3\n", ":2: dtype: 'fp17', want one of fp64"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,,3\n", ":2: k: is empty"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1.5,1,1,3\n", ":2: m: '1.5', want a whole number"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,\n", ":2: tflops: the line has no figure"),
+        ("gpu,dtype,m,n,k,tflops,copy_gb_per_s\nT4,fp16,1,1,1,,5\n", ":2: tflops: is empty"),
+        ('gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,"3,5"\n', ":2: tflops: '3,5' is no number"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,nan\n", ":2: tflops: 'nan' is no number"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,2_5\n", ":2: tflops: '2_5' is no number"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,٢٥\n", ":2: tflops: '٢٥' is no number"),
+        ("gpu,dtype,m,n,k,tflops\nT4,,,,,\n", ":2: tflops: the line has no figure: write one"),
+        (
+            "gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,3\n,fp32,1,1,1,\n\n,fp64,1,1,1,\n",
+            ":3: tflops: lines 3, 5 have no figure",
+        ),
+        ("gpu,copy_gb_per_s\nT4,200\nT4,201\n", ":3: copy_gb_per_s: is there twice for GPU 0"),
+        ("gpu,copy_gb_per_s\nT4,200\nL4,201\n", ":3: gpu: 'L4', and GPU 0 of this host is 'T4' above"),
+        ("gpu,copy_gb_per_s\nT4,200,3\n", ":2: has 3 cells, and the first line has 2"),
+        ('gpu,copy_gb_per_s\nT4,"200\n', ": is no CSV"),
+        pytest.param("gpu,copy_gb_per_s\n" + "T4,200\n" * 15000, ":3: copy_gb_per_s: is there twice", id="long"),
+    ],
+)
+def test_mistakes_of_a_table_name_line_and_column(tmp_path: Path, text: str, what: str) -> None:
+    path = table(tmp_path, text)
+    with pytest.raises(UsageError) as caught:
+        rejudge.judge_file(path, A100)
+    said = caught.value.what.removeprefix(str(path))
+    assert said.startswith(what) or (what == ": is no CSV" and "is no CSV" in said)
+    assert "--template csv" in caught.value.hint
+
+
+def test_a_name_that_is_one_board_is_enough(tmp_path: Path) -> None:
+    product = {"dtype": "fp16", "m": 8192, "n": 8192, "k": 8192, "tflops": 275.4}
+
+    def of(**named: str) -> RunRecord:
+        values = {"published": "a page", "gpus": [{**named, "gemms": [product]}]}
+        return again(write(tmp_path, {"measurements": [{"probe": "gemm", "source": "measured", "values": values}]}))
+
+    assert of(name="NVIDIA A100-SXM4-40GB").findings == of(name="NVIDIA A100-SXM4-40GB", pci_device_id="20b0").findings
+    # Two boards with one device id: what both are.
+    assert of(name="NVIDIA A100-SXM4-80GB").exit_code == 0
+    where = "measurements[0].values.gpus[0]"
+    with pytest.raises(UsageError, match="name: 'A100' is several boards") as caught:
+        of(name="A100")
+    assert f"{where}.name: " in caught.value.what
+    with pytest.raises(UsageError) as caught:
+        of(uuid="GPU-1")
+    assert f"{where}.pci_device_id: missing; say which GPU it was" in caught.value.what
+
+
+def test_the_missing_keys_are_named_with_their_places(tmp_path: Path) -> None:
+    document = copy.deepcopy(FIGURES)
+    first = document["measurements"][0]["values"]["gpus"][0]
+    del first["gemms"][1]["tflops"], first["other_processes"], document["measurements"][0]["values"]["toolkit"]
+    made = again(write(tmp_path, document))
+    (finding,) = [one for one in made.findings if one.key == "record.keys"]
+    for key in ("toolkit", "gpus[0].other_processes", "gpus[0].gemms[1].tflops"):
+        assert f"measurements[0].values.{key}" in finding.reason
+    assert (finding.status, made.exit_code) == (Status.UNKNOWN, 3)
+    assert "record.keys" not in {one.key for one in again(write(tmp_path, FIGURES)).findings}
+    whole = copy.deepcopy(WHOLE)
+    del whole["measurements"][-1]["values"]["gpus"][0]["pci_device_id"]
+    (finding,) = [one for one in again(write(tmp_path, whole)).findings if one.key == "record.keys"]
+    place = f"measurements[{len(whole['measurements']) - 1}].values.gpus[0].pci_device_id"
+    assert finding.reason == f"the file does not have {place}"
+    nothing = {"measurements": [{"probe": "codec", "source": "measured", "values": {}}]}
+    with pytest.raises(UsageError, match=r"measurements\[0\].values.gpus\[0\].pci_device_id: missing"):
+        again(write(tmp_path, nothing))
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_template_is_refused_as_it_is_and_judged_when_it_is_filled_in(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"figures.{form}"
+    assert run("--template", form, "--profile", "t4", "--output", str(path)).return_value == 0
+    text = path.read_text(encoding="utf-8")
+    assert "Tesla T4" in text
+    empty = run(str(path), "--profile", "t4")
+    if form == "csv":
+        assert "figures.csv:2: tflops: lines 2, 3, 4, 5, 6 have no figure" in str(empty.exception)
+        lines = [line for line in text.splitlines() if "8192" in line]
+        speeds = {"fp32": "5.1", "fp16": "25", "fp64": "0.2", "int8": "40"}
+        filled = [line.replace("8192,8192,8192,", f"8192,8192,8192,{speeds[line.split(',')[2]]}") for line in lines]
+        path.write_text("\n".join([text.splitlines()[0], *filled]), encoding="utf-8")
+    else:
+        assert empty.return_value == 3
+        assert "measurements[0].values.gpus[0].gemms[0].tflops" in "".join(empty.output.split())
+        document = json.loads(text)
+        for gemm_of_it, tflops in zip(
+            document["measurements"][0]["values"]["gpus"][0]["gemms"], (0.2, 5.1, 25, 40), strict=True
+        ):
+            gemm_of_it["tflops"] = tflops
+        document["measurements"].pop()
+        path.write_text(json.dumps(document), encoding="utf-8")
+    (made,) = rejudge.judge_file(path, loading.load("t4"))
+    assert {f.key for f in made.findings} >= {"gpu 0.gemm_fp16", "gpu 0.gemm_fp32"}
+    assert made.exit_code == 0, [f for f in made.findings if f.status is not Status.PASS]
+
+
+def test_without_a_file_the_command_says_how_to_get_one() -> None:
+    assert "gpuprep judge --template csv" in run("--profile", "t4").exception.hint
+    assert run("--template", "csv").output.splitlines()[1] == ",,fp64,8192,8192,8192,,,,,,,"
+
+
+def test_the_table_of_the_page_is_judged(tmp_path: Path) -> None:
+    page = (ROOT / "docs/records.md").read_text(encoding="utf-8")
+    lines = [line.strip() for line in page.splitlines() if line.startswith(("    host,gpu,", "    node7,NVIDIA"))]
+    assert len(lines) == 3
+    (made,) = rejudge.judge_file(table(tmp_path, "\n".join(lines)), A100)
+    assert (made.host, made.exit_code) == ("node7", 0)
+
+
+@pytest.mark.parametrize("name", ["NVIDIA A16", "NVIDIA A2", "Quadro RTX 6000 passive", "Quadro RTX 8000 passive"])
+def test_a_table_names_one_of_several_boards_with_the_same_device_id(tmp_path: Path, name: str) -> None:
+    table = tmp_path / "figures.csv"
+    table.write_text(f"gpu,dtype,m,n,k,tflops\n{name},fp32,8192,8192,8192,3\n")
+    made = again(table, loading.load("base"))
+    assert "gpu 0.in_catalogue" not in {one.key for one in made.findings}
+    assert "gpu 0.gemm_fp32" in {one.key for one in made.findings if one.status is not Status.UNKNOWN}

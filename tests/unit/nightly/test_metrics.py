@@ -1,0 +1,222 @@
+"""Drift records as Prometheus metrics: names, units, what is absent, and a file that is whole or not there."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nightmetrics import CARD, FINDINGS, drifted, families, series
+from records_for_tests import SNAPSHOT
+from validations_for_tests import h200
+
+from gpuprep.nightly import metrics
+from gpuprep.records import (
+    Compared,
+    DriftFacts,
+    EccErrors,
+    Finding,
+    Missing,
+    Source,
+    Status,
+    Throttled,
+)
+from gpuprep.records.gpu import PcieErrors, RemappedRows, SpareRows, Temperatures
+
+
+def only(text: str, name: str, **labels: str) -> float:
+    found = [one for one in series(text, name) if labels.items() <= one.labels.items()]
+    assert len(found) == 1, (name, labels, found)
+    return float(found[0].value)
+
+
+def test_the_verdict_and_what_did_not_pass() -> None:
+    text = metrics.render([drifted()])
+    assert only(text, "gpuprep_drift_verdict", status="FAIL") == 1
+    assert sum(one.value for one in series(text, "gpuprep_drift_verdict")) == 1
+    assert only(text, "gpuprep_drift_last_run_timestamp_seconds") == 1795228202
+    assert only(text, "gpuprep_drift_duration_seconds") == 2
+    assert only(text, "gpuprep_drift_waived") == 1
+    assert only(text, "gpuprep_drift_findings", status="PASS") == 1
+    shown = {(one.labels["property"], one.labels["status"]) for one in series(text, "gpuprep_drift_finding")}
+    assert shown == {("application_clocks", "FAIL"), ("power_limit", "WAIVED")}, (
+        "passed and skipped ones have no series"
+    )
+    since = only(text, "gpuprep_drift_finding_since_timestamp_seconds", property="application_clocks")
+    assert since == 1795055400
+    assert only(text, "gpuprep_drift_waiver_expiry_timestamp_seconds", property="power_limit") == 1796083200
+    assert only(text, "gpuprep_drift_certified_timestamp_seconds") == 1793534400
+
+
+def test_readings_are_in_base_units_and_absent_where_there_was_none() -> None:
+    text = metrics.render([drifted()])
+    assert only(text, "gpuprep_gpu_application_clock_hertz", clock="graphics") == 585e6
+    assert only(text, "gpuprep_gpu_power_limit_watts") == 70
+    assert only(text, "gpuprep_gpu_ecc_errors_total") == 7, "the uncorrected ones could not be read: no series"
+    assert only(text, "gpuprep_gpu_throttled_seconds_total", reason="sw_power_cap") == 12.5
+    reasons = [one.labels["reason"] for one in series(text, "gpuprep_gpu_throttled_seconds_total")]
+    assert reasons == [each.name for each in dataclasses.fields(Throttled) if each.name != "sw_thermal"]
+    blind = dataclasses.replace(drifted(), after=SNAPSHOT)
+    assert "gpuprep_gpu_" not in metrics.render([blind])
+
+
+def test_speeds_stand_beside_the_baseline() -> None:
+    probed = dataclasses.replace(drifted(), measurements=h200().measurements)
+    facts = DriftFacts(compared=(Compared(CARD.uuid, "gemm", "fp16 8192x8192x8192 TN", 690.0, 750.0, "r"),))
+    text = metrics.render([dataclasses.replace(probed, drift=facts)])
+    assert 763.2e12 in {one.value for one in series(text, "gpuprep_gemm_operations_per_second")}
+    assert 4260e9 in {one.value for one in series(text, "gpuprep_bandwidth_bytes_per_second")}
+    assert only(text, "gpuprep_drift_baseline_ratio", probe="gemm", gpu="0") == pytest.approx(0.92)
+
+
+def test_the_health_of_a_gpu() -> None:
+    missing = Missing("not_supported")
+    card = dataclasses.replace(
+        CARD,
+        retired_pages=missing,
+        remapped_rows=RemappedRows(3, 1, True, False),
+        spare_rows=SpareRows(600, 30, 9, 1, 0),
+        dram_errors=EccErrors(0, 0, 5, 2),
+        sram_errors=EccErrors(0, 0, 1, missing),
+        sram_threshold_exceeded=True,
+        pcie_errors=PcieErrors(4, missing, 0),
+        slowdown_temperature_c=92,
+        temperatures=Temperatures(61, 85, 98, 95, 27, -2, -8),
+        recovery_action="drain_p2p",
+    )
+    text = metrics.render([dataclasses.replace(drifted(), after=dataclasses.replace(SNAPSHOT, gpus=(card,)))])
+    assert only(text, "gpuprep_gpu_repair_pending") == 1
+    assert only(text, "gpuprep_gpu_remap_failure") == 0
+    banks = {one.labels["spare_rows"]: one.value for one in series(text, "gpuprep_gpu_row_banks")}
+    assert banks == {"full": 600, "high": 30, "partial": 9, "low": 1, "none": 0}
+    errors = {(one.labels["memory"], one.labels["kind"]) for one in series(text, "gpuprep_gpu_memory_errors_total")}
+    assert errors == {("dram", "corrected"), ("dram", "uncorrected"), ("sram", "corrected")}
+    assert only(text, "gpuprep_gpu_memory_errors_total", memory="dram", kind="uncorrected") == 2
+    assert only(text, "gpuprep_gpu_sram_threshold_exceeded") == 1
+    kinds = [one.labels["kind"] for one in series(text, "gpuprep_gpu_pcie_errors_total")]
+    assert kinds == ["correctable", "fatal"]
+    assert only(text, "gpuprep_gpu_slowdown_temperature_celsius") == 92
+    assert only(text, "gpuprep_gpu_memory_temperature_celsius") == 61
+    assert only(text, "gpuprep_gpu_slowdown_margin_celsius") == 27
+    assert only(text, "gpuprep_gpu_recovery_action", action="drain_p2p") == 1
+    unread = dataclasses.replace(CARD, retired_pages=missing, remapped_rows=missing)
+    text = metrics.render([dataclasses.replace(drifted(), after=dataclasses.replace(SNAPSHOT, gpus=(unread,)))])
+    assert "repair_pending" not in text
+
+
+def test_what_the_nightly_check_notes_of_itself() -> None:
+    options: dict[str, Any] = {"random_delay_minutes": 720}
+    facts = DriftFacts(
+        probe_asked_since="2026-11-01T02:30:00+00:00", probe_measured_at="2026-11-20T02:30:00+00:00", on_host=True
+    )
+    lost = dataclasses.replace(drifted(), verdict=None, after=None, error="no answer")  # the speed is not forgotten
+    for night in (drifted(), lost):
+        text = metrics.render([dataclasses.replace(night, options=options, drift=facts)])
+        assert only(text, "gpuprep_drift_random_delay_seconds") == 43200
+        assert only(text, "gpuprep_drift_probe_asked_since_timestamp_seconds") == 1793500200
+        assert only(text, "gpuprep_drift_probe_last_measured_timestamp_seconds") == 1795141800
+    for options, facts in (
+        ({}, DriftFacts()),
+        ({"random_delay_minutes": "30"}, DriftFacts(probe_asked_since="yesterday")),
+    ):
+        text = metrics.render([dataclasses.replace(drifted(), options=options, drift=facts)])
+        assert "_delay_" not in text
+        assert "_probe_" not in text
+
+
+def test_a_check_without_a_verdict_is_unknown_and_counts_nothing() -> None:
+    lost = dataclasses.replace(drifted(), verdict=None, findings=(), after=None, drift=None, error="gpu-01: no answer")
+    text = metrics.render([lost])
+    assert only(text, "gpuprep_drift_verdict", status="UNKNOWN") == 1
+    assert not series(text, "gpuprep_drift_findings")
+    assert only(text, "gpuprep_drift_info", run=lost.run_id) == 1
+
+
+def test_a_fleet_is_one_exposition() -> None:
+    text = metrics.render([drifted("a"), drifted("b", FINDINGS[2:], Status.PASS)])
+    heads = [line for line in text.splitlines() if line.startswith("#")]
+    assert len(heads) == len(set(heads))
+    assert {one.labels["host"] for one in series(text, "gpuprep_drift_verdict")} == {"a", "b"}
+    lines = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) == len(set(lines))
+
+
+def test_what_is_simulated_says_so_in_every_series() -> None:
+    simulated = dataclasses.replace(drifted(), source=Source.SIMULATED)
+    made = families(metrics.render([simulated]))
+    assert made
+    for family in made.values():
+        assert {one.labels["source"] for one in family.samples} == {"simulated"}
+
+
+def test_names_follow_the_conventions() -> None:
+    """https://prometheus.io/docs/practices/naming and what promtool check metrics wants."""
+    for name, metric in metrics.METRICS.items():
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
+        assert metric.labels[:3] == ("host", "profile", "source")
+        assert metric.help.endswith(".")
+        assert not re.search(r"mhz|mib|percent|milli|_ms$|_count$", name), "base units"
+    kinds = {name: family.type for name, family in families(metrics.render([drifted()])).items()}
+    assert {name for name, kind in kinds.items() if kind == "counter"} == {
+        "gpuprep_gpu_ecc_errors", "gpuprep_gpu_throttled_seconds",
+    } | {name for name in kinds if re.fullmatch("gpuprep_gpu_(pcie_replays|(pcie|memory)_errors)", name)}  # fmt: skip
+
+
+def test_a_host_with_thousands_of_findings_does_not_flood_prometheus() -> None:
+    many = tuple(Finding(f"gpu {i}", "p", Status.FAIL, "a", "b", since=FINDINGS[0].since) for i in range(5000))
+    text = metrics.render([drifted(findings=many)])
+    assert len(series(text, "gpuprep_drift_finding")) == metrics.MOST_FINDINGS
+    assert only(text, "gpuprep_drift_findings", status="FAIL") == 5000
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, None, Missing("gpu_is_lost"), "70"])
+def test_what_is_no_number_is_no_series(value: Any) -> None:
+    spoiled = dataclasses.replace(CARD, temperature_c=value)
+    after = dataclasses.replace(SNAPSHOT, gpus=(spoiled,))
+    assert "temperature" not in metrics.render([dataclasses.replace(drifted(), after=after)])
+
+
+def test_the_file_is_readable_by_all_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    metrics.write(tmp_path, drifted())
+    metrics.write(tmp_path, drifted(findings=FINDINGS[2:], status=Status.PASS))
+    assert [path.name for path in tmp_path.iterdir()] == ["gpuprep.prom"]
+    file = tmp_path / "gpuprep.prom"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    assert only(file.read_text(), "gpuprep_drift_verdict", status="PASS") == 1
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        metrics.write(tmp_path / "nowhere", drifted())
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics.write(tmp_path, drifted())
+    before = (tmp_path / "gpuprep.prom").read_bytes()
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        metrics.write(tmp_path, drifted("other"))
+    assert (tmp_path / "gpuprep.prom").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["gpuprep.prom"]
+
+
+def test_hostile_words_stay_words() -> None:
+    words = 'x"} 1\n# HELP \\ \ud800'
+    text = metrics.render([drifted(host=words, findings=(dataclasses.replace(FINDINGS[0], subject=words),))])
+    assert {one.labels["subject"] for one in series(text, "gpuprep_drift_finding")} == {'x"} 1\n# HELP \\ \\ud800'}
+
+
+def test_only_this_format_loads_prometheus_client() -> None:
+    """Every command makes a report of text, and waits for its imports."""
+    code = "import sys, gpuprep.reports.text_hosts; sys.exit('prometheus_client' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

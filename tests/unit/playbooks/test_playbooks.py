@@ -1,0 +1,301 @@
+"""The playbooks by themselves: well-formed, documented, clean to their linters; and the pure parts of their roles."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from places import ROOT
+from programfile import module_of
+
+from gpuprep.catalogue.agent import agent_libraries
+
+PLAYBOOKS = ROOT / "playbooks"
+ROLES = sorted(path for path in (PLAYBOOKS / "roles").iterdir() if (path / "tasks").is_dir())
+BIN = Path(sys.executable).parent
+
+
+def program(name: str) -> str:
+    beside = BIN / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+def run(*command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=env)
+
+
+def all_tasks(items: Any) -> list[dict[str, Any]]:
+    """Every task of a tasks file or play, those inside blocks too."""
+    found = []
+    for item in items or []:
+        found.append(item)
+        for key in ("tasks", "pre_tasks", "post_tasks", "block", "rescue", "always"):
+            found += all_tasks(item.get(key))
+    return found
+
+
+TASK_FILES = sorted(
+    [*PLAYBOOKS.glob("*.yml"), *PLAYBOOKS.glob("roles/*/tasks/*.yml"), *PLAYBOOKS.glob("roles/*/handlers/*.yml")]
+)
+
+
+@pytest.mark.parametrize("playbook", sorted(PLAYBOOKS.glob("*.yml")), ids=lambda path: path.name)
+def test_syntax(playbook: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [program("ansible-playbook"), "--syntax-check", "-i", "host,", str(playbook)],
+        cwd=PLAYBOOKS,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": f"{BIN}:/usr/bin:/bin", "HOME": str(tmp_path), "LANG": "C.UTF-8"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda path: path.name)
+def test_every_default_is_documented(role: Path) -> None:
+    specs = load(role / "meta/argument_specs.yml")["argument_specs"]
+    defaults = load(role / "defaults/main.yml") or {}
+    assert set(defaults) == set(specs["main"]["options"])
+    assert all(option.get("description") and option.get("type") for option in specs["main"]["options"].values())
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda path: path.name)
+def test_variables_carry_the_name_of_their_role(role: Path) -> None:
+    defaults = load(role / "defaults/main.yml") or {}
+    assert all(name.startswith(f"{role.name}_") for name in defaults)
+
+
+@pytest.mark.parametrize("path", TASK_FILES, ids=lambda path: str(path.relative_to(PLAYBOOKS)))
+def test_failures_are_not_ignored(path: Path) -> None:
+    for task in all_tasks(load(path)):
+        assert "ignore_errors" not in task, task
+        assert task.get("name"), task
+
+
+def test_only_modules_of_ansible_core() -> None:
+    """Nothing but ansible-core is installed with gpuprep: no collection may creep in."""
+    for path in TASK_FILES:
+        for task in all_tasks(load(path)):
+            assert not [key for key in task if "." in key and not key.startswith("ansible.builtin.")], (path, task)
+
+
+def test_refusals_say_what_to_do() -> None:
+    refusing = [
+        (path, task) for path in TASK_FILES for task in all_tasks(load(path)) if "ansible.builtin.assert" in task
+    ]
+    assert refusing
+    for path, task in refusing:
+        assert len(task["ansible.builtin.assert"].get("fail_msg", "")) > 40, (path, task)
+
+
+# ---------------------------------------------------------------- choosing the driver's version
+
+DRIVER = module_of(PLAYBOOKS / "roles/gpu_driver/filter_plugins/gpu_driver.py")
+
+# captured: apt-cache madison on Debian 12, 2026-11, shortened
+MADISON = """\
+nvidia-kernel-dkms | 535.309.01-0+deb12u1 | bookworm-security/non-free
+nvidia-kernel-dkms | 535.261.03-1 | bookworm/non-free
+nvidia-open-kernel-dkms | 535.261.03-1 | bookworm/contrib
+  libcuda1 | 535.309.01-0+deb12u1 | bookworm-security/non-free
+  libcuda1 | 535.261.03-1 | bookworm/non-free
+""".splitlines()
+
+
+def test_newest_driver_that_all_packages_have() -> None:
+    offered = DRIVER.gpu_driver_offered(MADISON, ["nvidia-kernel-dkms", "libcuda1"], "535")
+    assert offered == {"nvidia-kernel-dkms": "535.309.01-0+deb12u1", "libcuda1": "535.309.01-0+deb12u1"}
+
+
+def test_open_modules_take_the_libraries_to_their_own_version() -> None:
+    offered = DRIVER.gpu_driver_offered(MADISON, ["nvidia-open-kernel-dkms", "libcuda1"], "535")
+    assert offered == {"nvidia-open-kernel-dkms": "535.261.03-1", "libcuda1": "535.261.03-1"}
+
+
+def test_an_exact_version() -> None:
+    offered = DRIVER.gpu_driver_offered(MADISON, ["nvidia-kernel-dkms", "libcuda1"], "535.261.03")
+    assert set(offered.values()) == {"535.261.03-1"}
+
+
+@pytest.mark.parametrize("wish", ["550", "53", "535.261", "535.309.02"])
+def test_nothing_that_was_not_wished(wish: str) -> None:
+    expected = {"nvidia-kernel-dkms": "535.261.03-1", "libcuda1": "535.261.03-1"} if wish == "535.261" else {}
+    assert DRIVER.gpu_driver_offered(MADISON, ["nvidia-kernel-dkms", "libcuda1"], wish) == expected
+
+
+def test_a_package_that_nobody_offers() -> None:
+    assert DRIVER.gpu_driver_offered(MADISON, ["nvidia-kernel-dkms", "nvidia-fabricmanager"], "535") == {}
+
+
+def test_installed_only_if_whole_and_of_one_version() -> None:
+    packages = ["nvidia-kernel-dkms", "libcuda1"]
+    both = {"nvidia-kernel-dkms": "535.309.01-0+deb12u1", "libcuda1": "535.309.01-0+deb12u1"}
+    assert DRIVER.gpu_driver_installed(both, packages, "535") == "535.309.01"
+    assert DRIVER.gpu_driver_installed(both, packages, "550") == ""
+    assert DRIVER.gpu_driver_installed({**both, "libcuda1": "535.261.03-1"}, packages, "535") == ""
+    assert DRIVER.gpu_driver_installed({"libcuda1": "535.261.03-1"}, packages, "535") == ""
+    assert DRIVER.gpu_driver_installed({}, packages, "535") == ""
+
+
+# ---------------------------------------------------------------- the machine's own package sources
+
+WANTED = "main,contrib,non-free,non-free-firmware"
+
+
+def missing_components(etc_apt: Path, codename: str = "trixie") -> list[dict[str, Any]]:
+    script = PLAYBOOKS / "roles/gpu_driver/files/apt_sources.py"
+    done = run(sys.executable, str(script), "missing", codename, WANTED, str(etc_apt))
+    assert done.returncode == 0, done.stderr
+    result: list[dict[str, Any]] = json.loads(done.stdout)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "there"),
+    [
+        ("cuda.list", "deb [signed-by=/k] https://up.example/repos/ubuntu2404/x86_64/ /\n", True),
+        ("cuda.list", "deb https://up.example/repos/ubuntu2404/x86_64 /\n", True),
+        ("cuda.sources", "Types: deb\nURIs: https://up.example/repos/ubuntu2404/x86_64/\nSuites: /\n", True),
+        (
+            "cuda.sources",
+            "Types: deb\nURIs: https://up.example/repos/ubuntu2404/x86_64/\nSuites: /\nEnabled: no\n",
+            False,
+        ),
+        ("cuda.list", "# deb https://up.example/repos/ubuntu2404/x86_64/ /\n", False),
+        ("cuda.list", "deb https://up.example/repos/ubuntu2204/x86_64/ /\n", False),
+        ("gpuprep-nvidia.sources", "Types: deb\nURIs: https://up.example/repos/ubuntu2404/x86_64/\nSuites: /\n", False),
+    ],
+)
+def test_whether_somebody_else_named_this_archive(tmp_path: Path, name: str, text: str, there: bool) -> None:
+    """apt refuses two entries of one archive that differ in their key."""
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list.d" / name).write_text(text)
+    script = PLAYBOOKS / "roles/gpu_driver/files/apt_sources.py"
+    done = run(sys.executable, str(script), "of", "https://up.example/repos/ubuntu2404/x86_64/", str(tmp_path))
+    assert json.loads(done.stdout) is there
+
+
+def test_sources_in_one_line_format(tmp_path: Path) -> None:
+    (tmp_path / "sources.list").write_text(
+        "# deb http://old.example/debian trixie main\n"
+        "deb [arch=amd64 signed-by=/usr/share/keyrings/a.gpg] http://mirror.example/debian trixie main # ours\n"
+        "deb http://mirror.example/debian trixie-backports main\n"
+        "deb-src http://mirror.example/debian trixie main\n"
+        "deb http://other.example/x stable main\n"
+    )
+    assert missing_components(tmp_path) == [
+        {
+            "uri": "http://mirror.example/debian",
+            "suite": "trixie",
+            "components": ["contrib", "non-free", "non-free-firmware"],
+            "signed_by": "/usr/share/keyrings/a.gpg",
+        }
+    ]
+
+
+def test_sources_in_deb822_format(tmp_path: Path) -> None:
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list.d/debian.sources").write_text(
+        "# cloud image\nTypes: deb deb-src\nURIs: mirror+file:///etc/apt/mirrors/debian.list\n"
+        "Suites: trixie trixie-updates\nComponents: main non-free-firmware\n"
+        "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n\n"
+        "Types: deb\nURIs: http://off.example/\nSuites: trixie\nComponents: main\nEnabled: no\n"
+    )
+    (tmp_path / "sources.list.d/gpuprep.sources").write_text(
+        "Types: deb\nURIs: mirror+file:///etc/apt/mirrors/debian.list\nSuites: trixie\nComponents: contrib non-free\n"
+    )
+    found = missing_components(tmp_path)
+    assert [(entry["suite"], entry["components"]) for entry in found] == [
+        ("trixie", ["contrib", "non-free"]),
+        ("trixie-updates", ["contrib", "non-free"]),
+    ]
+    assert {entry["signed_by"] for entry in found} == {"/usr/share/keyrings/debian-archive-keyring.gpg"}
+
+
+def test_sources_that_have_it_all(tmp_path: Path) -> None:
+    (tmp_path / "sources.list").write_text(f"deb http://mirror.example/debian/ trixie {WANTED.replace(',', ' ')}\n")
+    assert missing_components(tmp_path) == []
+
+
+def test_components_spread_over_two_entries(tmp_path: Path) -> None:
+    (tmp_path / "sources.list").write_text(
+        "deb http://mirror.example/debian trixie main\ndeb http://mirror.example/debian/ trixie contrib non-free\n"
+    )
+    assert [entry["components"] for entry in missing_components(tmp_path)] == [["non-free-firmware"]]
+
+
+# ---------------------------------------------------------------- the agent's bundle
+
+
+def test_agent_digest_is_the_same_on_both_sides(tmp_path: Path) -> None:
+    import base64
+    import io
+    import zipfile
+
+    agent = module_of(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py")
+    state = PLAYBOOKS / "roles/gpu_agent/files/agent_state.py"
+    package = ROOT / "gpuprep"
+    zipfile.ZipFile(io.BytesIO(base64.b64decode(agent.gpu_agent_bundle(str(package))))).extractall(tmp_path)
+    functions: dict[str, Any] = {}
+    exec(compile(state.read_text().replace("\nmain()\n", "\n"), str(state), "exec"), functions)
+    (tmp_path / "gpuprep/checks/__pycache__").mkdir()
+    (tmp_path / "gpuprep/checks/__pycache__/driver.cpython-313.pyc").write_text("compiled there")
+    assert functions["digest"](tmp_path) == agent.gpu_agent_digest(str(package))
+    for name in ("records/__init__.py", "catalogue/gpus.yml"):
+        content = (tmp_path / "gpuprep" / name).read_bytes()
+        (tmp_path / "gpuprep" / name).write_bytes(content + b"\n")
+        assert functions["digest"](tmp_path) != agent.gpu_agent_digest(str(package)), name
+        (tmp_path / "gpuprep" / name).write_bytes(content)
+
+
+def test_the_agent_knows_its_libraries(tmp_path: Path) -> None:
+    differ = module_of(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py").gpu_agent_libraries_differ
+    state = PLAYBOOKS / "roles/gpu_agent/files/agent_state.py"
+    functions: dict[str, Any] = {}
+    exec(compile(state.read_text().replace("\nmain()\n", "\n"), str(state), "exec"), functions)
+    for name in ("nvidia_ml_py-13.615.71", "psutil-7.2.2", "pip-25.1.1", "cuda_core-1.2.2"):
+        (tmp_path / f"{name}.dist-info").mkdir()
+    installed = functions["libraries"](tmp_path)
+    wanted = ["nvidia-ml-py==13.615.71", "psutil>=5.9", "cuda-core==1.2.2"]
+    assert differ(installed, wanted) == []
+    assert differ(installed, [*wanted, "numpy==2.3.5"]) == ["numpy"]
+    assert differ(installed, wanted[:2]) == ["cuda-core"]
+    assert differ(installed, ["nvidia-ml-py==13.1", *wanted[1:]]) == ["nvidia-ml-py"]
+    assert differ({}, wanted) == ["cuda-core", "nvidia-ml-py", "psutil"]
+
+
+def test_no_library_of_the_agent_is_nvidias_own_cuda() -> None:
+    """A wheel with libcublas or libcudnn in it would come between a probe and the installed toolkit."""
+    for major in ("", "11", "12", "13"):
+        names = agent_libraries(major)
+        assert not [name for name in names if name.endswith(("-cu11", "-cu12", "-cu13")) or name.startswith("torch")]
+        assert ("nvmath-python" in names) == (major in ("12", "13"))
+    assert agent_libraries("12")["cuda-bindings"].startswith("12.")
+    assert agent_libraries("13")["cuda-bindings"].startswith("13.")
+
+
+def test_the_bundle_runs_by_itself(tmp_path: Path) -> None:
+    import base64
+    import io
+    import zipfile
+
+    from gpuprep import __version__
+
+    agent = module_of(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py")
+    zipfile.ZipFile(io.BytesIO(base64.b64decode(agent.gpu_agent_bundle(str(ROOT / "gpuprep"))))).extractall(tmp_path)
+    done = run(sys.executable, "-m", "gpuprep.agent", "--version", env={"PYTHONPATH": str(tmp_path)})
+    assert done.stdout.split() == ["gpuprep-agent", __version__], done.stderr

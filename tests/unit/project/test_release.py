@@ -1,0 +1,194 @@
+"""A release can be built again by anyone, byte for byte, with its bill of materials inside; what is pinned agrees."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyclonedxschema import mistakes
+from places import ROOT
+from programfile import module_of
+
+from gpuprep import __version__
+from gpuprep.catalogue.agent import agent_libraries, agent_pins, read_pins
+
+SOURCES = ("gpuprep", "playbooks", "profiles", "docs", "man", ".ci", "Makefile",
+           "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", ".gitignore")  # fmt: skip
+REQUIREMENTS = ROOT / "playbooks/roles/gpu_agent/files/requirements"
+
+
+release, hashes = module_of(ROOT / ".ci/release.py"), module_of(ROOT / ".ci/hashes.py")
+
+
+def copy(target: Path, umask: int, time: int) -> None:
+    """The sources as someone else has them: other rights, other times, and compiled files that lie around."""
+    target.mkdir(parents=True)
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(ROOT / name, target / name)
+    for path in target.rglob("*"):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
+        os.utime(path, (time, time))
+    if umask:
+        (target / "playbooks/__pycache__").mkdir()
+        (target / "playbooks/__pycache__/x.cpython-313.pyc").write_text("compiled")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two folders with a wheel and an sdist each, of one commit's sources in two places."""
+    scratch = tmp_path_factory.mktemp("release")
+    made = []
+    for number, (umask, environment, time) in enumerate(release.PLACES):
+        source, target = scratch / ("copy" * (number + 1)), scratch / f"dist-{number}"
+        copy(source, umask, time)
+        release.build(source, target, umask, environment, "1790000000")
+        made.append(target)
+    return made
+
+
+def wheel(folder: Path) -> Path:
+    return next(folder.glob("*.whl"))
+
+
+def test_two_builds_are_the_same_byte_for_byte(built: list[Path]) -> None:
+    first, second = map(release.digests, built)
+    assert len(first) == 2
+    assert first == second
+
+
+def test_nothing_that_lies_around_is_in_them(built: list[Path]) -> None:
+    with zipfile.ZipFile(wheel(built[1])) as archive, tarfile.open(next(built[1].glob("*.tar.gz"))) as source:
+        for names in (archive.namelist(), source.getnames()):
+            assert not [
+                name for name in names if "__pycache__" in name or name.endswith((".pyc", ".orig", ".rej", ".retry"))
+            ]
+
+
+def test_the_wheel_names_the_hash_of_each_of_its_files(built: list[Path]) -> None:
+    with zipfile.ZipFile(wheel(built[0])) as archive:
+        record = archive.read(f"gpuprep-{__version__}.dist-info/RECORD").decode()
+        rows = dict(line.split(",")[:2] for line in record.splitlines())
+        assert sorted(rows) == sorted(archive.namelist())
+        for name, digest in rows.items():
+            if digest:
+                found = base64.urlsafe_b64encode(hashlib.sha256(archive.read(name)).digest()).decode().rstrip("=")
+                assert digest == f"sha256={found}", name
+
+
+def bill(built: list[Path]) -> dict[str, Any]:
+    with zipfile.ZipFile(wheel(built[0])) as archive:
+        text = archive.read(f"gpuprep-{__version__}.dist-info/sboms/gpuprep.cdx.json")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def test_the_wheel_has_a_bill_of_materials(built: list[Path]) -> None:
+    document = bill(built)
+    assert mistakes(document) == []
+    assert document["metadata"]["timestamp"] == "2026-09-21T14:13:20+00:00"
+    by_scope: dict[str, set[str]] = {}
+    for part in document["components"]:
+        by_scope.setdefault(part["scope"], set()).add(part["name"])
+    assert {"click", "ansible-core", "sqlalchemy", "alembic"} <= by_scope["required"]
+    assert by_scope["optional"] == {name for major in ("11", "12", "13") for name in agent_libraries(major)}
+    assert "hatchling" in by_scope["excluded"]
+
+
+def test_the_bill_names_the_javascript_that_pages_contain(built: list[Path]) -> None:
+    with zipfile.ZipFile(wheel(built[0])) as archive:
+        scripts = [name for name in archive.namelist() if re.search(r"/vendor/.*\.js$", name)]
+        inside = {hashlib.sha256(archive.read(name)).hexdigest() for name in scripts}
+        licences = [name for name in archive.namelist() if ".dist-info/licenses/" in name]
+    named = {
+        digest["content"]
+        for part in bill(built)["components"]
+        for digest in part.get("hashes", ())
+        if "pkg:npm/" in part["purl"]
+    }
+    assert len(scripts) == 2
+    assert named == inside
+    assert len(licences) == 3
+
+
+# ---------------------------------------------------------------- pins
+
+FILES = [ROOT / ".ci/requirements-build.txt", *sorted(REQUIREMENTS.glob("*.txt"))]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_pin_has_hashes_and_the_file_names_no_index(path: Path) -> None:
+    text = path.read_text()
+    pins = hashes.pins(text)
+    assert pins
+    assert [f"{name}=={pin.version}" for name, pin in read_pins(text).items()] == pins
+    assert "://" not in text
+    others = [
+        line for line in text.splitlines() if not re.match(r"#|[a-z0-9-]+==|    --hash=sha256:[0-9a-f]{64}", line)
+    ]
+    assert others == []
+
+
+@pytest.mark.parametrize("major", ["11", "12", "13"])
+def test_role_and_catalogue_read_the_same_pins(major: str) -> None:
+    role = module_of(ROOT / "playbooks/roles/gpu_agent/filter_plugins/gpu_agent.py")
+    text = role.gpu_agent_requirements(str(ROOT / "playbooks/roles/gpu_agent"), major)
+    assert role.gpu_agent_pins(text) == [f"{name}=={version}" for name, version in agent_libraries(major).items()]
+    assert all(pin.sha256 for pin in agent_pins(major).values())
+
+
+def test_hashes_are_written_anew_and_all_else_stays() -> None:
+    text = "# why\nb==2 \\\n    --hash=sha256:old\na==1\n"
+    known = {"b==2": {"22", "11"}, "a==1": {"33"}}
+    new = "# why\nb==2 \\\n    --hash=sha256:11 \\\n    --hash=sha256:22\na==1 \\\n    --hash=sha256:33\n"
+    assert hashes.written(text, known) == new
+    assert hashes.written(new, known) == new
+    assert hashes.pins(new) == ["b==2", "a==1"]
+
+
+def test_the_build_is_pinned() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    version = read_pins((ROOT / ".ci/requirements-build.txt").read_text())["hatchling"].version
+    assert project.count(f'"hatchling=={version}"') == 2
+    assert "--require-hashes -r $<" in (ROOT / "Makefile").read_text()
+
+
+def test_a_release_is_of_the_commit_and_not_of_the_folder(tmp_path: Path) -> None:
+    """What was never committed, a key or a script that somebody left, is in no release."""
+    git = shutil.which("git")
+    if git is None:
+        pytest.skip("no git here")
+    place = tmp_path / "place"
+    (place / "gpuprep").mkdir(parents=True)
+    (place / "gpuprep/a.py").write_text("committed\n")
+    named = [git, "-C", str(place), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x", "--no-verify"]):
+        subprocess.run([*named, *words], check=True)
+    (place / "gpuprep/a.py").write_text("changed\n")
+    (place / "gpuprep/left.py").write_text("left\n")
+    release.copied(place, tmp_path / "clean", 0o077, 1_600_000_000)
+    assert [path.name for path in (tmp_path / "clean/gpuprep").iterdir()] == ["a.py"]
+    assert (tmp_path / "clean/gpuprep/a.py").read_text() == "committed\n"
+    assert (tmp_path / "clean/gpuprep/a.py").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_wheel_and_the_sdist_have_the_man_pages(built: list[Path]) -> None:
+    [wheel], [sdist] = built[0].glob("*.whl"), built[0].glob("*.tar.gz")
+    kept = {path.name for path in (ROOT / "man").glob("*.1")}
+    inside = {Path(name).name for name in zipfile.ZipFile(wheel).namelist() if "/data/share/man/man1/" in name}
+    with tarfile.open(sdist) as archive:
+        packed = {Path(name).name for name in archive.getnames() if name.endswith(".1") and "/man/" in name}
+    assert inside == packed == kept
+    assert "gpuprep.1" in kept

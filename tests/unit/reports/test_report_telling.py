@@ -1,0 +1,220 @@
+"""What a person looks for first comes first; one cause is told once; several GPUs stand side by side."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import re
+from typing import Any
+
+import pytest
+from judgedrecords import judged
+from records_for_tests import record
+from validations_for_tests import h200, several, t4
+
+from gpuprep.records import Finding, ProbeResult, RunRecord, Source, Status, Verdict, from_json
+from gpuprep.reports import causes, columns, glance, render
+from gpuprep.reports.text import render as as_text
+
+SCREEN = 24  # rows of a terminal
+UNREAD = "{} could not be read: no NVIDIA driver is loaded (NVML: Driver Not Loaded)"
+NO_NVENC = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
+
+
+@pytest.fixture(scope="module")
+def whole() -> RunRecord:
+    return judged("h200-gemm", "h200-bandwidth", "h200-transcode", "h200-throughput")
+
+
+def with_findings(*findings: Finding, base: RunRecord | None = None) -> RunRecord:
+    verdict = Verdict(findings[0].status, f"{findings[0].status.value}: some", findings)
+    return dataclasses.replace(base or record(), verdict=verdict, findings=findings, source=Source.MEASURED)
+
+
+# ---------------------------------------------------------------- one cause, one line
+
+
+def test_an_engine_that_is_not_there_is_told_in_one_line_not_in_26(whole: RunRecord) -> None:
+    page = as_text(whole)
+    assert "  SKIP    23 checks of transcode, throughput: this GPU has no NVENC\n" in page
+    assert len([line for line in page.splitlines() if "NVENC" in line or NO_NVENC in line]) == 3
+    assert "  20 skipped: this GPU has no NVENC" in page
+    markdown = render(whole, "markdown")
+    assert "| 23 checks of transcode, throughput | this GPU has no NVENC |" in markdown
+    assert markdown.count("\n- transcode ") == 21
+    html = render(whole, "html")
+    assert re.search(r"<summary>23 checks of transcode, throughput: this GPU has no NVENC</summary><ul", html)
+    assert html.count("<li>transcode ") == 21
+
+
+def test_programs_get_every_finding(whole: RunRecord) -> None:
+    skipped = [one for one in whole.findings if one.status is Status.SKIP]
+    assert len(skipped) == 25
+    assert render(whole, "junit").count("<skipped ") == 25
+    assert from_json(RunRecord, render(whole, "json")).findings == whole.findings
+
+
+def test_a_codec_alone_is_named_with_its_codec() -> None:
+    skipped = [
+        Finding(f"transcode {case}", "completed", Status.SKIP, "it works", "not supported by this GPU",
+                f'T4 has no NVENC for {codec} (catalogue), and the driver says so: "{said}"')
+        for case, codec, said in (("a", "AV1", "x"), ("b", "AV1", "y"), ("c", "HEVC", "z"))
+    ]  # fmt: skip
+    (group,) = causes.groups(skipped)
+    assert (group.count, group.cause) == ("3 checks of transcode", "this GPU has no NVENC for AV1, HEVC")
+
+
+def test_what_could_not_be_read_for_one_cause_is_told_once() -> None:
+    unread = [
+        Finding(f"gpu {n}", prop, Status.UNKNOWN, expected, "not readable", UNREAD.format(f"gpu {n} {prop}"), "load it")
+        for n in (0, 1)
+        for prop, expected in (("ecc", "on"), ("persistence_mode", "on"), ("clocks", "1590 MHz"))
+    ]
+    other = Finding("ffmpeg", "parts", Status.UNKNOWN, "h264_nvenc", "not read", "it did not answer", "validate again")
+    run = with_findings(*unread, other)
+    page = as_text(run)
+    assert "UNKNOWN 6 checks: gpu 0: ecc; gpu 0: persistence mode; gpu 0: clocks and 3\n" in page
+    assert page.count("no NVIDIA driver is loaded") == page.count("what to do: load it") == 1
+    assert "why: it did not answer" in page
+    rows = [line for line in render(run, "markdown").splitlines() if line.startswith("| ❔")]
+    assert len(rows) == 2
+    html = render(run, "html")
+    assert html.count('class="card issue UNKNOWN"') == 2
+    assert html.count("<li>gpu ") == 6
+    assert render(run, "junit").count("<error ") == 7
+
+
+def test_what_failed_is_named_one_by_one() -> None:
+    failed = [Finding(f"gpu {n}", "ecc", Status.FAIL, "on", "off", "somebody set it", "set it") for n in range(8)]
+    page = " ".join(as_text(with_findings(*failed)).split())
+    assert all(f"gpu {n}: ecc" in page for n in range(8))
+
+
+def test_two_dates_or_two_remedies_are_two_causes() -> None:
+    one = Finding("gpu 0", "ecc", Status.UNKNOWN, "on", "-", UNREAD.format("a"), "load it")
+    assert len(causes.groups([one, dataclasses.replace(one, subject="gpu 1", remedy="reboot")])) == 2
+    dated = dataclasses.replace(one, subject="gpu 1", since="2026-11-19T02:31:00+00:00")
+    assert len(causes.groups([one, dated], "2026-11-20T02:31:00+00:00")) == 2
+    assert len(causes.groups([one, dated])) == 1
+
+
+# ---------------------------------------------------------------- the first screen
+
+
+def test_the_first_screen_has_verdict_gravest_finding_and_best_figures(whole: RunRecord) -> None:
+    lost = Finding("gpu 0", "pcie_link", Status.FAIL, "generation 5 x16", "generation 5 x8",
+                   "half of the lanes are gone",
+                   "reseat the card, or ask the provider for another machine")  # fmt: skip
+    warn = Finding("gpu 0", "temperature", Status.WARN, "below 85 °C", "86 °C", "it is hot", "look at the fans")
+    assert whole.verdict
+    run = with_findings(lost, warn, *whole.findings, base=whole)
+    first = "\n".join(as_text(run).splitlines()[:SCREEN])
+    for part in (
+        "FAIL  judge h200-1",
+        "FAIL    gpu 0: pcie link",
+        "what to do: reseat the card",
+        "1 check more did not pass: see below",
+        "bf16 824",
+        "int8 1576",
+        "h264 4993 fps = 166 streams of 30 fps, hevc 8866 = 295",
+    ):
+        assert part in " ".join(first.split()) or part in first, part
+    page = as_text(run)
+    assert (
+        page.index("pcie link") < page.index("At a glance") < page.index("gpu 0: temperature") < page.index("Skipped")
+    )
+    html = render(run, "html")
+    places = [
+        html.index(part)
+        for part in ("half of the lanes", 'class="tiles"', "Best product", ">What else did not pass</h2>")
+    ]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("make", [h200, several, t4])
+def test_the_first_screen_is_no_longer_than_a_terminal(make: Any) -> None:
+    lines = as_text(make(), width=80).splitlines()
+    last = next(place for place, line in enumerate(lines) if line.startswith(("Skipped", "What else", "Matrix")))
+    assert last <= SCREEN + 5
+    assert "At a glance" in "\n".join(lines[:SCREEN])
+
+
+def test_a_glance_of_nothing_is_nothing() -> None:
+    assert glance.lines(dataclasses.replace(record(), measurements=())) == []
+    assert "At a glance" not in as_text(dataclasses.replace(record(), measurements=()))
+
+
+def test_streams_are_whole() -> None:
+    assert [glance.streams(fps) for fps in (29.9, 30.0, 4993.4)] == [0, 1, 166]
+
+
+# ---------------------------------------------------------------- side by side
+
+
+def beside(run: RunRecord) -> dict[str, columns.Row]:
+    found = columns.columns(run)
+    return {f"{row.name} {row.unit}": row for part in found.parts for row in part.rows}
+
+
+def test_two_gpus_stand_in_columns_and_the_lowest_is_marked() -> None:
+    run = several(2)
+    rows = beside(run)
+    row = rows["bf16 TFLOPS"]
+    assert (row.cells, row.low, round(row.share or 0)) == (["700", "610"], [False, True], 87)
+    page = as_text(run, width=80)
+    assert re.search(r"GPU 0 +GPU 1 +lowest\n", page)
+    assert re.search(r"  bf16 TFLOPS +700 +610↓ +87 %\n", page)
+    assert "**610 ↓**" in render(run, "markdown")
+    assert '<td class="n low"><i>GPU 1</i>610 ↓</td>' in render(run, "html")
+
+
+def test_the_gravest_status_of_each_gpu_stands_above_its_figures() -> None:
+    failed = Finding("gpu 1", "ecc", Status.FAIL, "on", "off", "why", "do")
+    passed = Finding("gpu 0", "ecc", Status.PASS, "on", "on")
+    assert columns.columns(with_findings(failed, passed, base=several(2))).states == (Status.PASS, Status.FAIL)
+
+
+def test_gpus_that_are_alike_are_not_marked() -> None:
+    assert not columns.Row("x", "GB/s", (4232.0, 4246.0)).low[0]
+    assert columns.Row("x", "GB/s", (4232.0, 4100.0)).low == [False, True]
+    assert columns.Row("x", "GB/s", (4232.0, None)).low == [False, False]
+    assert columns.Row("x", "GB/s", (4232.0, 0.0)).low == [False, True]
+    assert columns.Row("x", "W", (700.0, 300.0), marked=False).low == [False, False]
+
+
+def test_a_shape_that_all_gpus_have_is_compared_not_the_fastest_of_one() -> None:
+    run = several(3)
+    values: Any = copy.deepcopy(run.measurements[0].values)
+    for gpu in values["gpus"][1:]:
+        gpu["gemms"] = [one for one in gpu["gemms"] if (one["dtype"], one["m"]) == ("fp16", 4096)]
+    run = dataclasses.replace(run, measurements=(ProbeResult("gemm", Source.MEASURED, values, 1.0),))
+    assert [row.name for row in columns.columns(run).first if row.name.startswith("fp16")] == ["fp16 4096³"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("count", [2, 8, 16])
+def test_the_columns_fit_the_page(count: int, width: int) -> None:
+    page = as_text(several(count), width=width)
+    assert max(map(len, page.splitlines())) <= width
+    if (count, width) == (8, 120):
+        assert len(re.findall(r"^ +GPU 0 .*GPU 7 +lowest$", page, re.MULTILINE)) >= 4
+    for place in range(count):
+        assert f"GPU {place}" in page
+
+
+def test_one_gpu_and_very_many_have_no_columns() -> None:
+    assert not columns.columns(h200()).labels
+    assert not columns.columns(several(columns.MOST + 1)).labels
+
+
+@pytest.mark.parametrize("style", ["text", "markdown", "html"])
+def test_words_of_a_host_stay_words_beside_each_other(style: str) -> None:
+    text = json.dumps([dataclasses.asdict(one) for one in several(2).measurements], default=lambda one: one.value)
+    hostile = "<b>x</b>|`y` \\u001b[31m"
+    for name in ('"bf16"', '"decode"', '"h264"'):
+        text = text.replace(name, json.dumps(hostile.encode().decode("unicode_escape")))
+    results = tuple(ProbeResult(one["probe"], Source.MEASURED, one["values"], 1.0) for one in json.loads(text))
+    page = render(dataclasses.replace(several(2), measurements=results), style)
+    assert "\x1b" not in page
+    assert "<b>x" not in page or style == "text"

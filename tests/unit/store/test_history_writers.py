@@ -1,0 +1,136 @@
+"""Several processes at one store, and processes that are killed: nothing is lost and nothing is torn."""
+
+from __future__ import annotations
+
+import os
+import signal
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from records_for_tests import FINDINGS, measured
+from storewriters import PATIENCE_SECONDS, SPAWN, processes
+
+from gpuprep.records import Status, Verdict
+from gpuprep.records.baseline import BaselineKey
+from gpuprep.store import Store, migrations
+
+WHOLE = Verdict(Status.PASS, "PASS", FINDINGS)
+
+pytestmark = pytest.mark.xdist_group("store")
+
+
+def append_one(store: Store, name: str, number: int) -> None:
+    """A run with five findings, a figure, and a figure of the baseline of its own; and one that all want to set."""
+    key = BaselineKey("GPU-0", "gemm", f"of {name}-{number}")
+    shared = BaselineKey("GPU-0", "gemm", "of all")
+    figures = {key: {"fp16": 1.0}, shared: {f"fp16 {number}": 1.0}}
+    store.append(measured(f"{name}-{number}", 280.0, verdict=WHOLE), figures)
+
+
+def append_many(url: str, name: str, count: int, together: Barrier) -> None:
+    together.wait(PATIENCE_SECONDS)
+    opened = Store.open(url)  # of all at the same moment: the first makes the tables
+    for number in range(count):
+        append_one(opened, name, number)
+    opened.close()
+
+
+def torn(store: Store) -> list[str]:
+    """Runs that are there without all of their findings, figures and baseline."""
+    rows = {what: list(store.export_rows(what))[1:] for what in ("runs", "findings", "measurements")}
+    baselines = store.baseline_of("gpu-1")
+    found = []
+    for run_id in (row[0] for row in rows["runs"]):
+        findings = [row for row in rows["findings"] if row[0] == run_id]
+        figures = [row for row in rows["measurements"] if row[0] == run_id]
+        own = BaselineKey("GPU-0", "gemm", f"of {run_id}")
+        if (len(findings), len(figures), own in baselines) != (len(FINDINGS), 1, True):
+            found.append(run_id)
+    orphans = {row[0] for what in ("findings", "measurements") for row in rows[what]} - {row[0] for row in rows["runs"]}
+    owners = {figure.run_id for named in baselines.values() for figure in named.values()}
+    return [*found, *orphans, *(owners - {row[0] for row in rows["runs"]})]
+
+
+def test_writers_that_open_the_store_at_once_lose_nothing(store_url: str) -> None:
+    together = SPAWN.Barrier(3)
+    with processes(append_many, *((store_url, name, 20, together) for name in "abc")) as writers:
+        pass
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    opened = Store.open(store_url)
+    assert {run.run_id for run in opened.runs(limit=100)} == {f"{name}-{n}" for name in "abc" for n in range(20)}
+    assert torn(opened) == []
+    assert len(opened.baseline_of("gpu-1")[BaselineKey("GPU-0", "gemm", "of all")]) == 20
+    with opened._engine.connect() as connection:
+        versions = list(connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars())
+    assert versions == [migrations.HEAD]
+    opened.close()
+
+
+def append_until_killed(url: str, name: str, told: Any) -> None:
+    opened = Store.open(url)
+    number = 0
+    while True:
+        append_one(opened, name, number)
+        told.send(number)  # it said so: from here on it must be there
+        number += 1
+
+
+def test_a_writer_killed_while_it_writes_leaves_whole_runs(store_url: str) -> None:
+    Store.open(store_url).close()
+    for attempt in range(3):
+        reader, writer = SPAWN.Pipe(duplex=False)
+        with processes(append_until_killed, (store_url, f"k{attempt}", writer)) as (process,):
+            writer.close()
+            said = [reader.recv() for _ in range(3 + attempt)]
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGKILL)
+        assert process.exitcode == -signal.SIGKILL
+        while reader.poll():
+            try:
+                said.append(reader.recv())
+            except EOFError:
+                break
+        opened = Store.open(store_url)
+        there = {row[0] for row in list(opened.export_rows("runs"))[1:]}
+        assert {f"k{attempt}-{number}" for number in said} <= there
+        assert torn(opened) == []
+        append_one(opened, f"after{attempt}", 0)  # and it holds up nobody
+        opened.close()
+
+
+def die_while_writing(url: str) -> None:
+    opened = Store.open(url)
+    with opened._transaction() as connection:
+        row = "'half','c','h','p','s','e','measured',NULL,0,'','{}',NULL,NULL"
+        connection.execute(sa.text(f"INSERT INTO runs VALUES ({row})"))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_writer_killed_within_a_transaction_leaves_nothing(store_url: str) -> None:
+    with processes(die_while_writing, (store_url,)) as (writer,):
+        pass
+    assert writer.exitcode == -signal.SIGKILL
+    opened = Store.open(store_url)
+    append_one(opened, "after", 0)
+    assert [run.run_id for run in opened.runs()] == ["after-0"]
+    opened.close()
+
+
+def append_same(url: str, together: Barrier, told: Any) -> None:
+    opened = Store.open(url)
+    together.wait(PATIENCE_SECONDS)
+    told.send([opened.append_new(measured(f"r{number}", 280.0, verdict=WHOLE)) for number in range(20)])
+    opened.close()
+
+
+def test_one_run_from_two_writers_is_there_once(store_url: str) -> None:
+    together = SPAWN.Barrier(2)
+    pipes = [SPAWN.Pipe(duplex=False) for _ in range(2)]
+    with processes(append_same, *((store_url, together, sender) for _, sender in pipes)):
+        told = [receiver.recv() for receiver, _ in pipes]
+    assert [one + other for one, other in zip(*told, strict=True)] == [1] * 20
+    opened = Store.open(store_url)
+    assert len(opened.runs()) == 20
+    opened.close()

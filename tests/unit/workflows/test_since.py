@@ -1,0 +1,179 @@
+"""Since when is it so? What was gone in between is new; what nobody looked at in between is not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+from certifiedhosts import LAME, host
+from finishedt4 import T4, WANTED
+from realfacts import real
+
+from gpuprep import checks
+from gpuprep.checks import drift
+from gpuprep.checks.drift import Looked, Past, sincecertified
+from gpuprep.checks.judgement import Terms
+from gpuprep.records import (
+    ClockPair,
+    DriftFacts,
+    EccErrors,
+    Finding,
+    Missing,
+    ProbeResult,
+    RunRecord,
+    Snapshot,
+    Source,
+    Status,
+    Throttled,
+    Unseen,
+    Xid,
+    from_json,
+    to_json,
+)
+from gpuprep.records.baseline import Baseline, BaselineFigure
+
+DAYS = [f"2026-11-{day:02d}T02:30:00+00:00" for day in range(1, 9)]
+COOL = Throttled(0.0, 0.0, 0.0, 0.0, 0.0)
+CALM = host(throttled=COOL)
+CERTIFIED = RunRecord("c", "validate", "here", DAYS[0], DAYS[0], Source.SIMULATED, 0, "0.1.0", after=CALM)
+TASK = Finding("gpu_driver", "Install packages", Status.FAIL, "nothing to change", "would change")
+
+
+def check(
+    day: int,
+    snapshot: Snapshot,
+    previous: RunRecord | None,
+    results: Sequence[ProbeResult] = (),
+    baseline: Baseline | None = None,
+    *,
+    deep: Sequence[Finding] | None = None,
+    certified: Snapshot = CALM,
+) -> RunRecord:
+    past = Past(dataclasses.replace(CERTIFIED, after=certified), previous)
+    terms = Terms.of(T4, "here", WANTED, DAYS[day])
+    judged = drift.judge(terms, snapshot, past, results, baseline, more=deep or ())
+    looked = Looked.at(WANTED, snapshot, results, deep=deep is not None)
+    facts = dataclasses.replace(past.facts(), unseen=drift.unseen(judged.findings, previous, looked))
+    made = RunRecord(
+        f"run-{day}", "drift", "here", DAYS[day], DAYS[day], snapshot.source, judged.exit_code, "0.1.0",
+        after=snapshot, measurements=tuple(results), verdict=judged.verdict, findings=judged.findings, drift=facts,
+    )  # fmt: skip
+    return from_json(RunRecord, to_json(made))
+
+
+def since(made: RunRecord) -> dict[str, str]:
+    return {one.key: one.since[:10] for one in made.findings if one.status in (Status.FAIL, Status.WARN)}
+
+
+FAULTS: dict[str, tuple[Snapshot, str]] = {
+    "fewer lanes": (LAME, "gpu 0.pcie"),
+    "another VBIOS": (host(vbios="2"), "gpu 0.vbios"),
+    "clocks": (host(application_clocks=ClockPair(5001, 585)), "gpu 0.clocks"),
+    "an Xid": (
+        dataclasses.replace(CALM, xids=(Xid(48, CALM.pci_gpus[0].address, "DBE", "2026-11-01T00:00:00+00:00"),)),
+        "gpu 0.xids",
+    ),
+    "a division": (host(mig_current=True, mig_pending=True), "gpu 0.mig"),
+    "memory": (host(memory_total_mib=8192), "gpu 0.memory_certified"),
+    "another system": (
+        dataclasses.replace(CALM, os=dataclasses.replace(CALM.os, version_id="14")), "host.system",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_finding_that_was_gone_in_between_is_new(what: str) -> None:
+    fault, key = FAULTS[what]
+    sound = host(vbios="1", throttled=COOL)
+    first = check(1, fault, None, certified=sound)
+    assert since(first)[key] == "2026-11-02"
+    second = check(2, fault, first, certified=sound)
+    assert since(second)[key] == "2026-11-02"
+    third = check(3, sound, second, certified=sound)
+    assert third.drift is not None
+    assert (key in since(third), [one.key for one in third.drift.unseen]) == (False, [])
+    assert since(check(5, fault, third, certified=sound))[key] == "2026-11-06"
+
+
+def test_checks_that_could_not_read_the_gpus_do_not_end_the_row() -> None:
+    first = check(1, LAME, None)
+    blind = dataclasses.replace(CALM, gpus=Missing("driver_not_loaded", "no"))
+    second = check(2, blind, first)
+    third = check(3, dataclasses.replace(CALM, gpus=()), second)
+    assert since(check(4, LAME, third))["gpu 0.pcie"] == "2026-11-02"
+    seen = check(4, CALM, third)
+    assert since(check(5, LAME, seen))["gpu 0.pcie"] == "2026-11-06"
+
+
+def test_what_was_counted_once_is_gone_at_the_next_check() -> None:
+    sound = check(1, CALM, None)
+    hot = host(throttled=dataclasses.replace(COOL, hw_thermal=90.0), ecc_errors=EccErrors(0, 1, 0, 1))
+    second = check(2, hot, sound)
+    assert {"gpu 0.throttled"} <= set(since(second))
+    third = check(3, hot, second)
+    assert "gpu 0.throttled" not in since(third)
+    hotter = host(throttled=dataclasses.replace(COOL, hw_thermal=180.0), ecc_errors=EccErrors(0, 1, 0, 1))
+    assert since(check(4, hotter, third))["gpu 0.throttled"] == "2026-11-05"
+
+
+def quick(slower: float) -> list[ProbeResult]:
+    return [one for name, one in real(slower, quick=True).items() if name in ("gemm", "bandwidth")]
+
+
+REAL = dataclasses.replace(CALM, source=Source.MEASURED)
+
+
+def test_a_check_that_did_not_measure_keeps_the_date_and_a_measurement_ends_it() -> None:
+    past = {
+        key: {name: BaselineFigure(value, "c", DAYS[0]) for name, value in figures.items()}
+        for key, figures in checks.comparable(REAL, quick(1.0)).items()
+    }
+    first = check(1, REAL, None, quick(0.8), past)
+    slow = {key for key, day in since(first).items() if day == "2026-11-02"}
+    assert "gpu 0.gemm_history" in slow
+    facts = check(3, REAL, check(2, REAL, first))
+    assert since(facts) == {}
+    assert {key: since(check(4, REAL, facts, quick(0.8), past))[key] for key in slow} == dict.fromkeys(
+        slow, "2026-11-02"
+    )
+    sound = check(4, REAL, facts, quick(1.0), past)
+    assert sound.drift is not None
+    assert sound.drift.unseen == ()
+    assert since(check(5, REAL, sound, quick(0.8), past))["gpu 0.gemm_history"] == "2026-11-06"
+
+
+def test_a_probe_that_broke_off_did_not_look() -> None:
+    first = check(1, REAL, None, quick(0.5))
+    slow = set(since(first))
+    assert slow
+    broken = [dataclasses.replace(one, values=Missing("command_failed", "no")) for one in quick(1.0)]
+    second = check(2, REAL, first, broken)
+    again = since(check(3, REAL, second, quick(0.5)))
+    assert {again[key] for key in slow if not key.endswith("_history")} == {"2026-11-02"}
+
+
+def test_what_check_mode_found_is_looked_at_by_check_mode_alone() -> None:
+    first = check(1, CALM, None, deep=[TASK])
+    second = check(2, CALM, first)
+    assert since(check(3, CALM, second, deep=[TASK])) == {TASK.key: "2026-11-02"}
+    sound = check(3, CALM, second, deep=[])
+    assert since(check(4, CALM, sound, deep=[TASK])) == {TASK.key: "2026-11-05"}
+
+
+def test_an_older_record_keeps_the_dates_that_it_has() -> None:
+    """It did not note what a check must do to see its findings."""
+    old = RunRecord(
+        "old", "drift", "here", DAYS[1], DAYS[1], Source.SIMULATED, 1, "0.1.0", after=CALM,
+        drift=DriftFacts(unseen=(Unseen("gpu 0.gemm", "FAIL", DAYS[0]), Unseen("gpu 0.pcie", "FAIL", DAYS[0]))),
+    )  # fmt: skip
+    second = check(2, CALM, old)
+    assert second.drift is not None
+    assert [one.key for one in second.drift.unseen] == ["gpu 0.gemm"], "the link was looked at"
+
+
+def test_all_that_is_always_compared_is_known_as_such() -> None:
+    found = sincecertified.findings(WANTED, CALM, CERTIFIED, None)
+    keys = {one.key for one in found} - {"host.since_last_check", "gpu 0.as_certified"}
+    assert keys <= sincecertified.ALWAYS, "else a finding that is gone keeps its date"
+    assert sincecertified.ALWAYS - keys <= {"apt.pins_certified", "host.identity"}  # of what this host has not read
