@@ -1,7 +1,7 @@
 """Grows the trees of gpuprep/catalogue/learned from measured products, and says how good they are.
 
     pip install lightgbm scikit-learn       in any environment; gpuprep itself needs neither
-    python tests/support/fitshapes.py [DTYPE ...]        writes the trees and errors.yml, prints the tables of explain.md
+    python tests/support/fitshapes.py [DTYPE ...]      writes the trees and errors.yml, prints the tables of explain.md
     python tests/support/fitshapes.py --check FOUND.csv  what measureshapes.py found beside predictions; writes nothing
 
 Each product is also predicted by trees that have not seen it (FOLDS parts, each by trees of the others): these errors

@@ -24,11 +24,10 @@ README = FOLDER / "README.md"
 # A source that does not say the shape measured large squares: burn tools, tables of peaks.
 LARGE = 8192
 NOT_A_PRODUCT = "read only"
+AGAIN = "run: GPUPREP_UPDATE_GOLDEN=1 pytest tests/unit/checks/test_published.py"
 
 
-@pytest.mark.parametrize("name", ["gemm", "other"])AGAIN = "run: GPUPREP_UPDATE_GOLDEN=1 pytest tests/unit/checks/test_published.py"
-
-
+@pytest.mark.parametrize("name", ["gemm", "other"])
 def test_each_figure_has_a_source_a_quote_and_a_board(name: str) -> None:
     for figure in published(name):
         assert figure["source"].strip()
@@ -118,9 +117,7 @@ def test_the_counts_are_written_down() -> None:
     text = HEAD + table()
     if os.environ.get("GPUPREP_UPDATE_GOLDEN"):
         README.write_text(text, encoding="utf-8")
-    assert README.read_text(encoding="utf-8") == text, (
-        AGAIN
-    )
+    assert README.read_text(encoding="utf-8") == text, AGAIN
 
 
 HEAD = """# Published figures
