@@ -26,7 +26,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from places import TESTS
 
-from gpuprep.errors import SimError
+from gpuprep import errors
 from gpuprep.sim import prerequisites
 
 # To collect all tests makes half a million objects that stay. Python's garbage collector looked through them again and
@@ -37,7 +37,7 @@ gc.disable()
 def _why_no_e2e() -> str:
     try:
         prerequisites.check()
-    except SimError as error:
+    except errors.SimError as error:
         return f"end-to-end tests start simulated VMs: {'; '.join(error.what.splitlines())}"
     return ""
 

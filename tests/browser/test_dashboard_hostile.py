@@ -13,8 +13,7 @@ import pytest
 from dashboardserver import Server, serving
 from hostilerecords import PAYLOADS, RECORDS, spoiled
 
-from gpuprep.errors import GpuprepError
-from gpuprep.records import RunRecord
+from gpuprep import errors, records
 from gpuprep.store import Store
 
 pytestmark = pytest.mark.xdist_group("dashboard")
@@ -53,7 +52,7 @@ def calm(text: str, *allowed: str) -> None:
     assert not bad, f"shown as they are: {where!r}"
 
 
-def numbered(record: RunRecord, number: int, host: str) -> RunRecord:
+def numbered(record: records.RunRecord, number: int, host: str) -> records.RunRecord:
     return dataclasses.replace(record, run_id=f"20261120-100000-{number:06x}", host=host, command="drift")
 
 
@@ -67,7 +66,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         try:
             store.append(numbered(make(), number, f"evil-{number}"))
             hosts += 1
-        except (GpuprepError, TypeError, ValueError, AttributeError, RecursionError):
+        except (errors.GpuprepError, TypeError, ValueError, AttributeError, RecursionError):
             continue  # what the store does not take comes on no page
     assert hosts > 20
     for number, payload in enumerate(PAYLOADS.values()):

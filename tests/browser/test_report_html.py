@@ -20,9 +20,8 @@ from places import ROOT, TESTS
 from records_for_tests import record
 from validations_for_tests import h200, several, t4
 
-from gpuprep.records import Missing, ProbeResult, RunRecord, Source, Status
-from gpuprep.reports import floors, render, render_fleet
-from gpuprep.reports.capacity import HEADS, cells, lines_of, notes
+from gpuprep import records, reports
+from gpuprep.reports import capacity, floors
 from gpuprep.reports.html import bars, headline
 from gpuprep.reports.html.contents import TITLES, contents
 from gpuprep.reports.html.words import WORDS
@@ -53,7 +52,7 @@ OPEN = "() => document.querySelectorAll('details').forEach(one => { one.open = t
 
 
 @cache
-def well() -> RunRecord:
+def well() -> records.RunRecord:
     """A real H200, judged: all is well."""
     return judged("h200-gemm", "h200-bandwidth", "h200-transcode", "h200-throughput")
 
@@ -64,8 +63,8 @@ def pages() -> dict[str, str]:
     runs = {"well": well(), "h200": h200(), "several": several(), "t4": t4(), "old": record(), "broken": broken}
     runs["capacity"] = shown()
     passed = [dataclasses.replace(well(), host=f"t4-{number}") for number in range(3)]
-    fleets = {"fleet": render_fleet(FLEET, "html", 3), "fleet_well": render_fleet(passed, "html", 0)}
-    return {**{name: render(run, "html") for name, run in runs.items()}, **fleets}
+    fleets = {"fleet": reports.render_fleet(FLEET, "html", 3), "fleet_well": reports.render_fleet(passed, "html", 0)}
+    return {**{name: reports.render(run, "html") for name, run in runs.items()}, **fleets}
 
 
 def at(folder: Path, page: str) -> str:
@@ -170,10 +169,10 @@ def test_it_prints_with_all_folds_open(chromium: browser.Chromium, tmp_path: Pat
 
 
 def test_all_well_is_told_in_two_screens(chromium: browser.Chromium, tmp_path: Path) -> None:
-    assert well().verdict.status is Status.PASS  # type: ignore[union-attr]
+    assert well().verdict.status is records.Status.PASS  # type: ignore[union-attr]
     healthy = dataclasses.replace(several(), findings=well().findings, verdict=well().verdict)
     for run in (well(), healthy):
-        url = at(tmp_path, render(run, "html"))
+        url = at(tmp_path, reports.render(run, "html"))
         seen = chromium.visit(url, height=SCREEN, do=lambda page: page.evaluate(READ), check=False)
         assert seen.answer["height"] < 2 * SCREEN
 
@@ -191,10 +190,12 @@ def test_the_first_screen_has_verdict_gravest_finding_and_figures(chromium: brow
 
 
 def test_a_figure_that_is_not_there_is_unknown_and_says_why() -> None:
-    missing = Missing("timed_out", "after 300 s")
+    missing = records.Missing("timed_out", "after 300 s")
     answers = (
-        ProbeResult("gemm", Source.MEASURED, {"missing": missing.reason, "detail": missing.detail}, 300.0),
-        ProbeResult("throughput", Source.MEASURED, {"gpus": [], "series": []}, 1.0),
+        records.ProbeResult(
+            "gemm", records.Source.MEASURED, {"missing": missing.reason, "detail": missing.detail}, 300.0
+        ),
+        records.ProbeResult("throughput", records.Source.MEASURED, {"gpus": [], "series": []}, 1.0),
     )
     run = dataclasses.replace(h200(), measurements=answers)
     said = {tile.name: (tile.value, *tile.what) for tile in headline.tiles(run)[:3]}
@@ -203,7 +204,7 @@ def test_a_figure_that_is_not_there_is_unknown_and_says_why() -> None:
         "memory": ("UNKNOWN", "the probe bandwidth did not run"),
         "video streams": ("UNKNOWN", "no series gave a figure"),
     }
-    page = render(run, "html")
+    page = reports.render(run, "html")
     assert page.count('<p class="figure"><span class="pill UNKNOWN">UNKNOWN</span></p>') == 3
     assert 'Throughput of the video engines</h2> <span class="soft">UNKNOWN: no series gave a figure' in page
     assert headline.tiles(dataclasses.replace(run, measurements=(), verdict=None)) == []
@@ -216,7 +217,7 @@ def test_a_gpu_without_an_encoder_says_so_beside_its_streams() -> None:
     skipped = [one for one in well().findings if one.subject.startswith("throughput encode")]
     none = json.loads((TESTS / "cases/records/h200-throughput.json").read_text())
     none["values"]["series"] = [one for one in none["values"]["series"] if one["kind"] == "encode"]
-    answer = ProbeResult("throughput", Source.MEASURED, none["values"], 1.0)
+    answer = records.ProbeResult("throughput", records.Source.MEASURED, none["values"], 1.0)
     run = dataclasses.replace(
         well(),
         measurements=(answer,),
@@ -231,7 +232,7 @@ def test_a_gpu_without_an_encoder_says_so_beside_its_streams() -> None:
 def test_every_floor_that_a_check_names_is_understood_and_drawn() -> None:
     judged_speeds = [
         one for one in well().findings
-        if one.status is Status.PASS and re.search(r"≥|at least", one.expected)
+        if one.status is records.Status.PASS and re.search(r"≥|at least", one.expected)
         and re.match(r"gemm_(?!at_its)|memory_(copy|read|triad)|host_to|device_to|fps", one.property)
     ]  # fmt: skip
     assert len(judged_speeds) == 18
@@ -241,7 +242,7 @@ def test_every_floor_that_a_check_names_is_understood_and_drawn() -> None:
     rows = [row for chart in charts for row in chart.rows]
     assert len(rows) == 17
     assert all(row.floor is not None and row.percent is not None and row.floor < row.percent for row in rows)
-    page = render(well(), "html")
+    page = reports.render(well(), "html")
     assert page.count('<path class="floor" d="M') >= len(rows)
 
 
@@ -258,12 +259,14 @@ def test_a_floor_is_the_figure_that_passes() -> None:
 def test_a_bar_below_its_floor_is_marked_and_says_so() -> None:
     assert h200().verdict
     expected = "≥ 95 % of 4800 GB/s"
-    slow = dataclasses.replace(h200().findings[2], status=Status.FAIL, property="memory_copy", expected=expected)
+    slow = dataclasses.replace(
+        h200().findings[2], status=records.Status.FAIL, property="memory_copy", expected=expected
+    )
     run = dataclasses.replace(h200(), verdict=dataclasses.replace(h200().verdict, findings=(slow,)))  # type: ignore[type-var]
     (copy,) = [row for row in bars.memory(run).rows if row.name == "device copy"]
     assert copy.below
     assert (copy.comparison, copy.floor) == ("89\u00a0% of 4800, floor\u00a095\u00a0%", 95.0)
-    assert "floor\u00a095\u00a0%, below it" in render(run, "html")
+    assert "floor\u00a095\u00a0%, below it" in reports.render(run, "html")
 
 
 def test_of_several_gpus_a_bar_is_the_lowest() -> None:
@@ -424,27 +427,31 @@ def test_commands_are_folded_beside_their_pictures_and_short_clips_have_no_fps()
 
 
 def test_streams_have_their_limit_quality_and_latency() -> None:
-    page = render(shown(), "html")
+    page = reports.render(shown(), "html")
     assert 'id="throughput" open' in page, "it is what the command is for"
     table = page.partition('<table class="capacity">')[2].partition("</table>")[0]
     said = " ".join(re.sub(r"<[^>]*>", " ", table).split())
-    for part in [*HEADS, *(one for line in lines_of(shown()) for one in cells(line))]:
+    for part in [*capacity.HEADS, *(one for line in capacity.lines_of(shown()) for one in capacity.cells(line))]:
         assert part in " ".join(re.sub(r"<[^>]*>", " ", page).split()), part
     assert said
-    for note in notes(shown()):
+    for note in capacity.notes(shown()):
         assert note.replace("'", "&#39;").replace(">", "&gt;") in page
 
 
 def test_what_a_run_says_in_backticks_is_code_and_stays_words() -> None:
-    bad = dataclasses.replace(t4().findings[1], status=Status.FAIL, remedy="`gpuprep tune HOST` or `<b>x</b>` or ` one")
+    bad = dataclasses.replace(
+        t4().findings[1], status=records.Status.FAIL, remedy="`gpuprep tune HOST` or `<b>x</b>` or ` one"
+    )
     run = dataclasses.replace(t4(), findings=(bad,), verdict=dataclasses.replace(t4().verdict, findings=(bad,)))  # type: ignore[type-var]
-    page = render(run, "html")
+    page = reports.render(run, "html")
     assert "<code>gpuprep tune sim:t4 --profile t4</code> or <code>&lt;b&gt;x&lt;/b&gt;</code> or ` one" in page
 
 
 def test_commands_stand_in_one_block() -> None:
     assert t4().verdict
-    bad = dataclasses.replace(t4().findings[1], status=Status.FAIL, role="gpu_tuning", remedy="gpuprep tune sets it")
+    bad = dataclasses.replace(
+        t4().findings[1], status=records.Status.FAIL, role="gpu_tuning", remedy="gpuprep tune sets it"
+    )
     run = dataclasses.replace(t4(), verdict=dataclasses.replace(t4().verdict, findings=(bad,)), findings=(bad,))  # type: ignore[type-var]
     lines = [one.line for one in contents(run)["commands"]]
     assert lines == [
@@ -452,10 +459,10 @@ def test_commands_stand_in_one_block() -> None:
         "gpuprep validate sim:t4 --profile t4",
         "gpuprep report 20261120-102000-t40000 --format json --output 20261120-102000-t40000.json",
     ]
-    page = render(run, "html")
+    page = reports.render(run, "html")
     assert page.count('<pre class="mono commands">') == 1
     assert 'id="commands" open' in page
-    assert 'id="commands" open' not in render(well(), "html")
+    assert 'id="commands" open' not in reports.render(well(), "html")
 
 
 def test_a_hostile_host_is_one_word_in_each_command() -> None:

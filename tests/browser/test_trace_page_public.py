@@ -12,8 +12,7 @@ import browser
 import pytest
 import tracepages
 
-from gpuprep.trace.opening import open_trace
-from gpuprep.trace.page import html
+from gpuprep.trace import opening, page
 
 FOLDER = os.environ.get("GPUPREP_PUBLIC_TRACES", "")
 FILES = sorted(one for kind in ("*.json.gz", "*.sqlite") for one in Path(FOLDER).glob(kind)) if FOLDER else []
@@ -24,8 +23,8 @@ pytestmark = pytest.mark.skipif(not FILES, reason="GPUPREP_PUBLIC_TRACES names n
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_the_page_of_a_public_profile_has_no_fault(chromium: browser.Chromium, tmp_path: Path, file: Path) -> None:
-    opened = open_trace(file)
-    content = html(opened.profile, opened.document)
+    opened = opening.open_trace(file)
+    content = page.html(opened.profile, opened.document)
     events = opened.profile.trace.gpu.start.size + opened.profile.trace.ops.start.size
     assert events > 100_000 or len(content) <= 3_000_000
     assert len(content) <= 15_000_000

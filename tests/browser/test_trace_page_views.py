@@ -11,7 +11,7 @@ import tracepages
 from places import TESTS
 from tracepages import STEPS, look, opened
 
-from gpuprep.trace.opening import open_trace
+from gpuprep.trace import opening
 from gpuprep.trace.page import html
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ def test_a_recommendation_leads_to_its_rows(chromium: browser.Chromium, tmp_path
 def test_the_recommendations_of_a_recorded_training_lead_to_their_rows(
     chromium: browser.Chromium, tmp_path: Path
 ) -> None:
-    found = open_trace(TESTS / "traces" / "recorded/resnet-amp.json.gz")
+    found = opening.open_trace(TESTS / "traces" / "recorded/resnet-amp.json.gz")
     about = [one for one in found.document.advice if one.view in ("ops", "kernels")]
 
     def follow(page: Page) -> list[str]:

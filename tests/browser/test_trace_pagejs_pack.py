@@ -18,6 +18,7 @@ import viewpages
 from hypothesis import given
 from hypothesis import strategies as some
 
+from gpuprep.trace import model
 from gpuprep.trace.columns import (
     NONE,
     Arguments,
@@ -31,7 +32,6 @@ from gpuprep.trace.columns import (
     Thread,
     Trace,
 )
-from gpuprep.trace.model import profile
 from gpuprep.trace.page import html, pack
 from gpuprep.trace.tables import document
 
@@ -269,7 +269,7 @@ TIMES = """async names => {
 def test_75_000_events_in_3_mb() -> None:
     trace = many(25_000, 10)
     assert len(trace.gpu.start) + len(trace.calls.start) + len(trace.ops.start) > 75_000
-    linked = profile(trace)
+    linked = model.profile(trace)
     assert pack.pack(linked).left_out == ()
     assert len(html(linked, document(linked))) <= 3 * MB
 
@@ -278,7 +278,7 @@ def test_75_000_events_in_3_mb() -> None:
 def test_a_million_kernels_in_15_mb_and_tables_in_a_fifth_of_a_second(
     chromium: browser.Chromium, tmp_path: Path
 ) -> None:
-    linked = profile(many(1_000_000, 250))
+    linked = model.profile(many(1_000_000, 250))
     begun = time.monotonic()
     text = html(linked, document(linked))
     print(f"page of {len(text) / MB:.1f} MB in {time.monotonic() - begun:.1f} s; {len(linked.cells.op)} cells")
@@ -302,7 +302,7 @@ def test_a_million_kernels_in_15_mb_and_tables_in_a_fifth_of_a_second(
 def test_an_empty_profile(chromium: browser.Chromium, tmp_path: Path) -> None:
     trace = many(1000, 2)
     none = {name: getattr(trace.gpu, name)[:0] for name in vars(trace.gpu)}
-    linked = profile(replace(trace, gpu=GpuEvents(**none)))
+    linked = model.profile(replace(trace, gpu=GpuEvents(**none)))
     seen = chromium.visit(
         viewpages.write(tmp_path, linked) + "#/timeline",
         do=lambda page: page.wait_for_selector("main > h1"),

@@ -12,7 +12,7 @@ import pytest
 import viewpages
 from places import TESTS
 
-from gpuprep.trace.profile import Profile
+from gpuprep.trace import profile
 
 RECORDED = TESTS / "traces" / "recorded"
 
@@ -32,7 +32,9 @@ def compare(chromium: browser.Chromium, folder: Path, path: Path, most: int = 4)
     if len(choices) > 3:
         last = len(python[-1]["iterations"]) - 1
         choices.append(choices[-1] | {"start": last // 2, "stop": last})
-        again: Profile = viewpages.opened(path, key_op=choices[-1]["keyOp"]) if "keyOp" in choices[-1] else linked
+        again: profile.Profile = (
+            viewpages.opened(path, key_op=choices[-1]["keyOp"]) if "keyOp" in choices[-1] else linked
+        )
         python.append(viewpages.told(again, last // 2, last))
 
     seen = chromium.visit(

@@ -9,7 +9,7 @@ import browser
 import pytest
 from manyranks import job
 
-from gpuprep.trace.opening import Wish, open_trace
+from gpuprep.trace import opening
 from gpuprep.trace.opening.job import open_job, open_rank
 from gpuprep.trace.page import html, html_of_job, pack
 
@@ -26,9 +26,9 @@ def made(folder: Path, name: str = "", room: int | None = None) -> Path:
             if name and event["name"] == "record_param_comms":
                 event["args"]["Process Group Name"] = name
         trace.write(folder)
-    opened = open_job(folder, Wish())
+    opened = open_job(folder, opening.Wish())
     target = folder / "page.html"
-    text = html_of_job(opened.ranks, lambda rank: open_rank(opened, rank, Wish()), room=room)
+    text = html_of_job(opened.ranks, lambda rank: open_rank(opened, rank, opening.Wish()), room=room)
     target.write_text(text, encoding="utf-8")
     return target
 
@@ -131,7 +131,7 @@ def test_the_straggler_is_among_the_recommendations(chromium: browser.Chromium, 
 
 
 def test_a_page_of_one_profile_has_no_such_view(chromium: browser.Chromium, tmp_path: Path) -> None:
-    one = open_trace(job()[0].write(tmp_path))
+    one = opening.open_trace(job()[0].write(tmp_path))
     page = tmp_path / "page.html"
     page.write_text(html(one.profile, one.document), encoding="utf-8")
     seen = chromium.visit(f"{page.as_uri()}#/ranks", width=browser.WIDE, dark=False)

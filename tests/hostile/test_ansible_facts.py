@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, finished_snapshot, load
 
-from gpuprep import catalogue, checks
-from gpuprep.desired.state import resolve
-from gpuprep.errors import PlanRefused
+from gpuprep import catalogue, checks, errors, records
+from gpuprep.desired import state
 from gpuprep.provisioning import ansible_environment, plan
-from gpuprep.records import Snapshot, Status
-from gpuprep.workflows import schedule
-from gpuprep.workflows.targets import parse
+from gpuprep.workflows import schedule, targets
 
 COMMAND = "{{ lookup('pipe', 'id > /tmp/owned') }}"
 VERSIONS = {
@@ -37,7 +34,7 @@ VERSIONS = {
 }
 
 
-def lying(version: str) -> Snapshot:
+def lying(version: str) -> records.Snapshot:
     """A host of another system, as `drift schedule` finds it, whose every version is this one."""
     snapshot = bare_snapshot("fedora42")
     facts = snapshot.driver
@@ -51,26 +48,26 @@ def lying(version: str) -> Snapshot:
 @pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
 def test_a_version_that_is_none_goes_nowhere(version: str) -> None:
     snapshot = lying(version)
-    wanted = resolve(load("t4"), snapshot, judging=True)
+    wanted = state.resolve(load("t4"), snapshot, judging=True)
     findings = checks.compare(wanted, snapshot)
-    assert {f.key: f.status for f in findings}.get("cuda.version", Status.UNKNOWN) is not Status.PASS
+    assert {f.key: f.status for f in findings}.get("cuda.version", records.Status.UNKNOWN) is not records.Status.PASS
     variables = plan.role_variables(wanted)
     assert (variables["gpu_cuda_version"], variables["gpu_cudnn_cuda_major"]) == ("auto", "")
     assert variables["gpu_driver_version"] == "any"
-    text = ansible_environment.inventory_text(parse(["gpu1"])[0], variables)
+    text = ansible_environment.inventory_text(targets.parse(["gpu1"])[0], variables)
     assert "lookup" not in text
 
 
 @pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
 def test_a_version_that_is_none_is_unknown_on_a_supported_host(version: str) -> None:
-    profile, good = load("t4"), finished_snapshot(resolve(load("t4"), bare_snapshot()))
+    profile, good = load("t4"), finished_snapshot(state.resolve(load("t4"), bare_snapshot()))
     bad = dataclasses.replace(
         good,
         cuda=dataclasses.replace(good.cuda, nvcc_version=version),
         driver=dataclasses.replace(good.driver, module_version=version),
     )
-    status = {finding.key: finding.status for finding in checks.compare(resolve(profile, bad, judging=True), bad)}
-    assert (status["cuda.version"], status["driver.version"]) == (Status.UNKNOWN, Status.UNKNOWN)
+    status = {finding.key: finding.status for finding in checks.compare(state.resolve(profile, bad, judging=True), bad)}
+    assert (status["cuda.version"], status["driver.version"]) == (records.Status.UNKNOWN, records.Status.UNKNOWN)
 
 
 @pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
@@ -92,9 +89,9 @@ def test_no_role_is_played_on_a_system_that_is_not_provisioned(system: str) -> N
     snapshot = lying("12.4")
     if system != "fedora42":
         snapshot = dataclasses.replace(snapshot, os=dataclasses.replace(snapshot.os, id=system))
-    wanted = resolve(load("t4"), snapshot, judging=True)
+    wanted = state.resolve(load("t4"), snapshot, judging=True)
     run: Any = type("Run", (), {"stage": told.append, "options": None})()
-    with pytest.raises(PlanRefused) as caught:
+    with pytest.raises(errors.PlanRefused) as caught:
         schedule._install_agent(run, Box(), wanted)  # type: ignore[arg-type]
     assert "is not supported" in caught.value.what
     assert "Debian 13" in caught.value.hint
@@ -105,5 +102,5 @@ def test_no_role_is_played_on_a_system_that_is_not_provisioned(system: str) -> N
 def test_a_python_whose_version_is_none(python: str) -> None:
     words = {"systemd": "yes", "python": python}
     there: Any = type("Found", (), {"word": lambda _, key: words[key]})()
-    with pytest.raises(PlanRefused, match="python3"):
+    with pytest.raises(errors.PlanRefused, match="python3"):
         schedule._refuse(Box(), there)  # type: ignore[arg-type]

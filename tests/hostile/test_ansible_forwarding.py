@@ -12,7 +12,6 @@ from scriptedhost import ScriptedHost
 from sshserver import free_port
 
 from gpuprep.provisioning import ansible_run
-from gpuprep.provisioning.ansible_run import Failure
 
 BOOK = """
     - hosts: all
@@ -49,5 +48,5 @@ def test_no_agent_and_no_port_comes_along(tmp_path: Path, monkeypatch: pytest.Mo
         agent.terminate()
         agent.wait()
     log = (tmp_path / "log/ansible.log").read_text()
-    assert not isinstance(done, Failure), log
+    assert not isinstance(done, ansible_run.Failure), log
     assert "agent=[] 0" in log

@@ -10,9 +10,8 @@ from typing import Any
 import fakeprograms
 import pytest
 
-from gpuprep.errors import UsageError
-from gpuprep.workflows import schedule, targets
-from gpuprep.workflows.runs import Line, Options
+from gpuprep import errors
+from gpuprep.workflows import runs, schedule, targets
 
 BIDI, ZERO_WIDTH = "\u202e", "\u200b"
 
@@ -58,8 +57,8 @@ def test_names_that_are_unusual_still_work(text: str) -> None:
     assert targets.parse([text])[0].name == text
 
 
-def one_clear_line(parse: Any) -> UsageError:
-    with pytest.raises(UsageError) as caught:
+def one_clear_line(parse: Any) -> errors.UsageError:
+    with pytest.raises(errors.UsageError) as caught:
         parse()
     error = caught.value
     assert error.exit_code == 2
@@ -181,7 +180,7 @@ def test_an_inventory_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(targets, "MOST_BYTES", 1 << 20)
     fakeprograms.program(tmp_path / "ansible-inventory", "exec yes")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(UsageError, match="larger than 1 MiB"):
+    with pytest.raises(errors.UsageError, match="larger than 1 MiB"):
         targets._host_variables("x,")
 
 
@@ -197,7 +196,7 @@ def test_one_hostile_name_of_a_fleet_is_that_hosts_error(monkeypatch: pytest.Mon
     assert "begins with a dash" in found["'-oProxyCommand=id'"]
     assert "template" in found["'gpu2'"]
     bad = next(target for target in targets.parse(["all"], str(tmp_path / "hosts")) if target.refused)
-    line = Line(lambda *_: None, None, lambda: False)
-    record = schedule.last(bad, Options(), line)
+    line = runs.Line(lambda *_: None, None, lambda: False)
+    record = schedule.last(bad, runs.Options(), line)
     assert record.exit_code == 3
     assert "begins with a dash" in (record.error or "")

@@ -24,10 +24,8 @@ from places import ROOT
 from scriptedhost import DEEP, HANG, ScriptedHost
 from waiting import until
 
-from gpuprep.errors import Interrupted, ProvisionFailed
-from gpuprep.provisioning import ansible_environment, ansible_run
-from gpuprep.provisioning.ansible_events import Events
-from gpuprep.provisioning.ansible_run import Failure, Progress
+from gpuprep import errors
+from gpuprep.provisioning import ansible_environment, ansible_events, ansible_run
 
 
 @dataclass
@@ -36,7 +34,7 @@ class Stage:
 
     folder: Path
     host: ScriptedHost
-    events: list[Progress]
+    events: list[ansible_run.Progress]
 
     def run(self, book: str | Path, **options: Any) -> Any:
         path = Path(book)
@@ -164,7 +162,7 @@ def seen(make_stage: Callable[[], Stage]) -> Seen:
     names = [name for name in FACTS if name not in ("role_path", "playbook_dir", "lookup")]
     book = DATA_BOOK.format(variables="[" + ", ".join(VARIABLES) + "]", names=json.dumps([*names, *FACTS]))
     results: dict[str, Any] = {}
-    handle = Events.handle
+    handle = ansible_events.Events.handle
 
     def listen(events: Any, event: dict[str, Any]) -> bool:
         data = event.get("event_data") or {}
@@ -175,10 +173,10 @@ def seen(make_stage: Callable[[], Stage]) -> Seen:
         return handle(events, event)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Events, "handle", listen)
+        patch.setattr(ansible_events.Events, "handle", listen)
         patch.chdir(stage.folder)
         result = stage.run(book, variables=VARIABLES)
-    assert not isinstance(result, Failure), result.error
+    assert not isinstance(result, ansible_run.Failure), result.error
     said = results["Variables"]
     values = said if isinstance(said, list) else json.loads(said)
     return Seen(
@@ -254,7 +252,7 @@ def test_a_system_is_no_path(fact: str, make_stage: Callable[[], Stage]) -> None
     stage = make_stage()
     stage.host.answer("setup ", {"ansible_facts": {**DEBIAN, fact: PATHS[fact]}})
     failure = stage.run("provision.yml", roles=["gpu_preflight"])
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, ansible_run.Failure)
     assert "does not say which operating system" in failure.error.what
     assert "Load what is particular" not in [task.task for task in failure.result.tasks]
 
@@ -322,8 +320,8 @@ def test_a_task_that_never_ends_is_ended(make_stage: Callable[[], Stage], monkey
     stage = make_stage()
     stage.host.answer("ping ", {HANG: 300})
     failure = stage.run(ONE_TASK)
-    assert isinstance(failure, Failure)
-    assert isinstance(failure.error, ProvisionFailed)
+    assert isinstance(failure, ansible_run.Failure)
+    assert isinstance(failure.error, errors.ProvisionFailed)
     assert "did not end it within 3 seconds" in failure.error.what
     stage.none_is_left(1)
 
@@ -332,8 +330,8 @@ def test_an_answer_too_deep_is_a_failed_step(make_stage: Callable[[], Stage]) ->
     stage = make_stage()
     stage.host.answer("ping ", {DEEP: 100_000})
     failure = stage.run(ONE_TASK)
-    assert isinstance(failure, Failure)
-    assert isinstance(failure.error, ProvisionFailed)
+    assert isinstance(failure, ansible_run.Failure)
+    assert isinstance(failure.error, errors.ProvisionFailed)
     assert "Ask" in failure.error.what
 
 
@@ -350,8 +348,8 @@ def test_an_interruption_leaves_no_process(make_stage: Callable[[], Stage]) -> N
         return bool(asked)
 
     failure = stage.run(ONE_TASK, cancelled=cancelled)
-    assert isinstance(failure, Failure)
-    assert isinstance(failure.error, Interrupted)
+    assert isinstance(failure, ansible_run.Failure)
+    assert isinstance(failure.error, errors.Interrupted)
     assert time.monotonic() - asked[0] < 8
     stage.none_is_left(0.5)
 

@@ -16,19 +16,15 @@ from nightsfortests import a_plan, result
 from records_for_tests import SNAPSHOT, record
 
 import gpuprep
-from gpuprep import settings
-from gpuprep.agent.facts import digests, parse, xids
-from gpuprep.agent.facts.manifest import is_intact
-from gpuprep.agent.programs.run import read_text
-from gpuprep.errors import UsageError
+from gpuprep import errors, records, settings
+from gpuprep.agent.facts import digests, manifest, parse, xids
+from gpuprep.agent.programs import run
 from gpuprep.nightly import freshness, nightlyplan, notify, results
-from gpuprep.records import DecodeError, Missing, ProbeResult, RunRecord, Snapshot, Source, from_json, to_json
 from gpuprep.untrusted import limits
-from gpuprep.untrusted.limits import BeyondLimit, file_text, json_document
 from gpuprep.workflows import record_file
 
-RUN = json.loads(to_json(record("20261121-023107-0a1b2")))
-HOST = json.loads(to_json(SNAPSHOT))
+RUN = json.loads(records.to_json(record("20261121-023107-0a1b2")))
+HOST = json.loads(records.to_json(SNAPSHOT))
 
 
 def run_with(**changed: Any) -> str:
@@ -45,7 +41,7 @@ def probe_with(value: str) -> str:
 def test_a_key_twice_among_many_is_found_in_one_look() -> None:
     keys = ",".join(f'"{number}":1' for number in range(200_000))
     with pytest.raises(ValueError, match="the key '199999' stands twice"):
-        json_document(f'{{{keys},"199999":2}}')  # a look at all keys for each would take minutes
+        limits.json_document(f'{{{keys},"199999":2}}')  # a look at all keys for each would take minutes
 
 
 BEYOND = {
@@ -76,9 +72,9 @@ BEYOND = {
 @pytest.mark.parametrize("attack", BEYOND)
 def test_a_document_beyond_a_limit_is_refused_with_its_limit(attack: str) -> None:
     text, why = BEYOND[attack]
-    for kind in (RunRecord, ProbeResult):
-        with pytest.raises(DecodeError, match=why):
-            from_json(kind, text)
+    for kind in (records.RunRecord, records.ProbeResult):
+        with pytest.raises(records.DecodeError, match=why):
+            records.from_json(kind, text)
 
 
 # ---------------------------------------------------------------- what a field cannot be
@@ -91,10 +87,10 @@ MOMENTS = ["", "yesterday", "2026", "2026-11-22", "2026-11-22T02:30:00", "2026-1
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=repr)
 def test_what_is_no_moment_is_none(moment: str) -> None:
-    with pytest.raises(DecodeError, match=r"RunRecord\.ended_at: want a moment"):
-        from_json(RunRecord, run_with(ended_at=moment))
-    with pytest.raises(DecodeError, match=r"Snapshot\.taken_at: want a moment"):
-        from_json(Snapshot, json.dumps({**HOST, "taken_at": moment}))
+    with pytest.raises(records.DecodeError, match=r"RunRecord\.ended_at: want a moment"):
+        records.from_json(records.RunRecord, run_with(ended_at=moment))
+    with pytest.raises(records.DecodeError, match=r"Snapshot\.taken_at: want a moment"):
+        records.from_json(records.Snapshot, json.dumps({**HOST, "taken_at": moment}))
     assert freshness.moment(moment) is None
 
 
@@ -134,16 +130,16 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("attack", FIELDS)
 def test_a_field_that_nothing_can_be_made_of_is_named(attack: str) -> None:
     changed, why = FIELDS[attack]
-    with pytest.raises(DecodeError, match=why) as caught:
-        from_json(RunRecord, run_with(**changed))
+    with pytest.raises(records.DecodeError, match=why) as caught:
+        records.from_json(records.RunRecord, run_with(**changed))
     assert str(caught.value).isprintable()
 
 
 def test_the_message_of_a_huge_value_is_short() -> None:
     with pytest.raises(
-        DecodeError, match="want text, got"
+        records.DecodeError, match="want text, got"
     ) as caught:  # of 5 MB: one of more than 16 is not read at all
-        from_json(RunRecord, run_with(command=[["x" * 1000] * 1000] * 5))
+        records.from_json(records.RunRecord, run_with(command=[["x" * 1000] * 1000] * 5))
     assert len(str(caught.value)) < 150
 
 
@@ -164,23 +160,23 @@ UNSAFE = {
 @pytest.mark.parametrize("attack", UNSAFE)
 def test_each_text_comes_out_visible_wherever_it_stands(attack: str) -> None:
     said, shown = UNSAFE[attack]
-    found = from_json(
-        Snapshot,
+    found = records.from_json(
+        records.Snapshot,
         json.dumps({**HOST, "hostname": said, "provenance": {said: [{"deep": said}]}, "commands": {said: said},
                     "cloud_init": {"missing": said, "detail": said}}),
     )  # fmt: skip
     assert (found.hostname, found.commands) == (shown, {shown: shown})
     assert found.provenance == {shown: [{"deep": shown}]}
-    assert found.cloud_init == Missing(shown, shown)
-    assert from_json(Snapshot, to_json(found)) == found
+    assert found.cloud_init == records.Missing(shown, shown)
+    assert records.from_json(records.Snapshot, records.to_json(found)) == found
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
 def test_a_number_that_is_none_is_a_reading_that_failed(number: str) -> None:
     missing = {"missing": "unparsable", "detail": number.replace("1e999", "Infinity")}
-    found = from_json(ProbeResult, probe_with(f"[{number}]"))
+    found = records.from_json(records.ProbeResult, probe_with(f"[{number}]"))
     assert found.values == {"a": [missing]}
-    left = to_json(ProbeResult("gemm", Source.MEASURED, {"a": float(number)}, 1.0))
+    left = records.to_json(records.ProbeResult("gemm", records.Source.MEASURED, {"a": float(number)}, 1.0))
     assert json.loads(left, parse_constant=pytest.fail)["values"] == {"a": missing}
 
 
@@ -189,22 +185,24 @@ def test_a_gpu_whose_power_is_no_number_keeps_its_other_readings() -> None:
     from gpuprep.records import PowerLimits, from_json_value
 
     found = from_json_value(PowerLimits, power)
-    assert found == PowerLimits(Missing("unparsable", "Infinity"), Missing("unparsable", "NaN"), 60.0, 70.0)
+    assert found == PowerLimits(
+        records.Missing("unparsable", "Infinity"), records.Missing("unparsable", "NaN"), 60.0, 70.0
+    )
 
 
 def test_a_long_text_is_cut_and_says_by_how_much() -> None:
-    found = from_json(RunRecord, run_with(error="x" * 1_000_000))
+    found = records.from_json(records.RunRecord, run_with(error="x" * 1_000_000))
     assert found.error is not None
     assert found.error.endswith(f"… ({1_000_000 - limits.TEXT_LETTERS} more letters)")
 
 
 def test_nothing_that_is_no_utf8_leaves() -> None:
-    to_json(record(error="half \ud800", options={"\udfff": "\ud800"})).encode()
-    json.loads(to_json(record(error="half \ud800"))).get("error").encode()
+    records.to_json(record(error="half \ud800", options={"\udfff": "\ud800"})).encode()
+    json.loads(records.to_json(record(error="half \ud800"))).get("error").encode()
 
 
 def test_another_language_is_read_as_it_is() -> None:
-    found = from_json(RunRecord, run_with(error="Größe 温度 №"))
+    found = records.from_json(records.RunRecord, run_with(error="Größe 温度 №"))
     assert found.error == "Größe 温度 №"
 
 
@@ -231,18 +229,18 @@ STRANGE = ["pipe", "endless", "large", "folder", "binary", "deep"]
 @pytest.mark.parametrize("kind", STRANGE)
 def test_no_file_keeps_a_reader_waiting(kind: str, strange: dict[str, Path], tmp_path: Path) -> None:
     path = strange[kind]
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         record_file.read(path, ("gemm",))
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         settings.load(path)
     assert isinstance(results.read(path), results.Damaged)
     state, trouble = notify._load(path)
     assert (state, bool(trouble)) == (notify.State(), True)
-    assert kind in ("binary", "deep") or isinstance(read_text(path), Missing)
+    assert kind in ("binary", "deep") or isinstance(run.read_text(path), records.Missing)
     if kind in ("pipe", "endless", "folder"):
         with pytest.raises(OSError, match=r"regular file|Is a directory"):
             digests.sha256(path)
-        assert is_intact(tmp_path, {"files": {kind: "0" * 64}}) is not True
+        assert manifest.is_intact(tmp_path, {"files": {kind: "0" * 64}}) is not True
 
 
 @pytest.mark.parametrize("kind", ["pipe", "endless", "large", "deep"])
@@ -262,20 +260,20 @@ def test_judge_ends_with_one_line_and_2(kind: str, strange: dict[str, Path], tmp
 
 
 def test_root_follows_no_link_to_a_result(tmp_path: Path) -> None:
-    (tmp_path / "real.json").write_text(to_json(result()))
+    (tmp_path / "real.json").write_text(records.to_json(result()))
     (tmp_path / "last.json").symlink_to("real.json")
     assert isinstance(results.read(tmp_path / "last.json"), results.Damaged)
-    assert isinstance(results.read(tmp_path / "real.json"), RunRecord)
+    assert isinstance(results.read(tmp_path / "real.json"), records.RunRecord)
 
 
 def test_a_file_of_proc_whose_size_is_none_is_read() -> None:
-    assert file_text("/proc/self/status").startswith("Name:")
+    assert limits.file_text("/proc/self/status").startswith("Name:")
 
 
 def test_json_that_is_no_record_has_the_same_limits() -> None:
-    with pytest.raises(BeyondLimit):
-        json_document("[" * 65 + "]" * 65)
-    assert json_document("[" * 64 + "]" * 64)
+    with pytest.raises(limits.BeyondLimit):
+        limits.json_document("[" * 65 + "]" * 65)
+    assert limits.json_document("[" * 64 + "]" * 64)
 
 
 @pytest.mark.parametrize("minutes", ["1e999", "1e12", "99999999999", '"720"', "NaN", "[1]", "-5"])
@@ -287,7 +285,7 @@ def test_a_plan_does_not_make_a_result_fresh_for_ever(minutes: str) -> None:
 @pytest.mark.parametrize("changed", [{"made_at": "x"}, {"thresholds": {"a": "[" * 99}, "made_at": ""}, {"host": 3}])
 def test_a_plan_that_is_none(changed: dict[str, Any]) -> None:
     document = {**json.loads(nightlyplan.to_text(a_plan())), **changed}
-    with pytest.raises(DecodeError):
+    with pytest.raises(records.DecodeError):
         nightlyplan.from_text(json.dumps(document))
 
 
@@ -322,5 +320,5 @@ def test_as_many_locks_as_packages_are_looked_up_at_once() -> None:
 
 
 def test_records_of_before_are_still_read() -> None:
-    assert from_json(RunRecord, run_with()) == record("20261121-023107-0a1b2")
-    assert dataclasses.asdict(from_json(Snapshot, json.dumps(HOST))) == dataclasses.asdict(SNAPSHOT)
+    assert records.from_json(records.RunRecord, run_with()) == record("20261121-023107-0a1b2")
+    assert dataclasses.asdict(records.from_json(records.Snapshot, json.dumps(HOST))) == dataclasses.asdict(SNAPSHOT)

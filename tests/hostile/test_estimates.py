@@ -5,17 +5,19 @@ from __future__ import annotations
 import pytest
 from records_for_tests import record
 
-from gpuprep.records import ProbeResult, Source, to_json
+from gpuprep import records
 from gpuprep.reports import taking
 from gpuprep.workflows import effort
 
 
 @pytest.mark.parametrize("seconds", [1e308, -1e308, 0.0])
 def test_a_host_cannot_make_an_estimate_endless(seconds: float) -> None:
-    measured = tuple(ProbeResult(name, Source.MEASURED, {}, seconds) for name in ("gemm", "bandwidth", "nccl"))
+    measured = tuple(
+        records.ProbeResult(name, records.Source.MEASURED, {}, seconds) for name in ("gemm", "bandwidth", "nccl")
+    )
     run = record("20261121-023107-0a1b2", command="provision", measurements=measured)
     assert run.plan is not None
     found = effort.of(run.plan, "nvidia", [run], [run])
     assert 0 < found.total.seconds < 100_000
     assert "minutes" in taking.sentence(found.total)
-    to_json(effort.onto(run.plan, found))
+    records.to_json(effort.onto(run.plan, found))

@@ -14,9 +14,8 @@ from fakehost import FakeHost, Script
 from hostilefleet import FACTS, GOOD, HOSTILE, NIGHT, SAID, TWENTY, changed, verdicts
 from nightlymachine import NOW
 
-from gpuprep.agent.host_paths import DRIFT_LAST
-from gpuprep.records import RunRecord
-from gpuprep.remote import CommandResult, Target
+from gpuprep import records, remote
+from gpuprep.agent import host_paths
 from gpuprep.workflows import runs, schedule_state
 
 FOUR = (*HOSTILE, "gpu-01")  # where one format is enough
@@ -28,19 +27,19 @@ class FleetHost(FakeHost):
 
     said: Callable[[dict[str, Any]], str] = staticmethod(json.dumps)
 
-    def __init__(self, target: Target, **options: Any) -> None:
+    def __init__(self, target: remote.Target, **options: Any) -> None:
         super().__init__(Script(snapshots=[dataclasses.replace(GOOD, hostname=target.name)]), target, options)
 
-    def run(self, command: str, *, stdin: bytes = b"", **_: Any) -> CommandResult:
+    def run(self, command: str, *, stdin: bytes = b"", **_: Any) -> remote.CommandResult:
         tell = type(self).said if self.name in HOSTILE else json.dumps
         if stdin:
-            return CommandResult(0, tell({**FACTS, "hostname": self.name}), "")
+            return remote.CommandResult(0, tell({**FACTS, "hostname": self.name}), "")
         assert command.endswith(schedule_state.READ)
         mark = command.partition("'")[2].partition("'")[0]
         number = self.name.removeprefix("gpu-")
         night = tell({**NIGHT, "run_id": f"20261121-0231{number}-0a1b2", "host": self.name})
-        told = {DRIFT_LAST: night, "hostname": "t4", "boot": "b", "now": NOW, "timer": ""}
-        return CommandResult(0, "".join(f"\n{mark} {name}\n{text}\n" for name, text in told.items()), "")
+        told = {host_paths.DRIFT_LAST: night, "hostname": "t4", "boot": "b", "now": NOW, "timer": ""}
+        return remote.CommandResult(0, "".join(f"\n{mark} {name}\n{text}\n" for name, text in told.items()), "")
 
 
 @pytest.fixture
@@ -152,7 +151,7 @@ def test_a_record_that_no_store_takes_is_that_hosts_error(
 
     append = Store.append_new
 
-    def refusing(store: Store, made: RunRecord, *words: Any) -> bool:
+    def refusing(store: Store, made: records.RunRecord, *words: Any) -> bool:
         if made.host in HOSTILE and made.after is not None:
             raise error
         return append(store, made, *words)

@@ -16,7 +16,7 @@ from hostilefleet import FACTS, HOSTILE, NIGHT, SAID, TWENTY, verdicts
 from hostilesshd import HostileSshd, Session
 from nightlymachine import NOW
 
-from gpuprep.agent.host_paths import DRIFT_LAST
+from gpuprep.agent import host_paths
 from gpuprep.workflows import schedule_state
 
 ESCAPES = b"\x1b[2J\x1b]0;owned\x07\x9b31m\xe2\x80\xae gnp\r\n"
@@ -32,7 +32,7 @@ def answers(name: str, tell: Tell = json.dumps) -> Callable[[Session], None]:
         if command.endswith(schedule_state.READ):
             mark = re.findall(r"^mark='(.*)'$", command, re.MULTILINE)[0]
             night = tell({**NIGHT, "run_id": f"20261121-0231{name.removeprefix('gpu-')}-0a1b2", "host": name})
-            told = {DRIFT_LAST: night, "hostname": "t4", "boot": "b", "now": NOW, "timer": ""}
+            told = {host_paths.DRIFT_LAST: night, "hostname": "t4", "boot": "b", "now": NOW, "timer": ""}
             said = "".join(f"\n{mark} {part}\n{text}\n" for part, text in told.items())
         session.say(said.encode(errors="surrogatepass"))
         session.end()

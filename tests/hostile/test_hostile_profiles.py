@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from profiletext import problems, write
 
-from gpuprep.desired.loading import load
+from gpuprep.desired import loading
 
 PREFIX = [
     "/etc/cron.d", "/etc", "/tmp", "/tmp/ffmpeg", "/var/tmp/x", "/home/alice/ffmpeg", "/root/x", "/usr", "/usr/lib/x",
@@ -121,4 +121,4 @@ def test_a_text_that_reads_otherwise_than_it_is(tmp_path: Path, text: str, begin
     ids=lambda text: " ".join(text.split()),
 )
 def test_what_operators_write_stays_allowed(tmp_path: Path, text: str) -> None:
-    load(write(tmp_path, f"extends: t4\n{text}\n"))
+    loading.load(write(tmp_path, f"extends: t4\n{text}\n"))

@@ -13,9 +13,8 @@ import paramiko
 import pytest
 from sshserver import SSHD, Sshd, make_key
 
-from gpuprep.errors import HostKeyRefused, UsageError
-from gpuprep.remote import Host, hostkeys
-from gpuprep.remote.sshconfig import read_ssh_config
+from gpuprep import errors, remote
+from gpuprep.remote import hostkeys, sshconfig
 
 needs_sshd = pytest.mark.skipif(SSHD is None, reason="no sshd here (package openssh-server)")
 
@@ -56,7 +55,7 @@ class Server:
         shown = paramiko.PKey.from_type_string(self.kind, base64.b64decode(self.key))
         try:
             policy.missing_host_key(paramiko.SSHClient(), self.name, shown)
-        except HostKeyRefused:
+        except errors.HostKeyRefused:
             return False
         return True
 
@@ -160,11 +159,11 @@ def test_a_connection_goes_by_that_verdict(server: Server, tmp_path: Path, case:
     lines, trusted = LINES[case]
     path = tmp_path / "known_hosts"
     path.write_text(lines(server) + "\n")
-    with Host(server.sshd.target(known_hosts=str(path))) as host:
+    with remote.Host(server.sshd.target(known_hosts=str(path))) as host:
         if trusted:
             assert host.run("echo in").stdout == "in\n"
             return
-        with pytest.raises(HostKeyRefused, match="not known") as caught:
+        with pytest.raises(errors.HostKeyRefused, match="not known") as caught:
             host.run("true")
     assert ("certificate authority" in caught.value.what) == ("authority" in case)
 
@@ -183,7 +182,7 @@ def test_a_host_of_which_only_another_type_is_known_has_changed(server: Server, 
     path.write_text(f"{server.name} ssh-rsa {server.rsa}\n")
     policy = hostkeys.KnownHostsPolicy("box", server.known(path), accept_new=True)
     shown = paramiko.PKey.from_type_string(server.kind, base64.b64decode(server.key))
-    with pytest.raises(HostKeyRefused, match="HAS CHANGED"):
+    with pytest.raises(errors.HostKeyRefused, match="HAS CHANGED"):
         policy.missing_host_key(paramiko.SSHClient(), server.name, shown)
     assert path.read_text().count("\n") == 1
 
@@ -214,7 +213,7 @@ def test_a_known_hosts_file_that_is_none(tmp_path: Path, case: str) -> None:
     path = tmp_path / "known_hosts"
     make(path)
     began = time.monotonic()
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(errors.UsageError, match=words):
         hostkeys.load(hostkeys.Asked("box", 22, (path,)))
     assert time.monotonic() - began < 3
 
@@ -262,8 +261,8 @@ def config_of(home: Path, **files: str) -> None:
 def test_files_that_include_each_other_come_to_an_end(home: Path, files: dict[str, str]) -> None:
     config_of(home, **files)
     began = time.process_time()
-    with pytest.raises(UsageError, match="too much is included") as caught:
-        read_ssh_config("box")
+    with pytest.raises(errors.UsageError, match="too much is included") as caught:
+        sshconfig.read_ssh_config("box")
     assert "include itself" in caught.value.hint
     assert time.process_time() - began < 4
 
@@ -271,18 +270,18 @@ def test_files_that_include_each_other_come_to_an_end(home: Path, files: dict[st
 def test_a_configuration_of_too_many_bytes(home: Path) -> None:
     with (home / ".ssh" / "config").open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(UsageError, match="too much is included"):
-        read_ssh_config("box")
+    with pytest.raises(errors.UsageError, match="too much is included"):
+        sshconfig.read_ssh_config("box")
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder"])
 def test_an_include_that_is_no_file_is_passed_over(home: Path, kind: str) -> None:
     config_of(home, config="Include other\nHost box\n  User me\n")
     os.mkfifo(home / ".ssh" / "other") if kind == "fifo" else (home / ".ssh" / "other").mkdir()
-    assert read_ssh_config("box").base_ssh_config.lookup("box")["user"] == "me"
+    assert sshconfig.read_ssh_config("box").base_ssh_config.lookup("box")["user"] == "me"
 
 
 def test_an_include_sixteen_deep_is_read(home: Path) -> None:
     config_of(home, config="Include f1\n", **{f"f{i}": f"Include f{i + 1}\n" for i in range(1, 16)})
     config_of(home, f16="Host box\n  User me\n")
-    assert read_ssh_config("box").base_ssh_config.lookup("box")["user"] == "me"
+    assert sshconfig.read_ssh_config("box").base_ssh_config.lookup("box")["user"] == "me"

@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from gpuprep.errors import HostError, Interrupted
-from gpuprep.remote import Host, Target, local
-from gpuprep.remote.local import LocalConnection
+from gpuprep import errors, remote
+from gpuprep.remote import local
 
 
 @pytest.mark.parametrize(
@@ -26,8 +25,8 @@ from gpuprep.remote.local import LocalConnection
 )
 def test_a_command_that_does_not_end_well(command: str, words: str) -> None:
     began = time.monotonic()
-    with pytest.raises(HostError, match=words):
-        LocalConnection("here").execute(command, b"x" * 1_000_000, 10 if "MiB" in words else 1, most=1 << 20)
+    with pytest.raises(errors.HostError, match=words):
+        local.LocalConnection("here").execute(command, b"x" * 1_000_000, 10 if "MiB" in words else 1, most=1 << 20)
     assert time.monotonic() - began < 8
 
 
@@ -40,8 +39,8 @@ def test_a_command_that_does_not_end_well(command: str, words: str) -> None:
     ],
 )
 def test_a_line_that_does_not_end(command: str, words: str) -> None:
-    process = LocalConnection("here").start(command)
-    with pytest.raises(HostError, match=words):
+    process = local.LocalConnection("here").start(command)
+    with pytest.raises(errors.HostError, match=words):
         process.read_line(0.5 if "within" in words else 10)
     local._give_up(process._process)  # type: ignore[attr-defined]
     process.close()
@@ -52,11 +51,11 @@ def test_ctrl_c_ends_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
     began = time.monotonic()
-    with pytest.raises(Interrupted), Host(Target("here", local=True), stopped=stop.is_set) as host:
+    with pytest.raises(errors.Interrupted), remote.Host(remote.Target("here", local=True), stopped=stop.is_set) as host:
         host.run("exec sleep 60", timeout=60)
     assert time.monotonic() - began < 8
 
 
 def test_a_short_command_still_ends_after_ctrl_c() -> None:
-    with Host(Target("here", local=True), stopped=lambda: True) as host:
+    with remote.Host(remote.Target("here", local=True), stopped=lambda: True) as host:
         assert host.run("echo done", timeout=60).stdout == "done\n"

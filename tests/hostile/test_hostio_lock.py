@@ -17,15 +17,14 @@ from pathlib import Path
 import pytest
 from hostiletexts import is_calm
 
-from gpuprep.errors import HostError, HostLocked
+from gpuprep import errors, remote
 from gpuprep.nightly import run as night
-from gpuprep.remote import HostLock, LockOwner
+from gpuprep.remote import local
 from gpuprep.remote import lock as locking
-from gpuprep.remote.local import LocalConnection
 
 NOBODY = 65534
-ALICE = LockOwner("alice", "laptop", "20250601-1a2b", "2025-06-01T12:00:00+00:00")
-BOB = LockOwner("bob", "desk", "20250601-3c4d", "2025-06-01T12:05:00+00:00")
+ALICE = remote.LockOwner("alice", "laptop", "20250601-1a2b", "2025-06-01T12:00:00+00:00")
+BOB = remote.LockOwner("bob", "desk", "20250601-3c4d", "2025-06-01T12:05:00+00:00")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs two users, so root")
 
 
@@ -77,8 +76,8 @@ def holder(path: str, cwd: Path, ways: str = "os.O_RDONLY") -> Iterator[str]:
         process.communicate(timeout=20)
 
 
-def lock_of(run: Path, owner: LockOwner) -> HostLock:
-    return HostLock("box", owner, LocalConnection("box").start, lock_file=str(run / "gpuprep" / "lock"))
+def lock_of(run: Path, owner: remote.LockOwner) -> remote.HostLock:
+    return remote.HostLock("box", owner, local.LocalConnection("box").start, lock_file=str(run / "gpuprep" / "lock"))
 
 
 def is_held(run: Path) -> bool:
@@ -262,7 +261,7 @@ LEFT = {
 def test_what_is_not_roots_alone_is_refused_and_not_touched(run: Path, how: str) -> None:
     LEFT[how](run)
     began = time.monotonic()
-    with pytest.raises(HostError, match=r"cannot lock box: .*gpuprep.*remove it") as caught, lock_of(run, ALICE):
+    with pytest.raises(errors.HostError, match=r"cannot lock box: .*gpuprep.*remove it") as caught, lock_of(run, ALICE):
         pass
     assert time.monotonic() - began < 5
     is_calm(caught.value.explain())
@@ -319,7 +318,7 @@ def test_the_night_is_not_blinded_by_a_user_who_holds_a_file(
 def test_the_night_waits_for_a_provisioning(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(night, "CONTROLLERS_LOCK", run / "gpuprep" / "lock")
     night._not_while_gpuprep_works()
-    with lock_of(run, ALICE), pytest.raises(HostLocked, match="gpuprep changes this machine now"):
+    with lock_of(run, ALICE), pytest.raises(errors.HostLocked, match="gpuprep changes this machine now"):
         night._not_while_gpuprep_works()
     night._not_while_gpuprep_works()
 
@@ -353,7 +352,7 @@ def test_the_words_of_a_lock_are_only_words(run: Path, case: str) -> None:
     path.write_bytes(WORDS[case].encode(errors="surrogateescape"))
     with path.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(HostLocked, match="box is in use by ") as caught, lock_of(run, BOB):
+        with pytest.raises(errors.HostLocked, match="box is in use by ") as caught, lock_of(run, BOB):
             pass
     is_calm(caught.value.explain(), 800)
     assert "\n" not in caught.value.what
@@ -373,16 +372,16 @@ def test_modules_of_the_folder_or_of_the_environment_are_not_loaded(
 
 def test_without_python_it_is_said_plainly(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(HostError, match="cannot lock box: there is no python3") as caught, lock_of(run, ALICE):
+    with pytest.raises(errors.HostError, match="cannot lock box: there is no python3") as caught, lock_of(run, ALICE):
         pass
     assert "install it there" in caught.value.hint
 
 
 def test_a_controller_that_says_nothing_more_loses_the_lock(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locking, "HEARTBEAT_LIMIT", 1)
-    process = LocalConnection("box").start(locking.command(ALICE, str(run / "gpuprep" / "lock")))
+    process = local.LocalConnection("box").start(locking.command(ALICE, str(run / "gpuprep" / "lock")))
     assert process.read_line(20) == b"held"
-    with pytest.raises(HostLocked), lock_of(run, BOB):
+    with pytest.raises(errors.HostLocked), lock_of(run, BOB):
         pass
     assert process.ended(20)
     process.close()
@@ -392,7 +391,7 @@ def test_a_controller_that_says_nothing_more_loses_the_lock(run: Path, monkeypat
 
 def test_a_heartbeat_keeps_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locking, "HEARTBEAT_LIMIT", 1)
-    process = LocalConnection("box").start(locking.command(ALICE, str(run / "gpuprep" / "lock")))
+    process = local.LocalConnection("box").start(locking.command(ALICE, str(run / "gpuprep" / "lock")))
     assert process.read_line(20) == b"held"
     for _ in range(4):
         process.send(b".")
@@ -403,7 +402,7 @@ def test_a_heartbeat_keeps_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_of_many_who_come_at_once_one_has_it(run: Path) -> None:
     """Also the folder is made by one of them, while others look at it."""
     command = locking.command(ALICE, str(run / "gpuprep" / "lock"))
-    processes = [LocalConnection("box").start(command) for _ in range(8)]
+    processes = [local.LocalConnection("box").start(command) for _ in range(8)]
     answers = sorted(process.read_line(30).partition(b" ")[0] for process in processes)
     assert answers == [b"busy"] * 7 + [b"held"]
     for process in processes:
@@ -426,7 +425,7 @@ def test_a_python_that_is_too_old_is_named(run: Path, tmp_path: Path, monkeypatc
     (tmp_path / "bin/python3").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     words = "cannot lock box: python3 there is 3.6.8, and gpuprep needs 3.9"
-    with pytest.raises(HostError, match=words) as caught, lock_of(run, ALICE):
+    with pytest.raises(errors.HostError, match=words) as caught, lock_of(run, ALICE):
         pass
     assert "sudo alternatives --set python3 /usr/bin/python3.12" in caught.value.hint
     assert not (run / "gpuprep").exists()

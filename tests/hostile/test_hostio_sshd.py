@@ -23,13 +23,11 @@ from hostiletexts import is_calm
 from paramiko.common import MSG_KEXINIT
 from waiting import until
 
-from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostUnreachable, Interrupted, TookTooLong
-from gpuprep.remote import Host, HostLock, LockOwner, ssh, sshchannel, sshfailures, transport, watch
-from gpuprep.remote.hostkeys import HostKeyUnknown
-from gpuprep.remote.ssh import SshConnection
+from gpuprep import errors, remote
+from gpuprep.remote import hostkeys, ssh, sshchannel, sshfailures, transport, watch
 
 Serve = Callable[..., HostileSshd]
-OWNER = LockOwner("alice", "laptop", "r1", "noon")
+OWNER = remote.LockOwner("alice", "laptop", "r1", "noon")
 ESCAPES = b"\x1b[2J\x1b]0;owned\x07\x9b31m\xe2\x80\xae gnp"
 VERSION = b"SSH-2.0-OpenSSH_9.2\r\n"
 
@@ -51,9 +49,9 @@ def soon(seconds: float) -> Iterator[None]:
     assert time.monotonic() - began < seconds
 
 
-def refusal(server: HostileSshd, kind: type[GpuprepError], words: str, timeout: float = 0.7) -> str:
+def refusal(server: HostileSshd, kind: type[errors.GpuprepError], words: str, timeout: float = 0.7) -> str:
     """The error of one command, which comes soon, says `words`, is short and moves no cursor."""
-    with soon(6), pytest.raises(kind, match=words) as caught, Host(server.target, connect_timeout=1) as host:
+    with soon(6), pytest.raises(kind, match=words) as caught, remote.Host(server.target, connect_timeout=1) as host:
         host.run("true", timeout=timeout)
     assert type(caught.value) is kind
     assert caught.value.hint
@@ -137,7 +135,7 @@ BEFORE = {
 @pytest.mark.parametrize("case", BEFORE)
 def test_a_host_that_never_becomes_an_ssh_server(hostile: Serve, case: str) -> None:
     raw, words = BEFORE[case]
-    refusal(hostile(raw=raw), HostUnreachable, words)
+    refusal(hostile(raw=raw), errors.HostUnreachable, words)
 
 
 def test_paramikos_own_limit_on_the_banner_is_no_answer_too(hostile: Serve) -> None:
@@ -149,7 +147,7 @@ def test_paramikos_own_limit_on_the_banner_is_no_answer_too(hostile: Serve) -> N
         client.connect("127.0.0.1", server.port, banner_timeout=0.2, look_for_keys=False, allow_agent=False)
     connection = SimpleNamespace(host="127.0.0.1", port=server.port, client=client)
     told = sshfailures.explain(caught.value, connection, "box", 1)
-    assert isinstance(told, HostUnreachable)
+    assert isinstance(told, errors.HostUnreachable)
     assert NONE in told.what
 
 
@@ -163,27 +161,27 @@ def test_a_way_through_a_jump_host_that_is_gone_ends_without_a_traceback() -> No
 
 def test_an_endless_motd_is_not_kept_and_not_shown(hostile: Serve, capfd: pytest.CaptureFixture[str]) -> None:
     server = hostile(motd=(ESCAPES.decode("latin-1") * 6000))
-    with soon(5), Host(server.target, connect_timeout=2) as host:
+    with soon(5), remote.Host(server.target, connect_timeout=2) as host:
         assert host.run("true", timeout=5).stdout == ""
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(("stage", "words"), [("auth", NONE), ("open", NONE), ("exec", NONE)])
 def test_a_host_that_stalls_at_a_stage(hostile: Serve, stage: str, words: str) -> None:
-    refusal(hostile(stall=stage), HostUnreachable, words)
+    refusal(hostile(stall=stage), errors.HostUnreachable, words)
 
 
 def test_a_host_that_asks_questions_gets_no_answer(hostile: Serve, capfd: pytest.CaptureFixture[str]) -> None:
     """As a second factor would: a title, a prompt for a password; the terminal shows neither."""
     server = hostile(auth=paramiko.AUTH_PARTIALLY_SUCCESSFUL)
-    refusal(server, AuthenticationRefused, "asks me questions after the key")
+    refusal(server, errors.AuthenticationRefused, "asks me questions after the key")
     assert server.heard == []
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_host_with_another_key_learns_nothing(hostile: Serve) -> None:
     server = hostile(trusted=False)
-    refusal(server, HostKeyUnknown, "not known")
+    refusal(server, hostkeys.HostKeyUnknown, "not known")
     assert server.commands == []
 
 
@@ -233,34 +231,42 @@ LATE = "took longer than 0.7 s: true"
 MUCH = "printed more than 1 MiB"
 LOST = "connection was lost while a command ran"
 RUNNING = {
-    "says-nothing": (Session.hang, TookTooLong, LATE),
-    "marks-and-says-nothing": (hang, TookTooLong, LATE),
-    "one-byte-at-a-time": (lambda s: (s.say(b""), s.drip(b"x", 0.05)), TookTooLong, LATE),
-    "one-byte-more-whenever-asked": (lambda s: (s.say(b""), s.drip(b"x", 0.0001)), TookTooLong, LATE),
-    "errors-for-ever": (lambda s: (s.say(b""), s.flood(4000, stderr=True)), TookTooLong, LATE),
-    "output-ends-the-command-does-not": (no_status, TookTooLong, LATE),
-    "exit-status-and-no-end": (status_alone, TookTooLong, LATE),
-    "new-keys-never": (new_keys_never, TookTooLong, LATE),
-    "floods": (lambda s: (s.say(b""), s.flood(400)), HostError, MUCH),
-    "floods-beyond-its-window": (lambda s: (s.say(b""), s.flood(400, rules=False)), HostError, MUCH),
-    "floods-before-the-mark": (lambda s: s.flood(400), HostError, "prints more than 64 KiB at login"),
+    "says-nothing": (Session.hang, errors.TookTooLong, LATE),
+    "marks-and-says-nothing": (hang, errors.TookTooLong, LATE),
+    "one-byte-at-a-time": (lambda s: (s.say(b""), s.drip(b"x", 0.05)), errors.TookTooLong, LATE),
+    "one-byte-more-whenever-asked": (lambda s: (s.say(b""), s.drip(b"x", 0.0001)), errors.TookTooLong, LATE),
+    "errors-for-ever": (lambda s: (s.say(b""), s.flood(4000, stderr=True)), errors.TookTooLong, LATE),
+    "output-ends-the-command-does-not": (no_status, errors.TookTooLong, LATE),
+    "exit-status-and-no-end": (status_alone, errors.TookTooLong, LATE),
+    "new-keys-never": (new_keys_never, errors.TookTooLong, LATE),
+    "floods": (lambda s: (s.say(b""), s.flood(400)), errors.HostError, MUCH),
+    "floods-beyond-its-window": (lambda s: (s.say(b""), s.flood(400, rules=False)), errors.HostError, MUCH),
+    "floods-before-the-mark": (lambda s: s.flood(400), errors.HostError, "prints more than 64 KiB at login"),
     "escapes-before-the-mark": (
         lambda s: (s.say(ESCAPES * 9000, marked=False), s.hang()),
-        HostError,
+        errors.HostError,
         "prints more than 64 KiB at login",
     ),
-    "leaves-in-the-middle": (lose, HostUnreachable, LOST),
-    "hangs-up-in-the-middle": (close_all_but_status, HostUnreachable, LOST),
-    "closes-without-a-status": (lambda s: s.channel.close(), HostError, "did not run our command and printed nothing"),
-    "ends-well-without-the-command": (lambda s: s.end(0), HostError, "did not run our command and printed nothing"),
+    "leaves-in-the-middle": (lose, errors.HostUnreachable, LOST),
+    "hangs-up-in-the-middle": (close_all_but_status, errors.HostUnreachable, LOST),
+    "closes-without-a-status": (
+        lambda s: s.channel.close(),
+        errors.HostError,
+        "did not run our command and printed nothing",
+    ),
+    "ends-well-without-the-command": (
+        lambda s: s.end(0),
+        errors.HostError,
+        "did not run our command and printed nothing",
+    ),
     "claims-the-mark-of-another-run": (
         lambda s: (s.say(b"gpuprep " + b"0" * 32 + b"\n{}", marked=False), s.end(0)),
-        HostError,
+        errors.HostError,
         "did not run our command; its output: gpuprep 0000",
     ),
     "account-closed": (
         lambda s: (s.say(b"This account is currently not available.\n" + ESCAPES, marked=False), s.end(1)),
-        HostError,
+        errors.HostError,
         "login shell of me did not run our command; its output: This account is currently not available",
     ),
 }
@@ -269,7 +275,7 @@ RUNNING = {
 @pytest.mark.parametrize("case", RUNNING)
 def test_a_host_that_does_not_answer_as_asked(hostile: Serve, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     script, kind, words = RUNNING[case]
-    monkeypatch.setitem(SshConnection.execute.__kwdefaults__ or {}, "most", 1 << 20)
+    monkeypatch.setitem(ssh.SshConnection.execute.__kwdefaults__ or {}, "most", 1 << 20)
     refusal(hostile(script=script), kind, words, timeout=10.0 if words == MUCH else 0.7)
 
 
@@ -284,7 +290,7 @@ def test_a_flood_is_told_as_one_where_the_next_read_fails_for_it() -> None:
         raise EOFError
 
     channel = SimpleNamespace(in_buffer=pipe, in_stderr_buffer=paramiko.channel.BufferedPipe(), recv=recv)
-    with pytest.raises(HostError, match="printed more than 4 MiB"):
+    with pytest.raises(errors.HostError, match="printed more than 4 MiB"):
         sshchannel._received(channel, "gpu1", "true", 32 << 20)
     pipe.overfull = False
     with pytest.raises(EOFError):
@@ -294,7 +300,7 @@ def test_a_flood_is_told_as_one_where_the_next_read_fails_for_it() -> None:
 @pytest.mark.parametrize("code", [0, 1, 255, 256, 65536, 4294967295])
 def test_an_exit_code_that_no_process_has_is_only_a_number(hostile: Serve, code: int) -> None:
     server = hostile(script=lambda s: (s.say(b"said"), s.end(code)))
-    with Host(server.target, connect_timeout=2) as host:
+    with remote.Host(server.target, connect_timeout=2) as host:
         result = host.run("true", timeout=5)
     assert (result.exit_code, result.stdout) == (code, "said")
 
@@ -303,7 +309,7 @@ def test_an_exit_code_that_no_process_has_is_only_a_number(hostile: Serve, code:
 def test_what_a_login_shell_prints_is_not_the_answer(hostile: Serve, length: int) -> None:
     noise = (b"Welcome!\n" + ESCAPES) * (length // 20 + 1)
     server = hostile(script=lambda s: (s.say(noise[:length], marked=False), s.say(b"{}"), s.end()))
-    with Host(server.target, connect_timeout=2) as host:
+    with remote.Host(server.target, connect_timeout=2) as host:
         assert host.run("true", timeout=5).stdout == "{}"
 
 
@@ -314,7 +320,7 @@ def test_a_mark_that_comes_in_pieces(hostile: Serve) -> None:
             time.sleep(0.002)
         session.end(4)
 
-    with Host(hostile(script=script).target, connect_timeout=2) as host:
+    with remote.Host(hostile(script=script).target, connect_timeout=2) as host:
         result = host.run("true", timeout=5)
     assert (result.exit_code, result.stdout) == (4, "own")
 
@@ -326,7 +332,7 @@ def test_of_endless_errors_the_end_stays_with_a_note(hostile: Serve) -> None:
         session.channel.sendall_stderr(b"\nthe cause")
         session.end(1)
 
-    with Host(hostile(script=script).target, connect_timeout=2) as host:
+    with remote.Host(hostile(script=script).target, connect_timeout=2) as host:
         result = host.run("true", timeout=20)
     assert result.stderr.startswith("[gpuprep: ")
     assert result.stderr.endswith("\nthe cause")
@@ -336,7 +342,11 @@ def test_of_endless_errors_the_end_stays_with_a_note(hostile: Serve) -> None:
 def test_input_that_is_never_taken(hostile: Serve) -> None:
     """The window stays shut: nothing of the rest of our input can be sent."""
     server = hostile(script=hang, window=1000)
-    with soon(6), pytest.raises(TookTooLong, match="took longer"), Host(server.target, connect_timeout=1) as host:
+    with (
+        soon(6),
+        pytest.raises(errors.TookTooLong, match="took longer"),
+        remote.Host(server.target, connect_timeout=1) as host,
+    ):
         host.run("cat", stdin=b"x" * 1_000_000, timeout=0.7)
 
 
@@ -348,7 +358,11 @@ def test_a_socket_that_is_never_read(hostile: Serve) -> None:
         session.hang()
 
     server = hostile(script=script, window=1 << 30)
-    with soon(6), pytest.raises(TookTooLong, match="took longer"), Host(server.target, connect_timeout=1) as host:
+    with (
+        soon(6),
+        pytest.raises(errors.TookTooLong, match="took longer"),
+        remote.Host(server.target, connect_timeout=1) as host,
+    ):
         host.run("cat", stdin=b"x" * 30_000_000, timeout=1.0)
 
 
@@ -356,7 +370,11 @@ def test_a_socket_that_is_never_read(hostile: Serve) -> None:
 def test_a_file_has_its_time_too(hostile: Serve, monkeypatch: pytest.MonkeyPatch, act: str) -> None:
     monkeypatch.setattr("gpuprep.remote.core.FILE_SECONDS", 0.7)
     server = hostile(script=hang)
-    with soon(6), pytest.raises(TookTooLong, match="took longer"), Host(server.target, connect_timeout=1) as host:
+    with (
+        soon(6),
+        pytest.raises(errors.TookTooLong, match="took longer"),
+        remote.Host(server.target, connect_timeout=1) as host,
+    ):
         host.put(b"x", "/x") if act == "put" else host.get("/x")
 
 
@@ -367,7 +385,10 @@ def test_the_words_of_a_failure_are_short_and_calm(hostile: Serve, act: str) -> 
         session.channel.sendall_stderr(ESCAPES + b"y" * 50_000)
         session.end(1)
 
-    with pytest.raises(HostError) as caught, Host(hostile(script=script).target, connect_timeout=1) as host:
+    with (
+        pytest.raises(errors.HostError) as caught,
+        remote.Host(hostile(script=script).target, connect_timeout=1) as host,
+    ):
         host.put(b"x", "/x") if act == "put" else host.get("/x")
     is_calm(caught.value.explain())
 
@@ -450,8 +471,12 @@ def test_a_lock_that_is_answered_by_nonsense(
     hostile: Serve, monkeypatch: pytest.MonkeyPatch, script: Callable[[Session], None], words: str
 ) -> None:
     monkeypatch.setattr("gpuprep.remote.lock.ANSWER_TIMEOUT", 0.7)
-    connection = SshConnection(hostile(script=script).target, False, 1)
-    with soon(6), pytest.raises(HostError, match=words) as caught, HostLock("box", OWNER, connection.start):
+    connection = ssh.SshConnection(hostile(script=script).target, False, 1)
+    with (
+        soon(6),
+        pytest.raises(errors.HostError, match=words) as caught,
+        remote.HostLock("box", OWNER, connection.start),
+    ):
         pass
     is_calm(caught.value.explain())
     connection.close()
@@ -465,9 +490,9 @@ def test_a_lock_that_always_ends_at_once_keeps_nobody_busy(hostile: Serve, monke
         session.end(0)
 
     server = hostile(script=script)
-    connection = SshConnection(server.target, False, 1)
+    connection = ssh.SshConnection(server.target, False, 1)
     began = time.monotonic()
-    with HostLock("box", OWNER, connection.start):
+    with remote.HostLock("box", OWNER, connection.start):
         until(lambda: len(server.commands) >= 4, "it is not taken again")
         assert time.monotonic() - began >= 3 * 0.4
     connection.close()
@@ -481,8 +506,8 @@ def test_a_lock_is_released_although_the_host_takes_nothing(hostile: Serve) -> N
         new_keys_never(session, lambda: began.append(True))
 
     server = hostile(script=held_and_no_more)
-    connection = SshConnection(server.target, False, 1)
-    lock = HostLock("box", OWNER, connection.start)
+    connection = ssh.SshConnection(server.target, False, 1)
+    lock = remote.HostLock("box", OWNER, connection.start)
     lock.__enter__()
     until(lambda: bool(began), "no key exchange began")
     with soon(6):
@@ -501,8 +526,8 @@ def test_ctrl_c_ends_what_a_host_would_not(hostile: Serve, script: Callable[[Ses
     threading.Timer(0.4, stop.set).start()
     with (
         soon(5),
-        pytest.raises(Interrupted),
-        Host(hostile(script=script).target, connect_timeout=2, stopped=stop.is_set) as host,
+        pytest.raises(errors.Interrupted),
+        remote.Host(hostile(script=script).target, connect_timeout=2, stopped=stop.is_set) as host,
     ):
         host.run("true", timeout=60)
 
@@ -513,8 +538,8 @@ def test_ctrl_c_ends_a_connecting_that_never_ends(hostile: Serve, stage: str) ->
     threading.Timer(0.4, stop.set).start()
     with (
         soon(5),
-        pytest.raises(Interrupted),
-        Host(hostile(stall=stage).target, connect_timeout=30, stopped=stop.is_set) as host,
+        pytest.raises(errors.Interrupted),
+        remote.Host(hostile(stall=stage).target, connect_timeout=30, stopped=stop.is_set) as host,
     ):
         host.run("true", timeout=60)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuprep import records
 from gpuprep.agent.facts import parse, xids
 from gpuprep.agent.programs import trusted
-from gpuprep.records import Mount
 
 # What Python takes for the end of a line or word and the kernel does not escape in /proc/self/mounts.
 LINE_ENDS = ["\v", "\f", "\r", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
@@ -22,12 +22,12 @@ ROOT = "/dev/sda1 / ext4 rw 0 0\n"
 def test_a_users_mount_is_not_the_disk_that_a_profile_wants(end: str, space: str) -> None:
     folder = space.join([f"/home/al/x{end}/dev/sdb1", "/data", "ext4", "rw"])
     found = parse.mounts(f"{ROOT}foo {folder} fuse.foo rw 0 0\n")
-    assert Mount("/dev/sda1", "/", "ext4") in found
+    assert records.Mount("/dev/sda1", "/", "ext4") in found
     assert "/data" not in [one.path for one in found]
 
 
 def test_a_mount_whose_name_has_such_a_sign_is_seen_as_it_is() -> None:
-    assert parse.mounts("nas:/x /mnt/a\xa0b nfs rw 0 0\n") == (Mount("nas:/x", "/mnt/a\xa0b", "nfs"),)
+    assert parse.mounts("nas:/x /mnt/a\xa0b nfs rw 0 0\n") == (records.Mount("nas:/x", "/mnt/a\xa0b", "nfs"),)
 
 
 XID = "NVRM: Xid (PCI:0000:00:04.0): 79, GPU has fallen off the bus."

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuprep.agent.programs import atomicfile
-from gpuprep.nightly.notify import Failed, _token
+from gpuprep.nightly import notify
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
@@ -144,8 +144,8 @@ TOKENS = [a_users_file, in_a_users_folder, a_link_to_a_secret, a_pipe, endless, 
 
 @pytest.mark.parametrize("way", TOKENS, ids=lambda way: way.__name__)
 def test_a_file_that_is_no_token_is_not_sent(tmp_path: Path, way: Callable[[Path], Path]) -> None:
-    found = _token(way(tmp_path / "users"))
-    assert isinstance(found, Failed)
+    found = notify._token(way(tmp_path / "users"))
+    assert isinstance(found, notify.Failed)
     assert "stolen" not in found.why
     assert found.why.startswith("the token file ")
     assert "\n" not in found.why
@@ -153,4 +153,4 @@ def test_a_file_that_is_no_token_is_not_sent(tmp_path: Path, way: Callable[[Path
 
 def test_a_token_of_roots_is_sent(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("abc\n")
-    assert _token(tmp_path / "token") == "abc"
+    assert notify._token(tmp_path / "token") == "abc"

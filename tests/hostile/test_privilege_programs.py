@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 import gpuprep
+from gpuprep import records
 from gpuprep.agent.facts import shells
 from gpuprep.agent.probes import codec, throughput
 from gpuprep.agent.programs import children, trusted
 from gpuprep.agent.programs.run import run
-from gpuprep.agent.video.clips import clip
-from gpuprep.records import Missing
+from gpuprep.agent.video import clips
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
 ROOT_OF_SOURCES = str(Path(gpuprep.__file__).parent.parent)
@@ -128,7 +128,7 @@ by_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_root_does_not_run_it(tmp_path: Path, way: Callable[[Path], Path]) -> None:
     path = way(tmp_path)
     answer = run([str(path), "-version"])
-    assert isinstance(answer, Missing)
+    assert isinstance(answer, records.Missing)
     assert answer.reason == "not_trusted"
     assert answer.detail.startswith(f"root does not run {path}: "), answer.detail
 
@@ -138,7 +138,7 @@ def test_root_does_not_run_it(tmp_path: Path, way: Callable[[Path], Path]) -> No
 def test_nor_by_its_name_on_a_path(tmp_path: Path, way: Callable[[Path], Path]) -> None:
     path = way(tmp_path)
     answer = run(["ffmpeg"], env={"PATH": f"{path.parent}:/nowhere"})
-    assert isinstance(answer, Missing)
+    assert isinstance(answer, records.Missing)
     assert answer.reason in ("not_trusted", "command_not_found")
 
 
@@ -195,14 +195,14 @@ def test_a_name_that_is_an_option_or_none(tmp_path: Path, key: str, name: str) -
 @pytest.mark.parametrize("measure", [codec.measure, throughput.measure], ids=["codec", "throughput"])
 @pytest.mark.parametrize("path", ["/usr/bin/true", "/bin/sh", "/usr/bin/env", "/bin/ffmpeg/../sh"])
 def test_a_probe_starts_no_program_but_ffmpeg(measure: Callable[[dict[str, str]], object], path: str) -> None:
-    assert measure({"path": path}) == Missing("not_supported", f"{path} is no ffmpeg")
+    assert measure({"path": path}) == records.Missing("not_supported", f"{path} is no ffmpeg")
 
 
 @root_only
 def test_root_writes_no_clip_into_a_users_folder(tmp_path: Path) -> None:
     given(tmp_path)
-    made = clip("h264-540p", within=tmp_path)
-    assert isinstance(made, Missing)
+    made = clips.clip("h264-540p", within=tmp_path)
+    assert isinstance(made, records.Missing)
     assert made.reason == "not_trusted"
     assert not list(tmp_path.iterdir())
 

@@ -13,20 +13,17 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
+from gpuprep import errors, records, remote
+from gpuprep.agent import probes
 from gpuprep.agent.identity import identity
-from gpuprep.agent.probes import PROBES
-from gpuprep.errors import NoPrivilege
-from gpuprep.records import FactsRequest, Missing, ProbeResult, Source, to_json
-from gpuprep.remote import Host, Target, agent_client
-from gpuprep.remote.connection import RawResult
-from gpuprep.remote.privilege import WITHOUT_PASSWORD, learn_privilege
+from gpuprep.remote import agent_client, connection, privilege
 
-HERE = Target("here", local=True)
+HERE = remote.Target("here", local=True)
 DOCUMENT = ROOT / "docs/security.md"
 BLOCKS = dict(re.findall(r"```sudoers\n# (.*?)\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
 DRIFT, PROVISION = BLOCKS["drift, validate"], BLOCKS["provision, tune, drift schedule"]
 AGENT = "/usr/local/bin/gpuprep-agent"
-ANSWER = to_json(ProbeResult("codec", Source.MEASURED, Missing("not_installed"), 0.1))
+ANSWER = records.to_json(records.ProbeResult("codec", records.Source.MEASURED, records.Missing("not_installed"), 0.1))
 # Options away, then the command; what no line of `allowed` (a whole regular expression) fits is refused.
 SUDO = """#!/bin/sh
 list=
@@ -65,8 +62,8 @@ class Stage:
     def asked(self) -> list[str]:
         return Path(f"{self.sudo}.asked").read_text().splitlines()
 
-    def probe(self) -> ProbeResult:
-        return agent_client.probe(Host(HERE), "codec", {"quick": True}, become=True)
+    def probe(self) -> records.ProbeResult:
+        return agent_client.probe(remote.Host(HERE), "codec", {"quick": True}, become=True)
 
 
 @pytest.fixture
@@ -93,7 +90,7 @@ def test_a_rule_for_shells_is_enough(stage: Stage) -> None:
 )
 def test_what_is_missing_is_named(stage: Stage, rule: str) -> None:
     stage.allow(rule)
-    with pytest.raises(NoPrivilege) as caught:
+    with pytest.raises(errors.NoPrivilege) as caught:
         stage.probe()
     assert f"{stage.agent} ^probe codec --expect [0-9A-Za-z.+-]+$" in caught.value.hint
     assert "docs/security.md" in caught.value.hint
@@ -123,7 +120,7 @@ def allowed(line: str) -> bool:
 
 
 def test_the_documents_rules_fit_what_is_asked() -> None:
-    asked = [["facts"], *(["probe", name] for name in PROBES)]
+    asked = [["facts"], *(["probe", name] for name in probes.PROBES)]
     assert all(allowed(f"{AGENT} {' '.join(words)} --expect {identity()}") for words in asked)
     assert agent_client.rule(["facts"], "gpuprep") in DRIFT
     assert len(rules(DRIFT)) == 2
@@ -150,11 +147,11 @@ class Login:
     def __init__(self, before: str, *, sudo: bool, ends: bool = False) -> None:
         self.before, self.sudo, self.ends = before.encode(), sudo, ends
 
-    def execute(self, command: str, _stdin: bytes, _timeout: float | None) -> RawResult:
+    def execute(self, command: str, _stdin: bytes, _timeout: float | None) -> connection.RawResult:
         if self.ends:
-            return RawResult(0, self.before, b"")
+            return connection.RawResult(0, self.before, b"")
         said = re.sub(rb"\$\(id -u\) \$\(id -un\)", b"1000 bob", re.findall(rb'echo "([^"]*)"', command.encode())[0])
-        return RawResult(
+        return connection.RawResult(
             0 if self.sudo else 1, self.before + said + b"\n", b"" if self.sudo else b"not in the sudoers file"
         )
 
@@ -170,10 +167,10 @@ class Login:
 def test_what_a_login_script_says_is_no_user(before: str, sudo: bool) -> None:
     login = Login(before, sudo=sudo)
     if sudo:
-        assert learn_privilege(login, "box", None) == WITHOUT_PASSWORD  # type: ignore[arg-type]
+        assert privilege.learn_privilege(login, "box", None) == privilege.WITHOUT_PASSWORD  # type: ignore[arg-type]
         return
-    with pytest.raises(NoPrivilege, match="box: bob may not use sudo here"):
-        learn_privilege(login, "box", None)  # type: ignore[arg-type]
+    with pytest.raises(errors.NoPrivilege, match="box: bob may not use sudo here"):
+        privilege.learn_privilege(login, "box", None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -181,14 +178,14 @@ def test_what_a_login_script_says_is_no_user(before: str, sudo: bool) -> None:
 )
 def test_a_login_that_ends_before_our_line_says_so(said: str) -> None:
     login = Login(said, sudo=True, ends=True)
-    with pytest.raises(NoPrivilege, match="does not say which user logs in there") as caught:
-        learn_privilege(login, "box", None)  # type: ignore[arg-type]
+    with pytest.raises(errors.NoPrivilege, match="does not say which user logs in there") as caught:
+        privilege.learn_privilege(login, "box", None)  # type: ignore[arg-type]
     assert caught.value.what.isprintable()
 
 
 def test_facts_of_an_agent_that_is_another_one(stage: Stage) -> None:
     stage.allow(f"{stage.agent} facts .*")
     program(stage.agent, "#!/bin/sh\nexit 97\n")
-    with pytest.raises(NoPrivilege, match="is not that of this gpuprep") as caught:
-        agent_client.snapshot(Host(HERE), FactsRequest(), become=True)
+    with pytest.raises(errors.NoPrivilege, match="is not that of this gpuprep") as caught:
+        agent_client.snapshot(remote.Host(HERE), records.FactsRequest(), become=True)
     assert "--only agent" in caught.value.hint

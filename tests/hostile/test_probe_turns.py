@@ -12,22 +12,20 @@ from typing import Any
 import pytest
 from probestage import Stage, measured
 
-from gpuprep import paths
+from gpuprep import errors, paths, records
 from gpuprep.agent import host_paths, turn
 from gpuprep.agent.video import clips
-from gpuprep.errors import AgentFailed, UsageError
-from gpuprep.records import Missing, ProbeResult
-from gpuprep.remote.probereports import Doing
+from gpuprep.remote import probereports
 from gpuprep.workflows import measuring
 
 
 class Liar(Stage):
     """It says many times that a turn begins."""
 
-    def probe(self, _: object, name: str, arguments: dict[str, Any], **options: Any) -> ProbeResult:
+    def probe(self, _: object, name: str, arguments: dict[str, Any], **options: Any) -> records.ProbeResult:
         if "heard" in options:
             for _ in range(20):
-                options["heard"](Doing(turn.BEGUN))
+                options["heard"](probereports.Doing(turn.BEGUN))
         return super().probe(_, name, arguments, **options)
 
 
@@ -43,7 +41,7 @@ def test_each_probe_is_told_how_long_its_turn_may_last(monkeypatch: pytest.Monke
     asked: dict[str, tuple[float, float]] = {}
 
     class Asked(Stage):
-        def probe(self, _: object, name: str, arguments: dict[str, Any], **options: Any) -> ProbeResult:
+        def probe(self, _: object, name: str, arguments: dict[str, Any], **options: Any) -> records.ProbeResult:
             if not arguments.get("clips_only"):
                 asked[name] = (arguments["turn_seconds"], options["timeout"])
             return super().probe(_, name, arguments, **options)
@@ -57,12 +55,12 @@ def test_each_probe_is_told_how_long_its_turn_may_last(monkeypatch: pytest.Monke
 def test_what_was_ended_for_its_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(name: str) -> None:
         if name == "gemm":
-            raise AgentFailed("the agent ended with exit code -14: ")
+            raise errors.AgentFailed("the agent ended with exit code -14: ")
 
     monkeypatch.setattr(measuring, "ON_THE_WAY_SECONDS", 1000.0)
     run = measured(monkeypatch, Stage(work), "gemm")
     (result,) = run.draft.measurements
-    assert result.values == Missing("command_failed", "it did not end within 600 s of its turn")
+    assert result.values == records.Missing("command_failed", "it did not end within 600 s of its turn")
 
 
 HANGS = """
@@ -177,11 +175,11 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Path, "home", none)
     for variable, folder in (("XDG_CACHE_HOME", paths.cache_dir), ("XDG_STATE_HOME", paths.state_dir)):
         monkeypatch.delenv(variable, raising=False)
-        with pytest.raises(UsageError, match="no home folder") as refused:
+        with pytest.raises(errors.UsageError, match="no home folder") as refused:
             folder()
         assert variable in refused.value.hint
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert clips.clip("h264-1080p") == Missing(
+    assert clips.clip("h264-1080p") == records.Missing(
         "command_failed", "this user has no home folder; set HOME or XDG_CACHE_HOME"
     )
     with pytest.raises(OSError, match="no home folder"), turn.taken("alone"):

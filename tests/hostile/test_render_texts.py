@@ -17,14 +17,11 @@ from nightmetrics import drifted
 from parsedformats import _no_constant, _request, parsed
 from validations_for_tests import h200, t4
 
-from gpuprep.cli import edge, history_list, history_upkeep, tables
+from gpuprep import errors, records, reports
+from gpuprep.cli import edge, history_list, history_upkeep, tables, work
 from gpuprep.cli.console import Console, emit
-from gpuprep.cli.work import _show, errors_to_stderr, show_fleet
-from gpuprep.errors import HostError
 from gpuprep.nightly import journal, last, notify
-from gpuprep.provisioning.ansible_events import Progress
-from gpuprep.records import RunRecord, Source, Status
-from gpuprep.reports import FORMATS, RECORDS, render, render_fleet
+from gpuprep.provisioning import ansible_events
 from gpuprep.reports import csv as csv_report
 from gpuprep.reports.html import fleet as html_fleet
 from gpuprep.store import RunSummary
@@ -39,27 +36,27 @@ def harmless(text: str) -> str:
     return text
 
 
-def _spoiled(record: RunRecord, payload: str) -> RunRecord:
-    made: RunRecord = spoiled(dataclasses.replace(record, error=None), payload)
+def _spoiled(record: records.RunRecord, payload: str) -> records.RunRecord:
+    made: records.RunRecord = spoiled(dataclasses.replace(record, error=None), payload)
     return made
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-@pytest.mark.parametrize("style", FORMATS)
+@pytest.mark.parametrize("style", reports.FORMATS)
 def test_a_record_full_of_it(style: str, name: str) -> None:
     for record in (h200(), t4(), drifted("gpu-03")):
-        text = render(_spoiled(record, PAYLOADS[name]), style)
+        text = reports.render(_spoiled(record, PAYLOADS[name]), style)
         parsed(text, style)
         if style != "html":  # whose table of shapes has breaks of its own
             harmless(text)
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-@pytest.mark.parametrize("style", RECORDS)
+@pytest.mark.parametrize("style", reports.RECORDS)
 def test_a_fleet_with_it(style: str, name: str) -> None:
     bad = dataclasses.replace(_spoiled(drifted("gpu-03"), PAYLOADS[name]), error=None)
     failed = dataclasses.replace(bad, host="gpu-04", verdict=None, error=f"gpu-04: {PAYLOADS[name]}\n  | x")
-    text = render_fleet([drifted("gpu-01", (), Status.PASS), bad, failed], style, 1)
+    text = reports.render_fleet([drifted("gpu-01", (), records.Status.PASS), bad, failed], style, 1)
     parsed(text, style)
     harmless(text)
 
@@ -69,8 +66,8 @@ def test_a_terminal_with_colours_gets_ours_alone(name: str, capsys: pytest.Captu
     from gpuprep.reports import text as pages
 
     bad = _spoiled(drifted("gpu-03"), PAYLOADS[name])
-    show_fleet([drifted("gpu-01", (), Status.PASS), bad], _request(), "text")
-    _show([bad], _request(), as_plan=False)
+    work.show_fleet([drifted("gpu-01", (), records.Status.PASS), bad], _request(), "text")
+    work._show([bad], _request(), as_plan=False)
     emit(pages.render(bad, color=True), None)
     said = capsys.readouterr()
     harmless(OURS.sub("", said.out))
@@ -79,7 +76,7 @@ def test_a_terminal_with_colours_gets_ours_alone(name: str, capsys: pytest.Captu
 
 def test_a_forged_colour_is_not_painted(capsys: pytest.CaptureFixture[str]) -> None:
     bad = _spoiled(drifted("gpu-03"), PAYLOADS["paints as a pass"])
-    show_fleet([bad], _request(), "text")
+    work.show_fleet([bad], _request(), "text")
     assert "\x1b" not in capsys.readouterr().out
 
 
@@ -108,21 +105,21 @@ MARKDOWN = {
 def test_markdown_makes_nothing_of_it(name: str) -> None:
     said, made = MARKDOWN[name]
     finding = dataclasses.replace(hostilerecords.BAD, actual=said, reason=said)
-    for text in (render(hostilerecords.found(finding), "markdown"),
-                 render_fleet([hostilerecords.found(finding)], "markdown", 1)):  # fmt: skip
+    for text in (reports.render(hostilerecords.found(finding), "markdown"),
+                 reports.render_fleet([hostilerecords.found(finding)], "markdown", 1)):  # fmt: skip
         assert not re.search(made, text), text
 
 
 @pytest.mark.parametrize("line", ["- PASS", "+ PASS", "1. PASS", "=====", "12) PASS"])
 def test_a_line_of_an_error_is_no_list_and_no_heading(line: str) -> None:
     record = hostilerecords.of(verdict=None, findings=(), error=f"evil\n{line}")
-    text = render_fleet([record], "markdown", 3)
+    text = reports.render_fleet([record], "markdown", 3)
     assert not re.search(r"^(?:[-+] |\d+[.)]|=+$)", text, re.MULTILINE), text
 
 
 def test_a_mention_can_still_be_read() -> None:
     finding = dataclasses.replace(hostilerecords.BAD, actual="a @ b, 0000:3b:00.0")
-    assert "a \\@ b, 0000\\:3b\\:00.0" in render(hostilerecords.found(finding), "markdown")
+    assert "a \\@ b, 0000\\:3b\\:00.0" in reports.render(hostilerecords.found(finding), "markdown")
 
 
 # ---------------------------------------------------------------- HTML
@@ -131,9 +128,9 @@ def test_a_mention_can_still_be_read() -> None:
 def test_no_word_of_a_host_passes_for_a_verdict() -> None:
     case = {"id": "1", "title": "x", "outcome": "PASS", "seconds": 1.0, "outputs": []}
     record = hostilerecords.measured({"cases": [case]}, "transcode")
-    page = render(dataclasses.replace(record, verdict=None, findings=()), "html")
+    page = reports.render(dataclasses.replace(record, verdict=None, findings=()), "html")
     assert 'class="pill PASS"' not in page
-    assert not re.search(r"1 +PASS", render(dataclasses.replace(record, verdict=None, findings=()), "text"))
+    assert not re.search(r"1 +PASS", reports.render(dataclasses.replace(record, verdict=None, findings=()), "text"))
 
 
 @pytest.mark.parametrize("run_id", ["../../etc/x", "a; rm -rf /", "$(id)", "-rf", "--output=/etc/x", "`id`", "|x"])
@@ -143,7 +140,7 @@ def test_the_command_beside_a_host_is_one_that_may_be_pasted(run_id: str) -> Non
     facts = dict(html_fleet._facts(hostilerecords.of(run_id=run_id)))
     words = shlex.split(facts["whole page"])
     assert words[words.index("--output") + 1] == "report.html"
-    assert facts["whole page"] in html.unescape(render_fleet([hostilerecords.of(run_id=run_id)], "html", 1))
+    assert facts["whole page"] in html.unescape(reports.render_fleet([hostilerecords.of(run_id=run_id)], "html", 1))
     place = next(place for place, word in enumerate(words) if word == " ".join(run_id.split()))
     assert not run_id.startswith("-") or words[place - 1] == "--"
 
@@ -152,11 +149,11 @@ def test_the_command_beside_a_host_is_one_that_may_be_pasted(run_id: str) -> Non
 def test_so_is_the_one_behind_an_error_and_behind_a_page(run_id: str, capsys: pytest.CaptureFixture[str]) -> None:
     import shlex
 
-    errors_to_stderr([hostilerecords.of(run_id=run_id, error="evil: lost")])
+    work.errors_to_stderr([hostilerecords.of(run_id=run_id, error="evil: lost")])
     line = capsys.readouterr().err.splitlines()[-1].partition("report: ")[2]
     assert " ".join(run_id.split()) in shlex.split(line)
     assert shlex.split(line)[:2] == ["gpuprep", "report"]
-    _show([hostilerecords.of(run_id=run_id)], _request(), as_plan=False)
+    work._show([hostilerecords.of(run_id=run_id)], _request(), as_plan=False)
     (line,) = [line[8:] for line in capsys.readouterr().out.splitlines() if line.startswith("Report: ")]
     assert " ".join(run_id.split()) in shlex.split(line)
 
@@ -164,12 +161,12 @@ def test_so_is_the_one_behind_an_error_and_behind_a_page(run_id: str, capsys: py
 # ---------------------------------------------------------------- progress, errors, lists
 
 EVENTS = {
-    "stage": lambda said: Progress("stage", "", "", said, 0.0),
-    "note": lambda said: Progress("note", "", "", said, 0.0),
-    "waiting": lambda said: Progress("waiting", "gpu_driver", "Build", said, 0.0),
-    "diff": lambda said: Progress("diff", "gpu_driver", "Write", said, 0.0),
-    "task": lambda said: Progress("task_end", said, said, "changed", 0.0),
-    "outcome": lambda said: Progress("task_end", "gpu_driver", "x", said, 0.0),
+    "stage": lambda said: ansible_events.Progress("stage", "", "", said, 0.0),
+    "note": lambda said: ansible_events.Progress("note", "", "", said, 0.0),
+    "waiting": lambda said: ansible_events.Progress("waiting", "gpu_driver", "Build", said, 0.0),
+    "diff": lambda said: ansible_events.Progress("diff", "gpu_driver", "Write", said, 0.0),
+    "task": lambda said: ansible_events.Progress("task_end", said, said, "changed", 0.0),
+    "outcome": lambda said: ansible_events.Progress("task_end", "gpu_driver", "x", said, 0.0),
 }
 
 
@@ -187,8 +184,8 @@ def test_progress_shows_it_on_lines_of_its_host(kind: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_errors_show_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    errors_to_stderr([hostilerecords.of(error=f"evil: {PAYLOADS[name]}")])
-    edge.show(HostError("x", log=f"/tmp/{PAYLOADS[name]}".replace("\n", "")))
+    work.errors_to_stderr([hostilerecords.of(error=f"evil: {PAYLOADS[name]}")])
+    edge.show(errors.HostError("x", log=f"/tmp/{PAYLOADS[name]}".replace("\n", "")))
     said = capsys.readouterr().err
     harmless(said)
     assert all(line.startswith(("Error: ", "  ")) for line in said.splitlines())
@@ -197,7 +194,7 @@ def test_errors_show_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_lists_show_it(name: str) -> None:
     said = PAYLOADS[name]
-    run = RunSummary(said, said, said, said, "", "", Source.MEASURED, Status.PASS, 0, said, 0)
+    run = RunSummary(said, said, said, said, "", "", records.Source.MEASURED, records.Status.PASS, 0, said, 0)
     harmless(history_list.table(history_list.Listed([run, run], {}, {}), False, True))
     assert len(history_list.table(history_list.Listed([run, run], {}, {}), False, False).splitlines()) == 3
     assert len(tables.lines([(said, "x"), ("a" * 100_000, "y")])) == 2
@@ -210,7 +207,7 @@ def test_no_document_has_a_number_that_is_none(value: float) -> None:
     document = json.loads(tables.document(figure=value, more=[{"x": value}]), parse_constant=_no_constant)
     assert document["figure"]["missing"] == "unparsable"
     record = hostilerecords.measured({"gpus": [], "x": value})
-    for text in (render(record, "json"), render_fleet([record, record], "json", 0)):
+    for text in (reports.render(record, "json"), reports.render_fleet([record, record], "json", 0)):
         json.loads(text, parse_constant=_no_constant)
     stored = json.dumps({"x": value})
     json.loads(history_upkeep._strict(stored), parse_constant=_no_constant)

@@ -21,7 +21,7 @@ import pytest
 from kernelmodule import module
 from packagearchive import INDEX, Archive, archive, keys, needs_gpg
 
-from gpuprep.errors import SimError
+from gpuprep import errors
 from gpuprep.sim import (
     boot,
     debs,
@@ -33,8 +33,8 @@ from gpuprep.sim import (
     nvmlstate,
     store,
     supervisor,
+    within,
 )
-from gpuprep.sim.within import Disk
 
 __all__ = ["archive", "keys"]
 
@@ -97,7 +97,7 @@ LINKS: dict[str, Callable[[Path, Path], None]] = {
 @pytest.mark.parametrize("plant", LINKS.values(), ids=LINKS.keys())
 def test_a_link_leads_nowhere(plant: Callable[[Path, Path], None], root: Path, outside: Path) -> None:
     plant(root, outside)
-    with Disk(root) as found:
+    with within.Disk(root) as found:
         assert modprobe.read(found).options == {}
         assert boot.newest_kernel(found) == ""
 
@@ -140,7 +140,7 @@ TRAPS: dict[str, Callable[[Path], object]] = {
 def test_a_trap_neither_holds_nor_kills_the_reader(plant: Callable[[Path], object], root: Path) -> None:
     plant(root)
     (root / MODULES / "nvidia.ko").write_bytes(module())
-    with Disk(root) as found:
+    with within.Disk(root) as found:
         wanted = modprobe.nvidia_module(found, "6.1", modprobe.read(found))
     assert wanted is not None
     assert (wanted.version, wanted.licence, wanted.path) == ("550.163.01", "NVIDIA", f"/{MODULES}/nvidia.ko")
@@ -163,7 +163,7 @@ def test_a_trap_neither_holds_nor_kills_the_reader(plant: Callable[[Path], objec
 def test_a_kernel_of_such_a_name_is_none(root: Path, name: str) -> None:
     (root / "boot" / name).touch()
     (root / "boot/vmlinuz-6.1").touch()
-    with Disk(root) as found:
+    with within.Disk(root) as found:
         assert boot.newest_kernel(found) == "6.1"
 
 
@@ -175,7 +175,7 @@ def test_modinfo_of_the_disk_is_not_run(root: Path, tmp_path: Path) -> None:
         program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
         program.chmod(0o755)
     (root / MODULES / "nvidia.ko.xz").write_bytes(lzma.compress(module()))
-    with Disk(root) as found:
+    with within.Disk(root) as found:
         wanted = modprobe.nvidia_module(found, "6.1", modprobe.Configuration())
     assert wanted is not None
     assert wanted.version == "550.163.01"
@@ -205,7 +205,7 @@ MODULE_FILES = {
 @pytest.mark.parametrize(("name", "content"), MODULE_FILES.values(), ids=MODULE_FILES.keys())
 def test_a_damaged_module_is_one_plain_error(root: Path, name: str, content: bytes) -> None:
     (root / MODULES / name).write_bytes(content)
-    with Disk(root) as found, pytest.raises(SimError) as caught:
+    with within.Disk(root) as found, pytest.raises(errors.SimError) as caught:
         modprobe.nvidia_module(found, "6.1", modprobe.Configuration())
     assert f"/{MODULES}/{name}" in caught.value.what
 
@@ -213,7 +213,7 @@ def test_a_damaged_module_is_one_plain_error(root: Path, name: str, content: byt
 def test_a_module_that_unpacks_without_end_is_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moduleinfo, "MOST_BYTES", 2 << 20)
     (root / MODULES / "nvidia.ko.xz").write_bytes(lzma.compress(bytes(4 << 20), preset=0))
-    with Disk(root) as found, pytest.raises(SimError, match="more than 2 MiB"):
+    with within.Disk(root) as found, pytest.raises(errors.SimError, match="more than 2 MiB"):
         modprobe.nvidia_module(found, "6.1", modprobe.Configuration())
 
 
@@ -286,7 +286,7 @@ def test_a_state_of_the_machines_own_making_moves_nothing_of_the_computer(
     machine: Path, outside: Path, state: bytes, kind: str
 ) -> None:
     (machine / "run/nvml/state").write_bytes(state)
-    with pytest.raises(SimError):
+    with pytest.raises(errors.SimError):
         faults.play("m", kind)
     assert sorted(path.name for path in outside.iterdir()) == [
         "secret.conf", "secret_1_amd64.deb", "vmlinuz-9.9.9-secret",
@@ -306,7 +306,7 @@ def test_a_lock_that_is_never_let_go_is_one_plain_error(machine: Path, monkeypat
     (machine / "run/nvml/state").write_bytes(STATES["no_bus_id"])
     with (machine / "run/nvml/state").open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(SimError, match="lock"):
+        with pytest.raises(errors.SimError, match="lock"):
             faults.play("m", "pcie_x4")
 
 

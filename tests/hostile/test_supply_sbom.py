@@ -12,8 +12,7 @@ from builders import finished_snapshot, resolved
 from cyclonedxschema import mistakes
 from records_for_tests import record
 
-from gpuprep.records import Package, RunRecord, Snapshot
-from gpuprep.reports import render
+from gpuprep import records, reports
 
 SNAPSHOT = finished_snapshot(resolved())
 CLEAR = "\x1b[2J\x9b\u202e\u2066\x00\x7f\u2028"
@@ -22,25 +21,25 @@ for _ in range(200):
     DEEP = {"sources": [DEEP]}
 
 
-def packages(*names: str, version: str = "1") -> Snapshot:
-    return dataclasses.replace(SNAPSHOT, packages={name: Package(version, False) for name in names})
+def packages(*names: str, version: str = "1") -> records.Snapshot:
+    return dataclasses.replace(SNAPSHOT, packages={name: records.Package(version, False) for name in names})
 
 
-def proof(**parts: Any) -> Snapshot:
+def proof(**parts: Any) -> records.Snapshot:
     return dataclasses.replace(SNAPSHOT, provenance=parts)
 
 
-def codec(**parts: Any) -> Snapshot:
+def codec(**parts: Any) -> records.Snapshot:
     return dataclasses.replace(SNAPSHOT, codec=dataclasses.replace(SNAPSHOT.codec, **parts))
 
 
-def gpu(**parts: Any) -> Snapshot:
+def gpu(**parts: Any) -> records.Snapshot:
     assert isinstance(SNAPSHOT.gpus, tuple)
     return dataclasses.replace(SNAPSHOT, gpus=(dataclasses.replace(SNAPSHOT.gpus[0], **parts),))
 
 
 KEY = SNAPSHOT.codec.build_key
-ATTACKS: dict[str, Callable[[], Snapshot]] = {
+ATTACKS: dict[str, Callable[[], records.Snapshot]] = {
     "quotes and braces in a name": lambda: packages('x", "bom-ref": "host"}], "components": [{'),
     "control characters in a name": lambda: packages(CLEAR),
     "half a surrogate pair": lambda: packages("\ud800", version="\udfff"),
@@ -86,8 +85,8 @@ RECORDS: dict[str, dict[str, str]] = {
 }
 
 
-def checked(run: RunRecord) -> dict[str, Any]:
-    text = render(run, "sbom")
+def checked(run: records.RunRecord) -> dict[str, Any]:
+    text = reports.render(run, "sbom")
     text.encode("utf-8")
     assert not set(text) & (set(CLEAR) - set("[2J"))
     assert len(text) < 4 * 2**20

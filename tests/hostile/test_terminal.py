@@ -10,11 +10,9 @@ from hostilerecords import PAYLOADS
 from pseudoterminal import Screen, Terminal
 from rich.console import Console as RichConsole
 
-from gpuprep.cli import tables
+from gpuprep.cli import drawing, running, tables
 from gpuprep.cli.console import Console, for_terminal
-from gpuprep.cli.drawing import drawn
-from gpuprep.cli.running import Running
-from gpuprep.provisioning.ansible_events import Progress
+from gpuprep.provisioning import ansible_events
 
 SAID = {
     **PAYLOADS,
@@ -44,14 +42,14 @@ OURS = re.compile(r"\x1b\[(?:0|1|3[0-7]|90|2K|\d*A)m?|\r")
 
 
 def told(console: Console, said: str) -> None:
-    console.progress("a", Progress("steps", "", "", "", 0.0, (("facts", 1.0), ("driver", 2.0))))
+    console.progress("a", ansible_events.Progress("steps", "", "", "", 0.0, (("facts", 1.0), ("driver", 2.0))))
     for kind in ("stage", "note", "waiting", "diff"):
-        console.progress("evil", Progress(kind, "gpu_driver", "Build", said, 0.0))
-    console.progress("evil", Progress("task_end", said, said, "changed", 0.0))
-    console.progress("evil", Progress("task_start", said, said, "", 0.0))
-    console.progress("evil", Progress("waiting", said, said, said, 0.0))
-    console.progress("evil", Progress("task_end", said, said, said, 0.0))
-    console.progress("evil", Progress("task_start", "gpu_driver", said, "", 0.0))
+        console.progress("evil", ansible_events.Progress(kind, "gpu_driver", "Build", said, 0.0))
+    console.progress("evil", ansible_events.Progress("task_end", said, said, "changed", 0.0))
+    console.progress("evil", ansible_events.Progress("task_start", said, said, "", 0.0))
+    console.progress("evil", ansible_events.Progress("waiting", said, said, said, 0.0))
+    console.progress("evil", ansible_events.Progress("task_end", said, said, said, 0.0))
+    console.progress("evil", ansible_events.Progress("task_start", "gpu_driver", said, "", 0.0))
     console.say(said)
 
 
@@ -80,7 +78,7 @@ def test_markup_is_shown_as_it_is(name: str, terminal: Terminal) -> None:
     plain = io.StringIO()
     for stream in (plain, terminal):
         with Console(["a"], verbose=1, quiet=False, no_color=True, stream=stream) as console:
-            console.progress("a", Progress("stage", "", "", SAID[name], 0.0))
+            console.progress("a", ansible_events.Progress("stage", "", "", SAID[name], 0.0))
     written = re.sub(r"\r\x1b\[2K|\r|\x1b\[\d*A", "", terminal.getvalue())
     assert plain.getvalue() in written
 
@@ -100,17 +98,17 @@ def test_a_list_has_letters_alone(name: str, columns: int) -> None:
 @pytest.mark.parametrize("name", ["a very long word", "wide letters", "joined pictures"])
 def test_it_is_never_higher_nor_wider_than_the_screen(name: str, rows: int, columns: int) -> None:
     said = " ".join(SAID[name][:900].split())
-    hosts = [Running(f"{number}{said[:100]}") for number in range(60)]
+    hosts = [running.Running(f"{number}{said[:100]}") for number in range(60)]
     for number, host in enumerate(hosts[:50]):
-        host.take(Progress("task_start", said[:50], said, "", 0.0), 1.0)
-        host.take(Progress("waiting", said, said, said, 0.0), 1.0)
+        host.take(ansible_events.Progress("task_start", said[:50], said, "", 0.0), 1.0)
+        host.take(ansible_events.Progress("waiting", said, said, said, 0.0), 1.0)
         if number % 5 == 0:
             host.end(number % 4, 2.0)
     for at_work in (hosts, hosts[:3], hosts[1:2]):
         stream = io.StringIO()
         console = RichConsole(file=stream, width=columns, height=100, force_terminal=True, color_system=None,
                               legacy_windows=False)  # fmt: skip
-        console.print(drawn(at_work, 100.0, columns=columns, rows=rows))
+        console.print(drawing.drawn(at_work, 100.0, columns=columns, rows=rows))
         text = stream.getvalue()
         screen = Screen(columns=columns, lines=100)
         screen.feed(text.rstrip("\n").encode())

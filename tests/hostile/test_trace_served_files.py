@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gpuprep.trace.web import Library, application
+from gpuprep.trace import web
 
 SECRET = '{"type": "service_account", "private_key": "TOPSECRET"}'
 
@@ -21,7 +21,7 @@ def ask(found: dict[str, Path], name: str, run: str) -> tuple[str, bytes]:
         "PATH_INFO": f"/{name}",
         "QUERY_STRING": f"run={quote(run, safe='')}",
     }
-    body = application(Library(lambda: found))(environ, lambda status, *_: told.append(status))  # type: ignore[arg-type]
+    body = web.application(web.Library(lambda: found))(environ, lambda status, *_: told.append(status))  # type: ignore[arg-type]
     return told[0], b"".join(body)
 
 
@@ -49,7 +49,7 @@ def test_a_name_that_was_not_found_is_never_a_path(tmp_path: Path, address: str,
 def test_a_file_that_changed_in_place_is_read_again_though_its_size_and_time_are_the_same(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     event = '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::%s", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}'
-    library = Library(lambda: {"run": path})
+    library = web.Library(lambda: {"run": path})
     from gpuprep.trace.web.library import Asked
 
     pages = []

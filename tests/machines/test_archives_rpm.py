@@ -14,15 +14,9 @@ import yaml
 from canaryprogram import CANARY
 
 from gpuprep import catalogue
-from gpuprep.catalogue import OsRelease
-from gpuprep.catalogue.agent import role_folder
-from gpuprep.catalogue.roles import cuda_packages, driver_packages, driver_stream, fabric_packages, has_full_libraries
-from gpuprep.sim import base, boot, rpmbase, rpmpresented
-from gpuprep.sim.archive import rpmmodules, rpmpayload, rpmspec, stubs, systems
-from gpuprep.sim.archive.payload import Payload
-from gpuprep.sim.archive.stubs import Archive, Stub
-from gpuprep.sim.rpmrepository import Workshop
-from gpuprep.sim.within import Disk
+from gpuprep.catalogue import agent, roles
+from gpuprep.sim import base, boot, rpmbase, rpmpresented, rpmrepository, within
+from gpuprep.sim.archive import payload, rpmmodules, rpmpayload, rpmspec, stubs, systems
 
 NVIDIA = {"el9": "rhel9", "el8": "rhel8", "amzn2023": "amzn2023"}
 # One of each: its kin are one system to the roles.
@@ -31,7 +25,7 @@ EL9 = stubs.rpm_archives("el9", "rhel9")
 
 
 @cache
-def every(dist: str) -> dict[Archive, list[Stub]]:
+def every(dist: str) -> dict[stubs.Archive, list[stubs.Stub]]:
     return {archive: list(stubs.stubs(archive)) for archive in stubs.rpm_archives(dist, NVIDIA[dist])}
 
 
@@ -66,7 +60,7 @@ def test_each_release_with_rpm_packages_has_stub_archives() -> None:
 FOLDERS = {"nvidia": "nvidia/", "distribution": "amazonlinux-nvidia"}
 
 
-def offered(release: OsRelease, source: str) -> set[tuple[str, str]]:
+def offered(release: catalogue.OsRelease, source: str) -> set[tuple[str, str]]:
     """(name, upstream version) of every stub of a source."""
     found = every(SYSTEMS[release.roles][0]).items()
     return {
@@ -78,23 +72,23 @@ def offered(release: OsRelease, source: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.key)
-def test_a_machine_has_each_driver_that_its_plan_can_choose(release: OsRelease) -> None:
+def test_a_machine_has_each_driver_that_its_plan_can_choose(release: catalogue.OsRelease) -> None:
     """In one version with Fabric Manager, in the stream that the role enables, and each toolkit."""
     for source, offer in release.sources.items():
         there = offered(release, source)
         names = {name for name, _ in there}
         for driver in offer.drivers:
-            fabric = {(part, driver.version) for part in fabric_packages(release, source, driver.version)}
+            fabric = {(part, driver.version) for part in roles.fabric_packages(release, source, driver.version)}
             assert (fabric <= there) == driver.fabric_manager, (source, driver.version)
             for flavour in driver.modules:
-                full = "full" if has_full_libraries(release, source, driver.version) else "compute"
-                parts = driver_packages(release, source, flavour, driver.version, libraries=full)
+                full = "full" if roles.has_full_libraries(release, source, driver.version) else "compute"
+                parts = roles.driver_packages(release, source, flavour, driver.version, libraries=full)
                 assert {(part, driver.version) for part in parts} <= there, (source, driver.version)
-                stream = driver_stream(release, source, flavour, driver.version)
+                stream = roles.driver_stream(release, source, flavour, driver.version)
                 assert bool(stream) == (source == "nvidia")
                 assert not stream or stream in streams(SYSTEMS[release.roles][0])
         for version in offer.cuda:
-            assert set(cuda_packages(release, source, version)) <= names, (source, version)
+            assert set(roles.cuda_packages(release, source, version)) <= names, (source, version)
 
 
 @pytest.mark.parametrize("dist", NVIDIA)
@@ -102,7 +96,7 @@ def test_no_package_that_a_role_installs_is_a_name_that_rpm_does_not_know(dist: 
     """No package of Enterprise Linux 8 is named `python3`: rpm says that it is absent, and each run installs it."""
     there = {stub.name for packages in every(dist).values() for stub in packages}
     system = next(system for system, (name, _) in SYSTEMS.items() if name == dist)
-    preflight = yaml.safe_load((role_folder("gpu_preflight") / f"vars/{system}.yml").read_text())
+    preflight = yaml.safe_load((agent.role_folder("gpu_preflight") / f"vars/{system}.yml").read_text())
     wanted = {*preflight["gpu_preflight_python_packages"], *preflight["gpu_preflight_hold_packages"]}
     wanted |= {name for tool in ("python3", "gcc", "tmux") for name in catalogue.tools(rpm=True)[tool].packages}
     assert wanted <= there
@@ -141,7 +135,8 @@ def test_no_two_packages_of_a_spec_file_have_one_name_or_one_file() -> None:
     assert sum(len(batch.packages) for batch in batches) == len(packages)
     assert len(batches) < 12  # each is a process of seconds
     open_one, closed_one = (
-        Stub(name, "3:580.178.04-1.el9", "noarch", {}) for name in ("kmod-nvidia-open-dkms", "kmod-nvidia-latest-dkms")
+        stubs.Stub(name, "3:580.178.04-1.el9", "noarch", {})
+        for name in ("kmod-nvidia-open-dkms", "kmod-nvidia-latest-dkms")
     )
     both = rpmspec.batches((stub, rpmpayload.rpm_payload(stub)) for stub in (open_one, closed_one))
     assert len(both) == 2  # both are nvidia/580.178.04 for DKMS
@@ -156,7 +151,7 @@ def test_no_two_packages_of_a_spec_file_have_one_name_or_one_file() -> None:
     ],
 )
 def test_dkms_knows_the_module_by_its_real_name(name: str, version: str, source: str) -> None:
-    content = rpmpayload.rpm_payload(Stub(name, version, "noarch", {}))
+    content = rpmpayload.rpm_payload(stubs.Stub(name, version, "noarch", {}))
     assert f"usr/src/{source}/dkms.conf" in content.texts
     lines = content.scripts["post"].splitlines()
     assert lines
@@ -164,7 +159,7 @@ def test_dkms_knows_the_module_by_its_real_name(name: str, version: str, source:
 
 
 def test_names_and_versions() -> None:
-    stub = Stub("nvidia-open", "3:580.95.05-1.el9", "noarch", {})
+    stub = stubs.Stub("nvidia-open", "3:580.95.05-1.el9", "noarch", {})
     assert stub.upstream == "580.95.05"
     assert rpmspec.nevra(stub) == "nvidia-open-3:580.95.05-1.el9.noarch"
     assert rpmspec.file_name(stub) == "nvidia-open-580.95.05-1.el9.noarch.rpm"
@@ -202,7 +197,7 @@ def test_the_kernel_that_was_chosen_starts(tmp_path: Path) -> None:
         "": "",
     }.items():
         chosen.write_text(text)
-        with Disk(tmp_path) as disk:
+        with within.Disk(tmp_path) as disk:
             assert boot.chosen_kernel(disk) == expected
             assert boot.newest_kernel(disk) == "5.14.0-687.54.1.el9_8.x86_64"
 
@@ -210,19 +205,19 @@ def test_the_kernel_that_was_chosen_starts(tmp_path: Path) -> None:
 def test_a_program_comes_with_its_package_alone() -> None:
     paths = [path for found in rpmpayload.PROGRAMS.values() for path in found]
     assert len(paths) == len(set(paths))
-    assert "usr/sbin/dkms" in rpmpayload.rpm_payload(Stub("dkms", "3.2.2-1.el9", "noarch", {})).links
-    assert rpmpayload.rpm_payload(Stub("libvdpau", "1.0-1.el9", "x86_64", {})) == Payload()
+    assert "usr/sbin/dkms" in rpmpayload.rpm_payload(stubs.Stub("dkms", "3.2.2-1.el9", "noarch", {})).links
+    assert rpmpayload.rpm_payload(stubs.Stub("libvdpau", "1.0-1.el9", "x86_64", {})) == payload.Payload()
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[Workshop]:
+def shop() -> Iterator[rpmrepository.Workshop]:
     """The archives of Enterprise Linux 9 in the build root, where dnf sees them."""
-    with Workshop() as found:
+    with rpmrepository.Workshop() as found:
         shutil.copytree(rpmpresented.archives("rocky9"), found.folder / "archives")
         yield found
 
 
-def dnf(shop: Workshop, *words: str) -> list[str]:
+def dnf(shop: rpmrepository.Workshop, *words: str) -> list[str]:
     options = ["--setopt=module_platform_id=platform:el9", "--releasever=9", f"--setopt=cachedir={place(shop)}/cache"]
     options += [f"--setopt=persistdir={place(shop)}/state", "--setopt=reposdir=/nowhere", "--quiet"]
     for archive in EL9:
@@ -230,12 +225,12 @@ def dnf(shop: Workshop, *words: str) -> list[str]:
     return shop.run("dnf", *options, *words).split()
 
 
-def place(shop: Workshop) -> str:
+def place(shop: rpmrepository.Workshop) -> str:
     return shop.inside(shop.folder)
 
 
 @pytest.mark.e2e
-def test_dnf_sees_every_package_of_the_archive(shop: Workshop) -> None:
+def test_dnf_sees_every_package_of_the_archive(shop: rpmrepository.Workshop) -> None:
     form = "%{name}-%{epoch}:%{version}-%{release}.%{arch}"
     offered = dnf(shop, "--setopt=*.module_hotfixes=true", "repoquery", "--available", "--queryformat", form)
     wanted = {rpmspec.nevra(stub) for archive in EL9 for stub in stubs.stubs(archive)}
@@ -243,14 +238,14 @@ def test_dnf_sees_every_package_of_the_archive(shop: Workshop) -> None:
 
 
 @pytest.mark.e2e
-def test_dnf_sees_the_packages_of_the_default_stream(shop: Workshop) -> None:
+def test_dnf_sees_the_packages_of_the_default_stream(shop: rpmrepository.Workshop) -> None:
     offered = dnf(shop, "repoquery", "--available", "--queryformat", "%{version}", "nvidia-driver-cuda")
     assert offered
     assert all(version.startswith("580.") for version in offered)  # of latest-dkms, not the newest there is
 
 
 @pytest.mark.e2e
-def test_the_packages_are_signed(shop: Workshop) -> None:
+def test_the_packages_are_signed(shop: rpmrepository.Workshop) -> None:
     package = f"{place(shop)}/archives/baseos/kernel-core-5.14.0-687.51.1.el9_8.x86_64.rpm"
     database = ("--dbpath", f"{place(shop)}/rpmdb")
     shop.run("rpm", *database, "--import", f"{place(shop)}/archives/key.asc")
@@ -261,7 +256,7 @@ def test_the_packages_are_signed(shop: Workshop) -> None:
 @pytest.mark.e2e
 def test_what_a_machine_has_from_the_beginning() -> None:
     root = rpmpresented.system("rocky9")
-    with Workshop() as found:
+    with rpmrepository.Workshop() as found:
         shutil.copytree(root, found.folder / "root", symlinks=True)
         names = found.run("rpm", "--root", f"{place(found)}/root", "--dbpath", "/var/lib/rpm", "-qa").split()
     assert "kernel-core-5.14.0-687.51.1.el9_8.x86_64" in names

@@ -28,12 +28,9 @@ import psutil
 import pytest
 from machines import CODEC_BUILDER, compile_quickly
 
-from gpuprep import sim
-from gpuprep.desired import loading
-from gpuprep.desired.state import build_key
-from gpuprep.paths import cache_dir
+from gpuprep import paths, remote, sim
+from gpuprep.desired import loading, state
 from gpuprep.provisioning import ansible_environment
-from gpuprep.remote import Host
 from gpuprep.sim import mirror
 
 pytestmark = pytest.mark.e2e
@@ -147,7 +144,7 @@ def wait_for_line(process: subprocess.Popen[str], *words: str) -> None:
 
 def on(machine: str, command: str) -> str:
     """`command` as root on the machine; its output."""
-    with Host(sim.target(machine)) as host:
+    with remote.Host(sim.target(machine)) as host:
         done = host.run(command, become=True, timeout=120)
     assert done.exit_code == 0, f"{command}: exit {done.exit_code}: {done.stdout}{done.stderr}"
     return done.stdout.strip()
@@ -165,7 +162,7 @@ def wait_until_compiling(machine: str, process: subprocess.Popen[str]) -> None:
     ask = (
         f"systemctl --quiet is-active {UNIT} && grep -c ^CC $(ls -t /var/lib/gpuprep/build/*/work/make.log | head -n 1)"
     )
-    with Host(sim.target(machine)) as host:
+    with remote.Host(sim.target(machine)) as host:
         while int(host.run(ask, become=True, timeout=60).stdout.strip() or 0) < 20:
             assert process.poll() is None, process.communicate()[0][-4000:]
             assert time.monotonic() < deadline, "no compilation began within 15 minutes"
@@ -231,9 +228,9 @@ def others_wait() -> Iterator[Callable[[Path], None]]:
     Both by the role's own programs. What an earlier session left there stays.
     """
     files = ansible_environment.playbooks_dir() / "roles/gpu_codec/files"
-    shared = cache_dir() / "artifacts/builds"
+    shared = paths.cache_dir() / "artifacts/builds"
     shared.mkdir(mode=0o700, parents=True, exist_ok=True)
-    key = build_key("debian-13", platform.machine(), WISH)
+    key = state.build_key("debian-13", platform.machine(), WISH)
 
     def claim(action: str) -> int:
         command = ["sh", str(files / "claim.sh"), action, str(shared / f"{key}.claim"), str(os.getpid()), FIRST]

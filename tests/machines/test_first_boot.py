@@ -24,7 +24,7 @@ import pytest
 from machines import GPUPREP, Done, gpuprep, inside, must, run, up
 from places import ROOT
 
-from gpuprep.sim.archive.repository import INSIDE
+from gpuprep.sim.archive import repository
 
 pytestmark = [pytest.mark.e2e, pytest.mark.only_all]
 
@@ -63,7 +63,7 @@ cat >/home/packer/.ssh/authorized_keys
 """
 SEED = "/var/lib/cloud/seed/nocloud"
 # Where a simulated machine has NVIDIA's repository.
-MIRRORS = f"mirrors: {{nvidia: file:///{INSIDE}/nvidia, nvidia_key: /{INSIDE}/key.asc}}\n"
+MIRRORS = f"mirrors: {{nvidia: file:///{repository.INSIDE}/nvidia, nvidia_key: /{repository.INSIDE}/key.asc}}\n"
 
 
 class Home(BaseHTTPRequestHandler):

@@ -12,16 +12,14 @@ import pytest
 from machines import gpuprep, inside, up
 from waiting import until
 
-from gpuprep import sim
-from gpuprep.errors import HostLocked, NoPrivilege
-from gpuprep.records import FactsRequest, Missing, Source
-from gpuprep.remote import Host, LockOwner, Target, agent_client
+from gpuprep import errors, records, remote, sim
+from gpuprep.remote import agent_client
 
 pytestmark = pytest.mark.e2e
 
 MACHINE = "e2e-host"
 PASSWORD = 'it\'s a `secret` $HOME "word"'
-OWNER = LockOwner("alice", "laptop", "r1", "noon")
+OWNER = remote.LockOwner("alice", "laptop", "r1", "noon")
 SETUP = r"""
 set -e
 for user in nosudo withpw somecommands needtty; do
@@ -39,7 +37,7 @@ echo 'needtty ALL=(ALL) NOPASSWD: ALL' >> /etc/sudoers.d/e2e
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[Target]:
+def target() -> Iterator[remote.Target]:
     up(MACHINE, "debian13", ["t4"])
     done = gpuprep("sim", "exec", MACHINE, "--", "sh", "-c", SETUP, "sh", PASSWORD)
     assert done.exit_code == 0, done.text
@@ -47,25 +45,25 @@ def target() -> Iterator[Target]:
     gpuprep("sim", "down", MACHINE)
 
 
-def as_user(target: Target, user: str, password: str | None = None) -> Host:
-    return Host(replace(target, user=user), become_password=password)
+def as_user(target: remote.Target, user: str, password: str | None = None) -> remote.Host:
+    return remote.Host(replace(target, user=user), become_password=password)
 
 
-def refusal(target: Target, user: str, password: str | None = None) -> NoPrivilege:
-    with as_user(target, user, password) as host, pytest.raises(NoPrivilege) as caught:
+def refusal(target: remote.Target, user: str, password: str | None = None) -> errors.NoPrivilege:
+    with as_user(target, user, password) as host, pytest.raises(errors.NoPrivilege) as caught:
         host.run("id -un", become=True, timeout=60)
     assert caught.value.hint
     assert PASSWORD not in str(caught.value)
     return caught.value
 
 
-def test_without_a_password(target: Target) -> None:
+def test_without_a_password(target: remote.Target) -> None:
     with as_user(target, "debian") as host:
         assert host.run("id -un", become=True).stdout == "root\n"
         assert host.run("id -un").stdout == "debian\n"
 
 
-def test_with_a_password_that_shows_nowhere(target: Target) -> None:
+def test_with_a_password_that_shows_nowhere(target: remote.Target) -> None:
     """sudo reads the password, the command reads its own input, and `ps` shows only the command."""
     with as_user(target, "withpw", PASSWORD) as host:
         for _ in range(2):
@@ -78,7 +76,7 @@ def test_with_a_password_that_shows_nowhere(target: Target) -> None:
         assert host.get("/etc/e2e-file", become=True) == data
 
 
-def test_each_refusal_of_sudo_has_its_words(target: Target) -> None:
+def test_each_refusal_of_sudo_has_its_words(target: remote.Target) -> None:
     wants = refusal(target, "withpw")
     assert "sudo wants a password for withpw" in wants.what
     assert "--ask-become-pass" in wants.hint
@@ -89,12 +87,12 @@ def test_each_refusal_of_sudo_has_its_words(target: Target) -> None:
         assert user in refusal(target, user).what
 
 
-def test_a_user_who_is_not_in_sudoers(target: Target) -> None:
+def test_a_user_who_is_not_in_sudoers(target: remote.Target) -> None:
     inside(MACHINE, "echo nosudo:known | chpasswd")
     assert "may not use sudo here" in refusal(target, "nosudo", "known").what
 
 
-def test_no_sudo_at_all(target: Target) -> None:
+def test_no_sudo_at_all(target: remote.Target) -> None:
     inside(MACHINE, "mv /usr/bin/sudo /usr/bin/sudo.away")
     try:
         assert "sudo is not installed" in refusal(target, "debian").what
@@ -103,9 +101,9 @@ def test_no_sudo_at_all(target: Target) -> None:
 
 
 @pytest.mark.parametrize(("user", "password"), [("debian", None), ("withpw", PASSWORD)])
-def test_the_lock_through_sudo(target: Target, user: str, password: str | None) -> None:
+def test_the_lock_through_sudo(target: remote.Target, user: str, password: str | None) -> None:
     with as_user(target, user, password) as first, as_user(target, "debian") as second:
-        with first.lock(OWNER), pytest.raises(HostLocked, match="alice from laptop, run r1, since noon"):
+        with first.lock(OWNER), pytest.raises(errors.HostLocked, match="alice from laptop, run r1, since noon"):
             second.lock(OWNER).__enter__()
         with second.lock(OWNER):
             pass
@@ -119,13 +117,13 @@ flock -n /run/gpuprep/lock echo mine; flock -n /run/gpuprep echo mine
 """
 
 
-def test_no_user_of_the_machine_is_in_the_way_of_the_lock(target: Target) -> None:
+def test_no_user_of_the_machine_is_in_the_way_of_the_lock(target: remote.Target) -> None:
     inside(MACHINE, "rm -rf /run/gpuprep")
     with as_user(target, "nosudo") as user, as_user(target, "debian") as first, as_user(target, "debian") as second:
         user.run(IN_THE_WAY)
         with first.lock(OWNER):
             assert user.run(IN_THE_WAY).stdout == ""
-            with pytest.raises(HostLocked, match="alice from laptop"):
+            with pytest.raises(errors.HostLocked, match="alice from laptop"):
                 second.lock(OWNER).__enter__()
         assert user.run(IN_THE_WAY).stdout == ""
         with second.lock(OWNER):
@@ -133,7 +131,7 @@ def test_no_user_of_the_machine_is_in_the_way_of_the_lock(target: Target) -> Non
             assert ways == "root 700\nroot 600\n"
 
 
-def test_a_shell_that_talks_at_login(target: Target) -> None:
+def test_a_shell_that_talks_at_login(target: remote.Target) -> None:
     """bash reads .bashrc for a command over SSH, too."""
     inside(MACHINE, "echo 'echo Welcome; printf \"\\033[2J\"; echo to you >&2' >/home/withpw/.bashrc")
     try:
@@ -147,14 +145,14 @@ def test_a_shell_that_talks_at_login(target: Target) -> None:
         inside(MACHINE, "rm /home/withpw/.bashrc")
 
 
-def test_facts_of_a_bare_machine(target: Target) -> None:
+def test_facts_of_a_bare_machine(target: remote.Target) -> None:
     before = inside(MACHINE, "find / -xdev -newer /proc/1 -name '*gpuprep*' | sort").stdout
-    with Host(target) as host:
-        facts = agent_client.snapshot(host, FactsRequest(commands=("tmux",)))
-    assert facts.source is Source.SIMULATED
+    with remote.Host(target) as host:
+        facts = agent_client.snapshot(host, records.FactsRequest(commands=("tmux",)))
+    assert facts.source is records.Source.SIMULATED
     assert (facts.os.id, facts.os.version_id) == ("debian", "13")
     assert [(gpu.device_id, gpu.vendor_id) for gpu in facts.pci_gpus] == [("1eb8", "10de")]
-    assert isinstance(facts.gpus, Missing)
+    assert isinstance(facts.gpus, records.Missing)
     assert facts.driver.loaded_version is None
     assert facts.kernel.next_boot == facts.kernel.running
     assert facts.units["nvidia-persistenced.service"].enabled == "not-found"
@@ -173,8 +171,8 @@ agent_client.probe(Host(Target(**{target!r})), "toolkit", {{"timeout_seconds": 3
 LEFT = "pgrep -xa sleep; pgrep -xa python3; ls -d /tmp/gpuprep-* /var/tmp/gpuprep-* 2>/dev/null; true"
 
 
-def test_a_controller_that_is_killed_leaves_nothing_behind_sudo(target: Target) -> None:
-    with Host(target) as host:
+def test_a_controller_that_is_killed_leaves_nothing_behind_sudo(target: remote.Target) -> None:
+    with remote.Host(target) as host:
         before = host.run(LEFT, become=True).stdout
         host.put(HUNG.encode(), "/usr/local/bin/nvcc", become=True)
         assert host.run("chmod 755 /usr/local/bin/nvcc; rm -f /run/hung", become=True).exit_code == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.errors import SimError
+from gpuprep import errors
 from gpuprep.sim import mirror
 
 
@@ -21,7 +21,7 @@ def test_the_debian_archive_is_found_among_others() -> None:
 
 
 def test_without_a_debian_archive_the_error_says_what_to_do() -> None:
-    with pytest.raises(SimError) as caught:
+    with pytest.raises(errors.SimError) as caught:
         mirror.debian_archive("http://archive.invalid/ubuntu/\n")
     assert "Debian archive" in caught.value.what
     assert "mirror directory" in caught.value.hint

@@ -15,11 +15,9 @@ import pytest
 from machines import gpuprep, up
 from places import ROOT
 
-from gpuprep import sim
+from gpuprep import errors, records, remote, sim
 from gpuprep.agent.identity import identity
-from gpuprep.errors import NoPrivilege
-from gpuprep.records import FactsRequest
-from gpuprep.remote import Host, Target, agent_client
+from gpuprep.remote import agent_client
 
 pytestmark = pytest.mark.e2e
 
@@ -49,7 +47,7 @@ def only_rules(title: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Target]:
+def machine() -> Iterator[remote.Target]:
     """With the agent of this gpuprep, installed by a user with the rule for provisioning."""
     up(MACHINE, "debian13", ["t4"])
     only_rules("provision, tune, drift schedule")
@@ -60,7 +58,7 @@ def machine() -> Iterator[Target]:
     gpuprep("sim", "down", MACHINE)
 
 
-def as_user(target: Target, command: str) -> subprocess.CompletedProcess[str]:
+def as_user(target: remote.Target, command: str) -> subprocess.CompletedProcess[str]:
     argv = ["ssh", "-n", "-p", str(target.port), "-i", str(target.identity_file), "-o", "BatchMode=yes"]
     argv += ["-o", f"UserKnownHostsFile={target.known_hosts}", f"{target.user}@{target.address}", command]
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
@@ -73,8 +71,8 @@ def test_drift_has_all_facts() -> None:
     assert '"is_root": true' in done.stdout
 
 
-def test_a_probe_answers(machine: Target) -> None:
-    with Host(machine) as host:
+def test_a_probe_answers(machine: remote.Target) -> None:
+    with remote.Host(machine) as host:
         assert agent_client.probe(host, "codec", {}, become=True).probe == "codec"
 
 
@@ -85,10 +83,10 @@ def test_what_needs_more_says_so() -> None:
     assert "docs/security.md" in " ".join(done.text.split())
 
 
-def test_another_agent_is_told_from_a_missing_rule(machine: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_agent_is_told_from_a_missing_rule(machine: remote.Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_client, "identity", lambda: "0.0.0+other")
-    with Host(machine) as host, pytest.raises(NoPrivilege, match="is not that of this gpuprep") as caught:
-        agent_client.snapshot(host, FactsRequest(), become=True)
+    with remote.Host(machine) as host, pytest.raises(errors.NoPrivilege, match="is not that of this gpuprep") as caught:
+        agent_client.snapshot(host, records.FactsRequest(), become=True)
     assert "--only agent" in caught.value.hint
 
 
@@ -105,7 +103,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_nothing_else_is_allowed(machine: Target, words: str) -> None:
+def test_nothing_else_is_allowed(machine: remote.Target, words: str) -> None:
     done = as_user(machine, f"sudo -n {words}")
     assert done.returncode == 1, done
     assert done.stdout == ""
@@ -113,7 +111,7 @@ def test_nothing_else_is_allowed(machine: Target, words: str) -> None:
 
 
 @pytest.mark.parametrize("planted", ["json.py", "gpuprep.py", "importlib/metadata.py", "numpy.py", "sitecustomize.py"])
-def test_the_users_folder_gives_root_no_code(machine: Target, planted: str) -> None:
+def test_the_users_folder_gives_root_no_code(machine: remote.Target, planted: str) -> None:
     request = '{"python_modules": ["numpy"]}'
     command = (
         f"mkdir -p ~/x/importlib && cd ~/x && echo \"open('/tmp/ran-{Path(planted).stem}', 'w')\" >{planted} && "
@@ -124,7 +122,7 @@ def test_the_users_folder_gives_root_no_code(machine: Target, planted: str) -> N
     assert "/tmp/ran" not in done.stdout
 
 
-def test_a_login_script_that_speaks_is_not_taken_for_an_answer(machine: Target) -> None:
+def test_a_login_script_that_speaks_is_not_taken_for_an_answer(machine: remote.Target) -> None:
     inside("sed -i '1i echo 0; echo root; echo hello' /home/debian/.bashrc")
-    with Host(machine) as host, pytest.raises(NoPrivilege, match="debian"):
+    with remote.Host(machine) as host, pytest.raises(errors.NoPrivilege, match="debian"):
         host.check_privilege()

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from machines import Done, gpuprep, inside, must, up
 
-from gpuprep.sim import cgroup, store, target
+from gpuprep import sim
+from gpuprep.sim import cgroup, store
 
 pytestmark = pytest.mark.e2e
 NAME = "e2e-sim"
@@ -26,7 +27,7 @@ def machine() -> Iterator[str]:
 
 
 def over_ssh(name: str, command: str) -> Done:
-    where = target(name)
+    where = sim.target(name)
     process = subprocess.run(
         ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={where.known_hosts}",
          "-i", str(where.identity_file), "-p", str(where.port), f"{where.user}@{where.address}", command],
@@ -37,7 +38,7 @@ def over_ssh(name: str, command: str) -> Done:
 
 def test_an_ordinary_user_with_sudo_and_no_root_login(machine: str) -> None:
     assert over_ssh(machine, "id -un; sudo -n id -un").stdout.split() == ["debian", "root"]
-    where = target(machine)
+    where = sim.target(machine)
     refused = subprocess.run(
         ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={where.known_hosts}",
          "-i", str(where.identity_file), "-p", str(where.port), "root@127.0.0.1", "true"],

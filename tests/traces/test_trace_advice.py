@@ -14,10 +14,9 @@ from programs import ADD, PRODUCT_BF16, PRODUCT_FP32, PRODUCT_TF32, Kernel, Prog
 from records_for_tests import record
 from synthetic import Kineto
 
-from gpuprep.records import Finding, Status, Verdict
+from gpuprep import records
+from gpuprep.trace import columns, opening
 from gpuprep.trace.advice import RULES, advise, rules
-from gpuprep.trace.columns import Format
-from gpuprep.trace.opening import open_trace
 
 SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, false>"
 TRANSPOSE = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>"
@@ -519,13 +518,21 @@ def test_the_slow_rank_is_told_by_who_read_all(tmp_path: Path) -> None:
 
 def test_findings_of_the_machine_join_in_with_their_own_words(tmp_path: Path) -> None:
     findings = (
-        Finding(
-            "gpu 0", "power_limit", Status.FAIL, "700", "400", "the board is held below its limit", "gpuprep tune HOST"
+        records.Finding(
+            "gpu 0",
+            "power_limit",
+            records.Status.FAIL,
+            "700",
+            "400",
+            "the board is held below its limit",
+            "gpuprep tune HOST",
         ),
-        Finding("gpu 0", "persistence_mode", Status.PASS, "on", "on"),
-        Finding("packages", "power_tools", Status.FAIL, "a", "b"),
+        records.Finding("gpu 0", "persistence_mode", records.Status.PASS, "on", "on"),
+        records.Finding("packages", "power_tools", records.Status.FAIL, "a", "b"),
     )
-    given = dataclasses.replace(record(), verdict=Verdict(Status.FAIL, "FAIL", findings), findings=findings)
+    given = dataclasses.replace(
+        record(), verdict=records.Verdict(records.Status.FAIL, "FAIL", findings), findings=findings
+    )
     opened = good().opened(tmp_path)
     found = [one for one in advise(opened.profile, opened.document, record=given) if one.rule == "machine"]
     assert len(found) == 1
@@ -562,11 +569,11 @@ def test_a_copy_that_waits_in_its_own_call_is_a_wait(tmp_path: Path) -> None:
 
 def test_what_is_missing_of_nsight_systems_is_recorded_otherwise(tmp_path: Path) -> None:
     opened = low_util().opened(tmp_path)
-    opened.profile.trace.format = Format.NSYS
+    opened.profile.trace.format = columns.Format.NSYS
     found = {one.rule: one.recommendation for one in advise(opened.profile, opened.document)}
     assert "Nsight Systems" in found["no-stacks"]
     opened = no_steps().opened(tmp_path)
-    opened.profile.trace.format = Format.NSYS
+    opened.profile.trace.format = columns.Format.NSYS
     found = {one.rule: one.recommendation for one in advise(opened.profile, opened.document)}
     assert 'range_push(f"iteration {step}")' in found["no-steps"]
 
@@ -610,7 +617,7 @@ def test_docs_have_every_rule_as_it_is() -> None:
 def test_in_no_time_nothing_waits(tmp_path: Path) -> None:
     made = Kineto()
     made.launch(0, "kernel", 0, 0, call_dur=0)
-    found = open_trace(made.write(tmp_path / "t.json")).document
+    found = opening.open_trace(made.write(tmp_path / "t.json")).document
     assert found.summary.wall_us == 0
     assert not [one.rule for one in found.advice if one.severity != "missing"]
 
@@ -622,7 +629,7 @@ def test_recommendations_and_the_summary_mean_the_same_time(tmp_path: Path) -> N
     made.op("aten::mm", 400_000, 100_000)
     made.launch(420_000, "kernel", 500_000, 100_000)
     made.op("aten::add", 900_000, 50_000)
-    found = open_trace(made.write(tmp_path / "t.json")).document
+    found = opening.open_trace(made.write(tmp_path / "t.json")).document
     advice = {one.rule: one.figures for one in found.advice}
     assert found.summary.wall_us == 550
     assert advice["low-util"]["busy"] == pytest.approx(found.summary.gpu_utilization_percent)

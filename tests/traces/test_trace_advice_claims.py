@@ -8,7 +8,8 @@ import pytest
 from advicetraces import HTOD, LOADER, LOADER0, MM, NCCL, PINNED, allocating, copies, loading, product, said
 from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
 
-from gpuprep.catalogue import board_like, boards
+from gpuprep import catalogue
+from gpuprep.catalogue import boards
 from gpuprep.trace.document import Advice
 
 
@@ -120,13 +121,13 @@ def test_of_an_unknown_name_boards_like_it_tell(tmp_path: Path) -> None:
 
 
 def test_boards_that_are_not_alike_give_nothing() -> None:
-    like = board_like("NVIDIA A100-PG509-200", "8.0", 40338, 108)
+    like = catalogue.board_like("NVIDIA A100-PG509-200", "8.0", 40338, 108)
     assert like is not None
     assert (like.model.key, like.boost_mhz, like.memory_gb_per_s) == ("a100", 1410, 1555)
-    assert board_like("", "8.0", 40338, 108) is None, "an A100 or an A800"
-    assert board_like("A100", "8.0", 40338, 107) is None
-    assert board_like("A100", "8.0", None, 108) is None
-    assert board_like("A100", "1.0", 40338, 108) is None
+    assert catalogue.board_like("", "8.0", 40338, 108) is None, "an A100 or an A800"
+    assert catalogue.board_like("A100", "8.0", 40338, 107) is None
+    assert catalogue.board_like("A100", "8.0", None, 108) is None
+    assert catalogue.board_like("A100", "1.0", 40338, 108) is None
     for one in boards().values():
-        found = board_like(one.name, one.model.compute_capability, one.memory_mib, one.sms)
+        found = catalogue.board_like(one.name, one.model.compute_capability, one.memory_mib, one.sms)
         assert found is None or found.model == one.model

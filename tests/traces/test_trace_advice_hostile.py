@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from synthetic import Kineto
 
-from gpuprep.trace.opening import open_trace
+from gpuprep.trace import opening
 
 OPS = (
     "aten::mm", "aten::conv2d", "aten::convolution_backward", "aten::_softmax", "aten::bmm", "aten::add_",
@@ -74,7 +74,7 @@ def anything(seed: int) -> Kineto:
 @pytest.mark.parametrize("tens", range(12))
 def test_advice_of_anything_is_finite(tens: int, tmp_path: Path) -> None:
     for seed in range(10 * tens, 10 * tens + 10):
-        document = open_trace(anything(seed).write(tmp_path / "any.json")).document
+        document = opening.open_trace(anything(seed).write(tmp_path / "any.json")).document
         for one in document.advice:
             assert all(map(math.isfinite, one.figures.values())), (seed, one)
             assert one.gain is None or 0 <= one.gain.us < 1e9, (seed, one)

@@ -7,17 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprep.trace.advice import intervals
-from gpuprep.trace.advice.intervals import Intervals
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(-2, 12)), max_size=12)
 
 
-def made(spans: list[tuple[int, int]]) -> Intervals:
+def made(spans: list[tuple[int, int]]) -> intervals.Intervals:
     starts = np.array([start for start, _ in spans], np.int64)
     return intervals.union(starts, starts + np.array([length for _, length in spans], np.int64))
 
 
-def moments(of: Intervals) -> set[int]:
+def moments(of: intervals.Intervals) -> set[int]:
     return {moment for start, end in of.tolist() for moment in range(start, end)}
 
 

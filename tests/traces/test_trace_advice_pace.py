@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
 
-from gpuprep.trace.advice.pace import RECORDING_NS, Pace, paced
-from gpuprep.trace.document import Gain
+from gpuprep.trace import document
+from gpuprep.trace.advice import pace
 
 GPU, CPU = 1_000_000.0, 4_000_000.0
 
@@ -19,27 +19,27 @@ def step(share: float) -> float:
 
 
 def test_untimed_it_is_the_middle_of_what_is_possible() -> None:
-    assert paced(step, None, CPU, 1e9) == Pace(0.75, (0.5, 1.0))
+    assert pace.paced(step, None, CPU, 1e9) == pace.Pace(0.75, (0.5, 1.0))
 
 
 def test_a_profiler_that_wrote_little_down_has_slowed_little() -> None:
-    few = paced(step, None, CPU, 10)
+    few = pace.paced(step, None, CPU, 10)
     assert few.others[0] == pytest.approx(1 - 10 * 3_400 / CPU)
     assert few.cpu == pytest.approx((1 + few.others[0]) / 2)
-    assert paced(step, None, 0.0, 0) == Pace(1.0, (1.0, 1.0))
-    assert RECORDING_NS == 1_600.0
+    assert pace.paced(step, None, 0.0, 0) == pace.Pace(1.0, (1.0, 1.0))
+    assert pace.RECORDING_NS == 1_600.0
 
 
 @pytest.mark.parametrize("timed", [1_500_000.0, 3_000_000.0, 6_000_000.0])
 def test_the_cpu_is_scaled_until_the_step_takes_what_was_timed(timed: float) -> None:
-    found = paced(step, timed, CPU, 1e9)
+    found = pace.paced(step, timed, CPU, 1e9)
     assert found.timed
     assert found.others == ()
     assert step(found.cpu) == pytest.approx(timed, rel=0.005)
 
 
 def test_where_the_gpu_is_the_limit_its_work_counts_and_the_cpu_may_be_close() -> None:
-    found = paced(step, 1_010_000.0, CPU, 1e9)
+    found = pace.paced(step, 1_010_000.0, CPU, 1e9)
     assert found.cpu == 0.0
     assert found.others[0] == pytest.approx(0.25, rel=0.08)
     assert found.timed
@@ -47,7 +47,7 @@ def test_where_the_gpu_is_the_limit_its_work_counts_and_the_cpu_may_be_close() -
 
 @pytest.mark.parametrize("timed", [0.0, -1.0, 500_000.0, 1e12])
 def test_a_time_of_another_program_does_not_count(timed: float) -> None:
-    assert paced(step, timed, CPU, 1e9) == Pace(0.75, (0.5, 1.0))
+    assert pace.paced(step, timed, CPU, 1e9) == pace.Pace(0.75, (0.5, 1.0))
 
 
 # ---------------------------------------------------------------- in recommendations
@@ -64,7 +64,7 @@ def half_bound(views: int) -> Program:
     return p
 
 
-def gain(p: Program, folder: Path, rule: str, timed_ms: float | None = None) -> Gain:
+def gain(p: Program, folder: Path, rule: str, timed_ms: float | None = None) -> document.Gain:
     if timed_ms is not None:
         path = folder / "program.json.gpuprep.json"
         path.write_text(f'{{"machine": {{}}, "step_ms_without_profiler": [{timed_ms}]}}')

@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs import PRODUCT_BF16, Kernel, Program
 
-from gpuprep.trace.advice import gains, intervals
+from gpuprep.trace.advice import gains, intervals, replay
 from gpuprep.trace.advice import replay as replaying
 from gpuprep.trace.advice.evidence import Evidence
-from gpuprep.trace.advice.replay import Change, Replay
 
 # Of each piece: (CPU work before, kernel's length, stream, does the CPU wait behind it).
 PIECES = st.lists(
@@ -24,7 +23,7 @@ PIECES = st.lists(
 )  # fmt: skip
 
 
-def replayed(p: Program) -> tuple[Evidence, Replay]:
+def replayed(p: Program) -> tuple[Evidence, replay.Replay]:
     with tempfile.TemporaryDirectory() as folder:
         opened = p.opened(Path(folder))
     evidence = Evidence(opened.profile, opened.document)
@@ -66,11 +65,11 @@ def test_less_work_never_takes_longer(pieces: list[tuple[int, int, int, bool]], 
     shorter = gains.durations(e) * random.random(len(gone))
     waits = random.random(len(e.trace.calls.start)) < 0.5
     for change in (
-        Change(without_gpu=gone),
-        Change(without_gpu=gone, without_calls=gains.calls_of(e, gone)),
-        Change(gpu_ns=shorter),
-        Change(no_waits=waits),
-        Change(cut=np.array([[1_000_000, 1_500_000], [2_000_000, 9_000_000]])),
+        replay.Change(without_gpu=gone),
+        replay.Change(without_gpu=gone, without_calls=gains.calls_of(e, gone)),
+        replay.Change(gpu_ns=shorter),
+        replay.Change(no_waits=waits),
+        replay.Change(cut=np.array([[1_000_000, 1_500_000], [2_000_000, 9_000_000]])),
     ):
         for cpu in (1.0, 0.6, 0.0):
             assert found.step(change, cpu) <= found.unchanged_ns(cpu) + 1
@@ -106,14 +105,14 @@ def test_a_step_that_cannot_be_replayed_gives_no_gain() -> None:
     e, found = replayed(p)
     assert not found.ok
     assert found.why_not
-    assert gains.gain(e, Change(), "") is None
+    assert gains.gain(e, replay.Change(), "") is None
 
 
 def test_a_huge_step_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replaying, "LARGEST_STEP", 10)
     e, found = replayed(program([(1_000, 5_000, 7, False)] * 20))
     assert not found.ok
-    assert gains.gain(e, Change(), "") is None
+    assert gains.gain(e, replay.Change(), "") is None
 
 
 def test_of_many_iterations_some_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,13 +137,13 @@ def test_a_kernel_that_waits_for_room_beside_another_follows_it() -> None:
     assert found.ok, found.why_not
     assert (found.waits_for >= 0).sum() > 20
     half = gains.durations(e) * 0.5
-    assert found.step(Change(gpu_ns=half), 0.0) == pytest.approx(0.5 * found.unchanged_ns(0.0), rel=0.1)
+    assert found.step(replay.Change(gpu_ns=half), 0.0) == pytest.approx(0.5 * found.unchanged_ns(0.0), rel=0.1)
 
 
 def test_no_more_is_won_than_the_gpu_is_idle() -> None:
     """Where its work stays as it is; and no more than a rule knows that it can win."""
     e, found = replayed(program([(200_000, 50_000, 7, True)] * 6))
-    change = Change(no_waits=np.ones(len(e.trace.calls.start), bool))
+    change = replay.Change(no_waits=np.ones(len(e.trace.calls.start), bool))
     whole, bounded = gains.gain(e, change, "without waits"), gains.gain(e, change, "without waits", most_ns=2_000)
     assert whole is not None
     assert bounded is not None

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
 
-from gpuprep.errors import UsageError
-from gpuprep.records import Status
-from gpuprep.trace.advice import rules
-from gpuprep.trace.checking import Checked, check
-from gpuprep.trace.comparing import compare
+from gpuprep import errors, records
+from gpuprep.trace import advice, checking, comparing
 from gpuprep.trace.document import Advice, TraceDocument
 
 FLOAT = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
@@ -45,46 +42,48 @@ def shapeless(tmp_path: Path) -> TraceDocument:
     return program(shapes=False).opened(tmp_path).document
 
 
-def status(found: Checked, name: str) -> Status:
+def status(found: checking.Checked, name: str) -> records.Status:
     return next(line.status for line in found.lines if line.name == name)
 
 
 def test_a_clean_profile_passes(clean: TraceDocument) -> None:
-    found = check(clean)
+    found = checking.check(clean)
     assert found.exit_code == 0, found.lines
-    assert {line.status for line in found.lines} == {Status.PASS}
-    assert {line.name for line in found.lines} == {one.id for one in rules().values() if one.severity != "missing"}
+    assert {line.status for line in found.lines} == {records.Status.PASS}
+    assert {line.name for line in found.lines} == {
+        one.id for one in advice.rules().values() if one.severity != "missing"
+    }
 
 
 @pytest.mark.parametrize(("category", "rule"), [("cuda_runtime", "sync"), ("cpu_op user_annotation", "dataloader")])
 def test_what_the_profile_lacks_is_no_pass(category: str, rule: str, tmp_path: Path) -> None:
     made = program()
     made.trace.events[:] = [event for event in made.trace.events if event.get("cat") not in category.split()]
-    found = check(made.opened(tmp_path).document, rules=(rule,))
-    assert (status(found, rule), found.exit_code) == (Status.UNKNOWN, 3)
+    found = checking.check(made.opened(tmp_path).document, rules=(rule,))
+    assert (status(found, rule), found.exit_code) == (records.Status.UNKNOWN, 3)
 
 
 def test_a_problem_fails_and_says_what(guilty: TraceDocument) -> None:
-    found = check(guilty, rules=("tf32", "sync"))
+    found = checking.check(guilty, rules=("tf32", "sync"))
     assert found.exit_code == 1
-    assert status(found, "tf32") is Status.FAIL
-    assert status(found, "sync") is Status.PASS
+    assert status(found, "tf32") is records.Status.FAIL
+    assert status(found, "sync") is records.Status.PASS
     assert found.lines[0].name == "tf32"  # what failed stands first
     assert "without Tensor Cores" in found.lines[0].text
     assert "ms a step" in found.lines[0].text
 
 
 def test_rules_may_be_one_word_with_commas(guilty: TraceDocument) -> None:
-    assert check(guilty, rules=("sync, dataloader",)).exit_code == 0
-    assert [line.name for line in check(guilty, rules=("sync,tf32",)).lines] == ["tf32", "sync"]
+    assert checking.check(guilty, rules=("sync, dataloader",)).exit_code == 0
+    assert [line.name for line in checking.check(guilty, rules=("sync,tf32",)).lines] == ["tf32", "sync"]
 
 
 def test_what_the_baseline_has_is_no_new_failure(guilty: TraceDocument, clean: TraceDocument) -> None:
-    same = check(guilty, baseline=guilty)
+    same = checking.check(guilty, baseline=guilty)
     assert same.exit_code == 0
-    assert status(same, "tf32") is Status.WARN
-    assert check(guilty, baseline=clean).exit_code == 1
-    assert check(clean, baseline=guilty).exit_code == 0
+    assert status(same, "tf32") is records.Status.WARN
+    assert checking.check(guilty, baseline=clean).exit_code == 1
+    assert checking.check(clean, baseline=guilty).exit_code == 0
 
 
 def test_a_new_finding_of_the_machine_fails_beside_an_old_one(clean: TraceDocument) -> None:
@@ -94,37 +93,37 @@ def test_a_new_finding_of_the_machine_fails_beside_an_old_one(clean: TraceDocume
     ]
     old = dataclasses.replace(clean, advice=(said[0],))
     new = dataclasses.replace(clean, advice=tuple(said))
-    assert check(old, rules=("machine",), baseline=old).exit_code == 0
-    found = check(new, rules=("machine",), baseline=old)
+    assert checking.check(old, rules=("machine",), baseline=old).exit_code == 0
+    found = checking.check(new, rules=("machine",), baseline=old)
     assert found.exit_code == 1
     assert found.lines[0].text == "gpu 0: power is capped."
     other = dataclasses.replace(clean, advice=(said[1],))
-    assert check(other, rules=("machine",), baseline=old).exit_code == 1
-    compared = compare(old, new)
+    assert checking.check(other, rules=("machine",), baseline=old).exit_code == 1
+    compared = comparing.compare(old, new)
     assert [one.problem for one in compared.rules_new] == ["gpu 0: power is capped."]
     assert [one.problem for one in compared.rules_kept] == ["gpu 0: clocks are low."]
 
 
 def test_a_rule_that_could_not_be_judged_is_unknown(shapeless: TraceDocument) -> None:
-    found = check(shapeless, rules=("tf32",))
+    found = checking.check(shapeless, rules=("tf32",))
     assert found.exit_code == 3
-    assert status(found, "tf32") is Status.UNKNOWN
+    assert status(found, "tf32") is records.Status.UNKNOWN
     assert "record_shapes" in found.lines[0].text
-    assert check(shapeless).exit_code == 3
-    assert status(check(shapeless, rules=("tf32",), baseline=shapeless), "tf32") is Status.WARN
+    assert checking.check(shapeless).exit_code == 3
+    assert status(checking.check(shapeless, rules=("tf32",), baseline=shapeless), "tf32") is records.Status.WARN
 
 
 def test_what_the_baseline_tells_and_the_profile_does_not_is_unknown(
     clean: TraceDocument, shapeless: TraceDocument
 ) -> None:
-    assert check(shapeless, rules=("tf32",), baseline=clean).exit_code == 3
+    assert checking.check(shapeless, rules=("tf32",), baseline=clean).exit_code == 3
 
 
 def test_a_failure_counts_more_than_what_is_unknown(guilty: TraceDocument, shapeless: TraceDocument) -> None:
     both = dataclasses.replace(guilty, advice=(*guilty.advice, *shapeless.advice))
-    found = check(both)
+    found = checking.check(both)
     assert found.exit_code == 1
-    assert Status.UNKNOWN in {line.status for line in found.lines}
+    assert records.Status.UNKNOWN in {line.status for line in found.lines}
 
 
 def test_a_hint_fails_only_where_it_is_named(tmp_path: Path) -> None:
@@ -134,9 +133,9 @@ def test_a_hint_fails_only_where_it_is_named(tmp_path: Path) -> None:
         if event["name"] == "[memory]":
             event["args"]["Total Allocated"] = 1_000
     document = p.opened(tmp_path).document
-    assert status(check(document), "mem-low") is Status.WARN
-    assert check(document).exit_code == 0
-    assert check(document, rules=("mem-low",)).exit_code == 1
+    assert status(checking.check(document), "mem-low") is records.Status.WARN
+    assert checking.check(document).exit_code == 0
+    assert checking.check(document, rules=("mem-low",)).exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -146,14 +145,14 @@ def test_step_time_against_the_baseline(
     ns: int, within: float, code: int, tmp_path: Path, clean: TraceDocument
 ) -> None:
     slower = program(ns=ns).opened(tmp_path).document
-    found = check(slower, rules=("sync",), baseline=clean, within_percent=within)
+    found = checking.check(slower, rules=("sync",), baseline=clean, within_percent=within)
     assert found.exit_code == code, found.lines
-    assert status(found, "step-time") is (Status.FAIL if code else Status.PASS)
+    assert status(found, "step-time") is (records.Status.FAIL if code else records.Status.PASS)
 
 
 def test_a_faster_step_passes(tmp_path: Path, clean: TraceDocument) -> None:
     faster = program(ns=50_000).opened(tmp_path).document
-    assert status(check(faster, rules=("sync",), baseline=clean), "step-time") is Status.PASS
+    assert status(checking.check(faster, rules=("sync",), baseline=clean), "step-time") is records.Status.PASS
 
 
 @pytest.mark.parametrize("other", ["gpu", "split"])
@@ -163,8 +162,8 @@ def test_a_baseline_of_another_gpu_or_of_other_steps_proves_nothing(other: str, 
         "gpu": dataclasses.replace(clean, file=dataclasses.replace(clean.file, devices=devices)),
         "split": dataclasses.replace(clean, summary=dataclasses.replace(clean.summary, split_by="annotation batch")),
     }[other]
-    found = check(clean, baseline=baseline)
-    assert (status(found, "step-time"), found.exit_code) == (Status.UNKNOWN, 3)
+    found = checking.check(clean, baseline=baseline)
+    assert (status(found, "step-time"), found.exit_code) == (records.Status.UNKNOWN, 3)
     assert ("T4" if other == "gpu" else "annotation batch") in found.lines[0].text
 
 
@@ -173,20 +172,20 @@ def test_without_steps_the_time_is_unknown(clean: TraceDocument, tmp_path: Path)
     p.op("aten::mm", Kernel(PRODUCT_BF16, 200_000), **HALF)  # type: ignore[arg-type]
     stepless = p.opened(tmp_path).document
     for one, other in ((clean, stepless), (stepless, clean)):
-        found = check(one, rules=("sync",), baseline=other)
-        assert status(found, "step-time") is Status.UNKNOWN
+        found = checking.check(one, rules=("sync",), baseline=other)
+        assert status(found, "step-time") is records.Status.UNKNOWN
         assert found.exit_code == 3
 
 
 @pytest.mark.parametrize("names", [("no-such-rule",), ("",), (), ("all", "tf-32")])
 def test_a_rule_that_there_is_not_is_wrong_usage(names: tuple[str, ...], clean: TraceDocument) -> None:
-    with pytest.raises(UsageError) as error:
-        check(clean, rules=names)
+    with pytest.raises(errors.UsageError) as error:
+        checking.check(clean, rules=names)
     assert error.value.exit_code == 2
     assert "tf32" in error.value.hint
 
 
 @pytest.mark.parametrize("percent", [-1.0, float("nan")])
 def test_a_percentage_below_nothing_is_wrong_usage(percent: float, clean: TraceDocument) -> None:
-    with pytest.raises(UsageError):
-        check(clean, baseline=clean, within_percent=percent)
+    with pytest.raises(errors.UsageError):
+        checking.check(clean, baseline=clean, within_percent=percent)

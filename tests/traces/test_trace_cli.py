@@ -26,7 +26,7 @@ from traceserver import RECORDED
 
 from gpuprep.cli import cli, edge
 from gpuprep.store import Store
-from gpuprep.untrusted.plaintext import unsafe
+from gpuprep.untrusted import plaintext
 
 ONE = RECORDED / "sync-item.json.gz"
 OTHER = RECORDED / "sync-none.json.gz"
@@ -171,7 +171,7 @@ def test_what_can_be_read_is_shown_and_the_rest_is_said(
     assert answer.code == 0, answer.err
     assert "GPU utilization" in answer.out
     assert said.casefold() in answer.out.casefold()
-    assert unsafe(answer.out) == ""
+    assert plaintext.unsafe(answer.out) == ""
     document = json.loads(gpuprep("trace", "report", "-q", "--json", path).out)
     if what == "no GPU events":
         assert document["summary"]["gpu_utilization_percent"] in (None, 0.0)
@@ -244,11 +244,11 @@ def test_no_secret_and_no_control_character_reaches_the_terminal(
     for words in (("report", "--full"), ("report",), ("check", "-v"), ("report", "--format", "csv")):
         answer = gpuprep("trace", *words, path)
         for said in (answer.out, answer.err):
-            assert unsafe(said) == "", words
+            assert plaintext.unsafe(said) == "", words
             assert hostiletrace.SECRET not in said
             assert "alice" not in said
     answer = gpuprep("trace", "compare", path, path)
-    assert unsafe(answer.out + answer.err) == ""
+    assert plaintext.unsafe(answer.out + answer.err) == ""
 
 
 # ---------------------------------------------------------------- report

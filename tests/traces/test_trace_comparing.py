@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
 
-from gpuprep.trace.comparing import Comparison, compare
+from gpuprep.trace import comparing, opening
 from gpuprep.trace.document import TraceDocument
-from gpuprep.trace.opening import Wish
 
 FLOAT = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
 HALF = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
@@ -37,14 +36,14 @@ def fast(steps: int = 3) -> Program:
 
 
 def document(program: Program, folder: Path, name: str = "a") -> TraceDocument:
-    return program.opened(folder, Wish(profile_name=name)).document
+    return program.opened(folder, opening.Wish(profile_name=name)).document
 
 
-def compared(one: Program, other: Program, folder: Path) -> Comparison:
-    return compare(document(one, folder, "before"), document(other, folder, "after"))
+def compared(one: Program, other: Program, folder: Path) -> comparing.Comparison:
+    return comparing.compare(document(one, folder, "before"), document(other, folder, "after"))
 
 
-def figure(found: Comparison, name: str) -> tuple[float | None, float | None]:
+def figure(found: comparing.Comparison, name: str) -> tuple[float | None, float | None]:
     return next((one.before, one.after) for one in found.figures if one.name == name)
 
 

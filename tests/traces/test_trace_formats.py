@@ -20,16 +20,14 @@ import pytest
 from hostiletrace import FOLDER, SECRET
 from traceserver import RECORDED
 
-from gpuprep.records.schema import text as schema_text
-from gpuprep.trace import checking, comparing, formats
-from gpuprep.trace.advice import rules
+from gpuprep.records import schema
+from gpuprep.trace import advice, checking, comparing, formats, opening
 from gpuprep.trace.document import Gain, Note, TraceDocument
 from gpuprep.trace.formats import documents, junit, sheets
 from gpuprep.trace.formats.csv import head
 from gpuprep.trace.formats.text import TABLES
-from gpuprep.trace.opening import Wish, open_trace
 from gpuprep.trace.page import html
-from gpuprep.untrusted.plaintext import unsafe
+from gpuprep.untrusted import plaintext
 
 NAMES = ("resnet-fp32", "sync-item", "gpt-stacks", "launch-graph", "attention-sdpa")
 # What a spreadsheet takes for a formula.
@@ -39,8 +37,10 @@ NUMBER = re.compile(r"^-?[0-9.]+(e[+-]?\d+)?$")
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TraceDocument]:
-    made = {name: open_trace(RECORDED / f"{name}.json.gz").document for name in NAMES}
-    made["hostile"] = open_trace(hostiletrace.write(tmp_path_factory.mktemp("hostile") / "<b>.pt.trace.json")).document
+    made = {name: opening.open_trace(RECORDED / f"{name}.json.gz").document for name in NAMES}
+    made["hostile"] = opening.open_trace(
+        hostiletrace.write(tmp_path_factory.mktemp("hostile") / "<b>.pt.trace.json")
+    ).document
     return made
 
 
@@ -72,7 +72,7 @@ def parts(data: bytes) -> str:
 
 def test_no_name_acts_in_any_format(opened: dict[str, TraceDocument]) -> None:
     for name, text in every(opened["hostile"]).items():
-        assert unsafe(text) == "", f"{name} has {unsafe(text)!r}"
+        assert plaintext.unsafe(text) == "", f"{name} has {plaintext.unsafe(text)!r}"
         assert SECRET not in text, name
         assert FOLDER not in text, name
         assert "alice" not in text, name
@@ -81,13 +81,13 @@ def test_no_name_acts_in_any_format(opened: dict[str, TraceDocument]) -> None:
 
 def test_whole_paths_are_shown_where_they_are_asked_for(tmp_path: Path) -> None:
     path = hostiletrace.write(tmp_path / "a.json")
-    text = str(formats.FORMATS["json"](open_trace(path, Wish(keep_paths=True)).document))
+    text = str(formats.FORMATS["json"](opening.open_trace(path, opening.Wish(keep_paths=True)).document))
     assert f"{FOLDER}/train.py(12)" in text
     assert SECRET not in text
 
 
 def test_hostile_names_are_text_in_the_page(tmp_path: Path) -> None:
-    one = open_trace(hostiletrace.write(tmp_path / "a.json"))
+    one = opening.open_trace(hostiletrace.write(tmp_path / "a.json"))
     page = html(one.profile, one.document)
     assert "<script>alert(1)" not in page
     assert "onerror=alert" not in page
@@ -184,7 +184,7 @@ def test_json_is_ascii_and_has_no_nan(document: TraceDocument) -> None:
 @pytest.mark.parametrize("name", documents.DOCUMENTS)
 def test_the_shipped_schemas_are_those_of_the_dataclasses(name: str) -> None:
     shipped = Path(documents.__file__).parent / "schemas" / f"{name}.schema.json"
-    assert shipped.read_text() == schema_text(documents.schema(name)), "python -m gpuprep.trace.formats.documents"
+    assert shipped.read_text() == schema.text(documents.schema(name)), "python -m gpuprep.trace.formats.documents"
 
 
 # ---------------------------------------------------------------- CSV and Excel
@@ -258,14 +258,14 @@ def test_junit_has_a_case_for_each_rule(document: TraceDocument) -> None:
     root = ET.fromstring(str(formats.FORMATS["junit"](document)).encode())
     [suite] = root
     cases = {case.get("name"): case for case in suite.iter("testcase")}
-    assert set(cases) == set(rules())
+    assert set(cases) == set(advice.rules())
     said = {one.rule: one for one in document.advice}
     failed = {name for name, case in cases.items() if case.find("failure") is not None}
     assert failed == {name for name, one in said.items() if one.severity == "problem"}
     assert suite.get("failures") == str(len(failed)) == root.get("failures")
     for name, case in cases.items():
         if case.find("error") is not None:
-            assert set(rules()[str(name)].needs) & set(said), "it could not be judged"
+            assert set(advice.rules()[str(name)].needs) & set(said), "it could not be judged"
 
 
 def test_junit_of_a_check_has_its_lines(opened: dict[str, TraceDocument]) -> None:
@@ -305,10 +305,10 @@ def test_comparison_in_each_format(opened: dict[str, TraceDocument]) -> None:
     found = comparing.compare(opened["resnet-fp32"], opened["hostile"])
     jsonschema.validate(json.loads(formats.compared(found)), documents.schema("trace-compare"))
     text = formats.text_of_comparison(found)
-    assert unsafe(text) == ""
+    assert plaintext.unsafe(text) == ""
     assert "step time (ms)" in text
     markdown = formats.markdown_of_comparison(found)
-    assert unsafe(markdown) == ""
+    assert plaintext.unsafe(markdown) == ""
     assert "<script>" not in markdown
     assert len(formats.text_of_comparison(found, full=True)) > len(text)
 
@@ -324,13 +324,13 @@ def test_nothing_of_it_depends_on_the_folder(tmp_path: Path) -> None:
     """A report that is made elsewhere is the same."""
     copy = tmp_path / "sync-none.json.gz"
     shutil.copy(RECORDED / "sync-none.json.gz", copy)
-    here, there = (open_trace(path).document for path in (RECORDED / copy.name, copy))
+    here, there = (opening.open_trace(path).document for path in (RECORDED / copy.name, copy))
     assert formats.FORMATS["json"](here) == formats.FORMATS["json"](there)
 
 
 @pytest.mark.parametrize("path", amount.third(sorted(RECORDED.glob("*.json.gz"))), ids=lambda path: path.name)
 def test_every_recorded_profile_has_a_page_and_a_document(path: Path) -> None:
-    one = open_trace(path)
+    one = opening.open_trace(path)
     assert len(html(one.profile, one.document)) > 100_000
     jsonschema.validate(json.loads(formats.FORMATS["json"](one.document)), documents.schema("trace"))
     assert len(formats.text(one.document).splitlines()) <= 25

@@ -19,11 +19,9 @@ import amount
 import numpy as np
 import pytest
 
+from gpuprep.trace import model, reading, tables
 from gpuprep.trace.document import TraceDocument
-from gpuprep.trace.model import profile
 from gpuprep.trace.profile import NO_OP, Profile
-from gpuprep.trace.reading import read
-from gpuprep.trace.tables import document
 
 FOLDER = Path(os.environ.get("GPUPREP_PUBLIC_TRACES") or "/nonexistent")
 PUBLIC = sorted(FOLDER.glob("*.json.gz"))
@@ -43,8 +41,8 @@ needs_public = pytest.mark.skipif(not PUBLIC, reason="GPUPREP_PUBLIC_TRACES is n
 
 @cache
 def opened(path: Path) -> tuple[Profile, TraceDocument]:
-    made = profile(read(path))
-    return made, document(made)
+    made = model.profile(reading.read(path))
+    return made, tables.document(made)
 
 
 @cache

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
+from gpuprep.trace import opening
 from gpuprep.trace.document import Gain
-from gpuprep.trace.opening import open_trace
-from gpuprep.trace.opening.machine import SIDECAR
+from gpuprep.trace.opening import machine
 
 HERE = Path(__file__).parent
 RECORDED, OTHER, MODELS = (HERE / name for name in ("recorded", "recorded_other_sizes", "recorded_other_models"))
@@ -79,8 +79,10 @@ def opened(name: str, folder: Path, timed: bool) -> tuple[dict[str, Gain | None]
         trace.symlink_to(folder / trace.name)
         if timed:
             step = manifest(folder)["cases"][name]["step_ms"]["median"]
-            trace.with_name(f"{trace.name}{SIDECAR}").write_text(json.dumps({"step_ms_without_profiler": [step]}))
-        document = open_trace(trace).document
+            trace.with_name(f"{trace.name}{machine.SIDECAR}").write_text(
+                json.dumps({"step_ms_without_profiler": [step]})
+            )
+        document = opening.open_trace(trace).document
     gains = {one.rule: one.gain for one in document.advice}
     return gains, document.summary.wall_us / document.summary.iterations
 

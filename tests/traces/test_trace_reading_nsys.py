@@ -17,15 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nsightexports import PID, SECRET, TABLES, export, tid
 
-from gpuprep.errors import UsageError
-from gpuprep.trace import notes
+from gpuprep import errors
+from gpuprep.trace import model, notes, reading
 from gpuprep.trace.columns import Format, GpuKind, OpKind
-from gpuprep.trace.model import profile
-from gpuprep.trace.reading import nsysexport, nvtx, read
+from gpuprep.trace.reading import nsysexport, nvtx
 
 
 def test_all_of_an_export(tmp_path: Path) -> None:
-    trace = read(export(tmp_path / "run.sqlite"))
+    trace = reading.read(export(tmp_path / "run.sqlite"))
     assert (trace.format, trace.generation) == (Format.NSYS, "3.24.14")
     assert trace.zero_ns == 1_776_781_226_557_295_056 + 1000
     assert trace.gpu.start.tolist() == [1000, 3000, 1000, 8500, 8900]
@@ -51,7 +50,7 @@ def test_all_of_an_export(tmp_path: Path) -> None:
 
 
 def test_ranges_are_ops_and_annotations(tmp_path: Path) -> None:
-    trace = read(export(tmp_path / "run.sqlite"))
+    trace = reading.read(export(tmp_path / "run.sqlite"))
     kinds = {trace.names[name]: OpKind(kind) for name, kind in zip(trace.ops.name, trace.ops.kind, strict=True)}
     assert kinds == {
         "iteration 1": OpKind.ANNOTATION,
@@ -74,14 +73,14 @@ def test_times_at_the_ends_of_int64_are_left_out(time: int, tmp_path: Path) -> N
     path = export(tmp_path / "run.sqlite")
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = ?", (time,))
-    trace = read(path)
+    trace = reading.read(path)
     assert trace.notes["impossible_times"] == 3
     assert trace.gpu.start.tolist() == [1000, 3000, 1000, 8500, 8900]
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_may_be_missing(table: str, tmp_path: Path) -> None:
-    trace = read(export(tmp_path / "run.sqlite", without=[table]))
+    trace = reading.read(export(tmp_path / "run.sqlite", without=[table]))
     for key, count in trace.notes.items():
         assert notes.sentence(key, count)
     if table.startswith(("CUPTI", "NVTX")):
@@ -99,20 +98,20 @@ def test_kernels_without_a_process_are_of_the_only_one_that_calls(tmp_path: Path
             [*columns[:place], *columns[place + 1 :]],
             [(*row[:place], *row[place + 1 :]) for row in rows],
         )
-    made = profile(read(export(tmp_path / "a.sqlite", changed)))
-    told = profile(read(export(tmp_path / "b.sqlite")))
+    made = model.profile(reading.read(export(tmp_path / "a.sqlite", changed)))
+    told = model.profile(reading.read(export(tmp_path / "b.sqlite")))
     assert [made.ops[op].type for op in made.gpu.op[:2]] == [told.ops[op].type for op in told.gpu.op[:2]]
     assert made.links.to_call >= told.links.to_call > 0
 
 
 def test_columns_may_be_missing(tmp_path: Path) -> None:
     few = (("start", "end", "deviceId", "streamId"), [(2000, 5000, 0, 7)])
-    trace = read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": few}))
+    trace = reading.read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": few}))
     kernels = trace.gpu.kind == GpuKind.KERNEL
     assert trace.gpu.correlation[kernels].tolist() == [-1]
     assert trace.gpu.shared[kernels].tolist() == [-1]
     none = (("begin", "finish"), [(2000, 5000)])
-    trace = read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": none}))
+    trace = reading.read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": none}))
     assert not (trace.gpu.kind == GpuKind.KERNEL).any()
     assert trace.notes["nsys_unreadable_tables"] == 1
 
@@ -120,14 +119,14 @@ def test_columns_may_be_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("schema", "newer"), [("3.28.1", False), ("3.29.0", True), ("4.0.0", True), ("2.9", False)])
 def test_newer_schemas_are_read_and_said(schema: str, newer: bool, tmp_path: Path) -> None:
     changed = (("name", "value"), [("EXPORT_SCHEMA_VERSION", schema)])
-    trace = read(export(tmp_path / "run.sqlite", {"META_DATA_EXPORT": changed}))
+    trace = reading.read(export(tmp_path / "run.sqlite", {"META_DATA_EXPORT": changed}))
     assert ("nsys_newer_schema" in trace.notes) is newer
     assert trace.generation == schema
     assert len(trace.gpu.start) == 5
 
 
 def test_graphs_recorded_as_a_whole_and_nsights_own_warnings(tmp_path: Path) -> None:
-    trace = read(
+    trace = reading.read(
         export(
             tmp_path / "run.sqlite",
             {
@@ -141,13 +140,13 @@ def test_graphs_recorded_as_a_whole_and_nsights_own_warnings(tmp_path: Path) -> 
 
 
 def test_no_ranges_of_operators(tmp_path: Path) -> None:
-    trace = read(export(tmp_path / "run.sqlite", without=["NVTX_EVENTS"]))
+    trace = reading.read(export(tmp_path / "run.sqlite", without=["NVTX_EVENTS"]))
     assert trace.notes["nsys_no_ops"] == 1
     assert len(trace.gpu.start) == 5
 
 
 def test_nothing_of_the_environment_or_of_unused_texts_is_read(tmp_path: Path) -> None:
-    shown = repr(read(export(tmp_path / "run.sqlite")))
+    shown = repr(reading.read(export(tmp_path / "run.sqlite")))
     assert SECRET not in shown
     assert "secret-host" not in shown
 
@@ -160,7 +159,7 @@ def test_long_values_are_cut_before_they_are_fetched(tmp_path: Path) -> None:
     more += [(long.encode(), 1500, 59, "a time that is none", None, tid(5), 0)]
     path = export(tmp_path / "run.sqlite", {"NVTX_EVENTS": (columns, [*rows, *more])})
     tracemalloc.start()
-    trace = read(path)
+    trace = reading.read(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sum(name.endswith("xxx") for name in trace.names) == 20
@@ -178,29 +177,29 @@ def test_a_view_is_no_table(tmp_path: Path) -> None:
     )
     database.commit()
     database.close()
-    assert not (read(path).gpu.kind == GpuKind.KERNEL).any()
+    assert not (reading.read(path).gpu.kind == GpuKind.KERNEL).any()
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
-    with pytest.raises(UsageError, match="no export of Nsight Systems"):
-        read(export(path, {"other": (("a",), [(1,)])}, without=TABLES))
-    with pytest.raises(UsageError, match="holds no kernels"):
-        read(export(path, without=[name for name in TABLES if name.startswith(("CUPTI", "NVTX"))]))
+    with pytest.raises(errors.UsageError, match="no export of Nsight Systems"):
+        reading.read(export(path, {"other": (("a",), [(1,)])}, without=TABLES))
+    with pytest.raises(errors.UsageError, match="holds no kernels"):
+        reading.read(export(path, without=[name for name in TABLES if name.startswith(("CUPTI", "NVTX"))]))
     data = export(path).read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(UsageError, match=r"damaged|holds no|no export"):
-        read(path)
+    with pytest.raises(errors.UsageError, match=r"damaged|holds no|no export"):
+        reading.read(path)
     path.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
-    with pytest.raises(UsageError, match="damaged"):
-        read(path)
+    with pytest.raises(errors.UsageError, match="damaged"):
+        reading.read(path)
 
 
 def test_an_export_is_only_read(tmp_path: Path) -> None:
     path = export(tmp_path / "run.sqlite")
     before = path.read_bytes()
     path.chmod(0o400)
-    read(path)
+    reading.read(path)
     assert path.read_bytes() == before
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run.sqlite"]
 
@@ -216,8 +215,8 @@ def test_a_report_without_nsys_says_how(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(nsysexport, "PLACES", ())
     path = tmp_path / "run.nsys-rep"
     path.write_bytes(b"report")
-    with pytest.raises(UsageError, match="nsys") as error:
-        read(path)
+    with pytest.raises(errors.UsageError, match="nsys") as error:
+        reading.read(path)
     assert "nsys export --type sqlite" in error.value.hint
 
 
@@ -237,12 +236,12 @@ def test_a_report_goes_through_nsys_export(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("EXPORT", str(export(tmp_path / "export.sqlite")))
     report = tmp_path / "-run one.nsys-rep"
     report.write_bytes(b"report")
-    trace = read(report)
+    trace = reading.read(report)
     assert (trace.file, trace.size, len(trace.gpu.start)) == ("-run one.nsys-rep", 6, 5)
     broken = tmp_path / "broken.nsys-rep"
     broken.write_bytes(b"report")
-    with pytest.raises(UsageError, match="cannot open report"):
-        read(broken)
+    with pytest.raises(errors.UsageError, match="cannot open report"):
+        reading.read(broken)
 
 
 VALUES = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=8) | st.binary(max_size=8)
@@ -252,7 +251,7 @@ def test_a_kernel_that_outlasts_those_after_it_on_its_stream(tmp_path: Path) -> 
     columns, rows = TABLES["CUPTI_ACTIVITY_KIND_KERNEL"]
     changed = [list(each) for each in rows]
     changed[0][columns.index("end")] = 1_009_501
-    trace = read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": (columns, changed)}))
+    trace = reading.read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": (columns, changed)}))
     assert (trace.gpu.end >= trace.gpu.start).all()
 
 
@@ -267,7 +266,7 @@ def test_fuzz_values(table: str, row: int, column: int, value: object, tmp_path:
     columns, rows = TABLES[table]
     changed = [list(each) for each in rows]
     changed[row % len(changed)][column % len(columns)] = value
-    trace = read(export(tmp_path / "run.sqlite", {table: (columns, changed)}))
+    trace = reading.read(export(tmp_path / "run.sqlite", {table: (columns, changed)}))
     assert (trace.gpu.end >= trace.gpu.start).all()
     assert (trace.ops.end >= trace.ops.start).all()
     for key, count in trace.notes.items():

@@ -15,14 +15,13 @@ import publictraces
 import pytest
 from synthetic import union
 
-from gpuprep.trace.columns import GpuKind, OpKind, Trace
-from gpuprep.trace.reading import read
+from gpuprep.trace import columns, reading
 
 KINETO = publictraces.named(".json", ".json.gz")
 NSYS = publictraces.named(".sqlite")
 GPU = {
-    "kernel": GpuKind.KERNEL, "Kernel": GpuKind.KERNEL, "gpu_memcpy": GpuKind.MEMCPY, "Memcpy": GpuKind.MEMCPY,
-    "gpu_memset": GpuKind.MEMSET, "Memset": GpuKind.MEMSET,
+    "kernel": columns.GpuKind.KERNEL, "Kernel": columns.GpuKind.KERNEL, "gpu_memcpy": columns.GpuKind.MEMCPY, "Memcpy": columns.GpuKind.MEMCPY,
+    "gpu_memset": columns.GpuKind.MEMSET, "Memset": columns.GpuKind.MEMSET,
 }  # fmt: skip
 CALLS = ("cuda_runtime", "cuda_driver", "Runtime")
 OPS = ("cpu_op", "user_annotation", "Operator", "python_function")
@@ -44,21 +43,21 @@ def plain(path: Path) -> list[dict[str, Any]]:
     return events
 
 
-def spans(trace: Trace, rows: Any) -> list[tuple[int, int]]:
+def spans(trace: columns.Trace, rows: Any) -> list[tuple[int, int]]:
     return list(zip(trace.gpu.start[rows].tolist(), trace.gpu.end[rows].tolist(), strict=True))
 
 
 @publictraces.needed
 @pytest.mark.parametrize("path", KINETO, ids=by_name)
 def test_gpu_events_sums_unions_and_spans_are_exact(path: Path) -> None:
-    trace = read(path)
+    trace = reading.read(path)
     events = [event for event in plain(path) if event["ph"] == "X" and event.get("cat") in GPU]
     devices = {event["args"]["device"] for event in events}
     assert set(trace.gpu.device.tolist()) == devices
     for device in devices:
         mine = [event for event in events if event["args"]["device"] == device]
         rows = trace.gpu.device == device
-        for kind in GpuKind:
+        for kind in columns.GpuKind:
             of_kind = rows & (trace.gpu.kind == kind)
             alike = [event for event in mine if GPU[event["cat"]] == kind]
             assert int(of_kind.sum()) == len(alike)
@@ -79,7 +78,7 @@ def test_gpu_events_sums_unions_and_spans_are_exact(path: Path) -> None:
 @publictraces.needed
 @pytest.mark.parametrize("path", KINETO, ids=by_name)
 def test_ops_and_calls_are_all_there_at_their_times(path: Path) -> None:
-    trace = read(path)
+    trace = reading.read(path)
     events = [event for event in plain(path) if event["ph"] == "X"]
     first = min(nanoseconds(event["ts"]) for event in events if event["cat"] in (*GPU, *CALLS, *OPS))
     for table, categories in ((trace.calls, CALLS), (trace.ops, OPS)):
@@ -104,8 +103,8 @@ def test_ops_and_calls_are_all_there_at_their_times(path: Path) -> None:
 @publictraces.needed
 @pytest.mark.parametrize("path", KINETO, ids=by_name)
 def test_without_stacks_only_python_functions_are_missing(path: Path) -> None:
-    whole, short = read(path), read(path, stacks=False)
-    python = int((whole.ops.kind == OpKind.PYTHON).sum())
+    whole, short = reading.read(path), reading.read(path, stacks=False)
+    python = int((whole.ops.kind == columns.OpKind.PYTHON).sum())
     assert len(whole.ops.start) - len(short.ops.start) == python == short.notes.get("stacks_left_out", 0)
     assert short.gpu.start.tolist() == whole.gpu.start.tolist()
 
@@ -115,16 +114,20 @@ def test_without_stacks_only_python_functions_are_missing(path: Path) -> None:
 def test_a_public_trace_needs_no_mending(path: Path) -> None:
     damage = {"mended_events", "unreadable_events", "torn", "impossible_times", "clipped_durations", "slow_pieces",
               "unknown_categories", "unreadable_end"}  # fmt: skip
-    assert not damage & read(path).notes.keys()
+    assert not damage & reading.read(path).notes.keys()
 
 
 @publictraces.needed
 @pytest.mark.parametrize("path", NSYS, ids=by_name)
 def test_exports_against_plain_sql(path: Path) -> None:
-    trace = read(path)
+    trace = reading.read(path)
     database = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
-    for table, kind in (("KERNEL", GpuKind.KERNEL), ("MEMCPY", GpuKind.MEMCPY), ("MEMSET", GpuKind.MEMSET)):
+    for table, kind in (
+        ("KERNEL", columns.GpuKind.KERNEL),
+        ("MEMCPY", columns.GpuKind.MEMCPY),
+        ("MEMSET", columns.GpuKind.MEMSET),
+    ):
         rows = trace.gpu.kind == kind
         if f"CUPTI_ACTIVITY_KIND_{table}" not in tables:
             assert not rows.any()
@@ -141,7 +144,7 @@ def test_exports_against_plain_sql(path: Path) -> None:
         "ON k.correlationId = r.correlationId AND (k.globalPid >> 24) = (r.globalTid >> 24)"
     ).fetchone()[0]
     calls = set(zip(trace.calls.process.tolist(), trace.calls.correlation.tolist(), strict=True))
-    kernels = trace.gpu.kind == GpuKind.KERNEL
+    kernels = trace.gpu.kind == columns.GpuKind.KERNEL
     pairs = zip(trace.gpu.process[kernels].tolist(), trace.gpu.correlation[kernels].tolist(), strict=True)
     assert sum(pair in calls for pair in pairs) == joined
     names = database.execute(
@@ -157,6 +160,6 @@ def test_nothing_of_the_environment_is_read(path: Path) -> None:
     database = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
     question = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'DeviceEnvironment'"
     secrets = [word for (text,) in database.execute(question) for word in text.split() if len(word) > 8]
-    shown = repr(read(path))
+    shown = repr(reading.read(path))
     assert "must-never-be-shown" not in shown
     assert not [secret for secret in secrets if secret in shown]

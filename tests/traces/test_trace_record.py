@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 from records_for_tests import record as host_record
 
-from gpuprep.trace.opening.machine import beside
-from gpuprep.trace.recording import put_record
-from gpuprep.trace.recording.nsys import without_environment
+from gpuprep.trace.opening import machine
+from gpuprep.trace.recording import nsys, put_record
 
 SECRET = "hunter2-must-never-be-shown"
 TRAIN = """
@@ -95,7 +94,7 @@ def test_a_program_is_recorded_and_nothing_of_it_changes(gpuprep: Run, tmp_path:
     trace = tmp_path / "out" / "train.pt.trace.json.gz"
     assert len(steps(trace)) == 5
     assert f"gpuprep trace report {trace}" in done.stderr
-    told = beside(trace)
+    told = machine.beside(trace)
     assert told.machine["Framework"].startswith("PyTorch ")
     assert told.machine["Python"]
 
@@ -242,7 +241,7 @@ def test_the_environment_leaves_an_export_and_its_file(tmp_path: Path) -> None:
     path = tmp_path / "x.nsys.sqlite"
     export(path)
     assert SECRET.encode() in path.read_bytes()
-    without_environment(path)
+    nsys.without_environment(path)
     assert SECRET.encode() not in path.read_bytes()
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT name FROM TARGET_INFO_SYSTEM_ENV").fetchall() == [("Hostname",)]
@@ -286,7 +285,7 @@ def test_the_record_of_the_machine_stands_beside_the_trace(tmp_path: Path) -> No
     trace.with_name(f"{trace.name}.gpuprep.json").write_text('{"schema_version": 1, "machine": {"Python": "3.11"}}')
     made = host_record()
     put_record(trace, made)
-    told = beside(trace)
+    told = machine.beside(trace)
     assert told.machine == {"Python": "3.11"}
     assert told.record is not None
     assert told.record.run_id == made.run_id
@@ -298,7 +297,7 @@ def test_the_record_of_the_machine_stands_beside_the_trace(tmp_path: Path) -> No
 def test_damaged_notes_are_no_notes(tmp_path: Path, text: str) -> None:
     trace = tmp_path / "a.json"
     trace.with_name("a.json.gpuprep.json").write_text(text)
-    told = beside(trace)
+    told = machine.beside(trace)
     assert (told.machine, told.record) == ({}, None)
 
 
@@ -397,4 +396,4 @@ def test_a_gpu_that_tells_no_times_costs_no_trace(recorder: Any, monkeypatch: py
 def test_how_long_a_step_takes_without_the_profiler(tmp_path: Path, times: object, ns: float | None) -> None:
     trace = tmp_path / "a.json"
     trace.with_name("a.json.gpuprep.json").write_text(json.dumps({"machine": {}, "step_ms_without_profiler": times}))
-    assert beside(trace).timed_step_ns == ns
+    assert machine.beside(trace).timed_step_ns == ns

@@ -14,11 +14,8 @@ import numpy as np
 import pytest
 from places import ROOT
 
-from gpuprep.trace import work
-from gpuprep.trace.columns import GpuKind, OpKind
-from gpuprep.trace.model import profile as linked
+from gpuprep.trace import columns, model, reading, work
 from gpuprep.trace.profile import Profile
-from gpuprep.trace.reading import read
 
 RECORDED = Path(__file__).parent / "recorded"
 MANIFEST: dict[str, Any] = json.loads((RECORDED / "manifest.json").read_text())
@@ -29,7 +26,7 @@ RULES = ROOT / "gpuprep" / "trace" / "advice" / "rules.yml"
 
 @cache
 def opened(name: str) -> Profile:
-    return linked(read(RECORDED / CASES[name]["file"]))
+    return model.profile(reading.read(RECORDED / CASES[name]["file"]))
 
 
 def test_the_manifest_and_the_folder_agree() -> None:
@@ -55,7 +52,7 @@ def test_a_trace_is_read_whole(name: str) -> None:
     trace, case = profile.trace, CASES[name]
     raw = json.loads(gzip.decompress((RECORDED / case["file"]).read_bytes()))
     events = [event for event in raw["traceEvents"] if event.get("ph") == "X"]
-    for kind, category in zip(GpuKind, ("kernel", "gpu_memcpy", "gpu_memset"), strict=True):
+    for kind, category in zip(columns.GpuKind, ("kernel", "gpu_memcpy", "gpu_memset"), strict=True):
         of = [event for event in events if event.get("cat") == category]
         mine = trace.gpu.kind == kind
         assert int(mine.sum()) == len(of)
@@ -78,7 +75,7 @@ def test_the_steps_are_as_long_as_the_clock_beside_the_profiler_said(name: str) 
 @pytest.mark.parametrize("name", ONE_RANK)
 def test_every_kernel_has_a_launch_and_those_of_ops_have_an_op(name: str) -> None:
     profile = opened(name)
-    kernels = profile.trace.gpu.kind == GpuKind.KERNEL
+    kernels = profile.trace.gpu.kind == columns.GpuKind.KERNEL
     assert (profile.gpu.call[kernels] >= 0).all()
     if name != "launch-graph":  # its one launch is made by no op
         told = (profile.gpu.instance[kernels] >= 0).mean()
@@ -92,7 +89,7 @@ def test_gpu_time_by_op_is_what_torch_says(name: str) -> None:
     mine: dict[str, float] = defaultdict(float)
     for op, total in zip(profile.cells.op.tolist(), profile.cells.total.tolist(), strict=True):
         mine[profile.ops[op].type] += total / 1000
-    ops = {profile.trace.names[index] for index in profile.trace.ops.name[profile.trace.ops.kind == OpKind.OP]}
+    ops = {profile.trace.names[index] for index in profile.trace.ops.name[profile.trace.ops.kind == columns.OpKind.OP]}
     theirs = {row["name"]: row["self_device_us"] for row in CASES[name]["key_averages"] if row["name"] in ops}
     assert len([time for time in theirs.values() if time]) >= 10
     for op, time in theirs.items():
@@ -111,7 +108,7 @@ def test_flops_are_what_torch_counts(name: str) -> None:
     counted: dict[str, float] = defaultdict(float)
     too_much = 0.0
     theirs = {op.replace("aten.", "aten::"): count for op, count in CASES[name]["flops_a_step"].items()}
-    for row in np.flatnonzero((trace.ops.kind == OpKind.OP) & (profile.ranges.iteration == 0)).tolist():
+    for row in np.flatnonzero((trace.ops.kind == columns.OpKind.OP) & (profile.ranges.iteration == 0)).tolist():
         op = trace.names[trace.ops.name[row]]
         if op not in theirs or trace.ops.arguments[row] < 0:
             continue

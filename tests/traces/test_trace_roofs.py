@@ -12,38 +12,36 @@ import publictraces
 import pytest
 from handmade import Op, launched, step, trace
 
-from gpuprep.catalogue import Board, boards
-from gpuprep.performance import bettershape, roofline
-from gpuprep.performance.operations import Operation
+from gpuprep import catalogue, records
+from gpuprep.catalogue import boards
+from gpuprep.performance import bettershape, operations, roofline
 from gpuprep.performance.predict import alignment, predict
-from gpuprep.performance.roofline import Roof
-from gpuprep.records import Missing, ProbeResult, RunRecord, Source
-from gpuprep.trace.columns import Arguments, Device
-from gpuprep.trace.document import RoofLine, TraceDocument
-from gpuprep.trace.model import profile as linked
-from gpuprep.trace.opening import open_trace
-from gpuprep.trace.opening.machine import board_used
+from gpuprep.trace import columns, document, model, opening, tables
+from gpuprep.trace.opening import machine
 from gpuprep.trace.profile import Profile
-from gpuprep.trace.roofs import NO_NAME, missing, roofs, with_roofs
-from gpuprep.trace.roofs.reasons import TILE
-from gpuprep.trace.tables import document as tabulated
+from gpuprep.trace.roofs import NO_NAME, missing, reasons, roofs, with_roofs
 
 RECORDED = Path(__file__).parent / "recorded"
 A100 = boards()["a100_sxm4_40"]
 H100 = boards()["h100_sxm5_80"]
 NVJET = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT"
 ALIGN1 = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(Params)"
-DEVICES = (Device(0, "NVIDIA H100 80GB HBM3", "9.0", 132, 85_000_000_000),)
+DEVICES = (columns.Device(0, "NVIDIA H100 80GB HBM3", "9.0", 132, 85_000_000_000),)
 
 
-def product(m: int, n: int, k: int, dtype: str = "c10::BFloat16") -> Arguments:
+def product(m: int, n: int, k: int, dtype: str = "c10::BFloat16") -> columns.Arguments:
     """As a linear layer's forward pass: rows of both operands lie along k."""
-    return Arguments(((m, k), (k, n)), (dtype, dtype), ((k, 1), (1, k)), ("", ""))
+    return columns.Arguments(((m, k), (k, n)), (dtype, dtype), ((k, 1), (1, k)), ("", ""))
 
 
 def opened(
-    name: str, given: Arguments | None, kernels: list[tuple[str, int]], *, steps: int = 1, devices: Any = DEVICES
-) -> tuple[Profile, TraceDocument]:
+    name: str,
+    given: columns.Arguments | None,
+    kernels: list[tuple[str, int]],
+    *,
+    steps: int = 1,
+    devices: Any = DEVICES,
+) -> tuple[Profile, document.TraceDocument]:
     """One op a step, which launches these kernels: name and nanoseconds."""
     rows: list[Any] = []
     length = 20 + sum(ns for _, ns in kernels)
@@ -54,22 +52,24 @@ def opened(
         for place, (kernel, ns) in enumerate(kernels):
             rows += launched(kernel, at + 2 + place, ready, ready + ns, number * 10 + place + 1)
             ready += ns
-    profile = linked(trace(*rows, devices=devices))
-    return profile, tabulated(profile)
+    profile = model.profile(trace(*rows, devices=devices))
+    return profile, tables.document(profile)
 
 
-def lines(*args: Any, board: Board = H100, record: RunRecord | None = None, **more: Any) -> tuple[RoofLine, ...]:
+def lines(
+    *args: Any, board: catalogue.Board = H100, record: records.RunRecord | None = None, **more: Any
+) -> tuple[document.RoofLine, ...]:
     return roofs(*opened(*args, **more), board, record)
 
 
-def line(*args: Any, **more: Any) -> RoofLine:
+def line(*args: Any, **more: Any) -> document.RoofLine:
     (found,) = lines(*args, **more)
     return found
 
 
-def peak(board: Board, dtype: str) -> float:
+def peak(board: catalogue.Board, dtype: str) -> float:
     found = roofline.roof(board, dtype)
-    assert isinstance(found, Roof)
+    assert isinstance(found, roofline.Roof)
     return found.tflops
 
 
@@ -97,8 +97,8 @@ def test_a_crooked_product_names_the_better_shape_and_what_it_saves() -> None:
 
 def test_the_estimate_is_the_ratio_of_two_predictions() -> None:
     found = line("aten::mm", product(4096, 4096, 4097), [(ALIGN1, 1_000_000)])
-    asked = predict(H100, Operation("product", "", 4096, 4096, 4097, rows="kn"), "bf16")
-    assert not isinstance(asked, Missing)
+    asked = predict(H100, operations.Operation("product", "", 4096, 4096, 4097, rows="kn"), "bf16")
+    assert not isinstance(asked, records.Missing)
     larger = next(one for one in bettershape.near(asked) if one.direction == "larger")
     assert found.better_us == pytest.approx(1000 * (1 - larger.time_ratio))
 
@@ -175,15 +175,15 @@ def test_calls_whose_kernels_were_lost_do_not_count() -> None:
     """Two calls and one kernel: half of the work is in the profile."""
     given = product(4096, 4096, 4096)
     rows = [step(0, 0, 900_000), Op("aten::mm", 10, 20, arguments=given), Op("aten::mm", 30, 40, arguments=given)]
-    profile = linked(trace(*rows, *launched(NVJET, 31, 50, 200_050, 1), devices=DEVICES))
-    (found,) = roofs(profile, tabulated(profile), H100)
+    profile = model.profile(trace(*rows, *launched(NVJET, 31, 50, 200_050, 1), devices=DEVICES))
+    (found,) = roofs(profile, tables.document(profile), H100)
     assert found.calls == 2
     assert found.tflops == pytest.approx(2.0 * 4096**3 / 200e-6 / 1e12)
 
 
 def test_kernels_that_only_prepare_are_told() -> None:
     layout = "void cudnn::ops::nchwToNhwcKernel<float, float>(Params)"
-    given = Arguments(
+    given = columns.Arguments(
         ((32, 64, 56, 56), (64, 64, 3, 3), ()), ("float", "float", ""), (),
         ("", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"),
     )  # fmt: skip
@@ -199,7 +199,7 @@ def test_kernels_that_only_prepare_are_told() -> None:
 def test_a_convolution_that_calculates_less_may_pass_its_roof() -> None:
     """Winograd's algorithm on CUDA cores: no wrong figure, and no TF32."""
     concrete = ("", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1")
-    given = Arguments(((64, 128, 56, 56), (128, 128, 3, 3), ()), ("float", "float", ""), (), concrete)
+    given = columns.Arguments(((64, 128, 56, 56), (128, 128, 3, 3), ()), ("float", "float", ""), (), concrete)
     found = line("aten::convolution", given, [("ampere_scudnn_winograd_128x128_ldg1_ldg4_relu", 800_000)])
     assert found.dtype == "fp32"
     assert found.percent > 100
@@ -210,20 +210,20 @@ def test_a_convolution_that_calculates_less_may_pass_its_roof() -> None:
 
 def test_channels_of_a_convolution_are_padded() -> None:
     concrete = ("", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1")
-    given = Arguments(((64, 129, 56, 56), (250, 129, 3, 3), ()), ("c10::BFloat16",) * 2 + ("",), (), concrete)
+    given = columns.Arguments(((64, 129, 56, 56), (250, 129, 3, 3), ()), ("c10::BFloat16",) * 2 + ("",), (), concrete)
     found = line("aten::convolution", given, [("sm80_xmma_fprop_implicit_gemm_bf16bf16_x", 3_000_000)])
     assert "channels in 129 and channels out 250 are no multiples of 16 bytes" in found.words
     assert "channels in padded from 129 to 1" in found.better
     assert found.better_us is not None
     assert 0 < found.better_us < found.gpu_us
-    first = Arguments(((64, 3, 224, 224), (64, 3, 7, 7), ()), ("c10::BFloat16",) * 2 + ("",), (), concrete)
+    first = columns.Arguments(((64, 3, 224, 224), (64, 3, 7, 7), ()), ("c10::BFloat16",) * 2 + ("",), (), concrete)
     assert "channels in" not in line("aten::convolution", first, [("x", 3_000_000)]).better
 
 
 def test_causal_attention_counts_half() -> None:
     shapes = ((8, 16, 2048, 128),) * 3
     concrete = ("", "", "", "0.", "True", "False", "")
-    causal = Arguments(shapes, ("c10::BFloat16",) * 3, (), concrete)
+    causal = columns.Arguments(shapes, ("c10::BFloat16",) * 3, (), concrete)
     whole = replace(causal, concrete=(*concrete[:4], "False", *concrete[5:]))
     kernel = [("void pytorch_flash::flash_fwd_kernel<T>(P)", 1_000_000)]
     one = line("aten::_scaled_dot_product_flash_attention", causal, kernel)
@@ -234,17 +234,19 @@ def test_causal_attention_counts_half() -> None:
 
 
 def test_batches_and_memory_bound_products() -> None:
-    given = Arguments(((64, 128, 64), (64, 64, 128)), ("c10::Half", "c10::Half"))
+    given = columns.Arguments(((64, 128, 64), (64, 64, 128)), ("c10::Half", "c10::Half"))
     found = line("aten::bmm", given, [(NVJET, 30_000)])
     assert "memory decides: " in found.words
     assert found.shape == "m=128 n=128 k=64 batch=64"
 
 
-def record(*gemms: dict[str, Any], source: Source = Source.MEASURED, name: str = DEVICES[0].name) -> RunRecord:
+def record(
+    *gemms: dict[str, Any], source: records.Source = records.Source.MEASURED, name: str = DEVICES[0].name
+) -> records.RunRecord:
     values = {"gpus": [{"index": 0, "name": name, "pci_device_id": "2330", "gemms": list(gemms)}]}
-    return RunRecord(
+    return records.RunRecord(
         "r-7", "validate", "host", "2026-01-01T00:00:00+00:00", "2026-01-01T00:01:00+00:00", source, 0, "1.0",
-        measurements=(ProbeResult("gemm", source, values, 1.0),),
+        measurements=(records.ProbeResult("gemm", source, values, 1.0),),
     )  # fmt: skip
 
 
@@ -254,7 +256,7 @@ def test_with_a_record_the_measured_roof_is_used_and_named() -> None:
     found = line(*asked, record=record(*gemms))
     assert (found.roof_tflops, found.roof_source) == (750.0, "record r-7")
     assert found.percent == pytest.approx(100 * found.tflops / 750)
-    assert line(*asked, record=record(*gemms, source=Source.SIMULATED)).roof_source == "record r-7 (simulated)"
+    assert line(*asked, record=record(*gemms, source=records.Source.SIMULATED)).roof_source == "record r-7 (simulated)"
     slow = line(*asked, record=record({"dtype": "bf16", "tflops": 500.0}))
     assert slow.percent > 100
     assert "faster than every product in the record" in slow.words
@@ -267,11 +269,14 @@ def test_with_a_record_the_measured_roof_is_used_and_named() -> None:
         record({"dtype": "fp16", "tflops": 700.0}),
         record({"dtype": "bf16", "tflops": {"missing": "not_read", "detail": ""}}),
         record({"dtype": "bf16", "tflops": 700.0}, name="NVIDIA L4"),
-        replace(record(), measurements=(ProbeResult("gemm", Source.MEASURED, Missing("timeout", ""), 1.0),)),
+        replace(
+            record(),
+            measurements=(records.ProbeResult("gemm", records.Source.MEASURED, records.Missing("timeout", ""), 1.0),),
+        ),
         replace(record(), measurements=()),
     ],
 )
-def test_a_record_without_the_figure_leaves_the_catalogue(given: RunRecord) -> None:
+def test_a_record_without_the_figure_leaves_the_catalogue(given: records.RunRecord) -> None:
     found = line("aten::mm", product(4096, 4096, 4096), [(NVJET, 200_000)], record=given)
     assert (found.roof_tflops, found.roof_source) == (peak(H100, "bf16"), "catalogue")
 
@@ -280,13 +285,13 @@ def test_what_is_missing_is_said() -> None:
     with_shapes = opened("aten::mm", product(8, 8, 8), [(NVJET, 1000)])
     without = opened("aten::mm", None, [(NVJET, 1000)])
     other = opened("aten::add", product(8, 8, 8), [("x", 1000)])
-    unknown = opened("aten::mm", product(8, 8, 8), [(NVJET, 1000)], devices=(Device(0, "NVIDIA X9"),))
-    unnamed = opened("aten::mm", product(8, 8, 8), [(NVJET, 1000)], devices=(Device(0),))
+    unknown = opened("aten::mm", product(8, 8, 8), [(NVJET, 1000)], devices=(columns.Device(0, "NVIDIA X9"),))
+    unnamed = opened("aten::mm", product(8, 8, 8), [(NVJET, 1000)], devices=(columns.Device(0),))
     integers = opened("aten::mm", product(8, 8, 8, "long"), [("x", 1000)])
     assert missing(with_shapes[1], H100, roofs(*with_shapes, H100)) == ""
     assert "record_shapes=True" in missing(without[1], H100, roofs(*without, H100))
     assert "no op whose shapes tell the work" in missing(other[1], H100, roofs(*other, H100))
-    assert "does not know the NVIDIA X9" in missing(unknown[1], board_used(unknown[0].trace, None), ())
+    assert "does not know the NVIDIA X9" in missing(unknown[1], machine.board_used(unknown[0].trace, None), ())
     assert missing(unnamed[1], None, ()) == NO_NAME
     assert "has no peak of the" in missing(integers[1], H100, roofs(*integers, H100))
 
@@ -301,7 +306,7 @@ def test_the_document_has_the_lines_or_a_note() -> None:
 
 def test_damaged_shapes_make_no_line() -> None:
     for shapes in (((0, 8), (8, 8)), ((2**40, 2**40), (2**40, 2**40)), ((1,) * 50, (1,) * 50)):
-        given = Arguments(shapes, ("c10::Half", "c10::Half"))
+        given = columns.Arguments(shapes, ("c10::Half", "c10::Half"))
         assert all(one.words.startswith("not possible") for one in lines("aten::mm", given, [(NVJET, 1000)]))
 
 
@@ -319,12 +324,12 @@ def test_damaged_shapes_make_no_line() -> None:
     ],
 )
 def test_tiles_in_names(name: str, tile: tuple[str, str] | None) -> None:
-    found = TILE.search(name)
+    found = reasons.TILE.search(name)
     assert (found.groups() if found else None) == tile
 
 
 def test_rows_decide_the_alignment_of_a_prediction() -> None:
-    one = Operation("product", "", 4097, 4096, 4096)
+    one = operations.Operation("product", "", 4097, 4096, 4096)
     assert alignment(one, "fp16") == 2  # m lies along rows, where nothing else is said
     assert alignment(replace(one, rows="kn"), "fp16") == 16
     assert alignment(replace(one, rows="m"), "fp16") == 2
@@ -336,10 +341,10 @@ def test_rows_decide_the_alignment_of_a_prediction() -> None:
 def test_the_pair_that_was_measured_on_a_real_gpu() -> None:
     """A vocabulary of 50257, then of 50304: the estimate for each product beside what padding really gave."""
     crooked, padded = (
-        open_trace(RECORDED / f"shapes-{name}.json.gz").document.roofs for name in ("misaligned", "padded")
+        opening.open_trace(RECORDED / f"shapes-{name}.json.gz").document.roofs for name in ("misaligned", "padded")
     )
 
-    def at(found: tuple[RoofLine, ...], shape: str) -> RoofLine:
+    def at(found: tuple[document.RoofLine, ...], shape: str) -> document.RoofLine:
         (one,) = (each for each in found if each.shape == shape and each.type == "aten::mm")
         return one
 
@@ -356,7 +361,7 @@ def test_the_pair_that_was_measured_on_a_real_gpu() -> None:
 
 @pytest.mark.parametrize("path", amount.third(sorted(RECORDED.glob("*.json.gz"))), ids=lambda path: path.name)
 def test_no_line_of_our_own_traces_is_impossible(path: Path) -> None:
-    roofs = open_trace(path).document.roofs
+    roofs = opening.open_trace(path).document.roofs
     assert roofs or path.name == "launch-graph.json.gz"  # a graph's kernels belong to no op
     for found in roofs:
         assert not found.words.startswith("not possible"), found
@@ -367,7 +372,7 @@ def test_no_line_of_our_own_traces_is_impossible(path: Path) -> None:
 @publictraces.needed
 def test_public_traces() -> None:
     (bert,) = publictraces.named("h100-bert.json.gz")
-    found = open_trace(bert).document.roofs
+    found = opening.open_trace(bert).document.roofs
     assert len(found) >= 20
     assert {one.dtype for one in found} == {"bf16"}
     (vocabulary,) = (one for one in found if "n=30522" in one.shape)

@@ -20,10 +20,8 @@ from manyranks import job
 from traceserver import RECORDED, Server, serving
 
 from gpuprep import listening
-from gpuprep.trace import serve
-from gpuprep.trace.opening import open_trace
+from gpuprep.trace import opening, serve, web
 from gpuprep.trace.page import pack
-from gpuprep.trace.web import Asked, Library, application
 
 ONE = RECORDED / "gpt-stacks.json.gz"
 HOSTILE = "<img src=x onerror=alert(1)>&\"'.pt.trace.json.gz"
@@ -94,7 +92,7 @@ def test_several_profiles_may_be_the_ranks_of_a_job(ranks: Server, several: Serv
     ],
 )
 def test_which_folders_may_be_jobs(names: list[str], whole: bool, jobs: dict[str, int]) -> None:
-    found = Library(lambda: {}, whole=whole).jobs_of(names)
+    found = web.Library(lambda: {}, whole=whole).jobs_of(names)
     assert {folder: len(runs) for folder, runs in found.items()} == jobs
 
 
@@ -297,10 +295,10 @@ def test_the_page_of_a_profile_that_is_alone_in_its_folder_names_no_job(tmp_path
         (tmp_path / place).mkdir(exist_ok=True)
         trace.write(tmp_path / place)
     runs = {str(path.relative_to(tmp_path)): path for path in tmp_path.glob("*/*.json")}
-    library = Library(lambda: runs)
-    assert [b'id="job"' in library.page(Asked(run)).html for run in sorted(runs)] == [False, True, True]
+    library = web.Library(lambda: runs)
+    assert [b'id="job"' in library.page(web.Asked(run)).html for run in sorted(runs)] == [False, True, True]
     del runs["b/rank2.json"]
-    assert b'id="job"' not in library.page(Asked("b/rank1.json")).html, "made again, for its job is gone"
+    assert b'id="job"' not in library.page(web.Asked("b/rank1.json")).html, "made again, for its job is gone"
 
 
 @pytest.mark.only_all
@@ -310,7 +308,7 @@ def test_a_rank_that_has_no_room_in_the_page_of_a_job_has_a_page_of_its_own(
     for trace in job():
         trace.write(tmp_path)
     files = {path.name: path for path in sorted(tmp_path.glob("*.json"))}
-    profile = open_trace(files["rank0.json"]).profile
+    profile = opening.open_trace(files["rank0.json"]).profile
     full, least = (len(pack.pack(profile, room=room).data) for room in (None, 1))
     urls: list[str] = []
     heard = threading.Event()
@@ -319,7 +317,7 @@ def test_a_rank_that_has_no_room_in_the_page_of_a_job_has_a_page_of_its_own(
         urls.append(url)
         heard.set()
 
-    answering = application(Library(lambda: files, whole=True))
+    answering = web.application(web.Library(lambda: files, whole=True))
     where = listening.parse("127.0.0.1:0", 0)
     threading.Thread(target=serve.serve, args=(answering, where, "", [], say), daemon=True).start()
     assert heard.wait(20)

@@ -15,19 +15,17 @@ from handmade import Call, Gpu, Op, launched, step, trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuprep.errors import UsageError
-from gpuprep.trace.columns import Arguments, Device, GpuKind, OpKind, Trace
+from gpuprep import errors
+from gpuprep.trace import columns, model, tables
 from gpuprep.trace.document import SCHEMA_VERSION, TraceDocument
 from gpuprep.trace.formats import documents
 from gpuprep.trace.formats.json import render
-from gpuprep.trace.model import profile
-from gpuprep.trace.tables import document
 
-HALF = Arguments(shapes=((64, 64), (64, 64)), dtypes=("c10::Half", "c10::Half"))
+HALF = columns.Arguments(shapes=((64, 64), (64, 64)), dtypes=("c10::Half", "c10::Half"))
 TENSOR, PLAIN = "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_nn", "ampere_sgemm_128x64_nn"
 
 
-def two_steps() -> Trace:
+def two_steps() -> columns.Trace:
     """Two streams that overlap, two devices, a copy; times in µs, to be read easily."""
     us = 1000
     rows: list[Any] = [
@@ -38,16 +36,19 @@ def two_steps() -> Trace:
         Op("aten::copy_", 40 * us, 50 * us),
         *launched(TENSOR, 15 * us, 20 * us, 60 * us, 1),
         *launched(PLAIN, 45 * us, 50 * us, 70 * us, 2, stream=8),
-        *launched("Memcpy HtoD (Pageable -> Device)", 46 * us, 90 * us, 95 * us, 3, kind=GpuKind.MEMCPY),
+        *launched("Memcpy HtoD (Pageable -> Device)", 46 * us, 90 * us, 95 * us, 3, kind=columns.GpuKind.MEMCPY),
         *launched(TENSOR, 115 * us, 120 * us, 220 * us, 4),
         *launched(TENSOR, 116 * us, 120 * us, 140 * us, 5, device=1),
         Gpu("old", 2 * us, 4 * us, 99),
     ]
-    return trace(*rows, devices=(Device(0, "A", "8.0", 108, 40), Device(1, "B", "8.0"), Device(2, "unused")))
+    return trace(
+        *rows,
+        devices=(columns.Device(0, "A", "8.0", 108, 40), columns.Device(1, "B", "8.0"), columns.Device(2, "unused")),
+    )
 
 
 def test_the_summary_of_all_iterations() -> None:
-    made = document(profile(two_steps()))
+    made = tables.document(model.profile(two_steps()))
     summary = made.summary
     assert (summary.start_iteration, summary.stop_iteration, summary.iterations, summary.total_iterations) == (
         0,
@@ -69,7 +70,7 @@ def test_the_summary_of_all_iterations() -> None:
 
 
 def test_the_totals_of_the_whole_file_by_device() -> None:
-    one, two = document(profile(two_steps()), 1, 1).file.devices
+    one, two = tables.document(model.profile(two_steps()), 1, 1).file.devices
     assert (one.device, one.name, one.sms, one.memory_bytes) == (0, "A", 108, 40)
     assert (one.kernels, one.kernel_time_us, one.memory_operations, one.memory_time_us) == (4, 162.0, 1, 5.0)
     assert (one.busy_us, one.span_us) == (157.0, 218.0)
@@ -78,7 +79,7 @@ def test_the_totals_of_the_whole_file_by_device() -> None:
 
 
 def test_one_iteration() -> None:
-    made = document(profile(two_steps()), 0, 0)
+    made = tables.document(model.profile(two_steps()), 0, 0)
     assert (made.summary.iterations, made.summary.kernels, made.summary.wall_us) == (1, 2, 85.0)
     assert [line.profiled for line in made.iterations] == [True, False]
     first, second = made.iterations
@@ -91,8 +92,10 @@ def test_one_iteration() -> None:
 
 def test_an_op_has_its_own_gpu_time_and_that_of_the_ops_inside() -> None:
     rows: list[Any] = [Op("outer", 0, 100_000), Op("aten::mm", 10_000, 50_000, arguments=HALF)]
-    made = document(
-        profile(trace(*rows, *launched(TENSOR, 20_000, 60_000, 64_000, 1), *launched("k", 60_000, 70_000, 71_000, 2)))
+    made = tables.document(
+        model.profile(
+            trace(*rows, *launched(TENSOR, 20_000, 60_000, 64_000, 1), *launched("k", 60_000, 70_000, 71_000, 2))
+        )
     )
     mm, outer = made.ops
     assert (mm.type, mm.gpu_us, mm.gpu_with_children_us, mm.kernel_calls) == ("aten::mm", 4.0, 4.0, 1)
@@ -104,7 +107,7 @@ def test_an_op_has_its_own_gpu_time_and_that_of_the_ops_inside() -> None:
 
 def test_types_of_ops_have_the_spread_of_single_calls() -> None:
     rows = [Op("aten::mm", 0, 10_000), Op("aten::mm", 20_000, 50_000), *launched("k", 25_000, 60_000, 66_000, 1)]
-    (line,) = document(profile(trace(*rows))).op_types
+    (line,) = tables.document(model.profile(trace(*rows))).op_types
     assert (line.type, line.ops, line.calls) == ("aten::mm", 1, 2)
     assert (line.cpu_us.total, line.cpu_us.average, line.cpu_us.shortest, line.cpu_us.longest) == (40, 20, 10, 30)
     assert (line.gpu_us.total, line.gpu_us.average, line.gpu_us.shortest, line.gpu_us.longest) == (6, 3, 0, 6)
@@ -112,27 +115,27 @@ def test_types_of_ops_have_the_spread_of_single_calls() -> None:
 
 def test_work_without_an_op_has_the_spread_of_its_kernels() -> None:
     rows: list[Any] = [Op("aten::mm", 0, 10_000), Gpu("a", 0, 2_000), Gpu("b", 0, 6_000)]
-    line = document(profile(trace(*rows))).op_types[0]
+    line = tables.document(model.profile(trace(*rows))).op_types[0]
     assert (line.type, line.ops, line.calls) == ("the profile has no calls that launch", 1, 0)
     assert (line.gpu_us.total, line.gpu_us.average, line.gpu_us.shortest, line.gpu_us.longest) == (8, 4, 2, 6)
 
 
 def test_a_module_counts_all_modules_inside() -> None:
     rows: list[Any] = [
-        Op("nn.Module: Net_0", 0, 100_000, kind=OpKind.MODULE),
-        Op("nn.Module: Linear_0", 10_000, 50_000, kind=OpKind.MODULE),
+        Op("nn.Module: Net_0", 0, 100_000, kind=columns.OpKind.MODULE),
+        Op("nn.Module: Linear_0", 10_000, 50_000, kind=columns.OpKind.MODULE),
         Op("aten::mm", 20_000, 40_000, arguments=HALF),
         Op("aten::sum", 60_000, 80_000),
         *launched(TENSOR, 30_000, 60_000, 64_000, 1),
         *launched("sum", 70_000, 80_000, 81_000, 2),
     ]
-    outer, inner = document(profile(trace(*rows))).modules
+    outer, inner = tables.document(model.profile(trace(*rows))).modules
     assert (outer.module, outer.calls, outer.gpu_us, outer.tensor_core_time_us, outer.cpu_us) == ("Net_0", 1, 5, 4, 100)
     assert (inner.module, inner.gpu_us, inner.cpu_us) == ("Net_0/Linear_0", 4, 40)
 
 
 def test_without_gpu_work_nothing_is_called_zero_percent() -> None:
-    made = document(profile(trace(Op("aten::mm", 0, 10))))
+    made = tables.document(model.profile(trace(Op("aten::mm", 0, 10))))
     assert made.file.devices == ()
     assert made.summary.gpu_utilization_percent is None
     assert made.summary.tensor_core_efficiency_percent is None
@@ -140,15 +143,15 @@ def test_without_gpu_work_nothing_is_called_zero_percent() -> None:
 
 
 def test_iterations_that_are_not_there_are_an_error_of_the_user() -> None:
-    made = profile(two_steps())
+    made = model.profile(two_steps())
     for start, stop in ((2, 2), (-1, 0), (1, 0), (0, 2)):
-        with pytest.raises(UsageError, match="the profile has 2 iterations, 0 to 1"):
-            document(made, start, stop)
+        with pytest.raises(errors.UsageError, match="the profile has 2 iterations, 0 to 1"):
+            tables.document(made, start, stop)
 
 
 def test_what_was_left_out_is_told() -> None:
     made = trace(Op("aten::mm", 0, 10), notes={"negative_durations": 12})
-    (note,) = document(profile(made)).file.notes
+    (note,) = tables.document(model.profile(made)).file.notes
     assert (note.id, note.count) == ("negative_durations", 12)
     assert "12" in note.text
 
@@ -159,7 +162,7 @@ moments = st.integers(0, 400)
 
 
 @st.composite
-def profiles(draw: st.DrawFn) -> Trace:
+def profiles(draw: st.DrawFn) -> columns.Trace:
     """Steps that touch, ops that nest or overlap on two threads, kernels on two devices and three streams."""
     borders = sorted(set(draw(st.lists(moments, min_size=2, max_size=5))))
     rows: list[Any] = [step(n, a, b) for n, (a, b) in enumerate(pairwise(borders))]
@@ -179,7 +182,7 @@ def profiles(draw: st.DrawFn) -> Trace:
         )
     )  # fmt: skip
     for number, (at, delay, length, thread, device, name, has_call) in enumerate(kernels, 1):
-        kind = GpuKind.MEMCPY if name.startswith("Mem") else GpuKind.KERNEL
+        kind = columns.GpuKind.MEMCPY if name.startswith("Mem") else columns.GpuKind.KERNEL
         rows.append(Gpu(name, at + delay, at + delay + length, number, kind, device, stream=number % 3))
         if has_call:
             rows.append(Call(at, at + 2, number, thread))
@@ -234,9 +237,9 @@ def check(made: TraceDocument) -> None:
 
 @given(profiles())
 @settings(max_examples=amount.examples(150), deadline=None)
-def test_cells_sum_to_totals_and_unions_stay_below_sums(found: Trace) -> None:
-    made = profile(found)
-    check(document(made))
+def test_cells_sum_to_totals_and_unions_stay_below_sums(found: columns.Trace) -> None:
+    made = model.profile(found)
+    check(tables.document(made))
     # All GPU events are in the cells, and all ops that are no step in the cells of ops.
     assert made.cells.calls.sum() == len(found.gpu.start)
     assert made.cells.total.sum() == (found.gpu.end - found.gpu.start).sum()
@@ -250,14 +253,14 @@ def test_cells_sum_to_totals_and_unions_stay_below_sums(found: Trace) -> None:
 
 @given(profiles(), st.data())
 @settings(max_examples=amount.examples(150), deadline=None)
-def test_a_range_of_iterations_is_the_sum_of_its_iterations(found: Trace, data: st.DataObject) -> None:
-    made = profile(found)
+def test_a_range_of_iterations_is_the_sum_of_its_iterations(found: columns.Trace, data: st.DataObject) -> None:
+    made = model.profile(found)
     last = len(made.iterations.start) - 1
     start = data.draw(st.integers(0, last))
     stop = data.draw(st.integers(start, last))
-    whole = document(made, start, stop)
+    whole = tables.document(made, start, stop)
     check(whole)
-    single = [document(made, at, at) for at in range(start, stop + 1)]
+    single = [tables.document(made, at, at) for at in range(start, stop + 1)]
     for field in (
         "kernels", "kernel_time_us", "memory_operations", "memory_time_us", "tensor_core_kernels",
         "tensor_core_kernel_time_us", "unknown_kernel_time_us", "eligible_op_time_us", "tensor_core_time_elsewhere_us",
@@ -292,14 +295,14 @@ def test_a_range_of_iterations_is_the_sum_of_its_iterations(found: Trace, data: 
 
 @given(profiles())
 @settings(max_examples=amount.examples(20), deadline=None)
-def test_documents_fit_the_schema(found: Trace) -> None:
+def test_documents_fit_the_schema(found: columns.Trace) -> None:
     validator = jsonschema.Draft202012Validator(documents.schema("trace"))
-    validator.validate(json.loads(render(document(profile(found)))))
-    assert np.isfinite(document(profile(found)).summary.wall_us)
+    validator.validate(json.loads(render(tables.document(model.profile(found)))))
+    assert np.isfinite(tables.document(model.profile(found)).summary.wall_us)
 
 
 def test_a_document_of_another_version_does_not_fit() -> None:
-    found = json.loads(render(document(profile(two_steps()))))
+    found = json.loads(render(tables.document(model.profile(two_steps()))))
     validator = jsonschema.Draft202012Validator(documents.schema("trace"))
     validator.validate(found)
     assert not validator.is_valid({**found, "schema_version": SCHEMA_VERSION + 1})

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gpuprep.trace.opening.texts import without_folders
+from gpuprep.trace.opening import texts
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,11 @@ from gpuprep.trace.opening.texts import without_folders
     ],
 )  # fmt: skip
 def test_folders_are_left_out_and_what_tells_the_module_stays(text: str, shown: str) -> None:
-    assert without_folders(text) == shown
+    assert texts.without_folders(text) == shown
 
 
 @pytest.mark.parametrize("piece", ["/a", "/", "a/", " /a", "\\a", "C:/", "/a/site-packages", "/ ", "//a"])
 def test_no_text_takes_long(piece: str) -> None:
     began = time.process_time()
-    without_folders(piece * 20_000)
+    texts.without_folders(piece * 20_000)
     assert time.process_time() - began < 2

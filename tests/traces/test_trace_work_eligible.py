@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuprep.trace.columns import Arguments
-from gpuprep.trace.work import NOT_NVIDIA, bottom, eligible
-from gpuprep.trace.work.optypes import data, is_backward, op_type
+from gpuprep.trace import columns, work
+from gpuprep.trace.work import eligible, optypes
 
 
-def product(name: str) -> Arguments:
-    return Arguments(shapes=((8, 8), (8, 8)), dtypes=(name, name))
+def product(name: str) -> columns.Arguments:
+    return columns.Arguments(shapes=((8, 8), (8, 8)), dtypes=(name, name))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ def test_gpus_without_tensor_cores(capability: str) -> None:
 
 
 def test_gpus_of_other_vendors() -> None:
-    ok, why = eligible("aten::mm", product("c10::Half"), NOT_NVIDIA)
+    ok, why = eligible("aten::mm", product("c10::Half"), work.NOT_NVIDIA)
     assert not ok
     assert "not of NVIDIA" in why
 
@@ -56,7 +55,7 @@ def test_whole_numbers_are_not_eligible() -> None:
 
 def test_what_the_profile_does_not_tell_is_said() -> None:
     assert eligible("aten::mm", None, "8.0") == (True, "the profile does not tell the data type")
-    assert eligible("aten::mm", Arguments(dtypes=("", "Scalar")), "8.0")[0]
+    assert eligible("aten::mm", columns.Arguments(dtypes=("", "Scalar")), "8.0")[0]
     ok, why = eligible("aten::mm", product("c10::Half"), "")
     assert ok
     assert "compute capability" in why
@@ -92,12 +91,12 @@ def test_the_list(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["AddBackward0", "MmBackward0x", "SummBackward0", "autograd::engine::x: MmBackward0"])
 def test_other_nodes_of_autograd_are_not(name: str) -> None:
-    assert not is_backward(name)
+    assert not optypes.is_backward(name)
 
 
 def test_every_op_of_the_data_is_read() -> None:
-    for name, entry in data()["ops"].items():
-        known = op_type(name)
+    for name, entry in optypes.data()["ops"].items():
+        known = optypes.op_type(name)
         assert known is not None
         assert known.kind == entry.get("kind", "")
         assert all(isinstance(at, int) for at in known.at.values())
@@ -108,16 +107,16 @@ def test_the_innermost_counts() -> None:
     #                  0     1     2      3     4     5     6     7
     marks = np.array([True, True, False, True, True, True, True, True])
     parent = np.array([-1, 0, -1, 2, 3, 4, 5, 2])
-    assert bottom(marks, parent).tolist() == [False, True, False, False, False, False, True, True]
+    assert work.bottom(marks, parent).tolist() == [False, True, False, False, False, False, True, True]
 
 
 def test_an_op_that_is_not_eligible_stands_between() -> None:
-    assert bottom(np.array([True, False, True]), np.array([-1, 0, 1])).tolist() == [False, False, True]
+    assert work.bottom(np.array([True, False, True]), np.array([-1, 0, 1])).tolist() == [False, False, True]
 
 
 def test_bottom_of_nothing() -> None:
-    assert bottom(np.zeros(0, bool), np.zeros(0, np.int32)).tolist() == []
-    assert bottom(np.array([False, False]), np.array([-1, 0])).tolist() == [False, False]
+    assert work.bottom(np.zeros(0, bool), np.zeros(0, np.int32)).tolist() == []
+    assert work.bottom(np.array([False, False]), np.array([-1, 0])).tolist() == [False, False]
 
 
 def test_bottom_of_many_is_quick_and_right() -> None:
@@ -132,8 +131,8 @@ def test_bottom_of_many_is_quick_and_right() -> None:
         while around >= 0:
             wanted[around] = False
             around = parent[around]
-    assert (bottom(marks, parent) == wanted).all()
+    assert (work.bottom(marks, parent) == wanted).all()
 
 
 def test_a_circle_of_parents_ends() -> None:
-    assert bottom(np.array([True, True]), np.array([1, 0])).tolist() == [False, False]
+    assert work.bottom(np.array([True, True]), np.array([1, 0])).tolist() == [False, False]

@@ -10,13 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from gpuprep.catalogue import boards
-from gpuprep.trace.columns import Arguments, Device
-from gpuprep.trace.model import profile as linked
+from gpuprep.trace import columns, model, roofs, tables
 from gpuprep.trace.profile import UsesTensorCores
-from gpuprep.trace.roofs import with_roofs
-from gpuprep.trace.tables import document as tabulated
-from gpuprep.trace.work import eligible, flops, kernel_alignment, misaligned, shape, tensor_cores
-from gpuprep.trace.work.optypes import data
+from gpuprep.trace.work import eligible, flops, kernel_alignment, misaligned, optypes, shape, tensor_cores
 
 PIECES = [
     "void ", "cutlass::Kernel<", "cutlass::device_kernel<", "at::native::", "(anonymous namespace)", "<unnamed>", "<",
@@ -24,7 +20,7 @@ PIECES = [
     "\x00", "é",
 ]  # fmt: skip
 NAMES = some.one_of(some.text(max_size=200), some.lists(some.sampled_from(PIECES), max_size=60).map("".join))
-OPS = some.sampled_from([*data()["ops"], "AddmmBackward0", "aten::add", ""])
+OPS = some.sampled_from([*optypes.data()["ops"], "AddmmBackward0", "aten::add", ""])
 SIZES = some.one_of(some.integers(-2, 9), some.sampled_from([64, 4097, 2**31, 2**40, 2**62]))
 TENSORS = some.lists(SIZES, max_size=6).map(tuple)
 INPUTS = some.one_of(TENSORS, some.lists(TENSORS, max_size=3).map(tuple))
@@ -35,13 +31,13 @@ TEXTS = some.one_of(
     some.sampled_from(["", "[1, 1]", "[0, 0]", "True", "False", "[True, False, True]", "1"]), some.text(max_size=20)
 )
 ARGUMENTS = some.builds(
-    Arguments,
+    columns.Arguments,
     some.lists(INPUTS, max_size=12).map(tuple),
     some.lists(TYPES, max_size=12).map(tuple),
     some.lists(INPUTS, max_size=12).map(tuple),
     some.lists(TEXTS, max_size=12).map(tuple),
 )
-DEVICES = (Device(0, "NVIDIA H100 80GB HBM3", "9.0", 132, 85_000_000_000),)
+DEVICES = (columns.Device(0, "NVIDIA H100 80GB HBM3", "9.0", 132, 85_000_000_000),)
 
 
 @given(NAMES)
@@ -55,7 +51,7 @@ def test_names(name: str) -> None:
 
 @given(OPS, ARGUMENTS)
 @settings(max_examples=amount.examples(500), deadline=None)
-def test_inputs(op: str, arguments: Arguments) -> None:
+def test_inputs(op: str, arguments: columns.Arguments) -> None:
     found, work = flops(op, arguments), shape(op, arguments)
     assert (found is None) == (work is None)
     assert found is None or (math.isfinite(found) and found >= 0)
@@ -65,10 +61,10 @@ def test_inputs(op: str, arguments: Arguments) -> None:
 
 @given(OPS, ARGUMENTS, NAMES, some.integers(1, 10**9))
 @settings(max_examples=amount.examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_roofs(op: str, arguments: Arguments, name: str, ns: int) -> None:
+def test_roofs(op: str, arguments: columns.Arguments, name: str, ns: int) -> None:
     rows = [step(0, 0, 2 * 10**9), Op(op, 1, 20, arguments=arguments), *launched(name, 2, 30, 30 + ns, 1)]
-    profile = linked(trace(*rows, devices=DEVICES))
-    for found in with_roofs(profile, tabulated(profile), boards()["h100_sxm5_80"]).roofs:
+    profile = model.profile(trace(*rows, devices=DEVICES))
+    for found in roofs.with_roofs(profile, tables.document(profile), boards()["h100_sxm5_80"]).roofs:
         assert math.isfinite(found.percent)
         assert found.better_us is None or 0 < found.better_us < found.gpu_us
         assert found.percent <= 103 or found.words.startswith("not possible") or "Winograd or FFT" in found.words

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.trace.profile import UsesTensorCores
-from gpuprep.trace.work import tensor_cores
-from gpuprep.trace.work.basename import parts
-from gpuprep.trace.work.kernels import rules, sources
+from gpuprep.trace import profile, work
+from gpuprep.trace.work import basename, kernels
 
 LIST = Path(__file__).parent / "kernel_names.tsv"
 
@@ -24,7 +22,9 @@ def labelled() -> list[tuple[str, str]]:
 def test_no_error_on_the_labelled_list() -> None:
     names = labelled()
     assert len({name for _, name in names}) == len(names) >= 700
-    wrong = [(label, tensor_cores(name), name) for label, name in names if tensor_cores(name)[0].value != label]
+    wrong = [
+        (label, work.tensor_cores(name), name) for label, name in names if work.tensor_cores(name)[0].value != label
+    ]
     assert wrong == []
 
 
@@ -36,17 +36,17 @@ def test_the_list_has_enough_of_each_answer() -> None:
 
 
 def test_every_rule_has_a_source_and_decides_some_name_of_the_list() -> None:
-    told = {tensor_cores(name)[1] for _, name in labelled()}
-    for rule in rules():
-        assert rule.source in sources()
+    told = {work.tensor_cores(name)[1] for _, name in labelled()}
+    for rule in kernels.rules():
+        assert rule.source in kernels.sources()
         assert rule.say
-        assert rule.answer is UsesTensorCores.UNKNOWN or rule.id in told, rule.id
-    assert len({rule.id for rule in rules()}) == len(rules())
+        assert rule.answer is profile.UsesTensorCores.UNKNOWN or rule.id in told, rule.id
+    assert len({rule.id for rule in kernels.rules()}) == len(kernels.rules())
 
 
 def test_unknown_names_no_rule() -> None:
-    assert tensor_cores("triton_tem_fused_mm_1") == (UsesTensorCores.UNKNOWN, "")
-    assert tensor_cores("") == (UsesTensorCores.UNKNOWN, "")
+    assert work.tensor_cores("triton_tem_fused_mm_1") == (profile.UsesTensorCores.UNKNOWN, "")
+    assert work.tensor_cores("") == (profile.UsesTensorCores.UNKNOWN, "")
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_unknown_names_no_rule() -> None:
     ],
 )
 def test_base_names(name: str, base: str) -> None:
-    assert parts(name)[0] == base
+    assert basename.parts(name)[0] == base
 
 
 def test_only_the_base_name_counts() -> None:
     """Arguments say much that is not the kernel's own: gemv's have GEMM in their types."""
-    assert tensor_cores("void at::native::f<cutlass_80_tensorop_s1688gemm>(int)")[0] is UsesTensorCores.NO
-    assert tensor_cores("void at::native::copy(nvjet_hsh_1)")[0] is UsesTensorCores.NO
+    assert work.tensor_cores("void at::native::f<cutlass_80_tensorop_s1688gemm>(int)")[0] is profile.UsesTensorCores.NO
+    assert work.tensor_cores("void at::native::copy(nvjet_hsh_1)")[0] is profile.UsesTensorCores.NO
 
 
 @pytest.mark.parametrize(
@@ -93,5 +93,5 @@ def test_only_the_base_name_counts() -> None:
 )
 def test_hostile_names_take_no_time(name: str) -> None:
     started = time.process_time()
-    tensor_cores(name)
+    work.tensor_cores(name)
     assert time.process_time() - started < 1.0

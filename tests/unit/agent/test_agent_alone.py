@@ -16,11 +16,9 @@ from builders import bare_snapshot, finished_snapshot, good_probes, measured_t4
 from places import ROOT
 from programfile import module_of
 
-from gpuprep import checks
+from gpuprep import checks, records
 from gpuprep.checks import drift
-from gpuprep.checks.drift import Past
 from gpuprep.desired import loading, state
-from gpuprep.records import to_json, to_json_value
 
 # Import names of gpu_agent_libraries; the CUDA bindings are imported inside probes alone.
 LIBRARIES = ("yaml", "_yaml", "pynvml", "prometheus_client", "psutil")
@@ -91,23 +89,23 @@ def test_it_judges_as_the_controller_does(installed: Path) -> None:
     snapshot = finished_snapshot(WANTED)
     probed = [*good_probes(WANTED), *measured_t4()]
     asked = [result.probe for result in probed]
-    here = drift.findings(WANTED, snapshot, Past(None, None), probed, asked=asked, thresholds=T4.thresholds)
+    here = drift.findings(WANTED, snapshot, drift.Past(None, None), probed, asked=asked, thresholds=T4.thresholds)
     told = {
-        "wanted": to_json_value(WANTED),
-        "snapshot": to_json_value(snapshot),
-        "probed": to_json_value(probed),
+        "wanted": records.to_json_value(WANTED),
+        "snapshot": records.to_json_value(snapshot),
+        "probed": records.to_json_value(probed),
         "asked": asked,
-        "thresholds": to_json_value(T4.thresholds),
+        "thresholds": records.to_json_value(T4.thresholds),
     }
     there = json.loads(alone(installed, JUDGES, json.dumps(told)))
-    assert there["findings"] == json.loads(to_json(here))
+    assert there["findings"] == json.loads(records.to_json(here))
     assert there["status"] == "PASS"
 
 
 def test_a_host_that_differs_fails_there_too(installed: Path) -> None:
-    snapshot = to_json_value(finished_snapshot(WANTED))
+    snapshot = records.to_json_value(finished_snapshot(WANTED))
     snapshot["gpus"][0]["persistence_mode"] = False
-    told = {"wanted": to_json_value(WANTED), "snapshot": snapshot, "probed": [], "asked": [], "thresholds": {}}
+    told = {"wanted": records.to_json_value(WANTED), "snapshot": snapshot, "probed": [], "asked": [], "thresholds": {}}
     there = json.loads(alone(installed, JUDGES, json.dumps(told)))
     failed = [f"{f['subject']}.{f['property']}" for f in there["findings"] if f["status"] == "FAIL"]
     assert failed == ["gpu 0.persistence_mode"]

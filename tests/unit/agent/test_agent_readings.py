@@ -10,16 +10,14 @@ from pathlib import Path
 import fakeprograms
 import pytest
 
+from gpuprep import records
 from gpuprep.agent import __main__ as agent
-from gpuprep.agent.facts import cuda, driver, managed, modulecache, osfacts, shells
-from gpuprep.agent.facts.digests import Digests
-from gpuprep.agent.facts.dkms import dkms_modules
+from gpuprep.agent.facts import cuda, digests, dkms, driver, managed, modulecache, osfacts, shells
 from gpuprep.agent.facts.loader import Loader
 from gpuprep.agent.facts.manifest import is_intact, read_manifest
 from gpuprep.agent.probes import toolkit
 from gpuprep.agent.programs import run as agent_run
 from gpuprep.agent.programs.run import read_text, run
-from gpuprep.records import DkmsModule, LockedClocks, Missing
 
 
 def script(path: Path, text: str) -> Path:
@@ -33,18 +31,18 @@ def script(path: Path, text: str) -> Path:
 
 def test_a_command_and_the_ways_it_fails(tmp_path: Path) -> None:
     assert run(["echo", "hello"]) == "hello\n"
-    assert run(["no-such-command"]) == Missing("command_not_found", "no-such-command")
+    assert run(["no-such-command"]) == records.Missing("command_not_found", "no-such-command")
     failing = script(tmp_path / "failing", "echo first >&2; echo the cause >&2; exit 3")
-    assert run([str(failing)]) == Missing("command_failed", f"{failing}: the cause")
+    assert run([str(failing)]) == records.Missing("command_failed", f"{failing}: the cause")
     assert run([str(failing)], accept=(3,)) == ""
     slow = run(["sleep", "30"], timeout=0.2)
-    assert isinstance(slow, Missing)
+    assert isinstance(slow, records.Missing)
     assert "longer than 0.2 s" in slow.detail
 
 
 def test_a_file_that_is_not_there_is_none(tmp_path: Path) -> None:
     assert read_text(tmp_path / "nothing") is None
-    assert isinstance(read_text(tmp_path), Missing)
+    assert isinstance(read_text(tmp_path), records.Missing)
 
 
 # ---------------------------------------------------------------- the machine
@@ -91,7 +89,7 @@ def test_cloud_init_by_its_status_files(tmp_path: Path) -> None:
     result.write_text(json.dumps({"v1": {"errors": ["boom"]}}))
     assert osfacts.cloud_init(folder) == "error"
     result.write_text("{")
-    assert isinstance(osfacts.cloud_init(folder), Missing)
+    assert isinstance(osfacts.cloud_init(folder), records.Missing)
     (folder / "disabled").touch()
     assert osfacts.cloud_init(folder) == "absent"
 
@@ -132,11 +130,11 @@ def test_a_module_is_read_once_and_again_when_it_was_replaced(tmp_path: Path, mo
     module.write_text("550")
     reads: list[str] = []
 
-    def read(path: Path) -> tuple[str, str] | Missing:
+    def read(path: Path) -> tuple[str, str] | records.Missing:
         reads.append(path.read_text())
-        return Missing("unparsable") if reads[-1] == "" else (reads[-1], "open")
+        return records.Missing("unparsable") if reads[-1] == "" else (reads[-1], "open")
 
-    def look(agent: Path = tmp_path) -> tuple[str, str] | Missing:
+    def look(agent: Path = tmp_path) -> tuple[str, str] | records.Missing:
         return modulecache.remembered(module, read, cache, agent)
 
     monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -161,13 +159,13 @@ def test_a_module_is_read_once_and_again_when_it_was_replaced(tmp_path: Path, mo
     assert look() == ("555", "open")
     assert [path.name for path in cache.parent.iterdir()] == [cache.name]
     module.write_text("")
-    assert isinstance(look(), Missing)
-    assert isinstance(look(), Missing)
+    assert isinstance(look(), records.Missing)
+    assert isinstance(look(), records.Missing)
     assert reads[-2:] == ["", ""]
 
 
 def test_locked_clocks_survive_a_torn_file(tmp_path: Path) -> None:
-    locks = (LockedClocks("GPU-1", None, 1590, "boot"), LockedClocks("GPU-2", 1215, 1410, "boot"))
+    locks = (records.LockedClocks("GPU-1", None, 1590, "boot"), records.LockedClocks("GPU-2", 1215, 1410, "boot"))
     text = managed.locked_clocks_document(locks)
     path = tmp_path / "locked-clocks.json"
     path.write_text(text)
@@ -192,18 +190,18 @@ def test_modules_of_dkms_by_its_tree(tmp_path: Path) -> None:
     """The folders as dkms 3.2 leaves them on Debian 13."""
     version = tmp_path / "nvidia-current" / "550.163.01"
     (version / "source").mkdir(parents=True)
-    assert dkms_modules(tmp_path) == (DkmsModule("nvidia-current", "550.163.01", None, "added"),)
+    assert dkms.dkms_modules(tmp_path) == (records.DkmsModule("nvidia-current", "550.163.01", None, "added"),)
     for kernel in ("6.12.1-cloud", "6.12.2-cloud", "6.12.3-cloud"):
         (version / kernel / "x86_64" / "module").mkdir(parents=True)
     (version / "build").mkdir()
     (version.parent / "kernel-6.12.1-cloud-x86_64").symlink_to("550.163.01/6.12.1-cloud/x86_64")
     (version.parent / "kernel-6.12.3-cloud-x86_64").symlink_to("535.1/6.12.3-cloud/x86_64")
-    assert [(module.kernel, module.state) for module in dkms_modules(tmp_path)] == [
+    assert [(module.kernel, module.state) for module in dkms.dkms_modules(tmp_path)] == [
         ("6.12.1-cloud", "installed"),
         ("6.12.2-cloud", "built"),
         ("6.12.3-cloud", "built"),
     ]
-    assert dkms_modules(tmp_path / "nothing") == ()
+    assert dkms.dkms_modules(tmp_path / "nothing") == ()
 
 
 # ---------------------------------------------------------------- manifests
@@ -218,7 +216,7 @@ def build(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def intact(folder: Path) -> bool | Missing:
+def intact(folder: Path) -> bool | records.Missing:
     manifest = read_manifest(folder)
     assert isinstance(manifest, dict)
     return is_intact(folder, manifest)
@@ -235,9 +233,9 @@ def test_a_manifest_tells_a_changed_and_a_lost_file(build: Path) -> None:
 
 def test_a_manifest_that_names_nothing_proves_nothing(build: Path) -> None:
     (build / "manifest.json").write_text('{"files": {}}')
-    assert isinstance(intact(build), Missing)
+    assert isinstance(intact(build), records.Missing)
     (build / "manifest.json").write_text("{")
-    assert isinstance(read_manifest(build), Missing)
+    assert isinstance(read_manifest(build), records.Missing)
     (build / "manifest.json").unlink()
     assert read_manifest(build) is None
 
@@ -255,7 +253,7 @@ def test_cudnn_is_what_lies_beside_the_library(tmp_path: Path) -> None:
         def __init__(self) -> None:
             self.paths = {"libcudnn.so.8": "/nowhere", "libcudnn.so.9": str(tmp_path / "lib" / "libcudnn.so.9")}
 
-    facts = cuda.cudnn_facts(Fixed(), Digests(tmp_path / "digests.json", tmp_path / "no-agent"))
+    facts = cuda.cudnn_facts(Fixed(), digests.Digests(tmp_path / "digests.json", tmp_path / "no-agent"))
     assert facts.library_path == str(tmp_path / "lib" / "libcudnn.so.9.10.2")
     assert (facts.version, facts.wheel_version, facts.cuda_major) == ("9.10.2", "9.10.2.21", "12")
     assert facts.header_path == str(tmp_path / "include" / "cudnn_version.h")
@@ -273,7 +271,7 @@ def test_a_login_shell_that_talks_is_still_read(tmp_path: Path, monkeypatch: pyt
     assert isinstance(path, str)
     assert path.startswith("/opt/mine/bin:")
     (tmp_path / ".bash_profile").write_text("exit 1\n")
-    assert isinstance(shells.login_path(), Missing)
+    assert isinstance(shells.login_path(), records.Missing)
 
 
 def test_versions_of_python_modules() -> None:
@@ -281,7 +279,7 @@ def test_versions_of_python_modules() -> None:
     assert isinstance(found["json"], str)
     assert found["no_such_module"] is None
     assert shells.python_modules((), "") == {}
-    assert shells.python_modules(("json",), "/nowhere") == {"json": Missing("command_not_found", "python3")}
+    assert shells.python_modules(("json",), "/nowhere") == {"json": records.Missing("command_not_found", "python3")}
 
 
 # ---------------------------------------------------------------- the toolkit probe
@@ -310,13 +308,13 @@ def test_no_nvcc_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     fakeprograms.login(monkeypatch, tmp_path, str(tmp_path))
     monkeypatch.setattr(cuda, "NVCC_PLACES", ())
     values = toolkit.measure({})
-    assert isinstance(values, Missing)
+    assert isinstance(values, records.Missing)
     assert values.reason == "not_installed"
 
 
 def test_a_real_nvcc_compiles() -> None:
     values = toolkit.measure({})
-    if isinstance(values, Missing):
+    if isinstance(values, records.Missing):
         pytest.skip(f"no CUDA toolkit here: {values.detail}")
     assert values["compiles"], values["output"]
 
@@ -364,4 +362,4 @@ def test_sudo_is_asked_where_it_looks(tmp_path: Path, monkeypatch: pytest.Monkey
         fakeprograms.program(tmp_path / "sudo", f'test "$*" = -V && cat {tmp_path}/said')
         assert shells.sudo_path() == path
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert isinstance(shells.sudo_path(), Missing)
+    assert isinstance(shells.sudo_path(), records.Missing)

@@ -17,12 +17,10 @@ from probereportsfortests import plain
 from samplerows import loaded_answers
 from simulatedboot import Boot, booted
 
+from gpuprep import records
 from gpuprep.agent.compute import cudacalls, libraries, streams
-from gpuprep.agent.compute.cudacalls import Cuda, CudaFailed
 from gpuprep.agent.gpu import nvml
 from gpuprep.agent.probes import bandwidth
-from gpuprep.records import Missing
-from gpuprep.records import Status as CheckStatus
 from gpuprep.sim import faults
 
 __all__ = ["booted"]
@@ -39,7 +37,7 @@ MIB = 2**20
 def test_buffers_are_well_past_the_cache_or_not_there(free: int, l2: int, size: int | None) -> None:
     found = streams.buffer_mib(free, l2)
     if size is None:
-        assert isinstance(found, Missing)
+        assert isinstance(found, records.Missing)
         assert f"{free} MiB of GPU memory are free" in found.detail
     else:
         assert found == size
@@ -126,12 +124,12 @@ class FakeEvent:
         return 2 * (self.at - other.at)
 
 
-def fake_cuda(driver: FakeDriver) -> Cuda:
+def fake_cuda(driver: FakeDriver) -> cudacalls.Cuda:
     core = types.SimpleNamespace(EventOptions=lambda timing_enabled: timing_enabled)
-    return Cuda(driver, core, RuntimeError)
+    return cudacalls.Cuda(driver, core, RuntimeError)
 
 
-def timer(cuda: Cuda, *seconds: float) -> cudacalls.Timer:
+def timer(cuda: cudacalls.Cuda, *seconds: float) -> cudacalls.Timer:
     stream = FakeStream(list(seconds))
     return cudacalls.Timer(cuda, types.SimpleNamespace(create_stream=lambda: stream))
 
@@ -153,11 +151,14 @@ def test_memory_that_ends_is_given_back() -> None:
     def twice(size: int) -> int:
         asked.append(size)
         if len(asked) == 3:
-            raise CudaFailed("cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY")
+            raise cudacalls.CudaFailed("cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY")
         return allocate(size)
 
     cuda.allocate = twice  # type: ignore[method-assign]
-    with pytest.raises(CudaFailed, match="OUT_OF_MEMORY"), streams.DeviceMemory(cuda, None, timer(cuda, 0.1), mib=1):
+    with (
+        pytest.raises(cudacalls.CudaFailed, match="OUT_OF_MEMORY"),
+        streams.DeviceMemory(cuda, None, timer(cuda, 0.1), mib=1),
+    ):
         pass
     assert driver.memory == {}
 
@@ -184,7 +185,7 @@ def test_host_copies_and_the_link_under_load() -> None:
 def test_pinned_memory_that_is_refused_leaves_nothing() -> None:
     driver = FakeDriver(cuMemHostAlloc=2)
     cuda = fake_cuda(driver)
-    with pytest.raises(CudaFailed, match="cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY"):
+    with pytest.raises(cudacalls.CudaFailed, match="cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY"):
         streams.HostMemory(cuda, timer(cuda, 0.1), mib=1).__enter__()
     assert driver.memory == {}
 
@@ -198,7 +199,7 @@ def test_a_wrong_triad_is_an_error() -> None:
         cuda.upload(memory.addresses[0], right)
         memory._check(count)
         cuda.upload(memory.addresses[0], right[:-4] + struct.pack("f", 1.0))
-        with pytest.raises(CudaFailed, match=f"wrong in 1 of {4 * count} values"):
+        with pytest.raises(cudacalls.CudaFailed, match=f"wrong in 1 of {4 * count} values"):
             memory._check(count)
 
 
@@ -214,13 +215,13 @@ def test_a_gpu_is_found_by_its_uuid() -> None:
     cuda.core.Device = Device
     found = cuda.device("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f")
     assert (found.ordinal, found.current) == (0, True)
-    with pytest.raises(CudaFailed, match="no device GPU-ff"):
+    with pytest.raises(cudacalls.CudaFailed, match="no device GPU-ff"):
         cuda.device("GPU-ff")
 
 
 def test_peer_access_may_be_there_already() -> None:
     bandwidth._enable(fake_cuda(FakeDriver(cuCtxEnablePeerAccess=704)), 1)
-    with pytest.raises(CudaFailed, match="OUT_OF_MEMORY"):
+    with pytest.raises(cudacalls.CudaFailed, match="OUT_OF_MEMORY"):
         bandwidth._enable(fake_cuda(FakeDriver(cuCtxEnablePeerAccess=2)), 1)
 
 
@@ -231,7 +232,7 @@ def test_without_bindings_the_answer_says_so(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
     monkeypatch.setattr(nvml, "pynvml", FakePynvml(loaded_answers()))
     values = bandwidth.measure({})
-    assert isinstance(values, Missing)
+    assert isinstance(values, records.Missing)
     assert values.reason == "not_installed"
     assert "no cuda.bindings.driver: run the role gpu_agent again" in values.detail
 
@@ -248,7 +249,7 @@ def test_without_the_toolkit_s_compiler(toolkit: dict[str, Any], says: str, monk
     monkeypatch.setattr(libraries, "toolkit", lambda: toolkit)
     monkeypatch.setattr(cudacalls, "versions", lambda _: {"cuda-bindings": f"{major}.9.1"})
     found = cudacalls.load_nvrtc()
-    assert isinstance(found, Missing)
+    assert isinstance(found, records.Missing)
     assert found.reason == "not_installed"
     assert says in found.detail
 
@@ -266,7 +267,9 @@ def test_lanes_of_the_device_itself(tmp_path: Path) -> None:
     (tmp_path / "0000:00:06.0").mkdir()
     (tmp_path / "0000:00:06.0" / "max_link_width").write_text("16\n")
     assert bandwidth.device_width("0000:00:06.0", tmp_path) == 16
-    assert bandwidth.device_width("0000:00:07.0", tmp_path) == Missing("not_supported", "the kernel shows no width")
+    assert bandwidth.device_width("0000:00:07.0", tmp_path) == records.Missing(
+        "not_supported", "the kernel shows no width"
+    )
 
 
 @pytest.mark.parametrize(
@@ -286,14 +289,14 @@ def test_what_the_port_above_the_device_can_do(
     (port / "max_link_width").write_text(f"{width}\n")
     (tmp_path / "0000:01:00.0").symlink_to(port / "0000:01:00.0")
     found = bandwidth.slot("0000:01:00.0", tmp_path)
-    said = {key: one.reason if isinstance(one, Missing) else one for key, one in found.items()}
+    said = {key: one.reason if isinstance(one, records.Missing) else one for key, one in found.items()}
     assert said == {"slot_generation": generation, "slot_width": lanes}
 
 
 def test_a_virtual_machine_shows_no_port(tmp_path: Path) -> None:
     (tmp_path / "0000:00:1e.0").mkdir()
     found = bandwidth.slot("0000:00:1e.0", tmp_path)
-    assert {one.reason for one in found.values() if isinstance(one, Missing)} == {"not_supported"}
+    assert {one.reason for one in found.values() if isinstance(one, records.Missing)} == {"not_supported"}
     assert len(found) == 2
 
 
@@ -304,7 +307,9 @@ def test_the_way_between_two_gpus(level: object, name: str, monkeypatch: pytest.
     assert nvml.Gpu(0).path_to(nvml.Gpu(0)) == name
 
 
-def nvlinks(monkeypatch: pytest.MonkeyPatch, links: list[tuple[int, int, str]], **answers: Any) -> int | Missing:
+def nvlinks(
+    monkeypatch: pytest.MonkeyPatch, links: list[tuple[int, int, str]], **answers: Any
+) -> int | records.Missing:
     """`links`: (state, NVML's kind of what is at the other end, its address), in their order."""
     count = len(links)
 
@@ -328,7 +333,7 @@ def test_nvlinks_through_switches_and_between_two_gpus(monkeypatch: pytest.Monke
     assert nvlinks(monkeypatch, [switch] * 17 + [(0, 2, "00000000:05:00.0")]) == 17
     other, third = (1, 0, "00000000:0A:00.0"), (1, 0, "00000000:0B:00.0")
     assert nvlinks(monkeypatch, [other, third, third, other]) == 2  # a V100's links lead to several GPUs
-    assert nvlinks(monkeypatch, []) == Missing("command_failed", "nvmlDeviceGetNvLinkState: Invalid Argument")
+    assert nvlinks(monkeypatch, []) == records.Missing("command_failed", "nvmlDeviceGetNvLinkState: Invalid Argument")
     assert nvlinks(monkeypatch, [], nvmlDeviceGetNvLinkState=refuse(3)) == 0  # a GPU without NVLink
 
 
@@ -372,7 +377,7 @@ def test_without_a_driver_there_is_nothing_to_measure(monkeypatch: pytest.Monkey
     answers = {**loaded_answers(), "nvmlInit": refuse(9)}
     monkeypatch.setattr(nvml, "pynvml", FakePynvml(answers))
     values = bandwidth.measure({})
-    assert isinstance(values, Missing)
+    assert isinstance(values, records.Missing)
     assert values.reason == "driver_not_loaded"
 
 
@@ -394,9 +399,11 @@ def test_a_simulated_fault_is_named(
     profile: str, fault: str | None, failed: list[str], says: str, simulated_vm: Boot
 ) -> None:
     simulated_vm(profile, **(faults.kinds()[fault]["gpu"] if fault else {}))
-    found = {finding.key: finding for finding in judged(measured(), profile) if finding.status is not CheckStatus.PASS}
+    found = {
+        finding.key: finding for finding in judged(measured(), profile) if finding.status is not records.Status.PASS
+    }
     low_clock = found.pop("gpu 0.memory_clock", None)
     assert (low_clock is not None) == (fault == "slow_memory")
     assert set(found) == {f"gpu 0.{prop}" for prop in failed}
-    assert {finding.status for finding in found.values()} <= {CheckStatus.FAIL}
+    assert {finding.status for finding in found.values()} <= {records.Status.FAIL}
     assert all(says in finding.reason and finding.remedy for finding in found.values())

@@ -19,10 +19,9 @@ import sshserver
 from places import ROOT
 from waiting import alive, until
 
+from gpuprep import errors, records
 from gpuprep.agent.programs import children
 from gpuprep.agent.programs.run import run
-from gpuprep.errors import GpuprepError
-from gpuprep.records import Missing
 from gpuprep.remote import Host
 
 PATIENCE = 15.0
@@ -136,7 +135,7 @@ def remote(tmp_path: Path, cwd: Path) -> str:
 def test_a_channel_that_closes_ends_the_agent(tmp_path: Path, cwd: Path, sshd: sshserver.Sshd) -> None:
     environment(tmp_path)
     with Host(sshd.target()) as host:
-        with pytest.raises(GpuprepError, match="took longer"):
+        with pytest.raises(errors.GpuprepError, match="took longer"):
             host.run(remote(tmp_path, cwd), timeout=3)
         assert host.run("echo still connected").stdout == "still connected\n"
         nothing_stays(2**30, tmp_path, cwd)
@@ -165,7 +164,7 @@ def test_a_controller_that_is_killed_ends_the_agent(
 def test_a_time_out_ends_grandchildren_and_does_not_wait_for_them(cwd: Path) -> None:
     before = time.monotonic()
     said = run(["sh", "-c", "sleep 303 & echo $$; wait"], timeout=0.5, cwd=str(cwd))
-    assert said == Missing("command_failed", "sh took longer than 0.5 s")
+    assert said == records.Missing("command_failed", "sh took longer than 0.5 s")
     assert time.monotonic() - before < PATIENCE
     until(lambda: not sleepers(cwd), "a grandchild stays behind")
 

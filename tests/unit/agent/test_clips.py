@@ -12,8 +12,8 @@ from pathlib import Path
 import fakeprograms
 import pytest
 
+from gpuprep import records
 from gpuprep.agent.video import clips
-from gpuprep.records import Missing
 
 ALL = clips.SPECS
 TINY = {
@@ -52,9 +52,9 @@ def test_a_clip_says_how_many_bits_it_has(tmp_path: Path) -> None:
     assert isinstance(made, clips.Clip)
     assert made.bit_rate_kbps == round(made.path.stat().st_size * 8 / 1000 / 0.8)
     made.path.write_bytes(b"")
-    assert isinstance(made.bit_rate_kbps, Missing)
+    assert isinstance(made.bit_rate_kbps, records.Missing)
     made.path.unlink()
-    assert isinstance(made.bit_rate_kbps, Missing)
+    assert isinstance(made.bit_rate_kbps, records.Missing)
 
 
 def test_the_noisy_clip_has_more_bits_than_the_light_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_several_are_prepared_side_by_side_and_what_fails_is_told_later(tmp_path
     assert made == ["tiny-x16.mp4", "tiny-x8.mp4", "tiny.mp4", "tiny10-x5.mp4", "tiny10.mp4"]
     (tmp_path / "file").touch()
     clips.prepare(wanted, within=tmp_path / "file" / "no folder")
-    assert isinstance(clips.clip("tiny", within=tmp_path / "file" / "no folder"), Missing)
+    assert isinstance(clips.clip("tiny", within=tmp_path / "file" / "no folder"), records.Missing)
 
 
 def stand_in(folder: Path, script: str) -> Path:
@@ -133,7 +133,7 @@ def test_half_a_clip_is_never_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     fakeprograms.encoders(monkeypatch, tmp_path, program)
     place = tmp_path / "clips"
     made = clips.clip("tiny", within=place)
-    assert isinstance(made, Missing)
+    assert isinstance(made, records.Missing)
     assert words in made.detail
     assert not list(place.iterdir())
 
@@ -142,7 +142,7 @@ def test_without_an_encoder_it_says_what_to_install(tmp_path: Path, monkeypatch:
     fakeprograms.encoders(monkeypatch, tmp_path / "home")
     for seconds in (None, 10.0):
         made = clips.clip("tiny", seconds, within=tmp_path)
-        assert isinstance(made, Missing)
+        assert isinstance(made, records.Missing)
         assert made.reason == "not_installed"
         assert "imageio-ffmpeg" in made.detail
 
@@ -153,7 +153,7 @@ def test_what_failed_is_not_tried_for_each_case_again(tmp_path: Path, monkeypatc
     fakeprograms.encoders(monkeypatch, tmp_path / "home", program)
     place = tmp_path / "clips"
     first = clips.clip("tiny", within=place)
-    assert isinstance(first, Missing)
+    assert isinstance(first, records.Missing)
     assert clips.clip("tiny", within=place) == first
     assert clips.clip("tiny", 4.0, within=place) == first
     assert tried.read_text() == "x\n"
@@ -178,7 +178,7 @@ def test_long_clips_that_nobody_uses_make_room(tmp_path: Path, monkeypatch: pyte
 def test_a_folder_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     made = clips.clip("tiny", within=tmp_path / "file" / "clips")
-    assert isinstance(made, Missing)
+    assert isinstance(made, records.Missing)
     assert "file" in made.detail
 
 
@@ -224,7 +224,7 @@ def test_one_clip_that_two_want_is_made_once(tmp_path: Path, monkeypatch: pytest
     generate, begun = clips._generate, threading.Barrier(2, timeout=10)
     count: list[str] = []
 
-    def counted(spec: clips.Spec, path: Path) -> Missing | None:
+    def counted(spec: clips.Spec, path: Path) -> records.Missing | None:
         count.append(path.name)
         return generate(spec, path)
 
@@ -232,7 +232,7 @@ def test_one_clip_that_two_want_is_made_once(tmp_path: Path, monkeypatch: pytest
         begun.wait()
         found.append(clips.clip("tiny", within=tmp_path))
 
-    found: list[clips.Clip | Missing] = []
+    found: list[clips.Clip | records.Missing] = []
     monkeypatch.setattr(clips, "_generate", counted)
     threads = [threading.Thread(target=want) for _ in range(2)]
     for thread in threads:

@@ -20,13 +20,11 @@ from places import TESTS
 from simulatedboot import Boot, booted
 from simulatedvm import simulated_vm
 
+from gpuprep import records
 from gpuprep.agent.compute import convolution
-from gpuprep.agent.compute.convolution import Shape
 from gpuprep.agent.probes import cudnn
-from gpuprep.checks import impossible
-from gpuprep.checks.evidence import Evidence
+from gpuprep.checks import evidence, impossible
 from gpuprep.checks.installed import cudnn as judge
-from gpuprep.records import CudnnFacts, Finding, Missing, ProbeResult, Status, from_json
 
 __all__ = ["booted", "simulated_vm"]
 RECORDS = TESTS / "cases" / "records"
@@ -36,7 +34,7 @@ HOME = f"{WANTED.cudnn_directory}/lib/libcudnn.so.9.10.2"
 
 # ---------------------------------------------------------------- the reference
 
-SMALL = Shape(images=2, channels=3, height=4, width=5, filters=2, kernel=3)
+SMALL = convolution.Shape(images=2, channels=3, height=4, width=5, filters=2, kernel=3)
 
 
 def picture(n: int, c: int, y: int, x: int) -> float:
@@ -100,10 +98,10 @@ def test_version_words(number: int, words: str) -> None:
 class OneLibrary:
     """A loader that knows one file."""
 
-    def __init__(self, path: str | Missing | None) -> None:
+    def __init__(self, path: str | records.Missing | None) -> None:
         self.path = path
 
-    def find_newest(self, stem: str) -> str | Missing | None:
+    def find_newest(self, stem: str) -> str | records.Missing | None:
         assert stem == "libcudnn.so"
         return self.path
 
@@ -111,9 +109,9 @@ class OneLibrary:
 def test_the_library_is_asked_for_by_its_name() -> None:
     assert cudnn.installed_name(OneLibrary("/opt/x/lib/libcudnn.so.9.10.2")) == "libcudnn.so.9"  # type: ignore[arg-type]
     none = cudnn.installed_name(OneLibrary(None))  # type: ignore[arg-type]
-    assert isinstance(none, Missing)
+    assert isinstance(none, records.Missing)
     assert none.reason == "not_installed"
-    failed = Missing("command_not_found", "ldconfig")
+    failed = records.Missing("command_not_found", "ldconfig")
     assert cudnn.installed_name(OneLibrary(failed)) == failed  # type: ignore[arg-type]
 
 
@@ -134,7 +132,7 @@ def test_the_version_is_the_library_s_own(code: str, version: str | None, says: 
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(path), str(tmp_path / "cudnn.c")], check=True)
     found = cudnn.version_of(str(path))
     if version is None:
-        assert isinstance(found, Missing)
+        assert isinstance(found, records.Missing)
         assert says in f"{found.reason} {found.detail}"
     else:
         assert found == version
@@ -142,7 +140,7 @@ def test_the_version_is_the_library_s_own(code: str, version: str | None, says: 
 
 def test_no_file_of_that_name() -> None:
     found = cudnn.version_of("libcudnn.so.77")
-    assert isinstance(found, Missing)
+    assert isinstance(found, records.Missing)
     assert "libcudnn.so.77" in found.detail
 
 
@@ -177,7 +175,7 @@ def test_without_a_library_nothing_is_measured(
     damaged.touch()
     fakeprograms.ldconfig(monkeypatch, tmp_path / "bin", *([damaged] if there else []))
     found = cudnn.measure({})
-    assert isinstance(found, Missing)
+    assert isinstance(found, records.Missing)
     assert (found.reason, "libcudnn" in found.detail) == (reason, True)
 
 
@@ -186,19 +184,19 @@ def test_without_a_library_nothing_is_measured(
 
 def good() -> dict[str, Any]:
     """A real H200's convolutions, as if through the library that this profile wants."""
-    result = from_json(ProbeResult, (RECORDS / "h200-cudnn.json").read_text())
+    result = records.from_json(records.ProbeResult, (RECORDS / "h200-cudnn.json").read_text())
     assert isinstance(result.values, dict)
     values = copy.deepcopy(result.values)
     values["libraries"] = [{"name": "cudnn", "path": HOME, "version": "9.10.2"}]
     return values
 
 
-def judged(values: dict[str, Any] | Missing) -> list[Finding]:
-    return judge.findings(Evidence(WANTED, finished_snapshot(WANTED), {"cudnn": values}))
+def judged(values: dict[str, Any] | records.Missing) -> list[records.Finding]:
+    return judge.findings(evidence.Evidence(WANTED, finished_snapshot(WANTED), {"cudnn": values}))
 
 
-def bad(values: dict[str, Any] | Missing) -> dict[str, Finding]:
-    return {finding.key: finding for finding in judged(values) if finding.status is not Status.PASS}
+def bad(values: dict[str, Any] | records.Missing) -> dict[str, records.Finding]:
+    return {finding.key: finding for finding in judged(values) if finding.status is not records.Status.PASS}
 
 
 def test_real_convolutions_pass() -> None:
@@ -217,7 +215,7 @@ def test_another_library_first() -> None:
     values = {**good(), "libraries": [{"name": "cudnn", "path": "/usr/lib/libcudnn.so.9.14.0", "version": "9.14.0"}]}
     found = bad(values)
     assert set(found) == {"cudnn.loaded", "cudnn.loaded_version"}
-    assert found["cudnn.loaded"].status is Status.FAIL
+    assert found["cudnn.loaded"].status is records.Status.FAIL
     assert "/usr/lib/libcudnn.so.9.14.0 comes first" in found["cudnn.loaded"].reason
     assert "LD_LIBRARY_PATH" in found["cudnn.loaded"].remedy
 
@@ -231,10 +229,12 @@ def test_a_second_library_beside_the_right_one() -> None:
 def test_a_library_as_it_was_found_is_compared_with_the_facts() -> None:
     path = "/usr/lib/x86_64-linux-gnu/libcudnn.so.9.14.0"
     wanted = dataclasses.replace(WANTED, installs=False)
-    facts = CudnnFacts(path, "9.14.0", "/usr/include/cudnn_version.h", None, None)
+    facts = records.CudnnFacts(path, "9.14.0", "/usr/include/cudnn_version.h", None, None)
     snapshot = dataclasses.replace(finished_snapshot(WANTED), cudnn=facts)
-    values = from_json(ProbeResult, (RECORDS / "h200-cudnn.json").read_text()).values
-    assert {f.status for f in judge.findings(Evidence(wanted, snapshot, {"cudnn": values}))} == {Status.PASS}
+    values = records.from_json(records.ProbeResult, (RECORDS / "h200-cudnn.json").read_text()).values
+    assert {f.status for f in judge.findings(evidence.Evidence(wanted, snapshot, {"cudnn": values}))} == {
+        records.Status.PASS
+    }
 
 
 def test_wrong_results_and_failures_are_named() -> None:
@@ -243,27 +243,27 @@ def test_wrong_results_and_failures_are_named() -> None:
     values["convolutions"][1]["error"] = "No valid execution plans built."
     values["convolutions"][2]["max_relative_error"] = {"missing": "command_failed", "detail": "?"}
     found = bad(values)
-    assert found["cudnn.convolution_fp16_nhwc"].status is Status.FAIL
+    assert found["cudnn.convolution_fp16_nhwc"].status is records.Status.FAIL
     assert "off by 0.2 of its largest value" in found["cudnn.convolution_fp16_nhwc"].reason
-    assert found["cudnn.convolution_fp16_nchw"].status is Status.FAIL
+    assert found["cudnn.convolution_fp16_nchw"].status is records.Status.FAIL
     assert "No valid execution plans" in found["cudnn.convolution_fp16_nchw"].reason
-    assert found["cudnn.convolution_fp32_nhwc"].status is Status.UNKNOWN
+    assert found["cudnn.convolution_fp32_nhwc"].status is records.Status.UNKNOWN
     assert all(finding.remedy for finding in found.values())
 
 
 @pytest.mark.parametrize(
     "values",
-    [Missing("not_installed", "cudnn"), {}, {"libraries": [], "convolutions": []}],
+    [records.Missing("not_installed", "cudnn"), {}, {"libraries": [], "convolutions": []}],
 )
-def test_no_evidence_is_unknown(values: dict[str, Any] | Missing) -> None:
+def test_no_evidence_is_unknown(values: dict[str, Any] | records.Missing) -> None:
     found = judged(values)
-    assert {finding.status for finding in found} == {Status.UNKNOWN}
+    assert {finding.status for finding in found} == {records.Status.UNKNOWN}
     assert all(finding.reason and finding.remedy for finding in found)
 
 
 def test_a_profile_without_cudnn_is_not_judged() -> None:
     without = with_parts(WANTED, cudnn={"version": "none"})
-    assert judge.findings(Evidence(without, finished_snapshot(WANTED), {"cudnn": good()})) == []
+    assert judge.findings(evidence.Evidence(without, finished_snapshot(WANTED), {"cudnn": good()})) == []
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_figures_of_a_convolution_that_cannot_be(values: dict[str, Any], words: 
     record = good()
     record["convolutions"][0].update(values)
     found = bad(record)
-    assert {finding.status for finding in found.values()} == {Status.UNKNOWN}
+    assert {finding.status for finding in found.values()} == {records.Status.UNKNOWN}
     assert any(words in finding.reason for finding in found.values()), found
 
 
@@ -294,14 +294,14 @@ def test_figures_of_a_convolution_that_are_none(figure: str, value: float) -> No
     found = bad(record)
     assert [finding.key for finding in impossible.findings({"cudnn": record})] == ["cudnn.figures"]
     # An error that is no number is a wrong result, as of matrix products.
-    wrong = Status.FAIL if figure == "max_relative_error" else Status.UNKNOWN
+    wrong = records.Status.FAIL if figure == "max_relative_error" else records.Status.UNKNOWN
     assert found["cudnn.convolution_fp16_nhwc"].status is wrong
 
 
 def test_a_record_s_own_tolerance_is_not_believed() -> None:
     record = good()
     record["convolutions"][0].update(max_relative_error=0.2, error_tolerance=0.5)
-    assert bad(record)["cudnn.convolution_fp16_nhwc"].status is Status.FAIL
+    assert bad(record)["cudnn.convolution_fp16_nhwc"].status is records.Status.FAIL
     record["convolutions"][0].update(max_relative_error=0.0003, error_tolerance={"missing": "not_read"})
     assert bad(record) == {}
 
@@ -309,4 +309,4 @@ def test_a_record_s_own_tolerance_is_not_believed() -> None:
 def test_a_convolution_that_is_recorded_twice() -> None:
     record = good()
     record["convolutions"].append({**record["convolutions"][0], "max_relative_error": 0.5})
-    assert {key: finding.status for key, finding in bad(record).items()} == {"cudnn.entries": Status.UNKNOWN}
+    assert {key: finding.status for key, finding in bad(record).items()} == {"cudnn.entries": records.Status.UNKNOWN}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from places import TESTS
 
-from gpuprep.agent.video.ffmpegerrors import CAUSES, CONSEQUENCES, UNUSED_OPTION, cause, decisive_line
+from gpuprep.agent.video import ffmpegerrors
 
 CASES = TESTS / "cases" / "ffmpeg_lines"
 REFUSED = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
@@ -23,7 +23,7 @@ REFUSED = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
 )
 def test_decisive_line_of_a_real_run(name: str, line: str) -> None:
     lines = (CASES / f"{name}.txt").read_text().splitlines()
-    assert decisive_line(lines) == line
+    assert ffmpegerrors.decisive_line(lines) == line
     assert lines[-1] != line
 
 
@@ -53,7 +53,7 @@ def test_decisive_line_of_a_real_run(name: str, line: str) -> None:
     ],
 )  # fmt: skip
 def test_meaning(line: str, meaning: str, denies: str) -> None:
-    known = cause(line)
+    known = ffmpegerrors.cause(line)
     assert known is not None
     assert meaning in known.meaning
     assert known.denies == denies
@@ -66,30 +66,33 @@ def test_the_minimum_driver_line_is_not_the_cause() -> None:
         "[h264_nvenc @ 0x55d] The minimum required Nvidia driver for nvenc is 530.41.03 or newer",
         "Conversion failed!",
     ]
-    assert decisive_line(said) == "Cannot load libnvidia-encode.so.1"
+    assert ffmpegerrors.decisive_line(said) == "Cannot load libnvidia-encode.so.1"
 
 
 def test_a_consequence_decides_only_where_no_cause_is_named() -> None:
     general = "[h264_nvenc @ 0x1] No capable devices found"
-    assert decisive_line(["Device creation failed: -1.", general]) == "Device creation failed: -1."
-    assert decisive_line([general, "[h264_nvenc @ 0x1] YUV444P not supported"]) == "YUV444P not supported"
+    assert ffmpegerrors.decisive_line(["Device creation failed: -1.", general]) == "Device creation failed: -1."
+    assert ffmpegerrors.decisive_line([general, "[h264_nvenc @ 0x1] YUV444P not supported"]) == "YUV444P not supported"
 
 
 def test_unknown_errors_give_the_first_bad_line_and_silence_gives_none() -> None:
-    assert decisive_line(["Input #0", "[x @ 0x1] Something failed oddly", "Exiting."]) == "Something failed oddly"
-    assert decisive_line(["all is well"]) == "all is well"
-    assert decisive_line(["", "  "]) == ""
-    assert cause("frame=  96 fps=0.0") is None
+    assert (
+        ffmpegerrors.decisive_line(["Input #0", "[x @ 0x1] Something failed oddly", "Exiting."])
+        == "Something failed oddly"
+    )
+    assert ffmpegerrors.decisive_line(["all is well"]) == "all is well"
+    assert ffmpegerrors.decisive_line(["", "  "]) == ""
+    assert ffmpegerrors.cause("frame=  96 fps=0.0") is None
 
 
 def test_the_unused_option_of_a_real_run_is_seen() -> None:
     lines = (CASES / "h200-resize-unused.txt").read_text().splitlines()
-    assert [line for line in lines if UNUSED_OPTION.search(line)]
+    assert [line for line in lines if ffmpegerrors.UNUSED_OPTION.search(line)]
     lines = (CASES / "h200-decode-resize.txt").read_text().splitlines()
-    assert not [line for line in lines if UNUSED_OPTION.search(line)]
+    assert not [line for line in lines if ffmpegerrors.UNUSED_OPTION.search(line)]
 
 
 def test_every_entry_says_what_to_do() -> None:
-    for known in (*CAUSES, *CONSEQUENCES):
+    for known in (*ffmpegerrors.CAUSES, *ffmpegerrors.CONSEQUENCES):
         assert known.meaning
         assert known.remedy

@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
+from gpuprep import records
 from gpuprep.agent.compute import libraries
-from gpuprep.agent.probes import gemm, gemmshapes, gemmtypes, simulated
+from gpuprep.agent.probes import gemm, gemmalgorithm, gemmshapes, gemmtypes, gemmvalues, simulated
 from gpuprep.agent.probes.burst import FEWEST, Burst, Rule, best_burst, burst, rel_stdev
-from gpuprep.agent.probes.gemmalgorithm import described
-from gpuprep.agent.probes.gemmshapes import Shape
-from gpuprep.agent.probes.gemmvalues import product_values
-from gpuprep.records import Missing
 
 # ------------------------------------------------------------ shapes
 
@@ -22,14 +19,14 @@ from gpuprep.records import Missing
 @pytest.mark.parametrize(
     ("shapes", "dtype", "want"),
     [
-        ([[1, 2, 3]], "bf16", [Shape(1, 2, 3)]),
-        ({"bf16": [{"m": 4, "n": 5, "k": 6}]}, "bf16", [Shape(4, 5, 6)]),
+        ([[1, 2, 3]], "bf16", [gemmshapes.Shape(1, 2, 3)]),
+        ({"bf16": [{"m": 4, "n": 5, "k": 6}]}, "bf16", [gemmshapes.Shape(4, 5, 6)]),
         ({"bf16": [[1, 2, 3]]}, "fp64", []),
         (None, "bf16", []),
         ([], "bf16", []),
     ],
 )
-def test_asked_shapes(shapes: Any, dtype: str, want: list[Shape]) -> None:
+def test_asked_shapes(shapes: Any, dtype: str, want: list[gemmshapes.Shape]) -> None:
     assert gemmshapes.asked(shapes, dtype) == want
 
 
@@ -38,7 +35,7 @@ def test_a_shape_that_is_none_is_named(row: Any) -> None:
     with pytest.raises(ValueError, match="three whole numbers m, n, k, not "):
         gemmshapes.asked([row], "bf16")
     found = gemm.measure({"shapes": {"fp8": [row]}})
-    assert isinstance(found, Missing)
+    assert isinstance(found, records.Missing)
     assert (found.reason, repr(row) in found.detail) == ("bad_arguments", True)
 
 
@@ -46,7 +43,7 @@ def test_a_shape_that_is_none_is_named(row: Any) -> None:
 def test_slow_types_get_smaller_shapes(tflops: float, largest: int) -> None:
     shapes = gemmshapes.default(tflops)
     assert len(shapes) == len(set(shapes)) == 4
-    assert shapes[0] == Shape(largest, largest, largest)
+    assert shapes[0] == gemmshapes.Shape(largest, largest, largest)
     assert all(size % 128 == 0 for shape in shapes for size in shape)
     assert max(shape.operations for shape in shapes) / (tflops * 1e12) < 0.1
 
@@ -60,8 +57,8 @@ def test_sets_go_past_three_times_the_cache(one_set: int, l2: int, want: int) ->
 
 
 def test_tiles_are_rounded_up() -> None:
-    assert gemmshapes.tiles(Shape(4096, 4096, 4096), (256, 128)) == 512
-    assert gemmshapes.tiles(Shape(257, 1, 8), (256, 128)) == 2
+    assert gemmshapes.tiles(gemmshapes.Shape(4096, 4096, 4096), (256, 128)) == 512
+    assert gemmshapes.tiles(gemmshapes.Shape(257, 1, 8), (256, 128)) == 2
 
 
 # ------------------------------------------------------------ types
@@ -229,24 +226,24 @@ def test_the_spread_of_one_sample_is_unknown() -> None:
     ],
 )
 def test_names_of_tile_and_stages(tile: str, stages: str, want: tuple[int | None, ...]) -> None:
-    found = described(tile, stages, 0, 3.879)
+    found = gemmalgorithm.described(tile, stages, 0, 3.879)
     assert (found["tile_m"], found["tile_n"], found["tile_k"], found["stages"]) == want
     assert (found["tile"], found["split_k"], found["waves"]) == (tile, 1, 3.879)
 
 
 def test_waves_that_cublaslt_does_not_tell() -> None:
-    assert described("TILE_64x64", "STAGES_32x2", 2, float("nan"))["waves"] is None
+    assert gemmalgorithm.described("TILE_64x64", "STAGES_32x2", 2, float("nan"))["waves"] is None
 
 
 def test_a_product_that_failed_has_no_figures() -> None:
-    values = product_values(gemmtypes.TYPES[0], Shape(8, 8, 8), error="CUDA_ERROR_OUT_OF_MEMORY")
+    values = gemmvalues.product_values(gemmtypes.TYPES[0], gemmshapes.Shape(8, 8, 8), error="CUDA_ERROR_OUT_OF_MEMORY")
     assert values["error"] == "CUDA_ERROR_OUT_OF_MEMORY"
     for name in ("tflops", "exact", "graphics_clock_mhz", "algorithm"):
-        assert values[name] == Missing("command_failed", "CUDA_ERROR_OUT_OF_MEMORY")
+        assert values[name] == records.Missing("command_failed", "CUDA_ERROR_OUT_OF_MEMORY")
 
 
 def test_a_products_tflops() -> None:
-    values = product_values(gemmtypes.TYPES[0], Shape(8192, 8192, 8192), Burst(1.44, 0.7, 50), {})
+    values = gemmvalues.product_values(gemmtypes.TYPES[0], gemmshapes.Shape(8192, 8192, 8192), Burst(1.44, 0.7, 50), {})
     assert values["tflops"] == pytest.approx(763.5, abs=0.1)
     assert values["microseconds"] == 1440.0
 
@@ -279,7 +276,7 @@ def test_without_the_bindings_the_probe_says_what_to_do(tmp_path: Path, monkeypa
     monkeypatch.setattr(simulated, "SIMULATION_MARK", tmp_path / "none")
     monkeypatch.setattr(gemm, "CALLERS", ("nvmath-python-of-nobody",))
     found = gemm.measure({})
-    assert isinstance(found, Missing)
+    assert isinstance(found, records.Missing)
     assert found.reason == "not_installed"
     assert "nvmath-python is not in the agent" in found.detail
     assert "gpu_agent" in found.detail

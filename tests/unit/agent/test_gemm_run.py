@@ -21,15 +21,11 @@ from fakegpu import t4
 from fakepynvml import FakePynvml
 from samplerows import Scripted, loaded_answers, row
 
+from gpuprep import records
 from gpuprep.agent import probes
 from gpuprep.agent.compute import cudacalls, libraries
 from gpuprep.agent.gpu import nvml
-from gpuprep.agent.probes import gemm, gemmtypes, simulated
-from gpuprep.agent.probes.burst import Rule
-from gpuprep.agent.probes.gemmalgorithm import described, mirrored
-from gpuprep.agent.probes.gemmpace import Pace
-from gpuprep.agent.probes.gemmshapes import Shape
-from gpuprep.records import GpuFacts, Missing
+from gpuprep.agent.probes import burst, gemm, gemmalgorithm, gemmpace, gemmshapes, gemmtypes, simulated
 
 RUN = "gpuprep.agent.probes.gemmrun"
 SHAPES = [[256, 256, 256], [512, 256, 256]]
@@ -106,7 +102,7 @@ class FakeDevice:
 
 
 class FakeProduct:
-    def __init__(self, world: World, device: FakeDevice, kind: gemmtypes.DataType, shape: Shape) -> None:
+    def __init__(self, world: World, device: FakeDevice, kind: gemmtypes.DataType, shape: gemmshapes.Shape) -> None:
         self.world, self.device, self.kind, self.shape, self.operands = world, device, kind, shape, [()]
 
     def allocate(self, sets: int | None = None) -> None:
@@ -117,7 +113,7 @@ class FakeProduct:
 
     def turned(self) -> FakeProduct:
         m, n, k = self.shape
-        other = FakeProduct(self.world, self.device, self.kind, Shape(n, m, k))
+        other = FakeProduct(self.world, self.device, self.kind, gemmshapes.Shape(n, m, k))
         self.world.open_products += 1
         self.world.turned += 1
         other.candidates = lambda most: self.world.turned_candidates()[:most]  # type: ignore[method-assign]
@@ -180,11 +176,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 class FakeGpu(Scripted):
-    def __init__(self, facts: GpuFacts) -> None:
+    def __init__(self, facts: records.GpuFacts) -> None:
         super().__init__(facts.index, [row(power_watts=69.0, event_reasons=4)])
         self._facts = facts
 
-    def facts(self) -> GpuFacts:
+    def facts(self) -> records.GpuFacts:
         return self._facts
 
     def processes(self) -> list[Any]:
@@ -206,14 +202,14 @@ SHORT = {
 
 def session(world: World, **settings: Any) -> Any:
     run = importlib.import_module(RUN)
-    rule = Rule(most_seconds=0.05)
+    rule = burst.Rule(most_seconds=0.05)
     given = {**SHORT, "together_seconds": 0.0, "shapes": SHAPES, "main_dtype": None, "one_shape": False, "rule": rule}
     return run.Session(FakeGpu(t4()), "0000:00:04.0", run.Settings(**{**given, **settings}))
 
 
 def test_every_type_and_shape_is_measured(world: World) -> None:
     gemms: list[dict[str, Any]] = []
-    assert session(world).measure(gemms, Pace(0, 1)) is None
+    assert session(world).measure(gemms, gemmpace.Pace(0, 1)) is None
     assert [(one["dtype"], one["m"]) for one in gemms[:2]] == [("bf16", 256), ("bf16", 512)]
     assert len(gemms) == 2 * len(gemmtypes.of_gpu((8, 0)))
     assert {one["graphics_clock_mhz"] for one in gemms} == {1410.0}
@@ -223,7 +219,7 @@ def test_every_type_and_shape_is_measured(world: World) -> None:
 
 def test_the_clock_is_that_of_the_burst_that_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three bursts, none steady, the second the fastest: the clock is counted while it runs, and not in the others."""
-    tested = session(world, rule=Rule(tries=3))
+    tested = session(world, rule=burst.Rule(tries=3))
     bursts = itertools.chain([[1.4, 1.6], [0.9, 1.1], [1.2, 1.4]], itertools.repeat([1.0]))
     durations: list[Iterator[float]] = [itertools.repeat(1.0)]
     rests: list[int] = []
@@ -235,7 +231,7 @@ def test_the_clock_is_that_of_the_burst_that_counts(world: World, monkeypatch: p
     monkeypatch.setattr("time.sleep", rest)
     world.clock = lambda: 1000.0 * len(rests)
     world.milliseconds = lambda works: list(itertools.islice(durations[-1], len(works)))
-    product = FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0]))
+    product = FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], gemmshapes.Shape(*SHAPES[0]))
     found = tested.burst(product, Candidate(1.0))
     assert len(rests) == 3
     assert found["microseconds"] == pytest.approx(1000, abs=101)
@@ -246,7 +242,7 @@ def test_a_short_product_is_measured_in_groups_that_the_host_prepared(world: Wor
     """Alone each takes 0.02 ms, because the host starts no faster; the GPU needs 0.005."""
     world.milliseconds = lambda works: [0.02 for work in works if work() >= 0]
     tested = session(world)
-    product = FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0]))
+    product = FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], gemmshapes.Shape(*SHAPES[0]))
     best, milliseconds = tested.best(product, [Candidate(0.005), Candidate(0.004), Candidate(0.006)])
     assert milliseconds == pytest.approx(0.004)
     assert best.milliseconds == 0.004
@@ -261,10 +257,10 @@ def test_a_short_product_is_measured_in_groups_that_the_host_prepared(world: Wor
 def test_a_quick_burst_of_a_short_product_has_several_pulses(world: World) -> None:
     """One pulse would have no spread, whatever the GPU does."""
     world.milliseconds = lambda works: [0.02 for work in works]
-    rule = Rule(batch_seconds=0.002, least_samples=16, least_seconds=0.02, tries=1)
+    rule = burst.Rule(batch_seconds=0.002, least_samples=16, least_seconds=0.02, tries=1)
     tested = session(world, pause_seconds=1e-9, rule=rule)
     found = tested.burst(
-        FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0])), Candidate(0.004)
+        FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], gemmshapes.Shape(*SHAPES[0])), Candidate(0.004)
     )
     assert found["microseconds"] == pytest.approx(4.0)
     assert world.events.count("ticks") >= 2 * 8
@@ -272,13 +268,15 @@ def test_a_quick_burst_of_a_short_product_has_several_pulses(world: World) -> No
 
 def test_a_product_that_outlasts_the_host_is_timed_alone(world: World) -> None:
     tested = session(world)
-    tested.burst(FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0])), Candidate(0.05))
+    tested.burst(
+        FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], gemmshapes.Shape(*SHAPES[0])), Candidate(0.05)
+    )
     assert not [event for event in world.events if event.startswith("hold")]
 
 
 def test_the_main_type_is_also_measured_at_length(world: World) -> None:
     gemms: list[dict[str, Any]] = []
-    session(world, main_dtype="tf32", sustained_seconds=0.02).measure(gemms, Pace(0, 1))
+    session(world, main_dtype="tf32", sustained_seconds=0.02).measure(gemms, gemmpace.Pace(0, 1))
     sustained = [(one["dtype"], one["m"]) for one in gemms if one["sustained"]]
     assert sustained == [("tf32", 256)]
     assert gemms[0]["sustained"]["tflops"] == pytest.approx(2 * 256**3 / 1e9, abs=0.01)
@@ -287,12 +285,12 @@ def test_the_main_type_is_also_measured_at_length(world: World) -> None:
 def test_no_memory_for_one_product_leaves_the_others(world: World) -> None:
     world.refuse["fp64/fp64", 512] = CUDAError("CUDA_ERROR_OUT_OF_MEMORY")
     gemms: list[dict[str, Any]] = []
-    assert session(world).measure(gemms, Pace(0, 1)) is None
+    assert session(world).measure(gemms, gemmpace.Pace(0, 1)) is None
     failed = [one for one in gemms if one["error"]]
     assert [(one["dtype"], one["m"], one["error"]) for one in failed] == [
         ("fp64", 512, "CUDAError: CUDA_ERROR_OUT_OF_MEMORY")
     ]
-    assert isinstance(failed[0]["tflops"], Missing)
+    assert isinstance(failed[0]["tflops"], records.Missing)
     assert len(gemms) == 2 * len(gemmtypes.of_gpu((8, 0)))
     assert world.open_products == 0
 
@@ -300,19 +298,21 @@ def test_no_memory_for_one_product_leaves_the_others(world: World) -> None:
 def test_a_gpu_that_is_gone_ends_its_measurements(world: World) -> None:
     world.gone_after = 3
     gemms: list[dict[str, Any]] = []
-    assert session(world).measure(gemms, Pace(0, 1)) == "CUDAError: CUDA_ERROR_DEVICE_UNAVAILABLE"
+    assert session(world).measure(gemms, gemmpace.Pace(0, 1)) == "CUDAError: CUDA_ERROR_DEVICE_UNAVAILABLE"
     assert len(gemms) == 3
 
 
 def test_a_type_that_cublaslt_has_nothing_for(world: World) -> None:
     world.candidates = list
-    one = session(world).product(gemmtypes.TYPES[0], Shape(256, 256, 256), sustain=False)
+    one = session(world).product(gemmtypes.TYPES[0], gemmshapes.Shape(256, 256, 256), sustain=False)
     assert one["error"] == "cuBLASLt has no algorithm for it on this GPU"
 
 
 def test_the_fastest_candidate_is_taken_and_one_that_fails_is_left_out(world: World) -> None:
     candidates = [Candidate(1.2), Candidate(0.5, works=False), Candidate(0.9), Candidate(1.0)]
-    best, _ = session(world).best(FakeProduct(world, None, gemmtypes.TYPES[0], Shape(*SHAPES[0])), candidates)  # type: ignore[arg-type]
+    shape = gemmshapes.Shape(*SHAPES[0])
+    product = FakeProduct(world, None, gemmtypes.TYPES[0], shape)  # type: ignore[arg-type]
+    best, _ = session(world).best(product, candidates)
     assert best is candidates[2]
 
 
@@ -325,7 +325,7 @@ def test_a_finalist_that_met_a_bad_moment_has_a_second_round(world: World) -> No
         return [next(unlucky, 1.0) if (time := work()) == 1.0 else time for work in works]
 
     world.milliseconds = times
-    product = FakeProduct(world, None, gemmtypes.TYPES[0], Shape(*SHAPES[0]))  # type: ignore[arg-type]
+    product = FakeProduct(world, None, gemmtypes.TYPES[0], gemmshapes.Shape(*SHAPES[0]))  # type: ignore[arg-type]
     assert session(world).best(product, [good, slower])[0] is good
     unlucky = iter([1.0] * 3 + [1.1] * 60)
     assert session(world, final_rounds=1).best(product, [good, slower])[0] is slower
@@ -341,28 +341,30 @@ def test_of_a_product_and_its_transpose_the_faster_counts(world: World) -> None:
     turned = Candidate(0.5, description={"tile": "TILE_64x128"})
     world.turned_candidates = lambda: [turned, Candidate(2.0)]
     fp64 = next(kind for kind in gemmtypes.TYPES if kind.dtype == "fp64")
-    found = session(world).product(fp64, Shape(512, 256, 256), sustain=False)
+    found = session(world).product(fp64, gemmshapes.Shape(512, 256, 256), sustain=False)
     assert (found["m"], found["n"], found["microseconds"]) == (512, 256, 500.0)
     assert found["algorithm"] == {"tile": "TILE_64x128", "candidates": 3}
     world.turned_candidates = list
-    found = session(world).product(fp64, Shape(512, 256, 256), sustain=False)
+    found = session(world).product(fp64, gemmshapes.Shape(512, 256, 256), sustain=False)
     assert (found["microseconds"], found["algorithm"]["candidates"], world.open_products) == (1000.0, 1, 0)
-    session(world).product(fp64, Shape(256, 256, 256), sustain=False)  # a square product is its own
-    session(world).product(gemmtypes.TYPES[0], Shape(512, 256, 256), sustain=False)
+    session(world).product(fp64, gemmshapes.Shape(256, 256, 256), sustain=False)  # a square product is its own
+    session(world).product(gemmtypes.TYPES[0], gemmshapes.Shape(512, 256, 256), sustain=False)
     assert world.turned == 2
 
 
 def test_the_tile_of_a_transpose_is_in_rows_and_columns_of_d() -> None:
-    algorithm = described("TILE_128x64", "STAGES_16x3", 1, 2.0)
-    assert mirrored(algorithm) == {**algorithm, "tile": "TILE_64x128", "tile_m": 64, "tile_n": 128}
-    unknown = described("TILE_UNDEFINED", "STAGES_16x3", 1, 2.0)
-    assert mirrored(unknown) == unknown
+    algorithm = gemmalgorithm.described("TILE_128x64", "STAGES_16x3", 1, 2.0)
+    assert gemmalgorithm.mirrored(algorithm) == {**algorithm, "tile": "TILE_64x128", "tile_m": 64, "tile_n": 128}
+    unknown = gemmalgorithm.described("TILE_UNDEFINED", "STAGES_16x3", 1, 2.0)
+    assert gemmalgorithm.mirrored(unknown) == unknown
 
 
 def test_cublaslts_own_choice_is_tried_at_length_though_it_looks_slow(world: World) -> None:
     """Under the power cap the one that looked fast is slower in the end."""
     candidates = [Candidate(1.3, steady=1.0), *[Candidate(0.9 + i / 100, steady=1.2) for i in range(4)]]
-    best, _ = session(world).best(FakeProduct(world, None, gemmtypes.TYPES[0], Shape(*SHAPES[0])), candidates)  # type: ignore[arg-type]
+    shape = gemmshapes.Shape(*SHAPES[0])
+    product = FakeProduct(world, None, gemmtypes.TYPES[0], shape)  # type: ignore[arg-type]
+    best, _ = session(world).best(product, candidates)
     assert best is candidates[0]
 
 
@@ -370,12 +372,12 @@ def test_of_pulses_each_counts_with_its_median_and_the_pauses_do_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under a power cap the clock falls within each pulse, in all of them alike: that is no spread."""
-    rule = Rule(batch_seconds=0.004, least_samples=16, least_seconds=0.02, tries=1)
+    rule = burst.Rule(batch_seconds=0.004, least_samples=16, least_seconds=0.02, tries=1)
     tested = session(world, pause_seconds=0.012, rule=rule)
     events = world.events
     monkeypatch.setattr("time.sleep", lambda seconds: events.append(f"pause {seconds}"))
     world.milliseconds = lambda works: [9.0, 0.8, 1.0, 1.2, 1.0][: len(works)] if len(works) > 2 else [9.0, 1.0]
-    product = FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0]))
+    product = FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], gemmshapes.Shape(*SHAPES[0]))
     found = tested.burst(product, Candidate(1.0))
     assert (found["microseconds"], found["rel_stdev_percent"], found["iterations"]) == (1000.0, 0.0, 21)
     begun = events.index("pause 0.012")
@@ -384,7 +386,7 @@ def test_of_pulses_each_counts_with_its_median_and_the_pauses_do_not(
 
 def test_when_no_candidate_runs_the_product_says_so(world: World) -> None:
     world.candidates = lambda: [Candidate(1.0, works=False)]
-    one = session(world).product(gemmtypes.TYPES[0], Shape(256, 256, 256), sustain=False)
+    one = session(world).product(gemmtypes.TYPES[0], gemmshapes.Shape(256, 256, 256), sustain=False)
     assert one["error"] == "RuntimeError: none of cuBLASLt's proposals runs"
     assert world.open_products == 0
 
@@ -410,7 +412,7 @@ def machine(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     has(1)
     monkeypatch.setattr(gemm, "FULL", {**SHORT, "together_seconds": 0.01})
     monkeypatch.setattr(gemm, "QUICK", {**SHORT, "together_seconds": 0.01})
-    monkeypatch.setattr(gemm, "QUICK_RULE", Rule(most_seconds=0.02))
+    monkeypatch.setattr(gemm, "QUICK_RULE", burst.Rule(most_seconds=0.02))
     monkeypatch.setattr(cudacalls, "versions", lambda names: dict.fromkeys(names, "1.0.0"))
     monkeypatch.setattr(libraries, "toolkit", lambda: TOOLKIT)
     monkeypatch.setattr(simulated, "SIMULATION_MARK", tmp_path / "none")
@@ -443,14 +445,14 @@ def test_of_many_gpus_all_are_measured_rested_and_the_first_in_more_shapes(
     machine(3)
     monkeypatch.setattr(gemm, "BRIEF", {**gemm.BRIEF, "warm_seconds": 0.0, "rest_seconds": 0.0, "load_seconds": 0.0})
     monkeypatch.setattr(gemm, "QUICK", {**gemm.QUICK, "pause_seconds": 0.5})
-    monkeypatch.setattr(gemm, "QUICK_RULE", Rule(least_samples=2))
+    monkeypatch.setattr(gemm, "QUICK_RULE", burst.Rule(least_samples=2))
     pauses: list[float] = []
     monkeypatch.setattr("time.sleep", pauses.append)
     values = gemm.measure({})
     assert isinstance(values, dict)
     assert [shapes_of_a_type(gpu) for gpu in values["gpus"]] == [4, 1, 1]
     assert set(pauses) == {0.0}  # bursts of pulses are another figure
-    assert {one["iterations"] >= Rule().least_samples for gpu in values["gpus"] for one in gpu["gemms"]} == {True}
+    assert {one["iterations"] >= burst.Rule().least_samples for gpu in values["gpus"] for one in gpu["gemms"]} == {True}
 
 
 def shapes_of_a_type(gpu: dict[str, Any]) -> float:
@@ -488,7 +490,7 @@ def test_one_that_fails_when_all_run_does_not_hold_up_the_others(world: World) -
     ill.gpu.index = 1
     rows = run.together([well, ill], 0.01)
     assert rows[0]["tflops"] > 0
-    assert rows[1]["tflops"] == Missing("command_failed", "CUDAError: CUDA_ERROR_ECC_UNCORRECTABLE")
+    assert rows[1]["tflops"] == records.Missing("command_failed", "CUDAError: CUDA_ERROR_ECC_UNCORRECTABLE")
 
 
 def test_a_library_that_is_not_found(world: World, machine: Callable[[int], None]) -> None:
@@ -497,4 +499,4 @@ def test_a_library_that_is_not_found(world: World, machine: Callable[[int], None
 
     sys.modules["gpuprep.agent.probes.cublaslt"].version = version  # type: ignore[attr-defined]
     found = gemm.measure({})
-    assert found == Missing("library_not_found", "RuntimeError: libcublasLt.so.13 was not found")
+    assert found == records.Missing("library_not_found", "RuntimeError: libcublasLt.so.13 was not found")

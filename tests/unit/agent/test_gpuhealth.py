@@ -10,8 +10,8 @@ import pytest
 from fakegpu import t4
 from fakepynvml import Answers, FakePynvml, refuse, t4_answers
 
+from gpuprep import records
 from gpuprep.agent.gpu import nvml
-from gpuprep.records import GpuFacts, Missing, from_json, to_json
 from gpuprep.records.gpu import (
     EccErrors,
     PcieErrors,
@@ -96,7 +96,7 @@ def healthy() -> Answers:
     }
 
 
-def facts(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> GpuFacts:
+def facts(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> records.GpuFacts:
     monkeypatch.setattr(nvml, "pynvml", FakePynvml({**healthy(), **changes}))
     return nvml.Gpu(0).facts()
 
@@ -126,7 +126,7 @@ def test_every_reading_of_a_healthy_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     assert gpu.spare_rows == SpareRows(638, 1, 0, 0, 1)
     assert (gpu.ecc_default, gpu.recovery_action, gpu.cores) == (True, "drain_and_reset", 2560)
     assert gpu.pcie_errors == PcieErrors(12, 3, 0)
-    assert from_json(GpuFacts, to_json(gpu)) == gpu
+    assert records.from_json(records.GpuFacts, records.to_json(gpu)) == gpu
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_refusals_stay_apart(monkeypatch: pytest.MonkeyPatch, code: int, rea
     )
     readings = (gpu.ecc_errors, gpu.remapped_rows, gpu.mig_current, gpu.mig_pending, gpu.nvlinks)
     for reading in readings:
-        assert isinstance(reading, Missing)
+        assert isinstance(reading, records.Missing)
         assert reading.reason == reason
     assert gpu.pcie == PcieLink(1, 16, 3, 16, 4, 7)
 
@@ -160,7 +160,7 @@ def test_one_counter_that_is_refused_leaves_the_others(monkeypatch: pytest.Monke
 
     errors = facts(monkeypatch, nvmlDeviceGetTotalEccErrors=aggregate_only).ecc_errors
     assert isinstance(errors, EccErrors)
-    assert isinstance(errors.uncorrected_volatile, Missing)
+    assert isinstance(errors.uncorrected_volatile, records.Missing)
     assert (errors.corrected_aggregate, errors.uncorrected_aggregate) == (5, 6)
 
 
@@ -173,7 +173,7 @@ def test_an_older_driver_counts_by_policies(monkeypatch: pytest.MonkeyPatch) -> 
     )
     assert isinstance(gpu.throttled, Throttled)
     assert (gpu.throttled.sw_power_cap, gpu.throttled.sync_boost) == (2.0, 0.0)
-    refused = Missing("not_supported", f"nvmlDeviceGetFieldValues(270): {pynvml.NVMLError(UNSUPPORTED)}")
+    refused = records.Missing("not_supported", f"nvmlDeviceGetFieldValues(270): {pynvml.NVMLError(UNSUPPORTED)}")
     assert gpu.throttled.hw_thermal == refused
 
 
@@ -188,20 +188,20 @@ def test_a_driver_that_does_not_know_the_new_readings(monkeypatch: pytest.Monkey
         nvmlDeviceGetRowRemapperHistogram=refuse(UNSUPPORTED),
     )
     for reading in (gpu.recovery_action, gpu.pcie_errors, gpu.throttled, gpu.sram_threshold_exceeded):
-        assert isinstance(reading, Missing)
+        assert isinstance(reading, records.Missing)
         assert reading.reason == "function_not_found"
     assert gpu.sram_errors == EccErrors(700, 701, 710, 711)
-    assert isinstance(gpu.spare_rows, Missing)
+    assert isinstance(gpu.spare_rows, records.Missing)
     assert isinstance(gpu.temperatures, Temperatures)
     assert (gpu.temperatures.max_operating, gpu.temperatures.shutdown) == (85, 96)
-    assert isinstance(gpu.temperatures.margin, Missing)
+    assert isinstance(gpu.temperatures.margin, records.Missing)
 
 
 def test_memory_without_a_sensor_is_not_at_zero_degrees(monkeypatch: pytest.MonkeyPatch) -> None:
     cold = {**FIELDS, 82: (0, 1)}
     gpu = facts(monkeypatch, nvmlDeviceGetFieldValues=lambda _, ids: [field(*cold[number]) for number in ids])
     assert isinstance(gpu.temperatures, Temperatures)
-    assert isinstance(gpu.temperatures.memory, Missing)
+    assert isinstance(gpu.temperatures.memory, records.Missing)
     assert gpu.temperatures.memory.reason == "not_supported"
 
 
@@ -217,7 +217,7 @@ def test_each_recovery_action_has_a_word(monkeypatch: pytest.MonkeyPatch, number
 def test_a_lost_gpu_has_no_readings_and_no_links(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = facts(monkeypatch, nvmlDeviceGetHandleByIndex=refuse(LOST))
     for reading in (gpu.pcie, gpu.ecc_errors, gpu.nvlinks, gpu.throttled, gpu.processes, gpu.utilization, gpu.vbios):
-        assert isinstance(reading, Missing)
+        assert isinstance(reading, records.Missing)
         assert reading.reason == "gpu_is_lost"
 
 
@@ -226,7 +226,7 @@ def test_all_links_of_the_largest_boards(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_old_record_has_no_health_and_says_so() -> None:
-    document = to_json(t4())
-    old = from_json(GpuFacts, "{" + document[1:].split(', "video_clock_mhz"')[0] + "}")
+    document = records.to_json(t4())
+    old = records.from_json(records.GpuFacts, "{" + document[1:].split(', "video_clock_mhz"')[0] + "}")
     assert old == t4()
-    assert old.pcie == Missing("not_read", "this record was made by a gpuprep that did not read it yet")
+    assert old.pcie == records.Missing("not_read", "this record was made by a gpuprep that did not read it yet")

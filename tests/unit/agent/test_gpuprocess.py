@@ -17,13 +17,12 @@ import psutil
 import pytest
 from fakepynvml import FakePynvml, refuse, t4_answers
 
+from gpuprep import records
 from gpuprep.agent.gpu import gpuprocess, nvml
-from gpuprep.checks.gpuprocesses import MOST_LETTERS, listed, named, span
-from gpuprep.records import Missing, ProcessOnGpu, from_json_value
-from gpuprep.records.evidence import measured
-from gpuprep.records.evidence.shared import Process
-from gpuprep.records.gpu import NOT_READ
-from gpuprep.remote.agent_client import agent_archive
+from gpuprep.checks import gpuprocesses
+from gpuprep.records import evidence, gpu
+from gpuprep.records.evidence import shared
+from gpuprep.remote import agent_client
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 NO_ACCOUNT = 54321
@@ -105,7 +104,7 @@ def test_a_program_that_has_ended() -> None:
         pass
     name, owner, age = gpuprocess.look(pid)
     assert name == ""
-    assert isinstance(owner, Missing)
+    assert isinstance(owner, records.Missing)
     assert owner.reason == "not_visible"
     assert age == owner
 
@@ -238,11 +237,11 @@ def test_nvml_names_what_is_not_visible(monkeypatch: pytest.MonkeyPatch) -> None
     found = gpu_with(monkeypatch, [nobody], nvmlSystemGetProcessName=b"/usr/bin/python3").processes()
     assert isinstance(found, list)
     assert (found[0].name, found[0].memory_mib) == ("/usr/bin/python3", 300)
-    assert isinstance(found[0].owner, Missing)
+    assert isinstance(found[0].owner, records.Missing)
 
 
 def test_the_agent_that_is_sent_along_leaves_out_what_only_psutil_tells(tmp_path: Path) -> None:
-    (tmp_path / "agent.zip").write_bytes(agent_archive())
+    (tmp_path / "agent.zip").write_bytes(agent_client.agent_archive())
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'agent.zip')!r})\n"
         "import json, os; from gpuprep.agent.gpu import gpuprocess; from gpuprep.agent.compute import cpu\n"
@@ -259,26 +258,26 @@ def test_the_agent_that_is_sent_along_leaves_out_what_only_psutil_tells(tmp_path
 # ---------------------------------------------------------------- words
 
 
-def read(**values: Any) -> Process:
+def read(**values: Any) -> shared.Process:
     """A process as a measurement has it."""
-    found = measured(Process, values)
-    assert isinstance(found, Process)
+    found = evidence.measured(shared.Process, values)
+    assert isinstance(found, shared.Process)
     return found
 
 
 def test_a_record_of_before_is_still_read() -> None:
-    process = from_json_value(ProcessOnGpu, {"pid": 77, "name": "python3", "memory_mib": 300})
-    assert (process.owner, process.age_seconds) == (NOT_READ, NOT_READ)
-    assert named(process) == "python3 (pid 77)"
+    process = records.from_json_value(records.ProcessOnGpu, {"pid": 77, "name": "python3", "memory_mib": 300})
+    assert (process.owner, process.age_seconds) == (gpu.NOT_READ, gpu.NOT_READ)
+    assert gpuprocesses.named(process) == "python3 (pid 77)"
 
 
 @pytest.mark.parametrize(
     ("process", "words"),
     [
-        (ProcessOnGpu(4711, "python3", 300, "alice", 7300), "python3 (pid 4711, alice, since 2 h)"),
-        (ProcessOnGpu(4711, "", 300, "alice", 59), "a program (pid 4711, alice, since 59 s)"),
-        (ProcessOnGpu(4711, "python3", 300, NOT_READ, 60), "python3 (pid 4711, since 1 min)"),
-        (ProcessOnGpu(4711, "python3", 300, "alice", NOT_READ), "python3 (pid 4711, alice)"),
+        (records.ProcessOnGpu(4711, "python3", 300, "alice", 7300), "python3 (pid 4711, alice, since 2 h)"),
+        (records.ProcessOnGpu(4711, "", 300, "alice", 59), "a program (pid 4711, alice, since 59 s)"),
+        (records.ProcessOnGpu(4711, "python3", 300, gpu.NOT_READ, 60), "python3 (pid 4711, since 1 min)"),
+        (records.ProcessOnGpu(4711, "python3", 300, "alice", gpu.NOT_READ), "python3 (pid 4711, alice)"),
         ({"pid": 7, "name": "python3"}, "python3 (pid 7)"),
         ({"pid": 7, "name": "python3", "owner": "bob", "age_seconds": 200_000}, "python3 (pid 7, bob, since 2 d)"),
         ({"owner": {"missing": "not_visible"}, "age_seconds": -5}, "a program (pid ?)"),
@@ -286,22 +285,22 @@ def test_a_record_of_before_is_still_read() -> None:
         ({"pid": 7, "name": "a\nb\x1b[2J", "owner": "root\u202e\n"}, "a b\\x1b[2J (pid 7, root\\u202e)"),
     ],
 )
-def test_how_a_process_is_named(process: ProcessOnGpu | dict[str, Any], words: str) -> None:
-    assert named(process if isinstance(process, ProcessOnGpu) else read(**process)) == words
+def test_how_a_process_is_named(process: records.ProcessOnGpu | dict[str, Any], words: str) -> None:
+    assert gpuprocesses.named(process if isinstance(process, records.ProcessOnGpu) else read(**process)) == words
 
 
 def test_a_long_name_is_cut() -> None:
-    text = named(read(pid=7, name="n" * 10**6, owner="o" * 10**6))
-    assert len(text) < 2 * MOST_LETTERS + 20
+    text = gpuprocesses.named(read(pid=7, name="n" * 10**6, owner="o" * 10**6))
+    assert len(text) < 2 * gpuprocesses.MOST_LETTERS + 20
 
 
 def test_several() -> None:
-    assert listed([read(pid=1, name="a"), ProcessOnGpu(2, "b", 1)]) == "a (pid 1), b (pid 2)"
-    assert listed([]) == ""
+    assert gpuprocesses.listed([read(pid=1, name="a"), records.ProcessOnGpu(2, "b", 1)]) == "a (pid 1), b (pid 2)"
+    assert gpuprocesses.listed([]) == ""
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0, "0 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h"), (86399, "23 h"), (86400, "1 d")]
 )
 def test_spans(seconds: int, words: str) -> None:
-    assert span(seconds) == words
+    assert gpuprocesses.span(seconds) == words

@@ -12,7 +12,7 @@ from places import ROOT
 
 from gpuprep.agent import host_paths
 from gpuprep.agent.facts import managed
-from gpuprep.nightly.units import SERVICE, TIMER
+from gpuprep.nightly import units
 
 PATHS = {name: value for name, value in vars(host_paths).items() if name.isupper()}
 OURS = re.compile(r"/(?:etc|opt|run|usr/local|var/lib|var/cache)/(?:[\w.@-]+/)*[\w.@-]*gpuprep[\w.@-]*(?:/[\w.@-]+)*")
@@ -102,10 +102,10 @@ def test_what_the_package_expects_a_role_writes(name: str) -> None:
 
 
 def test_the_units_files_have_the_units_names() -> None:
-    assert f"/etc/systemd/system/{SERVICE}" == host_paths.DRIFT_SERVICE_FILE
-    assert f"/etc/systemd/system/{TIMER}" == host_paths.DRIFT_TIMER_FILE
-    assert f"/etc/systemd/system/timers.target.wants/{TIMER}" == host_paths.DRIFT_TIMER_LINK
-    assert f"/var/lib/systemd/timers/stamp-{TIMER}" == host_paths.DRIFT_TIMER_STAMP
+    assert f"/etc/systemd/system/{units.SERVICE}" == host_paths.DRIFT_SERVICE_FILE
+    assert f"/etc/systemd/system/{units.TIMER}" == host_paths.DRIFT_TIMER_FILE
+    assert f"/etc/systemd/system/timers.target.wants/{units.TIMER}" == host_paths.DRIFT_TIMER_LINK
+    assert f"/var/lib/systemd/timers/stamp-{units.TIMER}" == host_paths.DRIFT_TIMER_STAMP
 
 
 def test_paths_are_absolute_and_two_names_are_two_places() -> None:

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent.facts import apt, modprobe
+from gpuprep import records
+from gpuprep.agent.facts import apt, modprobe, modulecache
 from gpuprep.agent.facts.digests import Digests, sha256
 from gpuprep.agent.facts.manifest import is_intact
-from gpuprep.agent.facts.modulecache import file_identity
-from gpuprep.records import AptPin, Missing, ModprobeLine
 
 
 def test_a_digest_is_read_once_for_each_file_and_again_when_one_byte_changed(tmp_path: Path) -> None:
     library, cache, agent = tmp_path / "libcuda.so.550", tmp_path / "digests.json", tmp_path / "agent"
     agent.mkdir()
     library.write_bytes(b"a" * 100)
-    cache.write_text(json.dumps({file_identity(library): "remembered"}))
+    cache.write_text(json.dumps({modulecache.file_identity(library): "remembered"}))
     assert Digests(cache, agent).of(library) == "remembered"
     with library.open("r+b") as file:
         file.write(b"b")
@@ -59,7 +58,7 @@ def test_what_is_remembered_is_readable_by_all_and_needs_no_room(tmp_path: Path)
 def test_without_an_agent_nothing_is_hashed_and_nothing_is_left_behind(tmp_path: Path) -> None:
     digests = Digests(tmp_path / "digests.json", tmp_path / "agent")
     found = digests.of_all(["/bin/sh"])
-    assert isinstance(found, Missing)
+    assert isinstance(found, records.Missing)
     assert found.reason == "not_installed"
     digests.of(Path("/bin/sh"))
     digests.keep()
@@ -69,8 +68,8 @@ def test_without_an_agent_nothing_is_hashed_and_nothing_is_left_behind(tmp_path:
 def test_a_file_that_is_gone_is_a_reading_that_failed(tmp_path: Path) -> None:
     (tmp_path / "agent").mkdir()
     found = Digests(tmp_path / "digests.json", tmp_path / "agent").of_all([str(tmp_path / "gone")])
-    assert not isinstance(found, Missing)
-    assert isinstance(found[str(tmp_path / "gone")], Missing)
+    assert not isinstance(found, records.Missing)
+    assert isinstance(found[str(tmp_path / "gone")], records.Missing)
 
 
 @pytest.mark.parametrize("content", ["other", "contents"], ids=["a changed byte", "another size"])
@@ -97,11 +96,11 @@ def test_modprobe_reads_all_files_by_name_and_the_command_line_last(tmp_path: Pa
     (tmp_path / "cmdline").write_text("quiet modprobe.blacklist=nouveau,snd nvidia-current.NVreg_Z=2\n")
     found = modprobe.lines((str(etc), str(lib)), str(tmp_path / "cmdline"))
     assert found == (
-        ModprobeLine(str(lib / "aa.conf"), ("install", "nouveau", "/bin/false")),
-        ModprobeLine(str(etc / "gpuprep-nvidia.conf"), ("options", "nvidia_current", "NVreg_X=0")),
-        ModprobeLine(str(etc / "zz.conf"), ("options", "nvidia", "NVreg_X=1")),
-        ModprobeLine(str(tmp_path / "cmdline"), ("blacklist", "nouveau")),
-        ModprobeLine(str(tmp_path / "cmdline"), ("options", "nvidia_current", "NVreg_Z=2")),
+        records.ModprobeLine(str(lib / "aa.conf"), ("install", "nouveau", "/bin/false")),
+        records.ModprobeLine(str(etc / "gpuprep-nvidia.conf"), ("options", "nvidia_current", "NVreg_X=0")),
+        records.ModprobeLine(str(etc / "zz.conf"), ("options", "nvidia", "NVreg_X=1")),
+        records.ModprobeLine(str(tmp_path / "cmdline"), ("blacklist", "nouveau")),
+        records.ModprobeLine(str(tmp_path / "cmdline"), ("options", "nvidia_current", "NVreg_Z=2")),
     )
 
 
@@ -116,7 +115,7 @@ def test_pins_are_read_as_apt_reads_them(tmp_path: Path) -> None:
     (folder / "cuda.txt").write_text("Package: cuda\nPin: version 12.*\nPin-Priority: 1001\n")
     (folder / "old.bak").write_text("nonsense\n")
     found = apt.facts(tmp_path / "preferences", folder)
-    assert found.pins == (AptPin(str(folder / "nvidia.pref"), "nvidia-* libcuda1", "version 550.*", "1001"),)
+    assert found.pins == (records.AptPin(str(folder / "nvidia.pref"), "nvidia-* libcuda1", "version 550.*", "1001"),)
     assert found.passed_over == (f"{folder / 'cuda.txt'}: apt reads files that end in .pref or have no ending",)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuprep import records
 from gpuprep.agent.facts import shells
 from gpuprep.agent.facts.loader import Loader
-from gpuprep.records import Missing
 
 DLOPEN = """
 import ctypes, re, sys
@@ -79,8 +79,10 @@ def test_every_version_that_a_program_could_ask_for(tmp_path: Path) -> None:
         "libcublasLt.so.12": f"{tmp_path}/libcublasLt.so.12.4",
         "libnvrtc-of-nobody.so": None,
     }
-    loader.paths = Missing("command_not_found", "ldconfig")
-    assert loader.libraries((), ("libcublasLt.so",)) == {"libcublasLt.so": Missing("command_not_found", "ldconfig")}
+    loader.paths = records.Missing("command_not_found", "ldconfig")
+    assert loader.libraries((), ("libcublasLt.so",)) == {
+        "libcublasLt.so": records.Missing("command_not_found", "ldconfig")
+    }
 
 
 def test_the_library_path_of_a_login_is_read_with_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

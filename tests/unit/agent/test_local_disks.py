@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, load
 
+from gpuprep import records
 from gpuprep.agent.facts import disks
 from gpuprep.agent.programs import run
-from gpuprep.desired.profile import MountWish
-from gpuprep.desired.state import resolve
-from gpuprep.records import CloudFacts, LocalDisk, Missing, Snapshot
+from gpuprep.desired import profile, state
 
 AWS = "Amazon EC2 NVMe Instance Storage"
 
@@ -43,7 +42,7 @@ def says(lsblk: Path, *rows: Any) -> object:
 @pytest.mark.parametrize("model", [AWS + "      ", "nvme_card", "nvme_card12", "Microsoft NVMe Direct Disk v2"])
 def test_a_disk_of_each_cloud_that_holds_nothing(lsblk: Path, model: str) -> None:
     root = disk("nvme0n1", "Amazon Elastic Block Store", children=[disk("nvme0n1p1", None, type="part")])
-    assert says(lsblk, root, disk(model=model)) == (LocalDisk("/dev/nvme1n1", model.strip(), 125_000_000_000),)
+    assert says(lsblk, root, disk(model=model)) == (records.LocalDisk("/dev/nvme1n1", model.strip(), 125_000_000_000),)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_any_other_disk_is_left_alone(lsblk: Path, row: dict[str, Any]) -> None:
 )
 def test_what_lsblk_cannot_say_is_missing(lsblk: Path, said: str) -> None:
     lsblk.write_text(said)
-    assert isinstance(disks.blank(simulated=False), Missing)
+    assert isinstance(disks.blank(simulated=False), records.Missing)
 
 
 def test_many_disks_are_bounded_and_a_simulated_machine_has_none_of_its_computers(lsblk: Path) -> None:
@@ -81,27 +80,30 @@ def test_many_disks_are_bounded_and_a_simulated_machine_has_none_of_its_computer
     assert disks.blank(simulated=True) == ()
 
 
-def machine(**facts: Any) -> Snapshot:
+def machine(**facts: Any) -> records.Snapshot:
     return dataclasses.replace(bare_snapshot("ubuntu2404"), **facts)
 
 
-def decisions(snapshot: Snapshot, **parts: Any) -> str:
-    return "\n".join(resolve(load("t4", **parts), snapshot).decisions)
+def decisions(snapshot: records.Snapshot, **parts: Any) -> str:
+    return "\n".join(state.resolve(load("t4", **parts), snapshot).decisions)
 
 
 def test_a_plan_offers_the_disk_for_the_mount() -> None:
-    two = (LocalDisk("/dev/nvme1n1", AWS, 125_000_000_000), LocalDisk("/dev/nvme2n1", AWS, 900_000_000_000))
+    two = (
+        records.LocalDisk("/dev/nvme1n1", AWS, 125_000_000_000),
+        records.LocalDisk("/dev/nvme2n1", AWS, 900_000_000_000),
+    )
     said = decisions(machine(blank_disks=two))
     assert "local NVMe that holds nothing: /dev/nvme1n1 (125 GB), /dev/nvme2n1 (900 GB)" in said
     assert "extras.mount: {device: LABEL=scratch, path: /scratch, fstype: ext4}" in said
-    mount = {"mount": MountWish("LABEL=scratch", "/scratch", "ext4", "defaults,nofail")}
+    mount = {"mount": profile.MountWish("LABEL=scratch", "/scratch", "ext4", "defaults,nofail")}
     assert "local NVMe" not in decisions(machine(blank_disks=two), extras=mount)
-    assert "local NVMe" not in decisions(machine(blank_disks=Missing("command_not_found", "lsblk")))
+    assert "local NVMe" not in decisions(machine(blank_disks=records.Missing("command_not_found", "lsblk")))
     assert "and 6 more" in decisions(machine(blank_disks=two * 5))
 
 
 def test_a_plan_says_what_aws_does_with_the_firmware_of_g4dn() -> None:
-    aws = CloudFacts("aws", "g4dn.xlarge", "DMI")
+    aws = records.CloudFacts("aws", "g4dn.xlarge", "DMI")
     assert "AWS's own images for g4dn.xlarge turn it off" in decisions(machine(cloud=aws))
     off = {"gpu_firmware": False, "flavour": "proprietary"}
     assert "firmware" not in decisions(machine(cloud=aws), driver=off)

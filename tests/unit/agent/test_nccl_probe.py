@@ -16,11 +16,10 @@ from samplerows import loaded_answers
 from simulatedboot import Boot, booted
 from simulatedvm import simulated_vm
 
+from gpuprep import records
 from gpuprep.agent.compute import ncclplan
 from gpuprep.agent.gpu import nvml
-from gpuprep.agent.probes import nccl
-from gpuprep.agent.probes.nccllibrary import version_words
-from gpuprep.records import Missing, Status
+from gpuprep.agent.probes import nccl, nccllibrary
 from gpuprep.sim import faults
 
 __all__ = ["booted", "simulated_vm"]
@@ -54,7 +53,7 @@ def test_sizes_are_shared_evenly(operation: str, ranks: int) -> None:
 
 @pytest.mark.parametrize(("number", "words"), [(22809, "2.28.9"), (21805, "2.18.5"), (2708, "2.7.8"), (20903, "2.9.3")])
 def test_versions(number: int, words: str) -> None:
-    assert version_words(number) == words
+    assert nccllibrary.version_words(number) == words
 
 
 LOG = """
@@ -74,7 +73,7 @@ def test_what_the_log_tells() -> None:
     assert told["chosen"] == {"channels": 24, "nvls_channels": 16, "transports": transports}
     assert told["warnings"][0] == "the first"
     assert len(told["warnings"][1]) == 300
-    assert nccl.chosen("") == nccl.chosen(Missing("no_permission")) == {}
+    assert nccl.chosen("") == nccl.chosen(records.Missing("no_permission")) == {}
     assert nccl.chosen("nothing of NCCL")["chosen"] == {"transports": []}
 
 
@@ -133,7 +132,7 @@ def test_wrong_results_are_counted(
     monkeypatch.setenv("FAKE_NCCL", fault)
     values = measured(quick=True)
     assert {point["operation"] for point in values["points"] if point["wrong"]} == operations
-    assert {one.property: one.status for one in judged(values)}["results"] is Status.FAIL
+    assert {one.property: one.status for one in judged(values)}["results"] is records.Status.FAIL
 
 
 def test_a_hang_ends_and_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +145,7 @@ def test_a_hang_ends_and_keeps_what_was_measured(tmp_path: Path, monkeypatch: py
     assert values["stopped"]["seconds"] >= 1
     assert {point["operation"] for point in values["points"]} == {"all_reduce"}
     found = {one.property: one for one in judged(values)}
-    assert found["answers"].status is Status.UNKNOWN
+    assert found["answers"].status is records.Status.UNKNOWN
     assert "no answer in 1 s while all_gather of 8 B" in found["answers"].reason
 
 
@@ -194,12 +193,12 @@ def test_a_gpu_that_cuda_does_not_show(tmp_path: Path, monkeypatch: pytest.Monke
 def test_without_nccl_or_bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, 2)
     nothing = nccl.measure({})
-    assert isinstance(nothing, Missing)
+    assert isinstance(nothing, records.Missing)
     assert "has no cuda" in nothing.detail
     fakenccl.install(monkeypatch, tmp_path)
     (tmp_path / "libnccl.so.2").unlink()
     nothing = nccl.measure({})
-    assert isinstance(nothing, Missing)
+    assert isinstance(nothing, records.Missing)
     assert (nothing.reason, "the loader finds no NCCL" in nothing.detail) == ("not_installed", True)
 
 
@@ -207,7 +206,7 @@ def test_one_gpu_needs_no_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, 1)
     values = measured()
     assert (values["points"], len(values["gpus"])) == ([], 1)
-    assert {one.status for one in judged(values)} == {Status.SKIP}
+    assert {one.status for one in judged(values)} == {records.Status.SKIP}
 
 
 # ---------------------------------------------------------------- simulated
@@ -219,17 +218,17 @@ def test_simulated_machines_pass(key: str, quick: bool, simulated_vm: Boot) -> N
     simulated_vm(key, key)
     values = measured(quick=quick)
     assert values["libraries"] == []
-    assert {one.key: one.reason for one in judged(values, key) if one.status is not Status.PASS} == {}
+    assert {one.key: one.reason for one in judged(values, key) if one.status is not records.Status.PASS} == {}
 
 
 def test_a_simulated_link_that_is_down_fails(simulated_vm: Boot) -> None:
     simulated_vm("h200", "h200", **faults.kinds()["nvlink_down"]["present"])
     found = {one.property: one.status for one in judged(measured())}
-    assert found["all_reduce"] is Status.FAIL
+    assert found["all_reduce"] is records.Status.FAIL
 
 
 def test_a_simulated_gpu_that_is_lost(simulated_vm: Boot) -> None:
     simulated_vm("a100", "a100", fault_gpu_lost=1)
     values = measured()
     assert "GPU 0 is lost" in values["error"]
-    assert Status.PASS not in {one.status for one in judged(values, "a100")}
+    assert records.Status.PASS not in {one.status for one in judged(values, "a100")}

@@ -9,8 +9,8 @@ import pynvml
 import pytest
 from fakepynvml import Answers, FakePynvml, refuse, t4_answers
 
+from gpuprep import records
 from gpuprep.agent.gpu import nvml
-from gpuprep.records import ClockPair, Missing, PowerLimits
 
 ERRORS = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: "not_supported",
@@ -53,9 +53,13 @@ def test_every_fact_of_a_gpu(library: Use) -> None:
     )
     assert facts.memory_total_mib == 15360
     assert facts.persistence_mode is True
-    assert facts.application_clocks == facts.default_application_clocks == ClockPair(5001, 585)
-    assert facts.supported_clocks == (ClockPair(5001, 1590), ClockPair(5001, 585), ClockPair(405, 300))
-    assert facts.power == PowerLimits(70.0, 70.0, 60.0, 70.0)
+    assert facts.application_clocks == facts.default_application_clocks == records.ClockPair(5001, 585)
+    assert facts.supported_clocks == (
+        records.ClockPair(5001, 1590),
+        records.ClockPair(5001, 585),
+        records.ClockPair(405, 300),
+    )
+    assert facts.power == records.PowerLimits(70.0, 70.0, 60.0, 70.0)
     assert (facts.ecc_current, facts.ecc_pending) == (True, False)
     assert facts.compute_mode == "exclusive_process"
     assert (facts.graphics_clock_mhz, facts.memory_clock_mhz, facts.max_graphics_clock_mhz) == (300, 405, 1590)
@@ -66,7 +70,7 @@ def test_every_fact_of_a_gpu(library: Use) -> None:
 def test_each_refusal_keeps_its_kind(library: Use, code: int, reason: str) -> None:
     library({**t4_answers(), "nvmlDeviceGetPersistenceMode": refuse(code)})
     reading = nvml.Gpu(0).facts().persistence_mode
-    assert isinstance(reading, Missing)
+    assert isinstance(reading, records.Missing)
     assert reading.reason == reason
     assert "nvmlDeviceGetPersistenceMode" in reading.detail
 
@@ -76,8 +80,8 @@ def test_why_nvml_does_not_open(library: Use, code: int, reason: str) -> None:
     fake = library({**t4_answers(), "nvmlInit": refuse(code)})
     with nvml.Nvml() as opened:
         gpus, version = opened.gpus(), opened.driver_version()
-    assert isinstance(gpus, Missing)
-    assert isinstance(version, Missing)
+    assert isinstance(gpus, records.Missing)
+    assert isinstance(version, records.Missing)
     assert gpus.reason == version.reason == reason
     assert fake.asked == ["nvmlInit"]
 
@@ -108,7 +112,7 @@ def test_a_lost_gpu_is_lost_and_not_asked_the_old_way(library: Use, new: str) ->
     old, field = PREDECESSORS[new]
     library({**t4_answers(), new: refuse(pynvml.NVML_ERROR_GPU_IS_LOST), old: 77})
     reading = getattr(nvml.Gpu(0).facts(), field)
-    assert isinstance(reading, Missing)
+    assert isinstance(reading, records.Missing)
     assert reading.reason == "gpu_is_lost"
 
 
@@ -118,7 +122,7 @@ def test_a_gpu_that_gives_no_handle(library: Use) -> None:
     facts = gpu.facts()
     assert (facts.uuid, facts.name, facts.pci_address) == ("", "", "")
     for reading in (facts.persistence_mode, facts.supported_clocks, facts.power.max_watts, facts.ecc_pending):
-        assert isinstance(reading, Missing)
+        assert isinstance(reading, records.Missing)
         assert reading.reason == "gpu_is_lost"
     refused = gpu.set_persistence(True)
     assert refused is not None
@@ -134,7 +138,7 @@ def test_setters_hand_over_nvmls_units(library: Use) -> None:
     library({**t4_answers(), **{name: lambda *values: given.append(values[1:]) for name in names}})
     gpu = nvml.Gpu(0)
     assert gpu.set_persistence(True) is None
-    assert gpu.set_application_clocks(ClockPair(5001, 1590)) is None
+    assert gpu.set_application_clocks(records.ClockPair(5001, 1590)) is None
     assert gpu.lock_graphics_clock(1590) is None
     assert gpu.set_power_limit(62.5) is None
     assert gpu.set_ecc(False) is None

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from nvmlbench import READ, Bench
 
+from gpuprep import records
 from gpuprep.agent.gpu import simstate
-from gpuprep.records import ClockPair, Missing
 from gpuprep.sim import native, nvmlstate
 
 pytestmark = [
@@ -39,9 +39,9 @@ def clocks(report: Any) -> list[tuple[str, str, bool]]:
 def test_facts_of_two_models(bench: Bench) -> None:
     t4, a100 = bench.gpus()
     assert (t4.name, t4.pci_device_id, t4.pci_address) == ("Tesla T4", "1eb8", "0000:00:04.0")
-    assert t4.application_clocks == ClockPair(5001, 585)
+    assert t4.application_clocks == records.ClockPair(5001, 585)
     assert isinstance(t4.supported_clocks, tuple)
-    assert ClockPair(5001, 1590) in t4.supported_clocks
+    assert records.ClockPair(5001, 1590) in t4.supported_clocks
     assert (t4.power.min_watts, t4.power.max_watts) == (60.0, 70.0)
     assert a100.index == 1
     assert a100.memory_total_mib != t4.memory_total_mib
@@ -70,7 +70,7 @@ def test_no_driver_and_no_library_are_different(bench: Bench) -> None:
 def test_a_lost_gpu_does_not_hide_the_other(bench: Bench) -> None:
     bench.put("gpu.0", fault_gpu_lost="1")
     lost, a100 = bench.gpus()
-    assert isinstance(lost.temperature_c, Missing)
+    assert isinstance(lost.temperature_c, records.Missing)
     assert lost.temperature_c.reason == "gpu_is_lost"
     assert a100.name.startswith("NVIDIA A100")
     report = bench.tune("apply")
@@ -93,7 +93,7 @@ def test_tuning_is_applied_read_back_and_repeated(bench: Bench) -> None:
 def test_a_driver_without_application_clocks(bench: Bench) -> None:
     bench.put("system", application_clocks_removed="1")
     t4 = bench.gpus()[0]
-    assert isinstance(t4.application_clocks, Missing)
+    assert isinstance(t4.application_clocks, records.Missing)
     assert t4.application_clocks.reason == "deprecated"
     report = bench.tune("apply")
     assert clocks(report) == [("graphics 1590 MHz", "locked", True), ("1215,1410 MHz", "locked", True)]

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import TESTS
 
+from gpuprep import records
 from gpuprep.agent.facts import parse
 from gpuprep.agent.probes import codec
-from gpuprep.records import to_json_value
 
 CASES = TESTS / "cases"
 PARSERS: dict[str, Callable[[str], Any]] = {
@@ -46,7 +46,7 @@ FILES = sorted(path for name in PARSERS for path in (CASES / name).glob("*.txt")
 def test_case(path: Path) -> None:
     case = json.loads(path.with_suffix(".json").read_text())
     assert case["origin"].startswith(("captured: ", "synthetic: "))
-    assert to_json_value(PARSERS[path.parent.name](path.read_text())) == case["value"]
+    assert records.to_json_value(PARSERS[path.parent.name](path.read_text())) == case["value"]
 
 
 def test_every_parser_has_a_case() -> None:

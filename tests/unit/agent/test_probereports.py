@@ -14,20 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
 
-from gpuprep.agent.probereports import MARK, MEASURED
-from gpuprep.remote import Host, Target
-from gpuprep.remote.limits import (
-    DOING_A_SECOND,
-    DOING_BYTES,
-    DOING_LETTERS,
-    MEASURED_BYTES,
-    MEASURED_DEPTH,
-    MEASURED_IN_ALL,
-    MEASURED_VALUES,
-)
+from gpuprep import remote
+from gpuprep.agent import probereports
+from gpuprep.remote import limits
 from gpuprep.remote.probereports import Doing, ProbeReports, SoFar, doing
 
-LINE = f'{MARK}{{"what": "scale-cuda", "done": 12, "of": 30, "unit": "transcodes"}}\n'.encode()
+LINE = f'{probereports.MARK}{{"what": "scale-cuda", "done": 12, "of": 30, "unit": "transcodes"}}\n'.encode()
 
 
 @given(st.lists(st.sampled_from([LINE, b"ffmpeg: a warning\n", b"gpuprep-doing, it said\n", b"\n", b"\r"])), st.data())
@@ -43,7 +35,7 @@ def test_however_it_is_cut_the_lines_are_taken_out_and_the_rest_stays(lines: lis
     begins = [place for place, line in enumerate(lines) if line == LINE and (not place or lines[place - 1] != b"\r")]
     kept = b"".join(line for place, line in enumerate(lines) if place not in begins)
     assert left == kept
-    assert len(heard) == len(begins) or len(begins) > DOING_A_SECOND
+    assert len(heard) == len(begins) or len(begins) > limits.DOING_A_SECOND
     assert set(heard) <= {Doing("scale-cuda", 12, 30, "transcodes")}
 
 
@@ -58,14 +50,14 @@ def test_however_it_is_cut_the_lines_are_taken_out_and_the_rest_stays(lines: lis
 )  # fmt: skip
 def test_what_has_not_the_form_stays_a_part_of_stderr(said: bytes) -> None:
     assert doing(said) is None
-    line = MARK.encode() + said + b"\n"
+    line = probereports.MARK.encode() + said + b"\n"
     assert ProbeReports(lambda _: pytest.fail("heard")).take(line) == line
 
 
 def test_what_a_host_says_is_short_and_on_one_line() -> None:
     found = doing(json.dumps({"what": "\x1b[2J\n" + "x" * 500, "done": 9, "of": 3, "unit": "\u202e"}).encode())
     assert found is not None
-    assert len(found.what) <= DOING_LETTERS + 1
+    assert len(found.what) <= limits.DOING_LETTERS + 1
     assert found.what.isprintable()
     assert found.unit.isprintable()
     assert (found.done, found.of) == (3, 3)
@@ -73,7 +65,7 @@ def test_what_a_host_says_is_short_and_on_one_line() -> None:
 
 def test_a_line_without_an_end_is_not_kept_back() -> None:
     told = ProbeReports(lambda _: None)
-    endless = MARK.encode() + b"x" * (10 * DOING_BYTES)
+    endless = probereports.MARK.encode() + b"x" * (10 * limits.DOING_BYTES)
     assert told.take(endless[:500]) == b""
     assert told.take(endless[500:]) == endless
 
@@ -81,14 +73,14 @@ def test_a_line_without_an_end_is_not_kept_back() -> None:
 def test_a_flood_is_heard_in_part() -> None:
     heard: list[Doing] = []
     assert ProbeReports(heard.append).take(LINE * 10_000) == b""
-    assert len(heard) <= 3 * DOING_A_SECOND
+    assert len(heard) <= 3 * limits.DOING_A_SECOND
 
 
 # ---------------------------------------------------------------- what was measured
 
 
 def piece(at: object, value: object = 1) -> bytes:
-    return f"{MEASURED}{json.dumps({'at': at, 'value': value})}\n".encode()
+    return f"{probereports.MEASURED}{json.dumps({'at': at, 'value': value})}\n".encode()
 
 
 def hears(*lines: bytes, cut: int = 10_000) -> tuple[SoFar, bytes]:
@@ -116,10 +108,10 @@ def test_pieces_become_the_values_of_the_probe(cut: int) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        MEASURED.encode() + b"\n", MEASURED.encode() + b"no JSON\n", MEASURED.encode() + b"[]\n",
-        MEASURED.encode() + b'{"at": ["x"]}\n', MEASURED.encode() + b'{"at": ["x"], "value": ' + b"[" * 900 + b"\n",
-        MEASURED.encode() + b"\xff\n", piece([]), piece("x"), piece([0]), piece(["a", 1]), piece(["a", -1]),
-        piece([None]), piece(["a"] * (MEASURED_DEPTH + 1)), piece(["a", True]), piece(["a", 10**9]),
+        probereports.MEASURED.encode() + b"\n", probereports.MEASURED.encode() + b"no JSON\n", probereports.MEASURED.encode() + b"[]\n",
+        probereports.MEASURED.encode() + b'{"at": ["x"]}\n', probereports.MEASURED.encode() + b'{"at": ["x"], "value": ' + b"[" * 900 + b"\n",
+        probereports.MEASURED.encode() + b"\xff\n", piece([]), piece("x"), piece([0]), piece(["a", 1]), piece(["a", -1]),
+        piece([None]), piece(["a"] * (limits.MEASURED_DEPTH + 1)), piece(["a", True]), piece(["a", 10**9]),
         piece(["a", 0, "b", 7]), piece(None),
     ],
 )  # fmt: skip
@@ -135,12 +127,12 @@ def test_a_value_in_the_way_is_no_place() -> None:
 
 
 def test_a_flood_of_pieces_is_kept_in_part() -> None:
-    large = "x" * (MEASURED_BYTES // 2)
+    large = "x" * (limits.MEASURED_BYTES // 2)
     so_far, left = hears(*[piece([f"key{number}"], large) for number in range(40)])
     assert left == b""
-    assert 0 < len(json.dumps(so_far.values())) <= MEASURED_IN_ALL
+    assert 0 < len(json.dumps(so_far.values())) <= limits.MEASURED_IN_ALL
     so_far, _ = hears(*[piece(["list", number], [0] * 1000) for number in range(200)])
-    assert 0 < len(so_far.values()["list"]) <= MEASURED_VALUES / 1000
+    assert 0 < len(so_far.values()["list"]) <= limits.MEASURED_VALUES / 1000
 
 
 def test_a_long_line_that_comes_byte_by_byte_costs_no_time() -> None:
@@ -170,7 +162,7 @@ def test_it_comes_through_a_connection_beside_the_answer(wanted: bool) -> None:
     heard: list[Doing] = []
     program = PROBE.format(root=str(ROOT), wanted=wanted)
     so_far = SoFar()
-    with Host(Target("here", local=True)) as host:
+    with remote.Host(remote.Target("here", local=True)) as host:
         result = host.listen(heard.append, f"{sys.executable} -c {shlex.quote(program)}", so_far=so_far)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "the answer\n", "ffmpeg: something else\n")
     assert heard == ([Doing("h264-1080p", 1, 2, "transcodes")] if wanted else [])

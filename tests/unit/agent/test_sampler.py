@@ -11,11 +11,11 @@ import pytest
 from fakepynvml import FakePynvml, refuse
 from samplerows import NOBODY, Scripted, loaded_answers, row
 
+from gpuprep import records
 from gpuprep.agent.compute.sampler import COLUMNS, Sampler
 from gpuprep.agent.gpu import nvml
-from gpuprep.records import Missing
 
-LOST = Missing("gpu_is_lost", "GPU is lost")
+LOST = records.Missing("gpu_is_lost", "GPU is lost")
 
 
 def test_the_figures_are_those_of_the_readings() -> None:
@@ -52,11 +52,11 @@ def test_a_gpu_lost_in_the_middle_leaves_nulls_and_the_readings_before() -> None
 
 
 def test_where_every_reading_failed_the_reason_is_kept() -> None:
-    gpu = Scripted(0, [row(event_reasons=LOST, power_watts=Missing("not_supported", "no"))])
+    gpu = Scripted(0, [row(event_reasons=LOST, power_watts=records.Missing("not_supported", "no"))])
     with Sampler([gpu], hz=0.1) as sampler:  # however busy this computer is, no third one
         pass
     assert sampler.event_reasons(0) == LOST
-    assert sampler.mean(0, "power_watts") == Missing("not_supported", "no")
+    assert sampler.mean(0, "power_watts") == records.Missing("not_supported", "no")
     assert sampler.telemetry(0)["power_watts"] == [None, None]
 
 
@@ -107,18 +107,20 @@ def test_processes_of_both_kinds_by_pid(monkeypatch: pytest.MonkeyPatch) -> None
     assert isinstance(found, list)
     assert [(process.pid, process.name) for process in found] == [(NOBODY + 4, "name4"), (NOBODY + 9, "name9")]
     assert found[1].memory_mib == 300
-    assert isinstance(found[0].memory_mib, Missing)
+    assert isinstance(found[0].memory_mib, records.Missing)
 
 
 def test_processes_unknown_is_not_none_there(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = use(monkeypatch, nvmlDeviceGetComputeRunningProcesses=refuse(15))
-    assert gpu.processes() == Missing("gpu_is_lost", f"nvmlDeviceGetComputeRunningProcesses: {pynvml.NVMLError(15)}")
+    assert gpu.processes() == records.Missing(
+        "gpu_is_lost", f"nvmlDeviceGetComputeRunningProcesses: {pynvml.NVMLError(15)}"
+    )
 
 
 def test_encoder_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert use(monkeypatch).encoder_sessions() == 3
     refused = use(monkeypatch, nvmlDeviceGetEncoderStats=refuse(3)).encoder_sessions()
-    assert isinstance(refused, Missing)
+    assert isinstance(refused, records.Missing)
     assert refused.reason == "not_supported"
 
 

@@ -20,27 +20,13 @@ from builders import bare_snapshot, finished_snapshot
 from places import ROOT
 from signedmodules import BODY, MARK, Key, make_key, pkcs7, signed, trailer
 
-from gpuprep import checks
+from gpuprep import checks, errors, records
 from gpuprep.agent.facts import der, signatures
 from gpuprep.agent.programs import appended, children, run
-from gpuprep.desired.loading import load
+from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile, SigningWish
 from gpuprep.desired.state import resolve
-from gpuprep.errors import PlanRefused
 from gpuprep.provisioning import plan
-from gpuprep.records import (
-    Bool,
-    FactsRequest,
-    Finding,
-    Missing,
-    ModuleCertificate,
-    ModuleSignature,
-    SignatureFacts,
-    Snapshot,
-    Status,
-    from_json,
-    to_json,
-)
 
 SCRIPTS = ROOT / "playbooks/roles/gpu_driver/files"
 OWN = "/var/lib/dkms/mok.pub"
@@ -57,7 +43,7 @@ def known(*found: Key) -> list[signatures.Certificate]:
     return [one for one in (signatures._certificate(str(key.certificate)) for key in found) if one]
 
 
-def looked(tmp_path: Path, data: bytes, *by: Key, name: str = "nvidia.ko") -> ModuleSignature:
+def looked(tmp_path: Path, data: bytes, *by: Key, name: str = "nvidia.ko") -> records.ModuleSignature:
     module = tmp_path / name
     module.write_bytes(data)
     return signatures.signature(module, "6.1.0", known(*by))
@@ -102,7 +88,7 @@ def test_a_module_that_is_packed(tmp_path: Path, keys: tuple[Key, Key], name: st
     assert looked(tmp_path, PACKERS[name](signed(own)), own, name=name).fits is True
     assert looked(tmp_path, PACKERS[name](BODY), own, name=name).signer is None
     cut = looked(tmp_path, PACKERS[name](signed(own))[:-40], own, name=name)
-    assert isinstance(cut.fits, Missing), cut
+    assert isinstance(cut.fits, records.Missing), cut
 
 
 def test_a_packed_module_that_fills_the_disk_is_not_unpacked(
@@ -111,7 +97,7 @@ def test_a_packed_module_that_fills_the_disk_is_not_unpacked(
     monkeypatch.setattr(appended, "MOST_MODULE", 4 * 1024)
     for name in [name for name in PACKERS if not name.endswith("zst") or shutil.which("zstd")]:
         found = looked(tmp_path, PACKERS[name](signed(keys[0])), keys[0], name=name)
-        assert isinstance(found.fits, Missing)
+        assert isinstance(found.fits, records.Missing)
         assert found.fits.reason == "impossible"
 
 
@@ -157,7 +143,7 @@ def test_a_signer_whose_certificate_is_not_here(tmp_path: Path, keys: tuple[Key,
     own, other = keys
     found = looked(tmp_path, signed(other), own)
     assert (found.signer, found.verified_by) == ("somebody else", None)
-    assert isinstance(found.fits, Missing)
+    assert isinstance(found.fits, records.Missing)
     assert str(own.certificate) in found.fits.detail
 
 
@@ -187,7 +173,7 @@ def test_a_signature_that_is_broken_is_none(tmp_path: Path, keys: tuple[Key, Key
     for name, data in damaged(keys).items():
         found = looked(tmp_path, data, keys[0])
         assert found.fits is False, name
-        assert isinstance(found.signer, Missing), name
+        assert isinstance(found.signer, records.Missing), name
         assert found.signer.reason == "unparsable"
         assert found.verified_by is None
 
@@ -206,7 +192,7 @@ def test_without_openssl_nothing_is_verified(
     monkeypatch.setattr(run, "SEARCH_PATH", str(tmp_path / "empty"))
     found = looked(tmp_path, data, keys[0])
     assert found.signer == "DKMS module signing key"
-    assert found.fits == Missing("command_not_found", "openssl")
+    assert found.fits == records.Missing("command_not_found", "openssl")
     assert found.verified_by == str(keys[0].certificate)
 
 
@@ -215,7 +201,7 @@ def test_a_module_that_is_gone_or_no_file(tmp_path: Path, keys: tuple[Key, Key])
     (tmp_path / "folder.ko").mkdir()
     for name in ("gone.ko", "pipe.ko", "folder.ko"):
         found = signatures.signature(tmp_path / name, "6.1.0", known(keys[0]))
-        assert isinstance(found.fits, Missing), name
+        assert isinstance(found.fits, records.Missing), name
 
 
 def test_what_is_no_certificate_verifies_nothing(tmp_path: Path) -> None:
@@ -271,15 +257,15 @@ def not_root(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("not_root")
 def test_mokutils_words_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "SEARCH_PATH", programs(tmp_path / "bin", mokutil=MOKUTIL))
-    expected: dict[str, Bool] = {
+    expected: dict[str, records.Bool] = {
         "own": True, "asked": False, "blocked": False, "new": False,
-        "bios": Missing("not_supported", "mokutil: EFI variables are not supported on this system"),
-        "odd": Missing("unparsable", "mokutil: something else"),
+        "bios": records.Missing("not_supported", "mokutil: EFI variables are not supported on this system"),
+        "odd": records.Missing("unparsable", "mokutil: something else"),
     }  # fmt: skip
     for name, state in expected.items():
         (tmp_path / name).write_text("")
         assert signatures.enrolled(str(tmp_path / name)) == state
-    assert isinstance(signatures.enrolled(str(tmp_path / "absent")), Missing)
+    assert isinstance(signatures.enrolled(str(tmp_path / "absent")), records.Missing)
 
 
 def test_certificates_of_dkmss_own_settings_are_known(tmp_path: Path) -> None:
@@ -293,7 +279,7 @@ def test_certificates_of_dkmss_own_settings_are_known(tmp_path: Path) -> None:
 
 def test_without_mokutil_nobody_knows(tmp_path: Path, keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "SEARCH_PATH", str(tmp_path))
-    assert signatures.enrolled(str(keys[0].certificate)) == Missing("command_not_found", "mokutil")
+    assert signatures.enrolled(str(keys[0].certificate)) == records.Missing("command_not_found", "mokutil")
 
 
 def test_the_profiles_certificate_is_told_even_if_it_is_absent(tmp_path: Path) -> None:
@@ -301,7 +287,7 @@ def test_the_profiles_certificate_is_told_even_if_it_is_absent(tmp_path: Path) -
     assert facts.modules == ()
     (first, *_) = facts.certificates
     assert first.path == "/nowhere/MOK.der"
-    assert isinstance(first.enrolled, Missing)
+    assert isinstance(first.enrolled, records.Missing)
     assert not (tmp_path / "cache.json").exists()
 
 
@@ -312,7 +298,7 @@ def test_what_was_verified_is_remembered_until_module_or_certificate_change(
     agent.mkdir()
     module.write_bytes(signed(keys[0]))
 
-    def ask(*by: Key) -> Bool | None:
+    def ask(*by: Key) -> records.Bool | None:
         cache = signatures._Cache(path, agent)
         found = cache.signature(module, "6.1.0", known(*by)).fits
         cache.keep()
@@ -324,7 +310,7 @@ def test_what_was_verified_is_remembered_until_module_or_certificate_change(
         monkeypatch.setattr(run, "SEARCH_PATH", str(tmp_path / "empty"))
         assert ask(keys[0]) is True  # nothing was started
         monkeypatch.undo()
-    assert isinstance(ask(keys[1]), Missing)  # another certificate
+    assert isinstance(ask(keys[1]), records.Missing)  # another certificate
     module.write_bytes(flipped(signed(keys[0]), 5))
     assert ask(keys[0]) is False
     path.parent.mkdir(exist_ok=True)
@@ -404,43 +390,43 @@ def test_the_roles_verification_is_the_agents(tmp_path: Path, keys: tuple[Key, K
 # ---------------------------------------------------------------- judgement
 
 
-def module(name: str = "nvidia.ko", **changed: Any) -> ModuleSignature:
+def module(name: str = "nvidia.ko", **changed: Any) -> records.ModuleSignature:
     good: dict[str, Any] = {
         "path": f"/lib/modules/6.1/updates/dkms/{name}", "kernel": "", "signer": "DKMS module signing key",
         "key_id": "21:7D", "fits": True, "verified_by": OWN,
     }  # fmt: skip
-    return ModuleSignature(**{**good, **changed})
+    return records.ModuleSignature(**{**good, **changed})
 
 
 UNSIGNED: dict[str, Any] = {"signer": None, "key_id": None, "fits": None, "verified_by": None}
 FOREIGN: dict[str, Any] = {
     "signer": "Canonical Ltd. Kernel Module Signing",
-    "fits": Missing("not_installed"),
+    "fits": records.Missing("not_installed"),
     "verified_by": None,
 }
 
 
 def profile(signing: SigningWish | None = None) -> Profile:
-    base = load("t4")
+    base = loading.load("t4")
     return dataclasses.replace(base, driver=dataclasses.replace(base.driver, signing=signing))
 
 
 def host(
-    *modules: ModuleSignature,
-    on: Bool = True,
-    enrolled: Bool = True,
+    *modules: records.ModuleSignature,
+    on: records.Bool = True,
+    enrolled: records.Bool = True,
     path: str = OWN,
-    loaded: Bool = False,
-) -> Snapshot:
+    loaded: records.Bool = False,
+) -> records.Snapshot:
     wanted = resolve(profile(), bare_snapshot())
     snapshot = finished_snapshot(wanted)
     running = snapshot.kernel.running
     there = tuple(dataclasses.replace(one, kernel=one.kernel or running) for one in modules)
-    facts = SignatureFacts(there, (ModuleCertificate(path, enrolled),), loaded)
+    facts = records.SignatureFacts(there, (records.ModuleCertificate(path, enrolled),), loaded)
     return dataclasses.replace(snapshot, kernel=dataclasses.replace(snapshot.kernel, secure_boot=on), signatures=facts)
 
 
-def judged(snapshot: Snapshot, signing: SigningWish | None = None) -> list[Finding]:
+def judged(snapshot: records.Snapshot, signing: SigningWish | None = None) -> list[records.Finding]:
     wanted = resolve(profile(signing), snapshot, judging=True)
     return [one for one in checks.compare(wanted, snapshot) if one.property.startswith("signature")]
 
@@ -448,29 +434,31 @@ def judged(snapshot: Snapshot, signing: SigningWish | None = None) -> list[Findi
 @pytest.mark.parametrize(
     ("changed", "enrolled", "on", "status", "says"),
     [
-        ({}, True, True, Status.PASS, ""),
-        ({}, False, True, Status.FAIL, f"mokutil --import {OWN}"),
-        ({}, Missing("command_not_found", "mokutil"), True, Status.UNKNOWN, "install mokutil"),
-        ({}, Missing("command_not_found", "mokutil"), False, Status.PASS, ""),
-        ({}, False, False, Status.PASS, ""),
-        (UNSIGNED, True, True, Status.FAIL, "dkms install"),
-        (UNSIGNED, True, False, Status.PASS, ""),
-        (UNSIGNED, True, Missing("no_permission", "no"), Status.UNKNOWN, ""),
-        ({"fits": False}, True, True, Status.FAIL, "find out who changed it"),
-        ({"fits": False}, True, False, Status.WARN, "find out who changed it"),
-        ({"fits": False}, True, Missing("no_permission", "no"), Status.FAIL, "find out who changed it"),
-        ({"fits": Missing("command_not_found", "openssl")}, True, True, Status.UNKNOWN, "openssl"),
-        ({"fits": Missing("command_not_found", "openssl")}, True, False, Status.SKIP, ""),
-        (FOREIGN, True, True, Status.UNKNOWN, "load the module"),
-        (FOREIGN, True, False, Status.SKIP, ""),
+        ({}, True, True, records.Status.PASS, ""),
+        ({}, False, True, records.Status.FAIL, f"mokutil --import {OWN}"),
+        ({}, records.Missing("command_not_found", "mokutil"), True, records.Status.UNKNOWN, "install mokutil"),
+        ({}, records.Missing("command_not_found", "mokutil"), False, records.Status.PASS, ""),
+        ({}, False, False, records.Status.PASS, ""),
+        (UNSIGNED, True, True, records.Status.FAIL, "dkms install"),
+        (UNSIGNED, True, False, records.Status.PASS, ""),
+        (UNSIGNED, True, records.Missing("no_permission", "no"), records.Status.UNKNOWN, ""),
+        ({"fits": False}, True, True, records.Status.FAIL, "find out who changed it"),
+        ({"fits": False}, True, False, records.Status.WARN, "find out who changed it"),
+        ({"fits": False}, True, records.Missing("no_permission", "no"), records.Status.FAIL, "find out who changed it"),
+        ({"fits": records.Missing("command_not_found", "openssl")}, True, True, records.Status.UNKNOWN, "openssl"),
+        ({"fits": records.Missing("command_not_found", "openssl")}, True, False, records.Status.SKIP, ""),
+        (FOREIGN, True, True, records.Status.UNKNOWN, "load the module"),
+        (FOREIGN, True, False, records.Status.SKIP, ""),
     ],
 )
-def test_a_module_is_judged(changed: dict[str, Any], enrolled: Bool, on: Bool, status: Status, says: str) -> None:
+def test_a_module_is_judged(
+    changed: dict[str, Any], enrolled: records.Bool, on: records.Bool, status: records.Status, says: str
+) -> None:
     (finding,) = judged(host(module(**changed), on=on, enrolled=enrolled))
     assert (finding.key, finding.status) == ("driver.signature", status), finding
     assert says in finding.remedy
     assert finding.role == ""
-    if status in (Status.FAIL, Status.WARN, Status.UNKNOWN):
+    if status in (records.Status.FAIL, records.Status.WARN, records.Status.UNKNOWN):
         assert finding.reason
         assert finding.remedy
     if on is False:
@@ -478,7 +466,11 @@ def test_a_module_is_judged(changed: dict[str, Any], enrolled: Bool, on: Bool, s
 
 
 def test_one_bad_module_of_many_counts() -> None:
-    for changed, status in ((UNSIGNED, Status.FAIL), ({"fits": False}, Status.FAIL), (FOREIGN, Status.UNKNOWN)):
+    for changed, status in (
+        (UNSIGNED, records.Status.FAIL),
+        ({"fits": False}, records.Status.FAIL),
+        (FOREIGN, records.Status.UNKNOWN),
+    ):
         (finding,) = judged(host(module(), module("nvidia-uvm.ko", **changed), module("nvidia-drm.ko")))
         assert finding.status is status
         assert "nvidia-uvm.ko" in finding.actual + finding.reason
@@ -487,36 +479,36 @@ def test_one_bad_module_of_many_counts() -> None:
 
 def test_one_module_that_lost_its_signature_is_told_with_secure_boot_off() -> None:
     (finding,) = judged(host(module(), module("nvidia-uvm.ko", **UNSIGNED), on=False))
-    assert (finding.status, finding.actual) == (Status.WARN, "not signed: nvidia-uvm.ko")
+    assert (finding.status, finding.actual) == (records.Status.WARN, "not signed: nvidia-uvm.ko")
 
 
 def test_a_foreign_module_that_the_kernel_took_is_not_held_against_the_machine() -> None:
     (finding,) = judged(host(module(**FOREIGN), loaded=True))
-    assert (finding.status, finding.actual) == (Status.SKIP, "signed by Canonical Ltd. Kernel Module Signing")
+    assert (finding.status, finding.actual) == (records.Status.SKIP, "signed by Canonical Ltd. Kernel Module Signing")
     (finding,) = judged(host(module(**FOREIGN), module("nvidia-uvm.ko", **UNSIGNED), loaded=True))
-    assert finding.status is Status.FAIL
+    assert finding.status is records.Status.FAIL
 
 
 def test_the_next_boots_modules_are_judged_apart() -> None:
     snapshot = host(module(), module(kernel="9.9", **UNSIGNED))
     waiting = dataclasses.replace(snapshot, kernel=dataclasses.replace(snapshot.kernel, next_boot="9.9"))
     here, there = judged(waiting)
-    assert (here.key, here.status) == ("driver.signature", Status.PASS)
-    assert (there.key, there.status) == ("driver.signature_next_boot", Status.FAIL)
+    assert (here.key, here.status) == ("driver.signature", records.Status.PASS)
+    assert (there.key, there.status) == ("driver.signature_next_boot", records.Status.FAIL)
     assert "9.9" in there.remedy
 
 
 def test_a_record_of_an_older_gpuprep_is_not_asked_with_secure_boot_off() -> None:
-    old = dataclasses.replace(host(module(), on=False), signatures=Missing("not_read", "older"))
+    old = dataclasses.replace(host(module(), on=False), signatures=records.Missing("not_read", "older"))
     assert judged(old) == []
     on = dataclasses.replace(old, kernel=dataclasses.replace(old.kernel, secure_boot=True))
     (finding,) = judged(on)
-    assert finding.status is Status.UNKNOWN
+    assert finding.status is records.Status.UNKNOWN
 
 
 def test_facts_go_through_json() -> None:
     snapshot = host(module(), module(**UNSIGNED), module(**FOREIGN), module(fits=False))
-    assert from_json(Snapshot, to_json(snapshot)).signatures == snapshot.signatures
+    assert records.from_json(records.Snapshot, records.to_json(snapshot)).signatures == snapshot.signatures
 
 
 # ---------------------------------------------------------------- a profile that names a key
@@ -535,7 +527,7 @@ def test_modules_must_be_signed_for_the_certificate_of_the_profile(
 ) -> None:
     snapshot = host(module(**changed), on=on, path=FLEET.certificate)
     (finding,) = judged(snapshot, FLEET)
-    assert finding.status is (Status.PASS if good else Status.FAIL), finding
+    assert finding.status is (records.Status.PASS if good else records.Status.FAIL), finding
     wanted = resolve(profile(FLEET), snapshot)
     made = plan.make("host", wanted, checks.compare(wanted, snapshot))
     assert [step.role for step in made.steps] == ([] if good else ["gpu_driver"])
@@ -553,16 +545,16 @@ def test_the_agent_is_asked_for_the_certificate() -> None:
 
 @pytest.mark.parametrize("path", ["-x", "MOK.der", "/etc/../x y", "/a\n/b", "/etc/mok/$(id)", "/" + "a/" * 30])
 def test_the_agent_takes_no_other_words_for_a_path(path: str) -> None:
-    asked = to_json(FactsRequest(certificates=(path,)))
+    asked = records.to_json(records.FactsRequest(certificates=(path,)))
     command = [sys.executable, "-m", "gpuprep.agent", "facts"]
     done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert "is no path of a certificate" in done.stderr
 
 
-def bare(enrolled: Bool, path: str, *, on: Bool = True) -> Snapshot:
+def bare(enrolled: records.Bool, path: str, *, on: records.Bool = True) -> records.Snapshot:
     snapshot = bare_snapshot()
-    facts = SignatureFacts((), (ModuleCertificate(path, enrolled),), Missing("not_read"))
+    facts = records.SignatureFacts((), (records.ModuleCertificate(path, enrolled),), records.Missing("not_read"))
     return dataclasses.replace(snapshot, kernel=dataclasses.replace(snapshot.kernel, secure_boot=on), signatures=facts)
 
 
@@ -575,18 +567,24 @@ def bare(enrolled: Bool, path: str, *, on: Bool = True) -> Snapshot:
         (FLEET, True, FLEET.certificate, "", ""),
         (FLEET, True, OWN, "driver.signing", "no certificate /etc/mok/MOK.der"),
         (FLEET, False, FLEET.certificate, "driver.signing", "mokutil --import /etc/mok/MOK.der"),
-        (FLEET, Missing("not_installed"), FLEET.certificate, "driver.signing", "no certificate"),
-        (FLEET, Missing("command_not_found", "mokutil"), FLEET.certificate, "driver.signing", "install mokutil"),
+        (FLEET, records.Missing("not_installed"), FLEET.certificate, "driver.signing", "no certificate"),
+        (
+            FLEET,
+            records.Missing("command_not_found", "mokutil"),
+            FLEET.certificate,
+            "driver.signing",
+            "install mokutil",
+        ),
     ],
 )
 def test_secure_boot_is_refused_before_any_change_unless_the_key_is_enrolled(
-    signing: SigningWish | None, enrolled: Bool, path: str, key: str, says: str
+    signing: SigningWish | None, enrolled: records.Bool, path: str, key: str, says: str
 ) -> None:
     snapshot = bare(enrolled, path)
     if not key:
         assert resolve(profile(signing), snapshot).driver.signing == signing
         return
-    with pytest.raises(PlanRefused) as refused:
+    with pytest.raises(errors.PlanRefused) as refused:
         resolve(profile(signing), snapshot)
     (line,) = refused.value.reasons
     assert line.startswith(f"{key}: Secure Boot is on")
@@ -596,7 +594,7 @@ def test_secure_boot_is_refused_before_any_change_unless_the_key_is_enrolled(
 def test_a_key_that_is_not_enrolled_is_refused_beside_a_driver_that_is_loaded_too() -> None:
     """It would be built again with that key, and gone after a reboot."""
     snapshot = host(module(), enrolled=False, path=FLEET.certificate)
-    with pytest.raises(PlanRefused, match=r"."):
+    with pytest.raises(errors.PlanRefused, match=r"."):
         resolve(profile(FLEET), snapshot)
     assert resolve(profile(), snapshot).driver.signing is None
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuprep import records
 from gpuprep.agent.gpu import simgpu, simstate
 from gpuprep.agent.probes import simulated
-from gpuprep.records import Missing
 from gpuprep.sim import driver, faults, gpus, nvmlstate
 
 
@@ -39,7 +39,7 @@ def booted(folder: Path, key: str, **values: object) -> simulated.SimulatedGpu:
 def test_figures_are_near_the_published_ones(tmp_path: Path, key: str, what: str, low: float, high: float) -> None:
     gpu = booted(tmp_path, key)
     figure = gpu.memory_gb_per_s(what) if what in ("copy", "read", "triad") else gpu.tflops(what)
-    assert not isinstance(figure, Missing)
+    assert not isinstance(figure, records.Missing)
     assert low <= figure <= high
 
 
@@ -50,7 +50,7 @@ def test_no_figure_is_above_its_peak(tmp_path: Path, key: str) -> None:
     for dtype, rate in performance["fma"].items():
         figure = gpu.tflops(dtype)
         peak = gpu.sms * rate * 2 * gpu.max_graphics_clock_mhz * 1e-6
-        assert not isinstance(figure, Missing)
+        assert not isinstance(figure, records.Missing)
         assert 0 < figure < peak
         assert gpu.power_watts(dtype) <= gpu.power_limit_watts
     assert set(performance["watts"]) >= {*performance["fma"], "memory", "video"}
@@ -59,7 +59,7 @@ def test_no_figure_is_above_its_peak(tmp_path: Path, key: str) -> None:
 
 def test_what_the_gpu_lacks_is_missing(tmp_path: Path) -> None:
     lacks = booted(tmp_path, "t4").tflops("bf16")
-    assert isinstance(lacks, Missing)
+    assert isinstance(lacks, records.Missing)
     assert lacks.reason == "not_supported"
     assert "Tesla T4" in lacks.detail
 
@@ -97,7 +97,7 @@ def test_a_figure_is_the_same_each_time_and_differs_a_little_between_samples(tmp
 
 def figure(gpu: simulated.SimulatedGpu, sample: int = 0) -> float:
     value = gpu.tflops("fp16", "fp32", sample)
-    assert not isinstance(value, Missing)
+    assert not isinstance(value, records.Missing)
     return value
 
 

@@ -18,12 +18,10 @@ from fakepynvml import FakePynvml, refuse
 from probereportsfortests import assert_same, listening
 from samplerows import loaded_answers
 
+from gpuprep import records
 from gpuprep.agent.gpu import nvml
 from gpuprep.agent.probes import throughput
-from gpuprep.agent.video import clips
-from gpuprep.agent.video.sessions import environment, together
-from gpuprep.agent.video.throughputplan import EVERY_CLIP, Engines, Series, capacity_plan, command
-from gpuprep.records import Missing
+from gpuprep.agent.video import clips, sessions, throughputplan
 
 NO_NVENC = "[h264_nvenc @ 0x55d0] OpenEncodeSessionEx failed: unsupported device (2): (no details)"
 LIMIT = "[h264_nvenc @ 0x55d0] OpenEncodeSessionEx failed: incompatible client key (21): (no details)"
@@ -79,11 +77,11 @@ def ffmpeg(tmp_path: Path) -> Path:
 
 
 def one(ffmpeg: Path) -> list[str]:
-    return command(str(ffmpeg), Series("decode", "h264", None, True), Path("in.mp4"), 30)
+    return throughputplan.command(str(ffmpeg), throughputplan.Series("decode", "h264", None, True), Path("in.mp4"), 30)
 
 
 def test_frames_of_the_steady_state(ffmpeg: Path) -> None:
-    done = together([one(ffmpeg)] * 3, seconds=0.8, environment=environment({}))
+    done = sessions.together([one(ffmpeg)] * 3, seconds=0.8, environment=sessions.environment({}))
     assert done.sessions == 3
     assert done.died == ()
     assert done.steady is not None
@@ -102,7 +100,7 @@ def test_meanwhile_is_while_all_deliver(ffmpeg: Path) -> None:
         yield
         seen.append("end")
 
-    together([one(ffmpeg)] * 2, seconds=0.3, environment=environment({}), during=during)
+    sessions.together([one(ffmpeg)] * 2, seconds=0.3, environment=sessions.environment({}), during=during)
     assert seen == ["begin", "end"]
 
 
@@ -114,7 +112,7 @@ def test_no_session_is_left_behind(ffmpeg: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        together([one(ffmpeg)] * 3, seconds=5, environment=environment({}), during=stopped)
+        sessions.together([one(ffmpeg)] * 3, seconds=5, environment=sessions.environment({}), during=stopped)
     assert len(pids) == 3
     assert not runs(ffmpeg)
 
@@ -126,7 +124,7 @@ def runs(program: Path) -> list[int]:
 
 def test_a_session_that_crashes_has_died_and_the_others_count(ffmpeg: Path) -> None:
     (ffmpeg.parent / "crashes").touch()
-    done = together([one(ffmpeg)] * 2, seconds=5, environment=environment({}))
+    done = sessions.together([one(ffmpeg)] * 2, seconds=5, environment=sessions.environment({}))
     assert [how for how, _ in done.died] == ["it was killed by signal 6"] * 2
     assert all("ILLEGAL_ADDRESS" in said for _, said in done.died)
     assert done.steady is None
@@ -134,7 +132,7 @@ def test_a_session_that_crashes_has_died_and_the_others_count(ffmpeg: Path) -> N
 
 def test_an_input_that_ends_ends_the_measurement(ffmpeg: Path) -> None:
     (ffmpeg.parent / "ends").touch()
-    done = together([one(ffmpeg)], seconds=30, environment=environment({}))
+    done = sessions.together([one(ffmpeg)], seconds=30, environment=sessions.environment({}))
     assert done.died == ()
     assert done.steady is not None
     assert done.steady.frames == 400
@@ -143,20 +141,20 @@ def test_an_input_that_ends_ends_the_measurement(ffmpeg: Path) -> None:
 
 def test_a_session_that_never_delivers(ffmpeg: Path) -> None:
     (ffmpeg.parent / "nothing").touch()
-    done = together([one(ffmpeg)], seconds=5, environment=environment({}), patience=0.5)
+    done = sessions.together([one(ffmpeg)], seconds=5, environment=sessions.environment({}), patience=0.5)
     assert [how for how, _ in done.died] == ["no frame for 0.5 s"]
     assert done.steady is None
 
 
 def test_a_session_that_falls_silent(ffmpeg: Path) -> None:
     (ffmpeg.parent / "silent").touch()
-    done = together([one(ffmpeg)], seconds=30, environment=environment({}), stall=0.6)
+    done = sessions.together([one(ffmpeg)], seconds=30, environment=sessions.environment({}), stall=0.6)
     assert [how for how, _ in done.died] == ["no frame for 0.6 s"]
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nowhere"):
-        together([[str(tmp_path / "nowhere")]], seconds=1, environment=environment({}))
+        sessions.together([[str(tmp_path / "nowhere")]], seconds=1, environment=sessions.environment({}))
 
 
 # ---------------------------------------------------------------- the probe
@@ -189,7 +187,7 @@ def kept(tmp_path: Path) -> Path:
     """A folder with all clips, as long as the probe wants them. The stand-in does not read them."""
     folder = tmp_path / "clips"
     folder.mkdir()
-    for name in EVERY_CLIP.values():
+    for name in throughputplan.EVERY_CLIP.values():
         large = name.endswith("-2160p")
         seconds = throughput.LARGE_CLIP_SECONDS if large else throughput.CLIP_SECONDS
         times = clips.repeats(clips.SPECS[name], seconds)
@@ -286,16 +284,16 @@ def test_capacity_measures_more_and_says_what_it_had_no_time_for(
     monkeypatch.setattr(throughput, "QUALITY_SECONDS", 0.0)
     values = measured(ffmpeg, kept, gpus=engines(1, 1), quick=False, capacity=True, seconds=4)
     assert values["capacity"] is True
-    assert [(one.kind, one.codec, one.preset) for one in capacity_plan(Engines(1, 1))] == [
-        (one["kind"], one["codec"], one["preset"]) for one in values["series"]
-    ]
+    assert [
+        (one.kind, one.codec, one.preset) for one in throughputplan.capacity_plan(throughputplan.Engines(1, 1))
+    ] == [(one["kind"], one["codec"], one["preset"]) for one in values["series"]]
     large = next(one for one in values["series"] if one["codec"] == "h264-2160p")
     assert (large["width"], large["height"], large["outcome"]) == (3840, 2160, "no_time")
     step = values["series"][0]["steps"][0]
     assert {"gpu_utilization_percent", "memory_used_mib", "pcie_to_gpu_mb_per_s"} <= set(step)
     assert values["latency"]
-    assert all(isinstance(one["median_ms"], Missing) for one in values["latency"])
-    assert all(isinstance(one["psnr_db"], Missing) for one in values["quality"])
+    assert all(isinstance(one["median_ms"], records.Missing) for one in values["latency"])
+    assert all(isinstance(one["psnr_db"], records.Missing) for one in values["quality"])
 
 
 def test_a_lost_gpu(ffmpeg: Path, gpus: Gpus, kept: Path) -> None:
@@ -315,10 +313,10 @@ def test_without_clips_it_says_why(ffmpeg: Path, gpus: Gpus, tmp_path: Path, mon
 
 def test_no_gpu_and_no_ffmpeg(ffmpeg: Path, gpus: Gpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpus(0)
-    assert isinstance(throughput.measure({"path": str(ffmpeg)}), Missing)
+    assert isinstance(throughput.measure({"path": str(ffmpeg)}), records.Missing)
     fakeprograms.login(monkeypatch, tmp_path / "home", str(tmp_path / "home"))
     answer = throughput.measure({})
-    assert isinstance(answer, Missing)
+    assert isinstance(answer, records.Missing)
     assert answer.reason == "not_installed"
 
 
@@ -334,10 +332,12 @@ def test_the_real_one_in_software(tmp_path: Path) -> None:
     assert REAL is not None
     made = ["-v", "error", "-f", "lavfi", "-i", source, "-c:v", "mjpeg", str(pictures)]
     assert os.spawnv(os.P_WAIT, REAL, [REAL, *made]) == 0
-    argv = command(REAL, Series("decode", "h264", None, True), pictures, 30)
+    argv = throughputplan.command(REAL, throughputplan.Series("decode", "h264", None, True), pictures, 30)
     at = argv.index("-hwaccel")
     software = argv[:at] + argv[at + 4 :]
-    done = together([[*software[:1], "-re", *software[1:]]] * 2, seconds=1.5, environment=environment({}))
+    done = sessions.together(
+        [[*software[:1], "-re", *software[1:]]] * 2, seconds=1.5, environment=sessions.environment({})
+    )
     assert done.died == ()
     assert done.steady is not None
     # -re: at the pictures' own rate, so that the figure is known.

@@ -11,11 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuprep.agent.compute.cpu import CpuUse
-from gpuprep.agent.video.throughputplan import Engines, Series, command, engines_from, engines_of, next_sessions, plan
-from gpuprep.records import Missing
+from gpuprep import records
+from gpuprep.agent.compute import cpu
+from gpuprep.agent.video import throughputplan
 
-T4, V100, H200 = Engines(1, 2), Engines(3, 1), Engines(0, 7)
+T4, V100, H200 = throughputplan.Engines(1, 2), throughputplan.Engines(3, 1), throughputplan.Engines(0, 7)
 
 
 def step(sessions: int, fps: float, used: Any = 50, died: int = 0) -> dict[str, Any]:
@@ -30,9 +30,9 @@ def step(sessions: int, fps: float, used: Any = 50, died: int = 0) -> dict[str, 
 
 def raised(engines: int | None, ladder: bool, fps: Any, used: Any = lambda _: 50) -> list[int]:
     """The numbers of sessions tried on engines that give `fps(sessions)`."""
-    series = Series("decode", "hevc", None, ladder)
+    series = throughputplan.Series("decode", "hevc", None, ladder)
     steps: list[dict[str, Any]] = []
-    while (count := next_sessions(steps, engines, series)) is not None:
+    while (count := throughputplan.next_sessions(steps, engines, series)) is not None:
         steps.append(step(count, fps(count), used(count)))
     return [one["sessions"] for one in steps]
 
@@ -59,13 +59,13 @@ def test_engines_that_are_full_end_it() -> None:
 
 
 def test_a_reading_that_is_missing_does_not_end_it() -> None:
-    assert raised(1, True, lambda n: 600 * min(n, 2), lambda _: Missing("not_supported")) == [1, 2, 3]
+    assert raised(1, True, lambda n: 600 * min(n, 2), lambda _: records.Missing("not_supported")) == [1, 2, 3]
 
 
 def test_cores_that_are_full_end_work_on_the_cpu_alone() -> None:
     for kind, full, more in (("software", 99.0, None), ("software", 60.0, 4), ("decode", 99.0, 4)):
         tried = [step(1, 300.0), {**step(2, 590.0), "cpu_percent": full}]
-        assert next_sessions(tried, None, Series(kind, "h264", "", True)) == more
+        assert throughputplan.next_sessions(tried, None, throughputplan.Series(kind, "h264", "", True)) == more
 
 
 def test_unknown_engines() -> None:
@@ -74,22 +74,22 @@ def test_unknown_engines() -> None:
 
 
 def test_a_session_that_died_ends_it() -> None:
-    ladder = Series("decode", "h264", None, True)
-    assert next_sessions([step(1, 600), step(2, 900, died=1)], 2, ladder) is None
-    assert next_sessions([step(1, 0.0)], 2, ladder) is None
+    ladder = throughputplan.Series("decode", "h264", None, True)
+    assert throughputplan.next_sessions([step(1, 600), step(2, 900, died=1)], 2, ladder) is None
+    assert throughputplan.next_sessions([step(1, 0.0)], 2, ladder) is None
 
 
-@pytest.mark.parametrize("engines", [T4, V100, H200, Engines(None, None)])
+@pytest.mark.parametrize("engines", [T4, V100, H200, throughputplan.Engines(None, None)])
 @pytest.mark.parametrize("quick", [True, False])
-def test_every_plan_decodes_h264_first_and_names_nothing_twice(engines: Engines, quick: bool) -> None:
-    found = plan(quick, engines)
+def test_every_plan_decodes_h264_first_and_names_nothing_twice(engines: throughputplan.Engines, quick: bool) -> None:
+    found = throughputplan.plan(quick, engines)
     assert (found[0].kind, found[0].codec) == ("decode", "h264")
     assert len({(one.kind, one.codec, one.preset) for one in found}) == len(found)
 
 
 def test_what_the_gpus_get() -> None:
-    def kinds(engines: Engines, quick: bool = False) -> list[str]:
-        return [f"{one.kind} {one.codec} {one.preset or ''}".strip() for one in plan(quick, engines)]
+    def kinds(engines: throughputplan.Engines, quick: bool = False) -> list[str]:
+        return [f"{one.kind} {one.codec} {one.preset or ''}".strip() for one in throughputplan.plan(quick, engines)]
 
     assert kinds(T4, quick=True) == ["decode h264", "encode h264 p3"]
     assert kinds(H200, quick=True) == ["decode h264"]
@@ -99,54 +99,65 @@ def test_what_the_gpus_get() -> None:
         assert {f"encode h264 {preset}", f"encode hevc {preset}"} <= set(kinds(V100))
     assert "transcode h264 p3" in kinds(T4)
     # The harder clip stands beside the light one, on the first GPU of a full run.
-    for engines in (T4, V100, H200, Engines(None, None)):
+    for engines in (T4, V100, H200, throughputplan.Engines(None, None)):
         assert kinds(engines).count("decode h264-noisy") == 1
         assert "decode h264-noisy" not in kinds(engines, quick=True)
-    (harder,) = [one for one in plan(False, H200) if one.codec == "h264-noisy"]
+    (harder,) = [one for one in throughputplan.plan(False, H200) if one.codec == "h264-noisy"]
     assert harder.one_step
     assert harder.needs == ""
 
 
 def test_engines_that_a_series_fills() -> None:
-    assert engines_of(Series("decode", "vp9", None, False), V100) == 1
-    assert engines_of(Series("encode", "hevc", "p1", False), V100) == 3
-    assert engines_of(Series("transcode", "h264", "p3", True), V100) == 3
-    assert engines_of(Series("transcode", "h264", "p3", True), Engines(None, 2)) is None
+    assert throughputplan.engines_of(throughputplan.Series("decode", "vp9", None, False), V100) == 1
+    assert throughputplan.engines_of(throughputplan.Series("encode", "hevc", "p1", False), V100) == 3
+    assert throughputplan.engines_of(throughputplan.Series("transcode", "h264", "p3", True), V100) == 3
+    assert (
+        throughputplan.engines_of(
+            throughputplan.Series("transcode", "h264", "p3", True), throughputplan.Engines(None, 2)
+        )
+        is None
+    )
 
 
 def test_where_there_is_no_engine_one_session_is_tried() -> None:
-    assert next_sessions([], 0, Series("encode", "h264", "p3", False)) == 1
+    assert throughputplan.next_sessions([], 0, throughputplan.Series("encode", "h264", "p3", False)) == 1
 
 
 @pytest.mark.parametrize(("engines", "sessions"), [(T4, (3, 4, 6)), (V100, (2, 2, 3)), (H200, (8, 14, 21))])
-def test_codecs_with_longer_pauses_begin_with_more_sessions(engines: Engines, sessions: tuple[int, int, int]) -> None:
-    quick, full = plan(True, engines), plan(False, engines)
+def test_codecs_with_longer_pauses_begin_with_more_sessions(
+    engines: throughputplan.Engines, sessions: tuple[int, int, int]
+) -> None:
+    quick, full = throughputplan.plan(True, engines), throughputplan.plan(False, engines)
     decode = {one.codec: one for one in full if one.kind == "decode"}
     series = [quick[0], decode["hevc"], decode["vp9"]]
-    assert tuple(next_sessions([], engines.nvdec, one) for one in series) == sessions
+    assert tuple(throughputplan.next_sessions([], engines.nvdec, one) for one in series) == sessions
 
 
 def test_engines_from_the_catalogue() -> None:
     known = {"gpus": {"1eb8": {"model": {"nvenc_engines": 1, "nvdec_engines": 2}}}}
-    assert engines_from(known, "1eb8") == T4
-    assert engines_from(known, "2684") == Engines(None, None)
-    assert engines_from({}, "1eb8") == Engines(None, None)
-    assert engines_from({"gpus": {"1eb8": {"model": {"nvenc_engines": "one"}}}}, "1eb8") == Engines(None, None)
+    assert throughputplan.engines_from(known, "1eb8") == T4
+    assert throughputplan.engines_from(known, "2684") == throughputplan.Engines(None, None)
+    assert throughputplan.engines_from({}, "1eb8") == throughputplan.Engines(None, None)
+    assert throughputplan.engines_from(
+        {"gpus": {"1eb8": {"model": {"nvenc_engines": "one"}}}}, "1eb8"
+    ) == throughputplan.Engines(None, None)
 
 
 def test_pictures_stay_on_the_gpu_and_nothing_is_written() -> None:
-    for series in plan(False, V100):
-        argv = command("ffmpeg", series, Path("/clips/a.mp4"), 30)
+    for series in throughputplan.plan(False, V100):
+        argv = throughputplan.command("ffmpeg", series, Path("/clips/a.mp4"), 30)
         assert argv.index("-threads") < argv.index("-i")
         assert argv[argv.index("-hwaccel_output_format") + 1] == "cuda"
         assert argv[-3:] == ["-f", "null", "-"]
         assert "-stream_loop" not in argv
         # Options of the output stand behind the input.
         assert argv.index("-fps_mode") > argv.index("-i")
-    encode = command("ffmpeg", Series("encode", "hevc", "p7", False), Path("a.mp4"), 30)
+    encode = throughputplan.command("ffmpeg", throughputplan.Series("encode", "hevc", "p7", False), Path("a.mp4"), 30)
     assert encode[encode.index("-vf") + 1] == "fps=120"
     assert encode[encode.index("-c:v") + 1] == "hevc_nvenc"
-    assert "-vf" not in command("ffmpeg", Series("transcode", "h264", "p3", True), Path("a.mp4"), 30)
+    assert "-vf" not in throughputplan.command(
+        "ffmpeg", throughputplan.Series("transcode", "h264", "p3", True), Path("a.mp4"), 30
+    )
 
 
 @contextlib.contextmanager
@@ -160,7 +171,7 @@ def proc(folder: Path) -> Iterator[None]:
 
 
 def test_how_busy_the_cpus_of_this_machine_were() -> None:
-    with CpuUse() as use:
+    with cpu.CpuUse() as use:
         deadline = time.process_time() + 0.1
         while time.process_time() < deadline:
             pass
@@ -172,7 +183,7 @@ def test_how_busy_the_cpus_of_this_machine_were() -> None:
 def test_how_busy_the_cpus_were(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2 3\n")
-    with proc(tmp_path), CpuUse() as use:
+    with proc(tmp_path), cpu.CpuUse() as use:
         stat.write_text("cpu  160 0 60 810 70 0 0 0 0 0\ncpu0 1 2 3\n")
     assert use.busy_percent == 70.0
     assert use.io_wait_percent == 20.0
@@ -182,7 +193,7 @@ def test_how_busy_the_cpus_were(tmp_path: Path) -> None:
 def test_cpus_that_tell_nothing(tmp_path: Path, text: str) -> None:
     stat = tmp_path / "stat"
     stat.write_text(text)
-    with proc(tmp_path), CpuUse() as use:
+    with proc(tmp_path), cpu.CpuUse() as use:
         pass
-    assert isinstance(use.busy_percent, Missing)
-    assert isinstance(use.io_wait_percent, Missing)
+    assert isinstance(use.busy_percent, records.Missing)
+    assert isinstance(use.io_wait_percent, records.Missing)

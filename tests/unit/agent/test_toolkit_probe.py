@@ -16,12 +16,12 @@ from builders import finished_snapshot, resolved, with_parts
 from places import TESTS
 from simulatedboot import Boot, booted
 
+from gpuprep import records
 from gpuprep.agent.compute import counters
 from gpuprep.agent.facts import driver, simulation
 from gpuprep.agent.probes import toolkit
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.installed import toolkitprobe
-from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json
 
 __all__ = ["booted"]
 RECORDS = TESTS / "cases" / "records"
@@ -46,7 +46,7 @@ COMPILER = "host compiler: gcc 14.2.0\n"
 def test_what_the_program_says(said: str, runs: bool, output: str) -> None:
     found = toolkit.judged(said)
     assert (found["runs"], found["run_output"]) == (runs, output)
-    assert isinstance(found["host_compiler"], Missing) == (not said)
+    assert isinstance(found["host_compiler"], records.Missing) == (not said)
 
 
 def test_a_program_that_hangs_or_dies_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def test_a_program_that_hangs_or_dies_is_missing(tmp_path: Path, monkeypatch: py
         program.write_text(f"#!/bin/sh\n{text}\n")
         program.chmod(0o755)
         found = toolkit.judged(toolkit._run(str(program), str(tmp_path)))
-        assert isinstance(found["runs"], Missing)
+        assert isinstance(found["runs"], records.Missing)
         assert says in found["runs"].detail
 
 
@@ -82,7 +82,7 @@ def test_in_a_simulated_vm_the_gpu_s_part_is_the_model_s(
 )
 def test_refused_is_told_from_other_errors(code: int, verdict: bool | None) -> None:
     found = counters.verdict({"stage": "cuptiProfilerGetCounterAvailability", "name": "CUPTI_ERROR_X", "code": code})
-    assert isinstance(found["counters"], Missing) if verdict is None else found["counters"] is verdict
+    assert isinstance(found["counters"], records.Missing) if verdict is None else found["counters"] is verdict
     if code:
         assert "cuptiProfilerGetCounterAvailability: CUPTI_ERROR_X" in found["detail"]
     assert ("insufficient privileges" in found["detail"]) == (verdict is False)
@@ -111,7 +111,7 @@ def test_root_asks_as_an_ordinary_user(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("said", ["", "Traceback\n", '["a list"]\n', '{"no": "code"}\n'])
 def test_an_answer_that_is_none(said: str) -> None:
     found = counters._parsed(said)
-    assert isinstance(found, Missing)
+    assert isinstance(found, records.Missing)
     assert found.reason == "unparsable"
 
 
@@ -156,7 +156,7 @@ def test_counters_for_everybody_for_root_and_for_nobody(library: Path, monkeypat
 def test_no_cupti(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fakeprograms.ldconfig(monkeypatch, tmp_path)
     found = counters.cupti(simulated=False)
-    assert isinstance(found, Missing)
+    assert isinstance(found, records.Missing)
     assert found.reason == "not_installed"
 
 
@@ -182,14 +182,16 @@ def test_a_simulated_gpu_s_counters_are_the_driver_s_parameter(
 
 
 def real() -> dict[str, Any]:
-    result = from_json(ProbeResult, (RECORDS / "h200-toolkit.json").read_text())
+    result = records.from_json(records.ProbeResult, (RECORDS / "h200-toolkit.json").read_text())
     assert isinstance(result.values, dict)
     return copy.deepcopy(result.values)
 
 
-def bad(values: dict[str, Any] | Missing, **wanted: Any) -> dict[str, Finding]:
+def bad(values: dict[str, Any] | records.Missing, **wanted: Any) -> dict[str, records.Finding]:
     evidence = Evidence(with_parts(WANTED, **wanted), finished_snapshot(WANTED), {"toolkit": values})
-    return {finding.key: finding for finding in toolkitprobe.findings(evidence) if finding.status is not Status.PASS}
+    return {
+        finding.key: finding for finding in toolkitprobe.findings(evidence) if finding.status is not records.Status.PASS
+    }
 
 
 def test_a_real_toolkit_passes() -> None:
@@ -203,20 +205,22 @@ REFUSED = {"path": "/usr/lib/libcupti.so.13", "version": 130001, "counters": Fal
 @pytest.mark.parametrize(
     ("changed", "key", "status", "says", "remedy"),
     [
-        ({"cupti": REFUSED}, "cupti.counters", Status.FAIL, "nobody may not read", "NVreg_RestrictProfiling"),
-        ({"cupti": {"missing": "not_installed"}}, "cupti.counters", Status.UNKNOWN, "not installed", "measure again"),
+        ({"cupti": REFUSED}, "cupti.counters", records.Status.FAIL, "nobody may not read", "NVreg_RestrictProfiling"),
+        ({"cupti": {"missing": "not_installed"}}, "cupti.counters", records.Status.UNKNOWN, "not installed", "measure again"),
         ({"cupti": {**REFUSED, "counters": {"missing": "command_failed", "detail": "CUPTI_ERROR_HARDWARE_BUSY"}}},
-         "cupti.counters", Status.UNKNOWN, "HARDWARE_BUSY", "measure again"),
-        ({"runs": False, "run_output": "cudaMalloc: cudaErrorInsufficientDriver (too old)"}, "cuda.runs", Status.FAIL,
+         "cupti.counters", records.Status.UNKNOWN, "HARDWARE_BUSY", "measure again"),
+        ({"runs": False, "run_output": "cudaMalloc: cudaErrorInsufficientDriver (too old)"}, "cuda.runs", records.Status.FAIL,
          "cudaErrorInsufficientDriver", "newer driver"),
-        ({"runs": False, "run_output": "element 7 is 7, and must be 14"}, "cuda.runs", Status.FAIL, "element 7", ""),
-        ({"runs": {"missing": "command_failed", "detail": "60 s over"}}, "cuda.runs", Status.UNKNOWN, "60 s", ""),
-        ({"runs": None}, "cuda.runs", Status.UNKNOWN, "says nothing of runs", ""),
-        ({"cupti": None}, "cupti.counters", Status.UNKNOWN, "says nothing of counters", ""),
-        ({"version": "12.4"}, "cuda.compiler", Status.FAIL, "CUDA 12.4", ""),
+        ({"runs": False, "run_output": "element 7 is 7, and must be 14"}, "cuda.runs", records.Status.FAIL, "element 7", ""),
+        ({"runs": {"missing": "command_failed", "detail": "60 s over"}}, "cuda.runs", records.Status.UNKNOWN, "60 s", ""),
+        ({"runs": None}, "cuda.runs", records.Status.UNKNOWN, "says nothing of runs", ""),
+        ({"cupti": None}, "cupti.counters", records.Status.UNKNOWN, "says nothing of counters", ""),
+        ({"version": "12.4"}, "cuda.compiler", records.Status.FAIL, "CUDA 12.4", ""),
     ],
 )  # fmt: skip
-def test_what_does_not_work_is_named(changed: dict[str, Any], key: str, status: Status, says: str, remedy: str) -> None:
+def test_what_does_not_work_is_named(
+    changed: dict[str, Any], key: str, status: records.Status, says: str, remedy: str
+) -> None:
     found = bad({**real(), **changed})
     assert set(found) == {key}
     assert (found[key].status, says in found[key].reason) == (status, True), found[key].reason
@@ -232,9 +236,11 @@ def test_what_does_not_compile_is_not_run() -> None:
 
 def test_restricted_counters_may_be_wished() -> None:
     found = bad({**real(), "cupti": REFUSED}, tuning={"profiling_counters": "restricted"})
-    assert {key: finding.status for key, finding in found.items()} == {"cupti.counters": Status.SKIP}
+    assert {key: finding.status for key, finding in found.items()} == {"cupti.counters": records.Status.SKIP}
 
 
 def test_without_evidence_nothing_passes() -> None:
-    assert {finding.status for finding in bad(Missing("command_failed", "no answer")).values()} == {Status.UNKNOWN}
-    assert {finding.status for finding in bad({}).values()} == {Status.UNKNOWN}
+    assert {finding.status for finding in bad(records.Missing("command_failed", "no answer")).values()} == {
+        records.Status.UNKNOWN
+    }
+    assert {finding.status for finding in bad({}).values()} == {records.Status.UNKNOWN}

@@ -17,18 +17,16 @@ import pytest
 from places import TESTS
 from probereportsfortests import assert_same, listening
 
-from gpuprep.agent.probes import transcode, transcodechunks, transcodeproof, transcoderun
-from gpuprep.agent.probes.transcodecases import BY_ID, CASES, Case, Input, Output
-from gpuprep.agent.probes.transcoderun import Ran
+from gpuprep import records
+from gpuprep.agent.probes import transcode, transcodecases, transcodechunks, transcodeproof, transcoderun
 from gpuprep.agent.video import clips
-from gpuprep.records import Missing
 
 CASES_FOLDER = TESTS / "cases"
 TINY = {"tiny": clips.Spec("h264", 320, 192, 48, "yuv420p", clips.BARS, 440)}
 ALL_PARTS: dict[str, Any] = {"encoders": ["h264_nvenc"], "decoders": ["h264"], "filters": [], "hwaccels": ["cuda"]}
-COPY = Case(
-    "copy", None, "", "", (Input("input.mp4", "tiny"),), "-i input.mp4 -c copy output.mp4",
-    (Output("output.mp4", 320, 192, audio=True),), hwaccels=(), timeout_seconds=20.0,
+COPY = transcodecases.Case(
+    "copy", None, "", "", (transcodecases.Input("input.mp4", "tiny"),), "-i input.mp4 -c copy output.mp4",
+    (transcodecases.Output("output.mp4", 320, 192, audio=True),), hwaccels=(), timeout_seconds=20.0,
 )  # fmt: skip
 
 
@@ -46,14 +44,14 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_the_guide_is_complete() -> None:
-    assert [case.number for case in CASES if case.number is not None] == list(range(1, 24))
-    assert len(BY_ID) == len(CASES)
-    assert {"decode-hevc", "decode-hevc-10bit", "decode-vp9", "decode-av1"} <= set(BY_ID)
-    assert 5 <= len([case for case in CASES if case.quick]) <= 9
+    assert [case.number for case in transcodecases.CASES if case.number is not None] == list(range(1, 24))
+    assert len(transcodecases.BY_ID) == len(transcodecases.CASES)
+    assert {"decode-hevc", "decode-hevc-10bit", "decode-vp9", "decode-av1"} <= set(transcodecases.BY_ID)
+    assert 5 <= len([case for case in transcodecases.CASES if case.quick]) <= 9
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_each_case_is_whole(case: Case) -> None:
+@pytest.mark.parametrize("case", transcodecases.CASES, ids=lambda case: case.id)
+def test_each_case_is_whole(case: transcodecases.Case) -> None:
     words = transcoderun.command(case)
     assert case.capabilities
     assert case.outputs
@@ -92,7 +90,9 @@ def stand_in(folder: Path, script: str, name: str = "ffmpeg") -> str:
     return str(program)
 
 
-def run_with(tmp_path: Path, tiny: Path, script: str, case: Case = COPY, ffprobe: str = "exit 1") -> dict[str, Any]:
+def run_with(
+    tmp_path: Path, tiny: Path, script: str, case: transcodecases.Case = COPY, ffprobe: str = "exit 1"
+) -> dict[str, Any]:
     programs = tmp_path / "bin"
     scratch = tmp_path / "scratch"
     programs.mkdir()
@@ -194,13 +194,13 @@ def test_parts_that_lack(tmp_path: Path, tiny: Path) -> None:
 def test_inputs_that_cannot_be_made_are_no_failure_of_the_case(
     tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raw = dataclasses.replace(COPY, inputs=(Input("input.mp4", "tiny", "raw", None, "nv12", 320, 192),))
+    raw = dataclasses.replace(COPY, inputs=(transcodecases.Input("input.mp4", "tiny", "raw", None, "nv12", 320, 192),))
     row = run_with(tmp_path, tiny, "echo 'No space left on device' >&2; exit 1", raw)
     assert row["outcome"] == "not_run"
     assert "No space left on device" in row["decisive_line"]
     fakeprograms.encoders(monkeypatch, tmp_path / "home")
     made = transcoderun.lay_out("ffmpeg", COPY, tmp_path, tmp_path / "empty")
-    assert isinstance(made, Missing)
+    assert isinstance(made, records.Missing)
     assert made.reason == "not_installed"
 
 
@@ -219,7 +219,7 @@ def test_garbage_makes_figures_missing_and_nothing_crashes(tmp_path: Path, tiny:
     assert row["outcome"] == "completed"
     assert output["bytes"] == 8
     for key in ("codec", "frames", "b_frames", "first_frame"):
-        assert isinstance(output[key], Missing), key
+        assert isinstance(output[key], records.Missing), key
 
 
 def test_a_disk_that_fails_later_leaves_the_others_alone(
@@ -330,15 +330,15 @@ def test_ffprobe_is_read() -> None:
     "text", ["", "{", "[]", "null", '{"streams": 3}', '{"streams": []}', '{"streams": [{"codec_type": "audio"}]}']
 )
 def test_what_ffprobe_never_says_is_missing(text: str) -> None:
-    assert all(isinstance(value, Missing) for value in transcodeproof.parse_probe(text).values())
+    assert all(isinstance(value, records.Missing) for value in transcodeproof.parse_probe(text).values())
 
 
 def test_a_stream_without_figures_is_missing_figure_by_figure() -> None:
     text = json.dumps({"streams": [{"codec_type": "video", "codec_name": "h264", "width": "N/A"}]})
     seen = transcodeproof.parse_probe(text)
     assert (seen["codec"], seen["audio"]) == ("h264", None)
-    assert isinstance(seen["width"], Missing)
-    assert isinstance(seen["frames"], Missing)
+    assert isinstance(seen["width"], records.Missing)
+    assert isinstance(seen["frames"], records.Missing)
 
 
 def test_raw_output_is_described_by_what_ffmpeg_said() -> None:
@@ -346,7 +346,7 @@ def test_raw_output_is_described_by_what_ffmpeg_said() -> None:
     assert transcodeproof.written_as("o.yuv", lines) == {
         "codec": "rawvideo", "pixel_format": "nv12", "width": 1280, "height": 720
     }  # fmt: skip
-    assert isinstance(transcodeproof.written_as("other.yuv", lines), Missing)
+    assert isinstance(transcodeproof.written_as("other.yuv", lines), records.Missing)
 
 
 def test_words_of_the_pass_are_read() -> None:
@@ -362,7 +362,7 @@ def test_words_of_the_pass_are_read() -> None:
     assert transcodeproof.parse_pictures(lines, 3.2) == {
         "psnr_db": 39.27, "ssim": 0.979, "xpsnr_db": 38.0298, "black_seconds": 0.5, "frozen_seconds": 1.75
     }  # fmt: skip
-    assert isinstance(transcodeproof.parse_pictures([], 1.0)["psnr_db"], Missing)
+    assert isinstance(transcodeproof.parse_pictures([], 1.0)["psnr_db"], records.Missing)
 
 
 def pictures(folder: Path, tiny: Path, make: str) -> dict[str, Any]:
@@ -408,18 +408,18 @@ def test_black_and_frozen_pictures_are_seen(tmp_path: Path, tiny: Path) -> None:
 
 def test_what_is_expected_follows_from_the_inputs() -> None:
     clip = clips.Clip("h264-1080p", Path("x"), "h264", 1920, 1080, "yuv420p", 96, 3.2)
-    case = BY_ID["decode"]
+    case = transcodecases.BY_ID["decode"]
     want = transcodeproof.expected(case.outputs[0], case, {"input.mp4": clip})
     assert (want["frames"], want["bytes"], want["duration_seconds"]) == (96, 1280 * 720 * 3 // 2 * 96, None)
-    case = BY_ID["yuv-420"]
+    case = transcodecases.BY_ID["yuv-420"]
     want = transcodeproof.expected(case.outputs[3], case, {"input.yuv": clip})
     assert (want["frames"], want["duration_seconds"], want["asked_kbps"], want["audio"]) == (24, 0.96, 14000, None)
 
 
 def test_a_thumbnail_must_be_a_picture(tmp_path: Path) -> None:
     (tmp_path / "x.jpg").write_text("no")
-    assert isinstance(transcodeproof.thumbnail(tmp_path / "x.jpg"), Missing)
-    assert isinstance(transcodeproof.thumbnail(tmp_path / "none.jpg"), Missing)
+    assert isinstance(transcodeproof.thumbnail(tmp_path / "x.jpg"), records.Missing)
+    assert isinstance(transcodeproof.thumbnail(tmp_path / "none.jpg"), records.Missing)
 
 
 # ---------------------------------------------------------------- chapter 6.2, and all together
@@ -443,8 +443,8 @@ def test_one_process_saves_what_each_start_costs(tmp_path: Path, tiny: Path, mon
 def test_chunks_that_cannot_be_made_say_why(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
     row = {"id": "many-to-many", "outcome": "failed", "decisive_line": line}
-    assert chunked(tmp_path, tiny, monkeypatch, "exit 0", row) == Missing("not_supported", line)
-    assert chunked(tmp_path, tiny, monkeypatch, "echo 'Cannot load libcuda.so.1' >&2; exit 1") == Missing(
+    assert chunked(tmp_path, tiny, monkeypatch, "exit 0", row) == records.Missing("not_supported", line)
+    assert chunked(tmp_path, tiny, monkeypatch, "echo 'Cannot load libcuda.so.1' >&2; exit 1") == records.Missing(
         "command_failed", "Cannot load libcuda.so.1"
     )
 
@@ -456,20 +456,20 @@ def test_the_guides_environment_is_set(tmp_path: Path) -> None:
 
 def test_without_ffmpeg_there_is_no_measurement(tmp_path: Path) -> None:
     answer = transcode.measure({"path": str(tmp_path / "ffmpeg")})
-    assert isinstance(answer, Missing)
+    assert isinstance(answer, records.Missing)
     assert answer.reason == "command_not_found"
 
 
 def test_no_room_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcode, "ROOM_MIB", 2**40)
     answer = transcode.measure({"path": clips.programs()[0], "quick": True})
-    assert isinstance(answer, Missing)
+    assert isinstance(answer, records.Missing)
     assert "no room" in answer.detail
 
 
 def test_a_whole_run_on_this_machine(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU is asked: a case that needs none goes through measure() with the real program."""
-    monkeypatch.setitem(BY_ID, "copy", COPY)
+    monkeypatch.setitem(transcodecases.BY_ID, "copy", COPY)
     values = transcode.measure({"path": clips.programs()[0], "cases": ["copy"], "clips": str(tiny), "quick": True})
     assert isinstance(values, dict)
     (row,) = values["cases"]
@@ -487,4 +487,4 @@ def test_lines_beyond_measure_are_cut() -> None:
     lines = transcoderun._lines(said)
     assert (lines[0], lines[-1]) == ("first", "last")
     assert sum(map(len, lines)) < 2 * transcoderun.KEPT_BYTES
-    assert Ran("failed", lines=["a", "b"]).decisive == "b"
+    assert transcoderun.Ran("failed", lines=["a", "b"]).decisive == "b"

@@ -13,15 +13,13 @@ from fakegpu import DEPRECATED, LOST, NOT_SUPPORTED, FakeGpu, t4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprep.agent.facts.managed import read_locked_clocks
-from gpuprep.agent.tuning import clocks, tune
-from gpuprep.agent.tuning.tunerow import Row
-from gpuprep.agent.tuning.tunesettings import TuningSettings, load
-from gpuprep.records import ClockPair, DecodeError, LockedClocks, Missing, PowerLimits
+from gpuprep import records
+from gpuprep.agent.facts import managed
+from gpuprep.agent.tuning import clocks, tune, tunerow, tunesettings
 
-BEST = ClockPair(5001, 1590)
-MODELS = {"1eb8": BEST, "20b0": ClockPair(1215, 1410)}
-MAX = TuningSettings(
+BEST = records.ClockPair(5001, 1590)
+MODELS = {"1eb8": BEST, "20b0": records.ClockPair(1215, 1410)}
+MAX = tunesettings.TuningSettings(
     persistence=True,
     clocks="max",
     power_limit_watts="default",
@@ -38,20 +36,20 @@ def locks(tmp_path: Path) -> Path:
     return tmp_path / "run" / "locked-clocks.json"
 
 
-def rows(report: tune.Report, name: str) -> list[Row]:
+def rows(report: tune.Report, name: str) -> list[tunerow.Row]:
     return [row for row in report.rows if row.property == name]
 
 
-def row(report: tune.Report, name: str) -> Row:
+def row(report: tune.Report, name: str) -> tunerow.Row:
     (found,) = rows(report, name)
     return found
 
 
-def apply(gpus: Sequence[FakeGpu], settings: TuningSettings, locks: Path) -> tune.Report:
+def apply(gpus: Sequence[FakeGpu], settings: tunesettings.TuningSettings, locks: Path) -> tune.Report:
     return tune.tune("apply", gpus, settings, locks)
 
 
-def check(gpus: Sequence[FakeGpu], settings: TuningSettings, locks: Path) -> tune.Report:
+def check(gpus: Sequence[FakeGpu], settings: tunesettings.TuningSettings, locks: Path) -> tune.Report:
     return tune.tune("check", gpus, settings, locks)
 
 
@@ -75,7 +73,7 @@ def test_default_clocks_are_reset(locks: Path) -> None:
     gpu = FakeGpu(t4(application_clocks=BEST))
     assert apply([gpu], DEFAULT, locks).exit_code == 0
     assert "reset_application_clocks" in gpu.calls
-    assert gpu.state.application_clocks == ClockPair(5001, 585)
+    assert gpu.state.application_clocks == records.ClockPair(5001, 585)
 
 
 def test_a_clock_that_does_not_stick_is_seen(locks: Path) -> None:
@@ -95,7 +93,7 @@ def test_locked_clocks_where_application_clocks_are_gone(locks: Path) -> None:
     clock = row(report, "clocks")
     assert report.exit_code == 0
     assert (clock.how, clock.before, clock.after) == ("locked", "not locked", "graphics 1590 MHz")
-    assert read_locked_clocks(locks) == (LockedClocks(gpu.state.uuid, None, 1590, report.boot_id),)
+    assert managed.read_locked_clocks(locks) == (records.LockedClocks(gpu.state.uuid, None, 1590, report.boot_id),)
     assert locks.stat().st_mode & 0o777 == 0o644
     assert [path.name for path in locks.parent.iterdir()] == [locks.name]
     assert check([gpu], MAX, locks).exit_code == 0
@@ -122,7 +120,7 @@ def test_locks_are_taken_back_for_default_clocks(locks: Path) -> None:
     assert report.exit_code == 0
     assert row(report, "clocks").after == "not locked"
     assert gpu.calls[-2:] == ["unlock_graphics_clock", "unlock_memory_clock"]
-    assert read_locked_clocks(locks) == ()
+    assert managed.read_locked_clocks(locks) == ()
 
 
 def test_locks_of_an_earlier_boot_do_not_count(locks: Path) -> None:
@@ -136,16 +134,16 @@ def test_locks_of_an_earlier_boot_do_not_count(locks: Path) -> None:
 
 
 def test_a_refused_lock_is_an_error_and_not_written_down(locks: Path) -> None:
-    gpu = FakeGpu(t4(**UNREADABLE), lock_graphics_clock=Missing("no_permission", "Insufficient Permissions"))
+    gpu = FakeGpu(t4(**UNREADABLE), lock_graphics_clock=records.Missing("no_permission", "Insufficient Permissions"))
     report = apply([gpu], MAX, locks)
     assert report.exit_code == 1
     assert row(report, "clocks").error == "no_permission: Insufficient Permissions"
-    assert read_locked_clocks(locks) == ()
+    assert managed.read_locked_clocks(locks) == ()
 
 
 def test_unsupported_pair_names_the_nearest(locks: Path) -> None:
     gpu = FakeGpu(t4())
-    report = apply([gpu], replace(MAX, clocks=ClockPair(5001, 1580)), locks)
+    report = apply([gpu], replace(MAX, clocks=records.ClockPair(5001, 1580)), locks)
     error = row(report, "clocks").error
     assert error == ("5001,1580 MHz is not supported by this GPU; nearest: 5001,1575 MHz; 5001,1590 MHz; 5001,585 MHz")
     assert "set_application_clocks" not in gpu.calls
@@ -156,7 +154,7 @@ def test_unsupported_pair_names_the_nearest(locks: Path) -> None:
 def test_nearest_pairs_are_supported_and_the_first_is_the_pair_itself(memory: int, graphics: int) -> None:
     supported = t4().supported_clocks
     assert isinstance(supported, tuple)
-    wish = ClockPair(memory, graphics)
+    wish = records.ClockPair(memory, graphics)
     near = clocks.nearest(wish, supported)
     assert set(near) <= set(supported)
     assert len(set(near)) == 3
@@ -165,8 +163,8 @@ def test_nearest_pairs_are_supported_and_the_first_is_the_pair_itself(memory: in
 
 def test_max_without_a_known_model_takes_the_highest_pair() -> None:
     assert clocks.choose("max", t4(), {}).pair == BEST
-    unusual = replace(t4(), supported_clocks=(ClockPair(405, 2000), ClockPair(5001, 1500)))
-    assert clocks.choose("max", unusual, MODELS).pair == ClockPair(5001, 1500)
+    unusual = replace(t4(), supported_clocks=(records.ClockPair(405, 2000), records.ClockPair(5001, 1500)))
+    assert clocks.choose("max", unusual, MODELS).pair == records.ClockPair(5001, 1500)
 
 
 def test_unknown_supported_clocks_are_an_error_not_a_guess() -> None:
@@ -180,8 +178,8 @@ def test_several_gpus_of_different_models_one_of_them_lost(locks: Path) -> None:
         2,
         name="A100",
         pci_device_id="20b0",
-        application_clocks=ClockPair(1215, 1095),
-        supported_clocks=(ClockPair(1215, 1410), ClockPair(1215, 1095)),
+        application_clocks=records.ClockPair(1215, 1095),
+        supported_clocks=(records.ClockPair(1215, 1410), records.ClockPair(1215, 1095)),
     )
     lost = replace(t4(1), uuid="", name="", memory_total_mib=LOST)
     gpus = [FakeGpu(t4(0)), FakeGpu(lost), FakeGpu(a100)]
@@ -209,7 +207,7 @@ def test_power_limit_is_set_and_reset(locks: Path) -> None:
 
 
 def test_a_gpu_without_power_management_is_at_its_default(locks: Path) -> None:
-    unmanaged = PowerLimits(NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)
+    unmanaged = records.PowerLimits(NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)
     gpu = FakeGpu(t4(power=unmanaged), set_power_limit=NOT_SUPPORTED)
     assert row(apply([gpu], MAX, locks), "power_limit").as_wanted
     wanted = row(apply([gpu], replace(MAX, power_limit_watts=62), locks), "power_limit")
@@ -254,8 +252,8 @@ def test_persistence_says_how(
     assert row(apply([FakeGpu(t4())], MAX, locks), "persistence").how == how
 
 
-@pytest.mark.parametrize("gpus", [Missing("driver_not_loaded", "Driver Not Loaded"), []])
-def test_no_gpu_to_tune(locks: Path, gpus: Missing | list[FakeGpu]) -> None:
+@pytest.mark.parametrize("gpus", [records.Missing("driver_not_loaded", "Driver Not Loaded"), []])
+def test_no_gpu_to_tune(locks: Path, gpus: records.Missing | list[FakeGpu]) -> None:
     for action in ("apply", "check"):
         report = tune.tune(action, gpus, MAX, locks)
         assert report.exit_code == 1
@@ -282,7 +280,7 @@ def test_wrong_settings_name_the_field(tmp_path: Path, change: dict[str, object]
     }  # fmt: skip
     path = tmp_path / "tuning.json"
     path.write_text(json.dumps(document))
-    assert load(path).models["1eb8"] == BEST
+    assert tunesettings.load(path).models["1eb8"] == BEST
     path.write_text(json.dumps({**document, **change}))
-    with pytest.raises(DecodeError, match=said):
-        load(path)
+    with pytest.raises(records.DecodeError, match=said):
+        tunesettings.load(path)

@@ -22,8 +22,7 @@ import pytest
 from canaryprogram import CANARY
 
 from gpuprep import catalogue
-from gpuprep.catalogue import OsRelease
-from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, prebuilt_packages, repository_key
+from gpuprep.catalogue import roles
 from gpuprep.sim.archive import debfile, repository, serving, stubs, systems
 
 RELEASES = {
@@ -53,7 +52,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", params=amount.few([*DAILY, "debian13"], 1))
-def nvidia(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OsRelease, Any]]:
+def nvidia(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[catalogue.OsRelease, Any]]:
     """A release, and apt with NVIDIA's repository for it, by HTTP as machines have it."""
     folder = repository.folder(request.param)
     assert folder is not None
@@ -135,11 +136,13 @@ def test_processes_that_sign_at_one_time_do_not_end_each_other_s_agent(tmp_path:
     assert len(list(tmp_path.glob("*.asc"))) == 6
 
 
-def test_an_archive_that_another_key_signed_is_not_believed(nvidia: tuple[OsRelease, Any], tmp_path: Path) -> None:
+def test_an_archive_that_another_key_signed_is_not_believed(
+    nvidia: tuple[catalogue.OsRelease, Any], tmp_path: Path
+) -> None:
     release, _ = nvidia
     folder = repository.folder(release.key.replace("-", "").replace(".", ""))
     assert folder is not None
-    sources = CANARY.sources_of(release, "nvidia", (folder / "nvidia").as_uri(), repository_key(release))
+    sources = CANARY.sources_of(release, "nvidia", (folder / "nvidia").as_uri(), roles.repository_key(release))
     assert "is not signed" in CANARY.AptRoot(tmp_path / "apt", sources).update()
 
 
@@ -154,18 +157,18 @@ def test_an_archive_that_another_key_signed_is_not_believed(nvidia: tuple[OsRele
 def test_nvidias_key_of_each_release_is_the_one_that_nvidia_names(
     release: str, fingerprint: str, tmp_path: Path
 ) -> None:
-    key = repository_key(catalogue.archives()[release])
+    key = roles.repository_key(catalogue.archives()[release])
     command = ["gpg", "--homedir", str(tmp_path), "--batch", "--no-options", "--with-colons", "--show-keys", str(key)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert re.findall(r"^fpr:+([0-9A-F]{40}):", said, re.MULTILINE) == [fingerprint]
 
 
-def older(release: OsRelease) -> str:
+def older(release: catalogue.OsRelease) -> str:
     """A version that is not of the newest branch, and that all parts have."""
     return "595.71.05" if release.key == "debian-13" else "580.178.04"
 
 
-def some_of_each_branch(release: OsRelease) -> list[str]:
+def some_of_each_branch(release: catalogue.OsRelease) -> list[str]:
     """The newest version and the oldest one: apt is asked often for each."""
     branches: dict[int, list[str]] = {}
     for driver in release.sources["nvidia"].drivers:
@@ -173,19 +176,19 @@ def some_of_each_branch(release: OsRelease) -> list[str]:
     return [version for found in branches.values() for version in dict.fromkeys((found[0], found[-1]))]
 
 
-def test_the_pin_holds_every_part_of_every_version_and_flavour(nvidia: tuple[OsRelease, Any]) -> None:
+def test_the_pin_holds_every_part_of_every_version_and_flavour(nvidia: tuple[catalogue.OsRelease, Any]) -> None:
     release, root = nvidia
     versions = some_of_each_branch(release)
     assert {catalogue.branch(version) for version in versions} >= BRANCHES.get(release.key, {570, 580})
     for version in versions:
         root.pin(version)
         for flavour in ("open", "proprietary"):
-            names = driver_packages(release, "nvidia", flavour, version, libraries="full")
+            names = roles.driver_packages(release, "nvidia", flavour, version, libraries="full")
             candidates = root.candidates(names)
             assert {name: CANARY.upstream(to) for name, to in candidates.items()} == dict.fromkeys(names, version)
 
 
-def test_without_the_pin_parts_of_the_newest_branch_would_come(nvidia: tuple[OsRelease, Any]) -> None:
+def test_without_the_pin_parts_of_the_newest_branch_would_come(nvidia: tuple[catalogue.OsRelease, Any]) -> None:
     release, root = nvidia
     shared = ("nvidia-modprobe", "nvidia-persistenced")
     (root.folder / "etc/preferences.d/gpuprep-nvidia").unlink(missing_ok=True)
@@ -196,7 +199,7 @@ def test_without_the_pin_parts_of_the_newest_branch_would_come(nvidia: tuple[OsR
     assert {CANARY.upstream(to) for to in root.candidates(shared).values()} == {"615.71.09"}
 
 
-def test_the_canary_names_what_an_archive_lacks(nvidia: tuple[OsRelease, Any]) -> None:
+def test_the_canary_names_what_an_archive_lacks(nvidia: tuple[catalogue.OsRelease, Any]) -> None:
     release, root = nvidia
     offer = release.sources["nvidia"]
     here = some_of_each_branch(release)
@@ -210,17 +213,17 @@ def test_the_canary_names_what_an_archive_lacks(nvidia: tuple[OsRelease, Any]) -
     assert any(line.startswith("CUDA 12.7: no cuda-toolkit-12-7") for line in said)
 
 
-def test_apt_can_install_each_toolkit_that_a_plan_can_choose(nvidia: tuple[OsRelease, Any]) -> None:
+def test_apt_can_install_each_toolkit_that_a_plan_can_choose(nvidia: tuple[catalogue.OsRelease, Any]) -> None:
     """With all that it depends on, in the versions that it asks for."""
     release, root = nvidia
     for version in release.sources["nvidia"].cuda:
-        done = root.run("apt-get", "--simulate", "install", *cuda_packages(release, "nvidia", version))
+        done = root.run("apt-get", "--simulate", "install", *roles.cuda_packages(release, "nvidia", version))
         assert done.returncode == 0, (version, done.stderr)
 
 
-def test_fabric_manager_is_there_in_the_drivers_version(nvidia: tuple[OsRelease, Any]) -> None:
+def test_fabric_manager_is_there_in_the_drivers_version(nvidia: tuple[catalogue.OsRelease, Any]) -> None:
     release, root = nvidia
-    names = fabric_packages(release, "nvidia", older(release))
+    names = roles.fabric_packages(release, "nvidia", older(release))
     assert all(older(release) in map(CANARY.upstream, versions) for versions in root.offers(names).values())
 
 
@@ -238,17 +241,17 @@ def test_a_machine_has_each_driver_that_its_plan_can_choose(name: str) -> None:
             for stub in stubs.stubs(archive)
         }
         for driver in offer.drivers:
-            fabric = {(part, driver.version) for part in fabric_packages(release, source, driver.version)}
+            fabric = {(part, driver.version) for part in roles.fabric_packages(release, source, driver.version)}
             assert (fabric <= there) == driver.fabric_manager
             for flavour in driver.modules:
-                parts = driver_packages(release, source, flavour, driver.version, libraries="full")
+                parts = roles.driver_packages(release, source, flavour, driver.version, libraries="full")
                 assert {(part, driver.version) for part in parts} <= there
                 if str(catalogue.branch(driver.version)) in offer.prebuilt:
-                    ready = prebuilt_packages(release, source, flavour, driver.version, CANARY.KERNELS)
+                    ready = roles.prebuilt_packages(release, source, flavour, driver.version, CANARY.KERNELS)
                     assert set(ready) <= {name for name, _ in there}
         if source == "nvidia":  # of the systems' own toolkits Debian's is the real one, and Ubuntu's has no stub
             for version in offer.cuda:
-                assert set(cuda_packages(release, source, version)) <= {name for name, _ in there}, version
+                assert set(roles.cuda_packages(release, source, version)) <= {name for name, _ in there}, version
 
 
 def test_every_stub_is_of_a_known_kind() -> None:

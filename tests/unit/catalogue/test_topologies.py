@@ -11,13 +11,12 @@ import pytest
 import yaml
 from builders import finished_snapshot, resolved
 
-from gpuprep import catalogue
+from gpuprep import catalogue, records
 from gpuprep.catalogue import topologies
 from gpuprep.checks.links import nvlinks
-from gpuprep.records import Finding, GpuFacts, Missing, Status
 
 FOLDER = Path(catalogue.__file__).parent
-FAIL, WARN, PASS, SKIP = Status.FAIL, Status.WARN, Status.PASS, Status.SKIP
+FAIL, WARN, PASS, SKIP = records.Status.FAIL, records.Status.WARN, records.Status.PASS, records.Status.SKIP
 
 
 def document(name: str) -> dict[str, Any]:
@@ -82,22 +81,22 @@ def test_boards_that_cannot_be_told_apart_share_family_and_figures() -> None:
 # ---------------------------------------------------------------- NVLinks as NVML shows them
 
 
-def facts(key: str, *ups: str) -> list[GpuFacts]:
+def facts(key: str, *ups: str) -> list[records.GpuFacts]:
     """GPUs of a board; "111000" are six links of which three are up."""
     board = catalogue.boards()[key]
     (one,) = finished_snapshot(resolved("t4")).gpus  # type: ignore[misc]
-    limits = dataclasses.replace(one.power, default_watts=board.power_watts or Missing("not_supported"))
+    limits = dataclasses.replace(one.power, default_watts=board.power_watts or records.Missing("not_supported"))
     return [
         dataclasses.replace(
             one, index=index, uuid=f"GPU-{index}", name=board.name, pci_device_id=board.pci_device_ids[0],
             pci_subsystem_id=(*board.subsystem_ids, "")[0], power=limits,
-            memory_total_mib=board.memory_mib or Missing("not_supported"), nvlinks=tuple(state == "1" for state in up),
+            memory_total_mib=board.memory_mib or records.Missing("not_supported"), nvlinks=tuple(state == "1" for state in up),
         )
         for index, up in enumerate(ups)
     ]  # fmt: skip
 
 
-def of_first(key: str, *ups: str, nvswitches: int = 0) -> Finding:
+def of_first(key: str, *ups: str, nvswitches: int = 0) -> records.Finding:
     gpus = facts(key, *ups)
     found = nvlinks.of_gpu(gpus[0], gpus, nvswitches)
     assert found is not None
@@ -127,7 +126,7 @@ ALL18, NONE18 = "1" * 18, "0" * 18
         ("a100_pcie_80", ["0" * 12, "1" * 12, "1" * 12], SKIP, "others in this machine are joined"),
     ],
 )
-def test_links_of_one_gpu(key: str, ups: list[str], status: Status, says: str) -> None:
+def test_links_of_one_gpu(key: str, ups: list[str], status: records.Status, says: str) -> None:
     found = of_first(key, *ups)
     assert (found.status, says in found.reason) == (status, True), found
     assert found.remedy or found.status in (PASS, SKIP)

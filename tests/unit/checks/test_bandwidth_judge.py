@@ -12,22 +12,22 @@ from builders import finished_snapshot, resolved, shipped
 from judgedbandwidth import judged, own
 from places import TESTS
 
+from gpuprep import records
 from gpuprep.checks import bandwidth
 from gpuprep.checks.evidence import Evidence
-from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json
 
 RECORDS = TESTS / "cases" / "records"
 LINKS = {"t4": (3, 16), "v100": (3, 16), "a100": (4, 16), "h200": (5, 16)}
 
 
 def real_h200() -> dict[str, Any]:
-    result = from_json(ProbeResult, (RECORDS / "h200-bandwidth.json").read_text())
+    result = records.from_json(records.ProbeResult, (RECORDS / "h200-bandwidth.json").read_text())
     assert isinstance(result.values, dict)
     return copy.deepcopy(result.values)
 
 
-def bad(findings: list[Finding]) -> dict[str, Finding]:
-    return {finding.key: finding for finding in findings if finding.status is not Status.PASS}
+def bad(findings: list[records.Finding]) -> dict[str, records.Finding]:
+    return {finding.key: finding for finding in findings if finding.status is not records.Status.PASS}
 
 
 def gpu(device: str, profile: str, **figures: float) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def test_a_real_h200_passes() -> None:
 
 
 def test_two_real_h200_pass() -> None:
-    result = from_json(ProbeResult, (RECORDS / "h200x2-bandwidth.json").read_text())
-    assert not isinstance(result.values, Missing)
+    result = records.from_json(records.ProbeResult, (RECORDS / "h200x2-bandwidth.json").read_text())
+    assert not isinstance(result.values, records.Missing)
     found = judged(result.values)
     assert bad(found) == {}
     assert {f.key for f in found} >= {"gpu 0 to gpu 1.nvlinks", "gpu 1 to gpu 0.peer_copy"}
@@ -61,7 +61,9 @@ def test_two_real_h200_pass() -> None:
 )
 def test_published_figures_pass(profile: str, device: str, figures: dict[str, float]) -> None:
     values = gpu(device, profile, **{f"{name}_gb_per_s": figure for name, figure in figures.items()})
-    assert {key: found.status for key, found in bad(judged(values, profile)).items()} == {"bandwidth.host": Status.SKIP}
+    assert {key: found.status for key, found in bad(judged(values, profile)).items()} == {
+        "bandwidth.host": records.Status.SKIP
+    }
 
 
 @pytest.mark.parametrize("gpus", [["t4"], ["v100", "v100"], ["a100", "a100"], ["h200"] * 3])
@@ -76,7 +78,7 @@ def test_a_finished_host_passes(gpus: list[str]) -> None:
     assert len(found) == (8 + neighbours) * len(gpus) + pairs * (1 if gpus[0] == "v100" else 2)
 
 
-def changed(**gpu_values: Any) -> dict[str, Finding]:
+def changed(**gpu_values: Any) -> dict[str, records.Finding]:
     values = real_h200()
     values["gpus"][0].update(gpu_values)
     return bad(judged(values))
@@ -86,7 +88,7 @@ def test_slow_memory_at_full_clock_is_a_defect() -> None:
     found = changed(copy_gb_per_s=2100.0, read_gb_per_s=2300.0, triad_gb_per_s=2200.0)
     assert set(found) == {"gpu 0.memory_copy", "gpu 0.memory_read", "gpu 0.memory_triad"}
     triad = found["gpu 0.memory_triad"]
-    assert triad.status is Status.FAIL
+    assert triad.status is records.Status.FAIL
     assert triad.reason == (
         "the device triad reaches 2200 of 4800 GB/s (46 %) although the memory clock was full (3201 of 3201 MHz)"
     )
@@ -96,7 +98,7 @@ def test_slow_memory_at_full_clock_is_a_defect() -> None:
 def test_slow_memory_is_explained_by_its_clock() -> None:
     slow = {"copy_gb_per_s": 2100.0, "read_gb_per_s": 2250.0, "triad_gb_per_s": 2200.0}
     found = changed(**slow, memory_clock_mhz=1593)
-    assert found["gpu 0.memory_clock"].status is Status.WARN
+    assert found["gpu 0.memory_clock"].status is records.Status.WARN
     assert found["gpu 0.memory_triad"].reason.endswith("because the memory clock was 1593 of 3201 MHz")
     assert "gpuprep tune" in found["gpu 0.memory_triad"].remedy
 
@@ -105,7 +107,7 @@ def test_a_link_with_a_quarter_of_its_lanes_fails_and_so_do_its_copies() -> None
     link = {"generation": 5, "width": 4, "max_generation": 5, "max_width": 16}
     found = changed(pcie=link, h2d_gb_per_s=13.9, d2h_gb_per_s=13.8)
     assert set(found) == {"gpu 0.pcie_link", "gpu 0.host_to_device", "gpu 0.device_to_host"}
-    assert {finding.status for finding in found.values()} == {Status.FAIL}
+    assert {finding.status for finding in found.values()} == {records.Status.FAIL}
     assert "all that generation 5 x4 carries" in found["gpu 0.host_to_device"].reason
     assert "x4 of x16" in found["gpu 0.pcie_link"].reason
 
@@ -119,7 +121,7 @@ def test_slow_host_copies_over_a_good_link() -> None:
 def test_another_process_makes_figures_unknown() -> None:
     found = changed(other_processes=[{"pid": 7, "name": "python3", "memory_mib": 300}], triad_gb_per_s=100.0)
     assert len(found) == 5  # the link's form does not depend on who uses it
-    assert {finding.status for finding in found.values()} == {Status.UNKNOWN}
+    assert {finding.status for finding in found.values()} == {records.Status.UNKNOWN}
     assert "python3 (pid 7)" in found["gpu 0.memory_copy"].reason
 
 
@@ -127,42 +129,42 @@ def test_what_is_missing_is_unknown() -> None:
     absent = {"missing": "not_installed", "detail": "the toolkit is CUDA 11.8"}
     found = changed(read_gb_per_s=absent, triad_gb_per_s=absent)
     assert {key: finding.status for key, finding in found.items()} == {
-        "gpu 0.memory_read": Status.UNKNOWN,
-        "gpu 0.memory_triad": Status.UNKNOWN,
+        "gpu 0.memory_read": records.Status.UNKNOWN,
+        "gpu 0.memory_triad": records.Status.UNKNOWN,
     }
     assert "CUDA 11.8" in found["gpu 0.memory_read"].reason
     values = real_h200()
     for key in ("copy_gb_per_s", "pcie", "d2h_gb_per_s"):
         del values["gpus"][0][key]
-    assert {finding.status for finding in bad(judged(values)).values()} == {Status.UNKNOWN}
+    assert {finding.status for finding in bad(judged(values)).values()} == {records.Status.UNKNOWN}
 
 
 @pytest.mark.parametrize(
     "values",
-    [Missing("not_installed", "cuda-core"), {}, {"gpus": []}, {"gpus": {"missing": "driver_not_loaded"}}],
+    [records.Missing("not_installed", "cuda-core"), {}, {"gpus": []}, {"gpus": {"missing": "driver_not_loaded"}}],
 )
-def test_no_measurement_is_unknown(values: dict[str, Any] | Missing) -> None:
+def test_no_measurement_is_unknown(values: dict[str, Any] | records.Missing) -> None:
     (finding,) = judged(values)
-    assert (finding.status, bool(finding.reason), bool(finding.remedy)) == (Status.UNKNOWN, True, True)
+    assert (finding.status, bool(finding.reason), bool(finding.remedy)) == (records.Status.UNKNOWN, True, True)
 
 
 def test_an_unknown_gpu_and_a_profile_without_floors_are_unknown() -> None:
-    assert changed(pci_device_id="ffff")["gpu 0.memory_copy"].status is Status.UNKNOWN
+    assert changed(pci_device_id="ffff")["gpu 0.memory_copy"].status is records.Status.UNKNOWN
     without = judged(real_h200(), memory_percent_of_peak=None, host_link_percent_of_peak=None)
     assert len(bad(without)) == 5
-    assert {finding.status for finding in bad(without).values()} == {Status.UNKNOWN}
+    assert {finding.status for finding in bad(without).values()} == {records.Status.UNKNOWN}
 
 
 @pytest.mark.parametrize(
     ("error", "status", "remedy"),
     [
-        ("the GPU is lost", Status.FAIL, "stop the machine"),
-        ("the triad's result is wrong in 3 of 262144 values", Status.FAIL, "do not calculate"),
-        ("cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY", Status.UNKNOWN, "measure again"),
-        ("CUDA shows no device GPU-1, which NVML shows", Status.UNKNOWN, "measure again"),
+        ("the GPU is lost", records.Status.FAIL, "stop the machine"),
+        ("the triad's result is wrong in 3 of 262144 values", records.Status.FAIL, "do not calculate"),
+        ("cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY", records.Status.UNKNOWN, "measure again"),
+        ("CUDA shows no device GPU-1, which NVML shows", records.Status.UNKNOWN, "measure again"),
     ],
 )
-def test_a_gpu_that_was_not_measured(error: str, status: Status, remedy: str) -> None:
+def test_a_gpu_that_was_not_measured(error: str, status: records.Status, remedy: str) -> None:
     found = changed(error=error)
     assert set(found) == {"gpu 0.bandwidth"}
     finding = found["gpu 0.bandwidth"]
@@ -172,7 +174,7 @@ def test_a_gpu_that_was_not_measured(error: str, status: Status, remedy: str) ->
 # ---------------------------------------------------------------- several GPUs
 
 
-def pair(**values: Any) -> dict[str, Finding]:
+def pair(**values: Any) -> dict[str, records.Finding]:
     gpus = real_h200()["gpus"] * 2
     gpus = [{**one, "index": index, "uuid": f"GPU-{index}"} for index, one in enumerate(gpus)]
     good = {"from": 0, "to": 1, "can_access": True, "gb_per_s": 390.0, "nvlinks": 18, "error": None}
@@ -184,18 +186,21 @@ def test_a_pair_or_a_gpu_that_is_absent_is_unknown() -> None:
     both = [{**real_h200()["gpus"][0], "index": index, "uuid": f"GPU-{index}"} for index in (0, 1)]
     one_way = {"from": 0, "to": 1, "can_access": True, "gb_per_s": 390.0, "nvlinks": 18, "error": None}
     found = bad(judged({"gpus": both, "peers": [one_way]}))
-    assert (found["gpus.peers"].status, "gpu 1 to gpu 0" in found["gpus.peers"].reason) == (Status.UNKNOWN, True)
+    assert (found["gpus.peers"].status, "gpu 1 to gpu 0" in found["gpus.peers"].reason) == (
+        records.Status.UNKNOWN,
+        True,
+    )
     wanted = resolved("t4")
     values = {**goodfigures.bandwidth(wanted), "gpus": [None]}
     evidence = Evidence(wanted, finished_snapshot(wanted), {"bandwidth": values}, shipped("t4").thresholds)
     (gone,) = bandwidth.findings(evidence)
-    assert (gone.key, gone.status) == ("bandwidth.gpus", Status.UNKNOWN)
+    assert (gone.key, gone.status) == ("bandwidth.gpus", records.Status.UNKNOWN)
 
 
 def test_more_than_the_memory_can_carry_is_no_figure() -> None:
     values = real_h200()
     values["gpus"][0]["read_gb_per_s"] = 4_600_000.0
-    assert bad(judged(values))["gpu 0.memory_read"].status is Status.UNKNOWN
+    assert bad(judged(values))["gpu 0.memory_read"].status is records.Status.UNKNOWN
 
 
 def test_good_peers_pass() -> None:
@@ -205,15 +210,20 @@ def test_good_peers_pass() -> None:
 @pytest.mark.parametrize(
     ("values", "key", "status", "says"),
     [
-        ({"nvlinks": 12, "gb_per_s": 260.0}, "nvlinks", Status.FAIL, "12 of 18 NVLinks are active"),
-        ({"gb_per_s": 40.0}, "peer_copy", Status.FAIL, "40 of the 450 GB/s that 18 NVLinks carry"),
-        ({"can_access": False, "gb_per_s": 20.0}, "peer_copy", Status.FAIL, "although 18 NVLinks are active"),
-        ({"error": "cuMemcpyPeerAsync: X"}, "peer_copy", Status.FAIL, "cuMemcpyPeerAsync"),
-        ({"gb_per_s": {"missing": "command_failed", "detail": "?"}}, "peer_copy", Status.UNKNOWN, "could not be read"),
-        ({"nvlinks": {"missing": "gpu_is_lost"}, "gb_per_s": 55.0}, "nvlinks", Status.UNKNOWN, "fallen off"),
+        ({"nvlinks": 12, "gb_per_s": 260.0}, "nvlinks", records.Status.FAIL, "12 of 18 NVLinks are active"),
+        ({"gb_per_s": 40.0}, "peer_copy", records.Status.FAIL, "40 of the 450 GB/s that 18 NVLinks carry"),
+        ({"can_access": False, "gb_per_s": 20.0}, "peer_copy", records.Status.FAIL, "although 18 NVLinks are active"),
+        ({"error": "cuMemcpyPeerAsync: X"}, "peer_copy", records.Status.FAIL, "cuMemcpyPeerAsync"),
+        (
+            {"gb_per_s": {"missing": "command_failed", "detail": "?"}},
+            "peer_copy",
+            records.Status.UNKNOWN,
+            "could not be read",
+        ),
+        ({"nvlinks": {"missing": "gpu_is_lost"}, "gb_per_s": 55.0}, "nvlinks", records.Status.UNKNOWN, "fallen off"),
     ],
 )
-def test_peers_that_show_a_fault(values: dict[str, Any], key: str, status: Status, says: str) -> None:
+def test_peers_that_show_a_fault(values: dict[str, Any], key: str, status: records.Status, says: str) -> None:
     found = pair(**values)
     finding = found[f"gpu 0 to gpu 1.{key}"]
     assert (finding.status, says in finding.reason) == (status, True), finding.reason
@@ -225,22 +235,22 @@ def test_without_nvlink() -> None:
     silent = {"can_access": True, "gb_per_s": 50.0, "nvlinks": 0}
     found = bad(judged({"gpus": gpus, "peers": [{"from": 0, "to": 1, **silent}, {"from": 1, "to": 0, **silent}]}))
     assert {key: finding.status for key, finding in found.items()} == {
-        "gpu 0 to gpu 1.nvlinks": Status.WARN,
-        "gpu 1 to gpu 0.nvlinks": Status.WARN,
+        "gpu 0 to gpu 1.nvlinks": records.Status.WARN,
+        "gpu 1 to gpu 0.nvlinks": records.Status.WARN,
     }
     slow = pair(nvlinks=0, gb_per_s=10.0)["gpu 0 to gpu 1.peer_copy"]
-    assert (slow.status, "topo -m" in slow.remedy) == (Status.WARN, True)
+    assert (slow.status, "topo -m" in slow.remedy) == (records.Status.WARN, True)
     assert "gpu 0 to gpu 1.peer_copy" not in pair(nvlinks=0, can_access=False, gb_per_s=20.0), "through the host"
     staged = pair(nvlinks=0, can_access=False, gb_per_s=5.0)["gpu 0 to gpu 1.peer_copy"]
-    assert (staged.status, "host's memory" in staged.reason) == (Status.WARN, True)
+    assert (staged.status, "host's memory" in staged.reason) == (records.Status.WARN, True)
     one_way = pair(nvlinks=0, gb_per_s=50.0)["gpu 0 to gpu 1.nvlinks"]
-    assert (one_way.status, "0 of 18" in one_way.reason) == (Status.FAIL, True)
+    assert (one_way.status, "0 of 18" in one_way.reason) == (records.Status.FAIL, True)
 
 
 def test_several_gpus_that_were_not_measured_against_each_other() -> None:
     gpus = [{**real_h200()["gpus"][0], "index": index, "uuid": f"GPU-{index}"} for index in (0, 1)]
     found = bad(judged({"gpus": gpus, "peers": []}))
-    assert found["gpus.peers"].status is Status.UNKNOWN
+    assert found["gpus.peers"].status is records.Status.UNKNOWN
 
 
 def test_the_record_is_json_of_its_own() -> None:

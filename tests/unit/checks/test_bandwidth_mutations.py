@@ -12,7 +12,7 @@ import pytest
 from bandwidths_for_tests import bad, judged
 from places import TESTS
 
-from gpuprep.records import Status
+from gpuprep import records
 
 RECORDS = TESTS / "cases" / "records"
 GONE = object()
@@ -76,4 +76,4 @@ def test_what_is_no_number_is_never_a_fault_of_the_gpu() -> None:
     values = record("h200x2-bandwidth")
     for path, value in changes(values):
         if value is GONE or (isinstance(value, float) and not math.isfinite(value)):
-            assert Status.FAIL not in bad(judged(changed(values, path, value), "h200")).values(), (path, value)
+            assert records.Status.FAIL not in bad(judged(changed(values, path, value), "h200")).values(), (path, value)

@@ -13,21 +13,22 @@ from builders import bare_snapshot, load
 from gemmrecords import gemm, gpu, values
 from records_for_tests import record
 
+from gpuprep import records
 from gpuprep.checks import baseline, probes
-from gpuprep.desired import state
-from gpuprep.desired.profile import Threshold
-from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Status
+from gpuprep.desired import profile, state
 from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey, Measured
 from gpuprep.store import Store
 
-HOST = dataclasses.replace(bare_snapshot(gpus=("a100",)), source=Source.MEASURED)
+HOST = dataclasses.replace(bare_snapshot(gpus=("a100",)), source=records.Source.MEASURED)
 WANTED = state.resolve(load("a100"), HOST, judging=True)
 THEN = "2026-11-01T02:30:00+00:00"
 
 
-def measured(*tflops: float, source: Source = Source.MEASURED, **changed: Any) -> list[ProbeResult]:
+def measured(
+    *tflops: float, source: records.Source = records.Source.MEASURED, **changed: Any
+) -> list[records.ProbeResult]:
     gemms = [gemm(dtype, value) for dtype, value in zip(("fp16", "bf16"), tflops, strict=False)]
-    return [ProbeResult("gemm", source, values(gpu("20b0", gemms), **changed), 10.0)]
+    return [records.ProbeResult("gemm", source, values(gpu("20b0", gemms), **changed), 10.0)]
 
 
 def past(of: Measured) -> Baseline:
@@ -37,7 +38,9 @@ def past(of: Measured) -> Baseline:
     }
 
 
-def history(then: list[ProbeResult], now: list[ProbeResult], host: Snapshot = HOST) -> list[Finding]:
+def history(
+    then: list[records.ProbeResult], now: list[records.ProbeResult], host: records.Snapshot = HOST
+) -> list[records.Finding]:
     known = past(baseline.figures(HOST, then))
     found = probes.findings(WANTED, host, now, ["gemm"], load("a100").thresholds, known)
     return [finding for finding in found if finding.property.endswith("_history")]
@@ -74,25 +77,31 @@ def test_five_per_cent_warn_and_ten_fail(now: float, status: str) -> None:
 def test_a_figure_that_varied_is_slower_only_by_more_than_that(now: float, spread: float, status: str) -> None:
     """280 before; 262 is 6.4 % less, 240 is 14.3 % less, 200 is 28.6 % less."""
     gemms = [gemm("fp16", now, rel_stdev_percent=spread)]
-    (finding,) = history(measured(280.0), [ProbeResult("gemm", Source.MEASURED, values(gpu("20b0", gemms)), 10.0)])
+    (finding,) = history(
+        measured(280.0), [records.ProbeResult("gemm", records.Source.MEASURED, values(gpu("20b0", gemms)), 10.0)]
+    )
     assert finding.status.value == status
     assert f"({100 * (now / 280 - 1):+.1f} %)" in finding.actual
 
 
 def test_thresholds_are_the_profiles() -> None:
     known = past(baseline.figures(HOST, measured(280.0)))
-    loose = {**load("a100").thresholds, "history_warn_percent": Threshold(30), "history_fail_percent": Threshold(40)}
+    loose = {
+        **load("a100").thresholds,
+        "history_warn_percent": profile.Threshold(30),
+        "history_fail_percent": profile.Threshold(40),
+    }
     found = probes.findings(WANTED, HOST, measured(220.0), ["gemm"], loose, known)
     (finding,) = (f for f in found if f.property == "gemm_history")
     assert (finding.status, finding.expected) == (
-        Status.PASS,
+        records.Status.PASS,
         "less than 30 % below its baseline (profile a100)",
     )
 
 
 def test_a_simulated_run_is_no_baseline_and_has_none() -> None:
-    assert baseline.figures(HOST, measured(280.0, source=Source.SIMULATED)) == {}
-    assert baseline.figures(dataclasses.replace(HOST, source=Source.SIMULATED), measured(280.0)) == {}
+    assert baseline.figures(HOST, measured(280.0, source=records.Source.SIMULATED)) == {}
+    assert baseline.figures(dataclasses.replace(HOST, source=records.Source.SIMULATED), measured(280.0)) == {}
 
 
 def test_other_libraries_have_another_baseline() -> None:
@@ -102,14 +111,19 @@ def test_other_libraries_have_another_baseline() -> None:
 
 
 def test_quick_full_and_unknown_depth_are_never_compared() -> None:
-    runs: dict[bool | None, list[ProbeResult]] = {depth: measured(280.0, quick=depth) for depth in (True, False, None)}
+    runs: dict[bool | None, list[records.ProbeResult]] = {
+        depth: measured(280.0, quick=depth) for depth in (True, False, None)
+    }
     keys = {depth: next(iter(baseline.figures(HOST, probed))) for depth, probed in runs.items()}
     assert len(set(keys.values())) == 3
     for then in runs:
         for now in runs:
             slower = [dataclasses.replace(one, values=_slower(one.values)) for one in runs[now]]
             found = history(runs[then], slower)
-            assert [one.status for one in found] == ([Status.FAIL] if then is now else [Status.SKIP]), (then, now)
+            assert [one.status for one in found] == ([records.Status.FAIL] if then is now else [records.Status.SKIP]), (
+                then,
+                now,
+            )
 
 
 def _slower(values: Any) -> Any:
@@ -125,16 +139,23 @@ def test_a_version_that_a_host_made_up_is_no_depth() -> None:
 
 
 def test_figures_that_do_not_count_are_no_baseline() -> None:
-    assert baseline.figures(HOST, [ProbeResult("gemm", Source.MEASURED, Missing("command_failed"), 1.0)]) == {}
+    assert (
+        baseline.figures(
+            HOST, [records.ProbeResult("gemm", records.Source.MEASURED, records.Missing("command_failed"), 1.0)]
+        )
+        == {}
+    )
     shared = values(gpu("20b0", [gemm("fp16", 280.0)], other_processes=[{"pid": 1}]))
     unsteady = values(gpu("20b0", [gemm("fp16", 280.0, rel_stdev_percent=40.0)]))
     for doubtful in (shared, unsteady, values(gpu("20b0", [gemm("fp16", 280.0)], uuid="")), {"gpus": 3}):
-        assert baseline.figures(HOST, [ProbeResult("gemm", Source.MEASURED, doubtful, 1.0)]) == {}
+        assert baseline.figures(HOST, [records.ProbeResult("gemm", records.Source.MEASURED, doubtful, 1.0)]) == {}
 
 
 def test_what_is_no_longer_measured_is_not_compared() -> None:
-    (finding,) = history(measured(280.0), [ProbeResult("gemm", Source.MEASURED, Missing("gpu_is_lost"), 1.0)])
-    assert finding.status is Status.SKIP
+    (finding,) = history(
+        measured(280.0), [records.ProbeResult("gemm", records.Source.MEASURED, records.Missing("gpu_is_lost"), 1.0)]
+    )
+    assert finding.status is records.Status.SKIP
 
 
 def test_bandwidth_and_throughput_have_a_past_too() -> None:
@@ -149,8 +170,8 @@ def test_bandwidth_and_throughput_have_a_past_too() -> None:
     }
     throughput = {"gpu": one, "ffmpeg": {"version": "7.1.5"}, "series": [series]}
     results = [
-        ProbeResult("bandwidth", Source.MEASURED, bandwidth, 1.0),
-        ProbeResult("throughput", Source.MEASURED, throughput, 1.0),
+        records.ProbeResult("bandwidth", records.Source.MEASURED, bandwidth, 1.0),
+        records.ProbeResult("throughput", records.Source.MEASURED, throughput, 1.0),
     ]
     found = {key.probe: figures for key, figures in baseline.figures(HOST, results).items()}
     assert found == {
@@ -163,13 +184,13 @@ def test_bandwidth_and_throughput_have_a_past_too() -> None:
 
 
 def test_figures_without_a_baseline_are_a_warning_a_gpu_and_probe() -> None:
-    two = ProbeResult(
+    two = records.ProbeResult(
         "gemm",
-        Source.MEASURED,
+        records.Source.MEASURED,
         values(gpu("20b0", [gemm("fp16", 250.0)]), gpu("20b0", [gemm("fp16", 251.0)], index=1)),
         10.0,
     )
-    host = dataclasses.replace(bare_snapshot(gpus=("a100", "a100")), source=Source.MEASURED)
+    host = dataclasses.replace(bare_snapshot(gpus=("a100", "a100")), source=records.Source.MEASURED)
     full = past(baseline.figures(HOST, measured(280.0, quick=False)))
     older = past(baseline.figures(dataclasses.replace(HOST, agent_version="0.0.9"), measured(280.0)))
     found = baseline.uncompared(host, [two], {**full, **older}, "a100")
@@ -184,15 +205,18 @@ def test_figures_without_a_baseline_are_a_warning_a_gpu_and_probe() -> None:
 
 
 def test_what_gave_no_figures_lacks_no_baseline() -> None:
-    broken = ProbeResult("gemm", Source.MEASURED, Missing("command_failed"), 1.0)
+    broken = records.ProbeResult("gemm", records.Source.MEASURED, records.Missing("command_failed"), 1.0)
     assert baseline.uncompared(HOST, [broken], {}, "a100") == []
     assert baseline.uncompared(HOST, [], {}, "a100") == []
 
 
 def test_simulated_gpus_have_no_baseline_and_one_line_says_why() -> None:
-    simulated = [*measured(1.0, source=Source.SIMULATED), ProbeResult("bandwidth", Source.SIMULATED, {}, 1.0)]
+    simulated = [
+        *measured(1.0, source=records.Source.SIMULATED),
+        records.ProbeResult("bandwidth", records.Source.SIMULATED, {}, 1.0),
+    ]
     (found,) = baseline.uncompared(HOST, simulated, {}, "a100")
-    assert (found.key, found.status, "simulated" in found.reason) == ("speed.history", Status.SKIP, True)
+    assert (found.key, found.status, "simulated" in found.reason) == ("speed.history", records.Status.SKIP, True)
 
 
 def test_only_a_quick_measurement_by_the_same_gpuprep_is_one_for_the_nights() -> None:

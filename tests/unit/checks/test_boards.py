@@ -10,19 +10,15 @@ import pytest
 import yaml
 from builders import bare_snapshot, finished_snapshot, load, resolved, shipped, with_parts
 
-from gpuprep import catalogue
+from gpuprep import catalogue, checks, errors, records
 from gpuprep.agent.facts import osfacts
-from gpuprep.catalogue.boards import Board
-from gpuprep.checks import compare, compare_figures, verdict
+from gpuprep.checks import verdict
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import floor
-from gpuprep.desired import loading, probes
+from gpuprep.desired import loading, probes, state
 from gpuprep.desired.profile import Profile
-from gpuprep.desired.state import check_profile, resolve
-from gpuprep.errors import PlanRefused
-from gpuprep.provisioning.plan import make
-from gpuprep.records import Finding, Missing, PciDevice, ProbeResult, Snapshot, Source, Status, from_json_value
-from gpuprep.records.evidence.shared import NamedGpu
+from gpuprep.provisioning import plan
+from gpuprep.records.evidence import shared
 
 DOCUMENT = yaml.safe_load((Path(catalogue.__file__).parent / "gpus.yml").read_text(encoding="utf-8"))
 A100_80, A100_80_500 = "a100_sxm4_80", "a100_sxm4_80_500w"
@@ -86,10 +82,10 @@ def test_what_two_boards_share_is_known_of_both() -> None:
 def test_a_measurement_is_of_the_board_that_nvml_read() -> None:
     wanted = resolved("a100", gpus=["20b2"])
     host = finished_snapshot(wanted)
-    assert not isinstance(host.gpus, Missing)
+    assert not isinstance(host.gpus, records.Missing)
     limits = dataclasses.replace(host.gpus[0].power, default_watts=500.0)
     strong = dataclasses.replace(host, gpus=(dataclasses.replace(host.gpus[0], power=limits),))
-    named = NamedGpu(0, "GPU-0", "NVIDIA A100-SXM4-80GB", "20b2")
+    named = shared.NamedGpu(0, "GPU-0", "NVIDIA A100-SXM4-80GB", "20b2")
     keys = [board.key for snapshot in (host, strong) if (board := catalogue.board_in(snapshot, named))]
     assert keys == [A100_80, A100_80_500]
     elsewhere = catalogue.board_in(strong, dataclasses.replace(named, uuid="GPU-9", pci_subsystem_id="1463"))
@@ -99,13 +95,13 @@ def test_a_measurement_is_of_the_board_that_nvml_read() -> None:
 
 def test_ids_that_nvml_masks_are_taken_from_the_bus() -> None:
     host = finished_snapshot(resolved("a10g", gpus=["2237"]))
-    assert not isinstance(host.gpus, Missing)
+    assert not isinstance(host.gpus, records.Missing)
     masked = dataclasses.replace(host.gpus[0], pci_device_id="0000", pci_subsystem_id="0000", name="GPU")
-    wanted = resolve(shipped("a10g"), dataclasses.replace(host, gpus=(masked,)))
+    wanted = state.resolve(shipped("a10g"), dataclasses.replace(host, gpus=(masked,)))
     assert wanted.gpus[0].model == "a10g"
     hidden = dataclasses.replace(host.pci_gpus[0], device_id="0000")
     by_name = dataclasses.replace(masked, name="NVIDIA A10G")
-    wanted = resolve(shipped("a10g"), dataclasses.replace(host, pci_gpus=(hidden,), gpus=(by_name,)))
+    wanted = state.resolve(shipped("a10g"), dataclasses.replace(host, pci_gpus=(hidden,), gpus=(by_name,)))
     assert wanted.gpus[0].model == "a10g"
 
 
@@ -113,7 +109,7 @@ def test_ids_that_nvml_masks_are_taken_from_the_bus() -> None:
 
 
 @pytest.mark.parametrize("board", catalogue.boards().values(), ids=lambda board: board.key)
-def test_every_figure_of_a_board_has_a_source(board: Board) -> None:
+def test_every_figure_of_a_board_has_a_source(board: catalogue.Board) -> None:
     entry = DOCUMENT["boards"][board.key]
     given = [field for fields in board.sources.values() for field in fields]
     assert sorted(given) == sorted(set(given)), "one source for each figure"
@@ -123,7 +119,7 @@ def test_every_figure_of_a_board_has_a_source(board: Board) -> None:
 
 
 @pytest.mark.parametrize("board", catalogue.boards().values(), ids=lambda board: board.key)
-def test_the_figures_of_a_board_fit_each_other(board: Board) -> None:
+def test_the_figures_of_a_board_fit_each_other(board: catalogue.Board) -> None:
     low, own, high = board.power_minimum_watts, board.power_watts, board.power_maximum_watts
     assert (low or 0) <= (own or 0) <= (high or own or 0)
     names = [name for name in board.floors if name != "memory"]
@@ -185,32 +181,34 @@ def test_what_the_user_writes_counts_before_the_board(tmp_path: Path) -> None:
     assert profile.thresholds["bf16_percent_of_peak"].shipped
 
 
-def judged(device: str, dtype: str, tflops: float, profile: str, **gpu: Any) -> list[Finding]:
+def judged(device: str, dtype: str, tflops: float, profile: str, **gpu: Any) -> list[records.Finding]:
     product = {"dtype": dtype, "m": 8192, "n": 8192, "k": 8192, "tflops": tflops}
     values = {"published": "somebody", "gpus": [{"index": 0, "pci_device_id": device, "gemms": [product], **gpu}]}
-    host = dataclasses.replace(bare_snapshot(gpus=[device]), gpus=Missing("not_read"))
-    wanted = resolve(shipped(profile), host, judging=True)
-    result = ProbeResult("gemm", Source.MEASURED, values, 1.0)
-    return list(compare_figures(wanted, host, [result], asked=["gemm"], thresholds=shipped(profile).thresholds))
+    host = dataclasses.replace(bare_snapshot(gpus=[device]), gpus=records.Missing("not_read"))
+    wanted = state.resolve(shipped(profile), host, judging=True)
+    result = records.ProbeResult("gemm", records.Source.MEASURED, values, 1.0)
+    return list(checks.compare_figures(wanted, host, [result], asked=["gemm"], thresholds=shipped(profile).thresholds))
 
 
-def one(findings: list[Finding], key: str) -> Finding:
+def one(findings: list[records.Finding], key: str) -> records.Finding:
     return next(finding for finding in findings if finding.key == key)
 
 
 @pytest.mark.parametrize(
     ("device", "dtype", "tflops", "profile", "status"),
     [
-        ("20f1", "fp16", 200, "a100", Status.PASS),
-        ("20b0", "fp16", 200, "a100", Status.FAIL),  # an SXM4 card at a PCIe card's speed
-        ("2331", "bf16", 470, "h100", Status.PASS),
-        ("2330", "bf16", 470, "h100", Status.FAIL),
-        ("1db4", "fp32", 10.5, "v100", Status.PASS),
-        ("1db1", "fp32", 10.5, "v100", Status.FAIL),
-        ("2684", "fp16", 165, "base", Status.PASS),
+        ("20f1", "fp16", 200, "a100", records.Status.PASS),
+        ("20b0", "fp16", 200, "a100", records.Status.FAIL),  # an SXM4 card at a PCIe card's speed
+        ("2331", "bf16", 470, "h100", records.Status.PASS),
+        ("2330", "bf16", 470, "h100", records.Status.FAIL),
+        ("1db4", "fp32", 10.5, "v100", records.Status.PASS),
+        ("1db1", "fp32", 10.5, "v100", records.Status.FAIL),
+        ("2684", "fp16", 165, "base", records.Status.PASS),
     ],
 )
-def test_the_same_speed_of_two_boards(device: str, dtype: str, tflops: float, profile: str, status: Status) -> None:
+def test_the_same_speed_of_two_boards(
+    device: str, dtype: str, tflops: float, profile: str, status: records.Status
+) -> None:
     finding = one(judged(device, dtype, tflops, profile), f"gpu 0.gemm_{dtype}")
     assert finding.status is status, finding
 
@@ -222,87 +220,89 @@ def test_a_percentage_says_at_which_clock_the_peak_is() -> None:
 
 def test_a_power_limit_below_the_boards_own_is_said() -> None:
     lowered = one(judged("2bb1", "tf32", 155, "base", power_limit_watts=550), "gpu 0.gemm_power_limit")
-    assert (lowered.status, lowered.expected, lowered.actual) == (Status.WARN, "600 W", "550 W")
+    assert (lowered.status, lowered.expected, lowered.actual) == (records.Status.WARN, "600 W", "550 W")
     full = judged("2bb1", "tf32", 155, "base", power_limit_watts=600)
     assert "gpu 0.gemm_power_limit" not in [finding.key for finding in full]
 
 
 # ---------------------------------------------------------------- a GPU that nobody knows
 
-STRANGER = PciDevice(
+STRANGER = records.PciDevice(
     "0000:00:1d.0", "10de", "2782", "030000", None, "1234", "NVIDIA Corporation AD104 [GeForce RTX 4070 Ti]"
 )
 
 
-def with_stranger(gpus: tuple[str, ...] = ("t4",)) -> Snapshot:
+def with_stranger(gpus: tuple[str, ...] = ("t4",)) -> records.Snapshot:
     bare = bare_snapshot(gpus=gpus)
     return dataclasses.replace(bare, pci_gpus=(*bare.pci_gpus, STRANGER))
 
 
 def test_one_unknown_gpu_does_not_refuse_the_machine() -> None:
     host = with_stranger()
-    wanted = resolve(shipped("t4"), host)
+    wanted = state.resolve(shipped("t4"), host)
     assert [(gpu.model, gpu.name) for gpu in wanted.gpus] == [("t4", "T4"), ("", STRANGER.name)]
-    assert make("h", wanted, compare(wanted, host)).steps
+    assert plan.make("h", wanted, checks.compare(wanted, host)).steps
     assert probes.arguments(shipped("t4"), wanted, quick=False)["gpus"]["2782"] == {}
     assert len(probes.chosen(wanted)) == len(probes.KINDS)
 
 
 def test_its_verdict_is_unknown_and_says_its_name() -> None:
     host = with_stranger()
-    wanted = resolve(shipped("t4"), host)
-    findings = compare(wanted, host)
+    wanted = state.resolve(shipped("t4"), host)
+    findings = checks.compare(wanted, host)
     (finding,) = [finding for finding in findings if finding.property == "in_catalogue"]
-    assert (finding.key, finding.status, finding.role) == ("gpu 1.in_catalogue", Status.UNKNOWN, "")
+    assert (finding.key, finding.status, finding.role) == ("gpu 1.in_catalogue", records.Status.UNKNOWN, "")
     assert finding.actual == "NVIDIA Corporation AD104 [GeForce RTX 4070 Ti] (10de:2782)"
     assert str(STRANGER.name) in finding.reason
-    good = [dataclasses.replace(one, status=Status.PASS) for one in findings if one is not finding]
-    assert verdict.judge(wanted, [*good, finding]).status is Status.UNKNOWN
-    assert verdict.judge(wanted, good).status is Status.PASS
+    good = [dataclasses.replace(one, status=records.Status.PASS) for one in findings if one is not finding]
+    assert verdict.judge(wanted, [*good, finding]).status is records.Status.UNKNOWN
+    assert verdict.judge(wanted, good).status is records.Status.PASS
 
 
-@pytest.mark.parametrize(("name", "shown"), [(None, "GPU 10de:2782"), (Missing("not_read"), "GPU 10de:2782")])
+@pytest.mark.parametrize(("name", "shown"), [(None, "GPU 10de:2782"), (records.Missing("not_read"), "GPU 10de:2782")])
 def test_without_a_name_its_ids_are_said(name: Any, shown: str) -> None:
     host = dataclasses.replace(bare_snapshot(), pci_gpus=(dataclasses.replace(STRANGER, name=name),))
-    wanted = resolve(shipped("base"), host)
+    wanted = state.resolve(shipped("base"), host)
     assert [gpu.name for gpu in wanted.gpus] == [shown]
-    assert one(list(compare(wanted, host)), "gpu 0.in_catalogue").actual == shown
+    assert one(list(checks.compare(wanted, host)), "gpu 0.in_catalogue").actual == shown
 
 
 def test_its_figures_are_kept_and_not_judged() -> None:
     found = judged("2782", "fp16", 150, "base", name="NVIDIA GeForce RTX 4070 Ti")
     speed = one(found, "gpu 0.gemm_fp16")
-    assert speed.status is Status.UNKNOWN
+    assert speed.status is records.Status.UNKNOWN
     assert "NVIDIA GeForce RTX 4070 Ti (10de:2782)" in speed.reason
-    assert one(found, "gpu 0.in_catalogue").status is Status.UNKNOWN
+    assert one(found, "gpu 0.in_catalogue").status is records.Status.UNKNOWN
     assert not any("update gpuprep" in finding.remedy for finding in found)
 
 
-def refused(profile: Profile, snapshot: Snapshot) -> str:
-    with pytest.raises(PlanRefused) as error:
-        resolve(profile, snapshot)
+def refused(profile: Profile, snapshot: records.Snapshot) -> str:
+    with pytest.raises(errors.PlanRefused) as error:
+        state.resolve(profile, snapshot)
     return "\n".join(error.value.reasons)
 
 
 def test_a_machine_without_an_nvidia_gpu_is_refused_and_says_what_it_has() -> None:
     bare = dataclasses.replace(bare_snapshot(), pci_gpus=())
     assert "no NVIDIA GPU on the PCI bus; works" in refused(shipped("t4"), bare)
-    amd = PciDevice("0000:05:00.0", "1002", "74a1", "120000", None, "74a1", "Advanced Micro Devices [Instinct MI300X]")
+    amd = records.PciDevice(
+        "0000:05:00.0", "1002", "74a1", "120000", None, "74a1", "Advanced Micro Devices [Instinct MI300X]"
+    )
     theirs = dataclasses.replace(bare, other_gpus=(amd,))
     assert "on the PCI bus, only Advanced Micro Devices [Instinct MI300X]; works" in refused(shipped("t4"), theirs)
 
 
 def test_gpus_of_other_makers_are_named_and_left_alone() -> None:
     host = bare_snapshot()
-    wanted = resolve(shipped("t4"), host)
-    instinct = PciDevice("0000:05:00.0", "1002", "74a1", "120000", None, "74a1", "AMD [Instinct MI300X]")
-    nameless = PciDevice("0000:06:00.0", "8086", "0bd5", "038000", None, "0", None)
-    console = PciDevice("0000:07:00.0", "1a03", "2000", "030000", "ast", "2000", "ASPEED Technology, Inc.")
-    found = compare(wanted, dataclasses.replace(host, other_gpus=(instinct, nameless, console)))
+    wanted = state.resolve(shipped("t4"), host)
+    instinct = records.PciDevice("0000:05:00.0", "1002", "74a1", "120000", None, "74a1", "AMD [Instinct MI300X]")
+    nameless = records.PciDevice("0000:06:00.0", "8086", "0bd5", "038000", None, "0", None)
+    console = records.PciDevice("0000:07:00.0", "1a03", "2000", "030000", "ast", "2000", "ASPEED Technology, Inc.")
+    found = checks.compare(wanted, dataclasses.replace(host, other_gpus=(instinct, nameless, console)))
     finding = one(list(found), "gpus.of_other_makers")
-    assert (finding.status, finding.remedy) == (Status.SKIP, "")
+    assert (finding.status, finding.remedy) == (records.Status.SKIP, "")
     assert finding.actual == "AMD [Instinct MI300X] at 0000:05:00.0, GPU 8086:0bd5 at 0000:06:00.0"
-    only_console = compare(wanted, dataclasses.replace(host, other_gpus=(console,)))
+    only_console = checks.compare(wanted, dataclasses.replace(host, other_gpus=(console,)))
     assert not [finding for finding in only_console if finding.property == "of_other_makers"]
 
 
@@ -311,7 +311,7 @@ def test_a_gpu_that_the_archive_cannot_serve_is_refused_with_the_reason_but_judg
     said = refused(shipped("base"), host)
     assert "cuda.version: the first CUDA for RTX 5090 (Blackwell) is 12.8" in said
     assert "the open kernel modules 550.163.01" in said
-    assert resolve(shipped("base"), host, judging=True).gpus[0].model == "rtx_5090"
+    assert state.resolve(shipped("base"), host, judging=True).gpus[0].model == "rtx_5090"
 
 
 def test_gpus_that_need_different_kernel_modules_are_refused_together() -> None:
@@ -322,8 +322,8 @@ def test_gpus_that_need_different_kernel_modules_are_refused_together() -> None:
 def test_proprietary_modules_are_refused_where_only_open_ones_work() -> None:
     own = load("base", driver={"flavour": "proprietary"})
     assert "GH200 (Grace Hopper) works with the open kernel modules only" in refused(own, bare_snapshot(gpus=["gh200"]))
-    assert "open kernel modules only" in "\n".join(check_profile(with_parts(own, gpus=("gh200",))))
-    assert check_profile(own) == []  # its other GPUs can have them
+    assert "open kernel modules only" in "\n".join(state.check_profile(with_parts(own, gpus=("gh200",))))
+    assert state.check_profile(own) == []  # its other GPUs can have them
 
 
 def test_a_stranger_is_sent_to_a_profile_that_exists() -> None:
@@ -335,11 +335,11 @@ def test_a_stranger_is_sent_to_a_profile_that_exists() -> None:
 
 
 def test_older_records_have_no_subsystem() -> None:
-    device = from_json_value(
-        PciDevice, {"address": "a", "vendor_id": "10de", "device_id": "1eb8", "class_code": "0302"}
+    device = records.from_json_value(
+        records.PciDevice, {"address": "a", "vendor_id": "10de", "device_id": "1eb8", "class_code": "0302"}
     )
-    assert isinstance(device.subsystem_id, Missing)
-    assert isinstance(device.name, Missing)
+    assert isinstance(device.subsystem_id, records.Missing)
+    assert isinstance(device.name, records.Missing)
 
 
 def test_the_bus_gives_subsystem_and_name(tmp_path: Path) -> None:

@@ -23,75 +23,62 @@ from builders import (
 )
 from healthkeys import HEALTH
 
+from gpuprep import checks, records
 from gpuprep.agent.facts import managed
-from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
-from gpuprep.checks import compare, request
-from gpuprep.checks.installed.driver import module_options
+from gpuprep.checks.installed import driver
+from gpuprep.desired import state
 from gpuprep.desired.profile import MountWish
-from gpuprep.desired.state import Wanted, resolve
-from gpuprep.records import (
-    ClockPair,
-    Finding,
-    GpuFacts,
-    LockedClocks,
-    Missing,
-    Mount,
-    Package,
-    ProbeResult,
-    Snapshot,
-    Source,
-    Status,
-    UnitFacts,
-)
 from gpuprep.records.findings import need_reboot
 
 WANTED = resolved("t4")
 FINISHED = finished_snapshot(WANTED)
 
 
-def part(name: str, **values: Any) -> Callable[[Snapshot], Snapshot]:
+def part(name: str, **values: Any) -> Callable[[records.Snapshot], records.Snapshot]:
     return lambda s: dataclasses.replace(s, **{name: dataclasses.replace(getattr(s, name), **values)})
 
 
-def gpu(**values: Any) -> Callable[[Snapshot], Snapshot]:
-    def change(snapshot: Snapshot) -> Snapshot:
-        assert not isinstance(snapshot.gpus, Missing)
+def gpu(**values: Any) -> Callable[[records.Snapshot], records.Snapshot]:
+    def change(snapshot: records.Snapshot) -> records.Snapshot:
+        assert not isinstance(snapshot.gpus, records.Missing)
         return dataclasses.replace(snapshot, gpus=tuple(dataclasses.replace(g, **values) for g in snapshot.gpus))
 
     return change
 
 
-def entry(name: str, key: str, value: Any) -> Callable[[Snapshot], Snapshot]:
-    def change(snapshot: Snapshot) -> Snapshot:
+def entry(name: str, key: str, value: Any) -> Callable[[records.Snapshot], records.Snapshot]:
+    def change(snapshot: records.Snapshot) -> records.Snapshot:
         changed: Any = {**getattr(snapshot, name), key: value}
         return dataclasses.replace(snapshot, **{name: changed})
 
     return change
 
 
-def shell(way: str, tool: str, path: str | None) -> Callable[[Snapshot], Snapshot]:
+def shell(way: str, tool: str, path: str | None) -> Callable[[records.Snapshot], records.Snapshot]:
     return part("shells", **{way: {"nvcc": "/usr/bin/nvcc", "ffmpeg": "/usr/local/bin/ffmpeg", tool: path}})
 
 
-def unheld(name: str) -> Callable[[Snapshot], Snapshot]:
-    return entry("packages", name, Package("1", False))
+def unheld(name: str) -> Callable[[records.Snapshot], records.Snapshot]:
+    return entry("packages", name, records.Package("1", False))
 
 
-def without_package(name: str) -> Callable[[Snapshot], Snapshot]:
+def without_package(name: str) -> Callable[[records.Snapshot], records.Snapshot]:
     return lambda s: dataclasses.replace(s, packages={k: v for k, v in s.packages.items() if k != name})
 
 
-def power(**values: Any) -> Callable[[Snapshot], Snapshot]:
-    def change(snapshot: Snapshot) -> Snapshot:
-        assert not isinstance(snapshot.gpus, Missing)
+def power(**values: Any) -> Callable[[records.Snapshot], records.Snapshot]:
+    def change(snapshot: records.Snapshot) -> records.Snapshot:
+        assert not isinstance(snapshot.gpus, records.Missing)
         limits = dataclasses.replace(snapshot.gpus[0].power, **values)
         return gpu(power=limits)(snapshot)
 
     return change
 
 
-def bad(wanted: Wanted, snapshot: Snapshot, probes: tuple[ProbeResult, ...] = ()) -> list[Finding]:
-    return [f for f in compare(wanted, snapshot, probes) if f.status is not Status.PASS]
+def bad(
+    wanted: state.Wanted, snapshot: records.Snapshot, probes: tuple[records.ProbeResult, ...] = ()
+) -> list[records.Finding]:
+    return [f for f in checks.compare(wanted, snapshot, probes) if f.status is not records.Status.PASS]
 
 
 # FFmpeg lists some of the parts that this profile adds by other names than its configure has.
@@ -129,23 +116,29 @@ UNDONE = {
     "agent.libraries": (entry("agent_libraries", "nvmath-python", "0.9.0"), "gpu_agent"),
     "provenance.file": (lambda s: dataclasses.replace(s, provenance=None), "gpu_agent"),
     "gpuprep-tune.settings": (entry("files", "/etc/gpuprep/tuning.json", '{"persistence": false}'), "gpu_tuning"),
-    "gpuprep-tune.enabled": (entry("units", "gpuprep-tune.service", UnitFacts("disabled", "active")), "gpu_tuning"),
-    "gpuprep-tune.active": (entry("units", "gpuprep-tune.service", UnitFacts("enabled", "failed")), "gpu_tuning"),
+    "gpuprep-tune.enabled": (
+        entry("units", "gpuprep-tune.service", records.UnitFacts("disabled", "active")),
+        "gpu_tuning",
+    ),
+    "gpuprep-tune.active": (
+        entry("units", "gpuprep-tune.service", records.UnitFacts("enabled", "failed")),
+        "gpu_tuning",
+    ),
     "gpuprep-tune.driver_reload": (entry("files", "/etc/udev/rules.d/60-gpuprep-tune.rules", None), "gpu_tuning"),
     "nvidia-persistenced.mode_at_boot": (
         entry("files", "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf", None),
         "gpu_tuning",
     ),
     "nvidia-persistenced.enabled": (
-        entry("units", "nvidia-persistenced.service", UnitFacts("disabled", "active")),
+        entry("units", "nvidia-persistenced.service", records.UnitFacts("disabled", "active")),
         "gpu_tuning",
     ),
     "nvidia-persistenced.active": (
-        entry("units", "nvidia-persistenced.service", UnitFacts("enabled", "inactive")),
+        entry("units", "nvidia-persistenced.service", records.UnitFacts("enabled", "inactive")),
         "gpu_tuning",
     ),
     "gpu 0.persistence_mode": (gpu(persistence_mode=False), "gpu_tuning"),
-    "gpu 0.clocks": (gpu(application_clocks=ClockPair(5001, 585)), "gpu_tuning"),
+    "gpu 0.clocks": (gpu(application_clocks=records.ClockPair(5001, 585)), "gpu_tuning"),
     "gpu 0.power_limit": (power(current_watts=62.0), "gpu_tuning"),
     "gpu 0.compute_mode": (gpu(compute_mode="exclusive_process"), "gpu_tuning"),
     "cuda.version": (part("cuda", nvcc_version="12.9"), "gpu_cuda"),
@@ -181,7 +174,7 @@ def test_each_part_undone_is_named(key: str) -> None:
     findings = {f.key: f for f in bad(WANTED, undo(FINISHED))}
     assert key in findings, list(findings)
     finding = findings[key]
-    assert finding.status is Status.FAIL
+    assert finding.status is records.Status.FAIL
     assert finding.role == role
     assert finding.reason
     assert finding.remedy
@@ -207,7 +200,7 @@ def test_every_check_of_a_finished_host_can_fail() -> None:
             for tool in ("nvcc", "ffmpeg")
         ),
     }
-    keys = {f.key for f in compare(WANTED, FINISHED)}
+    keys = {f.key for f in checks.compare(WANTED, FINISHED)}
     assert keys - UNDONE.keys() - HEALTH.keys() - counted_elsewhere - same_by_symmetry == set()
 
 
@@ -263,9 +256,9 @@ NOT_CHECKED = {
 
 @pytest.mark.parametrize("path", readings(FINISHED), ids=lambda p: ".".join(map(str, p)))
 def test_a_missing_reading_is_never_a_pass(path: tuple[Any, ...]) -> None:
-    snapshot = replaced(FINISHED, path, Missing("command_failed", "it broke"))
-    after = {f.key: f for f in compare(WANTED, snapshot)}
-    unknown = [f for f in after.values() if f.status is Status.UNKNOWN]
+    snapshot = replaced(FINISHED, path, records.Missing("command_failed", "it broke"))
+    after = {f.key: f for f in checks.compare(WANTED, snapshot)}
+    unknown = [f for f in after.values() if f.status is records.Status.UNKNOWN]
     if path[-1] in NOT_CHECKED or path[-1] == "python3" or path[-1] == "/etc/systemd/system/gpuprep-tune.service":
         return
     assert unknown, path
@@ -281,123 +274,132 @@ def test_missing_readings_are_really_checked() -> None:
 
 def test_no_driver_says_it_once_for_each_gpu() -> None:
     profile = load("t4")
-    wanted = resolve(profile, bare_snapshot(gpus=["t4", "t4"]))
+    wanted = state.resolve(profile, bare_snapshot(gpus=["t4", "t4"]))
     snapshot = with_driver(bare_snapshot(gpus=["t4", "t4"]), wanted, loaded=False)
-    per_gpu = [f for f in compare(wanted, snapshot) if f.subject.startswith("gpu ")]
+    per_gpu = [f for f in checks.compare(wanted, snapshot) if f.subject.startswith("gpu ")]
     assert [(f.key, f.status) for f in per_gpu] == [
-        ("gpu 0.settings", Status.UNKNOWN),
-        ("gpu 1.settings", Status.UNKNOWN),
+        ("gpu 0.settings", records.Status.UNKNOWN),
+        ("gpu 1.settings", records.Status.UNKNOWN),
     ]
     assert "no NVIDIA driver is loaded" in per_gpu[0].reason
 
 
 def test_a_gpu_that_fell_off_the_bus_is_not_a_pass() -> None:
-    lost = gpu(persistence_mode=Missing("gpu_is_lost", "NVML: GPU is lost"))(FINISHED)
+    lost = gpu(persistence_mode=records.Missing("gpu_is_lost", "NVML: GPU is lost"))(FINISHED)
     (finding,) = bad(WANTED, lost)
-    assert finding.status is Status.UNKNOWN
+    assert finding.status is records.Status.UNKNOWN
     assert "stop the machine" in finding.remedy
 
 
 def test_a_gpu_that_nvml_does_not_show() -> None:
-    wanted = resolve(load("t4"), bare_snapshot(gpus=["t4", "t4"]))
+    wanted = state.resolve(load("t4"), bare_snapshot(gpus=["t4", "t4"]))
     finished = finished_snapshot(wanted)
-    assert not isinstance(finished.gpus, Missing)
+    assert not isinstance(finished.gpus, records.Missing)
     (finding,) = bad(wanted, dataclasses.replace(finished, gpus=finished.gpus[:1]))
     assert finding.key == "gpus.count"
-    assert finding.status is Status.FAIL
+    assert finding.status is records.Status.FAIL
 
 
 # ---------------------------------------------------------------- kernels
 
 
-def waiting(module_next_boot: str | None, headers: bool) -> Snapshot:
+def waiting(module_next_boot: str | None, headers: bool) -> records.Snapshot:
     newer = part("kernel", next_boot=NEWER["debian13"], headers_next_boot=headers)(FINISHED)
     return part("driver", module_next_boot_version=module_next_boot)(newer)
 
 
 def test_a_newer_kernel_with_a_built_driver_is_a_warning_only() -> None:
     (finding,) = bad(WANTED, waiting("550.163.01", True))
-    assert (finding.key, finding.status, finding.role) == ("kernel.next_boot", Status.WARN, "")
+    assert (finding.key, finding.status, finding.role) == ("kernel.next_boot", records.Status.WARN, "")
 
 
 def test_a_newer_kernel_comes_first_where_no_driver_is_built() -> None:
     newer = part("kernel", next_boot=NEWER["debian13"])(bare_snapshot())
-    (finding,) = [f for f in compare(WANTED, newer) if f.key == "kernel.next_boot"]
-    assert (finding.status, finding.role) == (Status.FAIL, "gpu_driver")
+    (finding,) = [f for f in checks.compare(WANTED, newer) if f.key == "kernel.next_boot"]
+    assert (finding.status, finding.role) == (records.Status.FAIL, "gpu_driver")
 
 
 def test_a_newer_kernel_without_a_driver_fails() -> None:
     keys = [f.key for f in bad(WANTED, waiting(None, False))]
     assert keys == ["kernel.headers_next_boot", "kernel.next_boot", "driver.next_boot_module"]
     (module,) = [f for f in bad(WANTED, waiting(None, False)) if f.property == "next_boot_module"]
-    assert (module.status, module.role) == (Status.FAIL, "gpu_driver")
+    assert (module.status, module.role) == (records.Status.FAIL, "gpu_driver")
 
 
 # ---------------------------------------------------------------- clocks
 
 
-def clocks_of(wanted: Wanted, change: Callable[[Snapshot], Snapshot], locked: tuple[LockedClocks, ...] = ()) -> Finding:
+def clocks_of(
+    wanted: state.Wanted,
+    change: Callable[[records.Snapshot], records.Snapshot],
+    locked: tuple[records.LockedClocks, ...] = (),
+) -> records.Finding:
     snapshot = dataclasses.replace(change(FINISHED), locked_clocks=locked)
-    (finding,) = [f for f in compare(wanted, snapshot) if f.key == "gpu 0.clocks"]
+    (finding,) = [f for f in checks.compare(wanted, snapshot) if f.key == "gpu 0.clocks"]
     return finding
 
 
-GONE = gpu(application_clocks=Missing("deprecated"), default_application_clocks=Missing("deprecated"))
+GONE = gpu(application_clocks=records.Missing("deprecated"), default_application_clocks=records.Missing("deprecated"))
 
 
 @pytest.mark.parametrize(
     ("locked", "status"),
     [
-        ((LockedClocks("GPU-0", None, 1590, "boot-1"),), Status.PASS),
-        ((LockedClocks("GPU-0", 5001, 1590, "boot-1"),), Status.PASS),
-        ((LockedClocks("GPU-0", None, 1590, "boot-0"),), Status.FAIL),
-        ((LockedClocks("GPU-1", None, 1590, "boot-1"),), Status.FAIL),
-        ((LockedClocks("GPU-0", None, 585, "boot-1"),), Status.FAIL),
-        ((LockedClocks("GPU-0", 405, 1590, "boot-1"),), Status.FAIL),
-        ((), Status.FAIL),
+        ((records.LockedClocks("GPU-0", None, 1590, "boot-1"),), records.Status.PASS),
+        ((records.LockedClocks("GPU-0", 5001, 1590, "boot-1"),), records.Status.PASS),
+        ((records.LockedClocks("GPU-0", None, 1590, "boot-0"),), records.Status.FAIL),
+        ((records.LockedClocks("GPU-1", None, 1590, "boot-1"),), records.Status.FAIL),
+        ((records.LockedClocks("GPU-0", None, 585, "boot-1"),), records.Status.FAIL),
+        ((records.LockedClocks("GPU-0", 405, 1590, "boot-1"),), records.Status.FAIL),
+        ((), records.Status.FAIL),
     ],
 )
 def test_locked_clocks_count_where_application_clocks_are_gone(
-    locked: tuple[LockedClocks, ...], status: Status
+    locked: tuple[records.LockedClocks, ...], status: records.Status
 ) -> None:
     assert clocks_of(WANTED, GONE, locked).status is status
 
 
 def test_clocks_that_may_not_be_read_are_unknown() -> None:
-    hidden = gpu(application_clocks=Missing("no_permission"))
-    locked = (LockedClocks("GPU-0", None, 1590, "boot-1"),)
-    assert clocks_of(WANTED, hidden, locked).status is Status.UNKNOWN
+    hidden = gpu(application_clocks=records.Missing("no_permission"))
+    locked = (records.LockedClocks("GPU-0", None, 1590, "boot-1"),)
+    assert clocks_of(WANTED, hidden, locked).status is records.Status.UNKNOWN
 
 
 def test_max_is_the_highest_pair_where_the_device_lacks_the_catalogues() -> None:
-    supported = (ClockPair(5001, 1530), ClockPair(405, 645), ClockPair(5001, 1515))
-    top = gpu(supported_clocks=supported, application_clocks=ClockPair(5001, 1530))
-    assert clocks_of(WANTED, top).status is Status.PASS
-    assert clocks_of(WANTED, gpu(supported_clocks=supported)).status is Status.FAIL
+    supported = (records.ClockPair(5001, 1530), records.ClockPair(405, 645), records.ClockPair(5001, 1515))
+    top = gpu(supported_clocks=supported, application_clocks=records.ClockPair(5001, 1530))
+    assert clocks_of(WANTED, top).status is records.Status.PASS
+    assert clocks_of(WANTED, gpu(supported_clocks=supported)).status is records.Status.FAIL
 
 
 def test_default_clocks() -> None:
-    wanted = resolve(load("t4", tuning={"clocks": "default"}), bare_snapshot())
-    usual = FINISHED.gpus[0].default_application_clocks if not isinstance(FINISHED.gpus, Missing) else None
-    assert clocks_of(wanted, gpu(application_clocks=usual)).status is Status.PASS
-    assert clocks_of(wanted, gpu()).status is Status.FAIL
-    assert clocks_of(wanted, GONE).status is Status.SKIP
-    assert clocks_of(wanted, GONE, (LockedClocks("GPU-0", None, 1590, "boot-1"),)).status is Status.FAIL
+    wanted = state.resolve(load("t4", tuning={"clocks": "default"}), bare_snapshot())
+    usual = FINISHED.gpus[0].default_application_clocks if not isinstance(FINISHED.gpus, records.Missing) else None
+    assert clocks_of(wanted, gpu(application_clocks=usual)).status is records.Status.PASS
+    assert clocks_of(wanted, gpu()).status is records.Status.FAIL
+    assert clocks_of(wanted, GONE).status is records.Status.SKIP
+    assert clocks_of(wanted, GONE, (records.LockedClocks("GPU-0", None, 1590, "boot-1"),)).status is records.Status.FAIL
 
 
 @pytest.mark.parametrize(
     ("current", "pending", "status", "says"),
     [
-        (False, False, Status.PASS, ""),
-        (True, False, Status.FAIL, "a reboot changes it"),
-        (True, True, Status.FAIL, "costs memory and speed"),
-        (Missing("not_supported"), Missing("not_supported"), Status.UNKNOWN, "does not support"),
+        (False, False, records.Status.PASS, ""),
+        (True, False, records.Status.FAIL, "a reboot changes it"),
+        (True, True, records.Status.FAIL, "costs memory and speed"),
+        (
+            records.Missing("not_supported"),
+            records.Missing("not_supported"),
+            records.Status.UNKNOWN,
+            "does not support",
+        ),
     ],
 )
-def test_ecc(current: Any, pending: Any, status: Status, says: str) -> None:
-    wanted = resolve(load("t4", tuning={"ecc": "disabled"}), bare_snapshot())
+def test_ecc(current: Any, pending: Any, status: records.Status, says: str) -> None:
+    wanted = state.resolve(load("t4", tuning={"ecc": "disabled"}), bare_snapshot())
     snapshot = gpu(ecc_current=current, ecc_pending=pending)(finished_snapshot(wanted))
-    (finding,) = [f for f in compare(wanted, snapshot) if f.property == "ecc"]
+    (finding,) = [f for f in checks.compare(wanted, snapshot) if f.property == "ecc"]
     assert finding.status is status
     assert says in finding.reason
 
@@ -405,22 +407,22 @@ def test_ecc(current: Any, pending: Any, status: Status, says: str) -> None:
 @pytest.mark.parametrize(
     ("current", "pending", "status", "says"),
     [
-        (True, True, Status.PASS, ""),
-        (False, False, Status.PASS, ""),
-        (True, False, Status.WARN, "becomes disabled at the next reboot"),
-        (False, True, Status.WARN, "becomes enabled at the next reboot"),
-        (Missing("not_supported"), Missing("not_supported"), Status.SKIP, "has no ECC"),
-        (Missing("gpu_is_lost"), True, Status.UNKNOWN, "fallen off the bus"),
+        (True, True, records.Status.PASS, ""),
+        (False, False, records.Status.PASS, ""),
+        (True, False, records.Status.WARN, "becomes disabled at the next reboot"),
+        (False, True, records.Status.WARN, "becomes enabled at the next reboot"),
+        (records.Missing("not_supported"), records.Missing("not_supported"), records.Status.SKIP, "has no ECC"),
+        (records.Missing("gpu_is_lost"), True, records.Status.UNKNOWN, "fallen off the bus"),
     ],
 )
-def test_ecc_that_is_to_be_kept(current: Any, pending: Any, status: Status, says: str) -> None:
+def test_ecc_that_is_to_be_kept(current: Any, pending: Any, status: records.Status, says: str) -> None:
     snapshot = gpu(ecc_current=current, ecc_pending=pending)(FINISHED)
-    (finding,) = [f for f in compare(WANTED, snapshot) if f.property == "ecc"]
+    (finding,) = [f for f in checks.compare(WANTED, snapshot) if f.property == "ecc"]
     assert finding.status is status
     assert says in finding.reason
 
 
-def loaded(version: str | None) -> Snapshot:
+def loaded(version: str | None) -> records.Snapshot:
     return part("driver", loaded_version=version)(FINISHED)
 
 
@@ -438,14 +440,14 @@ def loaded(version: str | None) -> Snapshot:
         (gpu(recovery_action="reset")(FINISHED), False),
     ],
 )
-def test_who_knows_that_only_a_restart_helps(snapshot: Snapshot, needed: bool) -> None:
-    assert need_reboot(compare(WANTED, snapshot)) is needed
+def test_who_knows_that_only_a_restart_helps(snapshot: records.Snapshot, needed: bool) -> None:
+    assert need_reboot(checks.compare(WANTED, snapshot)) is needed
 
 
 def test_what_is_waived_needs_no_restart() -> None:
     (finding,) = bad(WANTED, waiting("550.163.01", True))
     assert need_reboot([finding])
-    assert not need_reboot([dataclasses.replace(finding, status=Status.WAIVED)])
+    assert not need_reboot([dataclasses.replace(finding, status=records.Status.WAIVED)])
 
 
 # ---------------------------------------------------------------- the rest
@@ -455,11 +457,11 @@ def test_options_of_the_module_by_any_of_its_names() -> None:
     text = (
         "# options nvidia A=0\noptions nvidia-current A=1 B=2 # why\noptions nvidia-drm modeset=1\noptions nvidia C=3\n"
     )
-    assert module_options(text) == {"A": "1", "B": "2", "C": "3"}
+    assert driver.module_options(text) == {"A": "1", "B": "2", "C": "3"}
 
 
 def test_gpu_firmware_is_checked_both_ways() -> None:
-    off = resolve(load("t4", driver={"gpu_firmware": False}), bare_snapshot())
+    off = state.resolve(load("t4", driver={"gpu_firmware": False}), bare_snapshot())
     assert bad(off, finished_snapshot(off)) == []
     assert [f.key for f in bad(off, FINISHED)] == ["driver.modprobe_options"]
     assert [f.key for f in bad(WANTED, finished_snapshot(off))] == ["driver.modprobe_options"]
@@ -478,7 +480,7 @@ def test_every_part_of_the_driver_is_kept_from_unattended_upgrades() -> None:
 
 
 def test_a_distributions_unit_that_keeps_the_mode_off() -> None:
-    off = resolve(load("t4", tuning={"persistence": False}), bare_snapshot())
+    off = state.resolve(load("t4", tuning={"persistence": False}), bare_snapshot())
     assert bad(off, finished_snapshot(off)) == []
     path = "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf"
     (finding,) = bad(WANTED, entry("files", path, daemon_file(off))(FINISHED))
@@ -487,24 +489,24 @@ def test_a_distributions_unit_that_keeps_the_mode_off() -> None:
 
 def test_the_agent_reads_the_files_and_units_that_are_checked() -> None:
     assert set(FILES) <= set(managed.FILES)
-    assert {PERSISTENCED, TUNE, FABRIC_MANAGER} <= set(managed.UNITS)
+    assert {managed.PERSISTENCED, managed.TUNE, managed.FABRIC_MANAGER} <= set(managed.UNITS)
 
 
 def test_gpus_behind_nvswitches_need_fabric_manager() -> None:
     switched = dataclasses.replace(FINISHED, nvswitches=6)
-    stopped = entry("units", FABRIC_MANAGER, UnitFacts("enabled", "failed"))(switched)
-    running = entry("units", FABRIC_MANAGER, UnitFacts("enabled", "active"))(switched)
-    assert [(f.key, f.status) for f in bad(WANTED, switched)] == [("driver.fabric_manager", Status.UNKNOWN)]
-    assert [(f.key, f.status) for f in bad(WANTED, stopped)] == [("driver.fabric_manager", Status.FAIL)]
+    stopped = entry("units", managed.FABRIC_MANAGER, records.UnitFacts("enabled", "failed"))(switched)
+    running = entry("units", managed.FABRIC_MANAGER, records.UnitFacts("enabled", "active"))(switched)
+    assert [(f.key, f.status) for f in bad(WANTED, switched)] == [("driver.fabric_manager", records.Status.UNKNOWN)]
+    assert [(f.key, f.status) for f in bad(WANTED, stopped)] == [("driver.fabric_manager", records.Status.FAIL)]
     assert bad(WANTED, running) == []
 
 
 def test_an_agent_that_does_not_look_for_libraries_is_told() -> None:
     found = bad(WANTED, dataclasses.replace(FINISHED, libraries={}))
     assert {(finding.key, finding.status) for finding in found} == {
-        ("libcuda.so.1.loader", Status.UNKNOWN),
-        ("libnvcuvid.so.1.loader", Status.UNKNOWN),
-        ("libnvidia-encode.so.1.loader", Status.UNKNOWN),
+        ("libcuda.so.1.loader", records.Status.UNKNOWN),
+        ("libnvcuvid.so.1.loader", records.Status.UNKNOWN),
+        ("libnvidia-encode.so.1.loader", records.Status.UNKNOWN),
     }
 
 
@@ -516,28 +518,28 @@ def test_what_the_profile_does_not_want_is_skipped_by_name() -> None:
         codec={"ffmpeg": "none"},
         driver={"hold": False},
     )
-    wanted = resolve(profile, bare_snapshot())
-    findings = compare(wanted, finished_snapshot(wanted), good_probes(wanted))
-    assert {f.key for f in findings if f.status is Status.SKIP} == {
+    wanted = state.resolve(profile, bare_snapshot())
+    findings = checks.compare(wanted, finished_snapshot(wanted), good_probes(wanted))
+    assert {f.key for f in findings if f.status is records.Status.SKIP} == {
         "driver.held", "cuda.version", "cudnn.version", "ffmpeg.version",
     }  # fmt: skip
-    assert {f.status for f in findings} == {Status.PASS, Status.SKIP}
+    assert {f.status for f in findings} == {records.Status.PASS, records.Status.SKIP}
 
 
 def test_a_mounted_disk() -> None:
     wish = MountWish("/dev/vdb1", "/data", "ext4", "defaults")
-    wanted = resolve(load("t4", extras={"mount": wish}), bare_snapshot())
+    wanted = state.resolve(load("t4", extras={"mount": wish}), bare_snapshot())
     finished = finished_snapshot(wanted)
     assert bad(wanted, finished) == []
-    for mounts in ((), (Mount("/dev/vdb1", "/data", "xfs"),), (Mount("/dev/vdc1", "/data", "ext4"),)):
+    for mounts in ((), (records.Mount("/dev/vdb1", "/data", "xfs"),), (records.Mount("/dev/vdc1", "/data", "ext4"),)):
         (finding,) = bad(wanted, dataclasses.replace(finished, mounts=mounts))
         assert finding.key == "extras.mount"
 
 
 def test_request_asks_for_the_extras_of_the_profile() -> None:
-    asked = request(load("t4", extras={"tools": ("tmux", "opencv"), "framework": "torch"}))
+    asked = checks.request(load("t4", extras={"tools": ("tmux", "opencv"), "framework": "torch"}))
     assert asked.commands == ("tmux", "ffprobe")
-    assert request(load("t4", extras={"tools": ()}, codec={"ffmpeg": "none"})).commands == ()
+    assert checks.request(load("t4", extras={"tools": ()}, codec={"ffmpeg": "none"})).commands == ()
     assert asked.python_modules == ("cv2", "torch")
     assert "python3-opencv" in asked.packages
 
@@ -545,11 +547,11 @@ def test_request_asks_for_the_extras_of_the_profile() -> None:
 # ---------------------------------------------------------------- probes
 
 
-def probe(name: str, values: Any) -> tuple[ProbeResult, ...]:
-    return (ProbeResult(name, Source.SIMULATED, values, 1.0),)
+def probe(name: str, values: Any) -> tuple[records.ProbeResult, ...]:
+    return (records.ProbeResult(name, records.Source.SIMULATED, values, 1.0),)
 
 
-def probed(name: str, **changed: Any) -> list[Finding]:
+def probed(name: str, **changed: Any) -> list[records.Finding]:
     (values,) = [r.values for r in good_probes(WANTED) if r.probe == name]
     assert isinstance(values, dict)
     return bad(WANTED, FINISHED, probe(name, {**values, **changed}))
@@ -568,7 +570,7 @@ def probed(name: str, **changed: Any) -> list[Finding]:
 )
 def test_probes_that_show_a_fault(name: str, changed: dict[str, Any], key: str, says: str) -> None:
     (finding,) = probed(name, **changed)
-    assert (finding.key, finding.status) == (key, Status.FAIL)
+    assert (finding.key, finding.status) == (key, records.Status.FAIL)
     assert says in finding.reason
 
 
@@ -576,23 +578,23 @@ def test_parts_that_ffmpeg_does_not_list_are_read_from_its_configuration() -> No
     keys = {f.key: f.status for f in probed("codec", buildconf=["--enable-muxer=mp4"])}
     assert keys == dict.fromkeys(
         ["ffmpeg.muxers", "ffmpeg.demuxers", "ffmpeg.parsers", "ffmpeg.bsfs", "ffmpeg.protocols", "ffmpeg.indevs"],
-        Status.FAIL,
+        records.Status.FAIL,
     )
 
 
 def test_a_probe_that_failed_is_unknown() -> None:
-    failed = probe("toolkit", Missing("command_failed", "no nvcc")) + probe(
-        "codec", Missing("not_installed", "no ffmpeg")
+    failed = probe("toolkit", records.Missing("command_failed", "no nvcc")) + probe(
+        "codec", records.Missing("not_installed", "no ffmpeg")
     )
     statuses = {f.status for f in bad(WANTED, FINISHED, failed)}
-    assert statuses == {Status.UNKNOWN}
+    assert statuses == {records.Status.UNKNOWN}
 
 
 def test_a_probe_that_was_asked_and_gave_nothing_is_unknown() -> None:
-    findings = compare(WANTED, FINISHED, asked=("toolkit",))
-    assert [f.key for f in findings if f.status is Status.UNKNOWN] == ["cuda.compiles"]
+    findings = checks.compare(WANTED, FINISHED, asked=("toolkit",))
+    assert [f.key for f in findings if f.status is records.Status.UNKNOWN] == ["cuda.compiles"]
 
 
 def test_gpu_facts_of_the_builder_are_whole() -> None:
-    assert not isinstance(FINISHED.gpus, Missing)
-    assert all(isinstance(gpu_facts, GpuFacts) for gpu_facts in FINISHED.gpus)
+    assert not isinstance(FINISHED.gpus, records.Missing)
+    assert all(isinstance(gpu_facts, records.GpuFacts) for gpu_facts in FINISHED.gpus)

@@ -11,7 +11,7 @@ from gemmrecords import LIBRARY, gemm, gpu, judge, one, overall, statuses, value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprep.records import Missing, Status
+from gpuprep import records
 
 # Published figures, TFLOPS or TOPS: superbench-results v0.3.0 (A100), mamf-finder, gpu_benchmark and gpu-fryer (V100),
 # device-benchmarks and cutlass#1567 (T4), torch 2.11 on a real H200.
@@ -31,22 +31,22 @@ PUBLISHED = [
 def test_published_figures_pass(profile: str, device: str, figures: dict[str, float]) -> None:
     bare = [{"dtype": d, "m": 8192, "n": 8192, "k": 8192, "tflops": t} for d, t in figures.items()]
     record = {"published": "by others", "gpus": [{"pci_device_id": device, "gemms": bare}]}
-    assert overall(profile, record) is Status.PASS
+    assert overall(profile, record) is records.Status.PASS
     # A probe that lost the clocks: a power cap and a slow chip look alike, so it may be UNKNOWN, and is never a fault.
     unclocked = [gemm(d, t, graphics_clock_mhz={"missing": "not_recorded"}) for d, t in figures.items()]
-    assert overall(profile, values(gpu(device, unclocked))) in (Status.PASS, Status.UNKNOWN)
+    assert overall(profile, values(gpu(device, unclocked))) in (records.Status.PASS, records.Status.UNKNOWN)
 
 
 @pytest.mark.parametrize(("profile", "device", "figures"), PUBLISHED)
 def test_a_third_of_published_figures_fails(profile: str, device: str, figures: dict[str, float]) -> None:
     for dtype, tflops in figures.items():
         found = judge(profile, values(gpu(device, [gemm(dtype, tflops / 3)])))
-        assert one(found, f"gpu 0.gemm_{dtype}").status is Status.FAIL
+        assert one(found, f"gpu 0.gemm_{dtype}").status is records.Status.FAIL
 
 
 def test_an_a100_at_a_third_of_its_fp32_fails_as_a_defect() -> None:
     found = one(judge("a100", values(gpu("20b2", [gemm("fp32", 6.1)]))), "gpu 0.gemm_fp32")
-    assert found.status is Status.FAIL
+    assert found.status is records.Status.FAIL
     assert found.expected == "≥ 80 % of 19.5 TFLOPS at 1410 MHz (A100 SXM4 80 GB, published 94 to 98 %, 2 sources)"
     assert "a defect, not throttling: 31 % even of the peak at the clock it ran at" in found.reason
     assert "Xid" in found.remedy
@@ -55,14 +55,14 @@ def test_an_a100_at_a_third_of_its_fp32_fails_as_a_defect() -> None:
 def test_a_t4_under_its_power_cap_passes() -> None:
     capped = gemm("fp16", 25.0, graphics_clock_mhz=780, memory_clock_mhz=5001, event_reasons=4)
     found = judge("t4", values(gpu("1eb8", [capped], power_limit_watts=70)))
-    assert {f.status for f in found} == {Status.PASS}
+    assert {f.status for f in found} == {records.Status.PASS}
     assert one(found, "gpu 0.slowdowns").actual == "SW power cap"
 
 
 def test_throttling_is_told_from_a_defect() -> None:
     slow = gemm("fp16", 15.0, graphics_clock_mhz=480, memory_clock_mhz=5001, event_reasons=4)
     found = one(judge("t4", values(gpu("1eb8", [slow], power_limit_watts=60))), "gpu 0.gemm_fp16")
-    assert found.status is Status.FAIL
+    assert found.status is records.Status.FAIL
     assert "60 W power cap, which is set below the card's 70 W (SM 480 of 1590 MHz)" in found.reason
     assert "throttled, not defective: at the clock it ran at it reaches 76 %" in found.reason
     assert "tuning.power_limit_watts" in found.remedy
@@ -98,15 +98,15 @@ def test_a_hardware_slowdown_of_one_sample_is_a_passing_moment(hits: int, status
 def test_slowdowns_of_the_sustained_load_count() -> None:
     lasting = {"tflops": 270.0, "graphics_clock_mhz": 1400, "event_reasons": 0x40}
     found = judge("a100", values(gpu("20b2", [gemm("fp16", 275.0, sustained=lasting)])))
-    assert one(found, "gpu 0.slowdowns").status is Status.FAIL
-    assert one(found, "gpu 0.gemm_fp16_sustained").status is Status.PASS
+    assert one(found, "gpu 0.slowdowns").status is records.Status.FAIL
+    assert one(found, "gpu 0.gemm_fp16_sustained").status is records.Status.PASS
 
 
 def test_a_sustained_load_below_the_floor_fails() -> None:
     lasting = {"tflops": 200.0, "graphics_clock_mhz": 1000, "event_reasons": 0x20}
     found = judge("a100", values(gpu("20b2", [gemm("fp16", 275.0, sustained=lasting)])))
-    assert one(found, "gpu 0.gemm_fp16").status is Status.PASS
-    assert one(found, "gpu 0.gemm_fp16_sustained").status is Status.FAIL
+    assert one(found, "gpu 0.gemm_fp16").status is records.Status.PASS
+    assert one(found, "gpu 0.gemm_fp16_sustained").status is records.Status.FAIL
     assert "lost to heat at 55 °C (SM 1000 of 1410 MHz)" in one(found, "gpu 0.gemm_fp16_sustained").reason
 
 
@@ -133,7 +133,7 @@ def test_one_wrong_result_among_many_fails() -> None:
     assert one(found, "gpu 0.gemm_results").actual == "1 of 3 wrong"
 
 
-@pytest.mark.parametrize("processes", [[{"pid": 7, "name": "python3"}], Missing("no_permission"), None])
+@pytest.mark.parametrize("processes", [[{"pid": 7, "name": "python3"}], records.Missing("no_permission"), None])
 def test_figures_of_a_gpu_that_was_not_alone_do_not_count(processes: Any) -> None:
     for tflops in (275.0, 60.0):
         found = judge("a100", values(gpu("20b2", [gemm("fp16", tflops)], other_processes=processes)))
@@ -169,40 +169,40 @@ def test_the_library_must_be_the_toolkits(path: str | None, version: str | None,
 def test_a_second_library_beside_the_toolkits_fails() -> None:
     both = [{"name": "cublasLt", "path": path, "version": "12.4.5"} for path in (LIBRARY, "/opt/x/libcublasLt.so.12")]
     found = one(judge("a100", values(gpu("20b2", [gemm("fp16", 275.0)]), libraries=both)), "cuda.cublaslt")
-    assert found.status is Status.FAIL
+    assert found.status is records.Status.FAIL
     assert found.actual == "/opt/x/libcublasLt.so.12 (12.4.5)"
 
 
 @pytest.mark.parametrize(
     ("tflops", "spread", "status"),
     [
-        (275.0, 4.9, Status.PASS),
-        (275.0, 9.0, Status.PASS),  # under a power cap the clock moves: 275 of 312 less 9 % is still above 73 %
-        (240.0, 9.0, Status.UNKNOWN),  # the floor of 228 is within its spread, from above
-        (225.0, 9.0, Status.UNKNOWN),  # and from below
-        (240.0, 4.9, Status.PASS),
-        (150.0, 9.0, Status.FAIL),
-        (275.0, 31.0, Status.UNKNOWN),
+        (275.0, 4.9, records.Status.PASS),
+        (275.0, 9.0, records.Status.PASS),  # under a power cap the clock moves: 275 of 312 less 9 % is still above 73 %
+        (240.0, 9.0, records.Status.UNKNOWN),  # the floor of 228 is within its spread, from above
+        (225.0, 9.0, records.Status.UNKNOWN),  # and from below
+        (240.0, 4.9, records.Status.PASS),
+        (150.0, 9.0, records.Status.FAIL),
+        (275.0, 31.0, records.Status.UNKNOWN),
     ],
 )
 def test_an_unsteady_burst_counts_where_its_spread_cannot_turn_the_verdict(
-    tflops: float, spread: float, status: Status
+    tflops: float, spread: float, status: records.Status
 ) -> None:
     found = one(judge("a100", values(gpu("20b2", [gemm("fp16", tflops, rel_stdev_percent=spread)]))), "gpu 0.gemm_fp16")
     assert found.status is status
-    assert status is not Status.UNKNOWN or f"varied by {spread:.1f} %" in found.reason
+    assert status is not records.Status.UNKNOWN or f"varied by {spread:.1f} %" in found.reason
 
 
 def test_a_memory_bound_shape_does_not_condemn_the_gpu() -> None:
     tiles = {"tile_m": 128, "tile_n": 128, "waves": 0.5926}
     thin = gemm("tf32", 100.0, n=128, algorithm=tiles)
     found = one(judge("a100", values(gpu("20b2", [thin]))), "gpu 0.gemm_tf32")
-    assert found.status is Status.UNKNOWN
+    assert found.status is records.Status.UNKNOWN
     assert "memory-bound: 62 operations a byte, and this GPU needs 76; 8192x256x8192 has 120" in found.reason
     slow = one(
         judge("a100", values(gpu("20b2", [{**thin, **gemm("tf32", 40.0, n=128, algorithm=tiles)}]))), "gpu 0.gemm_tf32"
     )
-    assert slow.status is Status.FAIL
+    assert slow.status is records.Status.FAIL
 
 
 @pytest.mark.parametrize(
@@ -219,25 +219,25 @@ def test_a_last_wave_that_leaves_sms_idle_is_the_shapes_fault(tflops: float, wav
 
 def test_more_than_the_peak_is_no_figure() -> None:
     found = one(judge("a100", values(gpu("20b2", [gemm("fp16", 400.0)]))), "gpu 0.gemm_fp16")
-    assert found.status is Status.UNKNOWN
+    assert found.status is records.Status.UNKNOWN
     assert "400 TFLOPS is more than the peak at 1410 MHz, 312" in found.reason
 
 
 def test_data_types_without_units_are_not_judged() -> None:
     found = one(judge("v100", values(gpu("1db1", [gemm("bf16", 9.6)]))), "gpu 0.gemm_bf16")
-    assert (found.status, found.actual) == (Status.SKIP, "9.60 TFLOPS")
+    assert (found.status, found.actual) == (records.Status.SKIP, "9.60 TFLOPS")
     assert "emulated" in found.reason
 
 
 def test_a_gpu_that_the_catalogue_lacks_is_unknown() -> None:
     found = one(judge("a100", values(gpu("ffff", [gemm("fp16", 275.0)]))), "gpu 0.gemm_fp16")
-    assert found.status is Status.UNKNOWN
+    assert found.status is records.Status.UNKNOWN
     assert "the catalogue does not have NVIDIA (10de:ffff)" in found.reason
 
 
 def test_types_that_were_not_measured_are_unknown() -> None:
     complete = [gemm(d, t) for d, t in PUBLISHED[0][2].items()]
-    assert {f.status for f in judge("a100", values(gpu("20b2", complete)), absent=True)} == {Status.PASS}
+    assert {f.status for f in judge("a100", values(gpu("20b2", complete)), absent=True)} == {records.Status.PASS}
     found = judge("a100", values(gpu("20b2", complete[:-2])), absent=True)
     assert {k for k, v in statuses(found).items() if v != "PASS"} == {"gpu 0.gemm_bf16", "gpu 0.gemm_int8"}
 
@@ -269,7 +269,7 @@ def test_peers_are_compared_in_equal_shapes() -> None:
     first = gpu("20b2", [gemm("fp16", 280.0), gemm("fp16", 255.0, m=4096, n=4096, k=4096)])
     second = gpu("20b2", [gemm("fp16", 250.0, m=4096, n=4096, k=4096)], index=1)
     found = one(judge("a100", values(first, second)), "gpu 1.gemm_against_best")
-    assert (found.status, found.actual) == (Status.PASS, "fp16 250 of gpu 0's 255 TFLOPS (4096x4096x4096)")
+    assert (found.status, found.actual) == (records.Status.PASS, "fp16 250 of gpu 0's 255 TFLOPS (4096x4096x4096)")
 
 
 def test_all_together_against_alone() -> None:
@@ -292,9 +292,9 @@ def test_what_a_figure_varied_by_is_no_difference_between_gpus() -> None:
 
 @pytest.mark.parametrize("measured", [{}, {"gpus": []}, {"gpus": None}, {"gpus": [3]}, {"gpus": {"missing": "x"}}])
 def test_no_figures_are_unknown(measured: Any) -> None:
-    assert overall("a100", measured) is Status.UNKNOWN
-    assert overall("a100", {**values(), **measured}) is Status.UNKNOWN
-    assert overall("a100", Missing("command_failed", "cublasLt")) is Status.UNKNOWN
+    assert overall("a100", measured) is records.Status.UNKNOWN
+    assert overall("a100", {**values(), **measured}) is records.Status.UNKNOWN
+    assert overall("a100", records.Missing("command_failed", "cublasLt")) is records.Status.UNKNOWN
 
 
 # ---------------------------------------------------------------- damage
@@ -336,7 +336,11 @@ GARBAGE = st.one_of(
 def test_damage_is_never_a_traceback(path: tuple[Any, ...], value: Any, drop: bool) -> None:
     found = judge("a100", changed(path, value, drop))
     assert found
-    assert all(f.reason and f.remedy for f in found if f.status in (Status.FAIL, Status.WARN, Status.UNKNOWN))
+    assert all(
+        f.reason and f.remedy
+        for f in found
+        if f.status in (records.Status.FAIL, records.Status.WARN, records.Status.UNKNOWN)
+    )
 
 
 @pytest.mark.parametrize("path", [p for p in places(WHOLE) if p[-1] not in EXPLAINING], ids=str)
@@ -347,4 +351,4 @@ def test_damaged_evidence_never_passes(path: tuple[Any, ...], value: Any) -> Non
         return  # that is what it was
     if isinstance(path[-1], int) and value == "dropped" and path[-2] == "gemms":
         return  # one product fewer is a smaller measurement
-    assert overall("a100", measured) in (Status.UNKNOWN, Status.FAIL), path
+    assert overall("a100", measured) in (records.Status.UNKNOWN, records.Status.FAIL), path

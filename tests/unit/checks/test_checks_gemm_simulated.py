@@ -8,16 +8,15 @@ import pytest
 from gemmrecords import judge, one
 from simulatedboot import Boot, booted, measured
 
+from gpuprep import records
 from gpuprep.agent.probes import simulated
-from gpuprep.agent.probes.simulated import SimulatedGpu
-from gpuprep.records import Finding, Status
 
 __all__ = ["booted"]  # the fixture
 SPEED = "gpu 0.gemm_"
 NO_DATA_TYPE = ("gemm_results", "gemm_errors", "gemm_at_its_clock")
 
 
-def alone(values: dict[str, Any], model: SimulatedGpu) -> dict[str, Any]:
+def alone(values: dict[str, Any], model: simulated.SimulatedGpu) -> dict[str, Any]:
     """NVML of these tests shows an idle GPU, two other processes, a T4's clocks, watts and limit: here the model's."""
     for gpu in values["gpus"]:
         gpu["other_processes"] = []
@@ -31,10 +30,10 @@ def alone(values: dict[str, Any], model: SimulatedGpu) -> dict[str, Any]:
     return values
 
 
-def speeds(key: str, booted: Boot, **faults: object) -> list[Finding]:
+def speeds(key: str, booted: Boot, **faults: object) -> list[records.Finding]:
     (model,) = simulated.gpus(booted(key, **faults))
     found = judge(key, alone(measured(quick=True), model))
-    assert one(found, "gpu 0.gemm_results").status is Status.PASS
+    assert one(found, "gpu 0.gemm_results").status is records.Status.PASS
     return [f for f in found if f.key.startswith(SPEED) and f.property not in NO_DATA_TYPE]
 
 
@@ -42,10 +41,10 @@ def speeds(key: str, booted: Boot, **faults: object) -> list[Finding]:
 def test_a_healthy_gpu_passes(key: str, booted: Boot) -> None:
     found = speeds(key, booted)
     assert len(found) >= 3
-    assert {f.key: f.reason for f in found if f.status is not Status.PASS} == {}
+    assert {f.key: f.reason for f in found if f.status is not records.Status.PASS} == {}
 
 
 @pytest.mark.parametrize("key", ["t4", "v100", "a100", "h200"])
 def test_a_gpu_at_a_third_of_its_speed_fails_in_every_type(key: str, booted: Boot) -> None:
     found = speeds(key, booted, fault_compute_percent=33)
-    assert {f.key for f in found if f.status is not Status.FAIL} == set()
+    assert {f.key for f in found if f.status is not records.Status.FAIL} == set()

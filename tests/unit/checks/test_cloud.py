@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, finished_snapshot, load, resolved
 
+from gpuprep import checks, errors, records
 from gpuprep.agent.facts import cloud
 from gpuprep.catalogue import clouds
-from gpuprep.checks import cloudmachine, compare
-from gpuprep.desired.state import resolve
-from gpuprep.errors import PlanRefused
-from gpuprep.records import CloudFacts, Missing, PciDevice, Snapshot, Status
+from gpuprep.checks import cloudmachine
+from gpuprep.desired import state
 
 NITRO = {"sys_vendor": "Amazon EC2", "product_name": "g4dn.12xlarge"}
 XEN = {"sys_vendor": "Xen", "product_uuid": "EC2E1916-9099-7CAF-FD21-012345ABCDEF", "product_serial": "ec2e1916-9099"}
@@ -88,16 +87,18 @@ def service(handler: BaseHTTPRequestHandler) -> None:
 @pytest.mark.parametrize(
     ("texts", "found"),
     [
-        (NITRO, CloudFacts("aws", "g4dn.12xlarge", "DMI")),
-        (XEN, CloudFacts("aws", "p3.2xlarge", "metadata service")),
-        (AZURE, CloudFacts("azure", "Standard_NC6s_v3", "metadata service")),
-        (GOOGLE, CloudFacts("gcp", "a2-highgpu-2g", "metadata service")),
+        (NITRO, records.CloudFacts("aws", "g4dn.12xlarge", "DMI")),
+        (XEN, records.CloudFacts("aws", "p3.2xlarge", "metadata service")),
+        (AZURE, records.CloudFacts("azure", "Standard_NC6s_v3", "metadata service")),
+        (GOOGLE, records.CloudFacts("gcp", "a2-highgpu-2g", "metadata service")),
         ({"sys_vendor": "Dell Inc.", "product_name": "PowerEdge XE9680"}, None),
         ({"sys_vendor": "Microsoft Corporation", "product_name": "Virtual Machine"}, None),  # Hyper-V
         ({}, None),
     ],
 )
-def test_a_machine_of_a_cloud(tmp_path: Path, serve: Serve, texts: dict[str, str], found: CloudFacts | None) -> None:
+def test_a_machine_of_a_cloud(
+    tmp_path: Path, serve: Serve, texts: dict[str, str], found: records.CloudFacts | None
+) -> None:
     places = {"dmi": dmi(tmp_path, texts), "xen": tmp_path / "none", "kept": tmp_path / "none"}
     assert cloud.facts(simulated=False, metadata=serve(service), **places) == found
     assert cloud.facts(simulated=True, metadata=serve(service), **places) is None
@@ -135,7 +136,7 @@ def test_strange_files_of_cloud_init_are_no_answer(tmp_path: Path, text: str) ->
     places = {"dmi": dmi(tmp_path, XEN), "xen": tmp_path / "none", "kept": kept}
     seen = cloud.facts(simulated=False, metadata="127.0.0.1:1", **places)
     assert seen is not None
-    assert isinstance(seen.instance_type, Missing)
+    assert isinstance(seen.instance_type, records.Missing)
     assert seen.instance_type.reason == "command_failed"
 
 
@@ -168,7 +169,7 @@ def test_a_strange_metadata_service_is_a_missing_reading(
 ) -> None:
     began = time.monotonic()
     found = cloud.ask("gcp", serve(answer))
-    assert isinstance(found, Missing)
+    assert isinstance(found, records.Missing)
     assert time.monotonic() - began < 5
     assert len(found.detail) < 200
 
@@ -189,52 +190,52 @@ def test_every_type_is_there_once_and_its_boards_are_of_one_model() -> None:
 # ---------------------------------------------------------------- the check
 
 
-def with_gpus(count: int, instance_type: Any, provider: str = "aws") -> Snapshot:
+def with_gpus(count: int, instance_type: Any, provider: str = "aws") -> records.Snapshot:
     first = FINISHED.pci_gpus[0]
     devices = tuple(dataclasses.replace(first, address=f"0000:00:{slot:02x}.0") for slot in range(count))
-    return dataclasses.replace(FINISHED, pci_gpus=devices, cloud=CloudFacts(provider, instance_type, "DMI"))
+    return dataclasses.replace(FINISHED, pci_gpus=devices, cloud=records.CloudFacts(provider, instance_type, "DMI"))
 
 
 @pytest.mark.parametrize(
     ("count", "type_name", "status", "words"),
     [
-        (1, "g4dn.xlarge", Status.PASS, ""),
-        (4, "g4dn.12xlarge", Status.PASS, ""),
-        (3, "g4dn.12xlarge", Status.FAIL, "GPUs on the PCI bus: 3; a machine of type AWS g4dn.12xlarge has 4"),
-        (0, "g4dn.xlarge", Status.FAIL, "GPUs on the PCI bus: 0; a machine of type AWS g4dn.xlarge has 1"),
-        (2, "g4dn.xlarge", Status.UNKNOWN, "one of the two is wrong"),
-        (1, "p3.2xlarge", Status.UNKNOWN, "one of the two is wrong"),
-        (1, "x1.unknown", Status.SKIP, "does not say which GPUs AWS x1.unknown has"),
-        (1, Missing("command_failed", "timed out"), Status.SKIP, "could not be read"),
+        (1, "g4dn.xlarge", records.Status.PASS, ""),
+        (4, "g4dn.12xlarge", records.Status.PASS, ""),
+        (3, "g4dn.12xlarge", records.Status.FAIL, "GPUs on the PCI bus: 3; a machine of type AWS g4dn.12xlarge has 4"),
+        (0, "g4dn.xlarge", records.Status.FAIL, "GPUs on the PCI bus: 0; a machine of type AWS g4dn.xlarge has 1"),
+        (2, "g4dn.xlarge", records.Status.UNKNOWN, "one of the two is wrong"),
+        (1, "p3.2xlarge", records.Status.UNKNOWN, "one of the two is wrong"),
+        (1, "x1.unknown", records.Status.SKIP, "does not say which GPUs AWS x1.unknown has"),
+        (1, records.Missing("command_failed", "timed out"), records.Status.SKIP, "could not be read"),
     ],
 )
-def test_the_gpus_of_a_type(count: int, type_name: Any, status: Status, words: str) -> None:
+def test_the_gpus_of_a_type(count: int, type_name: Any, status: records.Status, words: str) -> None:
     (finding,) = cloudmachine.findings(with_gpus(count, type_name))
     assert finding.status is status
     assert words in finding.reason
-    assert finding.remedy or status in (Status.PASS, Status.SKIP)
+    assert finding.remedy or status in (records.Status.PASS, records.Status.SKIP)
 
 
 def test_no_cloud_is_no_finding() -> None:
-    for seen in (None, Missing("not_read")):
+    for seen in (None, records.Missing("not_read")):
         assert cloudmachine.findings(dataclasses.replace(FINISHED, cloud=seen)) == []
 
 
 def test_it_is_one_of_all_checks() -> None:
     profile = load("t4")
     whole = with_gpus(1, "g4dn.xlarge")
-    keys = [finding.key for finding in compare(resolve(profile, whole), whole)]
+    keys = [finding.key for finding in checks.compare(state.resolve(profile, whole), whole)]
     assert keys.count("gpus.of_machine_type") == 1
 
 
 def test_a_part_of_a_gpu_is_refused() -> None:
     snapshot = with_gpus(1, "standard_nv6ads_a10_v5", "azure")
-    with pytest.raises(PlanRefused, match=r"host.cloud: Azure Standard_NV6ads_A10_v5 has a part of a GPU"):
-        resolve(load("t4"), snapshot)
+    with pytest.raises(errors.PlanRefused, match=r"host.cloud: Azure Standard_NV6ads_A10_v5 has a part of a GPU"):
+        state.resolve(load("t4"), snapshot)
 
 
 def test_other_devices_are_no_gpus() -> None:
-    audio = PciDevice("0000:00:1f.0", "10de", "10f8", "040300")
+    audio = records.PciDevice("0000:00:1f.0", "10de", "10f8", "040300")
     snapshot = with_gpus(1, "g4dn.xlarge")
     (finding,) = cloudmachine.findings(dataclasses.replace(snapshot, pci_gpus=(*snapshot.pci_gpus, audio)))
-    assert finding.status is Status.PASS
+    assert finding.status is records.Status.PASS

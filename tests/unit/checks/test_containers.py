@@ -10,46 +10,44 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, finished_snapshot, load
 
-from gpuprep import checks
+from gpuprep import checks, errors, records
+from gpuprep.agent import host_paths
 from gpuprep.agent.facts import containers
-from gpuprep.agent.host_paths import CDI
-from gpuprep.desired.state import Wanted, resolve
-from gpuprep.errors import PlanRefused
-from gpuprep.provisioning.plan import make
-from gpuprep.records import ContainerFacts, ContainerRuntime, Finding, Missing, Package, Snapshot, Status
+from gpuprep.desired import state
+from gpuprep.provisioning import plan
 from gpuprep.workflows import fixes
 
 
-def wanted(toolkit: str = "auto", hold: bool = True) -> Wanted:
+def wanted(toolkit: str = "auto", hold: bool = True) -> state.Wanted:
     profile = load("t4", containers={"toolkit": toolkit, "hold": hold})
-    return resolve(profile, bare_snapshot("debian13"))
+    return state.resolve(profile, bare_snapshot("debian13"))
 
 
-def finished(wish: Wanted, **facts: Any) -> Snapshot:
+def finished(wish: state.Wanted, **facts: Any) -> records.Snapshot:
     """As after provisioning, with these facts instead of the good ones."""
     good = {
         "toolkit": wish.containers.toolkit,
         "devices": ("0", "GPU-1", "all"),
         "drivers": (finished_snapshot(wish).driver.loaded_version,),
-        "runtimes": (ContainerRuntime("docker", True),),
+        "runtimes": (records.ContainerRuntime("docker", True),),
     }
     snapshot = finished_snapshot(wish)
-    packages = {name: Package("1.20.0-1", held=True) for name in wish.containers.packages}
+    packages = {name: records.Package("1.20.0-1", held=True) for name in wish.containers.packages}
     return dataclasses.replace(
         snapshot,
         packages={**snapshot.packages, **packages},
-        containers=ContainerFacts(**{**good, **facts}),
+        containers=records.ContainerFacts(**{**good, **facts}),
     )
 
 
-def of_containers(wish: Wanted, snapshot: Snapshot) -> dict[str, Finding]:
+def of_containers(wish: state.Wanted, snapshot: records.Snapshot) -> dict[str, records.Finding]:
     return {finding.key: finding for finding in checks.compare(wish, snapshot) if finding.subject == "containers"}
 
 
 def test_a_finished_machine_passes_and_one_without_the_wish_is_not_judged() -> None:
     wish = wanted()
     found = of_containers(wish, finished(wish))
-    assert {finding.status for finding in found.values()} == {Status.PASS}
+    assert {finding.status for finding in found.values()} == {records.Status.PASS}
     assert set(found) == {f"containers.{name}" for name in ("toolkit", "held", "devices", "specification", "docker")}
     nothing = wanted("none")
     assert of_containers(nothing, finished_snapshot(nothing)) == {}
@@ -61,7 +59,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no GPU in it": ({"devices": ("all",)}, "containers.devices"),
     "of another driver": ({"drivers": ("535.1.1",)}, "containers.specification"),
     "files that are gone": ({"absent": ("/usr/lib64/libcuda.so.1",)}, "containers.specification"),
-    "a runtime without it": ({"runtimes": (ContainerRuntime("crio", False),)}, "containers.crio"),
+    "a runtime without it": ({"runtimes": (records.ContainerRuntime("crio", False),)}, "containers.crio"),
 }
 
 
@@ -72,49 +70,51 @@ def test_what_a_container_would_not_get_is_said(case: str) -> None:
     failed = [
         finding
         for finding in of_containers(wish, finished(wish, **facts)).values()
-        if finding.status is not Status.PASS
+        if finding.status is not records.Status.PASS
     ]
-    assert [(finding.key, finding.status, finding.role) for finding in failed] == [(key, Status.FAIL, "gpu_containers")]
+    assert [(finding.key, finding.status, finding.role) for finding in failed] == [
+        (key, records.Status.FAIL, "gpu_containers")
+    ]
 
 
 @pytest.mark.parametrize("name", ["toolkit", "devices"])
 def test_what_could_not_be_read_is_unknown(name: str) -> None:
     wish = wanted()
-    found = of_containers(wish, finished(wish, **{name: Missing("no_permission", "no")}))
-    assert found[f"containers.{name}"].status is Status.UNKNOWN
-    unread = dataclasses.replace(finished(wish), containers=Missing("not_read", "an older agent"))
-    assert [finding.status for finding in of_containers(wish, unread).values()] == [Status.UNKNOWN]
+    found = of_containers(wish, finished(wish, **{name: records.Missing("no_permission", "no")}))
+    assert found[f"containers.{name}"].status is records.Status.UNKNOWN
+    unread = dataclasses.replace(finished(wish), containers=records.Missing("not_read", "an older agent"))
+    assert [finding.status for finding in of_containers(wish, unread).values()] == [records.Status.UNKNOWN]
 
 
 def test_a_gpu_in_parts_is_there_by_its_parts() -> None:
     wish = wanted()
     found = of_containers(wish, finished(wish, devices=("0:0", "0:1", "all")))
-    assert found["containers.devices"].status is Status.PASS
+    assert found["containers.devices"].status is records.Status.PASS
 
 
 def test_a_change_of_the_driver_takes_the_containers_along() -> None:
     wish = wanted()
     bare = bare_snapshot("debian13")
-    assert "gpu_containers" in [step.role for step in make("gpu-1", wish, checks.compare(wish, bare)).steps]
+    assert "gpu_containers" in [step.role for step in plan.make("gpu-1", wish, checks.compare(wish, bare)).steps]
     other = finished(wish)
     other = dataclasses.replace(other, driver=dataclasses.replace(other.driver, module_version="535.1.1"))
-    steps = {step.role: step.reasons for step in make("gpu-1", wish, checks.compare(wish, other)).steps}
+    steps = {step.role: step.reasons for step in plan.make("gpu-1", wish, checks.compare(wish, other)).steps}
     assert "the driver changes, and containers get its libraries by name" in steps["gpu_containers"]
     free = {**finished(wish).packages}
     name = wish.driver.packages[0]
     free[name] = dataclasses.replace(free[name], held=False)
     held = dataclasses.replace(finished(wish), packages=free)
-    assert [step.role for step in make("gpu-1", wish, checks.compare(wish, held)).steps] == ["gpu_driver"]
+    assert [step.role for step in plan.make("gpu-1", wish, checks.compare(wish, held)).steps] == ["gpu_driver"]
 
 
 def test_drift_puts_back_the_specification_and_the_holds() -> None:
     wish = wanted()
     broken = finished(wish, drivers=("535.1.1",))
     name = wish.containers.packages[0]
-    broken = dataclasses.replace(broken, packages={**broken.packages, name: Package("1.20.0-1", held=False)})
-    findings = [finding for finding in checks.compare(wish, broken) if finding.status is Status.FAIL]
+    broken = dataclasses.replace(broken, packages={**broken.packages, name: records.Package("1.20.0-1", held=False)})
+    findings = [finding for finding in checks.compare(wish, broken) if finding.status is records.Status.FAIL]
     commands = [planned.command for planned in fixes.plan(wish, broken, findings)]
-    assert commands == [f"apt-mark hold {name}", f"nvidia-ctk cdi generate --format=json --output={CDI}"]
+    assert commands == [f"apt-mark hold {name}", f"nvidia-ctk cdi generate --format=json --output={host_paths.CDI}"]
     rpm = dataclasses.replace(broken, apt=None)
     (command, _) = [planned.command for planned in fixes.plan(wish, rpm, findings)]
     assert command.endswith(f"{{ dnf -q -C versionlock delete {name}; dnf -q -C versionlock add {name}; }}")
@@ -122,7 +122,7 @@ def test_drift_puts_back_the_specification_and_the_holds() -> None:
 
 def test_a_version_that_the_catalogue_lacks_is_refused() -> None:
     with pytest.raises(
-        PlanRefused, match=r"containers\.toolkit: the catalogue has no container toolkit 1\.2\.3; works: 1\."
+        errors.PlanRefused, match=r"containers\.toolkit: the catalogue has no container toolkit 1\.2\.3; works: 1\."
     ):
         wanted("1.2.3")
 
@@ -176,7 +176,7 @@ HOSTILE: dict[str, object] = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_specification_of_another_shape_is_read_without_an_error(case: str, tmp_path: Path) -> None:
     facts = containers.facts(written(tmp_path, HOSTILE[case]))
-    assert isinstance(facts.devices, (tuple, Missing))
+    assert isinstance(facts.devices, (tuple, records.Missing))
     assert len(facts.absent) <= containers.MOST
 
 
@@ -185,7 +185,7 @@ def test_what_is_no_json_could_not_be_read(tmp_path: Path) -> None:
     for text in ("{", "[" * 100_000, "cdiVersion: 0.5.0\n"):
         path.write_text(text)
         found = containers.facts(str(path)).devices
-        assert isinstance(found, Missing)
+        assert isinstance(found, records.Missing)
 
 
 SETTINGS = {

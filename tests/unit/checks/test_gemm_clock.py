@@ -12,9 +12,8 @@ import verdict_table_gemm as table
 from gemmrecords import gemm, gpu, judge, one, values
 from places import TESTS
 
-from gpuprep import catalogue
-from gpuprep.catalogue.capabilities import kernel
-from gpuprep.records import Finding, Status
+from gpuprep import catalogue, records
+from gpuprep.catalogue import capabilities
 
 RECORDS = TESTS / "cases/records"
 BOARDS = ("t4", "v100_sxm2_16", "v100_pcie_32", "a100_sxm4_40", "a100_pcie_80", "a10g", "l4", "l40s", "h100_pcie_80",
@@ -36,14 +35,14 @@ def changed(**figures: Any) -> dict[str, Any]:
     return made
 
 
-def bad(found: list[Finding]) -> dict[str, str]:
-    return {f.key: f.status.value for f in found if f.status not in (Status.PASS, Status.SKIP)}
+def bad(found: list[records.Finding]) -> dict[str, str]:
+    return {f.key: f.status.value for f in found if f.status not in (records.Status.PASS, records.Status.SKIP)}
 
 
 def test_a_real_h200_is_sound_at_its_clock() -> None:
     found = judge("h200", json.loads(h200()), absent=True)
     assert bad(found) == {}
-    assert one(found, "gpu 0.gemm_at_its_clock").status is Status.PASS
+    assert one(found, "gpu 0.gemm_at_its_clock").status is records.Status.PASS
 
 
 @pytest.mark.parametrize("key", BOARDS)
@@ -51,8 +50,11 @@ def test_a_real_h200_is_sound_at_its_clock() -> None:
 def test_a_board_that_is_slow_in_everything_never_passes(key: str, percent: int) -> None:
     board = catalogue.boards()[key]
     sound = {(dtype, added): tflops for dtype, added, tflops in table.kinds(board)}
-    assert table.judged(board, sound)[0] is Status.PASS
-    assert table.judged(board, table.slowed(sound, set(sound), percent))[0] in (Status.WARN, Status.FAIL)
+    assert table.judged(board, sound)[0] is records.Status.PASS
+    assert table.judged(board, table.slowed(sound, set(sound), percent))[0] in (
+        records.Status.WARN,
+        records.Status.FAIL,
+    )
 
 
 @pytest.mark.parametrize("key", BOARDS)
@@ -61,7 +63,7 @@ def test_a_board_that_is_slow_in_one_data_type_never_passes(key: str) -> None:
     sound = {(dtype, added): tflops for dtype, added, tflops in table.kinds(board)}
     for kind in sound:
         status, reason = table.judged(board, table.slowed(sound, {kind}, 70))
-        assert status in (Status.WARN, Status.FAIL), kind
+        assert status in (records.Status.WARN, records.Status.FAIL), kind
         assert kind[0] in reason
 
 
@@ -83,10 +85,10 @@ def slower(share: float) -> dict[str, Any]:
 
 def test_a_real_h200_that_is_15_percent_slower_is_no_pass() -> None:
     found = judge("h200", changed(**slower(0.85)), absent=True)
-    assert Status.WARN.value in bad(found).values()
+    assert records.Status.WARN.value in bad(found).values()
     slow = one(found, "gpu 0.gemm_at_its_clock")
     assert (slow.status, slow.reason) == (
-        Status.WARN,
+        records.Status.WARN,
         "the GPU is slow in its data types alike, and its clock does not explain it",
     )
 
@@ -124,14 +126,14 @@ def test_a_product_without_a_figure_is_unknown_though_others_have_one() -> None:
 def test_what_cannot_be_is_unknown(figures: dict[str, Any], words: str) -> None:
     found = judge("h200", changed(**figures))
     speeds = [f for f in found if f.key in ("gpu 0.gemm_bf16", "gpu 0.gemm_fp64", "gpu 0.gemm_int8")]
-    assert {f.status for f in speeds} == {Status.UNKNOWN}
+    assert {f.status for f in speeds} == {records.Status.UNKNOWN}
     assert all(words in f.reason for f in speeds)
 
 
 def test_an_idle_gpu_does_not_calculate() -> None:
     idle = gemm("fp16", 5.0, graphics_clock_mhz=300, event_reasons=1)
     found = one(judge("t4", values(gpu("1eb8", [idle], max_graphics_clock_mhz=1590))), "gpu 0.gemm_fp16")
-    assert found.status is Status.UNKNOWN
+    assert found.status is records.Status.UNKNOWN
     assert "NVML called the GPU idle at 300 MHz" in found.reason
 
 
@@ -156,17 +158,17 @@ def test_a_power_cap_is_blamed_only_near_the_limit() -> None:
     held = gemm("fp16", 85.0, graphics_clock_mhz=1200, power_watts=150.0, event_reasons=4, telemetry=telemetry)
     made = values(gpu("1db1", [held], power_limit_watts=300, max_graphics_clock_mhz=1530))
     found = one(judge("v100", made), "gpu 0.gemm_fp16")
-    assert found.status is Status.WARN
+    assert found.status is records.Status.WARN
     assert "something outside the GPU that holds it at 150 of 300 W" in found.reason
     telemetry["power_watts"] = [298.0, 299.0, 301.0]
     near = one(judge("v100", made | {}), "gpu 0.gemm_fp16")
-    assert near.status is Status.PASS
+    assert near.status is records.Status.PASS
 
 
 def test_a_lower_clock_without_a_reason_is_told() -> None:
     low = gemm("fp16", 85.0, graphics_clock_mhz=1200, event_reasons=0)
     found = one(judge("v100", values(gpu("1db1", [low], max_graphics_clock_mhz=1530))), "gpu 0.gemm_fp16")
-    assert found.status is Status.WARN
+    assert found.status is records.Status.WARN
     assert "NVML does not say what" in found.reason
 
 
@@ -176,7 +178,7 @@ def test_watts_at_the_limit_name_the_power_cap_where_nvml_had_no_time_to() -> No
     short = gemm("fp16", 85.0, graphics_clock_mhz=1200, power_watts=294.0, event_reasons=0, telemetry=telemetry)
     made = values(gpu("1db1", [short], power_limit_watts=300, max_graphics_clock_mhz=1530))
     found = one(judge("v100", made), "gpu 0.gemm_fp16")
-    assert found.status is Status.PASS
+    assert found.status is records.Status.PASS
     # In a load of seconds NVML has time, and below the limit the cap is not what holds the clock.
     telemetry["seconds"] = [0.0, 2.0, 4.0]
     assert "NVML does not say what" in one(judge("v100", made), "gpu 0.gemm_fp16").reason
@@ -220,7 +222,7 @@ def test_what_misalignment_costs_is_no_fault_of_the_kernel() -> None:
     """A real H100: BF16 13141³ at 125 TFLOPS and 1853 MHz, an eighth of the Tensor Cores' rate."""
     crooked = gemm("bf16", 125.4, m=13141, n=13141, k=13141, graphics_clock_mhz=1853, event_reasons=0)
     found = one(judge("h100", values(gpu("2330", [crooked]))), "gpu 0.gemm_bf16")
-    assert found.status is Status.UNKNOWN
+    assert found.status is records.Status.UNKNOWN
     assert "to misalignment (m 13141 and n 13141 and k 13141: " in found.reason
     assert "13120x13120x13120" in found.reason
 
@@ -231,7 +233,7 @@ def test_the_catalogue_names_the_kernels_of_every_chip_that_clouds_rent() -> Non
         for dtype, added, tflops in table.kinds(board):
             assert tflops > 0, (key, dtype, added)
     for capability, unit in (("9.0", "tensor_bf16"), ("8.0", "tensor_fp64"), ("7.5", "tensor_int8")):
-        known = kernel(capability, unit)
+        known = capabilities.kernel(capability, unit)
         assert known is not None
         assert 0 < known.least < known.sound <= 1
 
@@ -239,12 +241,12 @@ def test_the_catalogue_names_the_kernels_of_every_chip_that_clouds_rent() -> Non
 def test_matrices_that_do_not_fit_were_not_multiplied() -> None:
     made = values(gpu("20b0", [gemm("fp16", 270.0, m=131072, n=131072, k=131072)]))
     found = one(judge("a100", made), "gpu 0.gemm_fp16")
-    assert found.status is Status.UNKNOWN
+    assert found.status is records.Status.UNKNOWN
     assert "its matrices take 96 GiB, and the board has 40" in found.reason
 
 
 def test_heat_that_nvml_does_not_name_is_told_and_above_the_shutdown_nothing_measures() -> None:
-    def at(degrees: float, reasons: int = 0) -> list[Finding]:
+    def at(degrees: float, reasons: int = 0) -> list[records.Finding]:
         return judge("a100", values(gpu("20b0", [gemm("fp16", 270.0, temperature_c=degrees, event_reasons=reasons)])))
 
     board = catalogue.board("20b0")

@@ -9,48 +9,37 @@ from typing import Any
 import pytest
 from builders import finished_snapshot, load, resolved
 
-from gpuprep import catalogue
+from gpuprep import catalogue, checks, records
 from gpuprep.catalogue import health as limits
-from gpuprep.checks import compare
-from gpuprep.desired.state import Wanted
-from gpuprep.records import (
-    EccErrors,
-    Finding,
-    GpuFacts,
-    Missing,
-    PcieErrors,
-    PcieLink,
-    RemappedRows,
-    RetiredPages,
-    Snapshot,
-    SpareRows,
-    Status,
-    Temperatures,
-    Throttled,
-    Utilization,
-)
+from gpuprep.desired import state
 
-PASS, WARN, FAIL, UNKNOWN, SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN, Status.SKIP
-NOT_SUPPORTED = Missing("not_supported", "Not Supported")
-NO_FUNCTION = Missing("function_not_found", "an older driver")
-BROKEN = Missing("command_failed", "Unknown Error")
+PASS, WARN, FAIL, UNKNOWN, SKIP = (
+    records.Status.PASS,
+    records.Status.WARN,
+    records.Status.FAIL,
+    records.Status.UNKNOWN,
+    records.Status.SKIP,
+)
+NOT_SUPPORTED = records.Missing("not_supported", "Not Supported")
+NO_FUNCTION = records.Missing("function_not_found", "an older driver")
+BROKEN = records.Missing("command_failed", "Unknown Error")
 T4, A100, L40S = resolved("t4"), resolved("a100"), resolved("base", gpus=("l40s",))
 SOUND = {id(wanted): finished_snapshot(wanted) for wanted in (T4, A100, L40S)}
 
 
-def snapshot(wanted: Wanted, **values: Any) -> Snapshot:
+def snapshot(wanted: state.Wanted, **values: Any) -> records.Snapshot:
     finished = SOUND[id(wanted)]
-    assert not isinstance(finished.gpus, Missing)
+    assert not isinstance(finished.gpus, records.Missing)
     return dataclasses.replace(finished, gpus=(dataclasses.replace(finished.gpus[0], **values),))
 
 
-def judged(wanted: Wanted, **values: Any) -> dict[str, Finding]:
-    found = compare(wanted, snapshot(wanted, **values))
+def judged(wanted: state.Wanted, **values: Any) -> dict[str, records.Finding]:
+    found = checks.compare(wanted, snapshot(wanted, **values))
     assert len({one.key for one in found}) == len(found), "two findings have one key"
     return {one.property: one for one in found if one.subject == "gpu 0"}
 
 
-def status(wanted: Wanted, prop: str, **values: Any) -> Status | None:
+def status(wanted: state.Wanted, prop: str, **values: Any) -> records.Status | None:
     """Its own status; every finding that did not pass says why and what to do."""
     found = judged(wanted, **values)
     for one in found.values():
@@ -59,9 +48,9 @@ def status(wanted: Wanted, prop: str, **values: Any) -> Status | None:
     return found[prop].status if prop in found else None
 
 
-def temperatures(**values: Any) -> Temperatures:
-    fields = {field.name: NOT_SUPPORTED for field in dataclasses.fields(Temperatures)}
-    return Temperatures(**{**fields, **values})
+def temperatures(**values: Any) -> records.Temperatures:
+    fields = {field.name: NOT_SUPPORTED for field in dataclasses.fields(records.Temperatures)}
+    return records.Temperatures(**{**fields, **values})
 
 
 # ---------------------------------------------------------------- memory that repairs itself
@@ -70,30 +59,32 @@ def temperatures(**values: Any) -> Temperatures:
 @pytest.mark.parametrize(
     ("wanted", "rows", "expected"),
     [
-        (A100, RemappedRows(0, 0, False, False), PASS),
-        (A100, RemappedRows(200, 300, False, False), PASS),  # counts are history
-        (A100, RemappedRows(0, 512, False, False), PASS),
-        (A100, RemappedRows(0, 513, False, False), FAIL),
-        (A100, RemappedRows(1, 0, True, False), WARN),  # contained: nothing uses the row
-        (L40S, RemappedRows(1, 0, True, False), FAIL),  # not contained: it is still in use
-        (A100, RemappedRows(0, 1, False, True), FAIL),
-        (A100, RemappedRows(0, 1, True, True), FAIL),
-        (A100, RemappedRows(-1, 0, False, False), UNKNOWN),
-        (A100, RemappedRows(0, 2**32 - 1, False, False), UNKNOWN),
-        (A100, RemappedRows(0, BROKEN, False, False), UNKNOWN),
-        (A100, RemappedRows(0, BROKEN, False, True), FAIL),  # the flag says enough
-        (A100, RemappedRows(0, 0, BROKEN, False), UNKNOWN),
+        (A100, records.RemappedRows(0, 0, False, False), PASS),
+        (A100, records.RemappedRows(200, 300, False, False), PASS),  # counts are history
+        (A100, records.RemappedRows(0, 512, False, False), PASS),
+        (A100, records.RemappedRows(0, 513, False, False), FAIL),
+        (A100, records.RemappedRows(1, 0, True, False), WARN),  # contained: nothing uses the row
+        (L40S, records.RemappedRows(1, 0, True, False), FAIL),  # not contained: it is still in use
+        (A100, records.RemappedRows(0, 1, False, True), FAIL),
+        (A100, records.RemappedRows(0, 1, True, True), FAIL),
+        (A100, records.RemappedRows(-1, 0, False, False), UNKNOWN),
+        (A100, records.RemappedRows(0, 2**32 - 1, False, False), UNKNOWN),
+        (A100, records.RemappedRows(0, BROKEN, False, False), UNKNOWN),
+        (A100, records.RemappedRows(0, BROKEN, False, True), FAIL),  # the flag says enough
+        (A100, records.RemappedRows(0, 0, BROKEN, False), UNKNOWN),
         (A100, NOT_SUPPORTED, UNKNOWN),  # the board has a remapper
         (A100, NO_FUNCTION, UNKNOWN),
         (T4, NOT_SUPPORTED, SKIP),  # it retires pages
     ],
 )
-def test_remapped_rows(wanted: Wanted, rows: RemappedRows | Missing, expected: Status) -> None:
+def test_remapped_rows(
+    wanted: state.Wanted, rows: records.RemappedRows | records.Missing, expected: records.Status
+) -> None:
     assert status(wanted, "remapped_rows", remapped_rows=rows) is expected
 
 
 def test_a_failed_remap_says_whom_to_call_and_what_confirms_it() -> None:
-    finding = judged(A100, remapped_rows=RemappedRows(0, 9, True, True))["remapped_rows"]
+    finding = judged(A100, remapped_rows=records.RemappedRows(0, 9, True, True))["remapped_rows"]
     assert "field diagnostic" in finding.reason
     assert "until then nothing uses it" in finding.reason, "what is also so is said, too"
     for words in ("show the provider this report", "the server's maker", "field diagnostic", "reset"):
@@ -104,43 +95,43 @@ def test_a_failed_remap_says_whom_to_call_and_what_confirms_it() -> None:
 @pytest.mark.parametrize(
     ("banks", "expected", "words"),
     [
-        (SpareRows(640, 0, 0, 0, 0), PASS, ""),
-        (SpareRows(639, 1, 0, 0, 0), PASS, ""),
-        (SpareRows(638, 0, 0, 2, 0), PASS, "2 banks with few spare rows"),
-        (SpareRows(639, 0, 0, 0, 1), WARN, "1 bank of the memory without a spare row"),
-        (SpareRows(-1, 641, 0, 0, 0), UNKNOWN, "cannot be true"),
-        (SpareRows(0, 0, 0, 0, 0), UNKNOWN, "no banks at all"),
-        (SpareRows(640, 0, 0, 0, BROKEN), UNKNOWN, "Unknown Error"),
+        (records.SpareRows(640, 0, 0, 0, 0), PASS, ""),
+        (records.SpareRows(639, 1, 0, 0, 0), PASS, ""),
+        (records.SpareRows(638, 0, 0, 2, 0), PASS, "2 banks with few spare rows"),
+        (records.SpareRows(639, 0, 0, 0, 1), WARN, "1 bank of the memory without a spare row"),
+        (records.SpareRows(-1, 641, 0, 0, 0), UNKNOWN, "cannot be true"),
+        (records.SpareRows(0, 0, 0, 0, 0), UNKNOWN, "no banks at all"),
+        (records.SpareRows(640, 0, 0, 0, BROKEN), UNKNOWN, "Unknown Error"),
         (BROKEN, UNKNOWN, "Unknown Error"),
     ],
 )
-def test_spare_rows(banks: SpareRows | Missing, expected: Status, words: str) -> None:
+def test_spare_rows(banks: records.SpareRows | records.Missing, expected: records.Status, words: str) -> None:
     finding = judged(A100, spare_rows=banks)["spare_rows"]
     assert finding.status is expected
     assert words in finding.reason
 
 
 @pytest.mark.parametrize("reading", [NOT_SUPPORTED, NO_FUNCTION])
-def test_a_driver_that_tells_no_spare_rows_is_no_fault(reading: Missing) -> None:
+def test_a_driver_that_tells_no_spare_rows_is_no_fault(reading: records.Missing) -> None:
     assert "spare_rows" not in judged(A100, spare_rows=reading)
 
 
 @pytest.mark.parametrize(
     ("pages", "expected"),
     [
-        (RetiredPages(0, 0, False), PASS),
-        (RetiredPages(50, 12, False), PASS),
-        (RetiredPages(50, 13, False), FAIL),
-        (RetiredPages(0, 64, False), FAIL),
-        (RetiredPages(1, 0, True), FAIL),
-        (RetiredPages(-2, 0, False), UNKNOWN),
-        (RetiredPages(0, 10**6, False), UNKNOWN),
-        (RetiredPages(0, 0, BROKEN), UNKNOWN),
+        (records.RetiredPages(0, 0, False), PASS),
+        (records.RetiredPages(50, 12, False), PASS),
+        (records.RetiredPages(50, 13, False), FAIL),
+        (records.RetiredPages(0, 64, False), FAIL),
+        (records.RetiredPages(1, 0, True), FAIL),
+        (records.RetiredPages(-2, 0, False), UNKNOWN),
+        (records.RetiredPages(0, 10**6, False), UNKNOWN),
+        (records.RetiredPages(0, 0, BROKEN), UNKNOWN),
         (NOT_SUPPORTED, UNKNOWN),  # a T4 with ECC on counts them
         (BROKEN, UNKNOWN),
     ],
 )
-def test_retired_pages(pages: RetiredPages | Missing, expected: Status) -> None:
+def test_retired_pages(pages: records.RetiredPages | records.Missing, expected: records.Status) -> None:
     assert status(T4, "retired_pages", retired_pages=pages) is expected
 
 
@@ -164,34 +155,34 @@ def test_a_divided_gpu_does_not_tell_rows() -> None:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"ecc_errors": EccErrors(0, 0, 10**9, 7)}, PASS),  # a life's sums are history
-        ({"ecc_errors": EccErrors(3, 0, 3, 0)}, PASS),
-        ({"ecc_errors": EccErrors(11, 0, 11, 0)}, WARN),  # within five minutes
-        ({"ecc_errors": EccErrors(0, 1, 0, 1)}, FAIL),
-        ({"ecc_errors": EccErrors(0, -1, 0, 0)}, UNKNOWN),
-        ({"ecc_errors": EccErrors(-3, 0, 0, 0)}, UNKNOWN),
-        ({"ecc_errors": EccErrors(0, 0, -1, 0)}, UNKNOWN),
-        ({"ecc_errors": EccErrors(0, 2**64 - 1, 0, 0)}, UNKNOWN),
-        ({"ecc_errors": EccErrors(NO_FUNCTION, 0, 0, 0)}, PASS),
-        ({"ecc_errors": EccErrors(0, NOT_SUPPORTED, 0, 0)}, UNKNOWN),
+        ({"ecc_errors": records.EccErrors(0, 0, 10**9, 7)}, PASS),  # a life's sums are history
+        ({"ecc_errors": records.EccErrors(3, 0, 3, 0)}, PASS),
+        ({"ecc_errors": records.EccErrors(11, 0, 11, 0)}, WARN),  # within five minutes
+        ({"ecc_errors": records.EccErrors(0, 1, 0, 1)}, FAIL),
+        ({"ecc_errors": records.EccErrors(0, -1, 0, 0)}, UNKNOWN),
+        ({"ecc_errors": records.EccErrors(-3, 0, 0, 0)}, UNKNOWN),
+        ({"ecc_errors": records.EccErrors(0, 0, -1, 0)}, UNKNOWN),
+        ({"ecc_errors": records.EccErrors(0, 2**64 - 1, 0, 0)}, UNKNOWN),
+        ({"ecc_errors": records.EccErrors(NO_FUNCTION, 0, 0, 0)}, PASS),
+        ({"ecc_errors": records.EccErrors(0, NOT_SUPPORTED, 0, 0)}, UNKNOWN),
         ({"ecc_errors": NOT_SUPPORTED}, UNKNOWN),  # ECC is on
-        ({"sram_errors": EccErrors(10_000, 0, 0, 0)}, PASS),
-        ({"sram_errors": EccErrors(10_001, 0, 0, 0)}, FAIL),
-        ({"sram_errors": EccErrors(0, 0, 10_001, 0)}, WARN),
-        ({"sram_errors": EccErrors(0, 1, 0, 1)}, FAIL),
-        ({"sram_errors": EccErrors(0, 0, 0, 5)}, PASS),  # NVIDIA's flag decides about these
-        ({"sram_errors": EccErrors(0, -7, 0, 0)}, UNKNOWN),
-        ({"dram_errors": EccErrors(20_000_000, 0, 0, 0)}, PASS),
-        ({"dram_errors": EccErrors(20_000_001, 0, 0, 0)}, FAIL),
-        ({"dram_errors": EccErrors(0, 0, 20_000_001, 0)}, WARN),
-        ({"ecc_errors": EccErrors(11, 0, -1, 0)}, UNKNOWN),  # worse than the warning of the eleven
-        ({"ecc_current": False, "ecc_errors": EccErrors(0, 2, 0, 2)}, FAIL),  # counted all the same
-        ({"ecc_current": False, "ecc_errors": EccErrors(0, 0, 0, 0)}, SKIP),
+        ({"sram_errors": records.EccErrors(10_000, 0, 0, 0)}, PASS),
+        ({"sram_errors": records.EccErrors(10_001, 0, 0, 0)}, FAIL),
+        ({"sram_errors": records.EccErrors(0, 0, 10_001, 0)}, WARN),
+        ({"sram_errors": records.EccErrors(0, 1, 0, 1)}, FAIL),
+        ({"sram_errors": records.EccErrors(0, 0, 0, 5)}, PASS),  # NVIDIA's flag decides about these
+        ({"sram_errors": records.EccErrors(0, -7, 0, 0)}, UNKNOWN),
+        ({"dram_errors": records.EccErrors(20_000_000, 0, 0, 0)}, PASS),
+        ({"dram_errors": records.EccErrors(20_000_001, 0, 0, 0)}, FAIL),
+        ({"dram_errors": records.EccErrors(0, 0, 20_000_001, 0)}, WARN),
+        ({"ecc_errors": records.EccErrors(11, 0, -1, 0)}, UNKNOWN),  # worse than the warning of the eleven
+        ({"ecc_current": False, "ecc_errors": records.EccErrors(0, 2, 0, 2)}, FAIL),  # counted all the same
+        ({"ecc_current": False, "ecc_errors": records.EccErrors(0, 0, 0, 0)}, SKIP),
         ({"sram_threshold_exceeded": True}, FAIL),
         ({"sram_threshold_exceeded": NO_FUNCTION}, PASS),
     ],
 )
-def test_errors(values: dict[str, Any], expected: Status) -> None:
+def test_errors(values: dict[str, Any], expected: records.Status) -> None:
     assert status(A100, "ecc_errors", **values) is expected
 
 
@@ -218,7 +209,9 @@ def test_what_an_error_ends_depends_on_the_board() -> None:
         (NOT_SUPPORTED, NOT_SUPPORTED, UNKNOWN),  # by the catalogue a T4 has ECC
     ],
 )
-def test_ecc_as_the_board_ships(current: bool | Missing, ships: bool | Missing, expected: Status) -> None:
+def test_ecc_as_the_board_ships(
+    current: bool | records.Missing, ships: bool | records.Missing, expected: records.Status
+) -> None:
     values = {"ecc_current": current, "ecc_pending": current, "ecc_default": ships}
     assert status(T4, "memory_protection", **values) is expected
 
@@ -226,7 +219,7 @@ def test_ecc_as_the_board_ships(current: bool | Missing, ships: bool | Missing, 
 def test_who_wants_ecc_off_gets_no_warning() -> None:
     profile = load("t4")
     wanted = dataclasses.replace(T4, tuning=dataclasses.replace(profile.tuning, ecc="disabled"))
-    found = compare(wanted, snapshot(T4, ecc_current=False, ecc_pending=False, ecc_default=True))
+    found = checks.compare(wanted, snapshot(T4, ecc_current=False, ecc_pending=False, ecc_default=True))
     (finding,) = [one for one in found if one.key == "gpu 0.memory_protection"]
     assert (finding.status, "the profile wants it so" in finding.reason) == (PASS, True)
 
@@ -234,11 +227,11 @@ def test_who_wants_ecc_off_gets_no_warning() -> None:
 def test_a_geforce_without_ecc_is_not_asked_for_it() -> None:
     wanted = resolved("base", "debian13", ("rtx_3090",))
     finished = finished_snapshot(wanted)
-    assert not isinstance(finished.gpus, Missing)
+    assert not isinstance(finished.gpus, records.Missing)
     parts = ("ecc_current", "ecc_pending", "ecc_default", "ecc_errors", "retired_pages", "remapped_rows", "spare_rows")
     changes: dict[str, Any] = dict.fromkeys(parts, NOT_SUPPORTED)
     without = dataclasses.replace(finished.gpus[0], **changes)
-    found = compare(wanted, dataclasses.replace(finished, gpus=(without,)))
+    found = checks.compare(wanted, dataclasses.replace(finished, gpus=(without,)))
     asked = {one.property: one.status for one in found if one.subject == "gpu 0"}
     assert {asked[prop] for prop in ("ecc_errors", "retired_pages", "remapped_rows", "memory_protection")} == {SKIP}
 
@@ -251,12 +244,12 @@ def test_a_geforce_without_ecc_is_not_asked_for_it() -> None:
     [(40, PASS), (89, PASS), (90, WARN), (92, WARN), (93, FAIL), (99, FAIL), (0, UNKNOWN), (-5, UNKNOWN),
      (255, UNKNOWN), (BROKEN, UNKNOWN), (NOT_SUPPORTED, UNKNOWN)],
 )  # fmt: skip
-def test_near_the_slowdown_that_nvml_tells(degrees: int | Missing, expected: Status) -> None:
+def test_near_the_slowdown_that_nvml_tells(degrees: int | records.Missing, expected: records.Status) -> None:
     assert status(T4, "temperature", temperature_c=degrees, slowdown_temperature_c=93) is expected
 
 
 @pytest.mark.parametrize("told", [NOT_SUPPORTED, NO_FUNCTION, 0])
-def test_without_a_limit_of_the_driver_the_catalogues_counts(told: int | Missing) -> None:
+def test_without_a_limit_of_the_driver_the_catalogues_counts(told: int | records.Missing) -> None:
     assert status(T4, "temperature", temperature_c=91, slowdown_temperature_c=told) is WARN
 
 
@@ -275,7 +268,7 @@ def test_without_a_limit_of_the_driver_the_catalogues_counts(told: int | Missing
         (45, NO_FUNCTION, PASS),
     ],
 )
-def test_margins(degrees: int, margin: int | Missing, expected: Status) -> None:
+def test_margins(degrees: int, margin: int | records.Missing, expected: records.Status) -> None:
     told = temperatures(margin=margin, slowdown_margin=-2)
     values = {"temperature_c": degrees, "slowdown_temperature_c": 87, "temperatures": told}
     assert status(A100, "temperature", **values) is expected
@@ -297,12 +290,12 @@ def test_heat_that_slows_the_clocks_is_said_once() -> None:
 
 
 def test_an_idle_gpu_has_no_reason_to_be_hot() -> None:
-    idle = {"event_reasons": 1, "utilization": Utilization(0, 0, 0, 0), "processes": ()}
+    idle = {"event_reasons": 1, "utilization": records.Utilization(0, 0, 0, 0), "processes": ()}
     assert status(T4, "temperature", temperature_c=69, **idle) is PASS
     assert status(T4, "temperature", temperature_c=70, **idle) is WARN
-    busy = {**idle, "utilization": Utilization(80, 20, 0, 0)}
+    busy = {**idle, "utilization": records.Utilization(80, 20, 0, 0)}
     assert status(T4, "temperature", temperature_c=80, **busy) is PASS
-    after_load = compare(T4, snapshot(T4, temperature_c=80, **idle), asked=["gemm"])
+    after_load = checks.compare(T4, snapshot(T4, temperature_c=80, **idle), asked=["gemm"])
     (finding,) = [one for one in after_load if one.key == "gpu 0.temperature"]
     assert finding.status is PASS, "it was measured a moment ago"
 
@@ -320,7 +313,7 @@ def test_an_idle_gpu_has_no_reason_to_be_hot() -> None:
         (BROKEN, UNKNOWN),
     ],
 )
-def test_the_memorys_temperature(degrees: int | Missing, expected: Status | None) -> None:
+def test_the_memorys_temperature(degrees: int | records.Missing, expected: records.Status | None) -> None:
     told = temperatures(memory=degrees, memory_max_operating=NOT_SUPPORTED)
     assert status(A100, "memory_temperature", temperatures=told) is expected
 
@@ -330,18 +323,18 @@ def test_the_memorys_temperature(degrees: int | Missing, expected: Status | None
 HOUR = 3600.0
 
 
-def hours(base: Snapshot, taken_at: str, up: float) -> Snapshot:
+def hours(base: records.Snapshot, taken_at: str, up: float) -> records.Snapshot:
     return dataclasses.replace(base, taken_at=taken_at, kernel=dataclasses.replace(base.kernel, uptime_seconds=up))
 
 
-def with_before(now: dict[str, Any], was: dict[str, Any], *, minutes: int = 10) -> dict[str, Finding]:
+def with_before(now: dict[str, Any], was: dict[str, Any], *, minutes: int = 10) -> dict[str, records.Finding]:
     before = hours(snapshot(A100, **was), "2026-11-20T10:00:00+00:00", 10 * HOUR)
     after = hours(snapshot(A100, **now), f"2026-11-20T10:{minutes:02}:00+00:00", 10 * HOUR + 60 * minutes)
-    return {one.property: one for one in compare(A100, after, before=before) if one.subject == "gpu 0"}
+    return {one.property: one for one in checks.compare(A100, after, before=before) if one.subject == "gpu 0"}
 
 
-def link(replays: int | Missing) -> PcieLink:
-    return PcieLink(4, 16, 4, 16, 4, replays)
+def link(replays: int | records.Missing) -> records.PcieLink:
+    return records.PcieLink(4, 16, 4, 16, 4, replays)
 
 
 @pytest.mark.parametrize(
@@ -349,17 +342,17 @@ def link(replays: int | Missing) -> PcieLink:
     [(0, 1, PASS), (480, 1, PASS), (481, 1, WARN), (481, 24, PASS), (10_000, 24, PASS), (12_000, 24, WARN),
      (-1, 1, UNKNOWN), (2**32 - 1, 1, UNKNOWN), (BROKEN, 1, UNKNOWN), (NOT_SUPPORTED, 1, None)],
 )  # fmt: skip
-def test_replays_are_a_rate(replays: int | Missing, hours_up: int, expected: Status | None) -> None:
+def test_replays_are_a_rate(replays: int | records.Missing, hours_up: int, expected: records.Status | None) -> None:
     now = hours(snapshot(A100, pcie=link(replays)), "2026-11-20T10:00:00+00:00", hours_up * HOUR)
-    found = {one.property: one.status for one in compare(A100, now) if one.subject == "gpu 0"}
+    found = {one.property: one.status for one in checks.compare(A100, now) if one.subject == "gpu 0"}
     assert found.get("pcie_errors") is expected
 
 
 def test_between_two_readings_only_what_is_new_counts() -> None:
-    old = {"pcie": link(10**6), "ecc_errors": EccErrors(10**6, 0, 10**6, 0)}
+    old = {"pcie": link(10**6), "ecc_errors": records.EccErrors(10**6, 0, 10**6, 0)}
     assert with_before(old, old)["pcie_errors"].status is PASS
     assert with_before(old, old)["ecc_errors"].status is PASS
-    more = {"pcie": link(10**6 + 100), "ecc_errors": EccErrors(10**6 + 11, 0, 10**6 + 11, 0)}
+    more = {"pcie": link(10**6 + 100), "ecc_errors": records.EccErrors(10**6 + 11, 0, 10**6 + 11, 0)}
     found = with_before(more, old)
     assert (found["pcie_errors"].status, found["ecc_errors"].status) == (WARN, WARN)
     assert "100 packets had to be sent again since the previous reading, 10 a minute" in found["pcie_errors"].reason
@@ -372,20 +365,22 @@ def test_a_counter_that_began_again_is_all_new() -> None:
 
 
 def test_fatal_errors_of_the_link() -> None:
-    assert status(A100, "pcie_errors", pcie=link(0), pcie_errors=PcieErrors(9, 9, 1)) is WARN
-    assert status(A100, "pcie_errors", pcie=link(0), pcie_errors=PcieErrors(9, 9, 0)) is PASS
-    assert status(A100, "pcie_errors", pcie=link(0), pcie_errors=PcieErrors(0, 0, -1)) is UNKNOWN
+    assert status(A100, "pcie_errors", pcie=link(0), pcie_errors=records.PcieErrors(9, 9, 1)) is WARN
+    assert status(A100, "pcie_errors", pcie=link(0), pcie_errors=records.PcieErrors(9, 9, 0)) is PASS
+    assert status(A100, "pcie_errors", pcie=link(0), pcie_errors=records.PcieErrors(0, 0, -1)) is UNKNOWN
 
 
-def throttled(**seconds: Any) -> Throttled:
-    return Throttled(**{**dict.fromkeys((field.name for field in dataclasses.fields(Throttled)), 0.0), **seconds})
+def throttled(**seconds: Any) -> records.Throttled:
+    return records.Throttled(
+        **{**dict.fromkeys((field.name for field in dataclasses.fields(records.Throttled)), 0.0), **seconds}
+    )
 
 
 @pytest.mark.parametrize("name", ["hw_thermal", "power_brake", "sw_thermal"])
 def test_held_down_as_a_share_of_the_time(name: str) -> None:
-    def found(seconds: Any) -> Status:
+    def found(seconds: Any) -> records.Status:
         now = hours(snapshot(A100, throttled=throttled(**{name: seconds})), "2026-11-20T10:00:00+00:00", 100 * HOUR)
-        return next(one.status for one in compare(A100, now) if one.key == "gpu 0.held_down")
+        return next(one.status for one in checks.compare(A100, now) if one.key == "gpu 0.held_down")
 
     assert found(3599.0) is PASS
     assert found(3600.0) is WARN
@@ -435,7 +430,7 @@ def test_the_power_cap_is_normal_life() -> None:
         (NO_FUNCTION, None, ""),
     ],
 )
-def test_the_drivers_own_advice(action: str | Missing, expected: Status | None, words: str) -> None:
+def test_the_drivers_own_advice(action: str | records.Missing, expected: records.Status | None, words: str) -> None:
     assert status(A100, "recovery_action", recovery_action=action) is expected
     if expected is not None:
         assert words in judged(A100, recovery_action=action)["recovery_action"].remedy
@@ -463,9 +458,9 @@ def test_every_limit_has_a_source_and_every_architecture_is_known() -> None:
 def test_no_reading_of_health_passes_when_it_is_negative() -> None:
     """Every count of every group, one at a time."""
     sound: dict[str, Any] = {
-        "ecc_errors": EccErrors(0, 0, 0, 0), "sram_errors": EccErrors(0, 0, 0, 0), "dram_errors": EccErrors(0, 0, 0, 0),
-        "remapped_rows": RemappedRows(0, 0, False, False), "retired_pages": RetiredPages(0, 0, False),
-        "spare_rows": SpareRows(640, 0, 0, 0, 0), "throttled": throttled(),
+        "ecc_errors": records.EccErrors(0, 0, 0, 0), "sram_errors": records.EccErrors(0, 0, 0, 0), "dram_errors": records.EccErrors(0, 0, 0, 0),
+        "remapped_rows": records.RemappedRows(0, 0, False, False), "retired_pages": records.RetiredPages(0, 0, False),
+        "spare_rows": records.SpareRows(640, 0, 0, 0, 0), "throttled": throttled(),
     }  # fmt: skip
     tried = 0
     for name, group in sound.items():
@@ -486,14 +481,14 @@ def test_an_h100_whose_ecc_cannot_be_read_is_unknown_and_not_without_ecc() -> No
     SOUND[id(wanted)] = finished_snapshot(wanted)
     gone = {
         "ecc_current": BROKEN, "ecc_pending": BROKEN, "ecc_errors": NOT_SUPPORTED,
-        "remapped_rows": RemappedRows(0, 1, True, False), "spare_rows": SpareRows(2559, 1, 0, 0, 0),
+        "remapped_rows": records.RemappedRows(0, 1, True, False), "spare_rows": records.SpareRows(2559, 1, 0, 0, 0),
     }  # fmt: skip
     found = judged(wanted, **gone)
     assert (found["ecc_errors"].status, found["remapped_rows"].status) == (UNKNOWN, WARN)
 
 
 def fact_fields() -> list[str]:
-    return [field.name for field in dataclasses.fields(GpuFacts)]
+    return [field.name for field in dataclasses.fields(records.GpuFacts)]
 
 
 def test_an_older_record_has_none_of_it_and_is_judged_by_the_rest() -> None:

@@ -8,38 +8,27 @@ import pytest
 from builders import finished_snapshot, resolved
 from healthkeys import HEALTH, Change, gpu
 
+from gpuprep import checks, records
 from gpuprep.catalogue.xids import _known, xid
-from gpuprep.checks import compare
-from gpuprep.records import (
-    Finding,
-    GpuFacts,
-    Missing,
-    PcieLink,
-    ProcessOnGpu,
-    RemappedRows,
-    RetiredPages,
-    Status,
-    Xid,
-)
 from gpuprep.records.gpu import NOT_READ
 
 WANTED = resolved("t4", "debian13")
 FINISHED = finished_snapshot(WANTED)
-NOT_SUPPORTED = Missing("not_supported", "Not Supported")
+NOT_SUPPORTED = records.Missing("not_supported", "Not Supported")
 BUS = "0000:00:1e.0"
 
 
 def xids(*codes: int, address: str = BUS, message: str = "") -> Change:
-    seen = tuple(Xid(code, address, message, "2026-11-20T10:00:00+00:00") for code in codes)
+    seen = tuple(records.Xid(code, address, message, "2026-11-20T10:00:00+00:00") for code in codes)
     return lambda snapshot: dataclasses.replace(snapshot, xids=seen)
 
 
-def findings(change: Change) -> dict[str, Finding]:
-    return {finding.key: finding for finding in compare(WANTED, change(FINISHED))}
+def findings(change: Change) -> dict[str, records.Finding]:
+    return {finding.key: finding for finding in checks.compare(WANTED, change(FINISHED))}
 
 
-def named(change: Change) -> dict[str, Finding]:
-    return {key: finding for key, finding in findings(change).items() if finding.status is not Status.PASS}
+def named(change: Change) -> dict[str, records.Finding]:
+    return {key: finding for key, finding in findings(change).items() if finding.status is not records.Status.PASS}
 
 
 @pytest.mark.parametrize("key", HEALTH)
@@ -56,32 +45,32 @@ def test_each_illness_is_named_alone(key: str) -> None:
 @pytest.mark.parametrize(
     ("mask", "status", "word"),
     [
-        (0x48, Status.FAIL, "thermal"),
-        (0x08, Status.FAIL, "hardware slowdown"),
-        (0x20, Status.WARN, "heat at 40 °C"),
-        (0x04, Status.PASS, ""),  # the power cap: normal life on a 70 W T4
-        (0x01, Status.PASS, ""),
-        (0x02, Status.PASS, ""),
-        (0x00, Status.PASS, ""),
+        (0x48, records.Status.FAIL, "thermal"),
+        (0x08, records.Status.FAIL, "hardware slowdown"),
+        (0x20, records.Status.WARN, "heat at 40 °C"),
+        (0x04, records.Status.PASS, ""),  # the power cap: normal life on a 70 W T4
+        (0x01, records.Status.PASS, ""),
+        (0x02, records.Status.PASS, ""),
+        (0x00, records.Status.PASS, ""),
     ],
 )
-def test_reasons_by_gravity(mask: int, status: Status, word: str) -> None:
+def test_reasons_by_gravity(mask: int, status: records.Status, word: str) -> None:
     finding = findings(gpu(event_reasons=mask))["gpu 0.slowdown_now"]
     assert finding.status is status
     assert word in finding.reason
 
 
 def test_an_idle_link_is_not_judged() -> None:
-    assert named(gpu(pcie=PcieLink(1, 4, 3, 16, 3, 9))) == {}
+    assert named(gpu(pcie=records.PcieLink(1, 4, 3, 16, 3, 9))) == {}
 
 
 def test_pages_and_rows_by_gravity() -> None:
-    assert named(gpu(retired_pages=RetiredPages(50, 12, False))) == {}
-    worn = named(gpu(retired_pages=RetiredPages(50, 13, False)))["gpu 0.retired_pages"]
-    assert (worn.status, "63 pages" in worn.reason) == (Status.FAIL, True)
-    assert named(gpu(remapped_rows=RemappedRows(6, 3, False, False))) == {}
-    pending = named(gpu(remapped_rows=RemappedRows(6, 3, True, False)))["gpu 0.remapped_rows"]
-    assert (pending.status, "next reset" in pending.reason) == (Status.FAIL, True)
+    assert named(gpu(retired_pages=records.RetiredPages(50, 12, False))) == {}
+    worn = named(gpu(retired_pages=records.RetiredPages(50, 13, False)))["gpu 0.retired_pages"]
+    assert (worn.status, "63 pages" in worn.reason) == (records.Status.FAIL, True)
+    assert named(gpu(remapped_rows=records.RemappedRows(6, 3, False, False))) == {}
+    pending = named(gpu(remapped_rows=records.RemappedRows(6, 3, True, False)))["gpu 0.remapped_rows"]
+    assert (pending.status, "next reset" in pending.reason) == (records.Status.FAIL, True)
 
 
 def test_what_a_gpu_does_not_have_is_no_finding() -> None:
@@ -93,38 +82,41 @@ def test_what_a_gpu_does_not_have_is_no_finding() -> None:
 def test_what_the_board_has_by_the_catalogue_and_nvml_does_not_tell_is_unknown() -> None:
     found = findings(gpu(**dict.fromkeys(("ecc_errors", "retired_pages", "remapped_rows"), NOT_SUPPORTED)))
     statuses = {name: found[f"gpu 0.{name}"].status for name in ("ecc_errors", "retired_pages", "remapped_rows")}
-    unknown = Status.UNKNOWN
-    assert statuses == {"ecc_errors": unknown, "retired_pages": unknown, "remapped_rows": Status.SKIP}
+    unknown = records.Status.UNKNOWN
+    assert statuses == {"ecc_errors": unknown, "retired_pages": unknown, "remapped_rows": records.Status.SKIP}
 
 
 def test_links_all_down_matter_where_there_are_several_gpus() -> None:
     one, two = (resolved("a100", "debian13", ("a100",) * count) for count in (1, 2))
     lone, pair = finished_snapshot(one), finished_snapshot(two)
-    assert {f.status for f in compare(one, gpu(nvlinks=(False, False))(lone))} <= {Status.PASS, Status.SKIP}
-    (down,) = [f for f in compare(one, gpu(nvlinks=(True, False))(lone)) if f.status is Status.FAIL]
+    assert {f.status for f in checks.compare(one, gpu(nvlinks=(False, False))(lone))} <= {
+        records.Status.PASS,
+        records.Status.SKIP,
+    }
+    (down,) = [f for f in checks.compare(one, gpu(nvlinks=(True, False))(lone)) if f.status is records.Status.FAIL]
     assert (down.key, down.reason, "nvlink -s" in down.remedy, down.role) == (
         "gpu 0.nvlinks", "1 of 2 NVLinks are down: 1", True, "")  # fmt: skip
-    assert not isinstance(pair.gpus, Missing)
+    assert not isinstance(pair.gpus, records.Missing)
     neither = dataclasses.replace(
         pair, gpus=tuple(dataclasses.replace(one, nvlinks=(False, False)) for one in pair.gpus)
     )
-    warned = [f.key for f in compare(two, neither) if f.status is Status.WARN]
+    warned = [f.key for f in checks.compare(two, neither) if f.status is records.Status.WARN]
     assert warned == ["gpu 0.nvlinks", "gpu 1.nvlinks"]
-    alone = [f for f in compare(two, gpu(nvlinks=(False, False))(pair)) if f.status is Status.FAIL]
+    alone = [f for f in checks.compare(two, gpu(nvlinks=(False, False))(pair)) if f.status is records.Status.FAIL]
     assert [(f.key, "other GPUs of this machine have some" in f.reason) for f in alone] == [("gpu 0.nvlinks", True)]
-    half = [f for f in compare(two, gpu(nvlinks=(False, True))(pair)) if f.status is Status.FAIL]
+    half = [f for f in checks.compare(two, gpu(nvlinks=(False, True))(pair)) if f.status is records.Status.FAIL]
     assert [f.key for f in half] == ["gpu 0.nvlinks"]
 
 
 def test_mig_that_waits_for_a_reset() -> None:
     finding = named(gpu(mig_pending=True))["gpu 0.mig"]
-    assert (finding.status, finding.actual) == (Status.WARN, "on after a reset")
+    assert (finding.status, finding.actual) == (records.Status.WARN, "on after a reset")
 
 
 def test_another_program_is_a_note_with_its_name() -> None:
-    change = gpu(processes=(ProcessOnGpu(77, "python3", 300), ProcessOnGpu(78, "", NOT_SUPPORTED)))
+    change = gpu(processes=(records.ProcessOnGpu(77, "python3", 300), records.ProcessOnGpu(78, "", NOT_SUPPORTED)))
     finding = findings(change)["gpu 0.processes"]
-    assert finding.status is Status.PASS
+    assert finding.status is records.Status.PASS
     assert finding.actual == "python3 (pid 77), a program (pid 78)"
     assert "share the GPU with these programs" in finding.reason
 
@@ -132,7 +124,7 @@ def test_another_program_is_a_note_with_its_name() -> None:
 def test_the_gravest_xid_speaks() -> None:
     found = findings(xids(13, 79, 13, 63, message="pid=1, GPU has fallen off the bus."))
     finding = found["gpu 0.xids"]
-    assert finding.status is Status.FAIL
+    assert finding.status is records.Status.FAIL
     assert finding.actual == "Xid 79, Xid 13 ×2, Xid 63"
     assert finding.reason == (
         "Xid 79 at 2026-11-20T10:00:00+00:00: the GPU fell off the bus (pid=1, GPU has fallen off the bus.)"
@@ -144,29 +136,29 @@ def test_the_gravest_xid_speaks() -> None:
 @pytest.mark.parametrize(
     ("code", "status"),
     [
-        (48, Status.FAIL),
-        (63, Status.PASS),
-        (64, Status.FAIL),
-        (92, Status.WARN),
-        (109, Status.FAIL),
-        (13, Status.PASS),
-        (54, Status.FAIL),
-        (137, Status.PASS),
-        (145, Status.WARN),
-        (160, Status.PASS),
-        (172, Status.FAIL),
-        (999, Status.WARN),
+        (48, records.Status.FAIL),
+        (63, records.Status.PASS),
+        (64, records.Status.FAIL),
+        (92, records.Status.WARN),
+        (109, records.Status.FAIL),
+        (13, records.Status.PASS),
+        (54, records.Status.FAIL),
+        (137, records.Status.PASS),
+        (145, records.Status.WARN),
+        (160, records.Status.PASS),
+        (172, records.Status.FAIL),
+        (999, records.Status.WARN),
     ],
 )
-def test_xids_by_gravity(code: int, status: Status) -> None:
+def test_xids_by_gravity(code: int, status: records.Status) -> None:
     finding = findings(xids(code))["gpu 0.xids"]
     assert finding.status is status
     assert f"Xid {code}" in finding.actual
-    assert bool(finding.remedy) == (status is not Status.PASS)
+    assert bool(finding.remedy) == (status is not records.Status.PASS)
 
 
 def test_an_xid_of_a_gpu_that_is_gone_keeps_its_address() -> None:
-    assert named(xids(79, address="0000:81:00.0"))["gpu 0000:81:00.0.xids"].status is Status.FAIL
+    assert named(xids(79, address="0000:81:00.0"))["gpu 0000:81:00.0.xids"].status is records.Status.FAIL
 
 
 def test_every_xid_we_know_says_what_it_is_and_what_to_do() -> None:
@@ -181,16 +173,16 @@ def test_every_xid_we_know_says_what_it_is_and_what_to_do() -> None:
 
 
 def test_a_lost_gpu_is_said_once_by_health() -> None:
-    lost = Missing("gpu_is_lost", "GPU is lost")
-    assert not isinstance(FINISHED.gpus, Missing)
+    lost = records.Missing("gpu_is_lost", "GPU is lost")
+    assert not isinstance(FINISHED.gpus, records.Missing)
     readings = {
         field.name: lost
-        for field in dataclasses.fields(GpuFacts)
+        for field in dataclasses.fields(records.GpuFacts)
         if "Missing" in str(field.type) or str(field.type) in ("Str", "Int", "Float", "Bool")
     }
     found = named(gpu(**readings, uuid="", name="", pci_address="", pci_device_id=""))
     finding = found["gpu 0.on_the_bus"]
-    assert (finding.status, finding.actual) == (Status.FAIL, "lost")
+    assert (finding.status, finding.actual) == (records.Status.FAIL, "lost")
     assert "start it again" in finding.remedy
     assert not {"gpu 0.ecc_errors", "gpu 0.slowdown_now", "gpu 0.nvlinks"} & found.keys()
 
@@ -198,7 +190,7 @@ def test_a_lost_gpu_is_said_once_by_health() -> None:
 def test_an_old_record_lacks_health_and_says_so_once() -> None:
     parts = ("ecc_errors", "retired_pages", "remapped_rows", "mig_current", "mig_pending", "nvlinks", "processes")
     found = named(gpu(**dict.fromkeys(parts, NOT_READ)))
-    assert {key: finding.status for key, finding in found.items()} == {"gpus.health": Status.UNKNOWN}
+    assert {key: finding.status for key, finding in found.items()} == {"gpus.health": records.Status.UNKNOWN}
     assert "a gpuprep that did not read it yet" in found["gpus.health"].reason
 
 
@@ -211,11 +203,11 @@ def test_libraries_of_another_major_and_of_nobody_are_no_wrong_ones() -> None:
     found = named(lambda s: dataclasses.replace(s, libraries={**s.libraries, **extra}))
     assert found == {}
     unknown = named(lambda s: dataclasses.replace(s, cuda=dataclasses.replace(s.cuda, library_folders=())))
-    assert {key: finding.status for key, finding in unknown.items()} == {"cuda.libraries": Status.UNKNOWN}
+    assert {key: finding.status for key, finding in unknown.items()} == {"cuda.libraries": records.Status.UNKNOWN}
     beside = {"libcudart.so.12": "/usr/lib/x86_64-linux-gnu-other/libcudart.so.12"}
     assert "cuda.libraries" in named(lambda s: dataclasses.replace(s, libraries={**s.libraries, **beside}))
 
 
 def test_health_says_nothing_where_there_is_no_driver() -> None:
-    change: Change = lambda s: dataclasses.replace(s, gpus=Missing("driver_not_loaded", "NVML"))  # noqa: E731
+    change: Change = lambda s: dataclasses.replace(s, gpus=records.Missing("driver_not_loaded", "NVML"))  # noqa: E731
     assert not {key for key in findings(change) if key.endswith((".xids", ".ecc_errors")) or key == "cuda.libraries"}

@@ -11,23 +11,8 @@ from builders import finished_snapshot, resolved
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpuprep import records
 from gpuprep.checks import health, identity
-from gpuprep.records import (
-    EccErrors,
-    GpuFacts,
-    Missing,
-    PcieErrors,
-    PcieLink,
-    RemappedRows,
-    RetiredPages,
-    Snapshot,
-    SpareRows,
-    Status,
-    Temperatures,
-    Throttled,
-    from_json,
-    to_json,
-)
 
 WANTED = {name: resolved(name) for name in ("t4", "a100")}
 HOSTS = {name: finished_snapshot(wanted) for name, wanted in WANTED.items()}
@@ -36,16 +21,16 @@ REASONS = (
     "deprecated", "version_mismatch",
 )  # fmt: skip
 GROUPS = {
-    "ecc_errors": EccErrors, "dram_errors": EccErrors, "sram_errors": EccErrors, "retired_pages": RetiredPages,
-    "remapped_rows": RemappedRows, "spare_rows": SpareRows, "temperatures": Temperatures, "pcie": PcieLink,
-    "pcie_errors": PcieErrors, "throttled": Throttled,
+    "ecc_errors": records.EccErrors, "dram_errors": records.EccErrors, "sram_errors": records.EccErrors, "retired_pages": records.RetiredPages,
+    "remapped_rows": records.RemappedRows, "spare_rows": records.SpareRows, "temperatures": records.Temperatures, "pcie": records.PcieLink,
+    "pcie_errors": records.PcieErrors, "throttled": records.Throttled,
 }  # fmt: skip
 FLAGS = ("pending", "failure", "sram_threshold_exceeded", "ecc_current", "ecc_pending", "ecc_default")
 NUMBERS = (
     "temperature_c", "slowdown_temperature_c", "event_reasons", "cores", "memory_total_mib", "max_graphics_clock_mhz",
 )  # fmt: skip
 
-missing = st.builds(Missing, st.sampled_from(REASONS), st.just("because"))
+missing = st.builds(records.Missing, st.sampled_from(REASONS), st.just("because"))
 whole = st.one_of(
     st.integers(0, 100), st.sampled_from([-1, -(2**31), 2**32 - 1, 2**63, 10**18, 512, 513, 640, 1590]), missing
 )
@@ -54,7 +39,7 @@ flag = st.one_of(st.booleans(), missing)
 
 def group(kind: type[Any]) -> st.SearchStrategy[Any]:
     """With seconds as floats: of Throttled, NVML's are."""
-    one = st.one_of(st.floats(-1e12, 1e12), missing) if kind is Throttled else whole
+    one = st.one_of(st.floats(-1e12, 1e12), missing) if kind is records.Throttled else whole
     fields = {field.name: flag if field.name in FLAGS else one for field in dataclasses.fields(kind)}
     return st.one_of(st.builds(kind, **fields), missing)
 
@@ -70,9 +55,9 @@ gpus = st.fixed_dictionaries(
 )
 
 
-def snapshot(model: str, values: dict[str, Any]) -> Snapshot:
+def snapshot(model: str, values: dict[str, Any]) -> records.Snapshot:
     host = HOSTS[model]
-    assert not isinstance(host.gpus, Missing)
+    assert not isinstance(host.gpus, records.Missing)
     return dataclasses.replace(host, gpus=(dataclasses.replace(host.gpus[0], **values),))
 
 
@@ -84,9 +69,9 @@ def test_any_readings_are_judged(model: str, values: dict[str, Any], was: dict[s
     keys = [one.key for one in found]
     assert len(set(keys)) == len(keys)
     for one in found:
-        assert one.status in (Status.PASS, Status.SKIP) or (one.reason and one.remedy), one
+        assert one.status in (records.Status.PASS, records.Status.SKIP) or (one.reason and one.remedy), one
         assert "Missing(" not in f"{one.expected}{one.actual}{one.reason}", one
-        assert from_json(type(one), to_json(one)) == one, "it can be stored and read"
+        assert records.from_json(type(one), records.to_json(one)) == one, "it can be stored and read"
 
 
 @pytest.mark.parametrize("model", sorted(HOSTS))
@@ -96,12 +81,12 @@ def test_any_readings_are_judged(model: str, values: dict[str, Any], was: dict[s
 )
 def test_a_reading_that_breaks_is_never_a_pass(model: str, name: str) -> None:
     """Of each group as a whole, and of what a board must have by the catalogue."""
-    values = {name: Missing("command_failed", "it broke")}
+    values = {name: records.Missing("command_failed", "it broke")}
     found = health.findings(WANTED[model], snapshot(model, values))
-    assert [one for one in found if one.status is Status.UNKNOWN and "it broke" in one.reason], name
+    assert [one for one in found if one.status is records.Status.UNKNOWN and "it broke" in one.reason], name
 
 
 def test_every_new_reading_is_tried() -> None:
-    names = [field.name for field in dataclasses.fields(GpuFacts)]
+    names = [field.name for field in dataclasses.fields(records.GpuFacts)]
     new = set(names[names.index("temperatures") :])
     assert new <= {*GROUPS, *NUMBERS, *FLAGS, "recovery_action"}

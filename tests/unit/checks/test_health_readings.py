@@ -8,44 +8,31 @@ from typing import Any
 import pytest
 from builders import finished_snapshot, resolved
 
-from gpuprep.checks import compare
-from gpuprep.records import (
-    NOT_READ,
-    ClockPair,
-    EccErrors,
-    Finding,
-    Missing,
-    PcieErrors,
-    PcieLink,
-    PowerLimits,
-    ProcessOnGpu,
-    Snapshot,
-    SpareRows,
-    Status,
-    Temperatures,
-    Throttled,
-    Utilization,
-)
+from gpuprep import checks, records
 
 WANTED = resolved("a100")
 FINISHED = finished_snapshot(WANTED)
-NONE = Missing("not_supported", "")
-ERRORS = EccErrors(0, 0, 0, 0)
+NONE = records.Missing("not_supported", "")
+ERRORS = records.EccErrors(0, 0, 0, 0)
 NEWER: dict[str, Any] = {
-    "temperatures": Temperatures(60, 85, 92, 95, NONE, NONE, NONE), "spare_rows": SpareRows(640, 0, 0, 0, 0),
+    "temperatures": records.Temperatures(60, 85, 92, 95, NONE, NONE, NONE), "spare_rows": records.SpareRows(640, 0, 0, 0, 0),
     "dram_errors": ERRORS, "sram_errors": ERRORS, "sram_threshold_exceeded": False, "ecc_default": True,
-    "recovery_action": "none", "pcie_errors": PcieErrors(0, 0, 0), "cores": 6912, "slowdown_temperature_c": 92,
-    "pcie": PcieLink(4, 16, 4, 16, 4, 0), "throttled": Throttled(0.0, 0.0, 0.0, 0.0, 0.0),
+    "recovery_action": "none", "pcie_errors": records.PcieErrors(0, 0, 0), "cores": 6912, "slowdown_temperature_c": 92,
+    "pcie": records.PcieLink(4, 16, 4, 16, 4, 0), "throttled": records.Throttled(0.0, 0.0, 0.0, 0.0, 0.0),
 }  # fmt: skip
 
 
-def snapshot(**values: Any) -> Snapshot:
-    assert not isinstance(FINISHED.gpus, Missing)
+def snapshot(**values: Any) -> records.Snapshot:
+    assert not isinstance(FINISHED.gpus, records.Missing)
     return dataclasses.replace(FINISHED, gpus=(dataclasses.replace(FINISHED.gpus[0], **values),))
 
 
-def bad(snapshot: Snapshot) -> dict[str, Finding]:
-    return {one.key: one for one in compare(WANTED, snapshot) if one.status not in (Status.PASS, Status.SKIP)}
+def bad(snapshot: records.Snapshot) -> dict[str, records.Finding]:
+    return {
+        one.key: one
+        for one in checks.compare(WANTED, snapshot)
+        if one.status not in (records.Status.PASS, records.Status.SKIP)
+    }
 
 
 def test_all_readings_and_none_of_the_newer_ones_are_well() -> None:
@@ -57,8 +44,8 @@ def test_all_readings_and_none_of_the_newer_ones_are_well() -> None:
 def test_one_of_the_newer_readings_that_vanished_is_unknown(name: str) -> None:
     if name in ("cores", "ecc_default", "slowdown_temperature_c"):
         return  # the catalogue knows them
-    found = bad(snapshot(**{**NEWER, name: NOT_READ}))
-    assert {one.status for one in found.values()} == {Status.UNKNOWN}, name
+    found = bad(snapshot(**{**NEWER, name: records.NOT_READ}))
+    assert {one.status for one in found.values()} == {records.Status.UNKNOWN}, name
 
 
 @pytest.mark.parametrize(
@@ -69,14 +56,14 @@ def test_one_of_the_newer_readings_that_vanished_is_unknown(name: str) -> None:
     ],
 )  # fmt: skip
 def test_half_of_a_group_is_no_older_record(group: str, member: str) -> None:
-    gpu = FINISHED.gpus[0] if not isinstance(FINISHED.gpus, Missing) else None
-    part = dataclasses.replace(getattr(gpu, group), **{member: NOT_READ})
-    assert bad(snapshot(**{group: part}))[f"gpu 0.{group}"].status is Status.UNKNOWN
+    gpu = FINISHED.gpus[0] if not isinstance(FINISHED.gpus, records.Missing) else None
+    part = dataclasses.replace(getattr(gpu, group), **{member: records.NOT_READ})
+    assert bad(snapshot(**{group: part}))[f"gpu 0.{group}"].status is records.Status.UNKNOWN
 
 
 @pytest.mark.parametrize("name", ["temperature_c", "event_reasons"])
 def test_what_every_gpuprep_read_cannot_be_absent(name: str) -> None:
-    assert {one.status for one in bad(snapshot(**{name: NOT_READ})).values()} == {Status.UNKNOWN}
+    assert {one.status for one in bad(snapshot(**{name: records.NOT_READ})).values()} == {records.Status.UNKNOWN}
 
 
 @pytest.mark.parametrize(
@@ -87,54 +74,78 @@ def test_what_every_gpuprep_read_cannot_be_absent(name: str) -> None:
         ({"memory_used_mib": -5}, "memory_used_mib = -5"),
         ({"memory_used_mib": 10**6}, "memory_used_mib = 1000000 of 40960"),
         ({"performance_state": 99}, "performance_state = 99"),
-        ({"video_clock_mhz": Missing("unparsable", "NaN")}, "video_clock_mhz = NaN"),
+        ({"video_clock_mhz": records.Missing("unparsable", "NaN")}, "video_clock_mhz = NaN"),
         ({"index": -3}, "index = -3"),
         ({"power_watts": 1e15}, "power_watts = 10^15 or more"),
-        ({"pcie": PcieLink(7, 16, 7, 16, 7, 0)}, "a PCIe link of generation 7"),
-        ({"pcie": PcieLink(4, 16, 4, 8, 4, 0)}, "a PCIe link with 16 lanes now and 8 at most"),
-        ({"pcie": PcieLink(4, 13, 4, 16, 4, 0)}, "a PCIe link with 13 lanes"),
-        ({"pcie": PcieLink(5, 16, 5, 16, 5, 0)}, "a PCIe link of generation 5, and the device has 4"),
-        ({"pcie": PcieLink(4, 16, 4, 16, 3, 0)}, "a PCIe link of generation 4 now and 3 at most"),
-        ({"power": PowerLimits(2000.0, 400.0, 100.0, 400.0)}, "power.current_watts = 2000, above the highest, 400"),
-        ({"power": PowerLimits(2000.0, 2000.0, 100.0, 2000.0)}, "power.current_watts = 2000, and the board has at"),
-        ({"power": PowerLimits(400.0, 400.0, 100.0, 4e8)}, "power.max_watts = 4e+08, and the board has at most 440"),
-        ({"throttled": Throttled(-5.0, 0.0, 0.0, 0.0, 0.0)}, "throttled.sw_power_cap = -5"),
-        ({"throttled": Throttled(0.0, -5.0, 0.0, 0.0, 0.0)}, "throttled.sync_boost = -5"),
-        ({"pcie_errors": PcieErrors(-5, 0, 0)}, "pcie_errors.correctable = -5"),
-        ({"pcie_errors": PcieErrors(0, -5, 0)}, "pcie_errors.non_fatal = -5"),
-        ({"temperatures": Temperatures(60, 10**6, 92, 95, NONE, NONE, NONE)}, "temperatures.max_operating = 1e+06"),
-        ({"temperatures": Temperatures(60, 85, 10**6, 95, NONE, NONE, NONE)}, "temperatures.shutdown = 1e+06"),
-        ({"temperatures": Temperatures(60, 85, 92, 95, NONE, NONE, -900)}, "temperatures.shutdown_margin = -900"),
-        ({"processes": (ProcessOnGpu(10**7, "python3", 100),)}, "a program with the number 10000000"),
-        ({"power": PowerLimits(400.0, 400.0, 500.0, 400.0)}, "power.min_watts = 500, above power.max_watts, 400"),
-        ({"power": PowerLimits(400.0, 400.0, 450.0, 500.0)}, "power.current_watts = 400, below the lowest, 450"),
-        ({"power": PowerLimits(0.0, 0.0, NONE, NONE)}, "power.current_watts = 0"),
+        ({"pcie": records.PcieLink(7, 16, 7, 16, 7, 0)}, "a PCIe link of generation 7"),
+        ({"pcie": records.PcieLink(4, 16, 4, 8, 4, 0)}, "a PCIe link with 16 lanes now and 8 at most"),
+        ({"pcie": records.PcieLink(4, 13, 4, 16, 4, 0)}, "a PCIe link with 13 lanes"),
+        ({"pcie": records.PcieLink(5, 16, 5, 16, 5, 0)}, "a PCIe link of generation 5, and the device has 4"),
+        ({"pcie": records.PcieLink(4, 16, 4, 16, 3, 0)}, "a PCIe link of generation 4 now and 3 at most"),
+        (
+            {"power": records.PowerLimits(2000.0, 400.0, 100.0, 400.0)},
+            "power.current_watts = 2000, above the highest, 400",
+        ),
+        (
+            {"power": records.PowerLimits(2000.0, 2000.0, 100.0, 2000.0)},
+            "power.current_watts = 2000, and the board has at",
+        ),
+        (
+            {"power": records.PowerLimits(400.0, 400.0, 100.0, 4e8)},
+            "power.max_watts = 4e+08, and the board has at most 440",
+        ),
+        ({"throttled": records.Throttled(-5.0, 0.0, 0.0, 0.0, 0.0)}, "throttled.sw_power_cap = -5"),
+        ({"throttled": records.Throttled(0.0, -5.0, 0.0, 0.0, 0.0)}, "throttled.sync_boost = -5"),
+        ({"pcie_errors": records.PcieErrors(-5, 0, 0)}, "pcie_errors.correctable = -5"),
+        ({"pcie_errors": records.PcieErrors(0, -5, 0)}, "pcie_errors.non_fatal = -5"),
+        (
+            {"temperatures": records.Temperatures(60, 10**6, 92, 95, NONE, NONE, NONE)},
+            "temperatures.max_operating = 1e+06",
+        ),
+        ({"temperatures": records.Temperatures(60, 85, 10**6, 95, NONE, NONE, NONE)}, "temperatures.shutdown = 1e+06"),
+        (
+            {"temperatures": records.Temperatures(60, 85, 92, 95, NONE, NONE, -900)},
+            "temperatures.shutdown_margin = -900",
+        ),
+        ({"processes": (records.ProcessOnGpu(10**7, "python3", 100),)}, "a program with the number 10000000"),
+        (
+            {"power": records.PowerLimits(400.0, 400.0, 500.0, 400.0)},
+            "power.min_watts = 500, above power.max_watts, 400",
+        ),
+        (
+            {"power": records.PowerLimits(400.0, 400.0, 450.0, 500.0)},
+            "power.current_watts = 400, below the lowest, 450",
+        ),
+        ({"power": records.PowerLimits(0.0, 0.0, NONE, NONE)}, "power.current_watts = 0"),
         ({"power_watts": 700.0}, "power_watts = 700, far above the limit, 400"),
         ({"video_clock_mhz": 9000}, "video_clock_mhz = 9000, above the highest, 1290"),
         ({"memory_clock_mhz": 9000, "max_memory_clock_mhz": 1215}, "memory_clock_mhz = 9000, above the highest, 1215"),
         ({"max_memory_clock_mhz": 9000}, "max_memory_clock_mhz = 9000, above the highest, 1215"),
-        ({"default_application_clocks": ClockPair(9999, 1095)}, "default_application_clocks.memory_mhz = 9999"),
-        ({"default_application_clocks": ClockPair(1215, 9999)}, "default_application_clocks.graphics_mhz = 9999"),
-        ({"processes": (ProcessOnGpu(7, "python3", 10**6),)}, "a program with 1e+06 MiB of 40960"),
-        ({"processes": (ProcessOnGpu(-7, "python3", 100),)}, "processes[0].pid = -7"),
-        ({"utilization": Utilization(150, 0, 0, 0)}, "utilization.gpu = 150 %"),
+        ({"default_application_clocks": records.ClockPair(9999, 1095)}, "default_application_clocks.memory_mhz = 9999"),
+        (
+            {"default_application_clocks": records.ClockPair(1215, 9999)},
+            "default_application_clocks.graphics_mhz = 9999",
+        ),
+        ({"processes": (records.ProcessOnGpu(7, "python3", 10**6),)}, "a program with 1e+06 MiB of 40960"),
+        ({"processes": (records.ProcessOnGpu(-7, "python3", 100),)}, "processes[0].pid = -7"),
+        ({"utilization": records.Utilization(150, 0, 0, 0)}, "utilization.gpu = 150 %"),
     ],
 )
 def test_a_reading_that_no_gpu_gives_is_named(values: dict[str, Any], words: str) -> None:
     (found,) = [one for key, one in bad(snapshot(**values)).items() if key.endswith(".figures")]
-    assert found.status is Status.UNKNOWN
+    assert found.status is records.Status.UNKNOWN
     assert words in found.reason
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 1e15])
 def test_a_time_that_no_machine_can_be_up_is_unknown(seconds: float) -> None:
     host = dataclasses.replace(FINISHED, kernel=dataclasses.replace(FINISHED.kernel, uptime_seconds=seconds))
-    assert bad(host)["host.uptime"].status is Status.UNKNOWN
+    assert bad(host)["host.uptime"].status is records.Status.UNKNOWN
 
 
 def test_an_error_of_the_memory_counts_although_the_sum_does_not_have_it() -> None:
-    found = bad(snapshot(dram_errors=EccErrors(0, 1, 0, 1)))["gpu 0.ecc_errors"]
-    assert found.status is Status.FAIL
+    found = bad(snapshot(dram_errors=records.EccErrors(0, 1, 0, 1)))["gpu 0.ecc_errors"]
+    assert found.status is records.Status.FAIL
     assert "1 error of the memory could not be corrected" in found.reason
 
 
@@ -143,12 +154,12 @@ def test_errors_that_a_reset_took_from_the_short_counter_count_by_the_long_one()
     for name in ("ecc_errors", "dram_errors", "sram_errors"):
         before = snapshot(**NEWER, ecc_errors=ERRORS)
         after = dataclasses.replace(
-            snapshot(**{**NEWER, "ecc_errors": ERRORS, name: EccErrors(0, 0, 0, 3)}),
+            snapshot(**{**NEWER, "ecc_errors": ERRORS, name: records.EccErrors(0, 0, 0, 3)}),
             taken_at="2026-11-24T12:05:00+00:00",
         )
-        found = {one.key: one for one in compare(WANTED, after, before=dataclasses.replace(
+        found = {one.key: one for one in checks.compare(WANTED, after, before=dataclasses.replace(
             before, taken_at="2026-11-24T12:00:00+00:00"))}  # fmt: skip
-        assert found["gpu 0.ecc_errors"].status is Status.FAIL, name
+        assert found["gpu 0.ecc_errors"].status is records.Status.FAIL, name
         assert "3 errors of the" in found["gpu 0.ecc_errors"].reason
 
 
@@ -156,16 +167,16 @@ def test_errors_that_a_reset_took_from_the_short_counter_count_by_the_long_one()
     "values",
     [
         {"temperature_c": 99},
-        {"slowdown_temperature_c": 125, "temperatures": Temperatures(97, 85, 120, 95, NONE, NONE, NONE)},
+        {"slowdown_temperature_c": 125, "temperatures": records.Temperatures(97, 85, 120, 95, NONE, NONE, NONE)},
     ],
 )
 def test_readings_above_the_shutdown_are_unknown(values: dict[str, Any]) -> None:
-    assert bad(snapshot(**{**NEWER, **values}))["gpu 0.temperature"].status is Status.UNKNOWN
+    assert bad(snapshot(**{**NEWER, **values}))["gpu 0.temperature"].status is records.Status.UNKNOWN
 
 
 def test_a_fatal_error_of_the_link_counts_without_its_packets() -> None:
-    found = bad(snapshot(pcie_errors=PcieErrors(0, 0, 2)))["gpu 0.pcie_errors"]
-    assert found.status is Status.WARN
+    found = bad(snapshot(pcie_errors=records.PcieErrors(0, 0, 2)))["gpu 0.pcie_errors"]
+    assert found.status is records.Status.WARN
     assert "2 fatal errors" in found.reason
 
 
@@ -173,54 +184,57 @@ def test_a_fatal_error_of_the_link_counts_without_its_packets() -> None:
     "values",
     [
         {"power_watts": 1.5 * 400.0},  # for milliseconds, H100 and H200 draw 1.3 of their limit
-        {"power": PowerLimits(400.0, 400.0, NONE, NONE)},  # an older driver names no bounds
-        {"power": PowerLimits(403.0, 400.0, 100.0, 400.0)},
+        {"power": records.PowerLimits(400.0, 400.0, NONE, NONE)},  # an older driver names no bounds
+        {"power": records.PowerLimits(403.0, 400.0, 100.0, 400.0)},
         {"video_clock_mhz": 1305, "memory_clock_mhz": 1215, "max_memory_clock_mhz": 1215},
         {"nvlinks": (True,) * 12},
-        {"temperatures": Temperatures(60, 0, 0, 0, 40, -2, -5)},  # 0: the board has no such limit
-        {"pcie_errors": PcieErrors(2**32 - 1, 2**32 - 1, 0)},  # a virtual machine hides them
-        {"processes": (ProcessOnGpu(7, "python3", 40960),)},
+        {"temperatures": records.Temperatures(60, 0, 0, 0, 40, -2, -5)},  # 0: the board has no such limit
+        {"pcie_errors": records.PcieErrors(2**32 - 1, 2**32 - 1, 0)},  # a virtual machine hides them
+        {"processes": (records.ProcessOnGpu(7, "python3", 40960),)},
     ],
 )
 def test_what_a_healthy_board_reads_is_no_figure_that_cannot_be(values: dict[str, Any]) -> None:
-    assert not {key for key, one in bad(snapshot(**values)).items() if one.status is Status.UNKNOWN}
+    assert not {key for key, one in bad(snapshot(**values)).items() if one.status is records.Status.UNKNOWN}
 
 
 @pytest.mark.parametrize("up", [True, False])
 def test_more_nvlinks_than_the_chip_has_are_unknown(up: bool) -> None:
     found = bad(snapshot(nvlinks=(up,) * 13))["gpu 0.nvlinks"]
-    assert (found.status, "13 NVLinks are recorded, and the board has 12" in found.reason) == (Status.UNKNOWN, True)
+    assert (found.status, "13 NVLinks are recorded, and the board has 12" in found.reason) == (
+        records.Status.UNKNOWN,
+        True,
+    )
 
 
 def test_a_board_may_list_links_of_its_chip_that_lead_nowhere() -> None:
     """An A800 has the chip of an A100 and eight of its twelve NVLinks."""
     wanted = resolved("base", gpus=("a800",))
     host = finished_snapshot(wanted)
-    assert not isinstance(host.gpus, Missing)
+    assert not isinstance(host.gpus, records.Missing)
 
-    def found(links: tuple[bool, ...]) -> Status | None:
+    def found(links: tuple[bool, ...]) -> records.Status | None:
         gpu = dataclasses.replace(host.gpus[0], nvlinks=links)  # type: ignore[index]
-        judged = compare(wanted, dataclasses.replace(host, gpus=(gpu,)))
+        judged = checks.compare(wanted, dataclasses.replace(host, gpus=(gpu,)))
         return next((one.status for one in judged if one.key == "gpu 0.nvlinks"), None)
 
-    assert found((True,) * 8) is Status.PASS
-    assert found((True,) * 8 + (False,) * 4) is not Status.UNKNOWN
-    assert found((True,) * 9 + (False,) * 3) is Status.UNKNOWN
+    assert found((True,) * 8) is records.Status.PASS
+    assert found((True,) * 8 + (False,) * 4) is not records.Status.UNKNOWN
+    assert found((True,) * 9 + (False,) * 3) is records.Status.UNKNOWN
 
 
 @pytest.mark.parametrize("switches", [-1, 10**6])
 def test_nvswitches_that_no_machine_has_are_unknown(switches: int) -> None:
     found = bad(dataclasses.replace(FINISHED, nvswitches=switches))
-    assert found["host.nvswitches"].status is Status.UNKNOWN
+    assert found["host.nvswitches"].status is records.Status.UNKNOWN
 
 
 @pytest.mark.parametrize("name", ["index", "uuid", "pci_address"])
 def test_one_gpu_that_stands_twice_is_unknown(name: str) -> None:
     wanted = resolved("a100", "debian13", ("a100", "a100"))
     host = finished_snapshot(wanted)
-    assert not isinstance(host.gpus, Missing)
+    assert not isinstance(host.gpus, records.Missing)
     first, second = host.gpus
     again = dataclasses.replace(second, **{name: getattr(first, name)})
-    found = {one.key: one for one in compare(wanted, dataclasses.replace(host, gpus=(first, again)))}
-    assert (found["gpus.entries"].status, bool(found["gpus.entries"].remedy)) == (Status.UNKNOWN, True)
-    assert "gpus.entries" not in {one.key for one in compare(wanted, host)}
+    found = {one.key: one for one in checks.compare(wanted, dataclasses.replace(host, gpus=(first, again)))}
+    assert (found["gpus.entries"].status, bool(found["gpus.entries"].remedy)) == (records.Status.UNKNOWN, True)
+    assert "gpus.entries" not in {one.key for one in checks.compare(wanted, host)}

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from builders import finished_snapshot, resolved
 
-from gpuprep import catalogue
-from gpuprep.checks import compare, identity
-from gpuprep.checks.identity import contradictions
-from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Status
+from gpuprep import catalogue, checks, records
+from gpuprep.checks import identity
 
 WANTED = resolved("t4", "debian13")
 FINISHED = finished_snapshot(WANTED)
@@ -21,18 +19,18 @@ def board(key: str) -> catalogue.Board:
     return catalogue.boards()[key]
 
 
-def snapshot(**values: Any) -> Snapshot:
-    assert not isinstance(FINISHED.gpus, Missing)
+def snapshot(**values: Any) -> records.Snapshot:
+    assert not isinstance(FINISHED.gpus, records.Missing)
     return dataclasses.replace(FINISHED, gpus=(dataclasses.replace(FINISHED.gpus[0], **values),))
 
 
-def identities(found: list[Finding] | tuple[Finding, ...]) -> dict[str, Finding]:
+def identities(found: list[records.Finding] | tuple[records.Finding, ...]) -> dict[str, records.Finding]:
     return {one.key: one for one in found if one.property == "identity"}
 
 
 def test_what_nvml_tells_of_a_sound_board_fits() -> None:
-    finding = identities(compare(WANTED, snapshot(name="Tesla T4", cores=2560)))["gpu 0.identity"]
-    assert (finding.status, finding.actual) == (Status.PASS, "T4")
+    finding = identities(checks.compare(WANTED, snapshot(name="Tesla T4", cores=2560)))["gpu 0.identity"]
+    assert (finding.status, finding.actual) == (records.Status.PASS, "T4")
 
 
 @pytest.mark.parametrize(
@@ -50,22 +48,22 @@ def test_what_nvml_tells_of_a_sound_board_fits() -> None:
         ({"name": "llvmpipe"}, "the PCI ids are those of the T4"),
         ({"name": "A100 PCIe 80 GB"}, "which is that of the A100 PCIe 80 GB"),  # as the catalogue calls another board
         ({"compute_capability": "8.0"}, "compute capability 8.0, and the T4 has 7.5"),
-        ({"memory_total_mib": Missing("command_failed", "")}, "the size of its memory could not be read"),
-        ({"max_graphics_clock_mhz": Missing("unparsable", "NaN")}, "its highest clock could not be read"),
-        ({"cores": Missing("command_failed", "")}, "its number of cores could not be read"),
+        ({"memory_total_mib": records.Missing("command_failed", "")}, "the size of its memory could not be read"),
+        ({"max_graphics_clock_mhz": records.Missing("unparsable", "NaN")}, "its highest clock could not be read"),
+        ({"cores": records.Missing("command_failed", "")}, "its number of cores could not be read"),
     ],
 )
 def test_each_contradiction_is_unknown_with_its_reason(values: dict[str, Any], words: str) -> None:
-    finding = identities(compare(WANTED, snapshot(**values)))["gpu 0.identity"]
-    assert finding.status is Status.UNKNOWN
+    finding = identities(checks.compare(WANTED, snapshot(**values)))["gpu 0.identity"]
+    assert finding.status is records.Status.UNKNOWN
     assert words in finding.reason
     assert "nvidia-smi -q" in finding.remedy or "measure again" in finding.remedy
 
 
 @pytest.mark.parametrize("name", ["memory_total_mib", "cores", "max_graphics_clock_mhz"])
 def test_what_was_not_read_contradicts_nothing(name: str) -> None:
-    found = identities(compare(WANTED, snapshot(**{name: Missing("not_supported", "")})))
-    assert found["gpu 0.identity"].status is Status.PASS
+    found = identities(checks.compare(WANTED, snapshot(**{name: records.Missing("not_supported", "")})))
+    assert found["gpu 0.identity"].status is records.Status.PASS
 
 
 @pytest.mark.parametrize(
@@ -83,7 +81,7 @@ def test_what_was_not_read_contradicts_nothing(name: str) -> None:
     ],
 )
 def test_what_real_boards_show_fits(key: str, values: dict[str, Any]) -> None:
-    assert contradictions(board(key), **values) == []
+    assert identity.contradictions(board(key), **values) == []
 
 
 @pytest.mark.parametrize("key", list(catalogue.boards()))
@@ -91,10 +89,10 @@ def test_every_board_fits_itself_and_half_of_it_does_not(key: str) -> None:
     one = board(key)
     name = one.nvml_names[0] if one.nvml_names else ""
     own: dict[str, Any] = {"memory_mib": one.memory_mib, "sms": one.sms, "highest_mhz": one.boost_mhz, "name": name}
-    assert contradictions(one, **own) == []
+    assert identity.contradictions(one, **own) == []
     for figure in ("memory_mib", "sms", "highest_mhz"):
         if own[figure]:
-            assert len(contradictions(one, **{**own, figure: own[figure] // 2})) == 1
+            assert len(identity.contradictions(one, **{**own, figure: own[figure] // 2})) == 1
 
 
 @pytest.mark.parametrize(
@@ -108,12 +106,12 @@ def test_every_board_fits_itself_and_half_of_it_does_not(key: str) -> None:
 )
 def test_measurements_are_held_to_it_too(probe: str, entry: dict[str, Any], words: str) -> None:
     gpu = {"index": 0, "uuid": "GPU-0", "name": "Tesla T4", "pci_device_id": "1eb8", **entry}
-    result = ProbeResult(probe, Source.MEASURED, {"gpus": [gpu]}, 1.0)
+    result = records.ProbeResult(probe, records.Source.MEASURED, {"gpus": [gpu]}, 1.0)
     (finding,) = identity.findings(FINISHED, [result])
-    assert finding.status is Status.UNKNOWN
+    assert finding.status is records.Status.UNKNOWN
     assert words in finding.reason
-    alone = dataclasses.replace(FINISHED, gpus=Missing("not_read", ""))
-    assert identities(identity.findings(alone, [result]))["gpu 0.identity"].status is Status.UNKNOWN
+    alone = dataclasses.replace(FINISHED, gpus=records.Missing("not_read", ""))
+    assert identities(identity.findings(alone, [result]))["gpu 0.identity"].status is records.Status.UNKNOWN
 
 
 @pytest.mark.parametrize("where", ["gpu", "gpus", "series"])
@@ -130,30 +128,30 @@ def test_so_is_every_gpu_that_a_measurement_names(where: str, entry: dict[str, A
     places: dict[str, Any] = {"gpu": gpu, "gpus": [gpu], "series": [{"gpu": gpu}]}
     values = {where: places[where]}
     for probe in ("throughput",) if where == "series" else ("cudnn", "transcode", "throughput"):
-        (finding,) = identity.findings(FINISHED, [ProbeResult(probe, Source.MEASURED, values, 1.0)])
-        assert finding.status is Status.UNKNOWN
+        (finding,) = identity.findings(FINISHED, [records.ProbeResult(probe, records.Source.MEASURED, values, 1.0)])
+        assert finding.status is records.Status.UNKNOWN
         assert words in finding.reason
         assert f"({probe})" in finding.reason
 
 
 def test_masked_ids_of_a_virtual_machine_are_no_other_device() -> None:
     gpu = {"index": 0, "uuid": "GPU-0", "name": "Tesla T4", "pci_device_id": "0000"}
-    (finding,) = identity.findings(FINISHED, [ProbeResult("cudnn", Source.MEASURED, {"gpu": gpu}, 1.0)])
-    assert finding.status is Status.PASS
+    (finding,) = identity.findings(FINISHED, [records.ProbeResult("cudnn", records.Source.MEASURED, {"gpu": gpu}, 1.0)])
+    assert finding.status is records.Status.PASS
 
 
 @pytest.mark.parametrize("name", ["NVIDIA Graphics Device", "NVIDIA", "GRID", ""])
 def test_a_name_that_names_no_model_contradicts_nothing(name: str) -> None:
-    assert contradictions(board("t4"), name=name) == []
+    assert identity.contradictions(board("t4"), name=name) == []
 
 
 def test_a_measurement_that_fits_says_nothing_of_its_own() -> None:
     gpu = {"index": 0, "uuid": "GPU-0", "name": "Tesla T4", "pci_device_id": "1eb8", "sms": 40, "gemms": []}
-    alone = dataclasses.replace(FINISHED, gpus=Missing("not_read", ""))
-    assert identity.findings(alone, [ProbeResult("gemm", Source.MEASURED, {"gpus": [gpu]}, 1.0)]) == []
+    alone = dataclasses.replace(FINISHED, gpus=records.Missing("not_read", ""))
+    assert identity.findings(alone, [records.ProbeResult("gemm", records.Source.MEASURED, {"gpus": [gpu]}, 1.0)]) == []
 
 
 @pytest.mark.parametrize("values", [{"gpus": "none"}, {"gpus": [None, 3]}, {}, {"missing": "command_failed"}])
 def test_a_measurement_that_cannot_be_read_is_nobodys_identity(values: dict[str, Any]) -> None:
-    alone = dataclasses.replace(FINISHED, gpus=Missing("not_read", ""))
-    assert identity.findings(alone, [ProbeResult("gemm", Source.MEASURED, values, 1.0)]) == []
+    alone = dataclasses.replace(FINISHED, gpus=records.Missing("not_read", ""))
+    assert identity.findings(alone, [records.ProbeResult("gemm", records.Source.MEASURED, values, 1.0)]) == []

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from gpuprep import records
 from gpuprep.checks import impossible
-from gpuprep.records import Missing, ProbeResult, Status, from_json_value
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from gpuprep.records import Missing, ProbeResult, Status, from_json_value
 )
 def test_a_figure_that_cannot_be_is_named_with_its_place(value: float, shown: str) -> None:
     (found,) = impossible.findings({"gemm": {"gpus": [{"gemms": [{}, {"microseconds": value, "k": 8192}]}]}})
-    assert (found.key, found.status) == ("gemm.figures", Status.UNKNOWN)
+    assert (found.key, found.status) == ("gemm.figures", records.Status.UNKNOWN)
     assert found.reason == f"no measurement can give gpus[0].gemms[1].microseconds = {shown}"
     assert found.remedy
 
@@ -36,7 +36,10 @@ def test_many_are_counted_and_the_first_are_named() -> None:
 def test_what_can_be_measured_and_what_gave_no_answer_are_none() -> None:
     healthy = {"tflops": 999.9e12, "exact": True, "name": "NaN", "error": None, "zero": 0, "small": 1e-300}
     negative = {"saved_seconds": -0.4, "exit_code": -11, "temperature_c": -3.0}  # one process may be the slower way
-    assert impossible.findings({"gemm": healthy, "transcode": negative, "codec": Missing("command_failed", "")}) == []
+    assert (
+        impossible.findings({"gemm": healthy, "transcode": negative, "codec": records.Missing("command_failed", "")})
+        == []
+    )
 
 
 @pytest.mark.parametrize("value", [0, -1, -700.0])
@@ -48,7 +51,7 @@ def test_a_gpu_has_sms_and_watts(value: float) -> None:
 
 def test_a_figure_that_the_codec_found_to_be_no_number_is_none_either() -> None:
     """Also where no check reads it, as the width of a link that joins GPU and CPU chip to chip."""
-    values = from_json_value(ProbeResult, {"probe": "bandwidth", "source": "measured", "seconds": 1.0,
+    values = records.from_json_value(records.ProbeResult, {"probe": "bandwidth", "source": "measured", "seconds": 1.0,
                                            "values": {"gpus": [{"pcie": {"width": math.nan}}]}}).values  # fmt: skip
     (found,) = impossible.findings({"bandwidth": values})
     assert found.reason == "no measurement can give gpus[0].pcie.width = NaN"
@@ -78,7 +81,7 @@ def test_something_that_was_measured_has_more_than_none_of_these(key: str) -> No
 )
 def test_what_no_gpu_and_no_host_has_is_named_in_every_place(values: dict[str, object], shown: str) -> None:
     (found,) = impossible.findings({"gemm": values})
-    assert (found.status, found.reason) == (Status.UNKNOWN, f"no measurement can give {shown}")
+    assert (found.status, found.reason) == (records.Status.UNKNOWN, f"no measurement can give {shown}")
 
 
 def test_the_most_that_any_board_has_can_be() -> None:

@@ -8,51 +8,53 @@ import pytest
 from builders import finished_snapshot, good_probes, resolved
 from records_for_tests import record
 
+from gpuprep import records
+from gpuprep.checks import judgement
 from gpuprep.checks.drift import quick
-from gpuprep.checks.judgement import Terms, judge
+from gpuprep.desired import profile
 from gpuprep.desired.probes import Kind
-from gpuprep.desired.profile import Waiver
-from gpuprep.records import DecodeError, Finding, ProbeResult, ProcessOnGpu, Snapshot, Source, Status, Verdict, to_json
-from gpuprep.records.codec import from_last_line
+from gpuprep.records import codec
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 
 FACTS = finished_snapshot(resolved())
-WAIVED = Waiver("gpu 0.power_limit", "box", "the rack has one supply", "2026-12-31")
+WAIVED = profile.Waiver("gpu 0.power_limit", "box", "the rack has one supply", "2026-12-31")
 
 
-def finding(key: str, status: Status = Status.FAIL) -> Finding:
+def finding(key: str, status: records.Status = records.Status.FAIL) -> records.Finding:
     subject, _, prop = key.partition(".")
-    return Finding(subject, prop, status, "70 W", "62 W")
+    return records.Finding(subject, prop, status, "70 W", "62 W")
 
 
-def terms(host: str = "box", moment: str = "2026-12-31T23:59:59+00:00") -> Terms:
-    return Terms(host, resolved(), {}, (WAIVED,), moment)
+def terms(host: str = "box", moment: str = "2026-12-31T23:59:59+00:00") -> judgement.Terms:
+    return judgement.Terms(host, resolved(), {}, (WAIVED,), moment)
 
 
 @pytest.mark.parametrize(
     ("by", "status", "code"),
     [
-        (terms(), Status.PASS, 0),
-        (terms(host="other"), Status.FAIL, 1),
-        (terms(moment="2027-01-01T00:00:00+00:00"), Status.FAIL, 1),
+        (terms(), records.Status.PASS, 0),
+        (terms(host="other"), records.Status.FAIL, 1),
+        (terms(moment="2027-01-01T00:00:00+00:00"), records.Status.FAIL, 1),
     ],
     ids=["waived", "of-another-host", "the-day-after"],
 )
-def test_waivers_come_before_the_verdict(by: Terms, status: Status, code: int) -> None:
-    made = judge(by, [finding("gpu 0.power_limit"), finding("driver.version", Status.PASS)])
+def test_waivers_come_before_the_verdict(by: judgement.Terms, status: records.Status, code: int) -> None:
+    made = judgement.judge(by, [finding("gpu 0.power_limit"), finding("driver.version", records.Status.PASS)])
     assert (made.verdict.status, made.exit_code) == (status, code)
 
 
 def test_a_command_adjusts_what_is_waived_already_and_before_the_verdict() -> None:
-    seen: list[Status] = []
+    seen: list[records.Status] = []
 
-    def adjust(findings: tuple[Finding, ...]) -> list[Finding]:
+    def adjust(findings: tuple[records.Finding, ...]) -> list[records.Finding]:
         seen.extend(each.status for each in findings)
-        return [*findings, finding("record.measurements", Status.UNKNOWN)]
+        return [*findings, finding("record.measurements", records.Status.UNKNOWN)]
 
-    made = judge(terms(), [finding("driver.version", Status.PASS), finding("gpu 0.power_limit")], adjust)
-    assert seen == [Status.PASS, Status.WAIVED]
-    assert (made.verdict.status, made.exit_code) == (Status.UNKNOWN, 3)
+    made = judgement.judge(
+        terms(), [finding("driver.version", records.Status.PASS), finding("gpu 0.power_limit")], adjust
+    )
+    assert seen == [records.Status.PASS, records.Status.WAIVED]
+    assert (made.verdict.status, made.exit_code) == (records.Status.UNKNOWN, 3)
     assert [each.key for each in made.findings] == ["driver.version", "gpu 0.power_limit", "record.measurements"]
     assert made.verdict.findings[0].key == "record.measurements"
 
@@ -61,13 +63,15 @@ def test_the_findings_of_a_record_are_those_of_its_verdict() -> None:
     planned, judged = finding("driver.version"), finding("gpu 0.xids")
     without = record(verdict=None, findings=(planned,))
     assert findings_of(without) == (planned,)
-    assert findings_of(dataclasses.replace(without, verdict=Verdict(Status.FAIL, "FAIL", (judged,)))) == (judged,)
+    assert findings_of(
+        dataclasses.replace(without, verdict=records.Verdict(records.Status.FAIL, "FAIL", (judged,)))
+    ) == (judged,)
 
 
 def test_findings_in_the_order_of_statuses_keep_their_own_within_one() -> None:
-    listed = [finding(f"gpu {index}.clocks", status) for index, status in enumerate([*Status, *Status])]
+    listed = [finding(f"gpu {index}.clocks", status) for index, status in enumerate([*records.Status, *records.Status])]
     assert [each.subject for each in in_order(listed, PROBLEMS)] == [
-        f"gpu {list(Status).index(status) + again}" for status in PROBLEMS for again in (0, len(Status))
+        f"gpu {list(records.Status).index(status) + again}" for status in PROBLEMS for again in (0, len(records.Status))
     ]
 
 
@@ -83,19 +87,19 @@ class Machine:
         self._looks = 0
         self.first = self._facts()
 
-    def _facts(self) -> Snapshot:
+    def _facts(self) -> records.Snapshot:
         assert isinstance(FACTS.gpus, tuple)
-        working = (ProcessOnGpu(4711, "train", 100),) if self._looks in self._busy else ()
+        working = (records.ProcessOnGpu(4711, "train", 100),) if self._looks in self._busy else ()
         self._looks += 1
         return dataclasses.replace(FACTS, gpus=(dataclasses.replace(FACTS.gpus[0], processes=working),))
 
-    def look(self, what: str) -> Snapshot:
+    def look(self, what: str) -> records.Snapshot:
         self.events.append(what)
         return self._facts()
 
-    def probe(self, kind: Kind, source: Source) -> ProbeResult:
+    def probe(self, kind: Kind, source: records.Source) -> records.ProbeResult:
         self.events.append(kind.name)
-        return ProbeResult(kind.name, source, {}, 1.0)
+        return records.ProbeResult(kind.name, source, {}, 1.0)
 
     def measure(self) -> quick.Quick:
         return quick.measure(resolved(), self.first, self.look, self.probe, lambda _, busy: quick.unmeasured(busy))
@@ -115,7 +119,7 @@ def test_a_program_at_work_is_left_alone(busy: tuple[int, ...], probes: list[str
     made = Machine(busy).measure()
     assert [result.probe for result in made.results] == probes
     (note,) = made.unmeasured
-    assert note.status is Status.UNKNOWN
+    assert note.status is records.Status.UNKNOWN
     assert "train (pid 4711) on gpu 0" in note.reason
 
 
@@ -124,10 +128,12 @@ def test_a_program_at_work_is_left_alone(busy: tuple[int, ...], probes: list[str
 
 def test_the_last_line_is_the_record_whatever_a_login_script_printed() -> None:
     (result, *_) = good_probes(resolved())
-    assert from_last_line(ProbeResult, f"Welcome to gpu-1\n{{}}\n{to_json(result)}\r\n\n") == result
+    assert (
+        codec.from_last_line(records.ProbeResult, f"Welcome to gpu-1\n{{}}\n{records.to_json(result)}\r\n\n") == result
+    )
 
 
 @pytest.mark.parametrize("output", ["", "Welcome", '{"probe": "gemm"}\nbye'])
 def test_another_last_line_is_no_record(output: str) -> None:
-    with pytest.raises(DecodeError):
-        from_last_line(ProbeResult, output)
+    with pytest.raises(records.DecodeError):
+        codec.from_last_line(records.ProbeResult, output)

@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 from bandwidths_for_tests import bad, judged, machine, peers, profile_of, snapshot, sound_gpu
 
-from gpuprep import catalogue
+from gpuprep import catalogue, records
 from gpuprep.catalogue import topologies
-from gpuprep.records import Finding, Status
 
-FAIL, WARN, UNKNOWN, PASS, SKIP = Status.FAIL, Status.WARN, Status.UNKNOWN, Status.PASS, Status.SKIP
+FAIL, WARN, UNKNOWN, PASS, SKIP = (
+    records.Status.FAIL,
+    records.Status.WARN,
+    records.Status.UNKNOWN,
+    records.Status.PASS,
+    records.Status.SKIP,
+)
 
 
 def with_link(key: str, count: int = 1, **link: Any) -> dict[str, Any]:
@@ -26,7 +31,7 @@ def with_link(key: str, count: int = 1, **link: Any) -> dict[str, Any]:
     return values
 
 
-LINKS: list[tuple[str, str, dict[str, int], Status, str]] = [
+LINKS: list[tuple[str, str, dict[str, int], records.Status, str]] = [
     # the board, the machine, the link; status and words of gpu 0.pcie_link
     ("a100_sxm4_40", "none", {}, PASS, ""),
     ("a100_sxm4_40", "none", {"width": 8}, FAIL, "x8 of x16"),
@@ -70,7 +75,7 @@ LINKS: list[tuple[str, str, dict[str, int], Status, str]] = [
 
 @pytest.mark.parametrize(("key", "virtualization", "link", "status", "says"), LINKS)
 def test_a_link_is_judged_by_device_slot_and_what_is_there(
-    key: str, virtualization: str, link: dict[str, int], status: Status, says: str
+    key: str, virtualization: str, link: dict[str, int], status: records.Status, says: str
 ) -> None:
     found = judged(with_link(key, **link), profile_of(catalogue.boards()[key]), snapshot(virtualization))
     finding = found["gpu 0.pcie_link"]
@@ -138,7 +143,7 @@ def test_copies_from_pageable_memory_say_nothing_of_the_link() -> None:
 # ---------------------------------------------------------------- NVLinks between pairs
 
 
-def links_of(key: str, rows: list[list[int]], **changes: Any) -> dict[str, Finding]:
+def links_of(key: str, rows: list[list[int]], **changes: Any) -> dict[str, records.Finding]:
     """`rows[i][j]`: links from GPU i to GPU j; copies are as fast as these links."""
     board = catalogue.boards()[key]
     family = topologies.family(board)
@@ -203,7 +208,7 @@ def test_a_missing_bridge_is_said_and_no_fault() -> None:
         ("v100_sxm2_16", all_of(4, 2), 1, FAIL, "1 of 2"),
     ],
 )
-def test_links_that_are_down(key: str, rows: list[list[int]], links: int, status: Status, says: str) -> None:
+def test_links_that_are_down(key: str, rows: list[list[int]], links: int, status: records.Status, says: str) -> None:
     rows = [list(row) for row in rows]
     rows[0][1] = links
     finding = links_of(key, rows)["gpu 0 to gpu 1.nvlinks"]
@@ -234,7 +239,7 @@ def test_all_links_down_behind_switches() -> None:
 # ---------------------------------------------------------------- copies between GPUs
 
 
-def pairs_of(key: str, count: int = 2, links: int | None = None, **first: Any) -> dict[str, Finding]:
+def pairs_of(key: str, count: int = 2, links: int | None = None, **first: Any) -> dict[str, records.Finding]:
     values = machine(key, count, links)
     values["peers"][0].update(first)
     return judged(values, profile_of(catalogue.boards()[key]))
@@ -260,7 +265,7 @@ def pairs_of(key: str, count: int = 2, links: int | None = None, **first: Any) -
         ("rtx_4090", {"gb_per_s": 20.0, "topology": "SYS"}, PASS, ""),
     ],
 )
-def test_a_copy_between_two_gpus(key: str, first: dict[str, Any], status: Status, says: str) -> None:
+def test_a_copy_between_two_gpus(key: str, first: dict[str, Any], status: records.Status, says: str) -> None:
     finding = pairs_of(key, **first)["gpu 0 to gpu 1.peer_copy"]
     assert (finding.status, says in finding.reason) == (status, True), finding
 

@@ -10,24 +10,23 @@ import pytest
 from bandwidths_for_tests import bad, judged, machine, profile_of, snapshot
 from builders import finished_snapshot, resolved
 
-from gpuprep import catalogue
+from gpuprep import catalogue, records
 from gpuprep.catalogue import topologies
-from gpuprep.records import Finding, Status
 
-FAIL, WARN, UNKNOWN, PASS = Status.FAIL, Status.WARN, Status.UNKNOWN, Status.PASS
+FAIL, WARN, UNKNOWN, PASS = records.Status.FAIL, records.Status.WARN, records.Status.UNKNOWN, records.Status.PASS
 KINDS = ("copy", "read", "triad")
 WITH_FIGURES = [
     key for key, one in catalogue.boards().items() if one.memory_gb_per_s and topologies.healthy_memory_percents(one)
 ]
 
 
-def changed(key: str = "a100_sxm4_40", **figures: Any) -> dict[str, Finding]:
+def changed(key: str = "a100_sxm4_40", **figures: Any) -> dict[str, records.Finding]:
     values = machine(key)
     values["gpus"][0].update(figures)
     return judged(values, profile_of(catalogue.boards()[key]))
 
 
-def slower(key: str, share: float) -> dict[str, Finding]:
+def slower(key: str, share: float) -> dict[str, records.Finding]:
     values = machine(key)
     for kind in KINDS:
         values["gpus"][0][f"{kind}_gb_per_s"] *= share
@@ -137,7 +136,9 @@ def test_the_slowest_of_four_is_named() -> None:
         (1e12, [], UNKNOWN), (0.5, [], UNKNOWN),
     ],
 )  # fmt: skip
-def test_event_reasons_are_judged_as_those_of_matrix_products(reasons: Any, samples: list[int], status: Status) -> None:
+def test_event_reasons_are_judged_as_those_of_matrix_products(
+    reasons: Any, samples: list[int], status: records.Status
+) -> None:
     telemetry = {"hz": 20.0, "seconds": list(range(len(samples))), "event_reasons": samples}
     found = changed(event_reasons=reasons, telemetry=telemetry)
     assert found["gpu 0.bandwidth_slowdowns"].status is status
@@ -162,7 +163,10 @@ def test_two_entries_of_one_gpu_are_unknown() -> None:
 def test_published_excuses_what_is_absent_and_nothing_else() -> None:
     gpu = {"index": 0, "pci_device_id": "20b0", "read_gb_per_s": 1490.0}
     found = judged({"published": "a paper", "gpus": [gpu]}, "a100")
-    assert {key: one.status for key, one in found.items()} == {"bandwidth.host": Status.SKIP, "gpu 0.memory_read": PASS}
+    assert {key: one.status for key, one in found.items()} == {
+        "bandwidth.host": records.Status.SKIP,
+        "gpu 0.memory_read": PASS,
+    }
     slow = judged({"published": "a paper", "gpus": [{**gpu, "read_gb_per_s": 700.0}]}, "a100")
     assert bad(slow) == {"gpu 0.memory_read": FAIL}
     hot = judged({"published": "a paper", "gpus": [{**gpu, "event_reasons": 8}]}, "a100")

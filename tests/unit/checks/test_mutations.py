@@ -12,9 +12,8 @@ import amount
 import pytest
 from mutations import NEVER_PASS, Mutation, bases, failures, families, of_bases, table
 
-from gpuprep.cli import cli
-from gpuprep.cli.edge import run
-from gpuprep.desired.probes import KINDS
+from gpuprep.cli import cli, edge
+from gpuprep.desired import probes
 
 EXIT_CODES = {"PASS": 0, "WARN": 0, "FAIL": 1, "UNKNOWN": 3}
 THROUGH_THE_COMMAND = 100
@@ -44,8 +43,8 @@ def test_each_record_passes_as_it_is(name: str) -> None:
 def test_each_probe_has_a_real_record_and_each_record_has_classes_of_faults() -> None:
     real = {document["probe"] for name, base in bases().items() if name.startswith("h200")
             for document in base.document["measurements"]}  # fmt: skip
-    assert {kind.name for kind in KINDS} - real == set(WITHOUT_RECORD)
-    assert not [kind.name for kind in KINDS if kind.measures and kind.name in WITHOUT_RECORD]
+    assert {kind.name for kind in probes.KINDS} - real == set(WITHOUT_RECORD)
+    assert not [kind.name for kind in probes.KINDS if kind.measures and kind.name in WITHOUT_RECORD]
     assert set(bases()) - {record for entry in table() for record in entry["records"]} == set(WITHOUT_CLASS)
 
 
@@ -69,7 +68,7 @@ def test_the_command_ends_with_a_documented_code_and_its_json_is_json(
     for one in through_the_command():
         path.write_text(json.dumps(one.document()), encoding="utf-8")
         profile = bases()[one.record].profile.name
-        code = run(cli, ["judge", str(path), "--profile", profile, "--json"])
+        code = edge.run(cli, ["judge", str(path), "--profile", profile, "--json"])
         document = json.loads(capsys.readouterr().out)
         assert document["exit_code"] == code
         if code == 2:  # a file that no run writes

@@ -13,27 +13,26 @@ from hypothesis import strategies as st
 from judgednccl import Values, judged
 from places import TESTS
 
+from gpuprep import records
 from gpuprep.agent.compute import ncclplan
-from gpuprep.agent.compute.ncclplan import GIB, MIB
-from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json
 
 RECORDS = TESTS / "cases" / "records"
 
 
 def real_h200() -> Values:
     """Two H200 through NVSwitch, multicast off, NCCL 2.28.9 of torch's."""
-    result = from_json(ProbeResult, (RECORDS / "h200x2-nccl.json").read_text())
+    result = records.from_json(records.ProbeResult, (RECORDS / "h200x2-nccl.json").read_text())
     assert isinstance(result.values, dict)
     return copy.deepcopy(result.values)
 
 
-def bad(values: Values | Missing) -> dict[str, Status]:
+def bad(values: Values | records.Missing) -> dict[str, records.Status]:
     """What did not pass; which NCCL it was is test_nccl_installed.py's."""
-    found = {one.key: one.status for one in judged(values) if one.status is not Status.PASS}
+    found = {one.key: one.status for one in judged(values) if one.status is not records.Status.PASS}
     return {key: status for key, status in found.items() if key != "nccl.loaded"}
 
 
-def finding(values: Values, prop: str) -> Finding:
+def finding(values: Values, prop: str) -> records.Finding:
     (found,) = [one for one in judged(values) if one.property == prop]
     return found
 
@@ -56,8 +55,8 @@ def test_two_real_h200_pass() -> None:
 
 @pytest.mark.parametrize("operation", ncclplan.OPERATIONS)
 def test_real_figures_at_less_do_not_pass(operation: str) -> None:
-    assert bad(slower(real_h200(), 0.85, operation)) == {f"nccl.{operation}": Status.WARN}
-    assert bad(slower(real_h200(), 0.5, operation))[f"nccl.{operation}"] is Status.FAIL
+    assert bad(slower(real_h200(), 0.85, operation)) == {f"nccl.{operation}": records.Status.WARN}
+    assert bad(slower(real_h200(), 0.5, operation))[f"nccl.{operation}"] is records.Status.FAIL
 
 
 SOUND: list[tuple[str, int, int, float]] = [
@@ -77,7 +76,7 @@ def test_sound_machines_pass(model: str, gpus: int, nvlinks: int, busbw: float, 
 @pytest.mark.parametrize(("model", "gpus", "nvlinks", "busbw"), [one for one in SOUND if one[2]])
 def test_half_the_speed_fails(model: str, gpus: int, nvlinks: int, busbw: float) -> None:
     values = slower(ncclrecords.machine(model, gpus, nvlinks=nvlinks, busbw=busbw), 0.5)
-    assert {bad(values)[f"nccl.{operation}"] for operation in ncclplan.OPERATIONS} == {Status.FAIL}
+    assert {bad(values)[f"nccl.{operation}"] for operation in ncclplan.OPERATIONS} == {records.Status.FAIL}
     found = finding(values, "all_reduce")
     assert "GB/s of bus bandwidth" in found.reason
     assert "Xid 74" in found.remedy
@@ -86,28 +85,28 @@ def test_half_the_speed_fails(model: str, gpus: int, nvlinks: int, busbw: float)
 @pytest.mark.parametrize("operation", ncclplan.OPERATIONS)
 def test_one_slow_collective_is_named(operation: str) -> None:
     values = slower(ncclrecords.machine(), 0.5, operation)
-    assert bad(values)[f"nccl.{operation}"] is Status.FAIL
+    assert bad(values)[f"nccl.{operation}"] is records.Status.FAIL
     assert all(f"nccl.{other}" not in bad(values) for other in ncclplan.OPERATIONS if other != operation)
 
 
-@pytest.mark.parametrize("size", [size for size in ncclplan.SIZES if size >= 128 * MIB])
+@pytest.mark.parametrize("size", [size for size in ncclplan.SIZES if size >= 128 * ncclplan.MIB])
 def test_every_large_size_is_judged(size: int) -> None:
     values = ncclrecords.machine()
     for point in values["points"]:
         if (point["operation"], point["bytes"]) == ("all_reduce", size):
             slower({"points": [point]}, 0.4)
-    assert bad(values)["nccl.all_reduce"] is Status.FAIL
+    assert bad(values)["nccl.all_reduce"] is records.Status.FAIL
     assert ncclplan.words(size) in finding(values, "all_reduce").reason
 
 
 def test_fifteen_per_cent_slow_is_said() -> None:
     values = slower(ncclrecords.machine("h200", 8, busbw=365.6), 0.85)
-    assert {bad(values)[f"nccl.{operation}"] for operation in ncclplan.OPERATIONS} == {Status.WARN}
+    assert {bad(values)[f"nccl.{operation}"] for operation in ncclplan.OPERATIONS} == {records.Status.WARN}
 
 
 def test_links_that_are_down_do_not_lower_the_floor() -> None:
     values = ncclrecords.machine(nvlinks=9, busbw=180)
-    assert bad(values)["nccl.all_reduce"] is Status.FAIL
+    assert bad(values)["nccl.all_reduce"] is records.Status.FAIL
     assert "18 NVLinks" in finding(values, "all_reduce").expected
 
 
@@ -116,22 +115,22 @@ def test_a_link_that_is_down_is_named(up: int) -> None:
     values = ncclrecords.machine(nvlinks=18)
     values["links"][1]["nvlinks"] = up
     found = bad(values)
-    assert found["nccl.nvlinks"] is Status.FAIL
+    assert found["nccl.nvlinks"] is records.Status.FAIL
     assert f"{up} of 18" in finding(values, "nvlinks").reason
     # 362 GB/s are more than ten links carry.
-    assert found.get("nccl.all_reduce") is (None if up == 17 else Status.UNKNOWN)
+    assert found.get("nccl.all_reduce") is (None if up == 17 else records.Status.UNKNOWN)
 
 
 @pytest.mark.parametrize("key", ["uuid", "index"])
 def test_a_gpu_that_stands_twice(key: str) -> None:
     values = ncclrecords.machine()
     values["gpus"][1][key] = values["gpus"][0][key]
-    assert bad(values)["nccl.gpus"] is Status.UNKNOWN
+    assert bad(values)["nccl.gpus"] is records.Status.UNKNOWN
 
 
 def test_no_link_is_up_although_the_board_has_some() -> None:
     found = finding(ncclrecords.machine(nvlinks=0, busbw=22), "all_reduce")
-    assert found.status is Status.WARN
+    assert found.status is records.Status.WARN
     assert "none of the 18 NVLinks is up" in found.reason
 
 
@@ -153,17 +152,17 @@ def test_bridged_pairs_are_judged_by_pcie() -> None:
             link["nvlinks"] = 12
     assert bad(values) == {}
     assert "PCIe" in finding(values, "all_reduce").expected
-    assert bad(slower(values, 0.4))["nccl.all_reduce"] is Status.WARN
+    assert bad(slower(values, 0.4))["nccl.all_reduce"] is records.Status.WARN
 
 
 def test_pcie_at_a_twentieth_is_a_fault() -> None:
-    assert bad(ncclrecords.machine("t4", 2, nvlinks=0, busbw=1.0))["nccl.all_reduce"] is Status.FAIL
+    assert bad(ncclrecords.machine("t4", 2, nvlinks=0, busbw=1.0))["nccl.all_reduce"] is records.Status.FAIL
 
 
 def test_multicast_has_a_floor_of_its_own() -> None:
     values = ncclrecords.machine("h200", 8, busbw=362)
     values["chosen"]["nvls_channels"] = 16
-    assert bad(values)["nccl.all_reduce"] is Status.FAIL
+    assert bad(values)["nccl.all_reduce"] is records.Status.FAIL
     for point in values["points"]:
         if point["operation"] == "all_reduce":
             point.update(ncclrecords.point("all_reduce", point["bytes"], 8, 478.0))
@@ -177,7 +176,7 @@ def test_multicast_has_a_floor_of_its_own() -> None:
 def test_a_wrong_result_fails(place: int) -> None:
     values = ncclrecords.machine()
     values["points"][place]["wrong"] = 3
-    assert bad(values) == {"nccl.results": Status.FAIL}
+    assert bad(values) == {"nccl.results": records.Status.FAIL}
     found = finding(values, "results")
     assert values["points"][place]["operation"] in found.reason
     assert "do not calculate" in found.remedy
@@ -189,7 +188,7 @@ def test_a_wrong_result_fails(place: int) -> None:
 def test_a_result_that_was_not_compared_is_unknown(change: Values) -> None:
     values = ncclrecords.machine()
     values["points"][5].update(change)
-    assert bad(values) == {"nccl.results": Status.UNKNOWN}
+    assert bad(values) == {"nccl.results": records.Status.UNKNOWN}
 
 
 # ---------------------------------------------------------------- what is absent
@@ -197,24 +196,24 @@ def test_a_result_that_was_not_compared_is_unknown(change: Values) -> None:
 
 def test_one_gpu_is_skipped() -> None:
     values = {**ncclrecords.machine(gpus=2), "gpus": [ncclrecords.gpu(0, "2335")], "links": [], "points": []}
-    assert bad(values) == {"nccl.measured": Status.SKIP}
+    assert bad(values) == {"nccl.measured": records.Status.SKIP}
     assert "two GPUs" in finding(values, "measured").reason
 
 
 def test_no_answer_at_all() -> None:
-    assert bad(Missing("command_failed", "cuInit")) == {"nccl.measured": Status.UNKNOWN}
-    assert bad({}) == {"nccl.measured": Status.UNKNOWN}
+    assert bad(records.Missing("command_failed", "cuInit")) == {"nccl.measured": records.Status.UNKNOWN}
+    assert bad({}) == {"nccl.measured": records.Status.UNKNOWN}
 
 
 def test_a_hang_is_unknown_and_keeps_what_was_measured() -> None:
     values = ncclrecords.machine()
     values["points"] = [point for point in values["points"] if point["operation"] == "all_reduce"]
     values["stopped"] = {"doing": "all_gather of 8 B", "seconds": 60.0}
-    assert bad(values) == {"nccl.answers": Status.UNKNOWN, "nccl.sizes": Status.UNKNOWN}
+    assert bad(values) == {"nccl.answers": records.Status.UNKNOWN, "nccl.sizes": records.Status.UNKNOWN}
     found = finding(values, "answers")
     assert "no answer in 60 s while all_gather of 8 B" in found.reason
     assert "Fabric Manager" in found.remedy
-    assert finding(values, "all_reduce").status is Status.PASS
+    assert finding(values, "all_reduce").status is records.Status.PASS
 
 
 def test_an_error_says_what_nccl_warned_of() -> None:
@@ -223,21 +222,21 @@ def test_an_error_says_what_nccl_warned_of() -> None:
     why = finding(values, "answers").reason
     assert "ncclCommInitAll" in why
     assert "out of memory" in why
-    assert Status.PASS not in {one.status for one in judged(values)}
+    assert records.Status.PASS not in {one.status for one in judged(values)}
 
 
 @pytest.mark.parametrize("place", range(3 * len(ncclplan.SIZES)))
 def test_a_vanished_size_is_unknown(place: int) -> None:
     values = ncclrecords.machine()
     gone = values["points"].pop(place)
-    assert bad(values)["nccl.sizes"] is Status.UNKNOWN
+    assert bad(values)["nccl.sizes"] is records.Status.UNKNOWN
     assert f"{gone['operation']} of {ncclplan.words(gone['bytes'])}" in finding(values, "sizes").reason
 
 
 def test_less_memory_gives_fewer_sizes_and_no_excuse_for_less() -> None:
-    assert bad(ncclrecords.machine("t4", 2, nvlinks=0, busbw=13.1, most=4 * GIB)) == {}
-    small = ncclrecords.machine(most=512 * MIB)  # an H200 has 141 GB
-    assert bad(small)["nccl.sizes"] is Status.UNKNOWN
+    assert bad(ncclrecords.machine("t4", 2, nvlinks=0, busbw=13.1, most=4 * ncclplan.GIB)) == {}
+    small = ncclrecords.machine(most=512 * ncclplan.MIB)  # an H200 has 141 GB
+    assert bad(small)["nccl.sizes"] is records.Status.UNKNOWN
 
 
 # ---------------------------------------------------------------- what cannot be
@@ -245,7 +244,7 @@ def test_less_memory_gives_fewer_sizes_and_no_excuse_for_less() -> None:
 
 def test_more_than_the_links_carry_is_unknown() -> None:
     values = ncclrecords.machine(busbw=600)
-    assert {bad(values)[f"nccl.{operation}"] for operation in ncclplan.OPERATIONS} == {Status.UNKNOWN}
+    assert {bad(values)[f"nccl.{operation}"] for operation in ncclplan.OPERATIONS} == {records.Status.UNKNOWN}
     assert "more than 18 NVLinks carry" in finding(values, "all_gather").reason
 
 
@@ -266,7 +265,7 @@ IMPOSSIBLE: dict[str, Change] = {
 def test_contradictions_are_unknown(change: str, place: int) -> None:
     values = ncclrecords.machine()
     IMPOSSIBLE[change](values["points"][place])
-    assert bad(values)["nccl.all_reduce"] is Status.UNKNOWN
+    assert bad(values)["nccl.all_reduce"] is records.Status.UNKNOWN
     assert "all_reduce of" in finding(values, "all_reduce").reason
 
 
@@ -274,14 +273,14 @@ def test_contradictions_are_unknown(change: str, place: int) -> None:
 def test_impossible_numbers_of_links_are_unknown(links: object) -> None:
     values = ncclrecords.machine()
     values["links"][0]["nvlinks"] = links
-    assert bad(values)["nccl.all_reduce"] is Status.UNKNOWN
+    assert bad(values)["nccl.all_reduce"] is records.Status.UNKNOWN
 
 
 def test_a_gpu_that_the_catalogue_lacks_has_no_floor() -> None:
     values = ncclrecords.machine()
     values["gpus"][1]["pci_device_id"] = "ffff"
-    assert bad(values)["nccl.all_reduce"] is Status.UNKNOWN
-    assert "results" in {one.property for one in judged(values) if one.status is Status.PASS}
+    assert bad(values)["nccl.all_reduce"] is records.Status.UNKNOWN
+    assert "results" in {one.property for one in judged(values) if one.status is records.Status.PASS}
 
 
 # ---------------------------------------------------------------- neighbours, disturbers, clocks
@@ -292,15 +291,15 @@ def test_another_program_on_one_gpu_makes_speeds_unknown(others: object) -> None
     values = ncclrecords.machine()
     values["gpus"][1]["other_processes"] = others
     found = bad(values)
-    assert {found[f"nccl.{prop}"] for prop in (*ncclplan.OPERATIONS, "latency")} == {Status.UNKNOWN}
+    assert {found[f"nccl.{prop}"] for prop in (*ncclplan.OPERATIONS, "latency")} == {records.Status.UNKNOWN}
     assert "nccl.results" not in found
 
 
 def test_a_size_that_takes_longer_than_the_next() -> None:
     values = ncclrecords.machine()
-    place = ncclplan.SIZES.index(2 * MIB)
-    values["points"][place].update(ncclrecords.point("all_reduce", 2 * MIB, 2, 10.0))
-    assert bad(values) == {"nccl.all_reduce_sizes": Status.WARN}
+    place = ncclplan.SIZES.index(2 * ncclplan.MIB)
+    values["points"][place].update(ncclrecords.point("all_reduce", 2 * ncclplan.MIB, 2, 10.0))
+    assert bad(values) == {"nccl.all_reduce_sizes": records.Status.WARN}
     assert "2 MiB takes" in finding(values, "all_reduce_sizes").reason
 
 
@@ -309,12 +308,12 @@ def test_slow_small_messages_are_said() -> None:
     for point in values["points"]:
         if point["bytes"] <= 8 * 1024:
             point.update(ncclplan.point(point["operation"], point["bytes"], 2, 400e-6, wrong=0))
-    assert bad(values)["nccl.latency"] is Status.WARN
+    assert bad(values)["nccl.latency"] is records.Status.WARN
 
 
-@pytest.mark.parametrize(("mask", "status"), [(0x40, Status.WARN), (0x80, Status.WARN), (0x20, Status.WARN),
-                                              (None, Status.UNKNOWN), (-1, Status.UNKNOWN)])  # fmt: skip
-def test_clocks_that_are_held_down(mask: object, status: Status) -> None:
+@pytest.mark.parametrize(("mask", "status"), [(0x40, records.Status.WARN), (0x80, records.Status.WARN), (0x20, records.Status.WARN),
+                                              (None, records.Status.UNKNOWN), (-1, records.Status.UNKNOWN)])  # fmt: skip
+def test_clocks_that_are_held_down(mask: object, status: records.Status) -> None:
     values = ncclrecords.machine()
     values["gpus"][1]["event_reasons"] = mask
     assert bad(values) == {"gpu 1.nccl_clocks": status}
@@ -375,7 +374,7 @@ def test_no_changed_figure_of_two_real_h200_passes() -> None:
 def test_no_point_of_two_real_h200_may_be_much_slower() -> None:
     """A whole point at a third of its speed, its figures fitting together. Below 8 MiB 40 µs more may be chance."""
     for place, point in enumerate(real_h200()["points"]):
-        if point["bytes"] >= 8 * MIB:
+        if point["bytes"] >= 8 * ncclplan.MIB:
             values = real_h200()
             slower({"points": [values["points"][place]]}, 0.3)
             assert bad(values) != {}, point
@@ -402,7 +401,7 @@ def test_no_point_of_two_real_h200_may_be_much_slower() -> None:
 def test_what_cannot_be_beside_a_speed_is_unknown(gpus: int, change: Change, key: str) -> None:
     values = ncclrecords.machine("h200", gpus)
     change(values)
-    assert bad(values) == {key: Status.UNKNOWN}
+    assert bad(values) == {key: records.Status.UNKNOWN}
 
 
 def test_pcie_is_judged_by_what_the_board_can() -> None:
@@ -411,24 +410,24 @@ def test_pcie_is_judged_by_what_the_board_can() -> None:
     assert bad(sound) == {}
     faster = ncclrecords.machine("t4", 2, nvlinks=0, busbw=11)
     faster["gpus"][0]["pcie"].update(generation=4, max_generation=4)
-    assert bad(faster) == {"gpu 0.nccl_readings": Status.UNKNOWN}
+    assert bad(faster) == {"gpu 0.nccl_readings": records.Status.UNKNOWN}
     quarter = ncclrecords.machine("t4", 2, nvlinks=0, busbw=1.6)
     for gpu in quarter["gpus"]:
         gpu["pcie"].update(width=4)
-    assert bad(quarter) == {"gpu 0.nccl_pcie_link": Status.FAIL, "gpu 1.nccl_pcie_link": Status.FAIL}
+    assert bad(quarter) == {"gpu 0.nccl_pcie_link": records.Status.FAIL, "gpu 1.nccl_pcie_link": records.Status.FAIL}
     none = ncclrecords.machine("t4", 2, nvlinks=0, busbw=11)
     none["gpus"][0]["pcie"].update(width=0)
-    assert set(bad(none).values()) == {Status.UNKNOWN}
+    assert set(bad(none).values()) == {records.Status.UNKNOWN}
 
 
 def test_two_gpus_of_a_mesh_of_four_are_sound_at_their_links() -> None:
     assert bad(ncclrecords.machine("a100", 2, nvlinks=4, busbw=77)) == {}
     assert bad(ncclrecords.machine("a100", 2, nvlinks=4, busbw=30)) != {}
-    assert Status.FAIL in bad(ncclrecords.machine("a100", 2, nvlinks=3, busbw=57)).values()
+    assert records.Status.FAIL in bad(ncclrecords.machine("a100", 2, nvlinks=3, busbw=57)).values()
 
 
 def test_links_of_one_pair_among_eight_gpus_count() -> None:
     values = ncclrecords.machine("h200", 8)
     assert bad(values) == {}
     values["links"][0]["nvlinks"] = 17  # the others of both GPUs show all eighteen
-    assert bad(values)["nccl.nvlinks"] is Status.FAIL
+    assert bad(values)["nccl.nvlinks"] is records.Status.FAIL

@@ -6,7 +6,7 @@ import pytest
 
 from gpuprep.checks import identity
 from gpuprep.checks.drift import coverage
-from gpuprep.desired.probes import NAMES
+from gpuprep.desired import probes
 from gpuprep.records.evidence import kinds
 
 TABLES = {
@@ -31,5 +31,5 @@ EXCEPTIONS = {
 @pytest.mark.parametrize("table", TABLES)
 def test_each_probe_is_in_the_table_or_an_exception(table: str) -> None:
     entries, exceptions = set(TABLES[table]), set(EXCEPTIONS[table])
-    assert entries | exceptions == set(NAMES)
+    assert entries | exceptions == set(probes.NAMES)
     assert entries & exceptions == set()

@@ -14,11 +14,8 @@ import pytest
 from builders import shipped
 from publishedfigures import FOLDER, published
 
-from gpuprep import catalogue
-from gpuprep.catalogue.boards import Board
-from gpuprep.records import Status
-from gpuprep.workflows.record_file import from_figures
-from gpuprep.workflows.rejudge import judge
+from gpuprep import catalogue, records
+from gpuprep.workflows import record_file, rejudge
 
 README = FOLDER / "README.md"
 # A source that does not say the shape measured large squares: burn tools, tables of peaks.
@@ -39,7 +36,7 @@ def test_each_figure_has_a_source_a_quote_and_a_board(name: str) -> None:
     assert len(published(name)) > 400
 
 
-def dtype_of(figure: dict[str, Any], board: Board) -> str:
+def dtype_of(figure: dict[str, Any], board: catalogue.Board) -> str:
     """As the gemm probe calls it; "" for what the probe does not measure."""
     dtype = str(figure["dtype"])
     tensor = "tensor_fp64" in board.model.fma_per_clock_per_sm
@@ -48,7 +45,7 @@ def dtype_of(figure: dict[str, Any], board: Board) -> str:
     return "fp64" if dtype == "fp64_tensor" else dtype
 
 
-def record(figure: dict[str, Any], board: Board, dtype: str) -> dict[str, Any]:
+def record(figure: dict[str, Any], board: catalogue.Board, dtype: str) -> dict[str, Any]:
     """As `gpuprep judge` reads published figures."""
     product = {
         "dtype": dtype, "accumulate": figure.get("accumulate", ""), "tflops": figure["tflops"],
@@ -71,7 +68,7 @@ def verdict_of(figure: dict[str, Any]) -> str:
     dtype = dtype_of(figure, board) if board else ""
     if board is None or not dtype:
         return NOT_A_PRODUCT
-    judged = judge(from_figures(record(figure, board, dtype)), shipped(board.model.profile))
+    judged = rejudge.judge(record_file.from_figures(record(figure, board, dtype)), shipped(board.model.profile))
     assert judged.verdict is not None
     return judged.verdict.status.value
 
@@ -81,18 +78,18 @@ def verdicts() -> list[tuple[dict[str, Any], str]]:
     return [(figure, verdict_of(figure)) for figure in published("gemm")]
 
 
-def of_state(state: str, verdict: Status) -> list[dict[str, Any]]:
+def of_state(state: str, verdict: records.Status) -> list[dict[str, Any]]:
     return [figure for figure, found in verdicts() if figure["state"] == state and found == verdict.value]
 
 
 def test_no_healthy_figure_fails() -> None:
-    assert of_state("healthy", Status.FAIL) == []
-    assert len(of_state("healthy", Status.PASS)) >= 250
+    assert of_state("healthy", records.Status.FAIL) == []
+    assert len(of_state("healthy", records.Status.PASS)) >= 250
 
 
 def test_no_sick_figure_passes() -> None:
-    assert of_state("sick", Status.PASS) == []
-    assert len(of_state("sick", Status.FAIL)) >= 5
+    assert of_state("sick", records.Status.PASS) == []
+    assert len(of_state("sick", records.Status.FAIL)) >= 5
 
 
 def table() -> str:

@@ -17,12 +17,9 @@ from bandwidths_for_tests import profile_of
 from builders import shipped
 from publishedfigures import FOLDER, published
 
-from gpuprep import catalogue
+from gpuprep import catalogue, records
 from gpuprep.catalogue import topologies
-from gpuprep.catalogue.boards import Board
-from gpuprep.records import Status
-from gpuprep.workflows.record_file import from_figures
-from gpuprep.workflows.rejudge import judge
+from gpuprep.workflows import record_file, rejudge
 
 # Words of `what` ► why the bandwidth probe does not measure it.
 NOT_MEASURED = {
@@ -66,14 +63,14 @@ def why_not(figure: dict[str, Any]) -> str:
     return next((why for words, why in NOT_MEASURED.items() if words in figure["what"]), "")
 
 
-def gpu_of(board: Board, index: int = 0) -> dict[str, Any]:
+def gpu_of(board: catalogue.Board, index: int = 0) -> dict[str, Any]:
     return {
         "index": index, "pci_device_id": board.pci_device_ids[0],
         "pci_subsystem_id": (*board.subsystem_ids, "")[0],
     }  # fmt: skip
 
 
-def record(figure: dict[str, Any], board: Board) -> dict[str, Any]:
+def record(figure: dict[str, Any], board: catalogue.Board) -> dict[str, Any]:
     value = figure["value"] * UNITS[figure["unit"]]
     values: dict[str, Any] = {"published": figure["source"], "gpus": [gpu_of(board)]}
     if figure["kind"] == "memory":
@@ -88,7 +85,7 @@ def record(figure: dict[str, Any], board: Board) -> dict[str, Any]:
     return {"measurements": [{"probe": "bandwidth", "source": "measured", "values": values}]}
 
 
-def joined(figure: dict[str, Any], board: Board) -> dict[str, Any]:
+def joined(figure: dict[str, Any], board: catalogue.Board) -> dict[str, Any]:
     """What the source says of the way between the two GPUs."""
     topology = figure.get("topology", "")
     family = topologies.family(board)
@@ -102,20 +99,20 @@ def joined(figure: dict[str, Any], board: Board) -> dict[str, Any]:
 
 
 @cache
-def verdicts() -> list[tuple[dict[str, Any], Status, str]]:
+def verdicts() -> list[tuple[dict[str, Any], records.Status, str]]:
     found = []
     for figure in published("other"):
         board = catalogue.boards().get(figure.get("board", ""))
         if board is None or why_not(figure):
             continue
-        judged = judge(from_figures(record(figure, board)), shipped(profile_of(board)))
+        judged = rejudge.judge(record_file.from_figures(record(figure, board)), shipped(profile_of(board)))
         assert judged.verdict is not None
-        said = "; ".join(f"{one.key}: {one.reason}" for one in judged.findings if one.status is not Status.PASS)
+        said = "; ".join(f"{one.key}: {one.reason}" for one in judged.findings if one.status is not records.Status.PASS)
         found.append((figure, judged.verdict.status, said))
     return found
 
 
-def ended(state: str, verdict: Status) -> list[str]:
+def ended(state: str, verdict: records.Status) -> list[str]:
     return [
         f"{one['kind']} {one['board']} {one['what']} {one['value']} {one['unit']} ({said})"
         for one, status, said in verdicts()
@@ -124,15 +121,15 @@ def ended(state: str, verdict: Status) -> list[str]:
 
 
 def test_no_healthy_figure_fails() -> None:
-    assert ended("healthy", Status.FAIL) == []
-    unknown = [said for said in ended("healthy", Status.UNKNOWN) if "no bandwidth of this GPU" not in said]
+    assert ended("healthy", records.Status.FAIL) == []
+    unknown = [said for said in ended("healthy", records.Status.UNKNOWN) if "no bandwidth of this GPU" not in said]
     assert [said for said in unknown if "generation and width of the link are not known" not in said] == []
 
 
 def test_no_sick_figure_passes() -> None:
-    assert ended("sick", Status.PASS) == []
-    assert ended("sick", Status.UNKNOWN) == []
-    assert len(ended("sick", Status.FAIL)) >= 5
+    assert ended("sick", records.Status.PASS) == []
+    assert ended("sick", records.Status.UNKNOWN) == []
+    assert len(ended("sick", records.Status.FAIL)) >= 5
 
 
 def test_most_healthy_figures_pass() -> None:
@@ -140,7 +137,7 @@ def test_most_healthy_figures_pass() -> None:
     for kind, least in (("memory", 0.85), ("host_link", 0.8), ("peer", 0.75)):
         several = sum(count for (name, _), count in counted.items() if name == kind)
         assert several >= 30
-        assert counted[kind, Status.PASS] >= least * several, counted
+        assert counted[kind, records.Status.PASS] >= least * several, counted
 
 
 def test_what_is_faster_than_the_memory_is_no_figure() -> None:

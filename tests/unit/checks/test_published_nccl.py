@@ -8,10 +8,8 @@ from typing import Any
 from builders import shipped
 from publishedfigures import published
 
-from gpuprep import catalogue
-from gpuprep.records import Status
-from gpuprep.workflows.record_file import from_figures
-from gpuprep.workflows.rejudge import judge
+from gpuprep import catalogue, records
+from gpuprep.workflows import record_file, rejudge
 
 WHAT = re.compile(r"(all_reduce|all_gather|reduce_scatter) busbw (?:\d+ to )?(\d+) GPUs(?:.*?([\d.]+) (GiB|GB|MiB))?")
 UNITS = {"GiB": 2**30, "GB": 10**9, "MiB": 2**20}
@@ -37,10 +35,12 @@ def record(figure: dict[str, Any]) -> dict[str, Any]:
     return {"measurements": [{"probe": "nccl", "source": "measured", "values": values}]}
 
 
-def verdicts() -> list[tuple[dict[str, Any], Status]]:
+def verdicts() -> list[tuple[dict[str, Any], records.Status]]:
     found = []
     for figure in figures():
-        judged = judge(from_figures(record(figure)), shipped(catalogue.boards()[figure["board"]].model.profile))
+        judged = rejudge.judge(
+            record_file.from_figures(record(figure)), shipped(catalogue.boards()[figure["board"]].model.profile)
+        )
         assert judged.verdict is not None
         found.append((figure, judged.verdict.status))
     return found
@@ -49,16 +49,20 @@ def verdicts() -> list[tuple[dict[str, Any], Status]]:
 def test_no_healthy_figure_fails_and_no_sick_one_passes() -> None:
     found = verdicts()
     assert len(found) >= 40
-    assert [figure for figure, status in found if figure["state"] == "healthy" and status is Status.FAIL] == []
-    assert [figure for figure, status in found if figure["state"] == "sick" and status is Status.PASS] == []
-    assert sum(status is Status.PASS for figure, status in found if figure["state"] == "healthy") >= 25
+    assert [figure for figure, status in found if figure["state"] == "healthy" and status is records.Status.FAIL] == []
+    assert [figure for figure, status in found if figure["state"] == "sick" and status is records.Status.PASS] == []
+    assert sum(status is records.Status.PASS for figure, status in found if figure["state"] == "healthy") >= 25
 
 
 def test_half_of_what_was_published_over_nvlink_fails() -> None:
-    sound = [figure for figure, status in verdicts() if status is Status.PASS and "NVSwitch" in figure["topology"]]
+    sound = [
+        figure for figure, status in verdicts() if status is records.Status.PASS and "NVSwitch" in figure["topology"]
+    ]
     assert len(sound) > 20
     for figure in sound:
         halved = record({**figure, "value": figure["value"] / 2})
-        judged = judge(from_figures(halved), shipped(catalogue.boards()[figure["board"]].model.profile))
+        judged = rejudge.judge(
+            record_file.from_figures(halved), shipped(catalogue.boards()[figure["board"]].model.profile)
+        )
         assert judged.verdict is not None
-        assert judged.verdict.status is not Status.PASS, figure
+        assert judged.verdict.status is not records.Status.PASS, figure

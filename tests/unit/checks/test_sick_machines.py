@@ -18,14 +18,12 @@ import verdict_table_gemm
 from builders import shipped
 from gemmrecords import gemm
 
-from gpuprep import catalogue
-from gpuprep.catalogue import Board, topologies
-from gpuprep.records import RunRecord
-from gpuprep.workflows.record_file import from_figures
-from gpuprep.workflows.rejudge import judge
+from gpuprep import catalogue, records
+from gpuprep.catalogue import topologies
+from gpuprep.workflows import record_file, rejudge
 
 Gpu = dict[str, Any]
-Fault = Callable[[Gpu, Board], None]
+Fault = Callable[[Gpu, catalogue.Board], None]
 BOARDS = (
     "t4", "v100_sxm2_16", "v100s_pcie_32", "a100_sxm4_40", "a100_pcie_80", "h100_sxm5_80", "h200_sxm", "l4", "a10g",
     *(
@@ -40,11 +38,11 @@ MEMORY = ("copy_gb_per_s", "read_gb_per_s", "triad_gb_per_s")
 HOST = ("h2d_gb_per_s", "d2h_gb_per_s")
 
 
-def judged(board: Board, document: dict[str, Any]) -> RunRecord:
-    return judge(from_figures(document), shipped(board.model.profile))
+def judged(board: catalogue.Board, document: dict[str, Any]) -> records.RunRecord:
+    return rejudge.judge(record_file.from_figures(document), shipped(board.model.profile))
 
 
-def status(board: Board, document: dict[str, Any]) -> str:
+def status(board: catalogue.Board, document: dict[str, Any]) -> str:
     verdict = judged(board, document).verdict
     assert verdict is not None
     return verdict.status.value
@@ -72,7 +70,7 @@ def bandwidths(key: str, fault: Fault) -> dict[str, Any]:
 def slower(share: float, dtype: str = "", **changes: Any) -> Fault:
     """Products at `share` of their speed; clocks are what `changes` says."""
 
-    def fault(gpu: Gpu, _board: Board) -> None:
+    def fault(gpu: Gpu, _board: catalogue.Board) -> None:
         for one in gpu["gemms"]:
             if not dtype or one["dtype"] == dtype:
                 one["tflops"] *= share
@@ -85,7 +83,7 @@ def slower(share: float, dtype: str = "", **changes: Any) -> Fault:
 def held(share: float, reasons: int, watts: float) -> Fault:
     """Clock and speed at `share`, with NVML's reasons, at `watts` of the limit."""
 
-    def fault(gpu: Gpu, board: Board) -> None:
+    def fault(gpu: Gpu, board: catalogue.Board) -> None:
         slower(share)(gpu, board)
         for one in gpu["gemms"]:
             one["graphics_clock_mhz"] *= share
@@ -105,7 +103,7 @@ def each(**changes: Any) -> Fault:
 def times(by: float, *keys: str) -> Fault:
     """Of the GPU, or of each of its products."""
 
-    def fault(gpu: Gpu, _board: Board) -> None:
+    def fault(gpu: Gpu, _board: catalogue.Board) -> None:
         for one in (gpu, *gpu.get("gemms", ())):
             one.update({key: one[key] * by for key in keys if key in one})
 
@@ -117,19 +115,19 @@ def pcie(**changes: Any) -> Fault:
 
 
 def both(*faults: Fault) -> Fault:
-    def fault(gpu: Gpu, board: Board) -> None:
+    def fault(gpu: Gpu, board: catalogue.Board) -> None:
         for one in faults:
             one(gpu, board)
 
     return fault
 
 
-def _narrow(gpu: Gpu, _board: Board) -> None:
+def _narrow(gpu: Gpu, _board: catalogue.Board) -> None:
     gpu["pcie"]["width"] //= 2
     gpu.update({key: gpu[key] * 0.48 for key in HOST})
 
 
-def _old_link(gpu: Gpu, _board: Board) -> None:
+def _old_link(gpu: Gpu, _board: catalogue.Board) -> None:
     gpu["pcie"]["generation"] -= 2
     gpu.update({key: gpu[key] * 0.25 for key in HOST})
 
@@ -225,7 +223,7 @@ BANDWIDTHS: Mapping[str, tuple[Fault, set[str]]] = {
 
 
 def wrong(
-    board: Board, faults: Mapping[str, tuple[Fault, set[str]]], made: Callable[[Fault], dict[str, Any]]
+    board: catalogue.Board, faults: Mapping[str, tuple[Fault, set[str]]], made: Callable[[Fault], dict[str, Any]]
 ) -> dict[str, str]:
     """Fault ─► the status, where it is not what is wanted."""
     chip_to_chip = {"no link", "a link of -3"} if topologies.is_chip_to_chip(board) else set()

@@ -9,30 +9,10 @@ from typing import Any
 import builders
 import pytest
 
-from gpuprep.checks import drift
-from gpuprep.checks.drift import Past, sincecertified
-from gpuprep.checks.earlier import grown as growth
-from gpuprep.performance.clock_events import SW_THERMAL
-from gpuprep.records import (
-    NOT_READ,
-    AptFacts,
-    AptPin,
-    EccErrors,
-    Finding,
-    GpuFacts,
-    Missing,
-    ModprobeLine,
-    OptStr,
-    Package,
-    PcieLink,
-    RetiredPages,
-    RunRecord,
-    Snapshot,
-    Source,
-    Status,
-    Throttled,
-    UnitFacts,
-)
+from gpuprep import records
+from gpuprep.checks import drift, earlier
+from gpuprep.checks.drift import sincecertified
+from gpuprep.performance import clock_events
 
 WANTED = builders.resolved("t4")
 TWO = builders.resolved("a100", "debian12", ("a100", "a100"))
@@ -40,35 +20,35 @@ TUNE_UNIT = "/etc/systemd/system/gpuprep-tune.service"
 LOADER_LIST = "/etc/ld.so.conf.d/gpuprep.conf"
 SMI = "/usr/lib/nvidia/current/nvidia-smi"
 BLOCKED = ("blacklist", "nvidia")
-Change = Callable[[Snapshot], Snapshot]
+Change = Callable[[records.Snapshot], records.Snapshot]
 
 
-def whole(wanted: Any = WANTED) -> Snapshot:
+def whole(wanted: Any = WANTED) -> records.Snapshot:
     """A finished host of which everything is known that drift compares."""
     made = builders.finished_snapshot(wanted)
-    assert not isinstance(made.gpus, Missing)
+    assert not isinstance(made.gpus, records.Missing)
     gpus = tuple(
         dataclasses.replace(
             gpu,
             serial=f"13201{gpu.index}",
             vbios="90.04.38.00.03",
-            pcie=PcieLink(1, 16, 3, 16, 3, 0),
-            throttled=Throttled(0.0, 0.0, 0.0, 0.0, 0.0),
+            pcie=records.PcieLink(1, 16, 3, 16, 3, 0),
+            throttled=records.Throttled(0.0, 0.0, 0.0, 0.0, 0.0),
         )
         for gpu in made.gpus
     )
-    options = ModprobeLine(
+    options = records.ModprobeLine(
         "/etc/modprobe.d/gpuprep-nvidia.conf", ("options", "nvidia", "NVreg_RestrictProfilingToAdminUsers=0")
     )
     return dataclasses.replace(
         made,
         gpus=gpus,
         modprobe=(options,),
-        apt=AptFacts(tuple(f"^{name}$" for name in wanted.driver.packages), ()),
+        apt=records.AptFacts(tuple(f"^{name}$" for name in wanted.driver.packages), ()),
         digests={SMI: "a1", "/usr/bin/nvcc": "b2"},
         units={
             **made.units,
-            "gpuprep-tune.service": UnitFacts("enabled", "active", (TUNE_UNIT,), "gpuprep-agent tune"),
+            "gpuprep-tune.service": records.UnitFacts("enabled", "active", (TUNE_UNIT,), "gpuprep-agent tune"),
         },
         files={
             **made.files,
@@ -79,28 +59,31 @@ def whole(wanted: Any = WANTED) -> Snapshot:
     )
 
 
-def record(snapshot: Snapshot, run_id: str = "20261101-100000-0000") -> RunRecord:
+def record(snapshot: records.Snapshot, run_id: str = "20261101-100000-0000") -> records.RunRecord:
     at = "2026-11-01T10:00:00+00:00"
-    return RunRecord(run_id, "validate", "gpu-1", at, at, Source.SIMULATED, 0, "0.1.0", after=snapshot)
+    return records.RunRecord(run_id, "validate", "gpu-1", at, at, records.Source.SIMULATED, 0, "0.1.0", after=snapshot)
 
 
 def since(
-    now: Snapshot, certified: Snapshot | None = None, previous: Snapshot | None = None, wanted: Any = WANTED
-) -> dict[str, Finding]:
+    now: records.Snapshot,
+    certified: records.Snapshot | None = None,
+    previous: records.Snapshot | None = None,
+    wanted: Any = WANTED,
+) -> dict[str, records.Finding]:
     """What drift finds that is no PASS, by key; profile and past together."""
-    past = Past(record(certified) if certified else None, record(previous, "20261102-0") if previous else None)
+    past = drift.Past(record(certified) if certified else None, record(previous, "20261102-0") if previous else None)
     found = drift.findings(wanted, now, past)
     assert len({finding.key for finding in found}) == len(found)
-    return {finding.key: finding for finding in found if finding.status is not Status.PASS}
+    return {finding.key: finding for finding in found if finding.status is not records.Status.PASS}
 
 
-def grave(found: dict[str, Finding]) -> dict[str, Finding]:
-    return {key: finding for key, finding in found.items() if finding.status is not Status.SKIP}
+def grave(found: dict[str, records.Finding]) -> dict[str, records.Finding]:
+    return {key: finding for key, finding in found.items() if finding.status is not records.Status.SKIP}
 
 
 def gpu(index: int = 0, **values: Any) -> Change:
-    def change(snapshot: Snapshot) -> Snapshot:
-        assert not isinstance(snapshot.gpus, Missing)
+    def change(snapshot: records.Snapshot) -> records.Snapshot:
+        assert not isinstance(snapshot.gpus, records.Missing)
         gpus = list(snapshot.gpus)
         gpus[index] = dataclasses.replace(gpus[index], **values)
         return dataclasses.replace(snapshot, gpus=tuple(gpus))
@@ -109,7 +92,7 @@ def gpu(index: int = 0, **values: Any) -> Change:
 
 
 def put(field: str, key: Any, value: Any) -> Change:
-    def change(snapshot: Snapshot) -> Snapshot:
+    def change(snapshot: records.Snapshot) -> records.Snapshot:
         fields: dict[str, Any] = {field: {**getattr(snapshot, field), key: value}}
         return dataclasses.replace(snapshot, **fields)
 
@@ -117,8 +100,8 @@ def put(field: str, key: Any, value: Any) -> Change:
 
 
 def apt(**values: Any) -> Change:
-    def change(snapshot: Snapshot) -> Snapshot:
-        assert isinstance(snapshot.apt, AptFacts)
+    def change(snapshot: records.Snapshot) -> records.Snapshot:
+        assert isinstance(snapshot.apt, records.AptFacts)
         return dataclasses.replace(snapshot, apt=dataclasses.replace(snapshot.apt, **values))
 
     return change
@@ -127,9 +110,9 @@ def apt(**values: Any) -> Change:
 def modprobe(*words: str) -> Change:
     """One more line in the modprobe configuration."""
 
-    def change(snapshot: Snapshot) -> Snapshot:
+    def change(snapshot: records.Snapshot) -> records.Snapshot:
         assert isinstance(snapshot.modprobe, tuple)
-        return dataclasses.replace(snapshot, modprobe=(*snapshot.modprobe, ModprobeLine("f", words)))
+        return dataclasses.replace(snapshot, modprobe=(*snapshot.modprobe, records.ModprobeLine("f", words)))
 
     return change
 
@@ -140,9 +123,9 @@ def replace(**values: Any) -> Change:
 
 def test_an_undisturbed_host_has_nothing_to_say_and_a_line_for_each_thing_compared() -> None:
     now = whole()
-    past = Past(record(now), record(now, "20261102-0"))
+    past = drift.Past(record(now), record(now, "20261102-0"))
     found = drift.findings(WANTED, now, past)
-    assert {finding.status for finding in found} == {Status.PASS}
+    assert {finding.status for finding in found} == {records.Status.PASS}
     keys = {finding.key for finding in found}
     assert keys >= {
         "gpus.identity", "gpus.order", "gpu 0.as_certified", "host.system", "kernel.running", "driver.package_versions",
@@ -156,83 +139,83 @@ def test_an_undisturbed_host_has_nothing_to_say_and_a_line_for_each_thing_compar
 def test_the_first_check_of_a_host_says_what_it_could_not_compare_and_passes() -> None:
     found = since(whole())
     assert set(found) == {"host.since_certified", "host.since_last_check"}
-    assert all(finding.status is Status.SKIP and finding.reason for finding in found.values())
+    assert all(finding.status is records.Status.SKIP and finding.reason for finding in found.values())
 
 
-CHANGES: dict[str, tuple[Change, str, Status]] = {
-    "another board": (gpu(uuid="GPU-x", serial="1"), "gpus.identity", Status.FAIL),
-    "another VBIOS": (gpu(vbios="90.04.38.00.FF"), "gpu 0.vbios", Status.FAIL),
-    "another serial number": (gpu(serial="2"), "gpu 0.serial", Status.FAIL),
-    "fewer lanes": (gpu(pcie=PcieLink(1, 8, 3, 16, 3, 0)), "gpu 0.pcie", Status.FAIL),
-    "a narrower slot": (gpu(pcie=PcieLink(1, 8, 3, 8, 3, 0)), "gpu 0.pcie", Status.FAIL),
-    "a slower slot": (gpu(pcie=PcieLink(1, 16, 2, 16, 3, 0)), "gpu 0.pcie", Status.FAIL),
-    "ECC off": (gpu(ecc_current=False, ecc_pending=False), "gpu 0.ecc_mode", Status.FAIL),
-    "pages retired": (gpu(retired_pages=RetiredPages(1, 1, False)), "gpu 0.memory_defects", Status.FAIL),
-    "VBIOS not readable": (gpu(vbios=Missing("command_failed", "no")), "gpu 0.vbios", Status.UNKNOWN),
-    "link not readable": (gpu(pcie=Missing("command_failed", "no")), "gpu 0.pcie_errors", Status.UNKNOWN),
-    "throttling not readable": (gpu(throttled=Missing("command_failed", "no")), "gpu 0.held_down", Status.UNKNOWN),
-    "another place": (gpu(pci_address="0000:00:05.0"), "gpus.order", Status.FAIL),
+CHANGES: dict[str, tuple[Change, str, records.Status]] = {
+    "another board": (gpu(uuid="GPU-x", serial="1"), "gpus.identity", records.Status.FAIL),
+    "another VBIOS": (gpu(vbios="90.04.38.00.FF"), "gpu 0.vbios", records.Status.FAIL),
+    "another serial number": (gpu(serial="2"), "gpu 0.serial", records.Status.FAIL),
+    "fewer lanes": (gpu(pcie=records.PcieLink(1, 8, 3, 16, 3, 0)), "gpu 0.pcie", records.Status.FAIL),
+    "a narrower slot": (gpu(pcie=records.PcieLink(1, 8, 3, 8, 3, 0)), "gpu 0.pcie", records.Status.FAIL),
+    "a slower slot": (gpu(pcie=records.PcieLink(1, 16, 2, 16, 3, 0)), "gpu 0.pcie", records.Status.FAIL),
+    "ECC off": (gpu(ecc_current=False, ecc_pending=False), "gpu 0.ecc_mode", records.Status.FAIL),
+    "pages retired": (gpu(retired_pages=records.RetiredPages(1, 1, False)), "gpu 0.memory_defects", records.Status.FAIL),
+    "VBIOS not readable": (gpu(vbios=records.Missing("command_failed", "no")), "gpu 0.vbios", records.Status.UNKNOWN),
+    "link not readable": (gpu(pcie=records.Missing("command_failed", "no")), "gpu 0.pcie_errors", records.Status.UNKNOWN),
+    "throttling not readable": (gpu(throttled=records.Missing("command_failed", "no")), "gpu 0.held_down", records.Status.UNKNOWN),
+    "another place": (gpu(pci_address="0000:00:05.0"), "gpus.order", records.Status.FAIL),
     "a patched driver": (
-        put("packages", "libcuda1", Package("550.163.01-9", True)), "driver.package_versions", Status.FAIL,
+        put("packages", "libcuda1", records.Package("550.163.01-9", True)), "driver.package_versions", records.Status.FAIL,
     ),
     "a patched toolkit": (
-        put("packages", "nvidia-cuda-toolkit", Package("12.4.131-9", True)), "cuda.package_versions", Status.FAIL,
+        put("packages", "nvidia-cuda-toolkit", records.Package("12.4.131-9", True)), "cuda.package_versions", records.Status.FAIL,
     ),
-    "a changed library": (put("digests", SMI, "a2"), "libraries.contents", Status.FAIL),
-    "a program that is gone": (replace(digests={"/usr/bin/nvcc": "b2"}), "libraries.contents", Status.FAIL),
-    "digests not readable": (replace(digests=Missing("no_permission", "no")), "libraries.contents", Status.UNKNOWN),
+    "a changed library": (put("digests", SMI, "a2"), "libraries.contents", records.Status.FAIL),
+    "a program that is gone": (replace(digests={"/usr/bin/nvcc": "b2"}), "libraries.contents", records.Status.FAIL),
+    "digests not readable": (replace(digests=records.Missing("no_permission", "no")), "libraries.contents", records.Status.UNKNOWN),
     "another library": (
-        put("libraries", "libnvcuvid.so.1", "/opt/mine/libnvcuvid.so.1"), "libraries.paths", Status.FAIL,
+        put("libraries", "libnvcuvid.so.1", "/opt/mine/libnvcuvid.so.1"), "libraries.paths", records.Status.FAIL,
     ),
-    "an edited unit": (put("files", TUNE_UNIT, "[Service]\nType=simple\n"), "files.managed", Status.FAIL),
-    "a preloaded library": (put("files", "/etc/ld.so.preload", "/opt/mine.so\n"), "files.managed", Status.FAIL),
+    "an edited unit": (put("files", TUNE_UNIT, "[Service]\nType=simple\n"), "files.managed", records.Status.FAIL),
+    "a preloaded library": (put("files", "/etc/ld.so.preload", "/opt/mine.so\n"), "files.managed", records.Status.FAIL),
     "a drop-in": (
-        put("units", "gpuprep-tune.service", UnitFacts("enabled", "active", (TUNE_UNIT, "/etc/zz.conf"), "/bin/true")),
-        "units.definition", Status.FAIL,
+        put("units", "gpuprep-tune.service", records.UnitFacts("enabled", "active", (TUNE_UNIT, "/etc/zz.conf"), "/bin/true")),
+        "units.definition", records.Status.FAIL,
     ),
     "another command": (
-        put("units", "gpuprep-tune.service", UnitFacts("enabled", "active", (TUNE_UNIT,), "/bin/true")),
-        "units.definition", Status.FAIL,
+        put("units", "gpuprep-tune.service", records.UnitFacts("enabled", "active", (TUNE_UNIT,), "/bin/true")),
+        "units.definition", records.Status.FAIL,
     ),
     "a new module option": (
         modprobe("options", "nvidia", "NVreg_X=1"),
-        "driver.module_options", Status.FAIL,
+        "driver.module_options", records.Status.FAIL,
     ),
     "a blocked module": (
         modprobe(*BLOCKED),
-        "driver.module_allowed", Status.FAIL,
+        "driver.module_allowed", records.Status.FAIL,
     ),
     "an overridden option": (
         modprobe("options", "nvidia_current", "NVreg_RestrictProfilingToAdminUsers=1"),
-        "driver.modprobe_options", Status.FAIL,
+        "driver.modprobe_options", records.Status.FAIL,
     ),
     "a pin": (
-        apt(pins=(AptPin("f", "libcuda1", "release a=sid", "990"),)),
-        "apt.pins_certified", Status.FAIL,
+        apt(pins=(records.AptPin("f", "libcuda1", "release a=sid", "990"),)),
+        "apt.pins_certified", records.Status.FAIL,
     ),
     "a pin to another version": (
-        apt(pins=(AptPin("f", "/cuda/", "version 535.*", "1001"),)),
-        "apt.pins", Status.FAIL,
+        apt(pins=(records.AptPin("f", "/cuda/", "version 535.*", "1001"),)),
+        "apt.pins", records.Status.FAIL,
     ),
     "a malformed pin": (
         apt(malformed=("f: no Pin",)),
-        "apt.preferences", Status.FAIL,
+        "apt.preferences", records.Status.FAIL,
     ),
     "a pin without effect": (
         apt(passed_over=("f.txt: why",)),
-        "apt.preferences", Status.WARN,
+        "apt.preferences", records.Status.WARN,
     ),
     "an emptied blacklist": (
         apt(blacklist=()),
-        "driver.unattended_upgrades", Status.FAIL,
+        "driver.unattended_upgrades", records.Status.FAIL,
     ),
     "changed cuDNN": (
         lambda s: dataclasses.replace(s, cudnn=dataclasses.replace(s.cudnn, manifest_intact=False)),
-        "cudnn.files", Status.FAIL,
+        "cudnn.files", records.Status.FAIL,
     ),
     "changed headers": (
         lambda s: dataclasses.replace(s, codec=dataclasses.replace(s.codec, headers_intact=False)),
-        "nv-codec-headers.files", Status.FAIL,
+        "nv-codec-headers.files", records.Status.FAIL,
     ),
     "another kernel": (
         lambda s: dataclasses.replace(
@@ -240,17 +223,17 @@ CHANGES: dict[str, tuple[Change, str, Status]] = {
             kernel=dataclasses.replace(s.kernel, running="6.12.999", next_boot="6.12.999"),
             driver=dataclasses.replace(s.driver, dkms=(dataclasses.replace(s.driver.dkms[0], kernel="6.12.999"),)),
         ),
-        "kernel.running", Status.WARN,
+        "kernel.running", records.Status.WARN,
     ),
     "another system": (
         lambda s: dataclasses.replace(s, os=dataclasses.replace(s.os, version_id="14", pretty_name="Debian 14")),
-        "host.system", Status.FAIL,
+        "host.system", records.Status.FAIL,
     ),
 }  # fmt: skip
 
 
 # What is no change: without ECC the board lacks what it ships with, whatever it was certified with.
-BESIDE = {"ECC off": {"gpu 0.memory_protection": Status.WARN}}
+BESIDE = {"ECC off": {"gpu 0.memory_protection": records.Status.WARN}}
 
 
 @pytest.mark.parametrize("what", CHANGES)
@@ -260,44 +243,44 @@ def test_each_change_is_one_finding(what: str) -> None:
     found = grave(since(change(certified), certified, certified))
     assert {k: f.status for k, f in found.items()} == {key: status, **BESIDE.get(what, {})}
     assert found[key].reason
-    assert found[key].remedy or status is Status.UNKNOWN
+    assert found[key].remedy or status is records.Status.UNKNOWN
 
 
 def test_what_the_profile_names_already_is_not_said_twice() -> None:
     certified = whole()
-    now = put("packages", "libcuda1", Package("535.1-1", True))(certified)
+    now = put("packages", "libcuda1", records.Package("535.1-1", True))(certified)
     now = dataclasses.replace(now, driver=dataclasses.replace(now.driver, module_version="535.1"))
     found = since(now, certified, certified)
-    assert found["driver.version"].status is Status.FAIL
-    assert found["driver.package_versions"].status is Status.SKIP
+    assert found["driver.version"].status is records.Status.FAIL
+    assert found["driver.package_versions"].status is records.Status.SKIP
     assert "driver.version reports it:  libcuda1 was 550" in found["driver.package_versions"].reason
 
 
 def test_another_version_of_a_package_brings_other_files_and_one_finding() -> None:
     certified = whole()
-    now = put("packages", "libcuda1", Package("550.163.01-9", True))(certified)
+    now = put("packages", "libcuda1", records.Package("550.163.01-9", True))(certified)
     now = put("libraries", "libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so.550.999")(now)
-    now = put("packages", "nvidia-smi", Package("550.163.01-9", True))(put("digests", SMI, "a2")(now))
+    now = put("packages", "nvidia-smi", records.Package("550.163.01-9", True))(put("digests", SMI, "a2")(now))
     assert set(grave(since(now, certified, certified))) == {"driver.package_versions"}
 
 
 # ---------------------------------------------------------------- one finding silences no other difference
 
-PIN = AptPin("/etc/apt/preferences.d/sid", "libcuda1", "release a=sid", "990")
-NVCUVID = Package("550.163.01-9", True)
+PIN = records.AptPin("/etc/apt/preferences.d/sid", "libcuda1", "release a=sid", "990")
+NVCUVID = records.Package("550.163.01-9", True)
 DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/zz.conf"
 ETC_ENVIRONMENT = "/etc/environment"
 
 
-def shell(way: str, tool: str, path: OptStr) -> Change:
-    def change(snapshot: Snapshot) -> Snapshot:
+def shell(way: str, tool: str, path: records.OptStr) -> Change:
+    def change(snapshot: records.Snapshot) -> records.Snapshot:
         values: dict[str, Any] = {way: {**getattr(snapshot.shells, way), tool: path}}
         return dataclasses.replace(snapshot, shells=dataclasses.replace(snapshot.shells, **values))
 
     return change
 
 
-def freed(snapshot: Snapshot) -> Snapshot:
+def freed(snapshot: records.Snapshot) -> records.Snapshot:
     """The hold of the toolkit is gone."""
     return put(
         "packages", "nvidia-cuda-toolkit",
@@ -305,7 +288,7 @@ def freed(snapshot: Snapshot) -> Snapshot:
     )(snapshot)  # fmt: skip
 
 
-def no_nvcc(snapshot: Snapshot) -> Snapshot:
+def no_nvcc(snapshot: records.Snapshot) -> records.Snapshot:
     gone = dataclasses.replace(snapshot.cuda, nvcc_path=None, nvcc_version=None)
     for way in ("login_shell", "non_login_shell", "systemd_service"):
         snapshot = shell(way, "nvcc", None)(snapshot)
@@ -313,10 +296,10 @@ def no_nvcc(snapshot: Snapshot) -> Snapshot:
 
 
 def persistenced(enabled: str, *files: str, command: str = "") -> Change:
-    return put("units", "nvidia-persistenced.service", UnitFacts(enabled, "active", files, command))
+    return put("units", "nvidia-persistenced.service", records.UnitFacts(enabled, "active", files, command))
 
 
-def loader_list(snapshot: Snapshot) -> Snapshot:
+def loader_list(snapshot: records.Snapshot) -> records.Snapshot:
     """cuDNN is not found, and where it was listed there is nothing."""
     nothing = dataclasses.replace(snapshot.cudnn, library_path=None)
     return put("files", LOADER_LIST, None)(dataclasses.replace(snapshot, cudnn=nothing))
@@ -332,7 +315,7 @@ BOTH: dict[str, tuple[list[Change], set[str]]] = {
         {"apt.preferences", "apt.pins_certified"},
     ),
     "a pin that moves a version and another one": (
-        [apt(pins=(AptPin("f", "/cuda/", "version 535.*", "1001"), PIN))],
+        [apt(pins=(records.AptPin("f", "/cuda/", "version 535.*", "1001"), PIN))],
         {"apt.pins", "apt.pins_certified"},
     ),
     "no hold and another nvcc": (
@@ -371,7 +354,7 @@ BOTH: dict[str, tuple[list[Change], set[str]]] = {
     ),
     "a disabled unit and an edited one": (
         [
-            put("units", "gpuprep-tune.service", UnitFacts("disabled", "active", (TUNE_UNIT,), "gpuprep-agent tune")),
+            put("units", "gpuprep-tune.service", records.UnitFacts("disabled", "active", (TUNE_UNIT,), "gpuprep-agent tune")),
             put("files", TUNE_UNIT, "[Service]\nType=simple\n"),
         ],
         {"gpuprep-tune.enabled", "files.managed"},
@@ -385,7 +368,7 @@ BOTH: dict[str, tuple[list[Change], set[str]]] = {
         {"non_login_shell.environment", "files.managed"},
     ),
     "fewer lanes, less in the slot not readable": (
-        [gpu(pcie=PcieLink(1, 8, Missing("command_failed", "no"), 16, 3, 0))],
+        [gpu(pcie=records.PcieLink(1, 8, records.Missing("command_failed", "no"), 16, 3, 0))],
         {"gpu 0.pcie"},
     ),
 }  # fmt: skip
@@ -399,7 +382,7 @@ def test_a_finding_silences_no_other_difference(what: str) -> None:
         now = change(now)
     found = grave(since(now, certified, certified))
     assert keys <= set(found)
-    assert found[sorted(keys & {key for key in found if key not in BY_PROFILE})[0]].status is Status.FAIL
+    assert found[sorted(keys & {key for key in found if key not in BY_PROFILE})[0]].status is records.Status.FAIL
     assert set(found) - keys <= FOLLOWS
 
 
@@ -428,7 +411,7 @@ ONE: dict[str, tuple[list[Change], set[str]]] = {
     "no tuning unit": (
         [
             put("files", TUNE_UNIT, None),
-            put("units", "gpuprep-tune.service", UnitFacts("not-found", "inactive")),
+            put("units", "gpuprep-tune.service", records.UnitFacts("not-found", "inactive")),
         ],
         {"gpuprep-tune.enabled"},
     ),
@@ -456,40 +439,47 @@ def test_what_the_profile_names_stays_one_finding(what: str) -> None:
     found = since(now, certified, certified)
     assert set(grave(found)) == keys
     (key,) = keys
-    assert any(f"{key} reports it:  " in finding.reason for finding in found.values() if finding.status is Status.SKIP)
+    assert any(
+        f"{key} reports it:  " in finding.reason for finding in found.values() if finding.status is records.Status.SKIP
+    )
 
 
-def with_finding(old: RunRecord, key: str, status: Status) -> RunRecord:
+def with_finding(old: records.RunRecord, key: str, status: records.Status) -> records.RunRecord:
     subject, _, prop = key.rpartition(".")
-    return dataclasses.replace(old, findings=(Finding(subject, prop, status, "", ""),))
+    return dataclasses.replace(old, findings=(records.Finding(subject, prop, status, "", ""),))
 
 
 @pytest.mark.parametrize(
     ("then", "now"),
-    [(Status.PASS, Status.SKIP), (Status.WAIVED, Status.FAIL), (Status.WARN, Status.FAIL), (Status.FAIL, Status.FAIL)],
+    [
+        (records.Status.PASS, records.Status.SKIP),
+        (records.Status.WAIVED, records.Status.FAIL),
+        (records.Status.WARN, records.Status.FAIL),
+        (records.Status.FAIL, records.Status.FAIL),
+    ],
 )
-def test_what_did_not_pass_when_certified_silences_nothing(then: Status, now: Status) -> None:
+def test_what_did_not_pass_when_certified_silences_nothing(then: records.Status, now: records.Status) -> None:
     certified = whole()
     old = with_finding(record(certified), "login_shell.nvcc", then)
-    found = drift.findings(WANTED, shell("login_shell", "nvcc", None)(certified), Past(old, record(certified)))
+    found = drift.findings(WANTED, shell("login_shell", "nvcc", None)(certified), drift.Past(old, record(certified)))
     assert [one.status for one in found if one.key == "shells.tools"] == [now]
 
 
 def test_memory_errors_after_waived_ones_are_said() -> None:
-    before = gpu(ecc_errors=EccErrors(0, 2, 0, 2))(whole())
-    now = gpu(ecc_errors=EccErrors(0, 5, 0, 5))(before)
-    old = with_finding(record(before), "gpu 0.ecc_errors", Status.WAIVED)
-    found = {one.key: one for one in drift.findings(WANTED, now, Past(record(whole()), old))}
-    assert found["gpu 0.uncorrected_errors"].status is Status.FAIL
+    before = gpu(ecc_errors=records.EccErrors(0, 2, 0, 2))(whole())
+    now = gpu(ecc_errors=records.EccErrors(0, 5, 0, 5))(before)
+    old = with_finding(record(before), "gpu 0.ecc_errors", records.Status.WAIVED)
+    found = {one.key: one for one in drift.findings(WANTED, now, drift.Past(record(whole()), old))}
+    assert found["gpu 0.uncorrected_errors"].status is records.Status.FAIL
     assert "3 uncorrected memory errors more" in found["gpu 0.uncorrected_errors"].actual
 
 
 def test_the_hardwares_heat_is_said_though_the_driver_holds_it_back_now() -> None:
     before = whole()
-    now = gpu(event_reasons=SW_THERMAL, throttled=Throttled(0.0, 0.0, 0.0, 8.0, 0.0))(before)
+    now = gpu(event_reasons=clock_events.SW_THERMAL, throttled=records.Throttled(0.0, 0.0, 0.0, 8.0, 0.0))(before)
     found = grave(since(now, before, before))
     assert {key: one.status for key, one in found.items()} == {
-        "gpu 0.slowdown_now": Status.WARN, "gpu 0.throttled": Status.FAIL,
+        "gpu 0.slowdown_now": records.Status.WARN, "gpu 0.throttled": records.Status.FAIL,
     }  # fmt: skip
 
 
@@ -502,7 +492,7 @@ def test_an_nvcc_that_leads_elsewhere_is_found() -> None:
 
 # ---------------------------------------------------------------- what differs and what cannot be read
 
-TORN = Missing("command_failed", "Input/output error")
+TORN = records.Missing("command_failed", "Input/output error")
 UNREAD: dict[str, tuple[Change, Change, str, str]] = {
     "contents": (put("digests", "/usr/bin/nvcc", TORN), put("digests", SMI, "a2"), "libraries.contents", "nvcc"),
     "paths": (
@@ -525,9 +515,9 @@ def test_what_cannot_be_read_throws_no_difference_away(what: str) -> None:
     torn, other, key, named = UNREAD[what]
     certified = whole()
     alone = since(torn(certified), certified, certified)
-    assert alone[key].status in (Status.UNKNOWN, Status.SKIP)
+    assert alone[key].status in (records.Status.UNKNOWN, records.Status.SKIP)
     both = since(other(torn(certified)), certified, certified)
-    assert both[key].status is Status.FAIL
+    assert both[key].status is records.Status.FAIL
     assert both[key].actual == since(other(certified), certified, certified)[key].actual
     assert f"{named} could not be read: the program that shows it failed" in both[key].reason
 
@@ -542,25 +532,25 @@ def test_text_that_means_nothing_is_no_change() -> None:
 def test_a_record_of_an_older_gpuprep_is_compared_as_far_as_it_goes() -> None:
     now = whole()
     old = dataclasses.replace(
-        now, digests=NOT_READ, apt=NOT_READ, modprobe=NOT_READ,
-        units={name: UnitFacts(unit.enabled, unit.active) for name, unit in now.units.items()},
+        now, digests=records.NOT_READ, apt=records.NOT_READ, modprobe=records.NOT_READ,
+        units={name: records.UnitFacts(unit.enabled, unit.active) for name, unit in now.units.items()},
         files={path: text for path, text in now.files.items() if path != "/etc/ld.so.preload"},
     )  # fmt: skip
     found = since(now, old, old)
-    assert {finding.status for finding in found.values()} == {Status.SKIP}
+    assert {finding.status for finding in found.values()} == {records.Status.SKIP}
     assert set(found) == {"libraries.contents", "apt.pins_certified", "driver.module_options", "units.definition"}
 
 
 # ---------------------------------------------------------------- two GPUs
 
 
-def renumbered(gpus: list[GpuFacts]) -> tuple[GpuFacts, ...]:
+def renumbered(gpus: list[records.GpuFacts]) -> tuple[records.GpuFacts, ...]:
     return tuple(dataclasses.replace(one, index=index) for index, one in enumerate(gpus))
 
 
 def test_another_order_is_named_once() -> None:
     certified = whole(TWO)
-    assert not isinstance(certified.gpus, Missing)
+    assert not isinstance(certified.gpus, records.Missing)
     now = dataclasses.replace(certified, gpus=renumbered([certified.gpus[1], certified.gpus[0]]))
     found = grave(since(now, certified, certified, TWO))
     assert set(found) == {"gpus.order"}
@@ -570,7 +560,7 @@ def test_another_order_is_named_once() -> None:
 @pytest.mark.parametrize("gone", [0, 1])
 def test_a_gpu_that_is_gone_is_named_and_the_others_are_not(gone: int) -> None:
     certified = whole(TWO)
-    assert not isinstance(certified.gpus, Missing)
+    assert not isinstance(certified.gpus, records.Missing)
     left = renumbered([one for one in certified.gpus if one.index != gone])
     bus = tuple(device for device in certified.pci_gpus if device.address != certified.gpus[gone].pci_address)
     now = dataclasses.replace(certified, gpus=left, pci_gpus=bus)
@@ -582,7 +572,7 @@ def test_a_gpu_that_is_gone_is_named_and_the_others_are_not(gone: int) -> None:
 
 def test_a_gpu_that_the_driver_no_longer_shows_is_gpus_counts_to_say() -> None:
     certified = whole(TWO)
-    assert not isinstance(certified.gpus, Missing)
+    assert not isinstance(certified.gpus, records.Missing)
     found = since(dataclasses.replace(certified, gpus=certified.gpus[:1]), certified, certified, TWO)
     assert set(grave(found)) == {"gpus.count"}
     assert "GPU-1" in found["gpus.identity"].reason
@@ -595,13 +585,13 @@ def test_the_only_gpu_gone_from_the_bus_is_named() -> None:
     assert set(found) == {"gpus.identity"}
     silent = dataclasses.replace(certified, gpus=builders.NO_DRIVER, pci_gpus=())
     (named,) = [f for f in sincecertified.findings(WANTED, silent, record(certified), None) if f.key == "gpus.identity"]
-    assert named.status is Status.FAIL
+    assert named.status is records.Status.FAIL
     assert "not on the PCI bus any more" in named.actual
 
 
 def test_a_lost_gpu_is_not_called_swapped() -> None:
     certified = whole(TWO)
-    lost = Missing("gpu_is_lost", "NVML: GPU is lost")
+    lost = records.Missing("gpu_is_lost", "NVML: GPU is lost")
     now = gpu(1, uuid="", serial=lost, event_reasons=lost, pci_address="", vbios=lost, pcie=lost)(certified)
     assert not any(key.startswith("gpus.") for key in grave(since(now, certified, certified, TWO)))
 
@@ -616,21 +606,33 @@ def test_a_lost_gpu_is_not_called_swapped() -> None:
 def test_a_smaller_counter_began_again_and_never_counts_backwards(
     was: float, now: float, same_boot: bool, grown: float
 ) -> None:
-    assert growth(was, now, same_boot) == pytest.approx(grown)
+    assert earlier.grown(was, now, same_boot) == pytest.approx(grown)
 
 
 def test_what_was_not_read_has_not_grown() -> None:
-    assert growth(NOT_READ, 1, True) is None
-    assert growth(1, NOT_READ, True) is None
+    assert earlier.grown(records.NOT_READ, 1, True) is None
+    assert earlier.grown(1, records.NOT_READ, True) is None
 
 
-COUNTED: dict[str, tuple[dict[str, Any], str, Status]] = {
-    "corrected": ({"ecc_errors": EccErrors(2, 0, 2, 0)}, "gpu 0.corrected_errors", Status.WARN),
-    "uncorrected before a reset": ({"ecc_errors": EccErrors(0, 0, 0, 1)}, "gpu 0.uncorrected_errors", Status.FAIL),
-    "replays": ({"pcie": PcieLink(1, 16, 3, 16, 3, 9)}, "gpu 0.pcie_replays", Status.WARN),
-    "hardware's heat": ({"throttled": Throttled(0.0, 0.0, 0.0, 8.0, 0.0)}, "gpu 0.throttled", Status.FAIL),
-    "power brake": ({"throttled": Throttled(0.0, 0.0, 9.0, 0.0, 8.0)}, "gpu 0.throttled", Status.FAIL),
-    "driver's heat": ({"throttled": Throttled(0.0, 0.0, 8.0, 0.0, 0.0)}, "gpu 0.throttled", Status.WARN),
+COUNTED: dict[str, tuple[dict[str, Any], str, records.Status]] = {
+    "corrected": ({"ecc_errors": records.EccErrors(2, 0, 2, 0)}, "gpu 0.corrected_errors", records.Status.WARN),
+    "uncorrected before a reset": (
+        {"ecc_errors": records.EccErrors(0, 0, 0, 1)},
+        "gpu 0.uncorrected_errors",
+        records.Status.FAIL,
+    ),
+    "replays": ({"pcie": records.PcieLink(1, 16, 3, 16, 3, 9)}, "gpu 0.pcie_replays", records.Status.WARN),
+    "hardware's heat": (
+        {"throttled": records.Throttled(0.0, 0.0, 0.0, 8.0, 0.0)},
+        "gpu 0.throttled",
+        records.Status.FAIL,
+    ),
+    "power brake": ({"throttled": records.Throttled(0.0, 0.0, 9.0, 0.0, 8.0)}, "gpu 0.throttled", records.Status.FAIL),
+    "driver's heat": (
+        {"throttled": records.Throttled(0.0, 0.0, 8.0, 0.0, 0.0)},
+        "gpu 0.throttled",
+        records.Status.WARN,
+    ),
 }
 
 
@@ -649,11 +651,11 @@ def test_what_was_counted_since_the_last_check(what: str) -> None:
 )
 def test_two_more_retired_pages_within_a_week(was: int, now: int, days: int, said: bool) -> None:
     """DCGM's rule for a board with more than fifteen of them."""
-    after = dataclasses.replace(gpu(retired_pages=RetiredPages(0, now, False))(whole()), taken_at=day(1 + days))
-    before = dataclasses.replace(gpu(retired_pages=RetiredPages(0, was, False))(whole()), taken_at=day(1))
+    after = dataclasses.replace(gpu(retired_pages=records.RetiredPages(0, now, False))(whole()), taken_at=day(1 + days))
+    before = dataclasses.replace(gpu(retired_pages=records.RetiredPages(0, was, False))(whole()), taken_at=day(1))
     found = grave(since(after, after, before))
     assert {key: finding.status for key, finding in found.items()} == (
-        {"gpu 0.pages_retired": Status.FAIL} if said else {}
+        {"gpu 0.pages_retired": records.Status.FAIL} if said else {}
     )
 
 
@@ -661,15 +663,15 @@ def test_a_few_packets_a_night_are_normal_life_of_a_link() -> None:
     before = linked(7, 1)
     quiet, ill = linked(5007, 2), linked(12007, 2)
     assert grave(since(quiet, quiet, before)) == {}
-    findings = drift.findings(WANTED, quiet, Past(record(quiet), record(before)))
+    findings = drift.findings(WANTED, quiet, drift.Past(record(quiet), record(before)))
     (line,) = [one for one in findings if one.key == "gpu 0.since_last_check"]
     assert line.actual == "nothing new (5000 PCIe packets sent again)"
     assert "8 a minute" in grave(since(ill, ill, before))["gpu 0.pcie_replays"].reason
 
 
-def linked(replays: int, of_day: int) -> Snapshot:
+def linked(replays: int, of_day: int) -> records.Snapshot:
     """Up for a month: over that time the packets are few."""
-    now = gpu(pcie=PcieLink(1, 16, 3, 16, 3, replays))(whole())
+    now = gpu(pcie=records.PcieLink(1, 16, 3, 16, 3, replays))(whole())
     kernel = dataclasses.replace(now.kernel, uptime_seconds=30 * 86400.0)
     return dataclasses.replace(now, kernel=kernel, taken_at=day(of_day))
 
@@ -680,39 +682,39 @@ def day(number: int) -> str:
 
 def test_the_power_cap_and_a_moment_of_heat_are_normal_life() -> None:
     before = whole()
-    now = gpu(throttled=Throttled(3600.0, 0.0, 0.9, 0.0, 0.0))(before)
+    now = gpu(throttled=records.Throttled(3600.0, 0.0, 0.9, 0.0, 0.0))(before)
     (line,) = [
         f
-        for f in drift.findings(WANTED, now, Past(record(before), record(before)))
+        for f in drift.findings(WANTED, now, drift.Past(record(before), record(before)))
         if f.key == "gpu 0.since_last_check"
     ]
-    assert line.status is Status.PASS
+    assert line.status is records.Status.PASS
     assert line.actual == "nothing new (power cap 3600 s)"
 
 
 def test_errors_that_health_reports_are_not_said_twice() -> None:
     before = whole()
-    now = gpu(ecc_errors=EccErrors(1, 2, 1, 2))(before)
+    now = gpu(ecc_errors=records.EccErrors(1, 2, 1, 2))(before)
     assert set(grave(since(now, before, before))) == {"gpu 0.ecc_errors"}
 
 
 def test_thirty_nights_of_an_undisturbed_host_are_silent() -> None:
     """Reboots, uptime, work of other programs and what apt does by day are no change."""
     certified = whole()
-    before: Snapshot | None = None
+    before: records.Snapshot | None = None
     for night in range(1, 31):
         now = gpu(
             temperature_c=30 + night % 9, event_reasons=1, graphics_clock_mhz=300, power_watts=9.0 + night,
-            pcie=PcieLink(1 + night % 3, 16, 3, 16, 3, 0),
-            throttled=Throttled(60.0 * (night % 8), 0.0, 0.0, 0.0, 0.0),
+            pcie=records.PcieLink(1 + night % 3, 16, 3, 16, 3, 0),
+            throttled=records.Throttled(60.0 * (night % 8), 0.0, 0.0, 0.0, 0.0),
         )(certified)  # fmt: skip
         now = dataclasses.replace(
             now,
             taken_at=f"2026-11-{night:02}T02:30:00+00:00",
             kernel=dataclasses.replace(now.kernel, boot_id=f"boot-{night // 8}", uptime_seconds=86400.0 * (night % 8)),
             disk_free_mib={**now.disk_free_mib, "/var": 40000 - 100 * night},
-            units={**now.units, "apt-daily.timer": UnitFacts("enabled", "active" if night % 2 else "inactive")},
-            packages={**now.packages, "unattended-upgrades": Package(f"2.{night}", False)},
+            units={**now.units, "apt-daily.timer": records.UnitFacts("enabled", "active" if night % 2 else "inactive")},
+            packages={**now.packages, "unattended-upgrades": records.Package(f"2.{night}", False)},
         )
         found = since(now, certified, before)
         assert set(found) == ({"host.since_last_check"} if before is None else set()), night

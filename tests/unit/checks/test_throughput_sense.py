@@ -12,15 +12,14 @@ import pytest
 from places import TESTS
 from throughputrecords import LIMIT, card, judged, judged_values, series, step
 
-from gpuprep.agent.video.clips import SPECS
-from gpuprep.agent.video.throughputplan import Engines, plan
+from gpuprep import records
+from gpuprep.agent.video import clips, throughputplan
 from gpuprep.checks import impossible
-from gpuprep.desired.profile import Threshold
-from gpuprep.records import Finding, Status
+from gpuprep.desired import profile
 
 RECORD = TESTS / "cases" / "records" / "h200-throughput.json"
-BAD = (Status.UNKNOWN, Status.FAIL, Status.WARN)
-SHIPPED = {"engine_percent_of_rate": Threshold(85, shipped=True)}
+BAD = (records.Status.UNKNOWN, records.Status.FAIL, records.Status.WARN)
+SHIPPED = {"engine_percent_of_rate": profile.Threshold(85, shipped=True)}
 
 
 def real() -> dict[str, Any]:
@@ -28,7 +27,7 @@ def real() -> dict[str, Any]:
     return values
 
 
-def bad(values: Any, thresholds: dict[str, Any] | None = None) -> dict[str, Finding]:
+def bad(values: Any, thresholds: dict[str, Any] | None = None) -> dict[str, records.Finding]:
     return {key: f for key, f in judged_values(values, thresholds or SHIPPED).items() if f.status in BAD}
 
 
@@ -51,11 +50,13 @@ def scaled(values: dict[str, Any], factor: float, only: str = "") -> dict[str, A
 def test_a_real_gpu_that_is_slower_than_it_was_is_told(codec: str) -> None:
     assert bad(scaled(real(), 0.93, codec)) == {}
     slow = bad(scaled(real(), 0.85, codec))
-    assert {key: finding.status for key, finding in slow.items()} == {f"throughput decode {codec}.fps": Status.WARN}
+    assert {key: finding.status for key, finding in slow.items()} == {
+        f"throughput decode {codec}.fps": records.Status.WARN
+    }
     (finding,) = slow.values()
     assert "healthy boards reach with this clip" in finding.reason
     (finding,) = bad(scaled(real(), 0.5, codec)).values()
-    assert finding.status is Status.FAIL
+    assert finding.status is records.Status.FAIL
 
 
 Change = Callable[[dict[str, Any]], Any]
@@ -123,7 +124,7 @@ def test_what_cannot_be_is_unknown_with_the_reason(change: Change, words: str) -
     values = copy.deepcopy(real())
     change(values)
     found = bad(values)
-    assert {finding.status for finding in found.values()} == {Status.UNKNOWN}, found
+    assert {finding.status for finding in found.values()} == {records.Status.UNKNOWN}, found
     assert any(words in finding.reason for finding in found.values()), [f.reason for f in found.values()]
 
 
@@ -141,14 +142,15 @@ def test_a_figure_that_is_none_is_unknown_wherever_it_stands(figure: str, value:
         values = copy.deepcopy(real())
         values["series"][0]["steps"][place][figure] = value
         (finding,) = impossible.findings({"throughput": values})
-        assert (finding.key, finding.status) == ("throughput.figures", Status.UNKNOWN)
+        assert (finding.key, finding.status) == ("throughput.figures", records.Status.UNKNOWN)
         assert f"{figure} = " in finding.reason
 
 
 @pytest.mark.parametrize(
-    ("mask", "status"), [(0x8, Status.FAIL), (0x40, Status.FAIL), (0x80, Status.FAIL), (0x20, Status.WARN)]
+    ("mask", "status"),
+    [(0x8, records.Status.FAIL), (0x40, records.Status.FAIL), (0x80, records.Status.FAIL), (0x20, records.Status.WARN)],
 )
-def test_every_reason_of_every_step_counts(mask: int, status: Status) -> None:
+def test_every_reason_of_every_step_counts(mask: int, status: records.Status) -> None:
     for number, seen in ((0, 0), (0, 3), (3, 0), (5, 0)):
         values = copy.deepcopy(real())
         values["series"][number]["steps"][seen]["event_reasons"] = mask
@@ -166,7 +168,7 @@ def complete(model: str, *steps: dict[str, Any], index: int = 0, share: float = 
     noisy = {**clip, "name": "h264-1080p-noisy", "bit_rate_kbps": 8100}
     names = {"h264": "h264-1080p", "hevc": "hevc-1080p", "hevc10": "hevc10-1080p", "vp9": "vp9-1080p"}
     found = []
-    for one in plan(index > 0, Engines(0, 7)):
+    for one in throughputplan.plan(index > 0, throughputplan.Engines(0, 7)):
         if one.kind != "decode":
             line = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
             end = {"outcome": "failed", "decisive_line": line}
@@ -175,7 +177,7 @@ def complete(model: str, *steps: dict[str, Any], index: int = 0, share: float = 
         read = (
             noisy
             if one.codec == "h264-noisy"
-            else {**clip, "name": names[one.codec], "codec": SPECS[names[one.codec]].codec}
+            else {**clip, "name": names[one.codec], "codec": clips.SPECS[names[one.codec]].codec}
         )
         found.append(series("decode", one.codec, step(14, share * reached[one.codec]), gpu=gpu, clip=read))
     return [*found, *steps]
@@ -184,15 +186,15 @@ def complete(model: str, *steps: dict[str, Any], index: int = 0, share: float = 
 def test_a_gpu_beside_its_twin() -> None:
     gpus = [card("h200", 0), card("h200", 1)]
     key = "throughput decode h264 gpu 1.fps_against_best"
-    for share, status in ((0.97, Status.PASS), (0.85, Status.WARN), (0.6, Status.FAIL)):
+    for share, status in ((0.97, records.Status.PASS), (0.85, records.Status.WARN), (0.6, records.Status.FAIL)):
         every = [*complete("h200"), *complete("h200", index=1, share=share)]
         found = judged_values({"gpus": gpus, "series": every}, SHIPPED)
         assert found[key].status is status
-        assert found["throughput decode h264 gpu 0.fps_against_best"].status is Status.PASS
-        if status is not Status.PASS:
+        assert found["throughput decode h264 gpu 0.fps_against_best"].status is records.Status.PASS
+        if status is not records.Status.PASS:
             assert "gpu 0, which is the same board" in found[key].reason
     busy = [gpus[0], {**gpus[1], "other_processes": [{"pid": 7, "name": "python3"}]}]
-    assert judged_values({"gpus": busy, "series": every}, SHIPPED)[key].status is Status.UNKNOWN
+    assert judged_values({"gpus": busy, "series": every}, SHIPPED)[key].status is records.Status.UNKNOWN
     other = [gpus[0], {**gpus[1], "pci_device_id": "2330"}]
     assert key not in judged_values({"gpus": other, "series": every}, SHIPPED)
 
@@ -200,7 +202,7 @@ def test_a_gpu_beside_its_twin() -> None:
 def test_a_series_that_vanished_from_the_second_gpu() -> None:
     values = {"gpus": [card("h200", 0), card("h200", 1)], "series": complete("h200")}
     found = judged_values(values, SHIPPED)
-    assert found["throughput gpu 1.series"].status is Status.UNKNOWN
+    assert found["throughput gpu 1.series"].status is records.Status.UNKNOWN
     assert "decode h264" in found["throughput gpu 1.series"].reason
     assert "throughput gpu 0.series" not in found
 
@@ -215,7 +217,7 @@ def test_the_harder_clip_is_a_series_of_its_own() -> None:
     left = {**values, "series": [one for one in every if one is not noisy]}
     assert "decode h264-noisy" in bad(left)["throughput gpu 0.series"].reason
     noisy["steps"] = [step(14, 2800)]
-    assert bad(values)["throughput decode h264-noisy.fps"].status is Status.FAIL
+    assert bad(values)["throughput decode h264-noisy.fps"].status is records.Status.FAIL
 
 
 @pytest.mark.parametrize(
@@ -230,27 +232,27 @@ def test_a_clip_that_is_not_gpupreps_proves_nothing(clip: dict[str, Any], words:
     every = complete("h200")
     every[0]["clip"].update(clip)
     found = bad({"gpus": [card("h200")], "series": every})
-    assert found["throughput decode h264.fps"].status is Status.UNKNOWN
+    assert found["throughput decode h264.fps"].status is records.Status.UNKNOWN
     assert words in found["throughput decode h264.fps"].reason
 
 
 def test_a_ladder_that_ended_early_is_not_slow() -> None:
     """No time was left for more than one session, and that one had an engine of its own."""
     early = judged("h200", series("decode", "h264", step(1, 700, decoder_utilization_percent=14)), thresholds=SHIPPED)
-    assert early["throughput decode h264.fps"].status is Status.UNKNOWN
+    assert early["throughput decode h264.fps"].status is records.Status.UNKNOWN
     assert "1 session cannot fill 7 decoders" in early["throughput decode h264.fps"].reason
     slow = judged("h200", series("decode", "h264", step(1, 300, decoder_utilization_percent=14)), thresholds=SHIPPED)
-    assert slow["throughput decode h264.fps"].status is Status.FAIL
+    assert slow["throughput decode h264.fps"].status is records.Status.FAIL
 
 
 def test_a_count_that_one_session_confirms_fails_a_machine() -> None:
     alone = step(1, 600, video_clock_mhz=1470, decoder_utilization_percent=50)
     slow = step(4, 900, video_clock_mhz=1470)
     found = judged("t4", series("decode", "h264", alone, slow))["throughput decode h264.fps"]
-    assert found.status is Status.FAIL
+    assert found.status is records.Status.FAIL
     assert "2 decoders (as one session alone shows)" in found.expected
     found = judged("t4", series("decode", "h264", slow))["throughput decode h264.fps"]
-    assert found.status is Status.WARN
+    assert found.status is records.Status.WARN
     assert "no source gives their number" in found.reason
 
 
@@ -259,28 +261,28 @@ def test_where_no_source_gives_the_count_one_session_does() -> None:
     a10: dict[str, Any] = {"pci_device_id": "2236", "name": "NVIDIA A10", "max_video_clock_mhz": 1575}
     alone = step(1, 700, video_clock_mhz=1575, decoder_utilization_percent=50)
     sound = judged("t4", series("decode", "h264", alone, step(4, 1380, video_clock_mhz=1575)), **a10)
-    assert sound["throughput decode h264.fps"].status is Status.PASS
+    assert sound["throughput decode h264.fps"].status is records.Status.PASS
     slow = judged("t4", series("decode", "h264", alone, step(4, 1000, video_clock_mhz=1575)), **a10)
-    assert slow["throughput decode h264.fps"].status is Status.FAIL
+    assert slow["throughput decode h264.fps"].status is records.Status.FAIL
     one = judged("t4", series("decode", "h264", step(4, 1380, video_clock_mhz=1575)), **a10)
-    assert one["throughput decode h264.fps"].status is Status.SKIP
+    assert one["throughput decode h264.fps"].status is records.Status.SKIP
     assert "no source says how many decoders" in one["throughput decode h264.fps"].reason
     less = judged("t4", series("decode", "h264", step(4, 300, video_clock_mhz=1575)), **a10)
-    assert less["throughput decode h264.fps"].status is Status.FAIL
+    assert less["throughput decode h264.fps"].status is records.Status.FAIL
 
 
 def test_between_the_two_limits_it_is_told() -> None:
     one = series("decode", "h264", step(4, 0.8 * 2 * 771 * 1470 / 1860, video_clock_mhz=1470))
-    shipped = {"engine_percent_of_rate": Threshold(70, shipped=True)}
-    assert judged("t4", one, thresholds=shipped)["throughput decode h264.fps"].status is Status.WARN
-    own = {"engine_percent_of_rate": Threshold(70)}  # the user's
-    assert judged("t4", one, thresholds=own)["throughput decode h264.fps"].status is Status.PASS
+    shipped = {"engine_percent_of_rate": profile.Threshold(70, shipped=True)}
+    assert judged("t4", one, thresholds=shipped)["throughput decode h264.fps"].status is records.Status.WARN
+    own = {"engine_percent_of_rate": profile.Threshold(70)}  # the user's
+    assert judged("t4", one, thresholds=own)["throughput decode h264.fps"].status is records.Status.PASS
 
 
 def test_a_gpu_whose_engines_nobody_read_is_no_fault() -> None:
     line = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
     none = series("encode", "h264", preset="p3", outcome="failed", decisive_line=line)
-    assert judged("b200", none)["throughput encode h264 p3.fps"].status is Status.SKIP
+    assert judged("b200", none)["throughput encode h264 p3.fps"].status is records.Status.SKIP
 
 
 def test_published_figures_may_lack_what_is_not_published_and_nothing_else() -> None:
@@ -288,24 +290,26 @@ def test_published_figures_may_lack_what_is_not_published_and_nothing_else() -> 
     one = {"kind": "decode", "codec": "h264", "outcome": "completed", "steps": [{"sessions": 14, "fps": 4250}]}
     values: dict[str, Any] = {"published": "a paper", "gpus": [gpu], "series": [one]}
     found = judged_values(values)
-    assert {finding.status for finding in found.values()} == {Status.PASS}
+    assert {finding.status for finding in found.values()} == {records.Status.PASS}
     slow = copy.deepcopy(values)
     slow["series"][0]["steps"][0]["fps"] = 2000
-    assert bad(slow)["throughput decode h264.fps"].status is Status.UNKNOWN  # nobody knows how busy the engines were
+    assert (
+        bad(slow)["throughput decode h264.fps"].status is records.Status.UNKNOWN
+    )  # nobody knows how busy the engines were
     slow["series"][0]["steps"][0]["decoder_utilization_percent"] = 99
-    assert bad(slow)["throughput decode h264.fps"].status is Status.FAIL
+    assert bad(slow)["throughput decode h264.fps"].status is records.Status.FAIL
     for changed, status in (
-        ({"fps": 9000}, Status.UNKNOWN),
-        ({"event_reasons": 0x40}, Status.FAIL),
-        ({"died": 2, "died_because": LIMIT}, Status.FAIL),
-        ({"decoder_utilization_percent": 1}, Status.UNKNOWN),
+        ({"fps": 9000}, records.Status.UNKNOWN),
+        ({"event_reasons": 0x40}, records.Status.FAIL),
+        ({"died": 2, "died_because": LIMIT}, records.Status.FAIL),
+        ({"decoder_utilization_percent": 1}, records.Status.UNKNOWN),
     ):
         there = copy.deepcopy(values)
         there["series"][0]["steps"][0].update(changed)
         assert status in {finding.status for finding in bad(there).values()}, changed
     busy = copy.deepcopy(values)
     busy["gpus"][0]["other_processes"] = [{"pid": 7}]
-    assert bad(busy)["gpu 0.video_alone"].status is Status.UNKNOWN
+    assert bad(busy)["gpu 0.video_alone"].status is records.Status.UNKNOWN
 
 
 def test_the_same_series_twice_is_judged_twice() -> None:
@@ -314,7 +318,7 @@ def test_the_same_series_twice_is_judged_twice() -> None:
     last_one = values["series"][-1]["steps"]
     for seen in last_one:
         seen.update(fps=seen["fps"] / 4, fps_each=[], frames=seen["frames"] // 4)
-    assert bad(values)["throughput decode h264 (2).fps"].status is Status.FAIL
+    assert bad(values)["throughput decode h264 (2).fps"].status is records.Status.FAIL
 
 
 def test_a_whole_run_that_calls_itself_quick_is_whole() -> None:

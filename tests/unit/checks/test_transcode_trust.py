@@ -12,10 +12,10 @@ import pytest
 from places import TESTS
 from transcoderecords import NO_NVENC, changed, judged, machine, with_output
 
-from gpuprep.agent.probes.transcodecases import BY_ID, CASES
+from gpuprep import records
+from gpuprep.agent.probes import transcodecases
 from gpuprep.checks import impossible
 from gpuprep.checks.transcode import transcodetrust
-from gpuprep.records import Finding, Status
 
 RECORD = TESTS / "cases" / "records" / "h200-transcode.json"
 
@@ -25,8 +25,12 @@ def of(record: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def problems(record: dict[str, Any]) -> dict[str, Finding]:
-    return {f.key: f for f in judged(record) if f.status in (Status.UNKNOWN, Status.FAIL, Status.WARN)}
+def problems(record: dict[str, Any]) -> dict[str, records.Finding]:
+    return {
+        f.key: f
+        for f in judged(record)
+        if f.status in (records.Status.UNKNOWN, records.Status.FAIL, records.Status.WARN)
+    }
 
 
 def test_what_a_record_expects_of_itself_is_not_believed() -> None:
@@ -37,7 +41,7 @@ def test_what_a_record_expects_of_itself_is_not_believed() -> None:
     case["outputs"][0]["quality_judged"] = False
     found = problems(record)
     assert {key.rpartition(".")[2] for key in found} == {"width", "height", "psnr_db", "ssim", "audio"}
-    assert {finding.status for finding in found.values()} == {Status.FAIL}
+    assert {finding.status for finding in found.values()} == {records.Status.FAIL}
 
 
 def test_what_a_record_needs_is_not_believed() -> None:
@@ -46,7 +50,7 @@ def test_what_a_record_needs_is_not_believed() -> None:
     case["needs"] = {"capabilities": ["nvdec.h264"], "lines": []}
     case["gpu_proof"] = {"nvenc_lines": [], "nvdec_lines": ["format supported: yes"]}
     (finding,) = problems(record).values()
-    assert (finding.property, finding.status) == ("gpu", Status.FAIL)
+    assert (finding.property, finding.status) == ("gpu", records.Status.FAIL)
     assert "NVENC encoded" in finding.reason
     assert "Lookahead enabled" in finding.reason
     # And a case that the driver refused is not excused by what it says it needed.
@@ -54,7 +58,7 @@ def test_what_a_record_needs_is_not_believed() -> None:
     of(record, "encode").update(outcome="failed", exit_code=69, outputs=[], needs={"capabilities": ["nvdec.av1"]},
                                 decisive_line="Hardware is lacking required capabilities")  # fmt: skip
     (finding,) = problems(record).values()
-    assert finding.status is Status.FAIL
+    assert finding.status is records.Status.FAIL
 
 
 def test_a_record_without_expectations_is_judged_all_the_same() -> None:
@@ -88,7 +92,7 @@ def test_endings_that_contradict_each_other(name: str, values: dict[str, Any], w
     record = machine("t4")
     of(record, name).update(values)
     found = problems(record)
-    assert {finding.status for finding in found.values()} == {Status.UNKNOWN}
+    assert {finding.status for finding in found.values()} == {records.Status.UNKNOWN}
     assert any(words in finding.reason for finding in found.values()), found
 
 
@@ -108,7 +112,7 @@ def test_endings_that_contradict_each_other(name: str, values: dict[str, Any], w
 )
 def test_outputs_that_cannot_be(name: str, values: dict[str, Any], words: str) -> None:
     found = with_output(name, **{"bytes": 10_000_000, **values} if name == "transcode" else values)
-    assert {finding.status for finding in found} == {Status.UNKNOWN}
+    assert {finding.status for finding in found} == {records.Status.UNKNOWN}
     assert words in found[0].reason
 
 
@@ -118,20 +122,20 @@ def test_figures_that_are_none(figure: str, value: float) -> None:
     record = machine("t4")
     of(record, "transcode")["outputs"][0][figure] = value
     (finding,) = impossible.findings({"transcode": record})
-    assert (finding.key, finding.status) == ("transcode.figures", Status.UNKNOWN)
+    assert (finding.key, finding.status) == ("transcode.figures", records.Status.UNKNOWN)
 
 
 def test_an_exit_code_may_be_negative() -> None:
     """A program that a signal ended."""
     found = changed("decode", outcome="failed", exit_code=-9, decisive_line="ffmpeg was killed by signal 9", outputs=[])
-    assert [finding.status for finding in found] == [Status.FAIL]
+    assert [finding.status for finding in found] == [records.Status.FAIL]
 
 
 def test_an_output_that_the_case_does_not_make() -> None:
     record = machine("t4")
     of(record, "transcode")["outputs"][0]["name"] = "other.mp4"
     (finding,) = problems(record).values()
-    assert finding.status is Status.UNKNOWN
+    assert finding.status is records.Status.UNKNOWN
     assert "outputs other.mp4 are recorded" in finding.reason
 
 
@@ -140,7 +144,9 @@ def test_two_entries_of_a_case() -> None:
     again = copy.deepcopy(of(record, "decode"))
     again["outputs"][0]["psnr_db"] = 10.0
     record["cases"].append(again)
-    assert {key: finding.status for key, finding in problems(record).items()} == {"transcode.entries": Status.UNKNOWN}
+    assert {key: finding.status for key, finding in problems(record).items()} == {
+        "transcode.entries": records.Status.UNKNOWN
+    }
 
 
 def test_encodes_without_an_encoder_are_impossible() -> None:
@@ -148,16 +154,16 @@ def test_encodes_without_an_encoder_are_impossible() -> None:
     sound = of(machine("t4"), "encode")
     record["cases"] = [sound if case["id"] == "encode" else case for case in record["cases"]]
     (finding,) = problems(record).values()
-    assert (finding.key, finding.status) == ("transcode encode.capability", Status.UNKNOWN)
+    assert (finding.key, finding.status) == ("transcode encode.capability", records.Status.UNKNOWN)
     record = machine("h200")
     record["chunks"] = machine("t4")["chunks"]
-    assert problems(record)["transcode chunks.saved_seconds"].status is Status.UNKNOWN
+    assert problems(record)["transcode chunks.saved_seconds"].status is records.Status.UNKNOWN
 
 
 def test_seconds_saved_are_the_difference() -> None:
     record = machine("t4")
     record["chunks"]["saved_seconds"] = 4.0
-    assert problems(record)["transcode chunks.saved_seconds"].status is Status.UNKNOWN
+    assert problems(record)["transcode chunks.saved_seconds"].status is records.Status.UNKNOWN
 
 
 # ---------------------------------------------------------------- refused as another case was
@@ -167,7 +173,7 @@ def after(record: dict[str, Any]) -> dict[str, Any]:
     """As the probe writes it: the first case of each encoder is refused, the others are not run."""
     first: dict[str, str] = {}
     for case in record["cases"]:
-        encoders = BY_ID[case["id"]].encoders
+        encoders = transcodecases.BY_ID[case["id"]].encoders
         if case["outcome"] == "failed" and encoders:
             if encoders[0] in first:
                 case.update(outcome="refused", exit_code=None, seconds=0.0, refused_in=first[encoders[0]], outputs=[])
@@ -181,7 +187,7 @@ def test_cases_refused_as_the_first_was_are_skipped_with_its_reason() -> None:
     short = judged(after(machine("h200")))
     assert {f.key: f.status for f in short} == whole
     refused = [f for f in short if f.subject == "transcode yuv-444-10"]
-    assert [(f.status, NO_NVENC in f.reason) for f in refused] == [(Status.SKIP, True)]
+    assert [(f.status, NO_NVENC in f.reason) for f in refused] == [(records.Status.SKIP, True)]
 
 
 Change = Callable[[dict[str, Any]], Any]
@@ -203,21 +209,21 @@ def test_a_refusal_that_the_record_does_not_show(change: Change, words: str) -> 
     record = after(machine("h200"))
     change(record)
     found = problems(record)
-    assert {finding.status for finding in found.values()} == {Status.UNKNOWN}
+    assert {finding.status for finding in found.values()} == {records.Status.UNKNOWN}
     assert any(words in finding.reason for finding in found.values())
 
 
 def test_a_gpu_that_has_the_encoder_fails_in_every_case() -> None:
     record = machine("t4")
     for case in record["cases"]:
-        if BY_ID[case["id"]].encoders and case["outcome"] == "completed":
+        if transcodecases.BY_ID[case["id"]].encoders and case["outcome"] == "completed":
             case.update(outcome="failed", exit_code=218, decisive_line=NO_NVENC, outputs=[])
     found = problems(after(record))
-    assert {finding.status for key, finding in found.items() if "chunks" not in key} == {Status.FAIL}
+    assert {finding.status for key, finding in found.items() if "chunks" not in key} == {records.Status.FAIL}
     assert len(found) > 15
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", transcodecases.CASES, ids=lambda case: case.id)
 def test_what_is_wanted_is_what_the_probe_wrote_on_a_real_gpu(case: Any) -> None:
     rows = {row["id"]: row for row in json.loads(RECORD.read_text())["values"]["cases"]}
     assert rows[case.id]["outputs"] or rows[case.id]["outcome"] == "not_built"
@@ -253,7 +259,7 @@ def test_work_that_is_not_the_probe_s(change: Change, key: str) -> None:
     record["inputs"] = [row]
     assert problems(record) == {}
     change(record)
-    assert {name: finding.status for name, finding in problems(record).items()} == {key: Status.UNKNOWN}
+    assert {name: finding.status for name, finding in problems(record).items()} == {key: records.Status.UNKNOWN}
 
 
 def test_a_whole_run_that_calls_itself_quick_is_whole() -> None:

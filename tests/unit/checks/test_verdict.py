@@ -5,30 +5,29 @@ from __future__ import annotations
 import pytest
 from builders import finished_snapshot, good_probes, resolved
 
-from gpuprep.checks import compare
+from gpuprep import checks, records
 from gpuprep.checks.verdict import exit_code, judge
-from gpuprep.records import Finding, Status
 
 WANTED = resolved()
 
 
-def finding(status: Status, subject: str = "driver") -> Finding:
-    return Finding(subject, "version", status, "1", "2")
+def finding(status: records.Status, subject: str = "driver") -> records.Finding:
+    return records.Finding(subject, "version", status, "1", "2")
 
 
 @pytest.mark.parametrize(
     ("statuses", "verdict", "code"),
     [
-        ([Status.PASS], Status.PASS, 0),
-        ([Status.PASS, Status.SKIP], Status.PASS, 0),
-        ([Status.PASS, Status.WARN], Status.WARN, 0),
-        ([Status.PASS, Status.WARN, Status.UNKNOWN], Status.UNKNOWN, 3),
-        ([Status.UNKNOWN, Status.FAIL, Status.PASS], Status.FAIL, 1),
-        ([Status.SKIP], Status.UNKNOWN, 3),
-        ([], Status.UNKNOWN, 3),
+        ([records.Status.PASS], records.Status.PASS, 0),
+        ([records.Status.PASS, records.Status.SKIP], records.Status.PASS, 0),
+        ([records.Status.PASS, records.Status.WARN], records.Status.WARN, 0),
+        ([records.Status.PASS, records.Status.WARN, records.Status.UNKNOWN], records.Status.UNKNOWN, 3),
+        ([records.Status.UNKNOWN, records.Status.FAIL, records.Status.PASS], records.Status.FAIL, 1),
+        ([records.Status.SKIP], records.Status.UNKNOWN, 3),
+        ([], records.Status.UNKNOWN, 3),
     ],
 )
-def test_the_gravest_decides(statuses: list[Status], verdict: Status, code: int) -> None:
+def test_the_gravest_decides(statuses: list[records.Status], verdict: records.Status, code: int) -> None:
     judged = judge(WANTED, [finding(status) for status in statuses])
     assert judged.status is verdict
     assert exit_code(judged) == code
@@ -37,7 +36,13 @@ def test_the_gravest_decides(statuses: list[Status], verdict: Status, code: int)
 
 
 def test_the_summary_names_the_gravest_first_and_counts_the_rest() -> None:
-    statuses = [Status.PASS, Status.WARN, Status.UNKNOWN, Status.FAIL, Status.FAIL]
+    statuses = [
+        records.Status.PASS,
+        records.Status.WARN,
+        records.Status.UNKNOWN,
+        records.Status.FAIL,
+        records.Status.FAIL,
+    ]
     judged = judge(WANTED, [finding(status, f"s{i}") for i, status in enumerate(statuses)])
     assert judged.summary == (
         "FAIL: profile t4, 5 checks: 2 FAIL, 1 UNKNOWN, 1 WARN, 1 PASS; s3.version, s4.version, s2.version and 1 more"
@@ -46,6 +51,6 @@ def test_the_summary_names_the_gravest_first_and_counts_the_rest() -> None:
 
 
 def test_a_finished_host_passes() -> None:
-    judged = judge(WANTED, compare(WANTED, finished_snapshot(WANTED), good_probes(WANTED)))
-    assert judged.status is Status.PASS
+    judged = judge(WANTED, checks.compare(WANTED, finished_snapshot(WANTED), good_probes(WANTED)))
+    assert judged.status is records.Status.PASS
     assert exit_code(judged) == 0

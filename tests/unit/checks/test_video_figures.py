@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mutations import ANY, Mutation
 
-from gpuprep.records import Finding, Status
+from gpuprep import records
 
 H200, T4 = "h200-throughput", "t4-throughput"
 VALUES = ("measurements", 0, "values")
@@ -19,13 +19,13 @@ GOOD = {
 }  # fmt: skip
 
 
-def wrong(record: str, **changes: dict[str, Any]) -> list[Finding]:
+def wrong(record: str, **changes: dict[str, Any]) -> list[records.Finding]:
     """What does not pass. `step` of the fastest step of the first series, `gpu`, `clip` and `values` get more keys."""
     first = (*VALUES, "series", 0)
     places = {"step": (*first, "steps", -1), "gpu": (*VALUES, "gpus", 0), "series": first, "values": VALUES}
     made = tuple((places[name], lambda old, more=more: {**old, **more}) for name, more in changes.items())
     judged = Mutation("video", record, "changed", ANY, made).findings()
-    return [one for one in judged if one.status not in (Status.PASS, Status.SKIP)]
+    return [one for one in judged if one.status not in (records.Status.PASS, records.Status.SKIP)]
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_what_a_gpu_can_have_passes(changes: dict[str, Any]) -> None:
 )  # fmt: skip
 def test_what_no_gpu_can_have_is_unknown(changes: dict[str, Any], words: str) -> None:
     found = wrong(H200, **changes)
-    assert {one.status for one in found} == {Status.UNKNOWN}
+    assert {one.status for one in found} == {records.Status.UNKNOWN}
     assert any(words in one.reason for one in found), [one.reason for one in found]
     assert all(one.remedy for one in found)
 
 
-def capacity(late: dict[str, Any] | None = None, made: dict[str, Any] | None = None) -> list[Finding]:
+def capacity(late: dict[str, Any] | None = None, made: dict[str, Any] | None = None) -> list[records.Finding]:
     more = {"capacity": True, "latency": [{**LATE, **(late or {})}], "quality": [{**GOOD, **(made or {})}]}
     return wrong(T4, values=more)
 
@@ -101,7 +101,7 @@ def test_latency_and_quality_that_can_be_are_no_finding() -> None:
 )
 def test_a_latency_that_cannot_be_is_unknown(late: dict[str, Any], words: str) -> None:
     (found,) = capacity(late)
-    assert (found.key, found.status) == ("latency encode h264 p4.ms", Status.UNKNOWN)
+    assert (found.key, found.status) == ("latency encode h264 p4.ms", records.Status.UNKNOWN)
     assert words in found.reason
 
 
@@ -122,19 +122,19 @@ def test_a_latency_that_cannot_be_is_unknown(late: dict[str, Any], words: str) -
 )
 def test_a_quality_that_cannot_be_is_unknown(made: dict[str, Any], words: str) -> None:
     (found,) = capacity(None, made)
-    assert (found.property, found.status) == ("pictures", Status.UNKNOWN)
+    assert (found.property, found.status) == ("pictures", records.Status.UNKNOWN)
     assert words.replace("an XPSNR", "XPSNR") in found.reason
 
 
 def test_other_pictures_than_those_that_went_in_fail_and_negative_figures_are_unknown() -> None:
     (found,) = capacity(None, {"psnr_db": 9.0, "xpsnr_db": 8.0})
-    assert (found.status, "are not the pictures that went in" in found.reason) == (Status.FAIL, True)
-    assert {one.status for one in capacity(None, {"psnr_db": -3.0})} == {Status.UNKNOWN}
-    assert {one.status for one in capacity({"median_ms": -1.0})} == {Status.UNKNOWN}
+    assert (found.status, "are not the pictures that went in" in found.reason) == (records.Status.FAIL, True)
+    assert {one.status for one in capacity(None, {"psnr_db": -3.0})} == {records.Status.UNKNOWN}
+    assert {one.status for one in capacity({"median_ms": -1.0})} == {records.Status.UNKNOWN}
 
 
 @pytest.mark.parametrize("lost", ["latency", "quality"])
 def test_a_run_of_capacity_that_lost_its_figures_is_unknown(lost: str) -> None:
     more: dict[str, Any] = {"capacity": True, "latency": [LATE], "quality": [GOOD], lost: []}
     (found,) = wrong(T4, values=more)
-    assert (found.key, found.status) == (f"throughput.{lost}", Status.UNKNOWN)
+    assert (found.key, found.status) == (f"throughput.{lost}", records.Status.UNKNOWN)

@@ -11,65 +11,63 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiletext import problems, write
 
-from gpuprep.checks import waivers
-from gpuprep.checks.verdict import exit_code, judge
-from gpuprep.desired import loading
-from gpuprep.desired.profile import Waiver
-from gpuprep.records import Finding, Status
+from gpuprep import records
+from gpuprep.checks import verdict, waivers
+from gpuprep.desired import loading, profile
 
 TODAY = "2026-11-21"
 
 
-def finding(key: str = "gpu 0.power_limit", status: Status = Status.FAIL) -> Finding:
+def finding(key: str = "gpu 0.power_limit", status: records.Status = records.Status.FAIL) -> records.Finding:
     subject, _, prop = key.partition(".")
-    return Finding(subject, prop, status, "70 W", "62 W", "it is 62 W", "gpuprep tune does it", "gpu_tuning")
+    return records.Finding(subject, prop, status, "70 W", "62 W", "it is 62 W", "gpuprep tune does it", "gpu_tuning")
 
 
-def waiver(pattern: str = "gpu 0.power_limit", hosts: str = "*", expires: str = "2026-12-31") -> Waiver:
-    return Waiver(pattern, hosts, "the rack has one supply", expires)
+def waiver(pattern: str = "gpu 0.power_limit", hosts: str = "*", expires: str = "2026-12-31") -> profile.Waiver:
+    return profile.Waiver(pattern, hosts, "the rack has one supply", expires)
 
 
-@pytest.mark.parametrize("status", [Status.FAIL, Status.WARN, Status.UNKNOWN])
+@pytest.mark.parametrize("status", [records.Status.FAIL, records.Status.WARN, records.Status.UNKNOWN])
 @pytest.mark.parametrize("expires", ["2026-12-31", TODAY])
-def test_what_did_not_pass_is_waived_until_the_last_day(status: Status, expires: str) -> None:
+def test_what_did_not_pass_is_waived_until_the_last_day(status: records.Status, expires: str) -> None:
     (made,) = waivers.apply([waiver(expires=expires)], "box", [finding(status=status)], TODAY)
-    assert (made.status, made.waived) == (Status.WAIVED, status.value)
+    assert (made.status, made.waived) == (records.Status.WAIVED, status.value)
     assert made.reason == f"waived until {expires} (the rack has one supply): it is 62 W"
     assert (made.expected, made.actual, made.remedy) == ("70 W", "62 W", "gpuprep tune does it")
 
 
-@pytest.mark.parametrize("status", [Status.PASS, Status.SKIP])
-def test_what_passed_or_was_skipped_stays(status: Status) -> None:
+@pytest.mark.parametrize("status", [records.Status.PASS, records.Status.SKIP])
+def test_what_passed_or_was_skipped_stays(status: records.Status) -> None:
     found = finding(status=status)
     assert waivers.apply([waiver()], "box", [found], TODAY) == (found,)
 
 
-@pytest.mark.parametrize("status", [Status.FAIL, Status.WARN, Status.UNKNOWN])
-def test_an_expired_waiver_fails_and_says_so(status: Status) -> None:
+@pytest.mark.parametrize("status", [records.Status.FAIL, records.Status.WARN, records.Status.UNKNOWN])
+def test_an_expired_waiver_fails_and_says_so(status: records.Status) -> None:
     (made,) = waivers.apply([waiver(expires="2026-11-20")], "box", [finding(status=status)], TODAY)
-    assert (made.status, made.waived) == (Status.FAIL, "")
+    assert (made.status, made.waived) == (records.Status.FAIL, "")
     assert made.reason == "its waiver expired on 2026-11-20 (the rack has one supply): it is 62 W"
     assert made.remedy == "gpuprep tune does it; or renew the waiver in the profile (waivers)"
 
 
 def test_an_expired_waiver_of_what_passes_asks_to_be_removed() -> None:
-    passed = finding(status=Status.PASS)
+    passed = finding(status=records.Status.PASS)
     kept, extra = waivers.apply([waiver(expires="2026-11-20")], "box", [passed], TODAY)
     assert kept == passed
-    assert (extra.key, extra.status) == ("waiver.gpu 0.power_limit", Status.WARN)
+    assert (extra.key, extra.status) == ("waiver.gpu 0.power_limit", records.Status.WARN)
     assert "no longer needed" in extra.reason
     assert "remove it" in extra.remedy
 
 
 def test_an_expired_waiver_is_kept_while_one_of_its_findings_does_not_pass() -> None:
-    found = [finding(status=Status.PASS), finding("gpu 1.power_limit")]
+    found = [finding(status=records.Status.PASS), finding("gpu 1.power_limit")]
     made = waivers.apply([waiver("gpu *.power_limit", expires="2026-11-20")], "box", found, TODAY)
-    assert [one.status for one in made] == [Status.PASS, Status.FAIL]
+    assert [one.status for one in made] == [records.Status.PASS, records.Status.FAIL]
 
 
 def test_a_waiver_that_still_holds_comes_before_an_expired_one() -> None:
     (made,) = waivers.apply([waiver(expires="2026-11-20"), waiver("gpu *")], "box", [finding()], TODAY)
-    assert made.status is Status.WAIVED
+    assert made.status is records.Status.WAIVED
 
 
 @pytest.mark.parametrize(
@@ -87,10 +85,10 @@ def test_a_waiver_that_still_holds_comes_before_an_expired_one() -> None:
 )
 def test_patterns_of_findings_and_hosts(pattern: str, hosts: str, fits: bool) -> None:
     made = waivers.apply([waiver(pattern, hosts)], "box", [finding()], TODAY)
-    assert [one.status for one in made] == [Status.WAIVED if fits else Status.FAIL]
+    assert [one.status for one in made] == [records.Status.WAIVED if fits else records.Status.FAIL]
 
 
-STATUSES = st.sampled_from([s for s in Status if s is not Status.WAIVED])
+STATUSES = st.sampled_from([s for s in records.Status if s is not records.Status.WAIVED])
 KEYS = st.sampled_from(["gpu 0.clocks", "gpu 1.clocks", "gpu 0.power_limit", "driver.held", "kernel.headers"])
 FOUND = st.lists(st.builds(finding, KEYS, STATUSES), max_size=8)
 PATTERNS = st.sampled_from(["gpu 0.clocks", "gpu *", "*.clocks", "driver.held", "no.such", "*"])
@@ -107,29 +105,29 @@ GIVEN = st.lists(
 
 @given(GIVEN, FOUND)
 def test_a_waiver_never_passes_and_never_touches_what_it_does_not_name(
-    given: list[Waiver], found: list[Finding]
+    given: list[profile.Waiver], found: list[records.Finding]
 ) -> None:
     made = waivers.apply(given, "box", found, TODAY)
     assert len(made) >= len(found)
     for before, after in zip(found, made[: len(found)], strict=True):
         assert after.key == before.key
-        assert (after.status is Status.PASS) == (before.status is Status.PASS)
+        assert (after.status is records.Status.PASS) == (before.status is records.Status.PASS)
         named = any(w.hosts in ("*", "box") and fnmatchcase(before.key, w.finding) for w in given)
-        if not named or before.status in (Status.PASS, Status.SKIP):
+        if not named or before.status in (records.Status.PASS, records.Status.SKIP):
             assert after == before
         else:
-            assert after.status in (Status.WAIVED, Status.FAIL)
+            assert after.status in (records.Status.WAIVED, records.Status.FAIL)
     assert {one.subject for one in made[len(found) :]} <= {"waiver"}
-    assert all(one.status is Status.WARN for one in made[len(found) :])
+    assert all(one.status is records.Status.WARN for one in made[len(found) :])
 
 
 def test_what_is_waived_is_counted_apart_and_is_no_pass() -> None:
-    found = [finding(), finding("kernel.headers", Status.PASS)]
-    judged = judge(resolved(), waivers.apply([waiver()], "box", found, TODAY))
-    assert (judged.status, exit_code(judged)) == (Status.PASS, 0)
+    found = [finding(), finding("kernel.headers", records.Status.PASS)]
+    judged = verdict.judge(resolved(), waivers.apply([waiver()], "box", found, TODAY))
+    assert (judged.status, verdict.exit_code(judged)) == (records.Status.PASS, 0)
     assert judged.summary == "PASS: profile t4, 2 checks: 1 PASS, 1 WAIVED"
-    alone = judge(resolved(), waivers.apply([waiver()], "box", [finding()], TODAY))
-    assert (alone.status, exit_code(alone)) == (Status.UNKNOWN, 3)
+    alone = verdict.judge(resolved(), waivers.apply([waiver()], "box", [finding()], TODAY))
+    assert (alone.status, verdict.exit_code(alone)) == (records.Status.UNKNOWN, 3)
     assert alone.summary == "UNKNOWN: profile t4, 1 checks: 1 WAIVED; nothing passed and nothing failed"
 
 
@@ -144,7 +142,7 @@ WRITTEN = (
 def test_a_date_may_stand_without_quotes(tmp_path: Path, written: str) -> None:
     path = write(tmp_path, WRITTEN.format(written))
     (read,) = loading.load(str(path)).waivers
-    assert read == Waiver("gpu *.xids", "rack7-*", "known", "2026-12-31")
+    assert read == profile.Waiver("gpu *.xids", "rack7-*", "known", "2026-12-31")
 
 
 @pytest.mark.parametrize("written", ["2026-02-30", "'2027-02-29'", "2026-11-31"])

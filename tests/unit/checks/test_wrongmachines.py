@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, finished_snapshot, load, resolved
 
+from gpuprep import errors, records
 from gpuprep.agent.facts import repositories
-from gpuprep.desired.state import resolve
-from gpuprep.errors import PlanRefused
-from gpuprep.records import Mount, NvidiaRepository, OsFacts, Snapshot, Source
+from gpuprep.desired import state
 
 
-def refusals(snapshot: Snapshot, **wish: Any) -> tuple[str, ...]:
-    with pytest.raises(PlanRefused) as caught:
-        resolve(load("t4", **wish), snapshot)
+def refusals(snapshot: records.Snapshot, **wish: Any) -> tuple[str, ...]:
+    with pytest.raises(errors.PlanRefused) as caught:
+        state.resolve(load("t4", **wish), snapshot)
     assert all("; works: " in reason for reason in caught.value.reasons)
     return caught.value.reasons
 
@@ -31,21 +30,24 @@ def refusals(snapshot: Snapshot, **wish: Any) -> tuple[str, ...]:
     ],
 )
 def test_a_container_gets_no_driver(kind: str, says: str, works: str) -> None:
-    there = dataclasses.replace(bare_snapshot("ubuntu2404"), virtualization=kind, source=Source.MEASURED)
+    there = dataclasses.replace(bare_snapshot("ubuntu2404"), virtualization=kind, source=records.Source.MEASURED)
     (reason,) = refusals(there)
     assert reason.startswith("host.kernel: ")
     assert says in reason
     assert works in reason.partition("; works: ")[2]
-    resolve(load("t4"), there, judging=True)  # it is judged all the same
+    state.resolve(load("t4"), there, judging=True)  # it is judged all the same
 
 
 @pytest.mark.parametrize("kind", ["kvm", "amazon", "microsoft", "google", "xen", "none", "unknown"])
 def test_a_virtual_machine_is_a_machine(kind: str) -> None:
-    resolve(load("t4"), dataclasses.replace(bare_snapshot("ubuntu2404"), virtualization=kind, source=Source.MEASURED))
+    state.resolve(
+        load("t4"),
+        dataclasses.replace(bare_snapshot("ubuntu2404"), virtualization=kind, source=records.Source.MEASURED),
+    )
 
 
 def test_a_simulated_machine_is_one_although_it_is_a_container() -> None:
-    resolve(load("t4"), dataclasses.replace(bare_snapshot("ubuntu2404"), virtualization="systemd-nspawn"))
+    state.resolve(load("t4"), dataclasses.replace(bare_snapshot("ubuntu2404"), virtualization="systemd-nspawn"))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_a_part_of_a_gpu_is_refused_by_its_name(name: str, is_part: bool) -> Non
     assert isinstance(finished.gpus, tuple)
     there = dataclasses.replace(finished, gpus=(dataclasses.replace(finished.gpus[0], name=name),))
     if not is_part:
-        resolve(load("t4"), there)
+        state.resolve(load("t4"), there)
         return
     (reason,) = refusals(there)
     assert reason.startswith(f"host.gpus: {name} is a part of a GPU (vGPU)")
@@ -82,7 +84,7 @@ def test_a_part_of_a_gpu_is_refused_by_its_name(name: str, is_part: bool) -> Non
 )
 def test_repositories_that_would_mix_are_refused(system: str, source: str, entry: tuple[str, str], says: str) -> None:
     there = dataclasses.replace(
-        bare_snapshot(system), nvidia_repositories=(NvidiaRepository(f"/x/{entry[0]}", entry[1]),)
+        bare_snapshot(system), nvidia_repositories=(records.NvidiaRepository(f"/x/{entry[0]}", entry[1]),)
     )
     (reason,) = refusals(there, driver={"source": source})
     assert reason.startswith(f"host.sources: /x/{entry[0]} has NVIDIA's repository")
@@ -102,8 +104,8 @@ def test_repositories_that_would_mix_are_refused(system: str, source: str, entry
 )
 def test_the_repository_of_this_system_is_none(system: str, source: str, entry: tuple[str, str]) -> None:
     there = bare_snapshot("rocky8" if system == "almalinux8" else system)
-    there = dataclasses.replace(there, nvidia_repositories=(NvidiaRepository(f"/x/{entry[0]}", entry[1]),))
-    resolve(load("t4", driver={"source": source}), there)
+    there = dataclasses.replace(there, nvidia_repositories=(records.NvidiaRepository(f"/x/{entry[0]}", entry[1]),))
+    state.resolve(load("t4", driver={"source": source}), there)
 
 
 def test_entries_that_are_in_force_are_read(tmp_path: Path) -> None:
@@ -133,16 +135,19 @@ def test_entries_that_are_in_force_are_read(tmp_path: Path) -> None:
     ("os", "says"),
     [
         (
-            OsFacts("ubuntu", "26.04", "x", "Ubuntu 26.04 LTS", "x86_64"),
+            records.OsFacts("ubuntu", "26.04", "x", "Ubuntu 26.04 LTS", "x86_64"),
             "unsupported OS ubuntu 26.04 (Ubuntu 26.04 LTS)",
         ),
-        (OsFacts("debian", "", "forky", "Debian GNU/Linux forky/sid", "x86_64"), "unsupported OS debian (Debian"),
-        (OsFacts("rocky", "10.1", "", "Rocky Linux 10.1", "x86_64"), "unsupported OS rocky 10.1"),
-        (OsFacts("amzn", "2", "", "Amazon Linux 2", "x86_64"), "unsupported OS amzn 2"),
-        (OsFacts("ubuntu", "24.04", "noble", "Ubuntu 24.04", "aarch64"), "unsupported architecture aarch64"),
+        (
+            records.OsFacts("debian", "", "forky", "Debian GNU/Linux forky/sid", "x86_64"),
+            "unsupported OS debian (Debian",
+        ),
+        (records.OsFacts("rocky", "10.1", "", "Rocky Linux 10.1", "x86_64"), "unsupported OS rocky 10.1"),
+        (records.OsFacts("amzn", "2", "", "Amazon Linux 2", "x86_64"), "unsupported OS amzn 2"),
+        (records.OsFacts("ubuntu", "24.04", "noble", "Ubuntu 24.04", "aarch64"), "unsupported architecture aarch64"),
     ],
 )
-def test_a_system_that_gpuprep_does_not_know_is_refused_by_its_name(os: OsFacts, says: str) -> None:
+def test_a_system_that_gpuprep_does_not_know_is_refused_by_its_name(os: records.OsFacts, says: str) -> None:
     reasons = refusals(dataclasses.replace(bare_snapshot("ubuntu2404"), os=os))
     assert [reason for reason in reasons if reason.startswith("host.os: ") and says in reason]
 
@@ -150,13 +155,13 @@ def test_a_system_that_gpuprep_does_not_know_is_refused_by_its_name(os: OsFacts,
 @pytest.mark.parametrize(("free", "is_refused"), [(40, True), (500, False)])
 def test_a_boot_disk_without_room_for_an_initramfs_is_refused(free: int, is_refused: bool) -> None:
     bare = bare_snapshot("rocky9")
-    mounts = (*bare.mounts, Mount("/dev/vda2", "/boot", "ext4"))
+    mounts = (*bare.mounts, records.Mount("/dev/vda2", "/boot", "ext4"))
     there = dataclasses.replace(bare, mounts=mounts, disk_free_mib={**bare.disk_free_mib, "/boot": free})
     if is_refused:
         (reason,) = refusals(there)
         assert reason.startswith("host.disk: /boot has 40 MiB free, and driver and its initramfs need 100 MiB")
         assert "dnf remove --oldinstallonly" in reason
     else:
-        assert resolve(load("t4"), there).min_free_mib["/boot"] == 100
-    installed = finished_snapshot(resolve(load("t4"), bare), there)
-    assert "/boot" not in resolve(load("t4"), installed).min_free_mib
+        assert state.resolve(load("t4"), there).min_free_mib["/boot"] == 100
+    installed = finished_snapshot(state.resolve(load("t4"), bare), there)
+    assert "/boot" not in state.resolve(load("t4"), installed).min_free_mib

@@ -22,16 +22,12 @@ from places import ROOT
 from records_for_tests import record
 from scriptedanswers import ANSWERS, WANTED
 
-from gpuprep.cli import cli, suggestions
+from gpuprep import errors, records
+from gpuprep.cli import cli, lazy, suggestions
 from gpuprep.cli.console import Console
-from gpuprep.cli.lazy import COMMANDS
-from gpuprep.errors import HostUnreachable
-from gpuprep.provisioning import ansible_environment
-from gpuprep.provisioning.ansible_events import Progress
-from gpuprep.records import RunRecord, from_json_value
+from gpuprep.provisioning import ansible_environment, ansible_events
 from gpuprep.store import Store
-from gpuprep.workflows import runs
-from gpuprep.workflows.provision import STEPS
+from gpuprep.workflows import provision, runs
 
 HEAVY = ("yaml", "fabric", "paramiko", "sqlalchemy", "alembic", "ansible", "ansible_runner", "jsonschema",
          "gpuprep.records")  # fmt: skip
@@ -76,14 +72,14 @@ def test_start_up_imports_nothing_of_weight() -> None:
     loaded = set(done.stdout.split())
     assert "gpuprep.cli.lazy" in loaded
     assert loaded.isdisjoint(HEAVY)
-    assert not any(name.startswith("gpuprep.cli.") and name.split(".")[2] in COMMANDS for name in loaded)
+    assert not any(name.startswith("gpuprep.cli.") and name.split(".")[2] in lazy.COMMANDS for name in loaded)
 
 
 def test_the_lazy_table_says_what_the_commands_say() -> None:
-    for name, entry in COMMANDS.items():
+    for name, entry in lazy.COMMANDS.items():
         assert ALL[(name,)].get_short_help_str(limit=200).rstrip(".") == entry.help
     page = cli.get_help(click.Context(cli))
-    for name in COMMANDS:
+    for name in lazy.COMMANDS:
         assert f"\n  {name} " in page
     for code in ("0", "1", "2", "3", "4", "130"):
         assert f"\n    {code} " in page
@@ -302,7 +298,7 @@ def test_json_is_one_document_and_nothing_else(gpuprep: Shell) -> None:
     code, out, err = gpuprep("provision", "local", "host2", "-p", "t4", "--json")
     document = json.loads(out)
     assert (code, document["schema_version"], document["exit_code"]) == (0, 1, 0)
-    made = [from_json_value(RunRecord, run) for run in document["runs"]]
+    made = [records.from_json_value(records.RunRecord, run) for run in document["runs"]]
     assert [run.host for run in made] == ["local", "host2"]
     assert "host2 | " in err
     code, out, err = gpuprep("plan", "local", "-p", "t4", "--json", "-q")
@@ -321,7 +317,7 @@ def test_an_error_with_json_is_a_document_too(gpuprep: Shell, words: list[str]) 
 
 
 def test_several_hosts_give_the_gravest_code_and_a_row_each(gpuprep: Shell, script: Script) -> None:
-    script.connecting["gone"] = HostUnreachable("gone: no answer", "switch it on", where="gone")
+    script.connecting["gone"] = errors.HostUnreachable("gone: no answer", "switch it on", where="gone")
     code, out, err = gpuprep("provision", "local", "gone", "-p", "t4")
     assert code == 3
     rows = [line.split()[:2] for line in out.splitlines() if line.startswith(("local ", "gone "))]
@@ -522,13 +518,17 @@ def test_an_interruption_says_how_to_go_on(tmp_path: Path, signal_name: str) -> 
 def test_progress_has_whole_lines_with_the_host_in_front() -> None:
     stream = io.StringIO()
     with Console(["a", "b"], verbose=0, quiet=False, no_color=False, stream=stream) as console:
-        console.progress("a", Progress("stage", "", "", "reading facts", 0.1))
-        console.progress("a", Progress("task_start", "gpu_codec", "Wait for the build", "", 1.0))
-        console.progress("b", Progress("task_start", "gpu_driver", "Look", "", 1.0))
-        console.progress("a", Progress("waiting", "gpu_codec", "Wait for the build", "compiled 4 of 9 files", 2.0))
-        console.progress("a", Progress("waiting", "gpu_codec", "Wait for the build", "compiled 4 of 9 files", 3.0))
-        console.progress("b", Progress("task_end", "gpu_driver", "Look", "ok", 3.0))
-        console.progress("a", Progress("task_end", "gpu_codec", "Wait for the build", "changed", 4.0))
+        console.progress("a", ansible_events.Progress("stage", "", "", "reading facts", 0.1))
+        console.progress("a", ansible_events.Progress("task_start", "gpu_codec", "Wait for the build", "", 1.0))
+        console.progress("b", ansible_events.Progress("task_start", "gpu_driver", "Look", "", 1.0))
+        console.progress(
+            "a", ansible_events.Progress("waiting", "gpu_codec", "Wait for the build", "compiled 4 of 9 files", 2.0)
+        )
+        console.progress(
+            "a", ansible_events.Progress("waiting", "gpu_codec", "Wait for the build", "compiled 4 of 9 files", 3.0)
+        )
+        console.progress("b", ansible_events.Progress("task_end", "gpu_driver", "Look", "ok", 3.0))
+        console.progress("a", ansible_events.Progress("task_end", "gpu_codec", "Wait for the build", "changed", 4.0))
     lines = [line.strip() for line in stream.getvalue().splitlines()]
     assert lines == [
         "0:00 a | reading facts",
@@ -545,7 +545,7 @@ def test_a_reader_of_progress_that_goes_away_does_not_stop_a_run() -> None:
             raise BrokenPipeError(text)
 
     with Console(["a"], verbose=0, quiet=False, no_color=True, stream=Gone()) as console:
-        console.progress("a", Progress("stage", "", "", "reading facts", 0.1))
+        console.progress("a", ansible_events.Progress("stage", "", "", "reading facts", 0.1))
         console.say("still here")
 
 
@@ -554,11 +554,11 @@ def test_a_reader_of_progress_that_goes_away_does_not_stop_a_run() -> None:
 
 def test_the_page_of_the_command_line_knows_every_command_and_exit_code() -> None:
     page = (ROOT / "docs/cli.md").read_text()
-    for name in COMMANDS:
+    for name in lazy.COMMANDS:
         assert f"`gpuprep {name}" in page, name
     for code in (0, 1, 2, 3, 4, 130):
         assert f"\n| {code} |" in page
-    for step in STEPS:
+    for step in provision.STEPS:
         assert f"`{step}`" in page
 
 

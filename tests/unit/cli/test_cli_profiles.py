@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from gpuprep import errors
 from gpuprep.cli.profiles import profiles
-from gpuprep.desired.loading import document, load
-from gpuprep.errors import UsageError
+from gpuprep.desired import loading
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def test_list() -> None:
     rows = run("list").output.splitlines()
     names = ["NAME", "a100", "a10g", "base", "h100", "h200", "l4", "t4", "v100", "video"]
     assert [row.split()[0] for row in rows] == names
-    assert rows[7].split(maxsplit=2) == ["t4", "t4", load("t4").description]
+    assert rows[7].split(maxsplit=2) == ["t4", "t4", loading.load("t4").description]
     assert rows[3].split()[1] == "any"
 
 
@@ -52,17 +52,17 @@ def test_list_keeps_going_over_a_broken_profile(tmp_path: Path) -> None:
 def test_show_is_a_whole_profile(tmp_path: Path) -> None:
     path = tmp_path / "whole.yml"
     path.write_text(run("show", "t4").output)
-    assert document(str(path)) == document("t4")
-    assert "extends" not in document("t4")
+    assert loading.document(str(path)) == loading.document("t4")
+    assert "extends" not in loading.document("t4")
 
 
 def test_show_json() -> None:
-    assert json.loads(run("show", "a100", "--json").output) == document("a100")
+    assert json.loads(run("show", "a100", "--json").output) == loading.document("a100")
 
 
 def test_show_of_an_unknown_profile() -> None:
     result = run("show", "t5")
-    assert isinstance(result.exception, UsageError)  # the edge of the command line makes it exit 2
+    assert isinstance(result.exception, errors.UsageError)  # the edge of the command line makes it exit 2
     assert "profiles: a100, a10g, base, h100, h200, l4, t4, v100" in str(result.exception)
 
 
@@ -113,7 +113,7 @@ def test_check_refuses_what_no_machine_could_be(tmp_path: Path, text: str, line:
     result = run("check", str(path))
     assert result.exit_code == 2
     # A wish that was inherited is named where it was written.
-    place = f"{path}:{line}: " if line else f"{Path(load('base').path)}:"
+    place = f"{path}:{line}: " if line else f"{Path(loading.load('base').path)}:"
     told = [row for row in result.output.splitlines() if f" {key}: " in row]
     assert len(told) == 1
     assert told[0].startswith(place)
@@ -134,15 +134,17 @@ def test_a_new_profile_is_found_by_its_name_and_passes_the_check(tmp_path: Path)
     assert made.exit_code == 0, made.output
     assert made.output.endswith("gpuprep plan HOST --profile lab\n")
     assert (tmp_path / "config/gpuprep/profiles/lab.yml").is_file()
-    assert (load("lab").gpus, run("check", "lab").output) == (("t4",), "lab: ok\n")
-    assert load("lab").thresholds["fp16_percent_of_peak"] == load("t4").thresholds["fp16_percent_of_peak"]
+    assert (loading.load("lab").gpus, run("check", "lab").output) == (("t4",), "lab: ok\n")
+    assert (
+        loading.load("lab").thresholds["fp16_percent_of_peak"] == loading.load("t4").thresholds["fp16_percent_of_peak"]
+    )
     assert "there already, just like this" in run("new", "lab", "--gpu", "t4").output
 
 
 @pytest.mark.parametrize("name", ["lab.yml", "lab.yaml"])
 def test_a_new_profile_is_not_named_as_a_file(tmp_path: Path, name: str) -> None:
     made = run("new", name, "--gpu", "t4")
-    assert isinstance(made.exception, UsageError)
+    assert isinstance(made.exception, errors.UsageError)
     assert "`gpuprep profiles new lab`" in made.exception.hint
     assert not list(tmp_path.rglob(name))
 
@@ -162,7 +164,7 @@ def test_what_a_new_profile_extends(tmp_path: Path, words: list[str], extends: s
     made = run("new", "own", *words, "--output", str(path))
     assert made.exit_code == 0, made.output
     assert f'extends: "{extends}"' in path.read_text()
-    assert load(str(path)).gpus == gpus
+    assert loading.load(str(path)).gpus == gpus
     assert run("check", str(path)).exit_code == 0
 
 
@@ -170,7 +172,7 @@ def test_a_profile_may_extend_a_file_of_the_user(tmp_path: Path) -> None:
     site = tmp_path / "site.yml"
     site.write_text("extends: t4\ntuning: {power_limit_watts: 62}\n")
     assert run("new", "own", "--from", str(site), "--output", str(tmp_path / "other" / "own.yml")).exit_code == 0
-    assert load(str(tmp_path / "other/own.yml")).tuning.power_limit_watts == 62
+    assert loading.load(str(tmp_path / "other/own.yml")).tuning.power_limit_watts == 62
 
 
 @pytest.mark.parametrize(
@@ -199,11 +201,11 @@ def test_another_file_of_the_name_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "own.yml"
     path.write_text("extends: v100\n")
     made = run("new", "own", "--gpu", "t4", "--output", str(path))
-    assert isinstance(made.exception, UsageError)
+    assert isinstance(made.exception, errors.UsageError)
     assert "--force" in made.exception.hint
     assert path.read_text() == "extends: v100\n"
     assert run("new", "own", "--gpu", "t4", "--output", str(path), "--force").exit_code == 0
-    assert load(str(path)).gpus == ("t4",)
+    assert loading.load(str(path)).gpus == ("t4",)
     assert [one.name for one in tmp_path.glob("*")] == ["own.yml"]
 
 

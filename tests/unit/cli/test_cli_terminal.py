@@ -20,11 +20,10 @@ from records_for_tests import record
 from rich.cells import cell_len
 from terminalrecords import folders
 
-from gpuprep.cli import tables
+from gpuprep import records
+from gpuprep.cli import stopping, tables
 from gpuprep.cli.console import Console
-from gpuprep.cli.stopping import ONE_WISH_SECONDS
-from gpuprep.provisioning.ansible_events import Progress
-from gpuprep.records import ProfileRef, RunRecord
+from gpuprep.provisioning import ansible_events
 from gpuprep.store import Store
 
 # The program itself; hosts are fakehost's, whose probes wait for a byte in the FIFO `gate`, one each.
@@ -73,7 +72,7 @@ def earlier(tmp_path: Path, **changed: object) -> None:
     seen = finished_snapshot(wanted)
     made = dataclasses.replace(
         record(), command="validate", host="gpu-01", exit_code=0, before=seen, after=seen, playbook=None,
-        source=seen.source, profile=ProfileRef("t4", "/t4.yml", "0" * 64), options={"probe": "none", "check": False,
+        source=seen.source, profile=records.ProfileRef("t4", "/t4.yml", "0" * 64), options={"probe": "none", "check": False,
         "deep": False, "quick": False}, started_at="2026-11-20T10:00:00+00:00", ended_at="2026-11-20T10:05:00+00:00",
         measurements=(dataclasses.replace(toolkit, seconds=100.0),
                       *(dataclasses.replace(result, seconds=0.0) for result in others)),
@@ -303,7 +302,7 @@ def test_where_other_cells_fill_the_terminal_nothing_is_cut() -> None:
 def test_an_exception_takes_the_display_away(terminal: Terminal) -> None:
     def breaks() -> None:
         with Console(["a"], verbose=0, quiet=False, no_color=False, stream=terminal) as console:
-            console.progress("a", Progress("task_start", "gpu_driver", "Build", "", 1.0))
+            console.progress("a", ansible_events.Progress("task_start", "gpu_driver", "Build", "", 1.0))
             assert console._display is not None
             console._display.refresh()
             assert "Build" in terminal.getvalue()
@@ -319,9 +318,9 @@ def test_an_exception_takes_the_display_away(terminal: Terminal) -> None:
 
 def test_a_terminal_that_goes_away_does_not_stop_a_run(terminal: Terminal) -> None:
     with Console(["a"], verbose=0, quiet=False, no_color=False, stream=terminal) as console:
-        console.progress("a", Progress("stage", "", "", "reading facts", 0.1))
+        console.progress("a", ansible_events.Progress("stage", "", "", "reading facts", 0.1))
         terminal.gone = True
-        console.progress("a", Progress("stage", "", "", "reading facts again", 0.1))
+        console.progress("a", ansible_events.Progress("stage", "", "", "reading facts again", 0.1))
         assert console._display is not None
         console._display.refresh()
         console.say("still here")
@@ -330,12 +329,12 @@ def test_a_terminal_that_goes_away_does_not_stop_a_run(terminal: Terminal) -> No
 def test_lines_that_stay_are_those_of_a_log(terminal: Terminal) -> None:
     """Coloured, and with the display below; word for word the lines that a file gets."""
     events = [
-        Progress("stage", "", "", "reading facts", 0.1),
-        Progress("task_start", "gpu_codec", "Build", "", 1.0),
-        Progress("diff", "gpu_codec", "Build", "--- a\n+++ b\n\tx", 1.0),
-        Progress("task_end", "gpu_codec", "Build", "changed", 4.0),
-        Progress("task_start", "gpu_codec", "Look " + "x" * 200, "", 1.0),
-        Progress("task_end", "gpu_codec", "Look " + "x" * 200, "failed", 4.0),
+        ansible_events.Progress("stage", "", "", "reading facts", 0.1),
+        ansible_events.Progress("task_start", "gpu_codec", "Build", "", 1.0),
+        ansible_events.Progress("diff", "gpu_codec", "Build", "--- a\n+++ b\n\tx", 1.0),
+        ansible_events.Progress("task_end", "gpu_codec", "Build", "changed", 4.0),
+        ansible_events.Progress("task_start", "gpu_codec", "Look " + "x" * 200, "", 1.0),
+        ansible_events.Progress("task_end", "gpu_codec", "Look " + "x" * 200, "failed", 4.0),
     ]
     plain = io.StringIO()
     for stream in (plain, terminal):
@@ -351,7 +350,7 @@ def test_lines_that_stay_are_those_of_a_log(terminal: Terminal) -> None:
 def test_records_of_this_file_are_like_those_of_the_program(tmp_path: Path) -> None:
     earlier(tmp_path)
     store = Store.open(f"sqlite:///{tmp_path}/history.db")
-    made: RunRecord = store.get("last")
+    made: records.RunRecord = store.get("last")
     assert store.ended_well("validate", made.source, host="gpu-01") == [made]
     assert store.ended_well("validate", made.source, profile="t4") == [made]
     store.close()
@@ -363,7 +362,7 @@ def test_a_second_ctrl_c_ends_at_once_and_leaves_no_display(tmp_path: Path, gate
         running.until(lambda screen: any(row.startswith("toolkit ") for row in screen.rows))
         running.type(INTERRUPT)
         running.until(lambda screen: any("Interrupted: ending what runs" in row for row in screen.everything))
-        time.sleep(ONE_WISH_SECONDS)
+        time.sleep(stopping.ONE_WISH_SECONDS)
         began = time.monotonic()
         running.type(INTERRUPT)
         code, _, screen = running.end()

@@ -16,19 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from records_for_tests import measured as record_of
 
+from gpuprep import errors, records
 from gpuprep.catalogue import boards
-from gpuprep.checks import ffmpegneeds
-from gpuprep.checks.ffmpegcommand import Asked, needs
+from gpuprep.checks import ffmpegcommand, ffmpegneeds
 from gpuprep.cli.codec import codec
-from gpuprep.desired.loading.schema import allowed_parts
-from gpuprep.errors import UsageError
-from gpuprep.records import Missing, ProbeResult, Source, Status
+from gpuprep.desired.loading import schema
 from gpuprep.records.evidence.codec import Codec
 from gpuprep.store import Store
 
 
-def asked(words: str) -> Asked:
-    return needs(shlex.split(words))
+def asked(words: str) -> ffmpegcommand.Asked:
+    return ffmpegcommand.needs(shlex.split(words))
 
 
 def named(words: str, kind: str) -> list[str]:
@@ -133,8 +131,8 @@ def test_what_only_a_file_could_tell_is_said_and_no_need() -> None:
     [[], ["rm", "-rf", "/"], ["ffmpeg"], ["ffmpeg", "-version"], ["ffmpeg", "a" * 70000], ["ffmpeg", *"ab" * 2000]],
 )
 def test_what_is_no_command_is_refused(words: list[str]) -> None:
-    with pytest.raises(UsageError):
-        needs(words)
+    with pytest.raises(errors.UsageError):
+        ffmpegcommand.needs(words)
 
 
 @settings(max_examples=amount.examples(300), deadline=None)
@@ -143,8 +141,8 @@ def test_what_is_no_command_is_refused(words: list[str]) -> None:
 )
 def test_no_words_break_it(words: list[str]) -> None:
     try:
-        found = needs(["ffmpeg", *words])
-    except UsageError:
+        found = ffmpegcommand.needs(["ffmpeg", *words])
+    except errors.UsageError:
         return
     for one in found.needs:
         assert one.name.isascii()
@@ -154,11 +152,13 @@ def test_no_words_break_it(words: list[str]) -> None:
 # ---------------------------------------------------------------- answers
 
 SHIPPED = {name: load(name).codec.parts for name in ("base", "video")}
-ALLOWED = {kind: allowed_parts(kind) for kind in SHIPPED["base"]}
+ALLOWED = {kind: schema.allowed_parts(kind) for kind in SHIPPED["base"]}
 BASE, VIDEO = (ffmpegneeds.of_profile(SHIPPED[name]) for name in ("base", "video"))
 
 
-def answered(words: str, parts: Codec | Missing = BASE, gpu: str | None = "t4") -> dict[str, ffmpegneeds.Answer]:
+def answered(
+    words: str, parts: Codec | records.Missing = BASE, gpu: str | None = "t4"
+) -> dict[str, ffmpegneeds.Answer]:
     on = [next(board for board in boards().values() if board.model.key == gpu)] if gpu else []
     found = ffmpegneeds.answers(asked(words), parts, on, SHIPPED, ALLOWED)
     return {f"{one.need.kind} {one.need.name}": one for one in found}
@@ -166,7 +166,7 @@ def answered(words: str, parts: Codec | Missing = BASE, gpu: str | None = "t4") 
 
 def test_what_base_lacks_and_which_key_adds_it() -> None:
     found = answered(LIVE)
-    lacking = {key for key, one in found.items() if one.status is Status.FAIL}
+    lacking = {key for key, one in found.items() if one.status is records.Status.FAIL}
     assert lacking == {
         "encoders libopus", "encoders libx264", "filters drawtext", "protocols https", "protocols tls",
         "protocols libsrt", "bsfs noise", "bsfs dump_extra", "gpu nvenc.av1",
@@ -182,21 +182,21 @@ def test_the_video_profile_has_what_jobs_ask_for() -> None:
         "a.mkv "
         "-c:v libx265 -c:a aac b.mp4"
     )
-    assert {one.status for one in answered(words, VIDEO).values()} == {Status.PASS}
+    assert {one.status for one in answered(words, VIDEO).values()} == {records.Status.PASS}
 
 
 @pytest.mark.parametrize(
     ("words", "gpu", "status"),
     [
-        ("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", "t4", Status.PASS),
-        ("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", "h100", Status.FAIL),
-        ("ffmpeg -i a.mp4 -c:v av1_nvenc b.mp4", "l4", Status.PASS),
-        ("ffmpeg -i a.mp4 -c:v hevc_nvenc -bf 3 b.mp4", "v100", Status.FAIL),
-        ("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", None, Status.UNKNOWN),
-        ("ffmpeg -c:v av1_cuvid -i a.mp4 -f null -", "t4", Status.FAIL),
+        ("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", "t4", records.Status.PASS),
+        ("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", "h100", records.Status.FAIL),
+        ("ffmpeg -i a.mp4 -c:v av1_nvenc b.mp4", "l4", records.Status.PASS),
+        ("ffmpeg -i a.mp4 -c:v hevc_nvenc -bf 3 b.mp4", "v100", records.Status.FAIL),
+        ("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", None, records.Status.UNKNOWN),
+        ("ffmpeg -c:v av1_cuvid -i a.mp4 -f null -", "t4", records.Status.FAIL),
     ],
 )
-def test_what_the_gpu_can_do(words: str, gpu: str | None, status: Status) -> None:
+def test_what_the_gpu_can_do(words: str, gpu: str | None, status: records.Status) -> None:
     found = [one for key, one in answered(words, gpu=gpu).items() if key.startswith("gpu")]
     assert [one.status for one in found][-1] is status
 
@@ -209,9 +209,9 @@ def of_base(words: str, *, npp: bool = False) -> dict[str, ffmpegneeds.Answer]:
 
 def test_a_codecs_name_is_the_encoder_that_ffmpeg_takes_for_it() -> None:
     found = of_base("ffmpeg -i a.mp4 -c:v h264 -c:a mp3 b.mp4")
-    assert found["encoder h264"].status is Status.UNKNOWN
+    assert found["encoder h264"].status is records.Status.UNKNOWN
     assert found["encoder h264"].remedy == "write h264_nvenc in place of h264"
-    assert found["encoder mp3"].status is Status.FAIL
+    assert found["encoder mp3"].status is records.Status.FAIL
     assert "libmp3lame" in found["encoder mp3"].remedy
     sound = Codec(encoders=("libx264", "h264_nvenc"), muxers=("mp4",))
     (answer,) = [
@@ -219,31 +219,31 @@ def test_a_codecs_name_is_the_encoder_that_ffmpeg_takes_for_it() -> None:
         for one in ffmpegneeds.answers(asked("ffmpeg -i a.mp4 -c:v h264 b.mp4"), sound, [], {}, {})
         if one.need.kind == "encoders"
     ]
-    assert (answer.status, answer.why) == (Status.PASS, "FFmpeg takes libx264 for it")
+    assert (answer.status, answer.why) == (records.Status.PASS, "FFmpeg takes libx264 for it")
 
 
 def test_scale_npp_comes_with_npp_and_what_no_key_adds_is_said() -> None:
     words = "ffmpeg -i a.mp4 -vf scale_npp=1280:720 -c:v h264_vaapi b.mp4"
     without, with_npp = of_base(words), of_base(words, npp=True)
     assert without["filter scale_npp"].remedy.startswith("codec.npp: true")
-    assert with_npp["filter scale_npp"].status is Status.PASS
+    assert with_npp["filter scale_npp"].status is records.Status.PASS
     assert without["encoder h264_vaapi"].remedy.startswith("no key of a profile adds the encoder h264_vaapi")
-    assert without["GPU cuda"].status is Status.PASS  # every GPU of NVIDIA
+    assert without["GPU cuda"].status is records.Status.PASS  # every GPU of NVIDIA
 
 
 def test_without_evidence_nothing_passes() -> None:
-    found = answered("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", Missing("not_recorded", "no probe"))
-    assert {one.status for key, one in found.items() if not key.startswith("gpu")} == {Status.UNKNOWN}
+    found = answered("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", records.Missing("not_recorded", "no probe"))
+    assert {one.status for key, one in found.items() if not key.startswith("gpu")} == {records.Status.UNKNOWN}
 
 
 def test_lists_of_the_probe_count_before_configures_arguments() -> None:
     parts = Codec(encoders=("libx264",), decoders=(), filters=(), muxers=("mp4",), demuxers=("mov", "mp4"),
                   protocols=("file", "srt"), pix_fmts=("yuv420p",), buildconf=("--enable-gpl",))  # fmt: skip
     found = answered("ffmpeg -i srt://a:1 -f mp4 -c:v libx264 -pix_fmt yuv420p b.mp4", parts)
-    assert {one.status for one in found.values()} == {Status.PASS}
-    old = dataclasses.replace(parts, muxers=Missing("not_recorded"), protocols=Missing("not_recorded"))
+    assert {one.status for one in found.values()} == {records.Status.PASS}
+    old = dataclasses.replace(parts, muxers=records.Missing("not_recorded"), protocols=records.Missing("not_recorded"))
     found = answered("ffmpeg -i srt://a:1 -f mp4 b.mp4", old)
-    assert found["muxers mp4"].status is Status.UNKNOWN
+    assert found["muxers mp4"].status is records.Status.UNKNOWN
 
 
 # ---------------------------------------------------------------- the command
@@ -262,7 +262,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     }  # fmt: skip
     opened = Store.open(url)
     asked_run = record_of("20261120-100000-abc123", 1.0, day=1)
-    opened.append(dataclasses.replace(asked_run, measurements=(ProbeResult("codec", Source.MEASURED, parts, 1.0),)))
+    opened.append(
+        dataclasses.replace(
+            asked_run, measurements=(records.ProbeResult("codec", records.Source.MEASURED, parts, 1.0),)
+        )
+    )
     opened.append(record_of("20261121-100000-abc124", 1.0, day=2))
     opened.close()
     return url
@@ -293,7 +297,7 @@ def test_a_record_and_a_profile(store: str) -> None:
 
 @pytest.mark.parametrize("arguments", [["--", "ffmpeg", "-i", "a", "b"], ["gpu-2", "--", "ffmpeg", "-i", "a", "b"]])
 def test_without_parts_to_compare_with_it_is_a_wrong_usage(store: str, arguments: list[str]) -> None:
-    assert isinstance(run(store, *arguments).exception, UsageError)
+    assert isinstance(run(store, *arguments).exception, errors.UsageError)
 
 
 def test_words_that_would_move_a_cursor_are_shown_as_escapes(store: str) -> None:
@@ -303,7 +307,7 @@ def test_words_that_would_move_a_cursor_are_shown_as_escapes(store: str) -> None
 
 def test_a_name_that_configure_writes_otherwise_is_found() -> None:
     words = "ffmpeg -i a.mkv -c:v copy -c:s mov_text b.mp4"
-    assert answered(words, VIDEO)["encoders mov_text"].status is Status.PASS
+    assert answered(words, VIDEO)["encoders mov_text"].status is records.Status.PASS
     built = dataclasses.replace(VIDEO, encoders=("mov_text",))
-    assert answered(words, built)["encoders mov_text"].status is Status.PASS
+    assert answered(words, built)["encoders mov_text"].status is records.Status.PASS
     assert answered(words)["encoders mov_text"].remedy.startswith("codec.parts.encoders with movtext; profile video")

@@ -18,14 +18,13 @@ import pytest
 from records_for_tests import record
 from shellsfortests import PROMPT, SHELLS, Shell, environment, needed
 
-from gpuprep.catalogue import boards, models
-from gpuprep.cli import candidates, cli
-from gpuprep.cli.completion import completed
+from gpuprep import catalogue, errors
+from gpuprep.catalogue import boards
+from gpuprep.cli import candidates, cli, completion
 from gpuprep.cli.explain import explain
-from gpuprep.desired.probes import FACTS, NAMES
-from gpuprep.errors import GpuprepError
+from gpuprep.desired import probes
 from gpuprep.store import Store
-from gpuprep.workflows.provision import STEPS
+from gpuprep.workflows import provision
 
 HOSTILE = (
     "$(touch pwned)",
@@ -51,7 +50,7 @@ YAML = "all:\n  children:\n    video:\n      hosts:\n        enc[a:b]: {}\n     
 
 def offered(line: str) -> list[str]:
     *before, word = line.split(" ")
-    return [one.value for one in completed(cli, before, word)]
+    return [one.value for one in completion.completed(cli, before, word)]
 
 
 @pytest.fixture
@@ -151,7 +150,7 @@ def test_runs_newest_first_and_those_of_the_host_that_was_named() -> None:
     assert offered("report la") == ["last"]
     assert offered(f"compare {old} {new[:15]}") == [new]
     assert offered("baseline set gpu-01 ") == ["last", new, old]
-    [said] = [one for one in completed(cli, ["report"], new[:15])]
+    [said] = [one for one in completion.completed(cli, ["report"], new[:15])]
     assert said.help.startswith("provision gpu-01")
 
 
@@ -186,8 +185,8 @@ def test_profiles_steps_probes_and_gpus(place: Path) -> None:
 
 
 def test_lists_that_are_repeated_here_are_those_of_the_commands() -> None:
-    assert candidates.STEPS == STEPS
-    assert (*candidates.PROBES, "facts") == (*NAMES, FACTS)
+    assert candidates.STEPS == provision.STEPS
+    assert (*candidates.PROBES, "facts") == (*probes.NAMES, probes.FACTS)
     from gpuprep.cli import trace_job
     from gpuprep.trace.advice import rules
     from gpuprep.trace.formats import sheets
@@ -195,7 +194,7 @@ def test_lists_that_are_repeated_here_are_those_of_the_commands() -> None:
     assert set(candidates.TABLES) == {*sheets.NAMES, *trace_job.TABLES}
     assert [one.value for one in candidates.rules(candidates.Asked("", {}))] == ["all", *rules()]
     told = {one.value for one in candidates.gpus(candidates.Asked("", {}))}
-    assert told == {*models(), *boards()}
+    assert told == {*catalogue.models(), *boards()}
     dtype = next(each for each in explain.params if each.name == "dtype")
     assert isinstance(dtype, click.Option)
     assert all(word in (dtype.help or "") for word in candidates.DTYPES)
@@ -486,7 +485,7 @@ def test_an_error_of_gpuprep_is_no_answer(monkeypatch: pytest.MonkeyPatch, capfd
     from gpuprep.cli import completion
 
     def fails(_asked: candidates.Asked) -> Iterator[candidates.Candidate]:
-        raise GpuprepError("it broke")
+        raise errors.GpuprepError("it broke")
 
     monkeypatch.setitem(candidates.BY_WORD, "HOST", fails)
     for name, value in {"GPUPREP_COMP_WORDS": "gpuprep\nvalidate", "GPUPREP_COMP_WORD": ""}.items():

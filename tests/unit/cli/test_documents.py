@@ -13,15 +13,14 @@ from commandline import Shell
 from records_for_tests import measured, record
 from scriptedhosts import gpuprep, script
 
-from gpuprep.checks.drift.samehost import Identity
-from gpuprep.records import Status
-from gpuprep.records.baseline import BaselineKey
-from gpuprep.records.schema import text
+from gpuprep import records
+from gpuprep.checks.drift import samehost
+from gpuprep.records import baseline, schema
 from gpuprep.reports import documents
 from gpuprep.store import Store
 
 __all__ = ["gpuprep", "script"]  # fixtures
-KEY = BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
+KEY = baseline.BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
 
 # Name of the document: a command line that prints it, and its exit code.
 PRINTED: dict[str, list[tuple[list[str], int]]] = {
@@ -65,7 +64,7 @@ def filled(gpuprep: Shell) -> Shell:
         store.append(measured(f"run-{day:02d}", 280.0 * 0.98**day, day=day), {KEY: {"fp16": 280.0}})
     store.append(record("other", batch_id="batch-1"))
     store.append(record("stopped", verdict=None, error="interrupted\nby you", exit_code=130, batch_id="batch-1"))
-    store.know("gpu-1", Identity(machine="a" * 64, proven="SHA256:x"), "2026-11-21T00:00:00+00:00")
+    store.know("gpu-1", samehost.Identity(machine="a" * 64, proven="SHA256:x"), "2026-11-21T00:00:00+00:00")
     store.close()
     return gpuprep
 
@@ -73,7 +72,9 @@ def filled(gpuprep: Shell) -> Shell:
 @pytest.mark.parametrize("name", documents.DOCUMENTS)
 def test_the_shipped_schema_is_the_one_of_the_types(name: str) -> None:
     shipped = Path(documents.__file__).parent / "schemas" / f"{name}.schema.json"
-    assert shipped.read_text() == text(documents.schema(name)), "python -m gpuprep.reports.documents writes them again"
+    assert shipped.read_text() == schema.text(documents.schema(name)), (
+        "python -m gpuprep.reports.documents writes them again"
+    )
     jsonschema.Draft202012Validator.check_schema(documents.schema(name))
 
 
@@ -125,7 +126,7 @@ def test_a_run_without_a_verdict_says_how_it_ended(filled: Shell) -> None:
 
 
 def test_every_status_is_one_of_a_record(filled: Shell) -> None:
-    statuses = {status.value for status in Status}
+    statuses = {status.value for status in records.Status}
     trend = json.loads(filled("history", "trend", "gpu-1", "--json")[1])
     assert (trend["verdict"]["status"], trend["direction"]) == ("FAIL", "DOWN")
     for finding in json.loads(filled("compare", "run-01", "other", "--json")[1])["comparison"]["findings"]:
@@ -137,23 +138,23 @@ def test_a_list_and_a_record_agree_on_every_kind_of_end() -> None:
     from gpuprep.records import Verdict, ended
     from gpuprep.reports.text import outcome
 
-    for status in (Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN):
-        code = {Status.FAIL: 1, Status.UNKNOWN: 3}.get(status, 0)
+    for status in (records.Status.PASS, records.Status.WARN, records.Status.FAIL, records.Status.UNKNOWN):
+        code = {records.Status.FAIL: 1, records.Status.UNKNOWN: 3}.get(status, 0)
         judged = record(verdict=Verdict(status, f"{status.value}: x", ()), exit_code=code)
         assert ended.word(status, code) == outcome(judged)[0] == status.value
         for worse in (2, 3, 4, 130):
             failed = dataclasses.replace(judged, error="e", exit_code=worse)
             assert ended.word(status, worse) == outcome(failed)[0] != "PASS"
-            assert (ended.status(judged), ended.status(failed)) == (status, Status.UNKNOWN)
+            assert (ended.status(judged), ended.status(failed)) == (status, records.Status.UNKNOWN)
     assert ended.word(None, 0) == outcome(record(verdict=None, plan=None, exit_code=0))[0] == "DONE"
     assert ended.word(None, 3) == outcome(record(verdict=None, error="e", exit_code=3))[0] == "UNKNOWN"
-    assert ended.word(Status.WAIVED, 0) == "UNKNOWN"
+    assert ended.word(records.Status.WAIVED, 0) == "UNKNOWN"
 
 
 def test_rows_of_hosts_have_a_place_for_every_word() -> None:
     from gpuprep.records import ended
 
-    words = [ended.word(verdict, code) for verdict in (None, *Status) for code in (0, 1, 2, 3, 4, 130, -9)]
+    words = [ended.word(verdict, code) for verdict in (None, *records.Status) for code in (0, 1, 2, 3, 4, 130, -9)]
     assert sorted(set(words), key=ended.place)[0] == "FAILED"
     assert set(words) <= set(ended.WORST_FIRST)
     assert ended.place("A word of another version") == ended.place("UNKNOWN")

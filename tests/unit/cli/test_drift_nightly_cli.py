@@ -13,9 +13,9 @@ from commandline import Shell, own_folders
 from nightlymachine import T4, Machine
 from records_for_tests import record
 
-from gpuprep.agent.host_paths import DRIFT_LAST, DRIFT_PLAN, DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE
+from gpuprep import records
+from gpuprep.agent import host_paths
 from gpuprep.nightly import nightlyplan
-from gpuprep.records import Finding, RunRecord, Status, Verdict, from_json_value, to_json
 from gpuprep.workflows import runs
 
 
@@ -34,7 +34,7 @@ def run(machine: Machine, capsys: pytest.CaptureFixture[str]) -> Shell:  # noqa:
 
 def result(**changed: Any) -> str:
     made = record("20261121-023107-0a1b2", command="drift", host="web1")
-    return to_json(dataclasses.replace(made, ended_at="2026-11-21T02:31:08+00:00", **changed))
+    return records.to_json(dataclasses.replace(made, ended_at="2026-11-21T02:31:08+00:00", **changed))
 
 
 def test_schedule_says_when_and_what_was_written(run: Shell) -> None:
@@ -46,7 +46,10 @@ def test_schedule_says_when_and_what_was_written(run: Shell) -> None:
         "web1: checks itself every night at 02:30 and up to 30 minutes later, by its own clock;"
         " next at 2026-11-22T02:41:07+00:00"
     )
-    assert rest[:3] == [f"  written: {path}" for path in (DRIFT_PLAN, DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE)]
+    assert rest[:3] == [
+        f"  written: {path}"
+        for path in (host_paths.DRIFT_PLAN, host_paths.DRIFT_SERVICE_FILE, host_paths.DRIFT_TIMER_FILE)
+    ]
     assert rest[3].startswith("  note: no run in this store has certified web1; it passes now")
     assert "  nothing to change\n" in run(*wish)[1]
     history = run("history")[1]
@@ -59,10 +62,10 @@ def test_options_go_before_the_profile(run: Shell, machine: Machine) -> None:
     code, out, _ = run("drift", "schedule", "web1", "--profile", "t4", "-q", "--json", *options)
     document = json.loads(out)
     assert (code, document["exit_code"]) == (0, 0)
-    left = from_json_value(RunRecord, document["runs"][0]).nightly
+    left = records.from_json_value(records.RunRecord, document["runs"][0]).nightly
     assert left is not None
     assert (left.at, left.random_delay_minutes, left.probe) == ("04:05", 0, "quick")
-    plan = nightlyplan.from_text(machine.files[DRIFT_PLAN])
+    plan = nightlyplan.from_text(machine.files[host_paths.DRIFT_PLAN])
     assert (plan.drift.at, plan.drift.probe, plan.drift.keep) == ("04:05", "quick", T4.drift.keep)
     assert plan.profile.sha256 == T4.sha256
 
@@ -71,17 +74,17 @@ def test_unschedule_needs_no_profile_and_says_what_stays(run: Shell) -> None:
     run("drift", "schedule", "web1", "--profile", "t4")
     code, out, err = run("drift", "unschedule", "web1", "-q")
     assert (code, err) == (0, "")
-    assert out.startswith(f"web1: does not check itself any more\n  removed: {DRIFT_TIMER_FILE}\n")
+    assert out.startswith(f"web1: does not check itself any more\n  removed: {host_paths.DRIFT_TIMER_FILE}\n")
     assert "  note: the results stay in /var/lib/gpuprep/drift\n" in out
 
 
 @pytest.mark.parametrize("words", [["drift", "last"], ["drift", "check", "--last"]])
 def test_last_ends_with_what_the_host_found(run: Shell, machine: Machine, words: list[str]) -> None:
-    for code, status in {0: Status.PASS, 1: Status.FAIL, 3: Status.UNKNOWN}.items():
-        findings = (Finding("driver", "held", status, "", ""),)
-        verdict = Verdict(status, f"{status.value}: profile t4, 1 checks", findings)
+    for code, status in {0: records.Status.PASS, 1: records.Status.FAIL, 3: records.Status.UNKNOWN}.items():
+        findings = (records.Finding("driver", "held", status, "", ""),)
+        verdict = records.Verdict(status, f"{status.value}: profile t4, 1 checks", findings)
         run_id = f"20261121-02310{code}-0a1b2"
-        machine.files[DRIFT_LAST] = result(run_id=run_id, exit_code=code, verdict=verdict, findings=findings)
+        machine.files[host_paths.DRIFT_LAST] = result(run_id=run_id, exit_code=code, verdict=verdict, findings=findings)
         ended, out, err = run(*words, "web1", "-q")
         assert (ended, err) == (code, "")
         assert "web1" in out
@@ -103,7 +106,7 @@ def test_last_without_a_result_is_told_on_stderr_and_names_no_report(run: Shell)
 
 
 def test_a_host_called_like_a_subcommand_can_be_checked(run: Shell, machine: Machine) -> None:
-    machine.files[DRIFT_LAST] = result()
+    machine.files[host_paths.DRIFT_LAST] = result()
     assert run("drift", "last", "last", "-q")[0] == 1
     code, out, _ = run("drift", "check", "last", "--profile", "t4", "-q")
     assert code == 0

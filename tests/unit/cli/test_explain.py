@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pages import too_wide
 
-from gpuprep.catalogue import boardnames, boards, models
+from gpuprep import catalogue
+from gpuprep.catalogue import boardnames, boards
 from gpuprep.cli import cli, edge
 
 ENVELOPE = {"schema_version", "gpu", "meant", "products", "attentions", "board", "model", "exit_code"}
@@ -348,4 +349,4 @@ def test_few_sms_at_work_are_why_memory_is_no_limit(shell: Shell) -> None:
 def test_a_near_name_is_offered(shell: Shell) -> None:
     _, _, err = shell("--gpu", "h10")
     assert "h100" in err
-    assert all(key in models() for key in boardnames.near("rtx 409"))
+    assert all(key in catalogue.models() for key in boardnames.near("rtx 409"))

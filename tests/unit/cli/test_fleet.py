@@ -20,11 +20,10 @@ from nightmetrics import FINDINGS, drifted, families, series
 from records_for_tests import SNAPSHOT
 from scriptedanswers import ANSWERS
 
-from gpuprep.agent.host_paths import DRIFT_LAST
+from gpuprep import errors, records, reports
+from gpuprep.agent import host_paths
 from gpuprep.desired import loading, state
-from gpuprep.errors import HostUnreachable
-from gpuprep.records import Source, Status, to_json
-from gpuprep.reports import RECORDS, render_fleet, text_hosts
+from gpuprep.reports import text_hosts
 from gpuprep.workflows import runs
 
 FLEET = [passed("gpu-10"), passed("gpu-09"), warned("gpu-05"), unsure("gpu-04"), drifted("gpu-03"), lost()]
@@ -61,7 +60,7 @@ def test_details_of_what_did_not_pass_and_nothing_of_what_did() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_the_page_fits_its_width(width: int) -> None:
-    long = [*FLEET, drifted("gpu-node-0042.cluster-of-the-west.example.org", status=Status.FAIL)]
+    long = [*FLEET, drifted("gpu-node-0042.cluster-of-the-west.example.org", status=records.Status.FAIL)]
     many = tuple(dataclasses.replace(FINDINGS[0], subject=f"gpu {index}") for index in range(8))
     page = text_hosts.fleet_page([*long, drifted("gpu-77", many)], width=width)
     assert max(len(line) for line in page.splitlines() if ": gpuprep " not in line) <= width
@@ -70,36 +69,36 @@ def test_the_page_fits_its_width(width: int) -> None:
 
 
 def test_waived_findings_are_counted_in_the_row_of_a_host_that_passed() -> None:
-    host = drifted("gpu-06", (FINDINGS[1], *PASSED), Status.PASS)
+    host = drifted("gpu-06", (FINDINGS[1], *PASSED), records.Status.PASS)
     page = text_hosts.fleet_page([host])
     assert rows(page) == [["gpu-06", "PASS", "1", "waived"]]
     assert page.splitlines()[-1] == "1 PASS of 1"
 
 
 def test_simulated_hosts_are_named() -> None:
-    simulated = [dataclasses.replace(one, source=Source.SIMULATED) for one in FLEET]
+    simulated = [dataclasses.replace(one, source=records.Source.SIMULATED) for one in FLEET]
     assert text_hosts.fleet_page(simulated).startswith("SIMULATED: the GPU of this machine")
     mixed = text_hosts.fleet_page([simulated[4], *FLEET[:4]])
     assert mixed.startswith("SIMULATED: the GPUs of 1 of these hosts")
     assert re.search(r"^gpu-05 \(simulated\) +WARN|^gpu-03 \(simulated\) +FAIL", mixed, re.M)
-    for style in RECORDS:
-        assert "simulated" in render_fleet(simulated, style, 1).lower()
-        assert "simulated" not in render_fleet(
+    for style in reports.RECORDS:
+        assert "simulated" in reports.render_fleet(simulated, style, 1).lower()
+        assert "simulated" not in reports.render_fleet(
             [dataclasses.replace(one, after=SNAPSHOT) for one in FLEET[:2]], "text", 0
         )
 
 
 def test_every_format_is_one_document_of_all_hosts() -> None:
-    document = json.loads(render_fleet(FLEET, "json", 3))
+    document = json.loads(reports.render_fleet(FLEET, "json", 3))
     assert document["exit_code"] == 3
     assert len(document["runs"]) == 6
-    suites = junitparser.JUnitXml.fromstring(render_fleet(FLEET, "junit", 3).encode())
+    suites = junitparser.JUnitXml.fromstring(reports.render_fleet(FLEET, "junit", 3).encode())
     assert [suite.hostname for suite in suites][:2] == ["gpu-02", "gpu-03"]
     assert (suites.failures, suites.errors, suites.tests) == (1, 2, sum(suite.tests for suite in suites))
-    metrics = render_fleet(FLEET, "prometheus", 3)
+    metrics = reports.render_fleet(FLEET, "prometheus", 3)
     assert len({one.labels["host"] for one in series(metrics, "gpuprep_drift_verdict")}) == 6
     assert len([line for line in metrics.splitlines() if line.startswith("# TYPE")]) == len(families(metrics))
-    page = render_fleet(FLEET, "markdown", 3)
+    page = reports.render_fleet(FLEET, "markdown", 3)
     assert page.startswith("# gpuprep drift: 2 PASS, 1 WARN, 1 FAIL, 2 UNKNOWN of 6\n")
     assert re.findall(r"^## (\S+)", page, re.M) == ["gpu-02", "gpu-03", "gpu-04", "gpu-05"]
     assert page.count("| gpu-09 |") == 1
@@ -152,7 +151,7 @@ def test_a_host_that_is_not_reached_is_a_row_and_the_others_go_on(
     run: Shell,
     script: Script,
 ) -> None:
-    script.connecting["gpu-02"] = HostUnreachable("gpu-02: no answer", "is it up?", where="gpu-02")
+    script.connecting["gpu-02"] = errors.HostUnreachable("gpu-02: no answer", "is it up?", where="gpu-02")
     code, out, err = run("drift", *HOSTS, "--profile", "t4", "--forks", "1", "-q")
     assert code == 3
     assert rows(out)[0][:2] == ["gpu-02", "UNKNOWN"]
@@ -184,9 +183,9 @@ def test_last_asks_the_hosts_and_needs_no_profile(
 ) -> None:
     def host(target: Any, **options: Any) -> PlayedHost:
         kept = {"gpu-03": drifted}.get(target.name, passed)(target.name)
-        said = Machine(files={DRIFT_LAST: to_json(kept)})
+        said = Machine(files={host_paths.DRIFT_LAST: records.to_json(kept)})
         if target.name == "gpu-02":
-            said.script.connecting[target.name] = HostUnreachable(LOST, where=target.name)
+            said.script.connecting[target.name] = errors.HostUnreachable(LOST, where=target.name)
         return PlayedHost(said, target, options)
 
     monkeypatch.setattr(runs, "Host", host)

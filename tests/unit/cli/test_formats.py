@@ -16,14 +16,12 @@ from fakehost import Script
 from prometheus_client.parser import text_string_to_metric_families
 from records_for_tests import measured, record
 
+from gpuprep import errors, records, reports
 from gpuprep.cli import page
-from gpuprep.errors import HostUnreachable
-from gpuprep.records import RunRecord, from_json_value
-from gpuprep.reports import PLANS, RECORDS
 from gpuprep.store import Store
 
 COMMANDS = {
-    "provision": RECORDS, "tune": RECORDS, "validate": RECORDS, "drift": RECORDS, "plan": PLANS,
+    "provision": reports.RECORDS, "tune": reports.RECORDS, "validate": reports.RECORDS, "drift": reports.RECORDS, "plan": reports.PLANS,
 }  # fmt: skip
 ALL = [(command, style) for command, styles in COMMANDS.items() for style in styles]
 
@@ -65,9 +63,9 @@ def test_one_host_and_many_are_one_document_of_each_format(gpuprep: Shell, comma
     assert (code, hosts_in(many, style)) == (0, {"local", "host2", "host3"})
 
 
-@pytest.mark.parametrize("style", RECORDS)
+@pytest.mark.parametrize("style", reports.RECORDS)
 def test_a_host_that_was_not_reached_is_in_the_document(gpuprep: Shell, script: Script, style: str) -> None:
-    script.connecting["host2"] = HostUnreachable("host2: no answer", "switch it on", where="host2")
+    script.connecting["host2"] = errors.HostUnreachable("host2: no answer", "switch it on", where="host2")
     code, out, err = gpuprep("validate", "local", "host2", "-p", "t4", "--format", style, "-q")
     assert code == 3
     assert hosts_in(out, style) == {"local", "host2"}
@@ -119,7 +117,7 @@ def test_hosts_of_one_command_have_one_batch_id(gpuprep: Shell, store: Store) ->
     second = json.loads(gpuprep("validate", "local", "host3", "-p", "t4", "-q", "--json")[1])["runs"]
     newest = second[0]["batch_id"]
     assert newest != batch
-    for style in RECORDS:
+    for style in reports.RECORDS:
         code, out, _ = gpuprep("report", "--batch", "last", "--format", style)
         assert (code, hosts_in(out, style)) == (0, {"local", "host3"})
         code, out, _ = gpuprep("report", "--batch", batch, "--format", style)
@@ -167,13 +165,13 @@ def test_a_record_of_before_has_no_batch() -> None:
 
     older = to_json_value(record())
     del older["batch_id"]
-    assert from_json_value(RunRecord, older) == record()
+    assert records.from_json_value(records.RunRecord, older) == record()
 
 
 def test_runs_judged_again_together_are_a_batch(gpuprep: Shell, store: Store, tmp_path: Path) -> None:
     path = tmp_path / "runs.json"
     path.write_text(gpuprep("validate", "local", "host2", "-p", "t4", "-q", "--json")[1])
-    for style in RECORDS:
+    for style in reports.RECORDS:
         code, out, _ = gpuprep("judge", str(path), "-p", "t4", "--format", style)
         assert (code, hosts_in(out, style)) == (0, {"local", "host2"})
     assert gpuprep("judge", str(path), "-p", "t4", "--keep", "--json")[0] == 0

@@ -13,10 +13,8 @@ import pytest
 from commandline import own_folders
 from records_for_tests import record
 
-from gpuprep import __version__
-from gpuprep.cli import cli, edge
-from gpuprep.cli.completion import completed
-from gpuprep.records import RunRecord, Status
+from gpuprep import __version__, records
+from gpuprep.cli import cli, completion, edge
 from gpuprep.store import Store
 
 Answer = tuple[int, str, str]
@@ -75,9 +73,9 @@ def test_help_of_what_is_not_there(gpuprep: Callable[..., Answer], words: tuple[
 
 
 def test_help_is_completed_by_commands() -> None:
-    assert [one.value for one in completed(cli, ["help"], "dr")] == ["drift"]
-    assert [one.value for one in completed(cli, ["help", "drift"], "sch")] == ["schedule"]
-    assert [one.value for one in completed(cli, ["help", "explain"], "")] == []
+    assert [one.value for one in completion.completed(cli, ["help"], "dr")] == ["drift"]
+    assert [one.value for one in completion.completed(cli, ["help", "drift"], "sch")] == ["schedule"]
+    assert [one.value for one in completion.completed(cli, ["help", "explain"], "")] == []
 
 
 # ---------------------------------------------------------------- version
@@ -108,7 +106,9 @@ def test_version_where_the_settings_are_wrong(gpuprep: Callable[..., Answer], tm
 # ---------------------------------------------------------------- status
 
 
-def a_run(host: str, number: int, status: Status | None, days: float = 0.1, **changes: object) -> RunRecord:
+def a_run(
+    host: str, number: int, status: records.Status | None, days: float = 0.1, **changes: object
+) -> records.RunRecord:
     when = (datetime.now(timezone.utc) - timedelta(days=days)).isoformat(timespec="seconds")
     made = record()
     assert made.verdict is not None
@@ -123,17 +123,17 @@ def a_run(host: str, number: int, status: Status | None, days: float = 0.1, **ch
 def test_status_is_the_newest_run_of_each_host_the_worst_first(gpuprep: Callable[..., Answer], store_url: str) -> None:
     store = Store.open(store_url)
     for made in (
-        a_run("good", 1, Status.FAIL, days=3),
-        a_run("good", 2, Status.PASS, days=1),
-        a_run("bad", 3, Status.PASS, days=3),
-        a_run("bad", 4, Status.FAIL, days=2.5),
+        a_run("good", 1, records.Status.FAIL, days=3),
+        a_run("good", 2, records.Status.PASS, days=1),
+        a_run("bad", 3, records.Status.PASS, days=3),
+        a_run("bad", 4, records.Status.FAIL, days=2.5),
         a_run("gone", 5, None, exit_code=3, error="gone: no answer"),
         a_run("broke", 6, None, exit_code=4, error="a step failed"),
         a_run("good", 7, None, days=0.5, command="schedule"),
-        a_run("other-name", 8, Status.WARN, days=4),
-        a_run("clock", 9, Status.PASS, days=1),
-        a_run("clock", 10, Status.FAIL, days=-900),
-        a_run("ahead", 11, Status.WARN, days=-900),
+        a_run("other-name", 8, records.Status.WARN, days=4),
+        a_run("clock", 9, records.Status.PASS, days=1),
+        a_run("clock", 10, records.Status.FAIL, days=-900),
+        a_run("ahead", 11, records.Status.WARN, days=-900),
     ):
         store.append(made)
     store.join("other-name", "good", "2026-11-20T10:00:00+00:00")
@@ -172,7 +172,7 @@ def test_simulated_hosts_say_so_and_hostile_words_stay_in_their_row(
 ) -> None:
     url = f"sqlite:///{tmp_path}/one.db"
     store = Store.open(url)
-    made = a_run("a\x1b[2J\nb", 1, Status.PASS)
+    made = a_run("a\x1b[2J\nb", 1, records.Status.PASS)
     store.append(made)
     store.close()
     out = gpuprep("status", "--store", url)[1]

@@ -16,8 +16,8 @@ from gemmrecords import gemm, gpu, values
 from pages import too_wide
 from records_for_tests import PASSED, SNAPSHOT, measured, record
 
+from gpuprep import records
 from gpuprep.cli import history_list
-from gpuprep.records import HistoryFacts, ProbeResult, Source
 from gpuprep.reports import history as pages_of_history
 from gpuprep.store import Store
 
@@ -89,7 +89,7 @@ def test_too_few_nights_and_no_figures_are_unknown(store: Store, gpuprep: Shell)
 def test_figures_of_replaced_versions_are_shown_and_do_not_count(store: Store, gpuprep: Shell) -> None:
     fill(store, *(280.0 * 0.97**night for night in range(12)))
     assert gpuprep("history", "trend", "gpu-1")[0] == 1
-    newer = dataclasses.replace(SNAPSHOT, source=Source.MEASURED, agent_version="99.0.0")
+    newer = dataclasses.replace(SNAPSHOT, source=records.Source.MEASURED, agent_version="99.0.0")
     for day in range(13, 16):
         store.append(measured(f"new-{day}", 280.0, day=day, after=newer))
     code, out, _ = gpuprep("history", "trend", "gpu-1")
@@ -101,7 +101,7 @@ def test_figures_of_replaced_versions_are_shown_and_do_not_count(store: Store, g
 
 def test_simulated_figures_say_so(store: Store, gpuprep: Shell) -> None:
     for day in range(1, 11):
-        store.append(measured(f"s{day}", 280.0, day=day, source=Source.SIMULATED))
+        store.append(measured(f"s{day}", 280.0, day=day, source=records.Source.SIMULATED))
     code, out, _ = gpuprep("history", "trend", "gpu-1")
     assert (code, "SIMULATED" in out) == (0, True)
 
@@ -148,7 +148,7 @@ def test_what_no_host_can_be_held_to_is_refused(store: Store, gpuprep: Shell) ->
     fill(store, 280.0)
     store.append(measured("failed", 280.0, day=2, verdict=record().verdict, exit_code=1))
     store.append(measured("stopped", 280.0, day=2, verdict=None, exit_code=130))
-    store.append(measured("simulated", 280.0, day=3, source=Source.SIMULATED))
+    store.append(measured("simulated", 280.0, day=3, source=records.Source.SIMULATED))
     store.append(measured("elsewhere", 280.0, day=4, host="gpu-2"))
     store.append(measured("blind", 280.0, day=5, before=None, after=None))
     for run, said in {
@@ -170,7 +170,7 @@ def test_what_no_host_can_be_held_to_is_refused(store: Store, gpuprep: Shell) ->
 def test_a_run_that_something_spoke_against_needs_a_reason(store: Store, gpuprep: Shell) -> None:
     fill(store, 280.0)
     note = "gpu-1 stays held to run run-01 of 2026-11-01: this run did not measure gemm"
-    held_back = HistoryFacts(certifies=False, held_to="run-01", notes=(note,))
+    held_back = records.HistoryFacts(certifies=False, held_to="run-01", notes=(note,))
     store.append(measured("run-02", 280.0, day=2, history=held_back))
     assert "run-01" in gpuprep("baseline", "show", "gpu-1")[1]
     for words in (("run-02",), ("last",)):
@@ -322,9 +322,9 @@ def test_the_list_shows_headline_figures_and_the_hosts_course(store: Store, gpup
 def test_a_course_is_of_figures_that_can_be_compared(store: Store, gpuprep: Shell) -> None:
     """Another version, a full run and a simulated run are other series."""
     fill(store, 280.0, 279.0)
-    newer = dataclasses.replace(SNAPSHOT, source=Source.MEASURED, agent_version="99.0.0")
+    newer = dataclasses.replace(SNAPSHOT, source=records.Source.MEASURED, agent_version="99.0.0")
     store.append(measured("new", 100.0, day=3, after=newer))
-    store.append(measured("simulated", 5.0, day=2, source=Source.SIMULATED))
+    store.append(measured("simulated", 5.0, day=2, source=records.Source.SIMULATED))
     (series,) = json.loads(gpuprep("history", "--json")[1])["series"]
     assert [point["value"] for point in series["points"]] == [100.0]
     assert gpuprep("history")[1].splitlines()[1].split()[-1] == "100"  # one figure is no course
@@ -355,7 +355,7 @@ def test_the_list_fits_a_terminal(store: Store, columns: int) -> None:
 def test_figures_with_too_few_nights_are_a_row_a_probe(store: Store, gpuprep: Shell) -> None:
     products = [gemm(dtype, 280.0) for dtype in ("fp16", "bf16", "tf32", "fp64")]
     for day in (1, 2):
-        probed = ProbeResult("gemm", Source.MEASURED, values(gpu("20b0", products)), 10.0)
+        probed = records.ProbeResult("gemm", records.Source.MEASURED, values(gpu("20b0", products)), 10.0)
         store.append(measured(f"run-{day}", 0.0, day=day, measurements=(probed,)))
     code, out, _ = gpuprep("history", "trend", "gpu-1")
     head, _, row, note = out.splitlines()

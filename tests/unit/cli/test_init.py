@@ -21,14 +21,12 @@ from pseudoterminal import Program
 from records_for_tests import record
 from sshserver import SSHD, Sshd
 
+from gpuprep import errors, records, remote
 from gpuprep.catalogue import effort as documented
 from gpuprep.cli import cli
 from gpuprep.desired import loading
 from gpuprep.desired.proposal import propose
-from gpuprep.errors import AuthenticationRefused, HostKeyRefused, SimError, StoreError, UsageError
 from gpuprep.provisioning import plan
-from gpuprep.records import Plan, PlaybookResult, ProfileRef, RunRecord, Source, Step, TaskResult
-from gpuprep.remote import Target
 from gpuprep.reports import taking
 from gpuprep.store import Store
 from gpuprep.workflows import effort, firstmachine, ownprofile, runs, targets
@@ -115,7 +113,7 @@ def test_from_an_ssh_key_to_the_next_command(server: Sshd, home: Path) -> None:
 def test_without_a_terminal_a_host_key_is_not_accepted(server: Sshd) -> None:
     host = f"127.0.0.1:{server.port}"
     made = run("init", host, "--name", "gpu-1")
-    assert isinstance(made.exception, HostKeyRefused)
+    assert isinstance(made.exception, errors.HostKeyRefused)
     assert f"`gpuprep init {host} --name gpu-1 --accept-new-host-key`" in made.exception.hint
     assert fingerprint(server) in made.stderr
     assert not server.known_hosts.exists()
@@ -147,7 +145,7 @@ def test_on_a_terminal_the_host_key_is_shown_and_asked_for(
 def test_a_wrong_user_says_the_next_command_and_writes_nothing(server: Sshd) -> None:
     server.trust()
     made = run("init", f"nobody@127.0.0.1:{server.port}")
-    assert isinstance(made.exception, AuthenticationRefused)
+    assert isinstance(made.exception, errors.AuthenticationRefused)
     assert f"`gpuprep init 127.0.0.1:{server.port}`" in made.exception.hint
     assert list(Path().iterdir()) == []
 
@@ -224,7 +222,7 @@ def test_files_of_the_user_are_kept() -> None:
     written = inventory.read_text()
     inventory.write_text(written + "# mine\n")
     made = run("init", "local")
-    assert isinstance(made.exception, UsageError)
+    assert isinstance(made.exception, errors.UsageError)
     assert "inventory/local.yml exists already" in made.exception.what
     assert "--force" in made.exception.hint
     assert inventory.read_text().endswith("# mine\n")
@@ -239,7 +237,7 @@ def test_files_of_the_user_are_kept() -> None:
 def test_a_profile_that_does_not_serve_the_machine_is_not_used(content: str) -> None:
     Path("my-t4.yml").write_text(content)
     made = run("init", "local")
-    assert isinstance(made.exception, UsageError)
+    assert isinstance(made.exception, errors.UsageError)
     assert "my-t4.yml exists already" in made.exception.what
     assert Path("my-t4.yml").read_text() == content
     assert not Path("inventory").exists()
@@ -258,14 +256,14 @@ def test_a_name_of_its_own_and_other_places(server: Sshd) -> None:
 @pytest.mark.parametrize("name", ["../x", "a b", "", "all", "-x", "{{ x }}", "a:b", "x" * 300, "a*"])
 def test_names_that_no_inventory_can_have(name: str) -> None:
     made = run("init", "local", f"--name={name}")
-    assert isinstance(made.exception, UsageError), made.output
+    assert isinstance(made.exception, errors.UsageError), made.output
     assert made.exception.exit_code == 2
     assert list(Path().iterdir()) == []
 
 
 def test_a_simulated_machine_that_is_not_there() -> None:
     made = run("init", "sim:nowhere")
-    assert isinstance(made.exception, SimError)
+    assert isinstance(made.exception, errors.SimError)
 
 
 # ---------------------------------------------------------------- plan without --profile, and what it takes
@@ -313,16 +311,21 @@ def test_the_same_steps_as_with_the_profile() -> None:
     assert proposed["findings"] == by_name["findings"]
 
 
-PLAN = Plan("h", "t4", (Step("gpu_driver", "d", (), may_reboot=True), Step("gpu_cuda", "c", ())))
+PLAN = records.Plan(
+    "h", "t4", (records.Step("gpu_driver", "d", (), may_reboot=True), records.Step("gpu_cuda", "c", ()))
+)
 
 
-def earlier(name: str, **changed: Any) -> RunRecord:
+def earlier(name: str, **changed: Any) -> records.RunRecord:
     seen = finished_snapshot(resolved())
-    tasks = (TaskResult("gpu_driver", "x", "changed", 100.0), TaskResult("gpu_cuda", "y", "changed", 50.0))
-    played = PlaybookResult("successful", 2, 0, 0, tasks, "", 150.0)
+    tasks = (
+        records.TaskResult("gpu_driver", "x", "changed", 100.0),
+        records.TaskResult("gpu_cuda", "y", "changed", 50.0),
+    )
+    played = records.PlaybookResult("successful", 2, 0, 0, tasks, "", 150.0)
     fields: dict[str, Any] = {
         "run_id": name, "command": "provision", "host": "gpu-9", "exit_code": 0, "before": seen, "after": seen,
-        "source": seen.source, "profile": ProfileRef("t4", "/t4.yml", "0" * 64), "playbook": played, "measurements": (),
+        "source": seen.source, "profile": records.ProfileRef("t4", "/t4.yml", "0" * 64), "playbook": played, "measurements": (),
         "options": dict(effort.OPTIONS), "started_at": "2026-11-20T10:00:00+00:00",
         "ended_at": "2026-11-20T10:05:00+00:00",
     }  # fmt: skip
@@ -347,7 +350,7 @@ def test_what_it_takes_by_documents_and_by_earlier_runs() -> None:
 def test_earlier_runs_come_from_the_store() -> None:
     store = Store.open(None)
     store.append(earlier("20261120-100000-aaaaaa"))
-    elsewhere = dataclasses.replace(bare_snapshot("ubuntu2404"), source=Source.SIMULATED)
+    elsewhere = dataclasses.replace(bare_snapshot("ubuntu2404"), source=records.Source.SIMULATED)
     store.append(earlier("20261120-100000-bbbbbb", before=elsewhere, after=elsewhere))
     store.append(earlier("20261120-100000-cccccc", playbook=None))
     facts = bare_snapshot()
@@ -359,7 +362,9 @@ def test_earlier_runs_come_from_the_store() -> None:
         assert "from earlier runs for facts, preflight, driver, cuda" in " ".join(made.stdout.split()), words
 
 
-@pytest.mark.parametrize(("url", "error"), [("nonsense", UsageError), ("sqlite:////no/such/folder/x.db", StoreError)])
+@pytest.mark.parametrize(
+    ("url", "error"), [("nonsense", errors.UsageError), ("sqlite:////no/such/folder/x.db", errors.StoreError)]
+)
 def test_a_store_that_is_named_must_be_there(url: str, error: type[Exception]) -> None:
     made = run("init", "local", "--store", url)
     assert isinstance(made.exception, error), made.output
@@ -369,12 +374,12 @@ def test_a_store_that_is_named_must_be_there(url: str, error: type[Exception]) -
 @pytest.mark.parametrize(
     "target",
     [
-        Target("[2001:db8::1]:2222", address="2001:db8::1", port=2222, user="me"),
-        Target("gpu-1.example.org", address="gpu-1.example.org", user="DOMAIN\\me"),
-        Target("web1", address="web1", user="me", identity_file="/home/me/a key: #1 'ö' \U0001f511.pem"),
+        remote.Target("[2001:db8::1]:2222", address="2001:db8::1", port=2222, user="me"),
+        remote.Target("gpu-1.example.org", address="gpu-1.example.org", user="DOMAIN\\me"),
+        remote.Target("web1", address="web1", user="me", identity_file="/home/me/a key: #1 'ö' \U0001f511.pem"),
     ],
 )
-def test_an_inventory_says_what_it_was_made_of(target: Target) -> None:
+def test_an_inventory_says_what_it_was_made_of(target: remote.Target) -> None:
     name = firstmachine.inventory_name(target)
     Path("inventory.yml").write_text(firstmachine.inventory_text(name, target), encoding="utf-8")
     (read,) = targets.parse([name], "inventory.yml")
@@ -384,8 +389,8 @@ def test_an_inventory_says_what_it_was_made_of(target: Target) -> None:
 
 @pytest.mark.parametrize("path", ["/home/{{ x }}/id", "/home/a\nb", "/home/\u202eid"])
 def test_a_key_file_that_no_inventory_can_name(path: str) -> None:
-    with pytest.raises(UsageError):
-        firstmachine.inventory_text("web1", Target("web1", address="web1", identity_file=path))
+    with pytest.raises(errors.UsageError):
+        firstmachine.inventory_text("web1", remote.Target("web1", address="web1", identity_file=path))
 
 
 def test_each_step_has_documented_figures_with_a_source() -> None:

@@ -19,7 +19,7 @@ from places import TESTS
 
 from gpuprep import errors
 from gpuprep.cli import cli
-from gpuprep.records.ended import EXIT_CODES
+from gpuprep.records import ended
 
 GOLDEN = TESTS / "golden" / "interface.txt"
 
@@ -60,7 +60,7 @@ def parameter_line(parameter: click.Parameter) -> str:
 
 
 def exit_codes() -> Iterator[str]:
-    for status, code in EXIT_CODES.items():
+    for status, code in ended.EXIT_CODES.items():
         yield f"verdict {status.value}: {code}"
     for name, each in sorted(inspect.getmembers(errors, inspect.isclass)):
         if issubclass(each, errors.GpuprepError):

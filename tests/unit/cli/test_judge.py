@@ -18,13 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from places import ROOT, TESTS
 
-from gpuprep import checks
+from gpuprep import checks, errors, records
 from gpuprep.checks import forms, verdict
 from gpuprep.cli.judge import judge
-from gpuprep.desired import loading, state
-from gpuprep.desired.profile import Profile, Waiver
-from gpuprep.errors import PlanRefused, UsageError
-from gpuprep.records import ProbeResult, RunRecord, Source, Status, from_json_value, to_json_value
+from gpuprep.desired import loading, profile, state
 from gpuprep.records.evidence import kinds
 from gpuprep.store import Store
 from gpuprep.untrusted import limits
@@ -32,7 +29,7 @@ from gpuprep.workflows import record_file, rejudge
 
 A100 = loading.load("a100")
 WANTED = state.resolve(A100, bare_snapshot(gpus=("a100",)), judging=True)
-FINISHED = dataclasses.replace(finished_snapshot(WANTED, bare_snapshot(gpus=("a100",))), source=Source.MEASURED)
+FINISHED = dataclasses.replace(finished_snapshot(WANTED, bare_snapshot(gpus=("a100",))), source=records.Source.MEASURED)
 UUID = FINISHED.gpus[0].uuid if isinstance(FINISHED.gpus, tuple) else ""
 TYPES = {"fp64": 18.95, "fp32": 18.36, "tf32": 127.4, "fp16": 275.4, "bf16": 261.2, "int8": 466.6}
 
@@ -47,14 +44,16 @@ def products(scale: float = 1.0) -> dict[str, Any]:
     return values(gpu("20b0", [gemm(d, t * scale) for d, t in TYPES.items()], uuid=UUID), quick=False)
 
 
-def recorded(source: Source = Source.MEASURED, measured: dict[str, Any] | None = None) -> RunRecord:
+def recorded(
+    source: records.Source = records.Source.MEASURED, measured: dict[str, Any] | None = None
+) -> records.RunRecord:
     """A run of `validate` on an A100 that passed, as it is stored."""
     snapshot = dataclasses.replace(FINISHED, source=source)
     results = tuple(dataclasses.replace(result, source=source) for result in good_probes(WANTED))
-    results = (*results, ProbeResult("gemm", source, measured or products(), 20.0))
+    results = (*results, records.ProbeResult("gemm", source, measured or products(), 20.0))
     names = [result.probe for result in results]
     found = checks.compare(WANTED, snapshot, results, asked=names, thresholds=A100.thresholds)
-    return RunRecord(
+    return records.RunRecord(
         run_id="20261120-100000-abc123",
         command="validate",
         host="gpu-1",
@@ -72,7 +71,7 @@ def recorded(source: Source = Source.MEASURED, measured: dict[str, Any] | None =
 
 
 RECORDED = recorded()
-WHOLE: dict[str, Any] = to_json_value(RECORDED)
+WHOLE: dict[str, Any] = records.to_json_value(RECORDED)
 FIGURES: dict[str, Any] = {"measurements": [{"probe": "gemm", "source": "measured", "values": products()}]}
 
 
@@ -82,7 +81,7 @@ def write(folder: Path, document: object) -> Path:
     return path
 
 
-def again(path: Path, by: Profile = A100) -> RunRecord:
+def again(path: Path, by: profile.Profile = A100) -> records.RunRecord:
     (made,) = rejudge.judge_file(path, by)
     return made
 
@@ -91,21 +90,21 @@ def test_a_record_judged_again_is_judged_the_same(tmp_path: Path) -> None:
     made = again(write(tmp_path, WHOLE))
     assert made.verdict == RECORDED.verdict
     assert made.verdict is not None
-    assert (made.verdict.status, made.exit_code, made.command, made.host) == (Status.PASS, 0, "judge", "gpu-1")
+    assert (made.verdict.status, made.exit_code, made.command, made.host) == (records.Status.PASS, 0, "judge", "gpu-1")
     assert made.measurements == RECORDED.measurements
     assert made.options["judged"] == RECORDED.run_id
     assert made.run_id != RECORDED.run_id
 
 
 def test_a_kernel_that_waits_is_in_the_record(tmp_path: Path) -> None:
-    document = to_json_value(recorded())
+    document = records.to_json_value(recorded())
     assert not again(write(tmp_path, document)).reboot_needed
     document["after"]["kernel"]["next_boot"] = "6.12.99+deb13-amd64"
     assert again(write(tmp_path, document)).reboot_needed
 
 
 def test_the_document_of_json_has_several(tmp_path: Path) -> None:
-    slow = to_json_value(recorded(measured=products(0.3)))
+    slow = records.to_json_value(recorded(measured=products(0.3)))
     made = rejudge.judge_file(write(tmp_path, {"schema_version": 1, "runs": [WHOLE, slow], "exit_code": 1}), A100)
     assert [one.exit_code for one in made] == [0, 1]
 
@@ -115,25 +114,28 @@ def test_other_thresholds_make_another_verdict(tmp_path: Path) -> None:
     own.write_text("extends: a100\nthresholds: {fp16_percent_of_peak: {percent: 95, source: our fleet}}\n")
     made = again(write(tmp_path, WHOLE), loading.load(str(own)))
     assert made.verdict is not None
-    failed = [f for f in made.verdict.findings if f.status is Status.FAIL]
+    failed = [f for f in made.verdict.findings if f.status is records.Status.FAIL]
     assert [f.key for f in failed] == ["gpu 0.gemm_fp16"]
     assert failed[0].expected == "≥ 95 % of 312 TFLOPS at 1410 MHz (profile strict, our fleet)"
 
 
 def test_simulated_stays_simulated(tmp_path: Path) -> None:
-    assert again(write(tmp_path, to_json_value(recorded(Source.SIMULATED)))).source is Source.SIMULATED
+    assert (
+        again(write(tmp_path, records.to_json_value(recorded(records.Source.SIMULATED)))).source
+        is records.Source.SIMULATED
+    )
     for place in ("source", "measurements"):
         document = copy.deepcopy(WHOLE)
         if place == "source":
             document["source"] = "simulated"
         else:
             document["measurements"][-1]["source"] = "simulated"
-        assert again(write(tmp_path, document)).source is Source.SIMULATED
+        assert again(write(tmp_path, document)).source is records.Source.SIMULATED
 
 
 def test_a_profile_for_another_gpu_is_refused(tmp_path: Path) -> None:
     for document in (WHOLE, FIGURES):
-        with pytest.raises(PlanRefused, match="GPU is A100, and profile t4 is for T4"):
+        with pytest.raises(errors.PlanRefused, match="GPU is A100, and profile t4 is for T4"):
             rejudge.judge_file(write(tmp_path, document), loading.load("t4"))
 
 
@@ -143,7 +145,7 @@ def test_a_profile_for_another_gpu_is_refused(tmp_path: Path) -> None:
 def test_measurements_alone_are_enough(tmp_path: Path) -> None:
     made = again(write(tmp_path, FIGURES))
     assert made.verdict is not None
-    assert made.verdict.status is Status.PASS
+    assert made.verdict.status is records.Status.PASS
     assert (made.host, made.after) == ("elsewhere", None)
     assert all(f.subject in ("cuda", "gpu 0") for f in made.verdict.findings)
 
@@ -155,8 +157,8 @@ def test_published_figures_need_a_gpu_a_type_a_shape_and_a_speed(tmp_path: Path)
     made = again(write(tmp_path, document))
     assert made.verdict is not None
     assert {f.key: f.status for f in made.verdict.findings} == {
-        "gpu 0.gemm_fp32": Status.PASS,
-        "gemm.host": Status.SKIP,
+        "gpu 0.gemm_fp32": records.Status.PASS,
+        "gemm.host": records.Status.SKIP,
     }
     for key in ("dtype", "m", "tflops"):
         lacking = copy.deepcopy(document)
@@ -170,13 +172,15 @@ def test_a_third_of_the_speed_fails(tmp_path: Path) -> None:
     assert again(write(tmp_path, document)).exit_code == 1
 
 
-@pytest.mark.parametrize(("expires", "status"), [("2099-12-31", Status.WAIVED), ("2026-01-01", Status.FAIL)])
-def test_waivers_hold_by_the_day_of_the_judging(tmp_path: Path, expires: str, status: Status) -> None:
+@pytest.mark.parametrize(
+    ("expires", "status"), [("2099-12-31", records.Status.WAIVED), ("2026-01-01", records.Status.FAIL)]
+)
+def test_waivers_hold_by_the_day_of_the_judging(tmp_path: Path, expires: str, status: records.Status) -> None:
     document = {"measurements": [{"probe": "gemm", "source": "measured", "values": products(0.3)}]}
     slow = write(tmp_path, document)
-    failed = [one.key for one in again(slow).findings if one.status is Status.FAIL]
+    failed = [one.key for one in again(slow).findings if one.status is records.Status.FAIL]
     assert failed
-    given = tuple(Waiver(key, "*", "a known slow card", expires) for key in failed)
+    given = tuple(profile.Waiver(key, "*", "a known slow card", expires) for key in failed)
     made = {one.key: one.status for one in again(slow, dataclasses.replace(A100, waivers=given)).findings}
     assert {made[key] for key in failed} == {status}
 
@@ -186,7 +190,7 @@ def test_a_real_h200_passes(tmp_path: Path) -> None:
     measured = [json.loads((folder / f"h200-{name}.json").read_text()) for name in ("gemm", "bandwidth", "toolkit")]
     made = again(write(tmp_path, {"measurements": measured}), loading.load("h200"))
     assert made.verdict is not None
-    assert {f.key: f.reason for f in made.verdict.findings if f.status is not Status.PASS} == {}
+    assert {f.key: f.reason for f in made.verdict.findings if f.status is not records.Status.PASS} == {}
 
 
 # ---------------------------------------------------------------- mistakes
@@ -221,19 +225,19 @@ def test_a_real_h200_passes(tmp_path: Path) -> None:
 )
 def test_mistakes_name_file_and_key(tmp_path: Path, document: object, what: str) -> None:
     path = write(tmp_path, document)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(errors.UsageError) as caught:
         rejudge.judge_file(path, A100)
     assert caught.value.what.startswith(f"{path}: {what}")
     assert caught.value.exit_code == 2
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(errors.UsageError, match="cannot be read"):
         rejudge.judge_file(tmp_path / "nope.json", A100)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(errors.UsageError, match="cannot be read"):
         rejudge.judge_file(tmp_path, A100)
     (tmp_path / "bytes").write_bytes(b"\xff\xfe{")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(errors.UsageError, match="cannot be read"):
         rejudge.judge_file(tmp_path / "bytes", A100)
 
 
@@ -264,10 +268,13 @@ def test_damage_is_exit_2_or_a_verdict_never_a_traceback(tmp_path: Path, where: 
         at[path[-1]] = GARBAGE[what]
     try:
         made = again(write(tmp_path, document))
-    except (UsageError, PlanRefused):
+    except (errors.UsageError, errors.PlanRefused):
         return
     assert made.verdict is not None
-    assert from_json_value(RunRecord, json.loads(json.dumps(to_json_value(made)))).verdict == made.verdict
+    assert (
+        records.from_json_value(records.RunRecord, json.loads(json.dumps(records.to_json_value(made)))).verdict
+        == made.verdict
+    )
 
 
 def without_telemetry(value: Any) -> Any:
@@ -314,7 +321,7 @@ def test_damaged_measurements_are_refused_or_judged(name: str, random: Any) -> N
     path, new = random.choice(PLACES[name]), random.choice([*GARBAGE, math.nan, [3], [{}], {"x": {}}])
     damaged = changed(REAL[name]["values"], path, new)
     if not forms.refused(probe, damaged):
-        result = ProbeResult(probe, Source.MEASURED, damaged, 1.0)
+        result = records.ProbeResult(probe, records.Source.MEASURED, damaged, 1.0)
         assert all(f.status for f in checks.compare_figures(WISH, H200, [result], asked=[probe]))
 
 
@@ -332,7 +339,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert shown.output.splitlines()[-1].startswith("PASS  gpu-1, a100: ")
     assert ", run " not in shown.output.splitlines()[-1]  # nothing has it: it was not kept
     assert not (tmp_path / "state").exists()
-    slow = run(str(write(tmp_path, to_json_value(recorded(measured=products(0.3))))), "--profile", "a100", "--json")
+    slow = run(
+        str(write(tmp_path, records.to_json_value(recorded(measured=products(0.3))))), "--profile", "a100", "--json"
+    )
     assert slow.return_value == 1
     document = json.loads(slow.output)
     assert (document["exit_code"], document["runs"][0]["verdict"]["status"]) == (1, "FAIL")
@@ -378,12 +387,12 @@ def test_history_judges_by_the_baseline(tmp_path: Path) -> None:
     store = Store.open(None)
     store.append(RECORDED, checks.comparable(FINISHED, RECORDED.measurements))
     store.close()
-    path = str(write(tmp_path, to_json_value(recorded(measured=products(0.97)))))
+    path = str(write(tmp_path, records.to_json_value(recorded(measured=products(0.97)))))
     assert run(path, "--profile", "a100").return_value == 0
     assert "gemm history" in " ".join(run(path, "--profile", "a100", "--history", "-v").output.split())
-    slower = str(write(tmp_path, to_json_value(recorded(measured=products(0.89)))))
+    slower = str(write(tmp_path, records.to_json_value(recorded(measured=products(0.89)))))
     assert run(slower, "--profile", "a100", "--history").return_value == 1
-    simulated = str(write(tmp_path, to_json_value(recorded(Source.SIMULATED, products(0.89)))))
+    simulated = str(write(tmp_path, records.to_json_value(recorded(records.Source.SIMULATED, products(0.89)))))
     assert "history" not in run(simulated, "--profile", "a100", "--history", "-v").output
 
 
@@ -469,7 +478,7 @@ def test_a_flat_table_is_judged_as_the_same_figures_in_json_are(tmp_path: Path) 
     assert {"gpu 0.gemm_fp16", "gpu 0.gemm_fp32"} < keys
     assert any("memory" in key for key in keys)
     slow = again(table(tmp_path, TABLE.replace("275.4", "91")))
-    assert [one.key for one in slow.findings if one.status is Status.FAIL] == ["gpu 0.gemm_fp16"]
+    assert [one.key for one in slow.findings if one.status is records.Status.FAIL] == ["gpu 0.gemm_fp16"]
 
 
 @pytest.mark.parametrize("form", ["\ufeff{}", "{}\r\n"])
@@ -521,7 +530,7 @@ def test_a_table_of_several_hosts_and_gpus(tmp_path: Path) -> None:
 )
 def test_mistakes_of_a_table_name_line_and_column(tmp_path: Path, text: str, what: str) -> None:
     path = table(tmp_path, text)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(errors.UsageError) as caught:
         rejudge.judge_file(path, A100)
     said = caught.value.what.removeprefix(str(path))
     assert said.startswith(what) or (what == ": is no CSV" and "is no CSV" in said)
@@ -531,7 +540,7 @@ def test_mistakes_of_a_table_name_line_and_column(tmp_path: Path, text: str, wha
 def test_a_name_that_is_one_board_is_enough(tmp_path: Path) -> None:
     product = {"dtype": "fp16", "m": 8192, "n": 8192, "k": 8192, "tflops": 275.4}
 
-    def of(**named: str) -> RunRecord:
+    def of(**named: str) -> records.RunRecord:
         values = {"published": "a page", "gpus": [{**named, "gemms": [product]}]}
         return again(write(tmp_path, {"measurements": [{"probe": "gemm", "source": "measured", "values": values}]}))
 
@@ -539,10 +548,10 @@ def test_a_name_that_is_one_board_is_enough(tmp_path: Path) -> None:
     # Two boards with one device id: what both are.
     assert of(name="NVIDIA A100-SXM4-80GB").exit_code == 0
     where = "measurements[0].values.gpus[0]"
-    with pytest.raises(UsageError, match="name: 'A100' is several boards") as caught:
+    with pytest.raises(errors.UsageError, match="name: 'A100' is several boards") as caught:
         of(name="A100")
     assert f"{where}.name: " in caught.value.what
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(errors.UsageError) as caught:
         of(uuid="GPU-1")
     assert f"{where}.pci_device_id: missing; say which GPU it was" in caught.value.what
 
@@ -555,7 +564,7 @@ def test_the_missing_keys_are_named_with_their_places(tmp_path: Path) -> None:
     (finding,) = [one for one in made.findings if one.key == "record.keys"]
     for key in ("toolkit", "gpus[0].other_processes", "gpus[0].gemms[1].tflops"):
         assert f"measurements[0].values.{key}" in finding.reason
-    assert (finding.status, made.exit_code) == (Status.UNKNOWN, 3)
+    assert (finding.status, made.exit_code) == (records.Status.UNKNOWN, 3)
     assert "record.keys" not in {one.key for one in again(write(tmp_path, FIGURES)).findings}
     whole = copy.deepcopy(WHOLE)
     del whole["measurements"][-1]["values"]["gpus"][0]["pci_device_id"]
@@ -563,7 +572,7 @@ def test_the_missing_keys_are_named_with_their_places(tmp_path: Path) -> None:
     place = f"measurements[{len(whole['measurements']) - 1}].values.gpus[0].pci_device_id"
     assert finding.reason == f"the file does not have {place}"
     nothing = {"measurements": [{"probe": "codec", "source": "measured", "values": {}}]}
-    with pytest.raises(UsageError, match=r"measurements\[0\].values.gpus\[0\].pci_device_id: missing"):
+    with pytest.raises(errors.UsageError, match=r"measurements\[0\].values.gpus\[0\].pci_device_id: missing"):
         again(write(tmp_path, nothing))
 
 
@@ -592,7 +601,7 @@ def test_a_template_is_refused_as_it_is_and_judged_when_it_is_filled_in(tmp_path
         path.write_text(json.dumps(document), encoding="utf-8")
     (made,) = rejudge.judge_file(path, loading.load("t4"))
     assert {f.key for f in made.findings} >= {"gpu 0.gemm_fp16", "gpu 0.gemm_fp32"}
-    assert made.exit_code == 0, [f for f in made.findings if f.status is not Status.PASS]
+    assert made.exit_code == 0, [f for f in made.findings if f.status is not records.Status.PASS]
 
 
 def test_without_a_file_the_command_says_how_to_get_one() -> None:
@@ -614,4 +623,4 @@ def test_a_table_names_one_of_several_boards_with_the_same_device_id(tmp_path: P
     table.write_text(f"gpu,dtype,m,n,k,tflops\n{name},fp32,8192,8192,8192,3\n")
     made = again(table, loading.load("base"))
     assert "gpu 0.in_catalogue" not in {one.key for one in made.findings}
-    assert "gpu 0.gemm_fp32" in {one.key for one in made.findings if one.status is not Status.UNKNOWN}
+    assert "gpu 0.gemm_fp32" in {one.key for one in made.findings if one.status is not records.Status.UNKNOWN}

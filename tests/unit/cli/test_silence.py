@@ -20,12 +20,11 @@ from places import SUPPORT
 from pseudoterminal import Program
 from terminalrecords import folders
 
-from gpuprep.cli.console import SILENT_SECONDS, Console
-from gpuprep.cli.repeated_errors import ADDRESS, Failed, RepeatedErrors, groups, names
+from gpuprep.cli import console, repeated_errors
 from gpuprep.cli.running import Running
 from gpuprep.cli.steps import steps
 from gpuprep.codecbuild import build, buildroot
-from gpuprep.provisioning.ansible_events import Progress
+from gpuprep.provisioning import ansible_events
 
 MOST_SILENT = 15.0
 TICK = 0.5
@@ -44,12 +43,13 @@ class Log:
 
     def __init__(self, *hosts: str, quiet: bool = False) -> None:
         self.clock, self.stream = Clock(), io.StringIO()
-        self.console = Console(hosts, verbose=0, quiet=quiet, no_color=True, stream=self.stream, now=self.clock)
+        self.console = console.Console(hosts, verbose=0, quiet=quiet, no_color=True, stream=self.stream, now=self.clock)
         self.lines: list[tuple[float, str]] = []
 
     def tell(self, kind: str, detail: str = "", host: str = "", **more: object) -> None:
         named = {"role": "", "task": "", **more}
-        self.console.progress(host or "gpu-01", Progress(kind, detail=detail, elapsed_seconds=0.0, **named))  # type: ignore[arg-type]
+        step = ansible_events.Progress(kind, detail=detail, elapsed_seconds=0.0, **named)  # type: ignore[arg-type]
+        self.console.progress(host or "gpu-01", step)
         self._read()
 
     def wait(self, seconds: float) -> None:
@@ -96,7 +96,7 @@ def test_every_kind_of_work_is_told_again_and_again() -> None:
 def test_what_a_probe_does_and_what_is_left_of_it_and_of_the_run() -> None:
     log = Log("gpu-01")
     steps = (("facts", 5.0), ("transcode", 111.0), ("throughput", 60.0))
-    log.console.progress("gpu-01", Progress("steps", "", "", "", 0.0, steps))
+    log.console.progress("gpu-01", ansible_events.Progress("steps", "", "", "", 0.0, steps))
     log.tell("stage", "transcodes of NVIDIA's FFmpeg guide", task="transcode")
     log.clock.now += 40.5
     log.tell("doing", "scale-cuda", task="transcode", done=12, of=30, unit="transcodes")
@@ -123,7 +123,7 @@ def test_several_hosts_are_one_line() -> None:
         log.console.ended(host, 0)
     log.console.ended(hosts[3], 1)
     log.lines.clear()
-    log.wait(SILENT_SECONDS)
+    log.wait(console.SILENT_SECONDS)
     [line] = log.said
     assert line == (
         "  0:12 4/60, 3 ok, 1 failed; web5: reading facts, 0:12; web6: reading facts, 0:12; web7: reading facts, 0:12; "
@@ -145,9 +145,9 @@ def test_quiet_is_silent() -> None:
 @pytest.mark.parametrize("told", [0, 5, 10])
 def test_the_part_that_is_done_never_goes_beyond_all(told: int) -> None:
     running = Running("a")
-    running.take(Progress("steps", "", "", "", 0.0, (("facts", None), ("gemm", None))), 0.0)
-    running.take(Progress("stage", "", "gemm", "matrix products", 0.0), 1.0)
-    running.take(Progress("doing", "", "gemm", "bf16", 0.0, done=told, of=10, unit="types"), 2.0)
+    running.take(ansible_events.Progress("steps", "", "", "", 0.0, (("facts", None), ("gemm", None))), 0.0)
+    running.take(ansible_events.Progress("stage", "", "gemm", "matrix products", 0.0), 1.0)
+    running.take(ansible_events.Progress("doing", "", "gemm", "bf16", 0.0, done=told, of=10, unit="types"), 2.0)
     assert running.fraction(3.0) == pytest.approx(0.5 + told / 20)
 
 
@@ -181,20 +181,24 @@ def test_what_is_not_yet_told_is_told_at_the_end() -> None:
 
 
 def test_names_are_whole_words_and_others_are_other_failures() -> None:
-    one, two, three = Failed("web1", "web1: x", "r1"), Failed("web2", "web2: x", "r2"), Failed("web1", "web10: x", "r3")
-    assert groups([one, three, two]) == [[one, two], [three]]
-    assert Failed("a", "a: at a.example.org\nwhere: a\nsee runs/r9/ansible.log", "r9").plain == (
+    one, two, three = (
+        repeated_errors.Failed("web1", "web1: x", "r1"),
+        repeated_errors.Failed("web2", "web2: x", "r2"),
+        repeated_errors.Failed("web1", "web10: x", "r3"),
+    )
+    assert repeated_errors.groups([one, three, two]) == [[one, two], [three]]
+    assert repeated_errors.Failed("a", "a: at a.example.org\nwhere: a\nsee runs/r9/ansible.log", "r9").plain == (
         "at a.example.org\nsee runs/RUN/ansible.log"
     )
-    assert names(["a", "b", "c", "d"]) == "a, b, c, d"
-    assert names(list("abcde")) == "a, b and 3 more"
-    assert ADDRESS.sub("-", "1.2.3.4 v1.2.3 10.0.0.77.") == "- v1.2.3 -."
+    assert repeated_errors.names(["a", "b", "c", "d"]) == "a, b, c, d"
+    assert repeated_errors.names(list("abcde")) == "a, b and 3 more"
+    assert repeated_errors.ADDRESS.sub("-", "1.2.3.4 v1.2.3 10.0.0.77.") == "- v1.2.3 -."
 
 
 def test_a_name_with_signs_of_patterns_is_a_name() -> None:
-    alike = RepeatedErrors()
-    assert alike.first(Failed("[a-z", "[a-z: no answer"), 0.0) == "no answer"
-    assert alike.first(Failed("(b", "(b: no answer"), 1.0) == ""
+    alike = repeated_errors.RepeatedErrors()
+    assert alike.first(repeated_errors.Failed("[a-z", "[a-z: no answer"), 0.0) == "no answer"
+    assert alike.first(repeated_errors.Failed("(b", "(b: no answer"), 1.0) == ""
     assert alike.others() == ["1 more host: no answer: (b"]
     assert alike.others() == []
 

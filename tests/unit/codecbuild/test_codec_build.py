@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 from builders import load
 
-from gpuprep.catalogue import Source
-from gpuprep.codecbuild import build, bundle, sources
-from gpuprep.codecbuild.target import targets
-from gpuprep.errors import GpuprepError, UsageError
+from gpuprep import catalogue, errors
+from gpuprep.codecbuild import build, bundle, sources, target
 
 
 @pytest.fixture
@@ -28,10 +26,10 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def known(kind: str) -> dict[str, Source]:
+def known(kind: str) -> dict[str, catalogue.Source]:
     found = {
-        "ffmpeg": Source("7.1.5", "https://up.example/ffmpeg-7.1.5.tar.xz", (digest("ffmpeg-7.1.5.tar.xz"),)),
-        "nv_codec_headers": Source(
+        "ffmpeg": catalogue.Source("7.1.5", "https://up.example/ffmpeg-7.1.5.tar.xz", (digest("ffmpeg-7.1.5.tar.xz"),)),
+        "nv_codec_headers": catalogue.Source(
             "12.1.14.0",
             "https://up.example/nv-codec-headers-12.1.14.0.tar.gz",
             (digest("nv-codec-headers-12.1.14.0.tar.gz"),),
@@ -63,7 +61,7 @@ def test_tarballs_come_from_the_mirror_once(mirror: Path) -> None:
 
 def test_another_file_under_the_right_name_is_not_kept(mirror: Path) -> None:
     (mirror / "ffmpeg-7.1.5.tar.xz").write_bytes(b"another")
-    with pytest.raises(GpuprepError, match=f"has the sha256 {digest('another')}, and "):
+    with pytest.raises(errors.GpuprepError, match=f"has the sha256 {digest('another')}, and "):
         fetch(mirror)
     (mirror / "ffmpeg-7.1.5.tar.xz").write_bytes(b"ffmpeg-7.1.5.tar.xz")
     assert fetch(mirror)
@@ -71,12 +69,12 @@ def test_another_file_under_the_right_name_is_not_kept(mirror: Path) -> None:
 
 def test_a_file_without_an_end_is_cut(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MOST_BYTES", 10)
-    with pytest.raises(GpuprepError, match="is larger than"):
+    with pytest.raises(errors.GpuprepError, match="is larger than"):
         fetch(mirror)
 
 
 def test_what_cannot_be_fetched_says_where_mirrors_are_set(tmp_path: Path, mirror: Path) -> None:
-    with pytest.raises(GpuprepError, match=r"could not be fetched") as caught:
+    with pytest.raises(errors.GpuprepError, match=r"could not be fetched") as caught:
         fetch(tmp_path / "nowhere")
     assert "docs/mirrors.md" in caught.value.hint
     assert mirror.is_dir()
@@ -86,14 +84,14 @@ def test_what_cannot_be_fetched_says_where_mirrors_are_set(tmp_path: Path, mirro
     ("codec", "says"), [({"ffmpeg": "none"}, "asks for no FFmpeg"), ({"npp": True}, "may not be given to others")]
 )
 def test_refused_before_anything_is_fetched(codec: dict[str, object], says: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(errors.UsageError, match=says):
         build.build(load(codec=codec).codec, "windows", tmp_path, {}, lambda _: None)
 
 
 def test_windows_is_built_without_what_it_has_not() -> None:
     wished = {"protocols": ("file", "unix", "tcp"), "encoders": ("h264_nvenc",)}
-    assert targets()["windows"].parts(wished) == {"protocols": ["file", "tcp"], "encoders": ["h264_nvenc"]}
-    assert targets()["linux"].parts(wished)["protocols"] == ["file", "unix", "tcp"]
+    assert target.targets()["windows"].parts(wished) == {"protocols": ["file", "tcp"], "encoders": ["h264_nvenc"]}
+    assert target.targets()["linux"].parts(wished)["protocols"] == ["file", "unix", "tcp"]
 
 
 def out_of_a_build(folder: Path) -> Path:
@@ -110,8 +108,8 @@ ABOUT = {"version": "7.1.5", "minimum_driver": "531.61"}
 
 def test_the_zip_has_a_manifest_of_all_its_files(tmp_path: Path) -> None:
     built = out_of_a_build(tmp_path / "out")
-    path = bundle.write(built, targets()["windows"], ABOUT, tmp_path)
-    again = bundle.write(built, targets()["windows"], ABOUT, tmp_path / "again")
+    path = bundle.write(built, target.targets()["windows"], ABOUT, tmp_path)
+    again = bundle.write(built, target.targets()["windows"], ABOUT, tmp_path / "again")
     assert path.read_bytes() == again.read_bytes()
     with zipfile.ZipFile(path) as archive:
         files = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
@@ -126,7 +124,7 @@ def test_a_link_that_a_build_left_is_not_followed(tmp_path: Path) -> None:
     (built / "bin/ffmpeg.exe").unlink()
     (built / "bin/ffmpeg.exe").symlink_to("/etc/shadow")
     with pytest.raises(OSError, match="symbolic link"):
-        bundle.write(built, targets()["windows"], ABOUT, tmp_path)
+        bundle.write(built, target.targets()["windows"], ABOUT, tmp_path)
     assert not list(tmp_path.glob("*.zip*"))
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from builders import load
 
-from gpuprep.codecbuild import build, bundle, libraries
-from gpuprep.codecbuild.target import targets
-from gpuprep.errors import GpuprepError, UsageError
+from gpuprep import errors
+from gpuprep.codecbuild import build, bundle, libraries, target
 
 LDD = """\
 /build/work/out/bin/ffmpeg:
@@ -29,7 +28,7 @@ def test_packages_are_those_of_the_role_and_the_tool_that_sets_the_path() -> Non
 
 
 def test_windows_has_no_libraries_and_says_what_works(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="works: --target linux"):
+    with pytest.raises(errors.UsageError, match="works: --target linux"):
         build.build(load("video").codec, "windows", tmp_path, {}, lambda _: None)
 
 
@@ -66,7 +65,7 @@ class Root:
 
 def test_libraries_and_their_licences_but_not_glibcs(root: Path) -> None:
     inside = Root(LDD)
-    found = libraries.gather(root, targets()["linux"], inside)
+    found = libraries.gather(root, target.targets()["linux"], inside)
     assert found == {"lib/libx264.so.164": b"\x7fELF x264", "licences/libx264-164": b"GPL-2+\n"}
     assert inside.ran[0][:4] == ["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib"]
 
@@ -76,8 +75,8 @@ def test_libraries_and_their_licences_but_not_glibcs(root: Path) -> None:
     [("\tlibx264.so.164 => not found\n", 0, "missing"), (LDD, 1, "patchelf failed: no such file")],
 )
 def test_what_is_not_there_ends_the_build(root: Path, said: str, code: int, why: str) -> None:
-    with pytest.raises(GpuprepError, match=why):
-        libraries.gather(root, targets()["linux"], Root(said, code))
+    with pytest.raises(errors.GpuprepError, match=why):
+        libraries.gather(root, target.targets()["linux"], Root(said, code))
 
 
 def test_the_tarball_holds_them_and_names_them_in_its_manifest(tmp_path: Path) -> None:
@@ -90,7 +89,7 @@ def test_the_tarball_holds_them_and_names_them_in_its_manifest(tmp_path: Path) -
         (built / path).write_text(path)
     about = {"version": "7.1.5", "minimum_driver": "530.41.03", "licence": "GPL version 2 or later"}
     beside = {"lib/libx264.so.164": b"x264", "licences/libx264-164": b"GPL"}
-    archive = bundle.write(built, targets()["linux"], about, tmp_path, beside)
+    archive = bundle.write(built, target.targets()["linux"], about, tmp_path, beside)
     with tarfile.open(archive) as tar:
         names = {os.path.relpath(name, "ffmpeg-7.1.5-nvenc-linux-x86_64") for name in tar.getnames()}
         member = tar.extractfile("ffmpeg-7.1.5-nvenc-linux-x86_64/manifest.json")

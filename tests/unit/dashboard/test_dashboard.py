@@ -17,15 +17,11 @@ from fleetstore import Fleet, write
 from records_for_tests import record
 from waiting import until
 
-from gpuprep.dashboard.app import ABOVE, POLICY
+from gpuprep import errors, records, reports
+from gpuprep.dashboard import app
 from gpuprep.dashboard.board import Board
-from gpuprep.dashboard.pages import fleet
-from gpuprep.dashboard.pages.common import Query
-from gpuprep.errors import StoreError, UsageError
-from gpuprep.records import Source, Status
-from gpuprep.reports import FORMATS, render
-from gpuprep.store import Store, migrations
-from gpuprep.store.readonly import ReadOnlyStore
+from gpuprep.dashboard.pages import common, fleet
+from gpuprep.store import Store, migrations, readonly
 
 pytestmark = pytest.mark.xdist_group("dashboard")
 HOSTS, NIGHTS = 64, 12
@@ -154,16 +150,16 @@ def test_a_run_is_the_report_of_the_command_line(server: Server, url: str) -> No
     above = page.text[begin : page.text.index("</nav>", begin) + len("</nav>")]
     assert 'href="/host/gpu-0003"' in above
     # The server says what the report's own page says in a tag, and allows the style of the links above it besides.
-    policy = POLICY.search(render(wanted, "html"))
+    policy = app.POLICY.search(reports.render(wanted, "html"))
     assert policy is not None
-    assert page.text.replace(above, "").replace(ABOVE, policy[0], 1) == render(wanted, "html")
+    assert page.text.replace(above, "").replace(app.ABOVE, policy[0], 1) == reports.render(wanted, "html")
     told = page.headers["content-security-policy"]
     own = html.unescape(policy[1])
     assert told == own.replace("style-src ", "style-src 'self' ", 1) + "; frame-ancestors 'none'"
     assert "'unsafe-inline'" not in told
-    for style in FORMATS:
+    for style in reports.FORMATS:
         if style not in ("html", "sbom"):  # a bill of materials has the moment in which it was made
-            assert server.get(f"/run/{run_id}?format={style}").text == render(wanted, style), style
+            assert server.get(f"/run/{run_id}?format={style}").text == reports.render(wanted, style), style
     assert server.get(f"/run/{run_id[:-3]}").status == 404  # fits several runs
     assert "fits several runs" in server.get(f"/run/{run_id[:-3]}").text
 
@@ -212,7 +208,7 @@ def test_a_wrong_address_is_a_plain_page(server: Server, path: str, status: int,
 
 def test_a_new_run_is_shown_without_a_new_start(store_url: str) -> None:
     write(store_url, 3, 2, LAST)
-    board = Board(ReadOnlyStore.open(store_url), fresh_seconds=0)
+    board = Board(readonly.ReadOnlyStore.open(store_url), fresh_seconds=0)
     try:
         assert [host.word for host in board.fleet().hosts] == ["PASS"] * 3
         writer = Store.open(store_url)
@@ -221,7 +217,11 @@ def test_a_new_run_is_shown_without_a_new_start(store_url: str) -> None:
         writer.close()
         hosts = board.fleet().hosts
         assert (hosts[0].name, hosts[0].word, hosts[0].simulated) == ("gpu-0001", "FAIL", True)
-        assert fleet.fleet(board, Query({})).variables["banner"].startswith("SIMULATED: the GPUs of 1 of these hosts")
+        assert (
+            fleet.fleet(board, common.Query({}))
+            .variables["banner"]
+            .startswith("SIMULATED: the GPUs of 1 of these hosts")
+        )
         assert sum(counts.get("FAIL", 0) for _, counts in board.nights().counted) == 1
     finally:
         board.close()
@@ -232,7 +232,7 @@ def test_names_of_one_host_are_one_row(store_url: str) -> None:
     writer = Store.open(store_url)
     writer.join("gpu-0001", "gpu-0002", "2026-11-20T10:00:00+00:00")
     writer.close()
-    board = Board(ReadOnlyStore.open(store_url), fresh_seconds=0)
+    board = Board(readonly.ReadOnlyStore.open(store_url), fresh_seconds=0)
     try:
         hosts = {host.name: host.others for host in board.fleet().hosts}
         assert hosts == {"gpu-0000": (), "gpu-0002": ("gpu-0001",)}
@@ -257,7 +257,7 @@ def test_a_damaged_record_is_an_unknown_host_and_all_others_are_shown(store_url:
     write(store_url, 3, 2, LAST)
     with oldstores.database(store_url) as made, made.begin() as connection:
         connection.exec_driver_sql("UPDATE runs SET record = '{\"x\": 1' WHERE host = 'gpu-0001'")
-    board = Board(ReadOnlyStore.open(store_url), fresh_seconds=0)
+    board = Board(readonly.ReadOnlyStore.open(store_url), fresh_seconds=0)
     try:
         first, *others = board.fleet().hosts
         assert (first.name, first.word) == ("gpu-0001", "UNKNOWN")
@@ -272,14 +272,14 @@ def test_a_damaged_record_is_an_unknown_host_and_all_others_are_shown(store_url:
 
 def test_the_store_cannot_be_written(store_url: str) -> None:
     write(store_url, 2, 2, LAST)
-    store = ReadOnlyStore.open(store_url)
+    store = readonly.ReadOnlyStore.open(store_url)
     try:
         for change in (
             lambda: store.append(record("20991231-000000-new000")),
             lambda: store.prune([MADE.run_id(0, 0)]),
             lambda: store.join("a", "b", "2026-11-20T10:00:00+00:00"),
         ):
-            with pytest.raises(StoreError, match=r"read-?only"):
+            with pytest.raises(errors.StoreError, match=r"read-?only"):
                 change()
         assert len(store.runs(limit=10)) == 4
     finally:
@@ -290,21 +290,21 @@ def test_the_store_cannot_be_written(store_url: str) -> None:
 def test_an_older_store_is_told_and_left_as_it_is(store_url: str, revision: str) -> None:
     oldstores.make(store_url, "alembic", revision)
     before = oldstores.schema(store_url)
-    with pytest.raises(StoreError, match="has an older form") as caught:
-        ReadOnlyStore.open(store_url)
+    with pytest.raises(errors.StoreError, match="has an older form") as caught:
+        readonly.ReadOnlyStore.open(store_url)
     assert "gpuprep history" in caught.value.hint
     assert oldstores.schema(store_url) == before
 
 
 def test_no_store_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with pytest.raises(StoreError, match="there is no store of runs"):
-        ReadOnlyStore.open(None)
-    with pytest.raises(UsageError, match="there is no store of runs"):
-        ReadOnlyStore.open(f"sqlite:///{tmp_path}/none.db")
+    with pytest.raises(errors.StoreError, match="there is no store of runs"):
+        readonly.ReadOnlyStore.open(None)
+    with pytest.raises(errors.UsageError, match="there is no store of runs"):
+        readonly.ReadOnlyStore.open(f"sqlite:///{tmp_path}/none.db")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(UsageError, match="this is no URL"):
-        ReadOnlyStore.open("no url")
+    with pytest.raises(errors.UsageError, match="this is no URL"):
+        readonly.ReadOnlyStore.open("no url")
 
 
 def test_a_store_without_runs_is_an_empty_fleet(store_url: str) -> None:
@@ -321,10 +321,10 @@ def test_a_host_whose_clock_is_ahead_is_shown(store_url: str) -> None:
     writer = Store.open(store_url)
     writer.append(record("20991231-000000-new000", host="ahead", started_at="2099-12-31T00:00:00+00:00"))
     writer.close()
-    store = ReadOnlyStore.open(store_url)
+    store = readonly.ReadOnlyStore.open(store_url)
     try:
         assert [(run.host, run.verdict, run.source) for run in store.newest_of_hosts(["provision"])] == [
-            ("ahead", Status.FAIL, Source.SIMULATED)
+            ("ahead", records.Status.FAIL, records.Source.SIMULATED)
         ]
         assert store.newest_of_hosts(["validate"]) == []
     finally:
@@ -337,7 +337,7 @@ def test_no_question_reads_all_runs(tmp_path: Path) -> None:
 
     url = f"sqlite:///{tmp_path}/history.db"
     write(url, 3, 2, LAST)
-    board = Board(ReadOnlyStore.open(url), fresh_seconds=0)
+    board = Board(readonly.ReadOnlyStore.open(url), fresh_seconds=0)
     asked: list[tuple[str, Any]] = []
     sa.event.listen(
         board.store._engine, "before_cursor_execute", lambda _c, _u, text, words, *_: asked.append((text, words))

@@ -18,8 +18,7 @@ import pytest
 from dashboardserver import Server, serving
 from fleetstore import write
 
-from gpuprep.errors import UsageError
-from gpuprep.listening import parse
+from gpuprep import errors, listening
 
 pytestmark = pytest.mark.xdist_group("dashboard")
 TOKEN = "correct-horse-battery-staple"
@@ -272,7 +271,7 @@ def test_it_ends_at_once_though_browsers_keep_their_connections(url: str, number
     ],
 )
 def test_where_it_listens(text: str, host: str, port: int, is_loopback: bool) -> None:
-    found = parse(text, 8765)
+    found = listening.parse(text, 8765)
     assert (found.host, found.port, found.is_loopback) == (host, port, is_loopback)
 
 
@@ -280,5 +279,5 @@ def test_where_it_listens(text: str, host: str, port: int, is_loopback: bool) ->
     "text", ["", "x", "1:2:3", "::1:80", "[::1]", "a b:1", "http://x:1", "127.0.0.1:-1", "127.0.0.1:٣"]
 )
 def test_where_it_does_not_listen(text: str) -> None:
-    with pytest.raises(UsageError, match="this is no ADDRESS:PORT"):
-        parse(text, 8765)
+    with pytest.raises(errors.UsageError, match="this is no ADDRESS:PORT"):
+        listening.parse(text, 8765)

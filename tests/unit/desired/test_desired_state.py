@@ -10,22 +10,19 @@ import builders
 import pytest
 from builders import PROFILES, bare_snapshot, finished_snapshot, load, resolved, with_parts
 
+from gpuprep import catalogue, errors, records
 from gpuprep.agent.probes import PROBES
-from gpuprep.catalogue import archives
-from gpuprep.desired import host_rules, probes
+from gpuprep.desired import host_rules, probes, state
 from gpuprep.desired.profile import CodecWish, Profile
-from gpuprep.desired.state import build_key, check_profile, resolve, tuning_document
-from gpuprep.errors import PlanRefused
-from gpuprep.records import ClockPair, Missing, Mount, Package, Snapshot
 
 
-def refusals(profile: Profile, snapshot: Snapshot | None = None) -> tuple[str, ...]:
-    with pytest.raises(PlanRefused) as caught:
-        resolve(profile, snapshot or bare_snapshot(gpus=[profile.gpus[0]]))
+def refusals(profile: Profile, snapshot: records.Snapshot | None = None) -> tuple[str, ...]:
+    with pytest.raises(errors.PlanRefused) as caught:
+        state.resolve(profile, snapshot or bare_snapshot(gpus=[profile.gpus[0]]))
     return caught.value.reasons
 
 
-def machine(snapshot: Snapshot, part: str, **values: Any) -> Snapshot:
+def machine(snapshot: records.Snapshot, part: str, **values: Any) -> records.Snapshot:
     return dataclasses.replace(snapshot, **{part: dataclasses.replace(getattr(snapshot, part), **values)})
 
 
@@ -44,21 +41,21 @@ def test_auto_takes_what_the_archive_has(gpu: str, os: str, branch: str, cuda: s
 
 
 def test_max_clocks_are_the_pair_of_each_variant() -> None:
-    wanted = resolve(load("v100"), bare_snapshot(gpus=["1db1", "1df6"]))
-    models = tuning_document(wanted)["models"]
+    wanted = state.resolve(load("v100"), bare_snapshot(gpus=["1db1", "1df6"]))
+    models = state.tuning_document(wanted)["models"]
     assert models["1db1"] == {"memory_mhz": 877, "graphics_mhz": 1530}
     assert models["1df6"] == {"memory_mhz": 1107, "graphics_mhz": 1597}
 
 
 def test_one_volta_decides_for_all_gpus_of_a_host() -> None:
     profile = load("t4", gpus=("t4", "v100"), driver={"flavour": "auto"})
-    wanted = resolve(profile, bare_snapshot(gpus=["t4", "v100"]))
+    wanted = state.resolve(profile, bare_snapshot(gpus=["t4", "v100"]))
     assert wanted.driver.flavour == "proprietary"
     assert [gpu.model for gpu in wanted.gpus] == ["t4", "v100"]
 
 
 def test_an_exact_driver_version_stays_exact() -> None:
-    wanted = resolve(load("t4", driver={"version": "550.163.01"}), bare_snapshot())
+    wanted = state.resolve(load("t4", driver={"version": "550.163.01"}), bare_snapshot())
     assert wanted.driver.version == "550.163.01"
 
 
@@ -80,7 +77,7 @@ def test_nothing_is_left_auto() -> None:
 def test_a_finished_host_needs_no_more_room() -> None:
     wanted = resolved()
     tight = dataclasses.replace(finished_snapshot(wanted), disk_free_mib={"/": 10})
-    assert resolve(load(), tight).min_free_mib == {}
+    assert state.resolve(load(), tight).min_free_mib == {}
 
 
 # ---------------------------------------------------------------- the build key
@@ -88,15 +85,15 @@ def test_a_finished_host_needs_no_more_room() -> None:
 
 def test_the_build_key_names_what_makes_a_build() -> None:
     codec = CodecWish("12.1.14.0", "7.1.5", "/opt/gpuprep", False, "auto", {"encoders": ("b", "a"), "decoders": ("c",)})
-    key = build_key("debian-13", "x86_64", codec)
+    key = state.build_key("debian-13", "x86_64", codec)
     # printf '{"arch":"x86_64","ffmpeg":"7.1.5","headers":"12.1.14.0","npp":false,"os":"debian-13",'\
     #        '"parts":{"decoders":["c"],"encoders":["a","b"]}}' | sha256sum
     assert key == "f5784c1f01bb"
     other_order = {"decoders": ("c",), "encoders": ("a", "b")}
     elsewhere = dataclasses.replace(codec, parts=other_order, prefix="/srv", nvenc="required")
-    assert key == build_key("debian-13", "x86_64", elsewhere)
-    assert key != build_key("debian-12", "x86_64", codec)
-    assert key != build_key("debian-13", "x86_64", dataclasses.replace(codec, npp=True))
+    assert key == state.build_key("debian-13", "x86_64", elsewhere)
+    assert key != state.build_key("debian-12", "x86_64", codec)
+    assert key != state.build_key("debian-13", "x86_64", dataclasses.replace(codec, npp=True))
 
 
 # ---------------------------------------------------------------- refused by the profile alone
@@ -132,14 +129,14 @@ def test_the_build_key_names_what_makes_a_build() -> None:
     ],
 )  # fmt: skip
 def test_refused_by_the_profile_alone(profile: Profile, key: str, says: str, works: str) -> None:
-    lines = [line for line in check_profile(profile) if line.startswith(f"{key}: ") and says in line]
-    assert len(lines) == 1, check_profile(profile)
+    lines = [line for line in state.check_profile(profile) if line.startswith(f"{key}: ") and says in line]
+    assert len(lines) == 1, state.check_profile(profile)
     assert works in lines[0].split("; works: ")[1]
 
 
 @pytest.mark.parametrize("name", ["base", "t4", "v100", "a100"])
 def test_shipped_profiles_can_be(name: str) -> None:
-    assert check_profile(load(name)) == []
+    assert state.check_profile(load(name)) == []
 
 
 def test_all_reasons_at_once() -> None:
@@ -161,7 +158,7 @@ def test_all_reasons_at_once() -> None:
 # ---------------------------------------------------------------- refused on this host
 
 
-def broken(name: str) -> Snapshot:
+def broken(name: str) -> records.Snapshot:
     bare = bare_snapshot()
     cases = {
         "no gpu": dataclasses.replace(bare, pci_gpus=()),
@@ -211,7 +208,7 @@ def test_refused_on_this_host(case: str, key: str, says: str, works: str) -> Non
         ({"cudnn": {"version": "9.99.0.1"}}, "cudnn.version", "no cuDNN 9.99.0.1 for CUDA 12", "9.10.2.21"),
         ({"codec": {"headers": "13.0.19.0"}}, "codec.headers", "need driver 570.0", "12.1.14.0"),
         ({"tuning": {"power_limit_watts": 90}}, "tuning.power_limit_watts", "T4 takes 70 W at most", "70"),
-        ({"tuning": {"clocks": ClockPair(5001, 1900)}}, "tuning.clocks", "5001,1590 MHz", "5001,1590, or max"),
+        ({"tuning": {"clocks": records.ClockPair(5001, 1900)}}, "tuning.clocks", "5001,1590 MHz", "5001,1590, or max"),
     ],
 )
 def test_wishes_that_this_host_cannot_have(parts: dict[str, Any], key: str, says: str, works: str) -> None:
@@ -226,17 +223,20 @@ def test_no_torch_with_cuda_on_debian_12() -> None:
     assert reasons == (
         "extras.framework: the archive of Debian 12 has no torch built with CUDA; works: none, or torch on Debian 13",
     )
-    assert "python3-torch-cuda" in resolve(load("t4", extras={"framework": "torch"}), bare_snapshot()).extras.packages
+    assert (
+        "python3-torch-cuda"
+        in state.resolve(load("t4", extras={"framework": "torch"}), bare_snapshot()).extras.packages
+    )
 
 
 def test_clocks_are_asked_of_the_device_once_it_can_answer() -> None:
-    profile = load("t4", tuning={"clocks": ClockPair(5001, 1234)})
+    profile = load("t4", tuning={"clocks": records.ClockPair(5001, 1234)})
     snapshot = finished_snapshot(resolved())
     (reason,) = refusals(profile, snapshot)
     assert "gpu 0 (T4) does not support 5001,1234 MHz" in reason
     assert reason.endswith("works: 5001,1230, 5001,1245 or 5001,1215")
-    on_device = resolve(load("t4", tuning={"clocks": ClockPair(5001, 1245)}), snapshot)
-    assert on_device.tuning.clocks == ClockPair(5001, 1245)
+    on_device = state.resolve(load("t4", tuning={"clocks": records.ClockPair(5001, 1245)}), snapshot)
+    assert on_device.tuning.clocks == records.ClockPair(5001, 1245)
 
 
 @pytest.mark.parametrize(("watts", "works"), [(20, "35"), (71, "70")])
@@ -249,7 +249,7 @@ def test_power_limits_are_asked_of_the_device(watts: int, works: str) -> None:
 
 def test_a_key_of_secure_boot_that_was_enrolled_counts() -> None:
     snapshot = machine(finished_snapshot(resolved()), "kernel", secure_boot=True)
-    assert resolve(load(), snapshot).driver.version == "550"
+    assert state.resolve(load(), snapshot).driver.version == "550"
 
 
 def test_headers_of_the_next_kernel_are_enough() -> None:
@@ -257,7 +257,7 @@ def test_headers_of_the_next_kernel_are_enough() -> None:
     waiting = machine(
         bare, "kernel", headers_available=False, next_boot=builders.NEWER["debian13"], headers_next_boot=True
     )
-    assert resolve(load(), waiting).driver.version == "550"
+    assert state.resolve(load(), waiting).driver.version == "550"
 
 
 @pytest.mark.parametrize("system", ["rocky", "almalinux", "centos", "rhel"])
@@ -266,23 +266,26 @@ def test_headers_that_only_a_vault_has(system: str) -> None:
     bare = machine(bare_snapshot("rocky9"), "kernel", headers_available=False)
     host = dataclasses.replace(bare, os=dataclasses.replace(bare.os, id=system))
     if system in ("rocky", "almalinux"):
-        assert resolve(load("t4"), host).driver.version == "580"
+        assert state.resolve(load("t4"), host).driver.version == "580"
         return
-    with pytest.raises(PlanRefused, match=r"host\.kernel: no headers for the running kernel"):
-        resolve(load("t4"), host)
+    with pytest.raises(errors.PlanRefused, match=r"host\.kernel: no headers for the running kernel"):
+        state.resolve(load("t4"), host)
 
 
 def test_what_cannot_be_read_is_not_refused() -> None:
     unread = machine(
-        bare_snapshot(), "kernel", headers_available=Missing("not_installed"), secure_boot=Missing("not_supported")
+        bare_snapshot(),
+        "kernel",
+        headers_available=records.Missing("not_installed"),
+        secure_boot=records.Missing("not_supported"),
     )
     image = f"linux-image-{unread.kernel.running}"
-    cloud = dataclasses.replace(unread, packages={**unread.packages, image: Package("6.12", held=False)})
-    assert resolve(load(), cloud).driver.version == "550"
+    cloud = dataclasses.replace(unread, packages={**unread.packages, image: records.Package("6.12", held=False)})
+    assert state.resolve(load(), cloud).driver.version == "550"
 
 
 def test_a_kernel_of_nobodys_package_has_no_headers_even_before_the_lists_are_fetched() -> None:
-    unread = machine(bare_snapshot(), "kernel", headers_available=Missing("not_installed"))
+    unread = machine(bare_snapshot(), "kernel", headers_available=records.Missing("not_installed"))
     (reason,) = refusals(load(), unread)
     assert reason.startswith("host.kernel: no headers for the running kernel")
 
@@ -291,13 +294,13 @@ def test_room_is_counted_by_mount_point() -> None:
     bare = bare_snapshot()
     split = dataclasses.replace(
         bare,
-        mounts=(*bare.mounts, Mount("/dev/vdb", "/opt", "ext4")),
+        mounts=(*bare.mounts, records.Mount("/dev/vdb", "/opt", "ext4")),
         disk_free_mib={"/": 20000, "/usr": 20000, "/var": 20000, "/opt": 800, "/tmp": 20000},
     )
     (reason,) = refusals(load(), split)
     assert reason.startswith("host.disk: /opt has 800 MiB free, and cudnn, codec need 2200 MiB there")
     roomy = dataclasses.replace(split, disk_free_mib={"/": 11000, "/opt": 2300})
-    assert resolve(load(), roomy).min_free_mib == {"/": 10000, "/opt": 2200}
+    assert state.resolve(load(), roomy).min_free_mib == {"/": 10000, "/opt": 2200}
 
 
 def test_a_run_asks_for_the_probes_that_the_agent_has() -> None:
@@ -314,17 +317,17 @@ def test_a_run_asks_for_the_probes_that_the_agent_has() -> None:
     ],
 )
 def test_libraries_that_a_system_lacks_are_refused_with_the_reason(release: str, lacks: list[str]) -> None:
-    found = [str(one) for one in host_rules.codec_libraries(load("video"), archives()[release])]
+    found = [str(one) for one in host_rules.codec_libraries(load("video"), catalogue.archives()[release])]
     assert [line.split(" has no ")[1].split(":")[0] for line in found] == lacks
     assert all("; works: codec.libraries without" in line for line in found)
-    assert host_rules.codec_libraries(load("base"), archives()[release]) == []
+    assert host_rules.codec_libraries(load("base"), catalogue.archives()[release]) == []
 
 
 def test_openssl_1_is_refused_where_the_system_has_no_newer() -> None:
     own = load("base", codec={"libraries": ("openssl",)})
-    (refusal,) = host_rules.codec_libraries(own, archives()["rhel-8"])
+    (refusal,) = host_rules.codec_libraries(own, catalogue.archives()["rhel-8"])
     assert "OpenSSL 1.1.1" in str(refusal)
-    assert host_rules.codec_libraries(own, archives()["rhel-9"]) == []
+    assert host_rules.codec_libraries(own, catalogue.archives()["rhel-9"]) == []
 
 
 @pytest.mark.parametrize(
@@ -333,15 +336,15 @@ def test_openssl_1_is_refused_where_the_system_has_no_newer() -> None:
         ("/sbin:/bin:/usr/sbin:/usr/bin", 1),
         ("/usr/local/sbin:/usr/local/bin:/usr/sbin", 0),
         (None, 0),
-        (Missing("no_permission", ""), 0),
+        (records.Missing("no_permission", ""), 0),
     ],
 )
 def test_sudo_that_will_not_find_ffmpeg_is_said_before(path: Any, said: int) -> None:
     host = machine(bare_snapshot("rocky9"), "shells", sudo_path=path)
-    notes = [note for note in resolve(load("t4"), host).decisions if note.startswith("`sudo ffmpeg`")]
+    notes = [note for note in state.resolve(load("t4"), host).decisions if note.startswith("`sudo ffmpeg`")]
     assert len(notes) == said
     assert all("/sbin:/bin:/usr/sbin:/usr/bin alone" in note for note in notes)
-    without = resolve(load("t4", codec={"ffmpeg": "none"}), host).decisions
+    without = state.resolve(load("t4", codec={"ffmpeg": "none"}), host).decisions
     assert not any("sudo" in note for note in without)
 
 

@@ -15,11 +15,8 @@ from places import ROOT
 from programfile import module_of
 
 from gpuprep import catalogue
-from gpuprep.catalogue import Archive, ArchiveDriver, OsRelease
-from gpuprep.catalogue.roles import driver_packages, fabric_packages
-from gpuprep.desired import host_rules
-from gpuprep.desired.nearest import Nearest
-from gpuprep.desired.profile_rules import Refusal
+from gpuprep.catalogue import roles
+from gpuprep.desired import host_rules, nearest, profile_rules
 
 FILTERS = ROOT / "playbooks/roles/gpu_driver/filter_plugins/gpu_driver.py"
 VARS = FILTERS.parents[1] / "vars"
@@ -66,19 +63,19 @@ def test_a_version_that_is_none_is_no_offer() -> None:
 parts = st.sampled_from([0, 1, 3, 54, 90, 163, 261, 309])
 upstreams = st.builds("{}.{}.{:02}".format, st.sampled_from([535, 550, 580]), parts, parts)
 offers = st.lists(
-    st.builds(ArchiveDriver, upstreams, st.lists(st.sampled_from(FLAVOURS), unique=True).map(tuple)),
+    st.builds(catalogue.ArchiveDriver, upstreams, st.lists(st.sampled_from(FLAVOURS), unique=True).map(tuple)),
     min_size=1,
     max_size=6,
     unique_by=lambda driver: catalogue.parse(driver.version),
 ).map(lambda drivers: sorted(drivers, key=lambda driver: catalogue.parse(driver.version), reverse=True))
 
 
-def release_of(drivers: Sequence[ArchiveDriver]) -> OsRelease:
-    sources = {"distribution": Archive(tuple(drivers), ("12.4",))}
-    return OsRelease("debian-13", "Debian 13", ("x86_64",), sources, "Debian-13")
+def release_of(drivers: Sequence[catalogue.ArchiveDriver]) -> catalogue.OsRelease:
+    sources = {"distribution": catalogue.Archive(tuple(drivers), ("12.4",))}
+    return catalogue.OsRelease("debian-13", "Debian 13", ("x86_64",), sources, "Debian-13")
 
 
-def madison(drivers: Sequence[ArchiveDriver], packages: Sequence[str], flavour: str) -> list[str]:
+def madison(drivers: Sequence[catalogue.ArchiveDriver], packages: Sequence[str], flavour: str) -> list[str]:
     """What `apt-cache madison` prints of that archive: libraries of each version, kernel modules where it has them."""
     return [
         f" {package} | {driver.version}-1 | trixie/non-free"
@@ -88,14 +85,16 @@ def madison(drivers: Sequence[ArchiveDriver], packages: Sequence[str], flavour: 
     ]
 
 
-def both_choose(drivers: Sequence[ArchiveDriver], wish: str, flavour: str) -> tuple[str | None, str | None]:
+def both_choose(drivers: Sequence[catalogue.ArchiveDriver], wish: str, flavour: str) -> tuple[str | None, str | None]:
     """(what the plan says, what the role installs); the role is told the branch that the plan chose for `auto`."""
-    release, refusals = release_of(drivers), list[Refusal]()
+    release, refusals = release_of(drivers), list[profile_rules.Refusal]()
     profile = load("t4", driver={"source": "distribution", "version": wish, "flavour": flavour})
-    planned = host_rules.driver(Nearest(profile, bare_snapshot("debian13"), ()), release, flavour, refusals)
+    planned = host_rules.driver(nearest.Nearest(profile, bare_snapshot("debian13"), ()), release, flavour, refusals)
     assert (planned is None) == bool(refusals)
     told = wish if wish != "auto" else str(catalogue.branch(planned)) if planned else "no branch"
-    packages = [name for name in driver_packages(release, "distribution", flavour, "550") if name not in OWN_VERSION]
+    packages = [
+        name for name in roles.driver_packages(release, "distribution", flavour, "550") if name not in OWN_VERSION
+    ]
     offered = ROLE.gpu_driver_offered(madison(drivers, packages, flavour), packages, told)
     assert set(offered) in (set(), set(packages))
     return planned, next((ROLE.gpu_driver_upstream(version) for version in offered.values()), None)
@@ -105,7 +104,9 @@ OWN_VERSION = ("nvidia-modprobe", "nvidia-persistenced")
 
 
 @given(offers, st.one_of(st.just("auto"), upstreams, st.sampled_from(["535", "550", "580", "590"])), st.data())
-def test_plan_and_role_take_the_same_version(drivers: list[ArchiveDriver], wish: str, data: st.DataObject) -> None:
+def test_plan_and_role_take_the_same_version(
+    drivers: list[catalogue.ArchiveDriver], wish: str, data: st.DataObject
+) -> None:
     flavour = data.draw(st.sampled_from(FLAVOURS))
     exact = data.draw(st.sampled_from([wish, *(driver.version for driver in drivers)]))
     planned, installed = both_choose(drivers, exact, flavour)
@@ -143,9 +144,9 @@ def test_plan_and_role_name_the_same_packages_of_each_branch(key: str) -> None:
             assert "by_branch" not in data
             for flavour in driver.modules:
                 mine = [*data["kernel_packages"][flavour], *data["library_packages"], *data["tool_packages"]]
-                assert mine == list(driver_packages(release, source, flavour, driver.version))
+                assert mine == list(roles.driver_packages(release, source, flavour, driver.version))
                 assert not [name for name in mine if "{" in name]
-            assert tuple(data["fabric_packages"]) == fabric_packages(release, source, driver.version)
+            assert tuple(data["fabric_packages"]) == roles.fabric_packages(release, source, driver.version)
 
 
 def test_every_package_of_every_branch_is_known_as_a_drivers() -> None:

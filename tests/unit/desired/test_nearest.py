@@ -12,10 +12,8 @@ from typing import Any
 import amount
 from builders import bare_snapshot, load
 
-from gpuprep import catalogue
-from gpuprep.desired.state import Wanted, resolve
-from gpuprep.errors import PlanRefused
-from gpuprep.records import Snapshot
+from gpuprep import catalogue, errors, records
+from gpuprep.desired import state
 
 LIKE = {"debian": "debian12", "ubuntu": "ubuntu2204"}
 WISHES = {
@@ -40,7 +38,7 @@ def cells(count: int) -> Iterator[tuple[str, str, Parts]]:
         yield system, gpu, {"driver": driver, "cuda": {"version": cuda}, "cudnn": {"version": cudnn}}
 
 
-def host(system: str, gpu: str) -> Snapshot:
+def host(system: str, gpu: str) -> records.Snapshot:
     models, _, switch = gpu.partition("+")
     name, _, release = system.rpartition("-")
     base = bare_snapshot(LIKE.get(name, "rocky9"), tuple(models.split(",")))
@@ -48,9 +46,9 @@ def host(system: str, gpu: str) -> Snapshot:
     return dataclasses.replace(base, os=known, nvswitches=6 if switch else 0)
 
 
-def wanted(system: str, gpu: str, parts: Parts) -> Wanted:
+def wanted(system: str, gpu: str, parts: Parts) -> state.Wanted:
     """Raises PlanRefused."""
-    return resolve(load(gpus=tuple(gpu.partition("+")[0].split(",")), **parts), host(system, gpu))
+    return state.resolve(load(gpus=tuple(gpu.partition("+")[0].split(",")), **parts), host(system, gpu))
 
 
 def ways(key: str, works: str) -> Iterator[dict[str, str]]:
@@ -82,7 +80,7 @@ def refused_ways(system: str, gpu: str, parts: Parts) -> tuple[int, list[str]]:
     """(ways that were tried, those that are refused). Only where one thing is refused: each reason has its own way."""
     try:
         wanted(system, gpu, parts)
-    except PlanRefused as refused:
+    except errors.PlanRefused as refused:
         reasons = refused.reasons
     else:
         return 0, []
@@ -95,7 +93,7 @@ def refused_ways(system: str, gpu: str, parts: Parts) -> tuple[int, list[str]]:
         tried += 1
         try:
             wanted(system, gpu, changed(parts, way))
-        except PlanRefused as again:
+        except errors.PlanRefused as again:
             wrong.append(f"{system} {gpu} {parts}: {reasons[0]} ► {way} ► {again.reasons[0]}")
     return tried, wrong
 

@@ -18,24 +18,10 @@ from places import ROOT
 from programfile import module_of
 from rolevalues import printing, values
 
-from gpuprep import catalogue, checks
-from gpuprep.catalogue.roles import driver_packages, has_full_libraries, prebuilt_packages
-from gpuprep.desired import modules
-from gpuprep.desired.profile import SigningWish
-from gpuprep.desired.state import Wanted, resolve
-from gpuprep.errors import PlanRefused
-from gpuprep.provisioning.plan import role_variables
-from gpuprep.records import (
-    Bool,
-    DkmsModule,
-    Finding,
-    Missing,
-    ModuleCertificate,
-    Package,
-    SignatureFacts,
-    Snapshot,
-    Status,
-)
+from gpuprep import catalogue, checks, errors, records
+from gpuprep.catalogue import roles
+from gpuprep.desired import modules, profile, state
+from gpuprep.provisioning import plan
 from gpuprep.sim.archive import repository
 
 ROLE_FOLDER = ROOT / "playbooks/roles/gpu_driver"
@@ -46,22 +32,22 @@ ROLE = module_of(ROLE_FOLDER / "filter_plugins/gpu_driver.py")
 
 
 def host(
-    system: str = "ubuntu2404", gpu: str = "t4", *, kernel: str = "6.17.0-1019-aws", on: Bool = False,
-    enrolled: Bool = False, metas: tuple[str, ...] = ("linux-image-aws",),
-) -> Snapshot:  # fmt: skip
+    system: str = "ubuntu2404", gpu: str = "t4", *, kernel: str = "6.17.0-1019-aws", on: records.Bool = False,
+    enrolled: records.Bool = False, metas: tuple[str, ...] = ("linux-image-aws",),
+) -> records.Snapshot:  # fmt: skip
     bare = bare_snapshot(system, (gpu,))
     facts = dataclasses.replace(bare.kernel, running=kernel, next_boot=kernel, secure_boot=on)
-    signatures = SignatureFacts((), (ModuleCertificate(OWN, enrolled),), Missing("not_read"))
-    names = {name: Package("1", False) for name in (*metas, f"linux-image-{kernel}")}
+    signatures = records.SignatureFacts((), (records.ModuleCertificate(OWN, enrolled),), records.Missing("not_read"))
+    names = {name: records.Package("1", False) for name in (*metas, f"linux-image-{kernel}")}
     return dataclasses.replace(bare, kernel=facts, signatures=signatures, packages={**bare.packages, **names})
 
 
-def wish(snapshot: Snapshot, gpu: str = "t4", **driver: Any) -> Wanted:
-    return resolve(load(gpu, driver={"source": "distribution", **driver}), snapshot)
+def wish(snapshot: records.Snapshot, gpu: str = "t4", **driver: Any) -> state.Wanted:
+    return state.resolve(load(gpu, driver={"source": "distribution", **driver}), snapshot)
 
 
-def refused(snapshot: Snapshot, gpu: str = "t4", **driver: Any) -> list[str]:
-    with pytest.raises(PlanRefused) as found:
+def refused(snapshot: records.Snapshot, gpu: str = "t4", **driver: Any) -> list[str]:
+    with pytest.raises(errors.PlanRefused) as found:
         wish(snapshot, gpu, **driver)
     return [reason for reason in found.value.reasons if reason.startswith(("driver.", "host."))]
 
@@ -74,17 +60,17 @@ def refused(snapshot: Snapshot, gpu: str = "t4", **driver: Any) -> list[str]:
     [
         ("ubuntu2404", "distribution", False, False, "6.17.0-1019-aws", "dkms"),
         ("ubuntu2404", "distribution", True, False, "6.17.0-1019-aws", "prebuilt"),
-        ("ubuntu2204", "auto", True, Missing("command_not_found"), "6.8.0-1063-aws", "prebuilt"),
+        ("ubuntu2204", "auto", True, records.Missing("command_not_found"), "6.8.0-1063-aws", "prebuilt"),
         ("ubuntu2404", "distribution", True, True, "6.17.0-1019-aws", "dkms"),  # its own key is enrolled: as ever
-        ("ubuntu2404", "distribution", Missing("not_supported"), False, "6.17.0-1019-aws", "dkms"),
+        ("ubuntu2404", "distribution", records.Missing("not_supported"), False, "6.17.0-1019-aws", "dkms"),
     ],
 )
 def test_auto_is_dkms_unless_secure_boot_would_refuse_that(
-    system: str, source: str, on: Bool, enrolled: Bool, kernel: str, expected: str
+    system: str, source: str, on: records.Bool, enrolled: records.Bool, kernel: str, expected: str
 ) -> None:
     wanted = wish(host(system, kernel=kernel, on=on, enrolled=enrolled), source=source)
     assert wanted.driver.modules == expected
-    assert role_variables(wanted)["gpu_driver_modules"] == expected
+    assert plan.role_variables(wanted)["gpu_driver_modules"] == expected
     assert [line for line in wanted.decisions if "Secure Boot" in line] == (
         [line for line in wanted.decisions if line.startswith("prebuilt")] if expected == "prebuilt" else []
     )
@@ -105,7 +91,7 @@ def test_where_there_are_no_prebuilt_modules_secure_boot_is_refused_as_ever() ->
 
 
 def test_a_key_in_the_profile_means_dkms() -> None:
-    snapshot, key = host(on=True, enrolled=True), SigningWish("/etc/mok/MOK.priv", OWN)
+    snapshot, key = host(on=True, enrolled=True), profile.SigningWish("/etc/mok/MOK.priv", OWN)
     assert wish(snapshot, signing=key).driver.modules == "dkms"
     (reason,) = refused(snapshot, signing=key, modules="prebuilt")
     assert reason.startswith("driver.signing: ")
@@ -116,7 +102,7 @@ def test_what_auto_chose_is_chosen_again_when_it_is_installed() -> None:
     done = finished_snapshot(wanted, host(on=True))
     assert wish(done).driver.modules == "prebuilt"
     built = dataclasses.replace(
-        done.driver, dkms=(DkmsModule("nvidia", "580.173.02", done.kernel.running, "installed"),)
+        done.driver, dkms=(records.DkmsModule("nvidia", "580.173.02", done.kernel.running, "installed"),)
     )
     assert wish(dataclasses.replace(done, driver=built)).driver.modules == "dkms"  # loaded in spite of Secure Boot
 
@@ -192,12 +178,12 @@ def test_plan_and_role_name_the_same_packages(flavour: str) -> None:
     release = catalogue.archives()["ubuntu-24.04"]
     variables = yaml.safe_load((ROLE_FOLDER / "vars/Ubuntu.yml").read_text(encoding="utf-8"))
     data = ROLE.gpu_driver_of_branch(variables["gpu_driver_sources"]["distribution"], "580")
-    names = driver_packages(release, "distribution", flavour, "580.126.20", modules="prebuilt")
+    names = roles.driver_packages(release, "distribution", flavour, "580.126.20", modules="prebuilt")
     assert list(names) == [*data["prebuilt_packages"][flavour], *data["library_packages"]]
     end = "-open" if flavour == "open" else ""
     assert f"nvidia-headless-no-dkms-580-server{end}" in names
     assert not [name for name in names if "dkms" in name and "no-dkms" not in name]
-    metas = prebuilt_packages(release, "distribution", flavour, "580.126.20", ["aws"])
+    metas = roles.prebuilt_packages(release, "distribution", flavour, "580.126.20", ["aws"])
     assert metas == (f"linux-modules-nvidia-580-server{end}-aws",)
     forms = data["prebuilt_modules"][flavour]
     assert tuple(ROLE.gpu_driver_prebuilt_names(forms, ["linux-image-aws"], "6.17.0-1019-aws")) == metas
@@ -224,10 +210,10 @@ def test_the_whole_driver_has_more_packages_where_it_is_known(key: str) -> None:
     known = set()
     for source, offer in release.sources.items():
         for driver in offer.drivers:
-            if has_full_libraries(release, source, driver.version):
+            if roles.has_full_libraries(release, source, driver.version):
                 known.add(source)
-                few = driver_packages(release, source, driver.modules[0], driver.version)
-                many = driver_packages(release, source, driver.modules[0], driver.version, libraries="full")
+                few = roles.driver_packages(release, source, driver.modules[0], driver.version)
+                many = roles.driver_packages(release, source, driver.modules[0], driver.version, libraries="full")
                 assert set(few) < set(many)
                 assert not [name for name in many if "{" in name]
     assert known == (set() if key == "amzn-2023" else set(release.sources))  # Amazon splits off no libraries
@@ -237,7 +223,7 @@ def test_the_whole_driver_is_wished_and_refused_where_it_is_not_known() -> None:
     full = wish(host(), libraries="full").driver
     assert {"libnvidia-gl-580-server", "xserver-xorg-video-nvidia-580-server"} < set(full.packages)
     assert "libnvidia-gl-580-server" not in wish(host()).driver.packages
-    assert role_variables(wish(host(), libraries="full"))["gpu_driver_libraries"] == "full"
+    assert plan.role_variables(wish(host(), libraries="full"))["gpu_driver_libraries"] == "full"
     (reason,) = refused(bare_snapshot("amzn2023"), libraries="full")
     assert reason.startswith("driver.libraries: ")
     assert reason.endswith("; works: compute")
@@ -246,12 +232,14 @@ def test_the_whole_driver_is_wished_and_refused_where_it_is_not_known() -> None:
 # ---------------------------------------------------------------- what is checked?
 
 
-def problems(wanted: Wanted, snapshot: Snapshot) -> dict[str, Finding]:
+def problems(wanted: state.Wanted, snapshot: records.Snapshot) -> dict[str, records.Finding]:
     found = checks.compare(wanted, snapshot)
-    return {finding.key: finding for finding in found if finding.status not in (Status.PASS, Status.SKIP)}
+    return {
+        finding.key: finding for finding in found if finding.status not in (records.Status.PASS, records.Status.SKIP)
+    }
 
 
-def finished() -> tuple[Wanted, Snapshot]:
+def finished() -> tuple[state.Wanted, records.Snapshot]:
     wanted = wish(host(), modules="prebuilt")
     return wanted, finished_snapshot(wanted, host())
 
@@ -260,7 +248,7 @@ def test_a_finished_machine_passes_without_headers_and_without_dkms() -> None:
     wanted, snapshot = finished()
     assert problems(wanted, snapshot) == {}
     keys = {finding.key: finding.status for finding in checks.compare(wanted, snapshot)}
-    assert keys["driver.prebuilt"] is Status.PASS
+    assert keys["driver.prebuilt"] is records.Status.PASS
     assert not {"driver.dkms", "kernel.headers"} & set(keys)
 
 
@@ -269,18 +257,18 @@ def test_what_a_hand_undid_is_found() -> None:
     (brings,) = wanted.driver.prebuilt
     without = dataclasses.replace(good, packages={k: v for k, v in good.packages.items() if k != brings})
     assert (problems(wanted, without)["driver.prebuilt"].status, brings in str(problems(wanted, without))) == (
-        Status.FAIL, True,
+        records.Status.FAIL, True,
     )  # fmt: skip
     gone = dataclasses.replace(good.driver, module_version=None, module_flavour=None)
     assert {"driver.prebuilt", "driver.version"} <= set(problems(wanted, dataclasses.replace(good, driver=gone)))
-    states = (DkmsModule("nvidia", "580.173.02", good.kernel.running, "installed"),)
+    states = (records.DkmsModule("nvidia", "580.173.02", good.kernel.running, "installed"),)
     built = dataclasses.replace(good.driver, dkms=states)
     assert (
         "before the prebuilt one" in problems(wanted, dataclasses.replace(good, driver=built))["driver.prebuilt"].reason
     )
-    unread = dataclasses.replace(good.driver, module_version=Missing("not_read"))
+    unread = dataclasses.replace(good.driver, module_version=records.Missing("not_read"))
     found = problems(wanted, dataclasses.replace(good, driver=unread))["driver.prebuilt"]
-    assert found.status is Status.UNKNOWN
+    assert found.status is records.Status.UNKNOWN
 
 
 def test_a_new_kernel_whose_modules_canonical_has_not_built_yet_is_found_before_the_reboot() -> None:
@@ -291,7 +279,7 @@ def test_a_new_kernel_whose_modules_canonical_has_not_built_yet_is_found_before_
         driver=dataclasses.replace(good.driver, module_next_boot_version=None),
     )
     finding = problems(wanted, late)["driver.next_boot_module"]
-    assert (finding.status, finding.role) == (Status.FAIL, "gpu_driver")
+    assert (finding.status, finding.role) == (records.Status.FAIL, "gpu_driver")
     assert "do not reboot before" in finding.remedy
     assert "kernel.headers_next_boot" not in problems(wanted, late)
 

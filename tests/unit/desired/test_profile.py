@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from profiletext import problems, write
 
+from gpuprep import errors, records
+from gpuprep.desired import loading
 from gpuprep.desired import loading as profiles
-from gpuprep.desired.loading import document, load
 from gpuprep.desired.profile import Profile, Threshold
-from gpuprep.errors import ProfileError, UsageError
-from gpuprep.records import ClockPair
 
 SHIPPED = ("a100", "a10g", "base", "h100", "h200", "l4", "t4", "v100", "video")
 
@@ -31,7 +30,7 @@ def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_profiles_load(name: str) -> None:
-    profile = load(name)
+    profile = loading.load(name)
     assert profile.name == name
     assert Path(profile.path).name == f"{name}.yml"
     assert profile.cudnn.version == "9.10.2.21"
@@ -41,20 +40,20 @@ def test_shipped_profiles_load(name: str) -> None:
 
 
 def test_the_models_have_their_own_thresholds() -> None:
-    assert load("t4").thresholds["fp16_percent_of_peak"].percent == 30
-    assert load("v100").thresholds["fp16_percent_of_peak"].percent == 65
-    assert load("a100").thresholds["fp64_tensor_percent_of_peak"] == Threshold(87, "SuperBench", shipped=True)
+    assert loading.load("t4").thresholds["fp16_percent_of_peak"].percent == 30
+    assert loading.load("v100").thresholds["fp16_percent_of_peak"].percent == 65
+    assert loading.load("a100").thresholds["fp64_tensor_percent_of_peak"] == Threshold(87, "SuperBench", shipped=True)
 
 
 def test_a_floor_of_ones_own_does_not_borrow_the_source(tmp_path: Path) -> None:
-    own = load(write(tmp_path, "extends: a100\nthresholds: {fp16_percent_of_peak: 80}\n"))
+    own = loading.load(write(tmp_path, "extends: a100\nthresholds: {fp16_percent_of_peak: 80}\n"))
     assert own.thresholds["fp16_percent_of_peak"] == Threshold(80)
 
 
 def test_shapes_of_matrix_products_are_numbers(tmp_path: Path) -> None:
-    own = load(write(tmp_path, "extends: t4\nprobes: {gemm: {main_dtype: fp16, shapes: [4096x2048x1024]}}\n"))
+    own = loading.load(write(tmp_path, "extends: t4\nprobes: {gemm: {main_dtype: fp16, shapes: [4096x2048x1024]}}\n"))
     assert (own.probes.gemm.main_dtype, own.probes.gemm.shapes) == ("fp16", ((4096, 2048, 1024),))
-    assert [load(n).gpus for n in ("t4", "v100", "a100")] == [("t4",), ("v100",), ("a100",)]
+    assert [loading.load(n).gpus for n in ("t4", "v100", "a100")] == [("t4",), ("v100",), ("a100",)]
 
 
 def test_shipped_is_what_can_be_named() -> None:
@@ -62,7 +61,7 @@ def test_shipped_is_what_can_be_named() -> None:
 
 
 def test_every_field_of_a_profile_has_its_type() -> None:
-    profile = load("t4")
+    profile = loading.load("t4")
     assert isinstance(profile.codec.parts["encoders"], tuple)
     assert "h264_nvenc" in profile.codec.parts["encoders"]
     assert profile.tuning.clocks == "max"
@@ -75,19 +74,19 @@ def test_every_field_of_a_profile_has_its_type() -> None:
 
 def test_unknown_name_says_what_exists() -> None:
     known = "a100, a10g, base, h100, h200, l4, t4, v100"
-    with pytest.raises(UsageError, match=rf"no profile 't44' \(did you mean t4\?\); profiles: {known}"):
-        load("t44")
+    with pytest.raises(errors.UsageError, match=rf"no profile 't44' \(did you mean t4\?\); profiles: {known}"):
+        loading.load("t44")
 
 
 def test_own_profile_by_name(tmp_path: Path) -> None:
     write(tmp_path / "config/gpuprep/profiles", "extends: t4\ndescription: mine\n", "lab.yml")
-    assert load("lab").description == "mine"
+    assert loading.load("lab").description == "mine"
     assert "lab" in profiles.available()
 
 
 def test_shipped_name_wins_over_own(tmp_path: Path) -> None:
     write(tmp_path / "config/gpuprep/profiles", "extends: a100\n", "t4.yml")
-    assert load("t4").gpus == ("t4",)
+    assert loading.load("t4").gpus == ("t4",)
 
 
 @pytest.mark.parametrize("name", ["./none.yml", "none.yaml", "no/such"])
@@ -97,8 +96,8 @@ def test_missing_file_is_a_named_line(name: str) -> None:
 
 def test_directory(tmp_path: Path) -> None:
 
-    with pytest.raises(ProfileError, match="is a directory"):
-        load(str(tmp_path))
+    with pytest.raises(errors.ProfileError, match="is a directory"):
+        loading.load(str(tmp_path))
 
 
 def test_fifo_is_not_waited_for(tmp_path: Path) -> None:
@@ -108,8 +107,8 @@ def test_fifo_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_nul_in_a_path() -> None:
-    with pytest.raises(ProfileError, match=r"1: file: "):
-        load("./a\0b.yml")
+    with pytest.raises(errors.ProfileError, match=r"1: file: "):
+        loading.load("./a\0b.yml")
 
 
 # ---------------------------------------------------------------- extends
@@ -120,10 +119,10 @@ def test_mappings_merge_and_lists_replace(tmp_path: Path) -> None:
         tmp_path,
         "extends: t4\nextras:\n  tools: [git]\ntuning:\n  clocks: {memory_mhz: 5001, graphics_mhz: 1590}\n",
     )
-    profile = load(path)
+    profile = loading.load(path)
     assert profile.extras.tools == ("git",)
     assert profile.extras.framework == "none"
-    assert profile.tuning.clocks == ClockPair(5001, 1590)
+    assert profile.tuning.clocks == records.ClockPair(5001, 1590)
     assert profile.tuning.persistence is True
     assert profile.name == "mine"
 
@@ -132,7 +131,7 @@ def test_extends_a_path_beside_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     write(tmp_path, "extends: t4\ntuning: {ecc: disabled}\n", "site/common.yml")
     path = write(tmp_path, "extends: ../site/common.yml\ndescription: x\n", "team/mine.yml")
     monkeypatch.chdir("/")
-    assert load(path).tuning.ecc == "disabled"
+    assert loading.load(path).tuning.ecc == "disabled"
 
 
 def test_problem_in_a_parent_names_the_parent(tmp_path: Path) -> None:
@@ -203,23 +202,23 @@ def test_half_a_clock_pair_over_a_word_is_incomplete(tmp_path: Path) -> None:
 
 
 def test_a_self_contained_profile_needs_no_parent(tmp_path: Path) -> None:
-    path = write(tmp_path, json.dumps(document("t4"), indent=1))  # JSON is YAML
-    assert document(path) == document("t4")
-    assert load(path).sha256 == load("t4").sha256
+    path = write(tmp_path, json.dumps(loading.document("t4"), indent=1))  # JSON is YAML
+    assert loading.document(path) == loading.document("t4")
+    assert loading.load(path).sha256 == loading.load("t4").sha256
 
 
 # ---------------------------------------------------------------- the hash of the content
 
 
 def test_sha256_is_of_the_resolved_content(tmp_path: Path) -> None:
-    canonical = json.dumps(document("t4"), sort_keys=True, separators=(",", ":"))
-    assert load("t4").sha256 == hashlib.sha256(canonical.encode()).hexdigest()
-    same = load(write(tmp_path, "extends: t4\n# a comment\n"))
-    other = load(write(tmp_path, "extends: t4\ntuning: {ecc: disabled}\n"))
-    assert same.sha256 == load("t4").sha256 != other.sha256
+    canonical = json.dumps(loading.document("t4"), sort_keys=True, separators=(",", ":"))
+    assert loading.load("t4").sha256 == hashlib.sha256(canonical.encode()).hexdigest()
+    same = loading.load(write(tmp_path, "extends: t4\n# a comment\n"))
+    other = loading.load(write(tmp_path, "extends: t4\ntuning: {ecc: disabled}\n"))
+    assert same.sha256 == loading.load("t4").sha256 != other.sha256
 
 
 def test_document_builds_the_same_profile() -> None:
-    data: dict[str, Any] = document("t4")
+    data: dict[str, Any] = loading.document("t4")
     wishes = {f.name for f in dataclasses.fields(Profile)} - {"name", "path", "sha256"}
     assert set(data) == wishes

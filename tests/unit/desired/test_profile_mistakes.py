@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from profiletext import problems, write
 
-from gpuprep.desired.loading import load
-from gpuprep.errors import ProfileError
+from gpuprep import errors
+from gpuprep.desired import loading
 
 MISTAKES = [
     # what is added to `extends: t4` from line 2 on, and the lines expected
@@ -230,8 +230,8 @@ def test_a_file_of_the_largest_size_is_answered_in_seconds(tmp_path: Path, text:
 
 
 def test_a_path_that_is_no_text_can_be_printed() -> None:
-    with pytest.raises(ProfileError) as caught:
-        load("./a\udcff\nb.yml")
+    with pytest.raises(errors.ProfileError) as caught:
+        loading.load("./a\udcff\nb.yml")
     assert caught.value.problems == (
         "./a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}b.yml:1: file: does not exist",
     )
@@ -244,4 +244,4 @@ def test_all_problems_at_once_in_order(tmp_path: Path) -> None:
 
 
 def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
-    assert load(write(tmp_path, "\ufeffextends: t4\n")).gpus == ("t4",)
+    assert loading.load(write(tmp_path, "\ufeffextends: t4\n")).gpus == ("t4",)

@@ -19,16 +19,16 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuprep import errors
 from gpuprep.cli.profiles import profiles
-from gpuprep.desired.loading import document, find, load
+from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile
-from gpuprep.errors import ProfileError
 from gpuprep.yamlfile import reader
 
 SEEDS = 20
 Mutant = tuple[bytes, int]  # the file, and the line that must be named; 0 where several could be
 
-BASE = find("base").read_text(encoding="utf-8")
+BASE = loading.find("base").read_text(encoding="utf-8")
 LINES = BASE.splitlines()
 # Lines `key: value` whose key is required: all in base.yml but floors of measurements and lines inside lists.
 SCALARS = [i for i, line in enumerate(LINES) if re.match(r"^ *[a-z_]+: [^\[#{]", line)]
@@ -218,7 +218,7 @@ def test_the_unbroken_profile_passes(tmp_path: Path) -> None:
 
 YAMLISH = st.text(st.sampled_from("ab:-[]{}&*!|>'\"%@`#,?<\\ \n\t\r0159.~_\u2028\ufeff\x85é"), max_size=80)
 SCALAR = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
-KEYS = st.sampled_from([*document("t4"), "extends", "version", "hold", "parts", "clocks", "mount", "at"])
+KEYS = st.sampled_from([*loading.document("t4"), "extends", "version", "hold", "parts", "clocks", "mount", "at"])
 VALUE = st.recursive(
     SCALAR, lambda v: st.lists(v, max_size=4) | st.dictionaries(KEYS | st.text(max_size=8), v, max_size=4)
 )
@@ -256,8 +256,8 @@ def test_any_document_is_a_profile_or_a_profile_error(content: dict[str, Any]) -
 
 def outcome(path: str) -> str:
     try:
-        profile = load(path)
-    except ProfileError as error:
+        profile = loading.load(path)
+    except errors.ProfileError as error:
         odd = [p for p in error.problems if not re.match(r".*any\.yml:\d+: .+: .+", p)]
         return f"odd lines {odd}" if odd or not error.problems else "as it should be"
     return "as it should be" if isinstance(profile, Profile) else f"a {type(profile)}"

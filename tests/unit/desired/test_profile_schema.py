@@ -12,10 +12,9 @@ import yaml
 from jsonschema import Draft202012Validator
 
 import gpuprep
-from gpuprep.desired.loading import available, document
+from gpuprep import records
+from gpuprep.desired import loading, profile
 from gpuprep.desired.loading import schema as profileschema
-from gpuprep.desired.profile import CodecWish, CudaWish, CudnnWish, DriverWish, ExtrasWish, MountWish, TuningWish
-from gpuprep.records import ClockPair
 
 SCHEMA = profileschema.schema()
 CATALOGUE = Path(gpuprep.__file__).parent / "catalogue"
@@ -44,14 +43,14 @@ def test_it_is_a_schema() -> None:
     Draft202012Validator.check_schema(SCHEMA)
 
 
-@pytest.mark.parametrize("name", sorted(available()))
+@pytest.mark.parametrize("name", sorted(loading.available()))
 def test_shipped_profiles_validate_as_any_editor_would(name: str) -> None:
-    assert list(Draft202012Validator(SCHEMA).iter_errors(document(name))) == []
+    assert list(Draft202012Validator(SCHEMA).iter_errors(loading.document(name))) == []
 
 
-@pytest.mark.parametrize("name", sorted(available()))
+@pytest.mark.parametrize("name", sorted(loading.available()))
 def test_shipped_profiles_name_the_schema(name: str) -> None:
-    path = available()[name]
+    path = loading.available()[name]
     first = path.read_text(encoding="utf-8").splitlines()[0]
     start = "# yaml-language-server: $schema="
     assert first.startswith(start)
@@ -61,14 +60,14 @@ def test_shipped_profiles_name_the_schema(name: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "wish"),
     [
-        (("driver",), DriverWish),
-        (("cuda",), CudaWish),
-        (("cudnn",), CudnnWish),
-        (("codec",), CodecWish),
-        (("tuning",), TuningWish),
-        (("tuning", "clocks"), ClockPair),
-        (("extras",), ExtrasWish),
-        (("extras", "mount"), MountWish),
+        (("driver",), profile.DriverWish),
+        (("cuda",), profile.CudaWish),
+        (("cudnn",), profile.CudnnWish),
+        (("codec",), profile.CodecWish),
+        (("tuning",), profile.TuningWish),
+        (("tuning", "clocks"), records.ClockPair),
+        (("extras",), profile.ExtrasWish),
+        (("extras", "mount"), profile.MountWish),
     ],
 )
 def test_schema_and_dataclass_have_the_same_keys(keys: tuple[str, ...], wish: type) -> None:

@@ -16,12 +16,10 @@ import pytest
 from builders import OS, bare_snapshot, finished_snapshot, load, with_parts
 from places import TESTS
 
-from gpuprep import catalogue, checks
-from gpuprep.agent.host_paths import PIN
-from gpuprep.desired.state import Wanted, resolve
-from gpuprep.errors import PlanRefused
-from gpuprep.provisioning.plan import make, role_variables
-from gpuprep.records import AptFacts, Finding, Snapshot, Status
+from gpuprep import catalogue, checks, errors, records
+from gpuprep.agent import host_paths
+from gpuprep.desired import state
+from gpuprep.provisioning import plan
 
 GOLDEN = TESTS / "golden" / "systems.txt"
 UPDATE = os.environ.get("GPUPREP_UPDATE_GOLDEN") == "1"
@@ -33,27 +31,27 @@ VERSIONS = ("auto", "535", "550", "570", "580", "615", "580.95.05", "580.99.99")
 CELLS = tuple(itertools.product(SYSTEMS, GPUS, SOURCES, VERSIONS))
 
 
-def host(system: str, gpu: str) -> Snapshot:
+def host(system: str, gpu: str) -> records.Snapshot:
     model, _, switch = gpu.partition("+")
     return dataclasses.replace(bare_snapshot(system, (model,)), nvswitches=6 if switch else 0)
 
 
-def wanted(system: str, gpu: str, source: str, version: str) -> Wanted:
+def wanted(system: str, gpu: str, source: str, version: str) -> state.Wanted:
     """Raises PlanRefused."""
     wish: dict[str, object] = {"driver": {"source": source, "version": version}}
     if (system, source) == ("debian13", "nvidia"):  # CUDA 13 alone, for which the profiles' cuDNN is too old
         wish["cudnn"] = {"version": "none" if gpu == "v100" else "9.14.0.64"}
     profile = load(gpu.partition("+")[0], **wish)
-    return resolve(profile, host(system, gpu))
+    return state.resolve(profile, host(system, gpu))
 
 
 def row(system: str, gpu: str, source: str, version: str) -> str:
     cell = f"{system} {gpu} {source} {version}:"
     try:
         wish = wanted(system, gpu, source, version)
-    except PlanRefused as refused:
+    except errors.PlanRefused as refused:
         return "\n  refused ".join([cell, *refused.reasons])
-    steps = ", ".join(step.role for step in make("gpu-1", wish, checks.compare(wish, host(system, gpu))).steps)
+    steps = ", ".join(step.role for step in plan.make("gpu-1", wish, checks.compare(wish, host(system, gpu))).steps)
     packages = " ".join([*wish.driver.packages, *wish.cuda.packages])
     chosen = f"driver {wish.driver.archive_version} {wish.driver.flavour}, CUDA {wish.cuda.version}"
     return f"{cell} {chosen}\n  steps {steps}\n  packages {packages}"
@@ -78,7 +76,7 @@ def test_what_holds_in_every_cell(cell: tuple[str, str, str, str]) -> None:
     system, gpu, source, version = cell
     try:
         wish = wanted(*cell)
-    except PlanRefused as refused:
+    except errors.PlanRefused as refused:
         reasons = refused.reasons
     else:
         reasons = ()
@@ -97,7 +95,7 @@ def test_what_holds_in_every_cell(cell: tuple[str, str, str, str]) -> None:
     assert bool(fabric) == gpu.endswith("+nvswitch")
     if version != "auto":
         assert catalogue.matches(wish.driver.archive_version, version)
-    variables = role_variables(wish)
+    variables = plan.role_variables(wish)
     assert (variables["gpu_driver_source"], variables["gpu_driver_flavour"]) == (source, wish.driver.flavour)
     assert catalogue.matches(wish.driver.archive_version, variables["gpu_driver_version"])
 
@@ -122,7 +120,7 @@ NEAREST = {
 @pytest.mark.parametrize("cell", NEAREST, ids=" ".join)
 def test_what_a_refusal_offers_can_be_had_there(cell: tuple[str, str, str, str]) -> None:
     system, gpu, source, version = cell
-    with pytest.raises(PlanRefused) as refused:
+    with pytest.raises(errors.PlanRefused) as refused:
         wanted(*cell)
     about = ("driver.version:", "host.nvswitches:")
     (works,) = {reason.partition("; works: ")[2] for reason in refused.value.reasons if reason.startswith(about)}
@@ -147,15 +145,17 @@ def test_what_a_refusal_offers_can_be_had_there(cell: tuple[str, str, str, str])
 )
 def test_the_cuda_that_a_refusal_offers(system: str, gpu: str, cuda: str, works: str) -> None:
     profile = load(gpu, driver={"source": "nvidia"}, cuda={"version": cuda}, cudnn={"version": "none"})
-    with pytest.raises(PlanRefused) as refused:
-        resolve(profile, host(system, gpu))
+    with pytest.raises(errors.PlanRefused) as refused:
+        state.resolve(profile, host(system, gpu))
     assert [reason for reason in refused.value.reasons if reason.startswith("cuda.version") and works in reason]
 
 
 def test_a_branch_that_cannot_be_taken_is_not_said_to_be_absent() -> None:
     offers = [offer for release in catalogue.archives().values() for offer in release.sources.values()]
     assert not [d for offer in offers for d in offer.drivers if str(catalogue.branch(d.version)) in offer.unsuited]
-    with pytest.raises(PlanRefused, match="has packages of branch 570, and they install branch 580; works: branch 580"):
+    with pytest.raises(
+        errors.PlanRefused, match="has packages of branch 570, and they install branch 580; works: branch 580"
+    ):
         wanted("ubuntu2404", "t4", "distribution", "570.211.01")
 
 
@@ -165,7 +165,7 @@ def test_a_driver_without_fabric_manager_is_not_for_a_machine_with_an_nvswitch()
     assert wanted("debian12", "a100", *exact).driver.archive_version == "570.211.01"
     assert wanted("debian12", "a100+nvswitch", "nvidia", "570").driver.archive_version == "570.195.03"
     with pytest.raises(
-        PlanRefused, match=r"no driver 570\.211\.01 with Fabric Manager, only 570\.195\.03 or 570\.172\.08"
+        errors.PlanRefused, match=r"no driver 570\.211\.01 with Fabric Manager, only 570\.195\.03 or 570\.172\.08"
     ):
         wanted("debian12", "a100+nvswitch", *exact)
 
@@ -196,13 +196,13 @@ REFUSED_NEIGHBOURS = {
 }
 
 
-def neighbour(name: str, release: str, gpu: str, version: str) -> Wanted:
+def neighbour(name: str, release: str, gpu: str, version: str) -> state.Wanted:
     """Raises PlanRefused."""
     base = host("rocky9", gpu)
     machine = dataclasses.replace(base, os=dataclasses.replace(base.os, id=name, version_id=release))
     model = gpu.partition("+")[0]
     profile = load(gpus=("a10g",)) if model == "2237" else load(model)
-    return resolve(with_parts(profile, driver={"version": version}), machine)
+    return state.resolve(with_parts(profile, driver={"version": version}), machine)
 
 
 @pytest.mark.parametrize("cell", NEIGHBOURS, ids=" ".join)
@@ -214,22 +214,26 @@ def test_a_system_beside_those_of_the_table(cell: tuple[str, str, str, str]) -> 
 
 @pytest.mark.parametrize("cell", REFUSED_NEIGHBOURS, ids=" ".join)
 def test_what_is_refused_on_a_system_beside_those_of_the_table(cell: tuple[str, str, str, str]) -> None:
-    with pytest.raises(PlanRefused, match=REFUSED_NEIGHBOURS[cell]):
+    with pytest.raises(errors.PlanRefused, match=REFUSED_NEIGHBOURS[cell]):
         neighbour(*cell)
 
 
 def test_no_cudnn_is_offered_that_the_gpu_cannot_use() -> None:
-    with pytest.raises(PlanRefused) as refused:
-        resolve(load("v100", driver={"source": "nvidia"}, cuda={"version": "13.0"}), host("ubuntu2404", "v100"))
+    with pytest.raises(errors.PlanRefused) as refused:
+        state.resolve(load("v100", driver={"source": "nvidia"}, cuda={"version": "13.0"}), host("ubuntu2404", "v100"))
     assert not [reason for reason in refused.value.reasons if "9.14" in reason]
     for system in ("ubuntu2204", "rocky8", "amzn2023", "debian12"):
-        with pytest.raises(PlanRefused, match=r"cuDNN 9\.10\.2 is the last one for V100.*works: 9\.10\.2\.21$"):
-            resolve(load("v100", driver={"source": "nvidia"}, cudnn={"version": "9.11.0.98"}), host(system, "v100"))
+        with pytest.raises(errors.PlanRefused, match=r"cuDNN 9\.10\.2 is the last one for V100.*works: 9\.10\.2\.21$"):
+            state.resolve(
+                load("v100", driver={"source": "nvidia"}, cudnn={"version": "9.11.0.98"}), host(system, "v100")
+            )
 
 
-def pinned(wish: Wanted, text: str | None) -> Finding:
+def pinned(wish: state.Wanted, text: str | None) -> records.Finding:
     good = finished_snapshot(wish)
-    with_pin = dataclasses.replace(good, apt=AptFacts((), (), (), ()), files={**good.files, PIN: text})
+    with_pin = dataclasses.replace(
+        good, apt=records.AptFacts((), (), (), ()), files={**good.files, host_paths.PIN: text}
+    )
     (finding,) = [found for found in checks.compare(wish, with_pin) if found.key == "driver.pinned"]
     return finding
 
@@ -237,10 +241,10 @@ def pinned(wish: Wanted, text: str | None) -> Finding:
 def test_the_pin_must_be_to_the_installed_version() -> None:
     wish = wanted("ubuntu2404", "t4", "nvidia", "580")
     text = "Package: *nvidia*\nPin: version {}-*\nPin-Priority: 1000\n"
-    assert pinned(wish, text.format("580.178.04")).status is Status.PASS
+    assert pinned(wish, text.format("580.178.04")).status is records.Status.PASS
     for wrong in (None, "", text.format("570.211.01"), text.format("580.178.04").replace("-*", "")):
         finding = pinned(wish, wrong)
-        assert (finding.status, finding.role) == (Status.FAIL, "gpu_driver")
+        assert (finding.status, finding.role) == (records.Status.FAIL, "gpu_driver")
 
 
 def test_a_release_that_is_not_known_is_no_neighbour() -> None:
@@ -251,5 +255,5 @@ def test_a_release_that_is_not_known_is_no_neighbour() -> None:
 
 def test_ffmpeg_is_not_linked_with_the_distributions_npp_beside_nvidias_toolkit() -> None:
     profile = load("t4", driver={"source": "nvidia"}, codec={"npp": True})
-    with pytest.raises(PlanRefused, match=r"codec\.npp: .* works: npp: false with scale_cuda"):
-        resolve(profile, bare_snapshot("ubuntu2404"))
+    with pytest.raises(errors.PlanRefused, match=r"codec\.npp: .* works: npp: false with scale_cuda"):
+        state.resolve(profile, bare_snapshot("ubuntu2404"))

@@ -24,8 +24,8 @@ from nightsfortests import a_plan, write_plan
 from places import ROOT
 from records_for_tests import FINDINGS, SNAPSHOT, record
 
+from gpuprep import records
 from gpuprep.nightly import freshness, hooks
-from gpuprep.records import Finding, Missing, Source, Status, Verdict, to_json
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 NIGHT = timedelta(hours=24)
@@ -44,21 +44,23 @@ SHOWN = """NodeName=n1 Arch=x86_64 CoresPerSocket=1
 """  # noqa: W291, W293
 
 
-def failed(*keys: str, status: Status = Status.FAIL) -> tuple[Finding, ...]:
+def failed(*keys: str, status: records.Status = records.Status.FAIL) -> tuple[records.Finding, ...]:
     """Findings of these keys, and one that passed."""
     parts = (key.partition(".") for key in keys)
-    return (*(Finding(subject, name, status, "a", "b") for subject, _, name in parts), PASSED)
+    return (*(records.Finding(subject, name, status, "a", "b") for subject, _, name in parts), PASSED)
 
 
-def result(status: Status = Status.PASS, found: tuple[Finding, ...] = (PASSED,), **changes: Any) -> dict[str, Any]:
+def result(
+    status: records.Status = records.Status.PASS, found: tuple[records.Finding, ...] = (PASSED,), **changes: Any
+) -> dict[str, Any]:
     """A check of this machine that ended five hours ago."""
     return {
         "command": "drift",
-        "source": Source.MEASURED,
+        "source": records.Source.MEASURED,
         "measurements": (),
         "ended_at": (NOW - timedelta(hours=5)).isoformat(timespec="seconds"),
         "after": dataclasses.replace(SNAPSHOT, hostname=os.uname().nodename),
-        "verdict": Verdict(status, f"{status.value}: profile t4", found),
+        "verdict": records.Verdict(status, f"{status.value}: profile t4", found),
         **changes,
     }
 
@@ -74,7 +76,7 @@ def plan(tmp_path: Path) -> Path:
 
 
 def write(last: Path, **fields: Any) -> None:
-    last.write_text(to_json(record(**fields)))
+    last.write_text(records.to_json(record(**fields)))
 
 
 def ask(last: Path, plan: Path | None = None) -> hooks.Answer:
@@ -84,15 +86,17 @@ def ask(last: Path, plan: Path | None = None) -> hooks.Answer:
 # ---------------------------------------------------------------- what the last result says
 
 
-@pytest.mark.parametrize("status", [Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN])
-def test_the_verdict_of_the_last_check_is_the_answer(status: Status, last: Path) -> None:
+@pytest.mark.parametrize(
+    "status", [records.Status.PASS, records.Status.WARN, records.Status.FAIL, records.Status.UNKNOWN]
+)
+def test_the_verdict_of_the_last_check_is_the_answer(status: records.Status, last: Path) -> None:
     write(last, **result(status, failed("gpu 0.ecc", status=status)))
     assert ask(last).status is status
 
 
 def test_a_line_names_what_failed_and_nothing_else(last: Path) -> None:
-    found = (*failed("gpu 0.ecc", "driver.loaded_version"), *failed("gpu 0.clocks", status=Status.WAIVED))
-    write(last, **result(Status.FAIL, found))
+    found = (*failed("gpu 0.ecc", "driver.loaded_version"), *failed("gpu 0.clocks", status=records.Status.WAIVED))
+    write(last, **result(records.Status.FAIL, found))
     assert ask(last).line(80) == "gpuprep FAIL: gpu 0.ecc, driver.loaded_version"
 
 
@@ -104,7 +108,7 @@ def test_a_pass_says_which_check_it_was(last: Path) -> None:
 @pytest.mark.parametrize("probe", [False, True])
 def test_a_simulated_result_says_so(probe: bool, last: Path) -> None:
     some = record().measurements if probe else ()
-    write(last, **result(Status.FAIL, failed("gpu 0.ecc"), source=Source.SIMULATED, measurements=some))
+    write(last, **result(records.Status.FAIL, failed("gpu 0.ecc"), source=records.Source.SIMULATED, measurements=some))
     assert ask(last).line(80) == "gpuprep FAIL (simulated): gpu 0.ecc"
     assert ask(last).reason() == "gpuprep: (simulated) gpu 0.ecc"
 
@@ -120,8 +124,11 @@ def test_a_simulated_result_says_so(probe: bool, last: Path) -> None:
         ({"error": "cut off"}, "came to no verdict: cut off"),
         ({"after": None}, "came without facts"),
         ({"after": dataclasses.replace(SNAPSHOT, hostname="other")}, "of another machine, other"),
-        ({"verdict": Verdict(Status.UNKNOWN, "UNKNOWN: nothing was checked", ())}, "nothing was checked"),
-        ({"verdict": Verdict(Status.SKIP, "", ())}, "ended with SKIP"),
+        (
+            {"verdict": records.Verdict(records.Status.UNKNOWN, "UNKNOWN: nothing was checked", ())},
+            "nothing was checked",
+        ),
+        ({"verdict": records.Verdict(records.Status.SKIP, "", ())}, "ended with SKIP"),
         ({"ended_at": "2026-11-21T07:00:00"}, "want a moment"),
         ({"ended_at": "yesterday"}, "want a moment"),
         ({"ended_at": "0001-01-01T00:00:00+14:00"}, "want a moment"),
@@ -129,13 +136,13 @@ def test_a_simulated_result_says_so(probe: bool, last: Path) -> None:
 )
 def test_a_result_that_cannot_answer_is_unknown(fields: dict[str, Any], why: str, last: Path) -> None:
     write(last, **{**result(), **fields})
-    assert ask(last).status is Status.UNKNOWN
+    assert ask(last).status is records.Status.UNKNOWN
     assert why in ask(last).detail
 
 
 def test_a_failure_with_an_error_besides_is_still_a_failure(last: Path) -> None:
-    write(last, **result(Status.FAIL, failed("gpu 0.ecc"), error="a metric could not be written"))
-    assert ask(last).status is Status.FAIL
+    write(last, **result(records.Status.FAIL, failed("gpu 0.ecc"), error="a metric could not be written"))
+    assert ask(last).status is records.Status.FAIL
 
 
 @pytest.mark.parametrize(
@@ -143,7 +150,7 @@ def test_a_failure_with_an_error_besides_is_still_a_failure(last: Path) -> None:
 )
 def test_a_damaged_result_is_unknown(text: str, last: Path) -> None:
     last.write_text(text)
-    assert ask(last).status is Status.UNKNOWN
+    assert ask(last).status is records.Status.UNKNOWN
     assert "counts as absent" in ask(last).detail
 
 
@@ -152,26 +159,26 @@ def test_a_result_torn_anywhere_is_never_a_pass(last: Path) -> None:
     whole = last.read_bytes()
     for length in range(0, len(whole), 7):
         last.write_bytes(whole[:length])
-        assert ask(last).status is Status.UNKNOWN, length
+        assert ask(last).status is records.Status.UNKNOWN, length
 
 
 @given(st.binary(max_size=200))
 def test_a_result_of_any_bytes_is_never_a_pass(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     last = tmp_path_factory.getbasetemp() / "any.json"
     last.write_bytes(content)
-    assert ask(last).status is Status.UNKNOWN
+    assert ask(last).status is records.Status.UNKNOWN
 
 
 def test_no_result_yet_is_unknown_and_fits_the_line(tmp_path: Path) -> None:
     nothing = hooks.answer(NOW, tmp_path / "last.json", tmp_path / "plan")
-    assert nothing.status is Status.UNKNOWN
-    there = hooks.Answer(Status.UNKNOWN, f"no nightly check yet (no {hooks.LAST})")
+    assert nothing.status is records.Status.UNKNOWN
+    there = hooks.Answer(records.Status.UNKNOWN, f"no nightly check yet (no {hooks.LAST})")
     assert there.line(80) == "gpuprep UNKNOWN: no nightly check yet (no /var/lib/gpuprep/drift/last.json)"
 
 
 def test_a_folder_in_place_of_the_result_is_unknown(last: Path) -> None:
     last.mkdir()
-    assert ask(last).status is Status.UNKNOWN
+    assert ask(last).status is records.Status.UNKNOWN
 
 
 # ---------------------------------------------------------------- how old it may be
@@ -180,20 +187,24 @@ def test_a_folder_in_place_of_the_result_is_unknown(last: Path) -> None:
 @pytest.mark.parametrize(
     ("age", "minutes", "status"),
     [
-        (timedelta(minutes=1), 30, Status.PASS),
-        (NIGHT, 30, Status.PASS),
-        (2 * NIGHT + timedelta(minutes=89), 30, Status.PASS),  # the second night is late by its delay and an hour
-        (2 * NIGHT + timedelta(minutes=91), 30, Status.UNKNOWN),
-        (2 * NIGHT + timedelta(minutes=91), 60, Status.PASS),
-        (2 * NIGHT + timedelta(minutes=59), None, Status.PASS),
-        (2 * NIGHT + timedelta(minutes=61), None, Status.UNKNOWN),
-        (400 * NIGHT, 30, Status.UNKNOWN),
-        (timedelta(minutes=-4), 30, Status.PASS),
-        (timedelta(minutes=-6), 30, Status.UNKNOWN),  # from later than now
+        (timedelta(minutes=1), 30, records.Status.PASS),
+        (NIGHT, 30, records.Status.PASS),
+        (
+            2 * NIGHT + timedelta(minutes=89),
+            30,
+            records.Status.PASS,
+        ),  # the second night is late by its delay and an hour
+        (2 * NIGHT + timedelta(minutes=91), 30, records.Status.UNKNOWN),
+        (2 * NIGHT + timedelta(minutes=91), 60, records.Status.PASS),
+        (2 * NIGHT + timedelta(minutes=59), None, records.Status.PASS),
+        (2 * NIGHT + timedelta(minutes=61), None, records.Status.UNKNOWN),
+        (400 * NIGHT, 30, records.Status.UNKNOWN),
+        (timedelta(minutes=-4), 30, records.Status.PASS),
+        (timedelta(minutes=-6), 30, records.Status.UNKNOWN),  # from later than now
     ],
 )
 def test_one_night_may_be_missed_and_not_two(
-    age: timedelta, minutes: int | None, status: Status, last: Path, plan: Path
+    age: timedelta, minutes: int | None, status: records.Status, last: Path, plan: Path
 ) -> None:
     write(last, **result(ended_at=(NOW - age).isoformat()))
     if minutes is not None:
@@ -224,14 +235,14 @@ def test_in_a_pod_the_hosts_own_name_or_boot_tells(last: Path, tmp_path: Path, m
     monkeypatch.setattr(hooks, "BOOT_ID", tmp_path / "boot_id")
     kernel = dataclasses.replace(SNAPSHOT.kernel, boot_id="b-1")
     write(last, **result(after=dataclasses.replace(SNAPSHOT, hostname="node-7", kernel=kernel)))
-    assert ask(last).status is Status.UNKNOWN
+    assert ask(last).status is records.Status.UNKNOWN
     (tmp_path / "hostname").write_text("node-7\n")
-    assert ask(last).status is Status.PASS
+    assert ask(last).status is records.Status.PASS
     (tmp_path / "hostname").write_text("debian\n")
     (tmp_path / "boot_id").write_text("b-2\n")
-    assert ask(last).status is Status.UNKNOWN
+    assert ask(last).status is records.Status.UNKNOWN
     (tmp_path / "boot_id").write_text("b-1\n")
-    assert ask(last).status is Status.PASS
+    assert ask(last).status is records.Status.PASS
 
 
 # ---------------------------------------------------------------- the line
@@ -239,10 +250,10 @@ def test_in_a_pod_the_hosts_own_name_or_boot_tells(last: Path, tmp_path: Path, m
 
 @given(
     st.lists(st.text(max_size=60), max_size=30),
-    st.sampled_from([Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN]),
+    st.sampled_from([records.Status.PASS, records.Status.WARN, records.Status.FAIL, records.Status.UNKNOWN]),
     st.booleans(),
 )
-def test_a_line_is_one_line_of_ascii_and_fits(names: list[str], status: Status, simulated: bool) -> None:
+def test_a_line_is_one_line_of_ascii_and_fits(names: list[str], status: records.Status, simulated: bool) -> None:
     found = hooks.Answer(status, " ".join(names), tuple(names), simulated)
     for text, length in (
         (found.line(80), 80),
@@ -257,7 +268,7 @@ def test_a_line_is_one_line_of_ascii_and_fits(names: list[str], status: Status, 
 
 
 def test_a_line_names_as_many_as_fit_and_counts_the_rest() -> None:
-    found = hooks.Answer(Status.FAIL, "", tuple(f"gpu {n}.persistence_mode" for n in range(8)))
+    found = hooks.Answer(records.Status.FAIL, "", tuple(f"gpu {n}.persistence_mode" for n in range(8)))
     assert found.line(80) == "gpuprep FAIL: gpu 0.persistence_mode, gpu 1.persistence_mode and 6 more"
 
 
@@ -265,10 +276,11 @@ def test_a_line_names_as_many_as_fit_and_counts_the_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(Status.PASS, 0), (Status.WARN, 0), (Status.FAIL, 1), (Status.UNKNOWN, 2)]
+    ("status", "code"),
+    [(records.Status.PASS, 0), (records.Status.WARN, 0), (records.Status.FAIL, 1), (records.Status.UNKNOWN, 2)],
 )
 def test_npd_has_its_own_exit_codes(
-    status: Status, code: int, last: Path, plan: Path, capsys: pytest.CaptureFixture[str]
+    status: records.Status, code: int, last: Path, plan: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(last, **result(status, failed("gpu 0.ecc", status=status)))
     assert hooks.npd([], NOW, last, plan) == code
@@ -319,7 +331,7 @@ def test_run_as_npd_runs_it(content: str | None, code: int, said: str, tmp_path:
     last = tmp_path / "last.json"
     if content == "FAIL":
         now = datetime.now(timezone.utc).isoformat()
-        write(last, **result(Status.FAIL, failed("gpu 0.ecc"), ended_at=now))
+        write(last, **result(records.Status.FAIL, failed("gpu 0.ecc"), ended_at=now))
     elif content is not None:
         last.write_text(content)
     (rule,) = npd_config()["rules"]
@@ -402,8 +414,8 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 def say(last: Path, plan: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """Run `gpuprep-drift slurm` after a check that ended with `status`: (exit code, its one line)."""
 
-    def run(status: Status, *options: str, keys: tuple[str, ...] = ("gpu 0.ecc",)) -> tuple[int, str]:
-        found = (PASSED,) if status is Status.PASS else failed(*keys, status=status)
+    def run(status: records.Status, *options: str, keys: tuple[str, ...] = ("gpu 0.ecc",)) -> tuple[int, str]:
+        found = (PASSED,) if status is records.Status.PASS else failed(*keys, status=status)
         write(last, **result(status, found))
         code = hooks.slurm(options, NOW, last, plan)
         out = capsys.readouterr().out
@@ -415,21 +427,21 @@ def say(last: Path, plan: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_a_node_that_drifted_is_drained(slurm: FakeSlurm, say: Any) -> None:
-    assert say(Status.FAIL) == (1, "gpuprep FAIL: gpu 0.ecc; n1 drained")
+    assert say(records.Status.FAIL) == (1, "gpuprep FAIL: gpu 0.ecc; n1 drained")
     assert slurm.asked() == ["show node n1", "update NodeName=n1 State=DRAIN Reason=gpuprep: gpu 0.ecc"]
 
 
 @pytest.mark.parametrize("state", ["IDLE+DRAIN", "MIXED+DRAIN", "DOWN*+DRAIN", "ALLOCATED+DRAIN+MAINTENANCE"])
 def test_a_node_that_is_drained_is_not_drained_again(state: str, slurm: FakeSlurm, say: Any) -> None:
     slurm.node(state, "gpuprep: gpu 0.ecc")
-    assert say(Status.FAIL) == (1, "gpuprep FAIL: gpu 0.ecc; n1 is drained already")
+    assert say(records.Status.FAIL) == (1, "gpuprep FAIL: gpu 0.ecc; n1 is drained already")
     assert slurm.changes() == []
 
 
 def test_a_drain_by_hand_is_left_as_it_is(slurm: FakeSlurm, say: Any) -> None:
     slurm.node("IDLE+DRAIN", "fan [rack 4]")
-    assert say(Status.FAIL) == (1, "gpuprep FAIL: gpu 0.ecc; n1 is drained already: fan [rack 4]")
-    code, line = say(Status.PASS, "--resume")
+    assert say(records.Status.FAIL) == (1, "gpuprep FAIL: gpu 0.ecc; n1 is drained already: fan [rack 4]")
+    code, line = say(records.Status.PASS, "--resume")
     assert code == 0
     assert line.endswith("; n1 stays drained, not by gpuprep: fan [rack 4]")
     assert slurm.changes() == []
@@ -437,19 +449,19 @@ def test_a_drain_by_hand_is_left_as_it_is(slurm: FakeSlurm, say: Any) -> None:
 
 def test_our_reason_follows_what_fails(slurm: FakeSlurm, say: Any) -> None:
     slurm.node("IDLE+DRAIN", "gpuprep: gpu 0.ecc")
-    say(Status.FAIL, keys=("gpu 0.ecc", "gpu 1.ecc"))
+    say(records.Status.FAIL, keys=("gpu 0.ecc", "gpu 1.ecc"))
     assert slurm.changes() == ["update NodeName=n1 Reason=gpuprep: gpu 0.ecc, gpu 1.ecc"]
 
 
 @pytest.mark.parametrize("state", ["IDLE", "MIXED", "ALLOCATED", "DOWN*", "IDLE+NOT_RESPONDING", "IDLE+PLANNED"])
 def test_a_node_in_any_other_state_is_drained(state: str, slurm: FakeSlurm, say: Any) -> None:
     slurm.node(state)
-    say(Status.FAIL)
+    say(records.Status.FAIL)
     assert len(slurm.changes()) == 1
 
 
-@pytest.mark.parametrize("status", [Status.PASS, Status.WARN])
-def test_resume_undrains_what_gpuprep_drained(status: Status, slurm: FakeSlurm, say: Any) -> None:
+@pytest.mark.parametrize("status", [records.Status.PASS, records.Status.WARN])
+def test_resume_undrains_what_gpuprep_drained(status: records.Status, slurm: FakeSlurm, say: Any) -> None:
     """And takes its reason away, so that a later drain by Slurm itself does not look like ours."""
     slurm.node("IDLE+DRAIN", "gpuprep: gpu 0.ecc")
     code, line = say(status, "--resume")
@@ -461,24 +473,24 @@ def test_resume_undrains_what_gpuprep_drained(status: Status, slurm: FakeSlurm, 
 
 def test_a_pass_without_resume_asks_slurm_nothing(slurm: FakeSlurm, say: Any) -> None:
     slurm.node("IDLE+DRAIN", "gpuprep: gpu 0.ecc")
-    assert say(Status.PASS)[0] == 0
+    assert say(records.Status.PASS)[0] == 0
     assert slurm.asked() == []
 
 
 @pytest.mark.parametrize("options", [(), ("--resume",)])
 def test_unknown_changes_nothing(options: tuple[str, ...], slurm: FakeSlurm, say: Any) -> None:
     slurm.node("IDLE+DRAIN", "gpuprep: gpu 0.ecc")
-    assert say(Status.UNKNOWN, *options) == (3, "gpuprep UNKNOWN: gpu 0.ecc")
+    assert say(records.Status.UNKNOWN, *options) == (3, "gpuprep UNKNOWN: gpu 0.ecc")
     assert slurm.asked() == []
 
 
 def test_drain_unknown_drains_and_says_why(slurm: FakeSlurm, say: Any) -> None:
-    assert say(Status.UNKNOWN, "--drain-unknown") == (3, "gpuprep UNKNOWN: gpu 0.ecc; n1 drained")
+    assert say(records.Status.UNKNOWN, "--drain-unknown") == (3, "gpuprep UNKNOWN: gpu 0.ecc; n1 drained")
     assert slurm.changes() == ["update NodeName=n1 State=DRAIN Reason=gpuprep: UNKNOWN: gpu 0.ecc"]
 
 
-@pytest.mark.parametrize("status", [Status.PASS, Status.FAIL, Status.UNKNOWN])
-def test_no_drain_only_reports(status: Status, slurm: FakeSlurm, say: Any) -> None:
+@pytest.mark.parametrize("status", [records.Status.PASS, records.Status.FAIL, records.Status.UNKNOWN])
+def test_no_drain_only_reports(status: records.Status, slurm: FakeSlurm, say: Any) -> None:
     assert "; " not in say(status, "--no-drain")[1]
     assert slurm.asked() == []
 
@@ -487,7 +499,7 @@ def test_no_drain_only_reports(status: Status, slurm: FakeSlurm, say: Any) -> No
 def test_options_that_contradict_are_refused_before_anything(
     options: tuple[str, ...], slurm: FakeSlurm, last: Path, plan: Path
 ) -> None:
-    write(last, **result(Status.FAIL, failed("gpu 0.ecc")))
+    write(last, **result(records.Status.FAIL, failed("gpu 0.ecc")))
     with pytest.raises(SystemExit) as ended:
         hooks.slurm(options, NOW, last, plan)
     assert ended.value.code == 2
@@ -496,15 +508,15 @@ def test_options_that_contradict_are_refused_before_anything(
 
 def test_a_drain_that_slurm_refuses_is_told(slurm: FakeSlurm, say: Any) -> None:
     (slurm.folder / "refuse").touch()
-    code, line = say(Status.FAIL)
+    code, line = say(records.Status.FAIL)
     assert code == 1
     assert line == "gpuprep FAIL: gpu 0.ecc; scontrol update failed: slurm_update error: Access/permission denied"
 
 
 def test_a_node_that_slurm_does_not_know_is_told(slurm: FakeSlurm, say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "other")
-    assert say(Status.PASS, "--resume")[0] == 3
-    assert say(Status.FAIL) == (1, "gpuprep FAIL: gpu 0.ecc; scontrol show failed: Node other not found")
+    assert say(records.Status.PASS, "--resume")[0] == 3
+    assert say(records.Status.FAIL) == (1, "gpuprep FAIL: gpu 0.ecc; scontrol show failed: Node other not found")
     assert slurm.changes() == []
 
 
@@ -514,15 +526,15 @@ def test_without_a_path_scontrol_is_looked_for_where_slurm_is_installed(
     """slurmd gives HealthCheckProgram an environment without PATH."""
     monkeypatch.delenv("PATH")
     monkeypatch.setattr(hooks, "SCONTROL_FOLDERS", (str(slurm.folder),))
-    assert say(Status.FAIL)[1].endswith("; n1 drained")
+    assert say(records.Status.FAIL)[1].endswith("; n1 drained")
     monkeypatch.setattr(hooks, "SCONTROL_FOLDERS", ())
-    assert say(Status.FAIL)[1].endswith("; scontrol not found; a wrapper script may set PATH")
+    assert say(records.Status.FAIL)[1].endswith("; scontrol not found; a wrapper script may set PATH")
 
 
 def test_a_slurm_that_hangs_is_given_up(slurm: FakeSlurm, say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "SCONTROL_SECONDS", 0.2)
     (slurm.folder / "scontrol").write_text("#!/bin/sh\nexec sleep 30\n")
-    code, line = say(Status.FAIL)
+    code, line = say(records.Status.FAIL)
     assert code == 1
     assert "gave no answer" in line
 
@@ -535,7 +547,7 @@ def test_outside_slurmd_the_short_host_name_is_the_node(
     slurm: FakeSlurm, say: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SLURMD_NODENAME")
-    say(Status.FAIL)
+    say(records.Status.FAIL)
     assert slurm.asked() == [f"show node {os.uname().nodename.partition('.')[0]}"]
 
 
@@ -549,6 +561,6 @@ def test_a_state_without_a_reason_and_one_with_brackets() -> None:
 
 
 def test_facts_that_are_missing_do_not_matter(last: Path) -> None:
-    gone = dataclasses.replace(SNAPSHOT, hostname=os.uname().nodename, gpus=Missing("gpu_is_lost"))
-    write(last, **result(Status.FAIL, failed("gpu 0.ecc"), after=gone))
-    assert ask(last).status is Status.FAIL
+    gone = dataclasses.replace(SNAPSHOT, hostname=os.uname().nodename, gpus=records.Missing("gpu_is_lost"))
+    write(last, **result(records.Status.FAIL, failed("gpu 0.ecc"), after=gone))
+    assert ask(last).status is records.Status.FAIL

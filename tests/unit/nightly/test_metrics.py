@@ -16,18 +16,9 @@ from nightmetrics import CARD, FINDINGS, drifted, families, series
 from records_for_tests import SNAPSHOT
 from validations_for_tests import h200
 
+from gpuprep import records
 from gpuprep.nightly import metrics
-from gpuprep.records import (
-    Compared,
-    DriftFacts,
-    EccErrors,
-    Finding,
-    Missing,
-    Source,
-    Status,
-    Throttled,
-)
-from gpuprep.records.gpu import PcieErrors, RemappedRows, SpareRows, Temperatures
+from gpuprep.records import gpu
 
 
 def only(text: str, name: str, **labels: str) -> float:
@@ -61,14 +52,16 @@ def test_readings_are_in_base_units_and_absent_where_there_was_none() -> None:
     assert only(text, "gpuprep_gpu_ecc_errors_total") == 7, "the uncorrected ones could not be read: no series"
     assert only(text, "gpuprep_gpu_throttled_seconds_total", reason="sw_power_cap") == 12.5
     reasons = [one.labels["reason"] for one in series(text, "gpuprep_gpu_throttled_seconds_total")]
-    assert reasons == [each.name for each in dataclasses.fields(Throttled) if each.name != "sw_thermal"]
+    assert reasons == [each.name for each in dataclasses.fields(records.Throttled) if each.name != "sw_thermal"]
     blind = dataclasses.replace(drifted(), after=SNAPSHOT)
     assert "gpuprep_gpu_" not in metrics.render([blind])
 
 
 def test_speeds_stand_beside_the_baseline() -> None:
     probed = dataclasses.replace(drifted(), measurements=h200().measurements)
-    facts = DriftFacts(compared=(Compared(CARD.uuid, "gemm", "fp16 8192x8192x8192 TN", 690.0, 750.0, "r"),))
+    facts = records.DriftFacts(
+        compared=(records.Compared(CARD.uuid, "gemm", "fp16 8192x8192x8192 TN", 690.0, 750.0, "r"),)
+    )
     text = metrics.render([dataclasses.replace(probed, drift=facts)])
     assert 763.2e12 in {one.value for one in series(text, "gpuprep_gemm_operations_per_second")}
     assert 4260e9 in {one.value for one in series(text, "gpuprep_bandwidth_bytes_per_second")}
@@ -76,18 +69,18 @@ def test_speeds_stand_beside_the_baseline() -> None:
 
 
 def test_the_health_of_a_gpu() -> None:
-    missing = Missing("not_supported")
+    missing = records.Missing("not_supported")
     card = dataclasses.replace(
         CARD,
         retired_pages=missing,
-        remapped_rows=RemappedRows(3, 1, True, False),
-        spare_rows=SpareRows(600, 30, 9, 1, 0),
-        dram_errors=EccErrors(0, 0, 5, 2),
-        sram_errors=EccErrors(0, 0, 1, missing),
+        remapped_rows=gpu.RemappedRows(3, 1, True, False),
+        spare_rows=gpu.SpareRows(600, 30, 9, 1, 0),
+        dram_errors=records.EccErrors(0, 0, 5, 2),
+        sram_errors=records.EccErrors(0, 0, 1, missing),
         sram_threshold_exceeded=True,
-        pcie_errors=PcieErrors(4, missing, 0),
+        pcie_errors=gpu.PcieErrors(4, missing, 0),
         slowdown_temperature_c=92,
-        temperatures=Temperatures(61, 85, 98, 95, 27, -2, -8),
+        temperatures=gpu.Temperatures(61, 85, 98, 95, 27, -2, -8),
         recovery_action="drain_p2p",
     )
     text = metrics.render([dataclasses.replace(drifted(), after=dataclasses.replace(SNAPSHOT, gpus=(card,)))])
@@ -112,7 +105,7 @@ def test_the_health_of_a_gpu() -> None:
 
 def test_what_the_nightly_check_notes_of_itself() -> None:
     options: dict[str, Any] = {"random_delay_minutes": 720}
-    facts = DriftFacts(
+    facts = records.DriftFacts(
         probe_asked_since="2026-11-01T02:30:00+00:00", probe_measured_at="2026-11-20T02:30:00+00:00", on_host=True
     )
     lost = dataclasses.replace(drifted(), verdict=None, after=None, error="no answer")  # the speed is not forgotten
@@ -122,8 +115,8 @@ def test_what_the_nightly_check_notes_of_itself() -> None:
         assert only(text, "gpuprep_drift_probe_asked_since_timestamp_seconds") == 1793500200
         assert only(text, "gpuprep_drift_probe_last_measured_timestamp_seconds") == 1795141800
     for options, facts in (
-        ({}, DriftFacts()),
-        ({"random_delay_minutes": "30"}, DriftFacts(probe_asked_since="yesterday")),
+        ({}, records.DriftFacts()),
+        ({"random_delay_minutes": "30"}, records.DriftFacts(probe_asked_since="yesterday")),
     ):
         text = metrics.render([dataclasses.replace(drifted(), options=options, drift=facts)])
         assert "_delay_" not in text
@@ -139,7 +132,7 @@ def test_a_check_without_a_verdict_is_unknown_and_counts_nothing() -> None:
 
 
 def test_a_fleet_is_one_exposition() -> None:
-    text = metrics.render([drifted("a"), drifted("b", FINDINGS[2:], Status.PASS)])
+    text = metrics.render([drifted("a"), drifted("b", FINDINGS[2:], records.Status.PASS)])
     heads = [line for line in text.splitlines() if line.startswith("#")]
     assert len(heads) == len(set(heads))
     assert {one.labels["host"] for one in series(text, "gpuprep_drift_verdict")} == {"a", "b"}
@@ -148,7 +141,7 @@ def test_a_fleet_is_one_exposition() -> None:
 
 
 def test_what_is_simulated_says_so_in_every_series() -> None:
-    simulated = dataclasses.replace(drifted(), source=Source.SIMULATED)
+    simulated = dataclasses.replace(drifted(), source=records.Source.SIMULATED)
     made = families(metrics.render([simulated]))
     assert made
     for family in made.values():
@@ -169,13 +162,15 @@ def test_names_follow_the_conventions() -> None:
 
 
 def test_a_host_with_thousands_of_findings_does_not_flood_prometheus() -> None:
-    many = tuple(Finding(f"gpu {i}", "p", Status.FAIL, "a", "b", since=FINDINGS[0].since) for i in range(5000))
+    many = tuple(
+        records.Finding(f"gpu {i}", "p", records.Status.FAIL, "a", "b", since=FINDINGS[0].since) for i in range(5000)
+    )
     text = metrics.render([drifted(findings=many)])
     assert len(series(text, "gpuprep_drift_finding")) == metrics.MOST_FINDINGS
     assert only(text, "gpuprep_drift_findings", status="FAIL") == 5000
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, None, Missing("gpu_is_lost"), "70"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, None, records.Missing("gpu_is_lost"), "70"])
 def test_what_is_no_number_is_no_series(value: Any) -> None:
     spoiled = dataclasses.replace(CARD, temperature_c=value)
     after = dataclasses.replace(SNAPSHOT, gpus=(spoiled,))
@@ -184,7 +179,7 @@ def test_what_is_no_number_is_no_series(value: Any) -> None:
 
 def test_the_file_is_readable_by_all_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
     metrics.write(tmp_path, drifted())
-    metrics.write(tmp_path, drifted(findings=FINDINGS[2:], status=Status.PASS))
+    metrics.write(tmp_path, drifted(findings=FINDINGS[2:], status=records.Status.PASS))
     assert [path.name for path in tmp_path.iterdir()] == ["gpuprep.prom"]
     file = tmp_path / "gpuprep.prom"
     assert stat.S_IMODE(file.stat().st_mode) == 0o644

@@ -21,9 +21,8 @@ from pathlib import Path
 from nightsfortests import ANSWERS, WISH, a_plan, answering, facts, write_plan
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuprep.desired.profile import NotifyWish
-from gpuprep.nightly import run
-from gpuprep.nightly.ask import Agent
+from gpuprep.desired import profile
+from gpuprep.nightly import ask, run
 from gpuprep.nightly.notify import State
 from gpuprep.records import RunRecord, from_json
 
@@ -57,7 +56,7 @@ def _killed(folder: Path, after: float) -> list[str]:
     child = os.fork()
     if child == 0:
         os.dup2(mouth, 1)
-        agent = Agent(["sh", "-c", TURNING, str(folder / "agent")])
+        agent = ask.Agent(["sh", "-c", TURNING, str(folder / "agent")])
         while True:
             run.main(folder / "drift.json", folder / "drift", agent)
     os.close(mouth)
@@ -94,7 +93,7 @@ def test_a_host_that_is_killed_again_and_again(tmp_path: Path) -> None:
     (tmp_path / "agent" / "facts.json").rename(tmp_path / "agent" / "other.json")
     answering(tmp_path / "agent", facts(persistence_mode=False))
     (tmp_path / "textfile").mkdir()
-    notify = NotifyWish("", "", TELL.format(tmp_path))
+    notify = profile.NotifyWish("", "", TELL.format(tmp_path))
     wish = dataclasses.replace(WISH, keep=KEEP, textfile_directory=str(tmp_path / "textfile"), notify=notify)
     write_plan(tmp_path / "drift.json", a_plan(drift=wish))
     seed = random.randrange(10**6)

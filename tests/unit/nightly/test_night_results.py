@@ -14,9 +14,9 @@ import pytest
 from nightsfortests import read_json, result
 from records_for_tests import SNAPSHOT
 
+from gpuprep import records
 from gpuprep.nightly import last
 from gpuprep.nightly.results import AlreadyRunning, Damaged, Results
-from gpuprep.records import Status, to_json
 
 FIRST, SECOND, THIRD = (f"2026112{day}-023000-00000" for day in (1, 2, 3))
 MORNING = datetime(2026, 11, 21, 7, 0, tzinfo=timezone.utc)  # after the night of result()
@@ -69,9 +69,9 @@ def test_files_of_other_names_are_left_alone(results: Results) -> None:
 
 def test_the_previous_check_is_the_newest_that_came_to_a_verdict(results: Results) -> None:
     assert results.previous() == (None, ())
-    results.keep(result(Status.FAIL, run_id=FIRST), 60)
+    results.keep(result(records.Status.FAIL, run_id=FIRST), 60)
     results.keep(result(run_id=SECOND, error="the agent did not answer"), 60)
-    assert results.previous()[0] == result(Status.FAIL, run_id=FIRST)
+    assert results.previous()[0] == result(records.Status.FAIL, run_id=FIRST)
     assert results.newest()[0] == result(run_id=SECOND, error="the agent did not answer")
 
 
@@ -101,7 +101,7 @@ def test_the_next_run_puts_in_order_what_a_killed_one_left(results: Results) -> 
     for name in (".last.json.0a1b.part", f"results/.{SECOND}.json.2c3d.part"):
         (results.folder / name).write_text('{"run_id"')
     # killed after last.json and before its file among the results
-    (results.folder / "last.json").write_text(to_json(result(run_id=SECOND)))
+    (results.folder / "last.json").write_text(records.to_json(result(run_id=SECOND)))
     with results.lock():
         assert kept(results.folder) == [FIRST, SECOND]
         assert not list(results.folder.rglob("*.part"))
@@ -175,7 +175,7 @@ def test_last_shows_what_did_not_pass_and_ends_as_the_check_did(
 ) -> None:
     assert last.main(results.folder) == 3
     assert "what to do: `sudo gpuprep-drift run`" in capsys.readouterr().err
-    results.keep(result(Status.FAIL), 60)
+    results.keep(result(records.Status.FAIL), 60)
     assert last.main(results.folder, now=MORNING) == 1
     said = capsys.readouterr().out
     assert said.startswith("gpu-1.example.org: FAIL: profile t4, 1 checks\n")
@@ -184,10 +184,10 @@ def test_last_shows_what_did_not_pass_and_ends_as_the_check_did(
 
 
 def test_last_as_json_is_the_record(results: Results, capsys: pytest.CaptureFixture[str]) -> None:
-    results.keep(result(Status.UNKNOWN), 60)
+    results.keep(result(records.Status.UNKNOWN), 60)
     assert last.main(results.folder, as_json=True, now=MORNING) == 3
     shown = capsys.readouterr()
-    assert json.loads(shown.out) == json.loads(to_json(result(Status.UNKNOWN)))
+    assert json.loads(shown.out) == json.loads(records.to_json(result(records.Status.UNKNOWN)))
     assert shown.err == ""
 
 

@@ -31,31 +31,12 @@ from nightsfortests import (
 )
 from places import ROOT
 
-from gpuprep import checks
-from gpuprep.agent import host_paths
-from gpuprep.agent.identity import sources
-from gpuprep.agent.parts import INSTALLED
-from gpuprep.desired.profile import DriftWish, NotifyWish, Waiver
-from gpuprep.nightly import hooks, journal, last, nightlyplan, run, units
-from gpuprep.nightly.ask import Agent
+from gpuprep import checks, records
+from gpuprep.agent import host_paths, identity, parts
+from gpuprep.desired import profile
+from gpuprep.nightly import ask, hooks, journal, last, nightlyplan, results, run, units
 from gpuprep.nightly.metrics import FILE as METRICS_FILE
-from gpuprep.nightly.nightlyplan import NightlyPlan
-from gpuprep.nightly.results import Results
-from gpuprep.records import (
-    Finding,
-    GpuFacts,
-    Missing,
-    PcieLink,
-    ProcessOnGpu,
-    RunRecord,
-    Snapshot,
-    Source,
-    Status,
-    from_json,
-    to_json,
-)
-from gpuprep.records.baseline import BaselineFigure
-from gpuprep.records.ids import new_run_id
+from gpuprep.records import baseline, ids
 
 QUICK = dataclasses.replace(WISH, probe="quick")
 
@@ -63,15 +44,17 @@ QUICK = dataclasses.replace(WISH, probe="quick")
 @dataclasses.dataclass
 class Night:
     exit_code: int
-    record: RunRecord
+    record: records.RunRecord
     line: str
 
     @property
     def not_passed(self) -> list[str]:
         assert self.record.verdict is not None
-        return [f.key for f in self.record.verdict.findings if f.status not in (Status.PASS, Status.SKIP)]
+        return [
+            f.key for f in self.record.verdict.findings if f.status not in (records.Status.PASS, records.Status.SKIP)
+        ]
 
-    def finding(self, key: str) -> Finding:
+    def finding(self, key: str) -> records.Finding:
         assert self.record.verdict is not None
         (found,) = [finding for finding in self.record.verdict.findings if finding.key == key]
         return found
@@ -85,20 +68,22 @@ class Nights:
         self.results = folder / "drift"
         self._capfd = capfd
 
-    def night(self, agent: Agent, plan: NightlyPlan | None = None, expected: int | None = None) -> Night:
+    def night(
+        self, agent: ask.Agent, plan: nightlyplan.NightlyPlan | None = None, expected: int | None = None
+    ) -> Night:
         file = write_plan(self.folder / "drift.json", plan or a_plan())
         self._capfd.readouterr()
         code = run.main(file, self.results, agent)
         out, err = self._capfd.readouterr()
         assert out.count("\n") == 1, f"one line in the journal, not: {out}"
         assert err == ""
-        record = from_json(RunRecord, (self.results / "last.json").read_text())
+        record = records.from_json(records.RunRecord, (self.results / "last.json").read_text())
         assert (record.exit_code, record.run_id in out) == (code, True)
         assert (self.results / "results" / f"{record.run_id}.json").exists()
         assert expected is None or code == expected, out
         return Night(code, record, out)
 
-    def agent(self, snapshot: Snapshot | None, *measured: str) -> Agent:
+    def agent(self, snapshot: records.Snapshot | None, *measured: str) -> ask.Agent:
         return answering(self.folder / f"agent-{os.urandom(4).hex()}", snapshot, probes(*measured))
 
 
@@ -122,7 +107,7 @@ def test_a_machine_as_it_was_certified_passes(host: Nights) -> None:
     night = host.night(host.agent(facts()), expected=0)
     assert night.not_passed == []
     record = night.record
-    assert (record.command, record.host, record.source) == ("drift", "gpu-1.example.org", Source.SIMULATED)
+    assert (record.command, record.host, record.source) == ("drift", "gpu-1.example.org", records.Source.SIMULATED)
     assert record.profile == a_plan().profile
     assert record.drift is not None
     assert (record.drift.on_host, record.drift.certified_run) == (True, certified().run_id)
@@ -145,7 +130,7 @@ def test_a_difference_from_the_certified_run_that_was_gone_for_a_night_is_new(
     host: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is found only where something differs: a night without it looked all the same."""
-    wide, lame = {"pcie": PcieLink(1, 16, 3, 16, 3, 0)}, {"pcie": PcieLink(1, 4, 3, 16, 3, 0)}
+    wide, lame = {"pcie": records.PcieLink(1, 16, 3, 16, 3, 0)}, {"pcie": records.PcieLink(1, 4, 3, 16, 3, 0)}
     record = dataclasses.replace(certified(), after=facts(**wide))
     plan = a_plan(certified=nightlyplan.certified_part(record))
 
@@ -177,9 +162,9 @@ def test_a_machine_made_from_the_image_of_another_has_no_dates_of_that_one(host:
 
 
 def test_a_waiver_of_the_plan_holds_on_the_host(host: Nights) -> None:
-    waiver = Waiver("gpu *.persistence_mode", "gpu-1.*", "ticket 7", "2999-12-31")
+    waiver = profile.Waiver("gpu *.persistence_mode", "gpu-1.*", "ticket 7", "2999-12-31")
     night = host.night(host.agent(facts(**OFF)), a_plan(waivers=(waiver,)), expected=0)
-    assert night.finding("gpu 0.persistence_mode").status is Status.WAIVED
+    assert night.finding("gpu 0.persistence_mode").status is records.Status.WAIVED
     elsewhere = dataclasses.replace(waiver, hosts="gpu-2.*")
     host.night(host.agent(facts(**OFF)), a_plan(waivers=(elsewhere,)), expected=1)
 
@@ -187,10 +172,10 @@ def test_a_waiver_of_the_plan_holds_on_the_host(host: Nights) -> None:
 # ---------------------------------------------------------------- a GPU that is gone
 
 
-def lost() -> GpuFacts:
+def lost() -> records.GpuFacts:
     (gpu,) = gpus_of(dataclasses.replace(certified(), after=facts()))
-    gone = Missing("gpu_is_lost", "GPU is lost")
-    names = {field.name for field in dataclasses.fields(GpuFacts)} - {"index", "uuid", "name", "pci_address"}
+    gone = records.Missing("gpu_is_lost", "GPU is lost")
+    names = {field.name for field in dataclasses.fields(records.GpuFacts)} - {"index", "uuid", "name", "pci_address"}
     readings: dict[str, Any] = {name: gone for name in names - {"pci_device_id", "power"}}
     power = dataclasses.replace(gpu.power, current_watts=gone, default_watts=gone, min_watts=gone, max_watts=gone)
     return dataclasses.replace(gpu, uuid="", name="", power=power, **readings)
@@ -200,10 +185,10 @@ VANISHED: dict[str, dict[str, Any]] = {
     "off the PCI bus, NVML has none": {"pci_gpus": (), "gpus": ()},
     "off the PCI bus, the driver did not load": {
         "pci_gpus": (),
-        "gpus": Missing("driver_not_loaded", "NVML: Driver Not Loaded"),
+        "gpus": records.Missing("driver_not_loaded", "NVML: Driver Not Loaded"),
     },
     "on the bus, not for NVML": {"gpus": ()},
-    "on the bus, NVML does not answer": {"gpus": Missing("command_failed", "NVML: Unknown Error")},
+    "on the bus, NVML does not answer": {"gpus": records.Missing("command_failed", "NVML: Unknown Error")},
     "fallen off while the driver ran": {"gpus": (lost(),)},
 }
 
@@ -241,10 +226,10 @@ def test_no_probe_beside_another_process(host: Nights) -> None:
     assert night.record.measurements == ()
     assert night.record.drift is not None
     assert night.record.drift.probe_skipped == "in use by ffmpeg (pid 4711) on gpu 0"
-    assert night.finding("speed.quick_probe").status is Status.SKIP
+    assert night.finding("speed.quick_probe").status is records.Status.SKIP
 
 
-BUSY = facts(processes=(ProcessOnGpu(4711, "ffmpeg", 300),))
+BUSY = facts(processes=(records.ProcessOnGpu(4711, "ffmpeg", 300),))
 
 
 def noted(night: Night) -> tuple[str, str]:
@@ -259,7 +244,7 @@ def test_nights_that_do_not_measure_keep_when_it_was_measured_last(
     """Through nights with a busy GPU, with no facts, with one result kept, and with a result that is damaged."""
     days = iter(range(2, 29))
 
-    def night(agent: Agent, plan: NightlyPlan) -> Night:
+    def night(agent: ask.Agent, plan: nightlyplan.NightlyPlan) -> Night:
         moment = f"2026-10-{next(days):02}T02:30:00+00:00"
         monkeypatch.setattr(run, "now", lambda: moment)
         return host.night(agent, plan)
@@ -300,19 +285,19 @@ def test_the_metrics_say_when_the_speed_was_measured(host: Nights, tmp_path: Pat
 
 
 def test_no_probe_where_nobody_can_tell_who_uses_the_gpu(host: Nights) -> None:
-    silent = facts(processes=Missing("no_permission", "Insufficient Permissions"))
+    silent = facts(processes=records.Missing("no_permission", "Insufficient Permissions"))
     night = host.night(host.agent(silent), a_plan(drift=QUICK), expected=3)
     assert night.record.measurements == ()
-    assert night.finding("speed.quick_probe").status is Status.UNKNOWN
+    assert night.finding("speed.quick_probe").status is records.Status.UNKNOWN
 
 
 def test_a_process_that_comes_between_two_probes_ends_the_measuring(host: Nights, tmp_path: Path) -> None:
     """The agent's second answer shows a process."""
     folder = tmp_path / "agent"
     answering(folder, facts(), probes("gemm", "bandwidth"))
-    answering(folder / "later", facts(processes=(ProcessOnGpu(4711, "train.py", 300),)))
+    answering(folder / "later", facts(processes=(records.ProcessOnGpu(4711, "train.py", 300),)))
     second = 'cat >/dev/null; cat "$0/$1${2:+-$2}.json"; [ "$1" = facts ] || cp "$0/later/facts.json" "$0"'
-    night = host.night(Agent(["sh", "-c", second, str(folder)]), a_plan(drift=QUICK))
+    night = host.night(ask.Agent(["sh", "-c", second, str(folder)]), a_plan(drift=QUICK))
     assert [result.probe for result in night.record.measurements] == ["gemm"]
     assert night.record.drift is not None
     assert night.record.drift.probe_skipped == "in use by train.py (pid 4711) on gpu 0"
@@ -321,7 +306,7 @@ def test_a_process_that_comes_between_two_probes_ends_the_measuring(host: Nights
 def test_a_probe_that_breaks_is_missing_evidence(host: Nights) -> None:
     night = host.night(host.agent(facts(), "bandwidth"), a_plan(drift=QUICK))
     (gemm, bandwidth) = night.record.measurements
-    assert isinstance(gemm.values, Missing)
+    assert isinstance(gemm.values, records.Missing)
     assert "ended with exit code 1" in gemm.values.detail
     assert isinstance(bandwidth.values, dict)
     assert night.exit_code in (1, 3)
@@ -334,9 +319,12 @@ def test_figures_are_compared_with_the_plans_baseline(host: Nights) -> None:
     (bandwidth,) = [one for one in measured if one.probe == "bandwidth"]
     assert isinstance(bandwidth.values, dict)
     (gpu,) = bandwidth.values["gpus"]
-    snapshot = dataclasses.replace(facts(uuid=gpu["uuid"]), source=Source.MEASURED)
+    snapshot = dataclasses.replace(facts(uuid=gpu["uuid"]), source=records.Source.MEASURED)
     twice = {
-        key: {name: BaselineFigure(2 * value, "a-run", "2026-11-01T00:00:00+00:00") for name, value in figures.items()}
+        key: {
+            name: baseline.BaselineFigure(2 * value, "a-run", "2026-11-01T00:00:00+00:00")
+            for name, value in figures.items()
+        }
         for key, figures in checks.comparable(snapshot, measured).items()
     }
     plan = a_plan(drift=QUICK, baseline=nightlyplan.entries(twice))
@@ -348,12 +336,12 @@ def test_figures_are_compared_with_the_plans_baseline(host: Nights) -> None:
 
 def test_a_night_whose_plan_has_no_baseline_says_so(host: Nights) -> None:
     measured = tuple(map(as_measured, probes("bandwidth", "gemm")))
-    snapshot = dataclasses.replace(facts(), source=Source.MEASURED)
+    snapshot = dataclasses.replace(facts(), source=records.Source.MEASURED)
     night = host.night(answering(host.folder / "agent", snapshot, measured), a_plan(drift=QUICK), expected=0)
     assert sorted(night.not_passed) == ["gpu 0.bandwidth_history", "gpu 0.gemm_history"]
-    assert night.finding("gpu 0.gemm_history").status is Status.WARN
+    assert night.finding("gpu 0.gemm_history").status is records.Status.WARN
     simulated = host.night(host.agent(facts(), "gemm", "bandwidth"), a_plan(drift=QUICK), expected=0)
-    assert (simulated.not_passed, simulated.finding("speed.history").status) == ([], Status.SKIP)
+    assert (simulated.not_passed, simulated.finding("speed.history").status) == ([], records.Status.SKIP)
 
 
 # ---------------------------------------------------------------- nights without evidence
@@ -373,14 +361,14 @@ def test_a_night_whose_plan_has_no_baseline_says_so(host: Nights) -> None:
 )
 def test_a_night_without_facts_leaves_a_result(host: Nights, program: str, said: str) -> None:
     seconds = 0.3 if "sleep" in program else 60.0  # on a busy computer `echo` takes more than a moment
-    night = host.night(Agent(["sh", "-c", program], facts_timeout=seconds), expected=3)
+    night = host.night(ask.Agent(["sh", "-c", program], facts_timeout=seconds), expected=3)
     assert night.record.verdict is None
     assert said in (night.record.error or "")
     assert night.line.startswith("gpuprep drift: UNKNOWN: gpuprep-agent facts ")
 
 
 def test_an_agent_that_is_not_there(host: Nights) -> None:
-    night = host.night(Agent(["/nowhere/python"]), expected=3)
+    night = host.night(ask.Agent(["/nowhere/python"]), expected=3)
     assert "cannot be started" in (night.record.error or "")
 
 
@@ -491,7 +479,7 @@ def test_a_result_that_cannot_be_kept_is_told_and_is_no_success(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], gpu: dict[str, Any]
 ) -> None:
     told = tmp_path / "told"
-    wish = dataclasses.replace(WISH, notify=NotifyWish("", "", f"cat > {told}"))
+    wish = dataclasses.replace(WISH, notify=profile.NotifyWish("", "", f"cat > {told}"))
     plan = write_plan(tmp_path / "drift.json", a_plan(drift=wish))
     (tmp_path / "drift" / "last.json").mkdir(parents=True)
     assert run.main(plan, tmp_path / "drift", answering(tmp_path / "agent", facts(**gpu))) == 3
@@ -520,7 +508,7 @@ def on_a_full_disk(folder: Path, words: str) -> subprocess.CompletedProcess[str]
 def test_on_a_full_disk_a_change_is_told_and_yesterdays_pass_is_nobodys_answer(host: Nights, tmp_path: Path) -> None:
     told = tmp_path / "told"
     command = f"""grep -q '"verdict": "FAIL", "previous": "PASS"' && mkdir {told}"""  # which takes no room
-    wish = dataclasses.replace(WISH, notify=NotifyWish("", "", command))
+    wish = dataclasses.replace(WISH, notify=profile.NotifyWish("", "", command))
     first = host.night(answering(tmp_path / "agent", facts()), a_plan(drift=wish), expected=0)
     (host.results / "results" / f"{first.record.run_id}.json").unlink()  # killed before it filed its result
     answering(tmp_path / "agent", facts(**OFF))
@@ -537,7 +525,7 @@ def test_on_a_full_disk_a_change_is_told_and_yesterdays_pass_is_nobodys_answer(h
         assert said in done.stdout
     assert told.is_dir()
     assert sorted(path.name for path in host.results.rglob("*")) == ["lock", "results", "state.json"]
-    assert hooks.answer(datetime.now(timezone.utc), host.results / "last.json").status is Status.UNKNOWN
+    assert hooks.answer(datetime.now(timezone.utc), host.results / "last.json").status is records.Status.UNKNOWN
 
 
 def test_where_the_newest_result_is_not_kept_the_one_before_is_shown_and_not_believed(
@@ -557,7 +545,7 @@ def test_where_the_newest_result_is_not_kept_the_one_before_is_shown_and_not_bel
 
 def test_a_change_is_told_and_the_journal_says_so(host: Nights, tmp_path: Path) -> None:
     told = tmp_path / "told"
-    wish = DriftWish("02:30", 30, "none", 60, "", NotifyWish("", "", f"cat >> {told}; echo >> {told}"))
+    wish = profile.DriftWish("02:30", 30, "none", 60, "", profile.NotifyWish("", "", f"cat >> {told}; echo >> {told}"))
     for snapshot, said in ((facts(), ""), (facts(**OFF), "; command notified"), (facts(**OFF), "")):
         assert host.night(host.agent(snapshot), a_plan(drift=wish)).line.rstrip().endswith(f"){said}")
     (line,) = told.read_text().splitlines()
@@ -566,10 +554,10 @@ def test_a_change_is_told_and_the_journal_says_so(host: Nights, tmp_path: Path) 
 
 def test_a_run_that_was_killed_after_its_result_is_still_told(host: Nights, tmp_path: Path) -> None:
     told = tmp_path / "told"
-    plan = a_plan(drift=dataclasses.replace(WISH, notify=NotifyWish("", "", f"cat >> {told}; echo >> {told}")))
+    plan = a_plan(drift=dataclasses.replace(WISH, notify=profile.NotifyWish("", "", f"cat >> {told}; echo >> {told}")))
     host.night(host.agent(facts()), plan, expected=0)
-    with Results(host.results).lock():
-        Results(host.results).keep(result(Status.FAIL, run_id=new_run_id()), 60)
+    with results.Results(host.results).lock():
+        results.Results(host.results).keep(result(records.Status.FAIL, run_id=ids.new_run_id()), 60)
     host.night(host.agent(facts()), plan, expected=0)
     verdicts = [json.loads(line)["verdict"] for line in told.read_text().splitlines()]
     assert verdicts == ["FAIL", "PASS"]
@@ -578,7 +566,12 @@ def test_a_run_that_was_killed_after_its_result_is_still_told(host: Nights, tmp_
 def test_the_journal_gets_a_priority(tmp_path: Path) -> None:
     """Only where systemd says that its journal is what we write to."""
     place = tmp_path / "journal"
-    for status, priority in ((Status.PASS, 6), (Status.WARN, 4), (Status.FAIL, 3), (Status.UNKNOWN, 3)):
+    for status, priority in (
+        (records.Status.PASS, 6),
+        (records.Status.WARN, 4),
+        (records.Status.FAIL, 3),
+        (records.Status.UNKNOWN, 3),
+    ):
         assert run.PRIORITIES.get(status.value, journal.ERROR) == priority
     script = "import sys; from gpuprep.nightly import journal; journal.say(3, 'one\\ntwo', sys.stdout)"
     with place.open("w") as stream:
@@ -603,7 +596,7 @@ def drift_program(*words: str, package: Path = ROOT) -> subprocess.CompletedProc
 
 def test_a_machine_without_a_gpu_checks_itself_with_what_is_installed_there(tmp_path: Path) -> None:
     """This machine: the whole program, its real agent and no mercy; of gpuprep only the parts that travel."""
-    for name, content in sources(parts=INSTALLED).items():
+    for name, content in identity.sources(parts=parts.INSTALLED).items():
         (tmp_path / "gpuprep" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "gpuprep" / name).write_bytes(content)
     plan = write_plan(tmp_path / "drift.json", a_plan(drift=QUICK))
@@ -612,7 +605,7 @@ def test_a_machine_without_a_gpu_checks_itself_with_what_is_installed_there(tmp_
     done = drift_program("run", "--plan", str(plan), *where, package=tmp_path)
     assert done.returncode in (1, 3), done.stderr
     assert done.stdout.count("\n") == 1
-    record = from_json(RunRecord, (tmp_path / "drift" / "last.json").read_text())
+    record = records.from_json(records.RunRecord, (tmp_path / "drift" / "last.json").read_text())
     assert record.error is None
     assert record.drift is not None
     assert record.drift.probe_skipped
@@ -649,7 +642,7 @@ def test_a_difference_is_told_from_a_crash(tmp_path: Path) -> None:
     good = {0, int(unit["Service"]["SuccessExitStatus"])}
     assert program == host_paths.DRIFT_PROGRAM
     gone = dataclasses.replace(facts(), gpus=())
-    (tmp_path / "facts.json").write_text(to_json(gone))
+    (tmp_path / "facts.json").write_text(records.to_json(gone))
     plan = write_plan(tmp_path / "drift.json", a_plan())
     where = ["--plan", str(plan), "--results", str(tmp_path / "drift")]
     start = (

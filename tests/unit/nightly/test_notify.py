@@ -18,10 +18,9 @@ import pytest
 from nightsfortests import read_json, result
 from waiting import alive, until
 
-from gpuprep.desired.profile import NotifyWish
+from gpuprep import records
+from gpuprep.desired import profile
 from gpuprep.nightly import notify
-from gpuprep.nightly.notify import Notifier
-from gpuprep.records import Finding, Source, Status, Verdict
 
 TOKEN = "s3cret-t0ken-of-the-receiver"
 
@@ -102,14 +101,14 @@ class Host:
     """Nights of one host; each makes a Notifier of its own, as a process of its own would."""
 
     def __init__(self, folder: Path, webhook: str = "", token_file: object = "", command: str = "") -> None:
-        self.wish = NotifyWish(webhook, str(token_file), command)
+        self.wish = profile.NotifyWish(webhook, str(token_file), command)
         self.folder = folder
         self.slept: list[float] = []
         self.nights = 0
 
-    def night(self, status: Status, **changes: Any) -> list[str]:
+    def night(self, status: records.Status, **changes: Any) -> list[str]:
         self.nights += 1
-        notifier = Notifier(self.wish, self.folder, sleep=self.slept.append, chance=lambda: 0.0)
+        notifier = notify.Notifier(self.wish, self.folder, sleep=self.slept.append, chance=lambda: 0.0)
         notifier.note(result(status, run_id=f"20261121-02{self.nights:02}00-00000", **changes))
         return notifier.tell()
 
@@ -126,7 +125,15 @@ def host(tmp_path: Path, receiver: Receiver, token_file: Path) -> Host:
 
 
 def test_a_change_is_told_once(host: Host, receiver: Receiver) -> None:
-    nights = [Status.PASS, Status.PASS, Status.FAIL, Status.FAIL, Status.UNKNOWN, Status.PASS, Status.PASS]
+    nights = [
+        records.Status.PASS,
+        records.Status.PASS,
+        records.Status.FAIL,
+        records.Status.FAIL,
+        records.Status.UNKNOWN,
+        records.Status.PASS,
+        records.Status.PASS,
+    ]
     said = [host.night(status) for status in nights]
     assert receiver.verdicts == [("PASS", "FAIL"), ("FAIL", "UNKNOWN"), ("UNKNOWN", "PASS")]
     assert said == [[], [], ["webhook notified"], [], ["webhook notified"], ["webhook notified"], []]
@@ -134,17 +141,18 @@ def test_a_change_is_told_once(host: Host, receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "told"), [(Status.PASS, []), (Status.WARN, [("", "WARN")]), (Status.FAIL, [("", "FAIL")])]
+    ("status", "told"),
+    [(records.Status.PASS, []), (records.Status.WARN, [("", "WARN")]), (records.Status.FAIL, [("", "FAIL")])],
 )
 def test_the_first_check_is_told_only_if_it_did_not_pass(
-    host: Host, receiver: Receiver, status: Status, told: list[tuple[str, str]]
+    host: Host, receiver: Receiver, status: records.Status, told: list[tuple[str, str]]
 ) -> None:
     host.night(status)
     assert receiver.verdicts == told
 
 
 def test_what_a_receiver_gets(host: Host, receiver: Receiver) -> None:
-    host.night(Status.FAIL)
+    host.night(records.Status.FAIL)
     (document,) = receiver.got
     finding = document.pop("findings")
     assert document == {
@@ -167,8 +175,8 @@ def test_what_a_receiver_gets(host: Host, receiver: Receiver) -> None:
 
 
 def test_a_night_without_a_verdict_is_told_as_unknown(host: Host, receiver: Receiver) -> None:
-    host.night(Status.PASS, source=Source.MEASURED)
-    host.night(Status.UNKNOWN, error="the agent did not answer\nwhat to do: look", verdict=None)
+    host.night(records.Status.PASS, source=records.Source.MEASURED)
+    host.night(records.Status.UNKNOWN, error="the agent did not answer\nwhat to do: look", verdict=None)
     (document,) = receiver.got
     assert (document["verdict"], document["summary"]) == ("UNKNOWN", "UNKNOWN: the agent did not answer")
     assert document["findings"] == []
@@ -176,31 +184,31 @@ def test_a_night_without_a_verdict_is_told_as_unknown(host: Host, receiver: Rece
 
 def test_a_receiver_that_recovers_is_told_after_a_while(host: Host, receiver: Receiver) -> None:
     receiver.answers = [503, 500, 429]
-    assert host.night(Status.FAIL) == ["webhook notified"]
+    assert host.night(records.Status.FAIL) == ["webhook notified"]
     assert [one["run_id"] for one in receiver.got] == ["20261121-020100-00000"] * 4
     assert host.slept == [1.0, 4.0, 16.0]
-    assert host.night(Status.FAIL) == []
+    assert host.night(records.Status.FAIL) == []
 
 
 def test_retries_are_bounded_and_the_next_run_goes_on(host: Host, receiver: Receiver) -> None:
     receiver.answers = [503] * 4
-    (said,) = host.night(Status.FAIL)
+    (said,) = host.night(records.Status.FAIL)
     where = receiver.url.removesuffix("/hook/path-secret")
     assert said == f"webhook not notified, the next run tries again: {where} answered 503 Service Unavailable"
     assert len(receiver.got) == 4
-    assert host.night(Status.FAIL) == ["webhook notified"]
+    assert host.night(records.Status.FAIL) == ["webhook notified"]
     assert {one["run_id"] for one in receiver.got} == {"20261121-020100-00000"}
-    assert host.night(Status.FAIL) == []
+    assert host.night(records.Status.FAIL) == []
     assert len(receiver.got) == 5
 
 
 def test_changes_while_nobody_listens_come_in_order(host: Host, receiver: Receiver) -> None:
-    nights = (Status.FAIL, Status.PASS, Status.PASS, Status.WARN)
+    nights = (records.Status.FAIL, records.Status.PASS, records.Status.PASS, records.Status.WARN)
     receiver.answers = [503] * (notify.TRIES * len(nights))
     for status in nights:
         host.night(status)
     assert receiver.verdicts == [("", "FAIL")] * notify.TRIES * len(nights)
-    assert host.night(Status.WARN) == ["webhook notified"]
+    assert host.night(records.Status.WARN) == ["webhook notified"]
     assert receiver.verdicts[-3:] == [("", "FAIL"), ("FAIL", "PASS"), ("PASS", "WARN")]
 
 
@@ -208,7 +216,7 @@ def test_a_receiver_that_is_down(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         host = Host(tmp_path, f"http://127.0.0.1:{closed.getsockname()[1]}/")
-        (said,) = host.night(Status.FAIL)
+        (said,) = host.night(records.Status.FAIL)
     assert "cannot be reached: [Errno 111] Connection refused" in said
     assert host.slept == [1.0, 4.0, 16.0]
 
@@ -217,7 +225,7 @@ def test_what_waits_is_bounded(host: Host, receiver: Receiver, monkeypatch: pyte
     monkeypatch.setattr(notify, "MOST_WAITING", 3)
     receiver.answers = [401] * 6
     for night in range(6):
-        host.night((Status.FAIL, Status.PASS)[night % 2])
+        host.night((records.Status.FAIL, records.Status.PASS)[night % 2])
     waiting = host.state["channels"]["webhook"]["waiting"]
     assert [one["run_id"] for one in waiting] == [f"20261121-02{night:02}00-00000" for night in (4, 5, 6)]
 
@@ -225,21 +233,21 @@ def test_what_waits_is_bounded(host: Host, receiver: Receiver, monkeypatch: pyte
 @pytest.mark.parametrize("code", [401, 403, 404])
 def test_a_refusal_of_the_sender_is_not_repeated_within_the_run(host: Host, receiver: Receiver, code: int) -> None:
     receiver.answers = [code]
-    (said,) = host.night(Status.FAIL)
+    (said,) = host.night(records.Status.FAIL)
     assert f"answered {code}" in said
     assert len(receiver.got) == 1
     assert host.slept == []
-    assert host.night(Status.FAIL) == ["webhook notified"]
+    assert host.night(records.Status.FAIL) == ["webhook notified"]
 
 
-def long_night(host: Host, findings: int, status: Status = Status.FAIL, length: int = 20) -> list[str]:
+def long_night(host: Host, findings: int, status: records.Status = records.Status.FAIL, length: int = 20) -> list[str]:
     """Of so many findings, whose texts are so long."""
-    statuses = [Status.WARN] * (findings - 1) + [status]
+    statuses = [records.Status.WARN] * (findings - 1) + [status]
     made = tuple(
-        Finding(f"gpu {number}", "memory", each, "x", "y" * length, "z" * length)
+        records.Finding(f"gpu {number}", "memory", each, "x", "y" * length, "z" * length)
         for number, each in enumerate(statuses)
     )
-    return host.night(status, verdict=Verdict(status, f"{status.value}: profile t4", made))
+    return host.night(status, verdict=records.Verdict(status, f"{status.value}: profile t4", made))
 
 
 @pytest.mark.parametrize("code", [400, 409, 410, 413, 415, 422])
@@ -260,20 +268,20 @@ def test_a_document_that_is_refused_for_good_does_not_keep_back_the_next(host: H
     receiver.answers = [*[503] * notify.TRIES, 413, 413]
     long_night(host, 2)
     where = receiver.url.removesuffix("/hook/path-secret")
-    assert host.night(Status.PASS) == [
+    assert host.night(records.Status.PASS) == [
         "webhook notified",
         f"webhook not notified, given up: run 20261121-020100-00000 ({where} answered 413 {HTTPStatus(413).phrase})",
     ]
     assert [len(one["findings"]) for one in receiver.got[notify.TRIES :]] == [2, 0, 0]
     assert receiver.verdicts[-1] == ("FAIL", "PASS")
     assert host.state["channels"]["webhook"]["waiting"] == []
-    assert host.night(Status.PASS) == []
+    assert host.night(records.Status.PASS) == []
 
 
 def test_a_document_without_findings_that_is_refused_is_given_up_at_once(host: Host, receiver: Receiver) -> None:
-    host.night(Status.PASS)
+    host.night(records.Status.PASS)
     receiver.answers = [400]
-    (said,) = host.night(Status.UNKNOWN, error="the agent did not answer", verdict=None)
+    (said,) = host.night(records.Status.UNKNOWN, error="the agent did not answer", verdict=None)
     assert said.startswith("webhook not notified, given up: run 20261121-020200-00000 (")
     assert len(receiver.got) == 1
 
@@ -301,28 +309,28 @@ def test_what_cannot_be_kept_is_told_all_the_same(host: Host, receiver: Receiver
     """A state.json that cannot be replaced, as on a full disk."""
     (host.folder / "state.json").mkdir()
     for _ in range(2):
-        notifier = Notifier(host.wish, host.folder)
-        notifier.catch_up(result(Status.FAIL, run_id="20261121-020000-00000"))
-        notifier.note(result(Status.FAIL, run_id="20261121-020100-00000"))
+        notifier = notify.Notifier(host.wish, host.folder)
+        notifier.catch_up(result(records.Status.FAIL, run_id="20261121-020000-00000"))
+        notifier.note(result(records.Status.FAIL, run_id="20261121-020100-00000"))
         assert notifier.tell() == ["webhook notified"]
         assert notifier.not_kept.startswith("sent reports could not be noted, and may be sent again: [Errno ")
     assert {one["run_id"] for one in receiver.got} == {"20261121-020100-00000"}
     (host.folder / "state.json").rmdir()
-    assert host.night(Status.FAIL) == ["webhook notified"]
-    assert host.night(Status.FAIL) == []
+    assert host.night(records.Status.FAIL) == ["webhook notified"]
+    assert host.night(records.Status.FAIL) == []
 
 
 @pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504, 599])
 def test_a_passing_trouble_is_tried_again(host: Host, receiver: Receiver, code: int) -> None:
     receiver.answers = [code]
-    assert host.night(Status.FAIL) == ["webhook notified"]
+    assert host.night(records.Status.FAIL) == ["webhook notified"]
     assert host.slept == [1.0]
 
 
 def test_a_receiver_says_how_long_to_wait(host: Host, receiver: Receiver) -> None:
     soon = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=40), usegmt=True)
     receiver.answers = [(429, {"Retry-After": "7"}), (503, {"Retry-After": soon}), (503, {"Retry-After": "86400"})]
-    assert host.night(Status.FAIL) == ["webhook notified"]
+    assert host.night(records.Status.FAIL) == ["webhook notified"]
     first, second, third = host.slept
     assert (first, third) == (7.0, 60.0)
     assert 4.0 < second <= 40.0
@@ -331,7 +339,7 @@ def test_a_receiver_says_how_long_to_wait(host: Host, receiver: Receiver) -> Non
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed(host: Host, receiver: Receiver, other: Receiver, code: int) -> None:
     receiver.answers = [(code, {"Location": other.url})]
-    (said,) = host.night(Status.FAIL)
+    (said,) = host.night(records.Status.FAIL)
     assert "redirects are not followed" in said
     assert other.got == []
     assert len(receiver.got) == 1
@@ -341,7 +349,7 @@ def test_the_token_is_nowhere_but_in_the_request(
     host: Host, receiver: Receiver, capfd: pytest.CaptureFixture[str]
 ) -> None:
     receiver.answers = [503, 401, 200]
-    said = host.night(Status.FAIL) + host.night(Status.FAIL)
+    said = host.night(records.Status.FAIL) + host.night(records.Status.FAIL)
     everything = [path.read_text() for path in host.folder.rglob("*") if path.is_file()]
     everything += [*said, *capfd.readouterr()]
     assert not any(TOKEN in text for text in everything)
@@ -366,7 +374,7 @@ def test_without_a_usable_token_nothing_is_sent(
     token_file.unlink()
     if content is not None:
         token_file.write_bytes(content)
-    (trouble,) = host.night(Status.FAIL)
+    (trouble,) = host.night(records.Status.FAIL)
     assert said in trouble
     assert TOKEN not in trouble
     assert receiver.got == []
@@ -374,9 +382,9 @@ def test_without_a_usable_token_nothing_is_sent(
 
 def test_a_token_that_is_renewed_is_read_again(host: Host, receiver: Receiver, token_file: Path) -> None:
     receiver.answers = [401]
-    host.night(Status.FAIL)
+    host.night(records.Status.FAIL)
     token_file.write_text("renewed")
-    assert host.night(Status.FAIL) == ["webhook notified"]
+    assert host.night(records.Status.FAIL) == ["webhook notified"]
     assert receiver.headers[-1]["authorization"] == "Bearer renewed"
 
 
@@ -384,7 +392,7 @@ def test_a_receiver_that_never_answers(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(notify, "REQUEST_TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         host = Host(tmp_path, f"http://127.0.0.1:{deaf.getsockname()[1]}/")
-        (said,) = host.night(Status.FAIL)
+        (said,) = host.night(records.Status.FAIL)
     assert "timed out" in said
     assert host.slept == [1.0, 4.0, 16.0]
 
@@ -399,7 +407,7 @@ def test_a_receiver_that_speaks_no_http(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=speak, args=(server,))
         thread.start()
-        (said,) = Host(tmp_path, f"http://127.0.0.1:{server.getsockname()[1]}/").night(Status.FAIL)
+        (said,) = Host(tmp_path, f"http://127.0.0.1:{server.getsockname()[1]}/").night(records.Status.FAIL)
         thread.join()
     assert "its answer cannot be used: BadStatusLine" in said
 
@@ -408,44 +416,44 @@ def test_a_receiver_that_speaks_no_http(tmp_path: Path) -> None:
     "url", ["file:///etc/passwd", "ftp://host/", "http://", "http://[::1", "http://h:99999999/", "nonsense"]
 )
 def test_a_url_that_is_none(tmp_path: Path, url: str) -> None:
-    (said,) = Host(tmp_path, url).night(Status.FAIL)
+    (said,) = Host(tmp_path, url).night(records.Status.FAIL)
     assert "cannot be used" in said
 
 
 def test_a_password_in_the_url_is_not_shown(tmp_path: Path) -> None:
-    (said,) = Host(tmp_path, "http://user:pass-secret@127.0.0.1:1/").night(Status.FAIL)
+    (said,) = Host(tmp_path, "http://user:pass-secret@127.0.0.1:1/").night(records.Status.FAIL)
     assert said.startswith("webhook not notified")
     assert "secret" not in said + (tmp_path / "state.json").read_text()
 
 
 def test_a_receiver_that_is_new_starts_anew(host: Host, other: Receiver) -> None:
-    host.night(Status.FAIL)
-    host.wish = NotifyWish(other.url, "", "")
-    assert host.night(Status.FAIL) == ["webhook notified"]
+    host.night(records.Status.FAIL)
+    host.wish = profile.NotifyWish(other.url, "", "")
+    assert host.night(records.Status.FAIL) == ["webhook notified"]
     assert other.verdicts == [("", "FAIL")]
-    host.wish = NotifyWish("", "", "")
-    assert host.night(Status.PASS) == []
+    host.wish = profile.NotifyWish("", "", "")
+    assert host.night(records.Status.PASS) == []
     assert host.state["channels"] == {}
 
 
 def test_a_damaged_state_is_named_and_counts_as_absent(host: Host) -> None:
-    host.night(Status.FAIL)
+    host.night(records.Status.FAIL)
     for content in (b"{", b"[]", b"\xff", b'{"channels": {"webhook": 1}}'):
         (host.folder / "state.json").write_bytes(content)
-        assert "state.json counts as absent: " in Notifier(host.wish, host.folder).trouble
-    assert host.night(Status.FAIL) == ["webhook notified"]
-    assert Notifier(host.wish, host.folder).trouble == ""
+        assert "state.json counts as absent: " in notify.Notifier(host.wish, host.folder).trouble
+    assert host.night(records.Status.FAIL) == ["webhook notified"]
+    assert notify.Notifier(host.wish, host.folder).trouble == ""
 
 
 def test_a_run_that_was_killed_before_it_could_say_a_word_is_told_by_the_next(host: Host, receiver: Receiver) -> None:
-    host.night(Status.PASS)
-    late = Notifier(host.wish, host.folder)
-    late.catch_up(result(Status.FAIL, run_id="20261121-020130-00000"))
-    late.note(result(Status.PASS, run_id="20261121-020200-00000"))
+    host.night(records.Status.PASS)
+    late = notify.Notifier(host.wish, host.folder)
+    late.catch_up(result(records.Status.FAIL, run_id="20261121-020130-00000"))
+    late.note(result(records.Status.PASS, run_id="20261121-020200-00000"))
     assert late.tell() == ["webhook notified"]
     assert receiver.verdicts == [("PASS", "FAIL"), ("FAIL", "PASS")]
-    again = Notifier(host.wish, host.folder)
-    again.catch_up(result(Status.FAIL, run_id="20261121-020130-00000"))  # is older than what was told
+    again = notify.Notifier(host.wish, host.folder)
+    again.catch_up(result(records.Status.FAIL, run_id="20261121-020130-00000"))  # is older than what was told
     assert again.tell() == []
 
 
@@ -462,9 +470,9 @@ def script(tmp_path: Path, text: str) -> Callable[[], str]:
 def test_a_command_gets_the_document(tmp_path: Path) -> None:
     log = script(tmp_path, "cat >> LOG; echo >> LOG")
     host = Host(tmp_path, command=f"sh {tmp_path}/command")
-    assert host.night(Status.PASS) == []
-    assert host.night(Status.FAIL) == ["command notified"]
-    assert host.night(Status.FAIL) == []
+    assert host.night(records.Status.PASS) == []
+    assert host.night(records.Status.FAIL) == ["command notified"]
+    assert host.night(records.Status.FAIL) == []
     (line,) = log().splitlines()
     assert json.loads(line)["run_id"] == "20261121-020200-00000"
 
@@ -473,10 +481,10 @@ def test_a_command_that_fails_is_tried_by_the_next_run(tmp_path: Path) -> None:
     log = script(tmp_path, f"cat >> LOG; echo >> LOG; exec test -e {tmp_path}/works")
     host = Host(tmp_path, command=f"sh {tmp_path}/command")
     again = "command not notified, the next run tries again: the command ended with exit code 1"
-    assert host.night(Status.FAIL) == [again]
+    assert host.night(records.Status.FAIL) == [again]
     (tmp_path / "works").touch()
-    assert host.night(Status.FAIL) == ["command notified"]
-    assert host.night(Status.FAIL) == []
+    assert host.night(records.Status.FAIL) == ["command notified"]
+    assert host.night(records.Status.FAIL) == []
     assert [json.loads(line)["run_id"] for line in log().splitlines()] == ["20261121-020100-00000"] * 2
     assert host.slept == []
 
@@ -485,21 +493,21 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monk
     monkeypatch.setattr(notify, "COMMAND_TIMEOUT", 0.5)
     log = script(tmp_path, "sleep 300 & echo $! >> LOG; wait")
     host = Host(tmp_path, command=f"sh {tmp_path}/command")
-    (said,) = host.night(Status.FAIL)
+    (said,) = host.night(records.Status.FAIL)
     assert "took longer than 0.5 s" in said
     until(lambda: not alive(int(log())), "a command's child lives on")
 
 
 def test_a_command_that_reads_nothing_is_no_failure(tmp_path: Path) -> None:
-    assert Host(tmp_path, command="exec <&-; true").night(Status.FAIL) == ["command notified"]
+    assert Host(tmp_path, command="exec <&-; true").night(records.Status.FAIL) == ["command notified"]
 
 
 def test_webhook_and_command_do_not_depend_on_each_other(tmp_path: Path, receiver: Receiver) -> None:
     receiver.answers = [403]
     log = script(tmp_path, "cat >> LOG; echo >> LOG")
     host = Host(tmp_path, receiver.url, command=f"sh {tmp_path}/command")
-    refused, told = host.night(Status.FAIL)
+    refused, told = host.night(records.Status.FAIL)
     assert refused.startswith("webhook not notified")
     assert told == "command notified"
-    assert host.night(Status.FAIL) == ["webhook notified"]
+    assert host.night(records.Status.FAIL) == ["webhook notified"]
     assert len(log().splitlines()) == 1

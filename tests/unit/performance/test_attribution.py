@@ -11,11 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from places import TESTS
 
-from gpuprep import catalogue
+from gpuprep import catalogue, records
 from gpuprep.performance import attribution, gemm_shapes, roofline
-from gpuprep.performance.attribution import Attribution
-from gpuprep.records import Missing
-from gpuprep.records.evidence import measured
+from gpuprep.records import evidence
 from gpuprep.records.evidence.gemm import Gemm, GemmGpu, Product
 
 
@@ -35,20 +33,20 @@ CAPPED: dict[str, Any] = {
 
 
 def product(**changed: Any) -> Product:
-    found = measured(Product, {**CAPPED, **changed})
+    found = evidence.measured(Product, {**CAPPED, **changed})
     assert isinstance(found, Product)
     return found
 
 
-def explain(gpu: catalogue.Board = T4, around: dict[str, Any] | None = None, **changed: Any) -> Attribution:
-    entry = measured(GemmGpu, around or {})
+def explain(gpu: catalogue.Board = T4, around: dict[str, Any] | None = None, **changed: Any) -> attribution.Attribution:
+    entry = evidence.measured(GemmGpu, around or {})
     assert isinstance(entry, GemmGpu)
     found = attribution.explain(product(**changed), gpu, entry)
-    assert isinstance(found, Attribution), found
+    assert isinstance(found, attribution.Attribution), found
     return found
 
 
-def value(found: Attribution, name: str) -> float:
+def value(found: attribution.Attribution, name: str) -> float:
     return found.factor(name).value
 
 
@@ -102,12 +100,12 @@ def test_the_factors_multiply_to_the_measured_figure(
 @example({"memory_clock_mhz": 2.2250738585072014e-308})
 @example({"graphics_clock_mhz": 2.2250738585072014e-308})
 def test_damage_is_missing_or_explained_never_a_traceback(changes: dict[str, Any]) -> None:
-    around, made = measured(GemmGpu, changes), product(**changes)
+    around, made = evidence.measured(GemmGpu, changes), product(**changes)
     assert isinstance(around, GemmGpu)
     found = attribution.explain(made, T4, around)
-    assert isinstance(found, (Attribution, Missing))
+    assert isinstance(found, (attribution.Attribution, records.Missing))
     long = attribution.sustained(made)
-    assert long is None or isinstance(attribution.explain(long, T4), (Attribution, Missing))
+    assert long is None or isinstance(attribution.explain(long, T4), (attribution.Attribution, records.Missing))
     roofline.points([made], T4)
 
 
@@ -190,7 +188,7 @@ def test_h200_at_the_clock_of_its_datasheet() -> None:
 
 
 def test_units_that_are_not_there() -> None:
-    assert roofline.roof(T4, "bf16") == Missing("no_such_units", "T4 has no units for bf16: it is emulated")
+    assert roofline.roof(T4, "bf16") == records.Missing("no_such_units", "T4 has no units for bf16: it is emulated")
     assert [roof.dtype for roof in roofline.roofs(V100)] == ["fp16", "int8", "fp32", "fp64"]
 
 
@@ -285,7 +283,7 @@ def test_blocks_that_share_an_sm_or_stay(
 
 def test_a_real_h200_is_explained() -> None:
     path = TESTS / "cases/records/h200-gemm.json"
-    values = measured(Gemm, json.loads(path.read_text(encoding="utf-8"))["values"])
+    values = evidence.measured(Gemm, json.loads(path.read_text(encoding="utf-8"))["values"])
     assert isinstance(values, Gemm)
     (gpu,) = values.gpus
     assert isinstance(gpu, GemmGpu)
@@ -295,7 +293,7 @@ def test_a_real_h200_is_explained() -> None:
     assert long
     for gemm in [*products, *long]:
         found = attribution.explain(gemm, H200, gpu)
-        assert isinstance(found, Attribution)
+        assert isinstance(found, attribution.Attribution)
         assert math.prod(f.value for f in found.factors) * found.peak_tflops == pytest.approx(gemm.tflops)
         assert 0.75 < value(found, "kernel") < 1.0, found.words
         assert found.notes == ()

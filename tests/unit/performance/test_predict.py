@@ -19,19 +19,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT, TESTS
 
-from gpuprep.catalogue import Board, boards, productlearned, productmodel
-from gpuprep.performance import bettershape, losses, predict
-from gpuprep.performance.operations import Operation, product
-from gpuprep.performance.predict import Prediction
-from gpuprep.performance.roofline import UNITS, Roof, bandwidth, roof
-from gpuprep.records import Missing
-from gpuprep.records.evidence import measured as measured_values
+from gpuprep import catalogue, records
+from gpuprep.catalogue import boards, productlearned, productmodel
+from gpuprep.performance import bettershape, losses, operations, predict, roofline
+from gpuprep.records import evidence
 from gpuprep.records.evidence.gemm import Gemm
 
 H100 = boards()["h100_sxm5_80"]
 # Boards of which all is known that a prediction needs.
 KNOWN = [
-    one for one in boards().values() if isinstance(roof(one, "fp32"), Roof) and not isinstance(bandwidth(one), Missing)
+    one
+    for one in boards().values()
+    if isinstance(roofline.roof(one, "fp32"), roofline.Roof)
+    and not isinstance(roofline.bandwidth(one), records.Missing)
 ]
 # The share of the measured products, which the trees know, that is met within 10 %.
 WITHIN_10 = {"bf16": 0.90, "fp16": 0.90, "fp32": 0.90, "fp64": 0.90, "fp8": 0.90, "tf32": 0.90, "int8": 0.90}
@@ -39,14 +39,14 @@ EVERY = 30  # of the measured products is predicted here
 STEADY = 40.0  # per cent that readings of one product may spread
 
 
-def expected(board: Board, operation: Operation, dtype: str) -> Prediction:
+def expected(board: catalogue.Board, operation: operations.Operation, dtype: str) -> predict.Prediction:
     found = predict.predict(board, operation, dtype)
-    assert isinstance(found, Prediction), found
+    assert isinstance(found, predict.Prediction), found
     return found
 
 
 @cache
-def measured() -> dict[str, list[tuple[Prediction, float]]]:
+def measured() -> dict[str, list[tuple[predict.Prediction, float]]]:
     """By data type: predictions and measured microseconds."""
     found = defaultdict(list)
     rows = fitshapes.rows(fitshapes.MEASURED)
@@ -92,15 +92,17 @@ SIZES = st.integers(1, 40_000)
 
 
 @settings(max_examples=amount.examples(300), deadline=None)
-@given(st.sampled_from(KNOWN), st.sampled_from(sorted(UNITS)), SIZES, SIZES, SIZES, st.integers(1, 64))
-def test_no_prediction_is_faster_than_the_roofs(board: Board, dtype: str, m: int, n: int, k: int, batch: int) -> None:
-    operation = product(f"{m}x{n}x{k}", batch)
+@given(st.sampled_from(KNOWN), st.sampled_from(sorted(roofline.UNITS)), SIZES, SIZES, SIZES, st.integers(1, 64))
+def test_no_prediction_is_faster_than_the_roofs(
+    board: catalogue.Board, dtype: str, m: int, n: int, k: int, batch: int
+) -> None:
+    operation = operations.product(f"{m}x{n}x{k}", batch)
     found = predict.predict(board, operation, dtype)
-    if isinstance(found, Missing):
+    if isinstance(found, records.Missing):
         assert found.detail
         return
-    memory = bandwidth(board)
-    assert not isinstance(memory, Missing)
+    memory = roofline.bandwidth(board)
+    assert not isinstance(memory, records.Missing)
     assert 0 < found.tflops < found.peak.tflops
     assert found.seconds > operation.bytes_moved(dtype) / (memory * 1e9)
     assert 0 < found.low_tflops < found.tflops < found.high_tflops
@@ -116,7 +118,7 @@ def test_no_prediction_is_faster_than_the_roofs(board: Board, dtype: str, m: int
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "tf32"])
 def test_crooked_rows_lose_the_tensor_cores_best_kernels(dtype: str) -> None:
-    straight, crooked = (expected(H100, product(f"{n}x{n}x{n}"), dtype) for n in (4096, 4097))
+    straight, crooked = (expected(H100, operations.product(f"{n}x{n}x{n}"), dtype) for n in (4096, 4097))
     assert (straight.alignment, straight.aligned_gain) == (16, 1.0)
     assert crooked.alignment in (2, 4)
     assert crooked.aligned_gain > 2.5
@@ -127,10 +129,10 @@ def test_crooked_rows_lose_the_tensor_cores_best_kernels(dtype: str) -> None:
 
 
 def test_only_k_and_m_lie_in_rows() -> None:
-    assert expected(H100, product("4096x4097x4096"), "bf16").alignment == 16
-    assert expected(H100, product("4097x4096x4096"), "bf16").alignment == 2
-    assert expected(H100, product("4096x4096x4098"), "bf16").alignment == 4
-    assert expected(H100, product("1x4097x4096"), "bf16").alignment == 16  # a vector has no rows
+    assert expected(H100, operations.product("4096x4097x4096"), "bf16").alignment == 16
+    assert expected(H100, operations.product("4097x4096x4096"), "bf16").alignment == 2
+    assert expected(H100, operations.product("4096x4096x4098"), "bf16").alignment == 4
+    assert expected(H100, operations.product("1x4097x4096"), "bf16").alignment == 16  # a vector has no rows
 
 
 @pytest.mark.parametrize(
@@ -142,9 +144,9 @@ def test_only_k_and_m_lie_in_rows() -> None:
     ],
 )  # fmt: skip
 def test_what_the_library_refuses_has_no_speed(dtype: str, shape: str, refused: bool) -> None:
-    found = predict.predict(H100, product(shape), dtype)
-    assert isinstance(found, Missing) == refused
-    if isinstance(found, Missing):
+    found = predict.predict(H100, operations.product(shape), dtype)
+    assert isinstance(found, records.Missing) == refused
+    if isinstance(found, records.Missing):
         assert found.reason == "not_supported"
 
 
@@ -161,7 +163,7 @@ def test_what_the_library_refuses_has_no_speed(dtype: str, shape: str, refused: 
 def test_int8_takes_its_slowest_kernels_only_where_rows_of_the_result_are_crooked(
     shape: str, expected_class: int
 ) -> None:
-    assert predict.kernel_class(product(shape), "int8") == expected_class
+    assert predict.kernel_class(operations.product(shape), "int8") == expected_class
 
 
 @pytest.mark.parametrize(
@@ -169,24 +171,24 @@ def test_int8_takes_its_slowest_kernels_only_where_rows_of_the_result_are_crooke
 )
 def test_the_formula_knows_int8_with_crooked_k(shape: str, microseconds: float) -> None:
     """Measured (tests/cases/shapes, second recording). By the constants for crooked results up to 4 times that."""
-    found = expected(H100, product(shape), "int8")
+    found = expected(H100, operations.product(shape), "int8")
     assert 1e6 * found.formula_seconds == pytest.approx(microseconds, rel=0.15)
 
 
 def test_which_limit_binds() -> None:
-    assert expected(H100, product("8192x8192x8192"), "bf16").bound == "math"
-    assert expected(H100, product("8192x16x8192"), "bf16").bound == "memory"
-    assert expected(H100, product("64x64x64"), "bf16").bound == "launch"
+    assert expected(H100, operations.product("8192x8192x8192"), "bf16").bound == "math"
+    assert expected(H100, operations.product("8192x16x8192"), "bf16").bound == "memory"
+    assert expected(H100, operations.product("64x64x64"), "bf16").bound == "launch"
 
 
 def test_the_error_that_is_said_depends_on_what_was_measured() -> None:
-    assert expected(H100, product("4096x4096x4096"), "bf16").measured
-    short = expected(H100, product("64x64x64"), "bf16")
+    assert expected(H100, operations.product("4096x4096x4096"), "bf16").measured
+    short = expected(H100, operations.product("64x64x64"), "bf16")
     assert short.measured
     assert "short bf16 shapes" in short.error_words
     for board, operation in (
-        (boards()["a100_sxm4_80"], product("4096x4096x4096")),
-        (H100, product("512x512x512", 64)),
+        (boards()["a100_sxm4_80"], operations.product("4096x4096x4096")),
+        (H100, operations.product("512x512x512", 64)),
     ):
         one = expected(board, operation, "bf16")
         assert not one.measured
@@ -203,19 +205,19 @@ def test_the_error_that_is_said_depends_on_what_was_measured() -> None:
     ],
 )  # fmt: skip
 def test_other_boards_reach_about_what_was_published(board: str, dtype: str, shape: str, tflops: float) -> None:
-    assert expected(boards()[board], product(shape), dtype).tflops == pytest.approx(tflops, rel=0.15)
+    assert expected(boards()[board], operations.product(shape), dtype).tflops == pytest.approx(tflops, rel=0.15)
 
 
 def test_a_real_h200_is_met_though_nothing_of_it_was_fitted() -> None:
     record = json.loads((TESTS / "cases/records/h200-gemm.json").read_text(encoding="utf-8"))
-    gemm = measured_values(Gemm, record["values"])
+    gemm = evidence.measured(Gemm, record["values"])
     assert isinstance(gemm, Gemm)
     errors = []
     for gpu in gemm.gpus:
-        for one in () if isinstance(gpu, Missing) else gpu.gemms:
-            if isinstance(one, Missing) or isinstance(one.tflops, Missing):
+        for one in () if isinstance(gpu, records.Missing) else gpu.gemms:
+            if isinstance(one, records.Missing) or isinstance(one.tflops, records.Missing):
                 continue
-            found = expected(boards()["h200_sxm"], product(f"{one.m}x{one.n}x{one.k}"), one.dtype)
+            found = expected(boards()["h200_sxm"], operations.product(f"{one.m}x{one.n}x{one.k}"), one.dtype)
             assert not found.measured
             errors.append(abs(found.tflops / one.tflops - 1))
     assert len(errors) > 20
@@ -225,13 +227,13 @@ def test_a_real_h200_is_met_though_nothing_of_it_was_fitted() -> None:
 
 def test_a_better_shape_is_near_and_better() -> None:
     for words, dtype in (("4097x4097x4097", "bf16"), ("1000x1001x1002", "fp16"), ("8192x4100x8192", "tf32")):
-        asked = expected(H100, product(words), dtype)
+        asked = expected(H100, operations.product(words), dtype)
         for one in bettershape.near(asked):
             sizes = list(zip(one.shape, (asked.operation.m, asked.operation.n, asked.operation.k), strict=True))
             assert all(a >= b for a, b in sizes) if one.direction == "larger" else all(a <= b for a, b in sizes)
             assert one.gain >= bettershape.WORTH
             assert one.prediction.tflops == pytest.approx(one.gain * asked.tflops)
-    assert bettershape.near(expected(H100, product("8192x8192x8192"), "bf16")) == ()
+    assert bettershape.near(expected(H100, operations.product("8192x8192x8192"), "bf16")) == ()
 
 
 def test_a_better_shape_is_no_whim_of_the_library() -> None:
@@ -239,7 +241,7 @@ def test_a_better_shape_is_no_whim_of_the_library() -> None:
     chance = random.Random(3)
     seen = 0
     for one in islice(drawshapes.shapes(chance, "bf16"), 12):
-        asked = expected(H100, Operation("product", "", one.m, one.n, one.k), "bf16")
+        asked = expected(H100, operations.Operation("product", "", one.m, one.n, one.k), "bf16")
         for better in bettershape.near(asked):
             there = better.prediction
             work = there.operation.operations / asked.operation.operations
@@ -251,19 +253,19 @@ def test_a_better_shape_is_no_whim_of_the_library() -> None:
 
 def test_what_was_learned_holds_only_where_it_was_measured() -> None:
     for board, operation in (
-        (boards()["a100_sxm4_80"], product("4096x4096x4096")),
-        (boards()["h200_sxm"], product("4096x16x4096")),
-        (boards()["h100_pcie_80"], product("4096x4096x4096")),
-        (H100, product("512x512x512", 64)),
-        (H100, product("20000x4096x4096")),
-        (H100, replace(product("4096x4096x4096"), rows="mn")),
+        (boards()["a100_sxm4_80"], operations.product("4096x4096x4096")),
+        (boards()["h200_sxm"], operations.product("4096x16x4096")),
+        (boards()["h100_pcie_80"], operations.product("4096x4096x4096")),
+        (H100, operations.product("512x512x512", 64)),
+        (H100, operations.product("20000x4096x4096")),
+        (H100, replace(operations.product("4096x4096x4096"), rows="mn")),
     ):
         one = expected(board, operation, "bf16")
         assert one.seconds == one.formula_seconds
         assert not one.measured
-    one = expected(H100, product("4096x4096x4096"), "bf16")
+    one = expected(H100, operations.product("4096x4096x4096"), "bf16")
     assert one.seconds != one.formula_seconds
-    assert expected(H100, replace(product("4096x4096x4096"), rows="mk"), "bf16").seconds == one.seconds
+    assert expected(H100, replace(operations.product("4096x4096x4096"), rows="mk"), "bf16").seconds == one.seconds
 
 
 def test_trees_go_left_up_to_the_threshold() -> None:
@@ -275,12 +277,14 @@ def test_shapes_are_drawn_in_equal_parts_and_none_is_refused() -> None:
     for dtype in drawshapes.TYPES:
         drawn = list(islice(drawshapes.shapes(random.Random(1), dtype), 40))
         assert [one.kind for one in drawn] == [*drawshapes.KINDS] * 10
-        assert not any(predict.refusal(Operation("product", "", one.m, one.n, one.k), dtype) for one in drawn)
+        assert not any(
+            predict.refusal(operations.Operation("product", "", one.m, one.n, one.k), dtype) for one in drawn
+        )
         assert drawn == list(islice(drawshapes.shapes(random.Random(1), dtype), 40))
 
 
 def test_each_type_has_its_constants() -> None:
-    for dtype in UNITS:
+    for dtype in roofline.UNITS:
         for alignment in (1, 2, 4, 8, 16):
             found = productmodel.kernels(dtype, alignment)
             assert found is not None

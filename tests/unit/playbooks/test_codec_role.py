@@ -21,11 +21,11 @@ import pytest
 import yaml
 from hostilebuilds import CODEC, ROLE
 
-from gpuprep.agent.video.licences import licence
-from gpuprep.catalogue import archives, ffmpeg
-from gpuprep.catalogue.roles import codec_libraries, codec_libraries_absent
+from gpuprep import catalogue
+from gpuprep.agent.video import licences
+from gpuprep.catalogue import ffmpeg, roles
+from gpuprep.desired import profile
 from gpuprep.desired import state as wanted
-from gpuprep.desired.profile import CodecWish
 
 PARTS: dict[str, list[str]] = {"encoders": ["hevc_nvenc", "h264_nvenc"], "filters": ["scale_cuda", "scale"], "bsfs": []}
 
@@ -89,7 +89,7 @@ def test_role_and_python_compute_the_same_key(tmp_path: Path) -> None:
     expected = []
     for npp, parts, libraries in CASES:
         names = {kind: tuple(listed) for kind, listed in parts.items()}
-        codec = CodecWish("12.1.14.0", "7.1.5", "/opt/gpuprep", npp, "auto", names, tuple(libraries))
+        codec = profile.CodecWish("12.1.14.0", "7.1.5", "/opt/gpuprep", npp, "auto", names, tuple(libraries))
         expected.append(wanted.build_key("debian-13", "x86_64", codec))
     assert keys_of_the_role(tmp_path) == expected
     assert {len(key) for key in expected} == {12}
@@ -268,7 +268,7 @@ def test_libraries_bring_their_options_and_say_the_licence(programs: dict[str, M
     assert parts.licence(spec(tmp_path, libraries=["x264", "gnutls"])) == "GPL version 2 or later"
     assert parts.licence(spec(tmp_path, libraries=["openssl"])) == "GPL version 3 or later"
     assert parts.licence(spec(tmp_path, npp=True)).startswith("nonfree")
-    assert parts.licence(spec(tmp_path)) == licence(parts.flags(spec(tmp_path)))
+    assert parts.licence(spec(tmp_path)) == licences.licence(parts.flags(spec(tmp_path)))
     with pytest.raises(parts.Refused, match="no such library: fdk"):
         parts.flags(spec(tmp_path, libraries=["fdk"]))
 
@@ -281,8 +281,10 @@ def test_the_roles_libraries_are_those_of_the_catalogue(programs: dict[str, Modu
     assert set(allowed) == set(known)
     choices = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
     assert set(choices["argument_specs"]["main"]["options"]["gpu_codec_libraries"]["choices"]) == set(known)
-    for release in archives().values():  # each has packages, or a reason why not
-        assert set(codec_libraries(release)) | set(codec_libraries_absent(release)) == set(known), release.key
+    for release in catalogue.archives().values():  # each has packages, or a reason why not
+        assert set(roles.codec_libraries(release)) | set(roles.codec_libraries_absent(release)) == set(known), (
+            release.key
+        )
 
 
 def test_an_unknown_kind_of_part_is_refused(programs: dict[str, ModuleType], tmp_path: Path) -> None:

@@ -15,12 +15,11 @@ import yaml
 from builders import bare_snapshot, finished_snapshot, load
 from rolevalues import ROLES, played, printing, values
 
-from gpuprep import catalogue, checks
+from gpuprep import catalogue, checks, records
 from gpuprep.agent.facts import packages as agent_packages
 from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, has_full_libraries
 from gpuprep.checks.drift import certifiedsystem
-from gpuprep.desired.state import Wanted, resolve
-from gpuprep.records import Finding, Status
+from gpuprep.desired import state
 from gpuprep.workflows import fixes
 
 SYSTEMS = sorted(path.stem for path in (ROLES / "gpu_preflight" / "vars").glob("*.yml"))
@@ -76,13 +75,13 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Case, dict[str, li
     return {case: found["/".join(case)] for case in cases}
 
 
-def wanted(system: str, source: str = "distribution", flavour: str = "auto") -> Wanted:
+def wanted(system: str, source: str = "distribution", flavour: str = "auto") -> state.Wanted:
     host = bare_snapshot(RELEASES[system].key.replace("-", "").replace(".", ""))
-    return resolve(load("t4", driver={"source": source, "flavour": flavour}, cudnn={"version": "none"}), host)
+    return state.resolve(load("t4", driver={"source": source, "flavour": flavour}, cudnn={"version": "none"}), host)
 
 
-def keys(findings: Sequence[Finding]) -> set[str]:
-    return {finding.key for finding in findings if finding.status not in (Status.PASS, Status.SKIP)}
+def keys(findings: Sequence[records.Finding]) -> set[str]:
+    return {finding.key for finding in findings if finding.status not in (records.Status.PASS, records.Status.SKIP)}
 
 
 def test_the_catalogue_and_the_roles_serve_the_same_releases() -> None:
@@ -121,7 +120,7 @@ def test_a_hold_that_only_the_role_knew_of_is_missed_and_put_back(system: str, n
     free = dataclasses.replace(
         good, packages={**good.packages, name: dataclasses.replace(good.packages[name], held=False)}
     )
-    (finding,) = [finding for finding in checks.compare(wish, free) if finding.status is Status.FAIL]
+    (finding,) = [finding for finding in checks.compare(wish, free) if finding.status is records.Status.FAIL]
     assert (finding.key, finding.actual) == ("driver.held", f"not held: {name}")
     (planned,) = fixes.plan(wish, free, [finding])
     assert planned.command == f"apt-mark hold {name}"

@@ -15,8 +15,7 @@ import yaml
 from canaryprogram import CANARY
 
 from gpuprep import catalogue
-from gpuprep.catalogue import OsRelease
-from gpuprep.catalogue.roles import cuda_packages, driver_packages, driver_stream, fabric_packages
+from gpuprep.catalogue import roles
 
 ROCKY = catalogue.archives()["rocky-9"]
 
@@ -29,18 +28,18 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield home
 
 
-def everything(release: OsRelease) -> tuple[dict[str, set[str]], set[str]]:
+def everything(release: catalogue.OsRelease) -> tuple[dict[str, set[str]], set[str]]:
     """(name ► versions, streams) of a repository that has what the catalogue says."""
     offer, packages, streams = release.sources["nvidia"], dict[str, set[str]](), set()
     for driver in offer.drivers:
-        names = [*fabric_packages(release, "nvidia", driver.version)]
+        names = [*roles.fabric_packages(release, "nvidia", driver.version)]
         for flavour in driver.modules:
-            names += driver_packages(release, "nvidia", flavour, driver.version, libraries="full")
-            streams.add(driver_stream(release, "nvidia", flavour, driver.version))
+            names += roles.driver_packages(release, "nvidia", flavour, driver.version, libraries="full")
+            streams.add(roles.driver_stream(release, "nvidia", flavour, driver.version))
         for name in names:
             packages.setdefault(name, set()).add(driver.version)
     for version in offer.cuda:
-        packages |= {name: {f"{version}.1"} for name in cuda_packages(release, "nvidia", version)}
+        packages |= {name: {f"{version}.1"} for name in roles.cuda_packages(release, "nvidia", version)}
     return packages, streams
 
 

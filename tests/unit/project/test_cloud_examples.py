@@ -26,9 +26,9 @@ import yaml
 from cloudanswers import CASES, Clouds, clouds
 from places import ROOT
 
+from gpuprep import remote
 from gpuprep.agent import host_paths
 from gpuprep.desired import loading
-from gpuprep.remote import Target
 from gpuprep.workflows import targets
 
 DOCS = ROOT / "docs"
@@ -47,19 +47,19 @@ with_collections = pytest.mark.skipif(not COLLECTIONS, reason="GPUPREP_CLOUD_COL
 # What gpuprep shall make of each cloud's answers, by group.
 HOSTS = {
     "aws_ec2": {
-        "gpuprep_t4": [Target("i-0a1b2c3d4e5f60001", address="198.51.100.11", user="admin")],
-        "gpuprep_v100": [Target("i-0a1b2c3d4e5f60002", address="10.0.1.12", user="admin")],
+        "gpuprep_t4": [remote.Target("i-0a1b2c3d4e5f60001", address="198.51.100.11", user="admin")],
+        "gpuprep_v100": [remote.Target("i-0a1b2c3d4e5f60002", address="10.0.1.12", user="admin")],
     },
     "gcp_compute": {
-        "gpuprep_t4": [Target("render-1", address="203.0.113.11", user="debian")],
-        "gpuprep_v100": [Target("render-2", address="10.164.0.12", user="debian")],
+        "gpuprep_t4": [remote.Target("render-1", address="203.0.113.11", user="debian")],
+        "gpuprep_v100": [remote.Target("render-2", address="10.164.0.12", user="debian")],
     },
     "azure_rm": {
         "gpuprep_t4": [
-            Target("render-1_33b0", address="198.51.100.21", user="azureuser"),
-            Target("render-3_c175", address="10.1.0.23", user="azureuser"),
+            remote.Target("render-1_33b0", address="198.51.100.21", user="azureuser"),
+            remote.Target("render-3_c175", address="10.1.0.23", user="azureuser"),
         ],
-        "gpuprep_v100": [Target("render-2_89de", address="10.1.0.22", user="azureuser")],
+        "gpuprep_v100": [remote.Target("render-2_89de", address="10.1.0.22", user="azureuser")],
     },
 }
 
@@ -70,7 +70,7 @@ def example(cloud: str) -> dict[str, Any]:
     return found
 
 
-def read(cloud: str, inventory: Path) -> dict[str, list[Target]]:
+def read(cloud: str, inventory: Path) -> dict[str, list[remote.Target]]:
     """As gpuprep reads it: each group, and that all hosts together are those of the groups."""
     notes: list[str] = []
     found = {group: targets.parse([group], str(inventory), note=notes.append) for group in HOSTS[cloud]}

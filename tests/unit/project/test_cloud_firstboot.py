@@ -20,8 +20,7 @@ import pytest
 import yaml
 from places import ROOT
 
-from gpuprep import __version__
-from gpuprep.records import RunRecord
+from gpuprep import __version__, records
 
 USER_DATA = ROOT / "docs/cloud/user-data.yaml"
 FILES = {file["path"]: file for file in yaml.safe_load(USER_DATA.read_text(encoding="utf-8"))["write_files"]}
@@ -321,7 +320,7 @@ def test_only_the_field_of_the_record_asks_for_a_reboot(said: object, tmp_path: 
     assert machine.boot() == 1
     assert machine.report()["status"] == "failed"
     assert machine.lines("systemctl") == []
-    assert "reboot_needed" in {spec.name for spec in dataclasses.fields(RunRecord)}
+    assert "reboot_needed" in {spec.name for spec in dataclasses.fields(records.RunRecord)}
 
 
 def test_the_user_data_as_a_whole() -> None:

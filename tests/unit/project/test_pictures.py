@@ -9,7 +9,7 @@ import pictures
 import pytest
 from places import ROOT
 
-from gpuprep.records import Source, Status
+from gpuprep import records
 
 AGAIN = "run python tests/support/pictures.py: what the recorded run shows today is not in the picture"
 
@@ -17,7 +17,7 @@ AGAIN = "run python tests/support/pictures.py: what the recorded run shows today
 def test_the_run_of_the_pictures_is_a_real_one_that_passed() -> None:
     run = pictures.run()
     assert run.verdict
-    assert (run.verdict.status, run.source) == (Status.PASS, Source.MEASURED)
+    assert (run.verdict.status, run.source) == (records.Status.PASS, records.Source.MEASURED)
     assert len(run.measurements) == len(pictures.PROBES)
 
 

@@ -20,7 +20,7 @@ from places import ROOT
 from programfile import module_of
 
 from gpuprep import __version__
-from gpuprep.catalogue.agent import agent_libraries, agent_pins, read_pins
+from gpuprep.catalogue import agent
 
 SOURCES = ("gpuprep", "playbooks", "profiles", "docs", "man", ".ci", "Makefile",
            "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", ".gitignore")  # fmt: skip
@@ -103,7 +103,7 @@ def test_the_wheel_has_a_bill_of_materials(built: list[Path]) -> None:
     for part in document["components"]:
         by_scope.setdefault(part["scope"], set()).add(part["name"])
     assert {"click", "ansible-core", "sqlalchemy", "alembic"} <= by_scope["required"]
-    assert by_scope["optional"] == {name for major in ("11", "12", "13") for name in agent_libraries(major)}
+    assert by_scope["optional"] == {name for major in ("11", "12", "13") for name in agent.agent_libraries(major)}
     assert "hatchling" in by_scope["excluded"]
 
 
@@ -133,7 +133,7 @@ def test_every_pin_has_hashes_and_the_file_names_no_index(path: Path) -> None:
     text = path.read_text()
     pins = hashes.pins(text)
     assert pins
-    assert [f"{name}=={pin.version}" for name, pin in read_pins(text).items()] == pins
+    assert [f"{name}=={pin.version}" for name, pin in agent.read_pins(text).items()] == pins
     assert "://" not in text
     others = [
         line for line in text.splitlines() if not re.match(r"#|[a-z0-9-]+==|    --hash=sha256:[0-9a-f]{64}", line)
@@ -145,8 +145,8 @@ def test_every_pin_has_hashes_and_the_file_names_no_index(path: Path) -> None:
 def test_role_and_catalogue_read_the_same_pins(major: str) -> None:
     role = module_of(ROOT / "playbooks/roles/gpu_agent/filter_plugins/gpu_agent.py")
     text = role.gpu_agent_requirements(str(ROOT / "playbooks/roles/gpu_agent"), major)
-    assert role.gpu_agent_pins(text) == [f"{name}=={version}" for name, version in agent_libraries(major).items()]
-    assert all(pin.sha256 for pin in agent_pins(major).values())
+    assert role.gpu_agent_pins(text) == [f"{name}=={version}" for name, version in agent.agent_libraries(major).items()]
+    assert all(pin.sha256 for pin in agent.agent_pins(major).values())
 
 
 def test_hashes_are_written_anew_and_all_else_stays() -> None:
@@ -160,7 +160,7 @@ def test_hashes_are_written_anew_and_all_else_stays() -> None:
 
 def test_the_build_is_pinned() -> None:
     project = (ROOT / "pyproject.toml").read_text()
-    version = read_pins((ROOT / ".ci/requirements-build.txt").read_text())["hatchling"].version
+    version = agent.read_pins((ROOT / ".ci/requirements-build.txt").read_text())["hatchling"].version
     assert project.count(f'"hatchling=={version}"') == 2
     assert "--require-hashes -r $<" in (ROOT / "Makefile").read_text()
 

@@ -27,11 +27,9 @@ from builders import (
 )
 from places import ROOT, TESTS
 
-from gpuprep import catalogue
-from gpuprep.checks import compare
+from gpuprep import catalogue, checks, records
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.provisioning.plan import ROLES, TITLES, make, role_variables
-from gpuprep.records import Finding, Missing, Package, Plan, Snapshot, Status, UnitFacts
 
 GOLDEN = TESTS / "golden" / "plans"
 UPDATE = os.environ.get("GPUPREP_UPDATE_GOLDEN") == "1"
@@ -40,22 +38,22 @@ UPDATE = os.environ.get("GPUPREP_UPDATE_GOLDEN") == "1"
 OSES = tuple(key.replace("-", "") for key in catalogue.archives() if key.startswith("debian-"))
 HOSTS = {"t4": ("t4",), "v100": ("v100",), "a100": ("a100",), "t4+t4": ("t4", "t4"), "t4+v100": ("t4", "v100")}
 
-State = Callable[[Snapshot, Wanted], Snapshot]
+State = Callable[[records.Snapshot, Wanted], records.Snapshot]
 
 
-def finished(bare: Snapshot, wanted: Wanted) -> Snapshot:
+def finished(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
     return finished_snapshot(wanted, bare)
 
 
-def not_rebooted(bare: Snapshot, wanted: Wanted) -> Snapshot:
+def not_rebooted(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
     return with_driver(bare, wanted, loaded=False)
 
 
-def driver_only(bare: Snapshot, wanted: Wanted) -> Snapshot:
+def driver_only(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
     return with_driver(bare, wanted, loaded=True)
 
 
-def kernel_updated(bare: Snapshot, wanted: Wanted) -> Snapshot:
+def kernel_updated(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
     """A newer kernel was installed, DKMS did not build the driver for it, and the machine was not restarted."""
     done = finished(bare, wanted)
     newer = NEWER[wanted.os_key.replace("-", "")]
@@ -66,11 +64,11 @@ def kernel_updated(bare: Snapshot, wanted: Wanted) -> Snapshot:
     )
 
 
-def kernel_updated_and_rebooted(bare: Snapshot, wanted: Wanted) -> Snapshot:
+def kernel_updated_and_rebooted(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
     """The same after the restart: the driver is gone."""
     done = finished(bare, wanted)
     newer = NEWER[wanted.os_key.replace("-", "")]
-    gone = Missing("driver_not_loaded", "NVML: Driver Not Loaded")
+    gone = records.Missing("driver_not_loaded", "NVML: Driver Not Loaded")
     return dataclasses.replace(
         done,
         kernel=dataclasses.replace(
@@ -87,11 +85,11 @@ def kernel_updated_and_rebooted(bare: Snapshot, wanted: Wanted) -> Snapshot:
             counters_restricted=None,
         ),
         gpus=gone,
-        units={**done.units, "gpuprep-tune.service": UnitFacts("enabled", "failed")},
+        units={**done.units, "gpuprep-tune.service": records.UnitFacts("enabled", "failed")},
     )
 
 
-def counters_restricted(bare: Snapshot, wanted: Wanted) -> Snapshot:
+def counters_restricted(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
     done = finished(bare, wanted)
     restricted = modprobe_file(with_parts(wanted, tuning={"profiling_counters": "restricted"}))
     return dataclasses.replace(
@@ -101,17 +99,17 @@ def counters_restricted(bare: Snapshot, wanted: Wanted) -> Snapshot:
     )
 
 
-def hold_missing(bare: Snapshot, wanted: Wanted) -> Snapshot:
+def hold_missing(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
     done = finished(bare, wanted)
-    free = {name: Package(done.packages[name].version, False) for name in ("libcuda1", "nvidia-cuda-toolkit")}
+    free = {name: records.Package(done.packages[name].version, False) for name in ("libcuda1", "nvidia-cuda-toolkit")}
     return dataclasses.replace(done, packages={**done.packages, **free})
 
 
-def split_by_upgrade(bare: Snapshot, wanted: Wanted) -> Snapshot:
+def split_by_upgrade(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
     """An automatic upgrade replaced the libraries under the loaded module."""
     done = finished(bare, wanted)
     other = f"{wanted.driver.version}.999.01"
-    mismatch = Missing("version_mismatch", "NVML: Driver/library version mismatch")
+    mismatch = records.Missing("version_mismatch", "NVML: Driver/library version mismatch")
     return dataclasses.replace(
         done,
         driver=dataclasses.replace(
@@ -138,14 +136,14 @@ STATES: dict[str, State] = {
 }
 
 
-def plan_of(host: str, os_name: str, state: str) -> tuple[Wanted, Plan]:
+def plan_of(host: str, os_name: str, state: str) -> tuple[Wanted, records.Plan]:
     models = HOSTS[host]
     bare = bare_snapshot(os_name, models)
     wanted = resolve(load(models[0], gpus=tuple(dict.fromkeys(models))), bare)
-    return wanted, make("gpu-1", wanted, compare(wanted, STATES[state](bare, wanted)))
+    return wanted, make("gpu-1", wanted, checks.compare(wanted, STATES[state](bare, wanted)))
 
 
-def text_of(plan: Plan) -> str:
+def text_of(plan: records.Plan) -> str:
     lines = [f"plan of profile {plan.profile} for {plan.host}"]
     for number, step in enumerate(plan.steps, 1):
         lines.append(f"{number}. {step.role}: {step.title}{' (may reboot)' if step.may_reboot else ''}")
@@ -191,16 +189,18 @@ def test_a_bare_host_gets_every_role_in_the_order_of_the_playbook() -> None:
 
 def test_unknown_leads_to_the_role() -> None:
     wanted = resolved()
-    finding = Finding("gpu 0", "clocks", Status.UNKNOWN, "max", "?", "it could not be read", role="gpu_tuning")
+    finding = records.Finding(
+        "gpu 0", "clocks", records.Status.UNKNOWN, "max", "?", "it could not be read", role="gpu_tuning"
+    )
     (step,) = make("h", wanted, [finding]).steps
     assert (step.role, step.reasons, step.may_reboot) == ("gpu_tuning", ("it could not be read",), False)
 
 
 def test_reasons_are_said_once_and_findings_without_a_role_are_notes() -> None:
     wanted = resolved()
-    twice = Finding("a", "b", Status.FAIL, "1", "2", "the same", role="gpu_cuda")
-    bare = Finding("a", "b", Status.FAIL, "1", "2", role="gpu_cuda")
-    stray = Finding("kernel", "next_boot", Status.WARN, "1", "2", "a kernel waits")
+    twice = records.Finding("a", "b", records.Status.FAIL, "1", "2", "the same", role="gpu_cuda")
+    bare = records.Finding("a", "b", records.Status.FAIL, "1", "2", role="gpu_cuda")
+    stray = records.Finding("kernel", "next_boot", records.Status.WARN, "1", "2", "a kernel waits")
     plan = make("h", wanted, [twice, twice, bare, stray])
     assert plan.steps[0].reasons == ("the same", "a b: 2, wanted 1")
     assert plan.notes[0] == "a kernel waits"
@@ -209,18 +209,18 @@ def test_reasons_are_said_once_and_findings_without_a_role_are_notes() -> None:
 def test_tuning_restarts_for_ecc_only() -> None:
     wanted = resolve(load("t4", tuning={"ecc": "disabled"}), bare_snapshot())
     done = finished_snapshot(wanted)
-    assert not isinstance(done.gpus, Missing)
+    assert not isinstance(done.gpus, records.Missing)
     on = dataclasses.replace(done, gpus=(dataclasses.replace(done.gpus[0], ecc_current=True),))
-    (step,) = make("h", wanted, compare(wanted, on)).steps
+    (step,) = make("h", wanted, checks.compare(wanted, on)).steps
     assert (step.role, step.may_reboot) == ("gpu_tuning", True)
 
 
 def test_probes_add_reasons() -> None:
     wanted = resolved()
     toolkit, codec = good_probes(wanted)
-    assert not isinstance(toolkit.values, Missing)
+    assert not isinstance(toolkit.values, records.Missing)
     broken = dataclasses.replace(toolkit, values={**toolkit.values, "compiles": False})
-    plan = make("h", wanted, compare(wanted, finished_snapshot(wanted), (broken, codec)))
+    plan = make("h", wanted, checks.compare(wanted, finished_snapshot(wanted), (broken, codec)))
     assert [step.role for step in plan.steps] == ["gpu_cuda"]
 
 

@@ -10,13 +10,10 @@ from builders import OS, bare_snapshot, finished_snapshot, load, with_driver
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuprep import catalogue
-from gpuprep.checks import compare
+from gpuprep import catalogue, checks, errors, records
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, check_profile, resolve
-from gpuprep.errors import PlanRefused
 from gpuprep.provisioning.plan import ROLES, make, role_variables
-from gpuprep.records import ClockPair, Missing, Snapshot, Status
 
 BASES = {name: load(name) for name in ("t4", "v100", "a100", "base")}
 REASONS = ("not_supported", "no_permission", "command_failed", "driver_not_loaded", "gpu_is_lost", "unparsable")
@@ -28,7 +25,9 @@ quick = settings(max_examples=amount.examples(150), deadline=None, suppress_heal
 def profiles(draw: st.DrawFn) -> Profile:
     base = BASES[draw(st.sampled_from(sorted(BASES)))]
     clocks: Any = draw(
-        st.sampled_from(["max", "default", ClockPair(5001, 1590), ClockPair(877, 1530), ClockPair(1, 1)])
+        st.sampled_from(
+            ["max", "default", records.ClockPair(5001, 1590), records.ClockPair(877, 1530), records.ClockPair(1, 1)]
+        )
     )
     changes: dict[str, dict[str, Any]] = {
         "driver": {
@@ -60,7 +59,7 @@ def profiles(draw: st.DrawFn) -> Profile:
 
 
 @st.composite
-def bare_hosts(draw: st.DrawFn) -> Snapshot:
+def bare_hosts(draw: st.DrawFn) -> records.Snapshot:
     ids = st.sampled_from(["t4", "v100", "a100", "h200", "1df6", "20b5"])
     gpus = draw(st.lists(ids, min_size=1, max_size=3))
     snapshot = bare_snapshot(draw(st.sampled_from(sorted(OS))), gpus)
@@ -68,11 +67,11 @@ def bare_hosts(draw: st.DrawFn) -> Snapshot:
     return dataclasses.replace(snapshot, kernel=kernel, nvswitches=draw(st.sampled_from([0, 0, 0, 6])))
 
 
-def resolve_or_none(profile: Profile, snapshot: Snapshot) -> Wanted | None:
+def resolve_or_none(profile: Profile, snapshot: records.Snapshot) -> Wanted | None:
     """None where it is refused; and what is refused is refused well."""
     try:
         return resolve(profile, snapshot)
-    except PlanRefused as refused:
+    except errors.PlanRefused as refused:
         reasons = refused.reasons
     assert reasons
     assert len(set(reasons)) == len(reasons)
@@ -85,14 +84,14 @@ def resolve_or_none(profile: Profile, snapshot: Snapshot) -> Wanted | None:
     return None
 
 
-def has_volta(snapshot: Snapshot) -> bool:
+def has_volta(snapshot: records.Snapshot) -> bool:
     gpus = [catalogue.board(device.device_id) for device in snapshot.pci_gpus]
     return any(gpu is not None and gpu.model.architecture == "volta" for gpu in gpus)
 
 
 @quick
 @given(profiles(), bare_hosts())
-def test_what_is_resolved_can_be(profile: Profile, bare: Snapshot) -> None:
+def test_what_is_resolved_can_be(profile: Profile, bare: records.Snapshot) -> None:
     wanted = resolve_or_none(profile, bare)
     if wanted is None:
         return
@@ -122,20 +121,20 @@ def test_what_the_profile_alone_rules_out_is_ruled_out_on_every_host_of_its_gpus
 
 @quick
 @given(profiles(), bare_hosts(), st.sampled_from(["bare", "installed", "loaded"]))
-def test_steps_are_in_order_and_a_finished_host_has_none(profile: Profile, bare: Snapshot, state: str) -> None:
+def test_steps_are_in_order_and_a_finished_host_has_none(profile: Profile, bare: records.Snapshot, state: str) -> None:
     wanted = resolve_or_none(profile, bare)
     if wanted is None:
         return
     here = bare if state == "bare" else with_driver(bare, wanted, loaded=state == "loaded")
-    plan = make("h", wanted, compare(wanted, here))
+    plan = make("h", wanted, checks.compare(wanted, here))
     order = [ROLES.index(step.role) for step in plan.steps]
     assert order == sorted(set(order))
     assert order
     assert all(step.reasons and all(step.reasons) for step in plan.steps)
     done = finished_snapshot(wanted, bare)
-    assert make("h", wanted, compare(wanted, done)).steps == ()
+    assert make("h", wanted, checks.compare(wanted, done)).steps == ()
     again = resolve_or_none(profile, done)
-    if profile.tuning.power_limit_watts != "default" or isinstance(profile.tuning.clocks, ClockPair):
+    if profile.tuning.power_limit_watts != "default" or isinstance(profile.tuning.clocks, records.ClockPair):
         return  # the device, once it can be asked, may refuse what the catalogue could not know
     assert again is not None
     assert dataclasses.replace(again, min_free_mib=wanted.min_free_mib) == wanted
@@ -152,12 +151,12 @@ def test_missing_readings_never_pass(data: st.DataObject) -> None:
     part = getattr(snapshot, group)
     optional = [f.name for f in dataclasses.fields(part) if f.name not in NEVER_MISSING]
     chosen = data.draw(st.lists(st.sampled_from(optional), min_size=1, unique=True))
-    missing = Missing(data.draw(st.sampled_from(REASONS)), "taken away")
+    missing = records.Missing(data.draw(st.sampled_from(REASONS)), "taken away")
     broken = dataclasses.replace(snapshot, **{group: dataclasses.replace(part, **dict.fromkeys(chosen, missing))})
-    before = {f.key: f for f in compare(wanted, snapshot)}
-    after = {f.key: f for f in compare(wanted, broken)}
-    assert not any("taken away" in f.actual and f.status is Status.PASS for f in after.values())
-    assert len([f for f in after.values() if f.status is Status.PASS]) < len(before) or set(chosen) <= UNREAD
+    before = {f.key: f for f in checks.compare(wanted, snapshot)}
+    after = {f.key: f for f in checks.compare(wanted, broken)}
+    assert not any("taken away" in f.actual and f.status is records.Status.PASS for f in after.values())
+    assert len([f for f in after.values() if f.status is records.Status.PASS]) < len(before) or set(chosen) <= UNREAD
     assert after.keys() == before.keys(), "a check vanished with its evidence"
 
 

@@ -11,15 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.errors import HostUnreachable, Interrupted, ProvisionFailed
-from gpuprep.provisioning import ansible_environment, ansible_run
-from gpuprep.provisioning.ansible_answers import describe_failure, diff_text, waiting_line
-from gpuprep.provisioning.ansible_events import Events
-from gpuprep.provisioning.ansible_run import Failure, Progress
-from gpuprep.records import PlaybookResult
-from gpuprep.remote import Target
+from gpuprep import errors, records, remote
+from gpuprep.provisioning import ansible_answers, ansible_environment, ansible_events, ansible_run
 
-LOCAL = Target("local", local=True)
+LOCAL = remote.Target("local", local=True)
 PASSWORD = "correct-horse-battery"
 
 
@@ -29,9 +24,11 @@ class Run:
     def __init__(self, tmp_path: Path) -> None:
         self.folder = tmp_path
         self.logs = tmp_path / "logs"
-        self.events: list[Progress] = []
+        self.events: list[ansible_run.Progress] = []
 
-    def __call__(self, text: str, target: Target = LOCAL, **options: object) -> PlaybookResult | Failure:
+    def __call__(
+        self, text: str, target: remote.Target = LOCAL, **options: object
+    ) -> records.PlaybookResult | ansible_run.Failure:
         book = self.folder / "book.yml"
         book.write_text(textwrap.dedent(text))
         return ansible_run.run(
@@ -82,7 +79,7 @@ def test_a_run_counts_changes_and_tells_what_it_waits_for(run: Run) -> None:
         """,
         variables={"greeting": "hello"},
     )
-    assert isinstance(result, PlaybookResult)
+    assert isinstance(result, records.PlaybookResult)
     assert (result.status, result.changed, result.failed) == ("successful", 1, 0)
     assert [(task.task, task.outcome) for task in result.tasks] == [
         ("Greet", "changed"),
@@ -107,9 +104,9 @@ def test_a_failed_step_shows_its_own_last_lines(run: Run) -> None:
               ansible.builtin.shell: "seq 100; echo no such header >&2; exit 3"
         """
     )
-    assert isinstance(outcome, Failure)
+    assert isinstance(outcome, ansible_run.Failure)
     error = outcome.error
-    assert isinstance(error, ProvisionFailed)
+    assert isinstance(error, errors.ProvisionFailed)
     assert error.step == "Configure"
     assert "exit code 3" in error.what
     assert error.last_lines[-2:] == ("100", "no such header")
@@ -138,7 +135,7 @@ def test_no_secret_is_left_in_any_file(run: Run, monkeypatch: pytest.MonkeyPatch
         """,
         become_password=PASSWORD,
     )
-    assert isinstance(outcome, Failure)
+    assert isinstance(outcome, ansible_run.Failure)
     assert outcome.result.tasks[0].outcome == "ok"
     assert PASSWORD not in seen.read_text()
     seen.unlink()
@@ -160,7 +157,7 @@ def test_the_users_ansible_settings_do_not_reach_a_run(run: Run, monkeypatch: py
     (run.folder / "ansible.cfg").write_text("[defaults]\nstrategy = neither_this\n")
     monkeypatch.chdir(run.folder)
     result = run("- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.command: 'true'\n")
-    assert isinstance(result, PlaybookResult), result
+    assert isinstance(result, records.PlaybookResult), result
     assert result.changed == 1
 
 
@@ -181,8 +178,8 @@ def test_an_interruption_ends_the_run_at_once(run: Run) -> None:
         cancelled=started,
     )
     assert time.monotonic() - began < 30
-    assert isinstance(outcome, Failure)
-    assert isinstance(outcome.error, Interrupted)
+    assert isinstance(outcome, ansible_run.Failure)
+    assert isinstance(outcome.error, errors.Interrupted)
     assert "Build for ever" in outcome.error.what
     assert outcome.result.status == "canceled"
     assert "Build for ever" in (run.logs / "ansible.log").read_text()
@@ -191,18 +188,18 @@ def test_an_interruption_ends_the_run_at_once(run: Run) -> None:
 def test_a_host_that_does_not_answer_is_unreachable(run: Run, tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     known.touch()
-    gone = Target("gone", address="127.0.0.1", port=9, user="nobody", known_hosts=str(known))
+    gone = remote.Target("gone", address="127.0.0.1", port=9, user="nobody", known_hosts=str(known))
     outcome = run("- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.ping:\n", gone)
-    assert isinstance(outcome, Failure)
-    assert isinstance(outcome.error, HostUnreachable)
+    assert isinstance(outcome, ansible_run.Failure)
+    assert isinstance(outcome.error, errors.HostUnreachable)
     assert "gone" in outcome.error.what
     assert outcome.result.status == "unreachable"
 
 
 def test_a_playbook_that_cannot_start_is_a_failure_with_ansibles_words(run: Run) -> None:
     outcome = run("- hosts: all\n  tasks:\n    - no_such_module_anywhere: {}\n")
-    assert isinstance(outcome, Failure)
-    assert isinstance(outcome.error, ProvisionFailed)
+    assert isinstance(outcome, ansible_run.Failure)
+    assert isinstance(outcome.error, errors.ProvisionFailed)
     assert any("no_such_module_anywhere" in line for line in outcome.error.last_lines)
 
 
@@ -225,7 +222,7 @@ def test_check_mode_with_diff_changes_nothing_and_shows_the_change(run: Run) -> 
         diff=True,
         roles=["gpu_codec"],
     )
-    assert isinstance(outcome, PlaybookResult)
+    assert isinstance(outcome, records.PlaybookResult)
     assert outcome.changed == 1
     assert not wanted.exists()
     assert [task.task for task in outcome.tasks] == ["Write it"]
@@ -235,7 +232,7 @@ def test_check_mode_with_diff_changes_nothing_and_shows_the_change(run: Run) -> 
 
 
 def test_inventory_and_ssh_options_follow_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Target(
+    target = remote.Target(
         "sim:t4",
         address="127.0.0.1",
         port=2222,
@@ -256,15 +253,16 @@ def test_inventory_and_ssh_options_follow_the_target(tmp_path: Path, monkeypatch
     assert "StrictHostKeyChecking=accept-new" in ansible_environment.ssh_arguments(target, accept_new_host_key=True)
     monkeypatch.setenv("HOME", pwd.getpwuid(os.getuid()).pw_dir)  # OpenSSH's ~; another HOME is shown to it
     assert not any(
-        "KnownHosts" in word for word in ansible_environment.ssh_arguments(Target("a"), accept_new_host_key=False)
+        "KnownHosts" in word
+        for word in ansible_environment.ssh_arguments(remote.Target("a"), accept_new_host_key=False)
     )
     monkeypatch.setenv("HOME", str(tmp_path))  # OpenSSH itself does not look at it
-    elsewhere = ansible_environment.ssh_arguments(Target("a"), accept_new_host_key=False)
+    elsewhere = ansible_environment.ssh_arguments(remote.Target("a"), accept_new_host_key=False)
     assert f"UserKnownHostsFile={tmp_path}/.ssh/known_hosts" in elsewhere
-    plain = ansible_environment.inventory(Target("web1"), {})["all"]["hosts"]["web1"]
+    plain = ansible_environment.inventory(remote.Target("web1"), {})["all"]["hosts"]["web1"]
     assert "ansible_port" not in plain
     assert "ansible_user" not in plain
-    assert ansible_environment.inventory_name(Target("localhost")) != "localhost"
+    assert ansible_environment.inventory_name(remote.Target("localhost")) != "localhost"
 
 
 @pytest.mark.parametrize(
@@ -283,20 +281,20 @@ def test_inventory_and_ssh_options_follow_the_target(tmp_path: Path, monkeypatch
     ],
 )
 def test_what_a_failed_result_says(result: dict[str, object], message: str, last: tuple[str, ...], hint: str) -> None:
-    failure = describe_failure("gpu_driver", "Install", result)
+    failure = ansible_answers.describe_failure("gpu_driver", "Install", result)
     assert (failure.message, failure.last_lines, failure.hint) == (message, last, hint)
     assert failure.step == "gpu_driver: Install"
 
 
 def test_waiting_line_and_diff_text() -> None:
-    assert waiting_line({"stdout": "one\ntwo \n\n"}) == "two"
-    assert waiting_line({"stdout": "", "attempts": 2, "retries": 9}) == "attempt 2 of 9"
-    assert diff_text([{"prepared": "x"}, {"before": "a\n", "after": "a\n"}]) == "x"
-    assert diff_text(None) == ""
+    assert ansible_answers.waiting_line({"stdout": "one\ntwo \n\n"}) == "two"
+    assert ansible_answers.waiting_line({"stdout": "", "attempts": 2, "retries": 9}) == "attempt 2 of 9"
+    assert ansible_answers.diff_text([{"prepared": "x"}, {"before": "a\n", "after": "a\n"}]) == "x"
+    assert ansible_answers.diff_text(None) == ""
 
 
 def test_tasks_that_preflight_lends_count_for_the_role_at_work(tmp_path: Path) -> None:
-    events = Events(lambda _: None, tmp_path / "log")
+    events = ansible_events.Events(lambda _: None, tmp_path / "log")
     for role in ("gpu_preflight", "gpu_driver", "gpu_preflight", "gpu_cuda", "gpu_preflight"):
         events.handle({"event": "runner_on_ok", "event_data": {"role": role, "task": "t", "res": {}}})
     events.close()

@@ -16,24 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT, TESTS
 
-from gpuprep.records import Missing
-from gpuprep.records.evidence import NO_ANSWER, measured
-from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu
-from gpuprep.records.evidence.codec import Codec
-from gpuprep.records.evidence.cudnn import Cudnn
-from gpuprep.records.evidence.decode import key_of
-from gpuprep.records.evidence.gemm import Algorithm, Gemm, Product, Sustained
-from gpuprep.records.evidence.nccl import Nccl
+from gpuprep import records
+from gpuprep.records import evidence
+from gpuprep.records.evidence import bandwidth, codec, cudnn, decode, gemm, nccl, throughput, toolkit, transcode
 from gpuprep.records.evidence.shared import Library, NamedGpu, Process, Telemetry
-from gpuprep.records.evidence.throughput import Step, Throughput
-from gpuprep.records.evidence.toolkit import Toolkit
-from gpuprep.records.evidence.transcode import Case, Needs, Output, Transcode
 from gpuprep.workflows import missing_keys
 
 DOCS = (ROOT / "docs" / "records.md").read_text()
 PROBES: dict[str, type] = {
-    "gemm": Gemm, "bandwidth": Bandwidth, "toolkit": Toolkit, "cudnn": Cudnn, "codec": Codec, "transcode": Transcode,
-    "throughput": Throughput, "nccl": Nccl,
+    "gemm": gemm.Gemm, "bandwidth": bandwidth.Bandwidth, "toolkit": toolkit.Toolkit, "cudnn": cudnn.Cudnn, "codec": codec.Codec, "transcode": transcode.Transcode,
+    "throughput": throughput.Throughput, "nccl": nccl.Nccl,
 }  # fmt: skip
 KEY = re.compile(r'"(\w+)":')
 
@@ -47,7 +39,7 @@ def section(name: str) -> set[str]:
 
 def classes(kind: Any) -> set[Any]:
     """The dataclasses that a type is made of."""
-    if kind is Missing:
+    if kind is records.Missing:
         return set()
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
@@ -56,7 +48,7 @@ def classes(kind: Any) -> set[Any]:
 
 
 def keys(kind: Any) -> set[str]:
-    return {key_of(spec) for one in classes(kind) for spec in dataclasses.fields(one)}
+    return {decode.key_of(spec) for one in classes(kind) for spec in dataclasses.fields(one)}
 
 
 @pytest.mark.parametrize("probe", PROBES)
@@ -74,15 +66,15 @@ def paths(kind: Any) -> set[str]:
     hints = typing.get_type_hints(kind)
     found = set()
     for spec in dataclasses.fields(kind):
-        found.add(key_of(spec))
+        found.add(decode.key_of(spec))
         for listed, inner in inside(hints[spec.name]):
-            found |= {f"{key_of(spec)}{'[]' * listed}.{path}" for path in paths(inner)}
+            found |= {f"{decode.key_of(spec)}{'[]' * listed}.{path}" for path in paths(inner)}
     return found
 
 
 def inside(hint: Any) -> Iterator[tuple[bool, Any]]:
     """(whether it is in a list, the dataclass) of each that a type names."""
-    if dataclasses.is_dataclass(hint) and hint is not Missing:
+    if dataclasses.is_dataclass(hint) and hint is not records.Missing:
         yield False, hint
     for argument in typing.get_args(hint):
         for listed, kind in inside(argument):
@@ -99,13 +91,13 @@ def test_each_key_that_judge_can_miss_is_one_of_the_type(probe: str) -> None:
 @pytest.mark.parametrize("path", sorted((TESTS / "cases" / "records").glob("h200-*.json")), ids=lambda path: path.stem)
 def test_every_figure_of_a_real_answer_is_in_the_evidence(path: Path) -> None:
     answer = json.loads(path.read_text())
-    assert lost(measured(PROBES[answer["probe"]], answer["values"]), answer["values"]) == []
+    assert lost(evidence.measured(PROBES[answer["probe"]], answer["values"]), answer["values"]) == []
 
 
 def lost(found: Any, value: Any, at: str = "") -> list[str]:
     """Where the evidence is not what was written: null and absent are the same, and so are 3 and 3.0."""
-    if dataclasses.is_dataclass(found) and not isinstance(found, Missing):
-        parts = {key_of(spec): getattr(found, spec.name) for spec in dataclasses.fields(found)}
+    if dataclasses.is_dataclass(found) and not isinstance(found, records.Missing):
+        parts = {decode.key_of(spec): getattr(found, spec.name) for spec in dataclasses.fields(found)}
         unknown = [f"{at}.{key}" for key in value if key not in parts and key != "bindings"]
         return unknown + [
             wrong for key in value if key in parts for wrong in lost(parts[key], value[key], f"{at}.{key}")
@@ -114,29 +106,29 @@ def lost(found: Any, value: Any, at: str = "") -> list[str]:
         pairs = enumerate(zip(found, value, strict=True))
         return [wrong for index, (one, other) in pairs for wrong in lost(one, other, f"{at}[{index}]")]
     if isinstance(value, dict):
-        return [] if "missing" in value and (found is None or isinstance(found, Missing)) else [at]
-    absent = found in (None, "", ()) or isinstance(found, Missing)
+        return [] if "missing" in value and (found is None or isinstance(found, records.Missing)) else [at]
+    absent = found in (None, "", ()) or isinstance(found, records.Missing)
     return [] if found == value or (value is None and absent) else [at]
 
 
-def product(**values: Any) -> Product:
-    found = measured(Product, {"dtype": "fp16", "m": 8, "tflops": 2.5, **values})
-    assert isinstance(found, Product)
+def product(**values: Any) -> gemm.Product:
+    found = evidence.measured(gemm.Product, {"dtype": "fp16", "m": 8, "tflops": 2.5, **values})
+    assert isinstance(found, gemm.Product)
     return found
 
 
-NOT_A_FIGURE = Missing("not_recorded", "no figure tflops")
+NOT_A_FIGURE = records.Missing("not_recorded", "no figure tflops")
 
 
-TOO_LARGE = Missing("unparsable", "10^15 or more")
+TOO_LARGE = records.Missing("unparsable", "10^15 or more")
 
 
 @pytest.mark.parametrize(
     ("value", "read"),
     [
         (3, 3.0), (2.5, 2.5), (None, NOT_A_FIGURE), ("3", NOT_A_FIGURE), (True, NOT_A_FIGURE), (1e15, TOO_LARGE),
-        (10**400, TOO_LARGE), ([], NOT_A_FIGURE), ({"a": 1}, NOT_A_FIGURE), (math.nan, Missing("unparsable", "NaN")),
-        ({"missing": "gpu_is_lost", "detail": "x"}, Missing("gpu_is_lost", "x")), ({"missing": 7}, Missing("7")),
+        (10**400, TOO_LARGE), ([], NOT_A_FIGURE), ({"a": 1}, NOT_A_FIGURE), (math.nan, records.Missing("unparsable", "NaN")),
+        ({"missing": "gpu_is_lost", "detail": "x"}, records.Missing("gpu_is_lost", "x")), ({"missing": 7}, records.Missing("7")),
     ],
 )  # fmt: skip
 def test_a_figure_is_a_finite_number_or_missing(value: object, read: object) -> None:
@@ -163,39 +155,45 @@ def test_an_error_is_never_lost(value: object, read: str) -> None:
 def test_what_may_be_missing_is_never_plainly_absent() -> None:
     assert product().sustained is None
     assert product(sustained=None).sustained is None
-    assert isinstance(product(sustained=7).sustained, Missing)
-    assert product(sustained={"tflops": 2}).sustained == measured(Sustained, {"tflops": 2})
-    assert isinstance(product(algorithm=[]).algorithm, Missing)
-    assert isinstance(product(algorithm={"tile_m": 128}).algorithm, Algorithm)
-    for kind, key, value in ((Step, "died", "x"), (Case, "needs", 7), (Case, "warnings", [7]), (Output, "expected", 7),
-                             (Needs, "capabilities", ["nodot"])):  # fmt: skip
-        assert isinstance(getattr(measured(kind, {key: value}), key), Missing), (kind, key)
+    assert isinstance(product(sustained=7).sustained, records.Missing)
+    assert product(sustained={"tflops": 2}).sustained == evidence.measured(gemm.Sustained, {"tflops": 2})
+    assert isinstance(product(algorithm=[]).algorithm, records.Missing)
+    assert isinstance(product(algorithm={"tile_m": 128}).algorithm, gemm.Algorithm)
+    for kind, key, value in ((throughput.Step, "died", "x"), (transcode.Case, "needs", 7), (transcode.Case, "warnings", [7]), (transcode.Output, "expected", 7),
+                             (transcode.Needs, "capabilities", ["nodot"])):  # fmt: skip
+        assert isinstance(getattr(evidence.measured(kind, {key: value}), key), records.Missing), (kind, key)
 
 
 def test_an_entry_that_does_not_fit_is_told_where_it_counts() -> None:
-    found = measured(Gemm, {"gpus": [7, {"index": 1}, {"missing": "x"}], "libraries": [7, {"name": "cudart"}]})
-    assert isinstance(found, Gemm)
-    assert [isinstance(entry, Missing) for entry in found.gpus] == [True, False, True]
+    found = evidence.measured(
+        gemm.Gemm, {"gpus": [7, {"index": 1}, {"missing": "x"}], "libraries": [7, {"name": "cudart"}]}
+    )
+    assert isinstance(found, gemm.Gemm)
+    assert [isinstance(entry, records.Missing) for entry in found.gpus] == [True, False, True]
     assert found.libraries == (Library("cudart"),)
 
 
 def test_columns_keep_their_length() -> None:
-    assert measured(Telemetry, {"seconds": [0, "x", None, 2.5, math.inf]}) == Telemetry(
+    assert evidence.measured(Telemetry, {"seconds": [0, "x", None, 2.5, math.inf]}) == Telemetry(
         seconds=(0.0, None, None, 2.5, None)
     )
 
 
 def test_a_key_that_is_a_word_of_python() -> None:
-    found = measured(Bandwidth, {"peers": [{"from": 0, "to": 1, "gb_per_s": 12}]})
-    assert isinstance(found, Bandwidth)
+    found = evidence.measured(bandwidth.Bandwidth, {"peers": [{"from": 0, "to": 1, "gb_per_s": 12}]})
+    assert isinstance(found, bandwidth.Bandwidth)
     assert (found.peers[0].start, found.peers[0].end, found.peers[0].gb_per_s) == (0, 1, 12.0)
 
 
 def test_a_probe_without_an_answer() -> None:
-    assert measured(Gemm, Missing("command_failed", "x")) == Missing("command_failed", "x")
-    assert measured(Gemm, {"missing": "command_failed", "detail": "x"}) == Missing("command_failed", "x")
-    assert measured(Gemm, None) == measured(Gemm, [7]) == NO_ANSWER
-    assert measured(Gemm, {"unknown": [1]}) == Gemm()
+    assert evidence.measured(gemm.Gemm, records.Missing("command_failed", "x")) == records.Missing(
+        "command_failed", "x"
+    )
+    assert evidence.measured(gemm.Gemm, {"missing": "command_failed", "detail": "x"}) == records.Missing(
+        "command_failed", "x"
+    )
+    assert evidence.measured(gemm.Gemm, None) == evidence.measured(gemm.Gemm, [7]) == evidence.NO_ANSWER
+    assert evidence.measured(gemm.Gemm, {"unknown": [1]}) == gemm.Gemm()
 
 
 JSON = st.recursive(
@@ -211,7 +209,7 @@ JSON = st.recursive(
 @given(data=st.data())
 def test_damage_of_any_kind_is_read(probe: str, data: st.DataObject) -> None:
     kind = PROBES[probe]
-    names = [key_of(spec) for spec in dataclasses.fields(kind)]
+    names = [decode.key_of(spec) for spec in dataclasses.fields(kind)]
     values = data.draw(st.dictionaries(st.sampled_from(names), JSON))
-    assert isinstance(measured(kind, values), kind)
-    assert isinstance(measured(BandwidthGpu, values), BandwidthGpu)
+    assert isinstance(evidence.measured(kind, values), kind)
+    assert isinstance(evidence.measured(bandwidth.BandwidthGpu, values), bandwidth.BandwidthGpu)

@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from gpuprep.records.recorded_options import Asked, RecordedOptions
-from gpuprep.workflows.runs import Options
+from gpuprep.records import recorded_options
+from gpuprep.workflows import runs
 
 
 def test_the_options_of_a_run_are_read_as_they_were() -> None:
     asked = {"hosts": ["a", "b"], "inventory": "hosts.ini", "limit": "a*", "profile": "t4", "ask_become_pass": True}
-    run = Options(check=True, only=("driver",), probes=("gemm",), quick=True, probe="quick", fix=True, asked=asked)
-    recorded = RecordedOptions.read(run.as_recorded())
+    run = runs.Options(check=True, only=("driver",), probes=("gemm",), quick=True, probe="quick", fix=True, asked=asked)
+    recorded = recorded_options.RecordedOptions.read(run.as_recorded())
     assert (recorded.check, recorded.deep, recorded.quick, recorded.fix) == (True, False, True, True)
     assert (recorded.only, recorded.skip, recorded.probes, recorded.probe) == (("driver",), (), ("gemm",), "quick")
     assert (recorded.whole, recorded.every_probe) == (run.whole, False) == (False, False)
-    assert recorded.asked == Asked(("a", "b"), "hosts.ini", "a*", "t4", ask_become_pass=True)
-    assert RecordedOptions.read(Options().as_recorded()).probes == (), "recorded, and none chosen"
+    assert recorded.asked == recorded_options.Asked(("a", "b"), "hosts.ini", "a*", "t4", ask_become_pass=True)
+    assert recorded_options.RecordedOptions.read(runs.Options().as_recorded()).probes == (), "recorded, and none chosen"
 
 
 def test_an_older_record_has_none_of_them() -> None:
-    recorded = RecordedOptions.read({})
+    recorded = recorded_options.RecordedOptions.read({})
     assert recorded.whole
     assert recorded.every_probe
-    assert recorded.asked == Asked()
+    assert recorded.asked == recorded_options.Asked()
     none = {"probes", "check", "deep", "quick", "fix", "probe", "random_delay_minutes"}
     assert {name for name, value in dataclasses.asdict(recorded).items() if value is None} == none
 
@@ -34,14 +34,14 @@ def test_an_older_record_has_none_of_them() -> None:
 @pytest.mark.parametrize("strange", ["driver", 1, {"a": 1}, [1], [None], True])
 def test_what_cannot_be_read_asks_no_less(strange: Any) -> None:
     names = ("only", "skip", "probes", "check", "quick", "fix", "probe", "random_delay_minutes", "asked")
-    recorded = RecordedOptions.read(dict.fromkeys(names, strange))
+    recorded = recorded_options.RecordedOptions.read(dict.fromkeys(names, strange))
     assert not recorded.whole
     assert not recorded.every_probe
     assert recorded.probes == ()
-    assert (recorded.only, recorded.skip, recorded.asked) == ((), (), Asked())
+    assert (recorded.only, recorded.skip, recorded.asked) == ((), (), recorded_options.Asked())
     assert recorded.random_delay_minutes in (None, 1)
 
 
 @pytest.mark.parametrize("strange", [None, 1, "x", ["x"], {"hosts": "abc", "store": 1, "ask_become_pass": "yes"}])
 def test_strange_words_of_the_user_are_none(strange: Any) -> None:
-    assert RecordedOptions.read({"asked": strange}).asked == Asked()
+    assert recorded_options.RecordedOptions.read({"asked": strange}).asked == recorded_options.Asked()

@@ -16,39 +16,37 @@ import fakeprograms
 import pytest
 
 import gpuprep
-from gpuprep import __version__
+from gpuprep import __version__, errors, records, remote
 from gpuprep.agent.identity import OTHER_AGENT, identity, sources
-from gpuprep.errors import AgentFailed
-from gpuprep.records import FactsRequest, Missing, ProbeResult, Snapshot, Source, from_json, to_json
-from gpuprep.remote import CommandResult, Host, Target, agent_client
+from gpuprep.remote import agent_client
 
-HERE = Target("here", local=True)
+HERE = remote.Target("here", local=True)
 NO_FFMPEG = {"path": "/no/such/ffmpeg"}
 
 
 @pytest.fixture
-def host() -> Host:
-    return Host(HERE)
+def host() -> remote.Host:
+    return remote.Host(HERE)
 
 
-class ScriptedHost(Host):
+class ScriptedHost(remote.Host):
     """Gives one prepared answer after the other and keeps what it was asked."""
 
-    def __init__(self, *answers: CommandResult) -> None:
-        super().__init__(Target("box", local=True))
+    def __init__(self, *answers: remote.CommandResult) -> None:
+        super().__init__(remote.Target("box", local=True))
         self.answers = list(answers)
         self.asked: list[tuple[str, bytes]] = []
 
     def run(
         self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float | None = None
-    ) -> CommandResult:
+    ) -> remote.CommandResult:
         assert timeout is not None
         assert not become
         self.asked.append((command, stdin))
         return self.answers.pop(0)
 
 
-ABSENT = CommandResult(OTHER_AGENT, "", "")
+ABSENT = remote.CommandResult(OTHER_AGENT, "", "")
 
 
 def test_the_agent_is_its_room_and_what_that_imports() -> None:
@@ -57,8 +55,8 @@ def test_the_agent_is_its_room_and_what_that_imports() -> None:
     assert {name.partition("/")[0] for name in names} == {"__init__.py", "agent", "records", "untrusted"}
 
 
-def test_a_streamed_agent_reads_this_machine(host: Host) -> None:
-    request = FactsRequest(commands=("sh", "no-such-command"), python_modules=("no_such_module",))
+def test_a_streamed_agent_reads_this_machine(host: remote.Host) -> None:
+    request = records.FactsRequest(commands=("sh", "no-such-command"), python_modules=("no_such_module",))
     snapshot = agent_client.snapshot(host, request)
     assert snapshot.agent_version == __version__
     assert snapshot.kernel.running == os.uname().release
@@ -67,7 +65,7 @@ def test_a_streamed_agent_reads_this_machine(host: Host) -> None:
     assert isinstance(shell, str)
     assert shell.endswith("/sh")
     assert snapshot.python_modules["no_such_module"] is None
-    assert from_json(Snapshot, to_json(snapshot)) == snapshot
+    assert records.from_json(records.Snapshot, records.to_json(snapshot)) == snapshot
 
 
 @pytest.mark.parametrize("memfd", [True, False])
@@ -82,8 +80,8 @@ def test_a_streamed_agent_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(agent_client, "BOOTSTRAP", "import os\ndel os.memfd_create\n" + agent_client.BOOTSTRAP)
     before = temporary.stat().st_mtime_ns
     if memfd:
-        agent_client.snapshot(Host(HERE), FactsRequest())
-    agent_client.probe(Host(HERE), "codec", NO_FFMPEG)
+        agent_client.snapshot(remote.Host(HERE), records.FactsRequest())
+    agent_client.probe(remote.Host(HERE), "codec", NO_FFMPEG)
     assert list(temporary.iterdir()) == []
     assert list(home.rglob("*")) == []
     assert (temporary.stat().st_mtime_ns == before) == memfd
@@ -129,7 +127,7 @@ def test_an_installed_agent_of_this_version_is_used(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(agent_client, "AGENT_PROGRAM", str(agent))
     sent = fakeprograms.program(tmp_path / "bin" / "python3", 'touch "$0.started"; exit 1')
     monkeypatch.setenv("PATH", f"{sent.parent}:/usr/bin:/bin")
-    agent_client.probe(Host(HERE), "codec", NO_FFMPEG)
+    agent_client.probe(remote.Host(HERE), "codec", NO_FFMPEG)
     assert not Path(f"{sent}.started").exists(), "the agent was sent although it is there"
     assert used.read_text() == f"probe codec --expect {identity()}\n"
 
@@ -140,31 +138,33 @@ def test_another_agent_is_passed_over(tmp_path: Path, monkeypatch: pytest.Monkey
     agent.write_text(f"#!/bin/sh\n{script}\n")
     agent.chmod(0o755)
     monkeypatch.setattr(agent_client, "AGENT_PROGRAM", str(agent))
-    assert agent_client.probe(Host(HERE), "codec", NO_FFMPEG).probe == "codec"
+    assert agent_client.probe(remote.Host(HERE), "codec", NO_FFMPEG).probe == "codec"
 
 
 def test_no_python_on_the_host() -> None:
-    host = ScriptedHost(ABSENT, CommandResult(127, "", "/bin/sh: 1: exec: python3: not found\n"))
-    with pytest.raises(AgentFailed, match="box: there is no python3") as caught:
-        agent_client.snapshot(host, FactsRequest())
+    host = ScriptedHost(ABSENT, remote.CommandResult(127, "", "/bin/sh: 1: exec: python3: not found\n"))
+    with pytest.raises(errors.AgentFailed, match="box: there is no python3") as caught:
+        agent_client.snapshot(host, records.FactsRequest())
     assert "install" in caught.value.hint
 
 
 def test_the_last_lines_of_a_failed_agent_are_shown() -> None:
     said = "".join(f"line {n}\n" for n in range(100))
-    with pytest.raises(AgentFailed, match=re.escape("exit code 1: line 95 | line 96 | line 97 | line 98 | line 99")):
-        agent_client.snapshot(ScriptedHost(ABSENT, CommandResult(1, "", said)), FactsRequest())
+    with pytest.raises(
+        errors.AgentFailed, match=re.escape("exit code 1: line 95 | line 96 | line 97 | line 98 | line 99")
+    ):
+        agent_client.snapshot(ScriptedHost(ABSENT, remote.CommandResult(1, "", said)), records.FactsRequest())
 
 
 @pytest.mark.parametrize("answer", ["", "garbage\n", '{"half": ', "[]", '{"schema_version": 99}'])
 def test_what_is_no_snapshot_is_told(answer: str) -> None:
-    with pytest.raises(AgentFailed, match="the agent's answer is no Snapshot"):
-        agent_client.snapshot(ScriptedHost(ABSENT, CommandResult(0, answer, "")), FactsRequest())
+    with pytest.raises(errors.AgentFailed, match="the agent's answer is no Snapshot"):
+        agent_client.snapshot(ScriptedHost(ABSENT, remote.CommandResult(0, answer, "")), records.FactsRequest())
 
 
 def test_words_before_the_answer_do_not_matter() -> None:
-    result = ProbeResult("codec", Source.MEASURED, Missing("not_installed"), 0.1)
-    noisy = CommandResult(0, "Welcome to this machine!\n" + to_json(result) + "\n", "")
+    result = records.ProbeResult("codec", records.Source.MEASURED, records.Missing("not_installed"), 0.1)
+    noisy = remote.CommandResult(0, "Welcome to this machine!\n" + records.to_json(result) + "\n", "")
     assert agent_client.probe(ScriptedHost(ABSENT, noisy), "codec", {}) == result
 
 
@@ -175,7 +175,7 @@ def test_a_python_that_is_too_old_says_so() -> None:
     assert b"needs Python 3.9 or newer on the host, this one is 3.6.8" in done.stderr
 
 
-def test_a_probe_of_something_that_is_not_there(host: Host) -> None:
+def test_a_probe_of_something_that_is_not_there(host: remote.Host) -> None:
     result = agent_client.probe(host, "codec", NO_FFMPEG)
-    assert isinstance(result.values, Missing)
+    assert isinstance(result.values, records.Missing)
     assert result.values.reason == "command_not_found"

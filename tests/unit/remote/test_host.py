@@ -16,9 +16,9 @@ import pytest
 from sshserver import SSHD, Serve, Sshd, free_port, make_key, servers
 from waiting import until
 
+from gpuprep import errors, remote
 from gpuprep.agent.facts import whichmachine
-from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused, HostUnreachable, UsageError
-from gpuprep.remote import Host, Target, limits
+from gpuprep.remote import limits
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="no sshd here (package openssh-server)")
 
@@ -36,15 +36,15 @@ def trusted(serve: Serve) -> Sshd:
     return server
 
 
-def hosts(kind: str, request: pytest.FixtureRequest) -> Host:
+def hosts(kind: str, request: pytest.FixtureRequest) -> remote.Host:
     if kind == "local":
-        return Host(Target("here", local=True))
+        return remote.Host(remote.Target("here", local=True))
     server: Sshd = request.getfixturevalue("trusted")
-    return Host(server.target())
+    return remote.Host(server.target())
 
 
 @pytest.fixture(params=["local", "ssh"])
-def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+def host(request: pytest.FixtureRequest) -> Iterator[remote.Host]:
     with hosts(request.param, request) as made:
         yield made
 
@@ -52,16 +52,16 @@ def host(request: pytest.FixtureRequest) -> Iterator[Host]:
 # ---------------------------------------------------------------- commands and files
 
 
-def test_run_gives_exit_code_and_both_outputs(host: Host) -> None:
+def test_run_gives_exit_code_and_both_outputs(host: remote.Host) -> None:
     result = host.run("echo out; echo err >&2; cat; exit 7", stdin=b"in")
     assert (result.exit_code, result.stdout, result.stderr) == (7, "out\nin", "err\n")
 
 
-def test_output_that_is_not_utf8_survives(host: Host) -> None:
+def test_output_that_is_not_utf8_survives(host: remote.Host) -> None:
     assert host.run(r"printf 'a\377b'").stdout == "a\\xffb"
 
 
-def test_much_on_all_three_streams_at_once_does_not_block(host: Host) -> None:
+def test_much_on_all_three_streams_at_once_does_not_block(host: remote.Host) -> None:
     data = b"0123456789abcdef" * 200_000  # 3 MB: more than any pipe or SSH window holds
     result = host.run("tee /dev/stderr", stdin=data, timeout=120)
     assert len(result.stdout) == len(data)
@@ -70,19 +70,19 @@ def test_much_on_all_three_streams_at_once_does_not_block(host: Host) -> None:
     assert end.encode() == data[-limits.ERROR_BYTES :]
 
 
-def test_input_that_nobody_reads_is_no_error(host: Host) -> None:
+def test_input_that_nobody_reads_is_no_error(host: remote.Host) -> None:
     assert host.run("exit 3", stdin=b"x" * 5_000_000, timeout=60).exit_code == 3
 
 
-def test_a_command_that_takes_too_long(host: Host) -> None:
+def test_a_command_that_takes_too_long(host: remote.Host) -> None:
     started = time.monotonic()
-    with pytest.raises(HostError, match=r"took longer than 0\.5 s: exec sleep 60"):
+    with pytest.raises(errors.HostError, match=r"took longer than 0\.5 s: exec sleep 60"):
         host.run("exec sleep 60", timeout=0.5)
     assert time.monotonic() - started < 10
     assert host.run("echo alive").stdout == "alive\n"
 
 
-def test_put_and_get_keep_every_byte(host: Host, tmp_path: Path) -> None:
+def test_put_and_get_keep_every_byte(host: remote.Host, tmp_path: Path) -> None:
     data = bytes(range(256)) * 1000
     path = tmp_path / "a file's name"
     host.put(data, str(path))
@@ -92,15 +92,15 @@ def test_put_and_get_keep_every_byte(host: Host, tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith("a file")] == ["a file's name"]
 
 
-def test_put_and_get_where_it_cannot_be(host: Host, tmp_path: Path) -> None:
-    with pytest.raises(HostError, match="cannot write"):
+def test_put_and_get_where_it_cannot_be(host: remote.Host, tmp_path: Path) -> None:
+    with pytest.raises(errors.HostError, match="cannot write"):
         host.put(b"", f"{tmp_path}/no/such/folder/file")
-    with pytest.raises(HostError, match=r"cannot read .*nothing: .*No such file"):
+    with pytest.raises(errors.HostError, match=r"cannot read .*nothing: .*No such file"):
         host.get(f"{tmp_path}/nothing")
 
 
 def test_a_lost_connection_is_made_again(trusted: Sshd) -> None:
-    with Host(trusted.target()) as host:
+    with remote.Host(trusted.target()) as host:
         assert host.run("echo 1").stdout == "1\n"
         trusted.stop()
         trusted.start()
@@ -108,7 +108,7 @@ def test_a_lost_connection_is_made_again(trusted: Sshd) -> None:
         def answers() -> bool:
             try:
                 return host.run("echo 2").stdout == "2\n"
-            except HostUnreachable:
+            except errors.HostUnreachable:
                 return False
 
         until(answers, "no connection was made again", 10)
@@ -117,21 +117,21 @@ def test_a_lost_connection_is_made_again(trusted: Sshd) -> None:
 def test_the_key_with_which_a_host_answered_is_as_ssh_keygen_shows_it(trusted: Sshd) -> None:
     listed = ["ssh-keygen", "-lf", f"{trusted.host_key}.pub"]
     shown = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()[1]
-    with Host(trusted.target()) as host:
+    with remote.Host(trusted.target()) as host:
         assert host.host_key() == ""
         host.run("true")
         assert host.host_key() == shown
         assert (
             whichmachine.fingerprint(base64.b64decode(Path(f"{trusted.host_key}.pub").read_text().split()[1])) == shown
         )
-    with Host(Target("here", local=True)) as here:
+    with remote.Host(remote.Target("here", local=True)) as here:
         here.run("true")
         assert here.host_key() == ""
 
 
 def test_a_connection_that_breaks_in_the_middle_of_a_command(trusted: Sshd, tmp_path: Path) -> None:
     mark = tmp_path / "started"
-    with Host(trusted.target()) as host:
+    with remote.Host(trusted.target()) as host:
         host.run("true")
 
         def cut() -> None:
@@ -140,7 +140,7 @@ def test_a_connection_that_breaks_in_the_middle_of_a_command(trusted: Sshd, tmp_
 
         cutter = threading.Thread(target=cut)
         cutter.start()
-        with pytest.raises(HostUnreachable, match="connection was lost while a command ran"):
+        with pytest.raises(errors.HostUnreachable, match="connection was lost while a command ran"):
             host.run(f"touch {mark}; exec sleep 30", timeout=60)
         cutter.join()
 
@@ -157,7 +157,7 @@ def fingerprint(server: Sshd) -> str:
 
 def test_unknown_host_key_is_refused_by_fingerprint(serve: Serve) -> None:
     server = serve()
-    with pytest.raises(HostKeyRefused) as caught, Host(server.target()) as host:
+    with pytest.raises(errors.HostKeyRefused) as caught, remote.Host(server.target()) as host:
         host.run("true")
     assert fingerprint(server) in caught.value.what
     assert "--accept-new-host-key" in caught.value.hint
@@ -167,9 +167,9 @@ def test_unknown_host_key_is_refused_by_fingerprint(serve: Serve) -> None:
 def test_accepted_host_key_is_kept_for_openssh_too(serve: Serve) -> None:
     server = serve()
     server.known_hosts.write_text("# a last line without an end")
-    with Host(server.target(), accept_new_host_key=True) as host:
+    with remote.Host(server.target(), accept_new_host_key=True) as host:
         assert host.run("echo in").stdout == "in\n"
-    with Host(server.target()) as host:  # known now, without the option
+    with remote.Host(server.target()) as host:  # known now, without the option
         assert host.run("echo again").stdout == "again\n"
     argv = ["ssh", "-o", "StrictHostKeyChecking=yes", "-o", f"UserKnownHostsFile={server.known_hosts}"]
     argv += ["-o", "BatchMode=yes", "-i", str(server.key), "-p", str(server.port), f"{server.user}@127.0.0.1", "true"]
@@ -184,8 +184,8 @@ def test_changed_host_key_is_never_accepted(serve: Serve, tmp_path: Path, accept
     line = f"[127.0.0.1]:{server.port} {kind} {key}\n"
     server.known_hosts.write_text(line)
     with (
-        pytest.raises(HostKeyRefused, match="HAS CHANGED") as caught,
-        Host(server.target(), accept_new_host_key=accept) as host,
+        pytest.raises(errors.HostKeyRefused, match="HAS CHANGED") as caught,
+        remote.Host(server.target(), accept_new_host_key=accept) as host,
     ):
         host.run("true")
     assert fingerprint(server) in caught.value.what
@@ -197,11 +197,11 @@ def test_named_known_hosts_file_counts_alone(serve: Serve, tmp_path: Path) -> No
     server = serve()
     server.trust()
     elsewhere = tmp_path / "elsewhere"
-    with pytest.raises(HostKeyRefused), Host(server.target(known_hosts=str(elsewhere))) as host:
+    with pytest.raises(errors.HostKeyRefused), remote.Host(server.target(known_hosts=str(elsewhere))) as host:
         host.run("true")
     elsewhere.write_text(server.known_hosts.read_text())
     server.known_hosts.unlink()
-    with Host(server.target(known_hosts=str(elsewhere))) as host:
+    with remote.Host(server.target(known_hosts=str(elsewhere))) as host:
         assert host.run("echo in").stdout == "in\n"
 
 
@@ -229,7 +229,7 @@ def test_a_key_is_known_however_it_is_noted_and_whatever_stands_beside_it(
         f"{name} {kind} AAAA\n@cert-authority {name} {kind} {key}\n127.0.0.1 {kind} {key}\n"
     )
     server.known_hosts.write_text(beside + line + beside)
-    with Host(server.target()) as host:
+    with remote.Host(server.target()) as host:
         assert host.run("echo in").stdout == "in\n"
 
 
@@ -244,8 +244,8 @@ def test_a_revoked_host_key_is_never_accepted(serve: Serve, known: bool, accept:
         file.write(f"@revoked * {kind} {key} stolen\n")
     before = server.known_hosts.read_text()
     with (
-        pytest.raises(HostKeyRefused, match="REVOKED") as caught,
-        Host(server.target(), accept_new_host_key=accept) as host,
+        pytest.raises(errors.HostKeyRefused, match="REVOKED") as caught,
+        remote.Host(server.target(), accept_new_host_key=accept) as host,
     ):
         host.run("true")
     assert fingerprint(server) in caught.value.what
@@ -258,8 +258,8 @@ def test_a_revoked_host_key_is_never_accepted(serve: Serve, known: bool, accept:
 def test_refused_key_names_user_and_key(trusted: Sshd, tmp_path: Path) -> None:
     stranger = make_key(tmp_path / "stranger")
     with (
-        pytest.raises(AuthenticationRefused, match=f"does not let {trusted.user} in") as caught,
-        Host(trusted.target(identity_file=str(stranger))) as host,
+        pytest.raises(errors.AuthenticationRefused, match=f"does not let {trusted.user} in") as caught,
+        remote.Host(trusted.target(identity_file=str(stranger))) as host,
     ):
         host.run("true")
     assert str(stranger) in caught.value.what
@@ -271,8 +271,8 @@ def test_refused_key_names_user_and_key(trusted: Sshd, tmp_path: Path) -> None:
 
 def test_no_key_at_all(trusted: Sshd) -> None:
     with (
-        pytest.raises(AuthenticationRefused, match="tried no key file"),
-        Host(trusted.target(identity_file=None)) as host,
+        pytest.raises(errors.AuthenticationRefused, match="tried no key file"),
+        remote.Host(trusted.target(identity_file=None)) as host,
     ):
         host.run("true")
 
@@ -281,7 +281,7 @@ def test_a_server_that_only_takes_passwords_does_not_hang(serve: Serve) -> None:
     server = serve("PasswordAuthentication yes", "PubkeyAuthentication no")
     server.trust()
     started = time.monotonic()
-    with pytest.raises(AuthenticationRefused), Host(server.target()) as host:
+    with pytest.raises(errors.AuthenticationRefused), remote.Host(server.target()) as host:
         host.run("true")
     assert time.monotonic() - started < 20
 
@@ -289,8 +289,8 @@ def test_a_server_that_only_takes_passwords_does_not_hang(serve: Serve) -> None:
 def test_a_key_locked_by_a_passphrase(trusted: Sshd, tmp_path: Path) -> None:
     locked = make_key(tmp_path / "locked", "secret words")
     with (
-        pytest.raises(AuthenticationRefused, match="locked by a passphrase") as caught,
-        Host(trusted.target(identity_file=str(locked))) as host,
+        pytest.raises(errors.AuthenticationRefused, match="locked by a passphrase") as caught,
+        remote.Host(trusted.target(identity_file=str(locked))) as host,
     ):
         host.run("true")
     assert f"`ssh-add {locked}`" in caught.value.hint
@@ -298,8 +298,8 @@ def test_a_key_locked_by_a_passphrase(trusted: Sshd, tmp_path: Path) -> None:
 
 def test_a_key_file_that_is_not_there(trusted: Sshd) -> None:
     with (
-        pytest.raises(AuthenticationRefused, match="no key file /no/such/key"),
-        Host(trusted.target(identity_file="/no/such/key")) as host,
+        pytest.raises(errors.AuthenticationRefused, match="no key file /no/such/key"),
+        remote.Host(trusted.target(identity_file="/no/such/key")) as host,
     ):
         host.run("true")
 
@@ -307,8 +307,8 @@ def test_a_key_file_that_is_not_there(trusted: Sshd) -> None:
 # ---------------------------------------------------------------- who is not there
 
 
-def refused(target: Target, **options: float) -> str:
-    with pytest.raises(HostUnreachable) as caught, Host(target, **options) as host:  # type: ignore[arg-type]
+def refused(target: remote.Target, **options: float) -> str:
+    with pytest.raises(errors.HostUnreachable) as caught, remote.Host(target, **options) as host:  # type: ignore[arg-type]
         host.run("true")
     assert caught.value.hint
     assert caught.value.where == target.name
@@ -317,13 +317,13 @@ def refused(target: Target, **options: float) -> str:
 
 @pytest.mark.usefixtures("home")
 def test_a_name_that_does_not_resolve() -> None:
-    assert "the name no-such-host.invalid does not resolve" in refused(Target("no-such-host.invalid"))
+    assert "the name no-such-host.invalid does not resolve" in refused(remote.Target("no-such-host.invalid"))
 
 
 @pytest.mark.usefixtures("home")
 def test_a_port_where_nobody_listens() -> None:
     port = free_port()
-    assert f"refuses connections on port {port}" in refused(Target("box", address="127.0.0.1", port=port))
+    assert f"refuses connections on port {port}" in refused(remote.Target("box", address="127.0.0.1", port=port))
 
 
 @pytest.mark.usefixtures("home")
@@ -337,7 +337,7 @@ def test_a_host_that_drops_packets() -> None:
             for client in waiting:
                 client.setblocking(False)
                 client.connect_ex(address)
-            message = refused(Target("box", address="127.0.0.1", port=address[1]), connect_timeout=1)
+            message = refused(remote.Target("box", address="127.0.0.1", port=address[1]), connect_timeout=1)
         finally:
             for client in waiting:
                 client.close()
@@ -356,7 +356,7 @@ def test_a_port_that_is_not_ssh() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        target = Target("box", address="127.0.0.1", port=server.getsockname()[1])
+        target = remote.Target("box", address="127.0.0.1", port=server.getsockname()[1])
         message = refused(target, connect_timeout=5)
         thread.join()
     assert "answers, but not as an SSH server" in message
@@ -384,13 +384,13 @@ def write_config(home: Path, server: Sshd) -> None:
 
 def test_an_alias_of_the_ssh_configuration(trusted: Sshd, home: Path) -> None:
     write_config(home, trusted)
-    with Host(Target("lab")) as host:
+    with remote.Host(remote.Target("lab")) as host:
         assert host.run("echo in").stdout == "in\n"
 
 
 def test_a_broken_ssh_configuration(home: Path) -> None:
     (home / ".ssh" / "config").write_text("what is this\nHost\n")
-    with pytest.raises(UsageError, match=r"\.ssh/config"), Host(Target("lab")) as host:
+    with pytest.raises(errors.UsageError, match=r"\.ssh/config"), remote.Host(remote.Target("lab")) as host:
         host.run("true")
 
 
@@ -404,7 +404,7 @@ def test_through_a_jump_host(serve: Serve, home: Path) -> None:
     inner.known_hosts.write_text(
         inner.known_hosts.read_text().replace(f"[127.0.0.1]:{inner.port}", f"[localhost]:{inner.port}")
     )
-    with Host(Target("inner", user=inner.user, identity_file=str(inner.key))) as host:
+    with remote.Host(remote.Target("inner", user=inner.user, identity_file=str(inner.key))) as host:
         assert host.run("echo inside").stdout == "inside\n"
 
 
@@ -414,7 +414,7 @@ def test_the_key_of_a_jump_host_is_checked_too(serve: Serve, home: Path) -> None
     write_config(home, jump)
     with (home / ".ssh" / "config").open("a") as config:
         config.write(f"Host inner\n  HostName localhost\n  Port {inner.port}\n  ProxyJump lab\n")
-    with pytest.raises(HostKeyRefused) as caught, Host(Target("inner")) as host:
+    with pytest.raises(errors.HostKeyRefused) as caught, remote.Host(remote.Target("inner")) as host:
         host.run("true")
     assert fingerprint(jump) in caught.value.what
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sshserver import SSHD, Sshd, make_key
 
-from gpuprep.errors import HostKeyRefused, UsageError
-from gpuprep.remote import Host, Target, hostcertificate, hostkeys, known_hosts
+from gpuprep import errors, remote
+from gpuprep.remote import hostcertificate, hostkeys, known_hosts
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="no sshd here (package openssh-server)")
 
@@ -279,12 +279,12 @@ def of_openssh(config: Path) -> str:
 
 def of_gpuprep() -> str:
     try:
-        with Host(Target("box")) as host:
+        with remote.Host(remote.Target("box")) as host:
             assert host.run("echo in").stdout == "in\n"
-    except HostKeyRefused as refused:
+    except errors.HostKeyRefused as refused:
         words = {"KEY IS REVOKED": REVOKED, "HAS CHANGED": CHANGED, "is not known": UNKNOWN}
         return next(verdict for text, verdict in words.items() if text in refused.what)
-    except UsageError as error:
+    except errors.UsageError as error:
         return REFUSED if "revoked host keys cannot be read" in error.what else error.what
     return ACCEPTED
 
@@ -330,7 +330,7 @@ def test_defaults_and_algorithms_are_those_of_ssh(tmp_path: Path) -> None:
     ],
 )
 def test_a_setting_that_means_nothing_is_refused(setting: dict[str, str], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(errors.UsageError, match=words):
         hostkeys.asked("box", 22, setting, user="me", original="box", named=None)
 
 
@@ -343,7 +343,10 @@ def test_a_file_that_cannot_be_read_is_named_where_the_key_is_not_known(
         tmp_path,
         home,
     )
-    with pytest.raises(UsageError, match="File name too long"), Host(Target("box"), accept_new_host_key=True) as host:
+    with (
+        pytest.raises(errors.UsageError, match="File name too long"),
+        remote.Host(remote.Target("box"), accept_new_host_key=True) as host,
+    ):
         host.run("true")
 
 
@@ -360,7 +363,7 @@ def test_a_new_key_is_added_under_the_name_that_ssh_looks_for(
 ) -> None:
     case = Case(UNKNOWN, config=config)
     file = lay_out(case, world, tmp_path, home)
-    with Host(Target("box"), accept_new_host_key=True) as host:
+    with remote.Host(remote.Target("box"), accept_new_host_key=True) as host:
         assert host.run("echo in").stdout == "in\n"
     words = world.words(world.server("plain"), tmp_path)
     assert (tmp_path / "known").read_text().strip() == lines.format(**words)
@@ -372,8 +375,8 @@ def test_a_new_key_that_no_line_can_hold_is_refused(world: World, tmp_path: Path
     lay_out(Case(UNKNOWN, config=config), world, tmp_path, home)
     before = (tmp_path / "known").read_text()
     with (
-        pytest.raises(HostKeyRefused, match="not known") as caught,
-        Host(Target("box"), accept_new_host_key=True) as host,
+        pytest.raises(errors.HostKeyRefused, match="not known") as caught,
+        remote.Host(remote.Target("box"), accept_new_host_key=True) as host,
     ):
         host.run("true")
     assert "--accept-new" not in caught.value.hint
@@ -394,7 +397,10 @@ def test_a_refusal_says_why_a_certificate_does_not_count(
     world: World, tmp_path: Path, home: Path, server: str, words: str
 ) -> None:
     lay_out(Case(UNKNOWN, "@cert-authority * {ca}", server), world, tmp_path, home)
-    with pytest.raises(HostKeyRefused, match="certificate authority") as caught, Host(Target("box")) as host:
+    with (
+        pytest.raises(errors.HostKeyRefused, match="certificate authority") as caught,
+        remote.Host(remote.Target("box")) as host,
+    ):
         host.run("true")
     assert words in caught.value.what
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuprep.errors import HostError
+from gpuprep import errors
 from gpuprep.remote import local
 
 LONG = "exec sleep 60"
@@ -45,7 +45,7 @@ def closed(process: subprocess.Popen[bytes]) -> bool:
 
 
 def test_a_command_that_cannot_be_ended_ends_the_waiting(started: list[subprocess.Popen[bytes]]) -> None:
-    with pytest.raises(HostError, match=r"took longer than 0\.2 s: exec sleep 60") as caught:
+    with pytest.raises(errors.HostError, match=r"took longer than 0\.2 s: exec sleep 60") as caught:
         local.LocalConnection("here").execute(LONG, b"", 0.2)
     (process,) = started
     assert process.poll() is None  # it still runs, and nobody waits for it
@@ -54,7 +54,7 @@ def test_a_command_that_cannot_be_ended_ends_the_waiting(started: list[subproces
 
 
 def test_input_that_such_a_command_never_read_is_no_matter(started: list[subprocess.Popen[bytes]]) -> None:
-    with pytest.raises(HostError, match="took longer"):
+    with pytest.raises(errors.HostError, match="took longer"):
         local.LocalConnection("here").execute(LONG, b"x" * 5_000_000, 0.2)
     assert started[0].poll() is None
     assert closed(started[0])
@@ -69,6 +69,6 @@ def test_one_that_talks_and_does_not_leave_is_left(started: list[subprocess.Pope
 
 
 def test_a_command_that_can_be_ended_is_gone_and_nothing_else_is_said() -> None:
-    with pytest.raises(HostError, match="took longer") as caught:
+    with pytest.raises(errors.HostError, match="took longer") as caught:
         local.LocalConnection("here").execute(LONG, b"", 0.2)
     assert "still runs" not in caught.value.hint

@@ -14,14 +14,12 @@ import pytest
 from sshserver import SSHD, Sshd
 from waiting import until
 
-from gpuprep.errors import GpuprepError, HostError, HostLocked
-from gpuprep.remote import HostLock, LockOwner
+from gpuprep import errors, remote
+from gpuprep.remote import local, ssh
 from gpuprep.remote.connection import Connection
-from gpuprep.remote.local import LocalConnection
-from gpuprep.remote.ssh import SshConnection
 
-ALICE = LockOwner("alice", "laptop", "20250601-1a2b", "2025-06-01T12:00:00+00:00")
-BOB = LockOwner("bob", "desk", "20250601-3c4d", "2025-06-01T12:05:00+00:00")
+ALICE = remote.LockOwner("alice", "laptop", "20250601-1a2b", "2025-06-01T12:00:00+00:00")
+BOB = remote.LockOwner("bob", "desk", "20250601-3c4d", "2025-06-01T12:05:00+00:00")
 
 HOLDER = """
 import sys, time
@@ -65,10 +63,10 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
 
     def make() -> Connection:
         if request.param == "local":
-            made.append(LocalConnection("box"))
+            made.append(local.LocalConnection("box"))
         else:
             server: Sshd = request.getfixturevalue("server")
-            made.append(SshConnection(server.target(), False, 15))
+            made.append(ssh.SshConnection(server.target(), False, 15))
         return made[-1]
 
     yield make
@@ -76,22 +74,22 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
         connection.close()
 
 
-def lock_of(connection: Connection, path: Path, owner: LockOwner) -> HostLock:
-    return HostLock("box", owner, connection.start, lock_file=str(path))
+def lock_of(connection: Connection, path: Path, owner: remote.LockOwner) -> remote.HostLock:
+    return remote.HostLock("box", owner, connection.start, lock_file=str(path))
 
 
 def is_free(connection: Connection, path: Path) -> bool:
     try:
         with lock_of(connection, path, BOB):
             return True
-    except HostLocked:
+    except errors.HostLocked:
         return False
 
 
 def test_the_second_is_told_who_is_first(connect: Connect, tmp_path: Path) -> None:
     path = tmp_path / "it's a lock"
     with lock_of(connect(), path, ALICE):
-        with pytest.raises(HostLocked) as caught, lock_of(connect(), path, BOB):
+        with pytest.raises(errors.HostLocked) as caught, lock_of(connect(), path, BOB):
             pass
         for word in ("box", ALICE.user, ALICE.controller, ALICE.run_id, ALICE.since):
             assert word in caught.value.what
@@ -111,7 +109,7 @@ def test_a_file_without_a_holder_is_no_lock(connect: Connect, tmp_path: Path) ->
 
 def test_a_place_that_cannot_be_locked(connect: Connect, tmp_path: Path) -> None:
     with (
-        pytest.raises(HostError, match=r"cannot lock box: .*(No such file|nonexistent)"),
+        pytest.raises(errors.HostError, match=r"cannot lock box: .*(No such file|nonexistent)"),
         lock_of(connect(), tmp_path / "no" / "folder" / "lock", ALICE),
     ):
         pass
@@ -124,7 +122,7 @@ def test_no_lock_outlives_a_killed_controller(
     path = tmp_path / "lock"
     connection = connect()
     arguments = [str(path), "0", "", "", ""]
-    if isinstance(connection, SshConnection):
+    if isinstance(connection, ssh.SshConnection):
         server: Sshd = request.getfixturevalue("server")
         arguments = [str(path), str(server.port), server.user, str(server.key), str(server.known_hosts)]
     with subprocess.Popen([sys.executable, "-c", HOLDER, *arguments], stdout=subprocess.PIPE, text=True) as holder:
@@ -138,8 +136,8 @@ def test_no_lock_outlives_a_killed_controller(
 
 def test_the_lock_is_taken_again_after_a_reboot(server: Sshd, tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    other = LocalConnection("box")
-    with lock_of(SshConnection(server.target(), False, 5), path, ALICE) as lock:
+    other = local.LocalConnection("box")
+    with lock_of(ssh.SshConnection(server.target(), False, 5), path, ALICE) as lock:
         server.stop()
         until(lambda: is_free(other, path), "a reboot drops the lock")
         path.write_text("")
@@ -153,13 +151,13 @@ def test_the_lock_is_taken_again_after_a_reboot(server: Sshd, tmp_path: Path) ->
 
 def test_a_lock_that_another_took_during_the_reboot_is_lost(server: Sshd, tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with lock_of(SshConnection(server.target(), False, 5), path, ALICE) as lock:
+    with lock_of(ssh.SshConnection(server.target(), False, 5), path, ALICE) as lock:
         server.stop()
-        until(lambda: is_free(LocalConnection("box"), path), "a reboot drops the lock")
-        with lock_of(LocalConnection("box"), path, BOB):
+        until(lambda: is_free(local.LocalConnection("box"), path), "a reboot drops the lock")
+        with lock_of(local.LocalConnection("box"), path, BOB):
             server.start()
             until(lambda: lock.lost is not None, "the loss is noticed")
-    assert isinstance(lock.lost, GpuprepError)
+    assert isinstance(lock.lost, errors.GpuprepError)
     assert "bob" in lock.lost.what
 
 
@@ -191,7 +189,7 @@ class Overlaps:
 
 def test_the_input_is_not_closed_while_a_heartbeat_is_written() -> None:
     process = Overlaps()
-    with HostLock("box", LockOwner("alice", "laptop", "r1", "noon"), lambda _: process):
+    with remote.HostLock("box", remote.LockOwner("alice", "laptop", "r1", "noon"), lambda _: process):
         assert process.sending.wait(10)
     assert process.closed.is_set()
     assert not process.overlapped

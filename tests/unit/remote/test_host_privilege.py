@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpuprep.errors import NoPrivilege
-from gpuprep.remote import Host, Target
-from gpuprep.remote.privilege import NOT_BEGUN
+from gpuprep import errors, remote
+from gpuprep.remote import privilege
 
-HERE = Target("here", local=True)
+HERE = remote.Target("here", local=True)
 # A stand-in that does as sudo -n does: options away, then the command. It counts its calls.
 SUDO = '#!/bin/sh\necho called >>"$0.calls"\nwhile [ "$1" != -- ]; do shift; done; shift\nexec "$@"\n'
 
@@ -53,7 +52,7 @@ def ordinary_user(folder: Path) -> None:
 def test_root_is_one_round_trip(bin_dir: Path, executed: list[str]) -> None:
     program(bin_dir, "id", "#!/bin/sh\necho 0\n")
     program(bin_dir, "sudo", "#!/bin/sh\nexit 1\n")
-    result = Host(HERE).run("cat; echo it\\'s >&2; exit 7", stdin=b"input", become=True, timeout=60)
+    result = remote.Host(HERE).run("cat; echo it\\'s >&2; exit 7", stdin=b"input", become=True, timeout=60)
     assert (result.exit_code, result.stdout, result.stderr) == (7, "input", "it's\n")
     assert len(executed) == 1
 
@@ -64,7 +63,7 @@ def test_sudo_without_a_password_is_one_round_trip_and_leaves_the_input_alone(
     ordinary_user(bin_dir)
     sudo = program(bin_dir, "sudo", SUDO)
     data = bytes(range(256)) * 500
-    host = Host(HERE)
+    host = remote.Host(HERE)
     host.put(data, str(bin_dir / "written"), become=True)
     assert (bin_dir / "written").read_bytes() == data
     assert len(executed) == 1
@@ -76,7 +75,7 @@ def test_a_sudo_that_reads_ahead_does_not_get_the_input(bin_dir: Path) -> None:
     ordinary_user(bin_dir)
     eats = '#!/bin/sh\ncase "$*" in *"-c :") cat >"$0.eaten";; esac\nwhile [ "$1" != -- ]; do shift; done; shift\n'
     sudo = program(bin_dir, "sudo", eats + 'exec "$@"\n')
-    assert Host(HERE).run("cat", stdin=b"whole", become=True, timeout=60).stdout == "whole"
+    assert remote.Host(HERE).run("cat", stdin=b"whole", become=True, timeout=60).stdout == "whole"
     assert Path(f"{sudo}.eaten").read_text() == ""
 
 
@@ -92,8 +91,8 @@ def test_a_sudo_that_reads_ahead_does_not_get_the_input(bin_dir: Path) -> None:
 def test_a_refusal_has_its_words_and_the_command_never_began(bin_dir: Path, says: str, words: str) -> None:
     ordinary_user(bin_dir)
     program(bin_dir, "sudo", f"#!/bin/sh\necho '{says}' >&2\nexit 1\n")
-    with pytest.raises(NoPrivilege, match=words) as caught:
-        Host(HERE).run(f"touch {bin_dir}/began", become=True, timeout=60)
+    with pytest.raises(errors.NoPrivilege, match=words) as caught:
+        remote.Host(HERE).run(f"touch {bin_dir}/began", become=True, timeout=60)
     assert caught.value.hint
     assert not (bin_dir / "began").exists()
 
@@ -103,14 +102,14 @@ def test_no_sudo_at_all(bin_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sh", "timeout", "test"):
         (bin_dir / name).symlink_to(f"/usr/bin/{name}")
     monkeypatch.setenv("PATH", str(bin_dir))
-    with pytest.raises(NoPrivilege, match="bob is not root and sudo is not installed"):
-        Host(HERE).run("echo", become=True, timeout=60)
+    with pytest.raises(errors.NoPrivilege, match="bob is not root and sudo is not installed"):
+        remote.Host(HERE).run("echo", become=True, timeout=60)
 
 
 def test_a_command_that_ends_as_a_refusal_does_is_not_run_again(bin_dir: Path) -> None:
     program(bin_dir, "id", "#!/bin/sh\necho 0\n")
-    command = f"echo x >>{bin_dir}/runs; exit {NOT_BEGUN}"
-    assert Host(HERE).run(command, become=True, timeout=60).exit_code == NOT_BEGUN
+    command = f"echo x >>{bin_dir}/runs; exit {privilege.NOT_BEGUN}"
+    assert remote.Host(HERE).run(command, become=True, timeout=60).exit_code == privilege.NOT_BEGUN
     assert (bin_dir / "runs").read_text() == "x\n"
 
 
@@ -119,7 +118,7 @@ def test_with_a_password_it_is_learnt_first(bin_dir: Path, executed: list[str]) 
     asks = '#!/bin/sh\ncase "$*" in *-n*) echo "sudo: a password is required" >&2; exit 1;; esac\n'
     asks += 'read -r password; test "$password" = secret || exit 1\n'
     program(bin_dir, "sudo", asks + 'while [ "$1" != -- ]; do shift; done; shift\nexec "$@"\n')
-    host = Host(HERE, become_password="secret")
+    host = remote.Host(HERE, become_password="secret")
     assert host.run("cat", stdin=b"its own", become=True, timeout=60).stdout == "its own"
     assert len(executed) == 3
     assert not any("secret" in command for command in executed)

@@ -13,10 +13,9 @@ from sshserver import SSHD, Serve, Sshd, make_key, servers
 from tokenkey import Token
 from waiting import until
 
+from gpuprep import errors, remote
 from gpuprep.catalogue import logins
-from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused, UsageError
-from gpuprep.remote import Host, Target, keysearch
-from gpuprep.remote.hostkeys import ShownKey
+from gpuprep.remote import hostkeys, keysearch
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="there is no sshd")
 
@@ -27,7 +26,7 @@ def serve(tmp_path: Path, home: Path) -> Iterator[Serve]:
         yield start
 
 
-def never(_shown: ShownKey) -> bool:
+def never(_shown: hostkeys.ShownKey) -> bool:
     raise AssertionError("the host's key is known")
 
 
@@ -35,7 +34,7 @@ def quiet(_text: str) -> None:
     pass
 
 
-def bare(server: Sshd, **changes: object) -> Target:
+def bare(server: Sshd, **changes: object) -> remote.Target:
     return server.target(**{"user": None, "identity_file": None, **changes})
 
 
@@ -50,7 +49,7 @@ def test_the_likely_users_of_a_system_are_tried_and_one_is_let_in(serve: Serve, 
     assert found.tried == ("debian with ~/.ssh/id_ed25519", "admin with ~/.ssh/id_ed25519")
     assert said == [f"not let in: {one}" for one in found.tried]
     assert found.target.identity_file == str(home / ".ssh/id_ed25519")
-    with Host(found.target) as host:
+    with remote.Host(found.target) as host:
         assert host.run("echo in").stdout == "in\n"
 
 
@@ -73,13 +72,13 @@ def test_a_user_that_is_named_is_the_only_one(serve: Serve, home: Path, tmp_path
     server.trust()
     give(home, make_key(tmp_path / "stranger"))
     with pytest.raises(
-        AuthenticationRefused, match=r"lets nobody in\. Tried: nobody with ~/\.ssh/id_ed25519$"
+        errors.AuthenticationRefused, match=r"lets nobody in\. Tried: nobody with ~/\.ssh/id_ed25519$"
     ) as caught:
         keysearch.find(bare(server, user="nobody"), never, quiet)
     assert f"`gpuprep init 127.0.0.1:{server.port}` tries the usual users" in caught.value.hint
     assert f"ssh-copy-id -i {home}/.ssh/id_ed25519.pub -p {server.port} nobody@127.0.0.1" in caught.value.hint
     (home / ".ssh/config").write_text("Host 127.0.0.1\n  User nobody\n")
-    with pytest.raises(AuthenticationRefused, match=r"Tried: nobody with ~/\.ssh/id_ed25519$"):
+    with pytest.raises(errors.AuthenticationRefused, match=r"Tried: nobody with ~/\.ssh/id_ed25519$"):
         keysearch.find(bare(server), never, quiet)
 
 
@@ -89,7 +88,7 @@ def test_the_command_that_copies_a_key_makes_its_public_half_where_that_is_missi
     key = home / ".ssh/id_ed25519"
     give(home, server.key)
     key.with_suffix(".pub").unlink()
-    with pytest.raises(AuthenticationRefused) as caught:
+    with pytest.raises(errors.AuthenticationRefused) as caught:
         keysearch.find(bare(server, user="nobody"), never, quiet)
     hint = caught.value.hint
     line = f"ssh-keygen -y -f {key} > {key}.pub && ssh-copy-id -i {key}.pub -p {server.port} nobody@127.0.0.1"
@@ -105,9 +104,9 @@ def test_a_key_file_that_holds_no_private_key_is_named(serve: Serve, home: Path,
     give(home, server.key)
     (home / ".ssh/id_ed25519.pub").unlink()
 
-    def refused(file: Path) -> AuthenticationRefused:
+    def refused(file: Path) -> errors.AuthenticationRefused:
         target = bare(server, user=server.user, identity_file=str(file))
-        with Host(target) as host, pytest.raises(AuthenticationRefused) as caught:
+        with remote.Host(target) as host, pytest.raises(errors.AuthenticationRefused) as caught:
             keysearch.find(target, never, quiet) if by == "init" else host.run("true")
         return caught.value
 
@@ -129,7 +128,7 @@ def test_the_next_command_has_the_options_of_this_one(serve: Serve, tmp_path: Pa
     target = bare(server, identity_file=str(stranger))
     known = home / ".ssh/known_hosts"
     known.write_text(f"[127.0.0.1]:{server.port} {' '.join(stranger.with_suffix('.pub').read_text().split()[:2])}\n")
-    with pytest.raises(HostKeyRefused, match="THE HOST KEY HAS CHANGED") as changed:
+    with pytest.raises(errors.HostKeyRefused, match="THE HOST KEY HAS CHANGED") as changed:
         keysearch.find(target, never, quiet, again=again)
     host = f"127.0.0.1:{server.port}"
     remove = f"ssh-keygen -f {known} -R '[127.0.0.1]:{server.port}'"
@@ -139,7 +138,7 @@ def test_the_next_command_has_the_options_of_this_one(serve: Serve, tmp_path: Pa
     subprocess.run(["bash", "-c", remove], check=True, capture_output=True)
     assert host not in known.read_text()
     server.trust()
-    with pytest.raises(AuthenticationRefused) as refused:
+    with pytest.raises(errors.AuthenticationRefused) as refused:
         keysearch.find(target, never, quiet, again=again)
     assert f"`gpuprep init USER@{host} --name gpu-1 --ssh-key {stranger}`" in refused.value.hint
 
@@ -155,10 +154,10 @@ def test_a_user_whom_nobody_knows_is_told_what_to_set(monkeypatch: pytest.Monkey
     for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(*({"HOME": ("LOGNAME", "me"), "LOGNAME": ("HOME", "/nowhere")}[variable]))
-    target = Target("box", address="127.0.0.1", user="root")
-    with pytest.raises(UsageError) as searched:
+    target = remote.Target("box", address="127.0.0.1", user="root")
+    with pytest.raises(errors.UsageError) as searched:
         keysearch.find(target, never, quiet)
-    with Host(target) as host, pytest.raises(UsageError) as ran:
+    with remote.Host(target) as host, pytest.raises(errors.UsageError) as ran:
         host.run("true")
     assert searched.value.hint.startswith(f"set {variable} ")
     assert ran.value.hint == searched.value.hint
@@ -187,7 +186,7 @@ def test_no_more_than_three_connections_fail(serve: Serve, home: Path) -> None:
         make_key(home / f".ssh/key{place}")
     (home / ".ssh/config").write_text("".join(f"IdentityFile ~/.ssh/key{place}\n" for place in range(12)))
     said: list[str] = []
-    with pytest.raises(AuthenticationRefused) as caught:
+    with pytest.raises(errors.AuthenticationRefused) as caught:
         keysearch.find(bare(server), never, said.append)
     assert len(said) == 3
     log = (server.folder / "log").read_text()
@@ -218,7 +217,7 @@ def test_a_key_of_the_agent(serve: Serve, home: Path, tmp_path: Path, monkeypatc
         subprocess.run(["ssh-add", "-q", str(home / ".ssh/id_ed25519")], check=True, env=asking)
         found = keysearch.find(bare(server, user=server.user), never, quiet)
         assert (found.key, found.target.identity_file) == ("~/.ssh/id_ed25519", str(home / ".ssh/id_ed25519"))
-        with Host(found.target) as host:
+        with remote.Host(found.target) as host:
             assert host.run("echo in").stdout == "in\n"
     finally:
         agent.terminate()
@@ -227,14 +226,14 @@ def test_a_key_of_the_agent(serve: Serve, home: Path, tmp_path: Path, monkeypatc
 
 def test_without_a_key_that_can_be_used_nothing_is_shown_to_the_host(serve: Serve, home: Path, tmp_path: Path) -> None:
     server = serve()
-    with pytest.raises(AuthenticationRefused, match="you have no SSH key") as caught:
+    with pytest.raises(errors.AuthenticationRefused, match="you have no SSH key") as caught:
         keysearch.find(bare(server), never, quiet)
     assert f"gpuprep init 127.0.0.1:{server.port} --ssh-key KEYFILE" in caught.value.hint
     give(home, make_key(tmp_path / "locked", "secret words"))
-    with pytest.raises(AuthenticationRefused, match="every key is locked") as caught:
+    with pytest.raises(errors.AuthenticationRefused, match="every key is locked") as caught:
         keysearch.find(bare(server), never, quiet)
     assert f"`ssh-add {home}/.ssh/id_ed25519`" in caught.value.hint
-    with pytest.raises(AuthenticationRefused, match="there is no key file /no/such/key") as caught:
+    with pytest.raises(errors.AuthenticationRefused, match="there is no key file /no/such/key") as caught:
         keysearch.find(bare(server, identity_file="/no/such/key"), never, quiet)
     assert f"gpuprep init 127.0.0.1:{server.port}" in caught.value.hint
 
@@ -244,7 +243,7 @@ def test_a_key_that_is_named_is_the_only_one(serve: Serve, home: Path, tmp_path:
     server.trust()
     give(home, server.key)
     stranger = make_key(tmp_path / "stranger")
-    with pytest.raises(AuthenticationRefused, match=f"with {stranger}$"):
+    with pytest.raises(errors.AuthenticationRefused, match=f"with {stranger}$"):
         keysearch.find(bare(server, user=server.user, identity_file=str(stranger)), never, quiet)
 
 
@@ -256,10 +255,10 @@ def test_a_host_that_wants_another_user_says_which(serve: Serve, home: Path) -> 
     words = 'echo "Please login as the user \\"someone\\" rather than the user \\"root\\"."; exit 142'
     quoted = words.replace('"', '\\"')
     (server.folder / "authorized_keys").write_text(f'command="{quoted}" {public}')
-    with pytest.raises(AuthenticationRefused, match="the host says: log in as someone") as caught:
+    with pytest.raises(errors.AuthenticationRefused, match="the host says: log in as someone") as caught:
         keysearch.find(bare(server, user=server.user), never, quiet)
     assert f"gpuprep init someone@127.0.0.1:{server.port}" in caught.value.hint
-    with pytest.raises(HostError, match="may not log in there") as other, Host(server.target()) as host:
+    with pytest.raises(errors.HostError, match="may not log in there") as other, remote.Host(server.target()) as host:
         host.run("true")
     assert "ansible_user: someone" in other.value.hint
 
@@ -277,7 +276,7 @@ def test_where_no_other_user_or_key_would_help_none_is_tried(
     server = serve(*options, "LogLevel VERBOSE")
     server.trust()
     give(home, server.key)
-    with pytest.raises(AuthenticationRefused, match=said):
+    with pytest.raises(errors.AuthenticationRefused, match=said):
         keysearch.find(bare(server, user=server.user), never, quiet)
     assert (server.folder / "log").read_text().count("Connection from 127.0.0.1") == 1
 
@@ -285,18 +284,18 @@ def test_where_no_other_user_or_key_would_help_none_is_tried(
 def test_a_host_key_is_accepted_only_as_it_was_shown(serve: Serve, home: Path) -> None:
     server = serve()
     give(home, server.key)
-    asked: list[ShownKey] = []
+    asked: list[hostkeys.ShownKey] = []
 
-    def refuse(shown: ShownKey) -> bool:
+    def refuse(shown: hostkeys.ShownKey) -> bool:
         asked.append(shown)
         return False
 
-    def accept(shown: ShownKey) -> bool:
+    def accept(shown: hostkeys.ShownKey) -> bool:
         asked.append(shown)
         return True
 
     target = bare(server, user=server.user)
-    with pytest.raises(HostKeyRefused, match="is not known") as caught:
+    with pytest.raises(errors.HostKeyRefused, match="is not known") as caught:
         keysearch.find(target, refuse, quiet)
     assert f"`gpuprep init {server.user}@127.0.0.1:{server.port} --accept-new-host-key`" in caught.value.hint
     assert not server.known_hosts.exists()
@@ -309,7 +308,7 @@ def test_a_host_key_is_accepted_only_as_it_was_shown(serve: Serve, home: Path) -
     server.host_key.unlink()
     make_key(server.host_key)
     server.start()
-    with pytest.raises(HostKeyRefused, match="HAS CHANGED") as changed:
+    with pytest.raises(errors.HostKeyRefused, match="HAS CHANGED") as changed:
         keysearch.find(target, accept, quiet)
     removal = f"ssh-keygen -f {server.known_hosts} -R '[127.0.0.1]:{server.port}'"
     assert removal in changed.value.hint
@@ -343,13 +342,13 @@ def test_behind_a_jump_host_both_host_keys_are_shown_and_asked_for(serve: Serve,
     )
     asked: list[str] = []
 
-    def accept(shown: ShownKey) -> bool:
+    def accept(shown: hostkeys.ShownKey) -> bool:
         asked.append(shown.name)
         return True
 
-    found = keysearch.find(Target("inner", user=inner.user), accept, quiet)
+    found = keysearch.find(remote.Target("inner", user=inner.user), accept, quiet)
     assert asked == [f"[127.0.0.1]:{jump.port}", f"[127.0.0.1]:{inner.port}"]
-    with Host(found.target) as host:
+    with remote.Host(found.target) as host:
         assert host.run("echo in").stdout == "in\n"
 
 
@@ -372,7 +371,7 @@ def test_a_key_of_a_token_is_used_through_the_agent(
     made, server, file = token
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
     with made.serve(tmp_path / "agent", holds=True):
-        with Host(server.target(identity_file=str(file))) as host:
+        with remote.Host(server.target(identity_file=str(file))) as host:
             assert host.run("echo in").stdout == "in\n"
         found = keysearch.find(bare(server, user=server.user, identity_file=str(file)), never, quiet)
         assert (found.user, found.target.identity_file) == (server.user, str(file))
@@ -386,9 +385,12 @@ def test_a_key_of_a_token_that_no_agent_holds_names_the_command_that_adds_it(
     if agent:  # without it there is none: the fixture `home` takes the variable away
         monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
     with made.serve(tmp_path / "agent", holds=False):
-        with pytest.raises(AuthenticationRefused) as caught, Host(server.target(identity_file=str(file))) as host:
+        with (
+            pytest.raises(errors.AuthenticationRefused) as caught,
+            remote.Host(server.target(identity_file=str(file))) as host,
+        ):
             host.run("true")
         assert "is a key on a security token" in caught.value.what
         assert f"`ssh-add {file}`" in caught.value.hint
-        with pytest.raises(AuthenticationRefused, match="is a key on a security token"):
+        with pytest.raises(errors.AuthenticationRefused, match="is a key on a security token"):
             keysearch.find(bare(server, user=server.user, identity_file=str(file)), never, quiet)

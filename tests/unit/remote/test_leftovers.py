@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuprep.remote import Host, Target, leftovers, leftoversprogram
+from gpuprep import remote
+from gpuprep.remote import leftovers, leftoversprogram
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="asks as root")
 RUN = "20261120-100000-00001"
@@ -58,7 +59,7 @@ def test_compilers_end_and_package_managers_do_not(started: list[psutil.Popen]) 
     started += [sleeper, deaf, other, above]
     child = psutil.Process(int(said[1]))
     began = time.monotonic()
-    with Host(Target("here", local=True)) as host:
+    with remote.Host(remote.Target("here", local=True)) as host:
         left = leftovers.end(host, RUN)
     assert time.monotonic() - began < 3.0
     assert left.startswith("python")
@@ -98,10 +99,10 @@ def test_a_process_that_never_has_an_environment_is_waited_for_a_moment(started:
 
 
 def test_where_nothing_is_left_nothing_is_said() -> None:
-    with Host(Target("here", local=True)) as host:
+    with remote.Host(remote.Target("here", local=True)) as host:
         assert leftovers.end(host, "20261120-100000-00002") == ""
 
 
 def test_a_host_that_is_gone_is_no_error() -> None:
-    with Host(Target("nobody.invalid"), connect_timeout=1) as host:
+    with remote.Host(remote.Target("nobody.invalid"), connect_timeout=1) as host:
         assert leftovers.end(host, RUN) == ""

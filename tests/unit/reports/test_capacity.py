@@ -12,22 +12,21 @@ import pytest
 from capacitytables import GPU, series, shown, step, values
 from ffmpegplans import HD, planned
 
+from gpuprep import catalogue, records
 from gpuprep.agent.probes import latency, quality
 from gpuprep.agent.programs import children
-from gpuprep.agent.video import clips
-from gpuprep.agent.video.throughputplan import CLIPS, PRESETS, Engines, Series, capacity_plan, command, engines_of, plan
-from gpuprep.catalogue import Board, boards
+from gpuprep.agent.video import clips, throughputplan
+from gpuprep.catalogue import boards
 from gpuprep.checks.throughput import capacity
-from gpuprep.records import Missing, ProbeResult, Source
-from gpuprep.records.evidence import measured
-from gpuprep.records.evidence.throughput import Throughput
+from gpuprep.records import evidence
+from gpuprep.records.evidence import throughput
 from gpuprep.reports import capacity as report
 from gpuprep.reports import json as as_json
 from gpuprep.reports import text
 from gpuprep.sim import gpus as simulated
 from gpuprep.sim.guest import commandline, pace, paced
 
-T4, H100 = Engines(1, 2), Engines(0, 7)
+T4, H100 = throughputplan.Engines(1, 2), throughputplan.Engines(0, 7)
 REAL = next((one for one in clips.programs() if {"libx264", "rawvideo"} <= set(clips.encoders(one))), None)
 
 
@@ -35,35 +34,37 @@ REAL = next((one for one in clips.programs() if {"libx264", "rawvideo"} <= set(c
 
 
 def test_the_plan_holds_a_whole_run_and_every_preset_in_both_sizes() -> None:
-    every = [(one.kind, one.codec, one.preset) for one in capacity_plan(T4)]
-    assert {(one.kind, one.codec, one.preset) for one in plan(False, T4)} <= set(every)
+    every = [(one.kind, one.codec, one.preset) for one in throughputplan.capacity_plan(T4)]
+    assert {(one.kind, one.codec, one.preset) for one in throughputplan.plan(False, T4)} <= set(every)
     assert len(every) == len(set(every))
     for codec in ("h264", "hevc", "av1", "h264-2160p", "hevc-2160p", "av1-2160p"):
-        assert {preset for kind, name, preset in every if kind == "encode" and name == codec} == set(PRESETS)
+        assert {preset for kind, name, preset in every if kind == "encode" and name == codec} == set(
+            throughputplan.PRESETS
+        )
     assert ("ladder", "h264", "p3") in every
     assert ("decode", "h264-2160p", None) in every
 
 
 def test_a_gpu_without_encoder_is_measured_for_what_it_can() -> None:
-    every = capacity_plan(H100)
+    every = throughputplan.capacity_plan(H100)
     assert {one.kind for one in every} == {"decode", "encode", "download", "software"}
     assert len([one for one in every if one.kind == "encode"]) == 2  # the driver's own refusal, once a codec
     software = next(one for one in every if one.kind == "software")
-    assert (software.needs, software.clip, engines_of(software, H100)) == ("libx264", "h264-1080p", None)
+    assert (software.needs, software.clip, throughputplan.engines_of(software, H100)) == ("libx264", "h264-1080p", None)
 
 
-@pytest.mark.parametrize("series", [*capacity_plan(T4), *capacity_plan(H100)], ids=str)
-def test_each_series_has_a_clip_and_a_command(series: Series) -> None:
+@pytest.mark.parametrize("series", [*throughputplan.capacity_plan(T4), *throughputplan.capacity_plan(H100)], ids=str)
+def test_each_series_has_a_clip_and_a_command(series: throughputplan.Series) -> None:
     assert clips.SPECS[series.clip].width == series.size[0]
-    said = command("ffmpeg", series, Path("in.mp4"), 30)
+    said = throughputplan.command("ffmpeg", series, Path("in.mp4"), 30)
     assert said[-2:] == ["null", "-"]
     assert said.count("-c:v") == {"decode": 0, "download": 0, "ladder": 3}.get(series.kind, 1)
     assert all(not word.endswith("-2160p_nvenc") for word in said)
 
 
 def test_the_daily_run_is_what_it_was() -> None:
-    assert set(CLIPS) == {"h264", "h264-noisy", "hevc", "hevc10", "vp9"}
-    one = command("ffmpeg", Series("encode", "h264", "p3", True), Path("in.mp4"), 30)
+    assert set(throughputplan.CLIPS) == {"h264", "h264-noisy", "hevc", "hevc10", "vp9"}
+    one = throughputplan.command("ffmpeg", throughputplan.Series("encode", "h264", "p3", True), Path("in.mp4"), 30)
     assert " ".join(one).endswith(
         "-i in.mp4 -map 0:v:0 -vf fps=120 -c:v h264_nvenc -preset p3 -b:v 5M -fps_mode passthrough -f null -"
     )
@@ -72,13 +73,13 @@ def test_the_daily_run_is_what_it_was() -> None:
 # ---------------------------------------------------------------- streams and the limit
 
 
-def t4() -> Board:
+def t4() -> catalogue.Board:
     return next(board for board in boards().values() if board.model.key == "t4")
 
 
 def rows(*every: dict[str, Any], **changes: Any) -> list[capacity.Row]:
-    decoded = measured(Throughput, values(*every, **changes))
-    assert isinstance(decoded, Throughput)
+    decoded = evidence.measured(throughput.Throughput, values(*every, **changes))
+    assert isinstance(decoded, throughput.Throughput)
     return capacity.rows(decoded, {0: t4()})
 
 
@@ -182,9 +183,9 @@ def test_validate_has_the_same_section_where_it_was_measured() -> None:
 
 
 def test_simulated_streams_say_so() -> None:
-    record = shown(source=Source.SIMULATED)
+    record = shown(source=records.Source.SIMULATED)
     assert "Streams (SIMULATED)" in text.render(record)
-    assert {row.source for row in report.lines(record)} == {Source.SIMULATED}
+    assert {row.source for row in report.lines(record)} == {records.Source.SIMULATED}
 
 
 def test_json_has_the_streams_beside_the_record() -> None:
@@ -201,7 +202,7 @@ def test_a_short_clips_fps_are_no_headline_figure() -> None:
     from measurements_for_tests import t4_transcode
 
     record = dataclasses.replace(
-        shown(), measurements=(ProbeResult("transcode", Source.MEASURED, t4_transcode(), 9.0),)
+        shown(), measurements=(records.ProbeResult("transcode", records.Source.MEASURED, t4_transcode(), 9.0),)
     )
     page = text.render(record)
     table = page[page.index("Transcodes") :].splitlines()[1]
@@ -212,7 +213,9 @@ def test_a_short_clips_fps_are_no_headline_figure() -> None:
 
 
 def test_a_simulated_ladder_costs_what_it_encodes() -> None:
-    words = command("ffmpeg", Series("ladder", "h264", "p3", True), Path("in.mp4"), 30)[1:]
+    words = throughputplan.command("ffmpeg", throughputplan.Series("ladder", "h264", "p3", True), Path("in.mp4"), 30)[
+        1:
+    ]
     parsed = commandline.parse(words)
     assert paced.is_for(parsed)
     work = paced.work_of(parsed, planned(shlex.join(words)), HD)
@@ -250,7 +253,7 @@ def test_quality_by_the_filters_that_the_build_has(tmp_path: Path) -> None:
         assert isinstance(read["xpsnr_db"], float)
     same = quality._compared(REAL, clip, source, ["psnr"])
     assert same["psnr_db"] == 100.0
-    assert isinstance(same["xpsnr_db"], Missing)
+    assert isinstance(same["xpsnr_db"], records.Missing)
     assert "no filter xpsnr" in same["xpsnr_db"].detail
 
 
@@ -275,7 +278,7 @@ def test_latency_without_a_gpu_is_missing_with_ffmpegs_reason() -> None:
     assert REAL is not None
     units = [b"\0" * (latency.WIDTH * latency.HEIGHT * 3 // 2)] * 3
     answer = latency.timed([REAL, *latency.command(latency.Work("encode", "h264", "p4"))], units, {})
-    assert isinstance(answer, Missing)
+    assert isinstance(answer, records.Missing)
     assert answer.detail
 
 
@@ -286,7 +289,7 @@ def test_flv_is_cut_at_its_pictures() -> None:
     header, setup = b"FLV" + bytes(10), tag(18, b"meta") + tag(9, b"\x17\x00conf")
     pictures = [tag(9, b"\x17\x01one"), tag(9, b"\x27\x01two")]
     assert latency.pieces(header + setup + b"".join(pictures)) == [header + setup + pictures[0], pictures[1]]
-    assert isinstance(latency.pieces(b"nonsense"), Missing)
+    assert isinstance(latency.pieces(b"nonsense"), records.Missing)
 
 
 def test_markdown_has_the_streams() -> None:

@@ -10,42 +10,33 @@ from builders import bare_snapshot, finished_snapshot, load
 from gemmrecords import gemm, gpu, values
 from records_for_tests import FINDINGS, SNAPSHOT, measured, record
 
+from gpuprep import records
 from gpuprep.desired import state
-from gpuprep.records import Finding, Missing, Package, ProbeResult, RunRecord, Snapshot, Source, Status, UnitFacts
-from gpuprep.reports.comparison import (
-    NOT_MEASURED,
-    OTHER_GPU,
-    OTHER_VERSIONS,
-    QUICK_AND_FULL,
-    SIMULATED_AND_REAL,
-    Comparison,
-    FactChange,
-    NotCompared,
-    compare,
-)
-from gpuprep.reports.history import not_compared
+from gpuprep.reports import comparison, history
 
 WANTED = state.resolve(load("t4"), bare_snapshot())
-HOST = dataclasses.replace(finished_snapshot(WANTED), units={"nvidia-persistenced": UnitFacts("enabled", "active")})
+HOST = dataclasses.replace(
+    finished_snapshot(WANTED), units={"nvidia-persistenced": records.UnitFacts("enabled", "active")}
+)
 
 
-def run(after: Snapshot | None = HOST, **changes: Any) -> RunRecord:
+def run(after: records.Snapshot | None = HOST, **changes: Any) -> records.RunRecord:
     return record(changes.pop("run_id", "r1"), before=None, after=after, **changes)
 
 
-def facts(changed: Snapshot) -> list[FactChange]:
-    return list(compare(run(), run(changed, run_id="r2")).facts)
+def facts(changed: records.Snapshot) -> list[comparison.FactChange]:
+    return list(comparison.compare(run(), run(changed, run_id="r2")).facts)
 
 
-def gpus(snapshot: Snapshot, **changes: Any) -> Snapshot:
-    assert not isinstance(snapshot.gpus, Missing)
+def gpus(snapshot: records.Snapshot, **changes: Any) -> records.Snapshot:
+    assert not isinstance(snapshot.gpus, records.Missing)
     first, *others = snapshot.gpus
     return dataclasses.replace(snapshot, gpus=(dataclasses.replace(first, **changes), *others))
 
 
 def test_a_run_is_like_itself() -> None:
     one = measured("r1", 280.0, after=HOST)
-    found = compare(one, one)
+    found = comparison.compare(one, one)
     assert (found.notes, found.facts, found.findings, found.not_comparable) == (("both are run r1",), (), (), ())
     assert [change.percent for change in found.figures] == [0.0]
 
@@ -61,40 +52,54 @@ def test_what_differs_at_every_moment_is_no_change() -> None:
     [
         (
             dataclasses.replace(HOST, driver=dataclasses.replace(HOST.driver, loaded_version="999.1")),
-            FactChange("driver.loaded_version", str(HOST.driver.loaded_version), "999.1"),
+            comparison.FactChange("driver.loaded_version", str(HOST.driver.loaded_version), "999.1"),
         ),
-        (gpus(HOST, persistence_mode=False), FactChange("gpu 0.persistence_mode", "yes", "no")),
+        (gpus(HOST, persistence_mode=False), comparison.FactChange("gpu 0.persistence_mode", "yes", "no")),
         (
-            gpus(HOST, memory_total_mib=Missing("gpu_is_lost")),
-            FactChange("gpu 0.memory_total_mib", "15360", "not read (gpu_is_lost)"),
-        ),
-        (
-            dataclasses.replace(HOST, packages={**HOST.packages, "new": Package("1.0", False)}),
-            FactChange("packages.new", "absent", "present"),
+            gpus(HOST, memory_total_mib=records.Missing("gpu_is_lost")),
+            comparison.FactChange("gpu 0.memory_total_mib", "15360", "not read (gpu_is_lost)"),
         ),
         (
-            dataclasses.replace(HOST, units={"nvidia-persistenced": UnitFacts("disabled", "active")}),
-            FactChange("units.nvidia-persistenced.enabled", "enabled", "disabled"),
+            dataclasses.replace(HOST, packages={**HOST.packages, "new": records.Package("1.0", False)}),
+            comparison.FactChange("packages.new", "absent", "present"),
         ),
-        (dataclasses.replace(HOST, gpus=()), FactChange("gpu 0", "present", "absent")),
+        (
+            dataclasses.replace(HOST, units={"nvidia-persistenced": records.UnitFacts("disabled", "active")}),
+            comparison.FactChange("units.nvidia-persistenced.enabled", "enabled", "disabled"),
+        ),
+        (dataclasses.replace(HOST, gpus=()), comparison.FactChange("gpu 0", "present", "absent")),
     ],
 )  # fmt: skip
-def test_each_change_of_a_fact_is_one_line(changed: Snapshot, expected: FactChange) -> None:
+def test_each_change_of_a_fact_is_one_line(changed: records.Snapshot, expected: comparison.FactChange) -> None:
     found = facts(changed)
     assert expected in found
     assert len([change for change in found if change.fact.startswith(expected.fact)]) == 1
 
 
 def test_changes_of_findings_are_told_by_what_they_mean() -> None:
-    def finding(name: str, status: Status) -> Finding:
-        return Finding("gpu 0", name, status, "", status.value.lower())
+    def finding(name: str, status: records.Status) -> records.Finding:
+        return records.Finding("gpu 0", name, status, "", status.value.lower())
 
-    was = {"a": Status.PASS, "b": Status.FAIL, "c": Status.PASS, "d": Status.PASS, "f": Status.SKIP, "g": Status.PASS}
-    now = {**was, "a": Status.FAIL, "b": Status.PASS, "c": Status.WARN, "e": Status.PASS, "f": Status.UNKNOWN}
+    was = {
+        "a": records.Status.PASS,
+        "b": records.Status.FAIL,
+        "c": records.Status.PASS,
+        "d": records.Status.PASS,
+        "f": records.Status.SKIP,
+        "g": records.Status.PASS,
+    }
+    now = {
+        **was,
+        "a": records.Status.FAIL,
+        "b": records.Status.PASS,
+        "c": records.Status.WARN,
+        "e": records.Status.PASS,
+        "f": records.Status.UNKNOWN,
+    }
     del now["d"]
     one = run(verdict=None, findings=tuple(finding(name, status) for name, status in was.items()))
     two = run(run_id="r2", verdict=None, findings=tuple(finding(name, status) for name, status in now.items()))
-    assert [(change.key[-1], change.kind) for change in compare(one, two).findings] == [
+    assert [(change.key[-1], change.kind) for change in comparison.compare(one, two).findings] == [
         ("a", "newly failing"),
         ("c", "changed"),
         ("f", "changed"),
@@ -102,17 +107,22 @@ def test_changes_of_findings_are_told_by_what_they_mean() -> None:
         ("e", "only in two"),
         ("d", "only in one"),
     ]
-    (first, *_) = compare(one, two).findings
-    assert (first.one, first.two, first.actual_one, first.actual_two) == (Status.PASS, Status.FAIL, "pass", "fail")
+    (first, *_) = comparison.compare(one, two).findings
+    assert (first.one, first.two, first.actual_one, first.actual_two) == (
+        records.Status.PASS,
+        records.Status.FAIL,
+        "pass",
+        "fail",
+    )
 
 
 def test_figures_are_in_per_cent_the_greatest_loss_first() -> None:
-    def of(run_id: str, *tflops: float) -> RunRecord:
+    def of(run_id: str, *tflops: float) -> records.RunRecord:
         made = [gemm(kind, value) for kind, value in zip(("fp16", "bf16", "tf32"), tflops, strict=True)]
-        probed = ProbeResult("gemm", Source.MEASURED, values(gpu("20b0", made)), 10.0)
+        probed = records.ProbeResult("gemm", records.Source.MEASURED, values(gpu("20b0", made)), 10.0)
         return dataclasses.replace(measured(run_id, 1.0), measurements=(probed,))
 
-    found = compare(of("r1", 280.0, 266.0, 140.0), of("r2", 280.0, 239.4, 154.0))
+    found = comparison.compare(of("r1", 280.0, 266.0, 140.0), of("r2", 280.0, 239.4, 154.0))
     assert [(change.figure[:4], round(change.percent, 6)) for change in found.figures] == [
         ("bf16", -10.0),
         ("fp16", 0.0),
@@ -121,17 +131,17 @@ def test_figures_are_in_per_cent_the_greatest_loss_first() -> None:
     assert found.not_comparable == ()
 
 
-def with_gpu(record_: RunRecord, **changes: Any) -> RunRecord:
+def with_gpu(record_: records.RunRecord, **changes: Any) -> records.RunRecord:
     """Its GPU as facts and figures name it."""
     after = gpus(HOST, **changes)
-    assert not isinstance(after.gpus, Missing)
+    assert not isinstance(after.gpus, records.Missing)
     made = gpu("20b0", [gemm("fp16", 280.0)])
-    probed = ProbeResult("gemm", record_.source, values({**made, "uuid": after.gpus[0].uuid}), 10.0)
+    probed = records.ProbeResult("gemm", record_.source, values({**made, "uuid": after.gpus[0].uuid}), 10.0)
     return dataclasses.replace(record_, after=after, measurements=(probed,))
 
 
-def why(one: RunRecord, two: RunRecord) -> Comparison:
-    found = compare(one, two)
+def why(one: records.RunRecord, two: records.RunRecord) -> comparison.Comparison:
+    found = comparison.compare(one, two)
     assert found.figures == ()
     return found
 
@@ -139,7 +149,7 @@ def why(one: RunRecord, two: RunRecord) -> Comparison:
 def test_gpus_of_two_hosts_are_paired_by_index_and_model() -> None:
     one = with_gpu(measured("r1", 280.0), uuid="GPU-a")
     two = with_gpu(measured("r2", 280.0, host="gpu-2"), uuid="GPU-b")
-    found = compare(one, two)
+    found = comparison.compare(one, two)
     assert (len(found.figures), found.notes) == (1, ("different hosts: gpu-1 and gpu-2",))
     other = with_gpu(measured("r2", 280.0, host="gpu-2"), uuid="GPU-b", name="NVIDIA V100")
     assert why(one, other).not_comparable[0] == "gpu 0: T4 in one run and NVIDIA V100 in the other"
@@ -147,48 +157,52 @@ def test_gpus_of_two_hosts_are_paired_by_index_and_model() -> None:
 
 def test_what_cannot_be_compared_says_why() -> None:
     one = measured("r1", 280.0)
-    simulated = measured("r2", 280.0, source=Source.SIMULATED)
+    simulated = measured("r2", 280.0, source=records.Source.SIMULATED)
     assert "simulated" in why(one, simulated).not_comparable[0]
     assert why(one, simulated).notes[0] == "run r1 is measured and run r2 simulated"
     assert why(one, measured("r2", 280.0, measurements=())).not_comparable == (
         "run r2 measured nothing that can be compared",
     )
-    probed = ProbeResult("gemm", Source.MEASURED, values(gpu("20b0", [gemm("fp16", 280.0)]), quick=False), 10.0)
+    probed = records.ProbeResult(
+        "gemm", records.Source.MEASURED, values(gpu("20b0", [gemm("fp16", 280.0)]), quick=False), 10.0
+    )
     (said,) = why(one, measured("r2", 280.0, measurements=(probed,))).not_comparable
     assert said == "GPU-0 gemm: quick in one, full in two"
 
 
-def reasons(one: RunRecord, two: RunRecord) -> list[tuple[str, ...]]:
-    return [each.reasons for each in compare(one, two).not_compared]
+def reasons(one: records.RunRecord, two: records.RunRecord) -> list[tuple[str, ...]]:
+    return [each.reasons for each in comparison.compare(one, two).not_compared]
 
 
 def test_the_reason_is_a_word_for_programs_and_a_sentence_for_people() -> None:
     one = measured("r1", 280.0)
 
-    def with_libraries(version: str, *, quick: bool = True) -> RunRecord:
+    def with_libraries(version: str, *, quick: bool = True) -> records.RunRecord:
         loaded = ({"name": "cublasLt", "path": "/lib/libcublasLt.so", "version": version},)
         probed = {**values(gpu("20b0", [gemm("fp16", 280.0)]), quick=quick), "libraries": list(loaded)}
-        return measured("r2", 280.0, measurements=(ProbeResult("gemm", Source.MEASURED, probed, 10.0),))
+        return measured("r2", 280.0, measurements=(records.ProbeResult("gemm", records.Source.MEASURED, probed, 10.0),))
 
     assert reasons(one, measured("r2", 281.0)) == []
-    assert reasons(one, measured("r2", 280.0, measurements=())) == [(NOT_MEASURED,)]
-    assert reasons(one, measured("r2", 280.0, source=Source.SIMULATED)) == [(SIMULATED_AND_REAL,)]
-    assert reasons(one, with_libraries("13.1.0")) == [(OTHER_VERSIONS,)]
-    assert compare(one, with_libraries("13.1.0")).not_comparable == (
+    assert reasons(one, measured("r2", 280.0, measurements=())) == [(comparison.NOT_MEASURED,)]
+    assert reasons(one, measured("r2", 280.0, source=records.Source.SIMULATED)) == [(comparison.SIMULATED_AND_REAL,)]
+    assert reasons(one, with_libraries("13.1.0")) == [(comparison.OTHER_VERSIONS,)]
+    assert comparison.compare(one, with_libraries("13.1.0")).not_comparable == (
         "GPU-0 gemm: cublasLt 12.4.5 in one, 13.1.0 in two",
     )
-    assert reasons(one, with_libraries("13.1.0", quick=False)) == [(QUICK_AND_FULL, OTHER_VERSIONS)]
-    newer = dataclasses.replace(SNAPSHOT, source=Source.MEASURED, agent_version="9.0.0")
-    assert compare(one, measured("r2", 280.0, after=newer)).not_comparable == (
+    assert reasons(one, with_libraries("13.1.0", quick=False)) == [
+        (comparison.QUICK_AND_FULL, comparison.OTHER_VERSIONS)
+    ]
+    newer = dataclasses.replace(SNAPSHOT, source=records.Source.MEASURED, agent_version="9.0.0")
+    assert comparison.compare(one, measured("r2", 280.0, after=newer)).not_comparable == (
         "GPU-0 gemm: gpuprep 0.1.0 in one, 9.0.0 in two",
     )
 
 
 def test_a_figure_of_one_run_alone_is_named() -> None:
-    two_types = ProbeResult(
-        "gemm", Source.MEASURED, values(gpu("20b0", [gemm("fp16", 280.0), gemm("bf16", 270.0)])), 10.0
+    two_types = records.ProbeResult(
+        "gemm", records.Source.MEASURED, values(gpu("20b0", [gemm("fp16", 280.0), gemm("bf16", 270.0)])), 10.0
     )
-    found = compare(measured("r1", 280.0), measured("r2", 280.0, measurements=(two_types,)))
+    found = comparison.compare(measured("r1", 280.0), measured("r2", 280.0, measurements=(two_types,)))
     assert [change.figure for change in found.figures] == ["fp16 8192x8192x8192 TN"]
     (left,) = found.not_compared
     assert (left.gpu, left.probe, left.figures) == ("GPU-0", "gemm", ("bf16 8192x8192x8192 TN",))
@@ -197,11 +211,14 @@ def test_a_figure_of_one_run_alone_is_named() -> None:
 
 def test_gpus_with_one_reason_are_told_together() -> None:
     left = [
-        NotCompared(f"gpu {index}", "gemm", (), (QUICK_AND_FULL,), "quick in one, full in two") for index in (0, 1, 2)
+        comparison.NotCompared(f"gpu {index}", "gemm", (), (comparison.QUICK_AND_FULL,), "quick in one, full in two")
+        for index in (0, 1, 2)
     ]
-    left.append(NotCompared("gpu 0", "", (), (OTHER_GPU,), "the other run has no such GPU"))
-    left.append(NotCompared("", "", (), (NOT_MEASURED,), "run r2 measured nothing that can be compared"))
-    assert not_compared(Comparison((), (), (), (), (), tuple(left))) == [
+    left.append(comparison.NotCompared("gpu 0", "", (), (comparison.OTHER_GPU,), "the other run has no such GPU"))
+    left.append(
+        comparison.NotCompared("", "", (), (comparison.NOT_MEASURED,), "run r2 measured nothing that can be compared")
+    )
+    assert history.not_compared(comparison.Comparison((), (), (), (), (), tuple(left))) == [
         "gpu 0, 1, 2 gemm: quick in one, full in two",
         "gpu 0: the other run has no such GPU",
         "run r2 measured nothing that can be compared",
@@ -212,13 +229,13 @@ def test_quick_and_full_runs_say_so_at_once() -> None:
     quick = measured("r1", 280.0, options={"quick": True})
     full = measured("r2", 280.0, options={"quick": False})
     note = "run r1 is quick and run r2 full: what they measured is not compared"
-    assert note in compare(quick, full).notes
-    assert note in compare(full, quick).notes
-    assert note not in compare(quick, quick).notes
+    assert note in comparison.compare(quick, full).notes
+    assert note in comparison.compare(full, quick).notes
+    assert note not in comparison.compare(quick, quick).notes
 
 
 def test_a_run_without_facts_says_so() -> None:
-    found = compare(run(), run(None, run_id="r2", verdict=None, findings=()))
+    found = comparison.compare(run(), run(None, run_id="r2", verdict=None, findings=()))
     assert found.facts == ()
     assert found.notes == ("run r2 has no facts: it ended before any were read",)
     assert {change.kind for change in found.findings} == {"only in one"}

@@ -17,6 +17,7 @@ from pages import without_script
 from records_for_tests import record
 from validations_for_tests import h200, t4
 
+from gpuprep import reports
 from gpuprep.records import (
     DriftFacts,
     Finding,
@@ -28,7 +29,7 @@ from gpuprep.records import (
     Status,
     Verdict,
 )
-from gpuprep.reports import fleet, render, render_fleet
+from gpuprep.reports import fleet
 
 # Elements without an end, by the HTML standard, section 13.1.2.
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
@@ -60,7 +61,7 @@ class Reader(HTMLParser):
 
 
 def page_of(*records: RunRecord) -> str:
-    return render_fleet(records, "html", 3)
+    return reports.render_fleet(records, "html", 3)
 
 
 def rows(page: str) -> dict[str, str]:
@@ -237,7 +238,11 @@ def test_hostile_words_of_a_host_stay_words() -> None:
 
 @pytest.mark.parametrize("name", ["fleet", "h200", "t4", "old"])
 def test_every_element_is_closed(name: str) -> None:
-    page = page_of(*FLEET) if name == "fleet" else render({"h200": h200(), "t4": t4(), "old": record()}[name], "html")
+    page = (
+        page_of(*FLEET)
+        if name == "fleet"
+        else reports.render({"h200": h200(), "t4": t4(), "old": record()}[name], "html")
+    )
     reader = Reader(page)
     assert (reader.wrong, reader.open) == ([], [])
     names = re.findall(r' id="([^"]*)"', page)

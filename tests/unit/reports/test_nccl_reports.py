@@ -6,18 +6,18 @@ import ncclrecords
 import pytest
 from records_for_tests import record
 
-from gpuprep.records import ProbeResult, RunRecord, Source
-from gpuprep.reports import figures, measured, render
+from gpuprep import records, reports
+from gpuprep.reports import figures, measured
 
 
-def run(source: Source = Source.MEASURED, **changes: object) -> RunRecord:
-    result = ProbeResult("nccl", source, {**ncclrecords.machine(), **changes}, 9.0)
+def run(source: records.Source = records.Source.MEASURED, **changes: object) -> records.RunRecord:
+    result = records.ProbeResult("nccl", source, {**ncclrecords.machine(), **changes}, 9.0)
     return record(measurements=(result,))
 
 
 @pytest.mark.parametrize("name", ["text", "html", "markdown", "prometheus", "json", "csv"])
 def test_each_format_has_the_figures(name: str) -> None:
-    page = render(run(), name)
+    page = reports.render(run(), name)
     largest = [row for row in measured.collectives(run()) if row.size == "4 GiB"]
     assert len(largest) == 3
     if name == "prometheus":
@@ -35,7 +35,7 @@ def test_each_format_has_the_figures(name: str) -> None:
 
 
 def test_text_shows_few_sizes_and_the_others_all() -> None:
-    text, page = render(run(), "text"), render(run(), "markdown")
+    text, page = reports.render(run(), "text"), reports.render(run(), "markdown")
     assert "512 MiB" not in text
     assert page.count("512 MiB") == 3
 
@@ -44,8 +44,8 @@ def test_a_wrong_result_is_beside_its_size() -> None:
     points = ncclrecords.points(2, 362.0)
     points[13]["wrong"] = 7
     for name in ("text", "html", "markdown"):
-        assert "7 results are wrong" in render(run(points=points), name)
+        assert "7 results are wrong" in reports.render(run(points=points), name)
 
 
 def test_simulated_figures_say_so() -> None:
-    assert "(NCCL) (SIMULATED)" in render(run(Source.SIMULATED), "text")
+    assert "(NCCL) (SIMULATED)" in reports.render(run(records.Source.SIMULATED), "text")

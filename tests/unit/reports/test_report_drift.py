@@ -11,29 +11,31 @@ from driftfixes import FIXES, TUNE
 from pages import too_wide
 from records_for_tests import record
 
-from gpuprep.records import Compared, DriftFacts, Finding, GpuFacts, RunRecord, Status, Verdict
+from gpuprep import records
 from gpuprep.reports import drifted, html, junit, markdown, prometheus, text, text_hosts
 
 NOW = "2026-11-21T02:31:07+00:00"
-CLOCKS = Finding("gpu 0", "clocks", Status.FAIL, "1590 MHz", "585 MHz", "they are low", "tune it", "gpu_tuning",
+CLOCKS = records.Finding("gpu 0", "clocks", records.Status.FAIL, "1590 MHz", "585 MHz", "they are low", "tune it", "gpu_tuning",
                  since="2026-11-19T02:31:00+00:00")  # fmt: skip
-HELD = Finding("driver", "held", Status.FAIL, "all held", "not held: libcuda1", "an upgrade", "hold", since=NOW)
-POWER = Finding("gpu 0", "power_limit", Status.WAIVED, "70 W", "62 W", "waived until 2026-12-31 (one supply): low",
+HELD = records.Finding(
+    "driver", "held", records.Status.FAIL, "all held", "not held: libcuda1", "an upgrade", "hold", since=NOW
+)
+POWER = records.Finding("gpu 0", "power_limit", records.Status.WAIVED, "70 W", "62 W", "waived until 2026-12-31 (one supply): low",
                 "tune", since="2026-11-20T02:31:00+00:00", waived="FAIL", waiver_expires="2026-12-31")  # fmt: skip
-PASSED = tuple(Finding("kernel", f"fact_{n}", Status.PASS, "a", "a") for n in range(90))
-SKIPPED = Finding("cudnn", "version", Status.SKIP, "none", "not checked", "the profile asks for none")
+PASSED = tuple(records.Finding("kernel", f"fact_{n}", records.Status.PASS, "a", "a") for n in range(90))
+SKIPPED = records.Finding("cudnn", "version", records.Status.SKIP, "none", "not checked", "the profile asks for none")
 
 
-def drift(*findings: Finding, **facts: object) -> RunRecord:
-    status = Status.FAIL if any(one.status is Status.FAIL for one in findings) else Status.PASS
-    judged = Verdict(status, f"{status.value}: profile t4, {len(findings)} checks", tuple(findings))
+def drift(*findings: records.Finding, **facts: object) -> records.RunRecord:
+    status = records.Status.FAIL if any(one.status is records.Status.FAIL for one in findings) else records.Status.PASS
+    judged = records.Verdict(status, f"{status.value}: profile t4, {len(findings)} checks", tuple(findings))
     compared = {"certified_run": "20261118-100000-abc", "certified_at": "2026-11-18T10:00:00+00:00"}
-    made = DriftFacts(**{**compared, **facts})  # type: ignore[arg-type]
+    made = records.DriftFacts(**{**compared, **facts})  # type: ignore[arg-type]
     base = record()
     return dataclasses.replace(
         base, command="drift", started_at=NOW, ended_at=NOW, verdict=judged, findings=tuple(findings), drift=made,
         after=finished_snapshot(resolved()), playbook=None, plan=None, measurements=(), error=None,
-        options={"fix": False}, exit_code=1 if status is Status.FAIL else 0,
+        options={"fix": False}, exit_code=1 if status is records.Status.FAIL else 0,
     )  # fmt: skip
 
 
@@ -169,8 +171,10 @@ def test_speeds_stand_beside_those_of_the_baseline() -> None:
     snapshot = LOUD.after
     assert snapshot is not None
     assert isinstance(snapshot.gpus, tuple)
-    gpu: GpuFacts = snapshot.gpus[0]
-    made = drift(*PASSED, compared=(Compared(gpu.uuid, "gemm", "fp16 8192x8192x8192 TN", 49.0, 50.0, "20261118-1"),))
+    gpu: records.GpuFacts = snapshot.gpus[0]
+    made = drift(
+        *PASSED, compared=(records.Compared(gpu.uuid, "gemm", "fp16 8192x8192x8192 TN", 49.0, 50.0, "20261118-1"),)
+    )
     (speed,) = drifted.speeds(made)
     assert speed.name == "GPU 0 gemm fp16 8192x8192x8192 TN"
     assert "98.0 %  GPU 0 gemm fp16 8192x8192x8192 TN: 49, was 50" in text.render(made, everything=False)

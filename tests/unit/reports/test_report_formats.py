@@ -20,10 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from records_for_tests import record
 from validations_for_tests import h200, real, several, t4
 
-from gpuprep.records import Finding, RunRecord, Source, Status, from_json, to_json
-from gpuprep.reports import FORMATS, figures, render
-from gpuprep.reports.text import render as as_text
-from gpuprep.untrusted.plaintext import visible
+from gpuprep import records, reports
+from gpuprep.reports import figures, text
+from gpuprep.untrusted import plaintext
 
 RECORDS = {
     "h200": h200(),
@@ -34,25 +33,27 @@ RECORDS = {
 }
 
 
-@pytest.mark.parametrize("style", FORMATS)
+@pytest.mark.parametrize("style", reports.FORMATS)
 @pytest.mark.parametrize("name", RECORDS)
 def test_every_format_shows_every_kind_of_record(style: str, name: str) -> None:
-    page = render(RECORDS[name], style)
+    page = reports.render(RECORDS[name], style)
     assert RECORDS[name].host in page.replace("\\", "")
-    assert page == render(from_json(RunRecord, to_json(RECORDS[name])), style), "a record read back looks the same"
+    assert page == reports.render(records.from_json(records.RunRecord, records.to_json(RECORDS[name])), style), (
+        "a record read back looks the same"
+    )
 
 
-@pytest.mark.parametrize("style", FORMATS)
+@pytest.mark.parametrize("style", reports.FORMATS)
 def test_what_is_simulated_says_so_and_what_is_measured_does_not(style: str) -> None:
-    assert "simulated" in render(RECORDS["t4"], style).lower()
-    assert "simulated" not in render(RECORDS["h200"], style).lower()
-    mixed = dataclasses.replace(RECORDS["t4"], source=Source.MEASURED)
-    assert "simulated" in render(mixed, style).lower(), "one simulated probe is enough"
+    assert "simulated" in reports.render(RECORDS["t4"], style).lower()
+    assert "simulated" not in reports.render(RECORDS["h200"], style).lower()
+    mixed = dataclasses.replace(RECORDS["t4"], source=records.Source.MEASURED)
+    assert "simulated" in reports.render(mixed, style).lower(), "one simulated probe is enough"
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_the_tables_of_the_text_fit_its_width(width: int) -> None:
-    page = as_text(RECORDS["h200"], width=width) + as_text(RECORDS["t4"], width=width)
+    page = text.render(RECORDS["h200"], width=width) + text.render(RECORDS["t4"], width=width)
     assert max(map(len, page.splitlines())) <= width
     assert re.search(r"GPU 0 +bf16 +8192³ +763 +71 % +718 +1560 +690", page)
     assert re.search(r"decode_av1 +SKIP +0.40 +–\n      \[av1 @ 0x55] Your platform", page)
@@ -61,29 +62,29 @@ def test_the_tables_of_the_text_fit_its_width(width: int) -> None:
 def test_a_refusal_that_was_expected_is_no_failure() -> None:
     """The outcome is FFmpeg's, the result is the verdict's."""
     for style in ("text", "markdown", "html"):
-        page = render(RECORDS["t4"], style)
+        page = reports.render(RECORDS["t4"], style)
         assert re.search(r"decode_av1 +SKIP|Decode AV1 \| SKIP|pill SKIP\">SKIP</span> Decode AV1<", page), style
     unjudged = dataclasses.replace(RECORDS["t4"], verdict=None, findings=())
-    assert re.search(r"decode_av1 +failed", as_text(unjudged))
+    assert re.search(r"decode_av1 +failed", text.render(unjudged))
 
 
 def test_a_note_that_rows_share_stands_once() -> None:
-    page = as_text(RECORDS["h200"])
+    page = text.render(RECORDS["h200"])
     assert len(re.findall("encode (h264|hevc) p4", page)) == 2
     assert page.count("\n      OpenEncodeSessionEx failed: unsupported device (2)\n") == 1
 
 
 def test_the_page_of_a_provision_shows_its_steps_and_that_of_a_plan_what_it_would_do() -> None:
-    page = render(RECORDS["old"], "html")
+    page = reports.render(RECORDS["old"], "html")
     assert re.search(r">codec</th>.*>180.2 s<.*>1</td>", page)
-    planned = render(dataclasses.replace(RECORDS["old"], verdict=None, findings=(), playbook=None), "html")
+    planned = reports.render(dataclasses.replace(RECORDS["old"], verdict=None, findings=(), playbook=None), "html")
     assert "Install the NVIDIA driver (may reboot the machine)" in planned
     assert "Build FFmpeg with NVENC and NVDEC" in planned
     assert 'id="steps"' not in planned
 
 
 def test_junit_has_a_case_a_finding_and_keeps_its_reason() -> None:
-    suites = junitparser.JUnitXml.fromstring(render(RECORDS["t4"], "junit").encode())
+    suites = junitparser.JUnitXml.fromstring(reports.render(RECORDS["t4"], "junit").encode())
     (suite,) = suites
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (8, 1, 1, 2)
     assert suite.timestamp == "2026-11-20T10:00:00"
@@ -96,7 +97,7 @@ def test_junit_has_a_case_a_finding_and_keeps_its_reason() -> None:
     assert seen["gpu 0.gemm_fp16"].result == []
     (warned,) = [
         case
-        for case in next(iter(junitparser.JUnitXml.fromstring(render(RECORDS["h200"], "junit").encode())))
+        for case in next(iter(junitparser.JUnitXml.fromstring(reports.render(RECORDS["h200"], "junit").encode())))
         if case.name == "pcie"
     ]
     assert warned.is_passed
@@ -105,7 +106,7 @@ def test_junit_has_a_case_a_finding_and_keeps_its_reason() -> None:
 
 def test_junit_counts_a_run_that_broke() -> None:
     broken = record(error="h: no route\nwhat to do: look", verdict=None, findings=())
-    suite = next(iter(junitparser.JUnitXml.fromstring(render(broken, "junit").encode())))
+    suite = next(iter(junitparser.JUnitXml.fromstring(reports.render(broken, "junit").encode())))
     assert (suite.tests, suite.errors) == (1, 1)
     assert next(iter(suite)).result[0].message == "h: no route"
 
@@ -123,7 +124,7 @@ LISTED: dict[str, Sequence[figures.Shown[Any]]] = {
 def test_each_listed_figure_is_in_every_format(name: str) -> None:
     """Of NCCL's collectives, which one GPU has not, tests/unit/reports/test_nccl_reports.py says the same."""
     shown = LISTED[name]
-    pages = {style: render(t4(), style) for style in ("text", "markdown", "csv", "prometheus")}
+    pages = {style: reports.render(t4(), style) for style in ("text", "markdown", "csv", "prometheus")}
     for style in ("text", "markdown"):
         assert any(_in_order(figures.heads(shown), line) for line in pages[style].splitlines()), style
     for one in shown:
@@ -148,7 +149,7 @@ def _samples(page: str) -> dict[str, list[Any]]:
 
 
 def test_prometheus_figures_are_in_base_units() -> None:
-    samples = _samples(render(RECORDS["h200"], "prometheus"))
+    samples = _samples(reports.render(RECORDS["h200"], "prometheus"))
     bf16 = [one for one in samples["gpuprep_gemm_operations_per_second"] if one.labels["dtype"] == "bf16"]
     assert {(one.labels["shape"], one.value) for one in bf16} >= {("8192x8192x8192", 763.2e12)}
     assert bf16[0].labels["uuid"].startswith("GPU-6f1d52a4")
@@ -161,11 +162,11 @@ def test_prometheus_figures_are_in_base_units() -> None:
 
 def test_prometheus_exposes_a_series_once() -> None:
     twice = dataclasses.replace(RECORDS["t4"], findings=RECORDS["t4"].findings * 2, verdict=None)
-    lines = [line.rpartition(" ")[0] for line in render(twice, "prometheus").splitlines() if line[0] != "#"]
+    lines = [line.rpartition(" ")[0] for line in reports.render(twice, "prometheus").splitlines() if line[0] != "#"]
     assert len(lines) == len(set(lines))
 
 
-def _hostile() -> RunRecord:
+def _hostile() -> records.RunRecord:
     def spoil(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: spoil(item) for key, item in value.items()}
@@ -174,7 +175,9 @@ def _hostile() -> RunRecord:
         return HOSTILE if isinstance(value, str) else value
 
     base = RECORDS["t4"]
-    findings = tuple(Finding(HOSTILE, HOSTILE, status, HOSTILE, HOSTILE, HOSTILE, HOSTILE) for status in Status)
+    findings = tuple(
+        records.Finding(HOSTILE, HOSTILE, status, HOSTILE, HOSTILE, HOSTILE, HOSTILE) for status in records.Status
+    )
     assert base.verdict
     return dataclasses.replace(
         base,
@@ -187,20 +190,20 @@ def _hostile() -> RunRecord:
 
 def test_hostile_words_stay_words() -> None:
     hostile = _hostile()
-    junitparser.JUnitXml.fromstring(render(hostile, "junit").encode())
+    junitparser.JUnitXml.fromstring(reports.render(hostile, "junit").encode())
     shown = {
         label
-        for found in _samples(render(hostile, "prometheus")).values()
+        for found in _samples(reports.render(hostile, "prometheus")).values()
         for one in found
         for label in one.labels.values()
     }
-    assert visible(HOSTILE) in shown
-    markdown = render(hostile, "markdown")
+    assert plaintext.visible(HOSTILE) in shown
+    markdown = reports.render(hostile, "markdown")
     assert not re.search(r"(?<!\\)[@#]\w", markdown)
     assert "<b>" not in markdown
     rows = [line for line in markdown.splitlines() if line.startswith("| ❌")]
     assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [7]
-    page = without_script(render(hostile, "html"))
+    page = without_script(reports.render(hostile, "html"))
     assert "&lt;/script&gt;&lt;b&gt;x &amp; &#34;q&#34;" in page
     assert "<b>x" not in page
     assert "<script" not in page
@@ -210,12 +213,12 @@ def test_hostile_words_stay_words() -> None:
     "address", ["https://example.com/x.png", "data:text/html;base64,AAAA", "data:image/svg+xml;base64,AAAA", "a.jpg"]
 )
 def test_a_thumbnail_is_an_image_of_the_record_or_none(address: str) -> None:
-    measurements = json.loads(to_json(RECORDS["t4"]))
+    measurements = json.loads(records.to_json(RECORDS["t4"]))
     for result in measurements["measurements"]:
         for case in result["values"].get("cases", []):
             for output in case["outputs"]:
                 output["first_frame"] = address
-    page = render(from_json(RunRecord, json.dumps(measurements)), "html")
+    page = reports.render(records.from_json(records.RunRecord, json.dumps(measurements)), "html")
     assert re.findall(r'<img src="([^"]{11})', page) == ["data:image/"] * 6, "the last frames are still there"
     assert address not in page
 
@@ -264,8 +267,8 @@ def test_no_format_needs_anything_to_be_there(name: str, data: st.DataObject) ->
                 continue  # what stood there has been damaged away
         damaged.append(dataclasses.replace(result, values=values))
     spoilt = dataclasses.replace(RECORDS[name], measurements=tuple(damaged))
-    for style in FORMATS:
-        assert render(spoilt, style)
+    for style in reports.FORMATS:
+        assert reports.render(spoilt, style)
 
 
 SPEEDS = {"tflops", "fps", "gb_per_s", "copy_gb_per_s", "read_gb_per_s", "triad_gb_per_s", "h2d_gb_per_s", "psnr_db"}
@@ -279,12 +282,12 @@ def negative(values: Any, key: str = "") -> Any:
     return -4.5 if key in SPEEDS and isinstance(values, (int, float)) else values
 
 
-@pytest.mark.parametrize("style", [style for style in FORMATS if style not in ("json", "sbom")])
+@pytest.mark.parametrize("style", [style for style in reports.FORMATS if style not in ("json", "sbom")])
 @pytest.mark.parametrize("name", ["h200", "t4", "several"])
 def test_a_negative_figure_is_impossible_and_never_shown_as_measured(name: str, style: str) -> None:
     run = RECORDS[name]
     wrong = tuple(dataclasses.replace(one, values=negative(one.values)) for one in run.measurements)
-    page = render(dataclasses.replace(run, measurements=wrong), style)
+    page = reports.render(dataclasses.replace(run, measurements=wrong), style)
     page = without_script(page) if style == "html" else page
     shown = [line for line in page.splitlines() if "-4.5" in line or "\u22124.5" in line or re.search(r"} -\d", line)]
     assert shown == []
@@ -297,6 +300,6 @@ def test_one_impossible_figure_beside_good_figures_of_other_gpus_is_named() -> N
     gemm = next(one for one in run.measurements if one.probe == "gemm")
     values = json.loads(json.dumps(gemm.values))
     values["gpus"][3] = negative(values["gpus"][3])
-    page = render(dataclasses.replace(run, measurements=(dataclasses.replace(gemm, values=values),)), "text")
+    page = reports.render(dataclasses.replace(run, measurements=(dataclasses.replace(gemm, values=values),)), "text")
     assert "impossible" in page
     assert "763" in page  # of the others

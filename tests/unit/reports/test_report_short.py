@@ -17,7 +17,7 @@ from gpuprep import reports
 from gpuprep.checks import common
 from gpuprep.records import Finding, Missing, ProbeResult, RunRecord, Source, Status, Verdict
 from gpuprep.reports import commands, text_hosts
-from gpuprep.workflows.provision import STEPS
+from gpuprep.workflows import provision
 
 ASKED = {
     "hosts": ["gpus"],
@@ -198,7 +198,7 @@ def test_no_password_is_in_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_steps_are_those_of_the_command() -> None:
-    assert commands.STEPS == STEPS
+    assert commands.STEPS == provision.STEPS
 
 
 def test_statuses_have_their_colours() -> None:

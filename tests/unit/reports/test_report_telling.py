@@ -13,8 +13,8 @@ from judgedrecords import judged
 from records_for_tests import record
 from validations_for_tests import h200, several, t4
 
-from gpuprep.records import Finding, ProbeResult, RunRecord, Source, Status, Verdict, from_json
-from gpuprep.reports import causes, columns, glance, render
+from gpuprep import records, reports
+from gpuprep.reports import causes, columns, glance
 from gpuprep.reports.text import render as as_text
 
 SCREEN = 24  # rows of a terminal
@@ -23,41 +23,41 @@ NO_NVENC = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
 
 
 @pytest.fixture(scope="module")
-def whole() -> RunRecord:
+def whole() -> records.RunRecord:
     return judged("h200-gemm", "h200-bandwidth", "h200-transcode", "h200-throughput")
 
 
-def with_findings(*findings: Finding, base: RunRecord | None = None) -> RunRecord:
-    verdict = Verdict(findings[0].status, f"{findings[0].status.value}: some", findings)
-    return dataclasses.replace(base or record(), verdict=verdict, findings=findings, source=Source.MEASURED)
+def with_findings(*findings: records.Finding, base: records.RunRecord | None = None) -> records.RunRecord:
+    verdict = records.Verdict(findings[0].status, f"{findings[0].status.value}: some", findings)
+    return dataclasses.replace(base or record(), verdict=verdict, findings=findings, source=records.Source.MEASURED)
 
 
 # ---------------------------------------------------------------- one cause, one line
 
 
-def test_an_engine_that_is_not_there_is_told_in_one_line_not_in_26(whole: RunRecord) -> None:
+def test_an_engine_that_is_not_there_is_told_in_one_line_not_in_26(whole: records.RunRecord) -> None:
     page = as_text(whole)
     assert "  SKIP    23 checks of transcode, throughput: this GPU has no NVENC\n" in page
     assert len([line for line in page.splitlines() if "NVENC" in line or NO_NVENC in line]) == 3
     assert "  20 skipped: this GPU has no NVENC" in page
-    markdown = render(whole, "markdown")
+    markdown = reports.render(whole, "markdown")
     assert "| 23 checks of transcode, throughput | this GPU has no NVENC |" in markdown
     assert markdown.count("\n- transcode ") == 21
-    html = render(whole, "html")
+    html = reports.render(whole, "html")
     assert re.search(r"<summary>23 checks of transcode, throughput: this GPU has no NVENC</summary><ul", html)
     assert html.count("<li>transcode ") == 21
 
 
-def test_programs_get_every_finding(whole: RunRecord) -> None:
-    skipped = [one for one in whole.findings if one.status is Status.SKIP]
+def test_programs_get_every_finding(whole: records.RunRecord) -> None:
+    skipped = [one for one in whole.findings if one.status is records.Status.SKIP]
     assert len(skipped) == 25
-    assert render(whole, "junit").count("<skipped ") == 25
-    assert from_json(RunRecord, render(whole, "json")).findings == whole.findings
+    assert reports.render(whole, "junit").count("<skipped ") == 25
+    assert records.from_json(records.RunRecord, reports.render(whole, "json")).findings == whole.findings
 
 
 def test_a_codec_alone_is_named_with_its_codec() -> None:
     skipped = [
-        Finding(f"transcode {case}", "completed", Status.SKIP, "it works", "not supported by this GPU",
+        records.Finding(f"transcode {case}", "completed", records.Status.SKIP, "it works", "not supported by this GPU",
                 f'T4 has no NVENC for {codec} (catalogue), and the driver says so: "{said}"')
         for case, codec, said in (("a", "AV1", "x"), ("b", "AV1", "y"), ("c", "HEVC", "z"))
     ]  # fmt: skip
@@ -67,32 +67,45 @@ def test_a_codec_alone_is_named_with_its_codec() -> None:
 
 def test_what_could_not_be_read_for_one_cause_is_told_once() -> None:
     unread = [
-        Finding(f"gpu {n}", prop, Status.UNKNOWN, expected, "not readable", UNREAD.format(f"gpu {n} {prop}"), "load it")
+        records.Finding(
+            f"gpu {n}",
+            prop,
+            records.Status.UNKNOWN,
+            expected,
+            "not readable",
+            UNREAD.format(f"gpu {n} {prop}"),
+            "load it",
+        )
         for n in (0, 1)
         for prop, expected in (("ecc", "on"), ("persistence_mode", "on"), ("clocks", "1590 MHz"))
     ]
-    other = Finding("ffmpeg", "parts", Status.UNKNOWN, "h264_nvenc", "not read", "it did not answer", "validate again")
+    other = records.Finding(
+        "ffmpeg", "parts", records.Status.UNKNOWN, "h264_nvenc", "not read", "it did not answer", "validate again"
+    )
     run = with_findings(*unread, other)
     page = as_text(run)
     assert "UNKNOWN 6 checks: gpu 0: ecc; gpu 0: persistence mode; gpu 0: clocks and 3\n" in page
     assert page.count("no NVIDIA driver is loaded") == page.count("what to do: load it") == 1
     assert "why: it did not answer" in page
-    rows = [line for line in render(run, "markdown").splitlines() if line.startswith("| ❔")]
+    rows = [line for line in reports.render(run, "markdown").splitlines() if line.startswith("| ❔")]
     assert len(rows) == 2
-    html = render(run, "html")
+    html = reports.render(run, "html")
     assert html.count('class="card issue UNKNOWN"') == 2
     assert html.count("<li>gpu ") == 6
-    assert render(run, "junit").count("<error ") == 7
+    assert reports.render(run, "junit").count("<error ") == 7
 
 
 def test_what_failed_is_named_one_by_one() -> None:
-    failed = [Finding(f"gpu {n}", "ecc", Status.FAIL, "on", "off", "somebody set it", "set it") for n in range(8)]
+    failed = [
+        records.Finding(f"gpu {n}", "ecc", records.Status.FAIL, "on", "off", "somebody set it", "set it")
+        for n in range(8)
+    ]
     page = " ".join(as_text(with_findings(*failed)).split())
     assert all(f"gpu {n}: ecc" in page for n in range(8))
 
 
 def test_two_dates_or_two_remedies_are_two_causes() -> None:
-    one = Finding("gpu 0", "ecc", Status.UNKNOWN, "on", "-", UNREAD.format("a"), "load it")
+    one = records.Finding("gpu 0", "ecc", records.Status.UNKNOWN, "on", "-", UNREAD.format("a"), "load it")
     assert len(causes.groups([one, dataclasses.replace(one, subject="gpu 1", remedy="reboot")])) == 2
     dated = dataclasses.replace(one, subject="gpu 1", since="2026-11-19T02:31:00+00:00")
     assert len(causes.groups([one, dated], "2026-11-20T02:31:00+00:00")) == 2
@@ -102,11 +115,13 @@ def test_two_dates_or_two_remedies_are_two_causes() -> None:
 # ---------------------------------------------------------------- the first screen
 
 
-def test_the_first_screen_has_verdict_gravest_finding_and_best_figures(whole: RunRecord) -> None:
-    lost = Finding("gpu 0", "pcie_link", Status.FAIL, "generation 5 x16", "generation 5 x8",
+def test_the_first_screen_has_verdict_gravest_finding_and_best_figures(whole: records.RunRecord) -> None:
+    lost = records.Finding("gpu 0", "pcie_link", records.Status.FAIL, "generation 5 x16", "generation 5 x8",
                    "half of the lanes are gone",
                    "reseat the card, or ask the provider for another machine")  # fmt: skip
-    warn = Finding("gpu 0", "temperature", Status.WARN, "below 85 °C", "86 °C", "it is hot", "look at the fans")
+    warn = records.Finding(
+        "gpu 0", "temperature", records.Status.WARN, "below 85 °C", "86 °C", "it is hot", "look at the fans"
+    )
     assert whole.verdict
     run = with_findings(lost, warn, *whole.findings, base=whole)
     first = "\n".join(as_text(run).splitlines()[:SCREEN])
@@ -124,7 +139,7 @@ def test_the_first_screen_has_verdict_gravest_finding_and_best_figures(whole: Ru
     assert (
         page.index("pcie link") < page.index("At a glance") < page.index("gpu 0: temperature") < page.index("Skipped")
     )
-    html = render(run, "html")
+    html = reports.render(run, "html")
     places = [
         html.index(part)
         for part in ("half of the lanes", 'class="tiles"', "Best product", ">What else did not pass</h2>")
@@ -152,7 +167,7 @@ def test_streams_are_whole() -> None:
 # ---------------------------------------------------------------- side by side
 
 
-def beside(run: RunRecord) -> dict[str, columns.Row]:
+def beside(run: records.RunRecord) -> dict[str, columns.Row]:
     found = columns.columns(run)
     return {f"{row.name} {row.unit}": row for part in found.parts for row in part.rows}
 
@@ -165,14 +180,17 @@ def test_two_gpus_stand_in_columns_and_the_lowest_is_marked() -> None:
     page = as_text(run, width=80)
     assert re.search(r"GPU 0 +GPU 1 +lowest\n", page)
     assert re.search(r"  bf16 TFLOPS +700 +610↓ +87 %\n", page)
-    assert "**610 ↓**" in render(run, "markdown")
-    assert '<td class="n low"><i>GPU 1</i>610 ↓</td>' in render(run, "html")
+    assert "**610 ↓**" in reports.render(run, "markdown")
+    assert '<td class="n low"><i>GPU 1</i>610 ↓</td>' in reports.render(run, "html")
 
 
 def test_the_gravest_status_of_each_gpu_stands_above_its_figures() -> None:
-    failed = Finding("gpu 1", "ecc", Status.FAIL, "on", "off", "why", "do")
-    passed = Finding("gpu 0", "ecc", Status.PASS, "on", "on")
-    assert columns.columns(with_findings(failed, passed, base=several(2))).states == (Status.PASS, Status.FAIL)
+    failed = records.Finding("gpu 1", "ecc", records.Status.FAIL, "on", "off", "why", "do")
+    passed = records.Finding("gpu 0", "ecc", records.Status.PASS, "on", "on")
+    assert columns.columns(with_findings(failed, passed, base=several(2))).states == (
+        records.Status.PASS,
+        records.Status.FAIL,
+    )
 
 
 def test_gpus_that_are_alike_are_not_marked() -> None:
@@ -188,7 +206,7 @@ def test_a_shape_that_all_gpus_have_is_compared_not_the_fastest_of_one() -> None
     values: Any = copy.deepcopy(run.measurements[0].values)
     for gpu in values["gpus"][1:]:
         gpu["gemms"] = [one for one in gpu["gemms"] if (one["dtype"], one["m"]) == ("fp16", 4096)]
-    run = dataclasses.replace(run, measurements=(ProbeResult("gemm", Source.MEASURED, values, 1.0),))
+    run = dataclasses.replace(run, measurements=(records.ProbeResult("gemm", records.Source.MEASURED, values, 1.0),))
     assert [row.name for row in columns.columns(run).first if row.name.startswith("fp16")] == ["fp16 4096³"]
 
 
@@ -214,7 +232,9 @@ def test_words_of_a_host_stay_words_beside_each_other(style: str) -> None:
     hostile = "<b>x</b>|`y` \\u001b[31m"
     for name in ('"bf16"', '"decode"', '"h264"'):
         text = text.replace(name, json.dumps(hostile.encode().decode("unicode_escape")))
-    results = tuple(ProbeResult(one["probe"], Source.MEASURED, one["values"], 1.0) for one in json.loads(text))
-    page = render(dataclasses.replace(several(2), measurements=results), style)
+    results = tuple(
+        records.ProbeResult(one["probe"], records.Source.MEASURED, one["values"], 1.0) for one in json.loads(text)
+    )
+    page = reports.render(dataclasses.replace(several(2), measurements=results), style)
     assert "\x1b" not in page
     assert "<b>x" not in page or style == "text"

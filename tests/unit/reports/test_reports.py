@@ -12,7 +12,8 @@ import pytest
 from places import TESTS
 from records_for_tests import FINDINGS, PLAN, record
 
-from gpuprep.records import Finding, Source, Status, Verdict, from_json, schema, to_json_value
+from gpuprep import records
+from gpuprep.records import schema
 from gpuprep.reports import json as json_report
 from gpuprep.reports import text, text_hosts
 
@@ -44,7 +45,7 @@ def test_simulated_is_said_and_measured_is_not_called_so() -> None:
     assert page.startswith("SIMULATED")
     assert page.count("SIMULATED") == 2
     assert "SIMULATED" in text.render_plan(record(verdict=None))
-    assert "SIMULATED" not in text.render(record(source=Source.MEASURED))
+    assert "SIMULATED" not in text.render(record(source=records.Source.MEASURED))
 
 
 def test_color_only_when_asked() -> None:
@@ -75,7 +76,9 @@ def test_a_plan_names_each_step_with_its_reasons() -> None:
 
 
 def test_summary_has_a_row_a_host() -> None:
-    passed = record("r2", host="web1", exit_code=0, verdict=Verdict(Status.PASS, "PASS: all", FINDINGS[:1]))
+    passed = record(
+        "r2", host="web1", exit_code=0, verdict=records.Verdict(records.Status.PASS, "PASS: all", FINDINGS[:1])
+    )
     page = text_hosts.document([record(), passed, record("r3", host="w", error=ERROR, exit_code=4)])
     head = page.index("HOST")
     rows = page[head : page.index("\n\n", head)].splitlines()[1:]
@@ -84,7 +87,7 @@ def test_summary_has_a_row_a_host() -> None:
 
 
 def test_json_of_one_run_is_the_record() -> None:
-    assert from_json(type(record()), json_report.render(record())) == record()
+    assert records.from_json(type(record()), json_report.render(record())) == record()
     alone = json.loads(json_report.render_several([record()], 1))
     assert alone["runs"] == [json.loads(json_report.render(record()))]
     several = json.loads(json_report.render_several([record(), record("r2")], 4))
@@ -100,10 +103,10 @@ def test_the_schema_file_is_what_the_dataclasses_say() -> None:
 
 def test_records_are_valid_by_the_schema_and_damaged_ones_are_not() -> None:
     validator = jsonschema.Draft202012Validator(schema.schema())
-    document = to_json_value(record())
+    document = records.to_json_value(record())
     validator.validate(document)
     validator.validate(
-        to_json_value(record(error=ERROR, verdict=None, plan=None, playbook=None, before=None, after=None))
+        records.to_json_value(record(error=ERROR, verdict=None, plan=None, playbook=None, before=None, after=None))
     )
     for damage in ({"exit_code": "1"}, {"source": "guessed"}, {"extra": 1}, {"verdict": {"status": "PASS"}}):
         assert not validator.is_valid({**document, **damage}), damage
@@ -115,7 +118,7 @@ def test_records_are_valid_by_the_schema_and_damaged_ones_are_not() -> None:
 def test_the_values_of_a_real_probe_are_valid_by_the_schema_and_others_are_not(path: Path) -> None:
     validator = jsonschema.Draft202012Validator(schema.schema())
     answer = json.loads(path.read_text())
-    document = to_json_value(record())
+    document = records.to_json_value(record())
     result = {"probe": answer["probe"], "source": "simulated", "values": answer["values"], "seconds": 1.0}
     result["partial"] = None
     validator.validate({**document, "measurements": [result]})
@@ -128,9 +131,11 @@ def test_the_values_of_a_real_probe_are_valid_by_the_schema_and_others_are_not(p
 
 def test_what_did_not_pass_for_one_reason_is_said_once() -> None:
     same = tuple(
-        Finding(f"transcode {name}", "completed", Status.UNKNOWN, "it works", "not run", "no clips", "install it")
+        records.Finding(
+            f"transcode {name}", "completed", records.Status.UNKNOWN, "it works", "not run", "no clips", "install it"
+        )
         for name in "abc"
     )
-    page = text.render(record(verdict=Verdict(Status.UNKNOWN, "UNKNOWN", same)))
+    page = text.render(record(verdict=records.Verdict(records.Status.UNKNOWN, "UNKNOWN", same)))
     assert page.count("why: no clips") == page.count("what to do: install it") == 1
     assert "transcode a: completed; transcode b: completed" in " ".join(page.split())

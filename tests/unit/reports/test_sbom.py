@@ -13,15 +13,14 @@ from packageurl import PackageURL
 from records_for_tests import record
 from validations_for_tests import h200, real, several, t4
 
-from gpuprep.records import Missing, OsFacts, Package, RunRecord
-from gpuprep.reports import render
+from gpuprep import records, reports
 
 WANTED = resolved()
 DIGEST = "949452be657fa16687d0930933f032835951ef0892b37d2d53824d1a84dc97a8"
 SOURCES = {"ffmpeg": "a" * 64, "headers": "b" * 64}
 
 
-def provisioned() -> RunRecord:
+def provisioned() -> records.RunRecord:
     snapshot = finished_snapshot(WANTED)
     proof = {
         "packages": {"libcuda1": {"version": "550.163.01-1", "from": "https://deb.example trixie/non-free"}},
@@ -36,13 +35,13 @@ def provisioned() -> RunRecord:
     return dataclasses.replace(record(), after=dataclasses.replace(snapshot, provenance=proof, gpus=gpus))
 
 
-def document(run: RunRecord) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(render(run, "sbom"))
+def document(run: records.RunRecord) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(reports.render(run, "sbom"))
     assert mistakes(made) == []
     return made
 
 
-def parts(run: RunRecord) -> dict[str, Any]:
+def parts(run: records.RunRecord) -> dict[str, Any]:
     return {part["name"]: part for part in document(run)["components"]}
 
 
@@ -71,7 +70,7 @@ def test_every_address_can_be_read_back() -> None:
 
 
 def test_the_same_record_gives_the_same_document_and_another_run_another_number() -> None:
-    assert render(provisioned(), "sbom") == render(provisioned(), "sbom")
+    assert reports.render(provisioned(), "sbom") == reports.render(provisioned(), "sbom")
     other = document(dataclasses.replace(provisioned(), run_id="20261120-100000-000000"))
     assert other["serialNumber"] != document(provisioned())["serialNumber"]
     assert other["metadata"]["timestamp"] == "2026-11-20T10:09:30+00:00"
@@ -86,7 +85,7 @@ def test_it_says_what_it_does_not_cover() -> None:
 @pytest.mark.parametrize(
     "run", [h200(), t4(), real(), several(), record()], ids=["h200", "t4", "real", "several", "old"]
 )
-def test_every_kind_of_record_is_valid(run: RunRecord) -> None:
+def test_every_kind_of_record_is_valid(run: records.RunRecord) -> None:
     document(run)
 
 
@@ -120,13 +119,13 @@ def test_a_hash_of_another_version_is_not_claimed() -> None:
     ],
 )  # fmt: skip
 def test_addresses_of_packages(system: tuple[str, ...], version: str, purl: str) -> None:
-    facts = OsFacts(system[0], system[1], "", "", "x86_64", system[2:])
-    snapshot = dataclasses.replace(bare_snapshot(), os=facts, packages={"dkms": Package(version, False)})
+    facts = records.OsFacts(system[0], system[1], "", "", "x86_64", system[2:])
+    snapshot = dataclasses.replace(bare_snapshot(), os=facts, packages={"dkms": records.Package(version, False)})
     assert parts(dataclasses.replace(record(), after=snapshot))["dkms"].get("purl", "") == (purl and f"pkg:{purl}")
 
 
 def test_readings_that_failed_are_left_out() -> None:
-    failed = Missing("command_failed", "?")
+    failed = records.Missing("command_failed", "?")
     snapshot = dataclasses.replace(
         finished_snapshot(WANTED), gpus=failed, provenance=failed, agent_installed_version=failed
     )

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep import settings
+from gpuprep import errors, settings
 from gpuprep.desired import loading
-from gpuprep.errors import ProfileError, UsageError
-from gpuprep.settings import Builds, SiteConfig
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -23,10 +21,10 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def test_no_file_and_an_empty_file_are_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert settings.load() == SiteConfig()
+    assert settings.load() == settings.SiteConfig()
     (tmp_path / "gpuprep").mkdir()
     (tmp_path / "gpuprep/config.yml").write_text("# nothing\n")
-    assert settings.load() == SiteConfig()
+    assert settings.load() == settings.SiteConfig()
     (tmp_path / "gpuprep/config.yml").write_text("forks: 9\n")
     assert settings.load().forks == 9
 
@@ -38,11 +36,11 @@ def test_all_keys(tmp_path: Path) -> None:
         "store: sqlite:////srv/h.db\nforks: 10\n"
         "builds:\n  from: [gpu-build-01, 'sim:builder', 'root@h:2222', '[::1]:22']\n  signers: /etc/signers\n",
     )
-    assert settings.load(path) == SiteConfig(
+    assert settings.load(path) == settings.SiteConfig(
         {"ffmpeg": "https://mirror.example/ffmpeg", "nv_codec_headers": "file:///srv/headers"},
         "sqlite:////srv/h.db",
         10,
-        Builds(("gpu-build-01", "sim:builder", "root@h:2222", "[::1]:22"), "/etc/signers"),
+        settings.Builds(("gpu-build-01", "sim:builder", "root@h:2222", "[::1]:22"), "/etc/signers"),
     )
 
 
@@ -77,7 +75,7 @@ def test_all_keys(tmp_path: Path) -> None:
 )
 def test_every_problem_has_its_line(tmp_path: Path, text: str, problems: list[str]) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(errors.UsageError) as caught:
         settings.load(path)
     lines = caught.value.what.splitlines()
     assert len(lines) >= len(problems)
@@ -87,7 +85,7 @@ def test_every_problem_has_its_line(tmp_path: Path, text: str, problems: list[st
 
 def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "config.yml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(errors.UsageError, match="cannot be read"):
         settings.load(tmp_path / "config.yml")
 
 
@@ -129,9 +127,9 @@ def test_settings_and_profiles_are_read_by_the_same_rules(tmp_path: Path, case: 
     text, problem = REFUSED_IN_BOTH[case]
     path = tmp_path / "config.yml"
     path.write_bytes(text)
-    with pytest.raises(UsageError) as of_settings:
+    with pytest.raises(errors.UsageError) as of_settings:
         settings.load(path)
-    with pytest.raises(ProfileError) as of_profile:
+    with pytest.raises(errors.ProfileError) as of_profile:
         loading.load(str(path))
     for caught in (of_settings.value, of_profile.value):
         assert any(line.startswith(f"{path}:{problem}") for line in caught.what.splitlines()), caught.what
@@ -139,7 +137,7 @@ def test_settings_and_profiles_are_read_by_the_same_rules(tmp_path: Path, case: 
 
 def test_a_profiles_words_are_not_those_of_settings(tmp_path: Path) -> None:
     path = write(tmp_path, "a: &x 1\n<<: {b: 1}\n---\n")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(errors.UsageError) as caught:
         settings.load(path)
     words = caught.value.what.replace(str(path), "")
     assert "a settings file is one document" in words
@@ -148,11 +146,11 @@ def test_a_profiles_words_are_not_those_of_settings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "# a\n", "---\n", "---\n# a\n...\n", "~\n", "{}\n"])
 def test_an_empty_file_is_the_defaults(tmp_path: Path, text: str) -> None:
-    assert settings.load(write(tmp_path, text)) == SiteConfig()
+    assert settings.load(write(tmp_path, text)) == settings.SiteConfig()
 
 
 @pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: os.mkfifo(path)], ids=["folder", "fifo"])
 def test_what_is_no_file_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "config.yml")
-    with pytest.raises(UsageError, match=r"config\.yml:1: file: is "):
+    with pytest.raises(errors.UsageError, match=r"config\.yml:1: file: is "):
         settings.load(tmp_path / "config.yml")

@@ -7,22 +7,22 @@ import shlex
 import pytest
 from ffmpegplans import HD, planned
 
-from gpuprep.agent.probes.transcodecases import CASES, PREFIX, Case
+from gpuprep.agent.probes import transcodecases
 from gpuprep.sim import gpus
 from gpuprep.sim.guest import commandline, graph, mapping, pace, refusals, voice
-from gpuprep.sim.guest.graph import Pictures
-from gpuprep.sim.guest.mapping import Decode, Encode, Media
 
-HEVC10 = Media("hevc", "yuv420p10le", 1920, 1080)
+HEVC10 = mapping.Media("hevc", "yuv420p10le", 1920, 1080)
 
 
-def media_of(case: Case) -> list[Media]:
+def media_of(case: transcodecases.Case) -> list[mapping.Media]:
     found = []
     for item in (item for item in case.inputs if f"-i {item.file}" in case.arguments):
         ten = "10" in item.clip.partition("-")[0]
         codec = item.clip.partition("-")[0].removesuffix("10")
-        raw = Media("rawvideo", item.pixel_format, item.width, item.height)
-        found.append(raw if item.kind == "raw" else Media(codec, "yuv420p10le" if ten else "yuv420p", 1920, 1080))
+        raw = mapping.Media("rawvideo", item.pixel_format, item.width, item.height)
+        found.append(
+            raw if item.kind == "raw" else mapping.Media(codec, "yuv420p10le" if ten else "yuv420p", 1920, 1080)
+        )
     return found
 
 
@@ -54,9 +54,9 @@ def test_a_command_that_ends_early_is_still_taken_apart() -> None:
 # ---------------------------------------------------------------- what becomes of it
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_no_word_of_the_gpu_is_left_in_any_transcode(case: Case) -> None:
-    made = mapping.plan(commandline.parse([*PREFIX, *shlex.split(case.arguments)]), media_of(case))
+@pytest.mark.parametrize("case", transcodecases.CASES, ids=lambda case: case.id)
+def test_no_word_of_the_gpu_is_left_in_any_transcode(case: transcodecases.Case) -> None:
+    made = mapping.plan(commandline.parse([*transcodecases.PREFIX, *shlex.split(case.arguments)]), media_of(case))
     text = shlex.join(made.words)
     for mark in ("cuda", "cuvid", "nvenc", "_npp", "hwupload", "hwdownload", "-resize", "-hw", "tune", "aq"):
         assert mark not in text
@@ -88,7 +88,7 @@ def test_rate_control(given: str, becomes: str) -> None:
     [("p010le", "yuv420p10le"), ("yuv444p16le", "yuv444p10le"), ("nv12", "yuv420p"), ("yuv444p", "yuv444p")],
 )
 def test_what_is_written_of_raw_pictures(given: str, written: str) -> None:
-    raw = Media("rawvideo", given, 640, 480)
+    raw = mapping.Media("rawvideo", given, 640, 480)
     made = planned(f"-f rawvideo -pix_fmt {given} -s 640x480 -i a.yuv -c:v hevc_nvenc b.mp4", raw)
     assert made.words[-3:] == ["-pix_fmt", written, "b.mp4"]
     assert made.encodes[0].pixel_format == written
@@ -129,13 +129,15 @@ def test_vsync_of_old_commands() -> None:
     ],
 )
 def test_a_chain_of_pictures_on_the_gpu(text: str, software: str) -> None:
-    assert graph.mapped(text, {"": Pictures(True, "nv12")}, {}).text == software
+    assert graph.mapped(text, {"": graph.Pictures(True, "nv12")}, {}).text == software
 
 
 def test_labels_carry_where_pictures_are() -> None:
-    made = graph.mapped("[0:v]hwupload,split=2[a][b];[a]scale_cuda=2:2[c]", {"0:v": Pictures(False, "yuv420p")}, {})
+    made = graph.mapped(
+        "[0:v]hwupload,split=2[a][b];[a]scale_cuda=2:2[c]", {"0:v": graph.Pictures(False, "yuv420p")}, {}
+    )
     assert made.text == "[0:v]null,split=2[a][b];[a]scale=w=2:h=2[c]"
-    assert made.outputs["b"] == made.outputs["c"] == Pictures(True, "yuv420p")
+    assert made.outputs["b"] == made.outputs["c"] == graph.Pictures(True, "yuv420p")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ def test_labels_carry_where_pictures_are() -> None:
 )
 def test_pictures_in_the_wrong_place_are_refused_as_by_ffmpeg(text: str, on_gpu: bool) -> None:
     with pytest.raises(graph.CannotConvert, match="Impossible to convert between the formats"):
-        graph.mapped(text, {"": Pictures(on_gpu, "nv12")}, {})
+        graph.mapped(text, {"": graph.Pictures(on_gpu, "nv12")}, {})
 
 
 def test_the_names_in_a_graph() -> None:
@@ -153,8 +155,10 @@ def test_the_names_in_a_graph() -> None:
 # ---------------------------------------------------------------- what the GPU refuses
 
 
-def encode(encoder: str = "h264_nvenc", pixel_format: str = "yuv420p", b_frames: int = 0, **options: str) -> Encode:
-    return Encode(encoder, encoder.partition("_")[0], pixel_format, 1920, 1080, b_frames, options)
+def encode(
+    encoder: str = "h264_nvenc", pixel_format: str = "yuv420p", b_frames: int = 0, **options: str
+) -> mapping.Encode:
+    return mapping.Encode(encoder, encoder.partition("_")[0], pixel_format, 1920, 1080, b_frames, options)
 
 
 SIMULATED = [key for key, model in gpus.models().items() if not model.is_switch]
@@ -180,7 +184,7 @@ NO_NVENC = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
         ("t4", encode(b_frames=5), "Max B-frames 5 exceed 4"),
     ],
 )
-def test_an_encode_that_the_gpu_cannot(key: str, wish: Encode, said: str) -> None:
+def test_an_encode_that_the_gpu_cannot(key: str, wish: mapping.Encode, said: str) -> None:
     refusal = refusals.of_encode(wish, video(key))
     assert refusal is not None
     assert refusal.lines[0] == (wish.encoder, said)
@@ -197,12 +201,12 @@ def test_an_encode_that_the_gpu_cannot(key: str, wish: Encode, said: str) -> Non
         ("v100", encode("h264_nvenc", "yuv444p", 4)),
     ],
 )
-def test_an_encode_that_the_gpu_can(key: str, wish: Encode) -> None:
+def test_an_encode_that_the_gpu_can(key: str, wish: mapping.Encode) -> None:
     assert refusals.of_encode(wish, video(key)) is None
 
 
 def test_pictures_that_are_too_small_for_nvenc() -> None:
-    small = Encode("h264_nvenc", "h264", "yuv420p", 128, 96, 0, {})
+    small = mapping.Encode("h264_nvenc", "h264", "yuv420p", 128, 96, 0, {})
     refusal = refusals.of_encode(small, video("t4"))
     assert refusal is not None
     assert "Frame Dimension less than the minimum" in refusal.lines[0][1]
@@ -210,19 +214,21 @@ def test_pictures_that_are_too_small_for_nvenc() -> None:
 
 @pytest.mark.parametrize("key", SIMULATED)
 def test_av1_is_decoded_by_none_of_them(key: str) -> None:
-    refusal = refusals.of_decode(Decode(Media("av1", "yuv420p", 1920, 1080), "", True), video(key))
+    refusal = refusals.of_decode(mapping.Decode(mapping.Media("av1", "yuv420p", 1920, 1080), "", True), video(key))
     assert refusal is not None
     assert refusal.lines[0] == ("av1", "Hardware is lacking required capabilities")
 
 
 @pytest.mark.parametrize("key", SIMULATED)
-@pytest.mark.parametrize("media", [HD, HEVC10, Media("vp9", "yuv420p", 1920, 1080)], ids=lambda media: media.codec)
-def test_what_each_of_them_decodes(key: str, media: Media) -> None:
-    assert refusals.of_decode(Decode(media, "", True), video(key)) is None
+@pytest.mark.parametrize(
+    "media", [HD, HEVC10, mapping.Media("vp9", "yuv420p", 1920, 1080)], ids=lambda media: media.codec
+)
+def test_what_each_of_them_decodes(key: str, media: mapping.Media) -> None:
+    assert refusals.of_decode(mapping.Decode(media, "", True), video(key)) is None
 
 
 def test_444_hevc_is_not_decoded_by_a_v100() -> None:
-    deep = Decode(Media("hevc", "yuv444p", 1920, 1080), "hevc_cuvid", True)
+    deep = mapping.Decode(mapping.Media("hevc", "yuv444p", 1920, 1080), "hevc_cuvid", True)
     assert refusals.of_decode(deep, video("t4")) is None
     refusal = refusals.of_decode(deep, video("v100"))
     assert refusal is not None

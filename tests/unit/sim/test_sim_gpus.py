@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.errors import SimError
-from gpuprep.sim import base, boot, controller, driver, gpus, modprobe, pci, store, sysfs
-from gpuprep.sim.within import Disk
+from gpuprep import errors
+from gpuprep.sim import base, boot, controller, driver, gpus, modprobe, pci, store, sysfs, within
 
 
 def test_every_model_is_complete() -> None:
@@ -30,7 +29,7 @@ def test_pci_ids_are_unique() -> None:
 
 
 def test_an_unknown_model_names_the_known_ones() -> None:
-    with pytest.raises(SimError) as caught:
+    with pytest.raises(errors.SimError) as caught:
         gpus.check(("t4", "rtx9"))
     assert "rtx9" in caught.value.what
     assert "t4" in caught.value.hint
@@ -131,7 +130,7 @@ def test_etc_hides_a_file_of_the_same_name_and_links_stay_below_the_root(tmp_pat
     (tmp_path / "etc/modprobe.d/a.conf").write_text("blacklist nouveau\n")
     (tmp_path / "etc/alternatives/nvidia.conf").write_text("install nvidia modprobe -i nvidia-current\n")
     (tmp_path / "etc/modprobe.d/nvidia.conf").symlink_to("/etc/alternatives/nvidia.conf")
-    with Disk(tmp_path) as disk:
+    with within.Disk(tmp_path) as disk:
         found = modprobe.read(disk)
         assert modprobe.nvidia_module(disk, "6.1", found) is None
     assert found.blacklist == {"nouveau"}
@@ -142,7 +141,7 @@ def test_etc_hides_a_file_of_the_same_name_and_links_stay_below_the_root(tmp_pat
 def test_a_forbidden_module_does_not_load(tmp_path: Path, line: str) -> None:
     (tmp_path / "lib/modules/6.1").mkdir(parents=True)
     (tmp_path / "lib/modules/6.1/nvidia.ko").touch()
-    with Disk(tmp_path) as disk:
+    with within.Disk(tmp_path) as disk:
         assert modprobe.nvidia_module(disk, "6.1", modprobe.parse([line])) is None
 
 
@@ -158,18 +157,18 @@ def test_newest_kernel(tmp_path: Path, releases: tuple[str, ...], newest: str) -
     (tmp_path / "boot").mkdir()
     for release in releases:
         (tmp_path / f"boot/vmlinuz-{release}").touch()
-    with Disk(tmp_path) as disk:
+    with within.Disk(tmp_path) as disk:
         assert boot.newest_kernel(disk) == newest
 
 
 @pytest.mark.parametrize("name", ["", "A", "-a", "a-", "a_b", "../x", "a" * 41, "a b"])
 def test_names_that_no_machine_can_have(name: str) -> None:
-    with pytest.raises(SimError):
+    with pytest.raises(errors.SimError):
         store.folder(name)
 
 
 def test_an_unknown_release_names_the_known_ones() -> None:
-    with pytest.raises(SimError) as caught:
+    with pytest.raises(errors.SimError) as caught:
         base.release("debian99")
     assert "debian12, debian13" in caught.value.hint
 

@@ -12,8 +12,8 @@ import pytest
 from builders import finished_snapshot, resolved
 from nvmlbench import Bench
 
+from gpuprep import records
 from gpuprep.checks import health, identity
-from gpuprep.records import Finding, Snapshot, Status, Temperatures
 from gpuprep.sim import faults, native, nvmlstate
 
 pytestmark = [
@@ -32,10 +32,10 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def judged(bench: Bench) -> dict[str, Finding]:
+def judged(bench: Bench) -> dict[str, records.Finding]:
     gpus = tuple(bench.gpus())
     uptime = dataclasses.replace(HOST.kernel, uptime_seconds=float(Path("/proc/uptime").read_text().split()[0]))
-    snapshot: Snapshot = dataclasses.replace(HOST, gpus=gpus, pci_gpus=(), kernel=uptime)
+    snapshot: records.Snapshot = dataclasses.replace(HOST, gpus=gpus, pci_gpus=(), kernel=uptime)
     found = [*health.findings(WANTED, snapshot), *identity.findings(snapshot, ())]
     return {one.key: one for one in found if one.subject.startswith("gpu ")}
 
@@ -49,8 +49,10 @@ def play(bench: Bench, kind: str, gpu: int) -> None:
 def test_every_sound_model_passes_and_says_what_it_does_not_have(bench: Bench, version: str) -> None:
     bench.boot(*MODELS, version=version)
     found = judged(bench)
-    assert {key: one for key, one in found.items() if one.status not in (Status.PASS, Status.SKIP)} == {}
-    skipped = {key for key, one in found.items() if one.status is Status.SKIP}
+    assert {
+        key: one for key, one in found.items() if one.status not in (records.Status.PASS, records.Status.SKIP)
+    } == {}
+    skipped = {key for key, one in found.items() if one.status is records.Status.SKIP}
     assert skipped == {
         f"gpu {index}.{'retired_pages' if model.startswith(('a', 'h')) else 'remapped_rows'}"
         for index, model in enumerate(MODELS)
@@ -64,30 +66,32 @@ def test_an_h200_tells_its_margin(bench: Bench) -> None:
     bench.boot("h200", version="580.95.05")
     (gpu,) = bench.gpus()
     told = gpu.temperatures
-    assert isinstance(told, Temperatures)
+    assert isinstance(told, records.Temperatures)
     assert (told.margin, told.slowdown_margin, told.shutdown_margin) == (58, -2, -8)
 
 
 @pytest.mark.parametrize(
     ("kind", "model", "prop", "status", "words"),
     [
-        ("remap_failure", "a100", "remapped_rows", Status.FAIL, "could not be replaced"),
-        ("remap_failure", "h200", "spare_rows", Status.WARN, "1 bank of the memory without a spare row"),
-        ("no_spare_rows", "a100", "spare_rows", Status.WARN, "without a spare row"),
-        ("remap_pending", "a100", "remapped_rows", Status.WARN, "until then nothing uses it"),
-        ("remap_pending", "t4", "retired_pages", Status.FAIL, "still in use"),
-        ("pages_retired", "t4", "retired_pages", Status.FAIL, "63 pages"),
-        ("pages_retired", "v100", "retired_pages", Status.FAIL, "63 pages"),
-        ("sram_threshold", "a100", "ecc_errors", Status.FAIL, "SRAM threshold exceeded"),
-        ("ecc_errors", "t4", "ecc_errors", Status.FAIL, "2 memory errors could not be corrected"),
-        ("pcie_replays", "t4", "pcie_errors", Status.WARN, "a minute"),
-        ("hot", "t4", "temperature", Status.WARN, "2 degrees more"),
-        ("hot", "h200", "temperature", Status.WARN, "degrees more"),
-        ("too_hot", "t4", "slowdown_now", Status.FAIL, "thermal slowdown at 93"),
-        ("power_capped", "t4", "slowdown_now", Status.FAIL, "power brake"),
+        ("remap_failure", "a100", "remapped_rows", records.Status.FAIL, "could not be replaced"),
+        ("remap_failure", "h200", "spare_rows", records.Status.WARN, "1 bank of the memory without a spare row"),
+        ("no_spare_rows", "a100", "spare_rows", records.Status.WARN, "without a spare row"),
+        ("remap_pending", "a100", "remapped_rows", records.Status.WARN, "until then nothing uses it"),
+        ("remap_pending", "t4", "retired_pages", records.Status.FAIL, "still in use"),
+        ("pages_retired", "t4", "retired_pages", records.Status.FAIL, "63 pages"),
+        ("pages_retired", "v100", "retired_pages", records.Status.FAIL, "63 pages"),
+        ("sram_threshold", "a100", "ecc_errors", records.Status.FAIL, "SRAM threshold exceeded"),
+        ("ecc_errors", "t4", "ecc_errors", records.Status.FAIL, "2 memory errors could not be corrected"),
+        ("pcie_replays", "t4", "pcie_errors", records.Status.WARN, "a minute"),
+        ("hot", "t4", "temperature", records.Status.WARN, "2 degrees more"),
+        ("hot", "h200", "temperature", records.Status.WARN, "degrees more"),
+        ("too_hot", "t4", "slowdown_now", records.Status.FAIL, "thermal slowdown at 93"),
+        ("power_capped", "t4", "slowdown_now", records.Status.FAIL, "power brake"),
     ],
 )
-def test_each_fault_is_what_it_says(bench: Bench, kind: str, model: str, prop: str, status: Status, words: str) -> None:
+def test_each_fault_is_what_it_says(
+    bench: Bench, kind: str, model: str, prop: str, status: records.Status, words: str
+) -> None:
     bench.boot(model)
     play(bench, kind, 0)
     finding = judged(bench)[f"gpu 0.{prop}"]
@@ -103,7 +107,9 @@ def test_history_is_no_fault_of_today(bench: Bench, kind: str) -> None:
     bench.boot("t4", "a100")
     play(bench, kind, 0)
     play(bench, kind, 1)
-    assert [one.key for one in judged(bench).values() if one.status not in (Status.PASS, Status.SKIP)] == []
+    assert [
+        one.key for one in judged(bench).values() if one.status not in (records.Status.PASS, records.Status.SKIP)
+    ] == []
 
 
 @pytest.mark.parametrize(("kind", "model"), [("remap_failure", "a100"), ("sram_threshold", "h200")])
@@ -111,4 +117,4 @@ def test_a_lasting_defect_outlives_a_boot(bench: Bench, kind: str, model: str) -
     bench.boot(model)
     play(bench, kind, 0)
     bench.boot(model)
-    assert Status.FAIL in {one.status for one in judged(bench).values()}
+    assert records.Status.FAIL in {one.status for one in judged(bench).values()}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.errors import SimError
+from gpuprep import errors
 from gpuprep.sim import native
 
 pytestmark = [
@@ -84,7 +84,7 @@ def test_dlopen_still_searches_the_callers_runpath(preload: Path, tmp_path: Path
 
 
 def test_a_compile_error_is_the_compilers_own_words() -> None:
-    with pytest.raises(SimError) as caught:
+    with pytest.raises(errors.SimError) as caught:
         native.build("broken.so", {"broken.c": "int f(void) { return nothing; }"}, "-shared", "-fPIC")
     assert "nothing" in caught.value.what
 

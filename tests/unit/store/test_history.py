@@ -14,14 +14,13 @@ import pytest
 import sqlalchemy as sa
 from records_for_tests import PASSED, measured, record
 
-from gpuprep.errors import StoreError, UsageError
-from gpuprep.records import Finding, RunRecord, Source, Status, from_json
-from gpuprep.records.baseline import BaselineKey
+from gpuprep import errors, records
+from gpuprep.records import baseline
 from gpuprep.store import Store, baselines
 from gpuprep.store.engine import make as make_engine
 from gpuprep.workflows.certify import certify
 
-KEY = BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
+KEY = baseline.BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
 
 pytestmark = pytest.mark.xdist_group("store")
 
@@ -69,7 +68,7 @@ def test_runs_are_listed_newest_first_and_by_host(store: Store) -> None:
     assert [run.run_id for run in store.runs(limit=1)] == ["r3"]
     failed = store.runs("sim:t4")[0]
     assert (failed.verdict, failed.summary) == (None, "sim:t4: broke")
-    assert (store.runs("web1")[0].verdict, store.runs("web1")[0].failed) == (Status.FAIL, 1)
+    assert (store.runs("web1")[0].verdict, store.runs("web1")[0].failed) == (records.Status.FAIL, 1)
 
 
 def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
@@ -77,17 +76,17 @@ def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     store.append(record("20261120-110000-bbbbbb", started_at="2026-11-20T11:00:00+00:00"))
     assert store.get("20261120-10").run_id == "20261120-100000-aaaaaa"
     assert store.get("last").run_id == "20261120-110000-bbbbbb"
-    with pytest.raises(UsageError, match="fits several runs"):
+    with pytest.raises(errors.UsageError, match="fits several runs"):
         store.get("20261120")
-    with pytest.raises(UsageError, match="no run '2027'"):
+    with pytest.raises(errors.UsageError, match="no run '2027'"):
         store.get("2027")
-    with pytest.raises(UsageError, match="no run '%'"):  # a wildcard of SQL is none here
+    with pytest.raises(errors.UsageError, match="no run '%'"):  # a wildcard of SQL is none here
         store.get("%")
 
 
 def test_a_run_is_stored_once(store: Store) -> None:
     store.append(record())
-    with pytest.raises(StoreError, match="already in the store"):
+    with pytest.raises(errors.StoreError, match="already in the store"):
         store.append(record())
     assert len(store.runs()) == 1
 
@@ -109,14 +108,14 @@ def test_a_run_is_written_whole_or_not_at_all(store: Store, store_url: str) -> N
     with engine.begin() as connection:
         connection.execute(sa.text("ALTER TABLE baselines RENAME TO lost"))
     engine.dispose()
-    with pytest.raises(StoreError, match="baselines"):
+    with pytest.raises(errors.StoreError, match="baselines"):
         store.append(measured("r1", 100.0), {KEY: {"fp16": 1.0}})
     assert store.runs() == []
     assert store.figures("gpu-1", "") == []
 
 
 def test_a_finding_may_hold_what_a_database_refuses(store: Store) -> None:
-    odd = Finding("gpu 0", "x" * 300, Status.FAIL, "a\0b", "half \udcff")
+    odd = records.Finding("gpu 0", "x" * 300, records.Status.FAIL, "a\0b", "half \udcff")
     whole = record(findings=(odd,), verdict=None)
     store.append(whole)
     shown = dataclasses.replace(odd, expected="a\\x00b", actual="half \\udcff")
@@ -134,23 +133,23 @@ def test_a_finding_may_hold_what_a_database_refuses(store: Store) -> None:
     ],
 )  # fmt: skip
 def test_a_url_that_is_none_is_wrong_usage(url: str) -> None:
-    with pytest.raises(UsageError, match="--store"):
+    with pytest.raises(errors.UsageError, match="--store"):
         Store.open(url)
 
 
 def test_what_cannot_be_a_database_says_so(tmp_path: Path) -> None:
     text = tmp_path / "text.db"
     text.write_text("this is no database, " * 100)
-    with pytest.raises(UsageError, match="not a database"):
+    with pytest.raises(errors.UsageError, match="not a database"):
         Store.open(f"sqlite:///{text}")
     assert text.read_text().startswith("this is no database")
-    with pytest.raises(StoreError, match="cannot be used") as caught:
+    with pytest.raises(errors.StoreError, match="cannot be used") as caught:
         Store.open(f"sqlite:///{tmp_path}/no/such/folder/x.db")
     assert "--store" in caught.value.hint
 
 
 def test_a_path_is_answered_with_its_url(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(errors.UsageError) as caught:
         Store.open(f"{tmp_path}/runs.db")
     assert caught.value.hint.endswith(f"sqlite:///{tmp_path}/runs.db")
     Store.open(f"sqlite:///{tmp_path}/runs.db").close()
@@ -158,11 +157,11 @@ def test_a_path_is_answered_with_its_url(tmp_path: Path) -> None:
 
 def test_a_store_that_must_be_there_is_not_made(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
-    with pytest.raises(UsageError, match="there is no store of runs"):
+    with pytest.raises(errors.UsageError, match="there is no store of runs"):
         Store.open_existing(url)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "runs.db").touch()
-    with pytest.raises(UsageError, match="there is no store of runs"):
+    with pytest.raises(errors.UsageError, match="there is no store of runs"):
         Store.open_existing(url)
     assert (tmp_path / "runs.db").read_bytes() == b""
     Store.open(url).close()
@@ -174,7 +173,7 @@ def test_a_damaged_store_of_ones_own_is_no_wrong_usage(tmp_path: Path, monkeypat
     Store.open(None).close()
     (path,) = tmp_path.glob("*/history.db")
     path.write_bytes(b"x" * 8192)
-    with pytest.raises(StoreError, match="not a database") as caught:
+    with pytest.raises(errors.StoreError, match="not a database") as caught:
         Store.open(None)
     assert "damaged" in caught.value.hint
 
@@ -182,7 +181,7 @@ def test_a_damaged_store_of_ones_own_is_no_wrong_usage(tmp_path: Path, monkeypat
 def test_a_damaged_record_is_named(store: Store, store_url: str) -> None:
     store.append(record())
     sql(store_url, "UPDATE runs SET record = '{\"run_id\": 1}'")
-    with pytest.raises(StoreError, match=r"RunRecord\.run_id"):
+    with pytest.raises(errors.StoreError, match=r"RunRecord\.run_id"):
         store.get("last")
 
 
@@ -197,14 +196,16 @@ def test_a_damaged_record_is_named(store: Store, store_url: str) -> None:
     ],
 )
 def test_a_password_in_the_url_is_not_shown(url: str) -> None:
-    with pytest.raises((StoreError, UsageError)) as caught:
+    with pytest.raises((errors.StoreError, errors.UsageError)) as caught:
         Store.open(url)
     assert "hunter2" not in caught.value.explain()
     assert "***" in caught.value.explain()
 
 
 def test_a_server_that_does_not_answer_says_so() -> None:
-    with pytest.raises(StoreError, match=r"postgresql://me@127\.0\.0\.1:1/db cannot be used: .*refused") as caught:
+    with pytest.raises(
+        errors.StoreError, match=r"postgresql://me@127\.0\.0\.1:1/db cannot be used: .*refused"
+    ) as caught:
         Store.open("postgresql://me@127.0.0.1:1/db")
     assert caught.value.exit_code == 3
     assert "the server runs" in caught.value.hint
@@ -212,7 +213,7 @@ def test_a_server_that_does_not_answer_says_so() -> None:
 
 def test_without_its_driver_postgresql_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(UsageError, match="driver is not installed") as caught:
+    with pytest.raises(errors.UsageError, match="driver is not installed") as caught:
         Store.open("postgresql://me@127.0.0.1:1/db")
     assert "pip install 'gpuprep[postgresql]'" in caught.value.hint
     assert len(caught.value.what.splitlines()) == 1
@@ -238,10 +239,10 @@ def test_a_run_of_a_part_of_the_machine_certifies_nothing(store: Store) -> None:
     for number, left_out in enumerate(({"only": ["codec"]}, {"skip": ["driver"]}), 2):
         part = record(f"r{number}", command="provision", verdict=PASSED, started_at=f"2026-11-0{number}T02:30:00+00:00")
         store.append(dataclasses.replace(part, options=left_out))
-        with pytest.raises(UsageError, match="left a part of the machine out"):
+        with pytest.raises(errors.UsageError, match="left a part of the machine out"):
             certify(store, "sim:t4", f"r{number}", "2026-11-09T00:00:00+00:00")
     store.append(record("r4", command="drift", verdict=PASSED, started_at="2026-11-04T02:30:00+00:00"))
-    with pytest.raises(UsageError, match="certifies nothing"):
+    with pytest.raises(errors.UsageError, match="certifies nothing"):
         certify(store, "sim:t4", "r4", "2026-11-09T00:00:00+00:00")
     assert store.newest_passed("sim:t4") == "r1"
     assert store.host_baseline("sim:t4").run_id == "r1"
@@ -249,13 +250,13 @@ def test_a_run_of_a_part_of_the_machine_certifies_nothing(store: Store) -> None:
 
 def test_a_simulated_run_does_not_certify_a_host_that_has_a_real_gpu(store: Store) -> None:
     store.append(measured("r1", 280.0, verdict=PASSED))
-    store.append(measured("r2", 1.0, day=2, verdict=PASSED, source=Source.SIMULATED))
+    store.append(measured("r2", 1.0, day=2, verdict=PASSED, source=records.Source.SIMULATED))
     assert store.newest_passed("gpu-1") == "r1"
 
 
 def test_a_run_that_never_reached_the_host_does_not_make_its_gpu_a_real_one(store: Store) -> None:
-    store.append(record("r1", verdict=None, source=Source.MEASURED))
-    store.append(record("r2", command="validate", verdict=PASSED, source=Source.SIMULATED))
+    store.append(record("r1", verdict=None, source=records.Source.MEASURED))
+    store.append(record("r2", command="validate", verdict=PASSED, source=records.Source.SIMULATED))
     assert store.newest_passed("sim:t4") == "r2"
 
 
@@ -274,7 +275,7 @@ def test_a_run_of_a_host_whose_clock_was_wrong_is_not_the_newest(store: Store) -
 def test_figures_are_rows_and_simulated_ones_say_so(store: Store) -> None:
     store.append(measured("r1", 280.0))
     store.append(measured("r2", 270.0, day=2))
-    store.append(measured("r3", 1.0, day=3, source=Source.SIMULATED))
+    store.append(measured("r3", 1.0, day=3, source=records.Source.SIMULATED))
     store.append(measured("r4", 280.0, day=4, command="judge"))
     store.append(measured("r5", 280.0, host="another"))
     found = store.figures("gpu-1", "2026-11-02")
@@ -321,7 +322,7 @@ def test_exports_are_all_runs_oldest_first(store: Store) -> None:
     for day in (2, 1, 3):
         store.append(measured(f"r{day}", 280.0 + day, day=day, host="b" if day == 3 else "a"))
     assert [json.loads(line)["run_id"] for line in store.export_records()] == ["r1", "r2", "r3"]
-    assert [from_json(RunRecord, line).run_id for line in store.export_records("a")] == ["r1", "r2"]
+    assert [records.from_json(records.RunRecord, line).run_id for line in store.export_records("a")] == ["r1", "r2"]
     head, *rows = store.export_rows("measurements", "a")
     assert head[0] == "run_id"
     assert [(row[0], row[-1]) for row in rows] == [("r1", 281.0), ("r2", 282.0)]

@@ -11,12 +11,12 @@ import sqlalchemy as sa
 from places import TESTS
 from records_for_tests import FINDINGS, record
 
-from gpuprep.errors import UsageError
-from gpuprep.records.baseline import BaselineKey
+from gpuprep import errors
+from gpuprep.records import baseline
 from gpuprep.store import Store, migrations
 
 CASES = TESTS / "cases/history"
-KEY = BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
+KEY = baseline.BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
 RUNS = ["20261121-023000-000002", "20261121-100000-abc123", "20261120-023000-000001"]  # newest first
 
 pytestmark = pytest.mark.xdist_group("store")
@@ -55,7 +55,7 @@ def test_runs_of_before_have_no_batch(tmp_path: Path) -> None:
     write_old(path)
     opened = Store.open(f"sqlite:///{path}")
     assert {run.batch_id for run in opened.runs()} == {""}
-    with pytest.raises(UsageError, match="no batch 'last'"):
+    with pytest.raises(errors.UsageError, match="no batch 'last'"):
         opened.batch("last")
     opened.append(record("r1", batch_id="b1"))
     assert [run.run_id for run in opened.batch("last")] == ["r1"]

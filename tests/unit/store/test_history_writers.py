@@ -12,19 +12,19 @@ import sqlalchemy as sa
 from records_for_tests import FINDINGS, measured
 from storewriters import PATIENCE_SECONDS, SPAWN, processes
 
-from gpuprep.records import Status, Verdict
-from gpuprep.records.baseline import BaselineKey
+from gpuprep import records
+from gpuprep.records import baseline
 from gpuprep.store import Store, migrations
 
-WHOLE = Verdict(Status.PASS, "PASS", FINDINGS)
+WHOLE = records.Verdict(records.Status.PASS, "PASS", FINDINGS)
 
 pytestmark = pytest.mark.xdist_group("store")
 
 
 def append_one(store: Store, name: str, number: int) -> None:
     """A run with five findings, a figure, and a figure of the baseline of its own; and one that all want to set."""
-    key = BaselineKey("GPU-0", "gemm", f"of {name}-{number}")
-    shared = BaselineKey("GPU-0", "gemm", "of all")
+    key = baseline.BaselineKey("GPU-0", "gemm", f"of {name}-{number}")
+    shared = baseline.BaselineKey("GPU-0", "gemm", "of all")
     figures = {key: {"fp16": 1.0}, shared: {f"fp16 {number}": 1.0}}
     store.append(measured(f"{name}-{number}", 280.0, verdict=WHOLE), figures)
 
@@ -45,7 +45,7 @@ def torn(store: Store) -> list[str]:
     for run_id in (row[0] for row in rows["runs"]):
         findings = [row for row in rows["findings"] if row[0] == run_id]
         figures = [row for row in rows["measurements"] if row[0] == run_id]
-        own = BaselineKey("GPU-0", "gemm", f"of {run_id}")
+        own = baseline.BaselineKey("GPU-0", "gemm", f"of {run_id}")
         if (len(findings), len(figures), own in baselines) != (len(FINDINGS), 1, True):
             found.append(run_id)
     orphans = {row[0] for what in ("findings", "measurements") for row in rows[what]} - {row[0] for row in rows["runs"]}
@@ -61,7 +61,7 @@ def test_writers_that_open_the_store_at_once_lose_nothing(store_url: str) -> Non
     opened = Store.open(store_url)
     assert {run.run_id for run in opened.runs(limit=100)} == {f"{name}-{n}" for name in "abc" for n in range(20)}
     assert torn(opened) == []
-    assert len(opened.baseline_of("gpu-1")[BaselineKey("GPU-0", "gemm", "of all")]) == 20
+    assert len(opened.baseline_of("gpu-1")[baseline.BaselineKey("GPU-0", "gemm", "of all")]) == 20
     with opened._engine.connect() as connection:
         versions = list(connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars())
     assert versions == [migrations.HEAD]

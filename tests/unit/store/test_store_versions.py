@@ -23,7 +23,7 @@ from alembic.script import ScriptDirectory
 from oldstores import BEFORE_ALEMBIC, VERSIONS
 from storewriters import PATIENCE_SECONDS, SPAWN, processes
 
-from gpuprep.errors import StoreError
+from gpuprep import errors
 from gpuprep.store import Store, migrations, tables
 
 pytestmark = pytest.mark.xdist_group("store")
@@ -110,7 +110,7 @@ def test_an_upgrade_that_fails_leaves_the_store_as_it_was(
     with oldstores.database(store_url) as made, made.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE certified (in_the_way INTEGER)")
     before = contents(store_url)
-    with pytest.raises(StoreError, match="certified"):
+    with pytest.raises(errors.StoreError, match="certified"):
         Store.open(store_url)
     assert contents(store_url) == before
     with oldstores.database(store_url) as made, made.begin() as connection:
@@ -191,7 +191,7 @@ def by_hand_future(url: str) -> None:
 def test_a_store_of_a_newer_gpuprep_is_left_alone(make: Callable[[str], None], store_url: str) -> None:
     make(store_url)
     before = contents(store_url)
-    with pytest.raises(StoreError, match=r"newer gpuprep \(it has from_the_future\)") as caught:
+    with pytest.raises(errors.StoreError, match=r"newer gpuprep \(it has from_the_future\)") as caught:
         Store.open(store_url)
     assert "--store" in caught.value.hint
     assert contents(store_url) == before

@@ -16,24 +16,10 @@ from certifiedhosts import FOUR, LAME, WHOLE, Life, history, host, living, statu
 from finishedt4 import ANSWERS, T4
 from realfacts import real
 
-from gpuprep import reports
+from gpuprep import errors, records, reports
 from gpuprep.checks.drift import coverage
-from gpuprep.desired.profile import Waiver
-from gpuprep.errors import UsageError
-from gpuprep.records import (
-    ClockPair,
-    Missing,
-    Package,
-    PcieLink,
-    ProbeResult,
-    RemappedRows,
-    RetiredPages,
-    Snapshot,
-    Source,
-    Status,
-)
-from gpuprep.workflows import provision
-from gpuprep.workflows.runs import Options
+from gpuprep.desired import profile
+from gpuprep.workflows import provision, runs
 
 
 @pytest.fixture
@@ -51,7 +37,7 @@ def test_a_link_that_lost_lanes_does_not_certify_itself(life: Life) -> None:
     assert statuses(life.drift()) == {}
 
     fault = life.drift(LAME)
-    assert statuses(fault) == {"gpu 0.pcie": Status.FAIL}
+    assert statuses(fault) == {"gpu 0.pcie": records.Status.FAIL}
     for options in ({"probes": ("facts",)}, {"quick": True}, {"probes": ("gemm",)}, {}):
         passed = life.validate(LAME, **options)
         assert history(passed).certifies is False
@@ -61,7 +47,7 @@ def test_a_link_that_lost_lanes_does_not_certify_itself(life: Life) -> None:
         assert f"type: gpuprep baseline set here {passed.run_id} --reason 'WHY'" in note
         assert note not in life.told, "the page has it: once is enough"
     again = life.drift(LAME)
-    (found,) = [one for one in again.findings if one.status is Status.FAIL]
+    (found,) = [one for one in again.findings if one.status is records.Status.FAIL]
     assert (found.key, found.actual, found.since) == ("gpu 0.pcie", "lanes: was 16, is 4", fault.started_at)
 
     assert statuses(life.drift()) == {}
@@ -73,7 +59,7 @@ def test_a_link_that_lost_lanes_does_not_certify_itself(life: Life) -> None:
 def test_a_provision_that_had_nothing_to_do_measures_nothing_and_certifies_nothing(life: Life) -> None:
     certified = life.validate()
     life.look_at(WHOLE)
-    made = provision.provision(life.target("here"), T4, Options(quick=True), life.line())
+    made = provision.provision(life.target("here"), T4, runs.Options(quick=True), life.line())
     assert (made.exit_code, history(made).certifies, life.held_to()) == (0, False, certified.run_id)
     assert history(made).doubts == ("did not measure cudnn, gemm, bandwidth, nccl, transcode, throughput",)
     assert history(made).notes == (), "there is nothing to do about it"
@@ -81,11 +67,11 @@ def test_a_provision_that_had_nothing_to_do_measures_nothing_and_certifies_nothi
 
 def test_a_part_of_the_machine_can_never_be_what_it_is_held_to(life: Life) -> None:
     life.look_at(WHOLE)
-    made = provision.provision(life.target("here"), T4, Options(quick=True, skip=("codec",)), life.line())
+    made = provision.provision(life.target("here"), T4, runs.Options(quick=True, skip=("codec",)), life.line())
     (note,) = history(made).notes
     assert note == "here is not certified by this run: this run left a part of the machine out (--only, --skip)"
     assert (made.exit_code, life.held_to()) == (0, "")
-    with pytest.raises(UsageError, match="left a part of the machine out"):
+    with pytest.raises(errors.UsageError, match="left a part of the machine out"):
         life.choose(made.run_id, reason="all the same")
 
 
@@ -97,14 +83,14 @@ def test_a_machine_that_is_worse_certifies_nothing_though_no_check_of_drift_came
     assert life.held_to() == certified.run_id
 
 
-WORSE: dict[str, Snapshot] = {
-    "half the lanes": host(pcie=PcieLink(1, 8, 3, 16, 3, 0)),
-    "fewer lanes in the slot": host(pcie=PcieLink(1, 16, 3, 8, 3, 0)),
-    "a slower slot": host(pcie=PcieLink(1, 16, 2, 16, 3, 0)),
+WORSE: dict[str, records.Snapshot] = {
+    "half the lanes": host(pcie=records.PcieLink(1, 8, 3, 16, 3, 0)),
+    "fewer lanes in the slot": host(pcie=records.PcieLink(1, 16, 3, 8, 3, 0)),
+    "a slower slot": host(pcie=records.PcieLink(1, 16, 2, 16, 3, 0)),
     "an NVLink down": host(nvlinks=(True, False)),
     "a quarter of the memory gone": host(memory_total_mib=12288),
-    "a page retired": host(retired_pages=RetiredPages(1, 0, False)),
-    "a row remapped": host(remapped_rows=RemappedRows(1, 0, False, False)),
+    "a page retired": host(retired_pages=records.RetiredPages(1, 0, False)),
+    "a row remapped": host(remapped_rows=records.RemappedRows(1, 0, False, False)),
 }
 
 
@@ -113,33 +99,33 @@ def test_what_is_worse_fails_and_what_is_better_does_not(what: str, life: Life) 
     from gpuprep.checks import drift
     from gpuprep.checks.drift import sincecertified
 
-    def compared(was: Snapshot, now: Snapshot) -> dict[str, Status]:
+    def compared(was: records.Snapshot, now: records.Snapshot) -> dict[str, records.Status]:
         certified = dataclasses.replace(life.validate(WHOLE), after=was)
         found = sincecertified.findings(drift.resolve(T4, now, drift.Past(None, None)), now, certified, None)
-        return {one.key: one.status for one in found if one.status not in (Status.PASS, Status.SKIP)}
+        return {one.key: one.status for one in found if one.status not in (records.Status.PASS, records.Status.SKIP)}
 
     worse, whole = WORSE[what], host(nvlinks=(True, True)) if "NVLink" in what else WHOLE
     (status,) = compared(whole, worse).values()
-    assert status is Status.FAIL
-    assert Status.FAIL not in compared(worse, whole).values()
+    assert status is records.Status.FAIL
+    assert records.Status.FAIL not in compared(worse, whole).values()
 
 
 def test_a_better_machine_warns_until_it_is_certified(life: Life) -> None:
     life.validate(LAME)
     better = life.drift()
-    assert statuses(better) == {"gpu 0.pcie": Status.WARN}
+    assert statuses(better) == {"gpu 0.pcie": records.Status.WARN}
     (found,) = [one for one in better.findings if one.key == "gpu 0.pcie"]
     assert (better.exit_code, found.actual) == (0, "lanes: was 4, is 16")
     assert "better than certified" in found.reason
     assert "gpuprep validate" in found.remedy
     assert history(life.validate()).certifies is True
     assert statuses(life.drift()) == {}
-    assert statuses(life.drift(LAME)) == {"gpu 0.pcie": Status.FAIL}
+    assert statuses(life.drift(LAME)) == {"gpu 0.pcie": records.Status.FAIL}
 
 
 def test_worse_and_better_at_once_is_worse(life: Life) -> None:
-    life.validate(host(pcie=PcieLink(1, 16, 2, 16, 3, 0)))
-    (found,) = [one for one in life.drift(LAME).findings if one.status is Status.FAIL]
+    life.validate(host(pcie=records.PcieLink(1, 16, 2, 16, 3, 0)))
+    (found,) = [one for one in life.drift(LAME).findings if one.status is records.Status.FAIL]
     assert found.actual == "lanes: was 16, is 4"
     assert "better than certified: generation at most: was 2, is 3" in found.reason
 
@@ -147,7 +133,7 @@ def test_worse_and_better_at_once_is_worse(life: Life) -> None:
 # ---------------------------------------------------------------- what was measured
 
 
-def less(**probes: Any) -> dict[str, ProbeResult]:
+def less(**probes: Any) -> dict[str, records.ProbeResult]:
     return {
         name: dataclasses.replace(one, values=probes[name](one.values)) if name in probes else one
         for name, one in ANSWERS.items()
@@ -195,7 +181,7 @@ def without_a_preset(values: Any) -> Any:
     return changed
 
 
-LESS: dict[str, tuple[dict[str, ProbeResult], str]] = {
+LESS: dict[str, tuple[dict[str, records.ProbeResult], str]] = {
     "a data type": (less(gemm=without_a_type), "did not measure "),
     "briefly": (less(gemm=briefly), "measured gemm only briefly (--quick)"),
     "nobody knows how long": (less(bandwidth=no_depth), "measured bandwidth only briefly (--quick)"),
@@ -205,7 +191,7 @@ LESS: dict[str, tuple[dict[str, ProbeResult], str]] = {
     "a preset": (less(throughput=without_a_preset), "(throughput)"),
     "a series": (less(throughput=without_one("series")), "(throughput)"),
     "no answer": (
-        {**ANSWERS, "cudnn": dataclasses.replace(ANSWERS["cudnn"], values=Missing("command_failed", "no"))},
+        {**ANSWERS, "cudnn": dataclasses.replace(ANSWERS["cudnn"], values=records.Missing("command_failed", "no"))},
         "did not measure cudnn",
     ),
     "a probe": ({name: one for name, one in ANSWERS.items() if name != "toolkit"}, "did not measure toolkit"),
@@ -237,8 +223,8 @@ NCCL = ncclrecords.machine(gpus=4)
     ],
 )
 def test_collectives_that_were_lost_are_less(change: Callable[[Any], Any], said: str) -> None:
-    def result(values: Any) -> list[ProbeResult]:
-        return [ProbeResult("nccl", Source.MEASURED, values, 9.0)]
+    def result(values: Any) -> list[records.ProbeResult]:
+        return [records.ProbeResult("nccl", records.Source.MEASURED, values, 9.0)]
 
     (found,) = coverage.lacking(result(NCCL), result(change(copy.deepcopy(NCCL))), (WHOLE, WHOLE))
     assert said in found
@@ -277,7 +263,7 @@ def test_many_runs_of_a_part_hide_no_certified_run(life: Life) -> None:
 
 def test_what_cannot_be_read_any_more_is_less(life: Life) -> None:
     certified = life.validate(host(vbios="90.04"))
-    passed = life.validate(host(vbios=Missing("command_failed", "no")))
+    passed = life.validate(host(vbios=records.Missing("command_failed", "no")))
     assert "could not read gpu 0.vbios" in history(passed).notes[0]
     assert life.held_to() == certified.run_id
 
@@ -287,23 +273,23 @@ def test_what_cannot_be_read_any_more_is_less(life: Life) -> None:
 
 def test_what_a_check_found_and_the_run_shows_to_be_gone_is_no_open_failure(life: Life) -> None:
     life.validate()
-    untuned = host(application_clocks=ClockPair(5001, 585))
-    assert statuses(life.drift(untuned)) == {"gpu 0.clocks": Status.FAIL}
+    untuned = host(application_clocks=records.ClockPair(5001, 585))
+    assert statuses(life.drift(untuned)) == {"gpu 0.clocks": records.Status.FAIL}
     assert history(life.validate()).certifies is True
 
 
-PATCHED = dataclasses.replace(WHOLE, packages={**WHOLE.packages, "libcuda1": Package("550.163.01-9", True)})
+PATCHED = dataclasses.replace(WHOLE, packages={**WHOLE.packages, "libcuda1": records.Package("550.163.01-9", True)})
 
 
 def test_a_difference_that_drift_found_is_accepted_by_the_user_alone(life: Life) -> None:
     certified = life.validate()
     failed = life.drift(PATCHED)
-    assert statuses(failed) == {"driver.package_versions": Status.FAIL}
+    assert statuses(failed) == {"driver.package_versions": records.Status.FAIL}
     passed = life.validate(PATCHED)
     said = f"follows drift check {failed.run_id}, whose FAIL is still open: driver.package_versions"
     assert said in history(passed).notes[0]
     assert life.held_to() == certified.run_id
-    with pytest.raises(UsageError, match="did not become the certified run by itself") as refused:
+    with pytest.raises(errors.UsageError, match="did not become the certified run by itself") as refused:
         life.choose(passed.run_id)
     assert f"gpuprep baseline set here {passed.run_id} --reason 'WHY'" in refused.value.hint
     assert life.choose(None).run_id == certified.run_id  # without a name: the newest that nothing spoke against
@@ -321,12 +307,12 @@ def test_without_a_failed_check_in_between_an_update_certifies_itself(life: Life
 
 def test_what_no_run_without_a_measurement_can_show_stays_open(life: Life) -> None:
     """Slower than its quick baseline: a run of the facts says nothing of that."""
-    seen = dataclasses.replace(WHOLE, source=Source.MEASURED)
+    seen = dataclasses.replace(WHOLE, source=records.Source.MEASURED)
     life.probes = real(quick=True)
     certified = life.validate(seen, quick=True)
     life.probes = real(0.86, quick=True)
     slow = life.drift(seen, probe="quick")
-    failed = {key for key, status in statuses(slow).items() if status is Status.FAIL}
+    failed = {key for key, status in statuses(slow).items() if status is records.Status.FAIL}
     assert failed
     assert statuses(life.drift(seen)) == {}
     passed = life.validate(seen, probes=("facts",))
@@ -334,27 +320,29 @@ def test_what_no_run_without_a_measurement_can_show_stays_open(life: Life) -> No
     assert "still open" in history(passed).notes[0]
     assert life.held_to() == certified.run_id
     life.probes = real(quick=True)
-    assert not [one for one in statuses(life.drift(seen, probe="quick")).values() if one is Status.FAIL]
+    assert not [one for one in statuses(life.drift(seen, probe="quick")).values() if one is records.Status.FAIL]
     assert history(life.validate(seen, quick=True)).certifies is True
 
 
 def test_a_waived_failure_is_the_users_word(life: Life) -> None:
     life.validate()
     assert life.drift(PATCHED).exit_code == 1
-    waived = dataclasses.replace(T4, waivers=(Waiver("driver.package_versions", "here", "a patch", "2099-12-31"),))
+    waived = dataclasses.replace(
+        T4, waivers=(profile.Waiver("driver.package_versions", "here", "a patch", "2099-12-31"),)
+    )
     assert history(life.validate(PATCHED, of=waived)).certifies is True
 
 
 def test_a_host_that_was_never_certified_is_not_by_a_run_after_a_failure(life: Life) -> None:
     life.drift(host(nvlinks=(True, False)))
-    slow = life.drift(host(application_clocks=ClockPair(5001, 585)))
+    slow = life.drift(host(application_clocks=records.ClockPair(5001, 585)))
     assert "gpu 0.clocks" in statuses(slow)
     assert history(life.validate()).certifies is True  # it shows that the clocks are right again
 
 
 def test_figures_of_a_run_with_a_fault_are_no_baseline(life: Life) -> None:
-    seen = dataclasses.replace(WHOLE, source=Source.MEASURED)
-    lame = dataclasses.replace(LAME, source=Source.MEASURED)
+    seen = dataclasses.replace(WHOLE, source=records.Source.MEASURED)
+    lame = dataclasses.replace(LAME, source=records.Source.MEASURED)
     life.probes = real(quick=False)
     life.validate(seen)
     before = life.store.baseline_of("here")
@@ -371,11 +359,16 @@ def test_a_record_that_was_judged_again_says_nothing_of_what_the_host_is_held_to
     """`judge --keep` of a real machine's record that names this host: no real GPU was seen here."""
     certified = life.validate(WHOLE)
     judged = dataclasses.replace(
-        certified, run_id="20261130-000000-abc123", command="judge", after=LAME, source=Source.MEASURED, history=None
+        certified,
+        run_id="20261130-000000-abc123",
+        command="judge",
+        after=LAME,
+        source=records.Source.MEASURED,
+        history=None,
     )
     life.store.append(judged)
     assert life.held_to() == certified.run_id
-    assert Status.FAIL in statuses(life.drift(LAME)).values()
+    assert records.Status.FAIL in statuses(life.drift(LAME)).values()
 
 
 def test_a_run_that_the_user_chose_stays(life: Life) -> None:
@@ -395,7 +388,7 @@ def test_a_fault_that_the_user_accepted_is_what_the_host_is_held_to(life: Life) 
     accepted = life.validate(LAME)
     life.choose(accepted.run_id, reason="the riser has four lanes")
     assert statuses(life.drift(LAME)) == {}
-    assert statuses(life.drift(host(pcie=dataclasses.replace(FOUR, width=2)))) == {"gpu 0.pcie": Status.FAIL}
+    assert statuses(life.drift(host(pcie=dataclasses.replace(FOUR, width=2)))) == {"gpu 0.pcie": records.Status.FAIL}
 
 
 @pytest.mark.parametrize("style", ["text", "markdown", "html"])

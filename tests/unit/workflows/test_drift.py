@@ -15,31 +15,15 @@ from finishedt4 import ANSWERS, FINISHED, HERE, T4, WANTED
 from realfacts import real
 from sshserver import SSHD, Sshd
 
+from gpuprep import errors, records, remote
 from gpuprep.checks import drift
 from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile, Waiver
-from gpuprep.errors import HostLocked
-from gpuprep.provisioning.ansible_run import Progress
-from gpuprep.records import (
-    ClockPair,
-    CodecFacts,
-    DriftFacts,
-    Finding,
-    Missing,
-    PlaybookResult,
-    ProcessOnGpu,
-    RunRecord,
-    Snapshot,
-    Source,
-    Status,
-    TaskResult,
-    to_json,
-)
-from gpuprep.remote import CommandResult, agent_client
+from gpuprep.provisioning import ansible_run
+from gpuprep.remote import agent_client
 from gpuprep.store import Store
-from gpuprep.workflows import provision
+from gpuprep.workflows import provision, runs
 from gpuprep.workflows.drift import check, deep_findings
-from gpuprep.workflows.runs import Line, Options
 
 TUNE = "systemctl restart gpuprep-tune.service"
 
@@ -72,21 +56,21 @@ class Stage:
 
     def __init__(self, store: Store, script: Script, books: Path) -> None:
         self.store, self.script, self.books = store, script, books
-        self.progress: list[Progress] = []
+        self.progress: list[ansible_run.Progress] = []
         self.cancel = threading.Event()
         self.file = books / "written"
 
-    def line(self) -> Line:
-        return Line(lambda _, event: self.progress.append(event), self.store, self.cancel.is_set)
+    def line(self) -> runs.Line:
+        return runs.Line(lambda _, event: self.progress.append(event), self.store, self.cancel.is_set)
 
-    def __call__(self, *snapshots: Snapshot, of: Profile = T4, **options: Any) -> RunRecord:
+    def __call__(self, *snapshots: records.Snapshot, of: Profile = T4, **options: Any) -> records.RunRecord:
         self.script.snapshots = list(snapshots) or [FINISHED]
         self.script.events.clear()
-        return check(HERE, of, Options(**options), self.line())
+        return check(HERE, of, runs.Options(**options), self.line())
 
-    def certify(self) -> RunRecord:
+    def certify(self) -> records.RunRecord:
         self.script.snapshots = [FINISHED]
-        made = provision.validate(HERE, T4, Options(), self.line())
+        made = provision.validate(HERE, T4, runs.Options(), self.line())
         assert made.exit_code == 0, made.verdict
         return made
 
@@ -106,17 +90,17 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         yield Stage(store, script, books)
 
 
-def gpu_with(**changes: Any) -> Snapshot:
+def gpu_with(**changes: Any) -> records.Snapshot:
     """The finished host with something else on its GPU."""
     assert isinstance(FINISHED.gpus, tuple)
     return dataclasses.replace(FINISHED, gpus=(dataclasses.replace(FINISHED.gpus[0], **changes),))
 
 
-def status_of(made: RunRecord, key: str) -> Status | None:
+def status_of(made: records.RunRecord, key: str) -> records.Status | None:
     return next((one.status for one in made.findings if one.key == key), None)
 
 
-SLOW = ClockPair(5001, 585)
+SLOW = records.ClockPair(5001, 585)
 UNTUNED = gpu_with(application_clocks=SLOW)
 
 
@@ -128,7 +112,7 @@ def test_an_undisturbed_host_is_silent_and_names_what_it_was_compared_with(stage
     first = stage()
     assert first.drift is not None
     assert (first.exit_code, first.drift.certified_run, first.drift.previous_run) == (0, certified.run_id, "")
-    assert {one.status for one in first.findings} <= {Status.PASS, Status.SKIP}
+    assert {one.status for one in first.findings} <= {records.Status.PASS, records.Status.SKIP}
     second = stage()
     assert second.drift is not None
     assert (second.drift.previous_run, second.drift.previous_at) == (first.run_id, first.started_at)
@@ -139,7 +123,7 @@ def test_an_undisturbed_host_is_silent_and_names_what_it_was_compared_with(stage
 def test_a_difference_keeps_the_moment_when_it_was_first_seen(stage: Stage) -> None:
     stage.certify()
     first, second = stage(UNTUNED), stage(UNTUNED)
-    (seen,) = [one for one in second.findings if one.status is Status.FAIL]
+    (seen,) = [one for one in second.findings if one.status is records.Status.FAIL]
     assert (seen.key, seen.since, second.exit_code) == ("gpu 0.clocks", first.started_at, 1)
     assert not any(one.since for one in stage().findings)
 
@@ -147,27 +131,27 @@ def test_a_difference_keeps_the_moment_when_it_was_first_seen(stage: Stage) -> N
 FIRST, SECOND, THIRD = (f"2026-11-0{day}T02:30:00+00:00" for day in (1, 2, 3))
 
 
-def night(found: Sequence[Finding], before: RunRecord | None, at: str) -> RunRecord:
-    facts = DriftFacts(unseen=drift.unseen(found, before))
+def night(found: Sequence[records.Finding], before: records.RunRecord | None, at: str) -> records.RunRecord:
+    facts = records.DriftFacts(unseen=drift.unseen(found, before))
     dated = drift.dated(found, before, at)
-    return RunRecord("r", "drift", "h", at, at, Source.MEASURED, 1, "0", findings=dated, drift=facts)
+    return records.RunRecord("r", "drift", "h", at, at, records.Source.MEASURED, 1, "0", findings=dated, drift=facts)
 
 
 def test_a_check_that_does_not_look_keeps_the_date_for_the_next_that_does() -> None:
-    slow = Finding("gpu 0", "gemm_history", Status.FAIL, "as in its baseline", "-20 %")
-    busy = dataclasses.replace(slow, status=Status.SKIP)
+    slow = records.Finding("gpu 0", "gemm_history", records.Status.FAIL, "as in its baseline", "-20 %")
+    busy = dataclasses.replace(slow, status=records.Status.SKIP)
     for between in ((), (busy,)):
         first = night([slow], None, FIRST)
         second = night(between, first, SECOND)
         assert [one.since for one in night([slow], second, THIRD).findings] == [FIRST]
-    passed = night([dataclasses.replace(slow, status=Status.PASS)], first, SECOND)
+    passed = night([dataclasses.replace(slow, status=records.Status.PASS)], first, SECOND)
     assert [one.since for one in night([slow], passed, THIRD).findings] == [THIRD]
 
 
 def test_another_status_is_so_since_it_was_found_so() -> None:
-    unknown = Finding("gpu 0", "clocks", Status.UNKNOWN, "max", "not readable")
-    failed = dataclasses.replace(unknown, status=Status.FAIL)
-    waived = dataclasses.replace(failed, status=Status.WAIVED, waived="FAIL")
+    unknown = records.Finding("gpu 0", "clocks", records.Status.UNKNOWN, "max", "not readable")
+    failed = dataclasses.replace(unknown, status=records.Status.FAIL)
+    waived = dataclasses.replace(failed, status=records.Status.WAIVED, waived="FAIL")
     first = night([unknown], None, FIRST)
     second = night([failed], first, SECOND)
     assert [one.since for one in second.findings] == [SECOND]
@@ -180,19 +164,19 @@ def test_waivers_count_in_drift(stage: Stage) -> None:
     stage.certify()
     given = dataclasses.replace(T4, waivers=(Waiver("gpu 0.clocks", "here", "a known one", "2099-12-31"),))
     made = stage(UNTUNED, of=given)
-    assert (made.exit_code, status_of(made, "gpu 0.clocks")) == (0, Status.WAIVED)
+    assert (made.exit_code, status_of(made, "gpu 0.clocks")) == (0, records.Status.WAIVED)
     spent = dataclasses.replace(T4, waivers=(Waiver("gpu 0.clocks", "here", "a known one", "2026-01-01"),))
     assert stage(UNTUNED, of=spent).exit_code == 1
-    assert status_of(stage(of=spent), "waiver.gpu 0.clocks") is Status.WARN
+    assert status_of(stage(of=spent), "waiver.gpu 0.clocks") is records.Status.WARN
 
 
 GONE = {
     "the GPU is no longer on the bus": dataclasses.replace(
-        FINISHED, pci_gpus=(), gpus=Missing("driver_not_loaded", "NVML: Driver Not Loaded")
+        FINISHED, pci_gpus=(), gpus=records.Missing("driver_not_loaded", "NVML: Driver Not Loaded")
     ),
     "the driver shows no GPU either": dataclasses.replace(FINISHED, pci_gpus=(), gpus=()),
     "everything of it was purged": bare_snapshot(),
-    "ffmpeg is gone": dataclasses.replace(FINISHED, codec=CodecFacts(None, None, None, None, None, None)),
+    "ffmpeg is gone": dataclasses.replace(FINISHED, codec=records.CodecFacts(None, None, None, None, None, None)),
     "another system": dataclasses.replace(FINISHED, os=OS["debian12"]),
     "a system without packages": dataclasses.replace(FINISHED, os=OS["fedora42"]),
     "another model": dataclasses.replace(
@@ -208,7 +192,7 @@ def test_what_is_gone_is_a_difference_and_no_wrong_usage(stage: Stage, what: str
     made = stage(GONE[what])
     assert made.error is None
     assert made.exit_code == 1, what
-    assert all(one.remedy for one in made.findings if one.status is Status.FAIL)
+    assert all(one.remedy for one in made.findings if one.status is records.Status.FAIL)
 
 
 def test_a_machine_without_a_gpu_that_was_never_certified_is_a_wrong_wish(stage: Stage) -> None:
@@ -237,7 +221,7 @@ def test_a_check_is_one_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    (tmp_path / "facts.json").write_text(to_json(FINISHED))
+    (tmp_path / "facts.json").write_text(records.to_json(FINISHED))
     agent = tmp_path / "gpuprep-agent"
     agent.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {tmp_path}/facts.json\n")
     agent.chmod(0o755)
@@ -248,8 +232,8 @@ def test_a_check_is_one_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     store = Store.open(None)
     try:
         server.trust()
-        line = Line(lambda *_: None, store, threading.Event().is_set)
-        made = check(server.target(), T4, Options(), line)
+        line = runs.Line(lambda *_: None, store, threading.Event().is_set)
+        made = check(server.target(), T4, runs.Options(), line)
         log = (folder / "log").read_text()
     finally:
         store.close()
@@ -276,14 +260,14 @@ def test_the_quick_probe_measures_two_things_and_looks_again_after_the_load(stag
 
 def test_a_speed_that_has_no_baseline_is_no_silent_pass(stage: Stage) -> None:
     """Certified by an ordinary validate, whose figures are not those of a quick measurement; then 4 % slower."""
-    seen = dataclasses.replace(FINISHED, source=Source.MEASURED)
+    seen = dataclasses.replace(FINISHED, source=records.Source.MEASURED)
     both = ["gpu 0.bandwidth_history", "gpu 0.gemm_history"]
 
-    def validated(**options: Any) -> RunRecord:
+    def validated(**options: Any) -> records.RunRecord:
         stage.script.snapshots = [seen]
-        return provision.validate(HERE, T4, Options(**options), stage.line())
+        return provision.validate(HERE, T4, runs.Options(**options), stage.line())
 
-    def told(made: RunRecord) -> dict[str, Status]:
+    def told(made: records.RunRecord) -> dict[str, records.Status]:
         return {one.key: one.status for one in made.findings if one.property.endswith("_history")}
 
     stage.script.probes = real(quick=False)
@@ -292,21 +276,21 @@ def test_a_speed_that_has_no_baseline_is_no_silent_pass(stage: Stage) -> None:
     stage.script.probes = real(0.96, quick=True)
     made = stage(seen, probe="quick")
     assert made.verdict is not None
-    assert (made.exit_code, made.verdict.status) == (0, Status.WARN)
-    assert told(made) == dict.fromkeys(both, Status.WARN)
+    assert (made.exit_code, made.verdict.status) == (0, records.Status.WARN)
+    assert told(made) == dict.fromkeys(both, records.Status.WARN)
     warned = [one for one in made.findings if one.key in both]
     assert all("gpuprep validate HOST --profile t4 --quick" in one.remedy and one.since for one in warned)
     assert told(validated(quick=True, probes=("gemm", "bandwidth"))) == {}
-    assert told(stage(seen, probe="quick")) == dict.fromkeys(both, Status.PASS)
+    assert told(stage(seen, probe="quick")) == dict.fromkeys(both, records.Status.PASS)
     stage.script.probes = real(0.9 * 0.96, quick=True)
-    assert Status.FAIL in told(stage(seen, probe="quick")).values()
+    assert records.Status.FAIL in told(stage(seen, probe="quick")).values()
 
 
 def test_a_simulated_speed_has_no_baseline_and_says_so_once(stage: Stage) -> None:
     stage.certify()
     made = stage(probe="quick")
     assert made.verdict is not None
-    assert (made.verdict.status, status_of(made, "speed.history")) == (Status.PASS, Status.SKIP)
+    assert (made.verdict.status, status_of(made, "speed.history")) == (records.Status.PASS, records.Status.SKIP)
     assert status_of(stage(), "speed.history") is None
 
 
@@ -320,30 +304,30 @@ def test_a_program_that_begins_between_two_probes_ends_the_measuring(stage: Stag
     made = stage(FINISHED, gpu_with(processes=WORKING), probe="quick")
     assert stage.script.events == ["facts as root", "probe gemm", "facts as root", "closed"]
     assert [one.probe for one in made.measurements] == ["gemm"]
-    assert (made.exit_code, status_of(made, "speed.quick_probe")) == (3, Status.UNKNOWN)
+    assert (made.exit_code, status_of(made, "speed.quick_probe")) == (3, records.Status.UNKNOWN)
 
 
-WORKING = (ProcessOnGpu(4711, "python3", 900),)
+WORKING = (records.ProcessOnGpu(4711, "python3", 900),)
 
 
 @pytest.mark.parametrize(
     ("snapshot", "why"),
     [
         (gpu_with(processes=WORKING), "in use by python3 (pid 4711) on gpu 0"),
-        (gpu_with(processes=(ProcessOnGpu(9, "", 1),)), "in use by a program (pid 9) on gpu 0"),
-        (gpu_with(processes=Missing("no_permission")), "whether a program uses gpu 0 could not be read"),
-        (dataclasses.replace(FINISHED, gpus=Missing("driver_not_loaded")), "the GPUs could not be read"),
+        (gpu_with(processes=(records.ProcessOnGpu(9, "", 1),)), "in use by a program (pid 9) on gpu 0"),
+        (gpu_with(processes=records.Missing("no_permission")), "whether a program uses gpu 0 could not be read"),
+        (dataclasses.replace(FINISHED, gpus=records.Missing("driver_not_loaded")), "the GPUs could not be read"),
         (dataclasses.replace(FINISHED, gpus=()), "the driver shows no GPU"),
     ],
 )
-def test_nothing_is_measured_beside_the_work_of_others(stage: Stage, snapshot: Snapshot, why: str) -> None:
+def test_nothing_is_measured_beside_the_work_of_others(stage: Stage, snapshot: records.Snapshot, why: str) -> None:
     stage.certify()
     made = stage(snapshot, probe="quick")
     assert stage.script.events == ["facts as root", "closed"]
-    assert (status_of(made, "speed.quick_probe"), made.measurements) == (Status.UNKNOWN, ())
+    assert (status_of(made, "speed.quick_probe"), made.measurements) == (records.Status.UNKNOWN, ())
     assert made.drift is not None
     assert made.drift.probe_skipped.startswith(why)
-    assert status_of(made, "driver.version") is Status.PASS
+    assert status_of(made, "driver.version") is records.Status.PASS
     speed = next(one for one in made.findings if one.subject == "speed")
     assert why in speed.reason
     assert "idle" in speed.remedy
@@ -353,7 +337,9 @@ def test_a_gpu_at_work_makes_the_speed_unknown_and_nothing_else(stage: Stage) ->
     stage.certify()
     made = stage(gpu_with(processes=WORKING), probe="quick")
     assert made.exit_code == 3
-    assert [one.key for one in made.findings if one.status not in (Status.PASS, Status.SKIP)] == ["speed.quick_probe"]
+    assert [one.key for one in made.findings if one.status not in (records.Status.PASS, records.Status.SKIP)] == [
+        "speed.quick_probe"
+    ]
 
 
 def test_without_cuda_there_is_no_speed_to_tell(stage: Stage) -> None:
@@ -361,7 +347,7 @@ def test_without_cuda_there_is_no_speed_to_tell(stage: Stage) -> None:
         T4, cuda=dataclasses.replace(T4.cuda, version="none"), cudnn=dataclasses.replace(T4.cudnn, version="none")
     )
     made = stage(of=without, probe="quick")
-    assert status_of(made, "speed.quick_probe") is Status.SKIP
+    assert status_of(made, "speed.quick_probe") is records.Status.SKIP
     assert stage.script.events == ["facts as root", "closed"]
 
 
@@ -372,14 +358,14 @@ def test_deep_names_each_task_that_would_change_something(stage: Stage) -> None:
     stage.certify()
     stage.play(BOOK)
     made = stage(deep=True)
-    found = [one for one in made.findings if one.status is Status.FAIL]
+    found = [one for one in made.findings if one.status is records.Status.FAIL]
     assert [one.property for one in found] == ["Write a file"]
     assert (made.exit_code, stage.file.exists()) == (1, False)
     assert any("Write a file" in event.task for event in stage.progress)
     stage.file.write_text("wanted")
     silent = stage(deep=True)
     assert silent.exit_code == 0
-    assert status_of(silent, "playbook.check_mode") is Status.PASS
+    assert status_of(silent, "playbook.check_mode") is records.Status.PASS
 
 
 def test_a_check_mode_that_fails_could_not_tell(stage: Stage) -> None:
@@ -388,7 +374,7 @@ def test_a_check_mode_that_fails_could_not_tell(stage: Stage) -> None:
     stage.file.write_text("wanted")
     made = stage(deep=True)
     assert (made.exit_code, made.error) == (3, None)
-    (told,) = [one for one in made.findings if one.status is Status.UNKNOWN]
+    (told,) = [one for one in made.findings if one.status is records.Status.UNKNOWN]
     assert told.key == "playbook.check_mode"
     assert "ansible.log" in told.remedy
     assert made.playbook is not None
@@ -397,12 +383,15 @@ def test_a_check_mode_that_fails_could_not_tell(stage: Stage) -> None:
 
 def test_deep_has_nothing_to_compare_where_gpuprep_has_no_packages(stage: Stage) -> None:
     foreign = dataclasses.replace(FINISHED, os=OS["fedora42"])
-    assert status_of(stage(foreign, deep=True), "playbook.check_mode") is Status.SKIP
+    assert status_of(stage(foreign, deep=True), "playbook.check_mode") is records.Status.SKIP
 
 
 def test_findings_of_tasks_name_the_step() -> None:
-    tasks = (TaskResult("gpu_tuning", "Apply", "changed", 1.0), TaskResult("", "Gather", "changed", 1.0))
-    found = deep_findings(PlaybookResult("successful", 2, 5, 0, tasks, "", 1.0))
+    tasks = (
+        records.TaskResult("gpu_tuning", "Apply", "changed", 1.0),
+        records.TaskResult("", "Gather", "changed", 1.0),
+    )
+    found = deep_findings(records.PlaybookResult("successful", 2, 5, 0, tasks, "", 1.0))
     assert [(one.key, one.role) for one in found] == [("gpu_tuning.Apply", "gpu_tuning"), ("playbook.Gather", "")]
     assert found[0].remedy == "`gpuprep tune HOST --profile PROFILE`"
 
@@ -412,7 +401,7 @@ def test_findings_of_tasks_name_the_step() -> None:
 
 def test_fix_puts_back_and_shows_before_and_after(stage: Stage) -> None:
     stage.certify()
-    stage.script.commands = {TUNE: CommandResult(0, "", "")}
+    stage.script.commands = {TUNE: remote.CommandResult(0, "", "")}
     made = stage(UNTUNED, FINISHED, fix=True)
     assert made.exit_code == 0, made.verdict
     assert stage.script.events == [
@@ -438,8 +427,8 @@ def test_a_fix_that_fails_stops_no_other_and_the_verdict_decides(stage: Stage) -
     unheld = {**FINISHED.packages, name: dataclasses.replace(FINISHED.packages[name], held=False)}
     both = dataclasses.replace(UNTUNED, packages=unheld)
     stage.script.commands = {
-        f"apt-mark hold {name}": CommandResult(100, "", "E: Could not get lock\n"),
-        TUNE: CommandResult(0, "", ""),
+        f"apt-mark hold {name}": remote.CommandResult(100, "", "E: Could not get lock\n"),
+        TUNE: remote.CommandResult(0, "", ""),
     }
     made = stage(both, dataclasses.replace(FINISHED, packages=unheld), fix=True)
     assert made.exit_code == 1
@@ -459,9 +448,9 @@ def test_fix_leaves_what_it_could_put_back_only_together_with_what_is_waived(sta
     profile = dataclasses.replace(T4, waivers=(waiver,))
     made = stage(dataclasses.replace(UNTUNED, gpus=(limited,)), of=profile, fix=True)
     assert stage.script.events == ["facts as root", "closed"]
-    assert status_of(made, "gpu 0.power_limit") is Status.WAIVED
+    assert status_of(made, "gpu 0.power_limit") is records.Status.WAIVED
     (clocks,) = [one for one in made.findings if one.key == "gpu 0.clocks"]
-    assert clocks.status is Status.FAIL
+    assert clocks.status is records.Status.FAIL
     assert "--fix` leaves it, as its command also touches gpu 0.power_limit, which is WAIVED" in clocks.remedy
     assert made.drift is not None
     assert (made.exit_code, made.drift.fixes) == (1, ())
@@ -479,17 +468,17 @@ def test_with_nothing_to_put_back_nothing_is_locked_and_it_says_so(stage: Stage)
 def test_what_cannot_be_put_back_keeps_its_command(stage: Stage) -> None:
     stage.certify()
     made = stage(GONE["ffmpeg is gone"], fix=False)
-    left = [one for one in made.findings if one.status is Status.FAIL]
+    left = [one for one in made.findings if one.status is records.Status.FAIL]
     assert left
     assert all("gpuprep provision" in one.remedy for one in left)
 
 
 def test_a_host_at_work_is_not_fixed(stage: Stage) -> None:
     stage.certify()
-    stage.script.locking = HostLocked("here is in use by me", "wait")
+    stage.script.locking = errors.HostLocked("here is in use by me", "wait")
     made = stage(UNTUNED, fix=True)
     assert made.exit_code == 3
-    assert status_of(made, "gpu 0.clocks") is Status.FAIL
+    assert status_of(made, "gpu 0.clocks") is records.Status.FAIL
 
 
 def test_what_is_waived_is_not_put_back(stage: Stage) -> None:

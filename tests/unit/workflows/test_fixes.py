@@ -15,15 +15,12 @@ from builders import bare_snapshot, finished_snapshot, load, resolved
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuprep import checks
-from gpuprep.agent.__main__ import main as agent
-from gpuprep.agent.facts.managed import PERSISTENCED, TUNE
-from gpuprep.agent.host_paths import CUDA_PIN, DRIVER_STREAM, HOLDS, PIN
+from gpuprep import checks, records, remote
+from gpuprep.agent import __main__, host_paths
+from gpuprep.agent.facts import managed
 from gpuprep.catalogue.agent import role_folder
 from gpuprep.checks.installed.driver import enabled_stream
-from gpuprep.desired.state import Wanted, resolve
-from gpuprep.records import Finding, Fix, Missing, Package, Snapshot, Status, UnitFacts
-from gpuprep.remote import CommandResult, Host, Target
+from gpuprep.desired import state
 from gpuprep.reports.commands import FIX
 from gpuprep.workflows import fixes
 
@@ -32,9 +29,9 @@ FINISHED = finished_snapshot(WANTED)
 TUNED = "systemctl restart gpuprep-tune.service"
 
 
-def failed(*keys: str) -> list[Finding]:
+def failed(*keys: str) -> list[records.Finding]:
     split = [key.rpartition(".") for key in keys]
-    return [Finding(subject, prop, Status.FAIL, "1", "2") for subject, _, prop in split]
+    return [records.Finding(subject, prop, records.Status.FAIL, "1", "2") for subject, _, prop in split]
 
 
 def commands(*keys: str) -> list[str]:
@@ -71,7 +68,7 @@ def test_a_masked_unit_is_unmasked_and_an_absent_one_left() -> None:
         ),
         ("not-found", []),
     ):
-        units = {**FINISHED.units, PERSISTENCED: UnitFacts(enabled, "inactive")}
+        units = {**FINISHED.units, managed.PERSISTENCED: records.UnitFacts(enabled, "inactive")}
         snapshot = dataclasses.replace(FINISHED, units=units)
         assert [one.command for one in fixes.plan(WANTED, snapshot, failed(key))] == expected
 
@@ -83,12 +80,12 @@ def test_settings_that_are_not_the_wanted_ones_are_not_applied() -> None:
 
 def test_only_what_is_installed_and_free_is_held() -> None:
     free, gone = WANTED.driver.packages[:2]
-    packages = {**FINISHED.packages, free: Package("550.163.01-2", False)}
+    packages = {**FINISHED.packages, free: records.Package("550.163.01-2", False)}
     del packages[gone]
     snapshot = dataclasses.replace(FINISHED, packages=packages)
     (planned,) = fixes.plan(WANTED, snapshot, failed("driver.held", "cuda.held"))
     assert planned.command == f"apt-mark hold {free}"
-    unheld = resolve(load(driver={"hold": False}), FINISHED)
+    unheld = state.resolve(load(driver={"hold": False}), FINISHED)
     assert fixes.plan(unheld, snapshot, failed("driver.held")) == []
 
 
@@ -117,17 +114,17 @@ def test_what_needs_a_package_a_reboot_or_a_role_is_left() -> None:
 # ---------------------------------------------------------------- pins, streams, holds
 
 
-def of_nvidia(os: str, **parts: object) -> tuple[Wanted, Snapshot]:
+def of_nvidia(os: str, **parts: object) -> tuple[state.Wanted, records.Snapshot]:
     wish = {
         "driver": {"source": "nvidia", "version": "580"},
         "cuda": {"version": "12.8"},
         "containers": {"toolkit": "auto"},
     }
-    wanted = resolve(load("t4", **{**wish, **parts}), bare_snapshot(os))
+    wanted = state.resolve(load("t4", **{**wish, **parts}), bare_snapshot(os))
     return wanted, finished_snapshot(wanted)
 
 
-def only_command(wanted: Wanted, snapshot: Snapshot, key: str) -> str:
+def only_command(wanted: state.Wanted, snapshot: records.Snapshot, key: str) -> str:
     (planned,) = fixes.plan(wanted, snapshot, failed(key))
     return planned.command
 
@@ -147,16 +144,16 @@ def test_a_pin_that_is_gone_comes_back_as_the_role_writes_it(tmp_path: Path) -> 
     wanted, snapshot = of_nvidia("ubuntu2404")
     template = role_folder("gpu_driver") / "templates/pin.j2"
     said = jinja2.Template(template.read_text(), keep_trailing_newline=True).render(gpu_driver_pin="580.178.04")
-    assert run_below(tmp_path, only_command(wanted, snapshot, "driver.pinned"), PIN) == said
+    assert run_below(tmp_path, only_command(wanted, snapshot, "driver.pinned"), host_paths.PIN) == said
     data = {"pinned": ["cuda-toolkit-config-common", "cuda-toolkit-12-config-common"], "pin": "12.8.*"}
     template = role_folder("gpu_cuda") / "templates/pin.j2"
     said = jinja2.Template(template.read_text(), keep_trailing_newline=True).render(gpu_cuda_data=data)
-    assert run_below(tmp_path / "2", only_command(wanted, snapshot, "cuda.pinned"), CUDA_PIN) == said
+    assert run_below(tmp_path / "2", only_command(wanted, snapshot, "cuda.pinned"), host_paths.CUDA_PIN) == said
 
 
 def test_no_pin_is_written_to_a_driver_that_is_not_the_wished_one() -> None:
     wanted, snapshot = of_nvidia("ubuntu2404")
-    for version in ("570.211.01", None, Missing("unparsable", "x")):
+    for version in ("570.211.01", None, records.Missing("unparsable", "x")):
         driver = dataclasses.replace(snapshot.driver, module_version=version)
         other = dataclasses.replace(snapshot, driver=driver)
         assert fixes.plan(wanted, other, failed("driver.pinned")) == []
@@ -180,8 +177,12 @@ def test_what_keeps_unattended_upgrades_off_comes_back_as_the_roles_write_it(tmp
         )
         expected += f"{begin}\n{lines}{end}\n"
     expected = expected.replace("// {mark}", "")
-    assert run_below(tmp_path, only_command(wanted, snapshot, "driver.unattended_upgrades"), HOLDS) == expected
-    right = dataclasses.replace(snapshot, files={**snapshot.files, HOLDS: expected})  # another file undoes it
+    assert (
+        run_below(tmp_path, only_command(wanted, snapshot, "driver.unattended_upgrades"), host_paths.HOLDS) == expected
+    )
+    right = dataclasses.replace(
+        snapshot, files={**snapshot.files, host_paths.HOLDS: expected}
+    )  # another file undoes it
     assert fixes.plan(wanted, right, failed("driver.unattended_upgrades")) == []
 
 
@@ -189,7 +190,7 @@ def test_dnfs_stream_is_enabled_again_and_locks_say_why_they_cannot_be(tmp_path:
     wanted, snapshot = of_nvidia("rocky9")
     command = only_command(wanted, snapshot, "driver.stream")
     assert command == "dnf -q -y --setopt=module_stream_switch=true module enable nvidia-driver:580-open"
-    packages = {**snapshot.packages, "libnvidia-ml": Package("580.178.04-1.el9", False)}
+    packages = {**snapshot.packages, "libnvidia-ml": records.Package("580.178.04-1.el9", False)}
     command = only_command(wanted, dataclasses.replace(snapshot, packages=packages), "driver.held")
     for there, code in (("exit 0", 0), ('case "$*" in *versionlock*) echo "No such command" >&2; exit 1;; esac', 1)):
         (tmp_path / "dnf").write_text(f'#!/bin/sh\necho "$*"\n{there}\n')
@@ -213,14 +214,16 @@ def test_dnfs_stream_is_enabled_again_and_locks_say_why_they_cannot_be(tmp_path:
 )
 def test_the_stream_that_dnf_has_enabled(text: str, stream: str) -> None:
     wanted, snapshot = of_nvidia("rocky9")
-    found = checks.compare(wanted, dataclasses.replace(snapshot, files={**snapshot.files, DRIVER_STREAM: text}))
+    found = checks.compare(
+        wanted, dataclasses.replace(snapshot, files={**snapshot.files, host_paths.DRIVER_STREAM: text})
+    )
     status = next(one.status for one in found if one.key == "driver.stream")
     assert enabled_stream(text) == stream
-    assert status is (Status.PASS if stream else Status.FAIL)
+    assert status is (records.Status.PASS if stream else records.Status.FAIL)
 
 
-def waived(*keys: str) -> list[Finding]:
-    return [dataclasses.replace(one, status=Status.WAIVED, waived="FAIL") for one in failed(*keys)]
+def waived(*keys: str) -> list[records.Finding]:
+    return [dataclasses.replace(one, status=records.Status.WAIVED, waived="FAIL") for one in failed(*keys)]
 
 
 @pytest.mark.parametrize(
@@ -258,7 +261,7 @@ def test_what_is_waived_is_not_undone_together_with_what_failed(key: str, accept
 def test_waivers_of_something_else_forbid_nothing() -> None:
     others = waived("gpu 0.memory_errors", "driver.version", "gpuprep-tune.enabled", "cuda.held", "ffmpeg.files")
     keys = ("driver.held", "gpu 0.clocks", "nvidia-persistenced.active", "ffmpeg.path", "libcuda.loader")
-    free = dataclasses.replace(FINISHED, packages={WANTED.driver.packages[0]: Package("1", False)})
+    free = dataclasses.replace(FINISHED, packages={WANTED.driver.packages[0]: records.Package("1", False)})
     planned = fixes.plan(WANTED, free, [*failed(*keys), *others])
     assert {key for one in planned for key in one.findings} == set(keys)
 
@@ -270,34 +273,36 @@ def test_of_many_that_are_waived_the_first_is_named() -> None:
 
 
 def test_a_unit_whose_masking_is_waived_is_not_unmasked_for_another_finding() -> None:
-    masked = dataclasses.replace(FINISHED, units={**FINISHED.units, TUNE: UnitFacts("masked", "active")})
+    masked = dataclasses.replace(
+        FINISHED, units={**FINISHED.units, managed.TUNE: records.UnitFacts("masked", "active")}
+    )
     found = [*failed("gpu 0.clocks"), *waived("gpuprep-tune.enabled")]
     assert fixes.plan(WANTED, masked, found) == []
     assert [one.command for one in fixes.plan(WANTED, FINISHED, found)] == [TUNED]
 
 
-@pytest.mark.parametrize("status", [Status.FAIL, Status.UNKNOWN, Status.WAIVED])
-def test_settings_are_applied_only_where_they_are_known_to_be_the_wanted_ones(status: Status) -> None:
+@pytest.mark.parametrize("status", [records.Status.FAIL, records.Status.UNKNOWN, records.Status.WAIVED])
+def test_settings_are_applied_only_where_they_are_known_to_be_the_wanted_ones(status: records.Status) -> None:
     (settings,) = failed("gpuprep-tune.settings")
     found = [*failed("gpu 0.clocks"), dataclasses.replace(settings, status=status)]
     assert fixes.plan(WANTED, FINISHED, found) == []
     assert f"touches gpuprep-tune.settings, which is {status.value}" in fixes.offered(WANTED, FINISHED, found)[0].remedy
-    found[1] = dataclasses.replace(settings, status=Status.PASS)
+    found[1] = dataclasses.replace(settings, status=records.Status.PASS)
     assert [one.command for one in fixes.plan(WANTED, FINISHED, found)] == [TUNED]
 
 
 @pytest.mark.parametrize(("failing", "accepted"), [("driver.held", "cuda.held"), ("cuda.held", "driver.held")])
 def test_packages_whose_hold_is_waived_are_not_held(failing: str, accepted: str) -> None:
     names = {"driver.held": WANTED.driver.packages, "cuda.held": WANTED.cuda.packages}
-    free = {name: Package("1", False) for name in (*WANTED.driver.packages, *WANTED.cuda.packages)}
+    free = {name: records.Package("1", False) for name in (*WANTED.driver.packages, *WANTED.cuda.packages)}
     snapshot = dataclasses.replace(FINISHED, packages=free)
     (planned,) = fixes.plan(WANTED, snapshot, [*failed(failing), *waived(accepted)])
     assert planned.findings == (failing,)
     assert planned.command.split() == ["apt-mark", "hold", *names[failing]]
 
 
-@pytest.mark.parametrize("status", [s for s in Status if s is not Status.FAIL])
-def test_only_what_failed_is_put_back(status: Status) -> None:
+@pytest.mark.parametrize("status", [s for s in records.Status if s is not records.Status.FAIL])
+def test_only_what_failed_is_put_back(status: records.Status) -> None:
     found = [dataclasses.replace(one, status=status) for one in failed("gpu 0.clocks", "driver.held")]
     assert fixes.plan(WANTED, FINISHED, found) == []
 
@@ -348,14 +353,14 @@ def test_no_command_installs_removes_reboots_or_writes_a_setting(keys: list[str]
 # ---------------------------------------------------------------- running them
 
 
-class OneAnswer(Host):
-    def __init__(self, answer: CommandResult) -> None:
-        super().__init__(Target("box", local=True))
+class OneAnswer(remote.Host):
+    def __init__(self, answer: remote.CommandResult) -> None:
+        super().__init__(remote.Target("box", local=True))
         self.answer = answer
 
     def run(
         self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float | None = None
-    ) -> CommandResult:
+    ) -> remote.CommandResult:
         assert command == TUNED
         assert become
         assert timeout
@@ -365,18 +370,18 @@ class OneAnswer(Host):
 
 def test_a_fix_is_recorded_for_each_finding_and_a_failure_says_why() -> None:
     planned = fixes.Planned(("gpu 0.clocks", "gpu 0.power_limit"), "set them", TUNED)
-    assert fixes.apply(OneAnswer(CommandResult(0, "noise", "noise")), planned) == [
-        Fix("gpu 0.clocks", "set them", TUNED, 0),
-        Fix("gpu 0.power_limit", "set them", TUNED, 0),
+    assert fixes.apply(OneAnswer(remote.CommandResult(0, "noise", "noise")), planned) == [
+        records.Fix("gpu 0.clocks", "set them", TUNED, 0),
+        records.Fix("gpu 0.power_limit", "set them", TUNED, 0),
     ]
-    (first, _) = fixes.apply(OneAnswer(CommandResult(1, "", "x" * 400 + "Unit not found.\n")), planned)
+    (first, _) = fixes.apply(OneAnswer(remote.CommandResult(1, "", "x" * 400 + "Unit not found.\n")), planned)
     assert (first.exit_code, first.said[-15:], len(first.said)) == (1, "Unit not found.", 300)
 
 
 def test_before_and_after_are_what_the_checks_found() -> None:
-    done = [Fix("gpu 0.clocks", "set them", TUNED, 0), Fix("waiver.x", "none", TUNED, 0)]
-    before = [Finding("gpu 0", "clocks", Status.FAIL, "1590 MHz", "585 MHz"), *failed("waiver.x")]
-    after = [Finding("gpu 0", "clocks", Status.PASS, "1590 MHz", "1590 MHz")]
+    done = [records.Fix("gpu 0.clocks", "set them", TUNED, 0), records.Fix("waiver.x", "none", TUNED, 0)]
+    before = [records.Finding("gpu 0", "clocks", records.Status.FAIL, "1590 MHz", "585 MHz"), *failed("waiver.x")]
+    after = [records.Finding("gpu 0", "clocks", records.Status.PASS, "1590 MHz", "1590 MHz")]
     first, second = fixes.seen(done, before, after)
     assert (first.before, first.after) == ("585 MHz", "1590 MHz")
     assert (second.before, second.after) == ("2", "")
@@ -399,14 +404,14 @@ def test_the_agent_says_whether_a_folder_is_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], sizes: bool
 ) -> None:
     program = sealed(tmp_path / "x", sizes=sizes)
-    assert agent(["whole", str(tmp_path / "x")]) == 0
+    assert __main__.main(["whole", str(tmp_path / "x")]) == 0
     program.write_text("#!/bin/sh\necho chanted\n")
-    assert agent(["whole", str(tmp_path / "x")]) == 1
+    assert __main__.main(["whole", str(tmp_path / "x")]) == 1
     assert "not those that were installed" in capsys.readouterr().err
-    assert agent(["whole", str(tmp_path / "none")]) == 1
+    assert __main__.main(["whole", str(tmp_path / "none")]) == 1
     assert "no manifest.json" in capsys.readouterr().err
     (tmp_path / "x" / "manifest.json").write_text("{")
-    assert agent(["whole", str(tmp_path / "x")]) == 1
+    assert __main__.main(["whole", str(tmp_path / "x")]) == 1
     assert "unparsable" in capsys.readouterr().err
 
 
@@ -508,5 +513,5 @@ def test_nothing_is_linked_to_a_build_that_is_not_whole() -> None:
 
 
 def test_a_missing_reading_of_units_is_no_unit() -> None:
-    snapshot = dataclasses.replace(FINISHED, units={}, gpus=Missing("driver_not_loaded"))
+    snapshot = dataclasses.replace(FINISHED, units={}, gpus=records.Missing("driver_not_loaded"))
     assert fixes.plan(WANTED, snapshot, failed("gpu 0.clocks", "nvidia-persistenced.active")) == []

@@ -26,11 +26,8 @@ from slowmachine import SlowMachine
 from waiting import until
 from workflowstage import Stage, stage
 
-from gpuprep import reports
-from gpuprep.cli.stopping import ONE_WISH_SECONDS
-from gpuprep.errors import AgentFailed, GpuprepError, HostUnreachable, Interrupted, UsageError
-from gpuprep.records import Missing, RunRecord, Status
-from gpuprep.remote import CommandResult, Target
+from gpuprep import errors, records, remote, reports
+from gpuprep.cli import stopping
 from gpuprep.store import Store
 from gpuprep.workflows import pool, provision, runs
 
@@ -82,9 +79,9 @@ def gone(machine: SlowMachine, end: float) -> None:
     until(lambda: not left(), lambda: f"left on the host: {left()}", max(0.0, end - time.monotonic()))
 
 
-def newest(folder: Path) -> RunRecord:
+def newest(folder: Path) -> records.RunRecord:
     store = Store.open(f"sqlite:///{folder}/history.db")
-    made: RunRecord = store.get("last")
+    made: records.RunRecord = store.get("last")
     store.close()
     return made
 
@@ -126,9 +123,9 @@ def test_at_any_moment_a_validate_ends_in_time_with_all_that_it_started(
         assert made.verdict is not None
         return
     assert "interrupted" in (made.error or "")
-    measured = [result.probe for result in made.measurements if not isinstance(result.values, Missing)]
-    rest = [result for result in made.measurements if isinstance(result.values, Missing)]
-    assert all(result.values.reason == "interrupted" for result in rest if isinstance(result.values, Missing))
+    measured = [result.probe for result in made.measurements if not isinstance(result.values, records.Missing)]
+    rest = [result for result in made.measurements if isinstance(result.values, records.Missing)]
+    assert all(result.values.reason == "interrupted" for result in rest if isinstance(result.values, records.Missing))
     assert measured == [name for name in ("toolkit", "codec", "transcode", "throughput") if name in measured]
 
 
@@ -153,7 +150,7 @@ def newest_id(folder: Path) -> str:
     """ "" before anything was recorded; a run that ended at once may have made the store."""
     try:
         return newest(folder).run_id if (folder / "history.db").exists() else ""
-    except UsageError:
+    except errors.UsageError:
         return ""
 
 
@@ -172,16 +169,16 @@ def test_figures_of_probes_that_had_ended_are_kept_and_judged(machine: SlowMachi
     assert list(values) == ["toolkit", "codec", "transcode", "throughput"]
     assert isinstance(values["toolkit"], dict)
     assert isinstance(values["codec"], dict)
-    assert values["transcode"] == Missing("interrupted", "transcodes of NVIDIA's FFmpeg guide")
+    assert values["transcode"] == records.Missing("interrupted", "transcodes of NVIDIA's FFmpeg guide")
     partial = {result.probe: result.partial for result in made.measurements if result.partial}
     assert list(partial) == ["transcode"]
     assert partial["transcode"]["ffmpeg"]["version"] == "7.1.1"
     found = {finding.subject: finding for finding in made.findings}
-    assert found["ffmpeg"].status is not Status.UNKNOWN
-    assert found["transcode"].status is Status.UNKNOWN
+    assert found["ffmpeg"].status is not records.Status.UNKNOWN
+    assert found["transcode"].status is records.Status.UNKNOWN
     assert "interrupted" in found["transcode"].reason
     assert made.verdict is not None
-    assert made.verdict.status is not Status.PASS
+    assert made.verdict.status is not records.Status.PASS
 
 
 @needs_sshd
@@ -192,7 +189,7 @@ def test_a_second_one_ends_at_once_and_the_host_tidies_up_by_itself(machine: Slo
     until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in machine.left()), lambda: machine.left())
     process.send_signal(signal.SIGINT)
     wait_until(process, "Interrupted: ending what runs")
-    time.sleep(ONE_WISH_SECONDS)  # before, it would be the same wish
+    time.sleep(stopping.ONE_WISH_SECONDS)  # before, it would be the same wish
     stopped = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
@@ -283,10 +280,10 @@ def test_a_host_that_does_not_end_is_not_waited_for_and_its_figures_are_kept(tmp
 
 
 def test_a_record_is_stored_once_whoever_makes_it_first(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: dict[str, RunRecord] = {}
+    made: dict[str, records.RunRecord] = {}
 
     class Late(FakeHost):
-        def run(self, command: str, **options: object) -> CommandResult:
+        def run(self, command: str, **options: object) -> remote.CommandResult:
             if " probe gemm" in command:
                 run = line_runs["here"]
                 made["abandoned"] = run.abandon()
@@ -310,10 +307,10 @@ def test_probes_that_did_not_end_are_unknown_and_the_rest_is_judged(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stopped(FakeHost):
-        def run(self, command: str, **options: object) -> CommandResult:
+        def run(self, command: str, **options: object) -> remote.CommandResult:
             if " probe gemm" in command:
                 stage.cancel.set()
-                raise Interrupted("here: interrupted")
+                raise errors.Interrupted("here: interrupted")
             return super().run(command, **options)  # type: ignore[arg-type]
 
     script = Script(snapshots=[FINISHED], probes=ANSWERS)
@@ -321,13 +318,13 @@ def test_probes_that_did_not_end_are_unknown_and_the_rest_is_judged(
     made = stage(provision.validate)
     assert made.exit_code == 130
     assert made.verdict is not None
-    assert made.verdict.status is Status.UNKNOWN
+    assert made.verdict.status is records.Status.UNKNOWN
     by_probe = {result.probe: result.values for result in made.measurements}
     assert isinstance(by_probe["toolkit"], dict)
-    assert isinstance(by_probe["gemm"], Missing)
-    unknown = {finding.subject for finding in made.findings if finding.status is Status.UNKNOWN}
+    assert isinstance(by_probe["gemm"], records.Missing)
+    unknown = {finding.subject for finding in made.findings if finding.status is records.Status.UNKNOWN}
     assert unknown
-    assert all("interrupted" in finding.reason for finding in made.findings if finding.status is Status.UNKNOWN)
+    assert all("interrupted" in finding.reason for finding in made.findings if finding.status is records.Status.UNKNOWN)
     page = reports.render(made, "text")
     assert "provision" not in page, "to measure it again is what helps"
     assert stage.store.baseline_of("here") == {}
@@ -345,19 +342,19 @@ PARTS = [
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (Interrupted("here: interrupted"), "interrupted"),
-        (HostUnreachable("here: the connection was lost"), "command_failed"),
-        (AgentFailed("here: the agent was killed"), "command_failed"),
+        (errors.Interrupted("here: interrupted"), "interrupted"),
+        (errors.HostUnreachable("here: the connection was lost"), "command_failed"),
+        (errors.AgentFailed("here: the agent was killed"), "command_failed"),
     ],
 )
 def test_what_a_probe_had_measured_is_kept_shown_and_judged_by_nobody(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, error: GpuprepError, reason: str
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, error: errors.GpuprepError, reason: str
 ) -> None:
     script = Script(snapshots=[FINISHED], probes=ANSWERS, measured={"gemm": PARTS}, ending={"gemm": error})
     monkeypatch.setattr(runs, "Host", script.host())
     made = stage(provision.validate)
     (result,) = [result for result in made.measurements if result.probe == "gemm"]
-    assert isinstance(result.values, Missing)
+    assert isinstance(result.values, records.Missing)
     assert result.values.reason == reason
     assert result.partial is not None
     assert [row["tflops"] for row in result.partial["gpus"][0]["gemms"]] == [21.5, 0.5]
@@ -365,7 +362,7 @@ def test_what_a_probe_had_measured_is_kept_shown_and_judged_by_nobody(
     assert stage.store.get(made.run_id) == made
     # 0.5 TFLOPS would fail, 21.5 would pass: neither is judged.
     judged = {finding.status for finding in made.findings if finding.subject.startswith(("gemm", "gpu 0 gemm"))}
-    assert judged <= {Status.UNKNOWN}
+    assert judged <= {records.Status.UNKNOWN}
     assert stage.store.baseline_of("here") == {}
     # Each page for people has the figure and says what it is; metrics and the list of runs have none.
     for style in ("text", "markdown", "html", "csv"):
@@ -379,10 +376,10 @@ def test_what_a_probe_had_measured_is_kept_shown_and_judged_by_nobody(
 
 def test_an_abandoned_run_has_what_its_probe_had_measured(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     line_runs: dict[str, runs.Run] = {}
-    made: list[RunRecord] = []
+    made: list[records.RunRecord] = []
 
     class Stuck(FakeHost):
-        def run(self, command: str, **options: object) -> CommandResult:
+        def run(self, command: str, **options: object) -> remote.CommandResult:
             if " probe gemm" in command:
                 made.append(line_runs["here"].abandon())
             return super().run(command, **options)  # type: ignore[arg-type]
@@ -392,7 +389,7 @@ def test_an_abandoned_run_has_what_its_probe_had_measured(stage: Stage, monkeypa
     line = runs.Line(lambda _host, _event: None, stage.store, lambda: False, runs=line_runs)
     provision.validate(HERE, T4, runs.Options(), line)
     last = made[0].measurements[-1]
-    assert (last.probe, last.values) == ("gemm", Missing("interrupted", "matrix products"))
+    assert (last.probe, last.values) == ("gemm", records.Missing("interrupted", "matrix products"))
     assert last.partial is not None
     assert len(last.partial["gpus"][0]["gemms"]) == 2
 
@@ -416,7 +413,7 @@ def test_a_pool_ends_without_a_thread_that_hangs() -> None:
 
 
 def test_what_ends_the_program_is_raised_when_all_have_ended() -> None:
-    def ends() -> RunRecord:
+    def ends() -> records.RunRecord:
         raise SystemExit(5)
 
     with pytest.raises(SystemExit):
@@ -427,7 +424,7 @@ def test_hosts_that_wait_for_their_turn_do_not_begin() -> None:
     cancel = threading.Event()
     begun: list[str] = []
 
-    def work(target: Target) -> RunRecord:
+    def work(target: remote.Target) -> records.RunRecord:
         begun.append(target.name)
         os.kill(os.getpid(), signal.SIGINT)
         cancel.wait(10.0)
@@ -437,7 +434,7 @@ def test_hosts_that_wait_for_their_turn_do_not_begin() -> None:
     try:
         told: list[str] = []
         made = runs.on_each(
-            [Target("a"), Target("b")], lambda target: record(host=target.name) if cancel.is_set() else work(target),
+            [remote.Target("a"), remote.Target("b")], lambda target: record(host=target.name) if cancel.is_set() else work(target),
             forks=1, cancel=cancel, interrupted=lambda: told.append("told"),
         )  # fmt: skip
     finally:

@@ -13,13 +13,11 @@ from typing import Any, cast
 import pytest
 from probestage import KINDS, PATIENCE, Fake, Stage, measured
 
+from gpuprep import errors, records
 from gpuprep.agent import host_paths, turn
 from gpuprep.desired import probes
-from gpuprep.errors import AgentFailed, HostError, Interrupted, TookTooLong
-from gpuprep.records import Missing, Source
 from gpuprep.remote import agent_client
-from gpuprep.workflows import measuring
-from gpuprep.workflows.runs import Run
+from gpuprep.workflows import measuring, runs
 
 
 def test_the_next_probe_gets_ready_while_one_measures_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,9 +89,11 @@ def test_clips_are_made_beside_matrix_products_and_nothing_else_is(monkeypatch: 
     assert stage.said.index("clips of throughput") < stage.said.index("bandwidth gets ready")
 
 
-@pytest.mark.parametrize("error", [HostError("a command took longer than 180 s"), AgentFailed("it broke")])
+@pytest.mark.parametrize(
+    "error", [errors.HostError("a command took longer than 180 s"), errors.AgentFailed("it broke")]
+)
 def test_clips_that_hang_hold_the_probes_back_for_a_bounded_time(
-    monkeypatch: pytest.MonkeyPatch, error: HostError
+    monkeypatch: pytest.MonkeyPatch, error: errors.HostError
 ) -> None:
     def work(name: str) -> None:
         if name.startswith("clips"):
@@ -104,12 +104,14 @@ def test_clips_that_hang_hold_the_probes_back_for_a_bounded_time(
     run = measured(monkeypatch, stage, "gemm", "bandwidth", "throughput")
     assert 0 < stage.clips_seconds <= measuring.CLIPS_SECONDS < KINDS["throughput"].timeout_seconds
     assert run.names == ["gemm", "bandwidth", "throughput"]
-    assert not any(isinstance(result.values, Missing) for result in run.draft.measurements)
+    assert not any(isinstance(result.values, records.Missing) for result in run.draft.measurements)
 
 
-@pytest.mark.parametrize("error", [AgentFailed("it broke"), TookTooLong("a command took longer than 600 s")])
+@pytest.mark.parametrize(
+    "error", [errors.AgentFailed("it broke"), errors.TookTooLong("a command took longer than 600 s")]
+)
 def test_a_probe_that_breaks_is_evidence_that_is_missing_and_the_others_go_on(
-    monkeypatch: pytest.MonkeyPatch, error: HostError
+    monkeypatch: pytest.MonkeyPatch, error: errors.HostError
 ) -> None:
     def work(name: str) -> None:
         if name in ("gemm", "clips of throughput"):
@@ -117,17 +119,17 @@ def test_a_probe_that_breaks_is_evidence_that_is_missing_and_the_others_go_on(
 
     run = measured(monkeypatch, Stage(work), "gemm", "bandwidth", "throughput")
     assert run.names == ["gemm", "bandwidth", "throughput"]
-    assert [isinstance(result.values, Missing) for result in run.draft.measurements] == [True, False, False]
+    assert [isinstance(result.values, records.Missing) for result in run.draft.measurements] == [True, False, False]
 
 
 def test_an_error_of_the_host_ends_the_others_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(name: str) -> None:
         if name == "gemm":
             stage.until("bandwidth gets ready")
-            raise HostError("the connection was lost")
+            raise errors.HostError("the connection was lost")
 
     stage = Stage(work)
-    with pytest.raises(HostError, match="connection was lost"):
+    with pytest.raises(errors.HostError, match="connection was lost"):
         measured(monkeypatch, stage, "gemm", "bandwidth", "throughput")
     assert "broken off" in stage.said
     assert "throughput gets ready" not in stage.said
@@ -137,13 +139,13 @@ def test_when_the_user_stops_it_what_was_measured_is_kept(monkeypatch: pytest.Mo
     def work(name: str) -> None:
         if name == "bandwidth":
             run.cancelled = True
-            raise HostError("the connection was lost")  # another thread's end cut it
+            raise errors.HostError("the connection was lost")  # another thread's end cut it
 
     stage = Stage(work)
     run = Fake(stage)
     monkeypatch.setattr(agent_client, "probe", stage.probe)
-    with pytest.raises(Interrupted):
-        measuring.measure(cast(Run, run), cast(Any, None), list(probes.KINDS), {}, Source.MEASURED)
+    with pytest.raises(errors.Interrupted):
+        measuring.measure(cast(runs.Run, run), cast(Any, None), list(probes.KINDS), {}, records.Source.MEASURED)
     assert run.names == ["toolkit", "codec", "cudnn", "gemm", "transcode"]
 
 

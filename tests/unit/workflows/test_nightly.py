@@ -18,24 +18,19 @@ from fakehost import store_of_the_test
 from nightlymachine import FINISHED, T4, UNITS, Machine
 from records_for_tests import PASSED, record
 
-from gpuprep.agent.host_paths import DRIFT_LAST, DRIFT_PLAN, DRIFT_RESULTS, DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE
+from gpuprep import errors, records, remote
+from gpuprep.agent import host_paths
 from gpuprep.agent.identity import identity
-from gpuprep.desired import state
-from gpuprep.desired.profile import Profile
-from gpuprep.errors import HostError, HostUnreachable
+from gpuprep.desired import profile, state
 from gpuprep.nightly import nightlyplan, units
-from gpuprep.nightly.units import SERVICE, TIMER
 from gpuprep.provisioning import ansible_environment
-from gpuprep.records import DriftFacts, Finding, RunRecord, Snapshot, Source, Status, Verdict, to_json
-from gpuprep.records.baseline import BaselineKey
-from gpuprep.remote import Host, Target
+from gpuprep.records import baseline
 from gpuprep.store import Store
-from gpuprep.workflows import schedule_state
-from gpuprep.workflows.runs import Line, Options
+from gpuprep.workflows import runs, schedule_state
 from gpuprep.workflows.schedule import last, schedule, unschedule
 
-HOST = Target("sim:t4", simulated=True)
-HERE = Target("here", local=True)
+HOST = remote.Target("sim:t4", simulated=True)
+HERE = remote.Target("here", local=True)
 
 
 class Stage:
@@ -43,24 +38,24 @@ class Stage:
         self.store, self.machine = store, machine
         self.told: list[str] = []
 
-    def line(self) -> Line:
-        return Line(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
+    def line(self) -> runs.Line:
+        return runs.Line(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
 
-    def schedule(self, wish: Profile = T4, target: Target = HOST, **drift: Any) -> RunRecord:
+    def schedule(self, wish: profile.Profile = T4, target: remote.Target = HOST, **drift: Any) -> records.RunRecord:
         wish = dataclasses.replace(wish, drift=dataclasses.replace(wish.drift, **drift))
         self.machine.done.clear()
-        return schedule(target, wish, Options(), self.line())
+        return schedule(target, wish, runs.Options(), self.line())
 
-    def unschedule(self) -> RunRecord:
+    def unschedule(self) -> records.RunRecord:
         self.machine.done.clear()
-        return unschedule(HOST, Options(), self.line())
+        return unschedule(HOST, runs.Options(), self.line())
 
-    def last(self, target: Target = HOST) -> RunRecord:
-        return last(target, Options(), self.line())
+    def last(self, target: remote.Target = HOST) -> records.RunRecord:
+        return last(target, runs.Options(), self.line())
 
     @property
     def plan(self) -> nightlyplan.NightlyPlan:
-        return nightlyplan.from_text(self.machine.files[DRIFT_PLAN])
+        return nightlyplan.from_text(self.machine.files[host_paths.DRIFT_PLAN])
 
 
 @pytest.fixture
@@ -70,13 +65,13 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         yield Stage(store, machine)
 
 
-def facts(made: RunRecord) -> Any:
+def facts(made: records.RunRecord) -> Any:
     assert made.error is None, made.error
     assert made.nightly is not None
     return made.nightly
 
 
-def failing() -> Snapshot:
+def failing() -> records.Snapshot:
     gpus = FINISHED.gpus
     assert isinstance(gpus, tuple)
     return dataclasses.replace(FINISHED, gpus=(dataclasses.replace(gpus[0], persistence_mode=False), *gpus[1:]))
@@ -89,9 +84,9 @@ def test_a_schedule_is_a_plan_two_units_and_a_timer_that_runs(stage: Stage) -> N
     made = stage.schedule()
     left = facts(made)
     assert (made.command, made.exit_code) == ("schedule", 0)
-    assert left.changed == (DRIFT_PLAN, *UNITS)
+    assert left.changed == (host_paths.DRIFT_PLAN, *UNITS)
     assert (left.at, left.random_delay_minutes, left.next_at) == ("02:30", 30, "2026-11-22T02:41:07+00:00")
-    assert "OnCalendar=*-*-* 02:30:00\nRandomizedDelaySec=30m\n" in stage.machine.files[DRIFT_TIMER_FILE]
+    assert "OnCalendar=*-*-* 02:30:00\nRandomizedDelaySec=30m\n" in stage.machine.files[host_paths.DRIFT_TIMER_FILE]
     assert (stage.plan.host, stage.plan.profile.sha256, stage.plan.made_by) == ("sim:t4", T4.sha256, "0.1.0")
     assert stage.plan.wanted == state.resolve(T4, FINISHED, judging=True)
     assert stage.plan.probe_arguments["quick"] is True
@@ -101,7 +96,7 @@ def test_a_schedule_is_a_plan_two_units_and_a_timer_that_runs(stage: Stage) -> N
 def test_systemd_leaves_out_the_night_in_which_summer_time_begins_and_the_timer_does_not(stage: Stage) -> None:
     """02:30 of 2026-03-29 does not exist in Berlin. 25 hours after the check of the 28th are the 29th."""
     stage.schedule()
-    timer = stage.machine.files[DRIFT_TIMER_FILE]
+    timer = stage.machine.files[host_paths.DRIFT_TIMER_FILE]
     assert "\nOnUnitInactiveSec=25h\n" in timer
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd here that could be asked")
@@ -124,32 +119,32 @@ def test_a_second_time_nothing_is_changed(stage: Stage) -> None:
 def test_another_hour_changes_plan_and_timer_and_makes_no_missed_night(stage: Stage) -> None:
     stage.schedule()
     left = facts(stage.schedule(at="05:15", random_delay_minutes=0))
-    assert left.changed == (DRIFT_PLAN, DRIFT_TIMER_FILE)
-    assert "OnCalendar=*-*-* 05:15:00\nRandomizedDelaySec=0m\n" in stage.machine.files[DRIFT_TIMER_FILE]
+    assert left.changed == (host_paths.DRIFT_PLAN, host_paths.DRIFT_TIMER_FILE)
+    assert "OnCalendar=*-*-* 05:15:00\nRandomizedDelaySec=0m\n" in stage.machine.files[host_paths.DRIFT_TIMER_FILE]
     (restart,) = [command for command in stage.machine.done if "enable" in command]
-    assert restart.startswith(f"systemctl stop {TIMER} && systemctl clean --what=state {TIMER} && ")
+    assert restart.startswith(f"systemctl stop {units.TIMER} && systemctl clean --what=state {units.TIMER} && ")
     assert (stage.plan.drift.at, stage.plan.drift.random_delay_minutes) == ("05:15", 0)
 
 
 def test_a_timer_that_somebody_stopped_is_started_again(stage: Stage) -> None:
     stage.schedule()
     stage.machine.active = False
-    assert facts(stage.schedule()).changed == (f"{TIMER} (enabled and started)",)
+    assert facts(stage.schedule()).changed == (f"{units.TIMER} (enabled and started)",)
     assert stage.machine.active
 
 
 def test_a_unit_that_somebody_changed_is_put_back(stage: Stage) -> None:
     stage.schedule()
-    stage.machine.files[DRIFT_SERVICE_FILE] += "Nice=-19\n"
-    assert facts(stage.schedule()).changed == (DRIFT_SERVICE_FILE,)
-    assert stage.machine.done == [DRIFT_SERVICE_FILE, "systemctl daemon-reload"]
-    assert "Nice=-19" not in stage.machine.files[DRIFT_SERVICE_FILE]
+    stage.machine.files[host_paths.DRIFT_SERVICE_FILE] += "Nice=-19\n"
+    assert facts(stage.schedule()).changed == (host_paths.DRIFT_SERVICE_FILE,)
+    assert stage.machine.done == [host_paths.DRIFT_SERVICE_FILE, "systemctl daemon-reload"]
+    assert "Nice=-19" not in stage.machine.files[host_paths.DRIFT_SERVICE_FILE]
 
 
 def test_a_plan_that_cannot_be_read_is_written_anew(stage: Stage) -> None:
     stage.schedule()
-    stage.machine.files[DRIFT_PLAN] = stage.machine.files[DRIFT_PLAN][:100]
-    assert facts(stage.schedule()).changed == (DRIFT_PLAN,)
+    stage.machine.files[host_paths.DRIFT_PLAN] = stage.machine.files[host_paths.DRIFT_PLAN][:100]
+    assert facts(stage.schedule()).changed == (host_paths.DRIFT_PLAN,)
     assert stage.plan.host == "sim:t4"
 
 
@@ -157,12 +152,12 @@ def test_a_plan_that_cannot_be_read_is_written_anew(stage: Stage) -> None:
 
 
 def test_the_certified_run_of_the_store_goes_along_and_a_newer_one_replaces_it(stage: Stage) -> None:
-    passed = Verdict(Status.PASS, "PASS", ())
+    passed = records.Verdict(records.Status.PASS, "PASS", ())
     for number in (1, 2):
         run = record(f"20261120-10000{number}-abc12", command="provision", after=FINISHED, verdict=passed, exit_code=0)
         stage.store.append(dataclasses.replace(run, started_at=f"2026-11-20T10:00:0{number}+00:00"))
         left = facts(stage.schedule())
-        assert left.changed[:1] == (DRIFT_PLAN,)
+        assert left.changed[:1] == (host_paths.DRIFT_PLAN,)
         assert left.notes == ()
         assert stage.plan.certified is not None
         assert stage.plan.certified.run_id == run.run_id
@@ -205,8 +200,8 @@ def test_a_host_that_nobody_certified_and_does_not_pass_has_no_certified_run(sta
 def test_a_host_that_nobody_certified_and_failed_a_check_does_not_certify_itself(stage: Stage) -> None:
     """Its facts pass, and what failed is its speed, which a schedule does not measure."""
     at = "2026-11-20T02:30:00+00:00"
-    slow = Finding("gpu 0", "gemm_history", Status.FAIL, "as in its baseline", "-20 %", since=at)
-    failed = Verdict(Status.FAIL, "FAIL", (slow,))
+    slow = records.Finding("gpu 0", "gemm_history", records.Status.FAIL, "as in its baseline", "-20 %", since=at)
+    failed = records.Verdict(records.Status.FAIL, "FAIL", (slow,))
     stage.store.append(record("20261120-023000-00aa0", command="drift", after=FINISHED, verdict=failed, started_at=at))
     left = facts(stage.schedule())
     assert stage.plan.certified is None
@@ -214,9 +209,9 @@ def test_a_host_that_nobody_certified_and_failed_a_check_does_not_certify_itself
 
 
 def test_nights_that_will_measure_without_a_baseline_are_told_beforehand(stage: Stage) -> None:
-    real = dataclasses.replace(FINISHED, source=Source.MEASURED)
+    real = dataclasses.replace(FINISHED, source=records.Source.MEASURED)
 
-    def told(found: Snapshot, probe: str) -> list[str]:
+    def told(found: records.Snapshot, probe: str) -> list[str]:
         stage.machine.script.snapshots = [found]
         return [note for note in facts(stage.schedule(probe=probe)).notes if "baseline" in note]
 
@@ -226,7 +221,7 @@ def test_nights_that_will_measure_without_a_baseline_are_told_beforehand(stage: 
     assert told(real, "none") == told(FINISHED, "quick") == []
     assert isinstance(real.gpus, tuple)
     for probe, left in (("gemm", 1), ("bandwidth", 0)):
-        key = BaselineKey(real.gpus[0].uuid, probe, f"gpuprep {real.agent_version}, cublasLt 12.4.5, quick")
+        key = baseline.BaselineKey(real.gpus[0].uuid, probe, f"gpuprep {real.agent_version}, cublasLt 12.4.5, quick")
         stage.store.append(record(probe, host="sim:t4"), {key: {"fp16": 30.0}})
         assert len(told(real, "quick")) == left
 
@@ -282,7 +277,7 @@ def book(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_agent_that_is_not_ours_is_installed_by_its_role(stage: Stage) -> None:
     stage.machine.agent = ""
     made = stage.schedule(target=HERE)
-    assert facts(made).changed == (DRIFT_PLAN, *UNITS)
+    assert facts(made).changed == (host_paths.DRIFT_PLAN, *UNITS)
     assert made.playbook is not None
     assert [task.task for task in made.playbook.tasks] == ["Install"]
     assert [event for event in stage.machine.script.events if "facts" in event] == ["facts as root"] * 2
@@ -297,10 +292,13 @@ def test_an_agent_that_stays_another_one_ends_the_schedule(stage: Stage, book: P
     assert identity() in made.error
 
 
-@pytest.mark.parametrize("refuses", [DRIFT_PLAN, DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE, "daemon-reload", "enable"])
+@pytest.mark.parametrize(
+    "refuses",
+    [host_paths.DRIFT_PLAN, host_paths.DRIFT_SERVICE_FILE, host_paths.DRIFT_TIMER_FILE, "daemon-reload", "enable"],
+)
 def test_what_breaks_off_leaves_the_old_timer_and_goes_on_when_run_again(stage: Stage, refuses: str) -> None:
     stage.schedule()
-    stage.machine.files[DRIFT_SERVICE_FILE] += "# old\n"
+    stage.machine.files[host_paths.DRIFT_SERVICE_FILE] += "# old\n"
     stage.machine.refuses = refuses
     made = stage.schedule(at="06:00")
     assert made.exit_code == 3
@@ -323,14 +321,14 @@ def test_a_timer_that_does_not_run_is_no_schedule(stage: Stage) -> None:
 def test_a_host_in_use_keeps_its_schedule(stage: Stage) -> None:
     stage.schedule()
     before = dict(stage.machine.files)
-    stage.machine.script.locking = HostError("in use by somebody")
+    stage.machine.script.locking = errors.HostError("in use by somebody")
     for made in (stage.schedule(at="06:00"), stage.unschedule()):
         assert made.exit_code == 3
     assert stage.machine.files == before
 
 
 def test_another_run_that_took_the_lock_meanwhile_is_told(stage: Stage) -> None:
-    stage.machine.script.lost = HostError("taken by another run")
+    stage.machine.script.lost = errors.HostError("taken by another run")
     made = stage.schedule()
     assert made.exit_code == 3
     assert made.error is not None
@@ -343,12 +341,12 @@ def test_another_run_that_took_the_lock_meanwhile_is_told(stage: Stage) -> None:
 def test_unschedule_takes_all_away_but_the_results(stage: Stage) -> None:
     stage.schedule()
     metrics = f"{T4.drift.textfile_directory}/gpuprep.prom"
-    stage.machine.files |= {DRIFT_LAST: "kept", metrics: "gpuprep_drift 1\n"}
+    stage.machine.files |= {host_paths.DRIFT_LAST: "kept", metrics: "gpuprep_drift 1\n"}
     left = facts(stage.unschedule())
-    assert set(left.changed) == {DRIFT_PLAN, *UNITS}
+    assert set(left.changed) == {host_paths.DRIFT_PLAN, *UNITS}
     assert any("/var/lib/gpuprep/drift" in note for note in left.notes)
     assert any(metrics in note for note in left.notes)
-    assert stage.machine.files == {DRIFT_LAST: "kept"}
+    assert stage.machine.files == {host_paths.DRIFT_LAST: "kept"}
     assert not stage.machine.active
     again = facts(stage.unschedule())
     assert (again.changed, again.notes) == ((), ("there was no schedule",))
@@ -362,7 +360,7 @@ def test_what_breaks_off_before_the_plan_is_gone_still_knows_the_metrics(stage: 
     stage.machine.files[metrics] = "gpuprep_drift 1\n"
     stage.unschedule()
     (removal,) = [command for command in stage.machine.done if "rm -f" in command]
-    stop, first, second = (removal.index(word) for word in ("systemctl stop", metrics, DRIFT_PLAN))
+    stop, first, second = (removal.index(word) for word in ("systemctl stop", metrics, host_paths.DRIFT_PLAN))
     assert stop < first < second
     assert f"rm -f -- {metrics} && rm -f -- " in removal, "where they cannot be removed, the plan stays"
     assert metrics not in stage.machine.files
@@ -372,7 +370,7 @@ def test_a_plan_that_cannot_be_read_leaves_no_metrics_in_the_usual_folder(stage:
     assert T4.drift.textfile_directory == units.METRICS_FOLDER
     stage.schedule()
     metrics = f"{units.METRICS_FOLDER}/gpuprep.prom"
-    stage.machine.files |= {DRIFT_PLAN: "{", metrics: "gpuprep_drift 1\n"}
+    stage.machine.files |= {host_paths.DRIFT_PLAN: "{", metrics: "gpuprep_drift 1\n"}
     facts(stage.unschedule())
     assert stage.machine.files == {}
     stage.machine.files[metrics] = "of a whole fleet, by `drift --last --output`"
@@ -386,9 +384,12 @@ def test_another_folder_for_metrics_leaves_none_in_the_old_one(stage: Stage) -> 
     stage.machine.files[metrics] = "gpuprep_drift 1\n"
     assert facts(stage.schedule()).changed == ()
     assert metrics in stage.machine.files
-    assert facts(stage.schedule(textfile_directory="/srv/metrics")).changed == (DRIFT_PLAN, f"{metrics} (removed)")
+    assert facts(stage.schedule(textfile_directory="/srv/metrics")).changed == (
+        host_paths.DRIFT_PLAN,
+        f"{metrics} (removed)",
+    )
     assert metrics not in stage.machine.files
-    assert stage.machine.done.index(f"rm -f -- {metrics}") < stage.machine.done.index(DRIFT_PLAN)
+    assert stage.machine.done.index(f"rm -f -- {metrics}") < stage.machine.done.index(host_paths.DRIFT_PLAN)
     stage.machine.files["/srv/metrics/gpuprep.prom"] = "gpuprep_drift 1\n"
     facts(stage.schedule(textfile_directory=""))
     assert "/srv/metrics/gpuprep.prom" not in stage.machine.files
@@ -406,18 +407,18 @@ def test_a_timer_that_cannot_be_removed_is_an_error(stage: Stage) -> None:
 # ---------------------------------------------------------------- last
 
 
-def found_last_night(**changed: Any) -> RunRecord:
+def found_last_night(**changed: Any) -> records.RunRecord:
     made = record("20261121-023107-0a1b2", command="drift", host="sim:t4", exit_code=1)
     return dataclasses.replace(made, **{"ended_at": "2026-11-21T02:31:08+00:00", **changed})
 
 
-def passed_last_night() -> RunRecord:
+def passed_last_night() -> records.RunRecord:
     return found_last_night(exit_code=0, verdict=PASSED, findings=PASSED.findings)
 
 
 def test_last_shows_the_hosts_own_record_and_stores_it_once(stage: Stage) -> None:
     found = found_last_night()
-    stage.machine.files[DRIFT_LAST] = to_json(found) + "\n"
+    stage.machine.files[host_paths.DRIFT_LAST] = records.to_json(found) + "\n"
     for _ in range(2):
         assert stage.last() == found
     assert [run.run_id for run in stage.store.runs()] == [found.run_id]
@@ -426,19 +427,22 @@ def test_last_shows_the_hosts_own_record_and_stores_it_once(stage: Stage) -> Non
 
 
 def test_the_nights_since_it_was_asked_last_are_stored_too(stage: Stage) -> None:
-    def night(day: int) -> RunRecord:
+    def night(day: int) -> records.RunRecord:
         ended = f"2026-11-{day}T02:31:08+00:00"
         return found_last_night(run_id=f"202611{day}-023107-0a1b2", started_at=ended, ended_at=ended)
 
     def keep(day: int) -> None:
-        kept = to_json(night(day))
-        stage.machine.files |= {DRIFT_LAST: kept, f"{DRIFT_RESULTS}/results/{night(day).run_id}.json": kept}
+        kept = records.to_json(night(day))
+        stage.machine.files |= {
+            host_paths.DRIFT_LAST: kept,
+            f"{host_paths.DRIFT_RESULTS}/results/{night(day).run_id}.json": kept,
+        }
 
     keep(19)
     stage.last()
     keep(20)
     keep(21)
-    stage.machine.files[f"{DRIFT_RESULTS}/results/20261118-023107-0a1b2.json"] = "{"
+    stage.machine.files[f"{host_paths.DRIFT_RESULTS}/results/20261118-023107-0a1b2.json"] = "{"
     assert stage.last() == night(21)
     assert [run.run_id for run in stage.store.runs()] == [night(day).run_id for day in (21, 20, 19)]
     assert any("20261118-023107-0a1b2.json there is no result" in told for told in stage.told)
@@ -451,13 +455,13 @@ def test_the_nights_since_it_was_asked_last_are_stored_too(stage: Stage) -> None
     [
         ({"run_id": "x; reboot"}, "RunRecord.run_id: want the id of a run, got 'x; reboot'"),
         ({"started_at": "yesterday"}, "got 'yesterday'"),
-        ({"drift": DriftFacts(certified_run="r", certified_at="once")}, "got 'once'"),
-        ({"findings": (Finding("driver", "held", Status.FAIL, "", "", since="2026"),)}, "got '2026'"),
+        ({"drift": records.DriftFacts(certified_run="r", certified_at="once")}, "got 'once'"),
+        ({"findings": (records.Finding("driver", "held", records.Status.FAIL, "", "", since="2026"),)}, "got '2026'"),
     ],
 )
 def test_what_no_page_could_show_is_no_result(stage: Stage, changed: dict[str, Any], said: str) -> None:
     """One host that writes nonsense must not keep a fleet from its page."""
-    stage.machine.files[DRIFT_LAST] = to_json(found_last_night(**changed))
+    stage.machine.files[host_paths.DRIFT_LAST] = records.to_json(found_last_night(**changed))
     found = stage.last()
     assert found.exit_code == 3
     assert found.error is not None
@@ -466,14 +470,14 @@ def test_what_no_page_could_show_is_no_result(stage: Stage, changed: dict[str, A
 
 
 def test_last_is_told_by_the_name_that_this_controller_gives_the_host(stage: Stage) -> None:
-    stage.machine.files[DRIFT_LAST] = to_json(found_last_night(host="elsewhere"))
+    stage.machine.files[host_paths.DRIFT_LAST] = records.to_json(found_last_night(host="elsewhere"))
     assert stage.last().host == "sim:t4"
     assert stage.store.runs()[0].host == "sim:t4"
 
 
 def test_last_says_which_profile_the_host_compares_with(stage: Stage) -> None:
     stage.schedule()
-    stage.machine.files[DRIFT_LAST] = to_json(found_last_night())
+    stage.machine.files[host_paths.DRIFT_LAST] = records.to_json(found_last_night())
     stage.last()
     assert any(T4.sha256[:12] in told for told in stage.told)
     assert "next check at 2026-11-22T02:41:07+00:00" in stage.told
@@ -481,7 +485,10 @@ def test_last_says_which_profile_the_host_compares_with(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("scheduled", "hint"),
-    [(True, f"make one now there: sudo systemctl start {SERVICE}"), (False, "run `gpuprep drift schedule sim:t4 ")],
+    [
+        (True, f"make one now there: sudo systemctl start {units.SERVICE}"),
+        (False, "run `gpuprep drift schedule sim:t4 "),
+    ],
 )
 def test_no_result_is_not_a_good_one(stage: Stage, scheduled: bool, hint: str) -> None:
     if scheduled:
@@ -499,7 +506,7 @@ def test_no_result_is_not_a_good_one(stage: Stage, scheduled: bool, hint: str) -
 def test_an_old_result_says_nothing_of_now(stage: Stage, scheduled: bool) -> None:
     if scheduled:
         stage.schedule()
-    stage.machine.files[DRIFT_LAST] = to_json(passed_last_night())
+    stage.machine.files[host_paths.DRIFT_LAST] = records.to_json(passed_last_night())
     delay = timedelta(minutes=T4.drift.random_delay_minutes if scheduled else 0)
     oldest = datetime.fromisoformat("2026-11-23T03:31:08+00:00") + delay
     stage.machine.now = oldest.isoformat()
@@ -515,7 +522,7 @@ def test_an_old_result_says_nothing_of_now(stage: Stage, scheduled: bool) -> Non
 
 def test_a_result_from_later_than_now_is_shown_and_not_believed(stage: Stage) -> None:
     """The clock was wrong in the night and is right again: such a result would never be old."""
-    stage.machine.files[DRIFT_LAST] = to_json(passed_last_night())
+    stage.machine.files[host_paths.DRIFT_LAST] = records.to_json(passed_last_night())
     stage.machine.now = "2026-11-21T02:25:00+00:00"
     found = stage.last()
     assert (found.exit_code, found.run_id) == (3, found_last_night().run_id)
@@ -530,8 +537,8 @@ def test_a_result_from_later_than_now_is_shown_and_not_believed(stage: Stage) ->
 @pytest.mark.parametrize("moment", ["started_at", "ended_at"])
 def test_a_kept_night_of_the_future_is_not_stored(moment: str, stage: Stage) -> None:
     night = found_last_night(run_id="20271121-023107-0a1b2", **{moment: "2027-11-21T02:31:08+00:00"})
-    path = f"{DRIFT_RESULTS}/results/{night.run_id}.json"
-    stage.machine.files |= {DRIFT_LAST: to_json(found_last_night()), path: to_json(night)}
+    path = f"{host_paths.DRIFT_RESULTS}/results/{night.run_id}.json"
+    stage.machine.files |= {host_paths.DRIFT_LAST: records.to_json(found_last_night()), path: records.to_json(night)}
     stage.last()
     assert [run.run_id for run in stage.store.runs()] == [found_last_night().run_id]
     assert any(told.startswith(f"{path} is not stored: it is of ") for told in stage.told)
@@ -539,18 +546,18 @@ def test_a_kept_night_of_the_future_is_not_stored(moment: str, stage: Stage) -> 
 
 def test_what_is_no_check_of_a_host_is_none_of_its_results(stage: Stage) -> None:
     """Else a host's word would be what this controller certified."""
-    path = f"{DRIFT_RESULTS}/results/20261120-023107-0a1b2.json"
-    passed = Verdict(Status.PASS, "PASS", ())
+    path = f"{host_paths.DRIFT_RESULTS}/results/20261120-023107-0a1b2.json"
+    passed = records.Verdict(records.Status.PASS, "PASS", ())
     forged = found_last_night(command="validate", exit_code=0, verdict=passed, after=FINISHED)
     stage.machine.hostname = FINISHED.hostname
     stage.machine.files |= {
-        DRIFT_LAST: to_json(forged),
-        path: to_json(dataclasses.replace(forged, run_id="20261120-023107-0a1b2")),
+        host_paths.DRIFT_LAST: records.to_json(forged),
+        path: records.to_json(dataclasses.replace(forged, run_id="20261120-023107-0a1b2")),
     }
     found = stage.last()
     assert found.exit_code == 3
     assert found.error is not None
-    assert f"{DRIFT_LAST} there is no result: it is of command 'validate', not of drift" in found.error
+    assert f"{host_paths.DRIFT_LAST} there is no result: it is of command 'validate', not of drift" in found.error
     assert stage.store.runs() == []
     assert stage.store.certified("sim:t4") is None
 
@@ -560,15 +567,15 @@ def test_a_result_of_the_machine_that_this_one_was_copied_from(stage: Stage) -> 
     stored = len(stage.store.runs())
     kept = found_last_night(run_id="20261120-023107-0a1b2")
     stage.machine.files |= {
-        DRIFT_LAST: to_json(passed_last_night()),
-        f"{DRIFT_RESULTS}/results/{kept.run_id}.json": to_json(kept),
+        host_paths.DRIFT_LAST: records.to_json(passed_last_night()),
+        f"{host_paths.DRIFT_RESULTS}/results/{kept.run_id}.json": records.to_json(kept),
     }
     stage.machine.hostname = "t4-copy"
     found = stage.last()
     assert (found.exit_code, found.verdict) == (3, None)
     assert found.error is not None
     assert "sim:t4: the last result is of another machine, t4 (" in found.error
-    assert f"make its own now there: sudo systemctl start {SERVICE}" in found.error
+    assert f"make its own now there: sudo systemctl start {units.SERVICE}" in found.error
     assert len(stage.store.runs()) == stored
     stage.machine.hostname = "t4-copy\nt4"  # in a pod: its own name, and that of the machine's file
     assert stage.last().exit_code == 0
@@ -576,16 +583,16 @@ def test_a_result_of_the_machine_that_this_one_was_copied_from(stage: Stage) -> 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[]", "cat: permission denied\n"])
 def test_a_damaged_result_is_none(stage: Stage, text: str) -> None:
-    stage.machine.files[DRIFT_LAST] = text
+    stage.machine.files[host_paths.DRIFT_LAST] = text
     found = stage.last()
     assert found.exit_code == 3
     assert found.error is not None
-    assert f"{DRIFT_LAST} there is no result" in found.error
+    assert f"{host_paths.DRIFT_LAST} there is no result" in found.error
     assert stage.store.runs() == []
 
 
 def test_a_host_that_is_gone(stage: Stage) -> None:
-    stage.machine.script.connecting["sim:t4"] = HostUnreachable("sim:t4: no route")
+    stage.machine.script.connecting["sim:t4"] = errors.HostUnreachable("sim:t4: no route")
     for made in (stage.schedule(), stage.unschedule(), stage.last()):
         assert made.exit_code == 3
         assert made.error is not None
@@ -596,12 +603,12 @@ def test_a_host_that_is_gone(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("ask", [schedule_state.look, schedule_state.read])
-def test_a_real_machine_without_a_schedule_answers(ask: Callable[[Host], schedule_state.Found]) -> None:
-    with Host(Target("here", local=True)) as host:
+def test_a_real_machine_without_a_schedule_answers(ask: Callable[[remote.Host], schedule_state.Found]) -> None:
+    with remote.Host(remote.Target("here", local=True)) as host:
         found = ask(host)
     assert found.now.tzinfo is not None
     assert not found.timer.runs
-    assert (found.timer.next_at, found.text(DRIFT_PLAN)) == ("", "")
+    assert (found.timer.next_at, found.text(host_paths.DRIFT_PLAN)) == ("", "")
     if ask is schedule_state.read:
         assert os.uname().nodename in found.machine.names
         assert found.machine.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -613,8 +620,8 @@ def test_a_file_comes_back_to_the_last_byte(tmp_path: Path, monkeypatch: pytest.
     for name, text in {"one": "a\n\nb\n", "two": "no newline", "empty": "", "newline": "\n"}.items():
         path = tmp_path / name
         path.write_text(text)
-        monkeypatch.setattr(schedule_state, "READ", schedule_state.READ.replace(DRIFT_LAST, str(path)))
-        with Host(Target("here", local=True)) as host:
+        monkeypatch.setattr(schedule_state, "READ", schedule_state.READ.replace(host_paths.DRIFT_LAST, str(path)))
+        with remote.Host(remote.Target("here", local=True)) as host:
             assert schedule_state.read(host).text(str(path)) == text
         monkeypatch.undo()
 
@@ -627,7 +634,7 @@ def test_results_that_are_known_do_not_travel(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(
         schedule_state, "READ", schedule_state.READ.replace("/var/lib/gpuprep/drift/results", f"{tmp_path}/results")
     )
-    with Host(Target("here", local=True)) as host:
+    with remote.Host(remote.Target("here", local=True)) as host:
         assert [Path(path).stem for path in schedule_state.read(host, ["two", "on"]).kept] == ["one", "three"]
         assert schedule_state.read(host, ["one", "two", "three"]).kept == {}
         assert schedule_state.read(host).kept[f"{tmp_path}/results/one.json"] == "one\n"

@@ -13,10 +13,9 @@ import pytest
 from certifiedhosts import KEYS, LAME, WHOLE, Life, history, living, machine, statuses
 from realfacts import real
 
+from gpuprep import records
 from gpuprep.agent.facts import whichmachine
 from gpuprep.checks.drift import samehost
-from gpuprep.checks.drift.samehost import Identity
-from gpuprep.records import IdentityFacts, Missing, Snapshot, Source, Status
 from gpuprep.store import Store
 
 MINE = machine(WHOLE)
@@ -38,7 +37,7 @@ def test_a_host_has_one_history_under_all_its_names(life: Life) -> None:
     fault = life.drift(machine(LAME), "debian@127.0.0.1:59423", "a")
     assert fault.drift is not None
     assert fault.drift.certified_run == certified.run_id
-    assert statuses(fault) == {"gpu 0.pcie": Status.FAIL}
+    assert statuses(fault) == {"gpu 0.pcie": records.Status.FAIL}
     assert history(fault).also_called == ("sim:t4",)
     assert "debian@127.0.0.1:59423 is the host that is also called sim:t4" in history(fault).notes[0]
     passed = life.validate(machine(LAME), "node7", "a", probes=("facts",))
@@ -61,12 +60,12 @@ def test_a_host_has_one_history_under_all_its_names(life: Life) -> None:
 
 
 def test_figures_and_the_baseline_follow_the_host(life: Life) -> None:
-    seen = dataclasses.replace(MINE, source=Source.MEASURED)
+    seen = dataclasses.replace(MINE, source=records.Source.MEASURED)
     life.probes = real(quick=True)
     life.validate(seen, "one", "a", quick=True)
     life.probes = real(0.8, quick=True)
     slow = life.drift(seen, "two", "a", probe="quick")
-    assert statuses(slow)["gpu 0.gemm_history"] is Status.FAIL
+    assert statuses(slow)["gpu 0.gemm_history"] is records.Status.FAIL
     assert life.store.figures("one", "") == life.store.figures("two", "")
     assert life.store.baseline_of("one") == life.store.baseline_of("two")
 
@@ -86,7 +85,7 @@ def test_this_computer_itself_is_one_of_the_names(life: Life) -> None:
 
 def test_a_host_that_gets_its_driver_later_is_joined_then() -> None:
     """A bare machine shows no GPU; machine id, hardware and key are the same."""
-    bare = dataclasses.replace(MINE, gpus=Missing("driver_not_loaded", "no"))
+    bare = dataclasses.replace(MINE, gpus=records.Missing("driver_not_loaded", "no"))
     one, two, no = (samehost.of(one, KEYS["a"]) for one in (MINE, bare, machine(bare, hardware=None)))
     assert samehost.same_host(one, two)
     assert not samehost.same_host(one, no), "nothing of its hardware is known"
@@ -95,7 +94,7 @@ def test_a_host_that_gets_its_driver_later_is_joined_then() -> None:
 # ---------------------------------------------------------------- told apart
 
 
-OTHERS: dict[str, tuple[Snapshot, str, str]] = {
+OTHERS: dict[str, tuple[records.Snapshot, str, str]] = {
     "a clone with the keys of the image": (machine(WHOLE, hardware="2" * 32, gpu="GPU-c"), "a", "is other hardware"),
     "a clone of a machine that does not name its hardware": (
         machine(WHOLE, hardware=None, gpu="GPU-c"), "a", "has other GPUs",
@@ -139,14 +138,14 @@ def test_a_liar_that_came_first_does_not_catch_the_host(life: Life) -> None:
 
 
 def test_a_simulated_host_is_no_real_one() -> None:
-    real = dataclasses.replace(MINE, source=Source.MEASURED)
+    real = dataclasses.replace(MINE, source=records.Source.MEASURED)
     one, two = samehost.of(MINE, KEYS["a"]), samehost.of(real, KEYS["a"])
     assert not samehost.same_host(one, two)
     assert samehost.not_merged(one, two) == ""
 
 
 def test_what_a_host_makes_up_is_not_known() -> None:
-    facts = IdentityFacts("x" * 32, "../../etc", ("SHA256:short", KEYS["a"], "\x1b[31m"))
+    facts = records.IdentityFacts("x" * 32, "../../etc", ("SHA256:short", KEYS["a"], "\x1b[31m"))
     assert isinstance(WHOLE.gpus, tuple)
     gpus = tuple(dataclasses.replace(WHOLE.gpus[0], index=n, uuid=f"GPU-{n}" if n else "$(reboot)") for n in range(999))
     made = samehost.of(dataclasses.replace(WHOLE, identity=facts, gpus=gpus), "a key")
@@ -164,7 +163,7 @@ def test_a_host_that_was_installed_anew_says_so_and_keeps_its_history(life: Life
     assert anew.drift is not None
     assert anew.drift.certified_run == certified.run_id
     assert history(anew).notes == ("mine was installed anew: another machine id on the same hardware",)
-    assert statuses(anew) == {"host.identity": Status.WARN}
+    assert statuses(anew) == {"host.identity": records.Status.WARN}
 
 
 def test_another_machine_under_a_name_is_a_difference(life: Life) -> None:
@@ -173,7 +172,7 @@ def test_another_machine_under_a_name_is_a_difference(life: Life) -> None:
     other = machine(WHOLE, "b" * 32, hardware="2" * 32, keys="b", gpu="GPU-o")
     found = life.drift(other, "10.0.0.5", "b")
     assert {"host.identity", "gpus.identity"} <= {
-        key for key, status in statuses(found).items() if status is Status.FAIL
+        key for key, status in statuses(found).items() if status is records.Status.FAIL
     }
     assert "another machine answers to 10.0.0.5 now" in history(found).notes[0]
     assert "mine: no longer the same host as 10.0.0.5" in history(found).notes[1]
@@ -190,7 +189,7 @@ def test_gpus_that_were_swapped_are_no_other_host(life: Life) -> None:
     found = life.drift(machine(WHOLE, gpu="GPU-n"), "mine", "a")
     assert found.drift is not None
     assert found.drift.certified_run == certified.run_id
-    assert statuses(found) == {"gpus.identity": Status.FAIL}
+    assert statuses(found) == {"gpus.identity": records.Status.FAIL}
 
 
 def test_a_record_without_these_facts_keeps_the_history_of_its_name(life: Life) -> None:
@@ -247,7 +246,7 @@ def test_a_damaged_row_is_a_host_that_is_not_known(tmp_path: Path) -> None:
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE host_names SET identity = '{'")
     engine.dispose()
-    assert [one.identity for one in opened.names()] == [Identity()]
+    assert [one.identity for one in opened.names()] == [samehost.Identity()]
     assert opened.know("two", here, "2026-11-01T00:00:00+00:00").others == ()
     opened.close()
 
@@ -308,7 +307,7 @@ def test_host_keys_are_told_as_openssh_shows_them(tmp_path: Path) -> None:
     assert whichmachine.ssh_host_keys(tmp_path / "none") == ()
 
 
-def fields(**values: Any) -> Identity:
+def fields(**values: Any) -> samehost.Identity:
     return dataclasses.replace(samehost.of(MINE, KEYS["a"]), **values)
 
 
@@ -325,4 +324,4 @@ def fields(**values: Any) -> Identity:
 )  # fmt: skip
 def test_what_became_of_the_machine_behind_a_name(changed: dict[str, Any], what: str) -> None:
     assert samehost.change(fields(), fields(**changed)) == what
-    assert samehost.change(fields(), Identity()) == ""
+    assert samehost.change(fields(), samehost.Identity()) == ""

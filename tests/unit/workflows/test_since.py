@@ -10,68 +10,54 @@ from certifiedhosts import LAME, host
 from finishedt4 import T4, WANTED
 from realfacts import real
 
-from gpuprep import checks
-from gpuprep.checks import drift
-from gpuprep.checks.drift import Looked, Past, sincecertified
-from gpuprep.checks.judgement import Terms
-from gpuprep.records import (
-    ClockPair,
-    DriftFacts,
-    EccErrors,
-    Finding,
-    Missing,
-    ProbeResult,
-    RunRecord,
-    Snapshot,
-    Source,
-    Status,
-    Throttled,
-    Unseen,
-    Xid,
-    from_json,
-    to_json,
-)
+from gpuprep import checks, records
+from gpuprep.checks import drift, judgement
+from gpuprep.checks.drift import sincecertified
 from gpuprep.records.baseline import Baseline, BaselineFigure
 
 DAYS = [f"2026-11-{day:02d}T02:30:00+00:00" for day in range(1, 9)]
-COOL = Throttled(0.0, 0.0, 0.0, 0.0, 0.0)
+COOL = records.Throttled(0.0, 0.0, 0.0, 0.0, 0.0)
 CALM = host(throttled=COOL)
-CERTIFIED = RunRecord("c", "validate", "here", DAYS[0], DAYS[0], Source.SIMULATED, 0, "0.1.0", after=CALM)
-TASK = Finding("gpu_driver", "Install packages", Status.FAIL, "nothing to change", "would change")
+CERTIFIED = records.RunRecord(
+    "c", "validate", "here", DAYS[0], DAYS[0], records.Source.SIMULATED, 0, "0.1.0", after=CALM
+)
+TASK = records.Finding("gpu_driver", "Install packages", records.Status.FAIL, "nothing to change", "would change")
 
 
 def check(
     day: int,
-    snapshot: Snapshot,
-    previous: RunRecord | None,
-    results: Sequence[ProbeResult] = (),
+    snapshot: records.Snapshot,
+    previous: records.RunRecord | None,
+    results: Sequence[records.ProbeResult] = (),
     baseline: Baseline | None = None,
     *,
-    deep: Sequence[Finding] | None = None,
-    certified: Snapshot = CALM,
-) -> RunRecord:
-    past = Past(dataclasses.replace(CERTIFIED, after=certified), previous)
-    terms = Terms.of(T4, "here", WANTED, DAYS[day])
+    deep: Sequence[records.Finding] | None = None,
+    certified: records.Snapshot = CALM,
+) -> records.RunRecord:
+    past = drift.Past(dataclasses.replace(CERTIFIED, after=certified), previous)
+    terms = judgement.Terms.of(T4, "here", WANTED, DAYS[day])
     judged = drift.judge(terms, snapshot, past, results, baseline, more=deep or ())
-    looked = Looked.at(WANTED, snapshot, results, deep=deep is not None)
+    looked = drift.Looked.at(WANTED, snapshot, results, deep=deep is not None)
     facts = dataclasses.replace(past.facts(), unseen=drift.unseen(judged.findings, previous, looked))
-    made = RunRecord(
+    made = records.RunRecord(
         f"run-{day}", "drift", "here", DAYS[day], DAYS[day], snapshot.source, judged.exit_code, "0.1.0",
         after=snapshot, measurements=tuple(results), verdict=judged.verdict, findings=judged.findings, drift=facts,
     )  # fmt: skip
-    return from_json(RunRecord, to_json(made))
+    return records.from_json(records.RunRecord, records.to_json(made))
 
 
-def since(made: RunRecord) -> dict[str, str]:
-    return {one.key: one.since[:10] for one in made.findings if one.status in (Status.FAIL, Status.WARN)}
+def since(made: records.RunRecord) -> dict[str, str]:
+    return {
+        one.key: one.since[:10] for one in made.findings if one.status in (records.Status.FAIL, records.Status.WARN)
+    }
 
 
-FAULTS: dict[str, tuple[Snapshot, str]] = {
+FAULTS: dict[str, tuple[records.Snapshot, str]] = {
     "fewer lanes": (LAME, "gpu 0.pcie"),
     "another VBIOS": (host(vbios="2"), "gpu 0.vbios"),
-    "clocks": (host(application_clocks=ClockPair(5001, 585)), "gpu 0.clocks"),
+    "clocks": (host(application_clocks=records.ClockPair(5001, 585)), "gpu 0.clocks"),
     "an Xid": (
-        dataclasses.replace(CALM, xids=(Xid(48, CALM.pci_gpus[0].address, "DBE", "2026-11-01T00:00:00+00:00"),)),
+        dataclasses.replace(CALM, xids=(records.Xid(48, CALM.pci_gpus[0].address, "DBE", "2026-11-01T00:00:00+00:00"),)),
         "gpu 0.xids",
     ),
     "a division": (host(mig_current=True, mig_pending=True), "gpu 0.mig"),
@@ -98,7 +84,7 @@ def test_a_finding_that_was_gone_in_between_is_new(what: str) -> None:
 
 def test_checks_that_could_not_read_the_gpus_do_not_end_the_row() -> None:
     first = check(1, LAME, None)
-    blind = dataclasses.replace(CALM, gpus=Missing("driver_not_loaded", "no"))
+    blind = dataclasses.replace(CALM, gpus=records.Missing("driver_not_loaded", "no"))
     second = check(2, blind, first)
     third = check(3, dataclasses.replace(CALM, gpus=()), second)
     assert since(check(4, LAME, third))["gpu 0.pcie"] == "2026-11-02"
@@ -108,20 +94,20 @@ def test_checks_that_could_not_read_the_gpus_do_not_end_the_row() -> None:
 
 def test_what_was_counted_once_is_gone_at_the_next_check() -> None:
     sound = check(1, CALM, None)
-    hot = host(throttled=dataclasses.replace(COOL, hw_thermal=90.0), ecc_errors=EccErrors(0, 1, 0, 1))
+    hot = host(throttled=dataclasses.replace(COOL, hw_thermal=90.0), ecc_errors=records.EccErrors(0, 1, 0, 1))
     second = check(2, hot, sound)
     assert {"gpu 0.throttled"} <= set(since(second))
     third = check(3, hot, second)
     assert "gpu 0.throttled" not in since(third)
-    hotter = host(throttled=dataclasses.replace(COOL, hw_thermal=180.0), ecc_errors=EccErrors(0, 1, 0, 1))
+    hotter = host(throttled=dataclasses.replace(COOL, hw_thermal=180.0), ecc_errors=records.EccErrors(0, 1, 0, 1))
     assert since(check(4, hotter, third))["gpu 0.throttled"] == "2026-11-05"
 
 
-def quick(slower: float) -> list[ProbeResult]:
+def quick(slower: float) -> list[records.ProbeResult]:
     return [one for name, one in real(slower, quick=True).items() if name in ("gemm", "bandwidth")]
 
 
-REAL = dataclasses.replace(CALM, source=Source.MEASURED)
+REAL = dataclasses.replace(CALM, source=records.Source.MEASURED)
 
 
 def test_a_check_that_did_not_measure_keeps_the_date_and_a_measurement_ends_it() -> None:
@@ -147,7 +133,7 @@ def test_a_probe_that_broke_off_did_not_look() -> None:
     first = check(1, REAL, None, quick(0.5))
     slow = set(since(first))
     assert slow
-    broken = [dataclasses.replace(one, values=Missing("command_failed", "no")) for one in quick(1.0)]
+    broken = [dataclasses.replace(one, values=records.Missing("command_failed", "no")) for one in quick(1.0)]
     second = check(2, REAL, first, broken)
     again = since(check(3, REAL, second, quick(0.5)))
     assert {again[key] for key in slow if not key.endswith("_history")} == {"2026-11-02"}
@@ -163,9 +149,9 @@ def test_what_check_mode_found_is_looked_at_by_check_mode_alone() -> None:
 
 def test_an_older_record_keeps_the_dates_that_it_has() -> None:
     """It did not note what a check must do to see its findings."""
-    old = RunRecord(
-        "old", "drift", "here", DAYS[1], DAYS[1], Source.SIMULATED, 1, "0.1.0", after=CALM,
-        drift=DriftFacts(unseen=(Unseen("gpu 0.gemm", "FAIL", DAYS[0]), Unseen("gpu 0.pcie", "FAIL", DAYS[0]))),
+    old = records.RunRecord(
+        "old", "drift", "here", DAYS[1], DAYS[1], records.Source.SIMULATED, 1, "0.1.0", after=CALM,
+        drift=records.DriftFacts(unseen=(records.Unseen("gpu 0.gemm", "FAIL", DAYS[0]), records.Unseen("gpu 0.pcie", "FAIL", DAYS[0]))),
     )  # fmt: skip
     second = check(2, CALM, old)
     assert second.drift is not None

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.errors import SimError, UsageError
-from gpuprep.remote import Target
+from gpuprep import errors, remote
 from gpuprep.workflows import targets
 
 
@@ -38,7 +37,7 @@ def test_forms_of_a_host(text: str, address: str, port: int, user: str | None) -
     "text", ["", "a b", "web1:ssh", "web1:", "@web1", "-oProxyCommand=x", "[::1", "web1:0", "w:65536"]
 )
 def test_what_is_no_host(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(errors.UsageError) as caught:
         targets.parse([text])
     assert caught.value.hint
 
@@ -47,7 +46,7 @@ def test_local_and_unknown_simulated_machine(tmp_path: Path, monkeypatch: pytest
     (target,) = targets.parse(["local"])
     assert target.local
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with pytest.raises(SimError):
+    with pytest.raises(errors.SimError):
         targets.parse(["sim:no-such-machine"])
 
 
@@ -56,7 +55,7 @@ def test_a_host_named_twice_is_one() -> None:
 
 
 def test_limit_needs_an_inventory() -> None:
-    with pytest.raises(UsageError, match="--limit"):
+    with pytest.raises(errors.UsageError, match="--limit"):
         targets.parse(["a"], limit="b")
 
 
@@ -65,7 +64,7 @@ def test_the_key_of_the_command_line_goes_to_all_but_local(tmp_path: Path) -> No
     key.touch()
     far, near = targets.parse(["a", "local"], ssh_key=str(key))
     assert (far.identity_file, near.identity_file) == (str(key), None)
-    with pytest.raises(UsageError, match="--ssh-key /nowhere: there is no such file"):
+    with pytest.raises(errors.UsageError, match="--ssh-key /nowhere: there is no such file"):
         targets.parse(["a"], ssh_key="/nowhere")
 
 
@@ -79,14 +78,14 @@ def test_the_key_of_the_command_line_goes_to_all_but_local(tmp_path: Path) -> No
 )
 def test_what_is_wrong_with_an_inventory_is_in_the_error(name: str, text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(errors.UsageError) as caught:
         targets.parse(["all"], str(tmp_path / name))
     assert caught.value.what.startswith(f"inventory {tmp_path / name}: {said}")
 
 
 def test_a_pipe_is_no_inventory(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="is no regular file"):
+    with pytest.raises(errors.UsageError, match="is no regular file"):
         targets.parse(["all"], str(tmp_path / "pipe"))
 
 
@@ -116,7 +115,9 @@ def inventory(tmp_path: Path) -> str:
 def test_inventory_variables_become_targets(inventory: str) -> None:
     notes: list[str] = []
     gpu1, gpu2, gpu3, here = targets.parse(["all"], inventory, note=notes.append)
-    assert gpu1 == Target("gpu1", address="10.0.0.1", port=2222, user="debian", variables={"gpu_codec_npp": True})
+    assert gpu1 == remote.Target(
+        "gpu1", address="10.0.0.1", port=2222, user="debian", variables={"gpu_codec_npp": True}
+    )
     assert (gpu2.address, gpu2.identity_file) == ("gpu2", "/keys/gpu2")
     assert (gpu3.address, gpu3.user) == ("10.0.0.3", "root")
     assert here.local
@@ -134,24 +135,24 @@ def test_a_private_key_is_no_inventory_and_the_option_for_keys_is_named(tmp_path
     key = tmp_path / "key.pem"  # `-i` is ssh's option for it
     for begin in ("-----BEGIN OPENSSH PRIVATE KEY-----", "-----BEGIN RSA PRIVATE KEY-----"):
         key.write_text(f"{begin}\nAAAA\n", encoding="ascii")
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(errors.UsageError) as caught:
             targets.parse(["web1"], str(key))
         assert "is a private SSH key" in caught.value.what
         assert caught.value.hint == f"--ssh-key {key}"
 
 
 def test_inventories_that_do_not_help(inventory: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no host of .* matches nosuch"):
+    with pytest.raises(errors.UsageError, match=r"no host of .* matches nosuch"):
         targets.parse(["nosuch"], inventory)
-    with pytest.raises(UsageError, match="there is no inventory"):
+    with pytest.raises(errors.UsageError, match="there is no inventory"):
         targets.parse(["all"], str(tmp_path / "nothere.yml"))
     broken = tmp_path / "broken.yml"
     broken.write_text("all: [unclosed\n")
-    with pytest.raises(UsageError, match=r"broken\.yml"):
+    with pytest.raises(errors.UsageError, match=r"broken\.yml"):
         targets.parse(["all"], str(broken))
     template = tmp_path / "template.yml"
     template.write_text("all: {hosts: {gpu1: {ansible_host: '{{ x }}'}}}\n")
-    with pytest.raises(UsageError, match="template"):
+    with pytest.raises(errors.UsageError, match="template"):
         targets.parse(["all"], str(template))
 
 

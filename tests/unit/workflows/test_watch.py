@@ -26,35 +26,38 @@ from rich.console import Console
 from sshserver import SSHD, Sshd
 from waiting import until
 
+from gpuprep import records
 from gpuprep.agent.gpu import simstate
 from gpuprep.cli import watchrows, watchscreen
 from gpuprep.performance import clock_events
-from gpuprep.records import ClockPair, LockedClocks, Missing, ProcessOnGpu, Source, Xid
-from gpuprep.records.live import LiveGpu, LiveSample
+from gpuprep.records import live
 from gpuprep.remote import live as remote_live
 from gpuprep.sim import native
 from gpuprep.store import Store
 from gpuprep.workflows import watch
-from gpuprep.workflows.watch import Held, Watched
 
-LOST = Missing("gpu_is_lost", "GPU is lost")
-NO_ECC = Missing("not_supported", "Not Supported")
-GPU = LiveGpu(
+LOST = records.Missing("gpu_is_lost", "GPU is lost")
+NO_ECC = records.Missing("not_supported", "Not Supported")
+GPU = live.LiveGpu(
     index=0, uuid="GPU-1", name="Tesla T4", pci_address="0000:00:04.0", graphics_clock_mhz=585, memory_clock_mhz=5001,
-    application_clocks=ClockPair(5001, 585), power_watts=27.4, power_limit_watts=70.0, temperature_c=41,
+    application_clocks=records.ClockPair(5001, 585), power_watts=27.4, power_limit_watts=70.0, temperature_c=41,
     slowdown_temperature_c=93, event_reasons=clock_events.IDLE, gpu_utilization_percent=0,
     encoder_utilization_percent=0, decoder_utilization_percent=0, memory_used_mib=0, memory_total_mib=15360,
     ecc_corrected=0, ecc_uncorrected=0, processes=(),
 )  # fmt: skip
-HELD = Held("run", 585, 5001, 70.0)
+HELD = watch.Held("run", 585, 5001, 70.0)
 
 
-def sample(*gpus: LiveGpu, xids: tuple[Xid, ...] | Missing = (), source: Source = Source.MEASURED) -> LiveSample:
-    return LiveSample("2026-11-23T10:00:00+00:00", source, "550.163.01", gpus, xids, "box")
+def sample(
+    *gpus: live.LiveGpu,
+    xids: tuple[records.Xid, ...] | records.Missing = (),
+    source: records.Source = records.Source.MEASURED,
+) -> live.LiveSample:
+    return live.LiveSample("2026-11-23T10:00:00+00:00", source, "550.163.01", gpus, xids, "box")
 
 
-def xid(code: int, address: str = GPU.pci_address) -> Xid:
-    return Xid(code, address, "x", Missing("unparsable", ""))
+def xid(code: int, address: str = GPU.pci_address) -> records.Xid:
+    return records.Xid(code, address, "x", records.Missing("unparsable", ""))
 
 
 # ---------------------------------------------------------------- what is thought of a GPU
@@ -69,7 +72,7 @@ def xid(code: int, address: str = GPU.pci_address) -> Xid:
         ({"event_reasons": clock_events.SW_POWER_CAP, "gpu_utilization_percent": 99}, (), "busy", "SW power cap"),
         ({"event_reasons": clock_events.HW_THERMAL}, (), "SLOW", "HW thermal slowdown"),
         ({"event_reasons": clock_events.POWER_BRAKE}, (), "SLOW", "HW power brake"),
-        ({"application_clocks": ClockPair(5001, 300)}, (), "CHANGED", "SM clock set to 300 MHz, certified 585"),
+        ({"application_clocks": records.ClockPair(5001, 300)}, (), "CHANGED", "SM clock set to 300 MHz, certified 585"),
         ({"power_limit_watts": 60.0}, (), "CHANGED", "power limit 60 W, certified 70"),
         ({"ecc_uncorrected": 2}, (), "ERROR", "2 uncorrected ECC errors"),
         ({"ecc_corrected": 2}, (), "idle", "2 corrected ECC errors"),
@@ -81,7 +84,7 @@ def xid(code: int, address: str = GPU.pci_address) -> Xid:
         ({"event_reasons": clock_events.HW_THERMAL, "ecc_uncorrected": 1}, (), "ERROR", "HW thermal slowdown"),
     ],
 )
-def test_the_state_of_a_gpu(changes: dict[str, Any], xids: tuple[Xid, ...], state: str, note: str) -> None:
+def test_the_state_of_a_gpu(changes: dict[str, Any], xids: tuple[records.Xid, ...], state: str, note: str) -> None:
     found = watch.seen(replace(GPU, **changes), HELD, xids)
     assert found.state == state
     assert note in "; ".join(found.notes)
@@ -90,7 +93,7 @@ def test_the_state_of_a_gpu(changes: dict[str, Any], xids: tuple[Xid, ...], stat
 
 def test_nothing_is_changed_that_was_never_certified() -> None:
     assert watch.seen(replace(GPU, power_limit_watts=60.0), None, ()).state == "idle"
-    assert watch.seen(replace(GPU, power_limit_watts=60.0), Held("run"), ()).state == "idle"
+    assert watch.seen(replace(GPU, power_limit_watts=60.0), watch.Held("run"), ()).state == "idle"
 
 
 def test_a_host_by_its_worst_gpu_and_what_is_not_there() -> None:
@@ -104,27 +107,27 @@ def test_a_host_by_its_worst_gpu_and_what_is_not_there() -> None:
     fell = watch.watched("d", sample(GPU, xids=(xid(79, "0000:00:09.0"),)), {})
     assert fell.state == "ERROR"
     assert "a GPU that is not there" in fell.notes[0]
-    none = watch.watched("e", replace(sample(), gpus=Missing("library_not_found", "libnvidia-ml.so.1")), {})
+    none = watch.watched("e", replace(sample(), gpus=records.Missing("library_not_found", "libnvidia-ml.so.1")), {})
     assert (none.state, none.error) == ("UNKNOWN", "no GPU can be read: libnvidia-ml.so.1")
-    closed = watch.watched("f", sample(GPU, xids=Missing("no_permission", "not root")), {})
+    closed = watch.watched("f", sample(GPU, xids=records.Missing("no_permission", "not root")), {})
     assert closed.notes == ("Xids are not known: not root",)
     assert watch.watched("g", sample(), {}).state == "UNKNOWN", "no GPU is no good GPU"
-    unreachable = Watched("h", "UNKNOWN", error="no answer")
+    unreachable = watch.Watched("h", "UNKNOWN", error="no answer")
     order = watch.order([good, unreachable, none, fell])
     assert [one.name for one in order] == ["d", "e", "h", "a"]
 
 
 def test_what_was_certified() -> None:
     seen = finished_snapshot(resolved())
-    assert not isinstance(seen.gpus, Missing)
+    assert not isinstance(seen.gpus, records.Missing)
     [gpu] = seen.gpus
     made = dataclasses.replace(record(), run_id="one", before=None, after=seen)
     plain = watch.held(made)[gpu.uuid]
-    assert isinstance(gpu.application_clocks, ClockPair)
+    assert isinstance(gpu.application_clocks, records.ClockPair)
     assert (plain.graphics_mhz, plain.memory_mhz) == (
         gpu.application_clocks.graphics_mhz, gpu.application_clocks.memory_mhz
     )  # fmt: skip
-    locked = dataclasses.replace(seen, locked_clocks=(LockedClocks(gpu.uuid, None, 1200, "boot"),))
+    locked = dataclasses.replace(seen, locked_clocks=(records.LockedClocks(gpu.uuid, None, 1200, "boot"),))
     found = watch.held(dataclasses.replace(made, after=locked))[gpu.uuid]
     assert (found.run_id, found.graphics_mhz, found.memory_mhz) == ("one", 1200, plain.memory_mhz)
     assert watch.held(None) == {}
@@ -134,7 +137,7 @@ def test_what_was_certified() -> None:
 # ---------------------------------------------------------------- what is drawn
 
 
-def drawn(hosts: list[Watched], columns: int, rows: int = 24) -> list[str]:
+def drawn(hosts: list[watch.Watched], columns: int, rows: int = 24) -> list[str]:
     stream = StringIO()
     console = Console(
         file=stream, width=columns, height=rows, force_terminal=True, color_system=None, legacy_windows=False
@@ -145,12 +148,12 @@ def drawn(hosts: list[Watched], columns: int, rows: int = 24) -> list[str]:
 
 @pytest.mark.parametrize("columns", [20, 40, 60, 80, 100, 132, 250])
 def test_every_row_fits(columns: int) -> None:
-    program = ProcessOnGpu(1, "/usr/bin/[red]x[/red]\x1b[2J" + "y" * 90, 1024, "alice")
+    program = records.ProcessOnGpu(1, "/usr/bin/[red]x[/red]\x1b[2J" + "y" * 90, 1024, "alice")
     hosts = [
         watch.watched(
             "a-host-with-a-long-name.example.org", sample(replace(GPU, processes=(program,))), {"GPU-1": HELD}
         ),
-        Watched("显卡" * 30, "UNKNOWN", error="no answer " * 50),
+        watch.Watched("显卡" * 30, "UNKNOWN", error="no answer " * 50),
     ]
     lines = drawn(hosts, columns)
     assert all(len(line) <= columns for line in lines)
@@ -162,7 +165,7 @@ def test_every_row_fits(columns: int) -> None:
 
 
 def test_figures_and_whose_programs() -> None:
-    programs = tuple(ProcessOnGpu(pid, f"/usr/bin/python{pid}", 100 * pid, "alice") for pid in (9, 8, 7, 6))
+    programs = tuple(records.ProcessOnGpu(pid, f"/usr/bin/python{pid}", 100 * pid, "alice") for pid in (9, 8, 7, 6))
     host = watch.watched("box", sample(replace(GPU, processes=programs, more_processes=5)), {"GPU-1": HELD})
     [row] = watchrows.rows([host])
     assert row[:11] == ("box", "0 Tesla T4", "idle", "585/585", "5001/5001", "27/70", "41", "0", "0", "0", "0/15360")
@@ -174,7 +177,7 @@ def test_figures_and_whose_programs() -> None:
 
 
 def test_simulated_hosts_say_so() -> None:
-    host = watch.watched("sim:t4", sample(GPU, source=Source.SIMULATED), {})
+    host = watch.watched("sim:t4", sample(GPU, source=records.Source.SIMULATED), {})
     assert watchrows.rows([host])[0][0] == "sim:t4 SIMULATED"
     assert any("SIMULATED" in line for line in drawn([host], 100))
 

@@ -17,14 +17,9 @@ from gemmrecords import values as gemm_values
 from records_for_tests import record
 from workflowstage import Stage
 
-from gpuprep.desired import loading
-from gpuprep.desired.profile import Waiver
-from gpuprep.errors import HostLocked, HostUnreachable, PlanRefused, UsageError
-from gpuprep.records import Missing, PcieLink, ProbeResult, RunRecord, Snapshot, Source, Status, to_json
-from gpuprep.remote import Target
-from gpuprep.workflows import provision, rejudge, runs
-from gpuprep.workflows.run_variables import mirrored
-from gpuprep.workflows.runs import Line, Options
+from gpuprep import errors, records, remote
+from gpuprep.desired import loading, profile
+from gpuprep.workflows import provision, rejudge, run_variables, runs
 
 BARE = bare_snapshot()
 UUID = FINISHED.gpus[0].uuid if isinstance(FINISHED.gpus, tuple) else ""
@@ -38,7 +33,7 @@ def test_a_finished_host_is_recognised_and_ansible_is_not_started(stage: Stage) 
     assert made.playbook is not None
     assert made.playbook.status == "not needed"
     assert made.verdict is not None
-    assert (made.verdict.status, made.exit_code) == (Status.PASS, 0), made.verdict.summary
+    assert (made.verdict.status, made.exit_code) == (records.Status.PASS, 0), made.verdict.summary
     assert made.after == made.before
     assert stage.store.get(made.run_id) == made
     locked, *rest = stage.script.events
@@ -107,9 +102,9 @@ def test_parts_left_out_do_not_count_and_say_so(stage: Stage) -> None:
     assert made.verdict is not None
     skipped = [finding for finding in made.verdict.findings if finding.role == "gpu_codec"]
     assert skipped
-    assert {finding.status for finding in skipped} == {Status.SKIP}
+    assert {finding.status for finding in skipped} == {records.Status.SKIP}
     assert "would have been" in skipped[0].reason
-    assert [finding for finding in made.verdict.findings if finding.status is Status.FAIL]
+    assert [finding for finding in made.verdict.findings if finding.status is records.Status.FAIL]
     assert made.exit_code == 1
     assert made.plan is not None
     assert any("left out" in note for note in made.plan.notes)
@@ -141,7 +136,7 @@ def test_validate_reads_and_judges(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(HostUnreachable("here: no answer", "switch it on"), 3), (PlanRefused(["a", "b"], "change it"), 2)],
+    [(errors.HostUnreachable("here: no answer", "switch it on"), 3), (errors.PlanRefused(["a", "b"], "change it"), 2)],
 )
 def test_errors_are_recorded_with_their_exit_code(stage: Stage, error: Any, code: int) -> None:
     stage.script.connecting = {"here": error}
@@ -151,7 +146,7 @@ def test_errors_are_recorded_with_their_exit_code(stage: Stage, error: Any, code
 
 
 def test_a_host_in_use_says_so(stage: Stage) -> None:
-    stage.script.locking = HostLocked("here is in use by me", "wait")
+    stage.script.locking = errors.HostLocked("here is in use by me", "wait")
     made = stage(provision.provision)
     assert (made.exit_code, made.before) == (3, None)
 
@@ -186,15 +181,15 @@ def test_a_store_that_fails_does_not_lose_the_record(stage: Stage) -> None:
 
 @pytest.mark.parametrize("options", [{"only": ("drivers",)}, {"skip": ("",)}, {"only": ("preflight",)}])
 def test_unknown_steps_are_wrong_usage(options: dict[str, Sequence[str]]) -> None:
-    with pytest.raises(UsageError, match="no step") as caught:
-        provision.check_request(T4, Options(**options))  # type: ignore[arg-type]
+    with pytest.raises(errors.UsageError, match="no step") as caught:
+        provision.check_request(T4, runs.Options(**options))  # type: ignore[arg-type]
     assert "codec" in caught.value.hint
 
 
 def test_what_no_machine_can_be_is_refused_before_one_is_touched() -> None:
     wish = dataclasses.replace(loading.load("v100"), driver=dataclasses.replace(T4.driver, flavour="open"))
-    with pytest.raises(PlanRefused, match="open"):
-        provision.check_request(wish, Options())
+    with pytest.raises(errors.PlanRefused, match="open"):
+        provision.check_request(wish, runs.Options())
 
 
 def test_gravest_exit_code() -> None:
@@ -206,7 +201,7 @@ def test_each_host_has_its_record_in_order_and_at_most_forks_at_a_time() -> None
     at_work, most = 0, 0
     lock, together = threading.Lock(), threading.Barrier(2, timeout=20)
 
-    def work(target: Target) -> RunRecord:
+    def work(target: remote.Target) -> records.RunRecord:
         nonlocal at_work, most
         with lock:
             at_work += 1
@@ -218,7 +213,7 @@ def test_each_host_has_its_record_in_order_and_at_most_forks_at_a_time() -> None
 
     names = [f"h{number}" for number in range(6)]
     made = runs.on_each(
-        [Target(name) for name in names], work, forks=2, cancel=threading.Event(), interrupted=lambda: None
+        [remote.Target(name) for name in names], work, forks=2, cancel=threading.Event(), interrupted=lambda: None
     )
     assert [run.host for run in made] == names
     assert most == 2
@@ -227,72 +222,72 @@ def test_each_host_has_its_record_in_order_and_at_most_forks_at_a_time() -> None
 def test_mirrors_keep_upstreams_file_names() -> None:
     roles = {"gpu_codec_ffmpeg_url": "https://ffmpeg.org/releases/ffmpeg-7.1.5.tar.xz"}
     mirrors = {"ffmpeg": "file:///srv/mirror/", "nv_codec_headers": "https://x"}
-    assert mirrored(roles, mirrors) == {"gpu_codec_ffmpeg_url": "file:///srv/mirror/ffmpeg-7.1.5.tar.xz"}
+    assert run_variables.mirrored(roles, mirrors) == {"gpu_codec_ffmpeg_url": "file:///srv/mirror/ffmpeg-7.1.5.tar.xz"}
 
 
 def test_a_mirror_of_nvidias_repository_is_taken_whole_with_its_key() -> None:
     mirrors = {"nvidia": "https://mirror.example/cuda/repos/", "nvidia_key": "/etc/own.asc"}
-    assert mirrored({}, mirrors) == {
+    assert run_variables.mirrored({}, mirrors) == {
         "gpu_driver_nvidia_url": "https://mirror.example/cuda/repos",
         "gpu_driver_nvidia_key": "/etc/own.asc",
     }
 
 
 def test_the_password_is_in_no_record() -> None:
-    options = Options(become_password="hunter2")
+    options = runs.Options(become_password="hunter2")
     assert "hunter2" not in repr(options)
     assert "hunter2" not in str(options.as_recorded())
 
 
 def test_each_option_is_recorded_or_says_nothing_of_what_was_done() -> None:
-    names = {field.name for field in dataclasses.fields(Options)}
-    asked = Options(asked={"profile": "t4"}).as_recorded()
+    names = {field.name for field in dataclasses.fields(runs.Options)}
+    asked = runs.Options(asked={"profile": "t4"}).as_recorded()
     assert names - set(asked) == {"accept_new_host_key", "become_password", "mirrors", "builds", "verbosity"}
     assert set(asked) <= names
 
 
-def gemm_probe(tflops: float, source: Source = Source.MEASURED) -> dict[str, ProbeResult]:
+def gemm_probe(tflops: float, source: records.Source = records.Source.MEASURED) -> dict[str, records.ProbeResult]:
     """A T4 under its power cap; the FP16 product is as fast as the test says."""
     speeds = {"fp16": tflops, "fp32": 4.2, "fp64": 0.14, "int8": 60.0}
     products = [gemm(d, t, graphics_clock_mhz=900, event_reasons=4) for d, t in speeds.items()]
-    return {"gemm": ProbeResult("gemm", source, gemm_values(gemm_gpu("1eb8", products, uuid=UUID)), 10.0)}
+    return {"gemm": records.ProbeResult("gemm", source, gemm_values(gemm_gpu("1eb8", products, uuid=UUID)), 10.0)}
 
 
-def history_of(made: RunRecord) -> list[Status]:
+def history_of(made: records.RunRecord) -> list[records.Status]:
     return [finding.status for finding in made.findings if finding.property == "gemm_history"]
 
 
 def test_the_first_run_of_a_real_host_that_passes_is_its_baseline(stage: Stage) -> None:
-    def validate(tflops: float, source: Source = Source.MEASURED) -> RunRecord:
+    def validate(tflops: float, source: records.Source = records.Source.MEASURED) -> records.RunRecord:
         stage.script.snapshots = [dataclasses.replace(FINISHED, source=source)]
         stage.script.probes = gemm_probe(tflops, source)
         return stage(provision.validate, probes=("gemm",), quick=True)
 
-    simulated = validate(31.5, Source.SIMULATED)
+    simulated = validate(31.5, records.Source.SIMULATED)
     assert (simulated.exit_code, history_of(simulated)) == (0, [])
     failed = validate(10.0)
     assert (failed.exit_code, history_of(failed)) == (1, [])
     first = validate(30.0)
     assert (first.exit_code, history_of(first)) == (0, [])
-    assert history_of(validate(31.0)) == [Status.PASS]
-    assert history_of(validate(28.0)) == [Status.WARN]
+    assert history_of(validate(31.0)) == [records.Status.PASS]
+    assert history_of(validate(28.0)) == [records.Status.WARN]
     slower = validate(26.0)
-    assert (slower.exit_code, history_of(slower)) == (1, [Status.FAIL])
+    assert (slower.exit_code, history_of(slower)) == (1, [records.Status.FAIL])
     assert any(first.run_id in finding.reason for finding in slower.findings)
-    assert history_of(validate(26.0, Source.SIMULATED)) == []
+    assert history_of(validate(26.0, records.Source.SIMULATED)) == []
 
 
 def test_what_the_load_brought_about_is_judged_as_a_rate(stage: Stage, tmp_path: Path) -> None:
     """A link that sent 1000 packets again in a month is well; 500 in the three minutes of the load are not."""
 
-    def linked(replays: int, taken_at: str) -> Snapshot:
-        assert not isinstance(FINISHED.gpus, Missing)
+    def linked(replays: int, taken_at: str) -> records.Snapshot:
+        assert not isinstance(FINISHED.gpus, records.Missing)
         (gpu,) = FINISHED.gpus
         kernel = dataclasses.replace(FINISHED.kernel, uptime_seconds=30 * 86400.0)
-        gpus = (dataclasses.replace(gpu, pcie=PcieLink(3, 16, 3, 16, 3, replays)),)
+        gpus = (dataclasses.replace(gpu, pcie=records.PcieLink(3, 16, 3, 16, 3, replays)),)
         return dataclasses.replace(FINISHED, gpus=gpus, kernel=kernel, taken_at=taken_at)
 
-    def judged(made: RunRecord) -> tuple[Status, str]:
+    def judged(made: records.RunRecord) -> tuple[records.Status, str]:
         (finding,) = [one for one in made.findings if one.key == "gpu 0.pcie_errors"]
         return finding.status, finding.reason
 
@@ -300,23 +295,23 @@ def test_what_the_load_brought_about_is_judged_as_a_rate(stage: Stage, tmp_path:
     stage.script.probes = gemm_probe(30.0)
     made = stage(provision.validate, probes=("gemm",), quick=True)
     status, reason = judged(made)
-    assert status is Status.WARN
+    assert status is records.Status.WARN
     assert "500 packets had to be sent again since the previous reading, 167 a minute" in reason
-    (tmp_path / "record.json").write_text(to_json(made))
+    (tmp_path / "record.json").write_text(records.to_json(made))
     assert [judged(again) for again in rejudge.judge_file(tmp_path / "record.json", T4)] == [(status, reason)]
     stage.script.snapshots = [linked(1500, "2026-11-22T10:00:00+00:00")]
-    assert judged(stage(provision.validate, probes=("gemm",), quick=True))[0] is Status.PASS
+    assert judged(stage(provision.validate, probes=("gemm",), quick=True))[0] is records.Status.PASS
 
 
 def test_what_is_measured_under_a_waiver_is_no_baseline(stage: Stage) -> None:
-    def validate(tflops: float, waived: str) -> RunRecord:
-        stage.script.snapshots = [dataclasses.replace(FINISHED, source=Source.MEASURED)]
+    def validate(tflops: float, waived: str) -> records.RunRecord:
+        stage.script.snapshots = [dataclasses.replace(FINISHED, source=records.Source.MEASURED)]
         stage.script.probes = gemm_probe(tflops)
-        given = dataclasses.replace(T4, waivers=(Waiver(waived, "*", "a slow one", "2099-12-31"),))
-        line = Line(lambda *_: None, stage.store, stage.cancel.is_set)
-        return provision.validate(HERE, given, Options(probes=("gemm",), quick=True), line)
+        given = dataclasses.replace(T4, waivers=(profile.Waiver(waived, "*", "a slow one", "2099-12-31"),))
+        line = runs.Line(lambda *_: None, stage.store, stage.cancel.is_set)
+        return provision.validate(HERE, given, runs.Options(probes=("gemm",), quick=True), line)
 
     slow = validate(10.0, "gpu 0.*")
-    assert (slow.exit_code, Status.WAIVED in {one.status for one in slow.findings}) == (0, True)
+    assert (slow.exit_code, records.Status.WAIVED in {one.status for one in slow.findings}) == (0, True)
     assert history_of(validate(30.0, "nothing.here")) == []
-    assert history_of(validate(30.0, "nothing.here")) == [Status.PASS]
+    assert history_of(validate(30.0, "nothing.here")) == [records.Status.PASS]
