@@ -76,7 +76,8 @@ ORDER = (
     "t4", "test_codec", "hostile", "test_interruption", "test_silence", "test_watch", "test_host_keys", "e2e",
     "test_schedulers", "t4_copy", "traces", "a100", "v100", "tests",
 )  # fmt: skip
-ONLY_ALL = pytest.mark.skipif(not amount.ALL, reason="part of `make test-all`")
+# Whose tests are all for `make test-machines`.
+FOLDERS_OF_MACHINES = ("machines", "browser")
 
 
 def _group(item: pytest.Item) -> str:
@@ -100,8 +101,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     groups = {item: _group(item) for item in items}
     items.sort(key=lambda item: _place(item, groups[item]))
     for item in items:
-        if item.get_closest_marker("only_all"):
-            item.add_marker(ONLY_ALL)
+        if item.path.relative_to(TESTS).parts[0] in FOLDERS_OF_MACHINES:
+            item.add_marker(pytest.mark.machines)
         if groups[item]:
             item.add_marker(pytest.mark.xdist_group(groups[item]))
     reason = _why_no_e2e()

@@ -177,7 +177,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "probes", "verdict", "words"), amount.third(FAULTS), ids=[fault[0] for fault in FAULTS]
+    ("kind", "probes", "verdict", "words"), amount.third(FAULTS), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_a_fault_is_named(t4_copy: Finished, kind: str, probes: str, verdict: str, words: list[str]) -> None:
     with playing(t4_copy, kind):
