@@ -1,8 +1,10 @@
 # The one list of commands: people and CI call the same targets.
 #
 #   make demo    a simulated T4 VM, provisioned for real, from nothing
-#   make test    every test, end-to-end ones included where the machine allows them
-#   make test-all  the same, with the long matrix and the soak: each system from nothing
+#   make test    what needs no machine from nothing, and one finished machine as smoke; SEED=1: files in another order
+#   make test-machines  what needs machines from nothing, Ansible's runs, sshd, browsers, builds of FFmpeg
+#   make test-all  both, with the long matrix and the soak: each system from nothing
+#   make faults  which of these commands notices each of 60 faults; hours
 #   make coverage  the share of lines and branches that the tests without a machine run
 #   make lint    ruff, mypy, import contracts, yamllint, ansible-lint
 #   make canary  what the live archives lack of what the catalogue says; needs the internet
@@ -46,10 +48,10 @@ PACKAGES := python3-venv openssh-client ca-certificates \
             openssh-server shellcheck procps postgresql gnupg chromium-headless-shell fonts-dejavu-core \
             bash zsh fish mandoc
 
-.PHONY: help demo playground man test test-all coverage lint $(LINT) compiled-tests bench canary wheel release hashes clean packages
+.PHONY: help demo playground man test test-machines test-all faults coverage lint $(LINT) bench canary wheel release hashes clean packages
 
 help:
-	@sed -n 's/^# \{0,3\}//; 2,15p' $(firstword $(MAKEFILE_LIST))
+	@sed -n 's/^# \{0,3\}//; 2,17p' $(firstword $(MAKEFILE_LIST))
 
 packages:
 	@missing=""
@@ -127,26 +129,31 @@ man: $(VENV)/.made
 
 # --max-worker-restart 0: where a worker crashes, the run ends and names the test. With a new worker, xdist 3.8 waits for
 # ever (its issues 1323 and 1327).
-# nice: builds of FFmpeg have a niceness of 5, and what all wait for (tests/support/finished.py) shall not come last.
 # PYTHONNODEBUGRANGES: compiled files are smaller, and Python is started some thousand times.
-test: export PYTHONNODEBUGRANGES = 1
-test: $(VENV)/.installed
-	@$(MAKE) --no-print-directory --output-sync=target $(LINT) compiled-tests
-	nice -n 10 $(BIN)/pytest tests -n 3 --dist loadgroup --no-loadscope-reorder \
-		--max-worker-restart 0 --durations=20
+PYTEST = PYTHONNODEBUGRANGES=1 $(BIN)/pytest tests -n 3 --dist loadgroup --no-loadscope-reorder \
+	--max-worker-restart 0 --durations=20 $(if $(SEED),--random-order-bucket=module --random-order-seed=$(SEED))
 
+test: $(VENV)/.installed
+	@$(BIN)/python tests/support/finished.py
+	$(PYTEST)
+
+test-machines: export GPUPREP_REQUIRE_E2E = 1
+test-machines: $(VENV)/.installed
+	@$(PYTEST) -m "machines and not only_all"
+
+test-all: export GPUPREP_REQUIRE_E2E = 1
 test-all: export GPUPREP_TEST_ALL = 1
-test-all: test
+test-all: $(VENV)/.installed
+	@$(PYTEST) -m ""
+
+faults: $(VENV)/.installed
+	@$(BIN)/python tests/support/injectfaults.py
 
 coverage: $(VENV)/.installed
-	@$(BIN)/pytest tests -m "not e2e" -n 2 -q --cov --cov-report=term
+	@$(BIN)/pytest tests -m "not e2e and not only_all" -n 2 -q --cov --cov-report=term
 
 lint: $(VENV)/.installed
 	@$(MAKE) --no-print-directory --output-sync=target $(LINT)
-
-# pytest compiles each test file with its own assertions. On a fresh clone each worker would do that for all files.
-compiled-tests: $(VENV)/.installed
-	@$(BIN)/pytest tests --collect-only -qq >$(VENV)/collected || { cat $(VENV)/collected; exit 1; }
 
 lint-types:
 	@$(BIN)/mypy

@@ -1,10 +1,11 @@
-"""End-to-end tests need root on Linux. Where they cannot run, one line says so.
+"""What all tests share: which test runs in which command, by which worker, and servers that many tests need.
 
-With GPUPREP_REQUIRE_E2E=1 (CI) a run without them has failed.
+`make test` runs what is not marked, and one finished machine as smoke; `make test-machines` what is marked `machines`,
+and all of tests/machines and tests/browser; `make test-all` everything. End-to-end tests need root on Linux: where
+they cannot run, `make test` skips them with the reason, and the other two fail (GPUPREP_REQUIRE_E2E=1; CI sets it).
 
-`make test` runs three workers of pytest-xdist. Tests that look at one machine stay with one worker, and so do the tests
-of one file: what a file makes for its tests is made once. One machine is made from nothing; the other finished machines
-are clones of its disk (tests/machines/conftest.py). Tests marked `only_all` are left to `make test-all`.
+Tests that look at one machine stay with one worker of pytest-xdist, and so do the tests of one file: what a file makes
+for its tests is made once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from pathlib import Path
 
 import amount
 import browser
-import finished
 import hints
 import packerprogram
 import postgres
@@ -66,18 +66,21 @@ settings.register_profile(
 )
 settings.load_profile("shared")
 
+REQUIRED = os.environ.get("GPUPREP_REQUIRE_E2E") == "1"
 # Fixtures that are machines: tests of one machine run in one group, by one worker.
-MACHINES = ("t4", "t4_copy", "a100", "v100")
+MACHINES = ("kept_t4", "t4", "t4_copy", "a100", "v100")
 # The order of the groups: the machine that is made from nothing; the build that it waits for; what waits more than it
 # works, because these two need the processors; other end-to-end tests; when that machine is finished or nearly so,
 # those that need a clone of its disk, with tests without a machine between them. What is short comes last, so that no
 # worker ends long before another. A name is a machine, a file or a folder.
 ORDER = (
-    "t4", "test_codec", "hostile", "test_interruption", "test_silence", "test_watch", "test_host_keys", "e2e",
-    "test_schedulers", "t4_copy", "traces", "a100", "v100", "tests",
+    "kept_t4", "t4", "test_codec", "hostile", "test_interruption", "test_silence", "test_watch", "test_host_keys",
+    "e2e", "test_schedulers", "t4_copy", "traces", "a100", "v100", "tests",
 )  # fmt: skip
-# Whose tests are all for `make test-machines`.
+# Whose tests are for `make test-machines`, but for what is marked `smoke`.
 FOLDERS_OF_MACHINES = ("machines", "browser")
+# A machine from nothing takes a quarter of an hour on two quiet cores: only a hang lasts longer than this.
+MACHINE_SECONDS = 9000
 
 
 def _group(item: pytest.Item) -> str:
@@ -101,8 +104,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     groups = {item: _group(item) for item in items}
     items.sort(key=lambda item: _place(item, groups[item]))
     for item in items:
-        if item.path.relative_to(TESTS).parts[0] in FOLDERS_OF_MACHINES:
+        if item.path.relative_to(TESTS).parts[0] in FOLDERS_OF_MACHINES and not item.get_closest_marker("smoke"):
             item.add_marker(pytest.mark.machines)
+        if item.get_closest_marker("e2e"):
+            item.add_marker(pytest.mark.timeout(MACHINE_SECONDS))
         if groups[item]:
             item.add_marker(pytest.mark.xdist_group(groups[item]))
     reason = _why_no_e2e()
@@ -110,6 +115,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     for item in items:
         if item.get_closest_marker("e2e"):
+            if REQUIRED:
+                raise pytest.UsageError(reason)
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
@@ -126,7 +133,7 @@ def postgres_server() -> Iterator[postgres.Server]:
         with postgres.server() as running:
             yield running
     except postgres.NoPostgres as error:
-        if os.environ.get("GPUPREP_REQUIRE_E2E") == "1":
+        if REQUIRED:
             raise
         pytest.skip(str(error))
 
@@ -138,7 +145,7 @@ def chromium() -> Iterator[browser.Chromium]:
         with browser.running() as started:
             yield started
     except browser.NoBrowser as error:
-        if os.environ.get("GPUPREP_REQUIRE_E2E") == "1":
+        if REQUIRED:
             raise
         pytest.skip(str(error))
 
@@ -160,7 +167,7 @@ def packer(packer_or_why: packerprogram.Packer | str) -> packerprogram.Packer:
     return packer_or_why
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.machines)])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty store, on each database that gpuprep knows."""
     if request.param == "sqlite":
@@ -192,19 +199,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """CI asks for the end-to-end part by name: a run that left it out has not passed."""
     gc.collect()
     gc.freeze()  # pytest collects five times more, in each worker, and for some seconds where nothing is frozen
-    if os.environ.get("PYTEST_XDIST_WORKER") or session.config.option.collectonly:
+    if not REQUIRED or os.environ.get("PYTEST_XDIST_WORKER") or session.config.option.collectonly:
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    stats = reporter.stats if reporter else {}
-    ran = [
-        name
-        for name in ("passed", "failed", "error")
-        if any("e2e" in getattr(r, "keywords", ()) for r in stats.get(name, []))
-    ]
-    if ran:
-        finished.drop()
-    if os.environ.get("GPUPREP_REQUIRE_E2E") != "1":
-        return
-    if "passed" not in ran and session.exitstatus == pytest.ExitCode.OK:
+    passed = reporter.stats.get("passed", []) if reporter else []
+    if session.exitstatus == pytest.ExitCode.OK and not any("e2e" in report.keywords for report in passed):
         print("\nGPUPREP_REQUIRE_E2E=1, but no end-to-end test ran: this does not count as a pass", file=sys.stderr)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -44,7 +44,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def from_nothing(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """The T4 on Debian 13, provisioned once for all workers. Its disk can be cloned from `finished.DISK`."""
+    """The T4 on Debian 13, provisioned once for all workers. `finished.disk()` is a copy of its disk, to be cloned."""
     return finished.once(_shared(tmp_path_factory))
 
 
@@ -60,7 +60,8 @@ def t4(from_nothing: Finished) -> Iterator[Finished]:
 def t4_copy(from_nothing: Finished) -> Iterator[Finished]:
     """A copy of it, so that another worker can have it: for tests of drift and of faults."""
     assert from_nothing.machine
-    yield from finished.clone("e2e-t4-copy", "t4", ["t4"])
+    with finished.clone(finished.disk(), "e2e-t4-copy", "t4", ["t4"], validate=True) as copy:
+        yield copy
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +72,16 @@ def a100(request: pytest.FixtureRequest) -> Iterator[Finished]:
         yield from _made("e2e-a100", "debian12", "a100", gpus)
     else:
         request.getfixturevalue("from_nothing")
-        yield from finished.clone("e2e-a100", "a100", gpus)
+        with finished.clone(finished.disk(), "e2e-a100", "a100", gpus, validate=True) as copy:
+            yield copy
+
+
+@pytest.fixture(scope="session")
+def kept_t4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """For `make test`: a clone of the T4 whose disk is kept between runs, made now where there is none."""
+    source = finished.kept_disk(_shared(tmp_path_factory))
+    with finished.clone(source, "smoke-t4", "t4", ["t4"], validate=False) as copy:
+        yield copy
 
 
 @pytest.fixture(scope="session")

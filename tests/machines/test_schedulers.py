@@ -53,7 +53,7 @@ systemctl restart munge slurmctld && systemctl restart slurmd
 def node(from_nothing: Finished) -> Iterator[str]:
     """A clone of the T4 that is a node of its own small cluster, with a result of its own."""
     gpuprep("sim", "down", NAME)
-    must("sim", "up", NAME, "--clone-of", finished.DISK)
+    must("sim", "up", NAME, "--clone-of", finished.disk())
     try:
         must("drift", "schedule", f"sim:{NAME}", "--profile", from_nothing.profile)
         inside(NAME, "gpuprep-drift run")

@@ -107,7 +107,7 @@ REPAIRED = {
 def test_provision_repairs_what_was_undone_and_nothing_else(t4: Finished) -> None:
     for command in REPAIRED:
         inside(t4.machine, command)
-    done = must("provision", t4.host, "--profile", t4.profile, "--deep", "--no-validate", "--json", timeout=3600)
+    done = must("provision", t4.host, "--profile", t4.profile, "--deep", "--no-validate", "--json")
     (run,) = done.json()["runs"]
     tasks, undone = run["playbook"]["tasks"], set().union(*REPAIRED.values())
     assert {task["role"] for task in tasks} >= {*undone, "gpu_agent", "gpu_codec"}

@@ -74,22 +74,19 @@ class Finished:
         return self.foreseen
 
 
-def gpuprep(
-    *arguments: str, timeout: float = 1800, environment: dict[str, str] | None = None, first: bool = False
-) -> Done:
+def gpuprep(*arguments: str, environment: dict[str, str] | None = None, first: bool = False) -> Done:
     """Run the installed gpuprep as a user would, from a directory that is not the source tree.
 
     `first`: others wait for it, so its programs come before theirs. Where that is not allowed, `nice` goes on without.
     """
-    return run([*(["nice", "-n", "-10"] if first else []), GPUPREP, *arguments], timeout, environment)
+    return run([*(["nice", "-n", "-10"] if first else []), GPUPREP, *arguments], environment)
 
 
-def run(command: Sequence[str], timeout: float = 1800, environment: dict[str, str] | None = None) -> Done:
+def run(command: Sequence[str], environment: dict[str, str] | None = None) -> Done:
     process = subprocess.run(
         command,
         capture_output=True,
         text=True,
-        timeout=timeout,
         cwd="/",
         env={**os.environ, **(environment or {})},
         stdin=subprocess.DEVNULL,
@@ -98,8 +95,8 @@ def run(command: Sequence[str], timeout: float = 1800, environment: dict[str, st
     return Done(process.returncode, process.stdout, process.stderr)
 
 
-def must(*arguments: str, exit_code: int = 0, timeout: float = 1800, first: bool = False) -> Done:
-    return ended(gpuprep(*arguments, timeout=timeout, first=first), arguments, exit_code)
+def must(*arguments: str, exit_code: int = 0, first: bool = False) -> Done:
+    return ended(gpuprep(*arguments, first=first), arguments, exit_code)
 
 
 def ended(done: Done, arguments: Sequence[str], exit_code: int = 0) -> Done:

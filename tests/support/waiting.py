@@ -8,8 +8,8 @@ from collections.abc import Callable
 import psutil
 
 
-def until(true: Callable[[], bool], otherwise: str | Callable[[], object], seconds: float = 30) -> None:
-    """Wait for a condition; fail with `otherwise`, or with what it tells, when it does not come true in time."""
+def until(true: Callable[[], bool], otherwise: str | Callable[[], object], seconds: float = 300) -> None:
+    """Wait for a condition; fail with `otherwise`, or with what it tells, when it never comes true."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, (
