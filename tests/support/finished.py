@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from machines import Done, Finished, compile_quickly, flags, gpuprep, must, up
+from machines import Done, Finished, compile_quickly, flags, gpuprep, inside, must, up
 from places import ROOT
 
 from gpuprep import errors
@@ -75,13 +75,14 @@ def provision(machine: str, os_name: str, profile: str, gpus: list[str]) -> Fini
     compile_quickly(machine)
     wish = ["provision", f"sim:{machine}", "--profile", profile]
     foreseen = must(*wish, "--check", "--deep", "--json", first=True)
-    return Finished(machine, profile, must(*wish, first=True), foreseen)
+    run = must(*wish, first=True)
+    return Finished(machine, profile, run, foreseen, inside(machine, "cat /var/log/apt/history.log").stdout)
 
 
 def once(shared: Path) -> Finished:
     """The T4 from nothing, made by the first who asks; `shared` is a folder of all workers of this session."""
     text = _once(shared, _made)
-    return Finished(MACHINE, PROFILE, Done(**text["run"]), Done(**text["foreseen"]))
+    return Finished(MACHINE, PROFILE, Done(**text["run"]), Done(**text["foreseen"]), text["apt_log"])
 
 
 def kept_disk(shared: Path) -> str:
@@ -108,7 +109,8 @@ def _made() -> dict[str, object]:
     made = provision(MACHINE, OS, PROFILE, ["t4"])
     _keep()
     must("sim", "up", MACHINE)
-    return {"run": dataclasses.asdict(made.run), "foreseen": dataclasses.asdict(made.checked())}
+    runs = {"run": made.run, "foreseen": made.checked()}
+    return {"apt_log": made.apt_log, **{name: dataclasses.asdict(done) for name, done in runs.items()}}
 
 
 def _made_to_keep() -> dict[str, object]:

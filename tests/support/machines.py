@@ -56,6 +56,7 @@ class Finished:
     profile: str
     run: Done
     foreseen: Done | None = None  # what --check --deep had printed before, of a machine from nothing
+    apt_log: str = ""  # apt's history of that run
     validated: Done | None = None  # the whole validation after it, of a copy
 
     @property
