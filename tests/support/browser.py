@@ -51,7 +51,7 @@ def looks_at(pages: Iterable[str]) -> list[Any]:
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 # As root it has no sandbox; without a GPU and with a small /dev/shm it needs the others.
 OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--font-render-hinting=none")
-SECONDS = 30
+SECONDS = 300  # ends a hang
 AXE = TESTS / "vendor/axe-core/axe.min.js"
 AXE_SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 INSIDE = ("data:", "blob:", "about:")  # requests that leave no page

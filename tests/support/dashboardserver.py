@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-SECONDS = 60
+SECONDS = 300  # ends a hang
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from gpuprep.remote import CommandResult, hostkeys, sshconfig
 from gpuprep.workflows import record_file, schedule_state
 from gpuprep.yamlfile import reader
 
-SECONDS = 1.0  # of one input
+SECONDS = 1.0  # of the processor, for one input
 MEMORY_MIB = 256
 
 # What breaks readers: control, bidirectional and half characters, ends of lines of all kinds, separators.

@@ -16,7 +16,7 @@ import pytest
 
 def gpg(home: Path, *words: str | Path, stdin: bytes = b"") -> bytes:
     command = ["gpg", "--homedir", home, "--batch", "--yes", "--quiet", "--passphrase", "", *words]
-    return subprocess.run(command, input=stdin, capture_output=True, check=True, timeout=60).stdout
+    return subprocess.run(command, input=stdin, capture_output=True, check=True).stdout
 
 
 @contextmanager

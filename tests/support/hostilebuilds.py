@@ -51,8 +51,8 @@ def a_build(folder: Path) -> Path:
 
 
 def sh(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run to its end, within 20 seconds: what blocks is an attack that succeeded."""
+    """Run to its end, within five minutes: what blocks is an attack that succeeded."""
     options = {"env": {**os.environ, "LC_ALL": "C"}, **options}
     return subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, check=False, timeout=20, **options
+        [str(word) for word in command], capture_output=True, text=True, check=False, timeout=300, **options
     )

@@ -24,7 +24,7 @@ from places import ROOT
 FOLDER = ROOT / "docs/cloud/packer"
 TEMPLATE = "gpuprep.pkr.hcl"
 VERSION = "Packer v1.6.6"
-SECONDS = 60.0
+SECONDS = 600.0
 APT = ("apt-get", "-q", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10")
 
 

@@ -21,7 +21,7 @@ import pytest
 from pseudoterminal import Screen
 
 SHELLS = ("bash", "zsh", "fish")
-SECONDS = 60.0
+SECONDS = 600.0
 PROMPT = "READY> "
 # The start files of a user who did what `gpuprep completion --help` says.
 START = {

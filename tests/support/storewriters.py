@@ -12,7 +12,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 # Long enough for any machine; nothing waits for it to pass.
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 600
 
 
 @contextmanager

@@ -43,7 +43,7 @@ class Server:
         return urlsplit(self.url).netloc
 
     def ask(self, path: str, *, method: str = "GET", host: str = "", cookie: str = "") -> Answer:
-        connection = http.client.HTTPConnection(self.place, timeout=60)
+        connection = http.client.HTTPConnection(self.place, timeout=300)
         try:
             connection.putrequest(method, path, skip_host=True)
             connection.putheader("Host", host or self.place)
@@ -58,7 +58,7 @@ class Server:
     def end(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=300)
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -114,5 +114,5 @@ def tensorboard(logdir: Path, plugins: Path) -> Iterator[Server]:
             raise AssertionError("".join(said))
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=300)
         process.stderr.close()
