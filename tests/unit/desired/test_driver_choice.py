@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import pytest
 import yaml
-from builders import bare_snapshot, load
+from builders import MACHINES, bare_snapshot, load
 from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2.nativetypes import NativeEnvironment
 from places import ROOT
 from programfile import module_of
 
-from gpuprep import catalogue
+from gpuprep import catalogue, errors
 from gpuprep.catalogue import roles
-from gpuprep.desired import host_rules, nearest, profile_rules
+from gpuprep.desired import state
 
 FILTERS = ROOT / "playbooks/roles/gpu_driver/filter_plugins/gpu_driver.py"
 VARS = FILTERS.parents[1] / "vars"
@@ -85,17 +85,23 @@ def madison(drivers: Sequence[catalogue.ArchiveDriver], packages: Sequence[str],
     ]
 
 
-def both_choose(drivers: Sequence[catalogue.ArchiveDriver], wish: str, flavour: str) -> tuple[str | None, str | None]:
-    """(what the plan says, what the role installs); the role is told the branch that the plan chose for `auto`."""
-    release, refusals = release_of(drivers), list[profile_rules.Refusal]()
-    profile = load("t4", driver={"source": "distribution", "version": wish, "flavour": flavour})
-    planned = host_rules.driver(nearest.Nearest(profile, bare_snapshot("debian13"), ()), release, flavour, refusals)
-    assert (planned is None) == bool(refusals)
-    told = wish if wish != "auto" else str(catalogue.branch(planned)) if planned else "no branch"
+NOTHING_ELSE = {"cuda": {"version": "none"}, "cudnn": {"version": "none"}, "codec": {"ffmpeg": "none"}}
+
+
+def both_choose(release: catalogue.OsRelease, machine: str, wish: str, flavour: str) -> tuple[str | None, str | None]:
+    """(what the plan says, what the role installs); the role is told the version that the plan gives it."""
+    driver = {"source": "distribution", "version": wish, "flavour": flavour}
+    try:
+        wanted = state.resolve(load("t4", driver=driver, **NOTHING_ELSE), bare_snapshot(machine)).driver
+    except errors.PlanRefused:
+        planned, told = None, wish if wish != "auto" else "no branch"
+    else:
+        planned, told = wanted.archive_version, wanted.version
     packages = [
         name for name in roles.driver_packages(release, "distribution", flavour, "550") if name not in OWN_VERSION
     ]
-    offered = ROLE.gpu_driver_offered(madison(drivers, packages, flavour), packages, told)
+    lines = madison(release.sources["distribution"].drivers, packages, flavour)
+    offered = ROLE.gpu_driver_offered(lines, packages, told)
     assert set(offered) in (set(), set(packages))
     return planned, next((ROLE.gpu_driver_upstream(version) for version in offered.values()), None)
 
@@ -109,15 +115,19 @@ def test_plan_and_role_take_the_same_version(
 ) -> None:
     flavour = data.draw(st.sampled_from(FLAVOURS))
     exact = data.draw(st.sampled_from([wish, *(driver.version for driver in drivers)]))
-    planned, installed = both_choose(drivers, exact, flavour)
+    release = release_of(drivers)
+    with pytest.MonkeyPatch.context() as instead:
+        instead.setattr(catalogue, "archives", lambda: {release.key: release})
+        planned, installed = both_choose(release, "debian13", exact, flavour)
     assert planned == installed
 
 
 @pytest.mark.parametrize("key", sorted(key for key, r in catalogue.archives().items() if "distribution" in r.sources))
 def test_plan_and_role_take_the_same_of_todays_archives(key: str) -> None:
-    drivers = catalogue.archives()[key].sources["distribution"].drivers
+    release = catalogue.archives()[key]
+    drivers = release.sources["distribution"].drivers
     for wish in ("auto", str(catalogue.branch(drivers[0].version)), *(driver.version for driver in drivers)):
-        planned, installed = both_choose(drivers, wish, "proprietary")
+        planned, installed = both_choose(release, MACHINES[release.roles], wish, "proprietary")
         assert planned == installed is not None
 
 

@@ -99,7 +99,7 @@ def refused_ways(system: str, gpu: str, parts: Parts) -> tuple[int, list[str]]:
 
 
 def test_every_way_that_a_refusal_offers_is_accepted() -> None:
-    found = list(itertools.starmap(refused_ways, cells(20_000 if amount.ALL else 1000)))
-    assert sum(tried for tried, _ in found) > 500  # the sample has enough of them
+    found = list(itertools.starmap(refused_ways, cells(20_000 if amount.ALL else 600)))
+    assert sum(tried for tried, _ in found) > 300  # the sample has enough of them
     wrong = [line for _, lines in found for line in lines]
     assert wrong == []

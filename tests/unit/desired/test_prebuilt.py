@@ -20,7 +20,7 @@ from rolevalues import printing, values
 
 from gpuprep import catalogue, checks, errors, records
 from gpuprep.catalogue import roles
-from gpuprep.desired import modules, profile, state
+from gpuprep.desired import profile, state
 from gpuprep.provisioning import plan
 from gpuprep.sim.archive import repository
 
@@ -168,9 +168,12 @@ KERNELS = {
 def test_plan_and_role_follow_the_same_kernels(kernel: str, metas: tuple[str, ...]) -> None:
     expected = KERNELS[kernel, metas]
     assert ROLE.gpu_driver_kernels(metas, kernel) == expected
+    machine = host(kernel=kernel, metas=metas)
     if expected:
-        assert list(modules.followed(host(kernel=kernel, metas=metas))) == expected
-    assert bool(modules.kernel_flavour(kernel)) == bool(expected)
+        prebuilt = wish(machine, modules="prebuilt", flavour="proprietary").driver.prebuilt
+        assert [name.removeprefix("linux-modules-nvidia-580-server-") for name in prebuilt] == expected
+    else:
+        assert refused(machine, modules="prebuilt")[0].startswith("driver.modules: ")
 
 
 @pytest.mark.parametrize("flavour", ["open", "proprietary"])
@@ -327,15 +330,16 @@ def built_for(apt: Path, *names: str) -> dict[str, Any]:
 @pytest.mark.xdist_group("archives")
 def test_the_driver_that_prebuilt_modules_are_built_for_is_read_from_apt(apt: Path) -> None:
     for kind in ("", "-open"):
-        for kernel in ("generic", "aws", "gcp", "azure"):
-            answer = built_for(apt, f"linux-modules-nvidia-580-server{kind}-{kernel}")
-            assert (answer["drivers"], answer["absent"]) == (["580.126.20"], [])
-            assert answer["packages"][0].startswith(f"linux-modules-nvidia-580-server{kind}-{kernel}=6.")
+        names = [f"linux-modules-nvidia-580-server{kind}-{kernel}" for kernel in ("generic", "aws", "gcp", "azure")]
+        answer = built_for(apt, *names)
+        assert (answer["drivers"], answer["absent"]) == (["580.126.20"], [])
+        assert [package.rpartition("=6.")[0] for package in answer["packages"]] == names
     answer = built_for(apt, "linux-modules-nvidia-580-server-oracle", "linux-modules-nvidia-580-server-aws")
     assert answer["absent"] == ["linux-modules-nvidia-580-server-oracle"]
     assert answer["drivers"] == ["580.126.20"]
 
 
+@pytest.mark.machines
 @pytest.mark.xdist_group("archives")
 def test_with_the_newest_driver_apt_would_speak_of_held_broken_packages(apt: Path) -> None:
     """What the role finds before; with the driver that they are built for nothing of the kind is said."""
@@ -383,12 +387,14 @@ def role(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[s
     return found
 
 
+@pytest.mark.machines
 def test_the_role_installs_and_holds_what_is_checked(role: dict[str, dict[str, list[str]]]) -> None:
     for case, wished in (("dkms", {}), ("prebuilt", {"modules": "prebuilt"}), ("full", {"libraries": "full"})):
         driver = wish(host(), flavour="open", **wished).driver
         assert (role[case]["versioned"], role[case]["prebuilt"]) == (list(driver.packages), list(driver.prebuilt))
 
 
+@pytest.mark.machines
 def test_what_belongs_to_the_other_way_goes_and_nothing_of_its_own_does(role: dict[str, dict[str, list[str]]]) -> None:
     prebuilt, dkms = role["prebuilt"], role["dkms"]
     assert "nvidia-dkms-580-server-open" in prebuilt["others"]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from profiletext import problems, write
 
 from gpuprep import errors, records
-from gpuprep.desired import loading
-from gpuprep.desired import loading as profiles
-from gpuprep.desired.profile import Profile, Threshold
+from gpuprep.desired import loading, profile
 
 SHIPPED = ("a100", "a10g", "base", "h100", "h200", "l4", "t4", "v100", "video")
 
@@ -30,24 +26,26 @@ def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_profiles_load(name: str) -> None:
-    profile = loading.load(name)
-    assert profile.name == name
-    assert Path(profile.path).name == f"{name}.yml"
-    assert profile.cudnn.version == "9.10.2.21"
-    assert (profile.codec.ffmpeg, profile.codec.headers) == ("7.1.5", "12.1.14.0")
-    assert profile.tuning.profiling_counters == "open"
-    assert profile.drift.at == "02:30"
+    wish = loading.load(name)
+    assert wish.name == name
+    assert Path(wish.path).name == f"{name}.yml"
+    assert wish.cudnn.version == "9.10.2.21"
+    assert (wish.codec.ffmpeg, wish.codec.headers) == ("7.1.5", "12.1.14.0")
+    assert wish.tuning.profiling_counters == "open"
+    assert wish.drift.at == "02:30"
 
 
 def test_the_models_have_their_own_thresholds() -> None:
     assert loading.load("t4").thresholds["fp16_percent_of_peak"].percent == 30
     assert loading.load("v100").thresholds["fp16_percent_of_peak"].percent == 65
-    assert loading.load("a100").thresholds["fp64_tensor_percent_of_peak"] == Threshold(87, "SuperBench", shipped=True)
+    assert loading.load("a100").thresholds["fp64_tensor_percent_of_peak"] == profile.Threshold(
+        87, "SuperBench", shipped=True
+    )
 
 
 def test_a_floor_of_ones_own_does_not_borrow_the_source(tmp_path: Path) -> None:
     own = loading.load(write(tmp_path, "extends: a100\nthresholds: {fp16_percent_of_peak: 80}\n"))
-    assert own.thresholds["fp16_percent_of_peak"] == Threshold(80)
+    assert own.thresholds["fp16_percent_of_peak"] == profile.Threshold(80)
 
 
 def test_shapes_of_matrix_products_are_numbers(tmp_path: Path) -> None:
@@ -57,16 +55,16 @@ def test_shapes_of_matrix_products_are_numbers(tmp_path: Path) -> None:
 
 
 def test_shipped_is_what_can_be_named() -> None:
-    assert tuple(profiles.available()) == SHIPPED
+    assert tuple(loading.available()) == SHIPPED
 
 
 def test_every_field_of_a_profile_has_its_type() -> None:
-    profile = loading.load("t4")
-    assert isinstance(profile.codec.parts["encoders"], tuple)
-    assert "h264_nvenc" in profile.codec.parts["encoders"]
-    assert profile.tuning.clocks == "max"
-    assert profile.extras.mount is None
-    hash(profile.driver)  # frozen
+    wish = loading.load("t4")
+    assert isinstance(wish.codec.parts["encoders"], tuple)
+    assert "h264_nvenc" in wish.codec.parts["encoders"]
+    assert wish.tuning.clocks == "max"
+    assert wish.extras.mount is None
+    hash(wish.driver)  # frozen
 
 
 # ---------------------------------------------------------------- names and paths
@@ -81,7 +79,7 @@ def test_unknown_name_says_what_exists() -> None:
 def test_own_profile_by_name(tmp_path: Path) -> None:
     write(tmp_path / "config/gpuprep/profiles", "extends: t4\ndescription: mine\n", "lab.yml")
     assert loading.load("lab").description == "mine"
-    assert "lab" in profiles.available()
+    assert "lab" in loading.available()
 
 
 def test_shipped_name_wins_over_own(tmp_path: Path) -> None:
@@ -95,7 +93,6 @@ def test_missing_file_is_a_named_line(name: str) -> None:
 
 
 def test_directory(tmp_path: Path) -> None:
-
     with pytest.raises(errors.ProfileError, match="is a directory"):
         loading.load(str(tmp_path))
 
@@ -119,12 +116,12 @@ def test_mappings_merge_and_lists_replace(tmp_path: Path) -> None:
         tmp_path,
         "extends: t4\nextras:\n  tools: [git]\ntuning:\n  clocks: {memory_mhz: 5001, graphics_mhz: 1590}\n",
     )
-    profile = loading.load(path)
-    assert profile.extras.tools == ("git",)
-    assert profile.extras.framework == "none"
-    assert profile.tuning.clocks == records.ClockPair(5001, 1590)
-    assert profile.tuning.persistence is True
-    assert profile.name == "mine"
+    wish = loading.load(path)
+    assert wish.extras.tools == ("git",)
+    assert wish.extras.framework == "none"
+    assert wish.tuning.clocks == records.ClockPair(5001, 1590)
+    assert wish.tuning.persistence is True
+    assert wish.name == "mine"
 
 
 def test_extends_a_path_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,9 +213,3 @@ def test_sha256_is_of_the_resolved_content(tmp_path: Path) -> None:
     same = loading.load(write(tmp_path, "extends: t4\n# a comment\n"))
     other = loading.load(write(tmp_path, "extends: t4\ntuning: {ecc: disabled}\n"))
     assert same.sha256 == loading.load("t4").sha256 != other.sha256
-
-
-def test_document_builds_the_same_profile() -> None:
-    data: dict[str, Any] = loading.document("t4")
-    wishes = {f.name for f in dataclasses.fields(Profile)} - {"name", "path", "sha256"}
-    assert set(data) == wishes
