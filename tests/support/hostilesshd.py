@@ -23,7 +23,7 @@ from paramiko.common import cMSG_CHANNEL_SUCCESS
 
 from gpuprep.remote import Target
 
-LIFE = 60.0  # seconds that a forgotten server thread would live
+LIFE = 600.0  # seconds that a forgotten server thread would live
 MARK = re.compile(r"gpuprep [0-9a-f]{32}")
 
 
@@ -134,12 +134,13 @@ class HostileSshd:
         motd: str = "",
         window: int = 2 << 20,
         trusted: bool = True,
+        version: str = "",
     ) -> None:
         self.over = threading.Event()
         self.commands: list[str] = []
         self.heard: list[str] = []  # answers to questions
         self.connections = 0
-        self.auth, self.motd = auth, motd
+        self.auth, self.motd, self.version = auth, motd, version
         self._raw, self._script, self._stall, self._window = raw, script, stall, window
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -189,5 +190,6 @@ class HostileSshd:
                 self._raw(connected, self)
                 return
             transport = _Transport(connected, default_window_size=self._window)
+            transport.local_version = self.version or transport.local_version
             transport.add_server_key(self.host_key)
             transport.start_server(server=_Interface(self, transport))

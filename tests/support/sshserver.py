@@ -1,4 +1,7 @@
-"""A private sshd on 127.0.0.1 for one test: its own host key, configuration, port and authorized keys."""
+"""A private sshd on 127.0.0.1 for one test: its own host key, configuration, port and authorized keys.
+
+Also what gpuprep makes of a host's key and of a host that does not answer, where no connection is wanted.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,26 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import paramiko
 import psutil
+import pytest
 from waiting import until
 
-from gpuprep.remote import Target
+from gpuprep import errors
+from gpuprep.remote import (
+    LockOwner,
+    Target,
+    hostkeys,
+    local,
+    lock,
+    ssh,
+    sshchannel,
+    sshconfig,
+    watch,
+)
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
-START_SECONDS = 10
+START_SECONDS = 300
 
 
 def make_key(path: Path, passphrase: str = "") -> Path:
@@ -144,3 +160,49 @@ def servers(folder: Path, home: Path) -> Iterator[Serve]:
     yield start
     for one in started:
         one.stop()
+
+
+# ---------------------------------------------------------------- without a connection
+
+
+def verdict(files: Path | list[Path], host: str, port: int, key: paramiko.PKey, *, accept_new: bool = False) -> str:
+    """What gpuprep says of the key that `host` shows, by these known_hosts files; "" for a key that it accepts.
+
+    Raises UsageError for a file that cannot be one.
+    """
+    known = hostkeys.load(hostkeys.Asked(host, port, (files,) if isinstance(files, Path) else tuple(files)))
+    policy = hostkeys.KnownHostsPolicy("box", known, accept_new=accept_new)
+    try:
+        policy.missing_host_key(paramiko.SSHClient(), host, key)
+    except errors.HostKeyRefused as refused:
+        return refused.what
+    return ""
+
+
+def looked_up(settings: dict[str, str]) -> tuple[list[str], list[Path]]:
+    """The algorithms of host keys, best first, and the known_hosts files, by `settings` of an ssh_config."""
+    asked = hostkeys.asked("box", 22, settings, user="me", original="box", named=None)
+    return list(asked.algorithms), list(asked.files)
+
+
+def user_of(host: str) -> str:
+    """Who logs in to `host`, by the user's ~/.ssh/config."""
+    return str(sshconfig.read_ssh_config(host).base_ssh_config.lookup(host).get("user", ""))
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a host does not answer is given up in a second. Not the time of what a test lets it answer."""
+    monkeypatch.setattr(ssh, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(sshchannel, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(sshchannel, "CLOSE_SECONDS", 1.0)
+    monkeypatch.setattr(sshchannel, "FAREWELL_SECONDS", 0.5)
+    monkeypatch.setattr(sshchannel, "SEND_SECONDS", 0.5)
+    monkeypatch.setattr(watch, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(local, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(local, "FAREWELL", 0.1)
+
+
+def lock_command(monkeypatch: pytest.MonkeyPatch, owner: LockOwner, file: Path, silence: int = 90) -> str:
+    """What holds the lock of a host there, until its input ends or is silent for so many seconds."""
+    monkeypatch.setattr(lock, "HEARTBEAT_LIMIT", silence)
+    return lock.command(owner, str(file))

@@ -34,7 +34,7 @@ LIBRARY = {
     "os.geteuid", "os.killpg", "os.nice", "os.open", "os.pidfd_open", "os.statvfs", "os.write", "pathlib.Path.home",
     "pathlib.Path.stat", "pwd.getpwall", "pwd.getpwuid", "subprocess.Popen", "sys.executable", "sys.modules",
     "sys.path", "sys.platform", "sys.stdin", "sys.stdout", "sys.stdout.isatty", "tempfile.tempdir", "time.sleep",
-    "webbrowser.open",
+    "time.time", "webbrowser.open",
 }  # fmt: skip
 # Names in capitals that are no limit, time, size or path.
 CONSTANTS = {

@@ -1,27 +1,32 @@
-"""Host keys: in each case of a table gpuprep's verdict is that of a real `ssh`, on a real sshd and an ssh_config."""
+"""Host keys: in each case of a table gpuprep's verdict is that of a real `ssh`, on a real sshd and an ssh_config.
+
+`make test` asks gpuprep in each case, and ssh in a few; `make test-machines` asks ssh in all.
+"""
 
 from __future__ import annotations
 
 import base64
-import dataclasses
+import re
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import amount
 import paramiko
 import pytest
+import sshserver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sshserver import SSHD, Sshd, make_key
 
 from gpuprep import errors, remote
-from gpuprep.remote import hostcertificate, hostkeys, known_hosts
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="no sshd here (package openssh-server)")
 
-STRICT = ["BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "ConnectTimeout=20"]
+STRICT = ["BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "ConnectTimeout=300"]
 ACCEPTED, UNKNOWN, CHANGED, REVOKED = "accepted", "unknown", "changed", "revoked"
 REFUSED = "refused"  # whatever key the host shows: a file of revoked keys cannot be read
 
@@ -268,7 +273,7 @@ def lay_out(case: Case, world: World, folder: Path, home: Path) -> Path:
 
 def of_openssh(config: Path) -> str:
     argv = ["ssh", "-F", str(config), *(word for option in STRICT for word in ("-o", option)), "box", "true"]
-    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
     if done.returncode == 0:
         return ACCEPTED
     assert "Host key verification failed" in done.stderr, done.stderr
@@ -290,48 +295,51 @@ def of_gpuprep() -> str:
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_the_verdict_on_a_host_key(world: World, tmp_path: Path, home: Path, name: str) -> None:
+    lay_out(CASES[name], world, tmp_path, home)
+    assert of_gpuprep() == CASES[name].verdict
+
+
+ASKED_OF_SSH = ("nothing-known", "hashed-another-key", "authority", "krl-has-the-key")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one in ASKED_OF_SSH else pytest.mark.machines) for one in CASES]
+)
 def test_the_verdict_is_that_of_ssh(world: World, tmp_path: Path, home: Path, name: str) -> None:
-    case = CASES[name]
-    config = lay_out(case, world, tmp_path, home)
-    assert of_openssh(config) == case.verdict, "what this table says of OpenSSH"
-    assert of_gpuprep() == case.verdict
+    assert of_openssh(lay_out(CASES[name], world, tmp_path, home)) == CASES[name].verdict
 
 
-def test_defaults_and_algorithms_are_those_of_ssh(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "setting", ["", "+ssh-rsa", "-ssh-ed25519*,rsa-*", "^rsa-sha2-256,ecdsa-*", "rsa-sha2-*", "-*cert*"]
+)
+def test_defaults_and_algorithms_are_those_of_ssh(setting: str, tmp_path: Path) -> None:
     """`ssh -G` shows what OpenSSH makes of a configuration. Of algorithms those count that paramiko has."""
-    for setting in (
-        "",
-        "+ssh-rsa",
-        "-ssh-ed25519*,rsa-*",
-        "^rsa-sha2-256,ecdsa-*",
-        "rsa-sha2-*,ssh-ed25519",
-        "-*cert*",
-    ):
-        config = tmp_path / "config"
-        config.write_text(f"HostKeyAlgorithms {setting}\n" if setting else "")
-        done = subprocess.run(["ssh", "-G", "-F", str(config), "box"], check=True, capture_output=True, text=True)
-        shown = dict(line.split(" ", 1) for line in done.stdout.splitlines())
-        given = {"hostkeyalgorithms": setting} if setting else {}
-        asked = hostkeys.asked("box", 22, given, user="me", original="box", named=None)
-        theirs = [name for name in shown["hostkeyalgorithms"].split(",") if name in hostkeys.ALGORITHMS]
-        assert list(asked.algorithms) == theirs, setting
-        files = f"{shown['userknownhostsfile']} {shown['globalknownhostsfile']}".split()
-        assert [path.name for path in asked.files] == [Path(name).name for name in files]
+    config = tmp_path / "config"
+    config.write_text(f"HostKeyAlgorithms {setting}\n" if setting else "")
+    done = subprocess.run(["ssh", "-G", "-F", str(config), "box"], check=True, capture_output=True, text=True)
+    shown = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    ours, files = sshserver.looked_up({"hostkeyalgorithms": setting} if setting else {})
+    known, _ = sshserver.looked_up({})
+    assert ours == [name for name in shown["hostkeyalgorithms"].split(",") if name in known], setting
+    theirs = f"{shown['userknownhostsfile']} {shown['globalknownhostsfile']}".split()
+    assert [path.name for path in files] == [Path(name).name for name in theirs]
 
 
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ({"hostkeyalgorithms": "ssh-rsa"}, "supports none of them"),
-        ({"hostkeyalgorithms": "-*"}, "supports none of them"),
-        ({"userknownhostsfile": "~/a-%Z"}, "is not known"),
-        ({"userknownhostsfile": "${NO_SUCH_VARIABLE}/a"}, "is not known"),
-        ({"userknownhostsfile": '"a'}, "not the names"),
+        ("HostKeyAlgorithms ssh-rsa", "supports none of them"),
+        ("HostKeyAlgorithms -*", "supports none of them"),
+        ("UserKnownHostsFile ~/a-%Z", "is not known"),
+        ("UserKnownHostsFile ${NO_SUCH_VARIABLE}/a", "is not known"),
+        ('UserKnownHostsFile "a', "not the names"),
     ],
 )
-def test_a_setting_that_means_nothing_is_refused(setting: dict[str, str], words: str) -> None:
-    with pytest.raises(errors.UsageError, match=words):
-        hostkeys.asked("box", 22, setting, user="me", original="box", named=None)
+def test_a_setting_that_means_nothing_is_refused(home: Path, setting: str, words: str) -> None:
+    (home / ".ssh/config").write_text(f"Host box\nHostName 127.0.0.1\nPort 1\n{setting}\n")
+    with pytest.raises(errors.UsageError, match=words), remote.Host(remote.Target("box")) as host:
+        host.run("true")
 
 
 def test_a_file_that_cannot_be_read_is_named_where_the_key_is_not_known(
@@ -424,9 +432,9 @@ def test_each_jump_host_is_judged_by_its_own_files(world: World, tmp_path: Path,
 SIGNATURE = 4 + 4 + len("ssh-ed25519") + 4 + 64  # bytes at the end of a certificate that an ed25519 key signed
 
 
-def shown_key(world: World, blob: bytes | None = None) -> tuple[paramiko.PKey, bytes]:
-    """The key of `certified` with its certificate, or with `blob` in place of it, as paramiko hands it on."""
-    sshd = world.server("certified")
+def shown_key(world: World, server: str = "certified", blob: bytes | None = None) -> tuple[paramiko.PKey, bytes]:
+    """The key of a server with its certificate, or with `blob` in place of it, as paramiko hands it on."""
+    sshd = world.server(server)
     kind, encoded = Path(f"{sshd.host_key}-cert.pub").read_text().split()[:2]
     key = paramiko.Ed25519Key.from_private_key_file(str(sshd.host_key))
     original = base64.b64decode(encoded)
@@ -434,13 +442,19 @@ def shown_key(world: World, blob: bytes | None = None) -> tuple[paramiko.PKey, b
     return key, original
 
 
+@pytest.fixture(scope="module")
+def authority(world: World) -> Path:
+    """A known_hosts file with the authority of all certificates, and no key."""
+    file = world.folder / "authority"
+    file.write_text(f"@cert-authority * {' '.join((world.folder / 'ca.pub').read_text().split()[:2])}\n")
+    return file
+
+
 @settings(max_examples=amount.examples(300), deadline=None)
 @given(data=st.data())
-def test_no_change_of_a_certificate_says_anything_else(world: World, data: st.DataObject) -> None:
+def test_no_changed_certificate_is_accepted(world: World, authority: Path, data: st.DataObject) -> None:
     key, original = shown_key(world)
-    certificate = hostcertificate.certificate_of(key)
-    assert certificate is not None
-    assert certificate.wrong_for("127.0.0.1") == ""
+    assert sshserver.verdict(authority, "127.0.0.1", 22, key) == ""
     at = data.draw(st.integers(0, len(original) - 1))
     changed = data.draw(
         st.one_of(
@@ -451,19 +465,26 @@ def test_no_change_of_a_certificate_says_anything_else(world: World, data: st.Da
             st.just(original[:at] + b"\xff\xff\xff\xff" + original[at + 4 :]),
         ).filter(lambda blob: blob != original)
     )
-    judged = hostcertificate.certificate_of(shown_key(world, changed)[0])
+    said = sshserver.verdict(authority, "127.0.0.1", 22, shown_key(world, blob=changed)[0])
     # Lengths around the signature, which it does not sign, paramiko reads with lenience, and a signature that ends in a
     # zero byte it reads without it, too; they say nothing else.
     signed = len(original) - SIGNATURE
-    assert judged is None or (judged == certificate and changed[:signed] == original[:signed])
+    assert "the host shows no certificate" in said or (said == "" and changed[:signed] == original[:signed])
 
 
-def test_the_seconds_in_which_a_certificate_counts(world: World) -> None:
-    certificate = hostcertificate.certificate_of(shown_key(world)[0])
-    assert certificate is not None
-    timed = dataclasses.replace(certificate, begin=100, end=200)
-    wrong = [timed.wrong_for("127.0.0.1", now) for now in (99.9, 100, 199.9, 200)]
-    assert wrong == ["it is not valid yet", "", "", "it has expired"]
+def test_the_seconds_in_which_a_certificate_counts(
+    world: World, authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, _ = shown_key(world, "certified-once")
+    described = ["ssh-keygen", "-L", "-f", f"{world.server('certified-once').host_key}-cert.pub"]
+    shown = subprocess.run(described, check=True, capture_output=True, text=True).stdout
+    from_, to = (datetime.fromisoformat(word).timestamp() for word in re.findall(r"\d{4}-\d\d-\d\dT[\d:]+", shown))
+    said = []
+    for now in (from_ - 0.1, from_, to - 0.1, to):
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "time", lambda now=now: now)
+            said.append(sshserver.verdict(authority, "127.0.0.1", 22, key).partition("does not count: ")[2])
+    assert said == ["it is not valid yet)", "", "", "it has expired)"]
 
 
 # ---------------------------------------------------------------- lists of patterns
@@ -487,12 +508,20 @@ def as_openssh(name: str, patterns: list[tuple[str, str]]) -> bool:
     return "!" not in fitting and "" in fitting
 
 
-@given(st.text(alphabet="ab.", min_size=1, max_size=8), PATTERNS)
-def test_lists_of_patterns_match_as_in_openssh(name: str, patterns: list[tuple[str, str]]) -> None:
+def fits(name: str, listed: str, world: World) -> bool:
+    """Whether a line of known_hosts with this list is of the host."""
+    file, key = world.folder / "patterns", world.folder / "ca"
+    file.write_text(f"{listed} {' '.join(key.with_suffix('.pub').read_text().split()[:2])}\n")
+    return sshserver.verdict(file, name, 22, paramiko.Ed25519Key.from_private_key_file(str(key))) == ""
+
+
+@given(name=st.text(alphabet="ab.", min_size=1, max_size=8), patterns=PATTERNS)
+def test_lists_of_patterns_match_as_in_openssh(world: World, name: str, patterns: list[tuple[str, str]]) -> None:
     listed = ",".join(sign + pattern for sign, pattern in patterns)
-    assert known_hosts.matches(name, listed) == as_openssh(name, patterns), listed
+    assert fits(name, listed, world) == as_openssh(name, patterns), listed
 
 
+@pytest.mark.machines
 @settings(max_examples=amount.examples(40), deadline=None)
 @given(names=st.lists(st.text(alphabet="ab.", min_size=1, max_size=5), min_size=1, max_size=4), patterns=PATTERNS)
 def test_lists_of_patterns_match_as_ssh_keygen_finds_them(
@@ -500,8 +529,8 @@ def test_lists_of_patterns_match_as_ssh_keygen_finds_them(
 ) -> None:
     """`ssh-keygen -F` looks a name up by the same function as `ssh` does."""
     listed = ",".join(sign + pattern for sign, pattern in patterns)
-    file = world.folder / "patterns"
-    file.write_text(f"{listed} {' '.join((world.folder / 'ca.pub').read_text().split()[:2])}\n")
     for name in names:
-        done = subprocess.run(["ssh-keygen", "-F", name, "-f", str(file)], check=False, capture_output=True, text=True)
-        assert known_hosts.matches(name, listed) == ("found: line 1" in done.stdout), (name, listed)
+        ours = fits(name, listed, world)
+        command = ["ssh-keygen", "-F", name, "-f", str(world.folder / "patterns")]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert ours == ("found: line 1" in done.stdout), (name, listed)

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import sshserver
 
-from gpuprep import errors
-from gpuprep.remote import local
+from gpuprep import errors, remote
 
-LONG = "exec sleep 60"
+HERE = remote.Target("here", local=True)
+LONG = "exec sleep infinity"
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[b
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "Popen", Kept)
         patched.setattr(os, "killpg", not_permitted)
-        patched.setattr(local, "FAREWELL", 0.1, raising=False)
+        sshserver.impatient(patched)
         yield made
     for process in made:
         if process.returncode is None:
@@ -45,8 +46,8 @@ def closed(process: subprocess.Popen[bytes]) -> bool:
 
 
 def test_a_command_that_cannot_be_ended_ends_the_waiting(started: list[subprocess.Popen[bytes]]) -> None:
-    with pytest.raises(errors.HostError, match=r"took longer than 0\.2 s: exec sleep 60") as caught:
-        local.LocalConnection("here").execute(LONG, b"", 0.2)
+    with pytest.raises(errors.HostError, match=r"took longer than 0\.2 s: exec sleep infinity") as caught:
+        remote.Host(HERE).run(LONG, timeout=0.2)
     (process,) = started
     assert process.poll() is None  # it still runs, and nobody waits for it
     assert closed(process)
@@ -55,14 +56,14 @@ def test_a_command_that_cannot_be_ended_ends_the_waiting(started: list[subproces
 
 def test_input_that_such_a_command_never_read_is_no_matter(started: list[subprocess.Popen[bytes]]) -> None:
     with pytest.raises(errors.HostError, match="took longer"):
-        local.LocalConnection("here").execute(LONG, b"x" * 5_000_000, 0.2)
+        remote.Host(HERE).run(LONG, stdin=b"x" * 5_000_000, timeout=0.2)
     assert started[0].poll() is None
     assert closed(started[0])
 
 
 def test_one_that_talks_and_does_not_leave_is_left(started: list[subprocess.Popen[bytes]]) -> None:
-    process = local.LocalConnection("here").start(f"echo ready; {LONG}")
-    assert process.read_line(60) == b"ready"
+    process = remote.Host(HERE).start(f"echo ready; {LONG}")
+    assert process.read_line(300) == b"ready"
     process.close()
     assert started[0].poll() is None
     assert closed(started[0])
@@ -70,5 +71,5 @@ def test_one_that_talks_and_does_not_leave_is_left(started: list[subprocess.Pope
 
 def test_a_command_that_can_be_ended_is_gone_and_nothing_else_is_said() -> None:
     with pytest.raises(errors.HostError, match="took longer") as caught:
-        local.LocalConnection("here").execute(LONG, b"", 0.2)
+        remote.Host(HERE).run(LONG, timeout=0.2)
     assert "still runs" not in caught.value.hint

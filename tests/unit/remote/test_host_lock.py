@@ -15,26 +15,20 @@ from sshserver import SSHD, Sshd
 from waiting import until
 
 from gpuprep import errors, remote
-from gpuprep.remote import local, ssh
-from gpuprep.remote.connection import Connection
 
 ALICE = remote.LockOwner("alice", "laptop", "20250601-1a2b", "2025-06-01T12:00:00+00:00")
+HERE = remote.Target("box", local=True)
 BOB = remote.LockOwner("bob", "desk", "20250601-3c4d", "2025-06-01T12:05:00+00:00")
 
 HOLDER = """
-import sys, time
-from gpuprep.remote import HostLock, LockOwner, Target
-from gpuprep.remote.local import LocalConnection
-from gpuprep.remote.ssh import SshConnection
+import signal, sys
+from gpuprep.remote import Host, HostLock, LockOwner, Target
 lock_file, port, user, key, known_hosts = sys.argv[1:]
-if port == "0":
-    connection = LocalConnection("here")
-else:
-    target = Target("box", "127.0.0.1", int(port), user, key, known_hosts)
-    connection = SshConnection(target, False, 15)
-with HostLock("box", LockOwner("alice", "laptop", "r1", "noon"), connection.start, lock_file=lock_file):
+here = Target("here", local=True)
+host = Host(Target("box", "127.0.0.1", int(port), user, key, known_hosts) if port else here)
+with HostLock("box", LockOwner("alice", "laptop", "r1", "noon"), host.start, lock_file=lock_file):
     print("held", flush=True)
-    time.sleep(120)
+    signal.pause()
 """
 
 
@@ -54,33 +48,29 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
     made.stop()
 
 
-Connect = Callable[[], Connection]
+Connect = Callable[[], remote.Host]
 
 
 @pytest.fixture(params=["local", "ssh"])
 def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
-    made: list[Connection] = []
+    made: list[remote.Host] = []
 
-    def make() -> Connection:
-        if request.param == "local":
-            made.append(local.LocalConnection("box"))
-        else:
-            server: Sshd = request.getfixturevalue("server")
-            made.append(ssh.SshConnection(server.target(), False, 15))
+    def make() -> remote.Host:
+        made.append(remote.Host(HERE if request.param == "local" else request.getfixturevalue("server").target()))
         return made[-1]
 
     yield make
-    for connection in made:
-        connection.close()
+    for host in made:
+        host.close()
 
 
-def lock_of(connection: Connection, path: Path, owner: remote.LockOwner) -> remote.HostLock:
-    return remote.HostLock("box", owner, connection.start, lock_file=str(path))
+def lock_of(host: remote.Host, path: Path, owner: remote.LockOwner) -> remote.HostLock:
+    return remote.HostLock("box", owner, host.start, lock_file=str(path))
 
 
-def is_free(connection: Connection, path: Path) -> bool:
+def is_free(host: remote.Host, path: Path) -> bool:
     try:
-        with lock_of(connection, path, BOB):
+        with lock_of(host, path, BOB):
             return True
     except errors.HostLocked:
         return False
@@ -120,24 +110,24 @@ def test_no_lock_outlives_a_killed_controller(
     connect: Connect, tmp_path: Path, request: pytest.FixtureRequest, how: signal.Signals
 ) -> None:
     path = tmp_path / "lock"
-    connection = connect()
-    arguments = [str(path), "0", "", "", ""]
-    if isinstance(connection, ssh.SshConnection):
+    host = connect()
+    arguments = [str(path), "", "", "", ""]
+    if not host.target.local:
         server: Sshd = request.getfixturevalue("server")
         arguments = [str(path), str(server.port), server.user, str(server.key), str(server.known_hosts)]
     with subprocess.Popen([sys.executable, "-c", HOLDER, *arguments], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        assert not is_free(connection, path)
+        assert not is_free(host, path)
         os.kill(holder.pid, how)
         holder.wait()
-    until(lambda: is_free(connection, path), "the lock is free")
+    until(lambda: is_free(host, path), "the lock is free")
 
 
 def test_the_lock_is_taken_again_after_a_reboot(server: Sshd, tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    other = local.LocalConnection("box")
-    with lock_of(ssh.SshConnection(server.target(), False, 5), path, ALICE) as lock:
+    other = remote.Host(HERE)
+    with lock_of(remote.Host(server.target()), path, ALICE) as lock:
         server.stop()
         until(lambda: is_free(other, path), "a reboot drops the lock")
         path.write_text("")
@@ -151,10 +141,10 @@ def test_the_lock_is_taken_again_after_a_reboot(server: Sshd, tmp_path: Path) ->
 
 def test_a_lock_that_another_took_during_the_reboot_is_lost(server: Sshd, tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with lock_of(ssh.SshConnection(server.target(), False, 5), path, ALICE) as lock:
+    with lock_of(remote.Host(server.target()), path, ALICE) as lock:
         server.stop()
-        until(lambda: is_free(local.LocalConnection("box"), path), "a reboot drops the lock")
-        with lock_of(local.LocalConnection("box"), path, BOB):
+        until(lambda: is_free(remote.Host(HERE), path), "a reboot drops the lock")
+        with lock_of(remote.Host(HERE), path, BOB):
             server.start()
             until(lambda: lock.lost is not None, "the loss is noticed")
     assert isinstance(lock.lost, errors.GpuprepError)
@@ -190,6 +180,6 @@ class Overlaps:
 def test_the_input_is_not_closed_while_a_heartbeat_is_written() -> None:
     process = Overlaps()
     with remote.HostLock("box", remote.LockOwner("alice", "laptop", "r1", "noon"), lambda _: process):
-        assert process.sending.wait(10)
+        assert process.sending.wait(300)
     assert process.closed.is_set()
     assert not process.overlapped

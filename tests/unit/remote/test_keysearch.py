@@ -8,14 +8,15 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import paramiko
 import pytest
+from hostilesshd import HostileSshd
 from sshserver import SSHD, Serve, Sshd, make_key, servers
 from tokenkey import Token
 from waiting import until
 
 from gpuprep import errors, remote
-from gpuprep.catalogue import logins
-from gpuprep.remote import hostkeys, keysearch
+from gpuprep.remote import keysearch
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="there is no sshd")
 
@@ -26,7 +27,7 @@ def serve(tmp_path: Path, home: Path) -> Iterator[Serve]:
         yield start
 
 
-def never(_shown: hostkeys.ShownKey) -> bool:
+def never(_shown: keysearch.ShownKey) -> bool:
     raise AssertionError("the host's key is known")
 
 
@@ -202,7 +203,7 @@ def test_a_key_of_the_agent(serve: Serve, home: Path, tmp_path: Path, monkeypatc
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
     try:
         monkeypatch.setenv("SSH_AUTH_SOCK", socket)
-        until(Path(socket).exists, "the SSH agent does not listen", 10)
+        until(Path(socket).exists, "the SSH agent does not listen")
         subprocess.run(["ssh-add", "-q", str(server.key)], check=True)
         found = keysearch.find(bare(server, user=server.user), never, quiet)
         assert found.key.endswith(" of the SSH agent")
@@ -284,13 +285,13 @@ def test_where_no_other_user_or_key_would_help_none_is_tried(
 def test_a_host_key_is_accepted_only_as_it_was_shown(serve: Serve, home: Path) -> None:
     server = serve()
     give(home, server.key)
-    asked: list[hostkeys.ShownKey] = []
+    asked: list[keysearch.ShownKey] = []
 
-    def refuse(shown: hostkeys.ShownKey) -> bool:
+    def refuse(shown: keysearch.ShownKey) -> bool:
         asked.append(shown)
         return False
 
-    def accept(shown: hostkeys.ShownKey) -> bool:
+    def accept(shown: keysearch.ShownKey) -> bool:
         asked.append(shown)
         return True
 
@@ -319,18 +320,28 @@ def test_a_host_key_is_accepted_only_as_it_was_shown(serve: Serve, home: Path) -
 @pytest.mark.parametrize(
     ("version", "address", "users"),
     [
-        ("SSH-2.0-OpenSSH_9.6p1 Ubuntu-3ubuntu13", "203.0.113.7", ("ubuntu", "azureuser", "me")),
-        ("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3", "203.0.113.7", ("debian", "admin", "me")),
-        ("SSH-2.0-OpenSSH_8.7", "203.0.113.7", ("rocky", "ec2-user", "me")),
-        ("SSH-2.0-OpenSSH_8.7", "ec2-1.eu-west-1.compute.amazonaws.com", ("ec2-user", "rocky", "me")),
-        ("SSH-2.0-OpenSSH_9.2p1 Debian-2", "EC2-1.compute.AmazonAWS.com", ("admin", "debian", "me")),
-        ("SSH-2.0-OpenSSH_9.6p1 Ubuntu-3", "gpu.westeurope.cloudapp.azure.com", ("azureuser", "ubuntu", "me")),
-        ("SSH-2.0-OpenSSH_9.6p1 Ubuntu-3", "7.113.0.203.bc.googleusercontent.com", ("me", "ubuntu", "azureuser")),
-        ("", "", ("rocky", "ec2-user", "me")),
+        ("OpenSSH_9.6p1 Ubuntu-3ubuntu13", "203.0.113.7", ("ubuntu", "azureuser", "me")),
+        ("OpenSSH_9.2p1 Debian-2+deb12u3", "203.0.113.7", ("debian", "admin", "me")),
+        ("OpenSSH_8.7", "203.0.113.7", ("rocky", "ec2-user", "me")),
+        ("OpenSSH_8.7", "ec2-1.eu-west-1.compute.amazonaws.com", ("ec2-user", "rocky", "me")),
+        ("OpenSSH_9.2p1 Debian-2", "EC2-1.compute.AmazonAWS.com", ("admin", "debian", "me")),
+        ("OpenSSH_9.6p1 Ubuntu-3", "gpu.westeurope.cloudapp.azure.com", ("azureuser", "ubuntu", "me")),
+        ("OpenSSH_9.6p1 Ubuntu-3", "7.113.0.203.bc.googleusercontent.com", ("me", "ubuntu", "azureuser")),
     ],
 )
-def test_users_by_system_and_cloud(version: str, address: str, users: tuple[str, ...]) -> None:
-    assert logins.users(version, address, "me") == users
+def test_users_by_system_and_cloud(
+    home: Path, monkeypatch: pytest.MonkeyPatch, version: str, address: str, users: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("LOGNAME", "me")
+    server = HostileSshd(home, version=f"SSH-2.0-{version}", auth=paramiko.AUTH_FAILED)
+    (home / ".ssh/config").write_text(f"Host *\nHostName 127.0.0.1\nPort {server.port}\n")
+    (home / ".ssh/known_hosts").write_text(server.known_hosts.read_text())
+    give(home, make_key(home / "key"))
+    said: list[str] = []
+    with pytest.raises(errors.AuthenticationRefused):
+        keysearch.find(remote.Target(address), never, said.append)
+    server.stop()
+    assert said == [f"not let in: {user} with ~/.ssh/id_ed25519" for user in users]
 
 
 def test_behind_a_jump_host_both_host_keys_are_shown_and_asked_for(serve: Serve, home: Path) -> None:
@@ -342,7 +353,7 @@ def test_behind_a_jump_host_both_host_keys_are_shown_and_asked_for(serve: Serve,
     )
     asked: list[str] = []
 
-    def accept(shown: hostkeys.ShownKey) -> bool:
+    def accept(shown: keysearch.ShownKey) -> bool:
         asked.append(shown.name)
         return True
 
