@@ -2,123 +2,136 @@
 
 from __future__ import annotations
 
-import shlex
+import os
+import re
+import signal
+import threading
+from pathlib import Path
 
 import pytest
-from ffmpegplans import HD, planned
-
-from gpuprep.agent.probes import transcodecases
-from gpuprep.sim import gpus
-from gpuprep.sim.guest import commandline, graph, mapping, pace, refusals, voice
-
-HEVC10 = mapping.Media("hevc", "yuv420p10le", 1920, 1080)
-
-
-def media_of(case: transcodecases.Case) -> list[mapping.Media]:
-    found = []
-    for item in (item for item in case.inputs if f"-i {item.file}" in case.arguments):
-        ten = "10" in item.clip.partition("-")[0]
-        codec = item.clip.partition("-")[0].removesuffix("10")
-        raw = mapping.Media("rawvideo", item.pixel_format, item.width, item.height)
-        found.append(
-            raw if item.kind == "raw" else mapping.Media(codec, "yuv420p10le" if ten else "yuv420p", 1920, 1080)
-        )
-    return found
+from ffmpegplans import (
+    HD,
+    HEVC10,
+    LIBRARIES,
+    SIMULATED,
+    Media,
+    Ran,
+    StandIn,
+    Transcode,
+    change,
+    load,
+    loads,
+    speed,
+    transcodes,
+)  # fmt: skip
+from waiting import until
 
 
-# ---------------------------------------------------------------- the command line
+@pytest.fixture
+def ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> StandIn:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return StandIn(tmp_path, monkeypatch, capfd)
 
 
-def test_words_belong_to_what_follows_them() -> None:
-    command = commandline.parse(shlex.split("-y -v verbose -hwaccel cuda -i a.mp4 -c:v h264_nvenc -an b.mp4 -shortest"))
-    assert command.general == [("y", None), ("v", "verbose")]
-    assert [(file.url, file.options) for file in command.inputs] == [("a.mp4", [("hwaccel", "cuda")])]
-    assert [(file.url, file.options) for file in command.outputs] == [("b.mp4", [("c:v", "h264_nvenc"), ("an", None)])]
-    assert command.trailing == [("shortest", None)]
+def worked(ran: Ran) -> str:
+    """What the software ffmpeg was told, of a command that the GPU took."""
+    assert ran.code == 0, ran.said
+    return ran.software
 
 
-@pytest.mark.parametrize("words", ["-c:v x", "-codec:v x", "-vcodec x", "-c x", "-c:v:0 x", "-c:a y -c:v x"])
-def test_every_way_to_name_the_video_codec(words: str) -> None:
-    assert commandline.parse(["-i", "a", *words.split(), "b"]).outputs[0].video_codec() == "x"
+def refused(ran: Ran, text: str) -> int:
+    assert text in ran.said
+    assert ran.software == ""
+    assert ran.code != 0
+    return ran.code
 
 
-def test_the_sounds_codec_is_not_the_videos() -> None:
-    assert commandline.parse(["-i", "a", "-c:a", "copy", "b"]).outputs[0].video_codec() is None
+# ---------------------------------------------------------------- what becomes of a command
 
 
-def test_a_command_that_ends_early_is_still_taken_apart() -> None:
-    assert commandline.parse(["-i"]).inputs[0].url == ""
-    assert commandline.parse(["-c:v"]).trailing == [("c:v", "")]
+def test_words_belong_to_what_follows_them(ffmpeg: StandIn) -> None:
+    ran = ffmpeg("t4", "-y -v error -hwaccel cuda -i a.mp4 -c:v h264_nvenc -bf 2 -an b.mp4 -c:v copy c.mp4 -shortest")
+    assert worked(ran) == (
+        "-hide_banner -y -v error -i a.mp4 -an -c:v libx264 -preset ultrafast "
+        "-x264-params b-adapt=0:cabac=1:8x8dct=1 -b:v 2M -bf 2 -pix_fmt yuv420p b.mp4 -c:v copy c.mp4 -shortest"
+    )
 
 
-# ---------------------------------------------------------------- what becomes of it
+@pytest.mark.parametrize("words", ["-c:v X", "-codec:v X", "-vcodec X", "-c X", "-c:v:0 X", "-c:a copy -c:v X"])
+def test_every_way_to_name_the_video_codec(ffmpeg: StandIn, words: str) -> None:
+    assert "-c:v libx264" in worked(ffmpeg("t4", f"-i a {words.replace('X', 'h264_nvenc')} b"))
 
 
-@pytest.mark.parametrize("case", transcodecases.CASES, ids=lambda case: case.id)
-def test_no_word_of_the_gpu_is_left_in_any_transcode(case: transcodecases.Case) -> None:
-    made = mapping.plan(commandline.parse([*transcodecases.PREFIX, *shlex.split(case.arguments)]), media_of(case))
-    text = shlex.join(made.words)
+def test_the_sounds_codec_is_not_the_videos(ffmpeg: StandIn) -> None:
+    assert worked(ffmpeg("t4", "-hwaccel cuda -i a -c:a copy b")) == "-hide_banner -i a -c:a copy b"
+
+
+@pytest.mark.parametrize("words", ["-hwaccel cuda -i", "-i a -c:v h264_nvenc b -c:v"])
+def test_a_command_that_ends_early_is_left_to_the_software(ffmpeg: StandIn, words: str) -> None:
+    assert worked(ffmpeg("t4", words)).endswith(f"{words.split()[-1]} ")
+
+
+TAKEN = [case for case in transcodes() if case.id != "decode-av1"]  # which none of the simulated GPUs decodes
+
+
+@pytest.mark.parametrize("case", TAKEN, ids=lambda case: case.id)
+def test_no_word_of_the_gpu_is_left_in_any_transcode(case: Transcode, ffmpeg: StandIn) -> None:
+    ran = ffmpeg("t4", case.words, *case.media)
+    text = worked(ran)
     for mark in ("cuda", "cuvid", "nvenc", "_npp", "hwupload", "hwdownload", "-resize", "-hw", "tune", "aq"):
         assert mark not in text
-    assert [encode.encoder for encode in made.encodes] == [
-        name for name in case.encoders for output in case.outputs if output.codec != "rawvideo"
-    ]
-    if any(capability.startswith("nvdec.") for capability in case.capabilities):
-        assert made.decodes
+    assert re.findall(r"\[(\w+) @ \w+\] Nvenc initialized successfully", ran.said) == case.encoders
+    assert not case.decodes or re.search("NVDEC capabilities|CUVID capabilities", ran.said)
 
 
-def test_encoders_and_their_settings() -> None:
-    made = planned("-i a.mp4 -c:v hevc_nvenc -preset p6 -tune hq -bf 3 -g 250 -maxrate 6M -c:a copy b.mp4")
-    assert shlex.join(made.words) == (
+def test_encoders_and_their_settings(ffmpeg: StandIn) -> None:
+    text = "-i a.mp4 -c:v hevc_nvenc -preset p6 -tune hq -bf 3 -g 250 -maxrate 6M -c:a copy b.mp4"
+    assert worked(ffmpeg("t4", text)) == (
         "-hide_banner -i a.mp4 -g 250 -maxrate 6M -c:a copy -c:v libx265 -preset ultrafast "
         "-x265-params log-level=none:b-adapt=0 -b:v 2M -bf 3 -pix_fmt yuv420p b.mp4"
     )
-    assert (made.encodes[0].codec, made.encodes[0].b_frames, made.encodes[0].options["preset"]) == ("hevc", 3, "p6")
 
 
 @pytest.mark.parametrize(("given", "becomes"), [("-cq 23", "-crf 23"), ("-qp 30", "-qp 30"), ("-b:v 5M", "-b:v 5M")])
-def test_rate_control(given: str, becomes: str) -> None:
-    text = shlex.join(planned(f"-i a.mp4 -c:v h264_nvenc {given} b.mp4").words)
+def test_rate_control(ffmpeg: StandIn, given: str, becomes: str) -> None:
+    text = worked(ffmpeg("t4", f"-i a.mp4 -c:v h264_nvenc {given} b.mp4"))
     assert becomes in text
-    assert mapping.DEFAULT_BIT_RATE not in text
+    assert "-b:v 2M" not in text  # NVENC's own, where nothing is asked for
 
 
 @pytest.mark.parametrize(
     ("given", "written"),
     [("p010le", "yuv420p10le"), ("yuv444p16le", "yuv444p10le"), ("nv12", "yuv420p"), ("yuv444p", "yuv444p")],
 )
-def test_what_is_written_of_raw_pictures(given: str, written: str) -> None:
-    raw = mapping.Media("rawvideo", given, 640, 480)
-    made = planned(f"-f rawvideo -pix_fmt {given} -s 640x480 -i a.yuv -c:v hevc_nvenc b.mp4", raw)
-    assert made.words[-3:] == ["-pix_fmt", written, "b.mp4"]
-    assert made.encodes[0].pixel_format == written
+def test_what_is_written_of_raw_pictures(ffmpeg: StandIn, given: str, written: str) -> None:
+    text = worked(ffmpeg("t4", f"-f rawvideo -pix_fmt {given} -s 640x480 -i a.yuv -c:v hevc_nvenc b.mp4"))
+    assert text.endswith(f"-pix_fmt {written} b.mp4")
 
 
-def test_resize_and_crop_belong_to_cuvid() -> None:
-    done = planned("-c:v h264_cuvid -crop 16x16x32x32 -resize 1280x720 -i a.mp4 b.yuv")
-    assert "-vf" in done.words
-    assert "crop=iw-32-32:ih-16-16:32:16,scale=1280:720" in done.words[done.words.index("-vf") + 1]
-    assert done.words[-3:] == ["-pix_fmt", "nv12", "b.yuv"]
-    ignored = planned("-hwaccel cuda -resize 1280x720 -i a.mp4 b.yuv")
-    assert "-vf" not in ignored.words
-    assert "has not been used for any stream" in ignored.warnings[0]
+def test_resize_and_crop_belong_to_cuvid(ffmpeg: StandIn) -> None:
+    done = worked(ffmpeg("t4", "-c:v h264_cuvid -crop 16x16x32x32 -resize 1280x720 -i a.mp4 b.yuv"))
+    assert "-vf crop=iw-32-32:ih-16-16:32:16,scale=1280:720" in done
+    assert done.endswith("-pix_fmt nv12 b.yuv")
+    ignored = ffmpeg("t4", "-hwaccel cuda -resize 1280x720 -i a.mp4 b.yuv")
+    assert "-vf" not in worked(ignored)
+    assert "AVOption resize (of the cuvid decoders) has not been used for any stream" in ignored.said
 
 
-def test_ten_bits_come_out_of_nvdec_as_p010() -> None:
-    words = planned("-hwaccel cuda -hwaccel_output_format cuda -i a.mp4 -vf hwdownload b.yuv", HEVC10).words
-    assert words[-3:] == ["-pix_fmt", "p010le", "b.yuv"]
-    assert "format=p010le" in words
+def test_ten_bits_come_out_of_nvdec_as_p010(ffmpeg: StandIn) -> None:
+    text = worked(ffmpeg("t4", "-hwaccel cuda -hwaccel_output_format cuda -i a.mp4 -vf hwdownload b.yuv", HEVC10))
+    assert "-vf format=p010le" in text
+    assert text.endswith("-pix_fmt p010le b.yuv")
 
 
-def test_vsync_of_old_commands() -> None:
-    assert "-fps_mode passthrough" in shlex.join(planned("-vsync 0 -hwaccel cuda -i a.mp4 b.yuv").words)
+def test_vsync_of_old_commands(ffmpeg: StandIn) -> None:
+    assert "-fps_mode passthrough" in worked(ffmpeg("t4", "-vsync 0 -hwaccel cuda -i a.mp4 b.yuv"))
 
 
-# ---------------------------------------------------------------- graphs
+ON_GPU = "-hwaccel cuda -hwaccel_output_format cuda -i a.mp4 -vf"
 
 
 @pytest.mark.parametrize(
-    ("text", "software"),
+    ("graph", "becomes"),
     [
         ("scale_cuda=1280:720", "scale=w=1280:h=720"),
         ("scale_npp=w=640:h=-2:interp_algo=super,hwdownload,format=nv12", "scale=w=640:h=-2,format=nv12,format=nv12"),
@@ -128,172 +141,265 @@ def test_vsync_of_old_commands() -> None:
         ("fps=120", "fps=120"),
     ],
 )
-def test_a_chain_of_pictures_on_the_gpu(text: str, software: str) -> None:
-    assert graph.mapped(text, {"": graph.Pictures(True, "nv12")}, {}).text == software
+def test_a_chain_of_pictures_on_the_gpu(ffmpeg: StandIn, graph: str, becomes: str) -> None:
+    assert f"-vf {becomes} -c:v libx264" in worked(ffmpeg("t4", f"{ON_GPU} {graph} -c:v h264_nvenc b.mp4"))
 
 
-def test_labels_carry_where_pictures_are() -> None:
-    made = graph.mapped(
-        "[0:v]hwupload,split=2[a][b];[a]scale_cuda=2:2[c]", {"0:v": graph.Pictures(False, "yuv420p")}, {}
+def test_labels_carry_where_pictures_are(ffmpeg: StandIn) -> None:
+    graph = "[0:v]hwupload,split=2[a][b];[a]scale_cuda=2:2[c];[b]{}[d]"
+    words = f"-i a.mp4 -filter_complex '{graph}' -map [c] -c:v h264_nvenc c.mp4 -map [d] -c:v h264_nvenc d.mp4"
+    assert "[0:v]null,split=2[a][b];[a]scale=w=2:h=2[c];[b]scale=w=4:h=4[d]" in worked(
+        ffmpeg("t4", words.replace("{}", "scale_cuda=4:4"))
     )
-    assert made.text == "[0:v]null,split=2[a][b];[a]scale=w=2:h=2[c]"
-    assert made.outputs["b"] == made.outputs["c"] == graph.Pictures(True, "yuv420p")
+    refused(ffmpeg("t4", words.replace("{}", "scale=4:4")), "Impossible to convert between the formats")
 
 
 @pytest.mark.parametrize(
-    ("text", "on_gpu"), [("scale_cuda=2:2", False), ("scale=2:2", True), ("hwdownload,scale_cuda=2:2", True)]
+    "words", ["-i a.mp4 -vf scale_cuda=2:2", f"{ON_GPU} scale=2:2", f"{ON_GPU} hwdownload,scale_cuda=2:2"]
 )
-def test_pictures_in_the_wrong_place_are_refused_as_by_ffmpeg(text: str, on_gpu: bool) -> None:
-    with pytest.raises(graph.CannotConvert, match="Impossible to convert between the formats"):
-        graph.mapped(text, {"": graph.Pictures(on_gpu, "nv12")}, {})
+def test_pictures_in_the_wrong_place_are_refused_as_by_ffmpeg(ffmpeg: StandIn, words: str) -> None:
+    code = refused(ffmpeg("t4", f"{words} -c:v h264_nvenc b.mp4"), "Impossible to convert between the formats")
+    assert code == 218
 
 
-def test_the_names_in_a_graph() -> None:
-    assert graph.names("[0:v]scale_npp@x=1:2,fps='a,b'[o];[o]null") == ["scale_npp", "fps", "null"]
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-i a.mp4 -c:v hevc_nvenc b.mp4", "Unknown encoder 'hevc_nvenc'"),
+        ("-c:v hevc_cuvid -i a.mp4 b.yuv", "Unknown decoder 'hevc_cuvid'"),
+        (f"{ON_GPU} \"scale_npp@x=1:2,fps='a,b'\" b.yuv", "No such filter: 'scale_npp'"),
+    ],
+)
+def test_what_a_build_lacks(ffmpeg: StandIn, words: str, said: str) -> None:
+    ffmpeg.build(parts={"encoders": ["h264_nvenc"], "decoders": ["h264_cuvid"], "filters": ["scale_cuda", "fps"]})
+    assert refused(ffmpeg("t4", words), said) == 8
+    assert worked(ffmpeg("t4", f"-c:v h264_cuvid {ON_GPU} fps=2,scale_cuda=1:2 -c:v h264_nvenc b.mp4"))
 
 
 # ---------------------------------------------------------------- what the GPU refuses
 
-
-def encode(
-    encoder: str = "h264_nvenc", pixel_format: str = "yuv420p", b_frames: int = 0, **options: str
-) -> mapping.Encode:
-    return mapping.Encode(encoder, encoder.partition("_")[0], pixel_format, 1920, 1080, b_frames, options)
-
-
-SIMULATED = [key for key, model in gpus.models().items() if not model.is_switch]
-
-
-def video(key: str) -> dict[str, object]:
-    return dict(gpus.models()[key].data["performance"]["video"])
-
-
+RAW = "-f rawvideo -s 1920x1080 -i x -c:v"
+DEEP = "-f rawvideo -s 1920x1080 -pix_fmt yuv420p10le -i x -c:v"
+FULL = "-f rawvideo -s 1920x1080 -pix_fmt yuv444p10le -i x -c:v"
 NO_NVENC = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
 
 
 @pytest.mark.parametrize(
-    ("key", "wish", "said"),
+    ("key", "words", "said"),
     [
-        ("a100", encode(), NO_NVENC),
-        ("h200", encode("hevc_nvenc"), NO_NVENC),
-        ("t4", encode(pixel_format="yuv420p10le"), "10 bit encode not supported"),
-        ("v100", encode("hevc_nvenc", b_frames=3), "Max B-frames 3 exceed 0"),
-        ("v100", encode("hevc_nvenc", "yuv420p", 0, **{"temporal-aq": "1"}), "Temporal AQ not supported"),
-        ("v100", encode("hevc_nvenc", b_ref_mode="middle"), "B frames as references are not supported"),
-        ("t4", encode("av1_nvenc"), "Codec not supported"),
-        ("t4", encode(b_frames=5), "Max B-frames 5 exceed 4"),
+        ("a100", f"{RAW} h264_nvenc", NO_NVENC),
+        ("h200", f"{RAW} hevc_nvenc", NO_NVENC),
+        ("t4", f"{DEEP} h264_nvenc", "10 bit encode not supported"),
+        ("v100", f"{RAW} hevc_nvenc -bf 3", "Max B-frames 3 exceed 0"),
+        ("v100", f"{RAW} hevc_nvenc -temporal-aq 1", "Temporal AQ not supported"),
+        ("v100", f"{RAW} hevc_nvenc -b_ref_mode middle", "B frames as references are not supported"),
+        ("t4", f"{RAW} av1_nvenc", "Codec not supported"),
+        ("t4", f"{RAW} h264_nvenc -bf 5", "Max B-frames 5 exceed 4"),
     ],
 )
-def test_an_encode_that_the_gpu_cannot(key: str, wish: mapping.Encode, said: str) -> None:
-    refusal = refusals.of_encode(wish, video(key))
-    assert refusal is not None
-    assert refusal.lines[0] == (wish.encoder, said)
-    assert (wish.encoder, "No capable devices found") in refusal.lines
-    assert refusal.exit_code != 0
+def test_an_encode_that_the_gpu_cannot(ffmpeg: StandIn, key: str, words: str, said: str) -> None:
+    ran = ffmpeg(key, f"{words} out.mp4")
+    assert refused(ran, f"] {said}\n") == 187
+    assert "] No capable devices found\n" in ran.said
 
 
 @pytest.mark.parametrize(
-    ("key", "wish"),
+    ("key", "words"),
     [
-        ("t4", encode("hevc_nvenc", "yuv444p10le", 5, b_ref_mode="middle", temporal_aq="1")),
-        ("t4", encode(b_frames=3, **{"rc-lookahead": "20", "temporal-aq": "1", "b_ref_mode": "middle"})),
-        ("v100", encode("hevc_nvenc", "yuv444p10le")),
-        ("v100", encode("h264_nvenc", "yuv444p", 4)),
+        ("t4", f"{FULL} hevc_nvenc -bf 5 -b_ref_mode middle -temporal_aq 1"),
+        ("t4", f"{RAW} h264_nvenc -bf 3 -rc-lookahead 20 -temporal-aq 1 -b_ref_mode middle"),
+        ("v100", f"{FULL} hevc_nvenc"),
+        ("v100", f"{FULL.replace('p10le', 'p')} h264_nvenc -bf 4"),
     ],
 )
-def test_an_encode_that_the_gpu_can(key: str, wish: mapping.Encode) -> None:
-    assert refusals.of_encode(wish, video(key)) is None
+def test_an_encode_that_the_gpu_can(ffmpeg: StandIn, key: str, words: str) -> None:
+    assert worked(ffmpeg(key, f"{words} out.mp4"))
 
 
-def test_pictures_that_are_too_small_for_nvenc() -> None:
-    small = mapping.Encode("h264_nvenc", "h264", "yuv420p", 128, 96, 0, {})
-    refusal = refusals.of_encode(small, video("t4"))
-    assert refusal is not None
-    assert "Frame Dimension less than the minimum" in refusal.lines[0][1]
-
-
-@pytest.mark.parametrize("key", SIMULATED)
-def test_av1_is_decoded_by_none_of_them(key: str) -> None:
-    refusal = refusals.of_decode(mapping.Decode(mapping.Media("av1", "yuv420p", 1920, 1080), "", True), video(key))
-    assert refusal is not None
-    assert refusal.lines[0] == ("av1", "Hardware is lacking required capabilities")
+@pytest.mark.parametrize(("width", "height", "taken"), [(145, 49, True), (144, 49, False), (145, 48, False)])
+def test_pictures_that_are_too_small_for_nvenc(ffmpeg: StandIn, width: int, height: int, taken: bool) -> None:
+    words = f"-hwaccel cuda -i a.mp4 -s {width}x{height} -c:v h264_nvenc b.mp4"
+    ran = ffmpeg("t4", words)
+    if taken:
+        worked(ran)
+    else:
+        refused(ran, "Frame Dimension less than the minimum")
 
 
 @pytest.mark.parametrize("key", SIMULATED)
+def test_what_each_of_them_decodes(ffmpeg: StandIn, key: str) -> None:
+    """H.264, HEVC with ten bits and VP9; none of them AV1."""
+    for media in (HD, HEVC10, Media("vp9", "yuv420p", 1920, 1080)):
+        assert worked(ffmpeg(key, "-hwaccel cuda -i a.mp4 b.yuv", media))
+    ran = ffmpeg(key, "-hwaccel cuda -i a.mp4 b.yuv", Media("av1", "yuv420p", 1920, 1080))
+    assert refused(ran, "Hardware is lacking required capabilities") == 69
+
+
+def test_444_hevc_is_not_decoded_by_a_v100(ffmpeg: StandIn) -> None:
+    words, deep = "-c:v hevc_cuvid -i a.mp4 b.yuv", Media("hevc", "yuv444p", 1920, 1080)
+    assert worked(ffmpeg("t4", words, deep))
+    refused(ffmpeg("v100", words, deep), "Codec hevc_cuvid is not supported")
+
+
+def test_headers_newer_than_the_driver(ffmpeg: StandIn) -> None:
+    ffmpeg.build(headers_version="12.2.72.0")
+    assert worked(ffmpeg("t4", f"{RAW} h264_nvenc out.mp4"))
+    ffmpeg.build(headers_version="13.0.19.0")
+    said = "Driver does not support the required nvenc API version. Required: 13.0 Found: 12.2"
+    refused(ffmpeg("t4", f"{RAW} h264_nvenc out.mp4"), said)
+
+
 @pytest.mark.parametrize(
-    "media", [HD, HEVC10, mapping.Media("vp9", "yuv420p", 1920, 1080)], ids=lambda media: media.codec
+    ("state", "said"),
+    [
+        ({"fault_gpu_lost": 1}, "CUDA_ERROR_NO_DEVICE"),
+        ({"compute_mode": 2}, "CUDA_ERROR_DEVICE_UNAVAILABLE"),
+        ({"fault_nvenc_sessions": 0}, "] OpenEncodeSessionEx failed: out of memory (10)"),
+    ],
 )
-def test_what_each_of_them_decodes(key: str, media: mapping.Media) -> None:
-    assert refusals.of_decode(mapping.Decode(media, "", True), video(key)) is None
+def test_a_gpu_that_lets_nobody_in(ffmpeg: StandIn, state: dict[str, int], said: str) -> None:
+    refused(ffmpeg("t4", f"{RAW} h264_nvenc out.mp4", **state), said)
 
 
-def test_444_hevc_is_not_decoded_by_a_v100() -> None:
-    deep = mapping.Decode(mapping.Media("hevc", "yuv444p", 1920, 1080), "hevc_cuvid", True)
-    assert refusals.of_decode(deep, video("t4")) is None
-    refusal = refusals.of_decode(deep, video("v100"))
-    assert refusal is not None
-    assert "Codec hevc_cuvid is not supported" in refusal.lines[0][1]
+def test_a_driver_whose_parts_differ(ffmpeg: StandIn) -> None:
+    assert worked(ffmpeg("t4", f"{RAW} h264_nvenc out.mp4"))
+    change(ffmpeg.state, "system", installed_driver="550.163.02")
+    refused(ffmpeg.again(f"{RAW} h264_nvenc out.mp4"), "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH")
 
 
-def test_headers_newer_than_the_driver() -> None:
-    refusal = refusals.of_driver(encode(), "13.0", "12.2")
-    assert refusal is not None
-    assert refusal.lines[0][1] == ("Driver does not support the required nvenc API version. Required: 13.0 Found: 12.2")
-    assert refusals.of_driver(encode(), "12.1", "12.2") is None
+@pytest.mark.parametrize(("mode", "taken"), [(0, True), (3, False)])
+def test_a_gpu_for_one_process_alone(ffmpeg: StandIn, mode: int, taken: bool) -> None:
+    assert worked(ffmpeg("t4", f"{RAW} h264_nvenc out.mp4", compute_mode=mode))
+    with load(ffmpeg.state, memory_mib=1):
+        assert (ffmpeg.again(f"{RAW} h264_nvenc out.mp4").code == 0) is taken
+
+
+@pytest.mark.parametrize(("visible", "taken"), [("0", True), ("7", False), ("7,0", False), ("", False)])
+def test_a_gpu_that_is_hidden(ffmpeg: StandIn, monkeypatch: pytest.MonkeyPatch, visible: str, taken: bool) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    ran = ffmpeg("t4", f"{RAW} h264_nvenc out.mp4")
+    assert ("CUDA_ERROR_NO_DEVICE" not in ran.said) is taken
+    assert bool(ran.software) is taken
+
+
+def test_a_missing_library_of_the_driver(ffmpeg: StandIn) -> None:
+    ffmpeg.libraries(*LIBRARIES[:2])
+    refused(ffmpeg("t4", f"{RAW} h264_nvenc out.mp4"), "] Cannot load libnvidia-encode.so.1\n")
+    assert worked(ffmpeg("t4", "-hwaccel cuda -i a.mp4 b.yuv")), "nothing is encoded"
+
+
+def test_the_session_limit_counts_what_others_have_open(ffmpeg: StandIn) -> None:
+    words = f"{RAW} h264_nvenc out.mp4"
+    assert worked(ffmpeg("t4", words, fault_nvenc_sessions=1))
+    with load(ffmpeg.state, encoder_codec=0):
+        refused(ffmpeg.again(words), "OpenEncodeSessionEx failed: out of memory (10)")
+    assert worked(ffmpeg.again(words))
+
+
+def test_a_gpu_lost_in_the_middle_ends_the_work(ffmpeg: StandIn) -> None:
+    ffmpeg.software("exec sleep infinity")
+
+    def lose() -> None:
+        until(lambda: ffmpeg.state.exists() and bool(loads(ffmpeg.state)), "FFmpeg does not load the GPU", 300)
+        change(ffmpeg.state, "gpu.0", fault_gpu_lost=1)
+
+    losing = threading.Thread(target=lose)
+    losing.start()
+    ran = ffmpeg("t4", f"{RAW} h264_nvenc out.mp4")
+    losing.join()
+    assert ran.code != 0
+    assert "CUDA_ERROR_UNKNOWN" in ran.said
+    assert loads(ffmpeg.state) == []
 
 
 # ---------------------------------------------------------------- what it says
 
 
-def test_lines_of_the_software_ffmpeg() -> None:
-    made = planned("-hwaccel cuda -hwaccel_output_format cuda -c:v h264_cuvid -i a.mp4 -c:v h264_nvenc b.mp4")
-    mapped = "  Stream #0:0 -> #0:0 (h264 (native) -> h264 (libx264))"
-    assert voice.rewritten(mapped, made) == "  Stream #0:0 -> #0:0 (h264 (h264_cuvid) -> h264 (h264_nvenc))"
-    assert voice.rewritten("[libx264 @ 0x1] using cpu capabilities: MMX2", made) is None
-    assert voice.rewritten("x265 [info]: HEVC encoder version", made) is None
-    line = "[graph 0 input from stream 0:0 @ 0x1] w:1920 h:1080 pixfmt:yuv420p tb:1/15360"
-    assert "pixfmt:cuda" in (voice.rewritten(line, made) or "")
+def test_lines_of_the_software_ffmpeg(ffmpeg: StandIn) -> None:
+    ffmpeg.says.write_text(
+        "  Stream #0:0 -> #0:0 (h264 (native) -> h264 (libx264))\n[libx264 @ 0x1] using cpu capabilities: MMX2\n"
+        "x265 [info]: HEVC encoder version\n[graph 0 input from stream 0:0 @ 0x1] w:1920 pixfmt:yuv420p tb:1/15360\n"
+    )
+    ran = ffmpeg("t4", "-hwaccel cuda -hwaccel_output_format cuda -c:v h264_cuvid -i a.mp4 -c:v h264_nvenc b.mp4")
+    assert ran.said == (
+        "  Stream #0:0 -> #0:0 (h264 (h264_cuvid) -> h264 (h264_nvenc))\n"
+        "[graph 0 input from stream 0:0 @ 0x1] w:1920 pixfmt:cuda tb:1/15360\n"
+    )
 
 
-def test_the_features_that_announce_themselves(capsys: pytest.CaptureFixture[str]) -> None:
-    voice.announce(planned("-i a -c:v h264_nvenc -temporal_aq 1 -spatial-aq 1 -rc-lookahead 20 b.mp4"))
-    said = capsys.readouterr().err
+def test_the_features_that_announce_themselves(ffmpeg: StandIn) -> None:
+    features = "-temporal_aq 1 -spatial-aq 1 -rc-lookahead 20"
+    said = ffmpeg("t4", f"-v verbose -i a -c:v h264_nvenc {features} b.mp4").said
     assert "] Temporal AQ enabled.\n" in said
     assert "] AQ enabled.\n" in said
     assert "Lookahead enabled: depth 20" in said
+    assert ffmpeg("t4", f"-i a -c:v h264_nvenc {features} b.mp4").said == ""
 
 
 # ---------------------------------------------------------------- how fast
 
+BUSY = 0.97  # of the published figures, with every engine busy
+
 
 def test_one_session_has_one_engine_and_many_share_all() -> None:
-    work, engines = pace.Work(decode_codec="h264"), video("a100")
-    alone = pace.rate(work, engines, 1245, 1, 0)
-    full = pace.rate(work, engines, 1245, 5, 0)
-    crowded = pace.rate(work, engines, 1245, 10, 0)
-    assert alone.fps == full.fps == pytest.approx(771 * 1245 / 1860 * pace.EFFICIENCY)
+    alone, full, crowded = (speed("a100", 1245, sessions, 0, decode_codec="h264") for sessions in (1, 5, 10))
+    assert alone.fps == full.fps == pytest.approx(771 * 1245 / 1860 * BUSY)
     assert crowded.fps == pytest.approx(full.fps / 2)
-    assert alone.decoder_percent == pytest.approx(20)
-    assert full.decoder_percent * 5 == pytest.approx(crowded.decoder_percent * 10) == pytest.approx(100)
+    assert alone.decoder == pytest.approx(20)
+    assert full.decoder * 5 == pytest.approx(crowded.decoder * 10) == pytest.approx(100)
 
 
 def test_encoding_and_decoding_the_smaller_one_counts() -> None:
-    work = pace.Work(decode_codec="h264", encode_codec="h264", preset=3, encode=4.0)
-    found = pace.rate(work, video("t4"), 1470, 1, 1)
-    assert found.fps == pytest.approx(602 * 1470 / 1950 * pace.EFFICIENCY)
-    assert found.encoder_percent == pytest.approx(100)
-    assert 5 < found.decoder_percent < 15
+    found = speed("t4", 1470, 1, 1, decode_codec="h264", encode_codec="h264", preset=3, encode=4.0)
+    assert found.fps == pytest.approx(602 * 1470 / 1950 * BUSY)
+    assert found.encoder == pytest.approx(100)
+    assert 5 < found.decoder < 15
 
 
 def test_presets_between_those_of_the_table_and_smaller_pictures() -> None:
-    engines = video("t4")
-    rates = [pace.engine_fps(pace.Work(encode_codec="h264", preset=p), engines, 1950)[1] for p in range(1, 8)]
+    rates = [speed("t4", 1950, 0, 1, encode_codec="h264", preset=p, encode=1.0).fps for p in range(1, 8)]
     assert rates == sorted(rates, reverse=True)
-    assert rates[1] == pytest.approx((833 + 602) / 2 * pace.EFFICIENCY)
-    small = pace.Work(decode_codec="h264", width=960, height=540)
-    assert pace.engine_fps(small, engines, 1860)[0] == pytest.approx(4 * 771 * pace.EFFICIENCY)
+    assert rates[1] == pytest.approx((833 + 602) / 2 * BUSY)
+    small = speed("t4", 1860, 1, 0, decode_codec="h264", width=960, height=540)
+    assert small.fps == pytest.approx(4 * 771 * BUSY)
 
 
 def test_engines_that_are_not_there_make_nothing() -> None:
-    assert pace.rate(pace.Work("h264", "h264", encode=1.0), video("a100"), 1245, 1, 1).fps == 0
-    assert pace.rate(pace.Work("av1"), video("t4"), 1245, 1, 0).fps == 0
+    assert speed("a100", 1245, 1, 1, decode_codec="h264", encode_codec="h264", encode=1.0).fps == 0
+    assert speed("t4", 1245, 1, 0, decode_codec="av1").fps == 0
+
+
+def test_paced_work_reports_what_the_engines_make(ffmpeg: StandIn, tmp_path: Path) -> None:
+    """As a session of the throughput probe: told to end, it reports once more and says so."""
+    reports: list[dict[str, str]] = []
+    shown: list[str] = []
+    progress = tmp_path / "progress"
+    os.mkfifo(progress)
+
+    def watch() -> None:
+        with progress.open() as lines:
+            report: dict[str, str] = {}
+            for line in lines:
+                name, _, value = line.strip().partition("=")
+                report[name] = value
+                if name == "progress":
+                    reports.append(report)
+                    report = {}
+                    if len(reports) == 10:
+                        shown.append(loads(ffmpeg.state)[0]["graphics"])
+                        os.kill(os.getpid(), signal.SIGTERM)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    words = (
+        f"-v warning -progress {progress} -stats_period 0.05 -hwaccel cuda -hwaccel_output_format cuda -i x -f null -"
+    )
+    endless = Media("h264", "yuv420p", 1920, 1080, 30.0, 10**9)
+    ran = ffmpeg("t4", words, endless, app_graphics=1590, app_memory=5001)
+    watching.join()
+    assert ran.code == 255
+    assert "received signal 15" in ran.said
+    assert (shown, reports[-1]["progress"]) == (["1590"], "end")
+    # By its own clock: frames made / frames a second.
+    first, last = ((int(one["frame"]), int(one["frame"]) / float(one["fps"])) for one in (reports[1], reports[-2]))
+    assert (last[0] - first[0]) / (last[1] - first[1]) == pytest.approx(771 * 1470 / 1860 * BUSY, rel=0.03)

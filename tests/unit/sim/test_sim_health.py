@@ -14,7 +14,6 @@ from nvmlbench import Bench
 
 from gpuprep import records
 from gpuprep.checks import health, identity
-from gpuprep.sim import faults, native, nvmlstate
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") is None, reason="needs Linux and gcc"),
@@ -27,9 +26,7 @@ MODELS = ("t4", "v100", "v100-sxm2-32", "v100-pcie", "v100s", "a100", "a100-pcie
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "libnvidia-ml.so.1").symlink_to(native.nvml())
-    return Bench(tmp_path)
+    return Bench.made(tmp_path)
 
 
 def judged(bench: Bench) -> dict[str, records.Finding]:
@@ -38,11 +35,6 @@ def judged(bench: Bench) -> dict[str, records.Finding]:
     snapshot: records.Snapshot = dataclasses.replace(HOST, gpus=gpus, pci_gpus=(), kernel=uptime)
     found = [*health.findings(WANTED, snapshot), *identity.findings(snapshot, ())]
     return {one.key: one for one in found if one.subject.startswith("gpu ")}
-
-
-def play(bench: Bench, kind: str, gpu: int) -> None:
-    with nvmlstate.changed(bench.folder) as state:
-        faults.put_gpu(state[f"gpu.{gpu}"], faults.kinds()[kind], clear=False)
 
 
 @pytest.mark.parametrize("version", ["550.163.01", "580.95.05"])
@@ -93,7 +85,7 @@ def test_each_fault_is_what_it_says(
     bench: Bench, kind: str, model: str, prop: str, status: records.Status, words: str
 ) -> None:
     bench.boot(model)
-    play(bench, kind, 0)
+    bench.play(kind, 0)
     finding = judged(bench)[f"gpu 0.{prop}"]
     assert finding.status is status
     assert words in finding.reason
@@ -105,8 +97,8 @@ def test_each_fault_is_what_it_says(
 )
 def test_history_is_no_fault_of_today(bench: Bench, kind: str) -> None:
     bench.boot("t4", "a100")
-    play(bench, kind, 0)
-    play(bench, kind, 1)
+    bench.play(kind, 0)
+    bench.play(kind, 1)
     assert [
         one.key for one in judged(bench).values() if one.status not in (records.Status.PASS, records.Status.SKIP)
     ] == []
@@ -115,6 +107,6 @@ def test_history_is_no_fault_of_today(bench: Bench, kind: str) -> None:
 @pytest.mark.parametrize(("kind", "model"), [("remap_failure", "a100"), ("sram_threshold", "h200")])
 def test_a_lasting_defect_outlives_a_boot(bench: Bench, kind: str, model: str) -> None:
     bench.boot(model)
-    play(bench, kind, 0)
+    bench.play(kind, 0)
     bench.boot(model)
     assert records.Status.FAIL in {one.status for one in judged(bench).values()}

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from nvmlbench import compiled, hook, persistenced
 
 from gpuprep import errors
-from gpuprep.sim import native
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed"),
@@ -19,12 +19,10 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def preload(tmp_path: Path) -> Path:
-    """The library as compiled for a machine, with the folders it looks in moved to a temporary one."""
-    text = native.sources("preload.c")["preload.c"]
-    text = text.replace("/usr/lib/gpuprep-sim", str(tmp_path))
-    return native.build("preload.so", {"preload.c": text}, "-shared", "-fPIC", f'-DSIM_RUN="{tmp_path}/run"')
+@pytest.fixture(scope="module")
+def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library as compiled for a machine, with the folders it looks in moved to its own."""
+    return hook("preload.c", tmp_path_factory.mktemp("machine"))
 
 
 def python(preload: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -37,24 +35,19 @@ def python(preload: Path, code: str, **environment: str) -> subprocess.Completed
     )
 
 
-def library(folder: Path, name: str, code: str, *flags: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    made = native.build("any.so", {"any.c": code}, "-shared", "-fPIC", *flags)
-    shutil.copyfile(made, folder / name)
-    return folder / name
-
-
-def test_uname_answers_the_machines_kernel(preload: Path, tmp_path: Path) -> None:
+def test_uname_answers_the_machines_kernel(preload: Path) -> None:
     code = "import os; print(os.uname().release)"
     assert python(preload, code).stdout.strip() == os.uname().release
-    (tmp_path / "run/kernel").mkdir(parents=True)
-    (tmp_path / "run/kernel/release").write_text("6.1.0-42-cloud-amd64\n")
+    release = preload.parent / "run/kernel/release"
+    release.parent.mkdir(parents=True)
+    release.write_text("6.1.0-42-cloud-amd64\n")
     assert python(preload, code).stdout.strip() == "6.1.0-42-cloud-amd64"
 
 
-def test_proc_modules_is_the_machines(preload: Path, tmp_path: Path) -> None:
-    (tmp_path / "run/proc").mkdir(parents=True)
-    (tmp_path / "run/proc/modules").write_text("nvidia 1 0 - Live 0x0\n")
+def test_proc_modules_is_the_machines(preload: Path) -> None:
+    modules = preload.parent / "run/proc/modules"
+    modules.parent.mkdir(parents=True)
+    modules.write_text("nvidia 1 0 - Live 0x0\n")
     read = "import os; print(open('/proc/modules').read(), os.path.exists('/proc/modules'))"
     assert python(preload, read).stdout == "nvidia 1 0 - Live 0x0\n True\n"
 
@@ -64,11 +57,11 @@ def test_nvml_is_the_stand_in_only_where_the_real_library_is(preload: Path, tmp_
         "static const char *v; void gpuprep_sim_library_version(const char *t) { v = t; static char k[64]; int i = 0;"
     )
     tell += "while ((k[i] = t[i])) i++; v = k; } const char *said(void) { return v; }"
-    library(tmp_path, "libnvidia-ml.so.1", tell)
+    compiled(preload.parent / "lib", "libnvidia-ml.so.1", tell)
     load = "import ctypes as c; l = c.CDLL('libnvidia-ml.so.1'); l.said.restype = c.c_char_p; print(l.said().decode())"
     absent = python(preload, load, LD_LIBRARY_PATH=str(tmp_path / "real"))
     assert "cannot open shared object file" in absent.stderr
-    real = library(tmp_path / "real", "libnvidia-ml.so.550.163.01", "int real(void) { return 1; }")
+    real = compiled(tmp_path / "real", "libnvidia-ml.so.550.163.01", "int real(void) { return 1; }")
     (tmp_path / "real/libnvidia-ml.so.1").symlink_to(real.name)
     assert python(preload, load, LD_LIBRARY_PATH=str(tmp_path / "real")).stdout.strip() == "550.163.01"
 
@@ -76,21 +69,21 @@ def test_nvml_is_the_stand_in_only_where_the_real_library_is(preload: Path, tmp_
 def test_dlopen_still_searches_the_callers_runpath(preload: Path, tmp_path: Path) -> None:
     """glibc looks at the return address of dlopen to find whose RUNPATH counts: the shim must not be in between."""
     hidden = tmp_path / "hidden"
-    library(hidden, "libhidden.so", "int answer(void) { return 42; }")
+    compiled(hidden, "libhidden.so", "int answer(void) { return 42; }")
     code = '#include <dlfcn.h>\n#include <stddef.h>\nint find(void) { void *l = dlopen("libhidden.so", RTLD_NOW);'
     code += 'return l == NULL ? -1 : ((int (*)(void))dlsym(l, "answer"))(); }'
-    caller = library(tmp_path, "caller.so", code, f"-Wl,-rpath,{hidden}", "-Wl,--enable-new-dtags")
+    caller = compiled(tmp_path, "caller.so", code, f"-Wl,-rpath,{hidden}", "-Wl,--enable-new-dtags")
     assert python(preload, f"import ctypes; print(ctypes.CDLL('{caller}').find())").stdout.strip() == "42"
 
 
-def test_a_compile_error_is_the_compilers_own_words() -> None:
+def test_a_compile_error_is_the_compilers_own_words(tmp_path: Path) -> None:
     with pytest.raises(errors.SimError) as caught:
-        native.build("broken.so", {"broken.c": "int f(void) { return nothing; }"}, "-shared", "-fPIC")
+        compiled(tmp_path, "broken.so", "int f(void) { return nothing; }")
     assert "nothing" in caught.value.what
 
 
 def test_persistenced_refuses_what_the_real_one_refuses() -> None:
-    program = native.persistenced()
+    program = persistenced()
     assert subprocess.run([program, "--no-such-option"], capture_output=True, check=False).returncode == 1
     nobody = subprocess.run([program, "--user", "no-such-user"], capture_output=True, text=True, check=False)
     assert nobody.returncode == 1
