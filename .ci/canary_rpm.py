@@ -80,7 +80,8 @@ class RpmRoot:
         key = self.key.read_bytes() if self.key else self._get(self.key_file)
         for name, content in {"key": key, "repomd.xml": signed, "repomd.xml.asc": signature}.items():
             (self.folder / name).write_bytes(content)
-        gpg = ["gpg", "--homedir", str(home), "--batch", "--no-options", "--no-autostart", "--quiet", "--status-fd", "1"]
+        gpg = ["gpg", "--homedir", str(home), "--batch", "--no-options", "--quiet", "--status-fd", "1"]
+        gpg.append("--no-autostart")  # no agent is wanted, and none is left at work
         files = [str(self.folder / "repomd.xml.asc"), str(self.folder / "repomd.xml")]
         for words in (["--import", str(self.folder / "key")], ["--verify", *files]):
             done = subprocess.run([*gpg, *words], capture_output=True, text=True, timeout=SECONDS, check=False)
