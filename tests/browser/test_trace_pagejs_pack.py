@@ -19,26 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from gpuprep.trace import model
-from gpuprep.trace.columns import (
-    NONE,
-    Arguments,
-    Calls,
-    Device,
-    Format,
-    GpuEvents,
-    Ints,
-    MemoryEvents,
-    Ops,
-    Thread,
-    Trace,
-)
 from gpuprep.trace.page import html, pack
 from gpuprep.trace.tables import document
 
 MB = 1_000_000
 
 
-def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Ints]]:
+def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, columns.Ints]]:
     """As data.js reads it."""
     text = gzip.decompress(data)
     magic, version, length = text[:4], *struct.unpack("<II", text[4:12])
@@ -74,7 +61,7 @@ def test_pieces_are_one_gzip(pieces: list[bytes]) -> None:
 
 def test_single_events_come_back(tmp_path: Path) -> None:
     linked = viewpages.opened(viewpages.training().write(tmp_path / "all.json"))
-    header, columns = unpacked(pack.pack(linked).data)
+    header, columns = unpacked(tracesteps.packed(linked).data)
     gpu = linked.trace.gpu
     lanes = np.array(header["lanes"])[columns["kernel.lane"]]
     starts, end = [], 0
@@ -94,7 +81,7 @@ def test_single_events_come_back(tmp_path: Path) -> None:
 def test_texts_are_made_safe_and_bounded(tmp_path: Path) -> None:
     trace = viewpages.training(1)
     trace.launch(500_000, "a\u202eb\x1b[2J" + "k" * 50_000, 600_000, 100)
-    header, _ = unpacked(pack.pack(viewpages.opened(trace.write(tmp_path / "all.json"))).data)
+    header, _ = unpacked(tracesteps.packed(viewpages.opened(trace.write(tmp_path / "all.json"))).data)
     long = [text for text in header["texts"] if text.endswith("…")]
     assert len(long) == 1
     assert long[0].startswith("a\\u202eb\\x1b[2J")
@@ -122,8 +109,8 @@ def test_where_a_part_of_the_ops_does_not_fit_all_are_not_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     linked = viewpages.opened(viewpages.training(40).write(tmp_path / "all.json"))
-    whole = len(pack.pack(linked).data)
-    plain = {room: pack.pack(linked, room=room) for room in (whole, whole // 2, whole // 4)}
+    whole = len(tracesteps.packed(linked).data)
+    plain = {room: tracesteps.packed(linked, room=room) for room in (whole, whole // 2, whole // 4)}
     tried: list[int] = []
     inner = pack._pack
 
@@ -135,7 +122,7 @@ def test_where_a_part_of_the_ops_does_not_fit_all_are_not_tried(
     monkeypatch.setattr(pack, "SAMPLE", 300)
     for room, packed in plain.items():
         tried.clear()
-        assert pack.pack(linked, room=room).left_out == packed.left_out
+        assert tracesteps.packed(linked, room=room).left_out == packed.left_out
         assert tried[0] == 300
         assert (max(tried) > 300) == (room == whole)
 
@@ -146,10 +133,10 @@ def test_what_does_not_fit_is_said(chromium: browser.Chromium, tmp_path: Path) -
         for number in range(50):
             trace.op("aten::view", step * viewpages.STEP + 700_000 + number * 1000, 100 + (step * 37 + number) % 700)
     linked = viewpages.opened(trace.write(tmp_path / "all.json"))
-    whole = len(pack.pack(linked).data)
+    whole = len(tracesteps.packed(linked).data)
     seen: list[tuple[str, ...]] = []
     for room in range(whole, 0, -100):
-        packed = pack.pack(linked, room=room)
+        packed = tracesteps.packed(linked, room=room)
         if packed.left_out not in seen:
             seen.append(packed.left_out)
         last = packed
@@ -211,7 +198,7 @@ def test_what_no_page_has_room_for_is_not_promised(
         assert "gpuprep trace serve` shows them" not in words
 
 
-def many(kernels: int, steps: int, pairs: int = 400) -> Trace:
+def many(kernels: int, steps: int, pairs: int = 400) -> columns.Trace:
     """A profile of `kernels` kernels, two ops each, with times that no pattern tells."""
     chance = np.random.default_rng(7)
     each = kernels // steps
@@ -227,27 +214,27 @@ def many(kernels: int, steps: int, pairs: int = 400) -> Trace:
     names = [f"ampere_sgemm_{number}x64_tn" for number in range(300)]
     names += [f"aten::op{number}" for number in range(500)] + ["cudaLaunchKernel"]
     names += [f"ProfilerStep#{step}" for step in range(steps)]
-    none, zero = np.full(kernels, NONE, np.int64), np.zeros(kernels, np.int32)
+    none, zero = np.full(kernels, columns.NONE, np.int64), np.zeros(kernels, np.int32)
     ids = np.arange(1, kernels + 1)
-    gpu = GpuEvents(
+    gpu = columns.GpuEvents(
         start, start + work, zero.astype(np.uint8), kind.astype(np.int32), zero, zero + 7, zero, ids, none, none,
         np.repeat([[64, 1, 1]], kernels, 0), np.repeat([[128, 1, 1]], kernels, 0), zero + 32, zero,
         np.zeros(kernels), np.zeros(kernels), none,
     )  # fmt: skip
-    calls = Calls(launch + width // 4, launch + width // 2, zero + 800, zero, zero, ids, none)
+    calls = columns.Calls(launch + width // 4, launch + width // 2, zero + 800, zero, zero, ids, none)
     border = launch[::each]
     begin = np.concatenate((launch, launch + width // 8, border - 1))
     end = np.concatenate((launch + width - 1, launch + width * 3 // 4, np.append(border[1:] - 2, launch[-1] + 30_000)))
     named = np.concatenate((op + 300, (op + 7) % 500 + 300, np.arange(steps) + 801)).astype(np.int32)
     rows = len(begin)
     what = np.concatenate((np.zeros(2 * kernels), np.ones(steps))).astype(np.uint8)
-    nothing = np.full(rows, NONE, np.int64)
+    nothing = np.full(rows, columns.NONE, np.int64)
     flat = np.zeros(rows, np.int32)
-    ops = Ops(begin, end, what, named, flat, flat, nothing, nothing, nothing, flat + NONE)
-    memory = MemoryEvents(*(np.zeros(0, np.int64) for _ in fields(MemoryEvents)))
-    return Trace(
-        "many.json", Format.KINETO, "G4", 0, 0, names, ["1"], [Thread(0, "thread 1")], [Device(0, "GPU", "8.0", 108)],
-        gpu, calls, ops, memory, [Arguments()], np.zeros((0, 2), np.int32),
+    ops = columns.Ops(begin, end, what, named, flat, flat, nothing, nothing, nothing, flat + columns.NONE)
+    memory = columns.MemoryEvents(*(np.zeros(0, np.int64) for _ in fields(columns.MemoryEvents)))
+    return columns.Trace(
+        "many.json", columns.Format.KINETO, "G4", 0, 0, names, ["1"], [columns.Thread(0, "thread 1")], [columns.Device(0, "GPU", "8.0", 108)],
+        gpu, calls, ops, memory, [columns.Arguments()], np.zeros((0, 2), np.int32),
     )  # fmt: skip
 
 
@@ -269,8 +256,8 @@ TIMES = """async names => {
 def test_75_000_events_in_3_mb() -> None:
     trace = many(25_000, 10)
     assert len(trace.gpu.start) + len(trace.calls.start) + len(trace.ops.start) > 75_000
-    linked = model.profile(trace)
-    assert pack.pack(linked).left_out == ()
+    linked = tracesteps.linked(trace)
+    assert tracesteps.packed(linked).left_out == ()
     assert len(html(linked, document(linked))) <= 3 * MB
 
 
@@ -278,7 +265,7 @@ def test_75_000_events_in_3_mb() -> None:
 def test_a_million_kernels_in_15_mb_and_tables_in_a_fifth_of_a_second(
     chromium: browser.Chromium, tmp_path: Path
 ) -> None:
-    linked = model.profile(many(1_000_000, 250))
+    linked = tracesteps.linked(many(1_000_000, 250))
     begun = time.monotonic()
     text = html(linked, document(linked))
     print(f"page of {len(text) / MB:.1f} MB in {time.monotonic() - begun:.1f} s; {len(linked.cells.op)} cells")
@@ -292,7 +279,7 @@ def test_a_million_kernels_in_15_mb_and_tables_in_a_fifth_of_a_second(
 
     seen = chromium.visit(page.as_uri(), do=look, check=False)
     assert seen.faults() == []
-    print(seen.answer, pack.pack(linked).left_out)
+    print(seen.answer, tracesteps.packed(linked).left_out)
     assert seen.answer["events"] == 1_000_000
     assert min(seen.answer["ranges"]) <= 200, "ms"
     assert len(seen.answer["keys"]) == 5
@@ -302,7 +289,7 @@ def test_a_million_kernels_in_15_mb_and_tables_in_a_fifth_of_a_second(
 def test_an_empty_profile(chromium: browser.Chromium, tmp_path: Path) -> None:
     trace = many(1000, 2)
     none = {name: getattr(trace.gpu, name)[:0] for name in vars(trace.gpu)}
-    linked = model.profile(replace(trace, gpu=GpuEvents(**none)))
+    linked = tracesteps.linked(replace(trace, gpu=columns.GpuEvents(**none)))
     seen = chromium.visit(
         viewpages.write(tmp_path, linked) + "#/timeline",
         do=lambda page: page.wait_for_selector("main > h1"),

@@ -10,7 +10,6 @@ from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
 
 from gpuprep import catalogue
 from gpuprep.catalogue import boards
-from gpuprep.trace.document import Advice
 
 
 def test_without_workers_one_rule_speaks_of_the_loader(tmp_path: Path) -> None:
@@ -50,7 +49,7 @@ def test_the_wait_behind_a_pageable_copy_is_no_item_of_the_program(tmp_path: Pat
     assert {"sync", "pageable"} & set(said(p, tmp_path)) == {"pageable"}
 
 
-def reduced(other_ns: int) -> Advice | None:
+def reduced(other_ns: int) -> document.Advice | None:
     """`comm-exposed` of steps with 10 collectives of 1 ms, and so much other work that none of them runs beside."""
     p = Program()
     for _ in p.steps(3):

@@ -10,7 +10,6 @@ from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
 
 from gpuprep import errors, records
 from gpuprep.trace import advice, checking, comparing
-from gpuprep.trace.document import Advice, TraceDocument
 
 FLOAT = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
 HALF = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
@@ -28,17 +27,17 @@ def program(kernel: str = PRODUCT_BF16, ns: int = 200_000, *, shapes: bool = Tru
 
 
 @pytest.fixture
-def clean(tmp_path: Path) -> TraceDocument:
+def clean(tmp_path: Path) -> document.TraceDocument:
     return program().opened(tmp_path).document
 
 
 @pytest.fixture
-def guilty(tmp_path: Path) -> TraceDocument:
+def guilty(tmp_path: Path) -> document.TraceDocument:
     return program(PRODUCT_FP32).opened(tmp_path).document
 
 
 @pytest.fixture
-def shapeless(tmp_path: Path) -> TraceDocument:
+def shapeless(tmp_path: Path) -> document.TraceDocument:
     return program(shapes=False).opened(tmp_path).document
 
 
@@ -46,7 +45,7 @@ def status(found: checking.Checked, name: str) -> records.Status:
     return next(line.status for line in found.lines if line.name == name)
 
 
-def test_a_clean_profile_passes(clean: TraceDocument) -> None:
+def test_a_clean_profile_passes(clean: document.TraceDocument) -> None:
     found = checking.check(clean)
     assert found.exit_code == 0, found.lines
     assert {line.status for line in found.lines} == {records.Status.PASS}
@@ -63,7 +62,7 @@ def test_what_the_profile_lacks_is_no_pass(category: str, rule: str, tmp_path: P
     assert (status(found, rule), found.exit_code) == (records.Status.UNKNOWN, 3)
 
 
-def test_a_problem_fails_and_says_what(guilty: TraceDocument) -> None:
+def test_a_problem_fails_and_says_what(guilty: document.TraceDocument) -> None:
     found = checking.check(guilty, rules=("tf32", "sync"))
     assert found.exit_code == 1
     assert status(found, "tf32") is records.Status.FAIL
@@ -73,12 +72,12 @@ def test_a_problem_fails_and_says_what(guilty: TraceDocument) -> None:
     assert "ms a step" in found.lines[0].text
 
 
-def test_rules_may_be_one_word_with_commas(guilty: TraceDocument) -> None:
+def test_rules_may_be_one_word_with_commas(guilty: document.TraceDocument) -> None:
     assert checking.check(guilty, rules=("sync, dataloader",)).exit_code == 0
     assert [line.name for line in checking.check(guilty, rules=("sync,tf32",)).lines] == ["tf32", "sync"]
 
 
-def test_what_the_baseline_has_is_no_new_failure(guilty: TraceDocument, clean: TraceDocument) -> None:
+def test_what_the_baseline_has_is_no_new_failure(guilty: document.TraceDocument, clean: document.TraceDocument) -> None:
     same = checking.check(guilty, baseline=guilty)
     assert same.exit_code == 0
     assert status(same, "tf32") is records.Status.WARN
@@ -86,9 +85,9 @@ def test_what_the_baseline_has_is_no_new_failure(guilty: TraceDocument, clean: T
     assert checking.check(clean, baseline=guilty).exit_code == 0
 
 
-def test_a_new_finding_of_the_machine_fails_beside_an_old_one(clean: TraceDocument) -> None:
+def test_a_new_finding_of_the_machine_fails_beside_an_old_one(clean: document.TraceDocument) -> None:
     said = [
-        Advice("machine", "problem", text, "do it", "https://a", (), (), "", None)
+        document.Advice("machine", "problem", text, "do it", "https://a", (), (), "", None)
         for text in ("gpu 0: clocks are low.", "gpu 0: power is capped.")
     ]
     old = dataclasses.replace(clean, advice=(said[0],))
@@ -104,7 +103,7 @@ def test_a_new_finding_of_the_machine_fails_beside_an_old_one(clean: TraceDocume
     assert [one.problem for one in compared.rules_kept] == ["gpu 0: clocks are low."]
 
 
-def test_a_rule_that_could_not_be_judged_is_unknown(shapeless: TraceDocument) -> None:
+def test_a_rule_that_could_not_be_judged_is_unknown(shapeless: document.TraceDocument) -> None:
     found = checking.check(shapeless, rules=("tf32",))
     assert found.exit_code == 3
     assert status(found, "tf32") is records.Status.UNKNOWN
@@ -114,12 +113,12 @@ def test_a_rule_that_could_not_be_judged_is_unknown(shapeless: TraceDocument) ->
 
 
 def test_what_the_baseline_tells_and_the_profile_does_not_is_unknown(
-    clean: TraceDocument, shapeless: TraceDocument
+    clean: document.TraceDocument, shapeless: document.TraceDocument
 ) -> None:
     assert checking.check(shapeless, rules=("tf32",), baseline=clean).exit_code == 3
 
 
-def test_a_failure_counts_more_than_what_is_unknown(guilty: TraceDocument, shapeless: TraceDocument) -> None:
+def test_a_failure_counts_more_than_what_is_unknown(guilty: document.TraceDocument, shapeless: document.TraceDocument) -> None:
     both = dataclasses.replace(guilty, advice=(*guilty.advice, *shapeless.advice))
     found = checking.check(both)
     assert found.exit_code == 1
@@ -142,7 +141,7 @@ def test_a_hint_fails_only_where_it_is_named(tmp_path: Path) -> None:
     ("ns", "within", "code"), [(200_000, 5, 0), (208_000, 5, 0), (230_000, 5, 1), (230_000, 20, 0)]
 )
 def test_step_time_against_the_baseline(
-    ns: int, within: float, code: int, tmp_path: Path, clean: TraceDocument
+    ns: int, within: float, code: int, tmp_path: Path, clean: document.TraceDocument
 ) -> None:
     slower = program(ns=ns).opened(tmp_path).document
     found = checking.check(slower, rules=("sync",), baseline=clean, within_percent=within)
@@ -150,13 +149,13 @@ def test_step_time_against_the_baseline(
     assert status(found, "step-time") is (records.Status.FAIL if code else records.Status.PASS)
 
 
-def test_a_faster_step_passes(tmp_path: Path, clean: TraceDocument) -> None:
+def test_a_faster_step_passes(tmp_path: Path, clean: document.TraceDocument) -> None:
     faster = program(ns=50_000).opened(tmp_path).document
     assert status(checking.check(faster, rules=("sync",), baseline=clean), "step-time") is records.Status.PASS
 
 
 @pytest.mark.parametrize("other", ["gpu", "split"])
-def test_a_baseline_of_another_gpu_or_of_other_steps_proves_nothing(other: str, clean: TraceDocument) -> None:
+def test_a_baseline_of_another_gpu_or_of_other_steps_proves_nothing(other: str, clean: document.TraceDocument) -> None:
     devices = tuple(dataclasses.replace(one, name="NVIDIA T4") for one in clean.file.devices)
     baseline = {
         "gpu": dataclasses.replace(clean, file=dataclasses.replace(clean.file, devices=devices)),
@@ -167,7 +166,7 @@ def test_a_baseline_of_another_gpu_or_of_other_steps_proves_nothing(other: str, 
     assert ("T4" if other == "gpu" else "annotation batch") in found.lines[0].text
 
 
-def test_without_steps_the_time_is_unknown(clean: TraceDocument, tmp_path: Path) -> None:
+def test_without_steps_the_time_is_unknown(clean: document.TraceDocument, tmp_path: Path) -> None:
     p = Program()
     p.op("aten::mm", Kernel(PRODUCT_BF16, 200_000), **HALF)  # type: ignore[arg-type]
     stepless = p.opened(tmp_path).document
@@ -178,7 +177,7 @@ def test_without_steps_the_time_is_unknown(clean: TraceDocument, tmp_path: Path)
 
 
 @pytest.mark.parametrize("names", [("no-such-rule",), ("",), (), ("all", "tf-32")])
-def test_a_rule_that_there_is_not_is_wrong_usage(names: tuple[str, ...], clean: TraceDocument) -> None:
+def test_a_rule_that_there_is_not_is_wrong_usage(names: tuple[str, ...], clean: document.TraceDocument) -> None:
     with pytest.raises(errors.UsageError) as error:
         checking.check(clean, rules=names)
     assert error.value.exit_code == 2
@@ -186,6 +185,6 @@ def test_a_rule_that_there_is_not_is_wrong_usage(names: tuple[str, ...], clean: 
 
 
 @pytest.mark.parametrize("percent", [-1.0, float("nan")])
-def test_a_percentage_below_nothing_is_wrong_usage(percent: float, clean: TraceDocument) -> None:
+def test_a_percentage_below_nothing_is_wrong_usage(percent: float, clean: document.TraceDocument) -> None:
     with pytest.raises(errors.UsageError):
         checking.check(clean, baseline=clean, within_percent=percent)

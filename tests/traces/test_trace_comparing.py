@@ -9,7 +9,6 @@ import pytest
 from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
 
 from gpuprep.trace import comparing, opening
-from gpuprep.trace.document import TraceDocument
 
 FLOAT = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
 HALF = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
@@ -35,7 +34,7 @@ def fast(steps: int = 3) -> Program:
     return p
 
 
-def document(program: Program, folder: Path, name: str = "a") -> TraceDocument:
+def document(program: Program, folder: Path, name: str = "a") -> document.TraceDocument:
     return program.opened(folder, opening.Wish(profile_name=name)).document
 
 

@@ -22,7 +22,6 @@ from traceserver import RECORDED
 
 from gpuprep.records import schema
 from gpuprep.trace import advice, checking, comparing, formats, opening
-from gpuprep.trace.document import Gain, Note, TraceDocument
 from gpuprep.trace.formats import documents, junit, sheets
 from gpuprep.trace.formats.csv import head
 from gpuprep.trace.formats.text import TABLES
@@ -36,7 +35,7 @@ NUMBER = re.compile(r"^-?[0-9.]+(e[+-]?\d+)?$")
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TraceDocument]:
+def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, document.TraceDocument]:
     made = {name: opening.open_trace(RECORDED / f"{name}.json.gz").document for name in NAMES}
     made["hostile"] = opening.open_trace(
         hostiletrace.write(tmp_path_factory.mktemp("hostile") / "<b>.pt.trace.json")
@@ -45,14 +44,14 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TraceDocument]
 
 
 @pytest.fixture(params=[*NAMES, "hostile"])
-def document(request: pytest.FixtureRequest, opened: dict[str, TraceDocument]) -> TraceDocument:
+def document(request: pytest.FixtureRequest, opened: dict[str, document.TraceDocument]) -> document.TraceDocument:
     return opened[request.param]
 
 
 # ---------------------------------------------------------------- all formats
 
 
-def every(document: TraceDocument) -> dict[str, str]:
+def every(document: document.TraceDocument) -> dict[str, str]:
     """Every format as text; a workbook as all of its parts."""
     made = {
         "text": formats.text(document),
@@ -70,7 +69,7 @@ def parts(data: bytes) -> str:
         return "\n".join(book.read(name).decode() for name in book.namelist())
 
 
-def test_no_name_acts_in_any_format(opened: dict[str, TraceDocument]) -> None:
+def test_no_name_acts_in_any_format(opened: dict[str, document.TraceDocument]) -> None:
     for name, text in every(opened["hostile"]).items():
         assert plaintext.unsafe(text) == "", f"{name} has {plaintext.unsafe(text)!r}"
         assert SECRET not in text, name
@@ -97,7 +96,7 @@ def test_hostile_names_are_text_in_the_page(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- text
 
 
-def test_the_first_screen_has_at_most_25_lines_of_80_columns(document: TraceDocument) -> None:
+def test_the_first_screen_has_at_most_25_lines_of_80_columns(document: document.TraceDocument) -> None:
     lines = formats.text(document).splitlines()
     assert len(lines) <= 25
     tables = lines[8:]
@@ -105,39 +104,39 @@ def test_the_first_screen_has_at_most_25_lines_of_80_columns(document: TraceDocu
     assert "GPU utilization" in lines[2]
 
 
-def test_more_advice_and_notes_than_a_screen_holds(opened: dict[str, TraceDocument]) -> None:
+def test_more_advice_and_notes_than_a_screen_holds(opened: dict[str, document.TraceDocument]) -> None:
     one = opened["sync-item"]
     many = replace(one, advice=one.advice * 20)
     notes = tuple(replace(note, text="x" * 500) for note in one.file.notes * 20) or ()
     assert len(formats.text(replace(many, file=replace(one.file, notes=notes))).splitlines()) <= 25
 
 
-def test_notes_are_sentences_that_end(opened: dict[str, TraceDocument]) -> None:
+def test_notes_are_sentences_that_end(opened: dict[str, document.TraceDocument]) -> None:
     """On the first screen what happened, with --full what it means, too."""
     one = opened["sync-item"]
     text = "21 GPU events have no call that launched them: launched before the recording began, or the calls were lost"
-    noted = replace(one, file=replace(one.file, notes=(Note("no_launches", 21, text), Note("x", 1, "a second one"))))
+    noted = replace(one, file=replace(one.file, notes=(document.Note("no_launches", 21, text), document.Note("x", 1, "a second one"))))
     assert "note: 21 GPU events have no call that launched them (why, and 1 more: --full)" in formats.text(noted)
     full = " ".join(formats.text(noted, full=True).split())
     assert text in full
     assert full.endswith("a second one")
 
 
-def test_the_first_screen_names_the_rules_that_it_has_no_room_for(opened: dict[str, TraceDocument]) -> None:
+def test_the_first_screen_names_the_rules_that_it_has_no_room_for(opened: dict[str, document.TraceDocument]) -> None:
     one = opened["sync-item"]
     several = tuple(replace(one.advice[0], rule=rule) for rule in ("sync", "amp", "tf32", "bad-shape", "gaps"))
     assert "What to change (3 of 5, then bad-shape, gaps)" in formats.text(replace(one, advice=several))
 
 
-def test_a_gain_of_nothing_is_not_called_one(opened: dict[str, TraceDocument]) -> None:
+def test_a_gain_of_nothing_is_not_called_one(opened: dict[str, document.TraceDocument]) -> None:
     one = opened["sync-item"]
-    none = replace(one, advice=(replace(one.advice[0], gain=Gain(0.0, "nothing"), severity="hint"),))
+    none = replace(one, advice=(replace(one.advice[0], gain=document.Gain(0.0, "nothing"), severity="hint"),))
     assert "-0 ms/step" not in formats.text(none)
     assert "no gain now" in formats.text(none)
     assert "(launch-bound): hint" in formats.FORMATS["markdown"](none)
 
 
-def test_full_has_all_tables(document: TraceDocument) -> None:
+def test_full_has_all_tables(document: document.TraceDocument) -> None:
     text = formats.text(document, full=True)
     for name in TABLES:
         one = sheets.sheet(document, name)
@@ -146,7 +145,7 @@ def test_full_has_all_tables(document: TraceDocument) -> None:
         assert f"({one_advice.rule})" in text
 
 
-def test_what_is_not_in_the_profile_is_not_zero(opened: dict[str, TraceDocument]) -> None:
+def test_what_is_not_in_the_profile_is_not_zero(opened: dict[str, document.TraceDocument]) -> None:
     one = opened["resnet-fp32"]
     nothing = replace(
         one.summary, gpu_utilization_percent=None, tensor_core_efficiency_percent=None, kernel_time_us=0.0
@@ -159,9 +158,9 @@ def test_what_is_not_in_the_profile_is_not_zero(opened: dict[str, TraceDocument]
 # ---------------------------------------------------------------- JSON
 
 
-def test_json_keeps_to_its_schema(document: TraceDocument) -> None:
+def test_json_keeps_to_its_schema(document: document.TraceDocument) -> None:
     made = json.loads(formats.FORMATS["json"](document))
-    jsonschema.validate(made, documents.schema("trace"))
+    jsonschema.validate(made, tracesteps.schemas()["trace"])
     assert set(made["file"]["devices"][0]) >= {
         "device", "kernels", "kernel_time_us", "memory_operations", "memory_time_us", "busy_us", "span_us",
     }  # fmt: skip
@@ -171,7 +170,7 @@ def test_json_keeps_to_its_schema(document: TraceDocument) -> None:
     }  # fmt: skip
 
 
-def test_json_is_ascii_and_has_no_nan(document: TraceDocument) -> None:
+def test_json_is_ascii_and_has_no_nan(document: document.TraceDocument) -> None:
     text = str(formats.FORMATS["json"](document))
     assert text.isascii()
 
@@ -191,7 +190,7 @@ def test_the_shipped_schemas_are_those_of_the_dataclasses(name: str) -> None:
 
 
 @pytest.mark.parametrize("table", sheets.NAMES)
-def test_csv_has_the_rows_of_the_table_and_no_formula(document: TraceDocument, table: str) -> None:
+def test_csv_has_the_rows_of_the_table_and_no_formula(document: document.TraceDocument, table: str) -> None:
     one = sheets.sheet(document, table)
     heads, *rows = csv.reader(io.StringIO(formats.csv(document, table)))
     assert heads == ["Profile", *map(head, one.columns)]
@@ -205,7 +204,7 @@ def test_csv_has_the_rows_of_the_table_and_no_formula(document: TraceDocument, t
                 assert float(text) == pytest.approx(cell)
 
 
-def test_the_ops_of_csv_sum_to_the_total(document: TraceDocument) -> None:
+def test_the_ops_of_csv_sum_to_the_total(document: document.TraceDocument) -> None:
     rows = list(csv.DictReader(io.StringIO(formats.csv(document, "ops"))))
     total = document.summary.kernel_time_us + document.summary.memory_time_us
     assert sum(float(row["GPU time (us)"]) for row in rows) == pytest.approx(total, rel=1e-6)
@@ -233,7 +232,7 @@ def cells(data: bytes, number: int) -> list[list[str]]:
     return found
 
 
-def test_a_workbook_has_a_sheet_for_each_table_and_no_formula(document: TraceDocument) -> None:
+def test_a_workbook_has_a_sheet_for_each_table_and_no_formula(document: document.TraceDocument) -> None:
     data = formats.FORMATS["xlsx"](document)
     assert isinstance(data, bytes)
     for number, name in enumerate(sheets.NAMES, 1):
@@ -247,14 +246,14 @@ def test_a_workbook_has_a_sheet_for_each_table_and_no_formula(document: TraceDoc
             assert len(row) == sum(cell is not None and cell != "" for cell in cells_) or len(row) <= len(cells_)
 
 
-def test_the_same_document_is_the_same_workbook(document: TraceDocument) -> None:
+def test_the_same_document_is_the_same_workbook(document: document.TraceDocument) -> None:
     assert formats.FORMATS["xlsx"](document) == formats.FORMATS["xlsx"](document)
 
 
 # ---------------------------------------------------------------- JUnit and Markdown
 
 
-def test_junit_has_a_case_for_each_rule(document: TraceDocument) -> None:
+def test_junit_has_a_case_for_each_rule(document: document.TraceDocument) -> None:
     root = ET.fromstring(str(formats.FORMATS["junit"](document)).encode())
     [suite] = root
     cases = {case.get("name"): case for case in suite.iter("testcase")}
@@ -268,14 +267,14 @@ def test_junit_has_a_case_for_each_rule(document: TraceDocument) -> None:
             assert set(advice.rules()[str(name)].needs) & set(said), "it could not be judged"
 
 
-def test_junit_of_a_check_has_its_lines(opened: dict[str, TraceDocument]) -> None:
+def test_junit_of_a_check_has_its_lines(opened: dict[str, document.TraceDocument]) -> None:
     one = opened["sync-item"]
     checked = checking.check(one, baseline=opened["sync-item"])
     root = ET.fromstring(junit.render_checked(one, checked))
     assert [case.get("name") for case in root.iter("testcase")] == [line.name for line in checked.lines]
 
 
-def test_markdown_has_no_links_of_a_name(opened: dict[str, TraceDocument]) -> None:
+def test_markdown_has_no_links_of_a_name(opened: dict[str, document.TraceDocument]) -> None:
     text = str(formats.FORMATS["markdown"](opened["hostile"]))
     assert "](http://evil" not in text
     assert "<script>" not in text
@@ -285,7 +284,7 @@ def test_markdown_has_no_links_of_a_name(opened: dict[str, TraceDocument]) -> No
             assert line.endswith("|")
 
 
-def test_markdown_tables_are_tables(document: TraceDocument) -> None:
+def test_markdown_tables_are_tables(document: document.TraceDocument) -> None:
     width = tables = 0
     for line in str(formats.FORMATS["markdown"](document)).splitlines():
         if not line.startswith("|"):
@@ -301,9 +300,9 @@ def test_markdown_tables_are_tables(document: TraceDocument) -> None:
 # ---------------------------------------------------------------- comparisons
 
 
-def test_comparison_in_each_format(opened: dict[str, TraceDocument]) -> None:
+def test_comparison_in_each_format(opened: dict[str, document.TraceDocument]) -> None:
     found = comparing.compare(opened["resnet-fp32"], opened["hostile"])
-    jsonschema.validate(json.loads(formats.compared(found)), documents.schema("trace-compare"))
+    jsonschema.validate(json.loads(formats.compared(found)), tracesteps.schemas()["trace-compare"])
     text = formats.text_of_comparison(found)
     assert plaintext.unsafe(text) == ""
     assert "step time (ms)" in text
@@ -313,10 +312,10 @@ def test_comparison_in_each_format(opened: dict[str, TraceDocument]) -> None:
     assert len(formats.text_of_comparison(found, full=True)) > len(text)
 
 
-def test_a_check_in_json(opened: dict[str, TraceDocument]) -> None:
+def test_a_check_in_json(opened: dict[str, document.TraceDocument]) -> None:
     one = opened["sync-item"]
     made = json.loads(formats.checked(one, checking.check(one)))
-    jsonschema.validate(made, documents.schema("trace-check"))
+    jsonschema.validate(made, tracesteps.schemas()["trace-check"])
     assert made["exit_code"] == 1
 
 
@@ -332,5 +331,5 @@ def test_nothing_of_it_depends_on_the_folder(tmp_path: Path) -> None:
 def test_every_recorded_profile_has_a_page_and_a_document(path: Path) -> None:
     one = opening.open_trace(path)
     assert len(html(one.profile, one.document)) > 100_000
-    jsonschema.validate(json.loads(formats.FORMATS["json"](one.document)), documents.schema("trace"))
+    jsonschema.validate(json.loads(formats.FORMATS["json"](one.document)), tracesteps.schemas()["trace"])
     assert len(formats.text(one.document).splitlines()) <= 25

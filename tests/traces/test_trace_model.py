@@ -6,26 +6,22 @@ import dataclasses
 from pathlib import Path
 
 import amount
-import numpy as np
 import pytest
+import tracesteps
 from handmade import Call, Gpu, Op, launched, step, trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuprep import errors
-from gpuprep.trace import columns, model, opening
-from gpuprep.trace.model import groups, iterations, sums, sweep
-from gpuprep.trace.model.intervals import union, union_by_group
-from gpuprep.trace.page import pack
-from gpuprep.trace.profile import NO_OP, OUTSIDE, Direction, Profile
+from gpuprep.trace import columns, opening, profile
 
 
-def op_of(made: Profile, kernel: int = 0) -> str:
+def op_of(made: profile.Profile, kernel: int = 0) -> str:
     return made.ops[int(made.gpu.op[kernel])].type
 
 
 def test_a_kernel_belongs_to_the_innermost_op_around_its_launch() -> None:
-    made = model.profile(
+    made = tracesteps.linked(
         trace(
             Op("aten::linear", 0, 100),
             Op("aten::addmm", 10, 60),
@@ -41,7 +37,7 @@ def test_a_kernel_belongs_to_the_innermost_op_around_its_launch() -> None:
 
 
 def test_the_same_correlation_in_another_process_is_another_launch() -> None:
-    made = model.profile(
+    made = tracesteps.linked(
         trace(
             Op("aten::mm", 0, 100, thread=0, process=0),
             Op("aten::add", 0, 100, thread=1, process=1),
@@ -54,38 +50,28 @@ def test_the_same_correlation_in_another_process_is_another_launch() -> None:
     assert [op_of(made, 0), op_of(made, 1)] == ["aten::mm", "aten::add"]
 
 
-@pytest.mark.parametrize(
-    ("note", "eligible"), [("amd_gpu", False), ("xpu", False), ("other_accelerator", False), ("", True)]
-)
-def test_gpus_of_others_have_no_tensor_cores(note: str, eligible: bool) -> None:
-    rows = (
-        Op("aten::mm", 0, 100, arguments=columns.Arguments(((8, 8), (8, 8)), ("c10::Half",) * 2)),
-        *launched("g", 10, 20, 30, 1),
-    )
-    made = model.profile(trace(*rows, notes={note: 1} if note else {}))
-    assert [row.eligible for row in made.ops if row.type == "aten::mm"] == [eligible]
-
-
 def test_threads_have_stacks_of_their_own() -> None:
-    made = model.profile(trace(Op("main", 0, 100), Op("aten::mm", 20, 40, thread=1), *launched("gemm", 30, 50, 60, 1)))
+    made = tracesteps.linked(
+        trace(Op("main", 0, 100), Op("aten::mm", 20, 40, thread=1), *launched("gemm", 30, 50, 60, 1))
+    )
     assert op_of(made) == "main"
 
 
 def test_of_ranges_with_the_same_times_the_first_numbered_is_outside() -> None:
     # Whole microseconds: aten::linear and aten::addmm begin and end together.
     rows = (Op("aten::addmm", 0, 5, external=8), Op("aten::linear", 0, 5, external=7))
-    assert op_of(model.profile(trace(*rows, *launched("gemm", 2, 10, 20, 1)))) == "aten::addmm"
-    assert op_of(model.profile(trace(*reversed(rows), *launched("gemm", 2, 10, 20, 1)))) == "aten::addmm"
+    assert op_of(tracesteps.linked(trace(*rows, *launched("gemm", 2, 10, 20, 1)))) == "aten::addmm"
+    assert op_of(tracesteps.linked(trace(*reversed(rows), *launched("gemm", 2, 10, 20, 1)))) == "aten::addmm"
 
 
 def test_a_launch_at_the_moment_when_one_op_ends_and_the_next_begins_is_of_the_next() -> None:
-    made = model.profile(trace(Op("aten::mm", 0, 10), Op("aten::add", 10, 20), *launched("add", 10, 30, 40, 1)))
+    made = tracesteps.linked(trace(Op("aten::mm", 0, 10), Op("aten::add", 10, 20), *launched("add", 10, 30, 40, 1)))
     assert op_of(made) == "aten::add"
 
 
 def test_ops_that_overlap_without_nesting_are_no_trouble() -> None:
     # A rounded end: the inner op ends after the outer one.
-    made = model.profile(
+    made = tracesteps.linked(
         trace(Op("outer", 0, 10), Op("inner", 5, 11), Op("next", 12, 20), *launched("k", 10, 30, 40, 1))
     )
     assert op_of(made) == "inner"
@@ -95,46 +81,46 @@ def test_ops_that_overlap_without_nesting_are_no_trouble() -> None:
 
 
 def test_a_kernel_that_was_launched_before_the_profile_began_counts_as_busy_and_has_no_op() -> None:
-    made = model.profile(
+    made = tracesteps.linked(
         trace(step(1, 0, 100), Op("aten::mm", 5, 50), *launched("gemm", 10, 20, 30, 1), Gpu("old", 10, 15, 9))
     )
-    assert made.gpu.op[1] == NO_OP
+    assert made.gpu.op[1] == profile.NO_OP
     assert made.gpu.call[1] == columns.NONE
-    assert made.gpu.iteration[1] == OUTSIDE
-    assert made.ops[NO_OP].name == "launched before the profile began"
+    assert made.gpu.iteration[1] == profile.OUTSIDE
+    assert made.ops[profile.NO_OP].name == "launched before the profile began"
     assert made.busy.tolist() == [[15.0]]
 
 
 def test_a_launch_outside_of_every_op_says_so() -> None:
-    made = model.profile(trace(Op("aten::mm", 0, 10), *launched("k", 50, 60, 70, 1)))
-    assert made.gpu.op[0] == NO_OP
-    assert made.ops[NO_OP].name == "launched outside of every op"
+    made = tracesteps.linked(trace(Op("aten::mm", 0, 10), *launched("k", 50, 60, 70, 1)))
+    assert made.gpu.op[0] == profile.NO_OP
+    assert made.ops[profile.NO_OP].name == "launched outside of every op"
     assert made.gpu.instance[0] == columns.NONE
     assert made.gpu.call[0] == 0
 
 
 def test_a_profile_without_ops_says_so() -> None:
-    made = model.profile(trace(*launched("k", 50, 60, 70, 1)))
-    assert made.ops[NO_OP].name == "no op ranges in this report"
+    made = tracesteps.linked(trace(*launched("k", 50, 60, 70, 1)))
+    assert made.ops[profile.NO_OP].name == "no op ranges in this report"
     assert made.iterations.how == "one"
     assert made.gpu.iteration.tolist() == [0]
 
 
 def test_the_external_id_helps_where_no_call_is_in_the_profile() -> None:
-    made = model.profile(trace(Op("aten::mm", 0, 10, external=42), Gpu("gemm", 20, 30, 7, external=42)))
+    made = tracesteps.linked(trace(Op("aten::mm", 0, 10, external=42), Gpu("gemm", 20, 30, 7, external=42)))
     assert op_of(made) == "aten::mm"
     assert made.links.by_external == 1
 
 
 def test_an_external_id_that_repeats_the_correlation_is_not_believed() -> None:
     rows = [Gpu("gemm", 20 + number, 30 + number, 100 + number, external=100 + number) for number in range(10)]
-    made = model.profile(trace(Op("wrong", 0, 10, external=100), *rows))
+    made = tracesteps.linked(trace(Op("wrong", 0, 10, external=100), *rows))
     assert made.links.by_external == 0
-    assert made.gpu.op.tolist() == [NO_OP] * 10
+    assert made.gpu.op.tolist() == [profile.NO_OP] * 10
 
 
 def test_the_stack_is_believed_before_the_external_id_and_the_difference_is_counted() -> None:
-    made = model.profile(
+    made = tracesteps.linked(
         trace(
             Op("aten::mm", 0, 10, external=1),
             Op("aten::add", 20, 30, external=2),
@@ -148,18 +134,20 @@ def test_the_stack_is_believed_before_the_external_id_and_the_difference_is_coun
 
 def test_all_kernels_of_a_graph_belong_to_its_launch() -> None:
     rows = [Gpu(f"k{number}", 20 + 10 * number, 30 + 10 * number, 7, node=number) for number in range(4)]
-    made = model.profile(trace(step(1, 0, 100), Op("aten::mm", 1, 3), Call(10, 14, 7, name="cudaGraphLaunch"), *rows))
+    made = tracesteps.linked(
+        trace(step(1, 0, 100), Op("aten::mm", 1, 3), Call(10, 14, 7, name="cudaGraphLaunch"), *rows)
+    )
     assert {op_of(made, kernel) for kernel in range(4)} == {"cudaGraphLaunch"}
     assert made.gpu.iteration.tolist() == [0] * 4
     row = int(made.gpu.op[0])
-    assert row != NO_OP
+    assert row != profile.NO_OP
     mine = made.op_cells.op == row
     assert made.op_cells.calls[mine].tolist() == [1]
     assert made.op_cells.cpu[mine].tolist() == [4]
 
 
 def test_work_inside_of_a_name_of_the_program_alone_belongs_to_that_name() -> None:
-    made = model.profile(
+    made = tracesteps.linked(
         trace(
             step(1, 0, 100),
             Op("decode", 10, 90, kind=columns.OpKind.ANNOTATION),
@@ -173,7 +161,7 @@ def test_work_inside_of_a_name_of_the_program_alone_belongs_to_that_name() -> No
 
 
 def test_backward_work_is_on_another_thread_and_in_the_iteration_of_its_time() -> None:
-    made = model.profile(
+    made = tracesteps.linked(
         trace(
             step(1, 0, 100),
             step(2, 101, 200),
@@ -185,13 +173,13 @@ def test_backward_work_is_on_another_thread_and_in_the_iteration_of_its_time() -
             *launched("bwd", 50, 60, 170, 2, thread=1),
         )
     )
-    assert [made.ops[op].direction for op in made.gpu.op] == [Direction.FORWARD, Direction.BACKWARD]
+    assert [made.ops[op].direction for op in made.gpu.op] == [profile.Direction.FORWARD, profile.Direction.BACKWARD]
     assert made.gpu.iteration.tolist() == [0, 0]
     assert made.iterations.until.tolist() == [170, 200]
 
 
 def test_a_kernel_that_seems_to_start_before_its_launch_stays_with_it() -> None:
-    made = model.profile(
+    made = tracesteps.linked(
         trace(step(1, 0, 100), step(2, 100, 200), Op("aten::mm", 101, 120), *launched("k", 110, 90, 95, 1))
     )
     assert op_of(made) == "aten::mm"
@@ -209,7 +197,7 @@ def test_modules_are_paths_and_the_backward_has_the_module_of_its_forward() -> N
     ]
     kernels = [*launched("f", 30, 200, 210, 1), *launched("s", 70, 210, 220, 2)]
     for pairs in ([(2, 4)], []):  # the profile's own pairs; by the sequence number
-        made = model.profile(trace(*rows, *kernels, *launched("b", 140, 220, 230, 3, thread=1), backward=pairs))
+        made = tracesteps.linked(trace(*rows, *kernels, *launched("b", 140, 220, 230, 3, thread=1), backward=pairs))
         assert [made.ops[op].module for op in made.gpu.op] == ["Net_0/Linear_0", "Net_0", "Net_0/Linear_0"]
         assert made.ops[made.gpu.op[0]].name == "Net_0/Linear_0/aten::addmm"
         assert made.modules == ["Net_0", "Net_0/Linear_0"]
@@ -221,12 +209,12 @@ def test_modules_that_are_told_beside_the_ops_are_read() -> None:
     told = columns.Arguments(
         other=(("Module Hierarchy", "SELF(Net)::forward.layer1(Block)::forward.0(Conv2d)::forward"),)
     )
-    made = model.profile(trace(Op("aten::conv2d", 0, 50, arguments=told), Op("aten::convolution", 10, 40)))
+    made = tracesteps.linked(trace(Op("aten::conv2d", 0, 50, arguments=told), Op("aten::convolution", 10, 40)))
     assert [row.module for row in made.ops[1:]] == ["SELF(Net)/layer1(Block)/0(Conv2d)"] * 2
 
 
 def test_a_stack_is_the_python_functions_around_the_first_call() -> None:
-    made = model.profile(
+    made = tracesteps.linked(
         trace(
             Op("train.py(1): main", 0, 100, kind=columns.OpKind.PYTHON),
             Op("train.py(9): loss", 10, 90, kind=columns.OpKind.PYTHON),
@@ -243,7 +231,7 @@ def test_a_stack_is_the_python_functions_around_the_first_call() -> None:
 
 def test_the_frames_of_the_oldest_profiles_are_read_from_the_arguments() -> None:
     told = columns.Arguments(other=(("Call stack", "loss.py(9): f;train.py(1): main"),))
-    made = model.profile(trace(Op("aten::mm", 20, 40, arguments=told)))
+    made = tracesteps.linked(trace(Op("aten::mm", 20, 40, arguments=told)))
     assert made.ops[1].stack == ("train.py(1): main", "loss.py(9): f")
 
 
@@ -251,7 +239,7 @@ def test_ops_differ_by_shapes_and_not_by_numbers_among_the_inputs() -> None:
     def add(shape: int, alpha: str) -> columns.Arguments:
         return columns.Arguments(shapes=((shape,), ()), dtypes=("float", "Scalar"), concrete=("", alpha))
 
-    made = model.profile(
+    made = tracesteps.linked(
         trace(*[Op("aten::add_", 10 * n, 10 * n + 5, arguments=add(2 + n // 2, str(n))) for n in range(4)])
     )
     assert [row.name for row in made.ops[1:]] == ["aten::add_ [[2], []]", "aten::add_ [[3], []]"]
@@ -260,7 +248,7 @@ def test_ops_differ_by_shapes_and_not_by_numbers_among_the_inputs() -> None:
 
 def test_of_ops_in_one_another_the_one_that_does_the_work_is_eligible() -> None:
     given_ = columns.Arguments(shapes=((64, 64), (64, 64)), dtypes=("c10::Half", "c10::Half"))
-    made = model.profile(
+    made = tracesteps.linked(
         trace(
             Op("aten::matmul", 0, 50, arguments=given_),
             Op("aten::mm", 10, 40, arguments=given_),
@@ -276,7 +264,7 @@ def test_of_ops_in_one_another_the_one_that_does_the_work_is_eligible() -> None:
 
 
 def test_without_steps_all_is_one_iteration() -> None:
-    made = model.profile(trace(Op("aten::mm", 10, 50), *launched("k", 20, 60, 99, 1), Gpu("old", 0, 5)))
+    made = tracesteps.linked(trace(Op("aten::mm", 10, 50), *launched("k", 20, 60, 99, 1), Gpu("old", 0, 5)))
     assert made.iterations.how == "one"
     assert made.gpu.iteration.tolist() == [0, 0]
     assert (made.iterations.first.tolist(), made.iterations.until.tolist()) == ([10], [99])
@@ -284,41 +272,41 @@ def test_without_steps_all_is_one_iteration() -> None:
 
 def test_a_key_op_begins_an_iteration_each_time() -> None:
     rows = [Op("zero_grad", at, at + 5) for at in (10, 110, 210)] + [Op("aten::mm", at, at + 9) for at in (2, 50, 150)]
-    made = model.profile(trace(*rows, *launched("k", 155, 160, 170, 1)), key_op="zero_grad")
+    made = tracesteps.linked(trace(*rows, *launched("k", 155, 160, 170, 1)), key_op="zero_grad")
     assert made.iterations.how == "key op zero_grad"
     assert made.iterations.start.tolist() == [10, 110, 210]
     assert made.gpu.iteration.tolist() == [1]
-    assert made.ranges.iteration.tolist() == [0, 1, 2, OUTSIDE, 0, 1]
+    assert made.ranges.iteration.tolist() == [0, 1, 2, profile.OUTSIDE, 0, 1]
 
 
 def test_a_key_op_may_be_one_row_of_ops() -> None:
     one, two = (columns.Arguments(shapes=((size,),), dtypes=("float",)) for size in (8, 9))
     rows = [Op("aten::add", at, at + 5, arguments=one if at % 20 else two) for at in (10, 20, 30, 40)]
-    made = model.profile(trace(*rows), key_op="aten::add [[9]]")
+    made = tracesteps.linked(trace(*rows), key_op="aten::add [[9]]")
     assert made.iterations.start.tolist() == [20, 40]
-    assert len(model.profile(trace(*rows), key_op="aten::add").iterations.start) == 4
+    assert len(tracesteps.linked(trace(*rows), key_op="aten::add").iterations.start) == 4
 
 
 def test_the_borders_of_steps_are_no_work_with_a_key_op_either() -> None:
-    made = model.profile(
+    made = tracesteps.linked(
         trace(step(1, 0, 100), Op("aten::mm", 10, 20), *launched("k", 50, 60, 70, 1)), key_op="aten::mm"
     )
-    assert made.gpu.op.tolist() == [NO_OP]
+    assert made.gpu.op.tolist() == [profile.NO_OP]
 
 
 def test_steps_of_other_threads_and_inside_of_steps_are_no_work_either() -> None:
     others = [dataclasses.replace(step(1, 0, 100), thread=1), step(7, 1, 90)]
-    made = model.profile(
+    made = tracesteps.linked(
         trace(step(1, 0, 100), *others, step(2, 200, 300), Op("aten::mm", 10, 20), *launched("k", 50, 60, 70, 1))
     )
-    assert made.gpu.op.tolist() == [NO_OP]
+    assert made.gpu.op.tolist() == [profile.NO_OP]
     assert len(made.iterations.start) == 2
     assert made.iterations.first[0] == 10
 
 
 def test_a_key_op_that_is_not_there_is_an_error_of_the_user() -> None:
     with pytest.raises(errors.UsageError, match="the key op aten::nothing is not in hand"):
-        model.profile(trace(Op("aten::mm", 10, 50)), key_op="aten::nothing")
+        tracesteps.linked(trace(Op("aten::mm", 10, 50)), key_op="aten::nothing")
 
 
 def test_a_name_that_repeats_around_all_launches_is_an_iteration() -> None:
@@ -328,35 +316,35 @@ def test_a_name_that_repeats_around_all_launches_is_an_iteration() -> None:
         calls = [row for n in range(3) for row in launched("k", 100 * n + 20, 100 * n + 50, 100 * n + 60, n + 1)]
         return trace(*inner, *made, *calls)
 
-    assert model.profile(rows("iteration {}")).iterations.how == "annotation iteration"
-    assert model.profile(rows("train step")).iterations.how == "annotation train step"
-    assert model.profile(rows("train step")).gpu.iteration.tolist() == [0, 1, 2]
+    assert tracesteps.linked(rows("iteration {}")).iterations.how == "annotation iteration"
+    assert tracesteps.linked(rows("train step")).iterations.how == "annotation train step"
+    assert tracesteps.linked(rows("train step")).gpu.iteration.tolist() == [0, 1, 2]
 
 
 def test_a_name_that_repeats_beside_the_launches_is_none() -> None:
     rows = [Op(f"dataloader {n}", 100 * n, 100 * n + 10, kind=columns.OpKind.ANNOTATION) for n in range(3)]
-    assert model.profile(trace(*rows, *launched("k", 50, 50, 60, 1))).iterations.how == "one"
+    assert tracesteps.linked(trace(*rows, *launched("k", 50, 50, 60, 1))).iterations.how == "one"
 
 
 def test_what_lies_between_two_steps_is_outside() -> None:
-    made = model.profile(
+    made = tracesteps.linked(
         trace(step(1, 0, 100), step(2, 150, 200), Op("aten::mm", 110, 140), *launched("k", 120, 160, 170, 1))
     )
-    assert made.gpu.iteration.tolist() == [OUTSIDE]
+    assert made.gpu.iteration.tolist() == [profile.OUTSIDE]
 
 
 def test_empty_and_one_sided_profiles_are_linked() -> None:
-    assert model.profile(trace()).gpu.op.tolist() == []
-    assert model.profile(trace(Op("aten::mm", 0, 10))).device_order == []
-    assert model.profile(trace(Gpu("k", 0, 10))).busy.tolist() == [[10.0]]
-    assert model.profile(trace(Call(0, 10, 1))).iterations.how == "one"
+    assert tracesteps.linked(trace()).gpu.op.tolist() == []
+    assert tracesteps.linked(trace(Op("aten::mm", 0, 10))).device_order == []
+    assert tracesteps.linked(trace(Gpu("k", 0, 10))).busy.tolist() == [[10.0]]
+    assert tracesteps.linked(trace(Call(0, 10, 1))).iterations.how == "one"
 
 
 # --------------------------------------------------------------------------------------------------- sums of times
 
 
 def test_cpu_time_is_split_into_own_time_calls_and_children() -> None:
-    made = model.profile(
+    made = tracesteps.linked(
         trace(
             Op("outer", 0, 100),
             Op("inner", 10, 60),
@@ -377,7 +365,7 @@ def test_cpu_time_is_split_into_own_time_calls_and_children() -> None:
 
 
 def test_an_op_inside_of_itself_has_its_gpu_time_once() -> None:
-    made = model.profile(trace(Op("checkpoint", 0, 100), Op("checkpoint", 10, 60), *launched("k", 20, 100, 140, 1)))
+    made = tracesteps.linked(trace(Op("checkpoint", 0, 100), Op("checkpoint", 10, 60), *launched("k", 20, 100, 140, 1)))
     assert made.op_cells.gpu_with_children.tolist() == [40]
 
 
@@ -401,23 +389,24 @@ def naive_parents(found: list[tuple[int, int, int]]) -> list[int]:
     return made
 
 
-def sweep_of(found: list[tuple[int, int, int]]) -> sweep.Sweep:
-    start, length, thread = (np.array([each[column] for each in found], np.int64) for column in range(3))
-    return sweep.Sweep(start, start + length, thread, np.arange(len(found), dtype=np.int32))
+def ops_of(found: list[tuple[int, int, int]]) -> list[Op]:
+    return [Op("aten::add", start, start + length, thread) for start, length, thread in found]
 
 
 @given(ranges)
-@settings(max_examples=amount.examples(300), deadline=None)
+@settings(max_examples=amount.examples(200), deadline=None)
 def test_parents_are_those_of_a_stack(found: list[tuple[int, int, int]]) -> None:
-    assert sweep_of(found).parents().tolist() == naive_parents(found)
+    assert tracesteps.linked(trace(*ops_of(found))).ranges.parent.tolist() == naive_parents(found)
 
 
 @given(ranges, st.lists(st.tuples(st.integers(0, 90), st.integers(0, 3)), max_size=20))
-@settings(max_examples=amount.examples(300), deadline=None)
+@settings(max_examples=amount.examples(200), deadline=None)
 def test_the_range_around_a_time_is_the_last_open_one(
     found: list[tuple[int, int, int]], times: list[tuple[int, int]]
 ) -> None:
-    made = sweep_of(found).around(np.array([t for t, _ in times], np.int64), np.array([t for _, t in times], np.int64))
+    launches = [row for at, (time, thread) in enumerate(times, 1)
+                for row in (Call(time, time + 1, at, thread), Gpu("kernel", 200 + at, 201 + at, at))]  # fmt: skip
+    made = tracesteps.linked(trace(*ops_of(found), *launches)).gpu.instance
     for (time, thread), got in zip(times, made.tolist(), strict=True):
         around = [
             (start, -length, row)
@@ -431,30 +420,35 @@ intervals = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size
 
 
 @given(intervals, st.integers(0, 80), st.integers(0, 80))
-@settings(max_examples=amount.examples(300), deadline=None)
+@settings(max_examples=amount.examples(200), deadline=None)
 def test_a_union_counts_each_moment_once(found: list[tuple[int, int]], one: int, two: int) -> None:
+    """Of the GPU, and of a step: from its first op to the last end of what it launched."""
     moments = {moment for start, length in found for moment in range(start, start + length)}
-    starts, lengths = (np.array([each[column] for each in found], np.int64) for column in range(2))
-    merged = union(starts, starts + lengths)
-    assert merged.length == len(moments)
-    low, high = min(one, two), max(one, two)
-    assert merged.inside(np.array([low]), np.array([high])).tolist() == [len([m for m in moments if low <= m < high])]
+    low, high = min(one, two), max(one, two) + 1
+    rows = [step(1, low, high), Op("aten::add", low, high), *[Gpu("k", start, start + more) for start, more in found]]
+    made = tracesteps.summed(trace(*rows))
+    until = low + round(made.summary.wall_us * 1000)
+    assert until >= high
+    assert made.iterations[0].busy_us == len([m for m in moments if low <= m < until]) / 1000
+    assert sum(device.busy_us for device in made.file.devices) == len(moments) / 1000
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50), st.integers(0, 20)), max_size=40))
-@settings(max_examples=amount.examples(300), deadline=None)
+@settings(max_examples=amount.examples(200), deadline=None)
 def test_unions_of_groups_are_the_unions_of_each(found: list[tuple[int, int, int]]) -> None:
-    group, start, length = (np.array([each[column] for each in found], np.int64) for column in range(3))
-    lengths, spans = union_by_group(group, start, start + length, 5)
-    for number in range(5):
-        mine = group == number
-        merged = union(start[mine], (start + length)[mine])
-        assert lengths[number] == merged.length
-        assert spans[number] == (merged.ends[-1] - merged.starts[0] if mine.any() else 0)
+    """Of each GPU, and of the GPUs that did nothing there is no line."""
+    rows = [Gpu("k", start, start + length, device=number) for number, start, length in found]
+    devices = [columns.Device(number, "A GPU", "8.0") for number in range(5)]
+    lines = {line.device: line for line in tracesteps.summed(trace(*rows, devices=devices)).file.devices}
+    assert lines.keys() == {number for number, *_ in found}
+    for number, line in lines.items():
+        mine = [(start, start + length) for device, start, length in found if device == number]
+        assert line.busy_us == len({moment for start, end in mine for moment in range(start, end)}) / 1000
+        assert line.span_us == (max(end for _, end in mine) - min(start for start, _ in mine)) / 1000
 
 
 def test_memory_operations_are_no_kernels() -> None:
-    made = model.profile(
+    made = tracesteps.linked(
         trace(Gpu("Memcpy HtoD", 0, 5, kind=columns.GpuKind.MEMCPY), Gpu("Memset", 5, 6, kind=columns.GpuKind.MEMSET))
     )
     assert [row.memory for row in made.kernels] == [True, True]
@@ -465,15 +459,14 @@ def test_parts_of_columns_make_no_difference(name: str, monkeypatch: pytest.Monk
     """Columns of tens of millions of rows are worked on in parts; here the parts have 997 rows."""
     path = Path(__file__).parent / "recorded" / f"{name}.json.gz"
     opened = opening.open_trace(path)
-    whole = pack.pack(opened.profile).data
-    for module in (sweep, groups, sums, iterations, pack):
-        monkeypatch.setattr(module, "CHUNK", 997)
+    whole = tracesteps.packed(opened.profile).data
+    tracesteps.small_parts(monkeypatch, 997)
     again = opening.open_trace(path)
     assert again.document == opened.document
-    assert pack.pack(again.profile).data == whole
+    assert tracesteps.packed(again.profile).data == whole
 
 
 def test_without_calls_nothing_is_said_of_when_a_kernel_was_launched() -> None:
     rows = (Op("aten::mm", 0, 100), Gpu("gemm", 20, 30, 5))
-    assert op_of(model.profile(trace(*rows))) == "the profile has no calls that launch"
-    assert op_of(model.profile(trace(*rows, Call(10, 11, 7)))) == "launched before the profile began"
+    assert op_of(tracesteps.linked(trace(*rows))) == "the profile has no calls that launch"
+    assert op_of(tracesteps.linked(trace(*rows, Call(10, 11, 7)))) == "launched before the profile began"

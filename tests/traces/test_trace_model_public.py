@@ -18,10 +18,9 @@ from typing import Any
 import amount
 import numpy as np
 import pytest
+import tracesteps
 
-from gpuprep.trace import model, reading, tables
-from gpuprep.trace.document import TraceDocument
-from gpuprep.trace.profile import NO_OP, Profile
+from gpuprep.trace import document, profile
 
 FOLDER = Path(os.environ.get("GPUPREP_PUBLIC_TRACES") or "/nonexistent")
 PUBLIC = sorted(FOLDER.glob("*.json.gz"))
@@ -40,9 +39,9 @@ needs_public = pytest.mark.skipif(not PUBLIC, reason="GPUPREP_PUBLIC_TRACES is n
 
 
 @cache
-def opened(path: Path) -> tuple[Profile, TraceDocument]:
-    made = model.profile(reading.read(path))
-    return made, tables.document(made)
+def opened(path: Path) -> tuple[profile.Profile, document.TraceDocument]:
+    made = tracesteps.linked(tracesteps.read(path))
+    return made, tracesteps.summed(made)
 
 
 @cache
@@ -127,7 +126,7 @@ def test_every_kernel_whose_launch_lies_inside_an_op_is_attributed_to_the_innerm
         assert len(mine) == len(wanted)
         for (_, allowed), (_, row) in zip(sorted(wanted, key=lambda each: each[0]), mine, strict=True):
             if allowed:
-                assert made.gpu.op[row] != NO_OP
+                assert made.gpu.op[row] != profile.NO_OP
                 assert made.ops[made.gpu.op[row]].type in allowed
                 checked += 1
     assert checked == inside

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from gpuprep.trace import opening
-from gpuprep.trace.document import Gain
 from gpuprep.trace.opening import machine
 
 HERE = Path(__file__).parent
@@ -72,7 +71,7 @@ def manifest(folder: Path = RECORDED) -> dict[str, Any]:
 
 
 @cache
-def opened(name: str, folder: Path, timed: bool) -> tuple[dict[str, Gain | None], float]:
+def opened(name: str, folder: Path, timed: bool) -> tuple[dict[str, document.Gain | None], float]:
     """(gain of each rule that speaks, us of a step)"""
     with tempfile.TemporaryDirectory() as made:
         trace = Path(made) / f"{name}.json.gz"
@@ -87,11 +86,11 @@ def opened(name: str, folder: Path, timed: bool) -> tuple[dict[str, Gain | None]
     return gains, document.summary.wall_us / document.summary.iterations
 
 
-def gains(name: str, folder: Path = RECORDED, *, timed: bool = False) -> dict[str, Gain | None]:
+def gains(name: str, folder: Path = RECORDED, *, timed: bool = False) -> dict[str, document.Gain | None]:
     return opened(name, folder, timed)[0]
 
 
-def gain_ms(of: Gain | None) -> float | None:
+def gain_ms(of: document.Gain | None) -> float | None:
     return None if of is None else of.us / 1e3
 
 

@@ -30,7 +30,7 @@ def document(folder: Path, traces: list[RankTrace]) -> ranks.RanksDocument:
 
 
 def opened(folder: Path) -> ranks.RanksDocument:
-    return ranks.summary([model.profile(reading.read(file)) for file in reading.find(folder)], folder.name)
+    return ranks.summary([tracesteps.linked(tracesteps.read(file)) for file in tracesteps.found(folder)], folder.name)
 
 
 def test_steps_and_overlap_of_each_rank(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_clocks_of_one_host_are_left_as_they_are(tmp_path: Path) -> None:
 
 
 def test_the_order_of_the_files_says_nothing(tmp_path: Path) -> None:
-    made = [model.profile(reading.read(trace.write(tmp_path))) for trace in job()]
+    made = [tracesteps.linked(tracesteps.read(trace.write(tmp_path))) for trace in job()]
     first = ranks.summary(made, "job")
     for seed in range(3):
         random.Random(seed).shuffle(made)
@@ -206,7 +206,7 @@ def test_a_file_with_several_gpus_and_no_rank_is_a_rank_for_each_gpu(tmp_path: P
 
 @pytest.mark.skipif(not PUBLIC, reason="GPUPREP_PUBLIC_TRACES names no folder of public traces")
 def test_a_public_session_with_two_gpus() -> None:
-    shown = ranks.summary([model.profile(reading.read(Path(PUBLIC) / "nsys-h100-2gpu-1s.sqlite"))], "job")
+    shown = ranks.summary([tracesteps.linked(tracesteps.read(Path(PUBLIC) / "nsys-h100-2gpu-1s.sqlite"))], "job")
     assert [(line.rank, line.device) for line in shown.ranks] == [(0, 0), (1, 1)]
     assert all(line.busy_us for line in shown.ranks)
 
@@ -253,7 +253,7 @@ def test_two_recorded_ranks_joined_by_gloo() -> None:
     """Recorded on a real GPU; its collectives run on the CPU and have no process group in the trace."""
     recorded = Path(__file__).parent / "recorded"
     shown = ranks.summary(
-        [model.profile(reading.read(recorded / f"ddp-gloo-rank{rank}.json.gz")) for rank in (1, 0)], "ddp-gloo"
+        [tracesteps.linked(tracesteps.read(recorded / f"ddp-gloo-rank{rank}.json.gz")) for rank in (1, 0)], "ddp-gloo"
     )
     assert (shown.backend, shown.world_size, shown.missing, shown.notes) == ("gloo", 2, (), ())
     assert shown.clocks == "the ranks' own clocks agree"
@@ -277,7 +277,7 @@ def test_two_recorded_ranks_joined_by_gloo() -> None:
     ],
 )
 def test_one_rank_of_a_public_job(file: str, world: int, steps: int, calls: dict[str, int]) -> None:
-    shown = ranks.summary([model.profile(reading.read(Path(PUBLIC) / file))], "job")
+    shown = ranks.summary([tracesteps.linked(tracesteps.read(Path(PUBLIC) / file))], "job")
     (line,) = shown.ranks
     assert (shown.world_size, line.rank, line.steps) == (world, 0, steps)
     assert shown.missing == tuple(range(1, world))

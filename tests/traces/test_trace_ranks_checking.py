@@ -72,7 +72,7 @@ def test_each_rank_and_the_job_are_judged(gpuprep: Run, late: Path) -> None:
     code, out, _ = gpuprep("check", late, "--rules", "straggler,comm-exposed,sync", "--json")
     found = lines(out)
     assert code == 1
-    jsonschema.validate(json.loads(out), documents.schema("trace-check"))
+    jsonschema.validate(json.loads(out), tracesteps.schemas()["trace-check"])
     assert json.loads(out)["profile_name"] == "late"
     assert {key: one["status"] for key, one in found.items()} == {
         ("straggler", None): "FAIL", ("comm-exposed", 0): "FAIL", ("comm-exposed", 1): "FAIL",
@@ -175,7 +175,7 @@ def test_a_folder_with_one_profile_is_that_profile(gpuprep: Run, late: Path, tmp
 def test_ranks_of_one_number_are_compared(gpuprep: Run, late: Path, even: Path) -> None:
     code, out, _ = gpuprep("compare", late, even, "--json")
     found = json.loads(out)["comparison"]
-    jsonschema.validate(json.loads(out), documents.schema("trace-compare-ranks"))
+    jsonschema.validate(json.loads(out), tracesteps.schemas()["trace-compare-ranks"])
     assert (code, found["before"], found["after"]) == (0, "late", "even")
     figures = {one["name"]: (one["before"], one["after"]) for one in found["figures"]}
     assert figures["step of the slowest rank"] == pytest.approx((10.0, 10.0))

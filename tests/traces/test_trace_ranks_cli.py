@@ -80,7 +80,7 @@ def test_json_fits_its_schema(report: Run, folder: Path) -> None:
     told = json.loads(out)
     assert code == 0
     assert told["stragglers"][0]["rank"] == 2
-    jsonschema.Draft202012Validator(documents.schema("trace-ranks")).validate(told)
+    jsonschema.Draft202012Validator(tracesteps.schemas()["trace-ranks"]).validate(told)
 
 
 @pytest.mark.parametrize(("table", "rows"), [("ranks", 3), ("collectives", 1), ("steps", 9), ("notes", 0)])

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import amount
 import pytest
+import tracesteps
 from hostiletrace import read_or_refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import EPOCH_NS, Kineto, training
 
 from gpuprep import errors
-from gpuprep.trace import columns, notes, reading
-from gpuprep.trace.reading import pieces
+from gpuprep.trace import columns
 
 MARK = "REPLACE-ME"
 
@@ -34,7 +34,7 @@ def with_name(raw: bytes, folder: Path, indent: int | None = None) -> tuple[Kine
     made.op("behind", 995_000, 1_000)
     path = folder / "t.json"
     path.write_bytes(made.text(indent=indent).encode().replace(MARK.encode(), raw))
-    return made, reading.read(path)
+    return made, tracesteps.read(path)
 
 
 def op_names(trace: columns.Trace) -> list[str]:
@@ -75,7 +75,7 @@ def test_bare_words_are_nothing(word: str, tmp_path: Path) -> None:
     made.events[-2]["args"]["est. achieved occupancy %"] = MARK
     path = tmp_path / "t.json"
     path.write_text(made.text().replace(f'"{MARK}"', word))
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     assert len(trace.gpu.start) == len(made.gpu)
     assert trace.gpu.occupancy[-1] != trace.gpu.occupancy[-1]  # NaN
     assert trace.notes == {"mended_events": 1} or trace.notes == {"mended_events": 1, "slow_pieces": 1}
@@ -89,12 +89,12 @@ def test_what_cannot_be_mended_is_counted_and_the_rest_is_there(tmp_path: Path) 
     for place in reversed(places[5:45:10]):  # four events lose their name's colon
         text = text[:place] + text[place:].replace('"name": ', '"name" ', 1)
     path.write_text(text)
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     assert trace.notes["unreadable_events"] == 4
-    whole = reading.read(made.write(tmp_path / "whole.json"))
+    whole = tracesteps.read(made.write(tmp_path / "whole.json"))
     rows = [len(found.gpu.start) + len(found.calls.start) + len(found.ops.start) for found in (whole, trace)]
     assert rows[0] - rows[1] == 4
-    assert notes.sentence("unreadable_events", 4).startswith("4 events are no valid JSON")
+    assert tracesteps.sentence("unreadable_events", 4).startswith("4 events are no valid JSON")
 
 
 @pytest.mark.parametrize("generation", ["G1", "G3", "G4"])
@@ -105,7 +105,7 @@ def test_a_torn_file_gives_all_events_before(generation: str, tmp_path: Path) ->
     for cut in range(first, text.rindex("]"), 997):
         path = tmp_path / "t.json"
         path.write_text(text[:cut])
-        trace = reading.read(path)
+        trace = tracesteps.read(path)
         complete = text[:cut].count('"ph": "X"')
         rows = len(trace.gpu.start) + len(trace.calls.start) + len(trace.ops.start)
         assert complete - 1 <= rows <= complete
@@ -123,7 +123,7 @@ def kernels(count: int) -> list[str]:
 def read_text(text: str, folder: Path) -> columns.Trace:
     path = folder / "t.json"
     path.write_text(text)
-    return reading.read(path)
+    return tracesteps.read(path)
 
 
 def test_a_file_torn_at_any_letter_gives_each_event_that_is_whole(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_torn_end_behind_the_events(tmp_path: Path) -> None:
     text = made.text()
     path = tmp_path / "t.json"
     path.write_text(text[: text.rindex("}") - 30])
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     assert len(trace.gpu.start) == len(made.gpu)
     assert trace.notes.get("unreadable_end") == 1
 
@@ -187,7 +187,7 @@ def test_torn_gzip(part: float, tmp_path: Path) -> None:
     data = gzip.compress(made.text().encode())
     path = tmp_path / "t.json.gz"
     path.write_bytes(data[: int(len(data) * part)])
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     assert trace.notes["torn"] == 1
     assert 0 < len(trace.gpu.start) < len(made.gpu)
 
@@ -198,7 +198,7 @@ def test_damaged_gzip(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 0xFF
     path = tmp_path / "t.json.gz"
     path.write_bytes(data)
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     assert trace.notes.keys() & {"damaged_gzip", "unreadable_events", "mended_events"}
     assert len(trace.gpu.start) > 0
 
@@ -209,21 +209,20 @@ def test_gzip_in_members_with_padding_and_with_garbage(tmp_path: Path) -> None:
     members = gzip.compress(text[:5000]) + gzip.compress(text[5000:])
     path = tmp_path / "t.json.gz"
     path.write_bytes(members + b"\0" * 512)
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     assert (len(trace.gpu.start), trace.notes) == (len(made.gpu), {})
     path.write_bytes(members + b"garbage")
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     assert (len(trace.gpu.start), trace.notes) == (len(made.gpu), {"damaged_gzip": 1})
 
 
 def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE", 1 << 16)
-    monkeypatch.setattr(pieces, "MOST_EVENT", 1 << 20)
+    tracesteps.small_pieces(monkeypatch)
     for begin in (b'{"traceEvents": [{"name": "', b"[", b"", b'{"a": "'):
         path = tmp_path / "t.json.gz"
         path.write_bytes(gzip.compress(begin + b" " * (8 << 20)))
         with pytest.raises(errors.UsageError):
-            reading.read(path)
+            tracesteps.read(path)
 
 
 STRANGERS = {
@@ -250,7 +249,7 @@ def test_a_file_of_another_kind_is_named(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(data)
     with pytest.raises(errors.UsageError, match=words) as refused:
-        reading.read(path)
+        tracesteps.read(path)
     assert refused.value.hint
 
 
@@ -258,7 +257,7 @@ def test_one_event_a_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text("\n".join(json.dumps(event) for event in training().events))
     with pytest.raises(errors.UsageError, match=r"one event a line \(NDJSON\)") as refused:
-        reading.read(path)
+        tracesteps.read(path)
     assert "jq -s" in refused.value.explain()
 
 
@@ -268,23 +267,22 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "loop.json").symlink_to("loop.json")
     for name, words in (("fifo", "no regular file"), ("zero", "no regular file"), ("loop", "no such file")):
         with pytest.raises(errors.UsageError, match=words):
-            reading.read(tmp_path / f"{name}.json")
+            tracesteps.read(tmp_path / f"{name}.json")
 
 
 def test_a_refusal_is_one_line_whatever_the_name(tmp_path: Path) -> None:
     path = tmp_path / "two\nlines.json"
     path.write_text("{}")
     with pytest.raises(errors.UsageError, match=r"^two lines\.json: this is no profile"):
-        reading.read(path)
+        tracesteps.read(path)
 
 
 def test_a_long_tail_does_not_cost_the_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE", 1 << 16)
-    monkeypatch.setattr(pieces, "MOST_EVENT", 1 << 18)
+    tracesteps.small_pieces(monkeypatch, event=1 << 18)
     made = training()
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress((made.text()[:-1] + " " * (2 << 20) + "}").encode()))
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     assert len(trace.gpu.start) == len(made.gpu)
     assert trace.notes["long_tail"] == 1
 
@@ -307,19 +305,19 @@ def test_hostile_files_take_no_long_time(kind: str, tmp_path: Path) -> None:
     path.write_bytes(HOSTILE[kind])
     begin = time.process_time()
     with contextlib.suppress(errors.UsageError):
-        reading.read(path)
-    assert time.process_time() - begin < 20  # a second where nothing is quadratic
+        tracesteps.read(path)
+    assert time.process_time() - begin < 60  # of this process: a second where nothing is quadratic
 
 
 @pytest.mark.parametrize("one", [b"{},", b"[],", b"[{}],"])
 def test_many_empty_objects_are_refused_before_they_take_memory(
     one: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "MOST_BRACKETS", 1000)
+    tracesteps.few_brackets(monkeypatch, 1000)
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + one * 1001 + b"{}]}"))
     with pytest.raises(errors.UsageError, match=r"^t\.json\.gz: millions of lists or objects that are no events"):
-        reading.read(path)
+        tracesteps.read(path)
 
 
 @pytest.mark.parametrize("value", ["1e308", "-1e308", "9" * 400])
@@ -327,7 +325,7 @@ def test_figures_that_no_column_can_hold(value: str, tmp_path: Path, recwarn: py
     made = training()
     path = tmp_path / "t.json"
     path.write_text(re.sub(r'"(est. achieved occupancy %|blocks per SM)": [0-9.]+', rf'"\1": {value}', made.text()))
-    assert len(reading.read(path).gpu.start) == len(made.gpu)
+    assert len(tracesteps.read(path).gpu.start) == len(made.gpu)
     assert [str(one.message) for one in recwarn] == [], "a warning would be shown with our own source line"
 
 
@@ -338,7 +336,7 @@ def test_a_trace_of_which_no_event_can_be_read_says_so(tmp_path: Path) -> None:
     with pytest.raises(
         errors.UsageError, match=r"^t\.json: a trace without one event that can be read: of \d+ the time"
     ):
-        reading.read(path)
+        tracesteps.read(path)
 
 
 def test_deep_nesting_is_no_crash(tmp_path: Path) -> None:
@@ -346,7 +344,7 @@ def test_deep_nesting_is_no_crash(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     deep = "[" * 200_000 + "]" * 200_000
     path.write_text(made.text().replace('"cbid": 211', f'"Input Dims": {deep}', 1))
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     assert len(trace.gpu.start) == len(made.gpu)
 
 
@@ -373,7 +371,7 @@ def tried(data: bytes, folder: Path) -> None:
     assert trace.ops.arguments.max(initial=-1) < len(trace.arguments)
     assert trace.backward_of.max(initial=0) < max(len(trace.ops.start), 1)
     for key, count in trace.notes.items():
-        assert notes.sentence(key, count)
+        assert tracesteps.sentence(key, count)
 
 
 FUZZ = settings(

@@ -10,22 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import amount
-import nsightexports
 import pytest
+import tracesteps
 from hostiletrace import read_or_refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nsightexports import PID, SECRET, TABLES, export, tid
+from nsightexports import SECRET, TABLES, export, tid
 
 from gpuprep import errors
-from gpuprep.trace import model, notes, reading
-from gpuprep.trace.columns import Format, GpuKind, OpKind
-from gpuprep.trace.reading import nsysexport, nvtx
+from gpuprep.trace import columns
 
 
 def test_all_of_an_export(tmp_path: Path) -> None:
-    trace = reading.read(export(tmp_path / "run.sqlite"))
-    assert (trace.format, trace.generation) == (Format.NSYS, "3.24.14")
+    trace = tracesteps.read(export(tmp_path / "run.sqlite"))
+    assert (trace.format, trace.generation) == (columns.Format.NSYS, "3.24.14")
     assert trace.zero_ns == 1_776_781_226_557_295_056 + 1000
     assert trace.gpu.start.tolist() == [1000, 3000, 1000, 8500, 8900]
     assert trace.gpu.end.tolist() == [4000, 8000, 1500, 8900, 8950]
@@ -33,7 +31,7 @@ def test_all_of_an_export(tmp_path: Path) -> None:
         "void gemm<float>(float*)", "void gemm<float>(float*)", "void gemm<float>(float*)",
         "Memcpy HtoD (Pageable -> Device)", "Memset (Device)",
     ]  # fmt: skip
-    assert trace.gpu.kind.tolist() == [GpuKind.KERNEL] * 3 + [GpuKind.MEMCPY, GpuKind.MEMSET]
+    assert trace.gpu.kind.tolist() == [columns.GpuKind.KERNEL] * 3 + [columns.GpuKind.MEMCPY, columns.GpuKind.MEMSET]
     assert trace.gpu.device.tolist() == [0, 0, 1, 0, 0]
     assert trace.gpu.grid[0].tolist() == [10, 2, 1]
     assert trace.gpu.shared.tolist() == [1536, 1536, 0, -1, -1]
@@ -50,14 +48,14 @@ def test_all_of_an_export(tmp_path: Path) -> None:
 
 
 def test_ranges_are_ops_and_annotations(tmp_path: Path) -> None:
-    trace = reading.read(export(tmp_path / "run.sqlite"))
-    kinds = {trace.names[name]: OpKind(kind) for name, kind in zip(trace.ops.name, trace.ops.kind, strict=True)}
+    trace = tracesteps.read(export(tmp_path / "run.sqlite"))
+    kinds = {trace.names[name]: columns.OpKind(kind) for name, kind in zip(trace.ops.name, trace.ops.kind, strict=True)}
     assert kinds == {
-        "iteration 1": OpKind.ANNOTATION,
-        "aten::mm": OpKind.OP,
-        "autograd::engine::evaluate_function: MmBackward0": OpKind.OP,
-        "registered range": OpKind.ANNOTATION,
-        "ncclAllReduce": OpKind.ANNOTATION,
+        "iteration 1": columns.OpKind.ANNOTATION,
+        "aten::mm": columns.OpKind.OP,
+        "autograd::engine::evaluate_function: MmBackward0": columns.OpKind.OP,
+        "registered range": columns.OpKind.ANNOTATION,
+        "ncclAllReduce": columns.OpKind.ANNOTATION,
     }
     product = [trace.names[name] for name in trace.ops.name].index("aten::mm")
     assert trace.arguments[int(trace.ops.arguments[product])].shapes == ((64, 128), (128, 32))
@@ -73,16 +71,16 @@ def test_times_at_the_ends_of_int64_are_left_out(time: int, tmp_path: Path) -> N
     path = export(tmp_path / "run.sqlite")
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = ?", (time,))
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     assert trace.notes["impossible_times"] == 3
     assert trace.gpu.start.tolist() == [1000, 3000, 1000, 8500, 8900]
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_may_be_missing(table: str, tmp_path: Path) -> None:
-    trace = reading.read(export(tmp_path / "run.sqlite", without=[table]))
+    trace = tracesteps.read(export(tmp_path / "run.sqlite", without=[table]))
     for key, count in trace.notes.items():
-        assert notes.sentence(key, count)
+        assert tracesteps.sentence(key, count)
     if table.startswith(("CUPTI", "NVTX")):
         assert trace.notes["nsys_missing_tables"] == 1
     if table == "META_DATA_EXPORT":
@@ -92,41 +90,41 @@ def test_every_table_may_be_missing(table: str, tmp_path: Path) -> None:
 def test_kernels_without_a_process_are_of_the_only_one_that_calls(tmp_path: Path) -> None:
     changed: dict[str, Any] = {}
     for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"):
-        columns, rows = TABLES[table]
-        place = list(columns).index("globalPid")
+        names, rows = TABLES[table]
+        place = list(names).index("globalPid")
         changed[table] = (
-            [*columns[:place], *columns[place + 1 :]],
+            [*names[:place], *names[place + 1 :]],
             [(*row[:place], *row[place + 1 :]) for row in rows],
         )
-    made = model.profile(reading.read(export(tmp_path / "a.sqlite", changed)))
-    told = model.profile(reading.read(export(tmp_path / "b.sqlite")))
+    made = tracesteps.linked(tracesteps.read(export(tmp_path / "a.sqlite", changed)))
+    told = tracesteps.linked(tracesteps.read(export(tmp_path / "b.sqlite")))
     assert [made.ops[op].type for op in made.gpu.op[:2]] == [told.ops[op].type for op in told.gpu.op[:2]]
     assert made.links.to_call >= told.links.to_call > 0
 
 
 def test_columns_may_be_missing(tmp_path: Path) -> None:
     few = (("start", "end", "deviceId", "streamId"), [(2000, 5000, 0, 7)])
-    trace = reading.read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": few}))
-    kernels = trace.gpu.kind == GpuKind.KERNEL
+    trace = tracesteps.read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": few}))
+    kernels = trace.gpu.kind == columns.GpuKind.KERNEL
     assert trace.gpu.correlation[kernels].tolist() == [-1]
     assert trace.gpu.shared[kernels].tolist() == [-1]
     none = (("begin", "finish"), [(2000, 5000)])
-    trace = reading.read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": none}))
-    assert not (trace.gpu.kind == GpuKind.KERNEL).any()
+    trace = tracesteps.read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": none}))
+    assert not (trace.gpu.kind == columns.GpuKind.KERNEL).any()
     assert trace.notes["nsys_unreadable_tables"] == 1
 
 
 @pytest.mark.parametrize(("schema", "newer"), [("3.28.1", False), ("3.29.0", True), ("4.0.0", True), ("2.9", False)])
 def test_newer_schemas_are_read_and_said(schema: str, newer: bool, tmp_path: Path) -> None:
     changed = (("name", "value"), [("EXPORT_SCHEMA_VERSION", schema)])
-    trace = reading.read(export(tmp_path / "run.sqlite", {"META_DATA_EXPORT": changed}))
+    trace = tracesteps.read(export(tmp_path / "run.sqlite", {"META_DATA_EXPORT": changed}))
     assert ("nsys_newer_schema" in trace.notes) is newer
     assert trace.generation == schema
     assert len(trace.gpu.start) == 5
 
 
 def test_graphs_recorded_as_a_whole_and_nsights_own_warnings(tmp_path: Path) -> None:
-    trace = reading.read(
+    trace = tracesteps.read(
         export(
             tmp_path / "run.sqlite",
             {
@@ -140,26 +138,26 @@ def test_graphs_recorded_as_a_whole_and_nsights_own_warnings(tmp_path: Path) -> 
 
 
 def test_no_ranges_of_operators(tmp_path: Path) -> None:
-    trace = reading.read(export(tmp_path / "run.sqlite", without=["NVTX_EVENTS"]))
+    trace = tracesteps.read(export(tmp_path / "run.sqlite", without=["NVTX_EVENTS"]))
     assert trace.notes["nsys_no_ops"] == 1
     assert len(trace.gpu.start) == 5
 
 
 def test_nothing_of_the_environment_or_of_unused_texts_is_read(tmp_path: Path) -> None:
-    shown = repr(reading.read(export(tmp_path / "run.sqlite")))
+    shown = repr(tracesteps.read(export(tmp_path / "run.sqlite")))
     assert SECRET not in shown
     assert "secret-host" not in shown
 
 
 def test_long_values_are_cut_before_they_are_fetched(tmp_path: Path) -> None:
     """Many rows are fetched at once: in any column, numbers too, a value may be of any length."""
-    columns, rows = TABLES["NVTX_EVENTS"]
+    names, rows = TABLES["NVTX_EVENTS"]
     long = "x" * 500_000
     more: list[Any] = [(1400, 1500, 59, f"{number} {long}", None, tid(5), 0) for number in range(20)]
     more += [(long.encode(), 1500, 59, "a time that is none", None, tid(5), 0)]
-    path = export(tmp_path / "run.sqlite", {"NVTX_EVENTS": (columns, [*rows, *more])})
+    path = export(tmp_path / "run.sqlite", {"NVTX_EVENTS": (names, [*rows, *more])})
     tracemalloc.start()
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sum(name.endswith("xxx") for name in trace.names) == 20
@@ -177,46 +175,52 @@ def test_a_view_is_no_table(tmp_path: Path) -> None:
     )
     database.commit()
     database.close()
-    assert not (reading.read(path).gpu.kind == GpuKind.KERNEL).any()
+    assert not (tracesteps.read(path).gpu.kind == columns.GpuKind.KERNEL).any()
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     with pytest.raises(errors.UsageError, match="no export of Nsight Systems"):
-        reading.read(export(path, {"other": (("a",), [(1,)])}, without=TABLES))
+        tracesteps.read(export(path, {"other": (("a",), [(1,)])}, without=TABLES))
     with pytest.raises(errors.UsageError, match="holds no kernels"):
-        reading.read(export(path, without=[name for name in TABLES if name.startswith(("CUPTI", "NVTX"))]))
+        tracesteps.read(export(path, without=[name for name in TABLES if name.startswith(("CUPTI", "NVTX"))]))
     data = export(path).read_bytes()
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(errors.UsageError, match=r"damaged|holds no|no export"):
-        reading.read(path)
+        tracesteps.read(path)
     path.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     with pytest.raises(errors.UsageError, match="damaged"):
-        reading.read(path)
+        tracesteps.read(path)
 
 
 def test_an_export_is_only_read(tmp_path: Path) -> None:
     path = export(tmp_path / "run.sqlite")
     before = path.read_bytes()
     path.chmod(0o400)
-    reading.read(path)
+    tracesteps.read(path)
     assert path.read_bytes() == before
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run.sqlite"]
 
 
-def test_names_of_calls() -> None:
-    assert nvtx.call("cudaLaunchKernel_v7000") == "cudaLaunchKernel"
-    assert nvtx.call("cudaLaunchKernelExC_v11060_ptsz") == "cudaLaunchKernelExC"
-    assert nvtx.call("cuLaunchKernel") == "cuLaunchKernel"
+def test_names_of_calls(tmp_path: Path) -> None:
+    """Without the version of CUDA, and without what tells of its stream."""
+    names, rows = TABLES["StringIds"]
+    changed = [*rows, (6, "cudaLaunchKernelExC_v11060_ptsz"), (7, "cuLaunchKernel")]
+    calls, _ = TABLES["CUPTI_ACTIVITY_KIND_RUNTIME"]
+    made = [(1500 + name, 1600 + name, tid(5), name, name) for name in (3, 6, 7)]
+    path = export(tmp_path / "a.sqlite", {"StringIds": (names, changed), "CUPTI_ACTIVITY_KIND_RUNTIME": (calls, made)})
+    trace = tracesteps.read(path)
+    assert [trace.names[name] for name in trace.calls.name] == [
+        "cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel",
+    ]  # fmt: skip
 
 
 def test_a_report_without_nsys_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(nsysexport, "PLACES", ())
+    tracesteps.no_nsys(monkeypatch, tmp_path)
     path = tmp_path / "run.nsys-rep"
     path.write_bytes(b"report")
     with pytest.raises(errors.UsageError, match="nsys") as error:
-        reading.read(path)
+        tracesteps.read(path)
     assert "nsys export --type sqlite" in error.value.hint
 
 
@@ -236,22 +240,22 @@ def test_a_report_goes_through_nsys_export(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("EXPORT", str(export(tmp_path / "export.sqlite")))
     report = tmp_path / "-run one.nsys-rep"
     report.write_bytes(b"report")
-    trace = reading.read(report)
+    trace = tracesteps.read(report)
     assert (trace.file, trace.size, len(trace.gpu.start)) == ("-run one.nsys-rep", 6, 5)
     broken = tmp_path / "broken.nsys-rep"
     broken.write_bytes(b"report")
     with pytest.raises(errors.UsageError, match="cannot open report"):
-        reading.read(broken)
+        tracesteps.read(broken)
 
 
 VALUES = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=8) | st.binary(max_size=8)
 
 
 def test_a_kernel_that_outlasts_those_after_it_on_its_stream(tmp_path: Path) -> None:
-    columns, rows = TABLES["CUPTI_ACTIVITY_KIND_KERNEL"]
+    names, rows = TABLES["CUPTI_ACTIVITY_KIND_KERNEL"]
     changed = [list(each) for each in rows]
-    changed[0][columns.index("end")] = 1_009_501
-    trace = reading.read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": (columns, changed)}))
+    changed[0][names.index("end")] = 1_009_501
+    trace = tracesteps.read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": (names, changed)}))
     assert (trace.gpu.end >= trace.gpu.start).all()
 
 
@@ -263,14 +267,14 @@ def test_a_kernel_that_outlasts_those_after_it_on_its_stream(tmp_path: Path) -> 
     value=VALUES,
 )
 def test_fuzz_values(table: str, row: int, column: int, value: object, tmp_path: Path) -> None:
-    columns, rows = TABLES[table]
+    names, rows = TABLES[table]
     changed = [list(each) for each in rows]
-    changed[row % len(changed)][column % len(columns)] = value
-    trace = reading.read(export(tmp_path / "run.sqlite", {table: (columns, changed)}))
+    changed[row % len(changed)][column % len(names)] = value
+    trace = tracesteps.read(export(tmp_path / "run.sqlite", {table: (names, changed)}))
     assert (trace.gpu.end >= trace.gpu.start).all()
     assert (trace.ops.end >= trace.ops.start).all()
     for key, count in trace.notes.items():
-        assert notes.sentence(key, count)
+        assert tracesteps.sentence(key, count)
 
 
 @settings(max_examples=amount.examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -285,8 +289,3 @@ def test_fuzz_bytes(changes: list[tuple[float, bytes]], tmp_path: Path) -> None:
     trace = read_or_refused(path)
     if trace is not None:
         assert (trace.gpu.end >= trace.gpu.start).all()
-
-
-def test_the_process_of_the_test_data() -> None:
-    assert (PID >> 24) & 0xFFFFFF == 291
-    assert nsightexports.tid(5) & 0xFFFFFF == 5

@@ -13,15 +13,16 @@ from typing import Any
 
 import publictraces
 import pytest
+import tracesteps
 from synthetic import union
 
-from gpuprep.trace import columns, reading
+from gpuprep.trace import columns
 
 KINETO = publictraces.named(".json", ".json.gz")
 NSYS = publictraces.named(".sqlite")
+KERNEL, MEMCPY, MEMSET = columns.GpuKind.KERNEL, columns.GpuKind.MEMCPY, columns.GpuKind.MEMSET
 GPU = {
-    "kernel": columns.GpuKind.KERNEL, "Kernel": columns.GpuKind.KERNEL, "gpu_memcpy": columns.GpuKind.MEMCPY, "Memcpy": columns.GpuKind.MEMCPY,
-    "gpu_memset": columns.GpuKind.MEMSET, "Memset": columns.GpuKind.MEMSET,
+    "kernel": KERNEL, "Kernel": KERNEL, "gpu_memcpy": MEMCPY, "Memcpy": MEMCPY, "gpu_memset": MEMSET, "Memset": MEMSET,
 }  # fmt: skip
 CALLS = ("cuda_runtime", "cuda_driver", "Runtime")
 OPS = ("cpu_op", "user_annotation", "Operator", "python_function")
@@ -50,7 +51,7 @@ def spans(trace: columns.Trace, rows: Any) -> list[tuple[int, int]]:
 @publictraces.needed
 @pytest.mark.parametrize("path", KINETO, ids=by_name)
 def test_gpu_events_sums_unions_and_spans_are_exact(path: Path) -> None:
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     events = [event for event in plain(path) if event["ph"] == "X" and event.get("cat") in GPU]
     devices = {event["args"]["device"] for event in events}
     assert set(trace.gpu.device.tolist()) == devices
@@ -78,7 +79,7 @@ def test_gpu_events_sums_unions_and_spans_are_exact(path: Path) -> None:
 @publictraces.needed
 @pytest.mark.parametrize("path", KINETO, ids=by_name)
 def test_ops_and_calls_are_all_there_at_their_times(path: Path) -> None:
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     events = [event for event in plain(path) if event["ph"] == "X"]
     first = min(nanoseconds(event["ts"]) for event in events if event["cat"] in (*GPU, *CALLS, *OPS))
     for table, categories in ((trace.calls, CALLS), (trace.ops, OPS)):
@@ -103,7 +104,7 @@ def test_ops_and_calls_are_all_there_at_their_times(path: Path) -> None:
 @publictraces.needed
 @pytest.mark.parametrize("path", KINETO, ids=by_name)
 def test_without_stacks_only_python_functions_are_missing(path: Path) -> None:
-    whole, short = reading.read(path), reading.read(path, stacks=False)
+    whole, short = tracesteps.read(path), tracesteps.read(path, stacks=False)
     python = int((whole.ops.kind == columns.OpKind.PYTHON).sum())
     assert len(whole.ops.start) - len(short.ops.start) == python == short.notes.get("stacks_left_out", 0)
     assert short.gpu.start.tolist() == whole.gpu.start.tolist()
@@ -114,13 +115,13 @@ def test_without_stacks_only_python_functions_are_missing(path: Path) -> None:
 def test_a_public_trace_needs_no_mending(path: Path) -> None:
     damage = {"mended_events", "unreadable_events", "torn", "impossible_times", "clipped_durations", "slow_pieces",
               "unknown_categories", "unreadable_end"}  # fmt: skip
-    assert not damage & reading.read(path).notes.keys()
+    assert not damage & tracesteps.read(path).notes.keys()
 
 
 @publictraces.needed
 @pytest.mark.parametrize("path", NSYS, ids=by_name)
 def test_exports_against_plain_sql(path: Path) -> None:
-    trace = reading.read(path)
+    trace = tracesteps.read(path)
     database = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
     for table, kind in (
@@ -160,6 +161,6 @@ def test_nothing_of_the_environment_is_read(path: Path) -> None:
     database = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
     question = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'DeviceEnvironment'"
     secrets = [word for (text,) in database.execute(question) for word in text.split() if len(word) > 8]
-    shown = repr(reading.read(path))
+    shown = repr(tracesteps.read(path))
     assert "must-never-be-shown" not in shown
     assert not [secret for secret in secrets if secret in shown]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tracesteps
 from places import ROOT
 
-from gpuprep.trace import columns, model, reading, work
-from gpuprep.trace.profile import Profile
+from gpuprep.trace import columns, profile
 
 RECORDED = Path(__file__).parent / "recorded"
 MANIFEST: dict[str, Any] = json.loads((RECORDED / "manifest.json").read_text())
@@ -25,8 +25,8 @@ RULES = ROOT / "gpuprep" / "trace" / "advice" / "rules.yml"
 
 
 @cache
-def opened(name: str) -> Profile:
-    return model.profile(reading.read(RECORDED / CASES[name]["file"]))
+def opened(name: str) -> profile.Profile:
+    return tracesteps.linked(tracesteps.read(RECORDED / CASES[name]["file"]))
 
 
 def test_the_manifest_and_the_folder_agree() -> None:
@@ -48,8 +48,8 @@ def test_every_pair_names_a_rule_that_is_there() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_trace_is_read_whole(name: str) -> None:
-    profile = opened(name)
-    trace, case = profile.trace, CASES[name]
+    made = opened(name)
+    trace, case = made.trace, CASES[name]
     raw = json.loads(gzip.decompress((RECORDED / case["file"]).read_bytes()))
     events = [event for event in raw["traceEvents"] if event.get("ph") == "X"]
     for kind, category in zip(columns.GpuKind, ("kernel", "gpu_memcpy", "gpu_memset"), strict=True):
@@ -59,8 +59,8 @@ def test_a_trace_is_read_whole(name: str) -> None:
         length = sum(event["dur"] for event in of) * 1000
         assert int((trace.gpu.end - trace.gpu.start)[mine].sum()) == pytest.approx(length, abs=0.01 * len(of) + 1)
     assert not trace.notes
-    assert profile.iterations.how == "ProfilerStep"
-    assert len(profile.iterations.names) == case.get("active_steps", 3)
+    assert made.iterations.how == "ProfilerStep"
+    assert len(made.iterations.names) == case.get("active_steps", 3)
     assert trace.devices[0].name == MANIFEST["machine"]["gpu"]
 
 
@@ -74,22 +74,22 @@ def test_the_steps_are_as_long_as_the_clock_beside_the_profiler_said(name: str) 
 
 @pytest.mark.parametrize("name", ONE_RANK)
 def test_every_kernel_has_a_launch_and_those_of_ops_have_an_op(name: str) -> None:
-    profile = opened(name)
-    kernels = profile.trace.gpu.kind == columns.GpuKind.KERNEL
-    assert (profile.gpu.call[kernels] >= 0).all()
+    made = opened(name)
+    kernels = made.trace.gpu.kind == columns.GpuKind.KERNEL
+    assert (made.gpu.call[kernels] >= 0).all()
     if name != "launch-graph":  # its one launch is made by no op
-        told = (profile.gpu.instance[kernels] >= 0).mean()
+        told = (made.gpu.instance[kernels] >= 0).mean()
         assert told > 0.99, f"{told:.3f} of the kernels have an op"
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "key_averages" in case])
 def test_gpu_time_by_op_is_what_torch_says(name: str) -> None:
     """torch.profiler's own key_averages() of the same run: self device time by name, in µs with three decimals."""
-    profile = opened(name)
+    made = opened(name)
     mine: dict[str, float] = defaultdict(float)
-    for op, total in zip(profile.cells.op.tolist(), profile.cells.total.tolist(), strict=True):
-        mine[profile.ops[op].type] += total / 1000
-    ops = {profile.trace.names[index] for index in profile.trace.ops.name[profile.trace.ops.kind == columns.OpKind.OP]}
+    for op, total in zip(made.cells.op.tolist(), made.cells.total.tolist(), strict=True):
+        mine[made.ops[op].type] += total / 1000
+    ops = {made.trace.names[index] for index in made.trace.ops.name[made.trace.ops.kind == columns.OpKind.OP]}
     theirs = {row["name"]: row["self_device_us"] for row in CASES[name]["key_averages"] if row["name"] in ops}
     assert len([time for time in theirs.values() if time]) >= 10
     for op, time in theirs.items():
@@ -103,17 +103,17 @@ def test_flops_are_what_torch_counts(name: str) -> None:
     One known fault of torch's counter (2.11): for the gradient of a grouped convolution's weight it forgets the
     groups, and counts all input channels for each output channel: as many times too much as there are groups.
     """
-    profile = opened(name)
-    trace = profile.trace
+    made = opened(name)
+    trace = made.trace
     counted: dict[str, float] = defaultdict(float)
     too_much = 0.0
     theirs = {op.replace("aten.", "aten::"): count for op, count in CASES[name]["flops_a_step"].items()}
-    for row in np.flatnonzero((trace.ops.kind == columns.OpKind.OP) & (profile.ranges.iteration == 0)).tolist():
+    for row in np.flatnonzero((trace.ops.kind == columns.OpKind.OP) & (made.ranges.iteration == 0)).tolist():
         op = trace.names[trace.ops.name[row]]
         if op not in theirs or trace.ops.arguments[row] < 0:
             continue
         arguments = trace.arguments[trace.ops.arguments[row]]
-        flops = work.flops(op, arguments) or 0.0
+        flops = made.ops[made.ranges.op[row]].flops
         counted[op] += flops
         if op == "aten::convolution_backward" and (groups := int(arguments.concrete[9])) > 1:
             asked = arguments.concrete[10].count("True", 0, len("[True, True"))

@@ -18,7 +18,6 @@ from gpuprep.performance import bettershape, operations, roofline
 from gpuprep.performance.predict import alignment, predict
 from gpuprep.trace import columns, document, model, opening, tables
 from gpuprep.trace.opening import machine
-from gpuprep.trace.profile import Profile
 from gpuprep.trace.roofs import NO_NAME, missing, reasons, roofs, with_roofs
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -41,7 +40,7 @@ def opened(
     *,
     steps: int = 1,
     devices: Any = DEVICES,
-) -> tuple[Profile, document.TraceDocument]:
+) -> tuple[profile.Profile, document.TraceDocument]:
     """One op a step, which launches these kernels: name and nanoseconds."""
     rows: list[Any] = []
     length = 20 + sum(ns for _, ns in kernels)
@@ -52,8 +51,8 @@ def opened(
         for place, (kernel, ns) in enumerate(kernels):
             rows += launched(kernel, at + 2 + place, ready, ready + ns, number * 10 + place + 1)
             ready += ns
-    profile = model.profile(trace(*rows, devices=devices))
-    return profile, tables.document(profile)
+    profile = tracesteps.linked(trace(*rows, devices=devices))
+    return profile, tracesteps.summed(profile)
 
 
 def lines(
@@ -175,8 +174,8 @@ def test_calls_whose_kernels_were_lost_do_not_count() -> None:
     """Two calls and one kernel: half of the work is in the profile."""
     given = product(4096, 4096, 4096)
     rows = [step(0, 0, 900_000), Op("aten::mm", 10, 20, arguments=given), Op("aten::mm", 30, 40, arguments=given)]
-    profile = model.profile(trace(*rows, *launched(NVJET, 31, 50, 200_050, 1), devices=DEVICES))
-    (found,) = roofs(profile, tables.document(profile), H100)
+    profile = tracesteps.linked(trace(*rows, *launched(NVJET, 31, 50, 200_050, 1), devices=DEVICES))
+    (found,) = roofs(profile, tracesteps.summed(profile), H100)
     assert found.calls == 2
     assert found.tflops == pytest.approx(2.0 * 4096**3 / 200e-6 / 1e12)
 

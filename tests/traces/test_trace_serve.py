@@ -309,7 +309,7 @@ def test_a_rank_that_has_no_room_in_the_page_of_a_job_has_a_page_of_its_own(
         trace.write(tmp_path)
     files = {path.name: path for path in sorted(tmp_path.glob("*.json"))}
     profile = opening.open_trace(files["rank0.json"]).profile
-    full, least = (len(pack.pack(profile, room=room).data) for room in (None, 1))
+    full, least = (len(tracesteps.packed(profile, room=room).data) for room in (None, 1))
     urls: list[str] = []
     heard = threading.Event()
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from gpuprep import errors
 from gpuprep.trace import columns, model, tables
-from gpuprep.trace.document import SCHEMA_VERSION, TraceDocument
 from gpuprep.trace.formats import documents
 from gpuprep.trace.formats.json import render
 
@@ -48,7 +47,7 @@ def two_steps() -> columns.Trace:
 
 
 def test_the_summary_of_all_iterations() -> None:
-    made = tables.document(model.profile(two_steps()))
+    made = tracesteps.summed(tracesteps.linked(two_steps()))
     summary = made.summary
     assert (summary.start_iteration, summary.stop_iteration, summary.iterations, summary.total_iterations) == (
         0,
@@ -70,7 +69,7 @@ def test_the_summary_of_all_iterations() -> None:
 
 
 def test_the_totals_of_the_whole_file_by_device() -> None:
-    one, two = tables.document(model.profile(two_steps()), 1, 1).file.devices
+    one, two = tracesteps.summed(tracesteps.linked(two_steps()), 1, 1).file.devices
     assert (one.device, one.name, one.sms, one.memory_bytes) == (0, "A", 108, 40)
     assert (one.kernels, one.kernel_time_us, one.memory_operations, one.memory_time_us) == (4, 162.0, 1, 5.0)
     assert (one.busy_us, one.span_us) == (157.0, 218.0)
@@ -79,7 +78,7 @@ def test_the_totals_of_the_whole_file_by_device() -> None:
 
 
 def test_one_iteration() -> None:
-    made = tables.document(model.profile(two_steps()), 0, 0)
+    made = tracesteps.summed(tracesteps.linked(two_steps()), 0, 0)
     assert (made.summary.iterations, made.summary.kernels, made.summary.wall_us) == (1, 2, 85.0)
     assert [line.profiled for line in made.iterations] == [True, False]
     first, second = made.iterations
@@ -92,8 +91,8 @@ def test_one_iteration() -> None:
 
 def test_an_op_has_its_own_gpu_time_and_that_of_the_ops_inside() -> None:
     rows: list[Any] = [Op("outer", 0, 100_000), Op("aten::mm", 10_000, 50_000, arguments=HALF)]
-    made = tables.document(
-        model.profile(
+    made = tracesteps.summed(
+        tracesteps.linked(
             trace(*rows, *launched(TENSOR, 20_000, 60_000, 64_000, 1), *launched("k", 60_000, 70_000, 71_000, 2))
         )
     )
@@ -107,7 +106,7 @@ def test_an_op_has_its_own_gpu_time_and_that_of_the_ops_inside() -> None:
 
 def test_types_of_ops_have_the_spread_of_single_calls() -> None:
     rows = [Op("aten::mm", 0, 10_000), Op("aten::mm", 20_000, 50_000), *launched("k", 25_000, 60_000, 66_000, 1)]
-    (line,) = tables.document(model.profile(trace(*rows))).op_types
+    (line,) = tracesteps.summed(tracesteps.linked(trace(*rows))).op_types
     assert (line.type, line.ops, line.calls) == ("aten::mm", 1, 2)
     assert (line.cpu_us.total, line.cpu_us.average, line.cpu_us.shortest, line.cpu_us.longest) == (40, 20, 10, 30)
     assert (line.gpu_us.total, line.gpu_us.average, line.gpu_us.shortest, line.gpu_us.longest) == (6, 3, 0, 6)
@@ -115,7 +114,7 @@ def test_types_of_ops_have_the_spread_of_single_calls() -> None:
 
 def test_work_without_an_op_has_the_spread_of_its_kernels() -> None:
     rows: list[Any] = [Op("aten::mm", 0, 10_000), Gpu("a", 0, 2_000), Gpu("b", 0, 6_000)]
-    line = tables.document(model.profile(trace(*rows))).op_types[0]
+    line = tracesteps.summed(tracesteps.linked(trace(*rows))).op_types[0]
     assert (line.type, line.ops, line.calls) == ("the profile has no calls that launch", 1, 0)
     assert (line.gpu_us.total, line.gpu_us.average, line.gpu_us.shortest, line.gpu_us.longest) == (8, 4, 2, 6)
 
@@ -129,13 +128,13 @@ def test_a_module_counts_all_modules_inside() -> None:
         *launched(TENSOR, 30_000, 60_000, 64_000, 1),
         *launched("sum", 70_000, 80_000, 81_000, 2),
     ]
-    outer, inner = tables.document(model.profile(trace(*rows))).modules
+    outer, inner = tracesteps.summed(tracesteps.linked(trace(*rows))).modules
     assert (outer.module, outer.calls, outer.gpu_us, outer.tensor_core_time_us, outer.cpu_us) == ("Net_0", 1, 5, 4, 100)
     assert (inner.module, inner.gpu_us, inner.cpu_us) == ("Net_0/Linear_0", 4, 40)
 
 
 def test_without_gpu_work_nothing_is_called_zero_percent() -> None:
-    made = tables.document(model.profile(trace(Op("aten::mm", 0, 10))))
+    made = tracesteps.summed(tracesteps.linked(trace(Op("aten::mm", 0, 10))))
     assert made.file.devices == ()
     assert made.summary.gpu_utilization_percent is None
     assert made.summary.tensor_core_efficiency_percent is None
@@ -143,15 +142,15 @@ def test_without_gpu_work_nothing_is_called_zero_percent() -> None:
 
 
 def test_iterations_that_are_not_there_are_an_error_of_the_user() -> None:
-    made = model.profile(two_steps())
+    made = tracesteps.linked(two_steps())
     for start, stop in ((2, 2), (-1, 0), (1, 0), (0, 2)):
         with pytest.raises(errors.UsageError, match="the profile has 2 iterations, 0 to 1"):
-            tables.document(made, start, stop)
+            tracesteps.summed(made, start, stop)
 
 
 def test_what_was_left_out_is_told() -> None:
     made = trace(Op("aten::mm", 0, 10), notes={"negative_durations": 12})
-    (note,) = tables.document(model.profile(made)).file.notes
+    (note,) = tracesteps.summed(tracesteps.linked(made)).file.notes
     assert (note.id, note.count) == ("negative_durations", 12)
     assert "12" in note.text
 
@@ -193,7 +192,7 @@ def close(one: float, two: float) -> bool:
     return math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-9)
 
 
-def check(made: TraceDocument) -> None:
+def check(made: document.TraceDocument) -> None:
     summary, gpu = made.summary, sum(line.total_us for line in made.kernels)
     assert close(summary.kernel_time_us + summary.memory_time_us, gpu)
     assert close(sum(line.gpu_us for line in made.ops), gpu)
@@ -238,8 +237,8 @@ def check(made: TraceDocument) -> None:
 @given(profiles())
 @settings(max_examples=amount.examples(150), deadline=None)
 def test_cells_sum_to_totals_and_unions_stay_below_sums(found: columns.Trace) -> None:
-    made = model.profile(found)
-    check(tables.document(made))
+    made = tracesteps.linked(found)
+    check(tracesteps.summed(made))
     # All GPU events are in the cells, and all ops that are no step in the cells of ops.
     assert made.cells.calls.sum() == len(found.gpu.start)
     assert made.cells.total.sum() == (found.gpu.end - found.gpu.start).sum()
@@ -254,13 +253,13 @@ def test_cells_sum_to_totals_and_unions_stay_below_sums(found: columns.Trace) ->
 @given(profiles(), st.data())
 @settings(max_examples=amount.examples(150), deadline=None)
 def test_a_range_of_iterations_is_the_sum_of_its_iterations(found: columns.Trace, data: st.DataObject) -> None:
-    made = model.profile(found)
+    made = tracesteps.linked(found)
     last = len(made.iterations.start) - 1
     start = data.draw(st.integers(0, last))
     stop = data.draw(st.integers(start, last))
-    whole = tables.document(made, start, stop)
+    whole = tracesteps.summed(made, start, stop)
     check(whole)
-    single = [tables.document(made, at, at) for at in range(start, stop + 1)]
+    single = [tracesteps.summed(made, at, at) for at in range(start, stop + 1)]
     for field in (
         "kernels", "kernel_time_us", "memory_operations", "memory_time_us", "tensor_core_kernels",
         "tensor_core_kernel_time_us", "unknown_kernel_time_us", "eligible_op_time_us", "tensor_core_time_elsewhere_us",
@@ -296,14 +295,14 @@ def test_a_range_of_iterations_is_the_sum_of_its_iterations(found: columns.Trace
 @given(profiles())
 @settings(max_examples=amount.examples(20), deadline=None)
 def test_documents_fit_the_schema(found: columns.Trace) -> None:
-    validator = jsonschema.Draft202012Validator(documents.schema("trace"))
-    validator.validate(json.loads(render(tables.document(model.profile(found)))))
-    assert np.isfinite(tables.document(model.profile(found)).summary.wall_us)
+    validator = jsonschema.Draft202012Validator(tracesteps.schemas()["trace"])
+    validator.validate(json.loads(render(tracesteps.summed(tracesteps.linked(found)))))
+    assert np.isfinite(tracesteps.summed(tracesteps.linked(found)).summary.wall_us)
 
 
 def test_a_document_of_another_version_does_not_fit() -> None:
-    found = json.loads(render(tables.document(model.profile(two_steps()))))
-    validator = jsonschema.Draft202012Validator(documents.schema("trace"))
+    found = json.loads(render(tracesteps.summed(tracesteps.linked(two_steps()))))
+    validator = jsonschema.Draft202012Validator(tracesteps.schemas()["trace"])
     validator.validate(found)
-    assert not validator.is_valid({**found, "schema_version": SCHEMA_VERSION + 1})
+    assert not validator.is_valid({**found, "schema_version": document.SCHEMA_VERSION + 1})
     assert not validator.is_valid({key: value for key, value in found.items() if key != "summary"})
