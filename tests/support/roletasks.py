@@ -55,3 +55,11 @@ def command(role: str, file: str, name: str, **given: str) -> Command:
         if key not in given and key in str(module):
             known[key] = rendered(value)
     return Command([str(word) for word in rendered(module["argv"])], rendered(module.get("chdir", "")))
+
+
+def roles_in_order() -> list[str]:
+    """The roles of provision.yml, in its order."""
+    (play,) = yaml.safe_load((ROLES.parent / "provision.yml").read_text(encoding="utf-8"))
+    (block,) = play["tasks"]
+    roles = [task["ansible.builtin.import_role"] for task in block["block"]]
+    return [role["name"] for role in roles if "tasks_from" not in role]

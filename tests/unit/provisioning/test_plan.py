@@ -26,10 +26,11 @@ from builders import (
     with_parts,
 )
 from places import ROOT, TESTS
+from roletasks import roles_in_order
 
 from gpuprep import catalogue, checks, records
-from gpuprep.desired.state import Wanted, resolve
-from gpuprep.provisioning.plan import ROLES, TITLES, make, role_variables
+from gpuprep.desired import state
+from gpuprep.provisioning import plan
 
 GOLDEN = TESTS / "golden" / "plans"
 UPDATE = os.environ.get("GPUPREP_UPDATE_GOLDEN") == "1"
@@ -38,22 +39,22 @@ UPDATE = os.environ.get("GPUPREP_UPDATE_GOLDEN") == "1"
 OSES = tuple(key.replace("-", "") for key in catalogue.archives() if key.startswith("debian-"))
 HOSTS = {"t4": ("t4",), "v100": ("v100",), "a100": ("a100",), "t4+t4": ("t4", "t4"), "t4+v100": ("t4", "v100")}
 
-State = Callable[[records.Snapshot, Wanted], records.Snapshot]
+State = Callable[[records.Snapshot, state.Wanted], records.Snapshot]
 
 
-def finished(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
+def finished(bare: records.Snapshot, wanted: state.Wanted) -> records.Snapshot:
     return finished_snapshot(wanted, bare)
 
 
-def not_rebooted(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
+def not_rebooted(bare: records.Snapshot, wanted: state.Wanted) -> records.Snapshot:
     return with_driver(bare, wanted, loaded=False)
 
 
-def driver_only(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
+def driver_only(bare: records.Snapshot, wanted: state.Wanted) -> records.Snapshot:
     return with_driver(bare, wanted, loaded=True)
 
 
-def kernel_updated(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
+def kernel_updated(bare: records.Snapshot, wanted: state.Wanted) -> records.Snapshot:
     """A newer kernel was installed, DKMS did not build the driver for it, and the machine was not restarted."""
     done = finished(bare, wanted)
     newer = NEWER[wanted.os_key.replace("-", "")]
@@ -64,7 +65,7 @@ def kernel_updated(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
     )
 
 
-def kernel_updated_and_rebooted(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
+def kernel_updated_and_rebooted(bare: records.Snapshot, wanted: state.Wanted) -> records.Snapshot:
     """The same after the restart: the driver is gone."""
     done = finished(bare, wanted)
     newer = NEWER[wanted.os_key.replace("-", "")]
@@ -89,7 +90,7 @@ def kernel_updated_and_rebooted(bare: records.Snapshot, wanted: Wanted) -> recor
     )
 
 
-def counters_restricted(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
+def counters_restricted(bare: records.Snapshot, wanted: state.Wanted) -> records.Snapshot:
     done = finished(bare, wanted)
     restricted = modprobe_file(with_parts(wanted, tuning={"profiling_counters": "restricted"}))
     return dataclasses.replace(
@@ -99,13 +100,13 @@ def counters_restricted(bare: records.Snapshot, wanted: Wanted) -> records.Snaps
     )
 
 
-def hold_missing(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
+def hold_missing(bare: records.Snapshot, wanted: state.Wanted) -> records.Snapshot:
     done = finished(bare, wanted)
     free = {name: records.Package(done.packages[name].version, False) for name in ("libcuda1", "nvidia-cuda-toolkit")}
     return dataclasses.replace(done, packages={**done.packages, **free})
 
 
-def split_by_upgrade(bare: records.Snapshot, wanted: Wanted) -> records.Snapshot:
+def split_by_upgrade(bare: records.Snapshot, wanted: state.Wanted) -> records.Snapshot:
     """An automatic upgrade replaced the libraries under the loaded module."""
     done = finished(bare, wanted)
     other = f"{wanted.driver.version}.999.01"
@@ -136,55 +137,50 @@ STATES: dict[str, State] = {
 }
 
 
-def plan_of(host: str, os_name: str, state: str) -> tuple[Wanted, records.Plan]:
+def plan_of(host: str, os_name: str, there: str) -> tuple[state.Wanted, records.Plan]:
     models = HOSTS[host]
     bare = bare_snapshot(os_name, models)
-    wanted = resolve(load(models[0], gpus=tuple(dict.fromkeys(models))), bare)
-    return wanted, make("gpu-1", wanted, checks.compare(wanted, STATES[state](bare, wanted)))
+    wanted = state.resolve(load(models[0], gpus=tuple(dict.fromkeys(models))), bare)
+    return wanted, plan.make("gpu-1", wanted, checks.compare(wanted, STATES[there](bare, wanted)))
 
 
-def text_of(plan: records.Plan) -> str:
-    lines = [f"plan of profile {plan.profile} for {plan.host}"]
-    for number, step in enumerate(plan.steps, 1):
+def text_of(made: records.Plan) -> str:
+    lines = [f"plan of profile {made.profile} for {made.host}"]
+    for number, step in enumerate(made.steps, 1):
         lines.append(f"{number}. {step.role}: {step.title}{' (may reboot)' if step.may_reboot else ''}")
         lines += [f"   - {reason}" for reason in step.reasons]
-    lines += [] if plan.steps else ["nothing to do"]
-    lines += [f"note: {note}" for note in plan.notes]
+    lines += [] if made.steps else ["nothing to do"]
+    lines += [f"note: {note}" for note in made.notes]
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("there", STATES)
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("os_name", OSES)
-def test_golden_plans(os_name: str, host: str, state: str) -> None:
-    _, plan = plan_of(host, os_name, state)
-    path = GOLDEN / f"{os_name}-{host}-{state}.txt"
+def test_golden_plans(os_name: str, host: str, there: str) -> None:
+    _, made = plan_of(host, os_name, there)
+    path = GOLDEN / f"{os_name}-{host}-{there}.txt"
     if UPDATE:
-        path.write_text(text_of(plan), encoding="utf-8")
-    assert text_of(plan) == path.read_text(encoding="utf-8"), "see the top of this file for how to write it anew"
+        path.write_text(text_of(made), encoding="utf-8")
+    assert text_of(made) == path.read_text(encoding="utf-8"), "see the top of this file for how to write it anew"
 
 
 def test_no_golden_file_is_left_over() -> None:
-    wanted = {f"{os_name}-{host}-{state}.txt" for os_name in OSES for host in HOSTS for state in STATES}
+    wanted = {f"{os_name}-{host}-{there}.txt" for os_name in OSES for host in HOSTS for there in STATES}
     assert {path.name for path in GOLDEN.iterdir()} == wanted
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_only_a_finished_host_has_an_empty_plan(state: str) -> None:
+@pytest.mark.parametrize("there", STATES)
+def test_only_a_finished_host_has_an_empty_plan(there: str) -> None:
     for host in HOSTS:
-        _, plan = plan_of(host, "debian13", state)
-        assert (plan.steps == ()) == (state == "finished")
+        _, made = plan_of(host, "debian13", there)
+        assert (made.steps == ()) == (there == "finished")
 
 
 def test_a_bare_host_gets_every_role_in_the_order_of_the_playbook() -> None:
-    book = yaml.safe_load((ROOT / "playbooks" / "provision.yml").read_text())
-    (block,) = book[0]["tasks"]
-    roles = [task["ansible.builtin.import_role"] for task in block["block"]]
-    in_book = [role["name"] for role in roles if "tasks_from" not in role]
-    assert list(ROLES) == in_book
-    _, plan = plan_of("t4", "debian13", "bare")
-    without = ("gpu_preflight", "gpu_nccl", "gpu_containers")  # no shipped profile asks for these two
-    assert [step.role for step in plan.steps] == [role for role in in_book if role not in without]
+    _, made = plan_of("t4", "debian13", "bare")
+    without = ("gpu_preflight", "gpu_nccl", "gpu_containers")  # no shipped profile asks for the last two
+    assert [step.role for step in made.steps] == [role for role in roles_in_order() if role not in without]
 
 
 def test_unknown_leads_to_the_role() -> None:
@@ -192,7 +188,7 @@ def test_unknown_leads_to_the_role() -> None:
     finding = records.Finding(
         "gpu 0", "clocks", records.Status.UNKNOWN, "max", "?", "it could not be read", role="gpu_tuning"
     )
-    (step,) = make("h", wanted, [finding]).steps
+    (step,) = plan.make("h", wanted, [finding]).steps
     assert (step.role, step.reasons, step.may_reboot) == ("gpu_tuning", ("it could not be read",), False)
 
 
@@ -201,17 +197,17 @@ def test_reasons_are_said_once_and_findings_without_a_role_are_notes() -> None:
     twice = records.Finding("a", "b", records.Status.FAIL, "1", "2", "the same", role="gpu_cuda")
     bare = records.Finding("a", "b", records.Status.FAIL, "1", "2", role="gpu_cuda")
     stray = records.Finding("kernel", "next_boot", records.Status.WARN, "1", "2", "a kernel waits")
-    plan = make("h", wanted, [twice, twice, bare, stray])
-    assert plan.steps[0].reasons == ("the same", "a b: 2, wanted 1")
-    assert plan.notes[0] == "a kernel waits"
+    made = plan.make("h", wanted, [twice, twice, bare, stray])
+    assert made.steps[0].reasons == ("the same", "a b: 2, wanted 1")
+    assert made.notes[0] == "a kernel waits"
 
 
 def test_tuning_restarts_for_ecc_only() -> None:
-    wanted = resolve(load("t4", tuning={"ecc": "disabled"}), bare_snapshot())
+    wanted = state.resolve(load("t4", tuning={"ecc": "disabled"}), bare_snapshot())
     done = finished_snapshot(wanted)
     assert not isinstance(done.gpus, records.Missing)
     on = dataclasses.replace(done, gpus=(dataclasses.replace(done.gpus[0], ecc_current=True),))
-    (step,) = make("h", wanted, checks.compare(wanted, on)).steps
+    (step,) = plan.make("h", wanted, checks.compare(wanted, on)).steps
     assert (step.role, step.may_reboot) == ("gpu_tuning", True)
 
 
@@ -220,8 +216,8 @@ def test_probes_add_reasons() -> None:
     toolkit, codec = good_probes(wanted)
     assert not isinstance(toolkit.values, records.Missing)
     broken = dataclasses.replace(toolkit, values={**toolkit.values, "compiles": False})
-    plan = make("h", wanted, checks.compare(wanted, finished_snapshot(wanted), (broken, codec)))
-    assert [step.role for step in plan.steps] == ["gpu_cuda"]
+    made = plan.make("h", wanted, checks.compare(wanted, finished_snapshot(wanted), (broken, codec)))
+    assert [step.role for step in made.steps] == ["gpu_cuda"]
 
 
 # ---------------------------------------------------------------- variables
@@ -239,14 +235,13 @@ def argument_specs() -> dict[str, set[str]]:
 def test_every_variable_belongs_to_the_role_it_is_named_after() -> None:
     specs = argument_specs()
     assert specs
-    for name in role_variables(resolved()):
-        role = next(role for role in TITLES if name.startswith(f"{role}_"))
-        if role in specs:
-            assert name in specs[role], f"{role} takes no {name}"
+    for name in plan.role_variables(resolved()):
+        role = next(role for role in specs if name.startswith(f"{role}_"))
+        assert name in specs[role], f"{role} takes no {name}"
 
 
 def test_variables_of_a_t4() -> None:
-    variables = role_variables(resolved())
+    variables = plan.role_variables(resolved())
     assert variables["gpu_driver_version"] == "550"
     assert variables["gpu_driver_flavour"] == "proprietary"
     assert variables["gpu_tuning_models"] == {"1eb8": {"memory_mhz": 5001, "graphics_mhz": 1590}}
@@ -259,12 +254,12 @@ def test_variables_of_a_t4() -> None:
 def test_variables_can_be_sent_as_json() -> None:
     for host in HOSTS:
         wanted, _ = plan_of(host, "debian12", "bare")
-        variables = role_variables(wanted)
+        variables = plan.role_variables(wanted)
         assert json.loads(json.dumps(variables)) == variables
 
 
 def test_no_ffmpeg_needs_no_sources() -> None:
-    wanted = resolve(load("t4", codec={"ffmpeg": "none"}), bare_snapshot())
-    variables = role_variables(wanted)
+    wanted = state.resolve(load("t4", codec={"ffmpeg": "none"}), bare_snapshot())
+    variables = plan.role_variables(wanted)
     assert variables["gpu_codec_ffmpeg_version"] == "none"
     assert "gpu_codec_ffmpeg_url" not in variables

@@ -9,12 +9,13 @@ import amount
 from builders import OS, bare_snapshot, finished_snapshot, load, with_driver
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from roletasks import roles_in_order
 
 from gpuprep import catalogue, checks, errors, records
-from gpuprep.desired.profile import Profile
-from gpuprep.desired.state import Wanted, check_profile, resolve
-from gpuprep.provisioning.plan import ROLES, make, role_variables
+from gpuprep.desired import profile, state
+from gpuprep.provisioning import plan
 
+ORDER = roles_in_order()
 BASES = {name: load(name) for name in ("t4", "v100", "a100", "base")}
 REASONS = ("not_supported", "no_permission", "command_failed", "driver_not_loaded", "gpu_is_lost", "unparsable")
 
@@ -22,7 +23,7 @@ quick = settings(max_examples=amount.examples(150), deadline=None, suppress_heal
 
 
 @st.composite
-def profiles(draw: st.DrawFn) -> Profile:
+def profiles(draw: st.DrawFn) -> profile.Profile:
     base = BASES[draw(st.sampled_from(sorted(BASES)))]
     clocks: Any = draw(
         st.sampled_from(
@@ -67,10 +68,10 @@ def bare_hosts(draw: st.DrawFn) -> records.Snapshot:
     return dataclasses.replace(snapshot, kernel=kernel, nvswitches=draw(st.sampled_from([0, 0, 0, 6])))
 
 
-def resolve_or_none(profile: Profile, snapshot: records.Snapshot) -> Wanted | None:
+def resolve_or_none(wish: profile.Profile, snapshot: records.Snapshot) -> state.Wanted | None:
     """None where it is refused; and what is refused is refused well."""
     try:
-        return resolve(profile, snapshot)
+        return state.resolve(wish, snapshot)
     except errors.PlanRefused as refused:
         reasons = refused.reasons
     assert reasons
@@ -91,8 +92,8 @@ def has_volta(snapshot: records.Snapshot) -> bool:
 
 @quick
 @given(profiles(), bare_hosts())
-def test_what_is_resolved_can_be(profile: Profile, bare: records.Snapshot) -> None:
-    wanted = resolve_or_none(profile, bare)
+def test_what_is_resolved_can_be(wish: profile.Profile, bare: records.Snapshot) -> None:
+    wanted = resolve_or_none(wish, bare)
     if wanted is None:
         return
     if has_volta(bare):
@@ -102,39 +103,41 @@ def test_what_is_resolved_can_be(profile: Profile, bare: records.Snapshot) -> No
         assert wanted.cudnn.version == "none" or catalogue.parse(wanted.cudnn.version)[:3] <= (9, 10, 2)
     if wanted.codec.ffmpeg != "none":
         assert catalogue.ffmpeg_accepts(wanted.codec.ffmpeg, wanted.codec.headers)
-    if profile.codec.nvenc == "required":
+    if wish.codec.nvenc == "required":
         assert all(gpu.nvenc_engines for gpu in wanted.gpus)
     assert len(wanted.gpus) == len(bare.pci_gpus)
-    assert "auto" not in role_variables(wanted).values()
+    assert "auto" not in plan.role_variables(wanted).values()
 
 
 @quick
 @given(profiles())
-def test_what_the_profile_alone_rules_out_is_ruled_out_on_every_host_of_its_gpus(profile: Profile) -> None:
-    refused = check_profile(profile)
+def test_what_the_profile_alone_rules_out_is_ruled_out_on_every_host_of_its_gpus(wish: profile.Profile) -> None:
+    refused = state.check_profile(wish)
     assert all("; works: " in line for line in refused)
-    for key in profile.gpus:
-        assert resolve_or_none(dataclasses.replace(profile, gpus=(key,)), bare_snapshot(gpus=[key])) is None or not [
-            line for line in check_profile(dataclasses.replace(profile, gpus=(key,)))
+    for key in wish.gpus:
+        assert resolve_or_none(dataclasses.replace(wish, gpus=(key,)), bare_snapshot(gpus=[key])) is None or not [
+            line for line in state.check_profile(dataclasses.replace(wish, gpus=(key,)))
         ]
 
 
 @quick
 @given(profiles(), bare_hosts(), st.sampled_from(["bare", "installed", "loaded"]))
-def test_steps_are_in_order_and_a_finished_host_has_none(profile: Profile, bare: records.Snapshot, state: str) -> None:
-    wanted = resolve_or_none(profile, bare)
+def test_steps_are_in_order_and_a_finished_host_has_none(
+    wish: profile.Profile, bare: records.Snapshot, there: str
+) -> None:
+    wanted = resolve_or_none(wish, bare)
     if wanted is None:
         return
-    here = bare if state == "bare" else with_driver(bare, wanted, loaded=state == "loaded")
-    plan = make("h", wanted, checks.compare(wanted, here))
-    order = [ROLES.index(step.role) for step in plan.steps]
+    here = bare if there == "bare" else with_driver(bare, wanted, loaded=there == "loaded")
+    made = plan.make("h", wanted, checks.compare(wanted, here))
+    order = [ORDER.index(step.role) for step in made.steps]
     assert order == sorted(set(order))
     assert order
-    assert all(step.reasons and all(step.reasons) for step in plan.steps)
+    assert all(step.reasons and all(step.reasons) for step in made.steps)
     done = finished_snapshot(wanted, bare)
-    assert make("h", wanted, checks.compare(wanted, done)).steps == ()
-    again = resolve_or_none(profile, done)
-    if profile.tuning.power_limit_watts != "default" or isinstance(profile.tuning.clocks, records.ClockPair):
+    assert plan.make("h", wanted, checks.compare(wanted, done)).steps == ()
+    again = resolve_or_none(wish, done)
+    if wish.tuning.power_limit_watts != "default" or isinstance(wish.tuning.clocks, records.ClockPair):
         return  # the device, once it can be asked, may refuse what the catalogue could not know
     assert again is not None
     assert dataclasses.replace(again, min_free_mib=wanted.min_free_mib) == wanted
@@ -144,7 +147,7 @@ def test_steps_are_in_order_and_a_finished_host_has_none(profile: Profile, bare:
 @given(st.data())
 def test_missing_readings_never_pass(data: st.DataObject) -> None:
     """Any set of readings of a finished host may be missing: no finding that needed one passes."""
-    wanted = resolve(BASES["t4"], bare_snapshot())
+    wanted = state.resolve(BASES["t4"], bare_snapshot())
     snapshot = finished_snapshot(wanted)
     groups = ("driver", "cuda", "cudnn", "codec", "kernel")
     group = data.draw(st.sampled_from(groups))

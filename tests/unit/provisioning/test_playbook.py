@@ -6,13 +6,13 @@ import os
 import pwd
 import tempfile
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+from waiting import alive, until
 
 from gpuprep import errors, records, remote
-from gpuprep.provisioning import ansible_answers, ansible_environment, ansible_events, ansible_run
+from gpuprep.provisioning import ansible_environment, ansible_events, ansible_run
 
 LOCAL = remote.Target("local", local=True)
 PASSWORD = "correct-horse-battery"
@@ -149,6 +149,7 @@ def test_no_secret_is_left_in_any_file(run: Run, monkeypatch: pytest.MonkeyPatch
     assert (run.logs / "ansible.log").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.machines
 def test_the_users_ansible_settings_do_not_reach_a_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANSIBLE_STDOUT_CALLBACK", "no_such_callback")
     monkeypatch.setenv("ANSIBLE_CALLBACK_PLUGINS", "/nonexistent")
@@ -162,10 +163,10 @@ def test_the_users_ansible_settings_do_not_reach_a_run(run: Run, monkeypatch: py
 
 
 def test_an_interruption_ends_the_run_at_once(run: Run) -> None:
-    began = time.monotonic()
+    pid = run.folder / "pid"
 
     def started() -> bool:
-        return any(event.kind == "task_start" for event in run.events)
+        return pid.exists() and pid.read_text().endswith("\n")
 
     outcome = run(
         f"""
@@ -173,11 +174,11 @@ def test_an_interruption_ends_the_run_at_once(run: Run) -> None:
           gather_facts: false
           tasks:
             - name: Build for ever
-              ansible.builtin.shell: "echo $$ > {run.folder / "pid"}; exec sleep 300"
+              ansible.builtin.shell: "echo $$ > {pid}; exec sleep infinity"
         """,
         cancelled=started,
     )
-    assert time.monotonic() - began < 30
+    until(lambda: not alive(int(pid.read_text())), "what the task started lives on", 300)
     assert isinstance(outcome, ansible_run.Failure)
     assert isinstance(outcome.error, errors.Interrupted)
     assert "Build for ever" in outcome.error.what
@@ -196,6 +197,7 @@ def test_a_host_that_does_not_answer_is_unreachable(run: Run, tmp_path: Path) ->
     assert outcome.result.status == "unreachable"
 
 
+@pytest.mark.machines
 def test_a_playbook_that_cannot_start_is_a_failure_with_ansibles_words(run: Run) -> None:
     outcome = run("- hosts: all\n  tasks:\n    - no_such_module_anywhere: {}\n")
     assert isinstance(outcome, ansible_run.Failure)
@@ -280,22 +282,38 @@ def test_inventory_and_ssh_options_follow_the_target(tmp_path: Path, monkeypatch
         ({}, "no message", (), ""),
     ],
 )
-def test_what_a_failed_result_says(result: dict[str, object], message: str, last: tuple[str, ...], hint: str) -> None:
-    failure = ansible_answers.describe_failure("gpu_driver", "Install", result)
-    assert (failure.message, failure.last_lines, failure.hint) == (message, last, hint)
-    assert failure.step == "gpu_driver: Install"
+def test_what_a_failed_result_says(
+    result: dict[str, object], message: str, last: tuple[str, ...], hint: str, tmp_path: Path
+) -> None:
+    event = {"role": "gpu_driver", "task": "Install", "task_action": "ansible.builtin.assert", "res": result}
+    events, _ = heard(tmp_path, "runner_on_failed", event)
+    assert events.failure is not None
+    assert (events.failure.message, events.failure.last_lines, events.failure.hint) == (message, last, hint)
+    assert events.failure.step == "gpu_driver: Install"
 
 
-def test_waiting_line_and_diff_text() -> None:
-    assert ansible_answers.waiting_line({"stdout": "one\ntwo \n\n"}) == "two"
-    assert ansible_answers.waiting_line({"stdout": "", "attempts": 2, "retries": 9}) == "attempt 2 of 9"
-    assert ansible_answers.diff_text([{"prepared": "x"}, {"before": "a\n", "after": "a\n"}]) == "x"
-    assert ansible_answers.diff_text(None) == ""
+def heard(
+    folder: Path, kind: str, *data: dict[str, object]
+) -> tuple[ansible_events.Events, list[ansible_events.Progress]]:
+    """What is kept and what is shown of events of one kind."""
+    shown: list[ansible_events.Progress] = []
+    events = ansible_events.Events(shown.append, folder / "log")
+    for one in data:
+        events.handle({"event": kind, "event_data": one})
+    events.close()
+    return events, shown
+
+
+def test_waiting_line_and_diff_text(tmp_path: Path) -> None:
+    tries = [{"stdout": "one\ntwo \n\n"}, {"stdout": "", "attempts": 2, "retries": 9}]
+    _, shown = heard(tmp_path, "runner_retry", *({"task": "t", "res": one} for one in tries))
+    assert [(one.kind, one.detail) for one in shown] == [("waiting", "two"), ("waiting", "attempt 2 of 9")]
+    diffs = [[{"prepared": "x"}, {"before": "a\n", "after": "a\n"}], None]
+    _, shown = heard(tmp_path, "runner_on_ok", *({"task": "t", "res": {"changed": True, "diff": one}} for one in diffs))
+    assert [one.detail for one in shown if one.kind == "diff"] == ["x"]
 
 
 def test_tasks_that_preflight_lends_count_for_the_role_at_work(tmp_path: Path) -> None:
-    events = ansible_events.Events(lambda _: None, tmp_path / "log")
-    for role in ("gpu_preflight", "gpu_driver", "gpu_preflight", "gpu_cuda", "gpu_preflight"):
-        events.handle({"event": "runner_on_ok", "event_data": {"role": role, "task": "t", "res": {}}})
-    events.close()
+    roles = ("gpu_preflight", "gpu_driver", "gpu_preflight", "gpu_cuda", "gpu_preflight")
+    events, _ = heard(tmp_path, "runner_on_ok", *({"role": role, "task": "t", "res": {}} for role in roles))
     assert [task.role for task in events.tasks] == ["gpu_preflight", "gpu_driver", "gpu_driver", "gpu_cuda", "gpu_cuda"]
