@@ -136,7 +136,7 @@ class HostileSshd:
         trusted: bool = True,
         version: str = "",
     ) -> None:
-        self.over = threading.Event()
+        self.over, self.stalled = threading.Event(), threading.Event()
         self.commands: list[str] = []
         self.heard: list[str] = []  # answers to questions
         self.connections = 0
@@ -165,6 +165,7 @@ class HostileSshd:
 
     def stage(self, name: str) -> None:
         if self._stall == name:
+            self.stalled.set()
             self.over.wait(LIFE)
 
     def answer(self, session: Session) -> None:

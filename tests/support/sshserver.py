@@ -11,8 +11,9 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import psutil
@@ -23,6 +24,7 @@ from gpuprep import errors
 from gpuprep.remote import (
     LockOwner,
     Target,
+    core,
     hostkeys,
     local,
     lock,
@@ -190,16 +192,24 @@ def user_of(host: str) -> str:
     return str(sshconfig.read_ssh_config(host).base_ssh_config.lookup(host).get("user", ""))
 
 
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a host does not answer is given up in a second. Not the time of what a test lets it answer."""
+def impatient(monkeypatch: pytest.MonkeyPatch, *, a_file: float = 300.0, a_lock: float = 30.0) -> None:
+    """What a host never answers is given up in a second. `a_file` and `a_lock`: how long one of these may take."""
     monkeypatch.setattr(ssh, "GRACE_SECONDS", 0.3)
     monkeypatch.setattr(sshchannel, "GRACE_SECONDS", 0.3)
-    monkeypatch.setattr(sshchannel, "CLOSE_SECONDS", 1.0)
+    monkeypatch.setattr(sshchannel, "CLOSE_SECONDS", 2.0)
     monkeypatch.setattr(sshchannel, "FAREWELL_SECONDS", 0.5)
-    monkeypatch.setattr(sshchannel, "SEND_SECONDS", 0.5)
+    monkeypatch.setattr(sshchannel, "SEND_SECONDS", 2.0)
     monkeypatch.setattr(watch, "STOP_SECONDS", 0.3)
     monkeypatch.setattr(local, "STOP_SECONDS", 0.3)
     monkeypatch.setattr(local, "FAREWELL", 0.1)
+    monkeypatch.setattr(core, "FILE_SECONDS", a_file)
+    monkeypatch.setattr(lock, "ANSWER_TIMEOUT", a_lock)
+    monkeypatch.setattr(lock, "RETRY_SECONDS", 0.4)
+
+
+def telling(cases: Iterable[str], *names: str) -> list[Any]:
+    """Of a table these cases are for `make test`; `make test-machines` has all."""
+    return [pytest.param(case, marks=() if case in names else pytest.mark.machines) for case in cases]
 
 
 def lock_command(monkeypatch: pytest.MonkeyPatch, owner: LockOwner, file: Path, silence: int = 90) -> str:

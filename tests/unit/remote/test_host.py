@@ -409,6 +409,23 @@ def test_the_key_of_a_jump_host_is_checked_too(serve: Serve, home: Path) -> None
     assert fingerprint(jump) in caught.value.what
 
 
+def test_a_jump_host_that_is_gone_ends_without_a_traceback(
+    serve: Serve, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    jump, inner = serve(), serve()
+    jump.trust()
+    inner.trust()
+    write_config(home, jump)
+    with (home / ".ssh" / "config").open("a") as config:
+        config.write(f"Host inner\n  HostName 127.0.0.1\n  Port {inner.port}\n  ProxyJump lab\n")
+    with remote.Host(remote.Target("inner", user=inner.user, identity_file=str(inner.key))) as host:
+        assert host.run("echo inside").stdout == "inside\n"
+        jump.stop()
+        with pytest.raises(errors.HostUnreachable):
+            host.run("echo inside")
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
 def test_the_command_line_does_not_load_paramiko() -> None:
     code = "import sys, gpuprep.remote; sys.exit(any(m in sys.modules for m in ('paramiko', 'fabric', 'invoke')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

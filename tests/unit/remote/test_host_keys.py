@@ -303,9 +303,7 @@ def test_the_verdict_on_a_host_key(world: World, tmp_path: Path, home: Path, nam
 ASKED_OF_SSH = ("nothing-known", "hashed-another-key", "authority", "krl-has-the-key")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=() if one in ASKED_OF_SSH else pytest.mark.machines) for one in CASES]
-)
+@pytest.mark.parametrize("name", sshserver.telling(CASES, *ASKED_OF_SSH))
 def test_the_verdict_is_that_of_ssh(world: World, tmp_path: Path, home: Path, name: str) -> None:
     assert of_openssh(lay_out(CASES[name], world, tmp_path, home)) == CASES[name].verdict
 
