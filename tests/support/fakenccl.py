@@ -1,14 +1,21 @@
 """Stand-ins for CUDA and NCCL on the CPU: "GPUs" whose memory is this process's, and a libnccl.so.2 that adds for real.
 
-`install` puts the modules in place of NVIDIA's bindings. FAKE_NCCL in the environment chooses a fault of the library.
+`install` puts the modules in place of NVIDIA's bindings. In the environment, FAKE_NCCL chooses a fault of the library,
+and FAKE_NCCL_VERSION its version.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import functools
 import importlib.metadata
+import select
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -18,11 +25,13 @@ import numpy
 import pytest
 
 from gpuprep.agent.compute import cudacalls, libraries
-from gpuprep.agent.probes import nccllibrary
+from gpuprep.agent.probes import nccl, nccllibrary
+from gpuprep.records import Missing
 
 MIB = 2**20
 
 LIBRARY = r"""
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,13 +41,20 @@ struct call { int kind; const float *sent; float *got; size_t count; struct comm
 static struct call calls[16];
 static int called;
 static int fault(const char *name) { const char *f = getenv("FAKE_NCCL"); return f && !strcmp(f, name); }
-int ncclGetVersion(int *version) { *version = 22809; return 0; }
+static void hang(void) {  /* says so in a file, and answers no more */
+    if (getenv("FAKE_NCCL_HANGS")) close(open(getenv("FAKE_NCCL_HANGS"), O_CREAT | O_WRONLY, 0600));
+    for (;;) pause();
+}
+int ncclGetVersion(int *version) {
+    *version = getenv("FAKE_NCCL_VERSION") ? atoi(getenv("FAKE_NCCL_VERSION")) : 22809;
+    return 0;
+}
 const char *ncclGetErrorString(int status) { return status == 2 ? "unhandled system error" : "no error"; }
 const char *ncclGetLastError(void *comm) { return "a link is down"; }
 int ncclCommInitAll(void **comms, int n, const int *devices) {
     if (fault("refuses")) return 2;
     if (fault("dies")) raise(SIGKILL);
-    while (fault("hangs")) pause();
+    if (fault("hangs")) hang();
     for (int i = 0; i < n; i++) {
         struct comm *comm = malloc(sizeof *comm);
         comm->rank = i; comm->ranks = n; comms[i] = comm;
@@ -57,7 +73,7 @@ int ncclReduceScatter(const void *s, void *g, size_t n, int t, int op, void *c, 
 int ncclGroupEnd(void) {
     int ranks = calls[0].comm->ranks, kind = calls[0].kind;
     size_t count = calls[0].count, whole = kind ? count * ranks : count;
-    while (kind == 1 && fault("hangs later")) pause();
+    if (kind == 1 && fault("hangs later")) hang();
     float *all = calloc(whole, sizeof *all);
     for (int r = 0; r < called; r++)
         if (kind == 1) memcpy(all + r * count, calls[r].sent, count * sizeof *all);
@@ -200,8 +216,40 @@ def install(
     monkeypatch.setattr(nccllibrary, "SONAME", str(built(folder)))
 
 
+@functools.cache
+def compiled() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="fake-nccl-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "nccl.c").write_text(LIBRARY)
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", "libnccl.so.2", "nccl.c"], cwd=folder, check=True)
+    return folder / "libnccl.so.2"
+
+
 def built(folder: Path) -> Path:
-    source, library = folder / "nccl.c", folder / "libnccl.so.2"
-    source.write_text(LIBRARY)
-    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
-    return library
+    return Path(shutil.copy(compiled(), folder))
+
+
+def hangs(monkeypatch: pytest.MonkeyPatch, folder: Path, fault: str) -> None:
+    """The library hangs. Once it does and nothing more is to be heard, all time passes that was to be waited."""
+    said = folder / "hangs"
+    monkeypatch.setenv("FAKE_NCCL", fault)
+    monkeypatch.setenv("FAKE_NCCL_HANGS", str(said))
+    clock, wait, passed = time.monotonic, select.select, [0.0]
+
+    def waited(reading: Any, writing: Any, failing: Any, seconds: float | None = None) -> Any:
+        while True:
+            hung = said.exists()
+            ready = wait(reading, writing, failing, 0 if hung or seconds == 0 else 0.05)
+            if any(ready) or seconds == 0:
+                return ready
+            if hung and seconds is not None:
+                passed[0] += seconds
+                return ready
+
+    monkeypatch.setattr("time.monotonic", lambda: clock() + passed[0])
+    monkeypatch.setattr("select.select", waited)
+
+
+def log_told(text: str | Missing) -> dict[str, Any]:
+    """What a record keeps of NCCL's own log."""
+    return nccl.chosen(text)

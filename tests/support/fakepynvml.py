@@ -1,4 +1,4 @@
-"""A pynvml whose answers are given."""
+"""A pynvml whose answers are given, in the place of the agent's own, and what the agent reads through it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pynvml
+import pytest
+
+from gpuprep.agent.facts import system
+from gpuprep.agent.gpu import nvml
+from gpuprep.records import GpuFacts, Missing, OptStr
 
 Answers = dict[str, Any]
 
@@ -65,3 +70,19 @@ class FakePynvml(types.SimpleNamespace):
             return answer(*arguments) if callable(answer) else answer
 
         return call
+
+
+def install(monkeypatch: pytest.MonkeyPatch, answers: Answers) -> FakePynvml:
+    """From now on NVML answers so. `asked` of what comes back has the names of its calls."""
+    fake = FakePynvml(answers)
+    monkeypatch.setattr(nvml, "pynvml", fake)
+    return fake
+
+
+def gpu(index: int = 0) -> nvml.Gpu:
+    return nvml.Gpu(index)
+
+
+def read_gpus() -> tuple[tuple[GpuFacts, ...] | Missing, OptStr]:
+    """(the facts of all GPUs, the driver's version), as the agent reads them."""
+    return system.read_gpus()

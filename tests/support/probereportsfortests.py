@@ -1,4 +1,4 @@
-"""What a probe tells of its measurements while it runs, collected as a controller does (remote/probereports.py)."""
+"""A probe as a controller has it: what it answers, what it tells while it runs, and what its judge says of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from gpuprep.agent import probereports
-from gpuprep.records import ProbeResult, Source, from_json, to_json, to_json_value
+from gpuprep.agent import probereports, probes
+from gpuprep.checks import probes as judges
+from gpuprep.checks.evidence import Evidence
+from gpuprep.desired.state import Wanted
+from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, from_json, to_json, to_json_value
 from gpuprep.remote.probereports import SoFar
 
 
@@ -39,3 +42,15 @@ def plain(name: str, values: object) -> dict[str, Any]:
     text = to_json(ProbeResult(name, Source.SIMULATED, values, 1.0))
     assert from_json(ProbeResult, text).values == values
     return values
+
+
+def measure(name: str, **arguments: Any) -> dict[str, Any] | Missing:
+    """What the probe `name` answers to these arguments."""
+    values = probes.run_probe(name, arguments).values
+    assert isinstance(values, (dict, Missing))
+    return values
+
+
+def judged(name: str, values: dict[str, Any] | Missing, wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """The findings of the probe's own judge."""
+    return judges.JUDGES[name](Evidence(wanted, snapshot, {name: values}))

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakepynvml import FakePynvml
-from probereportsfortests import assert_same, listening, plain
+from fakepynvml import install
+from probereportsfortests import assert_same, listening, measure, plain
 from samplerows import loaded_answers
 
 from gpuprep.agent.compute import libraries
-from gpuprep.agent.gpu import nvml, simstate
-from gpuprep.agent.probes import gemm, simulated
+from gpuprep.agent.gpu import simstate
+from gpuprep.agent.probes import simulated
 from gpuprep.sim import driver, gpus, nvmlstate
 
+LOAD_CUBLASLT = libraries.load_cublaslt
 TOOLKIT = {"nvcc": "/usr/bin/nvcc", "version": "12.4", "library_dirs": ["/usr/lib/x86_64-linux-gnu"]}
 
 
@@ -42,14 +43,20 @@ def booted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Boot:
         monkeypatch.setattr(libraries, "toolkit", lambda: TOOLKIT)
         monkeypatch.setattr(libraries, "load_cublaslt", lambda major: f"{major}.4.5")
         answers: dict[str, Any] = {**loaded_answers(), "nvmlDeviceGetCount": len(keys)}
-        monkeypatch.setattr(nvml, "pynvml", FakePynvml(answers))
+        install(monkeypatch, answers)
         return tmp_path
 
     return boot
 
 
+def other_toolkit(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """A booted machine has this toolkit, whose cuBLAS the loader is really asked for."""
+    monkeypatch.setattr(libraries, "load_cublaslt", LOAD_CUBLASLT)
+    monkeypatch.setattr(libraries, "toolkit", lambda: {**TOOLKIT, "version": version})
+
+
 def measured(**arguments: Any) -> dict[str, Any]:
     with listening() as told:
-        values = plain("gemm", gemm.measure(arguments))
+        values = plain("gemm", measure("gemm", **arguments))
     assert_same(told, values, "libraries", "toolkit", "gpus")
     return values

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakepynvml import FakePynvml
+from fakepynvml import install
 from samplerows import loaded_answers
 from simulatedboot import Boot
 
@@ -32,7 +32,7 @@ def simulated_vm(booted: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             "nvmlDeviceGetClockInfo": lambda _, kind: clocks.get(kind, 0),
             **{f"nvmlDeviceGet{kind}RunningProcesses": [] for kind in ("Compute", "Graphics")},
         }
-        monkeypatch.setattr(nvml, "pynvml", FakePynvml(answers))
+        install(monkeypatch, answers)
         return folder
 
     return boot

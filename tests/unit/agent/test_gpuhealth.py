@@ -8,21 +8,9 @@ from typing import Any
 import pynvml
 import pytest
 from fakegpu import t4
-from fakepynvml import Answers, FakePynvml, refuse, t4_answers
+from fakepynvml import Answers, gpu, install, refuse, t4_answers
 
 from gpuprep import records
-from gpuprep.agent.gpu import nvml
-from gpuprep.records.gpu import (
-    EccErrors,
-    PcieErrors,
-    PcieLink,
-    RemappedRows,
-    RetiredPages,
-    SpareRows,
-    Temperatures,
-    Throttled,
-    Utilization,
-)
 
 INVALID, UNSUPPORTED, LOST, NO_FUNCTION = 2, 3, 15, 13
 
@@ -97,36 +85,36 @@ def healthy() -> Answers:
 
 
 def facts(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> records.GpuFacts:
-    monkeypatch.setattr(nvml, "pynvml", FakePynvml({**healthy(), **changes}))
-    return nvml.Gpu(0).facts()
+    install(monkeypatch, {**healthy(), **changes})
+    return gpu().facts()
 
 
 def test_every_reading_of_a_healthy_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = facts(monkeypatch)
-    assert (gpu.video_clock_mhz, gpu.max_memory_clock_mhz, gpu.power_watts, gpu.memory_used_mib) == (
+    found = facts(monkeypatch)
+    assert (found.video_clock_mhz, found.max_memory_clock_mhz, found.power_watts, found.memory_used_mib) == (
         540,
         1590,
         27.5,
         451,
     )
-    assert (gpu.performance_state, gpu.slowdown_temperature_c) == (8, 93)
-    assert (gpu.compute_capability, gpu.vbios) == ("7.5", "90.04.38.00.03")
-    assert gpu.utilization == Utilization(3, 1, 4, 5)
-    assert gpu.pcie == PcieLink(1, 16, 3, 16, 4, 7)
-    assert gpu.ecc_errors == EccErrors(11, 0, 21, 2)
-    assert gpu.retired_pages == RetiredPages(3, 1, False)
-    assert gpu.remapped_rows == RemappedRows(6, 1, True, False)
-    assert (gpu.mig_current, gpu.mig_pending) == (False, True)
-    assert gpu.nvlinks == (True, True, True, True, False, True)
-    assert gpu.processes == ()
-    assert gpu.throttled == Throttled(1.5, 3.0, 4.5, 6.0, 7.5)
-    assert gpu.temperatures == Temperatures(61, 85, 96, 95, 52, -2, -8)
-    assert gpu.dram_errors == EccErrors(200, 201, 210, 211)
-    assert (gpu.sram_errors, gpu.sram_threshold_exceeded) == (EccErrors(1, 5, 4, 11), True)
-    assert gpu.spare_rows == SpareRows(638, 1, 0, 0, 1)
-    assert (gpu.ecc_default, gpu.recovery_action, gpu.cores) == (True, "drain_and_reset", 2560)
-    assert gpu.pcie_errors == PcieErrors(12, 3, 0)
-    assert records.from_json(records.GpuFacts, records.to_json(gpu)) == gpu
+    assert (found.performance_state, found.slowdown_temperature_c) == (8, 93)
+    assert (found.compute_capability, found.vbios) == ("7.5", "90.04.38.00.03")
+    assert found.utilization == records.Utilization(3, 1, 4, 5)
+    assert found.pcie == records.PcieLink(1, 16, 3, 16, 4, 7)
+    assert found.ecc_errors == records.EccErrors(11, 0, 21, 2)
+    assert found.retired_pages == records.RetiredPages(3, 1, False)
+    assert found.remapped_rows == records.RemappedRows(6, 1, True, False)
+    assert (found.mig_current, found.mig_pending) == (False, True)
+    assert found.nvlinks == (True, True, True, True, False, True)
+    assert found.processes == ()
+    assert found.throttled == records.Throttled(1.5, 3.0, 4.5, 6.0, 7.5)
+    assert found.temperatures == records.Temperatures(61, 85, 96, 95, 52, -2, -8)
+    assert found.dram_errors == records.EccErrors(200, 201, 210, 211)
+    assert (found.sram_errors, found.sram_threshold_exceeded) == (records.EccErrors(1, 5, 4, 11), True)
+    assert found.spare_rows == records.SpareRows(638, 1, 0, 0, 1)
+    assert (found.ecc_default, found.recovery_action, found.cores) == (True, "drain_and_reset", 2560)
+    assert found.pcie_errors == records.PcieErrors(12, 3, 0)
+    assert records.from_json(records.GpuFacts, records.to_json(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -140,18 +128,18 @@ def test_every_reading_of_a_healthy_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_the_refusals_stay_apart(monkeypatch: pytest.MonkeyPatch, code: int, reason: str) -> None:
-    gpu = facts(
+    found = facts(
         monkeypatch,
         nvmlDeviceGetTotalEccErrors=refuse(code),
         nvmlDeviceGetRemappedRows=refuse(code),
         nvmlDeviceGetMigMode=refuse(code),
         nvmlDeviceGetNvLinkState=refuse(code),
     )
-    readings = (gpu.ecc_errors, gpu.remapped_rows, gpu.mig_current, gpu.mig_pending, gpu.nvlinks)
+    readings = (found.ecc_errors, found.remapped_rows, found.mig_current, found.mig_pending, found.nvlinks)
     for reading in readings:
         assert isinstance(reading, records.Missing)
         assert reading.reason == reason
-    assert gpu.pcie == PcieLink(1, 16, 3, 16, 4, 7)
+    assert found.pcie == records.PcieLink(1, 16, 3, 16, 4, 7)
 
 
 def test_one_counter_that_is_refused_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,27 +147,27 @@ def test_one_counter_that_is_refused_leaves_the_others(monkeypatch: pytest.Monke
         return 5 + kind if counter == 1 else int(refuse(NO_FUNCTION)())
 
     errors = facts(monkeypatch, nvmlDeviceGetTotalEccErrors=aggregate_only).ecc_errors
-    assert isinstance(errors, EccErrors)
+    assert isinstance(errors, records.EccErrors)
     assert isinstance(errors.uncorrected_volatile, records.Missing)
     assert (errors.corrected_aggregate, errors.uncorrected_aggregate) == (5, 6)
 
 
 def test_an_older_driver_counts_by_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     """R470 knows no fields 269 to 271, and gives the power cap's time as a violation."""
-    gpu = facts(
+    found = facts(
         monkeypatch,
         nvmlDeviceGetFieldValues=lambda _, ids: [field(refusal=UNSUPPORTED) for _ in ids],
         nvmlDeviceGetViolationStatus=lambda _, policy: types.SimpleNamespace(violationTime={0: 2e9, 2: 0}[policy]),
     )
-    assert isinstance(gpu.throttled, Throttled)
-    assert (gpu.throttled.sw_power_cap, gpu.throttled.sync_boost) == (2.0, 0.0)
+    assert isinstance(found.throttled, records.Throttled)
+    assert (found.throttled.sw_power_cap, found.throttled.sync_boost) == (2.0, 0.0)
     refused = records.Missing("not_supported", f"nvmlDeviceGetFieldValues(270): {pynvml.NVMLError(UNSUPPORTED)}")
-    assert gpu.throttled.hw_thermal == refused
+    assert found.throttled.hw_thermal == refused
 
 
 def test_a_driver_that_does_not_know_the_new_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     """R470: fields that it does not know are invalid arguments, and SRAM has counters without the flag."""
-    gpu = facts(
+    found = facts(
         monkeypatch,
         nvmlDeviceGetFieldValues=lambda _, ids: [field(refusal=INVALID) for _ in ids],
         nvmlDeviceGetViolationStatus=refuse(UNSUPPORTED),
@@ -187,22 +175,22 @@ def test_a_driver_that_does_not_know_the_new_readings(monkeypatch: pytest.Monkey
         nvmlDeviceGetMarginTemperature=refuse(NO_FUNCTION),
         nvmlDeviceGetRowRemapperHistogram=refuse(UNSUPPORTED),
     )
-    for reading in (gpu.recovery_action, gpu.pcie_errors, gpu.throttled, gpu.sram_threshold_exceeded):
+    for reading in (found.recovery_action, found.pcie_errors, found.throttled, found.sram_threshold_exceeded):
         assert isinstance(reading, records.Missing)
         assert reading.reason == "function_not_found"
-    assert gpu.sram_errors == EccErrors(700, 701, 710, 711)
-    assert isinstance(gpu.spare_rows, records.Missing)
-    assert isinstance(gpu.temperatures, Temperatures)
-    assert (gpu.temperatures.max_operating, gpu.temperatures.shutdown) == (85, 96)
-    assert isinstance(gpu.temperatures.margin, records.Missing)
+    assert found.sram_errors == records.EccErrors(700, 701, 710, 711)
+    assert isinstance(found.spare_rows, records.Missing)
+    assert isinstance(found.temperatures, records.Temperatures)
+    assert (found.temperatures.max_operating, found.temperatures.shutdown) == (85, 96)
+    assert isinstance(found.temperatures.margin, records.Missing)
 
 
 def test_memory_without_a_sensor_is_not_at_zero_degrees(monkeypatch: pytest.MonkeyPatch) -> None:
     cold = {**FIELDS, 82: (0, 1)}
-    gpu = facts(monkeypatch, nvmlDeviceGetFieldValues=lambda _, ids: [field(*cold[number]) for number in ids])
-    assert isinstance(gpu.temperatures, Temperatures)
-    assert isinstance(gpu.temperatures.memory, records.Missing)
-    assert gpu.temperatures.memory.reason == "not_supported"
+    found = facts(monkeypatch, nvmlDeviceGetFieldValues=lambda _, ids: [field(*cold[number]) for number in ids])
+    assert isinstance(found.temperatures, records.Temperatures)
+    assert isinstance(found.temperatures.memory, records.Missing)
+    assert found.temperatures.memory.reason == "not_supported"
 
 
 @pytest.mark.parametrize(
@@ -210,13 +198,21 @@ def test_memory_without_a_sensor_is_not_at_zero_degrees(monkeypatch: pytest.Monk
 )
 def test_each_recovery_action_has_a_word(monkeypatch: pytest.MonkeyPatch, number: int, action: str) -> None:
     told = {**FIELDS, 230: (number, 1)}
-    gpu = facts(monkeypatch, nvmlDeviceGetFieldValues=lambda _, ids: [field(*told[one]) for one in ids])
-    assert gpu.recovery_action == action
+    found = facts(monkeypatch, nvmlDeviceGetFieldValues=lambda _, ids: [field(*told[one]) for one in ids])
+    assert found.recovery_action == action
 
 
 def test_a_lost_gpu_has_no_readings_and_no_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = facts(monkeypatch, nvmlDeviceGetHandleByIndex=refuse(LOST))
-    for reading in (gpu.pcie, gpu.ecc_errors, gpu.nvlinks, gpu.throttled, gpu.processes, gpu.utilization, gpu.vbios):
+    found = facts(monkeypatch, nvmlDeviceGetHandleByIndex=refuse(LOST))
+    for reading in (
+        found.pcie,
+        found.ecc_errors,
+        found.nvlinks,
+        found.throttled,
+        found.processes,
+        found.utilization,
+        found.vbios,
+    ):
         assert isinstance(reading, records.Missing)
         assert reading.reason == "gpu_is_lost"
 

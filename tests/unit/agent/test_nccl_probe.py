@@ -9,17 +9,15 @@ from typing import Any
 
 import fakenccl
 import pytest
-from fakepynvml import FakePynvml
+from fakepynvml import install
 from judgednccl import judged
-from probereportsfortests import plain
+from probereportsfortests import measure, plain
 from samplerows import loaded_answers
 from simulatedboot import Boot, booted
 from simulatedvm import simulated_vm
 
 from gpuprep import records
 from gpuprep.agent.compute import ncclplan
-from gpuprep.agent.gpu import nvml
-from gpuprep.agent.probes import nccl, nccllibrary
 from gpuprep.sim import faults
 
 __all__ = ["booted", "simulated_vm"]
@@ -51,11 +49,6 @@ def test_sizes_are_shared_evenly(operation: str, ranks: int) -> None:
     assert set(ncclplan.QUICK_SIZES) <= set(ncclplan.SIZES)
 
 
-@pytest.mark.parametrize(("number", "words"), [(22809, "2.28.9"), (21805, "2.18.5"), (2708, "2.7.8"), (20903, "2.9.3")])
-def test_versions(number: int, words: str) -> None:
-    assert nccllibrary.version_words(number) == words
-
-
 LOG = """
 vm:1:9 [0] NCCL INFO Channel 00/24 : 0 1
 vm:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
@@ -68,19 +61,19 @@ vm:1:9 [0] misc/socket.cc:6 NCCL WARN {long}
 
 
 def test_what_the_log_tells() -> None:
-    told = nccl.chosen(LOG.format(long="x" * 1000))
+    told = fakenccl.log_told(LOG.format(long="x" * 1000))
     transports = [{"name": "P2P/CUMEM", "count": 2}, {"name": "SHM/direct", "count": 1}]
     assert told["chosen"] == {"channels": 24, "nvls_channels": 16, "transports": transports}
     assert told["warnings"][0] == "the first"
     assert len(told["warnings"][1]) == 300
-    assert nccl.chosen("") == nccl.chosen(records.Missing("no_permission")) == {}
-    assert nccl.chosen("nothing of NCCL")["chosen"] == {"transports": []}
+    assert fakenccl.log_told("") == fakenccl.log_told(records.Missing("no_permission")) == {}
+    assert fakenccl.log_told("nothing of NCCL")["chosen"] == {"transports": []}
 
 
 # ---------------------------------------------------------------- the worker, with stand-ins
 
 
-def machine(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
+def machine(monkeypatch: pytest.MonkeyPatch, gpus: int) -> Any:
     """GPUs that NVML shows; without NVLink, and nobody else on them."""
     answers: dict[str, Any] = {
         **loaded_answers(),
@@ -92,11 +85,11 @@ def machine(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
         ),
         **{f"nvmlDeviceGet{kind}RunningProcesses": [] for kind in ("Compute", "Graphics")},
     }
-    monkeypatch.setattr(nvml, "pynvml", FakePynvml(answers))
+    return install(monkeypatch, answers)
 
 
 def measured(**arguments: Any) -> dict[str, Any]:
-    return plain("nccl", nccl.measure(arguments))
+    return plain("nccl", measure("nccl", **arguments))
 
 
 @pytest.mark.parametrize("gpus", [2, 3, 8])
@@ -138,25 +131,32 @@ def test_wrong_results_are_counted(
 def test_a_hang_ends_and_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fakenccl.install(monkeypatch, tmp_path)
     machine(monkeypatch, 2)
-    monkeypatch.setenv("FAKE_NCCL", "hangs later")
-    monkeypatch.setattr(nccl, "PATIENCE_SECONDS", 1.0)
+    fakenccl.hangs(monkeypatch, tmp_path, "hangs later")
     values = measured(quick=True)
     assert values["stopped"]["doing"] == "all_gather of 8 B"
-    assert values["stopped"]["seconds"] >= 1
+    assert 59 <= values["stopped"]["seconds"] <= 61
     assert {point["operation"] for point in values["points"]} == {"all_reduce"}
     found = {one.property: one for one in judged(values)}
     assert found["answers"].status is records.Status.UNKNOWN
-    assert "no answer in 1 s while all_gather of 8 B" in found["answers"].reason
+    assert "no answer in 60 s while all_gather of 8 B" in found["answers"].reason
 
 
 def test_a_hang_before_the_first_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fakenccl.install(monkeypatch, tmp_path)
     machine(monkeypatch, 2)
-    monkeypatch.setenv("FAKE_NCCL", "hangs")
-    monkeypatch.setattr(nccl, "QUICK_MOST_SECONDS", 1.0)
+    fakenccl.hangs(monkeypatch, tmp_path, "hangs")
     values = measured(quick=True)
     assert "ncclCommInitAll" in values["stopped"]["doing"]
     assert values["points"] == []
+
+
+@pytest.mark.parametrize(("number", "words"), [(21805, "2.18.5"), (2708, "2.7.8"), (20903, "2.9.3")])
+def test_versions(number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakenccl.install(monkeypatch, tmp_path)
+    machine(monkeypatch, 2)
+    monkeypatch.setenv("FAKE_NCCL", "refuses")
+    monkeypatch.setenv("FAKE_NCCL_VERSION", str(number))
+    assert measured(quick=True)["version"] == words
 
 
 def test_nccl_s_own_error_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +176,7 @@ def test_a_crash_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_worker_is_copied_before_nvml_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a later copy NCCL crashed on two real H100."""
-    machine(monkeypatch, 2)
-    asked = vars(nvml)["pynvml"].asked  # the worker has its own copy of this list
+    asked = machine(monkeypatch, 2).asked  # the worker has its own copy of this list
     fakenccl.install(monkeypatch, tmp_path, initialised=lambda: 1 if asked else 0)
     values = measured(quick=True)
     assert asked
@@ -192,12 +191,12 @@ def test_a_gpu_that_cuda_does_not_show(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_without_nccl_or_bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, 2)
-    nothing = nccl.measure({})
+    nothing = measure("nccl")
     assert isinstance(nothing, records.Missing)
     assert "has no cuda" in nothing.detail
     fakenccl.install(monkeypatch, tmp_path)
     (tmp_path / "libnccl.so.2").unlink()
-    nothing = nccl.measure({})
+    nothing = measure("nccl")
     assert isinstance(nothing, records.Missing)
     assert (nothing.reason, "the loader finds no NCCL" in nothing.detail) == ("not_installed", True)
 

@@ -32,9 +32,9 @@ SEAMS = {
 LIBRARY = {
     "importlib.metadata.version", "importlib.util.find_spec", "os.access", "os.cpu_count", "os.environ", "os.fsync",
     "os.geteuid", "os.killpg", "os.nice", "os.open", "os.pidfd_open", "os.statvfs", "os.write", "pathlib.Path.home",
-    "pathlib.Path.stat", "pwd.getpwall", "pwd.getpwuid", "subprocess.Popen", "sys.executable", "sys.modules",
-    "sys.path", "sys.platform", "sys.stdin", "sys.stdout", "sys.stdout.isatty", "tempfile.tempdir", "time.sleep",
-    "time.time", "webbrowser.open",
+    "pathlib.Path.stat", "pwd.getpwall", "pwd.getpwuid", "select.select", "subprocess.Popen", "sys.executable",
+    "sys.modules", "sys.path", "sys.platform", "sys.stdin", "sys.stdout", "sys.stdout.isatty", "tempfile.tempdir",
+    "time.monotonic", "time.sleep", "time.time", "webbrowser.open",
 }  # fmt: skip
 # Names in capitals that are no limit, time, size or path.
 CONSTANTS = {
