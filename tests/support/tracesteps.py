@@ -28,8 +28,7 @@ from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.document import Advice, Gain, KernelLine, TraceDocument
 from gpuprep.trace.formats import documents
 from gpuprep.trace.model import groups, iterations, linking, sums, sweep
-from gpuprep.trace.opening import Wish, machine, texts
-from gpuprep.trace.opening.job import open_job
+from gpuprep.trace.opening import machine, texts
 from gpuprep.trace.page import assembly, pack
 from gpuprep.trace.profile import OpRow, Profile
 from gpuprep.trace.ranks import RanksDocument, summary
@@ -85,13 +84,9 @@ def kernel_lines(names: list[str]) -> dict[str, KernelLine]:
     return {line.name: line for line in summed(handmade.trace(*rows)).kernels}
 
 
-def ranks(traces: list[Path]) -> RanksDocument:
+def ranks(traces: list[Path], job: str = "job") -> RanksDocument:
     """What files of several ranks show together."""
-    return summary([linked(read(path)) for path in traces], "job")
-
-
-def ranks_of_folder(folder: Path) -> RanksDocument:
-    return open_job(folder, Wish()).ranks
+    return summary([linked(read(path)) for path in traces], job)
 
 
 def sentence(key: str, count: int) -> str:

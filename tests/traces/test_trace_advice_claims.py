@@ -10,6 +10,7 @@ from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
 
 from gpuprep import catalogue
 from gpuprep.catalogue import boards
+from gpuprep.trace import document
 
 
 def test_without_workers_one_rule_speaks_of_the_loader(tmp_path: Path) -> None:
@@ -112,11 +113,11 @@ def test_of_an_unknown_name_boards_like_it_tell(tmp_path: Path) -> None:
     p = Program(deviceProperties=[sample])
     for _ in p.steps(3):
         p.op("aten::mm", Kernel(PRODUCT_FP32, 8_000_000), **MM)
-    document = p.opened(tmp_path).document
-    notes = {one.id: one.text for one in document.file.notes}
+    told = p.opened(tmp_path).document
+    notes = {one.id: one.text for one in told.file.notes}
     assert "does not know the NVIDIA A100-PG509-200" in notes["board_like"]
     assert "no_roofs" not in notes
-    assert next(one.gain for one in document.advice if one.rule == "tf32") is not None
+    assert next(one.gain for one in told.advice if one.rule == "tf32") is not None
 
 
 def test_boards_that_are_not_alike_give_nothing() -> None:

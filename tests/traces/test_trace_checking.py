@@ -9,7 +9,8 @@ import pytest
 from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
 
 from gpuprep import errors, records
-from gpuprep.trace import advice, checking, comparing
+from gpuprep.trace import checking, comparing, document
+from gpuprep.trace.advice import rules
 
 FLOAT = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
 HALF = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
@@ -49,9 +50,7 @@ def test_a_clean_profile_passes(clean: document.TraceDocument) -> None:
     found = checking.check(clean)
     assert found.exit_code == 0, found.lines
     assert {line.status for line in found.lines} == {records.Status.PASS}
-    assert {line.name for line in found.lines} == {
-        one.id for one in advice.rules().values() if one.severity != "missing"
-    }
+    assert {line.name for line in found.lines} == {one.id for one in rules().values() if one.severity != "missing"}
 
 
 @pytest.mark.parametrize(("category", "rule"), [("cuda_runtime", "sync"), ("cpu_op user_annotation", "dataloader")])
@@ -118,7 +117,9 @@ def test_what_the_baseline_tells_and_the_profile_does_not_is_unknown(
     assert checking.check(shapeless, rules=("tf32",), baseline=clean).exit_code == 3
 
 
-def test_a_failure_counts_more_than_what_is_unknown(guilty: document.TraceDocument, shapeless: document.TraceDocument) -> None:
+def test_a_failure_counts_more_than_what_is_unknown(
+    guilty: document.TraceDocument, shapeless: document.TraceDocument
+) -> None:
     both = dataclasses.replace(guilty, advice=(*guilty.advice, *shapeless.advice))
     found = checking.check(both)
     assert found.exit_code == 1
@@ -131,10 +132,10 @@ def test_a_hint_fails_only_where_it_is_named(tmp_path: Path) -> None:
     for event in p.trace.events:  # all of it below a quarter of the memory
         if event["name"] == "[memory]":
             event["args"]["Total Allocated"] = 1_000
-    document = p.opened(tmp_path).document
-    assert status(checking.check(document), "mem-low") is records.Status.WARN
-    assert checking.check(document).exit_code == 0
-    assert checking.check(document, rules=("mem-low",)).exit_code == 1
+    low = p.opened(tmp_path).document
+    assert status(checking.check(low), "mem-low") is records.Status.WARN
+    assert checking.check(low).exit_code == 0
+    assert checking.check(low, rules=("mem-low",)).exit_code == 1
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
 
-from gpuprep.trace import comparing, opening
+from gpuprep.trace import comparing, document, opening
 
 FLOAT = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
 HALF = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
@@ -34,12 +34,12 @@ def fast(steps: int = 3) -> Program:
     return p
 
 
-def document(program: Program, folder: Path, name: str = "a") -> document.TraceDocument:
+def told(program: Program, folder: Path, name: str = "a") -> document.TraceDocument:
     return program.opened(folder, opening.Wish(profile_name=name)).document
 
 
 def compared(one: Program, other: Program, folder: Path) -> comparing.Comparison:
-    return comparing.compare(document(one, folder, "before"), document(other, folder, "after"))
+    return comparing.compare(told(one, folder, "before"), told(other, folder, "after"))
 
 
 def figure(found: comparing.Comparison, name: str) -> tuple[float | None, float | None]:

@@ -10,6 +10,7 @@ import shutil
 import xml.etree.ElementTree as ET
 import zipfile
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,21 @@ import amount
 import hostiletrace
 import jsonschema
 import pytest
+import tracesteps
 from hostiletrace import FOLDER, SECRET
 from traceserver import RECORDED
 
 from gpuprep.records import schema
-from gpuprep.trace import advice, checking, comparing, formats, opening
-from gpuprep.trace.formats import documents, junit, sheets
-from gpuprep.trace.formats.csv import head
-from gpuprep.trace.formats.text import TABLES
-from gpuprep.trace.page import html
+from gpuprep.trace import checking, comparing, document, formats, opening, page
+from gpuprep.trace.advice import rules
+from gpuprep.trace.formats import sheets
 from gpuprep.untrusted import plaintext
 
 NAMES = ("resnet-fp32", "sync-item", "gpt-stacks", "launch-graph", "attention-sdpa")
 # What a spreadsheet takes for a formula.
 FORMULA = re.compile(r"^[=+\-@\t\r]")
+# Of the tables, those that --full has below the first screen.
+FULL = ("machine", "gpus", "iterations", "op-types", "ops", "kernels", "modules", "roofs")
 NUMBER = re.compile(r"^-?[0-9.]+(e[+-]?\d+)?$")
 
 
@@ -44,22 +46,22 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, document.Trace
 
 
 @pytest.fixture(params=[*NAMES, "hostile"])
-def document(request: pytest.FixtureRequest, opened: dict[str, document.TraceDocument]) -> document.TraceDocument:
+def shown(request: pytest.FixtureRequest, opened: dict[str, document.TraceDocument]) -> document.TraceDocument:
     return opened[request.param]
 
 
 # ---------------------------------------------------------------- all formats
 
 
-def every(document: document.TraceDocument) -> dict[str, str]:
+def every(shown: document.TraceDocument) -> dict[str, str]:
     """Every format as text; a workbook as all of its parts."""
     made = {
-        "text": formats.text(document),
-        "full": formats.text(document, full=True),
-        **{f"csv {name}": formats.csv(document, name) for name in sheets.NAMES},
+        "text": formats.text(shown),
+        "full": formats.text(shown, full=True),
+        **{f"csv {name}": formats.csv(shown, name) for name in sheets.NAMES},
     }
     for name, render in formats.FORMATS.items():
-        rendered = render(document)
+        rendered = render(shown)
         made[name] = rendered if isinstance(rendered, str) else parts(rendered)
     return made
 
@@ -87,17 +89,17 @@ def test_whole_paths_are_shown_where_they_are_asked_for(tmp_path: Path) -> None:
 
 def test_hostile_names_are_text_in_the_page(tmp_path: Path) -> None:
     one = opening.open_trace(hostiletrace.write(tmp_path / "a.json"))
-    page = html(one.profile, one.document)
-    assert "<script>alert(1)" not in page
-    assert "onerror=alert" not in page
-    assert SECRET not in page
+    text = page.html(one.profile, one.document)
+    assert "<script>alert(1)" not in text
+    assert "onerror=alert" not in text
+    assert SECRET not in text
 
 
 # ---------------------------------------------------------------- text
 
 
-def test_the_first_screen_has_at_most_25_lines_of_80_columns(document: document.TraceDocument) -> None:
-    lines = formats.text(document).splitlines()
+def test_the_first_screen_has_at_most_25_lines_of_80_columns(shown: document.TraceDocument) -> None:
+    lines = formats.text(shown).splitlines()
     assert len(lines) <= 25
     tables = lines[8:]
     assert all(len(line) <= 80 for line in tables), tables
@@ -115,7 +117,10 @@ def test_notes_are_sentences_that_end(opened: dict[str, document.TraceDocument])
     """On the first screen what happened, with --full what it means, too."""
     one = opened["sync-item"]
     text = "21 GPU events have no call that launched them: launched before the recording began, or the calls were lost"
-    noted = replace(one, file=replace(one.file, notes=(document.Note("no_launches", 21, text), document.Note("x", 1, "a second one"))))
+    noted = replace(
+        one,
+        file=replace(one.file, notes=(document.Note("no_launches", 21, text), document.Note("x", 1, "a second one"))),
+    )
     assert "note: 21 GPU events have no call that launched them (why, and 1 more: --full)" in formats.text(noted)
     full = " ".join(formats.text(noted, full=True).split())
     assert text in full
@@ -136,12 +141,12 @@ def test_a_gain_of_nothing_is_not_called_one(opened: dict[str, document.TraceDoc
     assert "(launch-bound): hint" in formats.FORMATS["markdown"](none)
 
 
-def test_full_has_all_tables(document: document.TraceDocument) -> None:
-    text = formats.text(document, full=True)
-    for name in TABLES:
-        one = sheets.sheet(document, name)
+def test_full_has_all_tables(shown: document.TraceDocument) -> None:
+    text = formats.text(shown, full=True)
+    for name in FULL:
+        one = sheets.sheet(shown, name)
         assert (f"\n{one.title}\n" in text) == bool(list(one.rows)), name
-    for one_advice in document.advice:
+    for one_advice in shown.advice:
         assert f"({one_advice.rule})" in text
 
 
@@ -158,8 +163,8 @@ def test_what_is_not_in_the_profile_is_not_zero(opened: dict[str, document.Trace
 # ---------------------------------------------------------------- JSON
 
 
-def test_json_keeps_to_its_schema(document: document.TraceDocument) -> None:
-    made = json.loads(formats.FORMATS["json"](document))
+def test_json_keeps_to_its_schema(shown: document.TraceDocument) -> None:
+    made = json.loads(formats.FORMATS["json"](shown))
     jsonschema.validate(made, tracesteps.schemas()["trace"])
     assert set(made["file"]["devices"][0]) >= {
         "device", "kernels", "kernel_time_us", "memory_operations", "memory_time_us", "busy_us", "span_us",
@@ -170,8 +175,8 @@ def test_json_keeps_to_its_schema(document: document.TraceDocument) -> None:
     }  # fmt: skip
 
 
-def test_json_is_ascii_and_has_no_nan(document: document.TraceDocument) -> None:
-    text = str(formats.FORMATS["json"](document))
+def test_json_is_ascii_and_has_no_nan(shown: document.TraceDocument) -> None:
+    text = str(formats.FORMATS["json"](shown))
     assert text.isascii()
 
     def refused(word: str) -> Any:
@@ -180,33 +185,34 @@ def test_json_is_ascii_and_has_no_nan(document: document.TraceDocument) -> None:
     json.loads(text, parse_constant=refused)
 
 
-@pytest.mark.parametrize("name", documents.DOCUMENTS)
+@pytest.mark.parametrize("name", tracesteps.schemas())
 def test_the_shipped_schemas_are_those_of_the_dataclasses(name: str) -> None:
-    shipped = Path(documents.__file__).parent / "schemas" / f"{name}.schema.json"
-    assert shipped.read_text() == schema.text(documents.schema(name)), "python -m gpuprep.trace.formats.documents"
+    shipped = resources.files("gpuprep.trace.formats").joinpath("schemas", f"{name}.schema.json").read_text()
+    assert shipped == schema.text(tracesteps.schemas()[name]), "python -m gpuprep.trace.formats.documents"
 
 
 # ---------------------------------------------------------------- CSV and Excel
 
 
 @pytest.mark.parametrize("table", sheets.NAMES)
-def test_csv_has_the_rows_of_the_table_and_no_formula(document: document.TraceDocument, table: str) -> None:
-    one = sheets.sheet(document, table)
-    heads, *rows = csv.reader(io.StringIO(formats.csv(document, table)))
-    assert heads == ["Profile", *map(head, one.columns)]
+def test_csv_has_the_rows_of_the_table_and_no_formula(shown: document.TraceDocument, table: str) -> None:
+    one = sheets.sheet(shown, table)
+    heads, *rows = csv.reader(io.StringIO(formats.csv(shown, table)))
+    units = [f" ({column.unit})" if column.unit else "" for column in one.columns]
+    assert heads == ["Profile", *(f"{column.title}{unit}" for column, unit in zip(one.columns, units, strict=True))]
     wanted = list(one.rows)
     assert len(rows) == len(wanted)
     for row, cells in zip(rows, wanted, strict=True):
-        assert row[0] == document.file.profile_name
+        assert row[0] == shown.file.profile_name
         for text, cell in zip(row[1:], cells, strict=True):
             assert not FORMULA.match(text) or NUMBER.match(text), text
             if isinstance(cell, int | float):
                 assert float(text) == pytest.approx(cell)
 
 
-def test_the_ops_of_csv_sum_to_the_total(document: document.TraceDocument) -> None:
-    rows = list(csv.DictReader(io.StringIO(formats.csv(document, "ops"))))
-    total = document.summary.kernel_time_us + document.summary.memory_time_us
+def test_the_ops_of_csv_sum_to_the_total(shown: document.TraceDocument) -> None:
+    rows = list(csv.DictReader(io.StringIO(formats.csv(shown, "ops"))))
+    total = shown.summary.kernel_time_us + shown.summary.memory_time_us
     assert sum(float(row["GPU time (us)"]) for row in rows) == pytest.approx(total, rel=1e-6)
 
 
@@ -232,45 +238,45 @@ def cells(data: bytes, number: int) -> list[list[str]]:
     return found
 
 
-def test_a_workbook_has_a_sheet_for_each_table_and_no_formula(document: document.TraceDocument) -> None:
-    data = formats.FORMATS["xlsx"](document)
+def test_a_workbook_has_a_sheet_for_each_table_and_no_formula(shown: document.TraceDocument) -> None:
+    data = formats.FORMATS["xlsx"](shown)
     assert isinstance(data, bytes)
     for number, name in enumerate(sheets.NAMES, 1):
-        one = sheets.sheet(document, name)
+        one = sheets.sheet(shown, name)
         title, heads, *rows = cells(data, number)
-        assert title == [f"{one.title} of {document.file.profile_name}"]
-        assert heads == list(map(head, one.columns))
+        assert title == [f"{one.title} of {shown.file.profile_name}"]
+        assert ["Profile", *heads] == next(csv.reader(io.StringIO(formats.csv(shown, name))))
         wanted = list(one.rows)
         assert len(rows) == len(wanted)
         for row, cells_ in zip(rows, wanted, strict=True):
             assert len(row) == sum(cell is not None and cell != "" for cell in cells_) or len(row) <= len(cells_)
 
 
-def test_the_same_document_is_the_same_workbook(document: document.TraceDocument) -> None:
-    assert formats.FORMATS["xlsx"](document) == formats.FORMATS["xlsx"](document)
+def test_the_same_document_is_the_same_workbook(shown: document.TraceDocument) -> None:
+    assert formats.FORMATS["xlsx"](shown) == formats.FORMATS["xlsx"](shown)
 
 
 # ---------------------------------------------------------------- JUnit and Markdown
 
 
-def test_junit_has_a_case_for_each_rule(document: document.TraceDocument) -> None:
-    root = ET.fromstring(str(formats.FORMATS["junit"](document)).encode())
+def test_junit_has_a_case_for_each_rule(shown: document.TraceDocument) -> None:
+    root = ET.fromstring(str(formats.FORMATS["junit"](shown)).encode())
     [suite] = root
     cases = {case.get("name"): case for case in suite.iter("testcase")}
-    assert set(cases) == set(advice.rules())
-    said = {one.rule: one for one in document.advice}
+    assert set(cases) == set(rules())
+    said = {one.rule: one for one in shown.advice}
     failed = {name for name, case in cases.items() if case.find("failure") is not None}
     assert failed == {name for name, one in said.items() if one.severity == "problem"}
     assert suite.get("failures") == str(len(failed)) == root.get("failures")
     for name, case in cases.items():
         if case.find("error") is not None:
-            assert set(advice.rules()[str(name)].needs) & set(said), "it could not be judged"
+            assert set(rules()[str(name)].needs) & set(said), "it could not be judged"
 
 
 def test_junit_of_a_check_has_its_lines(opened: dict[str, document.TraceDocument]) -> None:
     one = opened["sync-item"]
     checked = checking.check(one, baseline=opened["sync-item"])
-    root = ET.fromstring(junit.render_checked(one, checked))
+    root = ET.fromstring(formats.junit_of_checked(one, checked))
     assert [case.get("name") for case in root.iter("testcase")] == [line.name for line in checked.lines]
 
 
@@ -284,9 +290,9 @@ def test_markdown_has_no_links_of_a_name(opened: dict[str, document.TraceDocumen
             assert line.endswith("|")
 
 
-def test_markdown_tables_are_tables(document: document.TraceDocument) -> None:
+def test_markdown_tables_are_tables(shown: document.TraceDocument) -> None:
     width = tables = 0
-    for line in str(formats.FORMATS["markdown"](document)).splitlines():
+    for line in str(formats.FORMATS["markdown"](shown)).splitlines():
         if not line.startswith("|"):
             width = 0
             continue
@@ -330,6 +336,6 @@ def test_nothing_of_it_depends_on_the_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", amount.third(sorted(RECORDED.glob("*.json.gz"))), ids=lambda path: path.name)
 def test_every_recorded_profile_has_a_page_and_a_document(path: Path) -> None:
     one = opening.open_trace(path)
-    assert len(html(one.profile, one.document)) > 100_000
+    assert len(page.html(one.profile, one.document)) > 100_000
     jsonschema.validate(json.loads(formats.FORMATS["json"](one.document)), tracesteps.schemas()["trace"])
     assert len(formats.text(one.document).splitlines()) <= 25

@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from gpuprep.trace import opening
-from gpuprep.trace.opening import machine
+from gpuprep.trace import document, opening
 
 HERE = Path(__file__).parent
 RECORDED, OTHER, MODELS = (HERE / name for name in ("recorded", "recorded_other_sizes", "recorded_other_models"))
@@ -78,12 +77,10 @@ def opened(name: str, folder: Path, timed: bool) -> tuple[dict[str, document.Gai
         trace.symlink_to(folder / trace.name)
         if timed:
             step = manifest(folder)["cases"][name]["step_ms"]["median"]
-            trace.with_name(f"{trace.name}{machine.SIDECAR}").write_text(
-                json.dumps({"step_ms_without_profiler": [step]})
-            )
-        document = opening.open_trace(trace).document
-    gains = {one.rule: one.gain for one in document.advice}
-    return gains, document.summary.wall_us / document.summary.iterations
+            trace.with_name(f"{trace.name}.gpuprep.json").write_text(json.dumps({"step_ms_without_profiler": [step]}))
+        told = opening.open_trace(trace).document
+    gains = {one.rule: one.gain for one in told.advice}
+    return gains, told.summary.wall_us / told.summary.iterations
 
 
 def gains(name: str, folder: Path = RECORDED, *, timed: bool = False) -> dict[str, document.Gain | None]:

@@ -8,15 +8,16 @@ import os
 import random
 import statistics
 from pathlib import Path
+from typing import Any
 
 import amount
 import pytest
+import tracesteps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from manyranks import COMPUTE, EXTRA, STEP, RankTrace, job
 
-from gpuprep.trace import model, ranks, reading
-from gpuprep.trace.ranks import kinds
+from gpuprep.trace import ranks
 
 NEAR = 0.01  # µs
 PUBLIC = os.environ.get("GPUPREP_PUBLIC_TRACES", "")
@@ -30,7 +31,7 @@ def document(folder: Path, traces: list[RankTrace]) -> ranks.RanksDocument:
 
 
 def opened(folder: Path) -> ranks.RanksDocument:
-    return ranks.summary([tracesteps.linked(tracesteps.read(file)) for file in tracesteps.found(folder)], folder.name)
+    return tracesteps.ranks(tracesteps.found(folder), folder.name)
 
 
 def test_steps_and_overlap_of_each_rank(tmp_path: Path) -> None:
@@ -92,11 +93,11 @@ def test_clocks_of_one_host_are_left_as_they_are(tmp_path: Path) -> None:
 
 
 def test_the_order_of_the_files_says_nothing(tmp_path: Path) -> None:
-    made = [tracesteps.linked(tracesteps.read(trace.write(tmp_path))) for trace in job()]
-    first = ranks.summary(made, "job")
+    made = [trace.write(tmp_path) for trace in job()]
+    first = tracesteps.ranks(made)
     for seed in range(3):
         random.Random(seed).shuffle(made)
-        assert ranks.summary(made, "job") == first
+        assert tracesteps.ranks(made) == first
 
 
 def test_ranks_that_are_missing_are_said_and_nothing_is_told_of_their_waiting(tmp_path: Path) -> None:
@@ -206,7 +207,7 @@ def test_a_file_with_several_gpus_and_no_rank_is_a_rank_for_each_gpu(tmp_path: P
 
 @pytest.mark.skipif(not PUBLIC, reason="GPUPREP_PUBLIC_TRACES names no folder of public traces")
 def test_a_public_session_with_two_gpus() -> None:
-    shown = ranks.summary([tracesteps.linked(tracesteps.read(Path(PUBLIC) / "nsys-h100-2gpu-1s.sqlite"))], "job")
+    shown = tracesteps.ranks([Path(PUBLIC) / "nsys-h100-2gpu-1s.sqlite"])
     assert [(line.rank, line.device) for line in shown.ranks] == [(0, 0), (1, 1)]
     assert all(line.busy_us for line in shown.ranks)
 
@@ -252,9 +253,7 @@ def test_two_recorded_ranks_joined_by_nccl() -> None:
 def test_two_recorded_ranks_joined_by_gloo() -> None:
     """Recorded on a real GPU; its collectives run on the CPU and have no process group in the trace."""
     recorded = Path(__file__).parent / "recorded"
-    shown = ranks.summary(
-        [tracesteps.linked(tracesteps.read(recorded / f"ddp-gloo-rank{rank}.json.gz")) for rank in (1, 0)], "ddp-gloo"
-    )
+    shown = tracesteps.ranks([recorded / f"ddp-gloo-rank{rank}.json.gz" for rank in (1, 0)])
     assert (shown.backend, shown.world_size, shown.missing, shown.notes) == ("gloo", 2, (), ())
     assert shown.clocks == "the ranks' own clocks agree"
     assert [(line.name, line.bytes, line.calls, line.matched) for line in shown.collectives] == [
@@ -277,7 +276,7 @@ def test_two_recorded_ranks_joined_by_gloo() -> None:
     ],
 )
 def test_one_rank_of_a_public_job(file: str, world: int, steps: int, calls: dict[str, int]) -> None:
-    shown = ranks.summary([tracesteps.linked(tracesteps.read(Path(PUBLIC) / file))], "job")
+    shown = tracesteps.ranks([Path(PUBLIC) / file])
     (line,) = shown.ranks
     assert (shown.world_size, line.rank, line.steps) == (world, 0, steps)
     assert shown.missing == tuple(range(1, world))
@@ -370,17 +369,37 @@ def test_parts_sum_to_their_whole(tmp_path: Path, drawn: list[tuple[Spans, Spans
 
 
 def test_no_profile_at_all() -> None:
-    shown = ranks.summary([], "empty")
+    shown = tracesteps.ranks([])
     assert (shown.ranks, shown.collectives, shown.steps, shown.world_size) == ((), (), (), None)
 
 
+# ---------------------------------------------------------------- names, sizes and speeds of collectives
+
+
+def collective(folder: Path, size: int = 1, *, kernel: str = "", **told: Any) -> ranks.CollectiveLine:
+    """One collective of so many ranks, which the last one enters 100 µs before its end. `told`: of its op."""
+    traces = [RankTrace(rank, size) for rank in range(size)]
+    for trace in traces:
+        trace.step(0, 0)
+        more = {"kernel": kernel} if kernel else {}
+        trace.collective(50, 1000 + trace.rank, 1100 + size - 1, told=not kernel, **more)
+        for event in trace.events:
+            if event["name"] == "record_param_comms":
+                event["args"].update(told)
+    (line,) = document(folder, traces).collectives
+    return line
+
+
 @pytest.mark.parametrize(
-    ("name", "ranks_", "factor"),
+    ("name", "size", "factor"),
     [("all_reduce", 8, 1.75), ("all_gather", 8, 0.875), ("reduce_scatter", 4, 0.75), ("all_to_all", 2, 0.5),
-     ("broadcast", 8, 1.0), ("reduce", 8, 1.0), ("send_recv", 2, 1.0), ("barrier", 8, None), ("all_reduce", 0, None)],
+     ("barrier", 8, None)],
 )  # fmt: skip
-def test_factors_of_nccl_tests(name: str, ranks_: int, factor: float | None) -> None:
-    assert kinds.bus_factor(name, ranks_) == factor
+def test_bus_bandwidths_are_those_of_nccl_tests(name: str, size: int, factor: float | None, tmp_path: Path) -> None:
+    line = collective(tmp_path, size, **{"Collective name": name})
+    assert (line.name, line.transfer_us) == (name, pytest.approx(100, abs=NEAR))
+    assert line.bytes == 4_000_000
+    assert line.bus_gb_s == (None if factor is None else pytest.approx(4e6 / 100e-6 / 1e9 * factor, rel=1e-3))
 
 
 @pytest.mark.parametrize(
@@ -392,15 +411,24 @@ def test_factors_of_nccl_tests(name: str, ranks_: int, factor: float | None) -> 
         ("all_to_allv", "all_to_all"),
         ("gloo:all_reduce", "all_reduce"),
         ("send", "send"),
-        ("wait", "other"),
+    ],
+)
+def test_names_of_collectives(text: str, name: str, tmp_path: Path) -> None:
+    assert collective(tmp_path, kernel="", **{"Collective name": text}).name == name
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
         ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", "reduce_scatter"),
         ("ncclKernel_SendRecv_RING_SIMPLE", "send_recv"),
         ("void vllm::cross_device_reduce_1stage<__half, 2>(x)", "all_reduce"),
         ("ncclDevKernel_Reduce_Sum", "reduce"),
+        ("ncclDevKernel_Generic", "other"),
     ],
 )
-def test_names_of_collectives(text: str, name: str) -> None:
-    assert kinds.collective(text) == name
+def test_names_of_kernels_of_collectives(kernel: str, name: str, tmp_path: Path) -> None:
+    assert collective(tmp_path, kernel=kernel).name == name
 
 
 @pytest.mark.parametrize(
@@ -415,13 +443,20 @@ def test_names_of_collectives(text: str, name: str) -> None:
         ("", None),
     ],
 )
-def test_sizes_of_elements(dtype: str, size: int | None) -> None:
-    assert kinds.element_bytes(dtype) == size
+def test_sizes_of_elements(dtype: str, size: int | None, tmp_path: Path) -> None:
+    assert collective(tmp_path, dtype=dtype).bytes == (None if size is None else 1_000_000 * size)
 
 
-def test_sizes_of_messages() -> None:
+@pytest.mark.parametrize(
+    ("name", "sent", "received", "dtype", "size"),
+    [
+        ("all_gather", 10, 80, "Half", 160),
+        ("reduce_scatter", 80, 10, "Half", 160),
+        ("all_reduce", 80, 80, "Float", 320),
+        ("broadcast", 0, 80, "Float", 320),
+    ],
+)
+def test_sizes_of_messages(name: str, sent: int, received: int, dtype: str, size: int, tmp_path: Path) -> None:
     """nccl-tests count the result of an all-gather and what goes into a reduce-scatter."""
-    assert kinds.message_bytes("all_gather", 10, 80, 2) == 160
-    assert kinds.message_bytes("reduce_scatter", 80, 10, 2) == 160
-    assert kinds.message_bytes("all_reduce", 80, 80, 4) == 320
-    assert kinds.message_bytes("broadcast", 0, 80, 4) == 320
+    told = {"Collective name": name, "In msg nelems": sent, "Out msg nelems": received, "dtype": dtype}
+    assert collective(tmp_path, **told).bytes == size

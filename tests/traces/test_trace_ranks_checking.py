@@ -10,11 +10,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+import tracesteps
 from commandline import own_folders
 from manyranks import STEP, RankTrace, job
 
 from gpuprep.cli import cli, edge
-from gpuprep.trace.formats import documents
 
 Run = Callable[..., tuple[int, str, str]]
 EVEN = (0.0, 100.0, 150.0)  # in place of manyranks.EXTRA: no rank is late

@@ -15,11 +15,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+import tracesteps
 from commandline import own_folders
 from manyranks import RankTrace, job
 
 from gpuprep.cli import cli, edge
-from gpuprep.trace.formats import documents
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -240,9 +240,7 @@ def test_a_page_of_very_many_ranks_is_limited_and_the_log_is_short(
         own.step(0, 1000.0)
         own.kernel("own_work", 1010.0, 1020.0, 4000.0)
         own.write(folder)
-    from gpuprep.trace.page import assembly
-
-    monkeypatch.setattr(assembly, "MOST_PROFILES", 5)
+    tracesteps.few_ranks_in_a_page(monkeypatch, 5)
     code, out, said = report(folder, "--format", "html")
     assert code == 0
     ranks = carried(out, "job")["carried"]

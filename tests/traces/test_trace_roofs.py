@@ -16,7 +16,7 @@ from gpuprep import catalogue, records
 from gpuprep.catalogue import boards
 from gpuprep.performance import bettershape, operations, roofline
 from gpuprep.performance.predict import alignment, predict
-from gpuprep.trace import columns, document, model, opening, tables
+from gpuprep.trace import columns, document, opening
 from gpuprep.trace.opening import machine
 from gpuprep.trace.roofs import NO_NAME, missing, reasons, roofs, with_roofs
 

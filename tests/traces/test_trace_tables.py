@@ -11,14 +11,13 @@ import amount
 import jsonschema
 import numpy as np
 import pytest
+import tracesteps
 from handmade import Call, Gpu, Op, launched, step, trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuprep import errors
-from gpuprep.trace import columns, model, tables
-from gpuprep.trace.formats import documents
-from gpuprep.trace.formats.json import render
+from gpuprep.trace import columns, document, formats
 
 HALF = columns.Arguments(shapes=((64, 64), (64, 64)), dtypes=("c10::Half", "c10::Half"))
 TENSOR, PLAIN = "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_nn", "ampere_sgemm_128x64_nn"
@@ -296,12 +295,12 @@ def test_a_range_of_iterations_is_the_sum_of_its_iterations(found: columns.Trace
 @settings(max_examples=amount.examples(20), deadline=None)
 def test_documents_fit_the_schema(found: columns.Trace) -> None:
     validator = jsonschema.Draft202012Validator(tracesteps.schemas()["trace"])
-    validator.validate(json.loads(render(tracesteps.summed(tracesteps.linked(found)))))
+    validator.validate(json.loads(formats.FORMATS["json"](tracesteps.summed(tracesteps.linked(found)))))
     assert np.isfinite(tracesteps.summed(tracesteps.linked(found)).summary.wall_us)
 
 
 def test_a_document_of_another_version_does_not_fit() -> None:
-    found = json.loads(render(tracesteps.summed(tracesteps.linked(two_steps()))))
+    found = json.loads(formats.FORMATS["json"](tracesteps.summed(tracesteps.linked(two_steps()))))
     validator = jsonschema.Draft202012Validator(tracesteps.schemas()["trace"])
     validator.validate(found)
     assert not validator.is_valid({**found, "schema_version": document.SCHEMA_VERSION + 1})
