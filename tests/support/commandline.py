@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gpuprep.cli import cli, edge
+from gpuprep.cli import cli, edge, work
 
 
 def own_folders(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -15,6 +17,13 @@ def own_folders(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         monkeypatch.setenv(f"XDG_{name}_HOME", str(folder / name.lower()))
     for name in ("GPUPREP_STORE", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
+
+
+def kept_options(**typed: Any) -> dict[str, Any]:
+    """What a record keeps of the options of a command that were typed."""
+    fields = {field.name: None for field in dataclasses.fields(work.Request)}
+    request = work.Request(**{**fields, "hosts": (), "verbose": 0, **typed})  # type: ignore[arg-type]
+    return work._asked(request)
 
 
 class Shell:

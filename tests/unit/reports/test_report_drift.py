@@ -8,20 +8,38 @@ import xml.etree.ElementTree as ET
 import pytest
 from builders import finished_snapshot, resolved
 from driftfixes import FIXES, TUNE
-from pages import too_wide
+from pages import fleet, printed, too_wide
 from records_for_tests import record
 
-from gpuprep import records
-from gpuprep.reports import drifted, html, junit, markdown, prometheus, text, text_hosts
+from gpuprep import records, reports
 
 NOW = "2026-11-21T02:31:07+00:00"
-CLOCKS = records.Finding("gpu 0", "clocks", records.Status.FAIL, "1590 MHz", "585 MHz", "they are low", "tune it", "gpu_tuning",
-                 since="2026-11-19T02:31:00+00:00")  # fmt: skip
+CLOCKS = records.Finding(
+    "gpu 0",
+    "clocks",
+    records.Status.FAIL,
+    "1590 MHz",
+    "585 MHz",
+    "they are low",
+    "tune it",
+    "gpu_tuning",
+    since="2026-11-19T02:31:00+00:00",
+)
 HELD = records.Finding(
     "driver", "held", records.Status.FAIL, "all held", "not held: libcuda1", "an upgrade", "hold", since=NOW
 )
-POWER = records.Finding("gpu 0", "power_limit", records.Status.WAIVED, "70 W", "62 W", "waived until 2026-12-31 (one supply): low",
-                "tune", since="2026-11-20T02:31:00+00:00", waived="FAIL", waiver_expires="2026-12-31")  # fmt: skip
+POWER = records.Finding(
+    "gpu 0",
+    "power_limit",
+    records.Status.WAIVED,
+    "70 W",
+    "62 W",
+    "waived until 2026-12-31 (one supply): low",
+    "tune",
+    since="2026-11-20T02:31:00+00:00",
+    waived="FAIL",
+    waiver_expires="2026-12-31",
+)
 PASSED = tuple(records.Finding("kernel", f"fact_{n}", records.Status.PASS, "a", "a") for n in range(90))
 SKIPPED = records.Finding("cudnn", "version", records.Status.SKIP, "none", "not checked", "the profile asks for none")
 
@@ -55,25 +73,27 @@ LOUD = drift(CLOCKS, HELD, POWER, *PASSED, SKIPPED, fixes=FIXES, probe="quick", 
     ],
 )
 def test_since_when(written: str, now: str, said: str) -> None:
-    assert drifted.since(dataclasses.replace(CLOCKS, since=written), now) == said
+    check = dataclasses.replace(drift(dataclasses.replace(CLOCKS, since=written)), started_at=now)
+    below = [line.strip() for line in printed(check).partition("Compared with")[0].splitlines()]
+    assert [line for line in below if line.startswith(("since", "first seen"))] == ([said] if said else [])
 
 
 def test_a_silent_check_is_a_short_page_and_names_what_it_was_compared_with() -> None:
-    page = text.render(SILENT, everything=False)
+    page = printed(SILENT)
     assert len(page.splitlines()) < 15
     assert "run 20261118-100000-abc, 2026-11-18 10:00 UTC" in page
     assert "run 20261120-023107-def, 2026-11-20 02:31 UTC" in page
     assert page.splitlines()[-1].endswith(f"90 PASS, 1 SKIP, run {SILENT.run_id}")
     assert "1 skipped: the profile asks for none" in page
     assert "fact_1" not in page.replace(" ", "_")
-    whole = text.render(SILENT)
+    whole = reports.render(SILENT, "text")
     assert "Passed (90)" in whole
     assert "the profile asks for none" in whole
     assert too_wide(page) == too_wide(whole) == []
 
 
 def test_differences_come_first_then_waivers_then_what_was_put_back() -> None:
-    page = text.render(LOUD, everything=False)
+    page = printed(LOUD)
     places = [page.index(words) for words in ("Did not pass", "Waived (1)", "Put back", "Compared with", "90 PASS")]
     assert places == sorted(places)
     lines = [line.strip() for line in page.splitlines()]
@@ -92,28 +112,28 @@ def test_differences_come_first_then_waivers_then_what_was_put_back() -> None:
         assert line in lines, line
     assert page.count(TUNE) == 1
     assert too_wide(page) == []
-    assert "\x1b[34mWAIVED" in text.render(LOUD, color=True)
+    assert "\x1b[34mWAIVED" in printed(LOUD, color=True)
 
 
 def test_fix_with_nothing_to_put_back_says_so() -> None:
-    page = text.render(dataclasses.replace(SILENT, options={"fix": True}), everything=False)
+    page = printed(dataclasses.replace(SILENT, options={"fix": True}))
     assert "there was nothing that --fix can repair" in " ".join(page.split())
 
 
 def test_the_first_check_of_a_host_that_never_passed_says_so() -> None:
-    page = " ".join(text.render(drift(*PASSED, certified_run="", certified_at="")).split())
-    assert drifted.NOT_CERTIFIED in page
-    assert drifted.FIRST in page
+    page = " ".join(reports.render(drift(*PASSED, certified_run="", certified_at=""), "text").split())
+    assert "no run is certified yet: compared with the profile alone" in page
+    assert "none: this is the first check" in page
 
 
 def test_a_waiver_shows_on_the_page_of_a_validation_too() -> None:
-    page = text.render(dataclasses.replace(LOUD, command="validate", drift=None))
+    page = reports.render(dataclasses.replace(LOUD, command="validate", drift=None), "text")
     assert "Waived (1)" in page
     assert page.index("Did not pass") < page.index("Waived (1)")
 
 
 def test_markdown() -> None:
-    page = markdown.render(LOUD)
+    page = reports.render(LOUD, "markdown")
     for part in (
         "## Did not pass",
         "## Waived (1)",
@@ -125,11 +145,11 @@ def test_markdown() -> None:
         assert part in page
     assert "they are low; since 2026-11-19 02:31 UTC, 2 nights" in page.replace("\\", "")
     assert "gpu 0 clocks: 585 MHz -&gt; 1590 MHz" in page
-    assert "since 2026-11-19 02:31 UTC" in markdown.several([LOUD, SILENT]).replace("\\", "")
+    assert "since 2026-11-19 02:31 UTC" in reports.render_fleet([LOUD, SILENT], "markdown", 1).replace("\\", "")
 
 
 def test_html() -> None:
-    page = html.render(LOUD)
+    page = reports.render(LOUD, "html")
     for part in (
         'id="waived"',
         'id="fixed"',
@@ -140,14 +160,14 @@ def test_html() -> None:
     ):
         assert part in page
     assert "without the waiver: FAIL" in page
-    silent = html.render(SILENT)
+    silent = reports.render(SILENT, "html")
     assert 'id="waived"' not in silent
     assert 'id="fixed"' not in silent
     assert "20261120-023107-def" in silent
 
 
 def test_junit_skips_what_is_waived_with_its_reason() -> None:
-    (suite,) = ET.fromstring(junit.render(LOUD))
+    (suite,) = ET.fromstring(reports.render(LOUD, "junit"))
     assert (suite.attrib["failures"], suite.attrib["skipped"]) == ("2", "2")
     (case,) = [one for one in suite.iter("testcase") if one.attrib["name"] == "power_limit"]
     skipped = case.find("skipped")
@@ -161,7 +181,7 @@ def test_junit_skips_what_is_waived_with_its_reason() -> None:
 
 
 def test_prometheus_counts_waivers_apart() -> None:
-    lines = prometheus.render(LOUD).splitlines()
+    lines = reports.render(LOUD, "prometheus").splitlines()
     (waived,) = [line for line in lines if line.startswith("gpuprep_findings{") and 'status="WAIVED"' in line]
     (failed,) = [line for line in lines if line.startswith("gpuprep_findings{") and 'status="FAIL"' in line]
     assert (waived.split()[-1], failed.split()[-1]) == ("1.0", "2.0")
@@ -175,16 +195,14 @@ def test_speeds_stand_beside_those_of_the_baseline() -> None:
     made = drift(
         *PASSED, compared=(records.Compared(gpu.uuid, "gemm", "fp16 8192x8192x8192 TN", 49.0, 50.0, "20261118-1"),)
     )
-    (speed,) = drifted.speeds(made)
-    assert speed.name == "GPU 0 gemm fp16 8192x8192x8192 TN"
-    assert "98.0 %  GPU 0 gemm fp16 8192x8192x8192 TN: 49, was 50" in text.render(made, everything=False)
-    assert "98.0 %" in markdown.render(made)
-    assert "98.0 %" in html.render(made)
+    assert "98.0 %  GPU 0 gemm fp16 8192x8192x8192 TN: 49, was 50" in printed(made)
+    assert "98.0 %" in reports.render(made, "markdown")
+    assert "98.0 %" in reports.render(made, "html")
 
 
 def test_the_page_of_several_hosts_shows_what_was_put_back_also_where_all_is_well_now() -> None:
     mended = drift(*PASSED, fixes=FIXES[:2])
-    page = text_hosts.fleet_page([mended, SILENT])
+    page = fleet(mended, SILENT)
     assert "Put back on sim:t4" in page
     assert "gpu 0 clocks: 585 MHz -> 1590 MHz" in page
     assert too_wide(page) == []

@@ -10,14 +10,14 @@ from typing import Any
 
 import hints
 import pytest
+from builders import finished_snapshot, resolved
+from commandline import kept_options
+from pages import fleet, printed
+from places import ROOT
 from records_for_tests import record
 from validations_for_tests import h200, several, t4
 
-from gpuprep import reports
-from gpuprep.checks import common
-from gpuprep.records import Finding, Missing, ProbeResult, RunRecord, Source, Status, Verdict
-from gpuprep.reports import commands, text_hosts
-from gpuprep.workflows import provision
+from gpuprep import checks, records, reports
 
 ASKED = {
     "hosts": ["gpus"],
@@ -26,48 +26,63 @@ ASKED = {
     "ssh_key": "~/k",
     "store": "sqlite:////s",
 }
-OFF = Finding(
-    "gpu 0", "persistence_mode", Status.FAIL, "on", "off",
+OFF = records.Finding(
+    "gpu 0", "persistence_mode", records.Status.FAIL, "on", "off",
     "persistence mode of gpu 0 is off: the driver unloads between jobs; each start waits and settings are lost",
     "`gpuprep tune HOST --profile PROFILE`", "gpu_tuning",
 )  # fmt: skip
-HELD = Finding(
-    "driver", "held", Status.FAIL, "all held", "not held: libcuda1", "the next upgrade may change these: libcuda1",
-    "`gpuprep provision HOST --profile PROFILE --only driver`", "gpu_driver",
-)  # fmt: skip
-HOT = Finding("gpu 0", "temperature", Status.WARN, "below 85 °C", "86 °C", "it is hot", "look at the fans")
-PASSED = tuple(Finding("kernel", f"fact_{n}", Status.PASS, "a", "a") for n in range(90))
+HELD = records.Finding(
+    "driver",
+    "held",
+    records.Status.FAIL,
+    "all held",
+    "not held: libcuda1",
+    "the next upgrade may change these: libcuda1",
+    "`gpuprep provision HOST --profile PROFILE --only driver`",
+    "gpu_driver",
+)
+HOT = records.Finding(
+    "gpu 0", "temperature", records.Status.WARN, "below 85 °C", "86 °C", "it is hot", "look at the fans"
+)
+PASSED = tuple(records.Finding("kernel", f"fact_{n}", records.Status.PASS, "a", "a") for n in range(90))
 MISSING = tuple(
-    Finding(f"transcode {n}", "completed", Status.SKIP, "it works", "not run", "this GPU has no encoder (NVENC)")
+    records.Finding(
+        f"transcode {n}", "completed", records.Status.SKIP, "it works", "not run", "this GPU has no encoder (NVENC)"
+    )
     for n in range(26)
 )
 
 
-def made(*findings: Finding, **changes: Any) -> RunRecord:
+def made(*findings: records.Finding, **changes: Any) -> records.RunRecord:
     worst = next(
-        (s for s in (Status.FAIL, Status.UNKNOWN, Status.WARN) if s in [f.status for f in findings]), Status.PASS
+        (
+            s
+            for s in (records.Status.FAIL, records.Status.UNKNOWN, records.Status.WARN)
+            if s in [f.status for f in findings]
+        ),
+        records.Status.PASS,
     )
     fields: dict[str, Any] = {
-        "command": "validate", "host": "web1", "plan": None, "playbook": None, "source": Source.MEASURED,
+        "command": "validate", "host": "web1", "plan": None, "playbook": None, "source": records.Source.MEASURED,
         "measurements": (), "options": {"asked": ASKED},
     }  # fmt: skip
-    judged = Verdict(worst, f"{worst.value}: x", findings)
+    judged = records.Verdict(worst, f"{worst.value}: x", findings)
     return dataclasses.replace(record(), **{**fields, **changes}, verdict=judged, findings=findings)
 
 
-def short(run: RunRecord, **options: Any) -> str:
-    return text_hosts.document([run], **options)
+def short(run: records.RunRecord, **options: Any) -> str:
+    return printed(run, **options)
 
 
 @pytest.mark.parametrize("make", [h200, lambda: several(2), lambda: several(8), lambda: several(16), t4])
 def test_a_healthy_host_is_no_more_than_25_lines(make: Any) -> None:
     run = make()
     healthy = tuple(
-        dataclasses.replace(one, status=Status.PASS) if one.status is not Status.SKIP else one
+        dataclasses.replace(one, status=records.Status.PASS) if one.status is not records.Status.SKIP else one
         for one in (run.verdict.findings if run.verdict else run.findings)
     )
     healthy += MISSING
-    run = dataclasses.replace(run, findings=healthy, verdict=Verdict(Status.PASS, "PASS: x", healthy))
+    run = dataclasses.replace(run, findings=healthy, verdict=records.Verdict(records.Status.PASS, "PASS: x", healthy))
     page = short(run)
     assert len(page.splitlines()) <= 25, page
     assert "At a glance" in page
@@ -102,6 +117,16 @@ def pasted(page: str) -> list[list[str]]:
     return [shlex.split(line) for line in page.splitlines() if line.strip().startswith("gpuprep ")]
 
 
+def repair(page: str) -> list[str]:
+    """The words of the command that a page offers first; the command line takes it."""
+    lines = page.splitlines()
+    told = [line.partition(":")[2] for line in lines if line.startswith("To repair it: ")]
+    (line, *_) = [*told, *(line.strip() for line in lines if line.strip().startswith("gpuprep "))]
+    assert line.isprintable()
+    assert hints.problem(line.strip()) == ""
+    return shlex.split(line)
+
+
 def test_one_command_repairs_it_with_the_options_of_the_run() -> None:
     (words,) = pasted(short(made(HELD, OFF, HOT, *PASSED)))
     assert words == [
@@ -121,17 +146,19 @@ def test_what_no_step_repairs_is_checked_again_the_same_way() -> None:
 
 def test_what_a_ctrl_c_left_unmeasured_is_told_once() -> None:
     kinds = ("gemm", "bandwidth", "transcode", "throughput")
-    found = [
-        common.unknown(name, "measured", Missing(common.INTERRUPTED, f"what {name} is"), expected="measured")
-        for name in kinds
-    ]
+    silent = tuple(
+        records.ProbeResult(name, records.Source.MEASURED, records.Missing("interrupted", "x"), 0.0) for name in kinds
+    )
+    wanted = resolved()
+    judged = checks.compare(wanted, finished_snapshot(wanted), silent, asked=kinds)
+    found = [one for one in judged if one.property == "measured"]
+    assert [one.subject for one in found] == list(kinds)
     run = made(*found, *PASSED)
     page = short(run)
     assert page.count("interrupted before it measured them") == 1
     assert "; ".join(f"{name}: measured" for name in kinds) in " ".join(page.split())
     assert "Run it again:\n    gpuprep validate " in page
     assert short(run, everything=True).count("what to do: ") == 1
-    silent = tuple(ProbeResult(name, Source.MEASURED, Missing(common.INTERRUPTED, "x"), 0.0) for name in kinds)
     whole = short(dataclasses.replace(run, measurements=silent), everything=True)
     assert "no answer" not in whole
     assert "  gemm, bandwidth, transcode, throughput\n" in whole
@@ -148,9 +175,10 @@ def test_the_long_page_has_the_commands_of_the_run_and_breaks_none() -> None:
 
 
 def test_what_drift_puts_back_is_repaired_by_drift() -> None:
-    fixable = dataclasses.replace(OFF, remedy=f"{commands.FIX}; or: {OFF.remedy}")
-    assert " drift " in commands.repair([made(fixable)], [fixable])
-    assert " drift " not in commands.repair([made(fixable, HELD)], [fixable, HELD])
+    fix = "`gpuprep drift HOST --profile PROFILE --fix` puts it back"
+    fixable = dataclasses.replace(OFF, remedy=f"{fix}; or: {OFF.remedy}")
+    assert repair(short(made(fixable)))[:2] == ["gpuprep", "drift"]
+    assert repair(short(made(fixable, HELD)))[:2] == ["gpuprep", "provision"]
 
 
 def test_a_record_of_an_older_gpuprep_has_a_command_too() -> None:
@@ -164,41 +192,40 @@ HOSTILE = ["a; rm -rf /", "$(id)", "`id`", "-rf", "--output=/etc/x", "a\nb", "x'
 @pytest.mark.parametrize("value", HOSTILE)
 @pytest.mark.parametrize("key", ["inventory", "profile", "ssh_key", "store", "host", "role", "asked"])
 def test_whatever_a_record_holds_the_command_stays_one(key: str, value: str) -> None:
-    run = made(HELD, options={"asked": value if key == "asked" else {**ASKED, key: value}})
     finding = dataclasses.replace(HELD, role=value) if key == "role" else HELD
+    run = made(finding, options={"asked": value if key == "asked" else {**ASKED, key: value}})
     if key == "host":
         run = dataclasses.replace(run, host=value)
-    line = commands.repair([run], [finding])
-    assert line.isprintable()
-    words = shlex.split(line)
+    words = repair(short(run))
     assert words[:2] == ["gpuprep", "provision"]
-    assert hints.problem(line) == ""
     if key in ("inventory", "profile", "ssh_key", "store") and value.isprintable():
         assert any(word == value or word.endswith(f"={value}") or word == f"-i{value}" for word in words)
 
 
 def test_commands_in_a_remedy_get_the_host_and_nothing_else_becomes_one() -> None:
-    run = made(HOT)
-    told = commands.expanded("see `gpuprep validate HOST --profile PROFILE --quick`, or `nvidia-smi`", run)
-    assert "`gpuprep validate -i 'my inv.yml' web1 --profile './t4 own.yml' --quick" in told
-    assert told.endswith("or `nvidia-smi`")
+    def told(remedy: str) -> str:
+        whole = reports.render(made(dataclasses.replace(HOT, remedy=remedy)), "html")
+        return html.unescape(re.sub("</?code>", "`", whole))
+
+    page = told("see `gpuprep validate HOST --profile PROFILE --quick`, or `nvidia-smi`")
+    assert "see `gpuprep validate -i 'my inv.yml' web1 --profile './t4 own.yml' --quick" in page
+    assert "or `nvidia-smi`" in page
     for evil in ("`gpuprep validate HOST; rm -rf /`", "`gpuprep $(id) HOST`", "`gpuprep x HOST | sh`"):
-        assert commands.expanded(evil, run) == evil
+        assert evil in told(evil)
 
 
-def test_no_password_is_in_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpuprep.cli import work
+def test_no_password_is_in_a_command() -> None:
+    assert kept_options(hosts=("web1",), store="postgresql://u:se cret@db/x") == {"hosts": ["web1"]}
 
-    monkeypatch.delenv("GPUPREP_STORE", raising=False)
-    typed = {field.name: None for field in dataclasses.fields(work.Request)}
-    request = work.Request(
-        **{**typed, "hosts": ("web1",), "verbose": 0, "store": "postgresql://u:se cret@db/x"}  # type: ignore[arg-type]
+
+@pytest.mark.parametrize("role", sorted(path.name for path in (ROOT / "playbooks/roles").glob("gpu_*")))
+def test_each_step_that_a_finding_names_can_be_repaired(role: str) -> None:
+    """Of a role that --only does not take, the command is the whole of provision."""
+    words = repair(short(made(dataclasses.replace(HELD, role=role))))
+    alone = [] if role == "gpu_preflight" else ["--only", role.removeprefix("gpu_")]
+    assert [word for word in words if word == "--only" or word == role.removeprefix("gpu_")] == (
+        [] if role == "gpu_tuning" else alone
     )
-    assert work._asked(request) == {"hosts": ["web1"]}
-
-
-def test_the_steps_are_those_of_the_command() -> None:
-    assert commands.STEPS == provision.STEPS
 
 
 def test_statuses_have_their_colours() -> None:
@@ -211,42 +238,42 @@ def test_statuses_have_their_colours() -> None:
 # ---------------------------------------------------------------- several hosts
 
 
-def many(count: int, *bad: RunRecord) -> list[RunRecord]:
+def many(count: int, *bad: records.RunRecord) -> list[records.RunRecord]:
     """`count` hosts; every third has one of `bad`."""
-    records = []
+    hosts = []
     for number in range(count):
         run = bad[number // 3 % len(bad)] if bad and number % 3 == 0 else made(*PASSED)
-        records.append(dataclasses.replace(run, host=f"gpu-{number:02d}", run_id=f"20261120-100000-{number:06x}"))
-    return records
+        hosts.append(dataclasses.replace(run, host=f"gpu-{number:02d}", run_id=f"20261120-100000-{number:06x}"))
+    return hosts
 
 
-def unlike(count: int) -> list[RunRecord]:
+def unlike(count: int) -> list[records.RunRecord]:
     """Each host with faults of its own."""
     made_of = [
-        made(*(dataclasses.replace(HOT, property=f"p{number}_{n}", status=Status.FAIL) for n in range(9)))
+        made(*(dataclasses.replace(HOT, property=f"p{number}_{n}", status=records.Status.FAIL) for n in range(9)))
         for number in range(count)
     ]
     return [dataclasses.replace(one, host=f"gpu-{number:02d}") for number, one in enumerate(made_of)]
 
 
-def lost() -> RunRecord:
+def lost() -> records.RunRecord:
     return dataclasses.replace(
         made(*PASSED), verdict=None, findings=(), exit_code=3, error="web1: no answer\nwhat to do: x"
     )
 
 
 @pytest.mark.parametrize(
-    "records",
+    "hosts",
     [many(60), many(60, made(OFF), made(HELD, HOT), lost()), unlike(60), [*unlike(55), *many(5)], many(60, lost())],
 )
-def test_sixty_hosts_are_no_more_than_80_lines(records: list[RunRecord]) -> None:
-    page = text_hosts.document(records)
+def test_sixty_hosts_are_no_more_than_80_lines(hosts: list[records.RunRecord]) -> None:
+    page = printed(*hosts)
     assert len(page.splitlines()) <= 80, page
     assert re.fullmatch(r"(\d+ [A-Z]+, )*\d+ [A-Z]+ of 60", page.splitlines()[-1])
 
 
 def test_hosts_with_one_cause_are_told_it_once_and_repaired_by_one_command() -> None:
-    page = text_hosts.document(many(60, made(OFF), made(HELD)))
+    page = printed(*many(60, made(OFF), made(HELD)))
     assert " ".join(page.split()).count("the driver unloads between jobs") == 1
     assert "(10 hosts: gpu-00, gpu-06, gpu-12, gpu-18, gpu-24, gpu-30 and 4 more)" in " ".join(page.split())
     (line,) = [line for line in page.splitlines() if line.startswith("To repair it: ")]
@@ -258,8 +285,8 @@ def test_hosts_with_one_cause_are_told_it_once_and_repaired_by_one_command() -> 
 
 def test_with_everything_the_page_of_each_host_stands_above_the_table() -> None:
     for page in (
-        text_hosts.document(many(3, made(OFF)), everything=True),
-        text_hosts.fleet_page(many(3, made(OFF)), everything=True),
+        printed(*many(3, made(OFF)), everything=True),
+        fleet(*many(3, made(OFF)), everything=True),
     ):
         assert page.count("Passed (90)") == 2
         assert page.splitlines()[-1] == "2 PASS, 1 FAIL of 3"
@@ -267,8 +294,8 @@ def test_with_everything_the_page_of_each_host_stands_above_the_table() -> None:
 
 def test_very_many_hosts_are_named_by_the_pattern_that_was_typed() -> None:
     asked = {**ASKED, "limit": "rack-4:&t4"}
-    records = [dataclasses.replace(made(OFF, options={"asked": asked}), host=f"gpu-{n}") for n in range(61)]
-    words = shlex.split(commands.repair(records, [OFF]))
+    hosts = [dataclasses.replace(made(OFF, options={"asked": asked}), host=f"gpu-{n}") for n in range(61)]
+    words = repair(printed(*hosts, everything=False))
     assert words[:9] == [
         "gpuprep",
         "tune",
@@ -284,8 +311,8 @@ def test_very_many_hosts_are_named_by_the_pattern_that_was_typed() -> None:
 
 
 def test_the_worst_stand_first_and_an_error_is_one_cause_of_many() -> None:
-    page = text_hosts.document([*many(4, made(HOT)), dataclasses.replace(lost(), host="gone")])
+    page = printed(*many(4, made(HOT)), dataclasses.replace(lost(), host="gone"))
     rows = page[page.index("HOST") :].splitlines()[1:6]
     assert [row.split()[1] for row in rows] == ["UNKNOWN", "WARN", "WARN", "PASS", "PASS"]
-    page = text_hosts.document([dataclasses.replace(lost(), host=f"h{n}", error=f"h{n}: no answer") for n in range(9)])
+    page = printed(*(dataclasses.replace(lost(), host=f"h{n}", error=f"h{n}: no answer") for n in range(9)))
     assert page.count("no answer (9 hosts: ") == 1

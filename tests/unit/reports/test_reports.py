@@ -9,20 +9,19 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from pages import printed
 from places import TESTS
 from records_for_tests import FINDINGS, PLAN, record
 
-from gpuprep import records
+from gpuprep import records, reports
 from gpuprep.records import schema
-from gpuprep.reports import json as json_report
-from gpuprep.reports import text, text_hosts
 
 REAL = sorted((TESTS / "cases" / "records").glob("h200-*.json"))
 ERROR = "sim:t4: step 'gpu_codec: Build' failed: exit code 2\n  | make: *** [x.o] Error 1\nwhat to do: free some space"
 
 
 def test_verdict_first_then_what_did_not_pass_then_the_rest() -> None:
-    page = text.render(record())
+    page = printed(record(), everything=True)
     parts = ("FAIL  provision sim:t4", "Did not pass", "Passed (2)", "Steps", "Run", "FAIL  sim:t4")
     places = [page.index(word) for word in parts]
     assert places == sorted(places)
@@ -36,34 +35,37 @@ def test_verdict_first_then_what_did_not_pass_then_the_rest() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_no_line_is_wider_than_asked(width: int) -> None:
-    for page in (text.render(record(), width=width), text.render(record(error=ERROR, verdict=None), width=width)):
+    for page in (
+        printed(record(), width=width, everything=True),
+        printed(record(error=ERROR, verdict=None), width=width, everything=True),
+    ):
         assert max(len(line) for line in page.splitlines()) <= width
 
 
 def test_simulated_is_said_and_measured_is_not_called_so() -> None:
-    page = text.render(record())
+    page = printed(record(), everything=True)
     assert page.startswith("SIMULATED")
     assert page.count("SIMULATED") == 2
-    assert "SIMULATED" in text.render_plan(record(verdict=None))
-    assert "SIMULATED" not in text.render(record(source=records.Source.MEASURED))
+    assert "SIMULATED" in printed(record(verdict=None), as_plan=True)
+    assert "SIMULATED" not in printed(record(source=records.Source.MEASURED), everything=True)
 
 
 def test_color_only_when_asked() -> None:
-    assert "\x1b[" not in text.render(record())
-    colored = text.render(record(), color=True)
+    assert "\x1b[" not in printed(record(), everything=True)
+    colored = printed(record(), color=True, everything=True)
     assert "\x1b[31mFAIL" in colored
-    assert re.sub(r"\x1b\[\d+m", "", colored) == text.render(record())
+    assert re.sub(r"\x1b\[\d+m", "", colored) == printed(record(), everything=True)
 
 
 def test_an_error_is_shown_whole() -> None:
-    page = text.render(record(error=ERROR, exit_code=4, verdict=None))
+    page = printed(record(error=ERROR, exit_code=4, verdict=None), everything=True)
     assert "FAILED  provision sim:t4" in page
     for line in ERROR.splitlines():
         assert line.strip() in page
 
 
 def test_a_plan_names_each_step_with_its_reasons() -> None:
-    page = text.render_plan(record(verdict=None, playbook=None))
+    page = printed(record(verdict=None, playbook=None), as_plan=True)
     for part in (
         "1. driver: Install the NVIDIA driver (may reboot",
         "- nvidia-smi is missing",
@@ -72,14 +74,14 @@ def test_a_plan_names_each_step_with_its_reasons() -> None:
     ):
         assert part in page
     empty = record(verdict=None, playbook=None, plan=PLAN.__class__("h", "t4", ()))
-    assert "nothing to do" in text.render_plan(empty)
+    assert "nothing to do" in printed(empty, as_plan=True)
 
 
 def test_summary_has_a_row_a_host() -> None:
     passed = record(
         "r2", host="web1", exit_code=0, verdict=records.Verdict(records.Status.PASS, "PASS: all", FINDINGS[:1])
     )
-    page = text_hosts.document([record(), passed, record("r3", host="w", error=ERROR, exit_code=4)])
+    page = printed(record(), passed, record("r3", host="w", error=ERROR, exit_code=4))
     head = page.index("HOST")
     rows = page[head : page.index("\n\n", head)].splitlines()[1:]
     assert [row.split()[:2] for row in rows] == [["w", "FAILED"], ["sim:t4", "FAIL"], ["web1", "PASS"]]
@@ -87,10 +89,10 @@ def test_summary_has_a_row_a_host() -> None:
 
 
 def test_json_of_one_run_is_the_record() -> None:
-    assert records.from_json(type(record()), json_report.render(record())) == record()
-    alone = json.loads(json_report.render_several([record()], 1))
-    assert alone["runs"] == [json.loads(json_report.render(record()))]
-    several = json.loads(json_report.render_several([record(), record("r2")], 4))
+    assert records.from_json(type(record()), reports.render(record(), "json")) == record()
+    alone = json.loads(reports.render_fleet([record()], "json", 1))
+    assert alone["runs"] == [json.loads(reports.render(record(), "json"))]
+    several = json.loads(reports.render_fleet([record(), record("r2")], "json", 4))
     assert (several["schema_version"], several["exit_code"]) == (1, 4)
     assert [run["run_id"] for run in several["runs"]] == [record().run_id, "r2"]
 
@@ -136,6 +138,6 @@ def test_what_did_not_pass_for_one_reason_is_said_once() -> None:
         )
         for name in "abc"
     )
-    page = text.render(record(verdict=records.Verdict(records.Status.UNKNOWN, "UNKNOWN", same)))
+    page = printed(record(verdict=records.Verdict(records.Status.UNKNOWN, "UNKNOWN", same)), everything=True)
     assert page.count("why: no clips") == page.count("what to do: install it") == 1
     assert "transcode a: completed; transcode b: completed" in " ".join(page.split())
