@@ -246,7 +246,8 @@ RUNNING = {
     "case",
     sshserver.telling(
         RUNNING, "says-nothing", "one-byte-at-a-time", "errors-for-ever", "output-ends-the-command-does-not",
-        "new-keys-never", "floods-before-the-mark", "leaves-in-the-middle", "closes-without-a-status", "ends-well-without-the-command",
+        "new-keys-never", "floods-before-the-mark", "leaves-in-the-middle", "closes-without-a-status",
+        "ends-well-without-the-command",
         "claims-the-mark-of-another-run", "account-closed",
     ),
 )  # fmt: skip

@@ -7,16 +7,16 @@ tests/machines/test_security_sudo.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hostilesshd import HostileSshd, Session
 from places import ROOT
 
 from gpuprep import errors, records, remote
 from gpuprep.agent import probes
-from gpuprep.agent.identity import identity
-from gpuprep.remote import agent_client, connection, privilege
+from gpuprep.remote import agent_client
 
 HERE = remote.Target("here", local=True)
 DOCUMENT = ROOT / "docs/security.md"
@@ -62,6 +62,11 @@ class Stage:
     def asked(self) -> list[str]:
         return Path(f"{self.sudo}.asked").read_text().splitlines()
 
+    @property
+    def identity(self) -> str:
+        """Of the agent that is wanted, by the last question."""
+        return self.asked[-1].split()[-1]
+
     def probe(self) -> records.ProbeResult:
         return agent_client.probe(remote.Host(HERE), "codec", {"quick": True}, become=True)
 
@@ -73,9 +78,9 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 def test_a_rule_for_the_agent_alone_is_enough(stage: Stage) -> None:
-    words = f"probe codec --expect {identity()}"
     stage.allow(f"{stage.agent} probe codec --expect [0-9A-Za-z.+-]+")
     assert stage.probe().probe == "codec"
+    words = f"probe codec --expect {stage.identity}"
     assert stage.asked == [f"yes {stage.agent} {words}", f" {stage.agent} {words}"]
     assert (stage.folder / "used").read_text() == f"{words}\n"
 
@@ -119,10 +124,15 @@ def allowed(line: str) -> bool:
     return any(rule.fullmatch(line) for rule in rules(DRIFT))
 
 
-def test_the_documents_rules_fit_what_is_asked() -> None:
+def test_the_documents_rules_fit_what_is_asked(stage: Stage) -> None:
+    stage.allow("nothing")
+    with pytest.raises(errors.NoPrivilege) as caught:
+        agent_client.snapshot(remote.Host(HERE), records.FactsRequest(), become=True)
+    (advised,) = re.findall(r"`USER (ALL=.*?)`", caught.value.hint)
+    assert f"gpuprep {advised.replace(str(stage.agent), AGENT)}\n" in DRIFT
+    identity = stage.asked[0].split()[-1]
     asked = [["facts"], *(["probe", name] for name in probes.PROBES)]
-    assert all(allowed(f"{AGENT} {' '.join(words)} --expect {identity()}") for words in asked)
-    assert agent_client.rule(["facts"], "gpuprep") in DRIFT
+    assert all(allowed(f"{AGENT} {' '.join(words)} --expect {identity}") for words in asked)
     assert len(rules(DRIFT)) == 2
     assert [rule.pattern for rule in rules(PROVISION)] == ["/bin/sh( .*)?"]
 
@@ -141,19 +151,21 @@ def test_the_documents_rules_fit_nothing_else(line: str) -> None:
     assert not allowed(f"{AGENT} {line}")
 
 
-class Login:
-    """A connection to a user whose login scripts speak before, and who answers as `text`."""
+Serve = Callable[..., HostileSshd]
 
-    def __init__(self, before: str, *, sudo: bool, ends: bool = False) -> None:
-        self.before, self.sudo, self.ends = before.encode(), sudo, ends
 
-    def execute(self, command: str, _stdin: bytes, _timeout: float | None) -> connection.RawResult:
-        if self.ends:
-            return connection.RawResult(0, self.before, b"")
-        said = re.sub(rb"\$\(id -u\) \$\(id -un\)", b"1000 bob", re.findall(rb'echo "([^"]*)"', command.encode())[0])
-        return connection.RawResult(
-            0 if self.sudo else 1, self.before + said + b"\n", b"" if self.sudo else b"not in the sudoers file"
-        )
+def who(before: str, *, sudo: bool) -> Callable[[Session], None]:
+    """bob, whose login scripts speak before, and who may use sudo or not."""
+
+    def answer(session: Session) -> None:
+        asked = re.findall(r'echo "([^"]*)"', session.command)
+        said = asked[0].replace("$(id -u) $(id -un)", "1000 bob") + "\n" if asked else ""
+        session.say((before + said).encode())
+        if not sudo:
+            session.channel.sendall_stderr(b"not in the sudoers file")
+        session.end(0 if sudo else 1)
+
+    return answer
 
 
 @pytest.mark.parametrize(
@@ -164,22 +176,28 @@ class Login:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("sudo", [True, False])
-def test_what_a_login_script_says_is_no_user(before: str, sudo: bool) -> None:
-    login = Login(before, sudo=sudo)
-    if sudo:
-        assert privilege.learn_privilege(login, "box", None) == privilege.WITHOUT_PASSWORD  # type: ignore[arg-type]
-        return
-    with pytest.raises(errors.NoPrivilege, match="box: bob may not use sudo here"):
-        privilege.learn_privilege(login, "box", None)  # type: ignore[arg-type]
+def test_what_a_login_script_says_is_no_user(hostile: Serve, before: str, sudo: bool) -> None:
+    server = hostile(script=who(before, sudo=sudo))
+    with remote.Host(server.target, connect_timeout=300) as host:
+        if sudo:
+            host.check_privilege()
+            host.run("true", become=True)
+            assert "sudo -n -- /bin/sh -c true" in server.commands[-1]
+            return
+        with pytest.raises(errors.NoPrivilege, match="box: bob may not use sudo here"):
+            host.check_privilege()
 
 
 @pytest.mark.parametrize(
     "said", ["", "bye\n", "gpuprep-user=\n", "gpuprep-user=x y\n", "gpuprep-user=0\n", "\x1b[31m\n"]
 )
-def test_a_login_that_ends_before_our_line_says_so(said: str) -> None:
-    login = Login(said, sudo=True, ends=True)
-    with pytest.raises(errors.NoPrivilege, match="does not say which user logs in there") as caught:
-        privilege.learn_privilege(login, "box", None)  # type: ignore[arg-type]
+def test_a_login_that_ends_before_our_line_says_so(hostile: Serve, said: str) -> None:
+    server = hostile(script=lambda session: (session.say(said.encode()), session.end()))
+    with (
+        pytest.raises(errors.NoPrivilege, match="does not say which user logs in there") as caught,
+        remote.Host(server.target, connect_timeout=300) as host,
+    ):
+        host.check_privilege()
     assert caught.value.what.isprintable()
 
 

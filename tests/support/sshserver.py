@@ -192,15 +192,20 @@ def user_of(host: str) -> str:
     return str(sshconfig.read_ssh_config(host).base_ssh_config.lookup(host).get("user", ""))
 
 
-def impatient(monkeypatch: pytest.MonkeyPatch, *, a_file: float = 300.0, a_lock: float = 30.0) -> None:
-    """What a host never answers is given up in a second. `a_file` and `a_lock`: how long one of these may take."""
+def impatient(
+    monkeypatch: pytest.MonkeyPatch, *, a_file: float = 300.0, a_lock: float = 300.0, stopping: float = 0.3
+) -> None:
+    """What a host never answers is given up in a second.
+
+    `a_file`, `a_lock`, `stopping`: how long a file, a lock, and a command when the user stops the run may take.
+    """
     monkeypatch.setattr(ssh, "GRACE_SECONDS", 0.3)
     monkeypatch.setattr(sshchannel, "GRACE_SECONDS", 0.3)
     monkeypatch.setattr(sshchannel, "CLOSE_SECONDS", 2.0)
     monkeypatch.setattr(sshchannel, "FAREWELL_SECONDS", 0.5)
     monkeypatch.setattr(sshchannel, "SEND_SECONDS", 2.0)
-    monkeypatch.setattr(watch, "STOP_SECONDS", 0.3)
-    monkeypatch.setattr(local, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(watch, "STOP_SECONDS", stopping)
+    monkeypatch.setattr(local, "STOP_SECONDS", stopping)
     monkeypatch.setattr(local, "FAREWELL", 0.1)
     monkeypatch.setattr(core, "FILE_SECONDS", a_file)
     monkeypatch.setattr(lock, "ANSWER_TIMEOUT", a_lock)
