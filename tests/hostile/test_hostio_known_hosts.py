@@ -11,10 +11,10 @@ from pathlib import Path
 
 import paramiko
 import pytest
+import sshserver
 from sshserver import SSHD, Sshd, make_key
 
 from gpuprep import errors, remote
-from gpuprep.remote import hostkeys, sshconfig
 
 needs_sshd = pytest.mark.skipif(SSHD is None, reason="no sshd here (package openssh-server)")
 
@@ -40,24 +40,16 @@ class Server:
 
     def openssh_trusts(self, known_hosts: Path) -> bool:
         options = ["StrictHostKeyChecking=yes", f"UserKnownHostsFile={known_hosts}", "GlobalKnownHostsFile=/dev/null"]
-        options += ["BatchMode=yes", "ConnectTimeout=20", "LogLevel=ERROR", "UpdateHostKeys=no"]
+        options += ["BatchMode=yes", "ConnectTimeout=300", "LogLevel=ERROR", "UpdateHostKeys=no"]
         argv = ["ssh", "-F", "/dev/null", *(word for option in options for word in ("-o", option))]
         argv += ["-i", str(self.sshd.key), "-p", str(self.sshd.port), f"{self.sshd.user}@127.0.0.1", "true"]
-        done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(argv, check=False, capture_output=True, text=True)
         assert done.returncode == 0 or "Host key verification failed" in done.stderr, done.stderr
         return done.returncode == 0
 
-    def known(self, known_hosts: Path) -> hostkeys.Known:
-        return hostkeys.load(hostkeys.Asked("127.0.0.1", self.sshd.port, (known_hosts,)))
-
-    def we_trust(self, known_hosts: Path) -> bool:
-        policy = hostkeys.KnownHostsPolicy("box", self.known(known_hosts), accept_new=False)
+    def verdict(self, known_hosts: Path, *, accept_new: bool = False) -> str:
         shown = paramiko.PKey.from_type_string(self.kind, base64.b64decode(self.key))
-        try:
-            policy.missing_host_key(paramiko.SSHClient(), self.name, shown)
-        except errors.HostKeyRefused:
-            return False
-        return True
+        return sshserver.verdict(known_hosts, "127.0.0.1", self.sshd.port, shown, accept_new=accept_new)
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +137,21 @@ LINES: dict[str, tuple[Lines, bool]] = {
 
 @needs_sshd
 @pytest.mark.parametrize("case", LINES)
-def test_the_verdict_on_a_host_key_is_that_of_openssh(server: Server, tmp_path: Path, case: str) -> None:
+def test_the_verdict_on_a_host_key(server: Server, tmp_path: Path, case: str) -> None:
     lines, trusted = LINES[case]
     path = tmp_path / "known_hosts"
     path.write_bytes(lines(server).encode(errors="surrogateescape") + b"\n")
-    assert server.openssh_trusts(path) == trusted, "what this table says of OpenSSH"
-    assert server.we_trust(path) == trusted
+    assert (server.verdict(path) == "") == trusted
+
+
+@needs_sshd
+@pytest.mark.machines
+@pytest.mark.parametrize("case", LINES)
+def test_that_verdict_is_the_one_of_openssh(server: Server, tmp_path: Path, case: str) -> None:
+    lines, trusted = LINES[case]
+    path = tmp_path / "known_hosts"
+    path.write_bytes(lines(server).encode(errors="surrogateescape") + b"\n")
+    assert server.openssh_trusts(path) == trusted
 
 
 @needs_sshd
@@ -173,17 +174,14 @@ def test_a_key_that_is_revoked_for_another_host_is_judged_as_openssh_judges_it(s
     path = tmp_path / "known_hosts"
     path.write_text(f"{server.name} {server.kind} {server.key}\n@revoked elsewhere {server.kind} {server.key}\n")
     assert server.openssh_trusts(path)
-    assert server.we_trust(path)
+    assert server.verdict(path) == ""
 
 
 @needs_sshd
 def test_a_host_of_which_only_another_type_is_known_has_changed(server: Server, tmp_path: Path) -> None:
     path = tmp_path / "known_hosts"
     path.write_text(f"{server.name} ssh-rsa {server.rsa}\n")
-    policy = hostkeys.KnownHostsPolicy("box", server.known(path), accept_new=True)
-    shown = paramiko.PKey.from_type_string(server.kind, base64.b64decode(server.key))
-    with pytest.raises(errors.HostKeyRefused, match="HAS CHANGED"):
-        policy.missing_host_key(paramiko.SSHClient(), server.name, shown)
+    assert "HAS CHANGED" in server.verdict(path, accept_new=True)
     assert path.read_text().count("\n") == 1
 
 
@@ -199,6 +197,7 @@ def endless(path: Path) -> None:
         file.truncate(1 << 40)
 
 
+KEY = paramiko.ECDSAKey.generate()
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "fifo": (fifo, "no regular file"),
     "folder": (Path.mkdir, "no regular file"),
@@ -212,10 +211,8 @@ def test_a_known_hosts_file_that_is_none(tmp_path: Path, case: str) -> None:
     make, words = FILES[case]
     path = tmp_path / "known_hosts"
     make(path)
-    began = time.monotonic()
     with pytest.raises(errors.UsageError, match=words):
-        hostkeys.load(hostkeys.Asked("box", 22, (path,)))
-    assert time.monotonic() - began < 3
+        sshserver.verdict(path, "box", 22, KEY)
 
 
 LONG: dict[str, bytes] = {
@@ -236,9 +233,8 @@ def test_a_strange_known_hosts_file_takes_no_time_and_trusts_nobody(tmp_path: Pa
     path = tmp_path / "known_hosts"
     path.write_bytes(LONG[case])
     began = time.process_time()
-    known = hostkeys.load(hostkeys.Asked("a" * 60 + "c", 22, (path,)))
-    assert time.process_time() - began < 4
-    assert (known.lines, known.without_port, known.unreadable) == ([], None, None)
+    assert "the host key is not known" in sshserver.verdict(path, "a" * 60 + "c", 22, KEY)
+    assert time.process_time() - began < 40  # of the processor, which other programs do not lengthen much
 
 
 # ---------------------------------------------------------------- the SSH configuration
@@ -262,26 +258,26 @@ def test_files_that_include_each_other_come_to_an_end(home: Path, files: dict[st
     config_of(home, **files)
     began = time.process_time()
     with pytest.raises(errors.UsageError, match="too much is included") as caught:
-        sshconfig.read_ssh_config("box")
+        sshserver.user_of("box")
     assert "include itself" in caught.value.hint
-    assert time.process_time() - began < 4
+    assert time.process_time() - began < 40
 
 
 def test_a_configuration_of_too_many_bytes(home: Path) -> None:
     with (home / ".ssh" / "config").open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(errors.UsageError, match="too much is included"):
-        sshconfig.read_ssh_config("box")
+        sshserver.user_of("box")
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder"])
 def test_an_include_that_is_no_file_is_passed_over(home: Path, kind: str) -> None:
     config_of(home, config="Include other\nHost box\n  User me\n")
     os.mkfifo(home / ".ssh" / "other") if kind == "fifo" else (home / ".ssh" / "other").mkdir()
-    assert sshconfig.read_ssh_config("box").base_ssh_config.lookup("box")["user"] == "me"
+    assert sshserver.user_of("box") == "me"
 
 
 def test_an_include_sixteen_deep_is_read(home: Path) -> None:
     config_of(home, config="Include f1\n", **{f"f{i}": f"Include f{i + 1}\n" for i in range(1, 16)})
     config_of(home, f16="Host box\n  User me\n")
-    assert sshconfig.read_ssh_config("box").base_ssh_config.lookup("box")["user"] == "me"
+    assert sshserver.user_of("box") == "me"
