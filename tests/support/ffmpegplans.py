@@ -12,6 +12,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import fakeprograms
@@ -83,7 +84,7 @@ def run(folder: Path, *words: str, real: str = "/opt/gpuprep/ffmpeg/current/bin/
 
 @dataclass(frozen=True)
 class Ran:
-    """The exit code of a command, what it said, and the words that the software ffmpeg got ("" if it was not started)."""
+    """The exit code of a command, what it said, and the words of the software ffmpeg ("" where it was not started)."""
 
     code: int
     said: str
@@ -124,7 +125,7 @@ class StandIn:
     def again(self, words: str, *media: Media) -> Ran:
         """On the same machine, as it is."""
         given = shlex.split(words)
-        inputs = [after for word, after in zip(given, given[1:], strict=False) if word == "-i"]
+        inputs = [after for word, after in pairwise(given) if word == "-i"]
         for name, one in zip(inputs, media or [HD] * len(inputs), strict=True):
             stream = {
                 "codec_name": one.codec, "pix_fmt": one.pixel_format, "width": one.width, "height": one.height,

@@ -5,17 +5,21 @@ tests/cases/history/by-hand-*.sql are captured: the statements of the gpuprep th
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
 from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
 from places import TESTS
 from records_for_tests import PASSED, measured
 
 from gpuprep.records.baseline import BaselineKey
-from gpuprep.store import Store, engine, migrations
+from gpuprep.store import Store, engine, migrations, tables
 
 CASES = TESTS / "cases/history"
 BY_HAND = migrations.REVISIONS[:6]
@@ -95,3 +99,39 @@ def schema(url: str) -> dict[str, Any]:
             ordered = f"{query} WHERE table_schema = 'public' ORDER BY 1, ordinal_position"
             found["collations"] = [tuple(row) for row in connection.execute(sa.text(ordered))]
         return found
+
+
+def differences(url: str) -> list[Any]:
+    """How the tables of a store differ from those that the program uses, as Alembic tells it."""
+    with database(url) as made, made.connect() as connection:
+        return list(compare_metadata(MigrationContext.configure(connection), tables.metadata))
+
+
+def version(url: str) -> list[str]:
+    """What a store's tables say of their version."""
+    return [row["version_num"] for row in rows(url)["alembic_version"]]
+
+
+@contextmanager
+def statements() -> Iterator[list[tuple[str, Any]]]:
+    """(SQL, parameters) of all that this process asks its databases meanwhile."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        asked.append((statement, parameters))
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        yield asked
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+
+
+def die_after(changes: int) -> None:
+    """From now on: this process is killed behind so many statements that change a database."""
+    left = iter(range(changes))
+
+    @sa.event.listens_for(sa.Engine, "after_cursor_execute")
+    def count(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if not statement.startswith(("SELECT", "PRAGMA", "BEGIN")) and next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import oldstores
 import pytest
-import sqlalchemy as sa
 from places import TESTS
-from records_for_tests import FINDINGS, record
+from records_for_tests import FINDINGS, PASSED, measured, record
 
 from gpuprep import errors
 from gpuprep.records import baseline
-from gpuprep.store import Store, migrations
+from gpuprep.store import Store
 
 CASES = TESTS / "cases/history"
 KEY = baseline.BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
@@ -46,8 +47,8 @@ def test_a_store_of_the_first_version_upgrades_with_its_data(tmp_path: Path) -> 
     assert opened.host_baseline("gpu-1").run_id == RUNS[0]
     assert len(list(opened.export_rows("findings"))) == 1 + 1 + 1 + len(FINDINGS)
     opened.close()
-    with closing(sqlite3.connect(path)) as plain:
-        assert plain.execute("SELECT version_num FROM alembic_version").fetchall() == [(migrations.HEAD,)]
+    Store.open(f"sqlite:///{tmp_path}/new.db").close()
+    assert oldstores.version(f"sqlite:///{path}") == oldstores.version(f"sqlite:///{tmp_path}/new.db")
 
 
 def test_runs_of_before_have_no_batch(tmp_path: Path) -> None:
@@ -74,21 +75,28 @@ def test_a_damaged_record_does_not_stop_an_upgrade(tmp_path: Path) -> None:
 
 def test_what_lists_are_made_of_is_found_by_an_index(tmp_path: Path) -> None:
     """No list reads the whole table: that is what makes 100 000 runs as quick as ten."""
-    opened = Store.open(f"sqlite:///{tmp_path}/history.db")
-    asked = {
-        "SELECT run_id FROM runs WHERE host = 'h' ORDER BY started_at DESC, run_id DESC LIMIT 20": "newest_of_host",
-        "SELECT run_id FROM runs ORDER BY started_at DESC, run_id DESC LIMIT 20": "runs_newest",
-        "SELECT run_id FROM runs WHERE host = 'h' AND command = 'drift' AND verdict IS NOT NULL "
-        "ORDER BY started_at DESC, run_id DESC LIMIT 1": "newest_of_command",
-        "SELECT run_id FROM runs WHERE run_id >= 'a' AND run_id < 'b' ORDER BY run_id LIMIT 6": "autoindex_runs",
-        "SELECT run_id FROM runs WHERE batch_id = 'b' ORDER BY started_at DESC, run_id DESC": "runs_by_batch",
-        "SELECT * FROM measurements WHERE run_id IN ('a', 'b')": "autoindex_measurements",
-        "SELECT value FROM measurements WHERE host = 'h' AND started_at >= '2026'": "measurements_by_host",
-    }
-    with opened._engine.connect() as connection:
-        for query, index in asked.items():
-            plan = " ".join(str(row[3]) for row in connection.execute(sa.text(f"EXPLAIN QUERY PLAN {query}")))
-            assert index in plan, f"{query}: {plan}"
-            assert "SCAN" not in plan or "USING COVERING INDEX" in plan, f"{query}: {plan}"
-            assert "TEMP B-TREE" not in plan, f"{query}: {plan}"
+    path = tmp_path / "history.db"
+    opened = Store.open(f"sqlite:///{path}")
+    opened.append(measured("r1", 280.0, verdict=PASSED, batch_id="b1"), {KEY: {"fp16": 280.0}})
+    with oldstores.statements() as asked:
+        opened.runs()
+        opened.runs("gpu-1", limit=1)
+        opened.runs(batch="b1")
+        opened.batch("b1")
+        opened.get("r")
+        opened.get("last")
+        opened.newest("gpu-1", "drift")
+        opened.certified("gpu-1")
+        opened.figures("gpu-1", "2026")
+        opened.newest_figure("gpu-1")
+        opened.headlines(["r1", "r2"])
     opened.close()
+    large = r"^SELECT .*\sFROM (runs|findings|measurements)\b"
+    queries = [(text, given) for text, given in asked if re.search(large, text, re.DOTALL)]
+    assert len(queries) > 10
+    with closing(sqlite3.connect(path)) as plain:
+        for text, given in queries:
+            plan = " ".join(str(row[3]) for row in plain.execute(f"EXPLAIN QUERY PLAN {text}", given))
+            for table in ("runs", "measurements", "findings"):
+                assert not re.search(rf"SCAN {table}\b(?! USING)", plan), f"{text}: {plan}"
+            assert "TEMP B-TREE FOR ORDER BY" not in plan, f"{text}: {plan}"
