@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from typing import Any
 
-from builders import bare_snapshot, resolved, shipped
+from builders import resolved, shipped
+from judgedbandwidth import any_host, figures
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Board, topologies
-from gpuprep.checks import bandwidth
-from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.links import carries
-from gpuprep.records import Finding, Missing, Snapshot, Status
+from gpuprep.records import Finding, Snapshot, Status
 
 SOUND_PEER = 0.85
 
@@ -63,14 +61,13 @@ def machine(key: str, count: int = 1, links: int | None = None) -> dict[str, Any
 
 
 def snapshot(virtualization: str = "none", **changes: Any) -> Snapshot:
-    return dataclasses.replace(bare_snapshot(), gpus=Missing("not_read"), virtualization=virtualization, **changes)
+    return any_host(virtualization=virtualization, **changes)
 
 
 def judged(values: dict[str, Any], profile: str = "base", host: Snapshot | None = None) -> dict[str, Finding]:
     """All findings by key, with the shipped thresholds of a profile."""
     wanted = resolved("t4", gpus=["t4"])
-    evidence = Evidence(wanted, host or snapshot(), {"bandwidth": values}, shipped(profile).thresholds)
-    found = bandwidth.findings(evidence)
+    found = figures("bandwidth", values, wanted, host or snapshot(), shipped(profile).thresholds)
     assert len({one.key for one in found}) == len(found), "one finding a key"
     assert all(one.reason and one.remedy for one in found if one.status in (Status.FAIL, Status.WARN, Status.UNKNOWN))
     return {one.key: one for one in found}
@@ -78,6 +75,25 @@ def judged(values: dict[str, Any], profile: str = "base", host: Snapshot | None 
 
 def bad(found: dict[str, Finding]) -> dict[str, Status]:
     return {key: one.status for key, one in found.items() if one.status not in (Status.PASS, Status.SKIP)}
+
+
+def nvlink_percent(board: Board) -> tuple[float, float | None]:
+    """(what healthy boards of its family reach of their NVLinks, what one link carries in GB/s or None)."""
+    family = topologies.family(board)
+    return (family.healthy_percent or 100 * SOUND_PEER, family.gb_per_s or 25.0) if family else (100 * SOUND_PEER, None)
+
+
+def links_behind_switches(board: Board) -> int:
+    family = topologies.family(board)
+    return (family.links or 0) if family else 0
+
+
+def has_healthy_memory(board: Board) -> bool:
+    return bool(board.memory_gb_per_s) and topologies.healthy_memory_percents(board) is not None
+
+
+def is_chip_to_chip(board: Board) -> bool:
+    return topologies.is_chip_to_chip(board)
 
 
 def profile_of(board: Board) -> str:

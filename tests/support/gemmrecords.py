@@ -7,8 +7,8 @@ from typing import Any
 
 import builders
 
-from gpuprep import catalogue
-from gpuprep.checks import probes, verdict
+from gpuprep import catalogue, checks
+from gpuprep.checks import verdict
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.records import Finding, ProbeResult, Source, Status
 
@@ -69,7 +69,9 @@ def judge(profile: str, measured: Any, model: str = "", absent: bool = False) ->
     snapshot = dataclasses.replace(builders.bare_snapshot(gpus=(model or profile,)), source=Source.MEASURED)
     wanted: Wanted = resolve(builders.load(profile), snapshot, judging=True)
     result = ProbeResult("gemm", Source.MEASURED, measured, 10.0)
-    found = probes.findings(wanted, snapshot, [result], ["gemm"], builders.load(profile).thresholds)
+    thresholds = builders.load(profile).thresholds
+    host = dataclasses.replace(snapshot, pci_gpus=())  # these figures are of any host
+    found = checks.compare_figures(wanted, host, [result], asked=["gemm"], thresholds=thresholds)
     return [one for one in found if absent or not one.reason.endswith("it was not measured")]
 
 

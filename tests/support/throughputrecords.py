@@ -6,9 +6,8 @@ import dataclasses
 from typing import Any
 
 from builders import finished_snapshot, resolved
+from judgedbandwidth import figures
 
-from gpuprep.checks import throughput
-from gpuprep.checks.evidence import Evidence
 from gpuprep.desired.profile import Threshold
 from gpuprep.records import Finding, Missing, Status
 
@@ -69,8 +68,10 @@ def judged(
 
 def judged_values(values: Any, thresholds: dict[str, Threshold] | None = None) -> dict[str, Finding]:
     floors = {"engine_percent_of_rate": Threshold(85)} if thresholds is None else thresholds
-    host = dataclasses.replace(finished_snapshot(WANTED), gpus=Missing("not_read"))  # these figures are of any host
-    found = throughput.findings(Evidence(WANTED, host, {"throughput": values}, floors))
+    host = dataclasses.replace(
+        finished_snapshot(WANTED), gpus=Missing("not_read"), pci_gpus=()
+    )  # these figures are of any host
+    found = figures("throughput", values, WANTED, host, floors)
     keys = [finding.key for finding in found]
     assert len(keys) == len(set(keys))
     for finding in found:

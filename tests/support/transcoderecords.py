@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from builders import DEVICE_IDS, finished_snapshot, resolved
+from judgedbandwidth import figures
 
 from gpuprep.agent.probes.transcodecases import CASES, Case
 from gpuprep.agent.probes.transcodeproof import expected
 from gpuprep.agent.video.clips import SPECS, Clip
 from gpuprep.catalogue.video import capabilities
-from gpuprep.checks import transcode
-from gpuprep.checks.evidence import Evidence
 from gpuprep.desired.state import Wanted
-from gpuprep.records import Finding, Status
+from gpuprep.records import Finding, Missing, Status
 
 NO_NVENC = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
 
@@ -86,7 +86,8 @@ def machine(model: str) -> dict[str, Any]:
 
 
 def judged(values: Any, wanted: Wanted = WANTED) -> list[Finding]:
-    return transcode.findings(Evidence(wanted, finished_snapshot(wanted), {"transcode": values}))
+    host = dataclasses.replace(finished_snapshot(wanted), gpus=Missing("not_read"), pci_gpus=())  # of any host
+    return figures("transcode", values, wanted, host)
 
 
 def changed(name: str, model: str = "t4", **values: Any) -> list[Finding]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from builders import finished_snapshot, load, resolved
+from builders import load, resolved
+from judgedbandwidth import any_host, figures
 from verdictrows import Row
 
 from gpuprep import catalogue
@@ -16,11 +16,9 @@ from gpuprep.agent.video.throughputplan import CLIPS
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.codecs import engine_rate
 from gpuprep.catalogue.video import capabilities
-from gpuprep.checks import throughput
-from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.throughput.throughputseries import CHIPS, FIELDS
 from gpuprep.desired.state import Wanted
-from gpuprep.records import Missing, Status
+from gpuprep.records import Status
 
 MEASURED = (("decode", "h264", ""), ("decode", "h264-noisy", ""), ("decode", "hevc", ""), ("decode", "hevc10", ""),
             ("decode", "vp9", ""), ("encode", "h264", "p1"), ("encode", "h264", "p3"), ("encode", "h264", "p7"),
@@ -72,10 +70,9 @@ def _wanted(profile: str) -> tuple[Wanted, Any]:
 
 def _judged(board: Board, kind: str, codec: str, preset: str, share: float) -> tuple[Status, str]:
     wanted, thresholds = _wanted(board.model.profile if board.model.profile != "base" else "t4")
-    host = dataclasses.replace(finished_snapshot(wanted), gpus=Missing("not_read"))
-    evidence = Evidence(wanted, host, {"throughput": record(board, kind, codec, preset, share)}, thresholds)
+    found = figures("throughput", record(board, kind, codec, preset, share), wanted, any_host(), thresholds)
     words = " ".join(filter(None, ("throughput", kind, codec, preset)))
-    (finding,) = [one for one in throughput.findings(evidence) if one.key == f"{words}.fps"]
+    (finding,) = [one for one in found if one.key == f"{words}.fps"]
     return finding.status, finding.reason
 
 

@@ -11,9 +11,8 @@ import pytest
 import yaml
 from builders import finished_snapshot, resolved
 
-from gpuprep import catalogue, records
+from gpuprep import catalogue, checks, records
 from gpuprep.catalogue import topologies
-from gpuprep.checks.links import nvlinks
 
 FOLDER = Path(catalogue.__file__).parent
 FAIL, WARN, PASS, SKIP = records.Status.FAIL, records.Status.WARN, records.Status.PASS, records.Status.SKIP
@@ -96,11 +95,11 @@ def facts(key: str, *ups: str) -> list[records.GpuFacts]:
     ]  # fmt: skip
 
 
-def of_first(key: str, *ups: str, nvswitches: int = 0) -> records.Finding:
+def of_first(key: str, *ups: str, nvswitches: int = 0, what: str = "nvlinks") -> records.Finding | None:
     gpus = facts(key, *ups)
-    found = nvlinks.of_gpu(gpus[0], gpus, nvswitches)
-    assert found is not None
-    return found
+    host = dataclasses.replace(finished_snapshot(resolved("t4")), gpus=tuple(gpus), nvswitches=nvswitches)
+    found = checks.compare(resolved("t4"), host)
+    return next((one for one in found if one.key == f"gpu 0.{what}"), None)
 
 
 ALL18, NONE18 = "1" * 18, "0" * 18
@@ -128,17 +127,20 @@ ALL18, NONE18 = "1" * 18, "0" * 18
 )
 def test_links_of_one_gpu(key: str, ups: list[str], status: records.Status, says: str) -> None:
     found = of_first(key, *ups)
+    assert found is not None
     assert (found.status, says in found.reason) == (status, True), found
     assert found.remedy or found.status in (PASS, SKIP)
 
 
 def test_switches_that_join_nothing_are_a_fault() -> None:
     found = of_first("a100_sxm4_40", "0" * 12, "0" * 12, nvswitches=6)
+    assert found is not None
     assert (found.status, "6 NVSwitches" in found.reason, "fabric manager" in found.remedy) == (FAIL, True, True)
 
 
 def test_a_single_end_of_a_bridge_is_told() -> None:
-    (found,) = nvlinks.ends(facts("rtx_3090", "1111", "0000"))
-    assert (found.key, found.status) == ("gpu 0.nvlink_end", WARN)
-    assert nvlinks.ends(facts("rtx_3090", "1111", "1111", "0000")) == []
-    assert nvlinks.ends(facts("rtx_3090", "1111")) == []
+    found = of_first("rtx_3090", "1111", "0000", what="nvlink_end")
+    assert found is not None
+    assert found.status is WARN
+    assert of_first("rtx_3090", "1111", "1111", "0000", what="nvlink_end") is None
+    assert of_first("rtx_3090", "1111", what="nvlink_end") is None

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any
 
 import goodfigures
 import pytest
 from builders import finished_snapshot, resolved, shipped
-from judgedbandwidth import judged, own
+from judgedbandwidth import figures, judged, own
 from places import TESTS
 
 from gpuprep import records
-from gpuprep.checks import bandwidth
-from gpuprep.checks.evidence import Evidence
 
 RECORDS = TESTS / "cases" / "records"
 LINKS = {"t4": (3, 16), "v100": (3, 16), "a100": (4, 16), "h200": (5, 16)}
@@ -70,12 +67,11 @@ def test_published_figures_pass(profile: str, device: str, figures: dict[str, fl
 def test_a_finished_host_passes(gpus: list[str]) -> None:
     wanted = resolved(gpus[0], gpus=gpus)
     thresholds = own({"memory_percent_of_peak": 78, "host_link_percent_of_peak": 75})
-    evidence = Evidence(wanted, finished_snapshot(wanted), {"bandwidth": goodfigures.bandwidth(wanted)}, thresholds)
-    found = bandwidth.findings(evidence)
+    found = figures("bandwidth", goodfigures.bandwidth(wanted), wanted, finished_snapshot(wanted), thresholds)
     assert bad(found) == {}
     pairs = len(gpus) * (len(gpus) - 1)
     neighbours = 1 if len(gpus) > 1 else 0  # no limits of peers are among these thresholds
-    assert len(found) == (8 + neighbours) * len(gpus) + pairs * (1 if gpus[0] == "v100" else 2)
+    assert len(found) == (9 + neighbours) * len(gpus) + pairs * (1 if gpus[0] == "v100" else 2)
 
 
 def changed(**gpu_values: Any) -> dict[str, records.Finding]:
@@ -192,9 +188,8 @@ def test_a_pair_or_a_gpu_that_is_absent_is_unknown() -> None:
     )
     wanted = resolved("t4")
     values = {**goodfigures.bandwidth(wanted), "gpus": [None]}
-    evidence = Evidence(wanted, finished_snapshot(wanted), {"bandwidth": values}, shipped("t4").thresholds)
-    (gone,) = bandwidth.findings(evidence)
-    assert (gone.key, gone.status) == ("bandwidth.gpus", records.Status.UNKNOWN)
+    found = bad(figures("bandwidth", values, wanted, finished_snapshot(wanted), shipped("t4").thresholds))
+    assert {key: one.status for key, one in found.items()} == {"bandwidth.gpus": records.Status.UNKNOWN}
 
 
 def test_more_than_the_memory_can_carry_is_no_figure() -> None:
@@ -251,9 +246,3 @@ def test_several_gpus_that_were_not_measured_against_each_other() -> None:
     gpus = [{**real_h200()["gpus"][0], "index": index, "uuid": f"GPU-{index}"} for index in (0, 1)]
     found = bad(judged({"gpus": gpus, "peers": []}))
     assert found["gpus.peers"].status is records.Status.UNKNOWN
-
-
-def test_the_record_is_json_of_its_own() -> None:
-    document = json.loads((RECORDS / "h200-bandwidth.json").read_text())
-    assert document["values"]["gpus"][0]["copy_gb_per_s"] > 4000
-    assert document["source"] == "measured"

@@ -11,8 +11,7 @@ from builders import finished_snapshot, resolved
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuprep import records
-from gpuprep.checks import health, identity
+from gpuprep import checks, records
 
 WANTED = {name: resolved(name) for name in ("t4", "a100")}
 HOSTS = {name: finished_snapshot(wanted) for name, wanted in WANTED.items()}
@@ -65,7 +64,7 @@ def snapshot(model: str, values: dict[str, Any]) -> records.Snapshot:
 @given(st.sampled_from(sorted(HOSTS)), gpus, gpus, st.sampled_from(["2026-11-22T10:00:00+00:00", "nonsense", ""]))
 def test_any_readings_are_judged(model: str, values: dict[str, Any], was: dict[str, Any], at: str) -> None:
     now, before = snapshot(model, values), dataclasses.replace(snapshot(model, was), taken_at=at)
-    found = [*health.findings(WANTED[model], now, before=before), *identity.findings(now, ())]
+    found = checks.compare(WANTED[model], now, before=before)
     keys = [one.key for one in found]
     assert len(set(keys)) == len(keys)
     for one in found:
@@ -82,7 +81,7 @@ def test_any_readings_are_judged(model: str, values: dict[str, Any], was: dict[s
 def test_a_reading_that_breaks_is_never_a_pass(model: str, name: str) -> None:
     """Of each group as a whole, and of what a board must have by the catalogue."""
     values = {name: records.Missing("command_failed", "it broke")}
-    found = health.findings(WANTED[model], snapshot(model, values))
+    found = checks.compare(WANTED[model], snapshot(model, values))
     assert [one for one in found if one.status is records.Status.UNKNOWN and "it broke" in one.reason], name
 
 

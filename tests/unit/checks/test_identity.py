@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from builders import finished_snapshot, resolved
+from judgedbandwidth import any_host
 
 from gpuprep import catalogue, checks, records
-from gpuprep.checks import identity
 
 WANTED = resolved("t4", "debian13")
 FINISHED = finished_snapshot(WANTED)
@@ -26,6 +26,25 @@ def snapshot(**values: Any) -> records.Snapshot:
 
 def identities(found: list[records.Finding] | tuple[records.Finding, ...]) -> dict[str, records.Finding]:
     return {one.key: one for one in found if one.property == "identity"}
+
+
+def of_host(host: records.Snapshot, *results: records.ProbeResult) -> list[records.Finding]:
+    return [one for one in checks.compare_figures(WANTED, host, results) if one.property == "identity"]
+
+
+def contradictions(
+    one: catalogue.Board, *, memory_mib: int | None = None, highest_mhz: int | None = None, **values: Any
+) -> list[str]:
+    """What a measurement of this board on any host contradicts, a sentence each."""
+    gpu = {"index": 0, "pci_device_id": one.pci_device_ids[0], "pci_subsystem_id": (*one.subsystem_ids, "")[0]}
+    named = {"name": values.get("name", "")}
+    product = {**gpu, **values, "max_graphics_clock_mhz": highest_mhz, "gemms": []}
+    stream = {**gpu, **named, "memory_total_mib": memory_mib}
+    results = [
+        records.ProbeResult(probe, records.Source.MEASURED, {"gpus": [entry]}, 1.0)
+        for probe, entry in (("gemm", product), ("throughput", stream))
+    ]
+    return [sentence for found in of_host(any_host(), *results) for sentence in found.reason.split("; ")]
 
 
 def test_what_nvml_tells_of_a_sound_board_fits() -> None:
@@ -81,7 +100,7 @@ def test_what_was_not_read_contradicts_nothing(name: str) -> None:
     ],
 )
 def test_what_real_boards_show_fits(key: str, values: dict[str, Any]) -> None:
-    assert identity.contradictions(board(key), **values) == []
+    assert contradictions(board(key), **values) == []
 
 
 @pytest.mark.parametrize("key", list(catalogue.boards()))
@@ -89,10 +108,10 @@ def test_every_board_fits_itself_and_half_of_it_does_not(key: str) -> None:
     one = board(key)
     name = one.nvml_names[0] if one.nvml_names else ""
     own: dict[str, Any] = {"memory_mib": one.memory_mib, "sms": one.sms, "highest_mhz": one.boost_mhz, "name": name}
-    assert identity.contradictions(one, **own) == []
+    assert contradictions(one, **own) == []
     for figure in ("memory_mib", "sms", "highest_mhz"):
         if own[figure]:
-            assert len(identity.contradictions(one, **{**own, figure: own[figure] // 2})) == 1
+            assert len(contradictions(one, **{**own, figure: own[figure] // 2})) == 1
 
 
 @pytest.mark.parametrize(
@@ -107,11 +126,11 @@ def test_every_board_fits_itself_and_half_of_it_does_not(key: str) -> None:
 def test_measurements_are_held_to_it_too(probe: str, entry: dict[str, Any], words: str) -> None:
     gpu = {"index": 0, "uuid": "GPU-0", "name": "Tesla T4", "pci_device_id": "1eb8", **entry}
     result = records.ProbeResult(probe, records.Source.MEASURED, {"gpus": [gpu]}, 1.0)
-    (finding,) = identity.findings(FINISHED, [result])
+    (finding,) = of_host(FINISHED, result)
     assert finding.status is records.Status.UNKNOWN
     assert words in finding.reason
     alone = dataclasses.replace(FINISHED, gpus=records.Missing("not_read", ""))
-    assert identities(identity.findings(alone, [result]))["gpu 0.identity"].status is records.Status.UNKNOWN
+    assert identities(of_host(alone, result))["gpu 0.identity"].status is records.Status.UNKNOWN
 
 
 @pytest.mark.parametrize("where", ["gpu", "gpus", "series"])
@@ -128,7 +147,7 @@ def test_so_is_every_gpu_that_a_measurement_names(where: str, entry: dict[str, A
     places: dict[str, Any] = {"gpu": gpu, "gpus": [gpu], "series": [{"gpu": gpu}]}
     values = {where: places[where]}
     for probe in ("throughput",) if where == "series" else ("cudnn", "transcode", "throughput"):
-        (finding,) = identity.findings(FINISHED, [records.ProbeResult(probe, records.Source.MEASURED, values, 1.0)])
+        (finding,) = of_host(FINISHED, records.ProbeResult(probe, records.Source.MEASURED, values, 1.0))
         assert finding.status is records.Status.UNKNOWN
         assert words in finding.reason
         assert f"({probe})" in finding.reason
@@ -136,22 +155,22 @@ def test_so_is_every_gpu_that_a_measurement_names(where: str, entry: dict[str, A
 
 def test_masked_ids_of_a_virtual_machine_are_no_other_device() -> None:
     gpu = {"index": 0, "uuid": "GPU-0", "name": "Tesla T4", "pci_device_id": "0000"}
-    (finding,) = identity.findings(FINISHED, [records.ProbeResult("cudnn", records.Source.MEASURED, {"gpu": gpu}, 1.0)])
+    (finding,) = of_host(FINISHED, records.ProbeResult("cudnn", records.Source.MEASURED, {"gpu": gpu}, 1.0))
     assert finding.status is records.Status.PASS
 
 
 @pytest.mark.parametrize("name", ["NVIDIA Graphics Device", "NVIDIA", "GRID", ""])
 def test_a_name_that_names_no_model_contradicts_nothing(name: str) -> None:
-    assert identity.contradictions(board("t4"), name=name) == []
+    assert contradictions(board("t4"), name=name) == []
 
 
 def test_a_measurement_that_fits_says_nothing_of_its_own() -> None:
     gpu = {"index": 0, "uuid": "GPU-0", "name": "Tesla T4", "pci_device_id": "1eb8", "sms": 40, "gemms": []}
     alone = dataclasses.replace(FINISHED, gpus=records.Missing("not_read", ""))
-    assert identity.findings(alone, [records.ProbeResult("gemm", records.Source.MEASURED, {"gpus": [gpu]}, 1.0)]) == []
+    assert of_host(alone, records.ProbeResult("gemm", records.Source.MEASURED, {"gpus": [gpu]}, 1.0)) == []
 
 
 @pytest.mark.parametrize("values", [{"gpus": "none"}, {"gpus": [None, 3]}, {}, {"missing": "command_failed"}])
 def test_a_measurement_that_cannot_be_read_is_nobodys_identity(values: dict[str, Any]) -> None:
     alone = dataclasses.replace(FINISHED, gpus=records.Missing("not_read", ""))
-    assert identity.findings(alone, [records.ProbeResult("gemm", records.Source.MEASURED, values, 1.0)]) == []
+    assert of_host(alone, records.ProbeResult("gemm", records.Source.MEASURED, values, 1.0)) == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from judgedbandwidth import no_measurement
 
 from gpuprep import records
-from gpuprep.checks import impossible
 
 
 @pytest.mark.parametrize(
@@ -21,14 +21,14 @@ from gpuprep.checks import impossible
     ],
 )
 def test_a_figure_that_cannot_be_is_named_with_its_place(value: float, shown: str) -> None:
-    (found,) = impossible.findings({"gemm": {"gpus": [{"gemms": [{}, {"microseconds": value, "k": 8192}]}]}})
+    (found,) = no_measurement({"gemm": {"gpus": [{"gemms": [{}, {"microseconds": value, "k": 8192}]}]}})
     assert (found.key, found.status) == ("gemm.figures", records.Status.UNKNOWN)
     assert found.reason == f"no measurement can give gpus[0].gemms[1].microseconds = {shown}"
     assert found.remedy
 
 
 def test_many_are_counted_and_the_first_are_named() -> None:
-    (found,) = impossible.findings({"bandwidth": {"a": math.nan, "b": [math.nan, math.inf], "c": 1e30, "d": math.nan}})
+    (found,) = no_measurement({"bandwidth": {"a": math.nan, "b": [math.nan, math.inf], "c": 1e30, "d": math.nan}})
     assert found.actual == "5 that cannot be"
     assert found.reason.endswith("a = NaN, b[0] = NaN, b[1] = infinity and 2 more")
 
@@ -37,15 +37,14 @@ def test_what_can_be_measured_and_what_gave_no_answer_are_none() -> None:
     healthy = {"tflops": 999.9e12, "exact": True, "name": "NaN", "error": None, "zero": 0, "small": 1e-300}
     negative = {"saved_seconds": -0.4, "exit_code": -11, "temperature_c": -3.0}  # one process may be the slower way
     assert (
-        impossible.findings({"gemm": healthy, "transcode": negative, "codec": records.Missing("command_failed", "")})
-        == []
+        no_measurement({"gemm": healthy, "transcode": negative, "codec": records.Missing("command_failed", "")}) == []
     )
 
 
 @pytest.mark.parametrize("value", [0, -1, -700.0])
 def test_a_gpu_has_sms_and_watts(value: float) -> None:
     gpu = {"sms": value, "power_limit_watts": value, "index": 0}
-    (found,) = impossible.findings({"gemm": {"gpus": [gpu]}})
+    (found,) = no_measurement({"gemm": {"gpus": [gpu]}})
     assert found.reason == f"no measurement can give gpus[0].sms = {value:g}, gpus[0].power_limit_watts = {value:g}"
 
 
@@ -53,13 +52,13 @@ def test_a_figure_that_the_codec_found_to_be_no_number_is_none_either() -> None:
     """Also where no check reads it, as the width of a link that joins GPU and CPU chip to chip."""
     values = records.from_json_value(records.ProbeResult, {"probe": "bandwidth", "source": "measured", "seconds": 1.0,
                                            "values": {"gpus": [{"pcie": {"width": math.nan}}]}}).values  # fmt: skip
-    (found,) = impossible.findings({"bandwidth": values})
+    (found,) = no_measurement({"bandwidth": values})
     assert found.reason == "no measurement can give gpus[0].pcie.width = NaN"
 
 
 @pytest.mark.parametrize("key", ["iterations", "buffer_mib", "repeats", "sms"])
 def test_something_that_was_measured_has_more_than_none_of_these(key: str) -> None:
-    (found,) = impossible.findings({"gemm": {"gpus": [{"gemms": [{key: 0}]}]}})
+    (found,) = no_measurement({"gemm": {"gpus": [{"gemms": [{key: 0}]}]}})
     assert found.reason.endswith(f"{key} = 0")
 
 
@@ -80,7 +79,7 @@ def test_something_that_was_measured_has_more_than_none_of_these(key: str) -> No
     ],
 )
 def test_what_no_gpu_and_no_host_has_is_named_in_every_place(values: dict[str, object], shown: str) -> None:
-    (found,) = impossible.findings({"gemm": values})
+    (found,) = no_measurement({"gemm": values})
     assert (found.status, found.reason) == (records.Status.UNKNOWN, f"no measurement can give {shown}")
 
 
@@ -90,4 +89,4 @@ def test_the_most_that_any_board_has_can_be() -> None:
         "gpu_utilization_percent": [100.0], "cpu_percent": 100.0, "index": 15, "engines": {"nvenc": 4, "nvdec": 8},
         "exit_code": 255, "hz": 1000, "seconds": 3600.0, "l2_mib": 126,
     }  # fmt: skip
-    assert impossible.findings({"gemm": highest}) == []
+    assert no_measurement({"gemm": highest}) == []

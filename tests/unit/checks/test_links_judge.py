@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bandwidths_for_tests import bad, judged, machine, peers, profile_of, snapshot, sound_gpu
+from bandwidths_for_tests import bad, judged, machine, nvlink_percent, peers, profile_of, snapshot, sound_gpu
 
 from gpuprep import catalogue, records
-from gpuprep.catalogue import topologies
 
 FAIL, WARN, UNKNOWN, PASS, SKIP = (
     records.Status.FAIL,
@@ -146,12 +145,11 @@ def test_copies_from_pageable_memory_say_nothing_of_the_link() -> None:
 def links_of(key: str, rows: list[list[int]], **changes: Any) -> dict[str, records.Finding]:
     """`rows[i][j]`: links from GPU i to GPU j; copies are as fast as these links."""
     board = catalogue.boards()[key]
-    family = topologies.family(board)
+    percent, each = nvlink_percent(board)
     values = machine(key, len(rows))
     for pair in values["peers"]:
         links = rows[pair["from"]][pair["to"]]
-        sound = (family.healthy_percent or 85.0) / 100 if family else 0.85
-        speed = sound * links * (family.gb_per_s or 25.0) if family and links else pair["gb_per_s"]
+        speed = percent / 100 * links * each if each and links else pair["gb_per_s"]
         pair.update(nvlinks=links, gb_per_s=min(speed, pair["gb_per_s"]) if not links else speed)
         if not links:
             pair["gb_per_s"] = machine(key, 2, 0)["peers"][0]["gb_per_s"]

@@ -7,17 +7,14 @@ import math
 from typing import Any
 
 import pytest
-from bandwidths_for_tests import bad, judged, machine, profile_of, snapshot
+from bandwidths_for_tests import bad, has_healthy_memory, judged, machine, profile_of, snapshot
 from builders import finished_snapshot, resolved
 
 from gpuprep import catalogue, records
-from gpuprep.catalogue import topologies
 
 FAIL, WARN, UNKNOWN, PASS = records.Status.FAIL, records.Status.WARN, records.Status.UNKNOWN, records.Status.PASS
 KINDS = ("copy", "read", "triad")
-WITH_FIGURES = [
-    key for key, one in catalogue.boards().items() if one.memory_gb_per_s and topologies.healthy_memory_percents(one)
-]
+WITH_FIGURES = [key for key, one in catalogue.boards().items() if has_healthy_memory(one)]
 
 
 def changed(key: str = "a100_sxm4_40", **figures: Any) -> dict[str, records.Finding]:

@@ -8,10 +8,9 @@ from typing import Any
 import ncclrecords
 import pytest
 from builders import bare_snapshot, finished_snapshot, load, resolved
+from judgedbandwidth import figures
 
 from gpuprep import catalogue, checks, errors, records
-from gpuprep.checks import evidence, nccl
-from gpuprep.checks.installed import ncclinstalled
 from gpuprep.desired import state
 from gpuprep.provisioning import plan
 
@@ -63,7 +62,7 @@ def test_the_plan_installs_it_where_it_is_not_the_one_that_programs_get(path: An
     wanted = state.resolve(load("t4", nccl={"version": "2.28.9"}), bare_snapshot())
     host = finished_snapshot(wanted)
     host = dataclasses.replace(host, libraries={**host.libraries, "libnccl.so.2": path})
-    (found,) = ncclinstalled.findings(wanted, host)
+    (found,) = (one for one in checks.compare(wanted, host) if one.key == "nccl.library")
     assert found.status is status
     steps = plan.make("host", wanted, checks.compare(wanted, host)).steps
     assert [step.role for step in steps] == ([] if status is records.Status.PASS else ["gpu_nccl"])
@@ -78,7 +77,7 @@ def loaded(
     values = ncclrecords.machine("t4", 2, nvlinks=0, busbw=20, quick=True)
     values["libraries"] = [{"name": "nccl", "path": path, "version": "2.28.9"}] if path else []
     snapshot = dataclasses.replace(bare_snapshot(), gpus=records.Missing("not_read"), source=source)
-    found = nccl.findings(evidence.Evidence(wanted, snapshot, {"nccl": values}))
+    found = figures("nccl", values, wanted, snapshot)
     return [one for one in found if one.property == "loaded"]
 
 
@@ -103,6 +102,6 @@ def test_without_nccl_there_is_nothing_to_measure_unless_it_was_wished() -> None
     nothing = records.Missing("not_installed", "the loader finds no NCCL")
     for wish, status in (("none", records.Status.SKIP), ("2.28.9", records.Status.UNKNOWN)):
         wanted = state.resolve(load("t4", nccl={"version": wish}), bare_snapshot())
-        (found,) = nccl.findings(evidence.Evidence(wanted, bare_snapshot(), {"nccl": nothing}))
+        (found,) = figures("nccl", nothing, wanted, bare_snapshot())
         assert found.status is status
     assert resolved("t4").nccl.version == "none"

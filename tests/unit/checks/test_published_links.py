@@ -13,12 +13,11 @@ from functools import cache
 from typing import Any
 
 import pytest
-from bandwidths_for_tests import profile_of
+from bandwidths_for_tests import links_behind_switches, profile_of
 from builders import shipped
 from publishedfigures import FOLDER, published
 
 from gpuprep import catalogue, records
-from gpuprep.catalogue import topologies
 from gpuprep.workflows import record_file, rejudge
 
 # Words of `what` ► why the bandwidth probe does not measure it.
@@ -88,14 +87,12 @@ def record(figure: dict[str, Any], board: catalogue.Board) -> dict[str, Any]:
 def joined(figure: dict[str, Any], board: catalogue.Board) -> dict[str, Any]:
     """What the source says of the way between the two GPUs."""
     topology = figure.get("topology", "")
-    family = topologies.family(board)
     if "no peer access" in f"{topology} {figure['what']}":
         return {"can_access": False, "nvlinks": 0}
     links = re.search(r"\bNV(\d+)\b", topology)
     if links:
         return {"can_access": True, "nvlinks": int(links.group(1))}
-    switched = "NVSwitch" in topology and family is not None
-    return {"can_access": True, "nvlinks": family.links if switched and family else 0}
+    return {"can_access": True, "nvlinks": links_behind_switches(board) if "NVSwitch" in topology else 0}
 
 
 @cache

@@ -19,7 +19,6 @@ from builders import shipped
 from gemmrecords import gemm
 
 from gpuprep import catalogue, records
-from gpuprep.catalogue import topologies
 from gpuprep.workflows import record_file, rejudge
 
 Gpu = dict[str, Any]
@@ -226,7 +225,7 @@ def wrong(
     board: catalogue.Board, faults: Mapping[str, tuple[Fault, set[str]]], made: Callable[[Fault], dict[str, Any]]
 ) -> dict[str, str]:
     """Fault ─► the status, where it is not what is wanted."""
-    chip_to_chip = {"no link", "a link of -3"} if topologies.is_chip_to_chip(board) else set()
+    chip_to_chip = {"no link", "a link of -3"} if bandwidths_for_tests.is_chip_to_chip(board) else set()
     left_out = (
         chip_to_chip | (set() if board.memory_mhz else BY_MEMORY_CLOCK) | (set() if board.power_watts else BY_POWER)
     )

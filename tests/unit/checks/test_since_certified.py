@@ -10,8 +10,7 @@ import builders
 import pytest
 
 from gpuprep import records
-from gpuprep.checks import drift, earlier
-from gpuprep.checks.drift import sincecertified
+from gpuprep.checks import drift
 from gpuprep.performance import clock_events
 
 WANTED = builders.resolved("t4")
@@ -584,7 +583,9 @@ def test_the_only_gpu_gone_from_the_bus_is_named() -> None:
     found = grave(since(now, certified, certified))
     assert set(found) == {"gpus.identity"}
     silent = dataclasses.replace(certified, gpus=builders.NO_DRIVER, pci_gpus=())
-    (named,) = [f for f in sincecertified.findings(WANTED, silent, record(certified), None) if f.key == "gpus.identity"]
+    (named,) = [
+        f for f in drift.findings(WANTED, silent, drift.Past(record(certified), None)) if f.key == "gpus.identity"
+    ]
     assert named.status is records.Status.FAIL
     assert "not on the PCI bus any more" in named.actual
 
@@ -600,18 +601,22 @@ def test_a_lost_gpu_is_not_called_swapped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("was", "now", "same_boot", "grown"),
-    [(3, 5, True, 2), (5, 5, True, 0), (5, 2, True, 2), (5, 7, False, 7), (0.0, 0.4, True, 0.4)],
-)
+    ("was", "now", "same_boot", "told"),
+    [
+        (3, 5, True, "nothing new (2 PCIe packets sent again)"), (5, 5, True, "nothing new"),
+        (5, 2, True, "nothing new (2 PCIe packets sent again)"), (5, 7, False, "nothing new (7 PCIe packets sent again)"),
+        (records.NOT_READ, 1, True, "nothing new"), (1, records.NOT_READ, True, "nothing new"),
+    ],
+)  # fmt: skip
 def test_a_smaller_counter_began_again_and_never_counts_backwards(
-    was: float, now: float, same_boot: bool, grown: float
+    was: Any, now: Any, same_boot: bool, told: str
 ) -> None:
-    assert earlier.grown(was, now, same_boot) == pytest.approx(grown)
-
-
-def test_what_was_not_read_has_not_grown() -> None:
-    assert earlier.grown(records.NOT_READ, 1, True) is None
-    assert earlier.grown(1, records.NOT_READ, True) is None
+    before, after = linked(was, 1), linked(now, 2)
+    if not same_boot:
+        after = dataclasses.replace(after, kernel=dataclasses.replace(after.kernel, boot_id="boot-2"))
+    findings = drift.findings(WANTED, after, drift.Past(record(after), record(before)))
+    (line,) = [one for one in findings if one.key == "gpu 0.since_last_check"]
+    assert line.actual == told
 
 
 COUNTED: dict[str, tuple[dict[str, Any], str, records.Status]] = {
@@ -669,7 +674,7 @@ def test_a_few_packets_a_night_are_normal_life_of_a_link() -> None:
     assert "8 a minute" in grave(since(ill, ill, before))["gpu 0.pcie_replays"].reason
 
 
-def linked(replays: int, of_day: int) -> records.Snapshot:
+def linked(replays: Any, of_day: int) -> records.Snapshot:
     """Up for a month: over that time the packets are few."""
     now = gpu(pcie=records.PcieLink(1, 16, 3, 16, 3, replays))(whole())
     kernel = dataclasses.replace(now.kernel, uptime_seconds=30 * 86400.0)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import finished_snapshot, load, with_parts
+from builders import load, with_parts
+from judgedbandwidth import any_host, figures
 from places import TESTS
 from throughputrecords import CLOCK, DEVICE, LIMIT, WANTED, card, judged, judged_values, series, step
 
 from gpuprep import catalogue, records
-from gpuprep.catalogue import codecs
-from gpuprep.checks import throughput
-from gpuprep.checks.evidence import Evidence
 from gpuprep.desired import profile
 
 REFERENCE = {("t4", "decode"): 1860, ("a100", "decode"): 1860, ("t4", "encode"): 1950, ("v100", "encode"): 1708,
@@ -314,18 +312,23 @@ def test_the_floor_is_the_profiles_and_named() -> None:
 
 def test_a_profile_without_ffmpeg_asks_nothing() -> None:
     wanted = with_parts(WANTED, codec={"ffmpeg": "none"})
-    evidence = Evidence(wanted, finished_snapshot(WANTED), {"throughput": {}}, {})
-    assert throughput.findings(evidence) == []
+    assert figures("throughput", {}, wanted, any_host()) == []
 
 
 def test_every_engine_of_the_catalogue_has_a_rate_or_none_is_published() -> None:
     """Volta's decoders and Blackwell's encoders are the ones without: there is no row, or no clock with it."""
-    without = {
-        (key, kind)
-        for key, model in catalogue.models().items()
-        for kind, count in (("decode", model.nvdec_engines), ("encode", model.nvenc_engines))
-        if count and codecs.engine_rate(model.compute_capability, kind, "h264", "p3") is None
-    }
+    without = set()
+    for board in catalogue.boards().values():
+        ids = {"pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": (*board.subsystem_ids, "")[0]}
+        for kind, preset, count in (
+            ("decode", None, board.model.nvdec_engines),
+            ("encode", "p3", board.model.nvenc_engines),
+        ):
+            one = series(kind, "h264", step(2, 700, video_clock_mhz=1372), preset=preset)
+            found = judged("t4", one, **ids, name="", max_video_clock_mhz=None)
+            (fps,) = (finding for key, finding in found.items() if key.endswith(".fps"))
+            if count and "no rate" in fps.reason:
+                without.add((board.model.key, kind))
     assert without == {("v100", "decode"), ("rtx_5090", "encode"), ("rtx_pro_6000", "encode")}
     assert load("t4").thresholds["engine_percent_of_rate"]
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from judgedbandwidth import no_measurement
 from places import TESTS
 from transcoderecords import NO_NVENC, changed, judged, machine, with_output
 
 from gpuprep import records
 from gpuprep.agent.probes import transcodecases
-from gpuprep.checks import impossible
 from gpuprep.checks.transcode import transcodetrust
 
 RECORD = TESTS / "cases" / "records" / "h200-transcode.json"
@@ -116,12 +116,12 @@ def test_outputs_that_cannot_be(name: str, values: dict[str, Any], words: str) -
     assert words in found[0].reason
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, 1e15, 10**400, -3])
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e15, -3])
 @pytest.mark.parametrize("figure", ["psnr_db", "ssim", "xpsnr_db", "bytes", "frames", "black_seconds", "bit_rate_kbps"])
 def test_figures_that_are_none(figure: str, value: float) -> None:
     record = machine("t4")
     of(record, "transcode")["outputs"][0][figure] = value
-    (finding,) = impossible.findings({"transcode": record})
+    (finding,) = no_measurement({"transcode": record})
     assert (finding.key, finding.status) == ("transcode.figures", records.Status.UNKNOWN)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from builders import finished_snapshot, good_probes, resolved
+from judgedrecords import judgement
 
 from gpuprep import checks, records
-from gpuprep.checks.verdict import exit_code, judge
 
 WANTED = resolved()
 
@@ -28,9 +28,10 @@ def finding(status: records.Status, subject: str = "driver") -> records.Finding:
     ],
 )
 def test_the_gravest_decides(statuses: list[records.Status], verdict: records.Status, code: int) -> None:
-    judged = judge(WANTED, [finding(status) for status in statuses])
+    made = judgement([finding(status) for status in statuses])
+    judged = made.verdict
     assert judged.status is verdict
-    assert exit_code(judged) == code
+    assert made.exit_code == code
     assert len(judged.findings) == len(statuses)
     assert "\n" not in judged.summary
 
@@ -43,7 +44,7 @@ def test_the_summary_names_the_gravest_first_and_counts_the_rest() -> None:
         records.Status.FAIL,
         records.Status.FAIL,
     ]
-    judged = judge(WANTED, [finding(status, f"s{i}") for i, status in enumerate(statuses)])
+    judged = judgement([finding(status, f"s{i}") for i, status in enumerate(statuses)]).verdict
     assert judged.summary == (
         "FAIL: profile t4, 5 checks: 2 FAIL, 1 UNKNOWN, 1 WARN, 1 PASS; s3.version, s4.version, s2.version and 1 more"
     )
@@ -51,6 +52,5 @@ def test_the_summary_names_the_gravest_first_and_counts_the_rest() -> None:
 
 
 def test_a_finished_host_passes() -> None:
-    judged = judge(WANTED, checks.compare(WANTED, finished_snapshot(WANTED), good_probes(WANTED)))
-    assert judged.status is records.Status.PASS
-    assert exit_code(judged) == 0
+    made = judgement(checks.compare(WANTED, finished_snapshot(WANTED), good_probes(WANTED)))
+    assert (made.verdict.status, made.exit_code) == (records.Status.PASS, 0)

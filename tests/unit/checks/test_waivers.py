@@ -6,13 +6,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from builders import resolved
 from hypothesis import given
 from hypothesis import strategies as st
+from judgedrecords import judgement
 from profiletext import problems, write
 
 from gpuprep import records
-from gpuprep.checks import verdict, waivers
 from gpuprep.desired import loading, profile
 
 TODAY = "2026-11-21"
@@ -30,7 +29,7 @@ def waiver(pattern: str = "gpu 0.power_limit", hosts: str = "*", expires: str = 
 @pytest.mark.parametrize("status", [records.Status.FAIL, records.Status.WARN, records.Status.UNKNOWN])
 @pytest.mark.parametrize("expires", ["2026-12-31", TODAY])
 def test_what_did_not_pass_is_waived_until_the_last_day(status: records.Status, expires: str) -> None:
-    (made,) = waivers.apply([waiver(expires=expires)], "box", [finding(status=status)], TODAY)
+    (made,) = judgement([finding(status=status)], [waiver(expires=expires)]).findings
     assert (made.status, made.waived) == (records.Status.WAIVED, status.value)
     assert made.reason == f"waived until {expires} (the rack has one supply): it is 62 W"
     assert (made.expected, made.actual, made.remedy) == ("70 W", "62 W", "gpuprep tune does it")
@@ -39,12 +38,12 @@ def test_what_did_not_pass_is_waived_until_the_last_day(status: records.Status, 
 @pytest.mark.parametrize("status", [records.Status.PASS, records.Status.SKIP])
 def test_what_passed_or_was_skipped_stays(status: records.Status) -> None:
     found = finding(status=status)
-    assert waivers.apply([waiver()], "box", [found], TODAY) == (found,)
+    assert judgement([found], [waiver()]).findings == (found,)
 
 
 @pytest.mark.parametrize("status", [records.Status.FAIL, records.Status.WARN, records.Status.UNKNOWN])
 def test_an_expired_waiver_fails_and_says_so(status: records.Status) -> None:
-    (made,) = waivers.apply([waiver(expires="2026-11-20")], "box", [finding(status=status)], TODAY)
+    (made,) = judgement([finding(status=status)], [waiver(expires="2026-11-20")]).findings
     assert (made.status, made.waived) == (records.Status.FAIL, "")
     assert made.reason == "its waiver expired on 2026-11-20 (the rack has one supply): it is 62 W"
     assert made.remedy == "gpuprep tune does it; or renew the waiver in the profile (waivers)"
@@ -52,7 +51,7 @@ def test_an_expired_waiver_fails_and_says_so(status: records.Status) -> None:
 
 def test_an_expired_waiver_of_what_passes_asks_to_be_removed() -> None:
     passed = finding(status=records.Status.PASS)
-    kept, extra = waivers.apply([waiver(expires="2026-11-20")], "box", [passed], TODAY)
+    kept, extra = judgement([passed], [waiver(expires="2026-11-20")]).findings
     assert kept == passed
     assert (extra.key, extra.status) == ("waiver.gpu 0.power_limit", records.Status.WARN)
     assert "no longer needed" in extra.reason
@@ -61,12 +60,12 @@ def test_an_expired_waiver_of_what_passes_asks_to_be_removed() -> None:
 
 def test_an_expired_waiver_is_kept_while_one_of_its_findings_does_not_pass() -> None:
     found = [finding(status=records.Status.PASS), finding("gpu 1.power_limit")]
-    made = waivers.apply([waiver("gpu *.power_limit", expires="2026-11-20")], "box", found, TODAY)
+    made = judgement(found, [waiver("gpu *.power_limit", expires="2026-11-20")]).findings
     assert [one.status for one in made] == [records.Status.PASS, records.Status.FAIL]
 
 
 def test_a_waiver_that_still_holds_comes_before_an_expired_one() -> None:
-    (made,) = waivers.apply([waiver(expires="2026-11-20"), waiver("gpu *")], "box", [finding()], TODAY)
+    (made,) = judgement([finding()], [waiver(expires="2026-11-20"), waiver("gpu *")]).findings
     assert made.status is records.Status.WAIVED
 
 
@@ -84,7 +83,7 @@ def test_a_waiver_that_still_holds_comes_before_an_expired_one() -> None:
     ],
 )
 def test_patterns_of_findings_and_hosts(pattern: str, hosts: str, fits: bool) -> None:
-    made = waivers.apply([waiver(pattern, hosts)], "box", [finding()], TODAY)
+    made = judgement([finding()], [waiver(pattern, hosts)]).findings
     assert [one.status for one in made] == [records.Status.WAIVED if fits else records.Status.FAIL]
 
 
@@ -107,7 +106,7 @@ GIVEN = st.lists(
 def test_a_waiver_never_passes_and_never_touches_what_it_does_not_name(
     given: list[profile.Waiver], found: list[records.Finding]
 ) -> None:
-    made = waivers.apply(given, "box", found, TODAY)
+    made = judgement(found, given).findings
     assert len(made) >= len(found)
     for before, after in zip(found, made[: len(found)], strict=True):
         assert after.key == before.key
@@ -123,12 +122,12 @@ def test_a_waiver_never_passes_and_never_touches_what_it_does_not_name(
 
 def test_what_is_waived_is_counted_apart_and_is_no_pass() -> None:
     found = [finding(), finding("kernel.headers", records.Status.PASS)]
-    judged = verdict.judge(resolved(), waivers.apply([waiver()], "box", found, TODAY))
-    assert (judged.status, verdict.exit_code(judged)) == (records.Status.PASS, 0)
-    assert judged.summary == "PASS: profile t4, 2 checks: 1 PASS, 1 WAIVED"
-    alone = verdict.judge(resolved(), waivers.apply([waiver()], "box", [finding()], TODAY))
-    assert (alone.status, verdict.exit_code(alone)) == (records.Status.UNKNOWN, 3)
-    assert alone.summary == "UNKNOWN: profile t4, 1 checks: 1 WAIVED; nothing passed and nothing failed"
+    judged = judgement(found, [waiver()])
+    assert (judged.verdict.status, judged.exit_code) == (records.Status.PASS, 0)
+    assert judged.verdict.summary == "PASS: profile t4, 2 checks: 1 PASS, 1 WAIVED"
+    alone = judgement([finding()], [waiver()])
+    assert (alone.verdict.status, alone.exit_code) == (records.Status.UNKNOWN, 3)
+    assert alone.verdict.summary == "UNKNOWN: profile t4, 1 checks: 1 WAIVED; nothing passed and nothing failed"
 
 
 # ---------------------------------------------------------------- in the profile
