@@ -80,7 +80,7 @@ def machine(model: str) -> dict[str, Any]:
     seconds = {"one_process_seconds": 3.0, "many_processes_seconds": 5.0, "saved_seconds": 2.0}
     without = {"missing": "not_supported", "detail": NO_NVENC}
     chunks = {"files": 4, "renditions": 2, **seconds} if "nvenc.h264" in known else without
-    gpu = {"index": 0, "uuid": "GPU-0", "name": model, "pci_device_id": DEVICE_IDS[model]}
+    gpu = {"index": 0, "uuid": "GPU-0", "name": model, "pci_device_id": {**DEVICE_IDS, "l4": "27b8"}[model]}
     return {"quick": False, "ffmpeg": {"path": "/usr/local/bin/ffmpeg", "version": "7.1.5"}, "gpu": gpu,
             "inputs": [], "cases": rows, "chunks": chunks}  # fmt: skip
 

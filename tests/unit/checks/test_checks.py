@@ -22,13 +22,11 @@ from builders import (
     with_driver,
 )
 from healthkeys import HEALTH
+from judgedrecords import of_host
 
 from gpuprep import checks, records
 from gpuprep.agent.facts import managed
-from gpuprep.checks.installed import driver
-from gpuprep.desired import state
-from gpuprep.desired.profile import MountWish
-from gpuprep.records.findings import need_reboot
+from gpuprep.desired import profile, state
 
 WANTED = resolved("t4")
 FINISHED = finished_snapshot(WANTED)
@@ -273,8 +271,7 @@ def test_missing_readings_are_really_checked() -> None:
 
 
 def test_no_driver_says_it_once_for_each_gpu() -> None:
-    profile = load("t4")
-    wanted = state.resolve(profile, bare_snapshot(gpus=["t4", "t4"]))
+    wanted = state.resolve(load("t4"), bare_snapshot(gpus=["t4", "t4"]))
     snapshot = with_driver(bare_snapshot(gpus=["t4", "t4"]), wanted, loaded=False)
     per_gpu = [f for f in checks.compare(wanted, snapshot) if f.subject.startswith("gpu ")]
     assert [(f.key, f.status) for f in per_gpu] == [
@@ -441,23 +438,34 @@ def loaded(version: str | None) -> records.Snapshot:
     ],
 )
 def test_who_knows_that_only_a_restart_helps(snapshot: records.Snapshot, needed: bool) -> None:
-    assert need_reboot(checks.compare(WANTED, snapshot)) is needed
+    assert of_host(snapshot, load("t4")).reboot_needed is needed
 
 
 def test_what_is_waived_needs_no_restart() -> None:
-    (finding,) = bad(WANTED, waiting("550.163.01", True))
-    assert need_reboot([finding])
-    assert not need_reboot([dataclasses.replace(finding, status=records.Status.WAIVED)])
+    waiver = profile.Waiver("kernel.next_boot", "*", "it restarts on Sunday", "2999-12-31")
+    host = waiting("550.163.01", True)
+    assert of_host(host, load("t4")).reboot_needed
+    assert not of_host(host, load("t4", waivers=(waiver,))).reboot_needed
 
 
 # ---------------------------------------------------------------- the rest
 
 
-def test_options_of_the_module_by_any_of_its_names() -> None:
-    text = (
-        "# options nvidia A=0\noptions nvidia-current A=1 B=2 # why\noptions nvidia-drm modeset=1\noptions nvidia C=3\n"
-    )
-    assert driver.module_options(text) == {"A": "1", "B": "2", "C": "3"}
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("options nvidia-current NVreg_RestrictProfilingToAdminUsers=0 # why", True),
+        ("options nvidia A=1\noptions nvidia NVreg_RestrictProfilingToAdminUsers=0 B=2", True),
+        ("options nvidia_current_open NVreg_RestrictProfilingToAdminUsers=0", True),
+        ("# options nvidia NVreg_RestrictProfilingToAdminUsers=0", False),
+        ("options nvidia-current # NVreg_RestrictProfilingToAdminUsers=0", False),
+        ("options nvidia-drm NVreg_RestrictProfilingToAdminUsers=0", False),
+        ("options nvidia NVreg_RestrictProfilingToAdminUsers=1", False),
+    ],
+)
+def test_options_of_the_module_by_any_of_its_names(line: str, counts: bool) -> None:
+    host = entry("files", "/etc/modprobe.d/gpuprep-nvidia.conf", f"{line}\n")(FINISHED)
+    assert [one.key for one in bad(WANTED, host)] == ([] if counts else ["driver.modprobe_options"])
 
 
 def test_gpu_firmware_is_checked_both_ways() -> None:
@@ -511,14 +519,14 @@ def test_an_agent_that_does_not_look_for_libraries_is_told() -> None:
 
 
 def test_what_the_profile_does_not_want_is_skipped_by_name() -> None:
-    profile = load(
+    wishes = load(
         "t4",
         cuda={"version": "none", "hold": False},
         cudnn={"version": "none"},
         codec={"ffmpeg": "none"},
         driver={"hold": False},
     )
-    wanted = state.resolve(profile, bare_snapshot())
+    wanted = state.resolve(wishes, bare_snapshot())
     findings = checks.compare(wanted, finished_snapshot(wanted), good_probes(wanted))
     assert {f.key for f in findings if f.status is records.Status.SKIP} == {
         "driver.held", "cuda.version", "cudnn.version", "ffmpeg.version",
@@ -527,7 +535,7 @@ def test_what_the_profile_does_not_want_is_skipped_by_name() -> None:
 
 
 def test_a_mounted_disk() -> None:
-    wish = MountWish("/dev/vdb1", "/data", "ext4", "defaults")
+    wish = profile.MountWish("/dev/vdb1", "/data", "ext4", "defaults")
     wanted = state.resolve(load("t4", extras={"mount": wish}), bare_snapshot())
     finished = finished_snapshot(wanted)
     assert bad(wanted, finished) == []
@@ -593,8 +601,3 @@ def test_a_probe_that_failed_is_unknown() -> None:
 def test_a_probe_that_was_asked_and_gave_nothing_is_unknown() -> None:
     findings = checks.compare(WANTED, FINISHED, asked=("toolkit",))
     assert [f.key for f in findings if f.status is records.Status.UNKNOWN] == ["cuda.compiles"]
-
-
-def test_gpu_facts_of_the_builder_are_whole() -> None:
-    assert not isinstance(FINISHED.gpus, records.Missing)
-    assert all(isinstance(gpu_facts, records.GpuFacts) for gpu_facts in FINISHED.gpus)
