@@ -133,6 +133,20 @@ class Replayed:
         self.kernels, self.calls = len(trace.gpu.start), len(trace.calls.start)
         self.durations = gains.durations(self.evidence)
 
+    @property
+    def why_not(self) -> str:
+        """Why the step cannot be replayed; "" where it can."""
+        return "" if self.replay.ok else self.replay.why_not or "no reason is told"
+
+    @property
+    def iterations(self) -> int:
+        """That are replayed."""
+        return self.replay.count
+
+    @property
+    def recorded_step_ns(self) -> float:
+        return self.replay.step_ns
+
     def step_ns(self, cpu: float = 1.0, **changed: Any) -> float:
         """`changed`: gpu_ns, without_gpu, without_calls, no_waits, cut. `cpu`: share of the CPU's work that is left."""
         return self.replay.step(replay.Change(**changed), cpu) if changed else self.replay.unchanged_ns(cpu)

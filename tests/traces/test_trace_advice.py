@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tracesteps
 from advicetraces import HALF, HTOD, LOADER, LOADER0, MM, NCCL, PINNED, allocating, copies, loading, product, said
 from places import ROOT
 from programs import ADD, PRODUCT_BF16, PRODUCT_FP32, PRODUCT_TF32, Kernel, Program
@@ -15,8 +16,8 @@ from records_for_tests import record
 from synthetic import Kineto
 
 from gpuprep import records
-from gpuprep.trace import columns, opening
-from gpuprep.trace.advice import RULES, advise, rules
+from gpuprep.trace import columns, document, opening
+from gpuprep.trace.advice import rules
 
 SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, false>"
 TRANSPOSE = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>"
@@ -404,9 +405,7 @@ def test_rule_speaks_of_its_program_and_of_no_other(rule: str, tmp_path: Path) -
 
 
 def test_every_rule_has_its_programs() -> None:
-    elsewhere = {"straggler", "machine"}
-    assert set(CASES) | elsewhere == set(rules())
-    assert set(RULES) | {"machine"} == set(rules())
+    assert set(CASES) | {"straggler", "machine"} == set(rules())
 
 
 def test_nothing_is_said_of_a_good_program(tmp_path: Path) -> None:
@@ -487,16 +486,14 @@ def test_a_host_bound_step_gains_nothing_from_faster_products(tmp_path: Path) ->
 
 def test_a_cut_of_iterations_is_judged_alone(tmp_path: Path) -> None:
     """The fault is in the last two steps; of the first two nothing is said."""
-    from gpuprep.trace.opening import Wish
-
     p = Program()
     for step in p.steps(4):
         product(p)
         if step >= 2:
             p.wait()
             p.now += 1_000_000
-    first = {one.rule for one in p.opened(tmp_path, Wish(start=0, stop=1)).document.advice}
-    last = {one.rule for one in p.opened(tmp_path, Wish(start=2, stop=3)).document.advice}
+    first = {one.rule for one in p.opened(tmp_path, opening.Wish(start=0, stop=1)).document.advice}
+    last = {one.rule for one in p.opened(tmp_path, opening.Wish(start=2, stop=3)).document.advice}
     assert "sync" not in first
     assert "sync" in last
 
@@ -506,14 +503,17 @@ def test_a_cut_of_iterations_is_judged_alone(tmp_path: Path) -> None:
 
 def test_the_slow_rank_is_told_by_who_read_all(tmp_path: Path) -> None:
     opened = good().opened(tmp_path)
-    late = [
-        one for one in advise(opened.profile, opened.document, last_rank=(3, 900_000.0, 0.9)) if one.rule == "straggler"
-    ]
-    assert late[0].problem.startswith("Rank 3 ")
-    assert late[0].gain is not None
-    assert late[0].gain.us == pytest.approx(900)
+
+    def stragglers(last: tuple[int, float, float] | None) -> list[document.Advice]:
+        found = tracesteps.advised(opened.profile, opened.document, last_rank=last)
+        return [one for one in found if one.rule == "straggler"]
+
+    (late,) = stragglers((3, 900_000.0, 0.9))
+    assert late.problem.startswith("Rank 3 ")
+    assert late.gain is not None
+    assert late.gain.us == pytest.approx(900)
     for last in (None, (3, 900_000.0, 0.3), (3, 1_000.0, 0.9)):
-        assert "straggler" not in {one.rule for one in advise(opened.profile, opened.document, last_rank=last)}
+        assert stragglers(last) == []
 
 
 def test_findings_of_the_machine_join_in_with_their_own_words(tmp_path: Path) -> None:
@@ -534,19 +534,19 @@ def test_findings_of_the_machine_join_in_with_their_own_words(tmp_path: Path) ->
         record(), verdict=records.Verdict(records.Status.FAIL, "FAIL", findings), findings=findings
     )
     opened = good().opened(tmp_path)
-    found = [one for one in advise(opened.profile, opened.document, record=given) if one.rule == "machine"]
+    found = [one for one in tracesteps.advised(opened.profile, opened.document, record=given) if one.rule == "machine"]
     assert len(found) == 1
     assert "power_limit: expected 700, found 400 (the board is held below its limit)" in found[0].problem
     assert found[0].recommendation == "gpuprep tune HOST"
-    assert not [one for one in advise(opened.profile, opened.document) if one.rule == "machine"]
+    assert not [one for one in tracesteps.advised(opened.profile, opened.document) if one.rule == "machine"]
 
 
 @pytest.mark.parametrize(("flag", "words"), [("", "does not tell"), ("False", "was off"), ("True", None)])
 def test_the_notes_beside_a_trace_tell_of_cudnns_benchmark(flag: str, words: str | None, tmp_path: Path) -> None:
     opened = convolutions(False)().opened(tmp_path)
     told = {"torch.backends.cudnn.benchmark": flag} if flag else {}
-    document = dataclasses.replace(opened.document, file=dataclasses.replace(opened.document.file, machine=told))
-    found = {one.rule: one.problem for one in advise(opened.profile, document)}
+    noted = dataclasses.replace(opened.document, file=dataclasses.replace(opened.document.file, machine=told))
+    found = {one.rule: one.problem for one in tracesteps.advised(opened.profile, noted)}
     assert ("cudnn-bench" in found) == (words is not None)
     assert words is None or words in found["cudnn-bench"]
 
@@ -570,11 +570,11 @@ def test_a_copy_that_waits_in_its_own_call_is_a_wait(tmp_path: Path) -> None:
 def test_what_is_missing_of_nsight_systems_is_recorded_otherwise(tmp_path: Path) -> None:
     opened = low_util().opened(tmp_path)
     opened.profile.trace.format = columns.Format.NSYS
-    found = {one.rule: one.recommendation for one in advise(opened.profile, opened.document)}
+    found = {one.rule: one.recommendation for one in tracesteps.advised(opened.profile, opened.document)}
     assert "Nsight Systems" in found["no-stacks"]
     opened = no_steps().opened(tmp_path)
     opened.profile.trace.format = columns.Format.NSYS
-    found = {one.rule: one.recommendation for one in advise(opened.profile, opened.document)}
+    found = {one.rule: one.recommendation for one in tracesteps.advised(opened.profile, opened.document)}
     assert 'range_push(f"iteration {step}")' in found["no-steps"]
 
 
@@ -641,4 +641,4 @@ def test_without_calls_nothing_is_said_of_the_host(tmp_path: Path) -> None:
     assert found.keys() >= {"low-util", "no-calls"}
     assert not found.keys() & {"gaps", "sync", "launch-bound"}
     assert "it does not tell for what" in found["low-util"].problem
-    assert {rule for rule in RULES if "no-calls" in rules()[rule].needs} >= {"gaps", "sync", "launch-bound"}
+    assert {one.id for one in rules().values() if "no-calls" in one.needs} >= {"gaps", "sync", "launch-bound"}

@@ -402,6 +402,12 @@ def test_bus_bandwidths_are_those_of_nccl_tests(name: str, size: int, factor: fl
     assert line.bus_gb_s == (None if factor is None else pytest.approx(4e6 / 100e-6 / 1e9 * factor, rel=1e-3))
 
 
+@pytest.mark.parametrize("name", ["broadcast", "reduce", "send_recv"])
+def test_what_the_ranks_do_not_leave_together_has_no_bandwidth(name: str, tmp_path: Path) -> None:
+    line = collective(tmp_path, 2, **{"Collective name": name})
+    assert (line.name, line.bytes, line.transfer_us, line.bus_gb_s) == (name, 4_000_000, None, None)
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [

@@ -10,15 +10,13 @@ from typing import Any
 import amount
 import publictraces
 import pytest
+import tracesteps
 from handmade import Op, launched, step, trace
 
 from gpuprep import catalogue, records
 from gpuprep.catalogue import boards
-from gpuprep.performance import bettershape, operations, roofline
-from gpuprep.performance.predict import alignment, predict
-from gpuprep.trace import columns, document, opening
-from gpuprep.trace.opening import machine
-from gpuprep.trace.roofs import NO_NAME, missing, reasons, roofs, with_roofs
+from gpuprep.performance import bettershape, operations, predict, roofline
+from gpuprep.trace import columns, document, opening, profile
 
 RECORDED = Path(__file__).parent / "recorded"
 A100 = boards()["a100_sxm4_40"]
@@ -40,7 +38,7 @@ def opened(
     *,
     steps: int = 1,
     devices: Any = DEVICES,
-) -> tuple[profile.Profile, document.TraceDocument]:
+) -> profile.Profile:
     """One op a step, which launches these kernels: name and nanoseconds."""
     rows: list[Any] = []
     length = 20 + sum(ns for _, ns in kernels)
@@ -51,14 +49,13 @@ def opened(
         for place, (kernel, ns) in enumerate(kernels):
             rows += launched(kernel, at + 2 + place, ready, ready + ns, number * 10 + place + 1)
             ready += ns
-    profile = tracesteps.linked(trace(*rows, devices=devices))
-    return profile, tracesteps.summed(profile)
+    return tracesteps.linked(trace(*rows, devices=devices))
 
 
 def lines(
     *args: Any, board: catalogue.Board = H100, record: records.RunRecord | None = None, **more: Any
 ) -> tuple[document.RoofLine, ...]:
-    return roofs(*opened(*args, **more), board, record)
+    return tracesteps.roofed(opened(*args, **more), board, record).roofs
 
 
 def line(*args: Any, **more: Any) -> document.RoofLine:
@@ -96,7 +93,7 @@ def test_a_crooked_product_names_the_better_shape_and_what_it_saves() -> None:
 
 def test_the_estimate_is_the_ratio_of_two_predictions() -> None:
     found = line("aten::mm", product(4096, 4096, 4097), [(ALIGN1, 1_000_000)])
-    asked = predict(H100, operations.Operation("product", "", 4096, 4096, 4097, rows="kn"), "bf16")
+    asked = predict.predict(H100, operations.Operation("product", "", 4096, 4096, 4097, rows="kn"), "bf16")
     assert not isinstance(asked, records.Missing)
     larger = next(one for one in bettershape.near(asked) if one.direction == "larger")
     assert found.better_us == pytest.approx(1000 * (1 - larger.time_ratio))
@@ -174,8 +171,8 @@ def test_calls_whose_kernels_were_lost_do_not_count() -> None:
     """Two calls and one kernel: half of the work is in the profile."""
     given = product(4096, 4096, 4096)
     rows = [step(0, 0, 900_000), Op("aten::mm", 10, 20, arguments=given), Op("aten::mm", 30, 40, arguments=given)]
-    profile = tracesteps.linked(trace(*rows, *launched(NVJET, 31, 50, 200_050, 1), devices=DEVICES))
-    (found,) = roofs(profile, tracesteps.summed(profile), H100)
+    made = tracesteps.linked(trace(*rows, *launched(NVJET, 31, 50, 200_050, 1), devices=DEVICES))
+    (found,) = tracesteps.roofed(made, H100).roofs
     assert found.calls == 2
     assert found.tflops == pytest.approx(2.0 * 4096**3 / 200e-6 / 1e12)
 
@@ -281,26 +278,22 @@ def test_a_record_without_the_figure_leaves_the_catalogue(given: records.RunReco
 
 
 def test_what_is_missing_is_said() -> None:
-    with_shapes = opened("aten::mm", product(8, 8, 8), [(NVJET, 1000)])
-    without = opened("aten::mm", None, [(NVJET, 1000)])
-    other = opened("aten::add", product(8, 8, 8), [("x", 1000)])
-    unknown = opened("aten::mm", product(8, 8, 8), [(NVJET, 1000)], devices=(columns.Device(0, "NVIDIA X9"),))
-    unnamed = opened("aten::mm", product(8, 8, 8), [(NVJET, 1000)], devices=(columns.Device(0),))
-    integers = opened("aten::mm", product(8, 8, 8, "long"), [("x", 1000)])
-    assert missing(with_shapes[1], H100, roofs(*with_shapes, H100)) == ""
-    assert "record_shapes=True" in missing(without[1], H100, roofs(*without, H100))
-    assert "no op whose shapes tell the work" in missing(other[1], H100, roofs(*other, H100))
-    assert "does not know the NVIDIA X9" in missing(unknown[1], machine.board_used(unknown[0].trace, None), ())
-    assert missing(unnamed[1], None, ()) == NO_NAME
-    assert "has no peak of the" in missing(integers[1], H100, roofs(*integers, H100))
+    """In a note, where there is no line; the board is that of the profile's GPU, where the catalogue knows it."""
 
+    def lacks(*asked: Any, **more: Any) -> str:
+        told = tracesteps.roofed(opened(*asked, [(NVJET, 5000)], **more))
+        notes = {note.id: note.text for note in told.file.notes}
+        assert bool(told.roofs) != ("no_roofs" in notes)
+        return notes.get("no_roofs", "")
 
-def test_the_document_has_the_lines_or_a_note() -> None:
-    told = with_roofs(*opened("aten::mm", product(64, 64, 64), [(NVJET, 5000)]), H100)
-    assert len(told.roofs) == 1
-    assert [note.id for note in told.file.notes] == []
-    nothing = with_roofs(*opened("aten::mm", None, [(NVJET, 5000)]), H100)
-    assert [note.id for note in nothing.file.notes] == ["no_roofs"]
+    assert lacks("aten::mm", product(64, 64, 64)) == ""
+    assert "record_shapes=True" in lacks("aten::mm", None)
+    assert "no op whose shapes tell the work" in lacks("aten::add", product(8, 8, 8))
+    assert "has no peak of the" in lacks("aten::mm", product(8, 8, 8, "long"))
+    assert "does not know the NVIDIA X9" in lacks(
+        "aten::mm", product(8, 8, 8), devices=(columns.Device(0, "NVIDIA X9"),)
+    )
+    assert "does not name its GPU" in lacks("aten::mm", product(8, 8, 8), devices=(columns.Device(0),))
 
 
 def test_damaged_shapes_make_no_line() -> None:
@@ -312,26 +305,28 @@ def test_damaged_shapes_make_no_line() -> None:
 @pytest.mark.parametrize(
     ("name", "tile"),
     [
-        ("volta_sgemm_128x64_nn", ("128", "64")),
-        ("ampere_fp16_s16816gemm_fp16_256x128_ldg8_f2f_stages_64x3_tn", ("256", "128")),
-        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x128_32x3_nt_align4>(P)", ("64", "128")),
-        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x192x64_warpgroupsize1x1x1", ("128", "192")),
-        ("nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_TNT", ("320", "128")),
-        ("nvjet_hsh_64x512_64x2_1x2_h_bz", ("64", "512")),
-        ("cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_bf16_bf16_128x256x64_2x1x1", ("128", "256")),
-        ("my_kernel", None),
+        ("volta_sgemm_128x64_nn", "128x64"),
+        ("ampere_fp16_s16816gemm_fp16_256x128_ldg8_f2f_stages_64x3_tn", "256x128"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x128_32x3_nt_align4>(P)", "64x128"),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x192x64_warpgroupsize1x1x1", "128x192"),
+        ("nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_TNT", "320x128"),
+        ("nvjet_hsh_64x512_64x2_1x2_h_bz", "64x512"),
+        ("cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_bf16_bf16_128x256x64_2x1x1", "128x256"),
+        ("my_kernel", ""),
     ],
 )
-def test_tiles_in_names(name: str, tile: tuple[str, str] | None) -> None:
-    found = reasons.TILE.search(name)
-    assert (found.groups() if found else None) == tile
+def test_tiles_in_names(name: str, tile: str) -> None:
+    """Of a product that fills none of them. cuBLAS takes the columns of PyTorch's result for rows."""
+    words = line("aten::mm", product(1032, 1032, 4096), [(name, 160_000)]).words
+    assert re.findall(r"partly empty tiles of (\d+)x(\d+)", words) == ([tuple(tile.split("x")[::-1])] if tile else [])
 
 
 def test_rows_decide_the_alignment_of_a_prediction() -> None:
-    one = operations.Operation("product", "", 4097, 4096, 4096)
-    assert alignment(one, "fp16") == 2  # m lies along rows, where nothing else is said
-    assert alignment(replace(one, rows="kn"), "fp16") == 16
-    assert alignment(replace(one, rows="m"), "fp16") == 2
+    for rows, bytes_ in (("", 2), ("kn", 16), ("m", 2)):  # m lies along rows, where nothing else is said
+        asked = operations.Operation("product", "", 4097, 4096, 4096, rows=rows)
+        found = predict.predict(H100, asked, "fp16")
+        assert not isinstance(found, records.Missing)
+        assert found.alignment == bytes_
 
 
 # ---------------------------------------------------------------- real profiles

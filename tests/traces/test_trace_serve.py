@@ -6,7 +6,6 @@ import gzip
 import json
 import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +14,13 @@ from urllib.parse import quote, urlsplit
 
 import browser
 import pytest
-import traceserver
+import tracesteps
+from commandline import Shell, own_folders
 from manyranks import job
 from traceserver import RECORDED, Server, serving
 
 from gpuprep import listening
 from gpuprep.trace import opening, serve, web
-from gpuprep.trace.page import pack
 
 ONE = RECORDED / "gpt-stacks.json.gz"
 HOSTILE = "<img src=x onerror=alert(1)>&\"'.pt.trace.json.gz"
@@ -34,6 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ONE, made / "deep" / "a.pt.trace.json.gz")
     shutil.copy(RECORDED / "attention-sdpa.json.gz", made / HOSTILE)
     (made / "secret.txt").write_text("not to be handed out")
+    (made / "x.sqlite").write_bytes(b"SQLite format 3\0" + b"API_TOKEN=hunter2")
+    (made / "own").mkdir()
+    (made / "own" / "changes.pt.trace.json").write_bytes(gzip.decompress(ONE.read_bytes()))
     return made
 
 
@@ -46,15 +48,19 @@ def several(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 RUN = quote("deep/a.pt.trace.json.gz", safe="")
 
 
-def test_one_profile_is_shown_at_once_and_the_document_is_that_of_report(tmp_path: Path) -> None:
-    reported = subprocess.run(
-        [*traceserver.GPUPREP, "trace", "report", "-q", "--json", str(ONE)],
-        env=traceserver.environment(tmp_path), capture_output=True, check=True,
-    ).stdout  # fmt: skip
+@pytest.fixture
+def gpuprep(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    own_folders(monkeypatch, tmp_path)
+    return Shell(capsys)
+
+
+def test_one_profile_is_shown_at_once_and_the_document_is_that_of_report(gpuprep: Shell, tmp_path: Path) -> None:
+    code, reported, _ = gpuprep("trace", "report", "-q", "--json", str(ONE))
+    assert code == 0
     with serving(tmp_path, "-q", "--no-token", str(ONE)) as server:
         first = server.ask("/")
         assert (first.status, first.headers["location"]) == (303, f"page?run={ONE.name}")
-        assert server.ask(f"/document.json?run={ONE.name}").body.strip() == reported.strip()
+        assert server.ask(f"/document.json?run={ONE.name}").body.decode().strip() == reported.strip()
         page = server.ask(f"/page?run={ONE.name}")
         assert page.status == 200
         assert page.body.startswith(b"<!doctype html>")
@@ -117,15 +123,13 @@ def test_the_raw_trace_is_the_file_itself(several: Server) -> None:
     assert "<" not in named
 
 
-def test_an_export_of_nsight_systems_is_not_handed_out(tmp_path: Path) -> None:
+def test_an_export_of_nsight_systems_is_not_handed_out(several: Server) -> None:
     """It has the recorded environment in it."""
-    (tmp_path / "x.sqlite").write_bytes(b"SQLite format 3\0" + b"API_TOKEN=hunter2")
-    shutil.copy(ONE, tmp_path)
-    with serving(tmp_path / "home", "--no-token", str(tmp_path)) as server:
-        for path in ("/raw?run=x.sqlite", "/perfetto?run=x.sqlite", "/page?run=x.sqlite"):
-            answer = server.ask(path)
-            assert answer.status in (404, 422)
-            assert b"hunter2" not in answer.body
+    assert b"x.sqlite" in several.ask("/").body
+    for path in ("/raw?run=x.sqlite", "/perfetto?run=x.sqlite", "/page?run=x.sqlite"):
+        answer = several.ask(path)
+        assert answer.status in (404, 422)
+        assert b"hunter2" not in answer.body
 
 
 @pytest.mark.parametrize(
@@ -186,51 +190,41 @@ def test_each_answer_says_what_a_browser_may_do(several: Server) -> None:
         assert headers["cache-control"] == "no-store"
 
 
-def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "x.pt.trace.json"
-    path.write_bytes(gzip.decompress(ONE.read_bytes()))
-    with serving(tmp_path / "home", "--no-token", "-q", str(path)) as server:
-        before = json.loads(server.ask(f"/document.json?run={path.name}").body)
-        other = gzip.decompress((RECORDED / "attention-sdpa.json.gz").read_bytes())
-        path.write_bytes(other)
-        after = json.loads(server.ask(f"/document.json?run={path.name}").body)
+def test_a_file_that_changed_is_read_again(several: Server, folder: Path) -> None:
+    path, asked = folder / "own" / "changes.pt.trace.json", "/document.json?run=own%2Fchanges.pt.trace.json"
+    before = json.loads(several.ask(asked).body)
+    other = gzip.decompress((RECORDED / "attention-sdpa.json.gz").read_bytes())
+    path.write_bytes(other)
+    after = json.loads(several.ask(asked).body)
     assert before["file"]["bytes"] != after["file"]["bytes"] == len(other)
 
 
 @pytest.mark.parametrize("words", [("--listen", "nonsense"), ("--listen", "127.0.0.1:99999"), ("--listen", "[::1:80")])
-def test_where_it_cannot_listen(tmp_path: Path, words: tuple[str, ...]) -> None:
-    done = subprocess.run(
-        [*traceserver.GPUPREP, "trace", "serve", *words, str(ONE)],
-        env=traceserver.environment(tmp_path), capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("Error: --listen")
+def test_where_it_cannot_listen(gpuprep: Shell, words: tuple[str, ...]) -> None:
+    code, out, err = gpuprep("trace", "serve", *words, str(ONE))
+    assert (code, out) == (2, "")
+    assert err.startswith("Error: --listen")
 
 
-def test_a_port_that_is_taken_and_a_file_that_is_none(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_and_a_file_that_is_none(gpuprep: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         for words, said in (((str(ONE), "--listen", where), "nothing can listen there"), (("/nowhere",), "no such")):
-            done = subprocess.run(
-                [*traceserver.GPUPREP, "trace", "serve", "-q", *words],
-                env=traceserver.environment(tmp_path), capture_output=True, text=True, check=False, timeout=60,
-            )  # fmt: skip
-            assert done.returncode == 2
-            assert said in done.stderr
+            code, _, err = gpuprep("trace", "serve", "-q", *words)
+            assert code == 2
+            assert said in err
 
 
-def test_others_may_not_look_without_a_token(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*traceserver.GPUPREP, "trace", "serve", "--no-token", "--listen", "0.0.0.0:0", str(ONE)],
-        env=traceserver.environment(tmp_path), capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "could read the pages" in done.stderr
+def test_others_may_not_look_without_a_token(gpuprep: Shell) -> None:
+    code, _, err = gpuprep("trace", "serve", "--no-token", "--listen", "0.0.0.0:0", str(ONE))
+    assert code == 2
+    assert "could read the pages" in err
 
 
 # ---------------------------------------------------------------- in a browser
 
 
+@pytest.mark.machines
 def test_the_list_leads_to_each_page(chromium: browser.Chromium, several: Server) -> None:
     alerts: list[str] = []
 
@@ -254,6 +248,7 @@ def test_the_list_leads_to_each_page(chromium: browser.Chromium, several: Server
     assert "Recommendations" in shown
 
 
+@pytest.mark.machines
 def test_the_page_of_a_job_leads_to_every_rank(chromium: browser.Chromium, ranks: Server) -> None:
     def look(page: Any) -> tuple[str, str, str]:
         page.get_by_role("link", name="3 profiles, as the ranks of one job").click()
@@ -277,6 +272,7 @@ def test_the_page_of_a_job_leads_to_every_rank(chromium: browser.Chromium, ranks
     assert (perfetto, raw) == ("perfetto?run=rank2.json", "raw?run=rank2.json")
 
 
+@pytest.mark.machines
 def test_the_page_of_a_rank_leads_to_the_ranks(chromium: browser.Chromium, ranks: Server) -> None:
     def look(page: Any) -> str:
         page.get_by_role("link", name="Ranks (3 profiles)").click()
@@ -320,7 +316,7 @@ def test_a_rank_that_has_no_room_in_the_page_of_a_job_has_a_page_of_its_own(
     answering = web.application(web.Library(lambda: files, whole=True))
     where = listening.parse("127.0.0.1:0", 0)
     threading.Thread(target=serve.serve, args=(answering, where, "", [], say), daemon=True).start()
-    assert heard.wait(20)
+    assert heard.wait(300)
 
     def look(page: Any) -> tuple[str, ...]:
         page.wait_for_selector("#content h1")
@@ -330,7 +326,7 @@ def test_a_rank_that_has_no_room_in_the_page_of_a_job_has_a_page_of_its_own(
         page.wait_for_url("**/page?run=rank0.json")
         page.wait_for_selector("#content h1")
         assert page.evaluate("tracePage.state.data.has.kernels")
-        monkeypatch.setattr(pack, "SERVED_ROOM", least + 1)  # for one rank alone
+        tracesteps.room_of_a_server(monkeypatch, least + 1)  # for one rank alone
         files["rank0.json"].touch()  # so the page is made again
         page.goto(f"{urls[0]}page?job=.&again#/ranks")
         page.wait_for_selector("#rank")
@@ -339,13 +335,14 @@ def test_a_rank_that_has_no_room_in_the_page_of_a_job_has_a_page_of_its_own(
         page.wait_for_url("**/page?run=rank1.json")
         return said, ranks
 
-    monkeypatch.setattr(pack, "SERVED_ROOM", (full + least) // 2 * 3)
+    tracesteps.room_of_a_server(monkeypatch, (full + least) // 2 * 3)
     seen = chromium.visit(f"{urls[0]}page?job=.#/timeline", do=look, check=False)
     said, ranks = seen.answer
     assert "Single kernels are not in this page" in said
     assert ranks.split("\n") == ["Rank 0", "Rank 1 (a page of its own)", "Rank 2, straggler (a page of its own)"]
 
 
+@pytest.mark.machines
 def test_perfetto_gets_the_trace_from_the_browser_alone(chromium: browser.Chromium, several: Server) -> None:
     """Perfetto's own page is played here: it says PONG, and takes what it is sent."""
 

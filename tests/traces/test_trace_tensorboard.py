@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from traceserver import RECORDED, Server
 pytest.importorskip("tensorboard")
 from places import ROOT
 
+from gpuprep.trace import formats, opening
 from gpuprep.trace import tensorboard as plugin
 
 ONE = RECORDED / "gpt-stacks.json.gz"
@@ -78,11 +79,8 @@ def test_a_library_that_lacks_keeps_tensorboard_from_nothing(logdir: Path, monke
 
 
 def test_every_address_of_the_pages_has_a_route() -> None:
-    from gpuprep.trace.web import app
-
-    assert {f"/{name}" for name in app.STATIC} <= set(plugin.ROUTES)
-    told = {line.split()[0].partition("?")[0] for line in (app.__doc__ or "").splitlines() if line.startswith("    ")}
-    assert {f"/{name}" for name in told} <= set(plugin.ROUTES)
+    names = ("index.html", "page", "document.json", "raw", "perfetto", "index.js", "perfetto.js", "web.css")
+    assert {f"/{name}" for name in names} <= set(plugin.GpuprepPlugin(context()).get_plugin_apps())
 
 
 def test_an_installed_gpuprep_names_the_plugin() -> None:
@@ -92,23 +90,41 @@ def test_an_installed_gpuprep_names_the_plugin() -> None:
         assert point.load() is plugin.GpuprepPlugin
 
 
-def test_the_ranks_of_a_job_are_one_page(tmp_path: Path) -> None:
-    """torch.profiler.tensorboard_trace_handler writes the files of all ranks into one folder."""
-    (tmp_path / "ddp").mkdir()
-    for rank in range(2):
-        shutil.copy(RECORDED / f"ddp-gloo-rank{rank}.json.gz", tmp_path / "ddp" / f"host_{rank}.1.pt.trace.json.gz")
-    apps = plugin.GpuprepPlugin(context(str(tmp_path))).get_plugin_apps()
+def asking(logdir: Path) -> Callable[..., str]:
+    """As TensorBoard asks the plugin."""
+    apps = plugin.GpuprepPlugin(context(str(logdir))).get_plugin_apps()
 
     def ask(route: str, query: str = "") -> str:
         asked = {"REQUEST_METHOD": "GET", "PATH_INFO": f"/data/plugin/gpuprep{route}", "QUERY_STRING": query}
         return b"".join(apps[route](asked, lambda *_: len)).decode()
 
+    return ask
+
+
+def test_a_run_has_its_page_and_its_document(logdir: Path) -> None:
+    ask, run = asking(logdir), f"run={NAME.replace('/', '%2F')}"
+    there = json.loads(ask("/document.json", run))
+    here = json.loads(formats.FORMATS["json"](opening.open_trace(ONE).document))
+    for part in ("summary", "kernels", "ops", "iterations"):
+        assert there[part] == here[part], part
+    assert ask("/page", run).startswith("<!doctype html>")
+
+
+def test_the_ranks_of_a_job_are_one_page(tmp_path: Path) -> None:
+    """torch.profiler.tensorboard_trace_handler writes the files of all ranks into one folder."""
+    (tmp_path / "ddp").mkdir()
+    for rank in range(2):
+        shutil.copy(RECORDED / f"ddp-gloo-rank{rank}.json.gz", tmp_path / "ddp" / f"host_{rank}.1.pt.trace.json.gz")
+    ask = asking(tmp_path)
     assert 'href="page?job=ddp">ddp: 2 profiles, as the ranks of one job</a>' in ask("/index.html")
     assert [one["rank"] for one in json.loads(ask("/document.json", "job=ddp"))["ranks"]] == [0, 1]
     assert all(f'id="{name}"' in ask("/page", "job=ddp") for name in ("job", "profile", "profile-1"))
 
 
 # ---------------------------------------------------------------- a real TensorBoard
+
+
+real = pytest.mark.machines
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +136,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
+@real
 def test_tensorboard_lists_the_plugin(board: Server) -> None:
     listed = json.loads(board.ask("/data/plugins_listing").body)["gpuprep"]
     assert listed["enabled"]
@@ -127,18 +144,17 @@ def test_tensorboard_lists_the_plugin(board: Server) -> None:
     assert listed["loading_mechanism"] == {"type": "IFRAME", "module_path": "/data/plugin/gpuprep/index.js"}
 
 
+@real
 def test_the_page_and_the_document_are_those_of_the_command_line(board: Server) -> None:
-    from gpuprep.trace import formats
-    from gpuprep.trace.opening import open_trace
-
     asked = f"/data/plugin/gpuprep/document.json?run={NAME.replace('/', '%2F')}"
     there = json.loads(board.ask(asked).body)
-    here = json.loads(formats.FORMATS["json"](open_trace(ONE).document))
+    here = json.loads(formats.FORMATS["json"](opening.open_trace(ONE).document))
     assert there["file"].pop("name") != here["file"].pop("name")
     for part in ("summary", "kernels", "ops", "iterations"):
         assert there[part] == here[part], part
 
 
+@real
 @pytest.mark.parametrize("width", [browser.NARROW, browser.WIDE])
 def test_the_tab_shows_the_page(chromium: browser.Chromium, board: Server, width: int) -> None:
     def look(page: Any) -> tuple[str, str]:
