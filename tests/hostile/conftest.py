@@ -1,4 +1,4 @@
-"""Hostile servers that end with the test."""
+"""Hostile servers that end with the test; a signed archive of packages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 from hostilesshd import HostileSshd
+from packagearchive import archive, keys
+
+__all__ = ["archive", "keys"]
 
 
 @pytest.fixture

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 from scriptedhost import ScriptedHost
 from sshserver import free_port
+from waiting import until
 
 from gpuprep.provisioning import ansible_run
 
+pytestmark = pytest.mark.machines
 BOOK = """
     - hosts: all
       gather_facts: false
@@ -33,9 +34,7 @@ def test_no_agent_and_no_port_comes_along(tmp_path: Path, monkeypatch: pytest.Mo
     book.write_text(textwrap.dedent(BOOK).replace("PORT", str(port)))
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL)
     try:
-        while not (tmp_path / "agent").exists():
-            assert agent.poll() is None
-            time.sleep(0.01)
+        until(lambda: (tmp_path / "agent").exists() or agent.poll() is not None, "the agent does not listen")
         with ScriptedHost(tmp_path / "host") as host:
             home = tmp_path / "host/client"
             (home / ".ssh/config").write_text(f"ForwardAgent yes\nRemoteForward 127.0.0.1:{port} 127.0.0.1:1\n")

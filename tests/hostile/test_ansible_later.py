@@ -11,6 +11,7 @@ from scriptedhost import ScriptedHost
 
 from gpuprep.provisioning import ansible_run
 
+pytestmark = pytest.mark.machines
 BOOK = """
     - hosts: all
       gather_facts: false

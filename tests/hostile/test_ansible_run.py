@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,8 +59,8 @@ class Stage:
                 found.append(line)
         return found
 
-    def none_is_left(self, seconds: float) -> None:
-        until(lambda: not self.processes(), lambda: f"left of the run: {self.processes()}", seconds)
+    def none_is_left(self) -> None:
+        until(lambda: not self.processes(), lambda: f"left of the run: {self.processes()}")
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +245,7 @@ PATHS = {
 }
 
 
+@pytest.mark.machines
 @pytest.mark.parametrize("fact", PATHS)
 def test_a_system_is_no_path(fact: str, make_stage: Callable[[], Stage]) -> None:
     """preflight reads a file that is named after the system: of our folder, whatever the host says."""
@@ -260,6 +260,7 @@ def test_a_system_is_no_path(fact: str, make_stage: Callable[[], Stage]) -> None
 # ---------------------------------------------------------------- by hand, with another Ansible configuration
 
 
+@pytest.mark.machines
 @pytest.mark.parametrize("book", ["provision.yml", "tune.yml", "verify.yml"])
 def test_by_hand_the_roles_refuse_to_let_facts_be_variables(book: str, tmp_path: Path) -> None:
     done = by_hand(book, tmp_path, {})
@@ -268,6 +269,7 @@ def test_by_hand_the_roles_refuse_to_let_facts_be_variables(book: str, tmp_path:
     assert "ANSIBLE_CONFIG=" in done.stdout
 
 
+@pytest.mark.machines
 def test_by_hand_as_documented_they_run(tmp_path: Path) -> None:
     done = by_hand("verify.yml", tmp_path, {"ANSIBLE_CONFIG": str(ansible_environment.playbooks_dir() / "ansible.cfg")})
     assert "take the place of variables, so" not in done.stdout
@@ -315,17 +317,19 @@ ONE_TASK = """
     """
 
 
+@pytest.mark.machines
 def test_a_task_that_never_ends_is_ended(make_stage: Callable[[], Stage], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ansible_environment, "TASK_SECONDS", 3)
     stage = make_stage()
-    stage.host.answer("ping ", {HANG: 300})
+    stage.host.answer("ping ", {HANG: 10**6})
     failure = stage.run(ONE_TASK)
     assert isinstance(failure, ansible_run.Failure)
     assert isinstance(failure.error, errors.ProvisionFailed)
     assert "did not end it within 3 seconds" in failure.error.what
-    stage.none_is_left(1)
+    stage.none_is_left()
 
 
+@pytest.mark.machines
 def test_an_answer_too_deep_is_a_failed_step(make_stage: Callable[[], Stage]) -> None:
     stage = make_stage()
     stage.host.answer("ping ", {DEEP: 100_000})
@@ -335,28 +339,28 @@ def test_an_answer_too_deep_is_a_failed_step(make_stage: Callable[[], Stage]) ->
     assert "Ask" in failure.error.what
 
 
+@pytest.mark.machines
 def test_an_interruption_leaves_no_process(make_stage: Callable[[], Stage]) -> None:
     stage = make_stage()
-    stage.host.answer("ping ", {HANG: 300})
+    stage.host.answer("ping ", {HANG: 10**6})
     hanging = stage.folder / "host/hanging"
-    asked: list[float] = []
 
     def cancelled() -> bool:
-        if hanging.exists() and not asked:
-            assert any("ssh" in line for line in stage.processes())
-            asked.append(time.monotonic())
-        return bool(asked)
+        if not hanging.exists():
+            return False
+        assert any("ssh" in line for line in stage.processes())
+        return True
 
     failure = stage.run(ONE_TASK, cancelled=cancelled)
     assert isinstance(failure, ansible_run.Failure)
     assert isinstance(failure.error, errors.Interrupted)
-    assert time.monotonic() - asked[0] < 8
-    stage.none_is_left(0.5)
+    stage.none_is_left()
 
 
+@pytest.mark.machines
 def test_an_error_of_ours_leaves_no_process(make_stage: Callable[[], Stage]) -> None:
     stage = make_stage()
-    stage.host.answer("ping ", {HANG: 300})
+    stage.host.answer("ping ", {HANG: 10**6})
     hanging = stage.folder / "host/hanging"
 
     def broken() -> bool:
@@ -366,13 +370,14 @@ def test_an_error_of_ours_leaves_no_process(make_stage: Callable[[], Stage]) -> 
 
     with pytest.raises(Exception, match="Cancel Callback"):
         stage.run(ONE_TASK, cancelled=broken)
-    stage.none_is_left(0.5)
+    stage.none_is_left()
 
 
+@pytest.mark.machines
 @pytest.mark.parametrize("number", [9, 15], ids=["KILL", "TERM"])
 def test_a_killed_gpuprep_leaves_no_process(number: int, make_stage: Callable[[], Stage]) -> None:
     stage = make_stage()
-    stage.host.answer("ping ", {HANG: 300})
+    stage.host.answer("ping ", {HANG: 10**6})
     book = stage.folder / "book.yml"
     book.write_text(textwrap.dedent(ONE_TASK))
     target = stage.host.target
@@ -387,9 +392,9 @@ ansible_run.run({target!r}, roles=(), variables={{}}, log_dir=Path({str(stage.fo
 """
     process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
-        until((stage.folder / "host/hanging").exists, "the module was not asked", 60)
+        until((stage.folder / "host/hanging").exists, "the module was not asked")
         assert stage.processes()
     finally:
         os.kill(process.pid, number)
         process.wait()
-    stage.none_is_left(5)
+    stage.none_is_left()

@@ -148,28 +148,31 @@ def test_a_section_that_nobody_asked_for_is_no_night(path: str) -> None:
 
 # ---------------------------------------------------------------- the verdict
 
-VERDICTS: dict[str, tuple[records.RunRecord, records.Status, int]] = {
-    "PASS with a FAIL among its findings": (
-        night(verdict=records.Verdict(records.Status.PASS, "PASS: profile t4", (FAILED,)), findings=(FAILED,)), records.Status.FAIL, 1),
-    "PASS, and a FAIL beside the verdict": (night(findings=(*FINE, FAILED)), records.Status.FAIL, 1),
-    "PASS with nothing checked": (night(verdict=records.Verdict(records.Status.PASS, "PASS: profile t4, 9 checks", ()), findings=()),
-                                  records.Status.UNKNOWN, 3),
-    "FAIL, and all passed": (night(verdict=records.Verdict(records.Status.FAIL, "FAIL: x", FINE)), records.Status.UNKNOWN, 3),
-    "a summary that says PASS of a FAIL": (
-        night(verdict=records.Verdict(records.Status.FAIL, "PASS: profile t4", (FAILED,)), findings=(FAILED,)), records.Status.FAIL, 1),
-    "a summary of something else": (night(verdict=records.Verdict(records.Status.PASS, "all is well", FINE)), records.Status.UNKNOWN, 3),
-    "an exit code of its own, 1": (night(exit_code=1), records.Status.PASS, 0),
-    "an exit code of its own, 130": (night(exit_code=130), records.Status.PASS, 0),
-    "exit code 0 of a FAIL": (
-        night(verdict=records.Verdict(records.Status.FAIL, "FAIL: profile t4", (FAILED,)), findings=(FAILED,)), records.Status.FAIL, 1),
-    "exit code 0 with an error": (night(error="no driver"), records.Status.PASS, 3),
-}  # fmt: skip
+PASS, FAIL, UNKNOWN = records.Status.PASS, records.Status.FAIL, records.Status.UNKNOWN
+
+
+def says(status: records.Status, summary: str, *findings: records.Finding) -> dict[str, object]:
+    return {"verdict": records.Verdict(status, summary, findings), "findings": findings}
+
+
+VERDICTS: dict[str, tuple[dict[str, object], records.Status, int]] = {
+    "PASS with a FAIL among its findings": (says(PASS, "PASS: profile t4", FAILED), FAIL, 1),
+    "PASS, and a FAIL beside the verdict": ({"findings": (*FINE, FAILED)}, FAIL, 1),
+    "PASS with nothing checked": (says(PASS, "PASS: profile t4, 9 checks"), UNKNOWN, 3),
+    "FAIL, and all passed": (says(FAIL, "FAIL: x", *FINE), UNKNOWN, 3),
+    "a summary that says PASS of a FAIL": (says(FAIL, "PASS: profile t4", FAILED), FAIL, 1),
+    "a summary of something else": (says(PASS, "all is well", *FINE), UNKNOWN, 3),
+    "an exit code of its own, 1": ({"exit_code": 1}, PASS, 0),
+    "an exit code of its own, 130": ({"exit_code": 130}, PASS, 0),
+    "exit code 0 of a FAIL": (says(FAIL, "FAIL: profile t4", FAILED), FAIL, 1),
+    "exit code 0 with an error": ({"error": "no driver"}, PASS, 3),
+}
 
 
 @pytest.mark.parametrize("attack", VERDICTS)
 def test_the_verdict_of_a_host_is_that_of_its_findings(attack: str, ask: Callable[..., records.RunRecord]) -> None:
     told, status, code = VERDICTS[attack]
-    found = ask(Answering({host_paths.DRIFT_LAST: records.to_json(told)}))
+    found = ask(Answering({host_paths.DRIFT_LAST: records.to_json(night(**told))}))
     assert found.verdict is not None
     assert (found.verdict.status, found.exit_code) == (status, code)
     assert found.verdict.summary.startswith(status.value)

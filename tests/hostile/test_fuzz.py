@@ -15,7 +15,7 @@ import gpuprep
 
 PROGRAM = SUPPORT / "fuzz.py"
 SEED = 20261122
-INPUTS = 100_000 if amount.ALL else 20_000
+INPUTS = 100_000 if amount.ALL else 6_000
 
 
 def test_hostile_inputs_do_no_more_than_be_refused() -> None:

@@ -92,13 +92,15 @@ def test_a_link_in_place_of_the_file_is_replaced_and_not_followed(tmp_path: Path
     assert not (place / "gpuprep.prom").is_symlink()
 
 
-def test_roots_own_links_and_a_users_folder_are_used(tmp_path: Path, system: Path) -> None:
+def test_roots_own_links_and_a_users_folder_are_used(
+    tmp_path: Path, system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Debian's node_exporter owns the folder that it reads."""
     (tmp_path / "metrics").symlink_to("system")
     given(system)
     atomicfile.write(tmp_path / "metrics/gpuprep.prom", "text")
     assert [path.name for path in system.iterdir()] == ["gpuprep.prom"]
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     atomicfile.write(Path("metrics/../relative"), "text")
     assert (tmp_path / "relative").read_text() == "text"
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from kernelmodule import module
-from packagearchive import INDEX, Archive, archive, keys, needs_gpg
+from packagearchive import INDEX, Archive, needs_gpg
 
 from gpuprep import errors
 from gpuprep.sim import (
@@ -35,8 +35,6 @@ from gpuprep.sim import (
     supervisor,
     within,
 )
-
-__all__ = ["archive", "keys"]
 
 SECRET = "options nvidia NVreg_Secret=of-the-computer\n"
 MODULES = "lib/modules/6.1/updates/dkms"

@@ -14,7 +14,7 @@ from machines import gpuprep, inside, must
 
 from gpuprep.sim import cgroup, ids, store
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.machines]
 NAME = "hostile-sim-old"
 WHY = "Linux 5.10.0 is older than 5.19"
 
@@ -32,7 +32,7 @@ from gpuprep.sim import mounts
 mounts.why_no_ranges = lambda _folders: {WHY!r}
 main(["sim", "up", {name!r}, "--gpu", "none", *{words!r}])
 """
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_a_user_of_the_computer_does_not_enter_it(machine: Old) -> None:
     assert theirs
     done = subprocess.run(
         ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", "ls", f"/proc/{theirs[0]}/root/"],
-        capture_output=True, text=True, check=False, timeout=20,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "Permission denied" in done.stderr
 

@@ -25,7 +25,7 @@ MINE = ("gpu_agent", "gpu_cudnn", "gpu_extras")
 
 def run(wanted: Command, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        wanted.argv, cwd=wanted.folder or "/", capture_output=True, text=True, check=False, timeout=60,
+        wanted.argv, cwd=wanted.folder or "/", capture_output=True, text=True, check=False,
         env={"PATH": os.environ["PATH"], **environment},
     )  # fmt: skip
 

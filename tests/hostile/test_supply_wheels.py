@@ -51,7 +51,7 @@ class Machine:
         """As Ansible does: from the caller's folder unless the task names another, with the caller's environment."""
         return subprocess.run(
             wanted.argv, cwd=wanted.folder or self.folder or self.root, input=stdin, capture_output=True, text=True,
-            check=False, timeout=60, env={"PATH": os.environ["PATH"], "HOME": str(self.root), **self.environment},
+            check=False, env={"PATH": os.environ["PATH"], "HOME": str(self.root), **self.environment},
         )  # fmt: skip
 
     def install(self, *lines: str) -> subprocess.CompletedProcess[str]:
