@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import csv
 import dataclasses
+import io
 import json
 import re
 from collections.abc import Sequence
@@ -15,13 +17,12 @@ import pytest
 from hostilewords import HOSTILE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pages import without_script
+from pages import printed, without_script
 from prometheus_client.parser import text_string_to_metric_families
 from records_for_tests import record
 from validations_for_tests import h200, real, several, t4
 
 from gpuprep import records, reports
-from gpuprep.reports import figures, text
 from gpuprep.untrusted import plaintext
 
 RECORDS = {
@@ -53,7 +54,7 @@ def test_what_is_simulated_says_so_and_what_is_measured_does_not(style: str) -> 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_the_tables_of_the_text_fit_its_width(width: int) -> None:
-    page = text.render(RECORDS["h200"], width=width) + text.render(RECORDS["t4"], width=width)
+    page = "".join(printed(RECORDS[name], everything=True, width=width) for name in ("h200", "t4"))
     assert max(map(len, page.splitlines())) <= width
     assert re.search(r"GPU 0 +bf16 +8192³ +763 +71 % +718 +1560 +690", page)
     assert re.search(r"decode_av1 +SKIP +0.40 +–\n      \[av1 @ 0x55] Your platform", page)
@@ -65,11 +66,11 @@ def test_a_refusal_that_was_expected_is_no_failure() -> None:
         page = reports.render(RECORDS["t4"], style)
         assert re.search(r"decode_av1 +SKIP|Decode AV1 \| SKIP|pill SKIP\">SKIP</span> Decode AV1<", page), style
     unjudged = dataclasses.replace(RECORDS["t4"], verdict=None, findings=())
-    assert re.search(r"decode_av1 +failed", text.render(unjudged))
+    assert re.search(r"decode_av1 +failed", reports.render(unjudged, "text"))
 
 
 def test_a_note_that_rows_share_stands_once() -> None:
-    page = text.render(RECORDS["h200"])
+    page = reports.render(RECORDS["h200"], "text")
     assert len(re.findall("encode (h264|hevc) p4", page)) == 2
     assert page.count("\n      OpenEncodeSessionEx failed: unsupported device (2)\n") == 1
 
@@ -111,27 +112,52 @@ def test_junit_counts_a_run_that_broke() -> None:
     assert next(iter(suite)).result[0].message == "h: no route"
 
 
-LISTED: dict[str, Sequence[figures.Shown[Any]]] = {
-    "PRODUCT": figures.PRODUCT,
-    "BANDWIDTH": figures.BANDWIDTH,
-    "CONVOLUTION": figures.CONVOLUTION,
-    "TRANSCODE": figures.TRANSCODE,
-    "SERIES": figures.SERIES,
-}
+# The figures of each kind of row: their columns in text and Markdown, behind the row's name in CSV, and the metrics.
+LISTED = {
+    "products": (
+        ["TFLOPS", "of peak", "long run", "MHz", "W"],
+        ["", " of peak", " sustained", " graphics clock", " power", " temperature"],
+        ["gemm_operations_per_second", "gemm_peak_ratio", "gemm_sustained_operations_per_second",
+         "gemm_graphics_clock_hertz", "gemm_power_watts", "gemm_temperature_celsius"],
+    ),
+    "bandwidth": (
+        ["GB/s", "peak", "of peak"], ["", " of peak"], ["bandwidth_bytes_per_second", "bandwidth_peak_ratio"],
+    ),
+    "convolutions": (
+        ["TFLOPS", "µs"], ["", " duration"], ["convolution_operations_per_second", "convolution_duration_seconds"],
+    ),
+    "transcodes": (
+        ["s", "PSNR dB"], [" duration", " speed", " PSNR"],
+        ["transcode_duration_seconds", "transcode_frames_per_second", "transcode_psnr_decibels"],
+    ),
+    "throughput": (
+        ["sessions", "fps", "engine", "MHz"], ["", " sessions"],
+        ["throughput_sessions", "throughput_frames_per_second"],
+    ),
+}  # fmt: skip
+# How the rows of each kind begin in CSV, behind probe and GPU.
+ROW = {
+    "products": "fp16 4096", "bandwidth": "device copy", "convolutions": "fp16 NHWC", "transcodes": "plain",
+    "throughput": "encode h264 p4",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LISTED)
 def test_each_listed_figure_is_in_every_format(name: str) -> None:
     """Of NCCL's collectives, which one GPU has not, tests/unit/reports/test_nccl_reports.py says the same."""
-    shown = LISTED[name]
+    heads, after, metrics = LISTED[name]
     pages = {style: reports.render(t4(), style) for style in ("text", "markdown", "csv", "prometheus")}
     for style in ("text", "markdown"):
-        assert any(_in_order(figures.heads(shown), line) for line in pages[style].splitlines()), style
-    for one in shown:
-        if one.metric:
-            assert f"\ngpuprep_{one.metric}{{" in pages["prometheus"]
-        if one.csv:
-            assert f"{one.csv},," in pages["csv"]
+        assert any(_in_order(heads, line) for line in pages[style].splitlines()), style
+    for one in metrics:
+        assert f"\ngpuprep_{one}{{" in pages["prometheus"], one
+    figures = [
+        f"{row['subject']} {row['name']}"
+        for row in csv.DictReader(io.StringIO(pages["csv"]))
+        if row["kind"] == "figure"
+    ]
+    for ending in after:
+        assert any(re.search(rf"{ROW[name]}[^,]*{ending}$", figure) for figure in figures), (ending, figures)
 
 
 def _in_order(words: Sequence[str], line: str) -> bool:

@@ -151,12 +151,12 @@ def test_what_a_ctrl_c_left_unmeasured_is_told_once() -> None:
     )
     wanted = resolved()
     judged = checks.compare(wanted, finished_snapshot(wanted), silent, asked=kinds)
-    found = [one for one in judged if one.property == "measured"]
+    found = [one for one in judged if one.status is records.Status.UNKNOWN]
     assert [one.subject for one in found] == list(kinds)
     run = made(*found, *PASSED)
     page = short(run)
     assert page.count("interrupted before it measured them") == 1
-    assert "; ".join(f"{name}: measured" for name in kinds) in " ".join(page.split())
+    assert "; ".join(f"{one.subject}: {one.property}" for one in found) in " ".join(page.split())
     assert "Run it again:\n    gpuprep validate " in page
     assert short(run, everything=True).count("what to do: ") == 1
     whole = short(dataclasses.replace(run, measurements=silent), everything=True)

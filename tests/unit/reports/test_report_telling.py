@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 from judgedrecords import judged
+from pages import printed, words_of
 from records_for_tests import record
 from validations_for_tests import h200, several, t4
 
 from gpuprep import records, reports
-from gpuprep.reports import causes, columns, glance
-from gpuprep.reports.text import render as as_text
 
 SCREEN = 24  # rows of a terminal
 UNREAD = "{} could not be read: no NVIDIA driver is loaded (NVML: Driver Not Loaded)"
 NO_NVENC = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
+
+
+def as_text(run: records.RunRecord, **how: Any) -> str:
+    return printed(run, everything=True, **how)
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +64,7 @@ def test_a_codec_alone_is_named_with_its_codec() -> None:
                 f'T4 has no NVENC for {codec} (catalogue), and the driver says so: "{said}"')
         for case, codec, said in (("a", "AV1", "x"), ("b", "AV1", "y"), ("c", "HEVC", "z"))
     ]  # fmt: skip
-    (group,) = causes.groups(skipped)
-    assert (group.count, group.cause) == ("3 checks of transcode", "this GPU has no NVENC for AV1, HEVC")
+    assert "  SKIP    3 checks of transcode: this GPU has no NVENC for AV1, HEVC\n" in as_text(with_findings(*skipped))
 
 
 def test_what_could_not_be_read_for_one_cause_is_told_once() -> None:
@@ -105,11 +107,16 @@ def test_what_failed_is_named_one_by_one() -> None:
 
 
 def test_two_dates_or_two_remedies_are_two_causes() -> None:
+    def cards(*findings: records.Finding, **changes: Any) -> int:
+        run = dataclasses.replace(with_findings(*findings), **changes)
+        return reports.render(run, "html").count('class="card issue UNKNOWN"')
+
     one = records.Finding("gpu 0", "ecc", records.Status.UNKNOWN, "on", "-", UNREAD.format("a"), "load it")
-    assert len(causes.groups([one, dataclasses.replace(one, subject="gpu 1", remedy="reboot")])) == 2
+    assert cards(one, dataclasses.replace(one, subject="gpu 1", remedy="reboot")) == 2
+    assert cards(one, dataclasses.replace(one, subject="gpu 1")) == 1
     dated = dataclasses.replace(one, subject="gpu 1", since="2026-11-19T02:31:00+00:00")
-    assert len(causes.groups([one, dated], "2026-11-20T02:31:00+00:00")) == 2
-    assert len(causes.groups([one, dated])) == 1
+    checked = {"drift": records.DriftFacts("", ""), "command": "drift", "started_at": "2026-11-20T02:31:00+00:00"}
+    assert cards(one, dated, **checked) == 2
 
 
 # ---------------------------------------------------------------- the first screen
@@ -156,27 +163,25 @@ def test_the_first_screen_is_no_longer_than_a_terminal(make: Any) -> None:
 
 
 def test_a_glance_of_nothing_is_nothing() -> None:
-    assert glance.lines(dataclasses.replace(record(), measurements=())) == []
     assert "At a glance" not in as_text(dataclasses.replace(record(), measurements=()))
 
 
-def test_streams_are_whole() -> None:
-    assert [glance.streams(fps) for fps in (29.9, 30.0, 4993.4)] == [0, 1, 166]
+@pytest.mark.parametrize(("fps", "streams"), [(29.9, 0), (30.0, 1), (4993.4, 166)])
+def test_streams_are_whole(fps: float, streams: int) -> None:
+    run = t4()
+    values: Any = copy.deepcopy(run.measurements[-1].values)
+    values["series"] = values["series"][:1]
+    for step in values["series"][0]["steps"]:
+        step["fps"] = fps
+    run = dataclasses.replace(run, measurements=(dataclasses.replace(run.measurements[-1], values=values),))
+    assert f"h264 {fps:.0f} fps = {streams} streams of 30 fps" in as_text(run)
 
 
 # ---------------------------------------------------------------- side by side
 
 
-def beside(run: records.RunRecord) -> dict[str, columns.Row]:
-    found = columns.columns(run)
-    return {f"{row.name} {row.unit}": row for part in found.parts for row in part.rows}
-
-
 def test_two_gpus_stand_in_columns_and_the_lowest_is_marked() -> None:
     run = several(2)
-    rows = beside(run)
-    row = rows["bf16 TFLOPS"]
-    assert (row.cells, row.low, round(row.share or 0)) == (["700", "610"], [False, True], 87)
     page = as_text(run, width=80)
     assert re.search(r"GPU 0 +GPU 1 +lowest\n", page)
     assert re.search(r"  bf16 TFLOPS +700 +610↓ +87 %\n", page)
@@ -187,18 +192,38 @@ def test_two_gpus_stand_in_columns_and_the_lowest_is_marked() -> None:
 def test_the_gravest_status_of_each_gpu_stands_above_its_figures() -> None:
     failed = records.Finding("gpu 1", "ecc", records.Status.FAIL, "on", "off", "why", "do")
     passed = records.Finding("gpu 0", "ecc", records.Status.PASS, "on", "on")
-    assert columns.columns(with_findings(failed, passed, base=several(2))).states == (
-        records.Status.PASS,
-        records.Status.FAIL,
-    )
+    page = reports.render(with_findings(failed, passed, base=several(2)), "html")
+    states = page.partition('<th scope="row">checks</th>')[2].partition("</tr>")[0]
+    assert words_of(states) == "GPU 0 PASS GPU 1 FAIL"
 
 
-def test_gpus_that_are_alike_are_not_marked() -> None:
-    assert not columns.Row("x", "GB/s", (4232.0, 4246.0)).low[0]
-    assert columns.Row("x", "GB/s", (4232.0, 4100.0)).low == [False, True]
-    assert columns.Row("x", "GB/s", (4232.0, None)).low == [False, False]
-    assert columns.Row("x", "GB/s", (4232.0, 0.0)).low == [False, True]
-    assert columns.Row("x", "W", (700.0, 300.0), marked=False).low == [False, False]
+@pytest.mark.parametrize(
+    ("copies", "shown"),
+    [
+        ((4232.0, 4246.0), "4232 +4246 +100 %"),
+        ((4232.0, 4100.0), "4232 +4100↓ +97 %"),
+        ((4232.0, None), "4232 +–"),
+        ((4232.0, 0.0), "4232 +0.00↓ +0 %"),
+    ],
+)
+def test_gpus_that_are_alike_are_not_marked(copies: tuple[Any, Any], shown: str) -> None:
+    run = several(2)
+    memory = next(one for one in run.measurements if one.probe == "bandwidth")
+    values: Any = copy.deepcopy(memory.values)
+    for gpu, speed in zip(values["gpus"], copies, strict=True):
+        gpu["copy_gb_per_s"] = speed
+    page = as_text(dataclasses.replace(run, measurements=(dataclasses.replace(memory, values=values),)), width=100)
+    assert re.search(rf"^  device copy GB/s +{shown}$", page, re.M), page
+
+
+def test_more_power_is_not_better_so_the_lowest_is_not_marked() -> None:
+    run = several(2)
+    values: Any = copy.deepcopy(run.measurements[0].values)
+    for product in values["gpus"][1]["gemms"]:
+        product["power_watts"] = 300.0
+    results = (dataclasses.replace(run.measurements[0], values=values), *run.measurements[1:])
+    page = as_text(dataclasses.replace(run, measurements=results), width=100)
+    assert re.search(r"^  bf16 8192³ W +\d+ +300 +\d+ %$", page, re.M), page
 
 
 def test_a_shape_that_all_gpus_have_is_compared_not_the_fastest_of_one() -> None:
@@ -207,7 +232,8 @@ def test_a_shape_that_all_gpus_have_is_compared_not_the_fastest_of_one() -> None
     for gpu in values["gpus"][1:]:
         gpu["gemms"] = [one for one in gpu["gemms"] if (one["dtype"], one["m"]) == ("fp16", 4096)]
     run = dataclasses.replace(run, measurements=(records.ProbeResult("gemm", records.Source.MEASURED, values, 1.0),))
-    assert [row.name for row in columns.columns(run).first if row.name.startswith("fp16")] == ["fp16 4096³"]
+    glance = as_text(run, width=100).partition("At a glance")[2].partition("\n\n")[0]
+    assert re.findall(r"^  (fp16 .*?) TFLOPS", glance, re.M) == ["fp16 4096³"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -222,8 +248,9 @@ def test_the_columns_fit_the_page(count: int, width: int) -> None:
 
 
 def test_one_gpu_and_very_many_have_no_columns() -> None:
-    assert not columns.columns(h200()).labels
-    assert not columns.columns(several(columns.MOST + 1)).labels
+    assert "lowest" not in as_text(h200())
+    assert "lowest" in as_text(several(32), width=120)
+    assert "lowest" not in as_text(several(33), width=120)
 
 
 @pytest.mark.parametrize("style", ["text", "markdown", "html"])
