@@ -19,6 +19,7 @@ from programfile import module_of
 from gpuprep import checks, records
 from gpuprep.checks import drift
 from gpuprep.desired import loading, state
+from gpuprep.remote import agent_client
 
 # Import names of gpu_agent_libraries; the CUDA bindings are imported inside probes alone.
 LIBRARIES = ("yaml", "_yaml", "pynvml", "prometheus_client", "psutil")
@@ -112,9 +113,7 @@ def test_a_host_that_differs_fails_there_too(installed: Path) -> None:
 
 
 def test_what_is_sent_along_to_a_host_without_an_agent_stays_small() -> None:
-    from gpuprep.remote.agent_client import agent_archive
-
-    with zipfile.ZipFile(io.BytesIO(agent_archive())) as archive:
+    with zipfile.ZipFile(io.BytesIO(agent_client.agent_archive())) as archive:
         names = archive.namelist()
     assert checks.__name__.replace(".", "/") not in {str(Path(name).parent) for name in names}
     assert not [name for name in names if name.endswith(".yml") or "nightly" in name or "catalogue" in name]

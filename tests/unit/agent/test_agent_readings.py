@@ -7,17 +7,18 @@ import json
 import os
 from pathlib import Path
 
+import agentreadings
 import fakeprograms
 import pytest
+from probereportsfortests import measure
 
 from gpuprep import records
 from gpuprep.agent import __main__ as agent
-from gpuprep.agent.facts import cuda, digests, dkms, driver, managed, modulecache, osfacts, shells
-from gpuprep.agent.facts.loader import Loader
+from gpuprep.agent.facts import loader as loaders
+from gpuprep.agent.facts import managed, osfacts, shells
 from gpuprep.agent.facts.manifest import is_intact, read_manifest
-from gpuprep.agent.probes import toolkit
 from gpuprep.agent.programs import run as agent_run
-from gpuprep.agent.programs.run import read_text, run
+from gpuprep.agent.programs.run import run
 
 
 def script(path: Path, text: str) -> Path:
@@ -41,8 +42,8 @@ def test_a_command_and_the_ways_it_fails(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_none(tmp_path: Path) -> None:
-    assert read_text(tmp_path / "nothing") is None
-    assert isinstance(read_text(tmp_path), records.Missing)
+    assert agent_run.read_text(tmp_path / "nothing") is None
+    assert isinstance(agent_run.read_text(tmp_path), records.Missing)
 
 
 # ---------------------------------------------------------------- the machine
@@ -95,7 +96,7 @@ def test_cloud_init_by_its_status_files(tmp_path: Path) -> None:
 
 
 def test_the_loader_knows_the_c_library() -> None:
-    loader = Loader()
+    loader = loaders.Loader()
     found = loader.find("libc.so.6")
     assert isinstance(found, str)
     assert Path(found).is_file()
@@ -114,15 +115,7 @@ def test_the_loader_knows_the_c_library() -> None:
     ],
 )
 def test_the_version_in_the_name_of_the_library(path: str | None, version: str | None) -> None:
-    class Fixed(Loader):
-        def __init__(self) -> None:
-            self.paths = {}
-
-        def find(self, soname: str) -> str | None:
-            assert soname == "libnvidia-ml.so.1"
-            return path
-
-    assert driver.library_version(Fixed()) == version
+    assert agentreadings.driver_library_version(path) == version
 
 
 def test_a_module_is_read_once_and_again_when_it_was_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +128,7 @@ def test_a_module_is_read_once_and_again_when_it_was_replaced(tmp_path: Path, mo
         return records.Missing("unparsable") if reads[-1] == "" else (reads[-1], "open")
 
     def look(agent: Path = tmp_path) -> tuple[str, str] | records.Missing:
-        return modulecache.remembered(module, read, cache, agent)
+        return agentreadings.module_version(module, read, cache, agent)
 
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert look() == ("550", "open")
@@ -190,18 +183,18 @@ def test_modules_of_dkms_by_its_tree(tmp_path: Path) -> None:
     """The folders as dkms 3.2 leaves them on Debian 13."""
     version = tmp_path / "nvidia-current" / "550.163.01"
     (version / "source").mkdir(parents=True)
-    assert dkms.dkms_modules(tmp_path) == (records.DkmsModule("nvidia-current", "550.163.01", None, "added"),)
+    assert agentreadings.dkms_modules(tmp_path) == (records.DkmsModule("nvidia-current", "550.163.01", None, "added"),)
     for kernel in ("6.12.1-cloud", "6.12.2-cloud", "6.12.3-cloud"):
         (version / kernel / "x86_64" / "module").mkdir(parents=True)
     (version / "build").mkdir()
     (version.parent / "kernel-6.12.1-cloud-x86_64").symlink_to("550.163.01/6.12.1-cloud/x86_64")
     (version.parent / "kernel-6.12.3-cloud-x86_64").symlink_to("535.1/6.12.3-cloud/x86_64")
-    assert [(module.kernel, module.state) for module in dkms.dkms_modules(tmp_path)] == [
+    assert [(module.kernel, module.state) for module in agentreadings.dkms_modules(tmp_path)] == [
         ("6.12.1-cloud", "installed"),
         ("6.12.2-cloud", "built"),
         ("6.12.3-cloud", "built"),
     ]
-    assert dkms.dkms_modules(tmp_path / "nothing") == ()
+    assert agentreadings.dkms_modules(tmp_path / "nothing") == ()
 
 
 # ---------------------------------------------------------------- manifests
@@ -249,11 +242,7 @@ def test_cudnn_is_what_lies_beside_the_library(tmp_path: Path) -> None:
     (tmp_path / "include" / "cudnn_version.h").write_text(header)
     (tmp_path / "manifest.json").write_text('{"version": "9.10.2.21", "cuda_major": 12}')
 
-    class Fixed(Loader):
-        def __init__(self) -> None:
-            self.paths = {"libcudnn.so.8": "/nowhere", "libcudnn.so.9": str(tmp_path / "lib" / "libcudnn.so.9")}
-
-    facts = cuda.cudnn_facts(Fixed(), digests.Digests(tmp_path / "digests.json", tmp_path / "no-agent"))
+    facts = agentreadings.cudnn_facts(tmp_path / "lib" / "libcudnn.so.9", tmp_path)
     assert facts.library_path == str(tmp_path / "lib" / "libcudnn.so.9.10.2")
     assert (facts.version, facts.wheel_version, facts.cuda_major) == ("9.10.2", "9.10.2.21", "12")
     assert facts.header_path == str(tmp_path / "include" / "cudnn_version.h")
@@ -288,7 +277,7 @@ def test_versions_of_python_modules() -> None:
 def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> dict[str, object]:
     script(tmp_path / "nvcc", 'case "$1" in --version) echo "release 12.4, V12.4.131"; exit;; esac\n' + text)
     fakeprograms.login(monkeypatch, tmp_path / "home", f"{tmp_path}:/usr/bin:/bin")
-    values = toolkit.measure({"timeout_seconds": 5})
+    values = measure("toolkit", timeout_seconds=300)
     assert isinstance(values, dict)
     return values
 
@@ -306,14 +295,15 @@ def test_the_toolkit_probe_reports_and_leaves_nothing(tmp_path: Path, monkeypatc
 
 def test_no_nvcc_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fakeprograms.login(monkeypatch, tmp_path, str(tmp_path))
-    monkeypatch.setattr(cuda, "NVCC_PLACES", ())
-    values = toolkit.measure({})
+    agentreadings.no_nvcc_elsewhere(monkeypatch)
+    values = measure("toolkit")
     assert isinstance(values, records.Missing)
     assert values.reason == "not_installed"
 
 
+@pytest.mark.only_all
 def test_a_real_nvcc_compiles() -> None:
-    values = toolkit.measure({})
+    values = measure("toolkit")
     if isinstance(values, records.Missing):
         pytest.skip(f"no CUDA toolkit here: {values.detail}")
     assert values["compiles"], values["output"]
@@ -348,9 +338,9 @@ def test_libraries_of_one_and_of_two_numbers_are_found(tmp_path: Path, monkeypat
     for name in ("libcupti.so.9.2", "libcupti.so.11.8", "libcupti.so", "libcupti.so.11.8x", "libcudnn.so.9"):
         (tmp_path / name).touch()
     fakeprograms.ldconfig(monkeypatch, tmp_path / "bin", *tmp_path.iterdir())
-    assert Loader().find_newest("libcupti.so") == str(tmp_path / "libcupti.so.11.8")
-    assert Loader().find_newest("libcudnn.so") == str(tmp_path / "libcudnn.so.9")
-    assert Loader().find_newest("libnone.so") is None
+    assert loaders.Loader().find_newest("libcupti.so") == str(tmp_path / "libcupti.so.11.8")
+    assert loaders.Loader().find_newest("libcudnn.so") == str(tmp_path / "libcudnn.so.9")
+    assert loaders.Loader().find_newest("libnone.so") is None
 
 
 def test_sudo_is_asked_where_it_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

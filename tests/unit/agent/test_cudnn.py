@@ -17,14 +17,15 @@ import goodfigures
 import pytest
 from builders import finished_snapshot, resolved, with_parts
 from places import TESTS
+from probereportsfortests import judged as judge
+from probereportsfortests import measure
 from simulatedboot import Boot, booted
 from simulatedvm import simulated_vm
 
 from gpuprep import records
 from gpuprep.agent.compute import convolution
 from gpuprep.agent.probes import cudnn
-from gpuprep.checks import evidence, impossible
-from gpuprep.checks.installed import cudnn as judge
+from gpuprep.checks import impossible
 
 __all__ = ["booted", "simulated_vm"]
 RECORDS = TESTS / "cases" / "records"
@@ -158,7 +159,7 @@ def test_in_a_simulated_vm_the_library_is_real_and_the_figures_are_the_model_s(
     fakeprograms.ldconfig(monkeypatch, tmp_path / "bin", path)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))  # of the processes to come
     ctypes.CDLL(str(path))  # this process's own was read at its start; what is loaded is found by its name
-    values = cudnn.measure({})
+    values = measure("cudnn")
     assert isinstance(values, dict)
     assert {"name": "cudnn", "path": str(path), "version": "9.10.2"} in values["libraries"]
     assert [(case["dtype"], case["layout"]) for case in values["convolutions"]] == list(cudnn.CASES)
@@ -174,7 +175,7 @@ def test_without_a_library_nothing_is_measured(
     damaged = tmp_path / "libcudnn.so.77"
     damaged.touch()
     fakeprograms.ldconfig(monkeypatch, tmp_path / "bin", *([damaged] if there else []))
-    found = cudnn.measure({})
+    found = measure("cudnn")
     assert isinstance(found, records.Missing)
     assert (found.reason, "libcudnn" in found.detail) == (reason, True)
 
@@ -192,7 +193,7 @@ def good() -> dict[str, Any]:
 
 
 def judged(values: dict[str, Any] | records.Missing) -> list[records.Finding]:
-    return judge.findings(evidence.Evidence(WANTED, finished_snapshot(WANTED), {"cudnn": values}))
+    return judge("cudnn", values, WANTED, finished_snapshot(WANTED))
 
 
 def bad(values: dict[str, Any] | records.Missing) -> dict[str, records.Finding]:
@@ -232,9 +233,7 @@ def test_a_library_as_it_was_found_is_compared_with_the_facts() -> None:
     facts = records.CudnnFacts(path, "9.14.0", "/usr/include/cudnn_version.h", None, None)
     snapshot = dataclasses.replace(finished_snapshot(WANTED), cudnn=facts)
     values = records.from_json(records.ProbeResult, (RECORDS / "h200-cudnn.json").read_text()).values
-    assert {f.status for f in judge.findings(evidence.Evidence(wanted, snapshot, {"cudnn": values}))} == {
-        records.Status.PASS
-    }
+    assert {f.status for f in judge("cudnn", values, wanted, snapshot)} == {records.Status.PASS}
 
 
 def test_wrong_results_and_failures_are_named() -> None:
@@ -263,7 +262,7 @@ def test_no_evidence_is_unknown(values: dict[str, Any] | records.Missing) -> Non
 
 def test_a_profile_without_cudnn_is_not_judged() -> None:
     without = with_parts(WANTED, cudnn={"version": "none"})
-    assert judge.findings(evidence.Evidence(without, finished_snapshot(WANTED), {"cudnn": good()})) == []
+    assert judge("cudnn", good(), without, finished_snapshot(WANTED)) == []
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import agentreadings
 import pytest
 
 from gpuprep import records
-from gpuprep.agent.facts import apt, modprobe, modulecache
-from gpuprep.agent.facts.digests import Digests, sha256
+from gpuprep.agent.facts import digests
 from gpuprep.agent.facts.manifest import is_intact
 
 
@@ -17,11 +17,11 @@ def test_a_digest_is_read_once_for_each_file_and_again_when_one_byte_changed(tmp
     library, cache, agent = tmp_path / "libcuda.so.550", tmp_path / "digests.json", tmp_path / "agent"
     agent.mkdir()
     library.write_bytes(b"a" * 100)
-    cache.write_text(json.dumps({modulecache.file_identity(library): "remembered"}))
-    assert Digests(cache, agent).of(library) == "remembered"
+    agentreadings.remember_digest(cache, library, "remembered")
+    assert digests.Digests(cache, agent).of(library) == "remembered"
     with library.open("r+b") as file:
         file.write(b"b")
-    assert Digests(cache, agent).of(library) == sha256(library)
+    assert digests.Digests(cache, agent).of(library) == digests.sha256(library)
 
 
 def test_a_torn_cache_is_as_none_and_what_is_not_asked_for_is_forgotten(tmp_path: Path) -> None:
@@ -29,9 +29,9 @@ def test_a_torn_cache_is_as_none_and_what_is_not_asked_for_is_forgotten(tmp_path
     agent.mkdir()
     library.write_text("content")
     cache.write_text('{"/gone:1:2": "ab')
-    digests = Digests(cache, agent)
-    assert digests.of(library) == sha256(library)
-    digests.keep()
+    read = digests.Digests(cache, agent)
+    assert read.of(library) == digests.sha256(library)
+    read.keep()
     assert [key.split(":")[0] for key in json.loads(cache.read_text())] == [str(library)]
 
 
@@ -42,32 +42,32 @@ def test_what_is_remembered_is_readable_by_all_and_needs_no_room(tmp_path: Path)
     library.write_text("content")
     cache = folder / "digests.json"
     for _ in range(2):
-        digests = Digests(cache, agent)
-        digests.of(library)
-        digests.keep()
+        read = digests.Digests(cache, agent)
+        read.of(library)
+        read.keep()
         assert folder.stat().st_mode & 0o777 == 0o755
         folder.chmod(0o700)
     cache.unlink()
     cache.mkdir()
-    digests = Digests(cache, agent)
-    assert digests.of(library) == sha256(library)
-    digests.keep()
+    read = digests.Digests(cache, agent)
+    assert read.of(library) == digests.sha256(library)
+    read.keep()
     assert [path.name for path in folder.iterdir()] == ["digests.json"]
 
 
 def test_without_an_agent_nothing_is_hashed_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    digests = Digests(tmp_path / "digests.json", tmp_path / "agent")
-    found = digests.of_all(["/bin/sh"])
+    read = digests.Digests(tmp_path / "digests.json", tmp_path / "agent")
+    found = read.of_all(["/bin/sh"])
     assert isinstance(found, records.Missing)
     assert found.reason == "not_installed"
-    digests.of(Path("/bin/sh"))
-    digests.keep()
+    read.of(Path("/bin/sh"))
+    read.keep()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_is_gone_is_a_reading_that_failed(tmp_path: Path) -> None:
     (tmp_path / "agent").mkdir()
-    found = Digests(tmp_path / "digests.json", tmp_path / "agent").of_all([str(tmp_path / "gone")])
+    found = digests.Digests(tmp_path / "digests.json", tmp_path / "agent").of_all([str(tmp_path / "gone")])
     assert not isinstance(found, records.Missing)
     assert isinstance(found[str(tmp_path / "gone")], records.Missing)
 
@@ -76,7 +76,7 @@ def test_a_file_that_is_gone_is_a_reading_that_failed(tmp_path: Path) -> None:
 def test_cudnns_manifest_names_size_and_digest(tmp_path: Path, content: str) -> None:
     path = tmp_path / "libcudnn.so.9"
     path.write_text("cudnn")
-    manifest = {"files": {"libcudnn.so.9": {"size": 5, "sha256": sha256(path)}}}
+    manifest = {"files": {"libcudnn.so.9": {"size": 5, "sha256": digests.sha256(path)}}}
     assert is_intact(tmp_path, manifest) is True
     path.write_text(content)
     assert is_intact(tmp_path, manifest) is False
@@ -94,7 +94,7 @@ def test_modprobe_reads_all_files_by_name_and_the_command_line_last(tmp_path: Pa
     (lib / "zz.conf").write_text("blacklist nvidia\n")  # hidden by the one of /etc
     (lib / "aa.conf").write_text("install nouveau /bin/false\noptions nvidia-drm modeset=1\n")
     (tmp_path / "cmdline").write_text("quiet modprobe.blacklist=nouveau,snd nvidia-current.NVreg_Z=2\n")
-    found = modprobe.lines((str(etc), str(lib)), str(tmp_path / "cmdline"))
+    found = agentreadings.modprobe_lines((etc, lib), tmp_path / "cmdline")
     assert found == (
         records.ModprobeLine(str(lib / "aa.conf"), ("install", "nouveau", "/bin/false")),
         records.ModprobeLine(str(etc / "gpuprep-nvidia.conf"), ("options", "nvidia_current", "NVreg_X=0")),
@@ -114,7 +114,7 @@ def test_pins_are_read_as_apt_reads_them(tmp_path: Path) -> None:
     (folder / "nvidia.pref").write_text("Package: nvidia-*\n libcuda1\nPin: version 550.*\nPin-Priority: 1001\n")
     (folder / "cuda.txt").write_text("Package: cuda\nPin: version 12.*\nPin-Priority: 1001\n")
     (folder / "old.bak").write_text("nonsense\n")
-    found = apt.facts(tmp_path / "preferences", folder)
+    found = agentreadings.apt_facts(tmp_path / "preferences", folder)
     assert found.pins == (records.AptPin(str(folder / "nvidia.pref"), "nvidia-* libcuda1", "version 550.*", "1001"),)
     assert found.passed_over == (f"{folder / 'cuda.txt'}: apt reads files that end in .pref or have no ending",)
 
@@ -129,9 +129,11 @@ def test_pins_are_read_as_apt_reads_them(tmp_path: Path) -> None:
         ("Package: libcuda1\nPin: 550\nPin-Priority: 1\n", "has the Pin '550', which apt does not know"),
     ],
 )
-def test_malformed_pins_are_named_with_their_line(stanza: str, why: str) -> None:
-    pins, wrong = apt.stanzas("f", "# a comment\n\n" + stanza)
-    assert pins == []
-    (line,) = wrong
-    assert line.startswith("f: the stanza at line 3 ")
+def test_malformed_pins_are_named_with_their_line(stanza: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "preferences"
+    file.write_text("# a comment\n\n" + stanza)
+    found = agentreadings.apt_facts(file, tmp_path / "preferences.d")
+    assert found.pins == ()
+    (line,) = found.malformed
+    assert line.startswith(f"{file}: the stanza at line 3 ")
     assert why in line

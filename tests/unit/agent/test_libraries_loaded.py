@@ -1,17 +1,13 @@
-"""agent/compute/libraries.py: what /proc/self/maps says was loaded, and where the toolkit's own libraries are."""
+"""What /proc/self/maps says was loaded, and where the toolkit's own libraries are."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import agentreadings
 import pytest
-
-from gpuprep.agent.compute import libraries
-from gpuprep.agent.facts import cuda
 
 MAPS = """\
 7f1c00000000-7f1c00021000 rw-p 00000000 00:00 0
@@ -26,7 +22,7 @@ MAPS = """\
 
 
 def test_mapped_libraries_once_each_with_the_version_of_their_name() -> None:
-    assert libraries.mapped(MAPS) == [
+    assert agentreadings.mapped_libraries(MAPS) == [
         {"name": "cudart", "path": "/opt/some/libcudart.so", "version": ""},
         {"name": "cuda", "path": "/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.04", "version": "580.159.04"},
         {"name": "nvrtc", "path": "/usr/lib/x86_64-linux-gnu/libnvrtc.so.12.4.127", "version": "12.4.127"},
@@ -38,11 +34,6 @@ def test_mapped_libraries_once_each_with_the_version_of_their_name() -> None:
     ]
 
 
-@pytest.mark.parametrize(("number", "version"), [(120405, "12.4.5"), (130100, "13.1.0"), (111103, "11.11.3")])
-def test_cublas_version(number: int, version: str) -> None:
-    assert libraries.cublas_version(number) == version
-
-
 def test_folders_of_nvidias_own_packages(tmp_path: Path) -> None:
     """/usr/local/cuda is a link, and so is lib64 below it: the loaded file's path is the resolved one."""
     prefix = tmp_path / "cuda-13.0"
@@ -52,7 +43,7 @@ def test_folders_of_nvidias_own_packages(tmp_path: Path) -> None:
     (prefix / "bin").mkdir()
     (prefix / "bin/nvcc").touch()
     (tmp_path / "cuda").symlink_to(prefix)
-    found = cuda.library_folders(str(tmp_path / "cuda/bin/nvcc"))
+    found = agentreadings.toolkit_folders(str(tmp_path / "cuda/bin/nvcc"))
     assert str(tmp_path / "cuda/lib64") in found
     assert str(own) in found
     assert len(found) == len(set(found))
@@ -61,8 +52,8 @@ def test_folders_of_nvidias_own_packages(tmp_path: Path) -> None:
 def test_folders_of_a_distributions_packages(tmp_path: Path) -> None:
     folder = tmp_path / f"usr/lib/{os.uname().machine}-linux-gnu"
     folder.mkdir(parents=True)
-    assert cuda.library_folders("/usr/bin/nvcc-of-nobody", tmp_path) == [str(folder)]
-    assert cuda.library_folders("/usr/lib/nvidia-cuda-toolkit/bin/nvcc-of-nobody", tmp_path) == [str(folder)]
+    assert agentreadings.toolkit_folders("/usr/bin/nvcc-of-nobody", tmp_path) == [str(folder)]
+    assert agentreadings.toolkit_folders("/usr/lib/nvidia-cuda-toolkit/bin/nvcc-of-nobody", tmp_path) == [str(folder)]
 
 
 def stand_in(folder: Path, version: int) -> Path:
@@ -75,19 +66,15 @@ def stand_in(folder: Path, version: int) -> Path:
     return library
 
 
-ASK = """
-import json
-from gpuprep.agent.compute import libraries
-version = libraries.load_cublaslt("99")
-print(json.dumps([version, libraries.loaded({"cublasLt": version})]))
-"""
-
-
 def test_the_library_that_comes_first_is_the_one_that_is_named(tmp_path: Path) -> None:
     stand_in(tmp_path / "toolkit", 990405)
     wrong = stand_in(tmp_path / "wrong", 990101)
-    environment = {**os.environ, "LD_LIBRARY_PATH": f"{tmp_path / 'wrong'}:{tmp_path / 'toolkit'}"}
-    done = subprocess.run([sys.executable, "-c", ASK], env=environment, stdout=subprocess.PIPE, check=True)
-    version, loaded = json.loads(done.stdout)
+    version, loaded = agentreadings.loaded_cublaslt(f"{tmp_path / 'wrong'}:{tmp_path / 'toolkit'}")
     assert version == "99.1.1"
     assert loaded == [{"name": "cublasLt", "path": str(wrong), "version": "99.1.1"}]
+
+
+@pytest.mark.parametrize(("number", "version"), [(120405, "12.4.5"), (130100, "13.1.0"), (111103, "11.11.3")])
+def test_cublas_version(number: int, version: str, tmp_path: Path) -> None:
+    stand_in(tmp_path / "toolkit", number)
+    assert agentreadings.loaded_cublaslt(str(tmp_path / "toolkit"))[0] == version

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuprep import records
+from gpuprep.agent.facts import loader as loaders
 from gpuprep.agent.facts import shells
-from gpuprep.agent.facts.loader import Loader
 
 DLOPEN = """
 import ctypes, re, sys
@@ -38,7 +38,7 @@ def really(library_path: str, *names: str) -> list[str]:
 
 @pytest.fixture
 def libz() -> Path:
-    found = Loader().find("libz.so.1")
+    found = loaders.Loader().find("libz.so.1")
     if not isinstance(found, str):
         pytest.skip("no libz here")
     return Path(found)
@@ -46,7 +46,7 @@ def libz() -> Path:
 
 def test_what_the_cache_says_is_what_is_loaded(libz: Path) -> None:
     assert really("", "libz.so.1", "libnone.so.7") == [str(libz), "none"]
-    assert Loader().find("libnone.so.7") is None
+    assert loaders.Loader().find("libnone.so.7") is None
 
 
 def test_a_folder_of_the_login_comes_first_and_one_that_does_not_fit_is_passed_over(tmp_path: Path, libz: Path) -> None:
@@ -61,9 +61,9 @@ def test_a_folder_of_the_login_comes_first_and_one_that_does_not_fit_is_passed_o
     (text / "libnone.so.1").write_text("no library")
     path = f"{wrong}:{tmp_path}/absent:{other}"
     assert really(path, "libz.so.1") == [f"{other}/libz.so.1.9.9"]
-    assert Loader(path).find("libz.so.1") == f"{other}/libz.so.1.9.9"
-    assert Loader(str(wrong)).find("libz.so.1") == str(libz) == really(str(wrong), "libz.so.1")[0]
-    assert Loader(str(text)).find("libnone.so.1") is None
+    assert loaders.Loader(path).find("libz.so.1") == f"{other}/libz.so.1.9.9"
+    assert loaders.Loader(str(wrong)).find("libz.so.1") == str(libz) == really(str(wrong), "libz.so.1")[0]
+    assert loaders.Loader(str(text)).find("libnone.so.1") is None
 
 
 def test_every_version_that_a_program_could_ask_for(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_every_version_that_a_program_could_ask_for(tmp_path: Path) -> None:
         shutil.copy(sys.executable, tmp_path / name)
         (tmp_path / name.rpartition(".")[0]).symlink_to(name)
     (tmp_path / "libcublasLt.so").symlink_to("libcublasLt.so.12")
-    loader = Loader(str(tmp_path))
+    loader = loaders.Loader(str(tmp_path))
     loader.paths = {"libcublasLt_static.so.9": "/nowhere"}
     assert loader.libraries(("libcuda-of-nobody.so.1",), ("libcublasLt.so", "libnvrtc-of-nobody.so")) == {
         "libcuda-of-nobody.so.1": None,
@@ -92,4 +92,4 @@ def test_the_library_path_of_a_login_is_read_with_its_path(tmp_path: Path, monke
     assert shells.login_environment() == ("/opt/bin", "/opt/a:/opt/b")
     (tmp_path / ".bash_profile").write_text("unset LD_LIBRARY_PATH; PATH=/opt/bin\n")
     assert shells.login_environment() == ("/opt/bin", "")
-    assert Loader("").first == ()
+    assert loaders.Loader("").first == ()

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentreadings import blank_disks
 from builders import bare_snapshot, load
 
 from gpuprep import records
-from gpuprep.agent.facts import disks
 from gpuprep.agent.programs import run
 from gpuprep.desired import profile, state
 
@@ -36,7 +36,7 @@ def lsblk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def says(lsblk: Path, *rows: Any) -> object:
     lsblk.write_text(json.dumps({"blockdevices": list(rows)}))
-    return disks.blank(simulated=False)
+    return blank_disks()
 
 
 @pytest.mark.parametrize("model", [AWS + "      ", "nvme_card", "nvme_card12", "Microsoft NVMe Direct Disk v2"])
@@ -70,14 +70,14 @@ def test_any_other_disk_is_left_alone(lsblk: Path, row: dict[str, Any]) -> None:
 )
 def test_what_lsblk_cannot_say_is_missing(lsblk: Path, said: str) -> None:
     lsblk.write_text(said)
-    assert isinstance(disks.blank(simulated=False), records.Missing)
+    assert isinstance(blank_disks(), records.Missing)
 
 
 def test_many_disks_are_bounded_and_a_simulated_machine_has_none_of_its_computers(lsblk: Path) -> None:
     found = says(lsblk, *(disk(f"nvme{number}n1") for number in range(500)))
     assert isinstance(found, tuple)
-    assert len(found) == disks.MOST
-    assert disks.blank(simulated=True) == ()
+    assert len(found) == 32
+    assert blank_disks(simulated=True) == ()
 
 
 def machine(**facts: Any) -> records.Snapshot:

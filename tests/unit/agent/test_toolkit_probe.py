@@ -10,26 +10,37 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import agentreadings
 import fakeprograms
 import pytest
+from agentreadings import counters_answer
 from builders import finished_snapshot, resolved, with_parts
 from places import TESTS
+from probereportsfortests import judged, measure
 from simulatedboot import Boot, booted
+from simulatedvm import simulated_vm
 
 from gpuprep import records
-from gpuprep.agent.compute import counters
-from gpuprep.agent.facts import driver, simulation
-from gpuprep.agent.probes import toolkit
-from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.installed import toolkitprobe
 
-__all__ = ["booted"]
+__all__ = ["booted", "simulated_vm"]
 RECORDS = TESTS / "cases" / "records"
 WANTED = with_parts(resolved("h200", gpus=["h200"]), cuda={"version": "13.0"})
 COMPILER = "host compiler: gcc 14.2.0\n"
 
 
 # ---------------------------------------------------------------- the program
+
+
+def probed(folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> dict[str, Any]:
+    """The probe with an nvcc whose result is this script."""
+    fakeprograms.program(folder / "program", program)
+    copies = f'case "$1" in --version) echo "release 12.4, V12.4.131"; exit;; esac; cp {folder}/program "$2"'
+    fakeprograms.program(folder / "nvcc", copies)
+    fakeprograms.login(monkeypatch, folder / "home", f"{folder}:/usr/bin:/bin")
+    found = measure("toolkit")
+    assert isinstance(found, dict)
+    assert found["compiles"], found
+    return found
 
 
 @pytest.mark.parametrize(
@@ -43,76 +54,36 @@ COMPILER = "host compiler: gcc 14.2.0\n"
         ("", False, ""),
     ],
 )  # fmt: skip
-def test_what_the_program_says(said: str, runs: bool, output: str) -> None:
-    found = toolkit.judged(said)
+def test_what_the_program_says(
+    said: str, runs: bool, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "said").write_text(said)
+    found = probed(tmp_path, monkeypatch, f"cat {tmp_path}/said; exit {int(not runs)}")
     assert (found["runs"], found["run_output"]) == (runs, output)
-    assert isinstance(found["host_compiler"], records.Missing) == (not said)
+    assert found["host_compiler"] == "gcc 14.2.0" if said else found["host_compiler"]["missing"] == "unparsable"
 
 
-def test_a_program_that_hangs_or_dies_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "program"
-    monkeypatch.setattr(toolkit, "RUN_SECONDS", 0.3)
-    for text, says in (("sleep 60", "longer than"), ("kill -SEGV $$", "program")):
-        program.write_text(f"#!/bin/sh\n{text}\n")
-        program.chmod(0o755)
-        found = toolkit.judged(toolkit._run(str(program), str(tmp_path)))
-        assert isinstance(found["runs"], records.Missing)
-        assert says in found["runs"].detail
+@pytest.mark.parametrize(("program", "says"), [("sleep 3600", "longer than"), ("kill -SEGV $$", "exit code -11")])
+def test_a_program_that_hangs_or_dies_is_missing(
+    program: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agentreadings.seconds_of_the_toolkits_program(monkeypatch, 0.3 if "sleep" in program else 300)
+    found = probed(tmp_path, monkeypatch, program)
+    assert found["runs"]["missing"] == "command_failed"
+    assert says in found["runs"]["detail"]
 
 
 @pytest.mark.parametrize(("fault", "runs"), [({}, True), ({"fault_gpu_lost": 1}, False)])
 def test_in_a_simulated_vm_the_gpu_s_part_is_the_model_s(
-    fault: dict[str, int], runs: bool, booted: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: dict[str, int], runs: bool, simulated_vm: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    booted("t4", **fault)
-    monkeypatch.setattr(simulation, "SIMULATION_MARK", tmp_path)
-    program = tmp_path / "program"
-    program.write_text("#!/bin/sh\necho host compiler: gcc 12.2.0; echo cudaMalloc: cudaErrorNoDevice; exit 1\n")
-    program.chmod(0o755)
-    found = toolkit.judged(toolkit._run(str(program), str(tmp_path)))
+    simulated_vm("t4", **fault)
+    program = "echo host compiler: gcc 12.2.0; echo cudaMalloc: cudaErrorNoDevice; exit 1"
+    found = probed(tmp_path, monkeypatch, program)
     assert (found["runs"], found["host_compiler"]) == (runs, "gcc 12.2.0")
 
 
 # ---------------------------------------------------------------- counters
-
-
-@pytest.mark.parametrize(
-    ("code", "verdict"),
-    [(0, True), (35, False), (40, False), (26, None), (27, None), (-1, None), (-100, None)],
-)
-def test_refused_is_told_from_other_errors(code: int, verdict: bool | None) -> None:
-    found = counters.verdict({"stage": "cuptiProfilerGetCounterAvailability", "name": "CUPTI_ERROR_X", "code": code})
-    assert isinstance(found["counters"], records.Missing) if verdict is None else found["counters"] is verdict
-    if code:
-        assert "cuptiProfilerGetCounterAvailability: CUPTI_ERROR_X" in found["detail"]
-    assert ("insufficient privileges" in found["detail"]) == (verdict is False)
-
-
-def test_the_script_says_what_it_could_not_load() -> None:
-    me = pwd.getpwuid(os.getuid()).pw_name
-    answer = counters._ask("/nowhere/libcupti.so.12", me, gpu=True)
-    assert isinstance(answer, dict)
-    assert (answer["stage"], answer["code"]) == ("dlopen", -1)
-    assert "/nowhere/libcupti.so.12" in answer["name"]
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
-def test_root_asks_as_an_ordinary_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "SCRIPT", "import json, os; print(json.dumps({'code': 0, 'who': os.getresuid()}))")
-    answer = counters._ask("", "nobody", gpu=True)
-    assert isinstance(answer, dict)
-    assert set(answer["who"]) == {pwd.getpwnam("nobody").pw_uid}
-    hidden = tmp_path / "python3"
-    hidden.symlink_to("/root/no-such-python")
-    monkeypatch.setattr(sys, "executable", str(hidden))
-    assert isinstance(counters._ask("", "nobody", gpu=True), dict)  # the system's python3 answers then
-
-
-@pytest.mark.parametrize("said", ["", "Traceback\n", '["a list"]\n', '{"no": "code"}\n'])
-def test_an_answer_that_is_none(said: str) -> None:
-    found = counters._parsed(said)
-    assert isinstance(found, records.Missing)
-    assert found.reason == "unparsable"
 
 
 # What stands for CUPTI's answer: a code for each user. Whether it may use the GPU is told, too.
@@ -134,8 +105,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def asked(monkeypatch: pytest.MonkeyPatch, *, simulated: bool = False, **codes: int) -> dict[str, Any]:
     """`codes`: what CUPTI answers by user."""
-    monkeypatch.setattr(counters, "SCRIPT", SAYS.format(codes=codes))
-    found = counters.cupti(simulated=simulated)
+    found = counters_answer(monkeypatch, SAYS.format(codes=codes), simulated=simulated)
     assert isinstance(found, dict)
     json.dumps(found)
     return found
@@ -153,9 +123,42 @@ def test_counters_for_everybody_for_root_and_for_nobody(library: Path, monkeypat
     assert broken["counters"]["missing"] == broken["counters_as_root"]["missing"] == "command_failed"
 
 
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(("code", "refused"), [(35, True), (40, True), (26, False), (27, False), (-1, False)])
+def test_refused_is_told_from_other_errors(code: int, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked(monkeypatch, nobody=code, root=code)
+    assert found["counters"] is False if refused else found["counters"]["missing"] == "command_failed"
+    assert ("insufficient privileges" in found["detail"]) == refused
+    assert " gpu: " in found["detail"]
+
+
+def test_a_file_that_is_no_library_is_named(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = counters_answer(monkeypatch)
+    assert found["counters"]["missing"] == "command_failed"
+    assert found["detail"].startswith(f"dlopen: {library}")
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+def test_root_asks_as_an_ordinary_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    who = "import json, os; print(json.dumps({'code': 0, 'stage': '', 'name': '', 'version': os.getresuid()}))"
+    assert set(counters_answer(monkeypatch, who)["version"]) == {pwd.getpwnam("nobody").pw_uid}
+    hidden = tmp_path / "python3"
+    hidden.symlink_to("/root/no-such-python")
+    monkeypatch.setattr(sys, "executable", str(hidden))
+    assert counters_answer(monkeypatch, who)["counters"] is True  # the system's python3 answers then
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("said", ["", "Traceback\n", '["a list"]\n', '{"no": "code"}\n'])
+def test_an_answer_that_is_none(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = counters_answer(monkeypatch, f"print({said!r}, end='')")
+    assert found["counters"]["missing"] == found["version"]["missing"] == "unparsable"
+
+
 def test_no_cupti(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fakeprograms.ldconfig(monkeypatch, tmp_path)
-    found = counters.cupti(simulated=False)
+    found = counters_answer(monkeypatch)
     assert isinstance(found, records.Missing)
     assert found.reason == "not_installed"
 
@@ -168,7 +171,7 @@ def test_no_cupti(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_simulated_gpu_s_counters_are_the_driver_s_parameter(
     parameters: str | None, readable: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "PROC", tmp_path)
+    agentreadings.driver_parameters(monkeypatch, tmp_path)
     if parameters:
         (tmp_path / "params").write_text(parameters)
     found = asked(monkeypatch, simulated=True, nobody=0, root=0)
@@ -188,10 +191,8 @@ def real() -> dict[str, Any]:
 
 
 def bad(values: dict[str, Any] | records.Missing, **wanted: Any) -> dict[str, records.Finding]:
-    evidence = Evidence(with_parts(WANTED, **wanted), finished_snapshot(WANTED), {"toolkit": values})
-    return {
-        finding.key: finding for finding in toolkitprobe.findings(evidence) if finding.status is not records.Status.PASS
-    }
+    findings = judged("toolkit", values, with_parts(WANTED, **wanted), finished_snapshot(WANTED))
+    return {finding.key: finding for finding in findings if finding.status is not records.Status.PASS}
 
 
 def test_a_real_toolkit_passes() -> None:
@@ -206,13 +207,16 @@ REFUSED = {"path": "/usr/lib/libcupti.so.13", "version": 130001, "counters": Fal
     ("changed", "key", "status", "says", "remedy"),
     [
         ({"cupti": REFUSED}, "cupti.counters", records.Status.FAIL, "nobody may not read", "NVreg_RestrictProfiling"),
-        ({"cupti": {"missing": "not_installed"}}, "cupti.counters", records.Status.UNKNOWN, "not installed", "measure again"),
+        ({"cupti": {"missing": "not_installed"}},
+         "cupti.counters", records.Status.UNKNOWN, "not installed", "measure again"),
         ({"cupti": {**REFUSED, "counters": {"missing": "command_failed", "detail": "CUPTI_ERROR_HARDWARE_BUSY"}}},
          "cupti.counters", records.Status.UNKNOWN, "HARDWARE_BUSY", "measure again"),
-        ({"runs": False, "run_output": "cudaMalloc: cudaErrorInsufficientDriver (too old)"}, "cuda.runs", records.Status.FAIL,
-         "cudaErrorInsufficientDriver", "newer driver"),
-        ({"runs": False, "run_output": "element 7 is 7, and must be 14"}, "cuda.runs", records.Status.FAIL, "element 7", ""),
-        ({"runs": {"missing": "command_failed", "detail": "60 s over"}}, "cuda.runs", records.Status.UNKNOWN, "60 s", ""),
+        ({"runs": False, "run_output": "cudaMalloc: cudaErrorInsufficientDriver (too old)"},
+         "cuda.runs", records.Status.FAIL, "cudaErrorInsufficientDriver", "newer driver"),
+        ({"runs": False, "run_output": "element 7 is 7, and must be 14"},
+         "cuda.runs", records.Status.FAIL, "element 7", ""),
+        ({"runs": {"missing": "command_failed", "detail": "60 s over"}},
+         "cuda.runs", records.Status.UNKNOWN, "60 s", ""),
         ({"runs": None}, "cuda.runs", records.Status.UNKNOWN, "says nothing of runs", ""),
         ({"cupti": None}, "cupti.counters", records.Status.UNKNOWN, "says nothing of counters", ""),
         ({"version": "12.4"}, "cuda.compiler", records.Status.FAIL, "CUDA 12.4", ""),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuprep import records
 from gpuprep.agent.facts import xids
-from gpuprep.records import Missing, Xid
 
 JOURNAL = """\
 1732112000.250000 gpu-box kernel: NVRM: Xid (PCI:0000:83:00): 79, pid=1234, name=python3, GPU has fallen off the bus.
@@ -24,26 +24,26 @@ FALLEN = "pid=1234, name=python3, GPU has fallen off the bus."
 
 def test_the_journal_line_by_line() -> None:
     assert xids.from_journal(JOURNAL) == [
-        Xid(79, "0000:83:00.0", FALLEN, "2024-11-20T14:13:20+00:00"),
-        Xid(48, "0000:c1:00.0", "", "2024-11-20T14:13:22+00:00"),
+        records.Xid(79, "0000:83:00.0", FALLEN, "2024-11-20T14:13:20+00:00"),
+        records.Xid(48, "0000:c1:00.0", "", "2024-11-20T14:13:22+00:00"),
     ]
     assert xids.from_journal("") == []
     instance = "1732112002.0 gpu-box kernel: NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: SM"
     assert [(xid.code, xid.pci_address) for xid in xids.from_journal(instance)] == [(94, "0000:01:00.0")]
     torn = xids.from_journal("NVRM: Xid (PCI:0000:83:00): 31, MMU fault")
-    assert [(xid.code, xid.time) for xid in torn] == [(31, Missing("unparsable", "NVRM:"))]
+    assert [(xid.code, xid.time) for xid in torn] == [(31, records.Missing("unparsable", "NVRM:"))]
 
 
 def test_the_ring_buffer_record_by_record() -> None:
-    records = [
+    lines = [
         "6,1,0,-;Linux version 6.12\n",
         f"3,1402,61500000,-;NVRM: Xid (PCI:0000:83:00): 79, {FALLEN}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:83:00.0\n",
         "4,1403,61500001,-;NVRM: GPU 0000:83:00.0 is lost\n",
         "garbage",
         "",
     ]
-    assert xids.from_records(records, 1732111938.5) == [
-        Xid(79, "0000:83:00.0", FALLEN, "2024-11-20T14:13:20+00:00"),
+    assert xids.from_records(lines, 1732111938.5) == [
+        records.Xid(79, "0000:83:00.0", FALLEN, "2024-11-20T14:13:20+00:00"),
     ]
 
 
@@ -55,7 +55,7 @@ def test_a_pipe_in_place_of_the_kernel_log_is_not_drained(tmp_path: Path) -> Non
     writer = os.open(pipe, os.O_WRONLY)
     os.write(writer, b"3,1,1,-;NVRM: Xid (PCI:0000:83:00): 79, gone\n")
     found = xids.from_ring_buffer(pipe)
-    assert isinstance(found, Missing)
+    assert isinstance(found, records.Missing)
     assert found.reason == "command_failed"
     assert os.read(reader, 100).startswith(b"3,1,1")
     os.close(reader)
@@ -68,9 +68,9 @@ def test_who_may_not_read_learns_that(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("os.open", refused)
     found = xids.from_ring_buffer(Path("/dev/null"))
-    assert isinstance(found, Missing)
+    assert isinstance(found, records.Missing)
     assert found.reason == "no_permission"
-    assert xids.from_ring_buffer(tmp_path / "none") == Missing(
+    assert xids.from_ring_buffer(tmp_path / "none") == records.Missing(
         "command_failed", f"[Errno 2] No such file or directory: '{tmp_path}/none'"
     )
 
@@ -106,7 +106,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
 
 KERNEL_LINE = "echo '1732112000.250000 gpu-box kernel: Linux version 6.12'"
 XID_LINE = "echo '1732112002.000000 gpu-box kernel: NVRM: Xid (PCI:0000:C1:00.0): 48'"
-XID = Xid(48, "0000:c1:00.0", "", "2024-11-20T14:13:22+00:00")
+XID = records.Xid(48, "0000:c1:00.0", "", "2024-11-20T14:13:22+00:00")
 UNREADABLE = "echo 'Journal file system@1.journal is truncated, ignoring file.' >&2"
 
 
@@ -138,7 +138,7 @@ def test_no_xid_is_nothing_known_where_no_log_was_read(
 ) -> None:
     journal(searches, one_line)
     found = xids.xids()
-    assert isinstance(found, Missing)
+    assert isinstance(found, records.Missing)
     assert found.reason == "command_failed"
 
 
@@ -167,13 +167,13 @@ def test_a_simulated_machine_has_no_kernel_log_but_what_was_played(journal: Call
     journal(XID_LINE, "true")
     assert xids.xids(simulated=True) == (XID,)
     journal("exit 2", "true")
-    assert isinstance(xids.xids(simulated=True), Missing)
+    assert isinstance(xids.xids(simulated=True), records.Missing)
 
 
 def test_the_real_kernel_log_of_this_machine() -> None:
     found = xids.from_ring_buffer()
-    if isinstance(found, Missing):
+    if isinstance(found, records.Missing):
         assert found.reason in ("no_permission", "command_failed")
         return
     assert stat.S_ISCHR(xids.KMSG.stat().st_mode)
-    assert all(isinstance(xid, Xid) for xid in found)
+    assert all(isinstance(xid, records.Xid) for xid in found)
