@@ -10,11 +10,13 @@ from builders import resolved
 from places import CASES
 from records_for_tests import record
 
+from gpuprep.checks.baseline import has_quick
 from gpuprep.checks.judgement import Adjust, Judgement, Terms
 from gpuprep.checks.judgement import judge as judge_findings
 from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile, Waiver
 from gpuprep.records import Finding, RunRecord, Snapshot, Verdict
+from gpuprep.records.baseline import Baseline
 from gpuprep.workflows.record_file import Recorded, from_figures
 from gpuprep.workflows.rejudge import judge
 
@@ -47,3 +49,8 @@ def of_host(host: Snapshot, profile: Profile) -> RunRecord:
     """A whole validation that measured nothing."""
     run = dataclasses.replace(record(), before=None, after=host, measurements=())
     return judge(Recorded(run, host, whole=True), profile)
+
+
+def nights_can_compare(baseline: Baseline, gpu: str, probe: str, agent: str) -> bool:
+    """Whether the nights of this agent have something to compare a GPU's figures with."""
+    return has_quick(baseline, gpu, probe, agent)

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, load
 from gemmrecords import gemm, gpu, values
+from judgedrecords import nights_can_compare
 from records_for_tests import record
 
-from gpuprep import records
-from gpuprep.checks import baseline, probes
+from gpuprep import checks, records
+from gpuprep.checks import drift
 from gpuprep.desired import profile, state
-from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey, Measured
+from gpuprep.records import baseline
 from gpuprep.store import Store
 
 HOST = dataclasses.replace(bare_snapshot(gpus=("a100",)), source=records.Source.MEASURED)
@@ -31,9 +32,9 @@ def measured(
     return [records.ProbeResult("gemm", source, values(gpu("20b0", gemms), **changed), 10.0)]
 
 
-def past(of: Measured) -> Baseline:
+def past(of: baseline.Measured) -> baseline.Baseline:
     return {
-        key: {name: BaselineFigure(value, "run-1", THEN) for name, value in figures.items()}
+        key: {name: baseline.BaselineFigure(value, "run-1", THEN) for name, value in figures.items()}
         for key, figures in of.items()
     }
 
@@ -41,14 +42,15 @@ def past(of: Measured) -> Baseline:
 def history(
     then: list[records.ProbeResult], now: list[records.ProbeResult], host: records.Snapshot = HOST
 ) -> list[records.Finding]:
-    known = past(baseline.figures(HOST, then))
-    found = probes.findings(WANTED, host, now, ["gemm"], load("a100").thresholds, known)
+    known = past(checks.comparable(HOST, then))
+    thresholds = load("a100").thresholds
+    found = checks.compare_figures(WANTED, host, now, asked=["gemm"], thresholds=thresholds, baseline=known)
     return [finding for finding in found if finding.property.endswith("_history")]
 
 
 def test_what_a_run_can_be_compared_by() -> None:
-    ((key, figures),) = baseline.figures(HOST, measured(280.0, 266.0)).items()
-    assert key == BaselineKey("GPU-0", "gemm", f"gpuprep {HOST.agent_version}, cublasLt 12.4.5, quick")
+    ((key, figures),) = checks.comparable(HOST, measured(280.0, 266.0)).items()
+    assert key == baseline.BaselineKey("GPU-0", "gemm", f"gpuprep {HOST.agent_version}, cublasLt 12.4.5, quick")
     assert figures == {"fp16 8192x8192x8192 TN": 280.0, "bf16 8192x8192x8192 TN": 266.0}
 
 
@@ -85,13 +87,13 @@ def test_a_figure_that_varied_is_slower_only_by_more_than_that(now: float, sprea
 
 
 def test_thresholds_are_the_profiles() -> None:
-    known = past(baseline.figures(HOST, measured(280.0)))
+    known = past(checks.comparable(HOST, measured(280.0)))
     loose = {
         **load("a100").thresholds,
         "history_warn_percent": profile.Threshold(30),
         "history_fail_percent": profile.Threshold(40),
     }
-    found = probes.findings(WANTED, HOST, measured(220.0), ["gemm"], loose, known)
+    found = checks.compare_figures(WANTED, HOST, measured(220.0), asked=["gemm"], thresholds=loose, baseline=known)
     (finding,) = (f for f in found if f.property == "gemm_history")
     assert (finding.status, finding.expected) == (
         records.Status.PASS,
@@ -100,21 +102,23 @@ def test_thresholds_are_the_profiles() -> None:
 
 
 def test_a_simulated_run_is_no_baseline_and_has_none() -> None:
-    assert baseline.figures(HOST, measured(280.0, source=records.Source.SIMULATED)) == {}
-    assert baseline.figures(dataclasses.replace(HOST, source=records.Source.SIMULATED), measured(280.0)) == {}
+    assert checks.comparable(HOST, measured(280.0, source=records.Source.SIMULATED)) == {}
+    assert checks.comparable(dataclasses.replace(HOST, source=records.Source.SIMULATED), measured(280.0)) == {}
 
 
 def test_other_libraries_have_another_baseline() -> None:
     newer = measured(200.0, libraries=[{"name": "cublasLt", "path": "/x", "version": "13.1.0"}])
-    assert set(baseline.figures(HOST, newer)) & set(baseline.figures(HOST, measured(280.0))) == set()
-    assert set(baseline.figures(HOST, measured(1.0, quick=False))) & set(baseline.figures(HOST, measured(1.0))) == set()
+    assert set(checks.comparable(HOST, newer)) & set(checks.comparable(HOST, measured(280.0))) == set()
+    assert (
+        set(checks.comparable(HOST, measured(1.0, quick=False))) & set(checks.comparable(HOST, measured(1.0))) == set()
+    )
 
 
 def test_quick_full_and_unknown_depth_are_never_compared() -> None:
     runs: dict[bool | None, list[records.ProbeResult]] = {
         depth: measured(280.0, quick=depth) for depth in (True, False, None)
     }
-    keys = {depth: next(iter(baseline.figures(HOST, probed))) for depth, probed in runs.items()}
+    keys = {depth: next(iter(checks.comparable(HOST, probed))) for depth, probed in runs.items()}
     assert len(set(keys.values())) == 3
     for then in runs:
         for now in runs:
@@ -134,13 +138,13 @@ def _slower(values: Any) -> Any:
 
 def test_a_version_that_a_host_made_up_is_no_depth() -> None:
     library = {"name": "cublasLt", "path": "/x", "version": "12.4.5, quick"}
-    (key,) = baseline.figures(HOST, measured(280.0, quick=False, libraries=[library]))
+    (key,) = checks.comparable(HOST, measured(280.0, quick=False, libraries=[library]))
     assert key.versions.split(", ")[1:] == ["cublasLt 12.4.5; quick"]
 
 
 def test_figures_that_do_not_count_are_no_baseline() -> None:
     assert (
-        baseline.figures(
+        checks.comparable(
             HOST, [records.ProbeResult("gemm", records.Source.MEASURED, records.Missing("command_failed"), 1.0)]
         )
         == {}
@@ -148,7 +152,7 @@ def test_figures_that_do_not_count_are_no_baseline() -> None:
     shared = values(gpu("20b0", [gemm("fp16", 280.0)], other_processes=[{"pid": 1}]))
     unsteady = values(gpu("20b0", [gemm("fp16", 280.0, rel_stdev_percent=40.0)]))
     for doubtful in (shared, unsteady, values(gpu("20b0", [gemm("fp16", 280.0)], uuid="")), {"gpus": 3}):
-        assert baseline.figures(HOST, [records.ProbeResult("gemm", records.Source.MEASURED, doubtful, 1.0)]) == {}
+        assert checks.comparable(HOST, [records.ProbeResult("gemm", records.Source.MEASURED, doubtful, 1.0)]) == {}
 
 
 def test_what_is_no_longer_measured_is_not_compared() -> None:
@@ -173,7 +177,7 @@ def test_bandwidth_and_throughput_have_a_past_too() -> None:
         records.ProbeResult("bandwidth", records.Source.MEASURED, bandwidth, 1.0),
         records.ProbeResult("throughput", records.Source.MEASURED, throughput, 1.0),
     ]
-    found = {key.probe: figures for key, figures in baseline.figures(HOST, results).items()}
+    found = {key.probe: figures for key, figures in checks.comparable(HOST, results).items()}
     assert found == {
         "bandwidth": {"device copy": 1371.0, "host to device": 25.9},
         "throughput": {"decode h264 1920x1080": 900.0},
@@ -181,6 +185,13 @@ def test_bandwidth_and_throughput_have_a_past_too() -> None:
 
 
 # ---------------------------------------------------------------- what has no baseline
+
+
+def uncompared(
+    host: records.Snapshot, probed: list[records.ProbeResult], known: baseline.Baseline
+) -> list[records.Finding]:
+    found = drift.findings(WANTED, host, drift.Past(None, None), probed, baseline=known)
+    return [one for one in found if one.property.endswith("history") and "no baseline" in f"{one.actual} {one.reason}"]
 
 
 def test_figures_without_a_baseline_are_a_warning_a_gpu_and_probe() -> None:
@@ -191,23 +202,23 @@ def test_figures_without_a_baseline_are_a_warning_a_gpu_and_probe() -> None:
         10.0,
     )
     host = dataclasses.replace(bare_snapshot(gpus=("a100", "a100")), source=records.Source.MEASURED)
-    full = past(baseline.figures(HOST, measured(280.0, quick=False)))
-    older = past(baseline.figures(dataclasses.replace(HOST, agent_version="0.0.9"), measured(280.0)))
-    found = baseline.uncompared(host, [two], {**full, **older}, "a100")
+    full = past(checks.comparable(HOST, measured(280.0, quick=False)))
+    older = past(checks.comparable(dataclasses.replace(HOST, agent_version="0.0.9"), measured(280.0)))
+    found = uncompared(host, [two], {**full, **older})
     assert [(one.key, one.status.value) for one in found] == [
         ("GPU-0.gemm_history", "WARN"), ("GPU-1.gemm_history", "WARN"),
     ]  # fmt: skip
     assert found[0].actual == "fp16 8192x8192x8192 TN 250, no baseline"
     assert f"gpuprep {HOST.agent_version}, cublasLt 12.4.5, quick" in found[0].reason
     assert "gpuprep validate HOST --profile a100 --quick" in found[0].remedy
-    known = past(baseline.figures(HOST, measured(280.0)))
-    assert [one.key for one in baseline.uncompared(host, [two], known, "a100")] == ["GPU-1.gemm_history"]
+    known = past(checks.comparable(HOST, measured(280.0)))
+    assert [one.key for one in uncompared(host, [two], known)] == ["GPU-1.gemm_history"]
 
 
 def test_what_gave_no_figures_lacks_no_baseline() -> None:
     broken = records.ProbeResult("gemm", records.Source.MEASURED, records.Missing("command_failed"), 1.0)
-    assert baseline.uncompared(HOST, [broken], {}, "a100") == []
-    assert baseline.uncompared(HOST, [], {}, "a100") == []
+    assert uncompared(HOST, [broken], {}) == []
+    assert uncompared(HOST, [], {}) == []
 
 
 def test_simulated_gpus_have_no_baseline_and_one_line_says_why() -> None:
@@ -215,7 +226,7 @@ def test_simulated_gpus_have_no_baseline_and_one_line_says_why() -> None:
         *measured(1.0, source=records.Source.SIMULATED),
         records.ProbeResult("bandwidth", records.Source.SIMULATED, {}, 1.0),
     ]
-    (found,) = baseline.uncompared(HOST, simulated, {}, "a100")
+    (found,) = uncompared(HOST, simulated, {})
     assert (found.key, found.status, "simulated" in found.reason) == ("speed.history", records.Status.SKIP, True)
 
 
@@ -223,10 +234,10 @@ def test_only_a_quick_measurement_by_the_same_gpuprep_is_one_for_the_nights() ->
     now = HOST.agent_version
     for quick, agent, expected in ((True, now, True), (False, now, False), (True, "0.0.9", False)):
         host = dataclasses.replace(HOST, agent_version=agent)
-        known = past(baseline.figures(host, measured(280.0, quick=quick)))
-        assert baseline.has_quick(known, "GPU-0", "gemm", now) is expected
-        assert not baseline.has_quick(known, "GPU-1", "gemm", now)
-        assert not baseline.has_quick(known, "GPU-0", "bandwidth", now)
+        known = past(checks.comparable(host, measured(280.0, quick=quick)))
+        assert nights_can_compare(known, "GPU-0", "gemm", now) is expected
+        assert not nights_can_compare(known, "GPU-1", "gemm", now)
+        assert not nights_can_compare(known, "GPU-0", "bandwidth", now)
 
 
 # ---------------------------------------------------------------- the store
@@ -240,14 +251,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_the_first_figures_stay(store: Store) -> None:
-    first, second = (baseline.figures(HOST, measured(*tflops)) for tflops in ((280.0,), (250.0, 266.0)))
+    first, second = (checks.comparable(HOST, measured(*tflops)) for tflops in ((280.0,), (250.0, 266.0)))
     (key,) = first
     store.append(record("run-1", host="gpu-1", started_at=THEN), first)
     store.append(record("run-2", host="gpu-1", started_at="2026-11-02"), second)
     assert store.baseline("gpu-1", [key]) == {
         key: {
-            "bf16 8192x8192x8192 TN": BaselineFigure(266.0, "run-2", "2026-11-02"),
-            "fp16 8192x8192x8192 TN": BaselineFigure(280.0, "run-1", THEN),
+            "bf16 8192x8192x8192 TN": baseline.BaselineFigure(266.0, "run-2", "2026-11-02"),
+            "fp16 8192x8192x8192 TN": baseline.BaselineFigure(280.0, "run-1", THEN),
         }
     }
     assert store.baseline("gpu-2", [key]) == {}
@@ -255,7 +266,7 @@ def test_the_first_figures_stay(store: Store) -> None:
 
 
 def test_versions_longer_than_the_column_stay_apart(store: Store) -> None:
-    keys = [BaselineKey("GPU-0", "gemm", "x" * 300 + end) for end in "ab"]
+    keys = [baseline.BaselineKey("GPU-0", "gemm", "x" * 300 + end) for end in "ab"]
     store.append(record("run-1", host="h"), {keys[0]: {"fp16": 1.0}, keys[1]: {"fp16": 2.0}})
     known = store.baseline("h", keys)
     assert [known[key]["fp16"].value for key in keys] == [1.0, 2.0]
