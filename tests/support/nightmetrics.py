@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from builders import gpu_facts, pci, resolved
 from prometheus_client import Metric, samples
 from prometheus_client.parser import text_string_to_metric_families
 from records_for_tests import SNAPSHOT, record
 
+from gpuprep.nightly import metrics, monitoring
 from gpuprep.records import (
     ClockPair,
     DriftFacts,
@@ -74,3 +76,22 @@ def families(text: str) -> dict[str, Metric]:
 
 def series(text: str, name: str) -> list[samples.Sample]:
     return [one for family in families(text).values() for one in family.samples if one.name == name]
+
+
+# Each metric by its whole name ► its labels.
+METRICS = {f"gpuprep_{name}": metric.labels for name, metric in metrics.METRICS.items()}
+
+
+def text_of(*nights: RunRecord) -> str:
+    """What Prometheus is told of these checks."""
+    return metrics.render(nights)
+
+
+def write(folder: Path, night: RunRecord) -> None:
+    """As each check leaves it for node_exporter."""
+    metrics.write(folder, night)
+
+
+def for_prometheus(name: str) -> str:
+    """The "rules" or the "dashboard" that people load."""
+    return monitoring.text(name)

@@ -1,19 +1,24 @@
-"""Nights of a host for tests of the self-check: plans, facts, and an agent that answers from files."""
+"""Nights of a host for tests of the self-check: plans, facts, an agent that answers from files, what schedulers ask."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from builders import finished_snapshot, load, measured_t4, resolved
 
 from gpuprep import __version__, checks
+from gpuprep.agent import identity, parts
 from gpuprep.desired import probes as probing
 from gpuprep.desired.profile import DriftWish, NotifyWish
-from gpuprep.nightly import nightlyplan
+from gpuprep.nightly import hooks, nightlyplan
 from gpuprep.nightly.ask import Agent
 from gpuprep.nightly.nightlyplan import NightlyPlan
 from gpuprep.records import (
@@ -97,7 +102,54 @@ def answering(folder: Path, snapshot: Snapshot | None, measured: Sequence[ProbeR
         (folder / "facts.json").write_text(to_json(snapshot))
     for result in measured:
         (folder / f"probe-{result.probe}.json").write_text(to_json(result))
-    return Agent(["sh", "-c", ANSWERS, str(folder)])
+    return agent_of(ANSWERS, folder)
+
+
+def agent_of(script: str, *words: object, patience: float = 600.0) -> Agent:
+    """An agent that is a script of the shell, with these words; its facts are waited for so many seconds."""
+    return Agent(["sh", "-c", script, *map(str, words)], facts_timeout=patience)
+
+
+def installed_package(folder: Path) -> Path:
+    """The parts of gpuprep that travel to a host, in a folder of their own."""
+    for name, content in identity.sources(parts=parts.INSTALLED).items():
+        (folder / "gpuprep" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "gpuprep" / name).write_bytes(content)
+    return folder
+
+
+def asked(verb: str, *options: str, now: datetime, last: Path, plan: Path) -> tuple[int, str]:
+    """`gpuprep-drift slurm` or `npd` on a host whose newest result and plan are these: its exit code and its line."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = hooks.VERBS[verb](options, now, last, plan)
+    (line,) = said.getvalue().splitlines()
+    return code, line
+
+
+def this_machine(monkeypatch: pytest.MonkeyPatch, hostname: Path, boot_id: Path) -> None:
+    """The files that tell a scheduler's hook which machine it runs on."""
+    monkeypatch.setattr(hooks, "HOSTNAME", hostname)
+    monkeypatch.setattr(hooks, "BOOT_ID", boot_id)
+
+
+SCONTROL_SECONDS = hooks.SCONTROL_SECONDS  # that an answer is waited for
+
+
+def scontrol_of(monkeypatch: pytest.MonkeyPatch, *folders: Path, patience: float = SCONTROL_SECONDS) -> None:
+    """Where scontrol is looked for beside PATH, and how long its answer is waited for."""
+    monkeypatch.setattr(hooks, "SCONTROL_FOLDERS", tuple(map(str, folders)))
+    monkeypatch.setattr(hooks, "SCONTROL_SECONDS", patience)
+
+
+def drift_program(path: Path, interpreter: str, last: Path) -> None:
+    """gpuprep-drift as the role writes it, but of this tree and with another newest result."""
+    path.write_text(
+        f"#!{interpreter}\nimport sys; from pathlib import Path\n"
+        "from gpuprep.nightly import __main__, hooks\n"
+        f"hooks.npd.__defaults__ = (None, Path({str(last)!r}), Path('/nowhere'))\n"
+        "sys.exit(__main__.main(sys.argv[1:]))\n"
+    )
+    path.chmod(0o755)
 
 
 def write_plan(path: Path, plan: NightlyPlan) -> Path:

@@ -17,18 +17,20 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import amount
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nightsfortests import a_plan, write_plan
+from nightsfortests import SCONTROL_SECONDS, a_plan, asked, drift_program, scontrol_of, this_machine, write_plan
 from places import ROOT
 from records_for_tests import FINDINGS, SNAPSHOT, record
 
 from gpuprep import records
-from gpuprep.nightly import freshness, hooks
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 NIGHT = timedelta(hours=24)
+NPD_LENGTH = 80  # max_output_length of node-problem-detector
+SLURM_LENGTH = 200  # its accounting keeps 255 bytes of a reason
 PASSED = FINDINGS[0]
 # Captured from `scontrol show node`, Slurm 24.11.5; {state} and {reason} vary.
 SHOWN = """NodeName=n1 Arch=x86_64 CoresPerSocket=1 
@@ -79,8 +81,18 @@ def write(last: Path, **fields: Any) -> None:
     last.write_text(records.to_json(record(**fields)))
 
 
-def ask(last: Path, plan: Path | None = None) -> hooks.Answer:
-    return hooks.answer(NOW, last, plan or last.with_name("no-plan.json"))
+def line_of(last: Path, plan: Path | None = None) -> str:
+    """What Slurm is told, in full."""
+    return asked("slurm", "--no-drain", now=NOW, last=last, plan=plan or last.with_name("no-plan.json"))[1]
+
+
+def short(last: Path) -> str:
+    """What node-problem-detector is told."""
+    return asked("npd", now=NOW, last=last, plan=last.with_name("no-plan.json"))[1]
+
+
+def status_of(last: Path, plan: Path | None = None) -> records.Status:
+    return records.Status(re.split("[: ]", line_of(last, plan))[1])
 
 
 # ---------------------------------------------------------------- what the last result says
@@ -91,26 +103,27 @@ def ask(last: Path, plan: Path | None = None) -> hooks.Answer:
 )
 def test_the_verdict_of_the_last_check_is_the_answer(status: records.Status, last: Path) -> None:
     write(last, **result(status, failed("gpu 0.ecc", status=status)))
-    assert ask(last).status is status
+    assert status_of(last) is status
 
 
 def test_a_line_names_what_failed_and_nothing_else(last: Path) -> None:
     found = (*failed("gpu 0.ecc", "driver.loaded_version"), *failed("gpu 0.clocks", status=records.Status.WAIVED))
     write(last, **result(records.Status.FAIL, found))
-    assert ask(last).line(80) == "gpuprep FAIL: gpu 0.ecc, driver.loaded_version"
+    assert short(last) == "gpuprep FAIL: gpu 0.ecc, driver.loaded_version"
 
 
 def test_a_pass_says_which_check_it_was(last: Path) -> None:
     write(last, **result())
-    assert ask(last).line(80) == "gpuprep PASS: profile t4, checked 2026-11-21 07:00 UTC"
+    assert short(last) == "gpuprep PASS: profile t4, checked 2026-11-21 07:00 UTC"
 
 
 @pytest.mark.parametrize("probe", [False, True])
-def test_a_simulated_result_says_so(probe: bool, last: Path) -> None:
+def test_a_simulated_result_says_so(probe: bool, last: Path, slurm: FakeSlurm) -> None:
     some = record().measurements if probe else ()
     write(last, **result(records.Status.FAIL, failed("gpu 0.ecc"), source=records.Source.SIMULATED, measurements=some))
-    assert ask(last).line(80) == "gpuprep FAIL (simulated): gpu 0.ecc"
-    assert ask(last).reason() == "gpuprep: (simulated) gpu 0.ecc"
+    assert short(last) == "gpuprep FAIL (simulated): gpu 0.ecc"
+    asked("slurm", now=NOW, last=last, plan=last)
+    assert slurm.changes() == ["update NodeName=n1 State=DRAIN Reason=gpuprep: (simulated) gpu 0.ecc"]
 
 
 @pytest.mark.parametrize(
@@ -136,13 +149,13 @@ def test_a_simulated_result_says_so(probe: bool, last: Path) -> None:
 )
 def test_a_result_that_cannot_answer_is_unknown(fields: dict[str, Any], why: str, last: Path) -> None:
     write(last, **{**result(), **fields})
-    assert ask(last).status is records.Status.UNKNOWN
-    assert why in ask(last).detail
+    assert status_of(last) is records.Status.UNKNOWN
+    assert why in line_of(last)
 
 
 def test_a_failure_with_an_error_besides_is_still_a_failure(last: Path) -> None:
     write(last, **result(records.Status.FAIL, failed("gpu 0.ecc"), error="a metric could not be written"))
-    assert ask(last).status is records.Status.FAIL
+    assert status_of(last) is records.Status.FAIL
 
 
 @pytest.mark.parametrize(
@@ -150,35 +163,35 @@ def test_a_failure_with_an_error_besides_is_still_a_failure(last: Path) -> None:
 )
 def test_a_damaged_result_is_unknown(text: str, last: Path) -> None:
     last.write_text(text)
-    assert ask(last).status is records.Status.UNKNOWN
-    assert "counts as absent" in ask(last).detail
+    assert status_of(last) is records.Status.UNKNOWN
+    assert "counts as absent" in line_of(last)
 
 
 def test_a_result_torn_anywhere_is_never_a_pass(last: Path) -> None:
     write(last, **result())
     whole = last.read_bytes()
-    for length in range(0, len(whole), 7):
+    for length in range(0, len(whole), 7 if amount.ALL else 97):
         last.write_bytes(whole[:length])
-        assert ask(last).status is records.Status.UNKNOWN, length
+        assert status_of(last) is records.Status.UNKNOWN, length
 
 
 @given(st.binary(max_size=200))
 def test_a_result_of_any_bytes_is_never_a_pass(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     last = tmp_path_factory.getbasetemp() / "any.json"
     last.write_bytes(content)
-    assert ask(last).status is records.Status.UNKNOWN
+    assert status_of(last) is records.Status.UNKNOWN
 
 
-def test_no_result_yet_is_unknown_and_fits_the_line(tmp_path: Path) -> None:
-    nothing = hooks.answer(NOW, tmp_path / "last.json", tmp_path / "plan")
-    assert nothing.status is records.Status.UNKNOWN
-    there = hooks.Answer(records.Status.UNKNOWN, f"no nightly check yet (no {hooks.LAST})")
-    assert there.line(80) == "gpuprep UNKNOWN: no nightly check yet (no /var/lib/gpuprep/drift/last.json)"
+def test_no_result_yet_is_unknown_and_fits_the_line(last: Path) -> None:
+    assert line_of(last) == f"gpuprep UNKNOWN: no nightly check yet (no {last})"
+    usual = "gpuprep UNKNOWN: no nightly check yet (no /var/lib/gpuprep/drift/last.json)"
+    assert len(usual) <= NPD_LENGTH
+    assert short(last) == f"gpuprep UNKNOWN: no nightly check yet (no {last})"[:NPD_LENGTH]
 
 
 def test_a_folder_in_place_of_the_result_is_unknown(last: Path) -> None:
     last.mkdir()
-    assert ask(last).status is records.Status.UNKNOWN
+    assert status_of(last) is records.Status.UNKNOWN
 
 
 # ---------------------------------------------------------------- how old it may be
@@ -209,40 +222,49 @@ def test_one_night_may_be_missed_and_not_two(
     write(last, **result(ended_at=(NOW - age).isoformat()))
     if minutes is not None:
         plan.write_text(json.dumps({"drift": {"random_delay_minutes": minutes}}))
-    assert ask(last, plan).status is status
+    assert status_of(last, plan) is status
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"drift": 1}', '{"drift": {"random_delay_minutes": null}}', "[" * 100_000,
              '{"drift": {"random_delay_minutes": 1e999}}', '{"drift": {"random_delay_minutes": -90}}']
 )  # fmt: skip
-def test_a_plan_that_cannot_be_read_adds_no_delay(text: str, plan: Path) -> None:
+def test_a_plan_that_cannot_be_read_adds_no_delay(text: str, last: Path, plan: Path) -> None:
     plan.write_text(text)
-    assert hooks.fresh_for(plan) == freshness.FRESH
+    assert oldest(last, plan) == 2 * NIGHT + timedelta(hours=1)
 
 
-def test_the_delay_is_that_of_the_plan_as_schedule_writes_it(plan: Path) -> None:
+def test_the_delay_is_that_of_the_plan_as_schedule_writes_it(last: Path, plan: Path) -> None:
     wish = dataclasses.replace(a_plan().drift, random_delay_minutes=77)
     write_plan(plan, a_plan(drift=wish))
-    assert hooks.fresh_for(plan) == freshness.FRESH + timedelta(minutes=77)
+    assert oldest(last, plan) == 2 * NIGHT + timedelta(hours=1, minutes=77)
+
+
+def oldest(last: Path, plan: Path) -> timedelta:
+    """How old a result may be, to the minute."""
+    young, old = timedelta(), 4 * NIGHT
+    while old - young > timedelta(seconds=1):
+        age = young + (old - young) / 2
+        write(last, **result(ended_at=(NOW - age).isoformat()))
+        young, old = (age, old) if status_of(last, plan) is records.Status.PASS else (young, age)
+    return timedelta(minutes=round(young / timedelta(minutes=1)))
 
 
 # ---------------------------------------------------------------- whose it is
 
 
 def test_in_a_pod_the_hosts_own_name_or_boot_tells(last: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "HOSTNAME", tmp_path / "hostname")
-    monkeypatch.setattr(hooks, "BOOT_ID", tmp_path / "boot_id")
+    this_machine(monkeypatch, tmp_path / "hostname", tmp_path / "boot_id")
     kernel = dataclasses.replace(SNAPSHOT.kernel, boot_id="b-1")
     write(last, **result(after=dataclasses.replace(SNAPSHOT, hostname="node-7", kernel=kernel)))
-    assert ask(last).status is records.Status.UNKNOWN
+    assert status_of(last) is records.Status.UNKNOWN
     (tmp_path / "hostname").write_text("node-7\n")
-    assert ask(last).status is records.Status.PASS
+    assert status_of(last) is records.Status.PASS
     (tmp_path / "hostname").write_text("debian\n")
     (tmp_path / "boot_id").write_text("b-2\n")
-    assert ask(last).status is records.Status.UNKNOWN
+    assert status_of(last) is records.Status.UNKNOWN
     (tmp_path / "boot_id").write_text("b-1\n")
-    assert ask(last).status is records.Status.PASS
+    assert status_of(last) is records.Status.PASS
 
 
 # ---------------------------------------------------------------- the line
@@ -253,23 +275,23 @@ def test_in_a_pod_the_hosts_own_name_or_boot_tells(last: Path, tmp_path: Path, m
     st.sampled_from([records.Status.PASS, records.Status.WARN, records.Status.FAIL, records.Status.UNKNOWN]),
     st.booleans(),
 )
-def test_a_line_is_one_line_of_ascii_and_fits(names: list[str], status: records.Status, simulated: bool) -> None:
-    found = hooks.Answer(status, " ".join(names), tuple(names), simulated)
-    for text, length in (
-        (found.line(80), 80),
-        (found.line(hooks.LENGTH), hooks.LENGTH),
-        (found.reason(), hooks.LENGTH),
-    ):
-        assert len(text.encode()) <= length
-        assert re.fullmatch(r"[ -~]+", text)
-        assert not set("\"'`\\") & set(text)
-    assert found.line(80).startswith(f"gpuprep {status.value}")
-    assert found.reason().startswith("gpuprep:")
+def test_a_line_is_one_line_of_ascii_and_fits(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], status: records.Status, simulated: bool
+) -> None:
+    last = tmp_path_factory.getbasetemp() / "named.json"
+    found = tuple(records.Finding("gpu", name, status, "a", "b") for name in names)
+    source = records.Source.SIMULATED if simulated else records.Source.MEASURED
+    write(last, **result(status, (*found, PASSED), source=source))
+    for line, length in ((short(last), NPD_LENGTH), (line_of(last), SLURM_LENGTH)):
+        assert len(line.encode()) <= length
+        assert re.fullmatch(r"[ -~]+", line)
+        assert not set("\"'`\\") & set(line)
+        assert line.startswith(f"gpuprep {status.value}{' (simulated)' if simulated else ''}: ")
 
 
-def test_a_line_names_as_many_as_fit_and_counts_the_rest() -> None:
-    found = hooks.Answer(records.Status.FAIL, "", tuple(f"gpu {n}.persistence_mode" for n in range(8)))
-    assert found.line(80) == "gpuprep FAIL: gpu 0.persistence_mode, gpu 1.persistence_mode and 6 more"
+def test_a_line_names_as_many_as_fit_and_counts_the_rest(last: Path) -> None:
+    write(last, **result(records.Status.FAIL, failed(*(f"gpu {n}.persistence_mode" for n in range(8)))))
+    assert short(last) == "gpuprep FAIL: gpu 0.persistence_mode, gpu 1.persistence_mode and 6 more"
 
 
 # ---------------------------------------------------------------- node-problem-detector
@@ -279,12 +301,10 @@ def test_a_line_names_as_many_as_fit_and_counts_the_rest() -> None:
     ("status", "code"),
     [(records.Status.PASS, 0), (records.Status.WARN, 0), (records.Status.FAIL, 1), (records.Status.UNKNOWN, 2)],
 )
-def test_npd_has_its_own_exit_codes(
-    status: records.Status, code: int, last: Path, plan: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_npd_has_its_own_exit_codes(status: records.Status, code: int, last: Path, plan: Path) -> None:
     write(last, **result(status, failed("gpu 0.ecc", status=status)))
-    assert hooks.npd([], NOW, last, plan) == code
-    assert capsys.readouterr().out.startswith(f"gpuprep {status.value}: ")
+    ended, line = asked("npd", now=NOW, last=last, plan=plan)
+    assert (ended, line.startswith(f"gpuprep {status.value}: ")) == (code, True)
 
 
 def npd_config() -> dict[str, Any]:
@@ -306,7 +326,7 @@ def test_the_documented_npd_config_has_only_fields_that_npd_knows() -> None:
         "invoke_interval", "timeout", "max_output_length", "concurrency",
         "enable_message_change_based_condition_update",
     }  # fmt: skip
-    assert settings["max_output_length"] == hooks.NPD_LENGTH
+    assert settings["max_output_length"] == NPD_LENGTH
     known = {condition["type"] for condition in config["conditions"]}
     assert all(set(condition) == {"type", "reason", "message"} for condition in config["conditions"])
     for rule in config["rules"]:
@@ -327,7 +347,7 @@ def seconds(duration: str) -> int:
     [(None, 2, "gpuprep UNKNOWN: "), ("{", 2, "gpuprep UNKNOWN: "), ("FAIL", 1, "gpuprep FAIL: gpu 0.ecc")],
 )
 def test_run_as_npd_runs_it(content: str | None, code: int, said: str, tmp_path: Path) -> None:
-    """As plugin.go does: path and arguments, no stdin, a timeout; stdout trimmed and cut; the exit code."""
+    """As plugin.go does: path and arguments, no stdin; stdout trimmed and cut; the exit code."""
     last = tmp_path / "last.json"
     if content == "FAIL":
         now = datetime.now(timezone.utc).isoformat()
@@ -335,29 +355,22 @@ def test_run_as_npd_runs_it(content: str | None, code: int, said: str, tmp_path:
     elif content is not None:
         last.write_text(content)
     (rule,) = npd_config()["rules"]
-    program = tmp_path / "gpuprep-drift"  # as the role writes it, but of this tree and with another result
-    program.write_text(
-        f"#!{sys.executable}\nimport sys; from pathlib import Path\n"
-        "from gpuprep.nightly import __main__, hooks\n"
-        f"hooks.npd.__defaults__ = (None, Path({str(last)!r}), Path('/nowhere'))\n"
-        "sys.exit(__main__.main(sys.argv[1:]))\n"
-    )
-    program.chmod(0o755)
+    program = tmp_path / "gpuprep-drift"
+    drift_program(program, sys.executable, last)
     done = subprocess.run(
         [str(program), *rule["args"]],
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds(rule["timeout"]),
-        env={"PYTHONPATH": os.pathsep.join(sys.path)}, check=False,
+        stdin=subprocess.DEVNULL, capture_output=True, env={"PYTHONPATH": os.pathsep.join(sys.path)}, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (code, b"")
     message = done.stdout.strip()
     assert message.decode().startswith(said)
-    assert message == message[: hooks.NPD_LENGTH]
+    assert message == message[:NPD_LENGTH]
     assert b"\n" not in message
 
 
 def test_the_hooks_load_nothing_that_judges_or_measures() -> None:
     """They run every few minutes on every node."""
-    code = "import sys; from gpuprep.nightly import hooks; print(*sys.modules)"
+    code = "import sys; from gpuprep.nightly import __main__ as drift; drift.main(['npd']); print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).split()
     heavy = {"yaml", "pynvml", "prometheus_client", "sqlalchemy", "click", "gpuprep.checks", "gpuprep.desired.state",
              "gpuprep.catalogue", "gpuprep.agent.gpu.nvml"}  # fmt: skip
@@ -411,17 +424,13 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 
 
 @pytest.fixture
-def say(last: Path, plan: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+def say(last: Path, plan: Path) -> Any:
     """Run `gpuprep-drift slurm` after a check that ended with `status`: (exit code, its one line)."""
 
     def run(status: records.Status, *options: str, keys: tuple[str, ...] = ("gpu 0.ecc",)) -> tuple[int, str]:
         found = (PASSED,) if status is records.Status.PASS else failed(*keys, status=status)
         write(last, **result(status, found))
-        code = hooks.slurm(options, NOW, last, plan)
-        out = capsys.readouterr().out
-        assert out.endswith("\n")
-        assert out.count("\n") == 1
-        return code, out[:-1]
+        return asked("slurm", *options, now=NOW, last=last, plan=plan)
 
     return run
 
@@ -467,8 +476,7 @@ def test_resume_undrains_what_gpuprep_drained(status: records.Status, slurm: Fak
     code, line = say(status, "--resume")
     assert code == 0
     assert line.endswith("; n1 undrained")
-    assert slurm.changes() == [f"update NodeName=n1 State=UNDRAIN Reason={hooks.RESUMED}"]
-    assert not hooks.RESUMED.startswith(hooks.OURS)
+    assert slurm.changes() == ["update NodeName=n1 State=UNDRAIN Reason=undrained by gpuprep"]
 
 
 def test_a_pass_without_resume_asks_slurm_nothing(slurm: FakeSlurm, say: Any) -> None:
@@ -501,7 +509,7 @@ def test_options_that_contradict_are_refused_before_anything(
 ) -> None:
     write(last, **result(records.Status.FAIL, failed("gpu 0.ecc")))
     with pytest.raises(SystemExit) as ended:
-        hooks.slurm(options, NOW, last, plan)
+        asked("slurm", *options, now=NOW, last=last, plan=plan)
     assert ended.value.code == 2
     assert slurm.asked() == []
 
@@ -525,22 +533,22 @@ def test_without_a_path_scontrol_is_looked_for_where_slurm_is_installed(
 ) -> None:
     """slurmd gives HealthCheckProgram an environment without PATH."""
     monkeypatch.delenv("PATH")
-    monkeypatch.setattr(hooks, "SCONTROL_FOLDERS", (str(slurm.folder),))
+    scontrol_of(monkeypatch, slurm.folder)
     assert say(records.Status.FAIL)[1].endswith("; n1 drained")
-    monkeypatch.setattr(hooks, "SCONTROL_FOLDERS", ())
+    scontrol_of(monkeypatch)
     assert say(records.Status.FAIL)[1].endswith("; scontrol not found; a wrapper script may set PATH")
 
 
 def test_a_slurm_that_hangs_is_given_up(slurm: FakeSlurm, say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "SCONTROL_SECONDS", 0.2)
-    (slurm.folder / "scontrol").write_text("#!/bin/sh\nexec sleep 30\n")
+    scontrol_of(monkeypatch, patience=0.2)
+    (slurm.folder / "scontrol").write_text("#!/bin/sh\nexec sleep infinity\n")
     code, line = say(records.Status.FAIL)
     assert code == 1
     assert "gave no answer" in line
 
 
 def test_two_calls_of_scontrol_fit_into_slurmds_minute() -> None:
-    assert 2 * hooks.SCONTROL_SECONDS < 60
+    assert 2 * SCONTROL_SECONDS < 60
 
 
 def test_outside_slurmd_the_short_host_name_is_the_node(
@@ -551,16 +559,15 @@ def test_outside_slurmd_the_short_host_name_is_the_node(
     assert slurm.asked() == [f"show node {os.uname().nodename.partition('.')[0]}"]
 
 
-def test_a_state_without_a_reason_and_one_with_brackets() -> None:
-    bare = hooks.parse_node("n1", SHOWN.format(state="IDLE*", reason=""))
-    assert (bare.state, bare.reason, bare.drained) == (frozenset({"IDLE"}), "", False)
-    text = SHOWN.format(state="IDLE+DRAIN", reason="   Reason=gpuprep: a [b] [root@2026-11-21T11:42:46]")
-    assert hooks.parse_node("n1", text).reason == "gpuprep: a [b]"
-    with pytest.raises(hooks.NoSlurm):
-        hooks.parse_node("n1", "nothing")
+def test_a_reason_with_brackets_and_an_answer_without_a_state(slurm: FakeSlurm, say: Any) -> None:
+    slurm.node("IDLE+DRAIN", "gpuprep: a [b]")
+    say(records.Status.FAIL, keys=("gpu 0.ecc",))
+    assert slurm.changes() == ["update NodeName=n1 Reason=gpuprep: gpu 0.ecc"], "the reason was ours"
+    (slurm.folder / "node").write_text("nothing")
+    assert say(records.Status.FAIL) == (1, "gpuprep FAIL: gpu 0.ecc; scontrol shows no state of n1: nothing")
 
 
 def test_facts_that_are_missing_do_not_matter(last: Path) -> None:
     gone = dataclasses.replace(SNAPSHOT, hostname=os.uname().nodename, gpus=records.Missing("gpu_is_lost"))
     write(last, **result(records.Status.FAIL, failed("gpu 0.ecc"), after=gone))
-    assert ask(last).status is records.Status.FAIL
+    assert status_of(last) is records.Status.FAIL

@@ -6,20 +6,18 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from nightmetrics import drifted
-from places import ROOT, TESTS
+from commandline import Shell
+from nightmetrics import METRICS, drifted, for_prometheus, text_of
+from places import TESTS
 from prometheusprograms import Programs, programs
 
-from gpuprep.nightly import metrics, monitoring
-
-RULES = [rule for group in yaml.safe_load(monitoring.text("rules"))["groups"] for rule in group["rules"]]
-DASHBOARD = json.loads(monitoring.text("dashboard"))
+RULES = [rule for group in yaml.safe_load(for_prometheus("rules"))["groups"] for rule in group["rules"]]
+DASHBOARD = json.loads(for_prometheus("dashboard"))
 # A name that stands in an expression; a label is followed by = or a comparison, or stands in by(), on() or ignoring().
 NAME = re.compile(r"\bgpuprep_[a-z0-9_]+\b")
 HOURS, DAYS = (TESTS / "monitoring" / f"gpuprep.rules.{name}.yml" for name in ("test", "days.test"))
@@ -34,7 +32,7 @@ ONE_DOWNLOAD = pytest.mark.xdist_group("promtool")  # by one worker
 
 
 def names(text: str) -> set[str]:
-    return {name.removeprefix("gpuprep_") for name in NAME.findall(text)}
+    return set(NAME.findall(text))
 
 
 def expressions() -> list[str]:
@@ -45,18 +43,18 @@ def test_every_metric_that_is_named_exists() -> None:
     queries = [
         variable["query"]["query"] for variable in DASHBOARD["templating"]["list"] if variable["type"] == "query"
     ]
-    named = names(monitoring.text("rules")) | names(" ".join([*expressions(), *queries]))
+    named = names(for_prometheus("rules")) | names(" ".join([*expressions(), *queries]))
     assert len(named) > 15
-    assert named <= metrics.METRICS.keys()
+    assert named <= METRICS.keys()
 
 
 def test_every_label_that_is_named_exists() -> None:
-    known = {label for metric in metrics.METRICS.values() for label in metric.labels} | {"instance", "job"}
+    known = {label for labels in METRICS.values() for label in labels} | {"instance", "job"}
     matched = set(
-        re.findall(r"(\w+)\s*(?:=~|!=|!~|=(?!=))\s*\\?[\"%]", " ".join([*expressions(), monitoring.text("rules")]))
+        re.findall(r"(\w+)\s*(?:=~|!=|!~|=(?!=))\s*\\?[\"%]", " ".join([*expressions(), for_prometheus("rules")]))
     )
     grouped = re.findall(r"\b(?:by|on|ignoring|without)\s*\(([^)]*)\)", " ".join(expressions()))
-    shown = set(re.findall(r"\$labels\.(\w+)", monitoring.text("rules")))
+    shown = set(re.findall(r"\$labels\.(\w+)", for_prometheus("rules")))
     listed = {label.strip() for group in grouped for label in group.split(",")}
     assert {"host", "profile", "status", "subject", "property"} <= matched | listed | shown
     assert matched | listed | shown <= known
@@ -105,7 +103,7 @@ def test_the_dashboard_is_one_that_grafana_takes() -> None:
 
 @ONE_DOWNLOAD
 def test_promtool_takes_the_rules_and_their_tests_pass(promtool: Programs, tmp_path: Path) -> None:
-    (tmp_path / "gpuprep.rules.yml").write_text(monitoring.text("rules"))
+    (tmp_path / "gpuprep.rules.yml").write_text(for_prometheus("rules"))
     for file in (HOURS, DAYS):
         shutil.copy(file, tmp_path)
     for words in (["check", "rules", "gpuprep.rules.yml"], ["test", "rules", HOURS.name, DAYS.name]):
@@ -113,10 +111,11 @@ def test_promtool_takes_the_rules_and_their_tests_pass(promtool: Programs, tmp_p
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.machines
 @ONE_DOWNLOAD
 def test_a_rule_that_never_fires_does_not_pass_its_tests(promtool: Programs, tmp_path: Path) -> None:
     """The tests of the rules can fail."""
-    spoiled = monitoring.text("rules").replace("26 * 3600", "2600 * 3600")
+    spoiled = for_prometheus("rules").replace("26 * 3600", "2600 * 3600")
     (tmp_path / "gpuprep.rules.yml").write_text(spoiled)
     shutil.copy(HOURS, tmp_path)
     words = [promtool.promtool, "test", "rules", HOURS.name]
@@ -128,27 +127,17 @@ def test_a_rule_that_never_fires_does_not_pass_its_tests(promtool: Programs, tmp
 @ONE_DOWNLOAD
 def test_promtool_takes_the_metrics(promtool: Programs) -> None:
     """Names, units and HELP by Prometheus' own linter."""
-    text = metrics.render([drifted("a"), drifted("b")])
+    text = text_of(drifted("a"), drifted("b"))
     done = subprocess.run(
         [promtool.promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("name", monitoring.FILES)
-def test_the_command_prints_them(name: str, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "gpuprep.cli", "monitoring", name]
-    printed = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert printed.stdout == monitoring.text(name)
-    subprocess.run([*words, "--output", str(tmp_path / "file")], check=True)
-    assert (tmp_path / "file").read_text() == monitoring.text(name)
-    refused = subprocess.run([*words, "--output", str(tmp_path / "no" / "file")], capture_output=True, check=False)
-    assert refused.returncode == 2
-
-
-def test_the_page_names_every_metric_and_alert() -> None:
-    page = (ROOT / "docs" / "drift.md").read_text()
-    for name in metrics.METRICS:
-        assert f"gpuprep_{name}" in page or f"`_{name.removeprefix('gpu_')}`" in page, name
-    for rule in RULES:
-        assert f"| `{rule['alert']}` | {rule['labels']['severity']} |" in page
+@pytest.mark.parametrize("name", ["rules", "dashboard"])
+def test_the_command_prints_them(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shell = Shell(capsys)
+    assert shell("monitoring", name) == (0, for_prometheus(name), "")
+    assert shell("monitoring", name, "--output", str(tmp_path / "file"))[0] == 0
+    assert (tmp_path / "file").read_text() == for_prometheus(name)
+    assert shell("monitoring", name, "--output", str(tmp_path / "no" / "file"))[0] == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -12,32 +13,38 @@ import subprocess
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from builders import as_measured, with_parts
 from nightsfortests import (
     ANSWERS,
     WISH,
+    Agent,
     a_plan,
+    agent_of,
     answering,
+    asked,
     certified,
     facts,
     gpus_of,
+    installed_package,
     probes,
     read_json,
     result,
+    this_machine,
     write_plan,
 )
 from places import ROOT
+from waiting import until
 
 from gpuprep import checks, records
-from gpuprep.agent import host_paths, identity, parts
+from gpuprep.agent import host_paths
 from gpuprep.desired import profile
-from gpuprep.nightly import ask, hooks, journal, last, nightlyplan, results, run, units
-from gpuprep.nightly.metrics import FILE as METRICS_FILE
+from gpuprep.nightly import last, nightlyplan, results, run, units
 from gpuprep.records import baseline, ids
 
+METRICS_FILE = "gpuprep.prom"
 QUICK = dataclasses.replace(WISH, probe="quick")
 
 
@@ -68,9 +75,7 @@ class Nights:
         self.results = folder / "drift"
         self._capfd = capfd
 
-    def night(
-        self, agent: ask.Agent, plan: nightlyplan.NightlyPlan | None = None, expected: int | None = None
-    ) -> Night:
+    def night(self, agent: Agent, plan: nightlyplan.NightlyPlan | None = None, expected: int | None = None) -> Night:
         file = write_plan(self.folder / "drift.json", plan or a_plan())
         self._capfd.readouterr()
         code = run.main(file, self.results, agent)
@@ -83,7 +88,7 @@ class Nights:
         assert expected is None or code == expected, out
         return Night(code, record, out)
 
-    def agent(self, snapshot: records.Snapshot | None, *measured: str) -> ask.Agent:
+    def agent(self, snapshot: records.Snapshot | None, *measured: str) -> Agent:
         return answering(self.folder / f"agent-{os.urandom(4).hex()}", snapshot, probes(*measured))
 
 
@@ -244,7 +249,7 @@ def test_nights_that_do_not_measure_keep_when_it_was_measured_last(
     """Through nights with a busy GPU, with no facts, with one result kept, and with a result that is damaged."""
     days = iter(range(2, 29))
 
-    def night(agent: ask.Agent, plan: nightlyplan.NightlyPlan) -> Night:
+    def night(agent: Agent, plan: nightlyplan.NightlyPlan) -> Night:
         moment = f"2026-10-{next(days):02}T02:30:00+00:00"
         monkeypatch.setattr(run, "now", lambda: moment)
         return host.night(agent, plan)
@@ -261,6 +266,32 @@ def test_nights_that_do_not_measure_keep_when_it_was_measured_last(
     assert noted(night(measuring, quick)) == (measured[0], "2026-10-09T02:30:00+00:00")
     assert noted(night(host.agent(facts()), a_plan())) == ("", ""), "it is not asked to"
     assert noted(night(host.agent(BUSY), quick)) == ("2026-10-11T02:30:00+00:00", "")
+
+
+@pytest.mark.parametrize("spoiled", ["2999-01-01T00:00:00+00:00", "yesterday", ""])
+def test_what_is_no_moment_or_of_a_time_to_come_is_forgotten(host: Nights, spoiled: str) -> None:
+    """A clock that was wrong for one night must not hide for years that nothing is measured."""
+    night = after(host, facts(), spoiled, spoiled)
+    assert noted(night) == (night.record.ended_at, "")
+
+
+def test_what_another_machine_measured_is_not_ours(host: Nights) -> None:
+    monday, tuesday = "2026-11-16T02:30:00+00:00", "2026-11-17T02:30:00+00:00"
+    kernel = dataclasses.replace(facts().kernel, boot_id="another boot")
+    elsewhere = dataclasses.replace(facts(), hostname="another", kernel=kernel)
+    night = after(host, elsewhere, monday, tuesday)
+    assert noted(night) == (night.record.ended_at, "")
+    assert noted(after(host, facts(), monday, tuesday)) == (monday, tuesday)
+    assert noted(after(host, None, monday, tuesday)) == (monday, tuesday), "an older result says nothing of its machine"
+
+
+def after(host: Nights, machine: records.Snapshot | None, asked_since: str, measured_at: str) -> Night:
+    """A night with a busy GPU after one of that machine that noted these moments."""
+    drift = records.DriftFacts(probe_asked_since=asked_since, probe_measured_at=measured_at)
+    with results.Results(host.results).lock():
+        before = result(after=machine, drift=drift, run_id=ids.new_run_id())
+        results.Results(host.results).keep(before, 60)
+    return host.night(host.agent(BUSY), a_plan(drift=QUICK))
 
 
 def test_a_profile_without_cuda_is_asked_for_no_speed(host: Nights) -> None:
@@ -297,7 +328,7 @@ def test_a_process_that_comes_between_two_probes_ends_the_measuring(host: Nights
     answering(folder, facts(), probes("gemm", "bandwidth"))
     answering(folder / "later", facts(processes=(records.ProcessOnGpu(4711, "train.py", 300),)))
     second = 'cat >/dev/null; cat "$0/$1${2:+-$2}.json"; [ "$1" = facts ] || cp "$0/later/facts.json" "$0"'
-    night = host.night(ask.Agent(["sh", "-c", second, str(folder)]), a_plan(drift=QUICK))
+    night = host.night(agent_of(second, folder), a_plan(drift=QUICK))
     assert [result.probe for result in night.record.measurements] == ["gemm"]
     assert night.record.drift is not None
     assert night.record.drift.probe_skipped == "in use by train.py (pid 4711) on gpu 0"
@@ -334,10 +365,14 @@ def test_figures_are_compared_with_the_plans_baseline(host: Nights) -> None:
     assert {one.now / one.before for one in night.record.drift.compared} == {0.5}
 
 
-def test_a_night_whose_plan_has_no_baseline_says_so(host: Nights) -> None:
-    measured = tuple(map(as_measured, probes("bandwidth", "gemm")))
+def without_baseline() -> tuple[records.Snapshot, tuple[records.ProbeResult, ...]]:
+    """What a real GPU answers; WARN where nothing is known of its speed."""
     snapshot = dataclasses.replace(facts(), source=records.Source.MEASURED)
-    night = host.night(answering(host.folder / "agent", snapshot, measured), a_plan(drift=QUICK), expected=0)
+    return snapshot, tuple(map(as_measured, probes("bandwidth", "gemm")))
+
+
+def test_a_night_whose_plan_has_no_baseline_says_so(host: Nights) -> None:
+    night = host.night(answering(host.folder / "agent", *without_baseline()), a_plan(drift=QUICK), expected=0)
     assert sorted(night.not_passed) == ["gpu 0.bandwidth_history", "gpu 0.gemm_history"]
     assert night.finding("gpu 0.gemm_history").status is records.Status.WARN
     simulated = host.night(host.agent(facts(), "gemm", "bandwidth"), a_plan(drift=QUICK), expected=0)
@@ -355,20 +390,19 @@ def test_a_night_whose_plan_has_no_baseline_says_so(host: Nights) -> None:
         ("kill -SEGV $$", "facts ended with signal 11"),
         ("echo hello", "answered no Snapshot"),
         ("printf '[%.0s' $(seq 9999)", "answered no Snapshot"),
-        ("exec sleep 300", "facts took longer than 0.3 s"),
-        ("sleep 300 & sleep 300", "facts took longer than 0.3 s"),
+        ("exec sleep infinity", "facts took longer than 0.3 s"),
+        ("sleep infinity & sleep infinity", "facts took longer than 0.3 s"),
     ],
 )
 def test_a_night_without_facts_leaves_a_result(host: Nights, program: str, said: str) -> None:
-    seconds = 0.3 if "sleep" in program else 60.0  # on a busy computer `echo` takes more than a moment
-    night = host.night(ask.Agent(["sh", "-c", program], facts_timeout=seconds), expected=3)
+    night = host.night(agent_of(program, patience=0.3 if "sleep" in program else 600.0), expected=3)
     assert night.record.verdict is None
     assert said in (night.record.error or "")
     assert night.line.startswith("gpuprep drift: UNKNOWN: gpuprep-agent facts ")
 
 
 def test_an_agent_that_is_not_there(host: Nights) -> None:
-    night = host.night(ask.Agent(["/nowhere/python"]), expected=3)
+    night = host.night(Agent(["/nowhere/python"]), expected=3)
     assert "cannot be started" in (night.record.error or "")
 
 
@@ -413,10 +447,9 @@ def night_of(folder: Path, first: str = "") -> subprocess.Popen[str]:
 def test_a_check_that_is_told_to_end_says_so(tmp_path: Path) -> None:
     """systemd's TERM, at a shutdown for example."""
     write_plan(tmp_path / "drift.json", a_plan())
-    (tmp_path / "agent.sh").write_text(f": > {tmp_path}/asked; exec sleep 300")
+    (tmp_path / "agent.sh").write_text(f": > {tmp_path}/asked; exec sleep infinity")
     with night_of(tmp_path, "from gpuprep.agent.programs import children; children.watch()\n") as process:
-        while not (tmp_path / "asked").exists():
-            assert process.poll() is None
+        until(lambda: (tmp_path / "asked").exists() or process.poll() is not None, "nothing was asked for", 600)
         process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
         said = process.stdout.read()
@@ -525,15 +558,15 @@ def test_on_a_full_disk_a_change_is_told_and_yesterdays_pass_is_nobodys_answer(h
         assert said in done.stdout
     assert told.is_dir()
     assert sorted(path.name for path in host.results.rglob("*")) == ["lock", "results", "state.json"]
-    assert hooks.answer(datetime.now(timezone.utc), host.results / "last.json").status is records.Status.UNKNOWN
+    now = datetime.now(timezone.utc)
+    assert asked("npd", now=now, last=host.results / "last.json", plan=tmp_path / "drift.json")[0] == 2
 
 
 def test_where_the_newest_result_is_not_kept_the_one_before_is_shown_and_not_believed(
     host: Nights, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hostname").write_text("gpu-1\n")
-    monkeypatch.setattr(hooks, "HOSTNAME", tmp_path / "hostname")
-    monkeypatch.setattr(hooks, "BOOT_ID", tmp_path / "none")
+    this_machine(monkeypatch, tmp_path / "hostname", tmp_path / "none")
     night = host.night(host.agent(facts()), expected=0)
     assert last.main(host.results) == 0
     (host.results / "last.json").unlink()
@@ -563,22 +596,16 @@ def test_a_run_that_was_killed_after_its_result_is_still_told(host: Nights, tmp_
     assert verdicts == ["FAIL", "PASS"]
 
 
-def test_the_journal_gets_a_priority(tmp_path: Path) -> None:
+def test_the_journal_gets_a_priority(host: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where systemd says that its journal is what we write to."""
-    place = tmp_path / "journal"
-    for status, priority in (
-        (records.Status.PASS, 6),
-        (records.Status.WARN, 4),
-        (records.Status.FAIL, 3),
-        (records.Status.UNKNOWN, 3),
-    ):
-        assert run.PRIORITIES.get(status.value, journal.ERROR) == priority
-    script = "import sys; from gpuprep.nightly import journal; journal.say(3, 'one\\ntwo', sys.stdout)"
-    with place.open("w") as stream:
-        inode = os.fstat(stream.fileno())
-        for environment in ({"JOURNAL_STREAM": f"{inode.st_dev}:{inode.st_ino}"}, {"JOURNAL_STREAM": "1:2"}, {}):
-            subprocess.run([sys.executable, "-c", script], stdout=stream, env={**os.environ, **environment}, check=True)
-    assert place.read_text() == "<3>one two\none two\none two\n"
+    place = os.fstat(sys.stdout.fileno())
+    slow, measuring = answering(host.folder / "slow", *without_baseline()), a_plan(drift=QUICK)
+    as_ever, off, silent = host.agent(facts()), host.agent(facts(**OFF)), host.agent(None)
+    monkeypatch.setenv("JOURNAL_STREAM", f"{place.st_dev}:{place.st_ino}")
+    for agent, plan, mark in ((as_ever, None, 6), (slow, measuring, 4), (off, None, 3), (silent, None, 3)):
+        assert host.night(agent, plan).line.startswith(f"<{mark}>gpuprep drift: ")
+    monkeypatch.setenv("JOURNAL_STREAM", "1:2")
+    assert host.night(host.agent(facts())).line.startswith("gpuprep drift: ")
 
 
 # ---------------------------------------------------------------- the program itself
@@ -596,9 +623,7 @@ def drift_program(*words: str, package: Path = ROOT) -> subprocess.CompletedProc
 
 def test_a_machine_without_a_gpu_checks_itself_with_what_is_installed_there(tmp_path: Path) -> None:
     """This machine: the whole program, its real agent and no mercy; of gpuprep only the parts that travel."""
-    for name, content in identity.sources(parts=parts.INSTALLED).items():
-        (tmp_path / "gpuprep" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "gpuprep" / name).write_bytes(content)
+    installed_package(tmp_path)
     plan = write_plan(tmp_path / "drift.json", a_plan(drift=QUICK))
     where = ["--results", str(tmp_path / "drift")]
     assert drift_program("last", *where, package=tmp_path).returncode == 3
@@ -616,13 +641,27 @@ def test_a_machine_without_a_gpu_checks_itself_with_what_is_installed_there(tmp_
     assert json.loads(shown.stdout)["run_id"] == record.run_id
 
 
+def gate_of(path: Path, reader: subprocess.Popen[str]) -> TextIO:
+    """The pipe, opened when that program reads it. One that ended before it came so far fails the test."""
+    found: list[int] = []
+
+    def opens() -> bool:
+        with contextlib.suppress(OSError):  # nobody reads it yet
+            found.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(found) or reader.poll() is not None
+
+    until(opens, "nobody reads the pipe", 600)
+    assert found, f"ended with {reader.returncode}"
+    return os.fdopen(found[0], "w")
+
+
 def test_two_at_once(tmp_path: Path) -> None:
     """The second says so and touches nothing."""
     plan = write_plan(tmp_path / "drift.json", a_plan())
     os.mkfifo(tmp_path / "gate")
     (tmp_path / "agent.sh").write_text(f"cat >/dev/null; cat {tmp_path}/gate")
     with night_of(tmp_path) as first:
-        with (tmp_path / "gate").open("w") as gate:  # opens when the first one asks for facts
+        with gate_of(tmp_path / "gate", first) as gate:
             second = drift_program("run", "--plan", str(plan), "--results", str(tmp_path / "drift"))
             assert sorted(path.name for path in (tmp_path / "drift").iterdir()) == ["lock", "results"]
             gate.write("no facts\n")
@@ -648,7 +687,7 @@ def test_a_difference_is_told_from_a_crash(tmp_path: Path) -> None:
     start = (
         "import sys; from pathlib import Path; from gpuprep.nightly import __main__, run\n"
         f"run.CONTROLLERS_LOCK = Path({str(tmp_path / 'none')!r})\n"
-        f"run.Agent.__init__.__defaults__ = (('sh', '-c', 'cat >/dev/null; cat {tmp_path}/facts.json'), 60.0)\n"
+        f"run.Agent.__init__.__defaults__ = (('sh', '-c', 'cat >/dev/null; cat {tmp_path}/facts.json'), 600.0)\n"
         "sys.exit(__main__.main(sys.argv[1:]))\n"
     )
 

@@ -12,8 +12,7 @@ from nightsfortests import a_plan, certified
 from places import TESTS
 
 from gpuprep import checks, records
-from gpuprep.desired import state
-from gpuprep.desired.profile import MountWish, Waiver
+from gpuprep.desired import profile, state
 from gpuprep.nightly import nightlyplan
 from gpuprep.records import baseline
 
@@ -32,7 +31,7 @@ FIGURES: baseline.Baseline = {
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_plan_is_read_as_it_was_written(name: str) -> None:
-    waiver = Waiver("gpu *.power_limit", "gpu-*", "a weak supply, ticket 42", "2026-12-31")
+    waiver = profile.Waiver("gpu *.power_limit", "gpu-*", "a weak supply, ticket 42", "2026-12-31")
     plan = a_plan(name, waivers=(waiver,), baseline=nightlyplan.entries(FIGURES))
     read = nightlyplan.from_text(nightlyplan.to_text(plan))
     # what a probe is told is plain JSON: a tuple of the catalogue is a list on the host
@@ -139,13 +138,13 @@ FORM_1 = TESTS / "cases" / "nightlyplan" / "form-1.json"
 
 def the_same_today() -> nightlyplan.NightlyPlan:
     """The plan of the case, made by today's code: the case was written by the last gpuprep of form 1."""
-    profile = load(
+    wish = load(
         "v100",
         tuning={"clocks": records.ClockPair(877, 1530), "power_limit_watts": 250},
-        extras={"mount": MountWish("/dev/vdb", "/data", "ext4", "defaults"), "tools": ("tmux",)},
+        extras={"mount": profile.MountWish("/dev/vdb", "/data", "ext4", "defaults"), "tools": ("tmux",)},
     )
-    waiver = Waiver("gpu *.power_limit", "gpu-*", "a weak supply", "2026-12-31")
-    return a_plan("v100", wanted=state.resolve(profile, bare_snapshot(gpus=["1db1"])), waivers=(waiver,))
+    waiver = profile.Waiver("gpu *.power_limit", "gpu-*", "a weak supply", "2026-12-31")
+    return a_plan("v100", wanted=state.resolve(wish, bare_snapshot(gpus=["1db1"])), waivers=(waiver,))
 
 
 def test_a_plan_of_form_1_means_what_it_meant() -> None:
