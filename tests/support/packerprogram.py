@@ -21,6 +21,8 @@ from pathlib import Path
 
 from places import ROOT
 
+from gpuprep.agent import host_paths
+
 FOLDER = ROOT / "docs/cloud/packer"
 TEMPLATE = "gpuprep.pkr.hcl"
 VERSION = "Packer v1.6.6"
@@ -133,3 +135,8 @@ def _replaced(text: str, pattern: str, by: str) -> str:
     text, number = re.subn(pattern, by, text, flags=re.MULTILINE | re.DOTALL)
     assert number == 1, pattern
     return text
+
+
+def paths_on_a_host() -> set[str]:
+    """All that gpuprep writes on a host, or looks at there."""
+    return {value for name, value in vars(host_paths).items() if name.isupper()}

@@ -19,7 +19,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import amount
 import packerprogram
 import pytest
 import yaml
@@ -27,8 +26,6 @@ from cloudanswers import CASES, Clouds, clouds
 from places import ROOT
 
 from gpuprep import remote
-from gpuprep.agent import host_paths
-from gpuprep.desired import loading
 from gpuprep.workflows import targets
 
 DOCS = ROOT / "docs"
@@ -41,8 +38,17 @@ PLUGINS = {
 HARM = Path("/tmp/harm")  # what the texts in the answers would make if somebody evaluated them
 COLLECTIONS = os.environ.get("GPUPREP_CLOUD_COLLECTIONS", "")
 UPDATE = os.environ.get("GPUPREP_UPDATE_GOLDEN") == "1"
-by_one_worker = pytest.mark.xdist_group("packer")  # each would download it
-with_collections = pytest.mark.skipif(not COLLECTIONS, reason="GPUPREP_CLOUD_COLLECTIONS names no folder")
+
+
+def by_packer(test: Any) -> Any:
+    """Packer itself, of one worker: each would download it."""
+    return pytest.mark.machines(pytest.mark.xdist_group("packer")(test))
+
+
+def with_collections(test: Any) -> Any:
+    skip = pytest.mark.skipif(not COLLECTIONS, reason="GPUPREP_CLOUD_COLLECTIONS names no folder")
+    return pytest.mark.machines(skip(test))
+
 
 # What gpuprep shall make of each cloud's answers, by group.
 HOSTS = {
@@ -182,7 +188,8 @@ def static(cloud: str, folder: Path, **changed: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("cloud", amount.few(PLUGINS, 1))
+@pytest.mark.machines  # Ansible itself, four times
+@pytest.mark.parametrize("cloud", PLUGINS)
 def test_ansible_evaluates_the_expressions(cloud: str, tmp_path: Path) -> None:
     inventory = static(cloud, tmp_path)
     assert read(cloud, inventory) == HOSTS[cloud]
@@ -191,7 +198,13 @@ def test_ansible_evaluates_the_expressions(cloud: str, tmp_path: Path) -> None:
         assert names == {target.name for group in HOSTS[cloud].values() for target in group}
 
 
-@pytest.mark.parametrize("tag", ["t4; touch /tmp/harm", "{{ lookup('pipe', 'touch /tmp/harm') }}", "T4", "", None])
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "{{ lookup('pipe', 'touch /tmp/harm') }}",
+        *(pytest.param(tag, marks=pytest.mark.machines) for tag in ("t4; touch /tmp/harm", "T4", "", None)),
+    ],
+)
 def test_a_tag_that_names_no_profile_is_compared_and_not_evaluated(tag: str | None, tmp_path: Path) -> None:
     """Azure sends every machine, whatever its tags are."""
     tags = {"tags": {"gpuprep": tag}} if tag is not None else {"tags": None}
@@ -222,7 +235,7 @@ def test_the_files_say_only_what_the_plugin_knows(cloud: str) -> None:
 def test_the_values_that_a_tag_may_have_are_profiles(cloud: str) -> None:
     named = set(re.findall(r"\b[a-z][0-9]+g?\b", str(example(cloud).get("filters") or _azure_filter())))
     assert named
-    assert named <= set(loading.available())
+    assert named <= {path.stem for path in (ROOT / "profiles").glob("*.yml")}
 
 
 def _azure_filter() -> str:
@@ -235,31 +248,34 @@ def _azure_filter() -> str:
 PACKER = packerprogram.FOLDER
 # Paths on the host that belong to the machine, not to an image of it.
 OF_THE_MACHINE = {
-    "MODULE_CACHE", "DIGEST_CACHE", "SIGNATURE_CACHE", "CDI", "DRIFT_PLAN", "DRIFT_RESULTS", "DRIFT_LAST",
-    "DRIFT_SERVICE_FILE", "DRIFT_TIMER_FILE", "DRIFT_TIMER_LINK", "DRIFT_TIMER_STAMP",
-    "MOK_OF_UBUNTU", "MOK_OF_DKMS",
+    "/var/lib/gpuprep/modules.json", "/var/lib/gpuprep/digests.json", "/var/lib/gpuprep/signatures.json",
+    "/etc/cdi/nvidia.json", "/etc/gpuprep/drift.json", "/var/lib/gpuprep/drift", "/var/lib/gpuprep/drift/last.json",
+    "/etc/systemd/system/gpuprep-drift.service", "/etc/systemd/system/gpuprep-drift.timer",
+    "/etc/systemd/system/timers.target.wants/gpuprep-drift.timer",
+    "/var/lib/systemd/timers/stamp-gpuprep-drift.timer",
+    "/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub",
 }  # fmt: skip
 # Those that an image keeps: software, its settings, what says which software that is, and clips that machines need.
 OF_THE_IMAGE = {
-    "CACHE",
-    "TUNING", "PROVENANCE", "MODULE_OPTIONS", "NOUVEAU_BLACKLIST", "PERSISTENCE_DROP_IN", "TUNE_UNIT",
-    "TUNE_RULE", "LOGIN_ENVIRONMENT", "ENVIRONMENT", "SERVICE_ENVIRONMENT", "LOADER_LIST", "HOLDS",
-    "PIN", "CUDA_PIN", "DRIVER_STREAM", "AGENT_HOME", "AGENT_LIBRARIES", "AGENT_PROGRAM", "CUDNN_PREFIX",
-    "NCCL_PREFIX", "PROGRAM_LINKS", "HEADERS_LINK", "DRIFT_PROGRAM", "SIMULATION_MARK",
-    "PRELOAD",
+    "/var/cache/gpuprep", "/etc/gpuprep/tuning.json", "/etc/gpuprep/provenance.json",
+    "/etc/modprobe.d/gpuprep-nvidia.conf", "/etc/modprobe.d/gpuprep-nouveau.conf",
+    "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf", "/etc/systemd/system/gpuprep-tune.service",
+    "/etc/udev/rules.d/60-gpuprep-tune.rules", "/etc/profile.d/gpuprep.sh", "/etc/environment",
+    "/etc/systemd/system.conf.d/gpuprep.conf", "/etc/ld.so.conf.d/gpuprep.conf", "/etc/apt/apt.conf.d/52gpuprep-holds",
+    "/etc/apt/preferences.d/gpuprep-nvidia", "/etc/apt/preferences.d/gpuprep-cuda",
+    "/etc/dnf/modules.d/nvidia-driver.module", "/opt/gpuprep/agent", "/opt/gpuprep/agent/current/lib",
+    "/usr/local/bin/gpuprep-agent", "/opt/gpuprep/cudnn", "/opt/gpuprep/nccl", "/usr/local/bin",
+    "/usr/local/lib/pkgconfig/ffnvcodec.pc", "/usr/local/bin/gpuprep-drift", "/etc/gpuprep-sim", "/etc/ld.so.preload",
 }  # fmt: skip
 
 
 def test_each_path_of_gpuprep_stays_in_an_image_or_goes() -> None:
-    """A new path in host_paths needs a decision, and clean.sh needs its line."""
-    known = {name: value for name, value in vars(host_paths).items() if name.isupper()}
-    in_memory = {name for name, value in known.items() if value.startswith(("/run/", "/sys/", "/proc/"))}
+    """A new path on the host needs a decision, and clean.sh needs its line."""
+    known = {path for path in packerprogram.paths_on_a_host() if not path.startswith(("/run/", "/sys/", "/proc/"))}
     patterns = [line for line in (PACKER / "clean.sh").read_text().splitlines() if line.startswith("/")]
-    removed = {
-        name for name, value in known.items() if any(fnmatch(value, p) or value.startswith(f"{p}/") for p in patterns)
-    }
-    assert removed == OF_THE_MACHINE & set(known)
-    assert set(known) - removed - in_memory == OF_THE_IMAGE & set(known)
+    removed = {path for path in known if any(fnmatch(path, p) or path.startswith(f"{p}/") for p in patterns)}
+    assert removed == OF_THE_MACHINE
+    assert known - removed == OF_THE_IMAGE
 
 
 @pytest.fixture(scope="module")
@@ -280,13 +296,13 @@ def validated(packer: packerprogram.Packer, key: Path, folder: Path, text: str) 
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 
-@by_one_worker
+@by_packer
 def test_packer_takes_the_template(packer: packerprogram.Packer, key: Path, tmp_path: Path) -> None:
     """Its three builders and its provisioners read it; no cloud is asked, and no credentials are there."""
     assert validated(packer, key, tmp_path, packerprogram.known(packerprogram.template())) == (0, "")
 
 
-@by_one_worker
+@by_packer
 @pytest.mark.parametrize("cloud", ["amazon-ebs", "googlecompute", "azure-arm"])
 def test_packer_takes_a_machine_in_place_of_the_cloud(
     cloud: str, packer: packerprogram.Packer, key: Path, tmp_path: Path
@@ -298,7 +314,7 @@ def test_packer_takes_a_machine_in_place_of_the_cloud(
     assert validated(packer, key, tmp_path, text) == (0, "")
 
 
-@by_one_worker
+@by_packer
 @pytest.mark.parametrize(
     ("right", "wrong", "why"),
     [
@@ -321,7 +337,7 @@ def test_packer_knows_mistakes_in_each_part(
     assert (code, why in said) == (1, True), said
 
 
-@by_one_worker
+@by_packer
 def test_the_template_has_the_form_that_packer_writes(packer: packerprogram.Packer) -> None:
     done = packer.run(PACKER, "fmt", "-check", "-diff", packerprogram.TEMPLATE)
     assert (done.returncode, done.stdout) == (0, "")
@@ -376,6 +392,7 @@ def test_provision_says_what_it_lacks(tmp_path: Path) -> None:
         assert missing in done.stderr
 
 
+@pytest.mark.machines  # gpuprep and Ansible, to the end
 def test_a_builder_that_does_not_answer_has_a_record_and_leaves_nothing_here(home: Path, tmp_path: Path) -> None:
     (home / "key").write_text("none is needed: nobody listens")
     before = sorted(home.rglob("*"))
@@ -394,6 +411,7 @@ def test_a_builder_that_does_not_answer_has_a_record_and_leaves_nothing_here(hom
     assert sorted(home.rglob("*")) == before
 
 
+@pytest.mark.only_all
 def test_the_examples_name_no_computer_of_ours() -> None:
     for path in [DOCS / "cloud.md", *(DOCS / "cloud").rglob("*.*")]:
         text = path.read_text(encoding="utf-8")

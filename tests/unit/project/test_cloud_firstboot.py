@@ -1,6 +1,6 @@
 """The program of docs/cloud/user-data.yaml as it is. Folders and pause are the test's; gpuprep and systemctl play.
 
-The whole of it, with cloud-init and gpuprep themselves, is in e2e/test_first_boot.py.
+The whole of it, with cloud-init and gpuprep themselves, is in tests/machines/test_first_boot.py.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Machine:
                 "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "HOME": str(self.folder), "GPUPREP_PROFILE": "t4",
                 "GPUPREP_PACKAGE": "gpuprep", "GPUPREP_PHONE_HOME": self.url,
             },
-            capture_output=True, text=True, check=False, timeout=120,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
         self.said = done.stdout + done.stderr
         assert "s3cret" not in self.said + (self.path.read_text() if self.path.is_file() else "")
@@ -200,7 +200,9 @@ def test_a_reboot_that_cannot_be_counted_or_made_is_none(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "damaged", ["", "[]", "{", "[" * 100_000, '{"steps": []}', '{"steps": [], "starts": "1", "reboots": 0}', "\0"]
+    "damaged",
+    ["", "[]", "{", "[" * 100_000, '{"steps": []}', '{"steps": [], "starts": "1", "reboots": 0}', "\0"],
+    ids=lambda text: repr(text[:20]),
 )
 def test_counts_that_are_lost_end_all_tries(damaged: str, tmp_path: Path, phone: Phone) -> None:
     machine = Machine(tmp_path, phone.url)
@@ -272,7 +274,7 @@ def test_the_report_is_bounded_and_holds_no_password(tmp_path: Path, phone: Phon
     phone.codes = [200] * 20
     error = "pip: https://user:s3cret@index.example/simple \x1b[31m" + "x" * 100_000
     findings = [{"status": "FAIL", "subject": "s" * 1000, "property": "p" * 1000}] * 1000
-    for _ in range(10):
+    for _ in range(8):
         machine.answers((3, {"error": error}), (3, {"error": error}), (1, verdict("FAIL", findings=findings)))
         machine.answers(*[(1, verdict("FAIL", findings=findings, error=error))])
         machine.boot()
@@ -306,8 +308,13 @@ def test_an_address_that_cannot_be_called(url: str, tmp_path: Path) -> None:
 def test_gpuprep_that_cannot_be_installed(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     (tmp_path / "opt/gpuprep/controller/bin/gpuprep").unlink()
+    # A virtual environment is made, whose pip finds nothing.
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\nmkdir -p "$4/bin" && cp /bin/false "$4/bin/python"\n')
+    python.chmod(0o755)
     text = (tmp_path / "program").read_text()
-    (tmp_path / "program").write_text(text.replace('os.environ["GPUPREP_PACKAGE"]', "'./none-1-py3-none-any.whl'"))
+    assert text.count('"/usr/bin/python3"') == 1
+    (tmp_path / "program").write_text(text.replace("/usr/bin/python3", str(python)))
     assert machine.boot() == 1
     assert machine.report()["status"] == "unknown"
     assert [step["command"] for step in machine.report()["steps"]] == ["install"] * 4  # a venv, and pip three times

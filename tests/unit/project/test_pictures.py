@@ -11,6 +11,7 @@ from places import ROOT
 
 from gpuprep import records
 
+pytestmark = pytest.mark.only_all  # of documents; what a page and a terminal show: tests/unit/reports
 AGAIN = "run python tests/support/pictures.py: what the recorded run shows today is not in the picture"
 
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ from places import ROOT
 from programfile import module_of
 
 from gpuprep import __version__
-from gpuprep.catalogue import agent
+from gpuprep.catalogue.agent import agent_libraries
 
 SOURCES = ("gpuprep", "playbooks", "profiles", "docs", "man", ".ci", "Makefile",
            "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", ".gitignore")  # fmt: skip
 REQUIREMENTS = ROOT / "playbooks/roles/gpu_agent/files/requirements"
 
 
+LIBRARIES = sorted(REQUIREMENTS.glob("*.txt"))  # of the agent
 release, hashes = module_of(ROOT / ".ci/release.py"), module_of(ROOT / ".ci/hashes.py")
 
 
@@ -59,73 +61,89 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
-def wheel(folder: Path) -> Path:
-    return next(folder.glob("*.whl"))
-
-
+@pytest.mark.machines
 def test_two_builds_are_the_same_byte_for_byte(built: list[Path]) -> None:
     first, second = map(release.digests, built)
     assert len(first) == 2
     assert first == second
 
 
-def test_nothing_that_lies_around_is_in_them(built: list[Path]) -> None:
-    with zipfile.ZipFile(wheel(built[1])) as archive, tarfile.open(next(built[1].glob("*.tar.gz"))) as source:
+@pytest.mark.machines
+def test_nothing_that_lies_around_is_in_them_and_both_have_the_man_pages(built: list[Path]) -> None:
+    with zipfile.ZipFile(*built[1].glob("*.whl")) as archive, tarfile.open(*built[1].glob("*.tar.gz")) as source:
         for names in (archive.namelist(), source.getnames()):
             assert not [
                 name for name in names if "__pycache__" in name or name.endswith((".pyc", ".orig", ".rej", ".retry"))
             ]
-
-
-def test_the_wheel_names_the_hash_of_each_of_its_files(built: list[Path]) -> None:
-    with zipfile.ZipFile(wheel(built[0])) as archive:
-        record = archive.read(f"gpuprep-{__version__}.dist-info/RECORD").decode()
-        rows = dict(line.split(",")[:2] for line in record.splitlines())
-        assert sorted(rows) == sorted(archive.namelist())
-        for name, digest in rows.items():
-            if digest:
-                found = base64.urlsafe_b64encode(hashlib.sha256(archive.read(name)).digest()).decode().rstrip("=")
-                assert digest == f"sha256={found}", name
-
-
-def bill(built: list[Path]) -> dict[str, Any]:
-    with zipfile.ZipFile(wheel(built[0])) as archive:
+            assert {Path(name).name for name in names if re.search(r"/man/(man1/)?[^/]*\.1$", name)} == MAN_PAGES
         text = archive.read(f"gpuprep-{__version__}.dist-info/sboms/gpuprep.cdx.json")
-    document: dict[str, Any] = json.loads(text)
+    assert json.loads(text)["metadata"]["timestamp"] == "2026-09-21T14:13:20+00:00"
+
+
+# ---------------------------------------------------------------- what is in the wheel that was installed for the tests
+
+MAN_PAGES = {path.name for path in (ROOT / "man").glob("*.1")}
+
+
+def installed() -> dict[str, metadata.PackagePath]:
+    return {str(file): file for file in metadata.files("gpuprep") or ()}
+
+
+def test_the_wheel_names_the_hash_of_each_of_its_files() -> None:
+    files = {
+        name: file for name, file in installed().items() if name.startswith("gpuprep") and "__pycache__" not in name
+    }
+    own = {name: file for name, file in files.items() if not name.endswith(("/RECORD", "/INSTALLER", "/REQUESTED"))}
+    assert len(own) > 500
+    for name, file in own.items():
+        if file.hash is None:  # what pip wrote
+            assert name.endswith("/direct_url.json"), name
+            continue
+        found = base64.urlsafe_b64encode(hashlib.sha256(file.read_binary()).digest()).decode().rstrip("=")
+        assert (file.hash.mode, file.hash.value) == ("sha256", found), name
+
+
+def test_the_wheel_has_the_man_pages() -> None:
+    assert {file.name for name, file in installed().items() if "share/man/man1/" in name} == MAN_PAGES
+    assert "gpuprep.1" in MAN_PAGES
+
+
+def bill() -> dict[str, Any]:
+    (file,) = (file for name, file in installed().items() if name.endswith(".dist-info/sboms/gpuprep.cdx.json"))
+    document: dict[str, Any] = json.loads(file.read_text())
     return document
 
 
-def test_the_wheel_has_a_bill_of_materials(built: list[Path]) -> None:
-    document = bill(built)
+def test_the_wheel_has_a_bill_of_materials() -> None:
+    document = bill()
     assert mistakes(document) == []
-    assert document["metadata"]["timestamp"] == "2026-09-21T14:13:20+00:00"
     by_scope: dict[str, set[str]] = {}
     for part in document["components"]:
         by_scope.setdefault(part["scope"], set()).add(part["name"])
     assert {"click", "ansible-core", "sqlalchemy", "alembic"} <= by_scope["required"]
-    assert by_scope["optional"] == {name for major in ("11", "12", "13") for name in agent.agent_libraries(major)}
+    assert by_scope["optional"] == {
+        pin.partition("==")[0] for path in LIBRARIES for pin in hashes.pins(path.read_text())
+    }
     assert "hatchling" in by_scope["excluded"]
 
 
-def test_the_bill_names_the_javascript_that_pages_contain(built: list[Path]) -> None:
-    with zipfile.ZipFile(wheel(built[0])) as archive:
-        scripts = [name for name in archive.namelist() if re.search(r"/vendor/.*\.js$", name)]
-        inside = {hashlib.sha256(archive.read(name)).hexdigest() for name in scripts}
-        licences = [name for name in archive.namelist() if ".dist-info/licenses/" in name]
+def test_the_bill_names_the_javascript_that_pages_contain() -> None:
+    files = installed()
+    scripts = [file for name, file in files.items() if re.search(r"/vendor/.*\.js$", name)]
     named = {
         digest["content"]
-        for part in bill(built)["components"]
+        for part in bill()["components"]
         for digest in part.get("hashes", ())
         if "pkg:npm/" in part["purl"]
     }
     assert len(scripts) == 2
-    assert named == inside
-    assert len(licences) == 3
+    assert named == {hashlib.sha256(file.read_binary()).hexdigest() for file in scripts}
+    assert len([name for name in files if ".dist-info/licenses/" in name]) == 3
 
 
 # ---------------------------------------------------------------- pins
 
-FILES = [ROOT / ".ci/requirements-build.txt", *sorted(REQUIREMENTS.glob("*.txt"))]
+FILES = [ROOT / ".ci/requirements-build.txt", *LIBRARIES]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -133,7 +151,8 @@ def test_every_pin_has_hashes_and_the_file_names_no_index(path: Path) -> None:
     text = path.read_text()
     pins = hashes.pins(text)
     assert pins
-    assert [f"{name}=={pin.version}" for name, pin in agent.read_pins(text).items()] == pins
+    hashed = re.findall(r"^([a-z0-9-]+==[^\s\\]+)(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.MULTILINE)
+    assert hashed == pins
     assert "://" not in text
     others = [
         line for line in text.splitlines() if not re.match(r"#|[a-z0-9-]+==|    --hash=sha256:[0-9a-f]{64}", line)
@@ -145,8 +164,7 @@ def test_every_pin_has_hashes_and_the_file_names_no_index(path: Path) -> None:
 def test_role_and_catalogue_read_the_same_pins(major: str) -> None:
     role = module_of(ROOT / "playbooks/roles/gpu_agent/filter_plugins/gpu_agent.py")
     text = role.gpu_agent_requirements(str(ROOT / "playbooks/roles/gpu_agent"), major)
-    assert role.gpu_agent_pins(text) == [f"{name}=={version}" for name, version in agent.agent_libraries(major).items()]
-    assert all(pin.sha256 for pin in agent.agent_pins(major).values())
+    assert role.gpu_agent_pins(text) == [f"{name}=={version}" for name, version in agent_libraries(major).items()]
 
 
 def test_hashes_are_written_anew_and_all_else_stays() -> None:
@@ -160,8 +178,8 @@ def test_hashes_are_written_anew_and_all_else_stays() -> None:
 
 def test_the_build_is_pinned() -> None:
     project = (ROOT / "pyproject.toml").read_text()
-    version = agent.read_pins((ROOT / ".ci/requirements-build.txt").read_text())["hatchling"].version
-    assert project.count(f'"hatchling=={version}"') == 2
+    (pin,) = (pin for pin in hashes.pins(FILES[0].read_text()) if pin.startswith("hatchling=="))
+    assert project.count(f'"{pin}"') == 2
     assert "--require-hashes -r $<" in (ROOT / "Makefile").read_text()
 
 
@@ -182,13 +200,3 @@ def test_a_release_is_of_the_commit_and_not_of_the_folder(tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "clean/gpuprep").iterdir()] == ["a.py"]
     assert (tmp_path / "clean/gpuprep/a.py").read_text() == "committed\n"
     assert (tmp_path / "clean/gpuprep/a.py").stat().st_mode & 0o777 == 0o600
-
-
-def test_the_wheel_and_the_sdist_have_the_man_pages(built: list[Path]) -> None:
-    [wheel], [sdist] = built[0].glob("*.whl"), built[0].glob("*.tar.gz")
-    kept = {path.name for path in (ROOT / "man").glob("*.1")}
-    inside = {Path(name).name for name in zipfile.ZipFile(wheel).namelist() if "/data/share/man/man1/" in name}
-    with tarfile.open(sdist) as archive:
-        packed = {Path(name).name for name in archive.getnames() if name.endswith(".1") and "/man/" in name}
-    assert inside == packed == kept
-    assert "gpuprep.1" in kept

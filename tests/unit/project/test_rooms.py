@@ -69,6 +69,7 @@ def test_the_judges_load_neither_nvml_nor_the_readers_of_a_machine() -> None:
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.only_all
 def test_the_picture_of_the_rooms_is_the_contract() -> None:
     contract = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("\nlayers = [\n")[2].partition("]")[0]
     layers = [re.findall(r"\w+", line) for line in contract.splitlines()]
@@ -77,6 +78,7 @@ def test_the_picture_of_the_rooms_is_the_contract() -> None:
     assert drawn == layers
 
 
+@pytest.mark.only_all
 @pytest.mark.parametrize("row", MAP_ROWS, ids=lambda row: row.split(" | ")[0].strip("| "))
 def test_the_map_names_files_that_there_are(row: str) -> None:
     named = list(files(row))
