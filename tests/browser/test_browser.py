@@ -8,6 +8,7 @@ from pathlib import Path
 import browser
 import pytest
 
+pytestmark = pytest.mark.only_all  # of the helper, not of gpuprep
 GOOD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A page</title>
 <meta name="viewport" content="width=device-width"></head><body><main><h1>t4-01</h1><p>PASS</p>BODY
 </main></body></html>"""

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from driftfixes import FIXES
 from fleethosts import lost, passed, warned
-from fleetpages import CLOCKS, FLEET, LONG, SINCE, simulated
 from hostilewords import HOSTILE
 from nightmetrics import drifted
 from pages import without_script
 from records_for_tests import record
+from reportpages import CLOCKS, FLEET, LONG, SINCE, simulated
 from validations_for_tests import h200, t4
 
 from gpuprep import records, reports
