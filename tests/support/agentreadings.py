@@ -15,7 +15,7 @@ import pytest
 from gpuprep.agent.compute import counters, libraries
 from gpuprep.agent.facts import apt, cuda, digests, disks, dkms, driver, modprobe, modulecache
 from gpuprep.agent.facts.loader import Loader
-from gpuprep.agent.probes import toolkit
+from gpuprep.agent.probes import cudnn, toolkit
 from gpuprep.records import AptFacts, CudnnFacts, DkmsModule, LocalDisk, Missing, ModprobeLine
 
 VersionAndFlavour = tuple[str, str] | Missing
@@ -86,6 +86,25 @@ def cudnn_facts(library: Path, folder: Path) -> CudnnFacts:
 
 
 # ---------------------------------------------------------------- CUDA
+
+
+def cudnn_name(path: str | Missing | None) -> str | Missing:
+    """The name by which cuDNN is loaded where the loader has this file."""
+
+    class OneLibrary(Loader):
+        def __init__(self) -> None:
+            self.paths = {}
+
+        def find_newest(self, stem: str) -> str | Missing | None:
+            assert stem == "libcudnn.so"
+            return path
+
+    return cudnn.installed_name(OneLibrary())
+
+
+def cudnn_version(library: Path | str) -> str | Missing:
+    """The version that a library says it is."""
+    return cudnn.version_of(str(library))
 
 
 def no_nvcc_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

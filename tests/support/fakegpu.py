@@ -1,9 +1,16 @@
-"""GPUs made of facts: a Device whose settings change its facts, and which can refuse."""
+"""GPUs made of facts: a Device whose settings change its facts, and which can refuse; and how they are tuned."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from gpuprep.agent.tuning import tune, tunesettings
 from gpuprep.records import ClockPair, GpuFacts, Missing, PowerLimits
 
 DEPRECATED = Missing("deprecated", "NVML_ERROR_DEPRECATED")
@@ -88,3 +95,19 @@ class FakeGpu:
 
     def set_compute_mode(self, mode: str) -> Missing | None:
         return self._do("set_compute_mode", compute_mode=mode)
+
+
+def tuned(action: str, gpus: Sequence[FakeGpu] | Missing, settings: Mapping[str, object], locks: Path) -> tune.Report:
+    """The report of `tune ACTION` with these settings, as tuning.json has them; `locks`: where locks are kept."""
+    file = locks.parent.parent / "tuning.json"
+    file.write_text(json.dumps(settings))
+    return tune.tune(action, gpus, tunesettings.load(file), locks)
+
+
+def rows(report: tune.Report, name: str) -> list[Any]:
+    return [row for row in report.rows if row.property == name]
+
+
+def persistenced(monkeypatch: pytest.MonkeyPatch, socket: Path) -> None:
+    """Where the socket of nvidia-persistenced is, if it runs."""
+    monkeypatch.setattr(tune, "PERSISTENCED_SOCKET", socket)

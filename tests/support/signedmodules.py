@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import struct
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+from gpuprep.agent.facts import signatures
+from gpuprep.agent.programs import appended, trusted
+from gpuprep.records import Bool, ModuleSignature, SignatureFacts
 
 MARK = b"~Module signature appended~\n"
 BODY = b"\x7fELF" + bytes(range(256)) * 40
@@ -55,3 +62,52 @@ def signed(key: Key, body: bytes = BODY, digest: str = "sha256", *options: str) 
     """A module as sign-file leaves it."""
     signature = pkcs7(key, body, digest, *options)
     return body + signature + trailer(len(signature))
+
+
+# ---------------------------------------------------------------- what the agent says of them
+
+
+def is_certificate(path: Path) -> bool:
+    """Whether modules can be verified with this file."""
+    return signatures._certificate(str(path)) is not None
+
+
+def looked_at(module: Path, *by: Key) -> ModuleSignature:
+    """What the agent says of a module on a host with these certificates."""
+    return signatures.signature(module, "6.1.0", _known(by))
+
+
+def _known(keys: Sequence[Key]) -> list[signatures.Certificate]:
+    return [one for one in (signatures._certificate(str(key.certificate)) for key in keys) if one]
+
+
+def remembered(module: Path, cache: Path, agent: Path, *by: Key) -> ModuleSignature:
+    """The same, of an agent that is installed at `agent` and keeps what it found in `cache`."""
+    kept = signatures._Cache(cache, agent)
+    found = kept.signature(module, "6.1.0", _known(by))
+    kept.keep()
+    return found
+
+
+def enrolled(certificate: Path) -> Bool:
+    return signatures.enrolled(str(certificate))
+
+
+def named_by_dkms(settings: Path) -> list[str]:
+    """The certificates that DKMS's settings name."""
+    return signatures.configured(settings)
+
+
+def facts(kernel: str, certificate: str, cache: Path) -> SignatureFacts:
+    """Of a host with this kernel alone, whose profile names the certificate."""
+    return signatures.facts((kernel, None), (certificate,), cache)
+
+
+def largest_module(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """No module is unpacked beyond so many bytes."""
+    monkeypatch.setattr(appended, "MOST_MODULE", size)
+
+
+def programs_of_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of a test lie where root would run none; the agent runs them."""
+    monkeypatch.setattr(trusted, "ROOT", -1)

@@ -23,20 +23,36 @@ TOOLKIT = {"nvcc": "/usr/bin/nvcc", "version": "12.4", "library_dirs": ["/usr/li
 Boot = Callable[..., Path]
 
 
+KEYS = [key for key, model in gpus.models().items() if not model.is_switch]  # of every GPU that can be simulated
+
+
+def performance(key: str) -> dict[str, Any]:
+    """What a simulated GPU's model says of its speed and power."""
+    found: dict[str, Any] = gpus.models()[key].data["performance"]
+    return found
+
+
+def boot_with(folder: Path, *keys: str, driver_version: str | None = "550.163.01", **values: object) -> None:
+    """GPUs right after a boot, at their highest clocks, with `values` put into the first one's state."""
+    devices = gpus.devices("test", list(keys))
+    addresses = tuple(device.bus_id for device in devices)
+    loaded = driver.Loaded(driver_version, False, addresses, {}) if driver_version else None
+    nvmlstate.write_boot(folder, loaded, devices)
+    if loaded is None:
+        return
+    with nvmlstate.changed(folder) as state:
+        for number in range(len(keys)):
+            section = state[f"gpu.{number}"]
+            section["app_graphics"], section["app_memory"] = section["max_graphics"], section["max_memory"]
+        state["gpu.0"].update({name: str(value) for name, value in values.items()})
+
+
 @pytest.fixture
 def booted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Boot:
     """A simulated VM with these GPUs; NVML answers as a T4 under load whatever they are."""
 
     def boot(*keys: str, **values: object) -> Path:
-        devices = gpus.devices("test", list(keys))
-        nvmlstate.write_boot(
-            tmp_path, driver.Loaded("550.163.01", False, tuple(device.bus_id for device in devices), {}), devices
-        )
-        with nvmlstate.changed(tmp_path) as state:
-            for number in range(len(keys)):
-                section = state[f"gpu.{number}"]
-                section["app_graphics"], section["app_memory"] = section["max_graphics"], section["max_memory"]
-            state["gpu.0"].update({name: str(value) for name, value in values.items()})
+        boot_with(tmp_path, *keys, **values)
         (tmp_path / "loads").mkdir(exist_ok=True)
         monkeypatch.setattr(simulated, "SIMULATION_MARK", tmp_path)
         monkeypatch.setattr(simstate, "FOLDER", tmp_path)

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from places import ROOT
 
 from gpuprep import remote
-from gpuprep.agent import probereports
-from gpuprep.remote import limits
-from gpuprep.remote.probereports import Doing, ProbeReports, SoFar, doing
+from gpuprep.remote import probereports
 
-LINE = f'{probereports.MARK}{{"what": "scale-cuda", "done": 12, "of": 30, "unit": "transcodes"}}\n'.encode()
+# The agent's words: an older one that is installed says them, too.
+MARK, MEASURED = "gpuprep-doing ", "gpuprep-measured "
+LINE = f'{MARK}{{"what": "scale-cuda", "done": 12, "of": 30, "unit": "transcodes"}}\n'.encode()
 
 
 @given(st.lists(st.sampled_from([LINE, b"ffmpeg: a warning\n", b"gpuprep-doing, it said\n", b"\n", b"\r"])), st.data())
 def test_however_it_is_cut_the_lines_are_taken_out_and_the_rest_stays(lines: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(lines)
-    heard: list[Doing] = []
-    told, left, at = ProbeReports(heard.append), b"", 0
+    heard: list[probereports.Doing] = []
+    told, left, at = probereports.ProbeReports(heard.append), b"", 0
     while at < len(whole):
         size = data.draw(st.integers(1, 40))
         left += told.take(whole[at : at + size])
@@ -35,8 +35,8 @@ def test_however_it_is_cut_the_lines_are_taken_out_and_the_rest_stays(lines: lis
     begins = [place for place, line in enumerate(lines) if line == LINE and (not place or lines[place - 1] != b"\r")]
     kept = b"".join(line for place, line in enumerate(lines) if place not in begins)
     assert left == kept
-    assert len(heard) == len(begins) or len(begins) > limits.DOING_A_SECOND
-    assert set(heard) <= {Doing("scale-cuda", 12, 30, "transcodes")}
+    assert len(heard) == len(begins) or len(begins) > 50
+    assert set(heard) <= {probereports.Doing("scale-cuda", 12, 30, "transcodes")}
 
 
 @pytest.mark.parametrize(
@@ -49,44 +49,48 @@ def test_however_it_is_cut_the_lines_are_taken_out_and_the_rest_stays(lines: lis
     ],
 )  # fmt: skip
 def test_what_has_not_the_form_stays_a_part_of_stderr(said: bytes) -> None:
-    assert doing(said) is None
-    line = probereports.MARK.encode() + said + b"\n"
-    assert ProbeReports(lambda _: pytest.fail("heard")).take(line) == line
+    line = MARK.encode() + said + b"\n"
+    assert probereports.ProbeReports(lambda _: pytest.fail("heard")).take(line) == line
 
 
 def test_what_a_host_says_is_short_and_on_one_line() -> None:
-    found = doing(json.dumps({"what": "\x1b[2J\n" + "x" * 500, "done": 9, "of": 3, "unit": "\u202e"}).encode())
-    assert found is not None
-    assert len(found.what) <= limits.DOING_LETTERS + 1
+    heard: list[probereports.Doing] = []
+    said = json.dumps({"what": "\x1b[2J\n" + "x" * 500, "done": 9, "of": 3, "unit": "\u202e"})
+    assert probereports.ProbeReports(heard.append).take(f"{MARK}{said}\n".encode()) == b""
+    (found,) = heard
+    assert len(found.what) <= 81  # 80 letters are shown
     assert found.what.isprintable()
     assert found.unit.isprintable()
     assert (found.done, found.of) == (3, 3)
 
 
 def test_a_line_without_an_end_is_not_kept_back() -> None:
-    told = ProbeReports(lambda _: None)
-    endless = probereports.MARK.encode() + b"x" * (10 * limits.DOING_BYTES)
+    told = probereports.ProbeReports(lambda _: None)
+    endless = MARK.encode() + b"x" * 10_000
     assert told.take(endless[:500]) == b""
     assert told.take(endless[500:]) == endless
 
 
-def test_a_flood_is_heard_in_part() -> None:
-    heard: list[Doing] = []
-    assert ProbeReports(heard.append).take(LINE * 10_000) == b""
-    assert len(heard) <= 3 * limits.DOING_A_SECOND
+def test_a_flood_is_heard_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[probereports.Doing] = []
+    told = probereports.ProbeReports(heard.append)
+    for second in (1, 2):
+        monkeypatch.setattr("time.monotonic", lambda now=second: now)
+        assert told.take(LINE * 1000) == b""
+        assert len(heard) == 50 * second
 
 
 # ---------------------------------------------------------------- what was measured
 
 
 def piece(at: object, value: object = 1) -> bytes:
-    return f"{probereports.MEASURED}{json.dumps({'at': at, 'value': value})}\n".encode()
+    return f"{MEASURED}{json.dumps({'at': at, 'value': value})}\n".encode()
 
 
-def hears(*lines: bytes, cut: int = 10_000) -> tuple[SoFar, bytes]:
+def hears(*lines: bytes, cut: int = 10_000) -> tuple[probereports.SoFar, bytes]:
     """What was kept of these lines, and what is left of them in stderr."""
-    so_far, whole = SoFar(), b"".join(lines)
-    told = ProbeReports(lambda _: pytest.fail("heard"), so_far)
+    so_far, whole = probereports.SoFar(), b"".join(lines)
+    told = probereports.ProbeReports(lambda _: pytest.fail("heard"), so_far)
     return so_far, b"".join(told.take(whole[at : at + cut]) for at in range(0, len(whole), cut))
 
 
@@ -108,10 +112,10 @@ def test_pieces_become_the_values_of_the_probe(cut: int) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        probereports.MEASURED.encode() + b"\n", probereports.MEASURED.encode() + b"no JSON\n", probereports.MEASURED.encode() + b"[]\n",
-        probereports.MEASURED.encode() + b'{"at": ["x"]}\n', probereports.MEASURED.encode() + b'{"at": ["x"], "value": ' + b"[" * 900 + b"\n",
-        probereports.MEASURED.encode() + b"\xff\n", piece([]), piece("x"), piece([0]), piece(["a", 1]), piece(["a", -1]),
-        piece([None]), piece(["a"] * (limits.MEASURED_DEPTH + 1)), piece(["a", True]), piece(["a", 10**9]),
+        MEASURED.encode() + b"\n", MEASURED.encode() + b"no JSON\n", MEASURED.encode() + b"[]\n",
+        MEASURED.encode() + b'{"at": ["x"]}\n', MEASURED.encode() + b'{"at": ["x"], "value": ' + b"[" * 900 + b"\n",
+        MEASURED.encode() + b"\xff\n", piece([]), piece("x"), piece([0]), piece(["a", 1]), piece(["a", -1]),
+        piece([None]), piece(["a"] * 9), piece(["a", True]), piece(["a", 10**9]),
         piece(["a", 0, "b", 7]), piece(None),
     ],
 )  # fmt: skip
@@ -127,12 +131,12 @@ def test_a_value_in_the_way_is_no_place() -> None:
 
 
 def test_a_flood_of_pieces_is_kept_in_part() -> None:
-    large = "x" * (limits.MEASURED_BYTES // 2)
+    large = "x" * (2**19)
     so_far, left = hears(*[piece([f"key{number}"], large) for number in range(40)])
     assert left == b""
-    assert 0 < len(json.dumps(so_far.values())) <= limits.MEASURED_IN_ALL
+    assert 0 < len(json.dumps(so_far.values())) <= 8 * 2**20
     so_far, _ = hears(*[piece(["list", number], [0] * 1000) for number in range(200)])
-    assert 0 < len(so_far.values()["list"]) <= limits.MEASURED_VALUES / 1000
+    assert 0 < len(so_far.values()["list"]) <= 100
 
 
 def test_a_long_line_that_comes_byte_by_byte_costs_no_time() -> None:
@@ -140,7 +144,7 @@ def test_a_long_line_that_comes_byte_by_byte_costs_no_time() -> None:
     line = piece(["x"], "y" * 200_000)
     so_far, left = hears(line, cut=1)
     assert (len(so_far.values()["x"]), left) == (200_000, b"")
-    assert time.process_time() - began < 5  # to copy the line with each byte takes minutes
+    assert time.process_time() - began < 30  # to copy the line with each byte takes minutes
 
 
 # ---------------------------------------------------------------- the agent's own
@@ -159,13 +163,13 @@ print("the answer")
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_it_comes_through_a_connection_beside_the_answer(wanted: bool) -> None:
-    heard: list[Doing] = []
+    heard: list[probereports.Doing] = []
     program = PROBE.format(root=str(ROOT), wanted=wanted)
-    so_far = SoFar()
+    so_far = probereports.SoFar()
     with remote.Host(remote.Target("here", local=True)) as host:
         result = host.listen(heard.append, f"{sys.executable} -c {shlex.quote(program)}", so_far=so_far)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "the answer\n", "ffmpeg: something else\n")
-    assert heard == ([Doing("h264-1080p", 1, 2, "transcodes")] if wanted else [])
+    assert heard == ([probereports.Doing("h264-1080p", 1, 2, "transcodes")] if wanted else [])
     assert so_far.values() == ({"cases": [{"id": "h264-1080p", "seconds": 1.5}]} if wanted else {})
 
 

@@ -16,21 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import signedmodules
 from builders import bare_snapshot, finished_snapshot
 from places import ROOT
 from signedmodules import BODY, MARK, Key, make_key, pkcs7, signed, trailer
 
 from gpuprep import checks, errors, records
-from gpuprep.agent.facts import der, signatures
-from gpuprep.agent.programs import appended, children, run
-from gpuprep.desired import loading
-from gpuprep.desired.profile import Profile, SigningWish
-from gpuprep.desired.state import resolve
+from gpuprep.agent.programs import children, run
+from gpuprep.desired import loading, profile, state
 from gpuprep.provisioning import plan
 
 SCRIPTS = ROOT / "playbooks/roles/gpu_driver/files"
 OWN = "/var/lib/dkms/mok.pub"
-FLEET = SigningWish("/etc/mok/MOK.priv", "/etc/mok/MOK.der")
+FLEET = profile.SigningWish("/etc/mok/MOK.priv", "/etc/mok/MOK.der")
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +37,10 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Key, Key]:
     return make_key(folder, "own"), make_key(folder, "other", "somebody else")
 
 
-def known(*found: Key) -> list[signatures.Certificate]:
-    return [one for one in (signatures._certificate(str(key.certificate)) for key in found) if one]
-
-
 def looked(tmp_path: Path, data: bytes, *by: Key, name: str = "nvidia.ko") -> records.ModuleSignature:
     module = tmp_path / name
     module.write_bytes(data)
-    return signatures.signature(module, "6.1.0", known(*by))
+    return signedmodules.looked_at(module, *by)
 
 
 # ---------------------------------------------------------------- the agent: one module
@@ -94,7 +88,7 @@ def test_a_module_that_is_packed(tmp_path: Path, keys: tuple[Key, Key], name: st
 def test_a_packed_module_that_fills_the_disk_is_not_unpacked(
     tmp_path: Path, keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appended, "MOST_MODULE", 4 * 1024)
+    signedmodules.largest_module(monkeypatch, 4 * 1024)
     for name in [name for name in PACKERS if not name.endswith("zst") or shutil.which("zstd")]:
         found = looked(tmp_path, PACKERS[name](signed(keys[0])), keys[0], name=name)
         assert isinstance(found.fits, records.Missing)
@@ -200,7 +194,7 @@ def test_a_module_that_is_gone_or_no_file(tmp_path: Path, keys: tuple[Key, Key])
     os.mkfifo(tmp_path / "pipe.ko")
     (tmp_path / "folder.ko").mkdir()
     for name in ("gone.ko", "pipe.ko", "folder.ko"):
-        found = signatures.signature(tmp_path / name, "6.1.0", known(keys[0]))
+        found = signedmodules.looked_at(tmp_path / name, keys[0])
         assert isinstance(found.fits, records.Missing), name
 
 
@@ -212,14 +206,18 @@ def test_what_is_no_certificate_verifies_nothing(tmp_path: Path) -> None:
         b"\x30\x03\x02\x01\x01",
     ):
         (tmp_path / "certificate").write_bytes(content)
-        assert signatures._certificate(str(tmp_path / "certificate")) is None
+        assert not signedmodules.is_certificate(tmp_path / "certificate")
 
 
-def test_der_that_is_cut_anywhere_raises_and_no_more(keys: tuple[Key, Key]) -> None:
-    for data, read in ((pkcs7(keys[0]), der.signer), (keys[0].certificate.read_bytes(), der.certificate)):
-        for length in range(len(data)):
-            with pytest.raises(ValueError, match=r"it |part"):
-                read(data[:length])
+def test_what_is_cut_anywhere_verifies_nothing_and_no_more(tmp_path: Path, keys: tuple[Key, Key]) -> None:
+    signature, certificate = pkcs7(keys[0]), keys[0].certificate.read_bytes()
+    for length in range(1, len(signature), 11):
+        found = looked(tmp_path, BODY + signature[:length] + trailer(length), keys[0])
+        assert (found.fits, found.verified_by) == (False, None), length
+    cut = tmp_path / "certificate"
+    for length in range(len(certificate)):
+        cut.write_bytes(certificate[:length])
+        assert not signedmodules.is_certificate(cut), length
 
 
 # ---------------------------------------------------------------- the agent: mokutil, and all modules
@@ -248,10 +246,7 @@ def programs(folder: Path, **scripts: str) -> str:
 
 @pytest.fixture
 def not_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of a test lie where root would run none."""
-    from gpuprep.agent.programs import trusted
-
-    monkeypatch.setattr(trusted, "ROOT", -1)
+    signedmodules.programs_of_anybody(monkeypatch)
 
 
 @pytest.mark.usefixtures("not_root")
@@ -262,10 +257,10 @@ def test_mokutils_words_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "bios": records.Missing("not_supported", "mokutil: EFI variables are not supported on this system"),
         "odd": records.Missing("unparsable", "mokutil: something else"),
     }  # fmt: skip
-    for name, state in expected.items():
+    for name, wanted in expected.items():
         (tmp_path / name).write_text("")
-        assert signatures.enrolled(str(tmp_path / name)) == state
-    assert isinstance(signatures.enrolled(str(tmp_path / "absent")), records.Missing)
+        assert signedmodules.enrolled(tmp_path / name) == wanted
+    assert isinstance(signedmodules.enrolled(tmp_path / "absent"), records.Missing)
 
 
 def test_certificates_of_dkmss_own_settings_are_known(tmp_path: Path) -> None:
@@ -273,17 +268,17 @@ def test_certificates_of_dkmss_own_settings_are_known(tmp_path: Path) -> None:
     (tmp_path / "framework.conf").write_text('# mok_certificate="/no"\nmok_certificate="/etc/own.der"\nx=1\n')
     (tmp_path / "framework.conf.d" / "a.conf").write_text("mok_certificate=/etc/fleet.der\nmok_signing_key=/k\n")
     (tmp_path / "framework.conf.d" / "b.conf").write_text("mok_certificate=$(reboot)\nmok_certificate=/a b\n")
-    assert signatures.configured(tmp_path) == ["/etc/own.der", "/etc/fleet.der"]
-    assert signatures.configured(tmp_path / "none") == []
+    assert signedmodules.named_by_dkms(tmp_path) == ["/etc/own.der", "/etc/fleet.der"]
+    assert signedmodules.named_by_dkms(tmp_path / "none") == []
 
 
 def test_without_mokutil_nobody_knows(tmp_path: Path, keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "SEARCH_PATH", str(tmp_path))
-    assert signatures.enrolled(str(keys[0].certificate)) == records.Missing("command_not_found", "mokutil")
+    assert signedmodules.enrolled(keys[0].certificate) == records.Missing("command_not_found", "mokutil")
 
 
 def test_the_profiles_certificate_is_told_even_if_it_is_absent(tmp_path: Path) -> None:
-    facts = signatures.facts(("6.1.0-no-such-kernel", None), ("/nowhere/MOK.der",), tmp_path / "cache.json")
+    facts = signedmodules.facts("6.1.0-no-such-kernel", "/nowhere/MOK.der", tmp_path / "cache.json")
     assert facts.modules == ()
     (first, *_) = facts.certificates
     assert first.path == "/nowhere/MOK.der"
@@ -299,10 +294,7 @@ def test_what_was_verified_is_remembered_until_module_or_certificate_change(
     module.write_bytes(signed(keys[0]))
 
     def ask(*by: Key) -> records.Bool | None:
-        cache = signatures._Cache(path, agent)
-        found = cache.signature(module, "6.1.0", known(*by)).fits
-        cache.keep()
-        return found
+        return signedmodules.remembered(module, path, agent, *by).fits
 
     assert ask(keys[0]) is True
     if os.geteuid() == 0:
@@ -380,7 +372,7 @@ def test_the_roles_verification_is_the_agents(tmp_path: Path, keys: tuple[Key, K
     for name, data in cases.items():
         module = tmp_path / "nvidia.ko"
         module.write_bytes(data)
-        by_agent = signatures.signature(module, "6.1.0", known(own)).fits is True
+        by_agent = signedmodules.looked_at(module, own).fits is True
         assert is_signed(module, pem(own.certificate)) is by_agent, name
     for name in ("nvidia.ko.xz", "nvidia.ko.gz"):
         (tmp_path / name).write_bytes(PACKERS[name](signed(own)))
@@ -406,7 +398,7 @@ FOREIGN: dict[str, Any] = {
 }
 
 
-def profile(signing: SigningWish | None = None) -> Profile:
+def t4(signing: profile.SigningWish | None = None) -> profile.Profile:
     base = loading.load("t4")
     return dataclasses.replace(base, driver=dataclasses.replace(base.driver, signing=signing))
 
@@ -418,7 +410,7 @@ def host(
     path: str = OWN,
     loaded: records.Bool = False,
 ) -> records.Snapshot:
-    wanted = resolve(profile(), bare_snapshot())
+    wanted = state.resolve(t4(), bare_snapshot())
     snapshot = finished_snapshot(wanted)
     running = snapshot.kernel.running
     there = tuple(dataclasses.replace(one, kernel=one.kernel or running) for one in modules)
@@ -426,8 +418,8 @@ def host(
     return dataclasses.replace(snapshot, kernel=dataclasses.replace(snapshot.kernel, secure_boot=on), signatures=facts)
 
 
-def judged(snapshot: records.Snapshot, signing: SigningWish | None = None) -> list[records.Finding]:
-    wanted = resolve(profile(signing), snapshot, judging=True)
+def judged(snapshot: records.Snapshot, signing: profile.SigningWish | None = None) -> list[records.Finding]:
+    wanted = state.resolve(t4(signing), snapshot, judging=True)
     return [one for one in checks.compare(wanted, snapshot) if one.property.startswith("signature")]
 
 
@@ -528,7 +520,7 @@ def test_modules_must_be_signed_for_the_certificate_of_the_profile(
     snapshot = host(module(**changed), on=on, path=FLEET.certificate)
     (finding,) = judged(snapshot, FLEET)
     assert finding.status is (records.Status.PASS if good else records.Status.FAIL), finding
-    wanted = resolve(profile(FLEET), snapshot)
+    wanted = state.resolve(t4(FLEET), snapshot)
     made = plan.make("host", wanted, checks.compare(wanted, snapshot))
     assert [step.role for step in made.steps] == ([] if good else ["gpu_driver"])
     assert not any(step.may_reboot for step in made.steps)
@@ -539,8 +531,8 @@ def test_modules_must_be_signed_for_the_certificate_of_the_profile(
 
 
 def test_the_agent_is_asked_for_the_certificate() -> None:
-    assert checks.request(profile(FLEET)).certificates == (FLEET.certificate,)
-    assert checks.request(profile()).certificates == ()
+    assert checks.request(t4(FLEET)).certificates == (FLEET.certificate,)
+    assert checks.request(t4()).certificates == ()
 
 
 @pytest.mark.parametrize("path", ["-x", "MOK.der", "/etc/../x y", "/a\n/b", "/etc/mok/$(id)", "/" + "a/" * 30])
@@ -578,14 +570,14 @@ def bare(enrolled: records.Bool, path: str, *, on: records.Bool = True) -> recor
     ],
 )
 def test_secure_boot_is_refused_before_any_change_unless_the_key_is_enrolled(
-    signing: SigningWish | None, enrolled: records.Bool, path: str, key: str, says: str
+    signing: profile.SigningWish | None, enrolled: records.Bool, path: str, key: str, says: str
 ) -> None:
     snapshot = bare(enrolled, path)
     if not key:
-        assert resolve(profile(signing), snapshot).driver.signing == signing
+        assert state.resolve(t4(signing), snapshot).driver.signing == signing
         return
     with pytest.raises(errors.PlanRefused) as refused:
-        resolve(profile(signing), snapshot)
+        state.resolve(t4(signing), snapshot)
     (line,) = refused.value.reasons
     assert line.startswith(f"{key}: Secure Boot is on")
     assert says in line
@@ -595,9 +587,9 @@ def test_a_key_that_is_not_enrolled_is_refused_beside_a_driver_that_is_loaded_to
     """It would be built again with that key, and gone after a reboot."""
     snapshot = host(module(), enrolled=False, path=FLEET.certificate)
     with pytest.raises(errors.PlanRefused, match=r"."):
-        resolve(profile(FLEET), snapshot)
-    assert resolve(profile(), snapshot).driver.signing is None
+        state.resolve(t4(FLEET), snapshot)
+    assert state.resolve(t4(), snapshot).driver.signing is None
 
 
 def test_without_secure_boot_no_key_is_asked_for() -> None:
-    assert resolve(profile(FLEET), bare(False, FLEET.certificate, on=False)).driver.signing == FLEET
+    assert state.resolve(t4(FLEET), bare(False, FLEET.certificate, on=False)).driver.signing == FLEET

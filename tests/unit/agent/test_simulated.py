@@ -5,22 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from simulatedboot import KEYS, boot_with, performance
 
 from gpuprep import records
-from gpuprep.agent.gpu import simgpu, simstate
+from gpuprep.agent.gpu import simstate
 from gpuprep.agent.probes import simulated
-from gpuprep.sim import driver, faults, gpus, nvmlstate
+from gpuprep.sim import faults
+
+APPLICATION_CLOCKS, SW_POWER_CAP = 2, 4  # of NVML's reasons of a clock
+NOISE = 0.006  # of a figure, either way: the most that two samples differ by
 
 
 def booted(folder: Path, key: str, **values: object) -> simulated.SimulatedGpu:
     """A GPU right after a boot at its highest clocks, with `values` put into its state."""
-    devices = gpus.devices("test", [key])
-    loaded = driver.Loaded("550.163.01", False, tuple(device.bus_id for device in devices), {})
-    nvmlstate.write_boot(folder, loaded, devices)
-    with nvmlstate.changed(folder) as state:
-        gpu = state["gpu.0"]
-        gpu["app_graphics"], gpu["app_memory"] = gpu["max_graphics"], gpu["max_memory"]
-        gpu.update({name: str(value) for name, value in values.items()})
+    boot_with(folder, key, **values)
     return simulated.gpus(folder)[0]
 
 
@@ -43,18 +41,18 @@ def test_figures_are_near_the_published_ones(tmp_path: Path, key: str, what: str
     assert low <= figure <= high
 
 
-@pytest.mark.parametrize("key", [key for key, model in gpus.models().items() if not model.is_switch])
+@pytest.mark.parametrize("key", KEYS)
 def test_no_figure_is_above_its_peak(tmp_path: Path, key: str) -> None:
     gpu = booted(tmp_path, key)
-    performance = gpus.models()[key].data["performance"]
-    for dtype, rate in performance["fma"].items():
+    model = performance(key)
+    for dtype, rate in model["fma"].items():
         figure = gpu.tflops(dtype)
         peak = gpu.sms * rate * 2 * gpu.max_graphics_clock_mhz * 1e-6
         assert not isinstance(figure, records.Missing)
         assert 0 < figure < peak
         assert gpu.power_watts(dtype) <= gpu.power_limit_watts
-    assert set(performance["watts"]) >= {*performance["fma"], "memory", "video"}
-    assert set(performance["efficiency"]) >= set(performance["fma"])
+    assert set(model["watts"]) >= {*model["fma"], "memory", "video"}
+    assert set(model["efficiency"]) >= set(model["fma"])
 
 
 def test_what_the_gpu_lacks_is_missing(tmp_path: Path) -> None:
@@ -74,17 +72,17 @@ def test_identity_and_link(tmp_path: Path) -> None:
 def test_a_lower_power_limit_lowers_clock_and_figure(tmp_path: Path) -> None:
     full, less = booted(tmp_path / "full", "t4"), booted(tmp_path / "less", "t4", power_limit_mw=60000)
     assert less.graphics_clock_mhz() < full.graphics_clock_mhz() < full.max_graphics_clock_mhz
-    assert full.event_reasons() == less.event_reasons() == simgpu.SW_POWER_CAP
+    assert full.event_reasons() == less.event_reasons() == SW_POWER_CAP
     assert less.power_watts() <= 60
     assert figure(less) / figure(full) == pytest.approx(
-        less.graphics_clock_mhz() / full.graphics_clock_mhz(), rel=2 * simgpu.NOISE
+        less.graphics_clock_mhz() / full.graphics_clock_mhz(), rel=2 * NOISE
     )
 
 
 def test_default_application_clocks_hold_a_t4_back(tmp_path: Path) -> None:
     gpu = booted(tmp_path, "t4", app_graphics=585)
     assert gpu.graphics_clock_mhz() == 585
-    assert gpu.event_reasons() == simgpu.APPLICATION_CLOCKS
+    assert gpu.event_reasons() == APPLICATION_CLOCKS
 
 
 def test_a_figure_is_the_same_each_time_and_differs_a_little_between_samples(tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ def test_a_figure_is_the_same_each_time_and_differs_a_little_between_samples(tmp
     samples = [figure(gpu, sample) for sample in range(20)]
     assert samples == [figure(gpu, sample) for sample in range(20)]
     assert len(set(samples)) == 20
-    assert max(samples) / min(samples) < 1 + 3 * simgpu.NOISE
+    assert max(samples) / min(samples) < 1 + 3 * NOISE
 
 
 def figure(gpu: simulated.SimulatedGpu, sample: int = 0) -> float:
@@ -126,7 +124,7 @@ def test_values_of_a_load_change_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_without_a_driver_there_are_no_gpus(tmp_path: Path) -> None:
-    nvmlstate.write_boot(tmp_path, None, gpus.devices("test", ["t4"]))
+    boot_with(tmp_path, "t4", driver_version=None)
     assert simulated.gpus(tmp_path) == []
     assert simulated.gpus(tmp_path / "nowhere") == []
 
@@ -136,6 +134,6 @@ def test_it_is_not_available_on_hardware(tmp_path: Path, monkeypatch: pytest.Mon
     assert not simulated.available()
 
 
-@pytest.mark.parametrize("key", [key for key, model in gpus.models().items() if not model.is_switch])
+@pytest.mark.parametrize("key", KEYS)
 def test_a_lost_gpu_is_in_the_list(tmp_path: Path, key: str) -> None:
     assert booted(tmp_path, key, **faults.kinds()["gpu_lost"]["gpu"]).lost
