@@ -8,11 +8,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import yaml
 from places import ROOT
+
+from gpuprep.agent.facts import packages
 
 ROLES = ROOT / "playbooks/roles"
 PRINTED = re.compile(r"VALUE (\S+) ([A-Za-z0-9+/=]+) END")
@@ -43,3 +47,9 @@ def values(folder: Path, variables: dict[str, Any], tasks: list[dict[str, Any]])
     done, found = played(folder, {"vars": variables, "tasks": tasks})
     assert done.returncode == 0, done.stdout + done.stderr
     return found
+
+
+def not_in_every_snapshot(manager: str, names: Iterable[str]) -> list[str]:
+    """Packages of apt or dnf that the agent reads only if a profile asks for them by name."""
+    families = {"apt": packages.DEBIAN_FAMILIES, "dnf": packages.RPM_FAMILIES}[manager]
+    return sorted(name for name in names if not any(fnmatchcase(name, pattern) for pattern in families))

@@ -5,20 +5,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from builders import bare_snapshot, finished_snapshot, load
-from rolevalues import ROLES, played, printing, values
+from rolevalues import ROLES, not_in_every_snapshot, played, printing, values
 
 from gpuprep import catalogue, checks, records
-from gpuprep.agent.facts import packages as agent_packages
-from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, has_full_libraries
-from gpuprep.checks.drift import certifiedsystem
+from gpuprep.catalogue import roles
+from gpuprep.checks.drift import sincecertified
 from gpuprep.desired import state
 from gpuprep.workflows import fixes
 
@@ -28,7 +26,6 @@ FLAVOURS = ("proprietary", "open")
 # Red Hat's system and those built from its sources are one system to the roles.
 RELEASES = {release.roles: release for release in reversed(list(catalogue.archives().values()))}
 OFFERED = [(system, source) for system, release in RELEASES.items() for source in release.sources]
-Case = tuple[str, str, str]  # system, source, flavour
 # Role ► the file of its tasks that holds its packages.
 HOLDING = {"gpu_driver": "hold.yml", "gpu_cuda": "toolkit.yml"}
 # Held by the role from the first day; checks, drift and --fix had a list of their own without them.
@@ -60,19 +57,26 @@ def tasks_for(system: str, source: str, flavour: str) -> list[dict[str, Any]]:
     return [*data, {"name": "Say what is held", "ansible.builtin.debug": says, "vars": {**known, **cuda, **templates}}]
 
 
-@pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Case, dict[str, list[str]]]:
-    """(system, source, flavour) ► role ► what it holds."""
-    folder = tmp_path_factory.mktemp("held")
-    cases = [(system, source, flavour) for system, source in OFFERED for flavour in FLAVOURS]
+def held(folder: Path, offered: Sequence[tuple[str, str]], more: list[dict[str, Any]]) -> dict[str, Any]:
+    """SYSTEM/SOURCE/FLAVOUR ► role ► what it holds; and what the other tasks print."""
+    cases = [(system, source, flavour) for system, source in offered for flavour in FLAVOURS]
     facts = ("distribution", "distribution_version", "distribution_major_version", "kernel")
     variables = {
         "gpu_preflight_package_manager": "apt",
         "gpu_preflight_family": "Debian",
         "ansible_facts": dict.fromkeys(facts, ""),
     }
-    found = values(folder, variables, [task for case in cases for task in tasks_for(*case)])
-    return {case: found["/".join(case)] for case in cases}
+    return values(folder, variables, [*(task for case in cases for task in tasks_for(*case)), *more])
+
+
+# A system of apt's and one of dnf's, for each run of the tests.
+DAILY = [("Debian-13", "distribution"), ("EL-9", "nvidia")]
+
+
+@pytest.fixture(scope="module")
+def daily(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one run of Ansible says: of the holds of DAILY, and of the headers of HEADERS."""
+    return held(tmp_path_factory.mktemp("daily"), DAILY, headers())
 
 
 def wanted(system: str, source: str = "distribution", flavour: str = "auto") -> state.Wanted:
@@ -88,20 +92,28 @@ def test_the_catalogue_and_the_roles_serve_the_same_releases() -> None:
     assert sorted(RELEASES) == SYSTEMS
 
 
-@pytest.mark.xdist_group("held")  # one run of the roles, by one worker
-@pytest.mark.parametrize(("system", "source"), OFFERED)
-def test_what_the_roles_hold_is_what_is_checked(
-    system: str, source: str, held: Mapping[Case, dict[str, list[str]]]
-) -> None:
+def holds_what_is_checked(system: str, source: str, said: dict[str, Any]) -> None:
     release = RELEASES[system]
     for flavour in FLAVOURS:
-        roles = held[system, source, flavour]
+        by_role = said[f"{system}/{source}/{flavour}"]
         offer = release.sources[source]
         branch = offer.auto or offer.drivers[0].version
-        assert roles["gpu_driver"] == list(driver_packages(release, source, flavour, branch))
-        assert roles["gpu_cuda"] == list(wanted(system, source).cuda.packages)
+        assert by_role["gpu_driver"] == list(roles.driver_packages(release, source, flavour, branch))
+        assert by_role["gpu_cuda"] == list(wanted(system, source).cuda.packages)
     wish = wanted(system, source)
-    assert held[system, source, wish.driver.flavour]["gpu_driver"] == list(wish.driver.packages)
+    assert said[f"{system}/{source}/{wish.driver.flavour}"]["gpu_driver"] == list(wish.driver.packages)
+
+
+@pytest.mark.parametrize(("system", "source"), DAILY)
+def test_what_the_roles_hold_is_what_is_checked(system: str, source: str, daily: dict[str, Any]) -> None:
+    holds_what_is_checked(system, source, daily)
+
+
+@pytest.mark.machines
+def test_what_the_roles_hold_is_what_is_checked_everywhere(tmp_path: Path) -> None:
+    said = held(tmp_path, OFFERED, [])
+    for system, source in OFFERED:
+        holds_what_is_checked(system, source, said)
 
 
 def test_what_debians_archive_has_is_named_in_full() -> None:
@@ -175,14 +187,16 @@ HEADERS = {
 }  # fmt: skip
 
 
-def test_ubuntus_headers_follow_the_kernels_that_the_machine_follows(tmp_path: Path) -> None:
-    data = str(ROLES / "gpu_preflight/vars/Ubuntu-24.04.yml")
-    tasks: list[dict[str, Any]] = [{"ansible.builtin.include_vars": data}]
+def headers() -> list[dict[str, Any]]:
+    tasks: list[dict[str, Any]] = [{"ansible.builtin.include_vars": str(ROLES / "gpu_preflight/vars/Ubuntu-24.04.yml")}]
     for number, (kernel, meta) in enumerate(HEADERS):
         known = {"ansible_facts": {"kernel": kernel}, "gpu_preflight_kernel_metas": [meta] if meta else []}
-        tasks.append({"ansible.builtin.debug": printing(str(number), "gpu_preflight_headers"), "vars": known})
-    found = values(tmp_path, {}, tasks)
-    assert {key: found[str(number)] for number, key in enumerate(HEADERS)} == HEADERS
+        tasks.append({"ansible.builtin.debug": printing(f"headers/{number}", "gpu_preflight_headers"), "vars": known})
+    return tasks
+
+
+def test_ubuntus_headers_follow_the_kernels_that_the_machine_follows(daily: dict[str, Any]) -> None:
+    assert {key: daily[f"headers/{number}"] for number, key in enumerate(HEADERS)} == HEADERS
 
 
 def installed_by_roles() -> set[tuple[str, str]]:
@@ -193,25 +207,31 @@ def installed_by_roles() -> set[tuple[str, str]]:
         for source, offer in release.sources.items():
             for version in (driver.version for driver in offer.drivers):
                 for flavour, libraries in itertools.product(FLAVOURS, ("compute", "full")):
-                    if libraries == "compute" or has_full_libraries(release, source, version):
-                        packages = driver_packages(release, source, flavour, version, libraries=libraries)
+                    if libraries == "compute" or roles.has_full_libraries(release, source, version):
+                        packages = roles.driver_packages(release, source, flavour, version, libraries=libraries)
                         names |= {(manager, name) for name in packages}
-                names |= {(manager, name) for name in fabric_packages(release, source, version)}
+                names |= {(manager, name) for name in roles.fabric_packages(release, source, version)}
             for toolkit in offer.cuda:
-                names |= {(manager, name) for name in cuda_packages(release, source, toolkit)}
+                names |= {(manager, name) for name in roles.cuda_packages(release, source, toolkit)}
     return names
 
 
 def test_what_the_roles_install_is_in_every_snapshot_and_is_known_as_theirs() -> None:
     """The libraries for displays on Debian were in none: a machine with all of them was said to lack some."""
-    families = {"apt": agent_packages.DEBIAN_FAMILIES, "dnf": agent_packages.RPM_FAMILIES}
     names = installed_by_roles()
     assert {("apt", "libegl-nvidia0"), ("dnf", "nvidia-driver-libs"), ("apt", "cuda-toolkit-12-8")} <= names
-    unread = [
-        (manager, name)
-        for manager, name in sorted(names)
-        if not any(fnmatchcase(name, pattern) for pattern in families[manager])
-    ]
-    assert unread == []
-    known = (certifiedsystem.DRIVER, certifiedsystem.TOOLKIT)
-    assert [name for _, name in sorted(names) if not any(pattern.match(name) for pattern in known)] == []
+    for manager in ("apt", "dnf"):
+        assert not_in_every_snapshot(manager, [name for one, name in names if one == manager]) == []
+    assert compared({name for _, name in names}) == len({name for _, name in names})
+    assert compared({"tmux", "linux-image-amd64"}) == 0
+
+
+def compared(names: set[str]) -> int:
+    """How many of these packages drift compares with the certified run, as the driver's or the toolkit's."""
+    wish = wanted("Debian-13")
+    facts = dataclasses.replace(finished_snapshot(wish), packages=dict.fromkeys(names, records.Package("1", False)))
+    at, measured = "2026-11-20T10:00:00+00:00", records.Source.MEASURED
+    certified = records.RunRecord("c", "validate", "here", at, at, measured, 0, "0.1.0", after=facts)
+    found = sincecertified.findings(wish, facts, certified, None)
+    actual = [one.actual for one in found if one.property == "package_versions"]
+    return sum(int(words.split()[0]) for words in actual)
