@@ -353,26 +353,37 @@ TIMED = """async count => {
 }"""
 
 
-def test_100_000_rows_are_sorted_and_filtered_in_tenths_of_a_second(chromium: browser.Chromium, tmp_path: Path) -> None:
-    """The best of some tries, at most TRIES: other work on this machine only adds to it."""
-
-    def best_of(runs: list[Any]) -> dict[str, float]:
-        return {name: min(seconds[name] for seconds, _ in runs) for name in runs[0][0]}
+def rows_of_many(chromium: browser.Chromium, folder: Path, enough: Callable[[dict[str, float]], bool]) -> list[Any]:
+    """(seconds of each step, the line below the table) of tries, until the best of each step is quick enough."""
 
     def tries(page: Page) -> list[Any]:
         runs = [page.evaluate(TIMED, MANY)]
-        while len(runs) < TRIES and max(best_of(runs).values()) > SECONDS:
+        while len(runs) < TRIES and not enough(best_of(runs)):
             runs.append(page.evaluate(TIMED, MANY))
         return runs
 
-    runs = look(chromium, tmp_path, "op-types", tries, check=False).answer
-    best = best_of(runs)
-    print({name: round(value, 3) for name, value in best.items()})
+    found: list[Any] = look(chromium, folder, "op-types", tries, check=False).answer
+    return found
+
+
+def best_of(runs: list[Any]) -> dict[str, float]:
+    return {name: min(seconds[name] for seconds, _ in runs) for name in runs[0][0]}
+
+
+def test_100_000_rows_are_filtered(chromium: browser.Chromium, tmp_path: Path) -> None:
+    runs = rows_of_many(chromium, tmp_path, lambda _: True)
     rows = [
         row
         for row in range(MANY)
         if f"op_{row % 900}".startswith("op_17") and row % 7 == 0 and ((row * 7919) % 1000003) / 7 > 70000
     ]
     assert runs[0][1] == f"Showing 11 to 20 of {len(rows):,} (of {MANY:,} rows)"
+
+
+@pytest.mark.only_all
+def test_100_000_rows_are_sorted_and_filtered_in_tenths_of_a_second(chromium: browser.Chromium, tmp_path: Path) -> None:
+    """The best of some tries, at most TRIES: other work on this machine only adds to it."""
+    best = best_of(rows_of_many(chromium, tmp_path, lambda best: max(best.values()) <= SECONDS))
+    print({name: round(value, 3) for name, value in best.items()})
     busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # other work on this machine takes its share
     assert {name: value for name, value in best.items() if value > SECONDS * busy} == {}

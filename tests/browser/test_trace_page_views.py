@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +16,7 @@ from places import TESTS
 from tracepages import STEPS, look, opened
 
 from gpuprep.trace import opening
-from gpuprep.trace.page import html
+from gpuprep.trace import page as pages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -357,7 +361,7 @@ def test_the_recommendations_of_a_recorded_training_lead_to_their_rows(
             rows.append(page.locator(".dt-info").first.inner_text())
         return rows
 
-    seen = look(chromium, tmp_path, "advice", follow, content=html(found.profile, found.document), check=False)
+    seen = look(chromium, tmp_path, "advice", follow, content=pages.html(found.profile, found.document), check=False)
     counts = [len(one.ops if one.view == "ops" else one.kernels) for one in about]
     assert len(counts) > 2
     assert seen.answer == [f"Showing 1 to {min(10, rows)} of {rows}" for rows in counts]
@@ -414,3 +418,32 @@ def test_the_kernels_of_an_iteration_are_those_of_the_document(chromium: browser
     devices = opened().profile.gpu
     want = int((devices.iteration == 2).sum())
     assert f"The {want} kernels and memory operations of iteration 2 (ProfilerStep#2)." in lead
+
+
+# ---------------------------------------------------------------- public profiles, no part of the project
+
+FOLDER = os.environ.get("GPUPREP_PUBLIC_TRACES", "")
+FILES = sorted(one for kind in ("*.json.gz", "*.sqlite") for one in Path(FOLDER).glob(kind)) if FOLDER else []
+PUBLIC_VIEWS = ("dashboard", "op-types", "ops?op=1", "by-op?iteration=0", "gpus", "modules", "advice", "roofs")
+
+public = pytest.mark.skipif(not FILES, reason="GPUPREP_PUBLIC_TRACES names no folder with profiles")
+
+
+@public
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_the_page_of_a_public_profile_has_no_fault(chromium: browser.Chromium, tmp_path: Path, file: Path) -> None:
+    opened = opening.open_trace(file)
+    content = pages.html(opened.profile, opened.document)
+    events = opened.profile.trace.gpu.start.size + opened.profile.trace.ops.start.size
+    assert events > 100_000 or len(content) <= 3_000_000
+    assert len(content) <= 15_000_000
+    for packed in re.findall(r'octet-stream" id="[a-z]+">([^<]*)<', content):
+        assert b"must-never-be-shown" not in gzip.decompress(base64.b64decode(packed)), "of the recorded environment"
+    for view in PUBLIC_VIEWS:
+        for width in (browser.NARROW, browser.WIDE):
+            assert (
+                tracepages.look(
+                    chromium, tmp_path, view, content=content, width=width, check=width == browser.WIDE
+                ).faults()
+                == []
+            )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
 import browser
+import handmade
 import nsightexports
 import publictraces
 import pytest
+import tracesteps
 import viewpages
 from places import TESTS
 
-from gpuprep.trace import profile
+from gpuprep.trace import page, profile
 
 RECORDED = TESTS / "traces" / "recorded"
 
@@ -181,3 +185,124 @@ def test_what_a_key_op_needs_is_made_beforehand_or_then(chromium: browser.Chromi
     seen = chromium.visit(viewpages.write(tmp_path, linked), do=iterations, check=False)
     assert seen.faults() == []
     assert seen.answer == [False, True, True, True]
+
+
+# ---------------------------------------------------------------- what has no room, and odd profiles
+
+
+def test_the_page_with_the_least_says_so_and_its_tables_are_right(chromium: browser.Chromium, tmp_path: Path) -> None:
+    linked = viewpages.opened(viewpages.crowded().write(tmp_path / "all.json"))
+    left_out = tracesteps.packed(linked, room=1).left_out
+    (tmp_path / "least.html").write_text(page.html(linked, tracesteps.summed(linked), room=1), encoding="utf-8")
+
+    def look(tab: Any) -> Any:
+        tab.wait_for_selector("main > h1")
+        said = []
+        for view in ("timeline", "memory", "iterations", "dashboard"):
+            tab.goto(tab.url.split("#")[0] + f"#/{view}")
+            tab.locator(f"#navigation a[aria-current][href*='/{view}']").wait_for(state="attached")
+            said.append(tab.inner_text("main"))
+        choices = [{"start": 3, "stop": 20}]
+        return said, tab.evaluate(viewpages.AGGREGATE, [choices, viewpages.TABLES])
+
+    visit = chromium.visit((tmp_path / "least.html").as_uri(), do=look, check=False)
+    assert visit.faults() == []
+    (timeline, memory, iterations, dashboard), (tables,) = visit.answer
+    assert "Single kernels are not in this page" in timeline
+    assert "gpuprep trace serve" in timeline
+    assert "events of memory" in memory
+    assert all(f"Not in this page, for its size: {words}" in dashboard for words in left_out)
+    assert "--key-op" in iterations
+    assert list(viewpages.differences(viewpages.told(linked, 3, 20), tables)) == []
+
+
+def test_what_no_page_has_room_for_is_not_promised(
+    chromium: browser.Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server has no room for it either: so no page says that it shows it."""
+    linked = viewpages.opened(viewpages.training(steps=2).write(tmp_path / "all.json"))
+    tracesteps.room_of_a_server(monkeypatch, 100)
+    (tmp_path / "least.html").write_text(page.html(linked, tracesteps.summed(linked), room=100), encoding="utf-8")
+
+    def look(tab: Any) -> Any:
+        tab.wait_for_selector("main > h1")
+        timeline = tab.inner_text("main")
+        tab.goto(tab.url.split("#")[0] + "#/by-iteration?iteration=0")
+        tab.locator("h1", has_text="Kernels by iteration").wait_for()
+        return timeline, tab.inner_text("main")
+
+    visit = chromium.visit(f"{(tmp_path / 'least.html').as_uri()}#/timeline", do=look, check=False)
+    for words in visit.answer:
+        assert "Single kernels are not in this page" in words
+        assert "No page has room for so many" in words
+        assert "gpuprep trace serve` shows them" not in words
+
+
+def test_invented_sizes_harm_nothing(chromium: browser.Chromium, tmp_path: Path) -> None:
+    trace = viewpages.training(2)
+    for at, size in ((100, 2**63 - 1), (200, -(2**63)), (300, 10**30), (400, -1)):
+        trace.memory(at, size, size, size)
+    trace.launch(500_000, "Memcpy HtoD", 600_000, 100, kind="gpu_memcpy", args={"bytes": 2**63 - 1})
+    linked = viewpages.opened(trace.write(tmp_path / "all.json"))
+    seen = chromium.visit(
+        viewpages.write(tmp_path, linked) + "#/memory",
+        do=lambda page: page.locator("#content h1").inner_text(),
+        check=False,
+    )
+    assert seen.faults() == []
+    assert seen.answer == "Memory"
+    assert seen.title.startswith("Memory")
+
+
+def test_an_empty_profile(chromium: browser.Chromium, tmp_path: Path) -> None:
+    trace = handmade.many(1000, 2)
+    none = {name: getattr(trace.gpu, name)[:0] for name in vars(trace.gpu)}
+    linked = tracesteps.linked(dataclasses.replace(trace, gpu=type(trace.gpu)(**none)))
+    seen = chromium.visit(
+        viewpages.write(tmp_path, linked) + "#/timeline",
+        do=lambda page: page.wait_for_selector("main > h1"),
+    )
+    assert seen.faults() == []
+    assert "no GPU events" in seen.text
+
+
+# ---------------------------------------------------------------- many kernels
+
+TIMES = """async names => {
+  const data = tracePage.state.data;
+  const timed = choice => {
+    const start = performance.now(), made = data.aggregate(choice);
+    names.forEach(name => made[name]);
+    return performance.now() - start;
+  };
+  const ranges = [1, 2, 3, 4, 5].map(start => timed({start, stop: data.iterations.count - start}));
+  await data.prepare(); // as the view of iterations does, while the browser has nothing else to do
+  const keys = data.keyOps().filter(one => one.calls <= 4 * data.iterations.count).slice(0, 5);
+  const {own: {cells}, events} = data;
+  return {ranges, cells: cells.op.length, events: events.count, keys: keys.map(one => timed({keyOp: one.name}))};
+}"""
+
+
+@pytest.mark.only_all
+def test_a_million_kernels_in_15_mb_and_tables_in_a_fifth_of_a_second(
+    chromium: browser.Chromium, tmp_path: Path
+) -> None:
+    linked = tracesteps.linked(handmade.many(1_000_000, 250))
+    begun = time.monotonic()
+    text = page.html(linked, tracesteps.summed(linked))
+    print(f"page of {len(text) / 1e6:.1f} MB in {time.monotonic() - begun:.1f} s")
+    assert len(text) <= 15_000_000
+    file = tmp_path / "many.html"
+    file.write_text(text, encoding="utf-8")
+
+    def look(tab: Any) -> Any:
+        tab.wait_for_selector("main > h1")
+        return tab.evaluate(TIMES, viewpages.TABLES)
+
+    seen = chromium.visit(file.as_uri(), do=look, check=False)
+    assert seen.faults() == []
+    print(seen.answer, tracesteps.packed(linked).left_out)
+    assert seen.answer["events"] == 1_000_000
+    assert min(seen.answer["ranges"]) <= 200, "ms"
+    assert len(seen.answer["keys"]) == 5
+    assert min(seen.answer["keys"]) <= 200, "ms"

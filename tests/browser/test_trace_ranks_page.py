@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import browser
 import pytest
+import tracesteps
 from manyranks import job
 
 from gpuprep.trace import opening
-from gpuprep.trace.opening.job import open_job, open_rank
-from gpuprep.trace.page import html, html_of_job, pack
+from gpuprep.trace import page as pages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -26,10 +26,8 @@ def made(folder: Path, name: str = "", room: int | None = None) -> Path:
             if name and event["name"] == "record_param_comms":
                 event["args"]["Process Group Name"] = name
         trace.write(folder)
-    opened = open_job(folder, opening.Wish())
     target = folder / "page.html"
-    text = html_of_job(opened.ranks, lambda rank: open_rank(opened, rank, opening.Wish()), room=room)
-    target.write_text(text, encoding="utf-8")
+    target.write_text(tracesteps.page_of_ranks(folder, room), encoding="utf-8")
     return target
 
 
@@ -122,7 +120,7 @@ def test_a_page_that_has_no_room_for_all_ranks_says_which(chromium: browser.Chro
     assert "Rank 1 (not in this page)" in seen.text
     assert "`gpuprep trace serve` with the folder of the ranks shows it." in seen.answer
     assert seen.faults() == []
-    assert size < made(tmp_path, room=pack.ROOM).stat().st_size
+    assert size < made(tmp_path, room=10_850_000).stat().st_size
 
 
 def test_the_straggler_is_among_the_recommendations(chromium: browser.Chromium, tmp_path: Path) -> None:
@@ -133,7 +131,7 @@ def test_the_straggler_is_among_the_recommendations(chromium: browser.Chromium, 
 def test_a_page_of_one_profile_has_no_such_view(chromium: browser.Chromium, tmp_path: Path) -> None:
     one = opening.open_trace(job()[0].write(tmp_path))
     page = tmp_path / "page.html"
-    page.write_text(html(one.profile, one.document), encoding="utf-8")
+    page.write_text(pages.html(one.profile, one.document), encoding="utf-8")
     seen = chromium.visit(f"{page.as_uri()}#/ranks", width=browser.WIDE, dark=False)
     assert "Ranks" not in seen.text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -171,3 +172,43 @@ def launched(name: str, at: int, start: int, end: int, correlation: int, *, thre
 
 def _ints(values: Any, kind: Any = np.int64) -> Any:
     return np.array(list(values), kind)
+
+
+def many(kernels: int, steps: int, pairs: int = 400) -> Trace:
+    """A profile of `kernels` kernels, two ops each, with times that no pattern tells."""
+    chance = np.random.default_rng(7)
+    each = kernels // steps
+    kernels = each * steps
+    work = np.maximum(chance.lognormal(8.5, 1, kernels), 800).astype(np.int64)
+    gap = chance.integers(500, 3000, kernels)
+    start = np.cumsum(work + gap) - work
+    launch = start - chance.integers(4000, 90_000, kernels)
+    launch = np.maximum.accumulate(launch) + np.arange(kernels)  # one thread
+    width = np.diff(launch, append=launch[-1] + 20_000)
+    pair = np.tile(chance.integers(0, pairs, each), steps)  # an op and its kernel
+    kind, op = pair % 300, pair * 7 % 500
+    names = [f"ampere_sgemm_{number}x64_tn" for number in range(300)]
+    names += [f"aten::op{number}" for number in range(500)] + ["cudaLaunchKernel"]
+    names += [f"ProfilerStep#{step}" for step in range(steps)]
+    none, zero = np.full(kernels, NONE, np.int64), np.zeros(kernels, np.int32)
+    ids = np.arange(1, kernels + 1)
+    gpu = GpuEvents(
+        start, start + work, zero.astype(np.uint8), kind.astype(np.int32), zero, zero + 7, zero, ids, none, none,
+        np.repeat([[64, 1, 1]], kernels, 0), np.repeat([[128, 1, 1]], kernels, 0), zero + 32, zero,
+        np.zeros(kernels), np.zeros(kernels), none,
+    )  # fmt: skip
+    calls = Calls(launch + width // 4, launch + width // 2, zero + 800, zero, zero, ids, none)
+    border = launch[::each]
+    begin = np.concatenate((launch, launch + width // 8, border - 1))
+    end = np.concatenate((launch + width - 1, launch + width * 3 // 4, np.append(border[1:] - 2, launch[-1] + 30_000)))
+    named = np.concatenate((op + 300, (op + 7) % 500 + 300, np.arange(steps) + 801)).astype(np.int32)
+    rows = len(begin)
+    what = np.concatenate((np.zeros(2 * kernels), np.ones(steps))).astype(np.uint8)
+    nothing = np.full(rows, NONE, np.int64)
+    flat = np.zeros(rows, np.int32)
+    ops = Ops(begin, end, what, named, flat, flat, nothing, nothing, nothing, flat + NONE)
+    memory = MemoryEvents(*(np.zeros(0, np.int64) for _ in dataclasses.fields(MemoryEvents)))
+    return Trace(
+        "many.json", Format.KINETO, "G4", 0, 0, names, ["1"], [Thread(0, "thread 1")], [Device(0, "GPU", "8.0", 108)],
+        gpu, calls, ops, memory, [Arguments()], np.zeros((0, 2), np.int32),
+    )  # fmt: skip

@@ -12,6 +12,9 @@ its like change is a limit: pieces of a few bytes are cut in every place, and a 
 
 from __future__ import annotations
 
+import gzip
+import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,8 +31,8 @@ from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.document import Advice, Gain, KernelLine, TraceDocument
 from gpuprep.trace.formats import documents
 from gpuprep.trace.model import groups, iterations, linking, sums, sweep
-from gpuprep.trace.opening import machine, texts
-from gpuprep.trace.page import assembly, pack
+from gpuprep.trace.opening import Wish, job, machine, texts
+from gpuprep.trace.page import assembly, html_of_job, pack
 from gpuprep.trace.profile import OpRow, Profile
 from gpuprep.trace.ranks import RanksDocument, summary
 from gpuprep.trace.reading import growing, halves, nsysexport, pieces
@@ -84,9 +87,9 @@ def kernel_lines(names: list[str]) -> dict[str, KernelLine]:
     return {line.name: line for line in summed(handmade.trace(*rows)).kernels}
 
 
-def ranks(traces: list[Path], job: str = "job") -> RanksDocument:
+def ranks(traces: list[Path], name: str = "job") -> RanksDocument:
     """What files of several ranks show together."""
-    return summary([linked(read(path)) for path in traces], job)
+    return summary([linked(read(path)) for path in traces], name)
 
 
 def sentence(key: str, count: int) -> str:
@@ -113,6 +116,28 @@ def shown(text: str) -> str:
 def packed(profile: Profile, room: int | None = None) -> pack.Packed:
     """The data that a page carries."""
     return pack.pack(profile, room=room)
+
+
+def page_of_ranks(folder: Path, room: int | None = None) -> str:
+    """`room`: bytes that the profiles of all ranks may have in it."""
+    opened = job.open_job(folder, Wish())
+    return html_of_job(opened.ranks, lambda rank: job.open_rank(opened, rank, Wish()), room=room)
+
+
+def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, columns.Ints]]:
+    """Packed data as the script of a page reads them: what is said of them, and the columns by their names."""
+    text = gzip.decompress(data)
+    magic, version, length = text[:4], *struct.unpack("<II", text[4:12])
+    assert (magic, version) == (pack.MAGIC, pack.VERSION)
+    header, body = json.loads(text[12 : 12 + length]), text[12 + length :]
+    found = {}
+    for name, (at, count, planes, coding) in header["columns"].items():
+        raw = np.frombuffer(body[at : at + count * planes], np.uint8).reshape(planes, count).astype(np.int64)
+        values = sum((plane << (8 * number) for number, plane in enumerate(raw)), np.zeros(count, np.int64))
+        if coding != "raw":
+            values = (values >> 1) ^ -(values & 1)
+        found[name] = np.cumsum(values) if coding == "delta" else values
+    return header, found
 
 
 def beside(trace: Path) -> machine.Beside:

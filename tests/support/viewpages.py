@@ -53,6 +53,15 @@ def training(steps: int = 6) -> synthetic.Kineto:
     return trace
 
 
+def crowded() -> synthetic.Kineto:
+    """Forty steps with 2,000 ops that launch nothing."""
+    trace = training(40)
+    for step in range(40):
+        for number in range(50):
+            trace.op("aten::view", step * STEP + 700_000 + number * 1000, 100 + (step * 37 + number) % 700)
+    return trace
+
+
 def opened(path: Path, *, key_op: str = "") -> Profile:
     return profile(read(path), key_op=key_op)
 

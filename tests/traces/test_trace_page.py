@@ -1,4 +1,8 @@
-"""The page as a file: nothing of others in it but what is pinned, and no word of a profile as markup or script."""
+"""The page as a file: nothing of others in it but what is pinned, and no word of a profile as markup or script.
+
+What it carries is exact and within its room, and what is left out is said. One look at it in a real browser; all its
+views are looked at in tests/browser.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,19 @@ from html import unescape
 from importlib import resources
 from pathlib import Path
 
+import amount
+import browser
+import handmade
+import numpy as np
 import pytest
 import tracepages
-from tracepages import EVIL
+import tracesteps
+import viewpages
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from tracepages import EVIL, STEPS
 
-from gpuprep.trace.page import html
+from gpuprep.trace import page
 
 PAGE = Path(str(resources.files("gpuprep.trace.page")))
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
@@ -48,19 +60,18 @@ def digest(text: str) -> str:
 
 
 def test_the_policy_allows_the_scripts_and_the_style_of_the_page_and_nothing_else() -> None:
-    page = tracepages.text()
-    policy = unescape(re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1])  # type: ignore[index]
+    text = tracepages.text()
+    policy = unescape(re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)[1])  # type: ignore[index]
     rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split(";")}
-    assert rules["script-src"] == [digest(one) for one in SCRIPT.findall(page)]
-    assert rules["style-src"] == [digest(one) for one in re.findall(r"<style>(.*?)</style>", page, re.DOTALL)]
+    assert rules["script-src"] == [digest(one) for one in SCRIPT.findall(text)]
+    assert rules["style-src"] == [digest(one) for one in re.findall(r"<style>(.*?)</style>", text, re.DOTALL)]
     assert rules["default-src"] == ["'none'"]
     assert set(rules) == {"default-src", "script-src", "style-src", "img-src", "base-uri", "form-action"}
     assert rules["img-src"] == ["data:"]
 
 
 def test_no_word_of_a_profile_is_markup() -> None:
-    page = tracepages.text()
-    outside = SCRIPT.sub("", page)
+    outside = SCRIPT.sub("", tracepages.text())
     for name in EVIL:
         assert name not in outside
     assert "My &lt;b&gt;profile&lt;/b&gt;" in outside
@@ -82,9 +93,113 @@ def test_the_scripts_make_no_markup_of_texts(file: Path) -> None:
 
 
 def test_the_same_profile_gives_the_same_page() -> None:
-    assert html(tracepages.opened().profile, tracepages.opened().document) == tracepages.text()
+    assert page.html(tracepages.opened().profile, tracepages.opened().document) == tracepages.text()
 
 
 def test_the_page_without_a_profile_is_small() -> None:
     """What each page has, whatever its profile: libraries, views, styles."""
     assert len(tracepages.text()) < 500_000
+
+
+# ---------------------------------------------------------------- what it carries
+
+
+def test_single_events_come_back(tmp_path: Path) -> None:
+    linked = viewpages.opened(viewpages.training().write(tmp_path / "all.json"))
+    header, cols = tracesteps.unpacked(tracesteps.packed(linked).data)
+    gpu = linked.trace.gpu
+    lanes = np.array(header["lanes"])[cols["kernel.lane"]]
+    starts, end = [], 0
+    for row, (gap, duration) in enumerate(zip(cols["kernel.gap"], cols["kernel.duration"], strict=True)):
+        first = row == 0 or cols["kernel.lane"][row] != cols["kernel.lane"][row - 1]
+        starts.append(int(gap) + (0 if first else end))
+        end = starts[-1] + int(duration)
+    around = np.append(cols["op.what"], 0)[cols["kernel.instance"]]  # -1: the last one
+    ops = cols["kernel.op"] + around
+    found = sorted(zip(lanes[:, 0], lanes[:, 1], starts, cols["kernel.duration"], ops, strict=True))
+    assert found == sorted(zip(gpu.device, gpu.stream, gpu.start, gpu.end - gpu.start, linked.gpu.op, strict=True))
+    shown = linked.trace.ops.kind != 3  # Python functions stay at home
+    assert len(cols["op.start"]) == int(shown.sum())
+    assert sorted(cols["op.start"]) == sorted(linked.trace.ops.start[shown])
+
+
+def test_texts_are_made_safe_and_bounded(tmp_path: Path) -> None:
+    trace = viewpages.training(1)
+    trace.launch(500_000, "a\u202eb\x1b[2J" + "k" * 50_000, 600_000, 100)
+    header, _ = tracesteps.unpacked(tracesteps.packed(viewpages.opened(trace.write(tmp_path / "all.json"))).data)
+    long = [text for text in header["texts"] if text.endswith("…")]
+    assert len(long) == 1
+    assert long[0].startswith("a\\u202eb\\x1b[2J")
+    assert len(long[0]) <= 10_000
+    assert not any("\x1b" in text or "\u202e" in text for text in header["texts"])
+
+
+SIZES = some.integers(-(2**52), 2**52)
+
+
+@given(some.lists(some.tuples(some.integers(0, 5_000_000), SIZES, SIZES, SIZES), min_size=1, max_size=20))
+@settings(max_examples=amount.examples(60), deadline=None)
+def test_numbers_come_back_whatever_their_size(rows: list[tuple[int, int, int, int]]) -> None:
+    """Those of the allocator, which a profile may invent: what JavaScript counts exactly."""
+    made = handmade.trace(handmade.Op("aten::mm", 0, 10))
+    time, size, allocated, reserved = (np.array(column, np.int64) for column in zip(*sorted(rows), strict=True))
+    made.memory.time, made.memory.bytes, made.memory.allocated, made.memory.reserved = time, size, allocated, reserved
+    made.memory.device = np.zeros(len(time), np.int64)
+    _, found = tracesteps.unpacked(tracesteps.packed(tracesteps.linked(made)).data)
+    for name in ("time", "bytes", "allocated", "reserved"):
+        assert found[f"memory.{name}"].tolist() == getattr(made.memory, name).tolist()
+
+
+def test_where_a_part_of_the_ops_does_not_fit_all_are_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked = viewpages.opened(viewpages.training(40).write(tmp_path / "all.json"))
+    whole = len(tracesteps.packed(linked).data)
+    plain = {room: tracesteps.packed(linked, room=room) for room in (whole, whole // 2, whole // 4)}
+    tried = tracesteps.sampled_ops(monkeypatch, 300)
+    for room, packed in plain.items():
+        tried.clear()
+        assert tracesteps.packed(linked, room=room).left_out == packed.left_out
+        assert tried[0] == 300
+        assert (max(tried) > 300) == (room == whole)
+
+
+def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
+    linked = viewpages.opened(viewpages.crowded().write(tmp_path / "all.json"))
+    whole = len(tracesteps.packed(linked).data)
+    seen: list[tuple[str, ...]] = []
+    for room in range(whole, 0, -100 if amount.ALL else -400):
+        packed = tracesteps.packed(linked, room=room)
+        if packed.left_out not in seen:
+            seen.append(packed.left_out)
+        last = packed
+    assert seen[0] == ()
+    assert "2,000 of 3,000 single ops" in seen[1][0]
+    assert "no CPU times for another key op" in seen[1][0]
+    assert [len(one) for one in seen] == [0, 1, 2, 2, 3]
+    assert "single kernels and copies" in seen[-1][0]
+    assert "events of memory" in seen[-1][2]
+    assert tracesteps.unpacked(last.data)[0]["left_out"] == list(seen[-1])
+    least = page.html(linked, tracesteps.summed(linked), room=room)
+    assert base64.b64encode(last.data).decode() in least
+    assert len(least) < len(page.html(linked, tracesteps.summed(linked)))
+
+
+def test_75_000_events_in_3_mb() -> None:
+    trace = handmade.many(25_000, 10)
+    assert len(trace.gpu.start) + len(trace.calls.start) + len(trace.ops.start) > 75_000
+    linked = tracesteps.linked(trace)
+    assert tracesteps.packed(linked).left_out == ()
+    assert len(page.html(linked, tracesteps.summed(linked))) <= 3_000_000
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+def test_the_page_opens_and_shows_the_step_time(chromium: browser.Chromium, tmp_path: Path) -> None:
+    """No script error, no request to elsewhere, nothing that axe-core finds."""
+    seen = tracepages.look(chromium, tmp_path)
+    assert seen.faults() == []
+    step_us = tracepages.opened().document.summary.average_iteration_us
+    assert re.search(rf"Average iteration time\s+i\s+{step_us / 1000:.2f} ms", seen.text), seen.text
+    assert f"Iterations 0 to {STEPS - 1} of {STEPS}" in seen.text
