@@ -26,10 +26,11 @@ import amount
 import finished
 import psutil
 import pytest
+from builders import shipped
 from machines import CODEC_BUILDER, compile_quickly
 
 from gpuprep import paths, remote, sim
-from gpuprep.desired import loading, state
+from gpuprep.desired import state
 from gpuprep.provisioning import ansible_environment
 from gpuprep.sim import mirror
 
@@ -52,7 +53,7 @@ FEW: dict[str, list[str]] = {
     "indevs": ["lavfi"],
 }
 MORE = {**FEW, "filters": [*FEW["filters"], "psnr"]}
-WISH = loading.load(finished.PROFILE).codec
+WISH = shipped(finished.PROFILE).codec
 PARTS = FEW if amount.ALL else WISH.parts
 
 
@@ -106,7 +107,7 @@ class Stage:
 
     def play(self, machine: str, *flags: str, **variables: Any) -> Played:
         process = self.start(machine, *flags, **variables)
-        text, _ = process.communicate(timeout=1800)
+        text, _ = process.communicate()
         return Played(process.returncode, text)
 
 
@@ -145,7 +146,7 @@ def wait_for_line(process: subprocess.Popen[str], *words: str) -> None:
 def on(machine: str, command: str) -> str:
     """`command` as root on the machine; its output."""
     with remote.Host(sim.target(machine)) as host:
-        done = host.run(command, become=True, timeout=120)
+        done = host.run(command, become=True)
     assert done.exit_code == 0, f"{command}: exit {done.exit_code}: {done.stdout}{done.stderr}"
     return done.stdout.strip()
 
@@ -157,15 +158,13 @@ def manifest(machine: str) -> dict[str, Any]:
 
 def wait_until_compiling(machine: str, process: subprocess.Popen[str]) -> None:
     """Until some files are compiled and most are not."""
-    deadline = time.monotonic() + 900
     # Only a unit at work: the log of a killed build lies there until the next one clears it away.
     ask = (
         f"systemctl --quiet is-active {UNIT} && grep -c ^CC $(ls -t /var/lib/gpuprep/build/*/work/make.log | head -n 1)"
     )
     with remote.Host(sim.target(machine)) as host:
-        while int(host.run(ask, become=True, timeout=60).stdout.strip() or 0) < 20:
+        while int(host.run(ask, become=True).stdout.strip() or 0) < 20:
             assert process.poll() is None, process.communicate()[0][-4000:]
-            assert time.monotonic() < deadline, "no compilation began within 15 minutes"
             time.sleep(0.5)  # the poll of a condition on another machine, nothing to wait on
 
 
@@ -177,14 +176,14 @@ def kill(process: subprocess.Popen[str]) -> str:
     for child in psutil.Process(process.pid).children(recursive=True):
         child.kill()
     process.kill()
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate()
     return text
 
 
 def sim_command(*arguments: str) -> None:
     """A process of its own starts a machine, because the machine outlives whoever started it."""
     command = [sys.executable, "-m", "gpuprep.cli", "sim", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -276,7 +275,7 @@ def built(stage: Stage) -> First:
     since = on(FIRST, INVOCATION)
     resumed = stage.start(FIRST, "-v", gpu_codec_poll_seconds=SELDOM)
     same_build = on(FIRST, INVOCATION) == since
-    text, _ = resumed.communicate(timeout=1800)
+    text, _ = resumed.communicate()
     return First(killed, Played(resumed.returncode, text).good(), same_build)
 
 
@@ -393,7 +392,7 @@ def test_a_damaged_build_and_artifact_are_built_again_and_a_killed_build_leaves_
     process = stage.start(FIRST, gpu_codec_poll_seconds=SELDOM)
     wait_until_compiling(FIRST, process)
     on(FIRST, f"systemctl kill --signal=KILL {UNIT}")
-    text, _ = process.communicate(timeout=300)
+    text, _ = process.communicate()
     played = Played(process.returncode, text)
     assert "stopped from outside while compiling" in played.refused()
     assert f"{artifact.name} is corrupted" in " ".join(text.split())
@@ -439,7 +438,7 @@ def test_a_host_waits_for_another_that_builds_the_same_and_builds_when_that_one_
     waiting = stage.start(FIRST)
     wait_for_line(waiting, "RETRYING", "Wait for a host that builds the same")
     on(SECOND, f"systemctl kill --signal=KILL {UNIT}")
-    text, _ = process.communicate(timeout=300)
+    text, _ = process.communicate()
     assert "stopped from outside while compiling" in Played(process.returncode, text).refused()
     wait_for_line(waiting, "gpu_codec : Wait for the build")
     assert on(FIRST, f"systemctl is-active {UNIT}") == "active"

@@ -12,8 +12,7 @@ import amount
 import pytest
 import yaml
 from machines import UNMEASURED, Done, Finished, gpuprep, inside, must
-
-from gpuprep.sim import faults
+from nvmlbench import FAULTS
 
 pytestmark = pytest.mark.e2e
 
@@ -92,7 +91,7 @@ def apart(case: dict[str, Any], other: dict[str, Any]) -> bool:
 def touched(case: dict[str, Any]) -> set[str]:
     """The files of a change by hand, the values of a fault."""
     if "fault" in case:
-        fault = faults.kinds()[case["fault"]]
+        fault = FAULTS[case["fault"]]
         return {*fault.get("gpu", ()), *fault.get("present", ())}
     return set(re.findall(r"(?<![\w.])/[\w./*-]{4,}", case["undo"])) - {"/dev/null", "/root/"}
 

@@ -126,7 +126,7 @@ class Login:
         key = ["-o", "IdentitiesOnly=yes", "-i", str(self.home / "key")]
         done = subprocess.run(
             ["ssh", *options, *key, "-p", str(vm.port), "debian@127.0.0.1", command],
-            input=text, capture_output=True, text=True, check=False, timeout=300,
+            input=text, capture_output=True, text=True, check=False,
         )  # fmt: skip
         return Done(done.returncode, done.stdout, done.stderr)
 
@@ -146,7 +146,7 @@ class Vm:
     def pipe(self, command: str, content: bytes) -> Done:
         done = subprocess.run(
             [GPUPREP, "sim", "exec", self.machine, "--", "sh", "-c", command],
-            input=content, capture_output=True, check=False, timeout=300,
+            input=content, capture_output=True, check=False,
         )  # fmt: skip
         return Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
@@ -288,7 +288,7 @@ def baked(vm: Vm, builder: Login, packer: packerprogram.Packer | str, folder: Pa
     else:
         given = ["-var", f"profile={vm.profile}", "-var", f"key_file={builder.home / 'key'}"]
         words = ["build", "-only=gpuprep.null.builder", *given, "."]
-        done = packer.run(folder, *words, environment=builder.environment, timeout=1800)
+        done = packer.run(folder, *words, environment=builder.environment)
         said = done.stdout + done.stderr
         assert done.returncode == 0, said[-6000:]
         assert "gpuprep.null.builder: nothing is left of the builder" in said

@@ -51,7 +51,7 @@ def as_user(target: remote.Target, user: str, password: str | None = None) -> re
 
 def refusal(target: remote.Target, user: str, password: str | None = None) -> errors.NoPrivilege:
     with as_user(target, user, password) as host, pytest.raises(errors.NoPrivilege) as caught:
-        host.run("id -un", become=True, timeout=60)
+        host.run("id -un", become=True)
     assert caught.value.hint
     assert PASSWORD not in str(caught.value)
     return caught.value
@@ -179,9 +179,9 @@ def test_a_controller_that_is_killed_leaves_nothing_behind_sudo(target: remote.T
         try:
             code = CONTROLLER.format(target=vars(target))
             with subprocess.Popen([sys.executable, "-c", code], env=os.environ) as controller:
-                until(lambda: host.run("test -e /run/hung").exit_code == 0, "the probe did not start", 60)
+                until(lambda: host.run("test -e /run/hung").exit_code == 0, "the probe did not start")
                 assert "sleep 3002" in host.run(LEFT, become=True).stdout
                 controller.kill()
-            until(lambda: host.run(LEFT, become=True).stdout == before, "something stays behind", 60)
+            until(lambda: host.run(LEFT, become=True).stdout == before, "something stays behind")
         finally:
             host.run("rm -f /usr/local/bin/nvcc /run/hung", become=True)

@@ -9,27 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep import errors
 from gpuprep.sim import mirror
-
-
-def test_the_debian_archive_is_found_among_others() -> None:
-    listed = "https://other.invalid/apt/\nhttp://archive.invalid/debian-security/\nhttp://archive.invalid/debian/\n"
-    if not mirror.KEYRING.is_file():
-        pytest.skip("no Debian keyring here")
-    assert mirror.debian_archive(listed) == "http://archive.invalid/debian"
-
-
-def test_without_a_debian_archive_the_error_says_what_to_do() -> None:
-    with pytest.raises(errors.SimError) as caught:
-        mirror.debian_archive("http://archive.invalid/ubuntu/\n")
-    assert "Debian archive" in caught.value.what
-    assert "mirror directory" in caught.value.hint
-
-
-def test_the_sha256_of_an_absent_file_matches_nothing(tmp_path: Path) -> None:
-    assert mirror.sha256_of(tmp_path / "absent") == ""
-    assert all(file.sha256 != "" for file in mirror.FILES)
 
 
 def apt_names_a_debian_archive() -> bool:

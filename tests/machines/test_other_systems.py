@@ -7,15 +7,15 @@ What such a machine cannot show is listed in docs/systems.md.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from machines import gpuprep, inside, must, only, open_findings, up
+from nvmlbench import inherited
 from systemprofiles import PROFILE
-
-from gpuprep.sim import controller
 
 # System, GPUs, source, version ► the driver's version and flavour.
 CELLS = {
@@ -127,7 +127,9 @@ def is_provisioned(machine: str, wish: str, version: str, flavour: str, *, deep:
     assert foreign == [version]  # nothing of another branch, not even of the repository's newest
     repository = inside(machine, f"cat {SOURCES[is_rpm(machine)]} 2>/dev/null || true").stdout
     served = re.search(r"http://127[.]0[.]0[.]1:\d+/\w+/compute/cuda/repos/", repository)
-    assert not repository or served or controller.proxies()  # behind a proxy machines have files
+    assert (
+        not repository or served or inherited(Path("/etc/apt"), os.environ).proxies
+    )  # behind a proxy machines have files
 
 
 def unheld_is_found(machine: str, wish: str) -> None:

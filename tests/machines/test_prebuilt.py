@@ -51,8 +51,8 @@ def restart(machine: str, *, aws: bool) -> None:
         now = inside(machine, "cat /proc/sys/kernel/random/boot_id; uname -r", check=False).stdout.split()
         return len(now) == 2 and now != before and (now[1] == KERNEL) == aws
 
-    until(is_back, "it did not restart", 120)
-    until(lambda: gpuprep("plan", f"sim:{machine}").exit_code in (0, 2), "the machine does not answer", 120)
+    until(is_back, "it did not restart")
+    until(lambda: gpuprep("plan", f"sim:{machine}").exit_code in (0, 2), "the machine does not answer")
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,6 @@ from gpuprep.agent import host_paths
 FOLDER = ROOT / "docs/cloud/packer"
 TEMPLATE = "gpuprep.pkr.hcl"
 VERSION = "Packer v1.6.6"
-SECONDS = 600.0
 APT = ("apt-get", "-q", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10")
 
 
@@ -40,14 +39,14 @@ class Packer:
     folder: Path
 
     def run(
-        self, where: Path, *words: str, environment: dict[str, str] | None = None, timeout: float = SECONDS
+        self, where: Path, *words: str, environment: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """In the folder `where`, as the page says. It asks nobody for a newer version and writes to no home folder."""
         own = {"CHECKPOINT_DISABLE": "1", "PACKER_NO_COLOR": "1", "PACKER_CONFIG_DIR": str(self.folder)}
         return subprocess.run(
             [self.program, *words],
             cwd=where, env={**os.environ, **(environment or {}), **own},
-            capture_output=True, text=True, check=False, timeout=timeout, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
 
@@ -90,7 +89,7 @@ def _unpacked(folder: Path) -> str:
 
 def _did(command: list[str], folder: Path) -> str:
     """The last line of what went wrong; "" of what went well."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     said = done.stderr.strip().splitlines() or [f"{command[0]} ended with {done.returncode}"]
     return said[-1] if done.returncode else ""
 

@@ -1,4 +1,7 @@
-"""What `sim` says on a computer that cannot run machines: each case is played for real in a process of its own."""
+"""What `sim` says on a computer that cannot run machines: each case is played for real in a process of its own.
+
+And which of the computer's package archives has FFmpeg's sources.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from gpuprep.sim import prerequisites
+from gpuprep import errors
+from gpuprep.sim import mirror, prerequisites
 
 CHECK = """
 from gpuprep.errors import SimError
@@ -78,3 +82,17 @@ def test_a_limit_that_cannot_be_raised_is_said(tmp_path: Path, monkeypatch: pyte
     said: list[str] = []
     prerequisites.allow(50, said.append)
     assert said[0].startswith("cannot raise fs.inotify.max_user_instances to 464, which 50 machines need: ")
+
+
+def test_the_debian_archive_is_found_among_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(mirror, "KEYRING", tmp_path / "keyring")
+    (tmp_path / "keyring").touch()
+    listed = "https://other.invalid/apt/\nhttp://archive.invalid/debian-security/\nhttp://archive.invalid/debian/\n"
+    assert mirror.debian_archive(listed) == "http://archive.invalid/debian"
+
+
+def test_without_a_debian_archive_the_error_says_what_to_do() -> None:
+    with pytest.raises(errors.SimError) as caught:
+        mirror.debian_archive("http://archive.invalid/ubuntu/\n")
+    assert "Debian archive" in caught.value.what
+    assert "mirror directory" in caught.value.hint
