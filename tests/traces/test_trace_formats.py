@@ -187,7 +187,7 @@ def test_json_is_ascii_and_has_no_nan(shown: document.TraceDocument) -> None:
 
 @pytest.mark.parametrize("name", tracesteps.schemas())
 def test_the_shipped_schemas_are_those_of_the_dataclasses(name: str) -> None:
-    shipped = resources.files("gpuprep.trace.formats").joinpath("schemas", f"{name}.schema.json").read_text()
+    shipped = resources.files("gpuprep.trace.formats").joinpath(f"schemas/{name}.schema.json").read_text()
     assert shipped == schema.text(tracesteps.schemas()[name]), "python -m gpuprep.trace.formats.documents"
 
 

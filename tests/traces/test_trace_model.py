@@ -425,7 +425,8 @@ def test_a_union_counts_each_moment_once(found: list[tuple[int, int]], one: int,
     """Of the GPU, and of a step: from its first op to the last end of what it launched."""
     moments = {moment for start, length in found for moment in range(start, start + length)}
     low, high = min(one, two), max(one, two) + 1
-    rows = [step(1, low, high), Op("aten::add", low, high), *[Gpu("k", start, start + more) for start, more in found]]
+    rows: list[Gpu | Op] = [step(1, low, high), Op("aten::add", low, high)]
+    rows += [Gpu("k", start, start + more) for start, more in found]
     made = tracesteps.summed(trace(*rows))
     until = low + round(made.summary.wall_us * 1000)
     assert until >= high

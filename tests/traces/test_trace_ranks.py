@@ -381,7 +381,7 @@ def collective(folder: Path, size: int = 1, *, kernel: str = "", **told: Any) ->
     traces = [RankTrace(rank, size) for rank in range(size)]
     for trace in traces:
         trace.step(0, 0)
-        more = {"kernel": kernel} if kernel else {}
+        more: dict[str, Any] = {"kernel": kernel} if kernel else {}
         trace.collective(50, 1000 + trace.rank, 1100 + size - 1, told=not kernel, **more)
         for event in trace.events:
             if event["name"] == "record_param_comms":
@@ -390,21 +390,27 @@ def collective(folder: Path, size: int = 1, *, kernel: str = "", **told: Any) ->
     return line
 
 
+def named(folder: Path, name: str, size: int = 1) -> ranks.CollectiveLine:
+    told: dict[str, Any] = {"Collective name": name}
+    return collective(folder, size, **told)
+
+
 @pytest.mark.parametrize(
     ("name", "size", "factor"),
     [("all_reduce", 8, 1.75), ("all_gather", 8, 0.875), ("reduce_scatter", 4, 0.75), ("all_to_all", 2, 0.5),
      ("barrier", 8, None)],
 )  # fmt: skip
 def test_bus_bandwidths_are_those_of_nccl_tests(name: str, size: int, factor: float | None, tmp_path: Path) -> None:
-    line = collective(tmp_path, size, **{"Collective name": name})
-    assert (line.name, line.transfer_us) == (name, pytest.approx(100, abs=NEAR))
+    line = named(tmp_path, name, size)
+    assert line.name == name
+    assert line.transfer_us == pytest.approx(100, abs=NEAR)
     assert line.bytes == 4_000_000
     assert line.bus_gb_s == (None if factor is None else pytest.approx(4e6 / 100e-6 / 1e9 * factor, rel=1e-3))
 
 
 @pytest.mark.parametrize("name", ["broadcast", "reduce", "send_recv"])
 def test_what_the_ranks_do_not_leave_together_has_no_bandwidth(name: str, tmp_path: Path) -> None:
-    line = collective(tmp_path, 2, **{"Collective name": name})
+    line = named(tmp_path, name, 2)
     assert (line.name, line.bytes, line.transfer_us, line.bus_gb_s) == (name, 4_000_000, None, None)
 
 
@@ -420,7 +426,7 @@ def test_what_the_ranks_do_not_leave_together_has_no_bandwidth(name: str, tmp_pa
     ],
 )
 def test_names_of_collectives(text: str, name: str, tmp_path: Path) -> None:
-    assert collective(tmp_path, kernel="", **{"Collective name": text}).name == name
+    assert named(tmp_path, text).name == name
 
 
 @pytest.mark.parametrize(
@@ -464,5 +470,5 @@ def test_sizes_of_elements(dtype: str, size: int | None, tmp_path: Path) -> None
 )
 def test_sizes_of_messages(name: str, sent: int, received: int, dtype: str, size: int, tmp_path: Path) -> None:
     """nccl-tests count the result of an all-gather and what goes into a reduce-scatter."""
-    told = {"Collective name": name, "In msg nelems": sent, "Out msg nelems": received, "dtype": dtype}
+    told: dict[str, Any] = {"Collective name": name, "In msg nelems": sent, "Out msg nelems": received, "dtype": dtype}
     assert collective(tmp_path, **told).bytes == size

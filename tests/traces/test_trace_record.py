@@ -333,7 +333,7 @@ class FakeCuda:
 @pytest.fixture
 def recorder(tmp_path: Path) -> Any:
     """The one inside of a program, with a GPU that tells times."""
-    path = str(resources.files("gpuprep.trace.recording").joinpath("inside", "sitecustomize.py"))
+    path = str(resources.files("gpuprep.trace.recording").joinpath("inside/sitecustomize.py"))
     spec = importlib.util.spec_from_file_location("recorder_inside", path)
     assert spec is not None
     assert spec.loader is not None

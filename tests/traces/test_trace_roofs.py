@@ -280,8 +280,8 @@ def test_a_record_without_the_figure_leaves_the_catalogue(given: records.RunReco
 def test_what_is_missing_is_said() -> None:
     """In a note, where there is no line; the board is that of the profile's GPU, where the catalogue knows it."""
 
-    def lacks(*asked: Any, **more: Any) -> str:
-        told = tracesteps.roofed(opened(*asked, [(NVJET, 5000)], **more))
+    def lacks(name: str, given: columns.Arguments | None, devices: Any = DEVICES) -> str:
+        told = tracesteps.roofed(opened(name, given, [(NVJET, 5000)], devices=devices))
         notes = {note.id: note.text for note in told.file.notes}
         assert bool(told.roofs) != ("no_roofs" in notes)
         return notes.get("no_roofs", "")
