@@ -7,13 +7,16 @@ views are looked at in tests/browser.
 from __future__ import annotations
 
 import base64
+import csv
 import gzip
 import hashlib
+import io
 import json
 import re
 from html import unescape
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import amount
 import browser
@@ -196,10 +199,27 @@ def test_75_000_events_in_3_mb() -> None:
 # ---------------------------------------------------------------- in a browser
 
 
-def test_the_page_opens_and_shows_the_step_time(chromium: browser.Chromium, tmp_path: Path) -> None:
-    """No script error, no request to elsewhere, nothing that axe-core finds."""
-    seen = tracepages.look(chromium, tmp_path)
+def test_the_page_opens_and_shows_what_the_document_has(chromium: browser.Chromium, tmp_path: Path) -> None:
+    """No script error, no request to elsewhere, nothing that axe-core finds; the step time, the tables, a CSV file."""
+    one, chosen = tracepages.opened(), {"start": 1, "stop": 3}
+
+    def look(tab: Any) -> tuple[str, Any, str]:
+        dashboard = tab.inner_text("body")
+        tables = tab.evaluate(viewpages.AGGREGATE, [[chosen, {"keyOp": "aten::mm"}], viewpages.TABLES])
+        tab.evaluate("tracePage.go('ops')")
+        with tab.expect_download() as waiting:
+            tab.get_by_role("button", name="CSV", exact=True).click()
+        return dashboard, tables, Path(waiting.value.path()).read_text(encoding="utf-8")
+
+    seen = tracepages.look(chromium, tmp_path, do=look)
     assert seen.faults() == []
-    step_us = tracepages.opened().document.summary.average_iteration_us
-    assert re.search(rf"Average iteration time\s+i\s+{step_us / 1000:.2f} ms", seen.text), seen.text
-    assert f"Iterations 0 to {STEPS - 1} of {STEPS}" in seen.text
+    dashboard, tables, exported = seen.answer
+    step_us = one.document.summary.average_iteration_us
+    assert re.search(rf"Average iteration time\s+i\s+{step_us / 1000:.2f} ms", dashboard), dashboard
+    assert f"Iterations 0 to {STEPS - 1} of {STEPS}" in dashboard
+    by_key = tracesteps.linked(one.profile.trace, key_op="aten::mm")
+    for told, shown in zip((viewpages.told(one.profile, **chosen), viewpages.told(by_key)), tables, strict=True):
+        assert list(viewpages.differences(told, shown)) == []
+    rows = list(csv.DictReader(io.StringIO(exported)))
+    assert sorted(row["Input shapes"] for row in rows) == sorted(op.shapes for op in one.document.ops)
+    assert {row["Profile"] for row in rows} == {one.document.file.profile_name}
