@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pseudoterminal
 import pytest
 
 from gpuprep.cli import cli, edge, work
@@ -36,3 +37,13 @@ class Shell:
         captured = self._capsys.readouterr()
         assert "Traceback" not in captured.out + captured.err
         return code, captured.out, captured.err
+
+    def on_terminal(self, monkeypatch: pytest.MonkeyPatch, *words: str, columns: int = 80) -> tuple[int, str, str]:
+        """The same where stdout is a terminal."""
+        terminal = pseudoterminal.Terminal()
+        with monkeypatch.context() as patch:
+            patch.setenv("COLUMNS", str(columns))
+            patch.setenv("TERM", "xterm")
+            patch.setattr("sys.stdout", terminal)
+            code, _, err = self(*words)
+        return code, terminal.getvalue(), err

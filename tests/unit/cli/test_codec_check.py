@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import amount
 import pytest
-from builders import load
-from click.testing import CliRunner
+from commandline import Shell, own_folders
+from ffmpegchecks import answered, asked, build, of_profile
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from records_for_tests import measured as record_of
 
 from gpuprep import errors, records
-from gpuprep.catalogue import boards
-from gpuprep.checks import ffmpegcommand, ffmpegneeds
-from gpuprep.cli.codec import codec
-from gpuprep.desired.loading import schema
-from gpuprep.records.evidence.codec import Codec
 from gpuprep.store import Store
-
-
-def asked(words: str) -> ffmpegcommand.Asked:
-    return ffmpegcommand.needs(shlex.split(words))
 
 
 def named(words: str, kind: str) -> list[str]:
@@ -132,7 +123,7 @@ def test_what_only_a_file_could_tell_is_said_and_no_need() -> None:
 )
 def test_what_is_no_command_is_refused(words: list[str]) -> None:
     with pytest.raises(errors.UsageError):
-        ffmpegcommand.needs(words)
+        asked(words)
 
 
 @settings(max_examples=amount.examples(300), deadline=None)
@@ -141,7 +132,7 @@ def test_what_is_no_command_is_refused(words: list[str]) -> None:
 )
 def test_no_words_break_it(words: list[str]) -> None:
     try:
-        found = ffmpegcommand.needs(["ffmpeg", *words])
+        found = asked(["ffmpeg", *words])
     except errors.UsageError:
         return
     for one in found.needs:
@@ -151,21 +142,11 @@ def test_no_words_break_it(words: list[str]) -> None:
 
 # ---------------------------------------------------------------- answers
 
-SHIPPED = {name: load(name).codec.parts for name in ("base", "video")}
-ALLOWED = {kind: schema.allowed_parts(kind) for kind in SHIPPED["base"]}
-BASE, VIDEO = (ffmpegneeds.of_profile(SHIPPED[name]) for name in ("base", "video"))
-
-
-def answered(
-    words: str, parts: Codec | records.Missing = BASE, gpu: str | None = "t4"
-) -> dict[str, ffmpegneeds.Answer]:
-    on = [next(board for board in boards().values() if board.model.key == gpu)] if gpu else []
-    found = ffmpegneeds.answers(asked(words), parts, on, SHIPPED, ALLOWED)
-    return {f"{one.need.kind} {one.need.name}": one for one in found}
+BASE, VIDEO = of_profile("base"), of_profile("video")
 
 
 def test_what_base_lacks_and_which_key_adds_it() -> None:
-    found = answered(LIVE)
+    found = answered(LIVE, BASE)
     lacking = {key for key, one in found.items() if one.status is records.Status.FAIL}
     assert lacking == {
         "encoders libopus", "encoders libx264", "filters drawtext", "protocols https", "protocols tls",
@@ -197,38 +178,28 @@ def test_the_video_profile_has_what_jobs_ask_for() -> None:
     ],
 )
 def test_what_the_gpu_can_do(words: str, gpu: str | None, status: records.Status) -> None:
-    found = [one for key, one in answered(words, gpu=gpu).items() if key.startswith("gpu")]
+    found = [one for key, one in answered(words, BASE, gpu).items() if key.startswith("gpu")]
     assert [one.status for one in found][-1] is status
 
 
-def of_base(words: str, *, npp: bool = False) -> dict[str, ffmpegneeds.Answer]:
-    parts = load("base").codec.parts
-    found = ffmpegneeds.answers(asked(words), ffmpegneeds.of_profile(parts, npp=npp), [], {"base": parts}, ALLOWED)
-    return {one.title: one for one in found}
-
-
 def test_a_codecs_name_is_the_encoder_that_ffmpeg_takes_for_it() -> None:
-    found = of_base("ffmpeg -i a.mp4 -c:v h264 -c:a mp3 b.mp4")
-    assert found["encoder h264"].status is records.Status.UNKNOWN
-    assert found["encoder h264"].remedy == "write h264_nvenc in place of h264"
-    assert found["encoder mp3"].status is records.Status.FAIL
-    assert "libmp3lame" in found["encoder mp3"].remedy
-    sound = Codec(encoders=("libx264", "h264_nvenc"), muxers=("mp4",))
-    (answer,) = [
-        one
-        for one in ffmpegneeds.answers(asked("ffmpeg -i a.mp4 -c:v h264 b.mp4"), sound, [], {}, {})
-        if one.need.kind == "encoders"
-    ]
+    found = answered("ffmpeg -i a.mp4 -c:v h264 -c:a mp3 b.mp4", BASE)
+    assert found["encoders h264"].status is records.Status.UNKNOWN
+    assert found["encoders h264"].remedy == "write h264_nvenc in place of h264"
+    assert found["encoders mp3"].status is records.Status.FAIL
+    assert "libmp3lame" in found["encoders mp3"].remedy
+    both = build(encoders=("libx264", "h264_nvenc"), muxers=("mp4",))
+    answer = answered("ffmpeg -i a.mp4 -c:v h264 b.mp4", both)["encoders h264"]
     assert (answer.status, answer.why) == (records.Status.PASS, "FFmpeg takes libx264 for it")
 
 
 def test_scale_npp_comes_with_npp_and_what_no_key_adds_is_said() -> None:
     words = "ffmpeg -i a.mp4 -vf scale_npp=1280:720 -c:v h264_vaapi b.mp4"
-    without, with_npp = of_base(words), of_base(words, npp=True)
-    assert without["filter scale_npp"].remedy.startswith("codec.npp: true")
-    assert with_npp["filter scale_npp"].status is records.Status.PASS
-    assert without["encoder h264_vaapi"].remedy.startswith("no key of a profile adds the encoder h264_vaapi")
-    assert without["GPU cuda"].status is records.Status.PASS  # every GPU of NVIDIA
+    without, with_npp = answered(words, BASE, None), answered(words, of_profile("base", npp=True), None)
+    assert without["filters scale_npp"].remedy.startswith("codec.npp: true")
+    assert with_npp["filters scale_npp"].status is records.Status.PASS
+    assert without["encoders h264_vaapi"].remedy.startswith("no key of a profile adds the encoder h264_vaapi")
+    assert without["gpu cuda"].status is records.Status.PASS  # every GPU of NVIDIA
 
 
 def test_without_evidence_nothing_passes() -> None:
@@ -237,11 +208,11 @@ def test_without_evidence_nothing_passes() -> None:
 
 
 def test_lists_of_the_probe_count_before_configures_arguments() -> None:
-    parts = Codec(encoders=("libx264",), decoders=(), filters=(), muxers=("mp4",), demuxers=("mov", "mp4"),
+    parts = build(encoders=("libx264",), decoders=(), filters=(), muxers=("mp4",), demuxers=("mov", "mp4"),
                   protocols=("file", "srt"), pix_fmts=("yuv420p",), buildconf=("--enable-gpl",))  # fmt: skip
     found = answered("ffmpeg -i srt://a:1 -f mp4 -c:v libx264 -pix_fmt yuv420p b.mp4", parts)
     assert {one.status for one in found.values()} == {records.Status.PASS}
-    old = dataclasses.replace(parts, muxers=records.Missing("not_recorded"), protocols=records.Missing("not_recorded"))
+    old = dataclasses.replace(parts, **dict.fromkeys(("muxers", "protocols"), records.Missing("not_recorded")))
     found = answered("ffmpeg -i srt://a:1 -f mp4 b.mp4", old)
     assert found["muxers mp4"].status is records.Status.UNKNOWN
 
@@ -252,7 +223,7 @@ def test_lists_of_the_probe_count_before_configures_arguments() -> None:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """With one run of gpu-1 that asked FFmpeg for its parts, and a newer one that did not."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    own_folders(monkeypatch, tmp_path)
     url = f"sqlite:///{tmp_path / 'history.db'}"
     parts: dict[str, Any] = {
         "path": "/usr/local/bin/ffmpeg", "version": "7.1.5", "licence": "GPL version 2 or later",
@@ -272,42 +243,50 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return url
 
 
-def run(store: str, *arguments: str) -> Any:
-    return CliRunner().invoke(codec, ["check", "--store", store, *arguments], standalone_mode=False)
+@pytest.fixture
+def check(store: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    return lambda *words: Shell(capsys)("codec", "check", "--store", store, *words)
 
 
-def test_a_hosts_last_record_that_has_the_parts(store: str) -> None:
-    done = run(store, "gpu-1", "--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "-c:a", "copy", "b.mp4")
-    assert done.return_value == 0
-    assert done.output.startswith("FFmpeg 7.1.5, GPL version 2 or later, of gpu-1, run 20261120-100000-abc123")
-    done = run(store, "gpu-1", "--json", "--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx265", "b.mp4")
-    document = json.loads(done.output)
-    assert (done.return_value, document["exit_code"]) == (1, 1)
+Check = Callable[..., tuple[int, str, str]]
+
+
+def test_a_hosts_last_record_that_has_the_parts(check: Check) -> None:
+    code, out, _ = check("gpu-1", "--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "-c:a", "copy", "b.mp4")
+    assert code == 0
+    assert out.startswith("FFmpeg 7.1.5, GPL version 2 or later, of gpu-1, run 20261120-100000-abc123")
+    code, out, _ = check("gpu-1", "--json", "--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx265", "b.mp4")
+    document = json.loads(out)
+    assert (code, document["exit_code"]) == (1, 1)
     lacking = [one for one in document["needs"] if one["status"] == "FAIL"]
     assert [(one["kind"], one["name"]) for one in lacking] == [("encoders", "libx265")]
 
 
-def test_a_record_and_a_profile(store: str) -> None:
+def test_a_record_and_a_profile(check: Check) -> None:
     words = ["--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "b.mp4"]
-    assert run(store, "--record", "20261120-100000-abc123", *words).return_value == 0
-    assert run(store, "--record", "20261121-100000-abc124", *words).return_value == 3
-    assert run(store, "--profile", "t4", *words).return_value == 1
-    assert run(store, "--profile", "video", *words).return_value == 0
+    assert check("--record", "20261120-100000-abc123", *words)[0] == 0
+    assert check("--record", "20261121-100000-abc124", *words)[0] == 3
+    assert check("--profile", "t4", *words)[0] == 1
+    assert check("--profile", "video", *words)[0] == 0
 
 
 @pytest.mark.parametrize("arguments", [["--", "ffmpeg", "-i", "a", "b"], ["gpu-2", "--", "ffmpeg", "-i", "a", "b"]])
-def test_without_parts_to_compare_with_it_is_a_wrong_usage(store: str, arguments: list[str]) -> None:
-    assert isinstance(run(store, *arguments).exception, errors.UsageError)
+def test_without_parts_to_compare_with_it_is_a_wrong_usage(check: Check, arguments: list[str]) -> None:
+    code, out, err = check(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("Error: ")
 
 
-def test_words_that_would_move_a_cursor_are_shown_as_escapes(store: str) -> None:
-    done = run(store, "gpu-1", "--", "ffmpeg", "-i", "\x1b[2J.mp4", "-c:v", "x\x1b[31m", "b\n.mp4")
-    assert "\x1b" not in done.output
+def test_words_that_would_move_a_cursor_are_shown_as_escapes(check: Check) -> None:
+    _, out, err = check("gpu-1", "--", "ffmpeg", "-i", "\x1b[2J.mp4", "-c:v", "x\x1b[31m", "b\n.mp4")
+    assert "\x1b" not in out + err
 
 
 def test_a_name_that_configure_writes_otherwise_is_found() -> None:
     words = "ffmpeg -i a.mkv -c:v copy -c:s mov_text b.mp4"
     assert answered(words, VIDEO)["encoders mov_text"].status is records.Status.PASS
-    built = dataclasses.replace(VIDEO, encoders=("mov_text",))
+    built = of_profile("video", encoders=("mov_text",))
     assert answered(words, built)["encoders mov_text"].status is records.Status.PASS
-    assert answered(words)["encoders mov_text"].remedy.startswith("codec.parts.encoders with movtext; profile video")
+    assert answered(words, BASE)["encoders mov_text"].remedy.startswith(
+        "codec.parts.encoders with movtext; profile video"
+    )

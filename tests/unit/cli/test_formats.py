@@ -5,25 +5,31 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
+import amount
 import pytest
 from builders import bare_snapshot
 from commandline import Shell
 from fakehost import Script
 from prometheus_client.parser import text_string_to_metric_families
 from records_for_tests import measured, record
+from scriptedhosts import gpuprep, script
 
 from gpuprep import errors, records, reports
-from gpuprep.cli import page
 from gpuprep.store import Store
 
-COMMANDS = {
-    "provision": reports.RECORDS, "tune": reports.RECORDS, "validate": reports.RECORDS, "drift": reports.RECORDS, "plan": reports.PLANS,
-}  # fmt: skip
-ALL = [(command, style) for command, styles in COMMANDS.items() for style in styles]
+__all__ = ["gpuprep", "script"]  # fixtures
+COMMANDS = {**dict.fromkeys(("provision", "tune", "validate", "drift"), reports.RECORDS), "plan": reports.PLANS}
+# Of the commands that print through one function, `make test` has each format of one and two formats of each.
+ALL = [
+    amount.case((command, style), daily=command == "validate" or style in ("text", "json"))
+    for command, styles in COMMANDS.items()
+    for style in styles
+]
 
 
 @pytest.fixture
@@ -161,9 +167,7 @@ def test_without_any_batch_there_is_none(gpuprep: Shell, store: Store) -> None:
 
 
 def test_a_record_of_before_has_no_batch() -> None:
-    from gpuprep.records import to_json_value
-
-    older = to_json_value(record())
+    older = records.to_json_value(record())
     del older["batch_id"]
     assert records.from_json_value(records.RunRecord, older) == record()
 
@@ -184,11 +188,6 @@ def test_runs_judged_again_together_are_a_batch(gpuprep: Shell, store: Store, tm
 # ---------------------------------------------------------------- pages and browsers
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 class Browser:
     def __init__(self, opened: list[str]) -> None:
         self.opened = opened
@@ -198,22 +197,13 @@ class Browser:
         return True
 
 
-def on_terminal(gpuprep: Shell, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
-    """The command with a terminal as stdout."""
-    terminal = Terminal()
-    with monkeypatch.context() as patch:
-        patch.setattr("sys.stdout", terminal)
-        code, _, err = gpuprep(*words)
-    return code, terminal.getvalue(), err
-
-
 def test_a_page_for_a_terminal_goes_to_a_file(
     gpuprep: Shell, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.append(record("20261120-100000-abc123"))
     shown = gpuprep("report", "last", "--format", "html")[1]
     assert shown.startswith("<!doctype html>")
-    code, out, _ = on_terminal(gpuprep, monkeypatch, "report", "last", "--format", "html")
+    code, out, _ = gpuprep.on_terminal(monkeypatch, "report", "last", "--format", "html")
     path = Path(out.strip())
     assert (code, path.name) == (0, "provision-20261120-100000-abc123.html")
     assert path.parent == tmp_path / "state/gpuprep/pages"
@@ -221,15 +211,15 @@ def test_a_page_for_a_terminal_goes_to_a_file(
     assert path.read_text().strip() == shown.strip()
     target = tmp_path / "own.html"
     words = ("report", "last", "--format", "html", "--output", str(target))
-    assert on_terminal(gpuprep, monkeypatch, *words)[:2] == (0, "")
+    assert gpuprep.on_terminal(monkeypatch, *words)[:2] == (0, "")
     assert target.read_text().strip() == shown.strip()
-    code, out, _ = on_terminal(gpuprep, monkeypatch, "report", "last", "--format", "junit")
+    code, out, _ = gpuprep.on_terminal(monkeypatch, "report", "last", "--format", "junit")
     assert (code, out.startswith("<?xml")) == (0, True)
 
 
 def test_a_page_of_several_hosts_is_named_by_their_batch(gpuprep: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("validate", "local", "host2", "-p", "t4", "-q", "--format", "html")
-    code, out, _ = on_terminal(gpuprep, monkeypatch, *words)
+    code, out, _ = gpuprep.on_terminal(monkeypatch, *words)
     batch = json.loads(gpuprep("history", "--json")[1])["runs"][0]["batch_id"]
     assert (code, Path(out.strip()).name) == (0, f"validate-{batch}.html")
 
@@ -266,18 +256,30 @@ def test_open_opens_the_file_of_output(
     assert opened == [target.as_uri()]
 
 
-def test_only_the_newest_pages_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    for number in range(page.MOST_PAGES + 3):
-        page._write("<p>", f"report-{number}")
-    assert len(list((tmp_path / "gpuprep/pages").iterdir())) == page.MOST_PAGES
+def test_only_the_newest_pages_are_kept(
+    gpuprep: Shell, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append(record("20261120-100000-abc123"))
+    folder = tmp_path / "state/gpuprep/pages"
+    folder.mkdir(parents=True)
+    for number in range(60):
+        (folder / f"report-{number:02d}.html").write_text("<p>")
+        os.utime(folder / f"report-{number:02d}.html", (number, number))
+    gpuprep.on_terminal(monkeypatch, "report", "last", "--format", "html")
+    kept = {path.name for path in folder.iterdir()}
+    assert kept == {"provision-20261120-100000-abc123.html", *(f"report-{number}.html" for number in range(11, 60))}
 
 
-def test_a_run_id_of_another_machine_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    written = page._write("<p>", "drift-../../../etc/x")
-    assert written.parent == tmp_path / "gpuprep/pages"
-    assert written.name == "drift-.._.._.._etc_x.html"
+def test_words_of_a_record_are_no_path(
+    gpuprep: Shell, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append(record("20261120-100000-abc123", command="../../../etc/x"))
+    code, out, err = gpuprep.on_terminal(monkeypatch, "report", "last", "--format", "html")
+    folder = tmp_path / "state/gpuprep/pages"
+    assert (code, out.strip()) == (0, f"{folder}/.._.._.._etc_x-20261120-100000-abc123.html"), err
+    store.append(record("../../../etc/x", started_at="2027-01-01T00:00:00+00:00"))
+    assert gpuprep.on_terminal(monkeypatch, "report", "last", "--format", "html")[0] == 3
+    assert len(list(folder.iterdir())) == 1
 
 
 # ---------------------------------------------------------------- CSV

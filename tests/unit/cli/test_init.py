@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import amount
 import pytest
 import yaml
 from builders import bare_snapshot, finished_snapshot, resolved
@@ -120,7 +121,7 @@ def test_without_a_terminal_a_host_key_is_not_accepted(server: Sshd) -> None:
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.parametrize(("typed", "accepted"), [(b"n\r", False), (b"\r", False), (b"y\r", True)])
+@pytest.mark.parametrize(("typed", "accepted"), amount.few([(b"\r", False), (b"y\r", True), (b"n\r", False)], 2))
 def test_on_a_terminal_the_host_key_is_shown_and_asked_for(
     server: Sshd, tmp_path: Path, typed: bytes, accepted: bool
 ) -> None:
@@ -325,7 +326,8 @@ def earlier(name: str, **changed: Any) -> records.RunRecord:
     played = records.PlaybookResult("successful", 2, 0, 0, tasks, "", 150.0)
     fields: dict[str, Any] = {
         "run_id": name, "command": "provision", "host": "gpu-9", "exit_code": 0, "before": seen, "after": seen,
-        "source": seen.source, "profile": records.ProfileRef("t4", "/t4.yml", "0" * 64), "playbook": played, "measurements": (),
+        "source": seen.source, "profile": records.ProfileRef("t4", "/t4.yml", "0" * 64), "playbook": played,
+        "measurements": (),
         "options": dict(effort.OPTIONS), "started_at": "2026-11-20T10:00:00+00:00",
         "ended_at": "2026-11-20T10:05:00+00:00",
     }  # fmt: skip
@@ -373,11 +375,14 @@ def test_a_store_that_is_named_must_be_there(url: str, error: type[Exception]) -
 
 @pytest.mark.parametrize(
     "target",
-    [
-        remote.Target("[2001:db8::1]:2222", address="2001:db8::1", port=2222, user="me"),
-        remote.Target("gpu-1.example.org", address="gpu-1.example.org", user="DOMAIN\\me"),
-        remote.Target("web1", address="web1", user="me", identity_file="/home/me/a key: #1 'ö' \U0001f511.pem"),
-    ],
+    amount.few(
+        [
+            remote.Target("web1", address="web1", user="me", identity_file="/home/me/a key: #1 'ö' \U0001f511.pem"),
+            remote.Target("[2001:db8::1]:2222", address="2001:db8::1", port=2222, user="me"),
+            remote.Target("gpu-1.example.org", address="gpu-1.example.org", user="DOMAIN\\me"),
+        ],
+        1,
+    ),
 )
 def test_an_inventory_says_what_it_was_made_of(target: remote.Target) -> None:
     name = firstmachine.inventory_name(target)

@@ -1,0 +1,41 @@
+"""An ffmpeg command in, what it needs out, and what a build and a GPU have of that."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from builders import load
+
+from gpuprep.catalogue import boards
+from gpuprep.checks import ffmpegcommand, ffmpegneeds
+from gpuprep.desired.loading import schema
+from gpuprep.records import Missing
+from gpuprep.records.evidence.codec import Codec
+
+SHIPPED = {name: load(name).codec.parts for name in ("base", "video")}
+ALLOWED = {kind: schema.allowed_parts(kind) for kind in SHIPPED["base"]}
+
+
+def asked(words: str | Sequence[str]) -> ffmpegcommand.Asked:
+    """Raises UsageError for what is no command."""
+    return ffmpegcommand.needs(shlex.split(words) if isinstance(words, str) else words)
+
+
+def of_profile(name: str, *, npp: bool = False, **changed: Any) -> Codec:
+    """The parts of a build by a shipped profile; `changed`: lists that are others."""
+    return dataclasses.replace(ffmpegneeds.of_profile(SHIPPED[name], npp=npp), **changed)
+
+
+def build(**lists: Any) -> Codec:
+    """The parts of a build, as the probe lists them."""
+    return Codec(**lists)
+
+
+def answered(words: str, parts: Codec | Missing, gpu: str | None = "t4") -> dict[str, ffmpegneeds.Answer]:
+    """By kind and name: "encoders libx264". `gpu`: a model, or nobody knows which."""
+    on = [next(board for board in boards().values() if board.model.key == gpu)] if gpu else []
+    found = ffmpegneeds.answers(asked(words), parts, on, SHIPPED, ALLOWED)
+    return {f"{one.need.kind} {one.need.name}": one for one in found}
