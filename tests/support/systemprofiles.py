@@ -1,6 +1,11 @@
-"""The profile of machines that present another system."""
+"""Profiles of machines that present another system, and the driver that an archive of a test has for a wish."""
 
 from __future__ import annotations
+
+from builders import bare_snapshot, load
+
+from gpuprep import catalogue
+from gpuprep.desired import host_rules, nearest, profile_rules
 
 # CUDA's stub has an nvcc that compiles nothing, so that cells without a toolkit can pass whole.
 PROFILE = """\
@@ -15,3 +20,12 @@ waivers:
   - {{finding: cuda.compiles, hosts: "*", justification: a stub compiles nothing, expires: 2099-01-01}}
   - {{finding: cupti.counters, hosts: "*", justification: a stub is empty, expires: 2099-01-01}}
 """
+
+
+def planned_driver(release: catalogue.OsRelease, wish: str, flavour: str) -> str | None:
+    """The version that the plan takes from this archive for a T4; None where it is refused."""
+    refusals = list[profile_rules.Refusal]()
+    profile = load("t4", driver={"source": "distribution", "version": wish, "flavour": flavour})
+    planned = host_rules.driver(nearest.Nearest(profile, bare_snapshot(), ()), release, flavour, refusals)
+    assert (planned is None) == bool(refusals)
+    return planned

@@ -1,25 +1,21 @@
 """FFmpeg for machines that gpuprep does not provision: what is fetched, left out and refused, and what the archive has.
 
-The compiler's root is a stand-in at codecbuild/buildroot.py. The builds themselves: tests/machines.
+The builds themselves: tests/machines.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import subprocess
-import tarfile
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import load
+from codecbuilds import archived, compiled, gathered, packages, parts, unpacked
 
 from gpuprep import catalogue, errors
-from gpuprep.codecbuild import build, buildroot, sources
+from gpuprep.codecbuild import build, sources
 
 
 @pytest.fixture
@@ -102,7 +98,45 @@ def test_windows_has_no_libraries_and_says_what_works(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------- the archive
 
-README = "Linux: 530.41.03 or newer\nWindows: 531.61 or newer\n"
+
+def test_windows_is_built_without_what_it_has_not() -> None:
+    wished = {"protocols": ("file", "unix", "tcp"), "encoders": ("h264_nvenc",)}
+    assert parts("windows", wished) == {"protocols": ["file", "tcp"], "encoders": ["h264_nvenc"]}
+    assert parts("linux", wished)["protocols"] == ["file", "unix", "tcp"]
+
+
+def test_the_zip_has_a_manifest_of_all_its_files_and_is_the_same_each_time(tmp_path: Path) -> None:
+    built = compiled(tmp_path / "out", "windows")
+    path = archived(built, "windows", tmp_path)
+    assert path.read_bytes() == archived(built, "windows", tmp_path / "again").read_bytes()
+    files, _ = unpacked(path)
+    assert set(files) == {"bin/ffmpeg.exe", "bin/ffprobe.exe", "licences/LICENSE.md", "check.ps1"}
+    assert b"[version]'531.61'" in files["check.ps1"]
+
+
+def test_a_link_that_a_build_left_is_not_followed(tmp_path: Path) -> None:
+    built = compiled(tmp_path / "out", "windows")
+    (built / "bin/ffmpeg.exe").unlink()
+    (built / "bin/ffmpeg.exe").symlink_to("/etc/shadow")
+    with pytest.raises(OSError, match="symbolic link"):
+        archived(built, "windows", tmp_path)
+    assert not list(tmp_path.glob("*.zip*"))
+
+
+def test_the_tarball_holds_the_libraries_and_a_check_of_sound_shell(tmp_path: Path) -> None:
+    beside = {"lib/libx264.so.164": b"x264", "licences/libx264-164": b"GPL"}
+    files, manifest = unpacked(archived(compiled(tmp_path / "out", "linux"), "linux", tmp_path, beside))
+    assert {name: files[name] for name in beside} == beside
+    assert (manifest["version"], manifest["licence"]) == ("7.1.5", "GPL version 2 or later")
+    (tmp_path / "check.sh").write_bytes(files["check.sh"])
+    done = subprocess.run(
+        ["shellcheck", "--shell=sh", str(tmp_path / "check.sh")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+# ---------------------------------------------------------------- the libraries beside it
+
 LDD = """\
 /build/work/out/bin/ffmpeg:
 \tlinux-vdso.so.1 (0x00007ffd)
@@ -112,150 +146,53 @@ LDD = """\
 """
 
 
-class Root:
-    """The root that compilers run in: here it only has one library and its package, and answers what it is told."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ldd, self.result, self.failing = LDD, "ok", ""
-        self.leaves: Callable[[Path], None] = lambda _out: None  # does something to what was built
-        self.packages: tuple[str, ...] = ()
-        self.ran: list[list[str]] = []
-        libraries = folder / "usr/lib/x86_64-linux-gnu"
-        libraries.mkdir(parents=True)
-        (folder / "lib").symlink_to("usr/lib")
-        (libraries / "libx264.so.164").symlink_to("libx264.so.164.0")
-        (libraries / "libx264.so.164.0").write_bytes(b"\x7fELF x264")
-        files = {
-            "var/lib/dpkg/info/libx264-164:amd64.list": "/usr/lib/x86_64-linux-gnu/libx264.so.164\n",
-            "usr/share/doc/libx264-164/copyright": "GPL-2+\n",
-        }
-        for name, text in files.items():
-            (folder / name).parent.mkdir(parents=True)
-            (folder / name).write_text(text)
-
-    def ensure(self, _target: object, more: Sequence[str], _progress: object) -> Path:
-        self.packages = tuple(more)
-        return self.folder
-
-    def run(
-        self, _root: Path, scratch: Path, words: Sequence[str], meanwhile: Callable[[], None] = lambda: None
-    ) -> subprocess.CompletedProcess[str]:
-        self.ran.append(list(words))
-        if words[0] == "/bin/bash":
-            self._compile(scratch / "work", "linux" if "linux" in (scratch / "spec.json").read_text() else "windows")
-            meanwhile()
-        said = self.ldd if words[0] == "ldd" else f"{words[0]} 14.0\nmore\n"
-        return subprocess.CompletedProcess(list(words), int(words[0] == self.failing), said, "no such file")
-
-    def _compile(self, work: Path, system: str) -> None:
-        end = ".exe" if system == "windows" else ""
-        files = {
-            f"out/bin/ffmpeg{end}": "ffmpeg", f"out/bin/ffprobe{end}": "ffprobe",
-            "out/share/doc/ffmpeg/LICENSE.md": "licence", "headers/README": README, "total": "980\n",
-            "make.log": "CC\ta.o\nCC\tb.o\nLD\tx\n", "result": f"{self.result}\n", "log": "the compiler said no\n",
-        }  # fmt: skip
-        for name, text in files.items():
-            (work / name).parent.mkdir(parents=True, exist_ok=True)
-            (work / name).write_text(text)
-        self.leaves(work / "out")
+def test_packages_are_those_of_the_role_and_the_tool_that_sets_the_path() -> None:
+    assert packages(()) == ()
+    assert packages(("x264", "gnutls")) == ("ca-certificates", "libgnutls28-dev", "libx264-dev", "patchelf")
 
 
 @pytest.fixture
-def root(tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
-    made = Root(tmp_path / "root")
-    monkeypatch.setattr(buildroot, "ensure", made.ensure)
-    monkeypatch.setattr(buildroot, "run", made.run)
-    tarballs = fetch(mirror)
-    monkeypatch.setattr(sources, "fetch", lambda *_: tarballs)
-    monkeypatch.setattr(os, "chown", lambda *_: None)
+def root(tmp_path: Path) -> Path:
+    """A build root with one library, reached through links as in Debian, and its package."""
+    made = tmp_path / "root"
+    folder = made / "usr/lib/x86_64-linux-gnu"
+    folder.mkdir(parents=True)
+    (made / "lib").symlink_to("usr/lib")
+    (folder / "libx264.so.164").symlink_to("libx264.so.164.0")
+    (folder / "libx264.so.164.0").write_bytes(b"\x7fELF x264")
+    listed = made / "var/lib/dpkg/info/libx264-164:amd64.list"
+    listed.parent.mkdir(parents=True)
+    listed.write_text("/usr/lib/x86_64-linux-gnu/libx264.so.164\n/usr/share/doc/libx264-164/copyright\n")
+    words = made / "usr/share/doc/libx264-164/copyright"
+    words.parent.mkdir(parents=True)
+    words.write_text("GPL-2+\n")
     return made
 
 
-def built(folder: Path, system: str, counted: list[tuple[str, int, int]] | None = None, **codec: Any) -> Path:
-    def count(*words: Any) -> None:
-        (counted if counted is not None else []).append(words)
+class Root:
+    """What runs commands in the build root: no root and no container here, only the answers."""
 
-    return build.build(load(codec=codec).codec, system, folder, {}, lambda _: None, count)
+    def __init__(self, said: str, code: int = 0) -> None:
+        self.said, self.code = said, code
+        self.ran: list[list[str]] = []
 
-
-def unpacked(path: Path) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The files of an archive without its one folder, and its manifest."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            found = {name: archive.read(name) for name in archive.namelist()}
-    else:
-        with tarfile.open(path) as tar:
-            found = {member.name: read.read() for member in tar if (read := tar.extractfile(member)) is not None}
-    assert {name.partition("/")[0] for name in found} == {path.name.removesuffix(".zip").removesuffix(".tar.xz")}
-    files = {name.partition("/")[2]: content for name, content in found.items()}
-    return files, json.loads(files.pop("manifest.json"))
+    def __call__(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        self.ran.append(list(words))
+        said = self.said if words[0] == "ldd" else ""
+        return subprocess.CompletedProcess(list(words), self.code, said, "no such file")
 
 
-PARTS = {"protocols": ("file", "unix", "tcp"), "encoders": ("h264_nvenc",)}
-
-
-@pytest.mark.usefixtures("root")
-def test_the_zip_has_a_manifest_of_all_its_files_and_is_the_same_each_time(tmp_path: Path) -> None:
-    counted: list[tuple[str, int, int]] = []
-    path = built(tmp_path, "windows", counted, parts=PARTS)
-    assert counted == [("files compiled", 2, 980)]
-    files, manifest = unpacked(path)
-    assert manifest["files"] == {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    assert set(files) == {"bin/ffmpeg.exe", "bin/ffprobe.exe", "licences/LICENSE.md", "check.ps1"}
-    assert b"[version]'531.61'" in files["check.ps1"]
-    assert manifest["parts"] == {"protocols": ["file", "tcp"], "encoders": ["h264_nvenc"]}, "without what it has not"
-    assert (manifest["version"], manifest["licence"]) == ("7.1.5", "GPL version 2 or later")
-    assert manifest["compilers"]["clang"] == "clang 14.0"
-    again = built(tmp_path / "again", "windows", parts=PARTS)
-    assert path.read_bytes() == again.read_bytes()
-
-
-def test_the_tarball_has_the_libraries_with_their_licences_and_not_glibcs(tmp_path: Path, root: Root) -> None:
-    files, manifest = unpacked(built(tmp_path, "linux", libraries=("x264", "gnutls")))
-    assert root.packages == ("ca-certificates", "libgnutls28-dev", "libx264-dev", "patchelf")
-    assert ["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib"] in [words[:4] for words in root.ran]
-    beside = {name: content for name, content in files.items() if "x264" in name}
-    assert beside == {"lib/libx264.so.164": b"\x7fELF x264", "licences/libx264-164": b"GPL-2+\n"}
-    assert [name for name in files if name.startswith("lib/")] == ["lib/libx264.so.164"]
-    assert set(files) == set(manifest["files"])
-    assert (manifest["licence"], manifest["minimum_driver"]) == ("GPL version 2 or later", "530.41.03")
-
-
-def test_without_libraries_nothing_is_linked_and_the_check_is_sound_shell(tmp_path: Path, root: Root) -> None:
-    files, manifest = unpacked(built(tmp_path, "linux"))
-    assert (root.packages, [words[0] for words in root.ran if words[0] in ("ldd", "patchelf")]) == ((), [])
-    assert manifest["parts"]["protocols"] == list(load().codec.parts["protocols"])
-    (tmp_path / "check.sh").write_bytes(files["check.sh"])
-    done = subprocess.run(
-        ["shellcheck", "--shell=sh", str(tmp_path / "check.sh")], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout
+def test_libraries_and_their_licences_but_not_glibcs(root: Path) -> None:
+    inside = Root(LDD)
+    found = gathered(root, "linux", inside)
+    assert found == {"lib/libx264.so.164": b"\x7fELF x264", "licences/libx264-164": b"GPL-2+\n"}
+    assert inside.ran[0][:4] == ["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib"]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"ldd": "\tlibx264.so.164 => not found\n"}, "missing"),
-        ({"failing": "patchelf"}, "patchelf failed: no such file"),
-        ({"failing": "/bin/bash"}, "FFmpeg was not built: ok\nthe compiler said no"),
-        ({"result": "make failed"}, "FFmpeg was not built: make failed\nthe compiler said no"),
-    ],
+    ("said", "code", "why"),
+    [("\tlibx264.so.164 => not found\n", 0, "missing"), (LDD, 1, "patchelf failed: no such file")],
 )
-def test_what_is_not_there_ends_the_build(tmp_path: Path, root: Root, wrong: dict[str, str], why: str) -> None:
-    vars(root).update(wrong)
-    with pytest.raises(errors.GpuprepError) as ended:
-        built(tmp_path, "linux", libraries=("x264",))
-    assert why in ended.value.what
-    assert not list(tmp_path.glob("*.tar*"))
-
-
-def test_a_link_that_a_build_left_is_not_followed(tmp_path: Path, root: Root) -> None:
-    def link(out: Path) -> None:
-        (out / "bin/ffmpeg.exe").unlink()
-        (out / "bin/ffmpeg.exe").symlink_to("/etc/shadow")
-
-    root.leaves = link
-    with pytest.raises(OSError, match="symbolic link"):
-        built(tmp_path, "windows")
-    assert not list(tmp_path.glob("*.zip*"))
+def test_what_is_not_there_ends_the_build(root: Path, said: str, code: int, why: str) -> None:
+    with pytest.raises(errors.GpuprepError, match=why):
+        gathered(root, "linux", Root(said, code))
