@@ -22,7 +22,8 @@ from gpuprep.agent.gpu import simstate
 from gpuprep.agent.probes import transcodecases
 from gpuprep.sim import driver, gpus, nvmlstate
 from gpuprep.sim.guest import commandline, ffmpeg, machine, mapping, pace
-from gpuprep.sim.guest.mapping import Media, Plan
+from gpuprep.sim.guest.mapping import Media as Media
+from gpuprep.sim.guest.mapping import Plan
 
 HD = Media("h264", "yuv420p", 1920, 1080, 30.0, 96)
 HEVC10 = Media("hevc", "yuv420p10le", 1920, 1080)

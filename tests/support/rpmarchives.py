@@ -15,7 +15,7 @@ from gpuprep.sim import base, rpmpresented
 from gpuprep.sim.archive import rpmmodules, rpmpayload, rpmspec, stubs, systems
 from gpuprep.sim.archive.payload import Payload
 from gpuprep.sim.archive.stubs import Stub
-from gpuprep.sim.rpmrepository import Workshop
+from gpuprep.sim.rpmrepository import Workshop as Workshop
 
 # One system of each kind; its kin have the same archives.
 SYSTEMS = {"EL-9": "rocky9", "EL-8": "rocky8", "Amazon-2023": "amzn2023"}  # as the roles name them ► as `sim up` does

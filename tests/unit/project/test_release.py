@@ -70,7 +70,8 @@ def test_two_builds_are_the_same_byte_for_byte(built: list[Path]) -> None:
 
 @pytest.mark.machines
 def test_nothing_that_lies_around_is_in_them_and_both_have_the_man_pages(built: list[Path]) -> None:
-    with zipfile.ZipFile(*built[1].glob("*.whl")) as archive, tarfile.open(*built[1].glob("*.tar.gz")) as source:
+    [wheel], [sdist] = built[1].glob("*.whl"), built[1].glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive, tarfile.open(sdist) as source:
         for names in (archive.namelist(), source.getnames()):
             assert not [
                 name for name in names if "__pycache__" in name or name.endswith((".pyc", ".orig", ".rej", ".retry"))

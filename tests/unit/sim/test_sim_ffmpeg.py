@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ffmpegplans import (
@@ -257,7 +258,7 @@ def test_headers_newer_than_the_driver(ffmpeg: StandIn) -> None:
         ({"fault_nvenc_sessions": 0}, "] OpenEncodeSessionEx failed: out of memory (10)"),
     ],
 )
-def test_a_gpu_that_lets_nobody_in(ffmpeg: StandIn, state: dict[str, int], said: str) -> None:
+def test_a_gpu_that_lets_nobody_in(ffmpeg: StandIn, state: dict[str, Any], said: str) -> None:
     refused(ffmpeg("t4", f"{RAW} h264_nvenc out.mp4", **state), said)
 
 

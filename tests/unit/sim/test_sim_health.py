@@ -12,13 +12,13 @@ import pytest
 from builders import finished_snapshot, resolved
 from nvmlbench import Bench
 
-from gpuprep import records
-from gpuprep.checks import health, identity
+from gpuprep import checks, records
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") is None, reason="needs Linux and gcc"),
     pytest.mark.skipif(os.geteuid() != 0, reason="as on a machine: root reads"),
 ]
+SETTINGS = {"clocks", "compute_mode", "ecc", "persistence_mode", "power_limit"}  # nobody made them here
 WANTED = resolved("t4")
 HOST = finished_snapshot(WANTED)
 MODELS = ("t4", "v100", "v100-sxm2-32", "v100-pcie", "v100s", "a100", "a100-pcie", "a100-80", "a100-pcie-80", "h200")
@@ -33,8 +33,8 @@ def judged(bench: Bench) -> dict[str, records.Finding]:
     gpus = tuple(bench.gpus())
     uptime = dataclasses.replace(HOST.kernel, uptime_seconds=float(Path("/proc/uptime").read_text().split()[0]))
     snapshot: records.Snapshot = dataclasses.replace(HOST, gpus=gpus, pci_gpus=(), kernel=uptime)
-    found = [*health.findings(WANTED, snapshot), *identity.findings(snapshot, ())]
-    return {one.key: one for one in found if one.subject.startswith("gpu ")}
+    found = [one for one in checks.compare(WANTED, snapshot) if one.subject.startswith("gpu ")]
+    return {one.key: one for one in found if one.property not in SETTINGS}
 
 
 @pytest.mark.parametrize("version", ["550.163.01", "580.95.05"])
