@@ -417,6 +417,7 @@ def failures(mutations: Sequence[Mutation]) -> list[str]:
     return found
 
 
+@cache
 def of_bases() -> dict[str, list[str]]:
     """What keeps a record from passing as it is; such a record tells nothing of its mutations."""
     found = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import gemmrecords
 from builders import shipped
-from verdictrows import Row
+from verdictrows import Row, end_of_pass
 
 from gpuprep import catalogue, checks
 from gpuprep.agent.probes.gemmtypes import TYPES
@@ -102,12 +102,9 @@ def rows() -> list[Row]:
 
 
 def _row(key: str, what: str, board: Board, sound: Mapping[tuple[str, str], float], slow: set[tuple[str, str]]) -> Row:
-    """By halves: a slower record is never judged better (test_verdict_table proves it for some)."""
-    low, high = 20, 101
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if judged(board, slowed(sound, slow, middle))[0] is Status.PASS else (middle, high)
-    status, reason = judged(board, slowed(sound, slow, low))
+    low, (status, reason) = end_of_pass(
+        lambda percent: judged(board, slowed(sound, slow, percent)), lambda found: found[0] is Status.PASS
+    )
     return Row(key, what, low, status.value, reason)
 
 

@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 from bandwidths_for_tests import bad, judged, machine, profile_of
-from verdictrows import Row
+from verdictrows import Row, end_of_pass
 
 from gpuprep import catalogue
 from gpuprep.catalogue import topologies
@@ -62,9 +62,10 @@ def _slower_peers(board: Board, share: float) -> dict[str, Finding]:
 
 def _row(board: Board, what: str, found: Callable[[float], dict[str, Finding]], *, known: bool) -> Row:
     assert bad(found(1.0)) == {}, f"{board.key} {what}: a healthy one must pass: {bad(found(1.0))}"
-    for percent in range(99, 0, -1):
-        problems = {key: one for key, one in found(percent / 100).items() if one.status in GRAVEST}
-        if problems:
-            worst = min(problems.values(), key=lambda one: GRAVEST.index(one.status))
-            return Row(board.key, what, percent, worst.status.value, worst.reason, known)
-    raise AssertionError(f"{board.key} {what}: PASS at any speed")
+
+    def problems(percent: int) -> list[Finding]:
+        return [one for one in found(percent / 100).values() if one.status in GRAVEST]
+
+    percent, told = end_of_pass(problems, lambda told: not told)
+    worst = min(told, key=lambda one: GRAVEST.index(one.status))
+    return Row(board.key, what, percent, worst.status.value, worst.reason, known)

@@ -8,7 +8,7 @@ from typing import Any
 
 from builders import load, resolved
 from judgedbandwidth import any_host, figures
-from verdictrows import Row
+from verdictrows import Row, end_of_pass
 
 from gpuprep import catalogue
 from gpuprep.agent.video.clips import SPECS
@@ -27,9 +27,10 @@ SECONDS = 2.5
 ENGINES = 2  # of a board whose number no source gives: one session alone then shows them
 
 
-def rows() -> list[Row]:
+@cache
+def rows() -> tuple[Row, ...]:
     """Of each board and series of which NVIDIA publishes a rate; sound is the rate, or what gpuprep's clip reached."""
-    return [row for board in catalogue.boards().values() for row in _of(board)]
+    return tuple(row for board in catalogue.boards().values() for row in _of(board))
 
 
 def _of(board: Board) -> Iterator[Row]:
@@ -49,16 +50,9 @@ def _can(board: Board, kind: str) -> bool:
 
 
 def _ends(board: Board, kind: str, codec: str, preset: str) -> tuple[int, str, str]:
-    """In steps of one per cent; a healthy board passes, and one at a standstill does not."""
-    ends, passes = 0, 100
-    assert _judged(board, kind, codec, preset, 1.0)[0] is Status.PASS
-    while passes - ends > 1:
-        percent = (ends + passes) // 2
-        if _judged(board, kind, codec, preset, percent / 100)[0] is Status.PASS:
-            passes = percent
-        else:
-            ends = percent
-    status, reason = _judged(board, kind, codec, preset, ends / 100)
+    ends, (status, reason) = end_of_pass(
+        lambda percent: _judged(board, kind, codec, preset, percent / 100), lambda found: found[0] is Status.PASS
+    )
     return ends, status.value, reason
 
 

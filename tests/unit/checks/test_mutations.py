@@ -16,7 +16,7 @@ from gpuprep.cli import cli, edge
 from gpuprep.desired import probes
 
 EXIT_CODES = {"PASS": 0, "WARN": 0, "FAIL": 1, "UNKNOWN": 3}
-THROUGH_THE_COMMAND = 100
+THROUGH_THE_COMMAND = amount.examples(100)
 WITHOUT_RECORD = {"codec": "it asks FFmpeg for the names of its parts: none of them is a figure"}
 WITHOUT_CLASS = {"t4-nccl": "of one GPU: it measured nothing, and says so"}
 EVERY = 6  # of a class: one change of six, and all in `make test-all`

@@ -26,7 +26,7 @@ MARK = "<!-- tests/unit/checks/test_verdict_table.py writes what follows -->\n"
 PRODUCTS = (verdict_table_gemm.EVERYTHING, "fp64", "fp32", "tf32", "fp16", "fp16 added in fp16", "bf16", "int8", "fp8")
 LINKS = ("memory", "memory copy", "memory read", "memory triad", "host link", "peers")
 VIDEO = ("decode", "encode")
-TIGHT = range(80, 93)
+TIGHT = range(80, 93)  # per cent of healthy boards, where PASS is to end
 
 
 class Cell(NamedTuple):
@@ -105,3 +105,24 @@ def test_no_board_is_let_off() -> None:
     held = [(key, one) for key, row in cells().items() for one in row.get(verdict_table_gemm.EVERYTHING, ())]
     assert held
     assert not [(key, one) for key, one in held if one.percent <= 85]
+
+
+def test_the_engines_of_each_board_end_between_80_and_92_percent() -> None:
+    rows = verdict_table_video.rows()
+    assert len({row.board for row in rows}) >= 45
+    assert all(row.percent in TIGHT for row in rows), [row for row in rows if row.percent not in TIGHT]
+    assert all(row.status in ("WARN", "FAIL") and row.reason for row in rows)
+
+
+def test_memory_and_links_end_between_80_and_92_percent_where_healthy_boards_are_known() -> None:
+    rows = verdict_table_links.rows()
+    assert [row for row in rows if row.known and row.percent not in TIGHT] == []
+    assert all(row.reason and row.status in ("WARN", "FAIL", "UNKNOWN") and row.percent >= 50 for row in rows)
+    assert len({(row.board, row.what) for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize(("what", "least"), [("memory", 45), ("host link", 60), ("peers", 15)])
+def test_most_boards_are_in_the_table(what: str, least: int) -> None:
+    found = {row.board for row in verdict_table_links.rows() if row.what == what and row.known}
+    assert found <= set(catalogue.boards())
+    assert len(found) >= least
