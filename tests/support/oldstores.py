@@ -26,6 +26,7 @@ BY_HAND = migrations.REVISIONS[:6]
 # (who noted it, up to which revision); None: nothing is there yet.
 BEFORE_ALEMBIC = [("by hand", name) for name in BY_HAND]
 VERSIONS = [*BEFORE_ALEMBIC, *(("alembic", name) for name in migrations.REVISIONS)]
+OLDER = (migrations.REVISIONS[0], migrations.REVISIONS[-2])  # revisions: the first, and the one before now's
 KEY = BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
 
 

@@ -277,8 +277,8 @@ def test_words_of_a_record_are_no_path(
     code, out, err = gpuprep.on_terminal(monkeypatch, "report", "last", "--format", "html")
     folder = tmp_path / "state/gpuprep/pages"
     assert (code, out.strip()) == (0, f"{folder}/.._.._.._etc_x-20261120-100000-abc123.html"), err
-    store.append(record("../../../etc/x", started_at="2027-01-01T00:00:00+00:00"))
-    assert gpuprep.on_terminal(monkeypatch, "report", "last", "--format", "html")[0] == 3
+    store.append(record("../../../etc/x"))
+    assert gpuprep.on_terminal(monkeypatch, "report", "../../../etc/x", "--format", "html")[0] == 3
     assert len(list(folder.iterdir())) == 1
 
 

@@ -218,16 +218,16 @@ def slowly(tmp_path: Path, words: list[str]) -> str:
 
 
 @pytest.fixture
-def release(tmp_path: Path) -> Iterator[Callable[[], None]]:
+def release(tmp_path: Path) -> Iterator[Callable[[], int]]:
     """Lets a command go on from where it waits."""
     os.mkfifo(tmp_path / "gate")
     gate = os.open(tmp_path / "gate", os.O_RDWR)
-    yield lambda: None if os.write(gate, b"x") else None
+    yield lambda: os.write(gate, b"x")
     os.close(gate)
 
 
 @pytest.mark.parametrize("name", amount.few(COMMANDS, 1))
-def test_no_command_is_silent_in_a_log(tmp_path: Path, release: Callable[[], None], name: str) -> None:
+def test_no_command_is_silent_in_a_log(tmp_path: Path, release: Callable[[], int], name: str) -> None:
     """Whatever it waits for, lines go on coming; each time it goes on only after two of them."""
     waited = again = 0
     with subprocess.Popen(
@@ -255,7 +255,7 @@ def test_no_command_is_silent_in_a_log(tmp_path: Path, release: Callable[[], Non
 
 
 @pytest.mark.parametrize("name", amount.few(COMMANDS, 1))
-def test_no_command_is_silent_on_a_terminal(tmp_path: Path, release: Callable[[], None], name: str) -> None:
+def test_no_command_is_silent_on_a_terminal(tmp_path: Path, release: Callable[[], int], name: str) -> None:
     with Program(slowly(tmp_path, COMMANDS[name]), tmp_path / "out", folders(tmp_path)) as running:
         for second in (1, 2):
             running.until(lambda screen, second=second: bool(re.search(rb"reading facts *0:0%d" % second, screen.raw)))

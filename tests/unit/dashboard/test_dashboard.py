@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import browser
 import oldstores
 import postgres
 import pytest
-from dashboardserver import Server, serving
+from commandline import Shell, own_folders
+from dashboardserver import Server, pages, questions, read_only, serving
 from fleetstore import Fleet, write
 from records_for_tests import record
 from waiting import until
 
-from gpuprep import errors, records, reports
-from gpuprep.dashboard import app
-from gpuprep.dashboard.board import Board
-from gpuprep.dashboard.pages import common, fleet
-from gpuprep.store import Store, migrations, readonly
+from gpuprep import errors, reports
+from gpuprep.store import Store
 
 pytestmark = pytest.mark.xdist_group("dashboard")
 HOSTS, NIGHTS = 64, 12
@@ -29,7 +28,7 @@ LAST = (datetime.now(timezone.utc) - timedelta(hours=30)).replace(hour=2, minute
 MADE = Fleet(HOSTS, NIGHTS, LAST)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.machines)])
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     if request.param == "sqlite":
         made = f"sqlite:///{tmp_path_factory.mktemp('dashboard')}/history.db"
@@ -112,7 +111,7 @@ def test_a_host_that_gets_slower_is_found(server: Server) -> None:
 
 def test_trends_of_all_hosts_come_with_time(server: Server) -> None:
     # it reads while nobody asks
-    until(lambda: server.get("/trends?format=json").document["read"] >= HOSTS, "a trend is not read", 60)
+    until(lambda: server.get("/trends?format=json").document["read"] >= HOSTS, "a trend is not read")
     document = server.get("/trends?format=json").document
     assert document["counts"] == {"DOWN": 1, "STEADY": HOSTS - 1}
     assert [one["host"] for one in document["trends"]] == ["gpu-0011"]
@@ -150,9 +149,10 @@ def test_a_run_is_the_report_of_the_command_line(server: Server, url: str) -> No
     above = page.text[begin : page.text.index("</nav>", begin) + len("</nav>")]
     assert 'href="/host/gpu-0003"' in above
     # The server says what the report's own page says in a tag, and allows the style of the links above it besides.
-    policy = app.POLICY.search(reports.render(wanted, "html"))
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', reports.render(wanted, "html"))
     assert policy is not None
-    assert page.text.replace(above, "").replace(app.ABOVE, policy[0], 1) == reports.render(wanted, "html")
+    style = '<link rel="stylesheet" href="/static/above.css">'
+    assert page.text.replace(above, "").replace(style, policy[0], 1) == reports.render(wanted, "html")
     told = page.headers["content-security-policy"]
     own = html.unescape(policy[1])
     assert told == own.replace("style-src ", "style-src 'self' ", 1) + "; frame-ancestors 'none'"
@@ -206,25 +206,24 @@ def test_a_wrong_address_is_a_plain_page(server: Server, path: str, status: int,
     assert "Traceback" not in answer.text
 
 
+def hosts(answer: Any) -> list[tuple[str, str]]:
+    return [(host["host"], host["verdict"]) for host in answer.document["hosts"]]
+
+
 def test_a_new_run_is_shown_without_a_new_start(store_url: str) -> None:
     write(store_url, 3, 2, LAST)
-    board = Board(readonly.ReadOnlyStore.open(store_url), fresh_seconds=0)
-    try:
-        assert [host.word for host in board.fleet().hosts] == ["PASS"] * 3
+    with pages(store_url) as shown:
+        assert [word for _, word in hosts(shown.get("/fleet?format=json"))] == ["PASS"] * 3
         writer = Store.open(store_url)
         moment = (LAST + timedelta(hours=1)).isoformat(timespec="seconds")
         writer.append(record("20991231-000000-new000", host="gpu-0001", command="drift", started_at=moment))
         writer.close()
-        hosts = board.fleet().hosts
-        assert (hosts[0].name, hosts[0].word, hosts[0].simulated) == ("gpu-0001", "FAIL", True)
-        assert (
-            fleet.fleet(board, common.Query({}))
-            .variables["banner"]
-            .startswith("SIMULATED: the GPUs of 1 of these hosts")
-        )
-        assert sum(counts.get("FAIL", 0) for _, counts in board.nights().counted) == 1
-    finally:
-        board.close()
+        fleet = shown.get("/fleet?format=json")
+        assert hosts(fleet)[0] == ("gpu-0001", "FAIL")
+        assert fleet.document["hosts"][0]["simulated"]
+        assert "SIMULATED: the GPUs of 1 of these hosts" in shown.get("/fleet").text
+        nights = shown.get("/nights?format=json").document["nights"]
+        assert sum(one["counts"].get("FAIL", 0) for one in nights) == 1
 
 
 def test_names_of_one_host_are_one_row(store_url: str) -> None:
@@ -232,13 +231,11 @@ def test_names_of_one_host_are_one_row(store_url: str) -> None:
     writer = Store.open(store_url)
     writer.join("gpu-0001", "gpu-0002", "2026-11-20T10:00:00+00:00")
     writer.close()
-    board = Board(readonly.ReadOnlyStore.open(store_url), fresh_seconds=0)
-    try:
-        hosts = {host.name: host.others for host in board.fleet().hosts}
-        assert hosts == {"gpu-0000": (), "gpu-0002": ("gpu-0001",)}
-        assert board.fleet().named("gpu-0001") is board.fleet().named("gpu-0002")
-    finally:
-        board.close()
+    with pages(store_url) as shown:
+        fleet = shown.get("/fleet?format=json").document["hosts"]
+        assert {host["host"]: host["also_called"] for host in fleet} == {"gpu-0000": [], "gpu-0002": ["gpu-0001"]}
+        one, other = (shown.get(f"/host/{name}?format=json").document["runs"] for name in ("gpu-0001", "gpu-0002"))
+        assert one == other
 
 
 def test_a_host_that_nobody_could_judge_has_not_passed(store_url: str) -> None:
@@ -247,8 +244,8 @@ def test_a_host_that_nobody_could_judge_has_not_passed(store_url: str) -> None:
     lost = {"command": "validate", "verdict": None, "error": "gpu-9: no answer", "exit_code": 3, "findings": ()}
     store.append(record("20261121-100000-abc123", host="gpu-9", **lost))
     store.close()
-    with serving(store_url, "--no-token") as server:
-        page = server.get("/findings").text
+    with pages(store_url) as shown:
+        page = shown.get("/findings").text
     assert "Every check of every host passed" not in page
     assert re.search(r"1 host was not judged, so nothing is known of it: <a [^>]*>gpu-9</a>\.", page)
 
@@ -257,14 +254,17 @@ def test_a_damaged_record_is_an_unknown_host_and_all_others_are_shown(store_url:
     write(store_url, 3, 2, LAST)
     with oldstores.database(store_url) as made, made.begin() as connection:
         connection.exec_driver_sql("UPDATE runs SET record = '{\"x\": 1' WHERE host = 'gpu-0001'")
-    board = Board(readonly.ReadOnlyStore.open(store_url), fresh_seconds=0)
-    try:
-        first, *others = board.fleet().hosts
-        assert (first.name, first.word) == ("gpu-0001", "UNKNOWN")
-        assert "cannot be read" in first.what
-        assert [host.word for host in others] == ["PASS", "PASS"]
-    finally:
-        board.close()
+    with pages(store_url) as shown:
+        fleet = hosts(shown.get("/fleet?format=json"))
+        assert fleet == [("gpu-0001", "UNKNOWN"), *((host, "PASS") for host in ("gpu-0000", "gpu-0002"))]
+        assert "cannot be read" in shown.get("/fleet").text
+
+
+def test_the_fleet_in_a_real_browser(server: Server, chromium: browser.Chromium) -> None:
+    """Of all pages, at all widths: tests/browser/test_dashboard_browser.py."""
+    seen = chromium.visit(f"{server.base}/fleet", width=browser.NARROW)
+    assert seen.faults() == []
+    assert "gpu-0003" in seen.text
 
 
 # ---------------------------------------------------------------- read-only
@@ -272,8 +272,7 @@ def test_a_damaged_record_is_an_unknown_host_and_all_others_are_shown(store_url:
 
 def test_the_store_cannot_be_written(store_url: str) -> None:
     write(store_url, 2, 2, LAST)
-    store = readonly.ReadOnlyStore.open(store_url)
-    try:
+    with read_only(store_url) as store:
         for change in (
             lambda: store.append(record("20991231-000000-new000")),
             lambda: store.prune([MADE.run_id(0, 0)]),
@@ -282,82 +281,69 @@ def test_the_store_cannot_be_written(store_url: str) -> None:
             with pytest.raises(errors.StoreError, match=r"read-?only"):
                 change()
         assert len(store.runs(limit=10)) == 4
-    finally:
-        store.close()
 
 
-@pytest.mark.parametrize("revision", [migrations.REVISIONS[0], migrations.REVISIONS[-2]])
-def test_an_older_store_is_told_and_left_as_it_is(store_url: str, revision: str) -> None:
+@pytest.fixture
+def serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    own_folders(monkeypatch, tmp_path)
+    return lambda *words: Shell(capsys)("serve", *words)
+
+
+@pytest.mark.parametrize("revision", oldstores.OLDER)
+def test_an_older_store_is_told_and_left_as_it_is(
+    store_url: str, serve: Callable[..., tuple[int, str, str]], revision: str
+) -> None:
     oldstores.make(store_url, "alembic", revision)
     before = oldstores.schema(store_url)
-    with pytest.raises(errors.StoreError, match="has an older form") as caught:
-        readonly.ReadOnlyStore.open(store_url)
-    assert "gpuprep history" in caught.value.hint
+    code, out, err = serve("--store", store_url)
+    assert (code != 0, out) == (True, "")
+    assert "has an older form" in err
+    assert "gpuprep history" in err
     assert oldstores.schema(store_url) == before
 
 
-def test_no_store_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with pytest.raises(errors.StoreError, match="there is no store of runs"):
-        readonly.ReadOnlyStore.open(None)
-    with pytest.raises(errors.UsageError, match="there is no store of runs"):
-        readonly.ReadOnlyStore.open(f"sqlite:///{tmp_path}/none.db")
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(errors.UsageError, match="this is no URL"):
-        readonly.ReadOnlyStore.open("no url")
+def test_no_store_is_made(serve: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    for words, said in {
+        (): "there is no store of runs",
+        ("--store", f"sqlite:///{tmp_path}/none.db"): "there is no store of runs",
+        ("--store", "no url"): "this is no URL",
+    }.items():
+        code, out, err = serve(*words)
+        assert (code != 0, out) == (True, "")
+        assert said in err
+    assert not list(tmp_path.rglob("*.db"))
 
 
 def test_a_store_without_runs_is_an_empty_fleet(store_url: str) -> None:
     Store.open(store_url).close()
-    with serving(store_url, "--no-token") as server:
+    with pages(store_url) as shown:
         for path in ("/fleet", "/nights", "/trends", "/findings", "/search?q=xx", "/healthz"):
-            assert server.get(path).status == 200, path
-        assert "No run that judges a host" in server.get("/fleet").text
-        assert "No host has been checked yet" in server.get("/findings").text
-        assert server.get("/run/last").status == 404
+            assert shown.get(path).status == 200, path
+        assert "No run that judges a host" in shown.get("/fleet").text
+        assert "No host has been checked yet" in shown.get("/findings").text
+        assert shown.get("/run/last").status == 404
 
 
 def test_a_host_whose_clock_is_ahead_is_shown(store_url: str) -> None:
     writer = Store.open(store_url)
     writer.append(record("20991231-000000-new000", host="ahead", started_at="2099-12-31T00:00:00+00:00"))
     writer.close()
-    store = readonly.ReadOnlyStore.open(store_url)
-    try:
-        assert [(run.host, run.verdict, run.source) for run in store.newest_of_hosts(["provision"])] == [
-            ("ahead", records.Status.FAIL, records.Source.SIMULATED)
-        ]
-        assert store.newest_of_hosts(["validate"]) == []
-    finally:
-        store.close()
+    with pages(store_url) as shown:
+        fleet = shown.get("/fleet?format=json")
+        assert hosts(fleet) == [("ahead", "FAIL")]
+        assert fleet.document["hosts"][0]["simulated"]
 
 
 def test_no_question_reads_all_runs(tmp_path: Path) -> None:
     """SQLite's plan of each question of the pages: by an index, never by all rows of the table of runs."""
-    import sqlalchemy as sa
-
     url = f"sqlite:///{tmp_path}/history.db"
     write(url, 3, 2, LAST)
-    board = Board(readonly.ReadOnlyStore.open(url), fresh_seconds=0)
-    asked: list[tuple[str, Any]] = []
-    sa.event.listen(
-        board.store._engine, "before_cursor_execute", lambda _c, _u, text, words, *_: asked.append((text, words))
-    )
-    try:
-        board.fleet()
-        board.nights()
-        board.speeds_now("gpu-0001")
-        board.store.problems([MADE.run_id(0, 0)])
-        board.store.with_problem("gpu 0", "persistence_mode", MADE.at(0))
-        board.store.of_names(["gpu-0001"], "", 10)
-        board.store.between(MADE.at(0), MADE.at(1))
-        board.store.beginning_with("2026", 5)
-        board.store.host_baseline("gpu-0001")
-        questions = [one for one in asked if one[0].lstrip().startswith(("SELECT", "WITH"))]
-        assert len(questions) > 10
-        with board.store._transaction(write=False) as connection:
-            for text, words in questions:
-                plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", words)]
-                whole = [step for step in plan if step.startswith(("SCAN runs", "SCAN findings", "SCAN measurements"))]
-                assert not whole, (text, plan)
-    finally:
-        board.close()
+    put = questions(
+        url, run_id=MADE.run_id(0, 0), host="gpu-0001", check=("gpu 0", "persistence_mode"),
+        nights=(MADE.at(0), MADE.at(1)),
+    )  # fmt: skip
+    assert len(put) > 8
+    for text, plan in put.items():
+        assert not [step for step in plan if step.startswith(("SCAN runs", "SCAN findings", "SCAN measurements"))], text
