@@ -8,23 +8,24 @@ import html
 import io
 import json
 import re
+import shlex
+import sqlite3
+from datetime import datetime, timezone
 from pathlib import Path
 
 import hostilerecords
 import pytest
+from commandline import Shell, own_folders
 from hostilerecords import PAYLOADS, spoiled
 from nightmetrics import drifted
-from parsedformats import _no_constant, _request, parsed
+from parsedformats import _no_constant, coloured, complained, listed, parsed, progress, shown
 from validations_for_tests import h200, t4
 
 from gpuprep import errors, records, reports
-from gpuprep.cli import edge, history_list, history_upkeep, tables, work
-from gpuprep.cli.console import Console, emit
+from gpuprep.cli import edge
 from gpuprep.nightly import journal, last, notify
 from gpuprep.provisioning import ansible_events
-from gpuprep.reports import csv as csv_report
-from gpuprep.reports.html import fleet as html_fleet
-from gpuprep.store import RunSummary
+from gpuprep.store import Store
 
 # All that a terminal may get: letters that show, newlines, and the colours of our own pages where there are any.
 OURS = re.compile(r"\x1b\[(?:0|1|3[0-7])m")
@@ -42,33 +43,32 @@ def _spoiled(record: records.RunRecord, payload: str) -> records.RunRecord:
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-@pytest.mark.parametrize("style", reports.FORMATS)
-def test_a_record_full_of_it(style: str, name: str) -> None:
+def test_a_record_full_of_it(name: str) -> None:
     for record in (h200(), t4(), drifted("gpu-03")):
-        text = reports.render(_spoiled(record, PAYLOADS[name]), style)
-        parsed(text, style)
-        if style != "html":  # whose table of shapes has breaks of its own
-            harmless(text)
+        spoilt = _spoiled(record, PAYLOADS[name])
+        for style in reports.FORMATS:
+            text = reports.render(spoilt, style)
+            parsed(text, style)
+            if style != "html":  # whose table of shapes has breaks of its own
+                harmless(text)
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-@pytest.mark.parametrize("style", reports.RECORDS)
-def test_a_fleet_with_it(style: str, name: str) -> None:
+def test_a_fleet_with_it(name: str) -> None:
     bad = dataclasses.replace(_spoiled(drifted("gpu-03"), PAYLOADS[name]), error=None)
     failed = dataclasses.replace(bad, host="gpu-04", verdict=None, error=f"gpu-04: {PAYLOADS[name]}\n  | x")
-    text = reports.render_fleet([drifted("gpu-01", (), records.Status.PASS), bad, failed], style, 1)
-    parsed(text, style)
-    harmless(text)
+    for style in reports.RECORDS:
+        text = reports.render_fleet([drifted("gpu-01", (), records.Status.PASS), bad, failed], style, 1)
+        parsed(text, style)
+        harmless(text)
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_a_terminal_with_colours_gets_ours_alone(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from gpuprep.reports import text as pages
-
     bad = _spoiled(drifted("gpu-03"), PAYLOADS[name])
-    work.show_fleet([drifted("gpu-01", (), records.Status.PASS), bad], _request(), "text")
-    work._show([bad], _request(), as_plan=False)
-    emit(pages.render(bad, color=True), None)
+    shown([drifted("gpu-01", (), records.Status.PASS), bad], fleet="text")
+    shown([bad])
+    coloured(bad)
     said = capsys.readouterr()
     harmless(OURS.sub("", said.out))
     harmless(said.err)
@@ -76,7 +76,7 @@ def test_a_terminal_with_colours_gets_ours_alone(name: str, capsys: pytest.Captu
 
 def test_a_forged_colour_is_not_painted(capsys: pytest.CaptureFixture[str]) -> None:
     bad = _spoiled(drifted("gpu-03"), PAYLOADS["paints as a pass"])
-    work.show_fleet([bad], _request(), "text")
+    shown([bad], fleet="text")
     assert "\x1b" not in capsys.readouterr().out
 
 
@@ -135,25 +135,21 @@ def test_no_word_of_a_host_passes_for_a_verdict() -> None:
 
 @pytest.mark.parametrize("run_id", ["../../etc/x", "a; rm -rf /", "$(id)", "-rf", "--output=/etc/x", "`id`", "|x"])
 def test_the_command_beside_a_host_is_one_that_may_be_pasted(run_id: str) -> None:
-    import shlex
-
-    facts = dict(html_fleet._facts(hostilerecords.of(run_id=run_id)))
-    words = shlex.split(facts["whole page"])
+    page = reports.render_fleet([hostilerecords.of(run_id=run_id)], "html", 1)
+    (line,) = set(re.findall(r"gpuprep report [^<]*--output report\.html[^<]*", html.unescape(page)))
+    words = shlex.split(line)
     assert words[words.index("--output") + 1] == "report.html"
-    assert facts["whole page"] in html.unescape(reports.render_fleet([hostilerecords.of(run_id=run_id)], "html", 1))
     place = next(place for place, word in enumerate(words) if word == " ".join(run_id.split()))
     assert not run_id.startswith("-") or words[place - 1] == "--"
 
 
 @pytest.mark.parametrize("run_id", ["a; rm -rf /", "$(id)", "-rf", "`id`", "x\ngpuprep"])
 def test_so_is_the_one_behind_an_error_and_behind_a_page(run_id: str, capsys: pytest.CaptureFixture[str]) -> None:
-    import shlex
-
-    work.errors_to_stderr([hostilerecords.of(run_id=run_id, error="evil: lost")])
+    complained([hostilerecords.of(run_id=run_id, error="evil: lost")])
     line = capsys.readouterr().err.splitlines()[-1].partition("report: ")[2]
     assert " ".join(run_id.split()) in shlex.split(line)
     assert shlex.split(line)[:2] == ["gpuprep", "report"]
-    work._show([hostilerecords.of(run_id=run_id)], _request(), as_plan=False)
+    shown([hostilerecords.of(run_id=run_id)])
     (line,) = [line[8:] for line in capsys.readouterr().out.splitlines() if line.startswith("Report: ")]
     assert " ".join(run_id.split()) in shlex.split(line)
 
@@ -171,59 +167,76 @@ EVENTS = {
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-@pytest.mark.parametrize("kind", EVENTS)
-def test_progress_shows_it_on_lines_of_its_host(kind: str, name: str) -> None:
-    stream = io.StringIO()
-    with Console(["evil", "b"], verbose=1, quiet=False, no_color=True, stream=stream) as console:
-        console.progress("evil", EVENTS["waiting"]("x"))
-        console.progress("evil", EVENTS[kind](PAYLOADS[name]))
-        console.say(PAYLOADS[name].replace("\n", " "))
-    *lines, _ = harmless(stream.getvalue()).splitlines()
-    assert all("evil | " in line for line in lines), lines
+def test_progress_shows_it_on_lines_of_its_host(name: str) -> None:
+    for kind in EVENTS:
+        stream = io.StringIO()
+        with progress(stream, "evil", "b") as console:
+            console.progress("evil", EVENTS["waiting"]("x"))
+            console.progress("evil", EVENTS[kind](PAYLOADS[name]))
+            console.say(PAYLOADS[name].replace("\n", " "))
+        *lines, _ = harmless(stream.getvalue()).splitlines()
+        assert all("evil | " in line for line in lines), (kind, lines)
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_errors_show_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    work.errors_to_stderr([hostilerecords.of(error=f"evil: {PAYLOADS[name]}")])
+    complained([hostilerecords.of(error=f"evil: {PAYLOADS[name]}")])
     edge.show(errors.HostError("x", log=f"/tmp/{PAYLOADS[name]}".replace("\n", "")))
     said = capsys.readouterr().err
     harmless(said)
     assert all(line.startswith(("Error: ", "  ")) for line in said.splitlines())
 
 
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    own_folders(monkeypatch, tmp_path)
+    return Shell(capsys)
+
+
 @pytest.mark.parametrize("name", PAYLOADS)
-def test_lists_show_it(name: str) -> None:
+def test_lists_show_it(name: str, shell: Shell) -> None:
     said = PAYLOADS[name]
-    run = RunSummary(said, said, said, said, "", "", records.Source.MEASURED, records.Status.PASS, 0, said, 0)
-    harmless(history_list.table(history_list.Listed([run, run], {}, {}), False, True))
-    assert len(history_list.table(history_list.Listed([run, run], {}, {}), False, False).splitlines()) == 3
-    assert len(tables.lines([(said, "x"), ("a" * 100_000, "y")])) == 2
-    assert max(map(len, tables.lines([("a" * 100_000, "y")]))) < 1000
-    parsed(tables.document(runs=[run], host=said), "json")
+    store = Store.open(None)
+    for number in range(2):
+        made = dataclasses.replace(drifted("x"), run_id=f"r{number}", host=said, command=said, error=said)
+        store.append(dataclasses.replace(made, batch_id=said))
+    store.close()
+    code, out, _ = shell("history", "list")
+    assert code == 0
+    assert len(harmless(out).splitlines()) == 3
+    code, out, _ = shell("history", "list", "--json")
+    assert code == 0
+    parsed(harmless(out), "json")
+    assert len(listed([(said, "x"), ("a" * 100_000, "y")])) == 2
+    assert max(map(len, listed([("a" * 100_000, "y")]))) < 1000
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_no_document_has_a_number_that_is_none(value: float) -> None:
-    document = json.loads(tables.document(figure=value, more=[{"x": value}]), parse_constant=_no_constant)
-    assert document["figure"]["missing"] == "unparsable"
-    record = hostilerecords.measured({"gpus": [], "x": value})
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
+def test_no_document_has_a_number_that_is_none(value: str, shell: Shell, tmp_path: Path) -> None:
+    record = hostilerecords.measured({"gpus": [], "x": float(value)})
     for text in (reports.render(record, "json"), reports.render_fleet([record, record], "json", 0)):
         json.loads(text, parse_constant=_no_constant)
-    stored = json.dumps({"x": value})
-    json.loads(history_upkeep._strict(stored), parse_constant=_no_constant)
+    store = Store.open(None)
+    store.append(hostilerecords.measured({"gpus": [], "x": 12345.5}))
+    store.close()
+    (file,) = tmp_path.rglob("history.db")
+    with sqlite3.connect(file) as old:  # as an older gpuprep stored it
+        assert old.execute("UPDATE runs SET record = replace(record, '12345.5', ?)", (value,)).rowcount == 1
+    old.close()
+    code, out, _ = shell("history", "export", "--format", "jsonl")
+    assert code == 0
+    (line,) = out.splitlines()
+    assert "unparsable" in line
+    json.loads(line, parse_constant=_no_constant)
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_the_journal_and_the_host_s_own_words(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from datetime import datetime, timezone
-
-    from gpuprep.records import to_json
-
     stream = io.StringIO()
     journal.say(journal.ERROR, f"Error: {PAYLOADS[name]}", stream)
     assert len(harmless(stream.getvalue()).splitlines()) == 1
     record = dataclasses.replace(_spoiled(drifted("gpu-03"), PAYLOADS[name]), run_id="20261121-023000-0aa")
-    (tmp_path / "last.json").write_text(to_json(record))
+    (tmp_path / "last.json").write_text(records.to_json(record))
     last.main(tmp_path, now=datetime(2026, 11, 21, 3, tzinfo=timezone.utc))
     said = capsys.readouterr()
     harmless(said.out)
@@ -247,10 +260,18 @@ CELLS = [
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_no_cell_is_a_formula(cell: str) -> None:
-    text = "".join(csv_report.lines([("host", "value", "code"), (cell, -1.5, -2)]))
-    harmless(text.replace("\t", ""))
-    [_, (read, value, code)] = list(csv.reader(io.StringIO(text)))
-    assert (value, code) == ("-1.5", "-2"), "numbers stay numbers"
-    for part in re.split(r"[;\t\n\r]", read):
-        assert not re.match(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]", part), part
+def test_no_cell_is_a_formula(cell: str, shell: Shell) -> None:
+    bad = hostilerecords.found(dataclasses.replace(hostilerecords.BAD, actual=cell))
+    store = Store.open(None)
+    store.append(dataclasses.replace(bad, host=cell, exit_code=-2))
+    store.close()
+    code, exported, _ = shell("history", "export", "--format", "csv")
+    assert code == 0
+    (run,) = csv.DictReader(io.StringIO(exported))
+    assert run["exit_code"] == "-2", "numbers stay numbers"
+    report = reports.render(bad, "csv")
+    (found,) = [row["found"] for row in csv.DictReader(io.StringIO(report)) if row["name"] == "persistence_mode"]
+    harmless((exported + report).replace("\t", ""))
+    for read in (run["host"], found):
+        for part in re.split(r"[;\t\n\r]", read):
+            assert not re.match(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]", part), part

@@ -18,22 +18,17 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from kernelmodule import module
-from packagearchive import INDEX, Archive, needs_gpg
+from kernelmodule import loaded, module, newest_kernel, options, small
+from packagearchive import INDEX, Archive, given_to, needs_gpg
 
 from gpuprep import errors
 from gpuprep.sim import (
-    boot,
-    debs,
     disk,
     faults,
     ids,
-    modprobe,
-    moduleinfo,
     nvmlstate,
     store,
     supervisor,
-    within,
 )
 
 SECRET = "options nvidia NVreg_Secret=of-the-computer\n"
@@ -95,9 +90,8 @@ LINKS: dict[str, Callable[[Path, Path], None]] = {
 @pytest.mark.parametrize("plant", LINKS.values(), ids=LINKS.keys())
 def test_a_link_leads_nowhere(plant: Callable[[Path, Path], None], root: Path, outside: Path) -> None:
     plant(root, outside)
-    with within.Disk(root) as found:
-        assert modprobe.read(found).options == {}
-        assert boot.newest_kernel(found) == ""
+    assert options(root) == {}
+    assert newest_kernel(root) == ""
 
 
 def deep(path: Path, depth: int) -> None:
@@ -138,8 +132,7 @@ TRAPS: dict[str, Callable[[Path], object]] = {
 def test_a_trap_neither_holds_nor_kills_the_reader(plant: Callable[[Path], object], root: Path) -> None:
     plant(root)
     (root / MODULES / "nvidia.ko").write_bytes(module())
-    with within.Disk(root) as found:
-        wanted = modprobe.nvidia_module(found, "6.1", modprobe.read(found))
+    wanted = loaded(root)
     assert wanted is not None
     assert (wanted.version, wanted.licence, wanted.path) == ("550.163.01", "NVIDIA", f"/{MODULES}/nvidia.ko")
     disk.remove(root)
@@ -161,8 +154,7 @@ def test_a_trap_neither_holds_nor_kills_the_reader(plant: Callable[[Path], objec
 def test_a_kernel_of_such_a_name_is_none(root: Path, name: str) -> None:
     (root / "boot" / name).touch()
     (root / "boot/vmlinuz-6.1").touch()
-    with within.Disk(root) as found:
-        assert boot.newest_kernel(found) == "6.1"
+    assert newest_kernel(root) == "6.1"
 
 
 def test_modinfo_of_the_disk_is_not_run(root: Path, tmp_path: Path) -> None:
@@ -173,8 +165,7 @@ def test_modinfo_of_the_disk_is_not_run(root: Path, tmp_path: Path) -> None:
         program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
         program.chmod(0o755)
     (root / MODULES / "nvidia.ko.xz").write_bytes(lzma.compress(module()))
-    with within.Disk(root) as found:
-        wanted = modprobe.nvidia_module(found, "6.1", modprobe.Configuration())
+    wanted = loaded(root)
     assert wanted is not None
     assert wanted.version == "550.163.01"
     assert not (tmp_path / "ran").exists()
@@ -203,16 +194,16 @@ MODULE_FILES = {
 @pytest.mark.parametrize(("name", "content"), MODULE_FILES.values(), ids=MODULE_FILES.keys())
 def test_a_damaged_module_is_one_plain_error(root: Path, name: str, content: bytes) -> None:
     (root / MODULES / name).write_bytes(content)
-    with within.Disk(root) as found, pytest.raises(errors.SimError) as caught:
-        modprobe.nvidia_module(found, "6.1", modprobe.Configuration())
+    with pytest.raises(errors.SimError) as caught:
+        loaded(root)
     assert f"/{MODULES}/{name}" in caught.value.what
 
 
 def test_a_module_that_unpacks_without_end_is_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moduleinfo, "MOST_BYTES", 2 << 20)
+    small(monkeypatch, 2 << 20)
     (root / MODULES / "nvidia.ko.xz").write_bytes(lzma.compress(bytes(4 << 20), preset=0))
-    with within.Disk(root) as found, pytest.raises(errors.SimError, match="more than 2 MiB"):
-        modprobe.nvidia_module(found, "6.1", modprobe.Configuration())
+    with pytest.raises(errors.SimError, match="more than 2 MiB"):
+        loaded(root)
 
 
 # What a machine leaves as a downloaded package, and whether the pool of all machines takes it.
@@ -242,13 +233,13 @@ def test_what_is_no_package_gets_to_no_other_machine(
     (archive.lists / INDEX).write_text("".join(stanzas))
     archive.release("archive")
     (archive.archives / "a_1_all.deb").write_text(SECRET)
-    assert debs.harvest("debian13", archive.root) == 1
+    assert archive.harvest() == 1
     for folder in (archive.archives, tmp_path / "cache"):
         shutil.rmtree(folder)
     archive.archives.mkdir()
     plant(archive.archives, outside)
-    assert debs.harvest("debian13", archive.root) == 0
-    assert debs.seed("debian13", tmp_path / "other") == 0
+    assert archive.harvest() == 0
+    assert given_to(tmp_path / "other") == 0
 
 
 STATES: dict[str, bytes] = {
@@ -273,7 +264,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "run/nvml").mkdir(parents=True)
     (folder / "sys/bus/pci/devices").mkdir(parents=True)
     store.record_process("m", "nspawn", os.getpid())
-    with subprocess.Popen(["sleep", "600"]) as init:
+    with subprocess.Popen(["sleep", "infinity"]) as init:
         yield folder
         init.kill()
 
@@ -326,7 +317,7 @@ def containers_of_an_account(number: int, folder: Path, monkeypatch: pytest.Monk
 def a_running_container(number: int, _folder: Path, _monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if os.getuid() != 0:
         pytest.skip("only root may become another user")
-    with subprocess.Popen(["sleep", "600"], user=number) as process:
+    with subprocess.Popen(["sleep", "infinity"], user=number) as process:
         yield
         process.kill()
 

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 import yaml
 from kernelmodule import module
-from machines import gpuprep, inside, must, up
+from machines import GPUPREP, gpuprep, inside, must, up
 from waiting import until
 
 from gpuprep.sim import cgroup, paths, store
-from gpuprep.sim.inside import command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.machines]
 NAME, OTHER = "hostile-sim", "hostile-sim-2"
@@ -53,6 +52,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     gpuprep("sim", "down", NAME)
 
 
+def exec_(*command: str) -> list[str]:
+    return [GPUPREP, "sim", "exec", NAME, "--", *command]
+
+
 def _process(command: str) -> int:
     """Of the machine, as this computer numbers it."""
     words = command.replace(" ", "\0").encode() + b"\0"
@@ -77,7 +80,7 @@ def answers(stage: Stage) -> dict[str, str]:
     for name, attack in ATTACKS["from_inside"].items():
         one = f"timeout 10 unshare --mount --propagation=private sh -c {shlex.quote(attack)}"
         script += f"echo '== {name}'; {one}\n"
-    done = subprocess.run(command(NAME, ["sh", "-s"]), input=script, capture_output=True, text=True)
+    done = subprocess.run(exec_("sh", "-s"), input=script, capture_output=True, text=True)
     parts = done.stdout.split("== ")[1:]
     return {name: text for name, _, text in (part.partition("\n") for part in parts)}
 
@@ -132,7 +135,9 @@ def test_what_the_operator_has_set_is_not_the_machines_to_read(stage: Stage) -> 
 def test_a_program_of_the_machine_does_not_get_the_operators_terminal(stage: Stage) -> None:
     """Of a session of its own, so that it cannot put words into the operator's shell (TIOCSTI)."""
     assert stage.user
-    assert command(NAME, ["true"])[0] == "setsid"
+    with subprocess.Popen(exec_("sleep", "4567890")) as program:
+        assert os.getsid(_process("sleep 4567890")) != os.getsid(program.pid)
+        inside(NAME, "pkill -f '^sleep 4567890'")
     assert "TAKEN" not in inside(NAME, "test -t 0 && echo TAKEN; true").stdout
 
 
@@ -157,7 +162,7 @@ def trapped(stage: Stage) -> Path:
     (stage.outside / "module").write_bytes(module())
     fill = f"cat > /lib/modules/{release}/updates/dkms/nvidia-current.ko"
     inside(NAME, f"mkdir -p /lib/modules/{release}/updates/dkms")
-    subprocess.run(command(NAME, ["sh", "-c", fill]), input=module(), check=True, capture_output=True)
+    subprocess.run(exec_("sh", "-c", fill), input=module(), check=True, capture_output=True)
     inside(NAME, f"""set -e
         rm -rf /etc/modprobe.d && ln -s {traps}/modprobe.d /etc/modprobe.d
         rm -rf /var/cache/apt/archives && ln -s {traps}/archives /var/cache/apt/archives

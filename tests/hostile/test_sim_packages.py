@@ -11,19 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from packagearchive import INDEX, NAME, PACKAGE, SUITE, Archive, needs_gpg
-
-from gpuprep.sim import debs
+from packagearchive import INDEX, NAME, PACKAGE, SUITE, Archive, given_to, needs_gpg
 
 pytestmark = needs_gpg
 
 
 def test_a_package_of_debians_is_shared(archive: Archive, tmp_path: Path) -> None:
-    assert debs.harvest("debian13", archive.root) == 1
+    assert archive.harvest() == 1
     with (archive.archives / NAME).open("wb") as mine:
         mine.write(b"the machine goes on writing to its own")
-    debs.seed("debian13", tmp_path / "given")
-    assert (tmp_path / "given" / debs.ARCHIVES / NAME).read_bytes() == PACKAGE
+    given_to(tmp_path / "given")
+    assert (tmp_path / "given" / archive.archives.relative_to(archive.root) / NAME).read_bytes() == PACKAGE
 
 
 EVIL = PACKAGE.replace(b"Debian", b"nobody")
@@ -121,5 +119,5 @@ def test_what_debian_has_not_signed_gets_to_no_other_machine(
     wants = archive.archives / NAME
     if wants.is_file():
         archive.package(EVIL)
-    debs.harvest("debian13", archive.root)
-    assert debs.seed("debian13", tmp_path / "given") == 0
+    archive.harvest()
+    assert given_to(tmp_path / "given") == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,15 +15,25 @@ from gpuprep.trace import web
 SECRET = '{"type": "service_account", "private_key": "TOPSECRET"}'
 
 
+def asker(found: dict[str, Path]) -> Callable[[str, str], tuple[str, bytes]]:
+    """Asks a server of these profiles for an address of a run: status and body."""
+    application = web.application(web.Library(lambda: found))
+
+    def answer(name: str, run: str) -> tuple[str, bytes]:
+        told: list[str] = []
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": "GET",
+            "PATH_INFO": f"/{name}",
+            "QUERY_STRING": f"run={quote(run, safe='')}",
+        }
+        body = application(environ, lambda status, *_: told.append(status))  # type: ignore[arg-type]
+        return told[0], b"".join(body)
+
+    return answer
+
+
 def ask(found: dict[str, Path], name: str, run: str) -> tuple[str, bytes]:
-    told: list[str] = []
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": "GET",
-        "PATH_INFO": f"/{name}",
-        "QUERY_STRING": f"run={quote(run, safe='')}",
-    }
-    body = web.application(web.Library(lambda: found))(environ, lambda status, *_: told.append(status))  # type: ignore[arg-type]
-    return told[0], b"".join(body)
+    return asker(found)(name, run)
 
 
 @pytest.mark.parametrize("address", ["raw", "perfetto", "page", "document.json"])
@@ -49,14 +60,12 @@ def test_a_name_that_was_not_found_is_never_a_path(tmp_path: Path, address: str,
 def test_a_file_that_changed_in_place_is_read_again_though_its_size_and_time_are_the_same(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     event = '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::%s", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}'
-    library = web.Library(lambda: {"run": path})
-    from gpuprep.trace.web.library import Asked
-
+    answer = asker({"run": path})
     pages = []
     for name in ("one", "two"):
         path.write_text(event % name)
         os.utime(path, ns=(1, 1))
-        pages.append(library.page(Asked("run")).json)
+        pages.append(answer("document.json", "run")[1])
     assert b"aten::two" in pages[1]
     assert pages[0] != pages[1]
 

@@ -1,8 +1,14 @@
-"""A kernel module as far as its section .modinfo, made by hand."""
+"""A kernel module as far as its section .modinfo, made by hand; what a simulated machine sees of its disk at boot."""
 
 from __future__ import annotations
 
 import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuprep.sim import boot, modprobe, moduleinfo, within
 
 
 def module(fields: str = "version=550.163.01\0license=NVIDIA\0") -> bytes:
@@ -16,3 +22,25 @@ def module(fields: str = "version=550.163.01\0license=NVIDIA\0") -> bytes:
     sections = [(0, 0, 0), (1, head, len(names)), (11, head + len(names), len(info))]
     rows = b"".join(struct.pack("<IIQQQQIIQQ", name, 1, 0, 0, at, size, 0, 0, 1, 0) for name, at, size in sections)
     return header + names + info + rows
+
+
+def options(root: Path) -> dict[str, Any]:
+    """Of the kernel's modules, by the disk's files for modprobe."""
+    with within.Disk(root) as disk:
+        return dict(modprobe.read(disk).options)
+
+
+def newest_kernel(root: Path) -> str:
+    with within.Disk(root) as disk:
+        return boot.newest_kernel(disk)
+
+
+def small(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """A module has at most so many bytes."""
+    monkeypatch.setattr(moduleinfo, "MOST_BYTES", most)
+
+
+def loaded(root: Path, kernel: str = "6.1") -> modprobe.Module | None:
+    """The NVIDIA module that modprobe loads. Raises SimError where that is none."""
+    with within.Disk(root) as disk:
+        return modprobe.nvidia_module(disk, kernel, modprobe.read(disk))

@@ -54,9 +54,18 @@ class Archive:
         row = f" {hashlib.sha256(content).hexdigest()} {len(content)} main/binary-amd64/Packages\n"
         return f"Origin: Debian\nSuite: trixie\nMD5Sum:\n 00 1 main/binary-amd64/Packages\nSHA256:\n{row}"
 
+    def harvest(self) -> int:
+        """The computer takes what Debian has signed, for other machines; how many packages."""
+        return debs.harvest("debian13", self.root)
+
     def release(self, signer: str) -> None:
         signed = gpghome.gpg(self.keys, "--clearsign", "--local-user", signer, stdin=self.text().encode())
         (self.lists / f"{SUITE}InRelease").write_bytes(signed)
+
+
+def given_to(root: Path) -> int:
+    """How many packages another machine gets."""
+    return debs.seed("debian13", root)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Each format of a report, read back by another library."""
+"""Each format of a report, read back by another library; what commands show of records and of a run's progress."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import csv
 import dataclasses
 import io
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from html.parser import HTMLParser
-from typing import NoReturn
+from typing import NoReturn, TextIO
 from xml.etree import ElementTree as ET
 
 from pages import without_script
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console as RichConsole
 
+from gpuprep import reports
+from gpuprep.cli import console, drawing, tables, work
+from gpuprep.cli.running import Running
 from gpuprep.cli.work import Request
+from gpuprep.provisioning.ansible_events import Progress
+from gpuprep.records import RunRecord
 
 
 def _no_constant(word: str) -> NoReturn:
@@ -70,3 +78,47 @@ def _request(**changes: object) -> Request:
         become=False, ask_become_pass=False, as_json=False, output=None, verbose=0, quiet=False, no_color=True,
     )  # fmt: skip
     return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def shown(records: Sequence[RunRecord], *, fleet: str = "", **request: object) -> int:
+    """What a command shows of its records, in a format of a fleet or as pages; its exit code."""
+    asked = _request(**request)
+    return work.show_fleet(records, asked, fleet) if fleet else work._show(records, asked, as_plan=False)
+
+
+def complained(records: Sequence[RunRecord]) -> None:
+    work.errors_to_stderr(records)
+
+
+def coloured(record: RunRecord) -> None:
+    """A page on a terminal."""
+    console.emit(reports.text.render(record, color=True), None)
+
+
+@contextmanager
+def progress(stream: TextIO, *hosts: str, **options: bool) -> Iterator[console.Console]:
+    """The progress of a run on these hosts."""
+    with console.Console(hosts, quiet=False, stream=stream, **{"verbose": 1, "no_color": True, **options}) as made:
+        yield made
+
+
+def listed(rows: Sequence[tuple[str, ...]], **options: object) -> list[str]:
+    """The lines of a list; the last door to a terminal lets all of them through."""
+    made = tables.lines(rows, **options)
+    assert console.for_terminal("\n".join(made)) == "\n".join(made)
+    return made
+
+
+def drawn(told: Sequence[tuple[str, list[Progress]]], ended: dict[int, int], *, columns: int, rows: int) -> str:
+    """The live display of these hosts and what they told, on a terminal of so many columns, in so many rows."""
+    hosts = [Running(name) for name, _ in told]
+    for number, (host, (_, events)) in enumerate(zip(hosts, told, strict=True)):
+        for event in events:
+            host.take(event, 1.0)
+        if number in ended:
+            host.end(ended[number], 2.0)
+    stream = io.StringIO()
+    terminal = RichConsole(file=stream, width=columns, height=100, force_terminal=True, color_system=None,
+                           legacy_windows=False)  # fmt: skip
+    terminal.print(drawing.drawn(hosts, 100.0, columns=columns, rows=rows))
+    return stream.getvalue()
