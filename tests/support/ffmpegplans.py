@@ -42,23 +42,14 @@ def boot(folder: Path, key: str, version: str = "550.163.01", **values: object) 
     devices = gpus.devices("test", [key])
     loaded = driver.Loaded(version, False, tuple(device.bus_id for device in devices), {})
     nvmlstate.write_boot(folder, loaded, devices)
-    change(folder, "gpu.0", **values)
-    return folder
-
-
-def change(folder: Path, section: str, **values: object) -> None:
     with nvmlstate.changed(folder) as state:
-        state[section].update({name: str(value) for name, value in values.items()})
+        state["gpu.0"].update({name: str(value) for name, value in values.items()})
+    return folder
 
 
 def loads(folder: Path) -> list[dict[str, str]]:
     """What works on the GPU."""
     return simstate.loads(0, folder)
-
-
-def load(folder: Path, **values: int) -> AbstractContextManager[object]:
-    """Work of another program on the GPU."""
-    return simstate.load(0, values, folder)
 
 
 def libraries(monkeypatch: pytest.MonkeyPatch, folder: Path, *names: str) -> None:
@@ -120,8 +111,23 @@ class StandIn:
 
     def __call__(self, key: str, words: str, *media: Media, version: str = "550.163.01", **values: object) -> Ran:
         """On a machine with this GPU and driver. `media` are the videos of the inputs, each HD unless given."""
-        boot(self.state, key, version, **values)
+        self.boot(key, version, **values)
         return self.again(words, *media)
+
+    def boot(self, key: str, version: str = "550.163.01", **values: object) -> None:
+        boot(self.state, key, version, **values)
+
+    def change(self, section: str, **values: object) -> None:
+        """Of NVML's state: `system`, or `gpu.0`."""
+        with nvmlstate.changed(self.state) as state:
+            state[section].update({name: str(value) for name, value in values.items()})
+
+    def load(self, **values: int) -> AbstractContextManager[object]:
+        """Work of another program on the GPU."""
+        return simstate.load(0, values, self.state)
+
+    def loads(self) -> list[dict[str, str]]:
+        return loads(self.state)
 
     def again(self, words: str, *media: Media) -> Ran:
         """On the same machine, as it is."""

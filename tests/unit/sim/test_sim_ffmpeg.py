@@ -10,21 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ffmpegplans import (
-    HD,
-    HEVC10,
-    LIBRARIES,
-    SIMULATED,
-    Media,
-    Ran,
-    StandIn,
-    Transcode,
-    change,
-    load,
-    loads,
-    speed,
-    transcodes,
-)  # fmt: skip
+from ffmpegplans import HD, HEVC10, LIBRARIES, SIMULATED, Media, Ran, StandIn, Transcode, speed, transcodes
 from waiting import until
 
 
@@ -264,14 +250,14 @@ def test_a_gpu_that_lets_nobody_in(ffmpeg: StandIn, state: dict[str, Any], said:
 
 def test_a_driver_whose_parts_differ(ffmpeg: StandIn) -> None:
     assert worked(ffmpeg("t4", f"{RAW} h264_nvenc out.mp4"))
-    change(ffmpeg.state, "system", installed_driver="550.163.02")
+    ffmpeg.change("system", installed_driver="550.163.02")
     refused(ffmpeg.again(f"{RAW} h264_nvenc out.mp4"), "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH")
 
 
 @pytest.mark.parametrize(("mode", "taken"), [(0, True), (3, False)])
 def test_a_gpu_for_one_process_alone(ffmpeg: StandIn, mode: int, taken: bool) -> None:
     assert worked(ffmpeg("t4", f"{RAW} h264_nvenc out.mp4", compute_mode=mode))
-    with load(ffmpeg.state, memory_mib=1):
+    with ffmpeg.load(memory_mib=1):
         assert (ffmpeg.again(f"{RAW} h264_nvenc out.mp4").code == 0) is taken
 
 
@@ -292,7 +278,7 @@ def test_a_missing_library_of_the_driver(ffmpeg: StandIn) -> None:
 def test_the_session_limit_counts_what_others_have_open(ffmpeg: StandIn) -> None:
     words = f"{RAW} h264_nvenc out.mp4"
     assert worked(ffmpeg("t4", words, fault_nvenc_sessions=1))
-    with load(ffmpeg.state, encoder_codec=0):
+    with ffmpeg.load(encoder_codec=0):
         refused(ffmpeg.again(words), "OpenEncodeSessionEx failed: out of memory (10)")
     assert worked(ffmpeg.again(words))
 
@@ -301,16 +287,17 @@ def test_a_gpu_lost_in_the_middle_ends_the_work(ffmpeg: StandIn) -> None:
     ffmpeg.software("exec sleep infinity")
 
     def lose() -> None:
-        until(lambda: ffmpeg.state.exists() and bool(loads(ffmpeg.state)), "FFmpeg does not load the GPU", 300)
-        change(ffmpeg.state, "gpu.0", fault_gpu_lost=1)
+        until(lambda: bool(ffmpeg.loads()), "FFmpeg does not load the GPU")
+        ffmpeg.change("gpu.0", fault_gpu_lost=1)
 
+    ffmpeg.boot("t4")
     losing = threading.Thread(target=lose)
     losing.start()
-    ran = ffmpeg("t4", f"{RAW} h264_nvenc out.mp4")
+    ran = ffmpeg.again(f"{RAW} h264_nvenc out.mp4")
     losing.join()
     assert ran.code != 0
     assert "CUDA_ERROR_UNKNOWN" in ran.said
-    assert loads(ffmpeg.state) == []
+    assert ffmpeg.loads() == []
 
 
 # ---------------------------------------------------------------- what it says
@@ -387,7 +374,7 @@ def test_paced_work_reports_what_the_engines_make(ffmpeg: StandIn, tmp_path: Pat
                     reports.append(report)
                     report = {}
                     if len(reports) == 10:
-                        shown.append(loads(ffmpeg.state)[0]["graphics"])
+                        shown.append(ffmpeg.loads()[0]["graphics"])
                         os.kill(os.getpid(), signal.SIGTERM)
 
     watching = threading.Thread(target=watch)

@@ -39,7 +39,7 @@ def server(archives: Path) -> Iterator[serving.Server]:
 
 
 def ask(server: serving.Server, path: str, method: str = "GET") -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(serving.HOST, server.server_port, timeout=10)
+    connection = http.client.HTTPConnection(serving.HOST, server.server_port)
     connection.putrequest(method, path, skip_host=True)
     connection.endheaders()
     answer = connection.getresponse()
