@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM: a run ends within 5 s with all that it started, and keeps what was measured; a second ends at once.
+"""Ctrl-C, SIGTERM: a run ends with all that it started, and keeps what was measured; a second one ends at once.
 
 Over a real sshd, with the agent's own processes; the GPU is made up (slowmachine.py).
 """
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import amount
@@ -27,13 +27,13 @@ from waiting import until
 from workflowstage import Stage, stage
 
 from gpuprep import errors, records, remote, reports
-from gpuprep.cli import stopping
 from gpuprep.store import Store
-from gpuprep.workflows import pool, provision, runs
+from gpuprep.workflows import provision, runs
 
 __all__ = ["stage"]  # a fixture
 
-MOST_SECONDS = 5.0
+HANG = 600  # seconds; what ends in order takes five
+ONE_WISH_SECONDS = 1.0  # two signals within them are one wish
 MOMENTS = 10 if amount.ALL else 2  # each is a run of ten seconds
 SEED = 12
 needs_sshd = pytest.mark.skipif(sshserver.SSHD is None or os.geteuid() != 0, reason="needs an sshd, and root")
@@ -47,11 +47,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowMachine]:
     made = SlowMachine(folder, home, seconds=0.8)
     yield made
     made.sshd.stop()
-
-
-def limit() -> float:
-    """MOST_SECONDS of a machine whose cores other tests want as well: each gets its share of a second."""
-    return MOST_SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def begin(machine: SlowMachine, *more: str) -> subprocess.Popen[str]:
@@ -70,13 +65,13 @@ def wait_until(process: subprocess.Popen[str], words: str) -> None:
     raise AssertionError(f"it ended without saying {words!r}")
 
 
-def gone(machine: SlowMachine, end: float) -> None:
+def gone(machine: SlowMachine) -> None:
     """Nothing that the run started is on the host any more, and no scratch folder."""
 
     def left() -> list[str]:
         return machine.left() + [str(path) for path in machine.scratch.iterdir()]
 
-    until(lambda: not left(), lambda: f"left on the host: {left()}", max(0.0, end - time.monotonic()))
+    until(lambda: not left(), lambda: f"left on the host: {left()}", HANG)
 
 
 def newest(folder: Path) -> records.RunRecord:
@@ -90,7 +85,7 @@ def newest(folder: Path) -> records.RunRecord:
 def whole_seconds(machine: SlowMachine) -> float:
     """How long a validate takes here that nobody interrupts."""
     began = time.monotonic()
-    begin(machine).communicate(timeout=300)
+    begin(machine).communicate(timeout=HANG)
     return time.monotonic() - began
 
 
@@ -100,17 +95,16 @@ def moments() -> list[float]:
     return sorted(chance.uniform(0.05, 0.95) for _ in range(MOMENTS))
 
 
+@pytest.mark.machines
 @needs_sshd
 @pytest.mark.parametrize("share", moments())
-def test_at_any_moment_a_validate_ends_in_time_with_all_that_it_started(
+def test_at_any_moment_a_validate_ends_with_all_that_it_started(
     machine: SlowMachine, whole_seconds: float, share: float
 ) -> None:
     before, process = at_moment(machine, whole_seconds, share)
-    stopped = time.monotonic()
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert time.monotonic() - stopped <= limit(), said
-    gone(machine, stopped + limit())
+    _, said = process.communicate(timeout=HANG)
+    gone(machine)
     if newest_id(machine.folder) == before:  # before a run began there is nothing to record
         assert process.returncode == 130, said
         assert share < 0.5, said
@@ -159,9 +153,9 @@ def newest_id(folder: Path) -> str:
 def test_figures_of_probes_that_had_ended_are_kept_and_judged(machine: SlowMachine, number: signal.Signals) -> None:
     process = begin(machine)
     wait_until(process, "transcodes of NVIDIA's FFmpeg guide")
-    until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in machine.left()), lambda: machine.left())
+    until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in machine.left()), machine.left, HANG)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=HANG)
     assert process.returncode == 130
     assert "2 of 4 probes had ended, and their figures are kept" in said
     made = newest(machine.folder)
@@ -181,22 +175,21 @@ def test_figures_of_probes_that_had_ended_are_kept_and_judged(machine: SlowMachi
     assert made.verdict.status is not records.Status.PASS
 
 
+@pytest.mark.machines
 @needs_sshd
 def test_a_second_one_ends_at_once_and_the_host_tidies_up_by_itself(machine: SlowMachine) -> None:
     before = newest_id(machine.folder)
     process = begin(machine)
     wait_until(process, "transcodes of NVIDIA's FFmpeg guide")
-    until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in machine.left()), lambda: machine.left())
+    until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in machine.left()), machine.left, HANG)
     process.send_signal(signal.SIGINT)
     wait_until(process, "Interrupted: ending what runs")
-    time.sleep(stopping.ONE_WISH_SECONDS)  # before, it would be the same wish
-    stopped = time.monotonic()
+    time.sleep(ONE_WISH_SECONDS)  # before, it would be the same wish
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert time.monotonic() - stopped < 1.0
+    _, said = process.communicate(timeout=HANG)
     assert process.returncode == 130
     assert "ended at once" in said
-    gone(machine, stopped + limit())
+    gone(machine)
     assert newest_id(machine.folder) == before
 
 
@@ -216,17 +209,16 @@ class Destroyed:
 Destroyed()
 print("goes on", flush=True)
 try:
-    time.sleep(60)
+    while True:
+        time.sleep(3600)
 except KeyboardInterrupt:
     print("ended in order")
 """
 
 
 def test_a_signal_that_comes_while_an_object_is_destroyed_is_not_lost() -> None:
-    began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("goes on\nended in order\n", "", 0)
-    assert time.monotonic() - began < 30
 
 
 # ---------------------------------------------------------------- hosts that do not end
@@ -267,12 +259,10 @@ def test_a_host_that_does_not_end_is_not_waited_for_and_its_figures_are_kept(tmp
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_until(process, "stuck now")
-    until(lambda: newest_id(tmp_path) != "", "the other host's run is not recorded")
-    stopped = time.monotonic()
+    until(lambda: newest_id(tmp_path) != "", "the other host's run is not recorded", HANG)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert time.monotonic() - stopped <= limit(), said
-    assert process.returncode == 130
+    _, said = process.communicate(timeout=HANG)
+    assert process.returncode == 130, said
     made = newest(tmp_path)
     assert made.host == "stuck"
     assert "did not end in time" in (made.error or "")
@@ -394,51 +384,71 @@ def test_an_abandoned_run_has_what_its_probe_had_measured(stage: Stage, monkeypa
     assert len(last.partial["gpus"][0]["gemms"]) == 2
 
 
-# ---------------------------------------------------------------- the pool
+# ---------------------------------------------------------------- several hosts
 
 
-def test_a_pool_ends_without_a_thread_that_hangs() -> None:
-    forever = threading.Event()
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell starts a background job with SIGINT ignored, and Python leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
-    def hangs() -> int:
-        forever.wait()
-        return 1
 
-    made = pool.Pool([lambda: 0, hangs, lambda: 2], 2)
-    assert not made.wait(0.3)
-    assert made.results == {0: 0, 2: 2}
-    forever.set()
-    assert made.wait(10.0)
-    assert made.results == {0: 0, 1: 1, 2: 2}
+def on_two(work: Callable[[remote.Target], records.RunRecord], cancel: threading.Event) -> tuple[list[str], list[str]]:
+    """The hosts of the records of a and b, one after the other; and what was told when they were interrupted."""
+    told: list[str] = []
+    made = runs.on_each(
+        [remote.Target("a"), remote.Target("b")], work,
+        forks=1, cancel=cancel, interrupted=lambda: told.append("told"),
+    )  # fmt: skip
+    return [one.host for one in made], told
 
 
 def test_what_ends_the_program_is_raised_when_all_have_ended() -> None:
-    def ends() -> records.RunRecord:
-        raise SystemExit(5)
+    ended: list[str] = []
+
+    def work(target: remote.Target) -> records.RunRecord:
+        ended.append(target.name)
+        if target.name == "a":
+            raise SystemExit(5)
+        return record(host=target.name)
 
     with pytest.raises(SystemExit):
-        pool.Pool([ends, lambda: record()], 1).wait(10.0)
+        on_two(work, threading.Event())
+    assert ended == ["a", "b"]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_hosts_that_wait_for_their_turn_do_not_begin() -> None:
     cancel = threading.Event()
     begun: list[str] = []
 
     def work(target: remote.Target) -> records.RunRecord:
-        begun.append(target.name)
-        os.kill(os.getpid(), signal.SIGINT)
-        cancel.wait(10.0)
+        if not cancel.is_set():
+            begun.append(target.name)
+            os.kill(os.getpid(), signal.SIGINT)
+            cancel.wait(HANG)
         return record(host=target.name)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        told: list[str] = []
-        made = runs.on_each(
-            [remote.Target("a"), remote.Target("b")], lambda target: record(host=target.name) if cancel.is_set() else work(target),
-            forks=1, cancel=cancel, interrupted=lambda: told.append("told"),
-        )  # fmt: skip
-    finally:
-        signal.signal(signal.SIGINT, before)
+    assert on_two(work, cancel) == (["a", "b"], ["told"])
     assert begun == ["a"]
-    assert told == ["told"]
-    assert [one.host for one in made] == ["a", "b"]
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_signal_that_another_thread_got_ends_the_wait() -> None:
+    """As one that comes just before the wait begins: Python has noted it, and the lock does not wake for it."""
+    cancel = threading.Event()
+
+    def work(target: remote.Target) -> records.RunRecord:
+        main = threading.main_thread().ident
+        assert main is not None
+        if not cancel.is_set():
+            while sys._current_frames()[main].f_code.co_name != "wait":  # of threading.Condition
+                time.sleep(0.01)
+            time.sleep(0.1)  # from there it goes on into the lock, which nothing shows
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+            assert cancel.wait(HANG)
+        return record(host=target.name)
+
+    assert on_two(work, cancel) == (["a", "b"], ["told"])

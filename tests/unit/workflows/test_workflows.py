@@ -15,11 +15,13 @@ from gemmrecords import gemm
 from gemmrecords import gpu as gemm_gpu
 from gemmrecords import values as gemm_values
 from records_for_tests import record
-from workflowstage import Stage
+from workflowstage import Stage, stage
 
 from gpuprep import errors, records, remote
 from gpuprep.desired import loading, profile
 from gpuprep.workflows import provision, rejudge, run_variables, runs
+
+__all__ = ["stage"]  # a fixture
 
 BARE = bare_snapshot()
 UUID = FINISHED.gpus[0].uuid if isinstance(FINISHED.gpus, tuple) else ""
@@ -54,6 +56,7 @@ def test_provision_runs_the_planned_roles_and_looks_again(stage: Stage) -> None:
     assert "codec" not in [step.role for step in made.plan.steps] if made.plan else False
 
 
+@pytest.mark.machines
 def test_deep_runs_all_roles_of_a_finished_host(stage: Stage) -> None:
     made = stage(provision.provision, deep=True, only=("tuning", "driver"))
     assert made.playbook is not None
@@ -90,6 +93,7 @@ def test_check_shows_the_plan_of_plan_and_locks_nothing(stage: Stage) -> None:
     assert [run.command for run in stage.store.runs()] == ["provision"]
 
 
+@pytest.mark.machines
 def test_check_and_deep_run_ansible_in_check_mode(stage: Stage) -> None:
     made = stage(provision.provision, check=True, deep=True, only=("tuning",))
     assert made.playbook is not None
@@ -199,7 +203,7 @@ def test_gravest_exit_code() -> None:
 
 def test_each_host_has_its_record_in_order_and_at_most_forks_at_a_time() -> None:
     at_work, most = 0, 0
-    lock, together = threading.Lock(), threading.Barrier(2, timeout=20)
+    lock, together = threading.Lock(), threading.Barrier(2, timeout=600)
 
     def work(target: remote.Target) -> records.RunRecord:
         nonlocal at_work, most
