@@ -1,4 +1,4 @@
-"""What one probe measured, judged as `validate` judges it; and a bandwidth measurement of a host of which nothing is known."""
+"""What one probe measured, judged as `validate` judges it."""
 
 from __future__ import annotations
 

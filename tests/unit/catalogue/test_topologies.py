@@ -89,7 +89,8 @@ def facts(key: str, *ups: str) -> list[records.GpuFacts]:
         dataclasses.replace(
             one, index=index, uuid=f"GPU-{index}", name=board.name, pci_device_id=board.pci_device_ids[0],
             pci_subsystem_id=(*board.subsystem_ids, "")[0], power=limits,
-            memory_total_mib=board.memory_mib or records.Missing("not_supported"), nvlinks=tuple(state == "1" for state in up),
+            memory_total_mib=board.memory_mib or records.Missing("not_supported"),
+            nvlinks=tuple(state == "1" for state in up),
         )
         for index, up in enumerate(ups)
     ]  # fmt: skip

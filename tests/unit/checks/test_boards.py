@@ -16,7 +16,8 @@ from gpuprep import catalogue, checks, errors, records
 from gpuprep.agent.facts import osfacts
 from gpuprep.desired import loading, probes, profile, state
 from gpuprep.provisioning import plan
-from gpuprep.records.evidence import shared
+from gpuprep.records import evidence
+from gpuprep.records.evidence import kinds
 
 DOCUMENT = yaml.safe_load((Path(catalogue.__file__).parent / "gpus.yml").read_text(encoding="utf-8"))
 A100_80, A100_80_500 = "a100_sxm4_80", "a100_sxm4_80_500w"
@@ -83,7 +84,9 @@ def test_a_measurement_is_of_the_board_that_nvml_read() -> None:
     assert not isinstance(host.gpus, records.Missing)
     limits = dataclasses.replace(host.gpus[0].power, default_watts=500.0)
     strong = dataclasses.replace(host, gpus=(dataclasses.replace(host.gpus[0], power=limits),))
-    named = shared.NamedGpu(0, "GPU-0", "NVIDIA A100-SXM4-80GB", "20b2")
+    entry = {"index": 0, "uuid": "GPU-0", "name": "NVIDIA A100-SXM4-80GB", "pci_device_id": "20b2"}
+    measured: Any = evidence.measured(kinds.OF_PROBE["gemm"], {"gpus": [entry]})
+    (named,) = measured.gpus
     keys = [board.key for snapshot in (host, strong) if (board := catalogue.board_in(snapshot, named))]
     assert keys == [A100_80, A100_80_500]
     elsewhere = catalogue.board_in(strong, dataclasses.replace(named, uuid="GPU-9", pci_subsystem_id="1463"))

@@ -459,7 +459,7 @@ def test_every_limit_has_a_source_and_every_architecture_is_known() -> None:
 def test_no_reading_of_health_passes_when_it_is_negative() -> None:
     """Every count of every group, one at a time."""
     sound: dict[str, Any] = {
-        "ecc_errors": records.EccErrors(0, 0, 0, 0), "sram_errors": records.EccErrors(0, 0, 0, 0), "dram_errors": records.EccErrors(0, 0, 0, 0),
+        **dict.fromkeys(("ecc_errors", "sram_errors", "dram_errors"), records.EccErrors(0, 0, 0, 0)),
         "remapped_rows": records.RemappedRows(0, 0, False, False), "retired_pages": records.RetiredPages(0, 0, False),
         "spare_rows": records.SpareRows(640, 0, 0, 0, 0), "throttled": throttled(),
     }  # fmt: skip

@@ -20,9 +20,10 @@ REASONS = (
     "deprecated", "version_mismatch",
 )  # fmt: skip
 GROUPS = {
-    "ecc_errors": records.EccErrors, "dram_errors": records.EccErrors, "sram_errors": records.EccErrors, "retired_pages": records.RetiredPages,
-    "remapped_rows": records.RemappedRows, "spare_rows": records.SpareRows, "temperatures": records.Temperatures, "pcie": records.PcieLink,
-    "pcie_errors": records.PcieErrors, "throttled": records.Throttled,
+    **dict.fromkeys(("ecc_errors", "dram_errors", "sram_errors"), records.EccErrors),
+    "retired_pages": records.RetiredPages, "remapped_rows": records.RemappedRows, "spare_rows": records.SpareRows,
+    "temperatures": records.Temperatures, "pcie": records.PcieLink, "pcie_errors": records.PcieErrors,
+    "throttled": records.Throttled,
 }  # fmt: skip
 FLAGS = ("pending", "failure", "sram_threshold_exceeded", "ecc_current", "ecc_pending", "ecc_default")
 NUMBERS = (

@@ -15,7 +15,8 @@ FINISHED = finished_snapshot(WANTED)
 NONE = records.Missing("not_supported", "")
 ERRORS = records.EccErrors(0, 0, 0, 0)
 NEWER: dict[str, Any] = {
-    "temperatures": records.Temperatures(60, 85, 92, 95, NONE, NONE, NONE), "spare_rows": records.SpareRows(640, 0, 0, 0, 0),
+    "temperatures": records.Temperatures(60, 85, 92, 95, NONE, NONE, NONE),
+    "spare_rows": records.SpareRows(640, 0, 0, 0, 0),
     "dram_errors": ERRORS, "sram_errors": ERRORS, "sram_threshold_exceeded": False, "ecc_default": True,
     "recovery_action": "none", "pcie_errors": records.PcieErrors(0, 0, 0), "cores": 6912, "slowdown_temperature_c": 92,
     "pcie": records.PcieLink(4, 16, 4, 16, 4, 0), "throttled": records.Throttled(0.0, 0.0, 0.0, 0.0, 0.0),

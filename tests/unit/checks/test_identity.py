@@ -10,6 +10,7 @@ from builders import finished_snapshot, resolved
 from judgedbandwidth import any_host
 
 from gpuprep import catalogue, checks, records
+from gpuprep.desired import probes
 
 WANTED = resolved("t4", "debian13")
 FINISHED = finished_snapshot(WANTED)
@@ -151,6 +152,22 @@ def test_so_is_every_gpu_that_a_measurement_names(where: str, entry: dict[str, A
         assert finding.status is records.Status.UNKNOWN
         assert words in finding.reason
         assert f"({probe})" in finding.reason
+
+
+# The compiler and FFmpeg's list of parts name no GPU.
+NAMELESS = {"toolkit", "codec"}
+
+
+@pytest.mark.parametrize("probe", [name for name in probes.NAMES if name not in NAMELESS])
+def test_no_probe_measures_a_gpu_that_the_host_lacks(probe: str) -> None:
+    gpu = {"index": 0, "uuid": "GPU-0", "name": "NVIDIA H200", "pci_device_id": "2335"}
+    for values in ({"gpu": gpu}, {"gpus": [gpu]}):
+        result = records.ProbeResult(probe, records.Source.MEASURED, values, 1.0)
+        found = [one for one in of_host(FINISHED, result) if one.status is not records.Status.PASS]
+        if "gpu" in values and probe in ("gemm", "bandwidth", "nccl"):  # they list GPUs only
+            continue
+        assert {one.status for one in found} == {records.Status.UNKNOWN}, values
+        assert all(f"({probe})" in one.reason for one in found)
 
 
 def test_masked_ids_of_a_virtual_machine_are_no_other_device() -> None:

@@ -11,8 +11,14 @@ import pytest
 
 from gpuprep import records
 from gpuprep.checks import drift
-from gpuprep.performance import clock_events
 
+PASS, WARN, FAIL, SKIP, UNKNOWN = (
+    records.Status.PASS,
+    records.Status.WARN,
+    records.Status.FAIL,
+    records.Status.SKIP,
+    records.Status.UNKNOWN,
+)
 WANTED = builders.resolved("t4")
 TWO = builders.resolved("a100", "debian12", ("a100", "a100"))
 TUNE_UNIT = "/etc/systemd/system/gpuprep-tune.service"
@@ -73,11 +79,11 @@ def since(
     past = drift.Past(record(certified) if certified else None, record(previous, "20261102-0") if previous else None)
     found = drift.findings(wanted, now, past)
     assert len({finding.key for finding in found}) == len(found)
-    return {finding.key: finding for finding in found if finding.status is not records.Status.PASS}
+    return {finding.key: finding for finding in found if finding.status is not PASS}
 
 
 def grave(found: dict[str, records.Finding]) -> dict[str, records.Finding]:
-    return {key: finding for key, finding in found.items() if finding.status is not records.Status.SKIP}
+    return {key: finding for key, finding in found.items() if finding.status is not SKIP}
 
 
 def gpu(index: int = 0, **values: Any) -> Change:
@@ -124,7 +130,7 @@ def test_an_undisturbed_host_has_nothing_to_say_and_a_line_for_each_thing_compar
     now = whole()
     past = drift.Past(record(now), record(now, "20261102-0"))
     found = drift.findings(WANTED, now, past)
-    assert {finding.status for finding in found} == {records.Status.PASS}
+    assert {finding.status for finding in found} == {PASS}
     keys = {finding.key for finding in found}
     assert keys >= {
         "gpus.identity", "gpus.order", "gpu 0.as_certified", "host.system", "kernel.running", "driver.package_versions",
@@ -138,83 +144,86 @@ def test_an_undisturbed_host_has_nothing_to_say_and_a_line_for_each_thing_compar
 def test_the_first_check_of_a_host_says_what_it_could_not_compare_and_passes() -> None:
     found = since(whole())
     assert set(found) == {"host.since_certified", "host.since_last_check"}
-    assert all(finding.status is records.Status.SKIP and finding.reason for finding in found.values())
+    assert all(finding.status is SKIP and finding.reason for finding in found.values())
 
 
 CHANGES: dict[str, tuple[Change, str, records.Status]] = {
-    "another board": (gpu(uuid="GPU-x", serial="1"), "gpus.identity", records.Status.FAIL),
-    "another VBIOS": (gpu(vbios="90.04.38.00.FF"), "gpu 0.vbios", records.Status.FAIL),
-    "another serial number": (gpu(serial="2"), "gpu 0.serial", records.Status.FAIL),
-    "fewer lanes": (gpu(pcie=records.PcieLink(1, 8, 3, 16, 3, 0)), "gpu 0.pcie", records.Status.FAIL),
-    "a narrower slot": (gpu(pcie=records.PcieLink(1, 8, 3, 8, 3, 0)), "gpu 0.pcie", records.Status.FAIL),
-    "a slower slot": (gpu(pcie=records.PcieLink(1, 16, 2, 16, 3, 0)), "gpu 0.pcie", records.Status.FAIL),
-    "ECC off": (gpu(ecc_current=False, ecc_pending=False), "gpu 0.ecc_mode", records.Status.FAIL),
-    "pages retired": (gpu(retired_pages=records.RetiredPages(1, 1, False)), "gpu 0.memory_defects", records.Status.FAIL),
-    "VBIOS not readable": (gpu(vbios=records.Missing("command_failed", "no")), "gpu 0.vbios", records.Status.UNKNOWN),
-    "link not readable": (gpu(pcie=records.Missing("command_failed", "no")), "gpu 0.pcie_errors", records.Status.UNKNOWN),
-    "throttling not readable": (gpu(throttled=records.Missing("command_failed", "no")), "gpu 0.held_down", records.Status.UNKNOWN),
-    "another place": (gpu(pci_address="0000:00:05.0"), "gpus.order", records.Status.FAIL),
+    "another board": (gpu(uuid="GPU-x", serial="1"), "gpus.identity", FAIL),
+    "another VBIOS": (gpu(vbios="90.04.38.00.FF"), "gpu 0.vbios", FAIL),
+    "another serial number": (gpu(serial="2"), "gpu 0.serial", FAIL),
+    "fewer lanes": (gpu(pcie=records.PcieLink(1, 8, 3, 16, 3, 0)), "gpu 0.pcie", FAIL),
+    "a narrower slot": (gpu(pcie=records.PcieLink(1, 8, 3, 8, 3, 0)), "gpu 0.pcie", FAIL),
+    "a slower slot": (gpu(pcie=records.PcieLink(1, 16, 2, 16, 3, 0)), "gpu 0.pcie", FAIL),
+    "ECC off": (gpu(ecc_current=False, ecc_pending=False), "gpu 0.ecc_mode", FAIL),
+    "pages retired": (gpu(retired_pages=records.RetiredPages(1, 1, False)), "gpu 0.memory_defects", FAIL),
+    "VBIOS not readable": (gpu(vbios=records.Missing("command_failed", "no")), "gpu 0.vbios", UNKNOWN),
+    "link not readable": (gpu(pcie=records.Missing("command_failed", "no")), "gpu 0.pcie_errors", UNKNOWN),
+    "throttling not readable": (gpu(throttled=records.Missing("command_failed", "no")), "gpu 0.held_down", UNKNOWN),
+    "another place": (gpu(pci_address="0000:00:05.0"), "gpus.order", FAIL),
     "a patched driver": (
-        put("packages", "libcuda1", records.Package("550.163.01-9", True)), "driver.package_versions", records.Status.FAIL,
+        put("packages", "libcuda1", records.Package("550.163.01-9", True)), "driver.package_versions", FAIL,
     ),
     "a patched toolkit": (
-        put("packages", "nvidia-cuda-toolkit", records.Package("12.4.131-9", True)), "cuda.package_versions", records.Status.FAIL,
+        put("packages", "nvidia-cuda-toolkit", records.Package("12.4.131-9", True)), "cuda.package_versions", FAIL,
     ),
-    "a changed library": (put("digests", SMI, "a2"), "libraries.contents", records.Status.FAIL),
-    "a program that is gone": (replace(digests={"/usr/bin/nvcc": "b2"}), "libraries.contents", records.Status.FAIL),
-    "digests not readable": (replace(digests=records.Missing("no_permission", "no")), "libraries.contents", records.Status.UNKNOWN),
+    "a changed library": (put("digests", SMI, "a2"), "libraries.contents", FAIL),
+    "a program that is gone": (replace(digests={"/usr/bin/nvcc": "b2"}), "libraries.contents", FAIL),
+    "digests not readable": (replace(digests=records.Missing("no_permission", "no")), "libraries.contents", UNKNOWN),
     "another library": (
-        put("libraries", "libnvcuvid.so.1", "/opt/mine/libnvcuvid.so.1"), "libraries.paths", records.Status.FAIL,
+        put("libraries", "libnvcuvid.so.1", "/opt/mine/libnvcuvid.so.1"), "libraries.paths", FAIL,
     ),
-    "an edited unit": (put("files", TUNE_UNIT, "[Service]\nType=simple\n"), "files.managed", records.Status.FAIL),
-    "a preloaded library": (put("files", "/etc/ld.so.preload", "/opt/mine.so\n"), "files.managed", records.Status.FAIL),
+    "an edited unit": (put("files", TUNE_UNIT, "[Service]\nType=simple\n"), "files.managed", FAIL),
+    "a preloaded library": (put("files", "/etc/ld.so.preload", "/opt/mine.so\n"), "files.managed", FAIL),
     "a drop-in": (
-        put("units", "gpuprep-tune.service", records.UnitFacts("enabled", "active", (TUNE_UNIT, "/etc/zz.conf"), "/bin/true")),
-        "units.definition", records.Status.FAIL,
+        put(
+            "units", "gpuprep-tune.service",
+            records.UnitFacts("enabled", "active", (TUNE_UNIT, "/etc/zz.conf"), "/bin/true"),
+        ),
+        "units.definition", FAIL,
     ),
     "another command": (
         put("units", "gpuprep-tune.service", records.UnitFacts("enabled", "active", (TUNE_UNIT,), "/bin/true")),
-        "units.definition", records.Status.FAIL,
+        "units.definition", FAIL,
     ),
     "a new module option": (
         modprobe("options", "nvidia", "NVreg_X=1"),
-        "driver.module_options", records.Status.FAIL,
+        "driver.module_options", FAIL,
     ),
     "a blocked module": (
         modprobe(*BLOCKED),
-        "driver.module_allowed", records.Status.FAIL,
+        "driver.module_allowed", FAIL,
     ),
     "an overridden option": (
         modprobe("options", "nvidia_current", "NVreg_RestrictProfilingToAdminUsers=1"),
-        "driver.modprobe_options", records.Status.FAIL,
+        "driver.modprobe_options", FAIL,
     ),
     "a pin": (
         apt(pins=(records.AptPin("f", "libcuda1", "release a=sid", "990"),)),
-        "apt.pins_certified", records.Status.FAIL,
+        "apt.pins_certified", FAIL,
     ),
     "a pin to another version": (
         apt(pins=(records.AptPin("f", "/cuda/", "version 535.*", "1001"),)),
-        "apt.pins", records.Status.FAIL,
+        "apt.pins", FAIL,
     ),
     "a malformed pin": (
         apt(malformed=("f: no Pin",)),
-        "apt.preferences", records.Status.FAIL,
+        "apt.preferences", FAIL,
     ),
     "a pin without effect": (
         apt(passed_over=("f.txt: why",)),
-        "apt.preferences", records.Status.WARN,
+        "apt.preferences", WARN,
     ),
     "an emptied blacklist": (
         apt(blacklist=()),
-        "driver.unattended_upgrades", records.Status.FAIL,
+        "driver.unattended_upgrades", FAIL,
     ),
     "changed cuDNN": (
         lambda s: dataclasses.replace(s, cudnn=dataclasses.replace(s.cudnn, manifest_intact=False)),
-        "cudnn.files", records.Status.FAIL,
+        "cudnn.files", FAIL,
     ),
     "changed headers": (
         lambda s: dataclasses.replace(s, codec=dataclasses.replace(s.codec, headers_intact=False)),
-        "nv-codec-headers.files", records.Status.FAIL,
+        "nv-codec-headers.files", FAIL,
     ),
     "another kernel": (
         lambda s: dataclasses.replace(
@@ -222,17 +231,17 @@ CHANGES: dict[str, tuple[Change, str, records.Status]] = {
             kernel=dataclasses.replace(s.kernel, running="6.12.999", next_boot="6.12.999"),
             driver=dataclasses.replace(s.driver, dkms=(dataclasses.replace(s.driver.dkms[0], kernel="6.12.999"),)),
         ),
-        "kernel.running", records.Status.WARN,
+        "kernel.running", WARN,
     ),
     "another system": (
         lambda s: dataclasses.replace(s, os=dataclasses.replace(s.os, version_id="14", pretty_name="Debian 14")),
-        "host.system", records.Status.FAIL,
+        "host.system", FAIL,
     ),
 }  # fmt: skip
 
 
 # What is no change: without ECC the board lacks what it ships with, whatever it was certified with.
-BESIDE = {"ECC off": {"gpu 0.memory_protection": records.Status.WARN}}
+BESIDE = {"ECC off": {"gpu 0.memory_protection": WARN}}
 
 
 @pytest.mark.parametrize("what", CHANGES)
@@ -242,7 +251,7 @@ def test_each_change_is_one_finding(what: str) -> None:
     found = grave(since(change(certified), certified, certified))
     assert {k: f.status for k, f in found.items()} == {key: status, **BESIDE.get(what, {})}
     assert found[key].reason
-    assert found[key].remedy or status is records.Status.UNKNOWN
+    assert found[key].remedy or status is UNKNOWN
 
 
 def test_what_the_profile_names_already_is_not_said_twice() -> None:
@@ -250,8 +259,8 @@ def test_what_the_profile_names_already_is_not_said_twice() -> None:
     now = put("packages", "libcuda1", records.Package("535.1-1", True))(certified)
     now = dataclasses.replace(now, driver=dataclasses.replace(now.driver, module_version="535.1"))
     found = since(now, certified, certified)
-    assert found["driver.version"].status is records.Status.FAIL
-    assert found["driver.package_versions"].status is records.Status.SKIP
+    assert found["driver.version"].status is FAIL
+    assert found["driver.package_versions"].status is SKIP
     assert "driver.version reports it:  libcuda1 was 550" in found["driver.package_versions"].reason
 
 
@@ -353,7 +362,10 @@ BOTH: dict[str, tuple[list[Change], set[str]]] = {
     ),
     "a disabled unit and an edited one": (
         [
-            put("units", "gpuprep-tune.service", records.UnitFacts("disabled", "active", (TUNE_UNIT,), "gpuprep-agent tune")),
+            put(
+                "units", "gpuprep-tune.service",
+                records.UnitFacts("disabled", "active", (TUNE_UNIT,), "gpuprep-agent tune"),
+            ),
             put("files", TUNE_UNIT, "[Service]\nType=simple\n"),
         ],
         {"gpuprep-tune.enabled", "files.managed"},
@@ -381,7 +393,7 @@ def test_a_finding_silences_no_other_difference(what: str) -> None:
         now = change(now)
     found = grave(since(now, certified, certified))
     assert keys <= set(found)
-    assert found[sorted(keys & {key for key in found if key not in BY_PROFILE})[0]].status is records.Status.FAIL
+    assert found[sorted(keys & {key for key in found if key not in BY_PROFILE})[0]].status is FAIL
     assert set(found) - keys <= FOLLOWS
 
 
@@ -438,9 +450,7 @@ def test_what_the_profile_names_stays_one_finding(what: str) -> None:
     found = since(now, certified, certified)
     assert set(grave(found)) == keys
     (key,) = keys
-    assert any(
-        f"{key} reports it:  " in finding.reason for finding in found.values() if finding.status is records.Status.SKIP
-    )
+    assert any(f"{key} reports it:  " in finding.reason for finding in found.values() if finding.status is SKIP)
 
 
 def with_finding(old: records.RunRecord, key: str, status: records.Status) -> records.RunRecord:
@@ -451,10 +461,10 @@ def with_finding(old: records.RunRecord, key: str, status: records.Status) -> re
 @pytest.mark.parametrize(
     ("then", "now"),
     [
-        (records.Status.PASS, records.Status.SKIP),
-        (records.Status.WAIVED, records.Status.FAIL),
-        (records.Status.WARN, records.Status.FAIL),
-        (records.Status.FAIL, records.Status.FAIL),
+        (PASS, SKIP),
+        (records.Status.WAIVED, FAIL),
+        (WARN, FAIL),
+        (FAIL, FAIL),
     ],
 )
 def test_what_did_not_pass_when_certified_silences_nothing(then: records.Status, now: records.Status) -> None:
@@ -469,16 +479,16 @@ def test_memory_errors_after_waived_ones_are_said() -> None:
     now = gpu(ecc_errors=records.EccErrors(0, 5, 0, 5))(before)
     old = with_finding(record(before), "gpu 0.ecc_errors", records.Status.WAIVED)
     found = {one.key: one for one in drift.findings(WANTED, now, drift.Past(record(whole()), old))}
-    assert found["gpu 0.uncorrected_errors"].status is records.Status.FAIL
+    assert found["gpu 0.uncorrected_errors"].status is FAIL
     assert "3 uncorrected memory errors more" in found["gpu 0.uncorrected_errors"].actual
 
 
 def test_the_hardwares_heat_is_said_though_the_driver_holds_it_back_now() -> None:
     before = whole()
-    now = gpu(event_reasons=clock_events.SW_THERMAL, throttled=records.Throttled(0.0, 0.0, 0.0, 8.0, 0.0))(before)
+    now = gpu(event_reasons=0x20, throttled=records.Throttled(0.0, 0.0, 0.0, 8.0, 0.0))(before)
     found = grave(since(now, before, before))
     assert {key: one.status for key, one in found.items()} == {
-        "gpu 0.slowdown_now": records.Status.WARN, "gpu 0.throttled": records.Status.FAIL,
+        "gpu 0.slowdown_now": WARN, "gpu 0.throttled": FAIL,
     }  # fmt: skip
 
 
@@ -514,9 +524,9 @@ def test_what_cannot_be_read_throws_no_difference_away(what: str) -> None:
     torn, other, key, named = UNREAD[what]
     certified = whole()
     alone = since(torn(certified), certified, certified)
-    assert alone[key].status in (records.Status.UNKNOWN, records.Status.SKIP)
+    assert alone[key].status in (UNKNOWN, SKIP)
     both = since(other(torn(certified)), certified, certified)
-    assert both[key].status is records.Status.FAIL
+    assert both[key].status is FAIL
     assert both[key].actual == since(other(certified), certified, certified)[key].actual
     assert f"{named} could not be read: the program that shows it failed" in both[key].reason
 
@@ -536,7 +546,7 @@ def test_a_record_of_an_older_gpuprep_is_compared_as_far_as_it_goes() -> None:
         files={path: text for path, text in now.files.items() if path != "/etc/ld.so.preload"},
     )  # fmt: skip
     found = since(now, old, old)
-    assert {finding.status for finding in found.values()} == {records.Status.SKIP}
+    assert {finding.status for finding in found.values()} == {SKIP}
     assert set(found) == {"libraries.contents", "apt.pins_certified", "driver.module_options", "units.definition"}
 
 
@@ -586,7 +596,7 @@ def test_the_only_gpu_gone_from_the_bus_is_named() -> None:
     (named,) = [
         f for f in drift.findings(WANTED, silent, drift.Past(record(certified), None)) if f.key == "gpus.identity"
     ]
-    assert named.status is records.Status.FAIL
+    assert named.status is FAIL
     assert "not on the PCI bus any more" in named.actual
 
 
@@ -604,7 +614,8 @@ def test_a_lost_gpu_is_not_called_swapped() -> None:
     ("was", "now", "same_boot", "told"),
     [
         (3, 5, True, "nothing new (2 PCIe packets sent again)"), (5, 5, True, "nothing new"),
-        (5, 2, True, "nothing new (2 PCIe packets sent again)"), (5, 7, False, "nothing new (7 PCIe packets sent again)"),
+        (5, 2, True, "nothing new (2 PCIe packets sent again)"),
+        (5, 7, False, "nothing new (7 PCIe packets sent again)"),
         (records.NOT_READ, 1, True, "nothing new"), (1, records.NOT_READ, True, "nothing new"),
     ],
 )  # fmt: skip
@@ -620,23 +631,23 @@ def test_a_smaller_counter_began_again_and_never_counts_backwards(
 
 
 COUNTED: dict[str, tuple[dict[str, Any], str, records.Status]] = {
-    "corrected": ({"ecc_errors": records.EccErrors(2, 0, 2, 0)}, "gpu 0.corrected_errors", records.Status.WARN),
+    "corrected": ({"ecc_errors": records.EccErrors(2, 0, 2, 0)}, "gpu 0.corrected_errors", WARN),
     "uncorrected before a reset": (
         {"ecc_errors": records.EccErrors(0, 0, 0, 1)},
         "gpu 0.uncorrected_errors",
-        records.Status.FAIL,
+        FAIL,
     ),
-    "replays": ({"pcie": records.PcieLink(1, 16, 3, 16, 3, 9)}, "gpu 0.pcie_replays", records.Status.WARN),
+    "replays": ({"pcie": records.PcieLink(1, 16, 3, 16, 3, 9)}, "gpu 0.pcie_replays", WARN),
     "hardware's heat": (
         {"throttled": records.Throttled(0.0, 0.0, 0.0, 8.0, 0.0)},
         "gpu 0.throttled",
-        records.Status.FAIL,
+        FAIL,
     ),
-    "power brake": ({"throttled": records.Throttled(0.0, 0.0, 9.0, 0.0, 8.0)}, "gpu 0.throttled", records.Status.FAIL),
+    "power brake": ({"throttled": records.Throttled(0.0, 0.0, 9.0, 0.0, 8.0)}, "gpu 0.throttled", FAIL),
     "driver's heat": (
         {"throttled": records.Throttled(0.0, 0.0, 8.0, 0.0, 0.0)},
         "gpu 0.throttled",
-        records.Status.WARN,
+        WARN,
     ),
 }
 
@@ -659,9 +670,7 @@ def test_two_more_retired_pages_within_a_week(was: int, now: int, days: int, sai
     after = dataclasses.replace(gpu(retired_pages=records.RetiredPages(0, now, False))(whole()), taken_at=day(1 + days))
     before = dataclasses.replace(gpu(retired_pages=records.RetiredPages(0, was, False))(whole()), taken_at=day(1))
     found = grave(since(after, after, before))
-    assert {key: finding.status for key, finding in found.items()} == (
-        {"gpu 0.pages_retired": records.Status.FAIL} if said else {}
-    )
+    assert {key: finding.status for key, finding in found.items()} == ({"gpu 0.pages_retired": FAIL} if said else {})
 
 
 def test_a_few_packets_a_night_are_normal_life_of_a_link() -> None:
@@ -693,7 +702,7 @@ def test_the_power_cap_and_a_moment_of_heat_are_normal_life() -> None:
         for f in drift.findings(WANTED, now, drift.Past(record(before), record(before)))
         if f.key == "gpu 0.since_last_check"
     ]
-    assert line.status is records.Status.PASS
+    assert line.status is PASS
     assert line.actual == "nothing new (power cap 3600 s)"
 
 
