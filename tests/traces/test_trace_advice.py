@@ -404,6 +404,75 @@ def test_rule_speaks_of_its_program_and_of_no_other(rule: str, tmp_path: Path) -
         assert one.gain.how
 
 
+def of(work: Callable[[Program, int], None]) -> Callable[[int], Program]:
+    """Of a number: steps of 2 ms of products on the GPU, and some other work of that size in each."""
+
+    def made(value: int) -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            product(p)
+            work(p, value)
+        return p
+
+    return made
+
+
+def paused(p: Program, ns: int) -> None:
+    p.wait()
+    p.now += ns
+
+
+def loaded(name: str) -> Callable[[Program, int], None]:
+    def work(p: Program, ns: int) -> None:
+        p.wait()
+        with p.range(name, before=ns):
+            pass
+
+    return work
+
+
+def launching(op: str, kernel: str, kind: str = "kernel", **more: Any) -> Callable[[Program, int], None]:
+    return lambda p, ns: p.op(op, Kernel(kernel, ns, kind=kind, size=4096), **more)
+
+
+def read_back(p: Program, ns: int) -> None:
+    product(p, many=40)
+    with p.inside("aten::item"), p.inside("aten::_local_scalar_dense"):
+        p.op("aten::copy_", Kernel("Memcpy DtoH (Device -> Pageable)", 1_500, kind="gpu_memcpy", size=4))
+        p.wait()
+    p.now += ns
+
+
+OTHER: dict[str, Any] = {"shapes": [[4096, 4096], [4096, 8192]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
+# Of a rule a program of a number, and a number above and one below the limit that docs/traces.md names.
+LIMITS: dict[str, tuple[Callable[[int], Program], int, int]] = {
+    "low-util": (of(paused), 3_700_000, 2_400_000),
+    "gaps": (of(paused), 400_000, 240_000),
+    "dataloader": (of(loaded(LOADER)), 185_000, 140_000),
+    "workers0": (of(loaded(LOADER0)), 30_000, 12_000),
+    "sync": (of(read_back), 150_000, 50_000),
+    "unstable": (lambda spread: uneven(spread)(), 2_500_000, 900_000),
+    "mem-high": (lambda percent: filled(percent / 100)(), 92, 88),
+    "mem-low": (lambda percent: filled(percent / 100)(), 23, 27),
+    "amp": (of(launching("aten::mm", PRODUCT_FP32, **MM)), 125_000, 90_000),
+    "tf32": (of(launching("aten::mm", PRODUCT_FP32, **MM)), 125_000, 90_000),
+    "eligible-not-used": (of(launching("aten::mm", "cutlass_80_simt_sgemm_128x128", **OTHER)), 50_000, 35_000),
+    "bad-shape": (of(launching("aten::mm", PRODUCT_BF16, **ODD)), 50_000, 35_000),
+    "transposes": (of(launching("aten::cudnn_convolution", TRANSPOSE)), 50_000, 35_000),
+    "h2d-exposed": (of(launching("aten::copy_", PINNED, "gpu_memcpy")), 60_000, 30_000),
+    "comm-exposed": (of(launching("nccl:all_reduce", NCCL)), 270_000, 170_000),
+    "elementwise": (of(launching("aten::add", ADD, shapes=[[2**24]], dtypes=["float"])), 1_500_000, 1_200_000),
+    "launch-bound": (lambda count: small_kernels(count, 3_000, 20_000)(), 101, 98),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", LIMITS)
+def test_a_rule_speaks_from_its_limit_on(rule: str, tmp_path: Path) -> None:
+    made, above, below = LIMITS[rule]
+    assert rule in said(made(above), tmp_path)
+    assert rule not in said(made(below), tmp_path)
+
+
 def test_every_rule_has_its_programs() -> None:
     assert set(CASES) | {"straggler", "machine"} == set(rules())
 

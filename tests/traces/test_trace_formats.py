@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
 import shutil
@@ -104,6 +105,16 @@ def test_the_first_screen_has_at_most_25_lines_of_80_columns(shown: document.Tra
     tables = lines[8:]
     assert all(len(line) <= 80 for line in tables), tables
     assert "GPU utilization" in lines[2]
+
+
+def test_the_first_screen_names_the_ops_that_take_longest(shown: document.TraceDocument) -> None:
+    lines = formats.text(shown).splitlines()
+    first = next((at for at, line in enumerate(lines) if "GPU ms" in line), len(lines))
+    rows = itertools.takewhile(lambda line: line[2:10].strip(), lines[first + 1 :])
+    times = [float(line[2:10].replace(",", "")) for line in rows]
+    longest = sorted((op.gpu_us / 1000 for op in shown.ops), reverse=True)[: len(times)]
+    assert times == pytest.approx(longest, rel=0.01, abs=0.006)
+    assert times or not longest
 
 
 def test_more_advice_and_notes_than_a_screen_holds(opened: dict[str, document.TraceDocument]) -> None:

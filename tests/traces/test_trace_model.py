@@ -436,6 +436,21 @@ def test_a_union_counts_each_moment_once(found: list[tuple[int, int]], one: int,
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50), st.integers(0, 20)), max_size=40))
 @settings(max_examples=amount.examples(200), deadline=None)
+def test_of_each_op_the_gpu_is_idle_between_its_kernels(found: list[tuple[int, int, int]]) -> None:
+    """The span of its kernels less their union: each call of its own has the kernels of one number."""
+    rows: list[Gpu | Call | Op] = [Op(f"op {number}", 10 * number, 10 * number + 9) for number in range(5)]
+    for at, (number, start, length) in enumerate(found, 1):
+        rows += [Call(10 * number + 1, 10 * number + 2, at), Gpu("k", 100 + start, 100 + start + length, at)]
+    ops = {op.type: op for op in tracesteps.summed(trace(*rows)).ops}
+    for number in range(5):
+        mine = [(start, start + length) for op, start, length in found if op == number]
+        span = max(end for _, end in mine) - min(start for start, _ in mine) if mine else 0
+        busy = len({moment for start, end in mine for moment in range(start, end)})
+        assert ops[f"op {number}"].gpu_idle_us == (span - busy) / 1000
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50), st.integers(0, 20)), max_size=40))
+@settings(max_examples=amount.examples(200), deadline=None)
 def test_unions_of_groups_are_the_unions_of_each(found: list[tuple[int, int, int]]) -> None:
     """Of each GPU, and of the GPUs that did nothing there is no line."""
     rows = [Gpu("k", start, start + length, device=number) for number, start, length in found]

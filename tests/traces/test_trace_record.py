@@ -380,6 +380,7 @@ def test_a_gpu_that_tells_no_times_costs_no_trace(recorder: Any, monkeypatch: py
         ({}, None),
         ([4.0, "5"], None),
         ([4.0, -1.0], None),
+        ([4.0, 0.0], None),
         ([4.0, True, None], None),
         ([1e300], None),
         ([float("inf")], None),
