@@ -319,7 +319,7 @@ def test_every_engine_of_the_catalogue_has_a_rate_or_none_is_published() -> None
     """Volta's decoders and Blackwell's encoders are the ones without: there is no row, or no clock with it."""
     without = set()
     for board in catalogue.boards().values():
-        ids = {"pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": (*board.subsystem_ids, "")[0]}
+        ids: dict[str, Any] = {"pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": (*board.subsystem_ids, "")[0]}
         for kind, preset, count in (
             ("decode", None, board.model.nvdec_engines),
             ("encode", "p3", board.model.nvenc_engines),
