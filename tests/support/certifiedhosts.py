@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakehost import Script, store_of_the_test
-from finishedt4 import ANSWERS, FINISHED, HERE, T4
+from finishedt4 import ANSWERS, FINISHED, HERE, T4, WANTED
 
+from gpuprep.agent.facts import whichmachine
+from gpuprep.checks import drift, judgement
 from gpuprep.desired.profile import Profile
 from gpuprep.records import (
+    Finding,
     HistoryFacts,
     IdentityFacts,
     PcieLink,
     ProbeResult,
     RunRecord,
     Snapshot,
+    Source,
     Status,
     from_json,
     to_json,
 )
+from gpuprep.records.baseline import Baseline
 from gpuprep.remote import Target
 from gpuprep.store import Store
 from gpuprep.workflows import certify, provision
@@ -127,3 +132,37 @@ def statuses(made: RunRecord, *but: Status) -> dict[str, Status]:
 def since(made: RunRecord, key: str) -> str:
     (found,) = [one for one in made.findings if one.key == key]
     return found.since
+
+
+def identity_of(folder: Path) -> IdentityFacts:
+    """What the agent tells of a machine whose machine-id, dmi/* and ssh/* are in this folder."""
+    return IdentityFacts(
+        whichmachine.machine_id(folder / "machine-id"),
+        whichmachine.hardware(folder / "dmi"),
+        whichmachine.ssh_host_keys(folder / "ssh"),
+    )
+
+
+def check_of(
+    moment: str,
+    snapshot: Snapshot,
+    previous: RunRecord | None,
+    results: Sequence[ProbeResult] = (),
+    baseline: Baseline | None = None,
+    *,
+    deep: Sequence[Finding] | None = None,
+    certified: Snapshot,
+) -> RunRecord:
+    """A check of drift at this moment, as its record is read again. `deep`: what Ansible's check mode found."""
+    at = "2026-11-01T02:30:00+00:00"
+    was = RunRecord("c", "validate", "here", at, at, Source.SIMULATED, 0, "0.1.0", after=certified)
+    past = drift.Past(was, previous)
+    terms = judgement.Terms.of(T4, "here", WANTED, moment)
+    judged = drift.judge(terms, snapshot, past, results, baseline, more=deep or ())
+    looked = drift.Looked.at(WANTED, snapshot, results, deep=deep is not None)
+    facts = dataclasses.replace(past.facts(), unseen=drift.unseen(judged.findings, previous, looked))
+    made = RunRecord(
+        f"run-{moment[:10]}", "drift", "here", moment, moment, snapshot.source, judged.exit_code, "0.1.0",
+        after=snapshot, measurements=tuple(results), verdict=judged.verdict, findings=judged.findings, drift=facts,
+    )  # fmt: skip
+    return from_json(RunRecord, to_json(made))

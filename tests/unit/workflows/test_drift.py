@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,23 @@ from realfacts import real
 from sshserver import SSHD, Sshd
 
 from gpuprep import errors, records, remote
-from gpuprep.checks import drift
-from gpuprep.desired import loading
-from gpuprep.desired.profile import Profile, Waiver
+from gpuprep.desired import loading, profile
 from gpuprep.provisioning import ansible_run
 from gpuprep.remote import agent_client
 from gpuprep.store import Store
-from gpuprep.workflows import provision, runs
-from gpuprep.workflows.drift import check, deep_findings
+from gpuprep.workflows import drift, provision, runs
 
 TUNE = "systemctl restart gpuprep-tune.service"
 
+ROLE = """
+- name: Write a file
+  ansible.builtin.copy: {content: wanted, dest: "FILE"}
+"""
 BOOK = """
 - hosts: all
   gather_facts: false
   tasks:
-    - name: Write a file
-      ansible.builtin.copy: {content: wanted, dest: "FILE"}
+    - ansible.builtin.import_role: {name: gpu_tuning}
       tags: [tuning]
     - name: Say what needs no change
       ansible.builtin.command: "true"
@@ -63,10 +64,10 @@ class Stage:
     def line(self) -> runs.Line:
         return runs.Line(lambda _, event: self.progress.append(event), self.store, self.cancel.is_set)
 
-    def __call__(self, *snapshots: records.Snapshot, of: Profile = T4, **options: Any) -> records.RunRecord:
+    def __call__(self, *snapshots: records.Snapshot, of: profile.Profile = T4, **options: Any) -> records.RunRecord:
         self.script.snapshots = list(snapshots) or [FINISHED]
         self.script.events.clear()
-        return check(HERE, of, runs.Options(**options), self.line())
+        return drift.check(HERE, of, runs.Options(**options), self.line())
 
     def certify(self) -> records.RunRecord:
         self.script.snapshots = [FINISHED]
@@ -75,7 +76,10 @@ class Stage:
         return made
 
     def play(self, book: str) -> None:
-        (self.books / "provision.yml").write_text(book.replace("FILE", str(self.file)))
+        (self.books / "provision.yml").write_text(book)
+        tasks = self.books / "roles/gpu_tuning/tasks"
+        tasks.mkdir(parents=True, exist_ok=True)
+        (tasks / "main.yml").write_text(ROLE.replace("FILE", str(self.file)))
 
     @property
     def stages(self) -> list[str]:
@@ -128,44 +132,33 @@ def test_a_difference_keeps_the_moment_when_it_was_first_seen(stage: Stage) -> N
     assert not any(one.since for one in stage().findings)
 
 
-FIRST, SECOND, THIRD = (f"2026-11-0{day}T02:30:00+00:00" for day in (1, 2, 3))
+def test_another_status_is_so_since_it_was_found_so(stage: Stage) -> None:
+    """A waiver is the user's word on what was found, and no other finding."""
+    unread = gpu_with(application_clocks=records.Missing("no_permission"))
+    waiver = profile.Waiver("gpu 0.clocks", "here", "a known one", "2099-12-31")
+    waived = dataclasses.replace(T4, waivers=(waiver,))
 
+    def look(snapshot: records.Snapshot, of: profile.Profile = T4) -> tuple[records.Status, str, str]:
+        made = stage(snapshot, of=of)
+        (found,) = [one for one in made.findings if one.key == "gpu 0.clocks"]
+        return found.status, found.since, made.started_at
 
-def night(found: Sequence[records.Finding], before: records.RunRecord | None, at: str) -> records.RunRecord:
-    facts = records.DriftFacts(unseen=drift.unseen(found, before))
-    dated = drift.dated(found, before, at)
-    return records.RunRecord("r", "drift", "h", at, at, records.Source.MEASURED, 1, "0", findings=dated, drift=facts)
-
-
-def test_a_check_that_does_not_look_keeps_the_date_for_the_next_that_does() -> None:
-    slow = records.Finding("gpu 0", "gemm_history", records.Status.FAIL, "as in its baseline", "-20 %")
-    busy = dataclasses.replace(slow, status=records.Status.SKIP)
-    for between in ((), (busy,)):
-        first = night([slow], None, FIRST)
-        second = night(between, first, SECOND)
-        assert [one.since for one in night([slow], second, THIRD).findings] == [FIRST]
-    passed = night([dataclasses.replace(slow, status=records.Status.PASS)], first, SECOND)
-    assert [one.since for one in night([slow], passed, THIRD).findings] == [THIRD]
-
-
-def test_another_status_is_so_since_it_was_found_so() -> None:
-    unknown = records.Finding("gpu 0", "clocks", records.Status.UNKNOWN, "max", "not readable")
-    failed = dataclasses.replace(unknown, status=records.Status.FAIL)
-    waived = dataclasses.replace(failed, status=records.Status.WAIVED, waived="FAIL")
-    first = night([unknown], None, FIRST)
-    second = night([failed], first, SECOND)
-    assert [one.since for one in second.findings] == [SECOND]
-    third = night([waived], second, THIRD)
-    assert [one.since for one in third.findings] == [SECOND]
-    assert [one.since for one in night([failed], third, THIRD).findings] == [SECOND]
+    status, since, began = look(unread)
+    assert (status, since) == (records.Status.UNKNOWN, began)
+    time.sleep(1.1)  # moments are whole seconds
+    status, since, failed = look(UNTUNED)
+    assert (status, since) == (records.Status.FAIL, failed)
+    assert failed != began
+    assert look(UNTUNED, waived)[:2] == (records.Status.WAIVED, failed)
+    assert look(UNTUNED)[:2] == (records.Status.FAIL, failed)
 
 
 def test_waivers_count_in_drift(stage: Stage) -> None:
     stage.certify()
-    given = dataclasses.replace(T4, waivers=(Waiver("gpu 0.clocks", "here", "a known one", "2099-12-31"),))
+    given = dataclasses.replace(T4, waivers=(profile.Waiver("gpu 0.clocks", "here", "a known one", "2099-12-31"),))
     made = stage(UNTUNED, of=given)
     assert (made.exit_code, status_of(made, "gpu 0.clocks")) == (0, records.Status.WAIVED)
-    spent = dataclasses.replace(T4, waivers=(Waiver("gpu 0.clocks", "here", "a known one", "2026-01-01"),))
+    spent = dataclasses.replace(T4, waivers=(profile.Waiver("gpu 0.clocks", "here", "a known one", "2026-01-01"),))
     assert stage(UNTUNED, of=spent).exit_code == 1
     assert status_of(stage(of=spent), "waiver.gpu 0.clocks") is records.Status.WARN
 
@@ -233,7 +226,7 @@ def test_a_check_is_one_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     try:
         server.trust()
         line = runs.Line(lambda *_: None, store, threading.Event().is_set)
-        made = check(server.target(), T4, runs.Options(), line)
+        made = drift.check(server.target(), T4, runs.Options(), line)
         log = (folder / "log").read_text()
     finally:
         store.close()
@@ -359,7 +352,8 @@ def test_deep_names_each_task_that_would_change_something(stage: Stage) -> None:
     stage.play(BOOK)
     made = stage(deep=True)
     found = [one for one in made.findings if one.status is records.Status.FAIL]
-    assert [one.property for one in found] == ["Write a file"]
+    assert [(one.key, one.role) for one in found] == [("gpu_tuning.Write a file", "gpu_tuning")]
+    assert found[0].remedy == "`gpuprep tune HOST --profile PROFILE`"
     assert (made.exit_code, stage.file.exists()) == (1, False)
     assert any("Write a file" in event.task for event in stage.progress)
     stage.file.write_text("wanted")
@@ -384,16 +378,6 @@ def test_a_check_mode_that_fails_could_not_tell(stage: Stage) -> None:
 def test_deep_has_nothing_to_compare_where_gpuprep_has_no_packages(stage: Stage) -> None:
     foreign = dataclasses.replace(FINISHED, os=OS["fedora42"])
     assert status_of(stage(foreign, deep=True), "playbook.check_mode") is records.Status.SKIP
-
-
-def test_findings_of_tasks_name_the_step() -> None:
-    tasks = (
-        records.TaskResult("gpu_tuning", "Apply", "changed", 1.0),
-        records.TaskResult("", "Gather", "changed", 1.0),
-    )
-    found = deep_findings(records.PlaybookResult("successful", 2, 5, 0, tasks, "", 1.0))
-    assert [(one.key, one.role) for one in found] == [("gpu_tuning.Apply", "gpu_tuning"), ("playbook.Gather", "")]
-    assert found[0].remedy == "`gpuprep tune HOST --profile PROFILE`"
 
 
 # ---------------------------------------------------------------- --fix
@@ -444,9 +428,9 @@ def test_fix_leaves_what_it_could_put_back_only_together_with_what_is_waived(sta
     assert isinstance(UNTUNED.gpus, tuple)
     gpu = UNTUNED.gpus[0]
     limited = dataclasses.replace(gpu, power=dataclasses.replace(gpu.power, current_watts=55.0))
-    waiver = Waiver("gpu *.power_limit", "*", "ticket 4711", "2999-12-31")
-    profile = dataclasses.replace(T4, waivers=(waiver,))
-    made = stage(dataclasses.replace(UNTUNED, gpus=(limited,)), of=profile, fix=True)
+    waiver = profile.Waiver("gpu *.power_limit", "*", "ticket 4711", "2999-12-31")
+    given = dataclasses.replace(T4, waivers=(waiver,))
+    made = stage(dataclasses.replace(UNTUNED, gpus=(limited,)), of=given, fix=True)
     assert stage.script.events == ["facts as root", "closed"]
     assert status_of(made, "gpu 0.power_limit") is records.Status.WAIVED
     (clocks,) = [one for one in made.findings if one.key == "gpu 0.clocks"]
@@ -483,7 +467,7 @@ def test_a_host_at_work_is_not_fixed(stage: Stage) -> None:
 
 def test_what_is_waived_is_not_put_back(stage: Stage) -> None:
     stage.certify()
-    given = dataclasses.replace(T4, waivers=(Waiver("gpu 0.clocks", "*", "quiet hours", "2099-12-31"),))
+    given = dataclasses.replace(T4, waivers=(profile.Waiver("gpu 0.clocks", "*", "quiet hours", "2099-12-31"),))
     made = stage(UNTUNED, of=given, fix=True)
     assert stage.script.events == ["facts as root", "closed"]
     assert made.exit_code == 0

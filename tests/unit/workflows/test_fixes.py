@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -14,14 +15,12 @@ import yaml
 from builders import bare_snapshot, finished_snapshot, load, resolved
 from hypothesis import example, given
 from hypothesis import strategies as st
+from rolevalues import ROLES
 
 from gpuprep import checks, records, remote
 from gpuprep.agent import __main__, host_paths
 from gpuprep.agent.facts import managed
-from gpuprep.catalogue.agent import role_folder
-from gpuprep.checks.installed.driver import enabled_stream
 from gpuprep.desired import state
-from gpuprep.reports.commands import FIX
 from gpuprep.workflows import fixes
 
 WANTED = resolved()
@@ -142,11 +141,11 @@ def run_below(folder: Path, command: str, path: str) -> str:
 
 def test_a_pin_that_is_gone_comes_back_as_the_role_writes_it(tmp_path: Path) -> None:
     wanted, snapshot = of_nvidia("ubuntu2404")
-    template = role_folder("gpu_driver") / "templates/pin.j2"
+    template = ROLES / "gpu_driver" / "templates/pin.j2"
     said = jinja2.Template(template.read_text(), keep_trailing_newline=True).render(gpu_driver_pin="580.178.04")
     assert run_below(tmp_path, only_command(wanted, snapshot, "driver.pinned"), host_paths.PIN) == said
     data = {"pinned": ["cuda-toolkit-config-common", "cuda-toolkit-12-config-common"], "pin": "12.8.*"}
-    template = role_folder("gpu_cuda") / "templates/pin.j2"
+    template = ROLES / "gpu_cuda" / "templates/pin.j2"
     said = jinja2.Template(template.read_text(), keep_trailing_newline=True).render(gpu_cuda_data=data)
     assert run_below(tmp_path / "2", only_command(wanted, snapshot, "cuda.pinned"), host_paths.CUDA_PIN) == said
 
@@ -161,7 +160,7 @@ def test_no_pin_is_written_to_a_driver_that_is_not_the_wished_one() -> None:
 
 def test_what_keeps_unattended_upgrades_off_comes_back_as_the_roles_write_it(tmp_path: Path) -> None:
     wanted, snapshot = of_nvidia("debian12")
-    tasks = yaml.safe_load((role_folder("gpu_preflight") / "tasks/holds_apt.yml").read_text())
+    tasks = yaml.safe_load((ROLES / "gpu_preflight" / "tasks/holds_apt.yml").read_text())
     block = next(task["ansible.builtin.blockinfile"] for task in tasks if "ansible.builtin.blockinfile" in task)
     expected = ""
     for role, title, names in (
@@ -169,7 +168,7 @@ def test_what_keeps_unattended_upgrades_off_comes_back_as_the_roles_write_it(tmp
         ("gpu_cuda/tasks/toolkit.yml", "the CUDA toolkit", wanted.cuda.packages),
         ("gpu_containers/tasks/toolkit.yml", "the container toolkit", wanted.containers.packages),
     ):
-        assert f"gpu_preflight_hold_title: {title}\n" in (role_folder(role.partition("/")[0]).parent / role).read_text()
+        assert f"gpu_preflight_hold_title: {title}\n" in (ROLES / role).read_text()
         words = {"gpu_preflight_hold": names, "gpu_preflight_hold_title": title}
         lines = jinja2.Template(block["block"], trim_blocks=True, keep_trailing_newline=True).render(words)
         begin, end = (
@@ -204,22 +203,21 @@ def test_dnfs_stream_is_enabled_again_and_locks_say_why_they_cannot_be(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("text", "stream"),
+    ("text", "enabled"),
     [
-        ("[nvidia-driver]\nname=nvidia-driver\nstream=580-open\nprofiles=\nstate=enabled\n", "580-open"),
-        ("[nvidia-driver]\nname=nvidia-driver\nstream=\nprofiles=\nstate=\n", ""),
-        ("[nvidia-driver]\nstream=580-open\nstate=disabled\n", ""),
-        ("", ""),
+        ("[nvidia-driver]\nname=nvidia-driver\nstream=580-open\nprofiles=\nstate=enabled\n", True),
+        ("[nvidia-driver]\nname=nvidia-driver\nstream=\nprofiles=\nstate=\n", False),
+        ("[nvidia-driver]\nstream=580-open\nstate=disabled\n", False),
+        ("", False),
     ],
 )
-def test_the_stream_that_dnf_has_enabled(text: str, stream: str) -> None:
+def test_the_stream_that_dnf_has_enabled(text: str, enabled: bool) -> None:
     wanted, snapshot = of_nvidia("rocky9")
     found = checks.compare(
         wanted, dataclasses.replace(snapshot, files={**snapshot.files, host_paths.DRIVER_STREAM: text})
     )
     status = next(one.status for one in found if one.key == "driver.stream")
-    assert enabled_stream(text) == stream
-    assert status is (records.Status.PASS if stream else records.Status.FAIL)
+    assert status is (records.Status.PASS if enabled else records.Status.FAIL)
 
 
 def waived(*keys: str) -> list[records.Finding]:
@@ -322,7 +320,7 @@ def test_what_can_be_put_back_says_so() -> None:
 def test_a_program_that_may_be_gone_is_not_promised() -> None:
     (found,) = fixes.offered(WANTED, FINISHED, failed("ffmpeg.path"))
     assert "--fix` links it again, if its files are still whole on the host" in found.remedy
-    assert not found.remedy.startswith(FIX)  # else the command to paste would be drift --fix
+    assert "puts it back" not in found.remedy, "else the command to paste would be drift --fix"
 
 
 KEYS = [one.key for one in checks.compare(WANTED, FINISHED)]
@@ -415,8 +413,17 @@ def test_the_agent_says_whether_a_folder_is_whole(
     assert "unparsable" in capsys.readouterr().err
 
 
+def linking(targets: dict[str, str]) -> str:
+    """The command that puts FFmpeg's links back, for other links; without the look at its files before it."""
+    (command,) = commands("ffmpeg.path")
+    functions, _, _ = command.partition(" && ")[2].partition(" && put_link ")
+    return " && ".join(
+        [functions, *(f"put_link {shlex.quote(link)} {shlex.quote(to)}" for link, to in targets.items())]
+    )
+
+
 def put_links(targets: dict[str, str]) -> int:
-    return subprocess.run(["sh", "-c", fixes._links(targets)], check=False, capture_output=True).returncode
+    return subprocess.run(["sh", "-c", linking(targets)], check=False, capture_output=True).returncode
 
 
 @pytest.mark.parametrize("there", ["nothing", "another link", "a file", "a broken link"])
@@ -484,7 +491,7 @@ def test_what_cannot_be_kept_beside_stays_where_it_is(tmp_path: Path) -> None:
     programs.mkdir()
     (programs / "mv").write_text("#!/bin/sh\nexit 0\n")
     (programs / "mv").chmod(0o755)
-    command = f"PATH={programs}:$PATH; {fixes._links({str(link): 'wanted'})}"
+    command = f"PATH={programs}:$PATH; {linking({str(link): 'wanted'})}"
     assert subprocess.run(["sh", "-c", command], check=False).returncode != 0
     assert link.read_text() == "somebody's own"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ffmpeg", "programs"]

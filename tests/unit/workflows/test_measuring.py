@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ import pytest
 from probestage import KINDS, PATIENCE, Fake, Stage, measured
 
 from gpuprep import errors, records
-from gpuprep.agent import host_paths, turn
+from gpuprep.agent import __main__, host_paths, turn
 from gpuprep.desired import probes
 from gpuprep.remote import agent_client
 from gpuprep.workflows import measuring, runs
@@ -149,6 +148,15 @@ def test_when_the_user_stops_it_what_was_measured_is_kept(monkeypatch: pytest.Mo
     assert run.names == ["toolkit", "codec", "cudnn", "gemm", "transcode"]
 
 
+def test_the_agent_knows_each_probe_that_a_run_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    of_another_agent = 97  # it took the words, and is not the agent that was expected
+    for name in probes.NAMES:
+        assert __main__.main(["probe", name, "--expect", "another"]) == of_another_agent
+    with pytest.raises(SystemExit):
+        __main__.main(["probe", "nonsense", "--expect", "another"])
+    assert "invalid choice" in capsys.readouterr().err
+
+
 # ---------------------------------------------------------------- turns on the host
 
 HOLD = """
@@ -273,17 +281,15 @@ def test_one_that_does_not_go_is_not_waited_for_for_ever(place: Path, monkeypatc
         assert other.heard() == "begun"
         other.go_on()
         assert other.heard() == "given back"
-        began = time.monotonic()
         with turn.taken("alone"):
-            assert time.monotonic() - began < PATIENCE
+            assert other.process.poll() is None
 
 
-def test_a_number_that_is_another_program_s_now_is_not_waited_for(place: Path) -> None:
+def test_a_number_that_is_another_program_s_now_is_not_waited_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn, "FAREWELL_SECONDS", 1e6)
     place.parent.mkdir()
     place.write_text(f"{os.getppid()} 1\n1 \nrubbish\n\xff 3\n99999999999999999999 5\n", encoding="latin-1")
-    began = time.monotonic()
     with turn.taken("alone"):
-        assert time.monotonic() - began < turn.FAREWELL_SECONDS
         assert len(place.read_text().splitlines()) == 1
 
 

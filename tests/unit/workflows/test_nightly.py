@@ -20,14 +20,12 @@ from records_for_tests import PASSED, record
 
 from gpuprep import errors, records, remote
 from gpuprep.agent import host_paths
-from gpuprep.agent.identity import identity
 from gpuprep.desired import profile, state
 from gpuprep.nightly import nightlyplan, units
 from gpuprep.provisioning import ansible_environment
 from gpuprep.records import baseline
 from gpuprep.store import Store
-from gpuprep.workflows import runs, schedule_state
-from gpuprep.workflows.schedule import last, schedule, unschedule
+from gpuprep.workflows import runs, schedule, schedule_state
 
 HOST = remote.Target("sim:t4", simulated=True)
 HERE = remote.Target("here", local=True)
@@ -44,14 +42,14 @@ class Stage:
     def schedule(self, wish: profile.Profile = T4, target: remote.Target = HOST, **drift: Any) -> records.RunRecord:
         wish = dataclasses.replace(wish, drift=dataclasses.replace(wish.drift, **drift))
         self.machine.done.clear()
-        return schedule(target, wish, runs.Options(), self.line())
+        return schedule.schedule(target, wish, runs.Options(), self.line())
 
     def unschedule(self) -> records.RunRecord:
         self.machine.done.clear()
-        return unschedule(HOST, runs.Options(), self.line())
+        return schedule.unschedule(HOST, runs.Options(), self.line())
 
     def last(self, target: remote.Target = HOST) -> records.RunRecord:
-        return last(target, runs.Options(), self.line())
+        return schedule.last(target, runs.Options(), self.line())
 
     @property
     def plan(self) -> nightlyplan.NightlyPlan:
@@ -289,7 +287,7 @@ def test_an_agent_that_stays_another_one_ends_the_schedule(stage: Stage, book: P
     made = stage.schedule(target=HERE)
     assert (made.exit_code, stage.machine.files) == (3, {})
     assert made.error is not None
-    assert identity() in made.error
+    assert Machine().agent in made.error
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from certifiedhosts import KEYS, LAME, WHOLE, Life, history, living, machine, statuses
+from certifiedhosts import KEYS, LAME, WHOLE, Life, history, identity_of, living, machine, statuses
 from realfacts import real
 
 from gpuprep import records
-from gpuprep.agent.facts import whichmachine
 from gpuprep.checks.drift import samehost
 from gpuprep.store import Store
 
@@ -262,49 +262,49 @@ def put(folder: Path, **texts: str) -> Path:
 
 
 def test_a_machine_id_is_told_as_a_digest(tmp_path: Path) -> None:
-    path = tmp_path / "machine-id"
-    assert whichmachine.machine_id(path) is None
+    assert identity_of(tmp_path).machine_id is None
     found = set()
     for text in ("0123456789abcdef0123456789abcdef\n", "1123456789abcdef0123456789abcdef\n"):
-        path.write_text(text)
-        told = whichmachine.machine_id(path)
+        put(tmp_path, **{"machine-id": text})
+        told = identity_of(tmp_path).machine_id
         assert isinstance(told, str)
-        assert samehost.DIGEST.fullmatch(told)
+        assert re.fullmatch("[0-9a-f]{32}", told)
         assert text.strip() not in told
         found.add(told)
     assert len(found) == 2
     for text in ("", "uninitialized\n", "0" * 32, "x" * 32, "01"):
-        path.write_text(text)
-        assert whichmachine.machine_id(path) is None
+        put(tmp_path, **{"machine-id": text})
+        assert identity_of(tmp_path).machine_id is None
 
 
 UUID = "4c4c4544-0042-3510-8052-b4c04f4e3132"
 
 
 def test_hardware_is_what_its_firmware_names(tmp_path: Path) -> None:
-    assert whichmachine.hardware(tmp_path / "none") is None
-    one = whichmachine.hardware(put(tmp_path / "one", product_uuid=f"{UUID.upper()}\n", product_serial="S1"))
-    same = whichmachine.hardware(put(tmp_path / "same", product_uuid=UUID, product_serial="S1\n"))
-    other = whichmachine.hardware(put(tmp_path / "other", product_uuid=UUID, product_serial="S1", board_serial="B"))
+    def hardware(name: str, **texts: str) -> object:
+        put(tmp_path / name / "dmi", **texts)
+        return identity_of(tmp_path / name).hardware
+
+    assert identity_of(tmp_path / "none").hardware is None
+    one = hardware("one", product_uuid=f"{UUID.upper()}\n", product_serial="S1")
+    same = hardware("same", product_uuid=UUID, product_serial="S1\n")
+    other = hardware("other", product_uuid=UUID, product_serial="S1", board_serial="B")
     assert isinstance(one, str)
-    assert (one == same, one == other, samehost.DIGEST.fullmatch(one) is not None) == (True, False, True)
+    assert (one == same, one == other, re.fullmatch("[0-9a-f]{32}", one) is not None) == (True, False, True)
     for nobody in (
         "00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", "Not Settable",
         "03000200-0400-0500-0006-000700080009",
     ):  # fmt: skip
-        assert whichmachine.hardware(put(tmp_path / nobody, product_uuid=nobody, product_serial="S1")) is None
-    assert whichmachine.identity(simulated=True).hardware is None
+        assert hardware(nobody, product_uuid=nobody, product_serial="S1") is None
 
 
 def test_host_keys_are_told_as_openssh_shows_them(tmp_path: Path) -> None:
+    assert identity_of(tmp_path).ssh_host_keys == ()
     blob = b"\0\0\0\x0bssh-ed25519" + bytes(36)
     text = f"ssh-ed25519 {base64.b64encode(blob).decode()} root@x\n"
     put(tmp_path / "ssh", **{"ssh_host_ed25519_key.pub": text, "ssh_host_rsa_key.pub": "ssh-rsa ###\n", "other": text})
-    (found,) = whichmachine.ssh_host_keys(tmp_path / "ssh")
     digest = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
-    assert found == f"SHA256:{digest}"
-    assert samehost.KEY.fullmatch(found)
-    assert whichmachine.ssh_host_keys(tmp_path / "none") == ()
+    assert identity_of(tmp_path).ssh_host_keys == (f"SHA256:{digest}",)
 
 
 def fields(**values: Any) -> samehost.Identity:

@@ -6,14 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 
 import pytest
-from certifiedhosts import LAME, host
-from finishedt4 import T4, WANTED
+from certifiedhosts import LAME, check_of, host
+from finishedt4 import WANTED
 from realfacts import real
 
 from gpuprep import checks, records
-from gpuprep.checks import drift, judgement
 from gpuprep.checks.drift import sincecertified
-from gpuprep.records.baseline import Baseline, BaselineFigure
+from gpuprep.records import baseline
 
 DAYS = [f"2026-11-{day:02d}T02:30:00+00:00" for day in range(1, 9)]
 COOL = records.Throttled(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -29,21 +28,12 @@ def check(
     snapshot: records.Snapshot,
     previous: records.RunRecord | None,
     results: Sequence[records.ProbeResult] = (),
-    baseline: Baseline | None = None,
+    past: baseline.Baseline | None = None,
     *,
     deep: Sequence[records.Finding] | None = None,
     certified: records.Snapshot = CALM,
 ) -> records.RunRecord:
-    past = drift.Past(dataclasses.replace(CERTIFIED, after=certified), previous)
-    terms = judgement.Terms.of(T4, "here", WANTED, DAYS[day])
-    judged = drift.judge(terms, snapshot, past, results, baseline, more=deep or ())
-    looked = drift.Looked.at(WANTED, snapshot, results, deep=deep is not None)
-    facts = dataclasses.replace(past.facts(), unseen=drift.unseen(judged.findings, previous, looked))
-    made = records.RunRecord(
-        f"run-{day}", "drift", "here", DAYS[day], DAYS[day], snapshot.source, judged.exit_code, "0.1.0",
-        after=snapshot, measurements=tuple(results), verdict=judged.verdict, findings=judged.findings, drift=facts,
-    )  # fmt: skip
-    return records.from_json(records.RunRecord, records.to_json(made))
+    return check_of(DAYS[day], snapshot, previous, results, past, deep=deep, certified=certified)
 
 
 def since(made: records.RunRecord) -> dict[str, str]:
@@ -57,7 +47,9 @@ FAULTS: dict[str, tuple[records.Snapshot, str]] = {
     "another VBIOS": (host(vbios="2"), "gpu 0.vbios"),
     "clocks": (host(application_clocks=records.ClockPair(5001, 585)), "gpu 0.clocks"),
     "an Xid": (
-        dataclasses.replace(CALM, xids=(records.Xid(48, CALM.pci_gpus[0].address, "DBE", "2026-11-01T00:00:00+00:00"),)),
+        dataclasses.replace(
+            CALM, xids=(records.Xid(48, CALM.pci_gpus[0].address, "DBE", "2026-11-01T00:00:00+00:00"),)
+        ),
         "gpu 0.xids",
     ),
     "a division": (host(mig_current=True, mig_pending=True), "gpu 0.mig"),
@@ -112,7 +104,7 @@ REAL = dataclasses.replace(CALM, source=records.Source.MEASURED)
 
 def test_a_check_that_did_not_measure_keeps_the_date_and_a_measurement_ends_it() -> None:
     past = {
-        key: {name: BaselineFigure(value, "c", DAYS[0]) for name, value in figures.items()}
+        key: {name: baseline.BaselineFigure(value, "c", DAYS[0]) for name, value in figures.items()}
         for key, figures in checks.comparable(REAL, quick(1.0)).items()
     }
     first = check(1, REAL, None, quick(0.8), past)
@@ -149,9 +141,10 @@ def test_what_check_mode_found_is_looked_at_by_check_mode_alone() -> None:
 
 def test_an_older_record_keeps_the_dates_that_it_has() -> None:
     """It did not note what a check must do to see its findings."""
+    unseen = tuple(records.Unseen(key, "FAIL", DAYS[0]) for key in ("gpu 0.gemm", "gpu 0.pcie"))
     old = records.RunRecord(
-        "old", "drift", "here", DAYS[1], DAYS[1], records.Source.SIMULATED, 1, "0.1.0", after=CALM,
-        drift=records.DriftFacts(unseen=(records.Unseen("gpu 0.gemm", "FAIL", DAYS[0]), records.Unseen("gpu 0.pcie", "FAIL", DAYS[0]))),
+        "old", "drift", "here", DAYS[1], DAYS[1], records.Source.SIMULATED, 1, "0.1.0",
+        after=CALM, drift=records.DriftFacts(unseen=unseen),
     )  # fmt: skip
     second = check(2, CALM, old)
     assert second.drift is not None
