@@ -110,7 +110,7 @@ def test_the_first_screen_has_at_most_25_lines_of_80_columns(shown: document.Tra
 def test_the_first_screen_names_the_ops_that_take_longest(shown: document.TraceDocument) -> None:
     lines = formats.text(shown).splitlines()
     first = next((at for at, line in enumerate(lines) if "GPU ms" in line), len(lines))
-    rows = itertools.takewhile(lambda line: line[2:10].strip(), lines[first + 1 :])
+    rows = itertools.takewhile(lambda line: line.startswith("  ") and line[2:10].strip(), lines[first + 1 :])
     times = [float(line[2:10].replace(",", "")) for line in rows]
     longest = sorted((op.gpu_us / 1000 for op in shown.ops), reverse=True)[: len(times)]
     assert times == pytest.approx(longest, rel=0.01, abs=0.006)
