@@ -10,7 +10,8 @@ from commandline import Shell, own_folders
 from fakehost import Script
 from scriptedanswers import ANSWERS, WANTED
 
-from gpuprep.workflows import runs
+from gpuprep.remote import Target
+from gpuprep.workflows import firstmachine, runs
 
 
 @pytest.fixture
@@ -26,3 +27,9 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
 @pytest.fixture
 def gpuprep(script: Script, capsys: pytest.CaptureFixture[str]) -> Shell:  # noqa: ARG001  its folders are needed
     return Shell(capsys)
+
+
+def inventory_of(target: Target) -> tuple[str, str]:
+    """The name of the machine and the text of the inventory that `init` writes after a login."""
+    name = firstmachine.inventory_name(target)
+    return name, firstmachine.inventory_text(name, target)

@@ -17,8 +17,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
+import click
 import pytest
 from pseudoterminal import Screen
+
+from gpuprep.cli import candidates, cli
+from gpuprep.cli.completion import completed
 
 SHELLS = ("bash", "zsh", "fish")
 SECONDS = 600.0
@@ -31,6 +35,22 @@ START = {
     "fish": f"function fish_prompt; echo -n '{PROMPT}'; end\nfunction fish_greeting; end\n"
     "set -g fish_autosuggestion_enabled 0\ngpuprep completion fish | source\n",
 }
+
+
+def offered(line: str) -> list[str]:
+    """What Tab offers behind `gpuprep` and this line."""
+    return list(told(line))
+
+
+def told(line: str) -> dict[str, str]:
+    """The same, with what is said beside each."""
+    *before, word = line.split(" ")
+    return {one.value: one.help for one in completed(cli, before, word)}
+
+
+def has_candidates(parameter: click.Parameter, path: str) -> bool:
+    """Whether gpuprep itself knows values of this option or argument of a command."""
+    return candidates.of(parameter, path) is not None
 
 
 def needed(shell: str) -> str:
@@ -96,7 +116,7 @@ class Shell:
         with contextlib.suppress(OSError):
             os.write(self._ours, b"\x15exit\r")
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(2)
+            self._process.wait(2)  # a shell that is busy is ended all the same
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait(SECONDS)

@@ -24,10 +24,10 @@ from records_for_tests import record
 from scriptedanswers import ANSWERS, WANTED
 
 from gpuprep import errors, records
-from gpuprep.cli import cli, lazy, suggestions
+from gpuprep.cli import cli
 from gpuprep.provisioning import ansible_environment
 from gpuprep.store import Store
-from gpuprep.workflows import provision, runs
+from gpuprep.workflows import runs
 
 HEAVY = ("yaml", "fabric", "paramiko", "sqlalchemy", "alembic", "ansible", "ansible_runner", "jsonschema",
          "gpuprep.records")  # fmt: skip
@@ -70,19 +70,19 @@ def test_start_up_imports_nothing_of_weight() -> None:
     program = "import sys; from gpuprep.cli import cli, edge; code = edge.run(cli, ['--help']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "gpuprep.cli.lazy" in loaded
     assert loaded.isdisjoint(HEAVY)
-    assert not any(name.startswith("gpuprep.cli.") and name.split(".")[2] in lazy.COMMANDS for name in loaded)
+    commands = cli.list_commands(click.Context(cli))
+    assert not any(name.startswith("gpuprep.cli.") and name.split(".")[2] in commands for name in loaded)
 
 
-def test_the_lazy_table_says_what_the_commands_say() -> None:
-    for name, entry in lazy.COMMANDS.items():
-        assert ALL[(name,)].get_short_help_str(limit=200).rstrip(".") == entry.help
-    page = cli.get_help(click.Context(cli))
-    for name in lazy.COMMANDS:
-        assert f"\n  {name} " in page
+def test_the_help_says_of_each_command_what_its_own_help_says() -> None:
+    page = cli.get_help(click.Context(cli, terminal_width=300, max_content_width=300))
+    for name in cli.list_commands(click.Context(cli)):
+        assert re.search(rf"\n  {name} +{re.escape(ALL[(name,)].get_short_help_str(limit=200).rstrip('.'))}", page), (
+            name
+        )
     for code in ("0", "1", "2", "3", "4", "130"):
-        assert f"\n    {code} " in page
+        assert f"\n    {code} " in cli.get_help(click.Context(cli))
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
@@ -548,14 +548,13 @@ def test_a_reader_of_progress_that_goes_away_does_not_stop_a_run() -> None:
 # ---------------------------------------------------------------- the page
 
 
+@pytest.mark.only_all  # of a document
 def test_the_page_of_the_command_line_knows_every_command_and_exit_code() -> None:
     page = (ROOT / "docs/cli.md").read_text()
-    for name in lazy.COMMANDS:
+    for name in cli.list_commands(click.Context(cli)):
         assert f"`gpuprep {name}" in page, name
     for code in (0, 1, 2, 3, 4, 130):
         assert f"\n| {code} |" in page
-    for step in provision.STEPS:
-        assert f"`{step}`" in page
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -587,23 +586,28 @@ def test_the_commands_that_the_playground_prints_can_be_typed() -> None:
             context = command.make_context(name, rest, parent=context)
 
 
-def test_each_option_that_is_named_in_place_of_another_exists() -> None:
-    named = {means.partition(" ")[0] for means in suggestions.OPTIONS.values() if means.startswith("-")}
-    has: set[str] = set()
-    left: list[click.Command] = [cli]
-    while left:
-        command = left.pop()
-        has.update(name for each in command.params for name in each.opts)
-        if isinstance(command, click.Group):
-            context = click.Context(command)
-            left += [one for name in command.list_commands(context) if (one := command.get_command(context, name))]
-    assert named <= has
-    context = click.Context(cli)
-    assert set(suggestions.COMMANDS) <= set(cli.list_commands(context))
-    for name, others in suggestions.SUBCOMMANDS.items():
-        group = cli.get_command(context, name)
-        assert isinstance(group, click.Group)
-        for means, words in others.items():
-            verb, *options = means.split()
-            assert not set(words) & set(group.commands)
-            assert set(options) <= {option for each in group.commands[verb].params for option in each.opts}
+# Words of other programs: where they are typed, and what is to be written there.
+OTHERS = {
+    "install": "provision", "setup": "provision", "verify": "validate", "bench": "validate", "doctor": "drift",
+    "ls": "history", "show": "report", "diff": "compare", "top": "watch", "web": "serve",
+    "sim start": "sim up", "sim stop": "sim down --keep", "sim rm": "sim down", "sim ssh": "sim exec",
+    "sim ps": "sim list", "sim break": "sim fault", "profiles ls": "profiles list", "profiles cat": "profiles show",
+    "profiles lint": "profiles check", "profiles create": "profiles new", "baseline get": "baseline show",
+    "baseline save": "baseline set", "baseline reset": "baseline clear", "trace open": "trace report",
+    "trace capture": "trace record", "codec verify": "codec check", "codec make": "codec build",
+    "serve --bind": "--listen", "serve --address": "--listen", "validate --hosts": "HOST", "init --key": "--ssh-key",
+    "validate -l": "USER@HOST", "provision --dry-run": "--check", "tune -C": "--check", "drift check --jobs": "--forks",
+    "history list --out": "--output", "validate --tags": "--only", "provision --exclude": "--skip",
+    "provision --silent": "--quiet", "plan --debug": "--verbose",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", OTHERS)
+def test_a_word_of_another_program_gets_gpupreps_own(gpuprep: Shell, typed: str) -> None:
+    """That commands which are printed can be typed is looked at after each test (tests/conftest.py)."""
+    code, out, err = gpuprep(*typed.split(), "x")
+    assert (code, out) == (2, "")
+    said = err.partition("No such ")[2]
+    assert re.search(rf"(Write `?(gpuprep )?|Did you mean '){re.escape(OTHERS[typed])}\b", said), err
+    if OTHERS[typed].startswith("--"):
+        assert f"{OTHERS[typed]} " in gpuprep(*typed.split()[:-1], "--help")[1], "it is an option of this command"

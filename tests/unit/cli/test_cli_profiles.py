@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpuprep import errors
-from gpuprep.cli.profiles import profiles
+from gpuprep.cli import cli
 from gpuprep.desired import loading
 
 
@@ -21,7 +21,7 @@ def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(profiles, arguments)
+    return CliRunner().invoke(cli, ["profiles", *arguments], obj=None)
 
 
 def test_list() -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+import shippedschemas
 from commandline import Shell
 from records_for_tests import measured, record
 from scriptedhosts import gpuprep, script
 
 from gpuprep import records
 from gpuprep.checks.drift import samehost
-from gpuprep.records import baseline, schema
-from gpuprep.reports import documents
+from gpuprep.records import baseline
 from gpuprep.store import Store
 
 __all__ = ["gpuprep", "script"]  # fixtures
@@ -69,17 +67,16 @@ def filled(gpuprep: Shell) -> Shell:
     return gpuprep
 
 
-@pytest.mark.parametrize("name", documents.DOCUMENTS)
+@pytest.mark.parametrize("name", shippedschemas.NAMES)
 def test_the_shipped_schema_is_the_one_of_the_types(name: str) -> None:
-    shipped = Path(documents.__file__).parent / "schemas" / f"{name}.schema.json"
-    assert shipped.read_text() == schema.text(documents.schema(name)), (
-        "python -m gpuprep.reports.documents writes them again"
+    assert shippedschemas.is_of_the_types(name), (
+        "python -m gpuprep.reports.documents and python -m gpuprep.records.schema write them again"
     )
-    jsonschema.Draft202012Validator.check_schema(documents.schema(name))
+    jsonschema.Draft202012Validator.check_schema(shippedschemas.shipped(name))
 
 
 def test_each_document_is_printed_by_a_test_below() -> None:
-    assert set(PRINTED) == set(documents.DOCUMENTS)
+    assert set(PRINTED) == set(shippedschemas.DOCUMENTS)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +87,7 @@ def test_what_is_printed_keeps_to_its_schema(filled: Shell, name: str, words: li
     assert got == code
     printed = json.loads(out)
     # Not jsonschema.validate(): it checks the schema as well, each time; the first test of this file does that.
-    jsonschema.Draft202012Validator(documents.schema(name)).validate(printed)
+    jsonschema.Draft202012Validator(shippedschemas.shipped(name)).validate(printed)
     assert next(iter(printed)) == "schema_version"
 
 
@@ -99,7 +96,7 @@ def test_a_schema_refuses_another_document(filled: Shell) -> None:
     wrong: list[dict[str, Any]] = [{"schema_version": 9}, {"runs": [{}]}, {"more": 1}]
     for changed in wrong:
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({**printed, **changed}, documents.schema("history"))
+            jsonschema.validate({**printed, **changed}, shippedschemas.shipped("history"))
 
 
 def test_a_run_is_told_in_the_same_words_everywhere(filled: Shell) -> None:
@@ -133,28 +130,38 @@ def test_every_status_is_one_of_a_record(filled: Shell) -> None:
         assert {finding["one"], finding["two"]} - {None} <= statuses
 
 
-def test_a_list_and_a_record_agree_on_every_kind_of_end() -> None:
-    """The word of a list is made of columns of the store, the word of a report of the record."""
-    from gpuprep.records import Verdict, ended
-    from gpuprep.reports.text import outcome
-
-    for status in (records.Status.PASS, records.Status.WARN, records.Status.FAIL, records.Status.UNKNOWN):
-        code = {records.Status.FAIL: 1, records.Status.UNKNOWN: 3}.get(status, 0)
-        judged = record(verdict=Verdict(status, f"{status.value}: x", ()), exit_code=code)
-        assert ended.word(status, code) == outcome(judged)[0] == status.value
-        for worse in (2, 3, 4, 130):
-            failed = dataclasses.replace(judged, error="e", exit_code=worse)
-            assert ended.word(status, worse) == outcome(failed)[0] != "PASS"
-            assert (ended.status(judged), ended.status(failed)) == (status, records.Status.UNKNOWN)
-    assert ended.word(None, 0) == outcome(record(verdict=None, plan=None, exit_code=0))[0] == "DONE"
-    assert ended.word(None, 3) == outcome(record(verdict=None, error="e", exit_code=3))[0] == "UNKNOWN"
-    assert ended.word(records.Status.WAIVED, 0) == "UNKNOWN"
+ENDS = {
+    **{(status, code): status for status, code in (("PASS", 0), ("WARN", 0), ("FAIL", 1), ("UNKNOWN", 3))},
+    **{
+        (status, code): word
+        for status in ("PASS", "WARN", "FAIL", "UNKNOWN")
+        for code, word in ((2, "REFUSED"), (3, "UNKNOWN"), (4, "FAILED"), (130, "STOPPED"), (5, "UNKNOWN"))
+        if (status, code) != ("UNKNOWN", 3)
+    },
+    ("WAIVED", 0): "UNKNOWN", ("", 0): "DONE", ("", 1): "UNKNOWN", ("", 3): "UNKNOWN",
+}  # fmt: skip
 
 
-def test_rows_of_hosts_have_a_place_for_every_word() -> None:
-    from gpuprep.records import ended
-
-    words = [ended.word(verdict, code) for verdict in (None, *records.Status) for code in (0, 1, 2, 3, 4, 130, -9)]
-    assert sorted(set(words), key=ended.place)[0] == "FAILED"
-    assert set(words) <= set(ended.WORST_FIRST)
-    assert ended.place("A word of another version") == ended.place("UNKNOWN")
+def test_lists_pages_and_rows_of_hosts_have_one_word_for_every_kind_of_end(gpuprep: Shell) -> None:
+    """The word of a list is made of columns of the store, the word of a page of the record."""
+    store = Store.open(None)
+    for number, (status, code) in enumerate(ENDS):
+        judged = records.Verdict(records.Status(status), f"{status}: x", ()) if status else None
+        error = "e" if code not in (0, {"FAIL": 1, "UNKNOWN": 3}.get(status, 0)) else None
+        store.append(
+            record(f"20261120-1000{number:02d}-abcdef", host=f"host-{number:02d}", command="validate", verdict=judged,
+                   exit_code=code, error=error, plan=None)
+        )  # fmt: skip
+    store.close()
+    listed = {
+        run["host"]: run["result"] for run in json.loads(gpuprep("history", "--limit", "99", "--json")[1])["runs"]
+    }
+    assert listed == {f"host-{number:02d}": word for number, word in enumerate(ENDS.values())}
+    shown = {line.split()[0]: line.split()[1] for line in gpuprep("status")[1].splitlines() if line.startswith("host-")}
+    assert shown == listed
+    order = ["FAILED", "FAIL", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS"]
+    places = [order.index(word) for word in shown.values()]
+    assert places == sorted(places)
+    for number, (status, word) in enumerate(ENDS.items()):
+        code, page, err = gpuprep("report", f"20261120-1000{number:02d}-abcdef")
+        assert (code, [line.split()[0] for line in page.splitlines()[-1:] if line]) == (0, [word]), (status, page, err)

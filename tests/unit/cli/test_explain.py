@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 from pages import too_wide
 
 from gpuprep import catalogue
-from gpuprep.catalogue import boardnames, boards
+from gpuprep.catalogue import boards
 from gpuprep.cli import cli, edge
 
 ENVELOPE = {"schema_version", "gpu", "meant", "products", "attentions", "board", "model", "exit_code"}
@@ -40,6 +41,16 @@ def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
 # ---------------------------------------------------------------- which board
 
 
+def meant(shell: Shell, words: str) -> list[str]:
+    """The boards that these words mean; [] where there is no such GPU."""
+    code, out, _ = shell("--gpu", words, "--json")
+    document = json.loads(out)
+    if code:
+        assert (code, "no such GPU" in document["error"]["what"] or not words) == (2, True)
+        return []
+    return [document["gpu"]["board"], *(key for key in document["meant"] if key != document["gpu"]["board"])]
+
+
 @pytest.mark.parametrize(
     ("words", "keys"),
     [
@@ -63,15 +74,15 @@ def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
         ("ffff", []),
     ],
 )
-def test_boards_are_found_by_what_people_call_them(words: str, keys: list[str]) -> None:
-    assert [one.key for one in boardnames.named(words)] == keys
+def test_boards_are_found_by_what_people_call_them(shell: Shell, words: str, keys: list[str]) -> None:
+    assert meant(shell, words) == keys
 
 
 @pytest.mark.parametrize("key", list(boards()))
-def test_each_board_answers_to_its_key_its_name_and_its_ids(key: str) -> None:
+def test_each_board_answers_to_its_key_its_name_and_its_ids(shell: Shell, key: str) -> None:
     board = boards()[key]
     for words in (key, board.name, *board.nvml_names, *board.pci_device_ids):
-        assert board in boardnames.named(words), words
+        assert key in meant(shell, words), words
 
 
 # ---------------------------------------------------------------- a board
@@ -333,9 +344,8 @@ def test_a_gpu_of_another_maker_is_named_and_nothing_near_is_offered(words: str,
 
 
 @pytest.mark.parametrize("words", ["10de:1eb8", "1eb8", "20b2:147f", "0x10de:0x20b2", "T4"])
-def test_nvidias_own_ids_are_no_other_makers(words: str) -> None:
-    assert boardnames.other_maker(words) == ""
-    assert boardnames.named(words)
+def test_nvidias_own_ids_are_no_other_makers(shell: Shell, words: str) -> None:
+    assert meant(shell, words)
 
 
 def test_few_sms_at_work_are_why_memory_is_no_limit(shell: Shell) -> None:
@@ -349,4 +359,6 @@ def test_few_sms_at_work_are_why_memory_is_no_limit(shell: Shell) -> None:
 def test_a_near_name_is_offered(shell: Shell) -> None:
     _, _, err = shell("--gpu", "h10")
     assert "h100" in err
-    assert all(key in catalogue.models() for key in boardnames.near("rtx 409"))
+    offered = shell("--gpu", "rtx 409")[2].partition("did you mean ")[2].partition("?")[0]
+    assert offered
+    assert all(key in catalogue.models() for key in re.split(r", | or ", offered))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import junitparser
+import pages
 import pytest
 from builders import bare_snapshot, finished_snapshot
 from commandline import Shell, own_folders
@@ -23,7 +24,6 @@ from scriptedanswers import ANSWERS
 from gpuprep import errors, records, reports
 from gpuprep.agent import host_paths
 from gpuprep.desired import loading, state
-from gpuprep.reports import text_hosts
 from gpuprep.workflows import runs
 
 FLEET = [passed("gpu-10"), passed("gpu-09"), warned("gpu-05"), unsure("gpu-04"), drifted("gpu-03"), lost()]
@@ -36,7 +36,7 @@ def rows(page: str) -> list[list[str]]:
 
 
 def test_a_row_a_host_the_worst_first() -> None:
-    page = text_hosts.fleet_page(FLEET)
+    page = pages.fleet(*FLEET)
     assert [row[:2] for row in rows(page)] == [
         ["gpu-02", "UNKNOWN"], ["gpu-03", "FAIL"], ["gpu-04", "UNKNOWN"], ["gpu-05", "WARN"], ["gpu-09", "PASS"],
         ["gpu-10", "PASS"],
@@ -50,7 +50,7 @@ def test_a_row_a_host_the_worst_first() -> None:
 
 
 def test_details_of_what_did_not_pass_and_nothing_of_what_did() -> None:
-    table, _, details = text_hosts.fleet_page(FLEET).partition("\n\n")
+    table, _, details = pages.fleet(*FLEET).partition("\n\n")
     assert "gpu-09" in table
     assert "gpu-09" not in details
     assert "loaded_version" not in details.replace(" ", "_")
@@ -62,7 +62,7 @@ def test_details_of_what_did_not_pass_and_nothing_of_what_did() -> None:
 def test_the_page_fits_its_width(width: int) -> None:
     long = [*FLEET, drifted("gpu-node-0042.cluster-of-the-west.example.org", status=records.Status.FAIL)]
     many = tuple(dataclasses.replace(FINDINGS[0], subject=f"gpu {index}") for index in range(8))
-    page = text_hosts.fleet_page([*long, drifted("gpu-77", many)], width=width)
+    page = pages.fleet(*long, drifted("gpu-77", many), width=width)
     assert max(len(line) for line in page.splitlines() if ": gpuprep " not in line) <= width
     assert "gpu-node-0042.cluster-of-the-west.example.org" in page
     assert re.search(r"^gpu-77[^#]*? \+\d$", page, re.M), "as many findings as fit, and how many more there are"
@@ -70,15 +70,15 @@ def test_the_page_fits_its_width(width: int) -> None:
 
 def test_waived_findings_are_counted_in_the_row_of_a_host_that_passed() -> None:
     host = drifted("gpu-06", (FINDINGS[1], *PASSED), records.Status.PASS)
-    page = text_hosts.fleet_page([host])
+    page = pages.fleet(host)
     assert rows(page) == [["gpu-06", "PASS", "1", "waived"]]
     assert page.splitlines()[-1] == "1 PASS of 1"
 
 
 def test_simulated_hosts_are_named() -> None:
     simulated = [dataclasses.replace(one, source=records.Source.SIMULATED) for one in FLEET]
-    assert text_hosts.fleet_page(simulated).startswith("SIMULATED: the GPU of this machine")
-    mixed = text_hosts.fleet_page([simulated[4], *FLEET[:4]])
+    assert pages.fleet(*simulated).startswith("SIMULATED: the GPU of this machine")
+    mixed = pages.fleet(simulated[4], *FLEET[:4])
     assert mixed.startswith("SIMULATED: the GPUs of 1 of these hosts")
     assert re.search(r"^gpu-05 \(simulated\) +WARN|^gpu-03 \(simulated\) +FAIL", mixed, re.M)
     for style in reports.RECORDS:

@@ -12,9 +12,10 @@ import click
 import pytest
 from commandline import own_folders
 from records_for_tests import record
+from shellsfortests import offered
 
 from gpuprep import __version__, records
-from gpuprep.cli import cli, completion, edge
+from gpuprep.cli import cli, edge
 from gpuprep.store import Store
 
 Answer = tuple[int, str, str]
@@ -73,9 +74,9 @@ def test_help_of_what_is_not_there(gpuprep: Callable[..., Answer], words: tuple[
 
 
 def test_help_is_completed_by_commands() -> None:
-    assert [one.value for one in completion.completed(cli, ["help"], "dr")] == ["drift"]
-    assert [one.value for one in completion.completed(cli, ["help", "drift"], "sch")] == ["schedule"]
-    assert [one.value for one in completion.completed(cli, ["help", "explain"], "")] == []
+    assert offered("help dr") == ["drift"]
+    assert offered("help drift sch") == ["schedule"]
+    assert offered("help explain ") == []
 
 
 # ---------------------------------------------------------------- version

@@ -17,8 +17,6 @@ from pages import too_wide
 from records_for_tests import PASSED, SNAPSHOT, measured, record
 
 from gpuprep import records
-from gpuprep.cli import history_list
-from gpuprep.reports import history as pages_of_history
 from gpuprep.store import Store
 
 pytestmark = pytest.mark.xdist_group("store")
@@ -332,19 +330,19 @@ def test_a_course_is_of_figures_that_can_be_compared(store: Store, gpuprep: Shel
 
 @pytest.mark.parametrize(
     ("values", "drawn"),
-    [([], ""), ([5.0], ""), ([5.0, 5.0], "██"), ([100.0, 99.9, 100.0], "███"), ([100.0, 80.0], "█▁"),
-     ([100.0, 50.0, 75.0], "█▁▅"), ([0.0, 0.0], "██"), ([90.0, 100.0], "▅█")],
+    [([5.0], "5"), ([5.0, 5.0], "██"), ([100.0, 99.9, 100.0], "███"), ([100.0, 80.0], "█▁"),
+     ([100.0, 50.0, 75.0], "█▁▅"), ([90.0, 100.0], "▅█")],
 )  # fmt: skip
-def test_a_sparkline_shows_changes_and_no_noise(values: list[float], drawn: str) -> None:
-    assert pages_of_history.sparkline(values) == drawn
+def test_a_sparkline_shows_changes_and_no_noise(store: Store, gpuprep: Shell, values: list[float], drawn: str) -> None:
+    fill(store, *values)
+    assert gpuprep("history")[1].splitlines()[1].split()[-1] == drawn
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 120, 160])
-def test_the_list_fits_a_terminal(store: Store, columns: int) -> None:
+def test_the_list_fits_a_terminal(store: Store, gpuprep: Shell, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     for day in range(1, 6):
         store.append(measured(f"20261101-0230{day:02d}-0f4edd", 280.0, day=day))
-    listed = history_list._listed(store, store.runs())
-    page = history_list.table(listed, False, False, columns)
+    page = gpuprep.on_terminal(monkeypatch, "history", "--no-color", columns=columns)[1]
     assert max(map(len, page.splitlines())) <= columns
     assert all(word in page for word in ("RUN", "HOST", "COMMAND", "RESULT"))
     wanted = {60: ["FP16"], 80: ["TOOK", "FP16", "TREND"]}.get(columns, ["TIME", "TOOK", "FP16", "TREND"])
@@ -363,3 +361,12 @@ def test_figures_with_too_few_nights_are_a_row_a_probe(store: Store, gpuprep: Sh
     assert row.split() == ["UNKNOWN", "GPU-0", "gemm", "4", "figures", "2", "of", "8"]
     assert note.startswith("UNKNOWN: measured in fewer than 8 nights")
     assert len(gpuprep("history", "trend", "gpu-1", "-v")[1].splitlines()) == 3 + 4
+
+
+def test_gpus_that_are_not_compared_for_one_reason_are_told_together(store: Store, gpuprep: Shell) -> None:
+    for run, quick in (("quick", True), ("full", False)):
+        gpus = [gpu("20b0", [gemm("fp16", 280.0)], index) for index in range(3)]
+        probed = records.ProbeResult("gemm", records.Source.MEASURED, values(*gpus, quick=quick), 10.0)
+        store.append(measured(run, 0.0, day=1, measurements=(probed,)))
+    page = gpuprep("compare", "quick", "full")[1]
+    assert "  not compared: GPU-0, GPU-1, GPU-2 gemm: quick in one, full in two\n" in page

@@ -7,6 +7,7 @@ import html
 import json
 import subprocess
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,17 @@ from builders import bare_snapshot, finished_snapshot, resolved
 from click.testing import CliRunner, Result
 from commandline import own_folders
 from fakehost import Script
-from places import SUPPORT
+from places import ROOT, SUPPORT
 from pseudoterminal import Program
 from records_for_tests import record
+from scriptedhosts import inventory_of
 from sshserver import SSHD, Sshd
 
 from gpuprep import errors, records, remote
-from gpuprep.catalogue import effort as documented
 from gpuprep.cli import cli
 from gpuprep.desired import loading
-from gpuprep.desired.proposal import propose
-from gpuprep.provisioning import plan
-from gpuprep.reports import taking
 from gpuprep.store import Store
-from gpuprep.workflows import effort, firstmachine, ownprofile, runs, targets
+from gpuprep.workflows import runs, targets
 
 PROGRAM = """
 import sys
@@ -82,6 +80,10 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, list(arguments), standalone_mode=False)
 
 
+def is_sound(profile: str) -> bool:
+    return run("profiles", "check", f"./{profile}").return_value in (0, None)
+
+
 def fingerprint(server: Sshd) -> str:
     said = subprocess.run(["ssh-keygen", "-lf", str(server.host_key)], capture_output=True, text=True, check=True)
     return said.stdout.split()[1]
@@ -103,7 +105,7 @@ def test_from_an_ssh_key_to_the_next_command(server: Sshd, home: Path) -> None:
     (target,) = targets.parse([name], "inventory")
     assert (target.address, target.port, target.user) == ("127.0.0.1", server.port, server.user)
     assert target.identity_file == str(home / ".ssh/id_ed25519")
-    assert ownprofile.problems("./my-t4.yml") == []
+    assert is_sound("my-t4.yml")
     assert loading.load("./my-t4.yml").gpus == ("t4",)
     again = run("init", host)  # the key is known now, and both files are there
     assert (again.exception, again.return_value) == (None, 0), again.output
@@ -183,11 +185,13 @@ def test_the_profile_by_the_gpu(script: Script, gpus: tuple[str, ...], profile: 
     assert loading.load(f"./{file}").gpus == (profile,)
 
 
-def test_gpus_of_several_models_get_base() -> None:
-    proposal = propose(bare_snapshot(gpus=("t4", "v100")))
-    assert (proposal.profile, proposal.models, proposal.gpus) == ("base", ("t4", "v100"), "1 × T4 and 1 × V100")
-    Path("both.yml").write_text(firstmachine.profile_text(proposal))
-    assert ownprofile.problems("./both.yml") == []
+def test_gpus_of_several_models_get_base(script: Script) -> None:
+    script.snapshots = [bare_snapshot(gpus=("t4", "v100"))]
+    made = run("init", "local", "--profile-file", "both.yml")
+    assert made.return_value == 0, made.output
+    assert "Machine: 1 × T4 and 1 × V100\n" in made.stdout
+    assert "Profile: both.yml, written: extends base" in made.stdout
+    assert is_sound("both.yml")
     assert loading.load("./both.yml").gpus == ("t4", "v100")
 
 
@@ -201,7 +205,7 @@ def test_a_gpu_that_nobody_knows_gets_base_and_says_what_that_means(script: Scri
     assert "UNKNOWN" in made.stdout
     assert "\x1b" not in made.output
     assert "evil" not in Path("my-gpu.yml").read_text() + Path("inventory/local.yml").read_text()
-    assert ownprofile.problems("./my-gpu.yml") == []
+    assert is_sound("my-gpu.yml")
 
 
 def test_a_machine_without_a_gpu_is_said_to_have_none(script: Script) -> None:
@@ -312,11 +316,6 @@ def test_the_same_steps_as_with_the_profile() -> None:
     assert proposed["findings"] == by_name["findings"]
 
 
-PLAN = records.Plan(
-    "h", "t4", (records.Step("gpu_driver", "d", (), may_reboot=True), records.Step("gpu_cuda", "c", ()))
-)
-
-
 def earlier(name: str, **changed: Any) -> records.RunRecord:
     seen = finished_snapshot(resolved())
     tasks = (
@@ -328,40 +327,36 @@ def earlier(name: str, **changed: Any) -> records.RunRecord:
         "run_id": name, "command": "provision", "host": "gpu-9", "exit_code": 0, "before": seen, "after": seen,
         "source": seen.source, "profile": records.ProfileRef("t4", "/t4.yml", "0" * 64), "playbook": played,
         "measurements": (),
-        "options": dict(effort.OPTIONS), "started_at": "2026-11-20T10:00:00+00:00",
-        "ended_at": "2026-11-20T10:05:00+00:00",
+        "options": {"check": False, "deep": False, "quick": False, "probe": "none"},
+        "started_at": "2026-11-20T10:00:00+00:00", "ended_at": "2026-11-20T10:05:00+00:00",
     }  # fmt: skip
     return dataclasses.replace(record(), **{**fields, **changed})
 
 
-def test_what_it_takes_by_documents_and_by_earlier_runs() -> None:
-    documented = effort.of(PLAN, "distribution", [], [])
-    assert "an estimate from documented figures" in documented.basis
-    assert taking.sentence(documented.total).startswith(
-        "about 10 minutes, downloads about 1.9 GB, restarts the machine at most once"
-    )
-    known = effort.of(PLAN, "distribution", [], [earlier("a")])
-    assert {step.name: step.seconds for step in known.steps if step.by_runs} == {
-        "facts": 150.0, "preflight": 0.0, "driver": 100.0, "cuda": 50.0,
-    }  # fmt: skip
-    assert "from earlier runs for facts, preflight, driver, cuda, from documented figures for the rest" in known.basis
-    assert taking.sentence(effort.of(PLAN, "distribution", [], [], local=True).total).endswith("no restart")
-    assert effort.of(dataclasses.replace(PLAN, steps=()), "nvidia", [], []).steps == ()
-
-
 def test_earlier_runs_come_from_the_store() -> None:
+    """Of the same profile and system, and only of those that ran the steps."""
+
+    def seconds() -> dict[str, float]:
+        document = json.loads(run("plan", "local", "--profile", "t4", "--json").stdout)
+        return {step["role"]: step["seconds"] for step in document["runs"][0]["plan"]["steps"]}
+
+    documented = seconds()
+    slow = records.PlaybookResult(
+        "successful", 1, 0, 0, (records.TaskResult("gpu_driver", "x", "changed", 9999.0),), "", 9999.0
+    )
     store = Store.open(None)
     store.append(earlier("20261120-100000-aaaaaa"))
     elsewhere = dataclasses.replace(bare_snapshot("ubuntu2404"), source=records.Source.SIMULATED)
-    store.append(earlier("20261120-100000-bbbbbb", before=elsewhere, after=elsewhere))
+    store.append(earlier("20261120-100000-bbbbbb", before=elsewhere, after=elsewhere, playbook=slow))
     store.append(earlier("20261120-100000-cccccc", playbook=None))
-    facts = bare_snapshot()
-    ours, alike = effort.earlier(store, "gpu-1", "t4", facts)
     store.close()
-    assert (ours, [run.run_id for run in alike]) == ([], ["20261120-100000-aaaaaa"])
+    assert seconds() == {**documented, "gpu_driver": 100.0, "gpu_cuda": 50.0}
     for words in (["init"], ["plan"], ["plan", "--profile", "t4"], ["provision", "--check", "--profile", "t4"]):
         made = run(*words, "local")
-        assert "from earlier runs for facts, preflight, driver, cuda" in " ".join(made.stdout.split()), words
+        told = " ".join(made.stdout.split())
+        assert "from earlier runs for facts, preflight, driver, cuda, from documented figures for the rest" in told, (
+            words
+        )
 
 
 @pytest.mark.parametrize(
@@ -385,8 +380,8 @@ def test_a_store_that_is_named_must_be_there(url: str, error: type[Exception]) -
     ),
 )
 def test_an_inventory_says_what_it_was_made_of(target: remote.Target) -> None:
-    name = firstmachine.inventory_name(target)
-    Path("inventory.yml").write_text(firstmachine.inventory_text(name, target), encoding="utf-8")
+    name, text = inventory_of(target)
+    Path("inventory.yml").write_text(text, encoding="utf-8")
     (read,) = targets.parse([name], "inventory.yml")
     assert (read.name, read.address, read.port) == (name, target.address, target.port)
     assert (read.user, read.identity_file) == (target.user, target.identity_file)
@@ -395,14 +390,13 @@ def test_an_inventory_says_what_it_was_made_of(target: remote.Target) -> None:
 @pytest.mark.parametrize("path", ["/home/{{ x }}/id", "/home/a\nb", "/home/\u202eid"])
 def test_a_key_file_that_no_inventory_can_name(path: str) -> None:
     with pytest.raises(errors.UsageError):
-        firstmachine.inventory_text("web1", remote.Target("web1", address="web1", identity_file=path))
+        inventory_of(remote.Target("web1", address="web1", identity_file=path))
 
 
 def test_each_step_has_documented_figures_with_a_source() -> None:
-    folder = Path(documented.__file__).parent
-    data = yaml.safe_load((folder / "effort.yml").read_text(encoding="utf-8"))
-    steps = {role.removeprefix("gpu_") for role in plan.ROLES}
-    assert steps | {"facts", effort.MEASURING} == set(data["seconds"])
+    data = yaml.safe_load((resources.files("gpuprep") / "catalogue/effort.yml").read_text(encoding="utf-8"))
+    steps = {path.name.removeprefix("gpu_") for path in (ROOT / "playbooks/roles").glob("gpu_*")}
+    assert steps | {"facts", "measuring"} == set(data["seconds"])
     assert set(data["megabytes"]) < steps
     for entry in (*data["seconds"].values(), *data["megabytes"].values(), data["restart_seconds"]):
         assert entry["source"] in data["sources"]

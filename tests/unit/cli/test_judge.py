@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from places import ROOT, TESTS
 
 from gpuprep import checks, errors, records
-from gpuprep.checks import forms, verdict
-from gpuprep.cli.judge import judge
+from gpuprep.checks import verdict
+from gpuprep.cli import cli
 from gpuprep.desired import loading, profile, state
-from gpuprep.records.evidence import kinds
 from gpuprep.store import Store
 from gpuprep.untrusted import limits
 from gpuprep.workflows import record_file, rejudge
@@ -289,19 +288,21 @@ REAL = {
 }
 
 
-# The machines with a real GPU have no FFmpeg, so there is no real list of its parts.
-def test_each_probe_whose_form_is_checked_has_a_real_measurement() -> None:
-    assert set(kinds.OF_PROBE) - {"codec"} - {result["probe"] for result in REAL.values()} == set()
+H200 = loading.load("h200")
+
+
+def with_a_gpu(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Beside one that names no GPU, matrix products, which do."""
+    return [result] if result["values"].get("gpus") else [REAL["h200-gemm"], result]
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_measurements_have_the_form(name: str) -> None:
-    assert forms.findings({REAL[name]["probe"]: REAL[name]["values"]}) == []
+def test_real_measurements_have_the_form(tmp_path: Path, name: str) -> None:
+    made = again(write(tmp_path, {"measurements": with_a_gpu(REAL[name])}), H200)
+    assert [one for one in made.findings if one.property == "forms"] == []
 
 
 PLACES = {name: places(result["values"]) for name, result in REAL.items()}
-H200 = bare_snapshot(gpus=("h200",))
-WISH = state.resolve(loading.load("h200"), H200, judging=True)
 
 
 def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
@@ -314,22 +315,24 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", REAL)
-@settings(max_examples=amount.examples(40), deadline=None)
+@settings(max_examples=amount.examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.randoms(use_true_random=False))
-def test_damaged_measurements_are_refused_or_judged(name: str, random: Any) -> None:
-    probe = REAL[name]["probe"]
+def test_damaged_measurements_are_refused_or_judged(tmp_path: Path, name: str, random: Any) -> None:
     path, new = random.choice(PLACES[name]), random.choice([*GARBAGE, math.nan, [3], [{}], {"x": {}}])
-    damaged = changed(REAL[name]["values"], path, new)
-    if not forms.refused(probe, damaged):
-        result = records.ProbeResult(probe, records.Source.MEASURED, damaged, 1.0)
-        assert all(f.status for f in checks.compare_figures(WISH, H200, [result], asked=[probe]))
+    damaged = {**REAL[name], "values": changed(REAL[name]["values"], path, new)}
+    try:
+        made = again(write(tmp_path, {"measurements": with_a_gpu(damaged)}), H200)
+    except (errors.UsageError, errors.PlanRefused):
+        return
+    assert made.verdict
+    assert all(one.status for one in made.findings)
 
 
 # ---------------------------------------------------------------- the command
 
 
 def run(*arguments: str) -> Any:
-    return CliRunner().invoke(judge, arguments, standalone_mode=False)
+    return CliRunner().invoke(cli, ["judge", *arguments], standalone_mode=False)
 
 
 def test_the_command(tmp_path: Path) -> None:

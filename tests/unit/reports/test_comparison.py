@@ -12,7 +12,7 @@ from records_for_tests import FINDINGS, SNAPSHOT, measured, record
 
 from gpuprep import records
 from gpuprep.desired import state
-from gpuprep.reports import comparison, history
+from gpuprep.reports import comparison
 
 WANTED = state.resolve(load("t4"), bare_snapshot())
 HOST = dataclasses.replace(
@@ -207,22 +207,6 @@ def test_a_figure_of_one_run_alone_is_named() -> None:
     (left,) = found.not_compared
     assert (left.gpu, left.probe, left.figures) == ("GPU-0", "gemm", ("bf16 8192x8192x8192 TN",))
     assert left.words == "only run two measured bf16 8192x8192x8192 TN"
-
-
-def test_gpus_with_one_reason_are_told_together() -> None:
-    left = [
-        comparison.NotCompared(f"gpu {index}", "gemm", (), (comparison.QUICK_AND_FULL,), "quick in one, full in two")
-        for index in (0, 1, 2)
-    ]
-    left.append(comparison.NotCompared("gpu 0", "", (), (comparison.OTHER_GPU,), "the other run has no such GPU"))
-    left.append(
-        comparison.NotCompared("", "", (), (comparison.NOT_MEASURED,), "run r2 measured nothing that can be compared")
-    )
-    assert history.not_compared(comparison.Comparison((), (), (), (), (), tuple(left))) == [
-        "gpu 0, 1, 2 gemm: quick in one, full in two",
-        "gpu 0: the other run has no such GPU",
-        "run r2 measured nothing that can be compared",
-    ]
 
 
 def test_quick_and_full_runs_say_so_at_once() -> None:

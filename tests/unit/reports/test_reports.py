@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from importlib import resources
 from pathlib import Path
 
 import jsonschema
 import pytest
+import shippedschemas
 from pages import printed
 from places import TESTS
 from records_for_tests import FINDINGS, PLAN, record
 
 from gpuprep import records, reports
-from gpuprep.records import schema
 
 REAL = sorted((TESTS / "cases" / "records").glob("h200-*.json"))
 ERROR = "sim:t4: step 'gpu_codec: Build' failed: exit code 2\n  | make: *** [x.o] Error 1\nwhat to do: free some space"
@@ -97,14 +96,8 @@ def test_json_of_one_run_is_the_record() -> None:
     assert [run["run_id"] for run in several["runs"]] == [record().run_id, "r2"]
 
 
-def test_the_schema_file_is_what_the_dataclasses_say() -> None:
-    shipped = resources.files("gpuprep").joinpath("records/record.schema.json").read_text()
-    assert shipped == schema.text(schema.schema()), "run: python -m gpuprep.records.schema"
-    jsonschema.Draft202012Validator.check_schema(json.loads(shipped))
-
-
 def test_records_are_valid_by_the_schema_and_damaged_ones_are_not() -> None:
-    validator = jsonschema.Draft202012Validator(schema.schema())
+    validator = jsonschema.Draft202012Validator(shippedschemas.shipped("record"))
     document = records.to_json_value(record())
     validator.validate(document)
     validator.validate(
@@ -118,7 +111,7 @@ def test_records_are_valid_by_the_schema_and_damaged_ones_are_not() -> None:
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_the_values_of_a_real_probe_are_valid_by_the_schema_and_others_are_not(path: Path) -> None:
-    validator = jsonschema.Draft202012Validator(schema.schema())
+    validator = jsonschema.Draft202012Validator(shippedschemas.shipped("record"))
     answer = json.loads(path.read_text())
     document = records.to_json_value(record())
     result = {"probe": answer["probe"], "source": "simulated", "values": answer["values"], "seconds": 1.0}
