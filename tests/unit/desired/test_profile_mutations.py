@@ -15,13 +15,12 @@ from typing import Any
 import amount
 import pytest
 import yaml
-from click.testing import CliRunner
+from commandline import Shell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiletext import problems, write
 
 from gpuprep import errors
-from gpuprep.cli.profiles import profiles
 from gpuprep.desired import loading, profile
 
 SEEDS = 20
@@ -182,16 +181,17 @@ MUTATORS: list[Callable[[random.Random], Mutant]] = [
 
 @pytest.mark.parametrize("seed", amount.third(range(SEEDS)))
 @pytest.mark.parametrize("mutate", MUTATORS, ids=lambda m: m.__name__)
-def test_mutant(tmp_path: Path, mutate: Callable[[random.Random], Mutant], seed: int) -> None:
+def test_mutant(
+    tmp_path: Path, mutate: Callable[[random.Random], Mutant], seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     data, line = mutate(random.Random(f"{mutate.__name__} {seed}"))
     if data == BASE.encode():
         pytest.fail(f"{mutate.__name__} with seed {seed} changed nothing")
     path = tmp_path / "mutant.yml"
     path.write_bytes(data)
-    result = CliRunner().invoke(profiles, ["check", str(path)])
-    assert result.exit_code == 2, result.output
-    assert isinstance(result.exception, SystemExit)  # nothing else was raised
-    told = result.output.splitlines()
+    code, out, complained = Shell(capsys)("profiles", "check", str(path))
+    told = (out + complained).splitlines()
+    assert code == 2, told
     assert told
     last = data.count(b"\n") + 1
     for problem in told:
@@ -202,11 +202,10 @@ def test_mutant(tmp_path: Path, mutate: Callable[[random.Random], Mutant], seed:
         assert any(problem.startswith(f"{path}:{line}: ") for problem in told), (line, told)
 
 
-def test_the_unbroken_profile_passes(tmp_path: Path) -> None:
+def test_the_unbroken_profile_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mutant.yml"
     path.write_text(BASE, encoding="utf-8")
-    result = CliRunner().invoke(profiles, ["check", str(path)])
-    assert (result.exit_code, result.output) == (0, f"{path}: ok\n")
+    assert Shell(capsys)("profiles", "check", str(path)) == (0, f"{path}: ok\n", "")
 
 
 # ---------------------------------------------------------------- anything at all

@@ -290,7 +290,7 @@ def test_the_agent_knows_its_libraries(tmp_path: Path) -> None:
 
 def test_no_library_of_the_agent_is_nvidias_own_cuda() -> None:
     """A wheel with libcublas or libcudnn in it would come between a probe and the installed toolkit."""
-    wishes = {
+    wishes: dict[str, tuple[str, dict[str, Any]]] = {
         "": ("debian13", {"cuda": {"version": "none"}, "codec": {"npp": False}}),
         "11": ("debian12", {}),
         "12": ("debian13", {}),

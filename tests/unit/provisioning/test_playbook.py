@@ -6,7 +6,9 @@ import os
 import pwd
 import tempfile
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import alive, until
@@ -293,7 +295,7 @@ def test_what_a_failed_result_says(
 
 
 def heard(
-    folder: Path, kind: str, *data: dict[str, object]
+    folder: Path, kind: str, *data: Mapping[str, Any]
 ) -> tuple[ansible_events.Events, list[ansible_events.Progress]]:
     """What is kept and what is shown of events of one kind."""
     shown: list[ansible_events.Progress] = []

@@ -206,6 +206,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(host_paths, "TURN", str(path))
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(turn, "LEAST_CORES", 1)
+    monkeypatch.setattr(turn, "FAREWELL_SECONDS", 1e6)
     return path
 
 
@@ -285,8 +286,7 @@ def test_one_that_does_not_go_is_not_waited_for_for_ever(place: Path, monkeypatc
             assert other.process.poll() is None
 
 
-def test_a_number_that_is_another_program_s_now_is_not_waited_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn, "FAREWELL_SECONDS", 1e6)
+def test_a_number_that_is_another_program_s_now_is_not_waited_for(place: Path) -> None:
     place.parent.mkdir()
     place.write_text(f"{os.getppid()} 1\n1 \nrubbish\n\xff 3\n99999999999999999999 5\n", encoding="latin-1")
     with turn.taken("alone"):

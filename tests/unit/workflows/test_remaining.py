@@ -11,7 +11,6 @@ from records_for_tests import record
 
 from gpuprep import records
 from gpuprep.cli import running
-from gpuprep.cli.clock import clock
 from gpuprep.provisioning import ansible_events
 from gpuprep.workflows import remaining
 
@@ -124,6 +123,7 @@ def test_a_line_counts_down_and_says_when_it_takes_longer() -> None:
     assert host.what(130.0) == "Build 0:15: 412 of 980 files"
     assert host.time_left(130.0) == "about 2:45 left"
     assert host.fraction(130.0) == pytest.approx(30 / 195)
+    assert host.what(4645.9) == "Build 75:30: 412 of 980 files"
     host.take(ansible_events.Progress("task_start", "gpu_driver", "Load", "", 0.0), 140.0)
     assert host.what(140.0) == "Load 0:00"
     host.take(ansible_events.Progress("stage", "", "gemm", "matrix products", 0.0), 300.0)
@@ -167,7 +167,3 @@ def test_the_count_reads_as_documented() -> None:
 )
 def test_letters_of_an_uncertain_width_are_not_drawn(said: str, shown: str) -> None:
     assert running.steady(said) == shown
-
-
-def test_a_time_is_minutes_and_seconds() -> None:
-    assert [clock(seconds) for seconds in (0.9, 61, 4530)] == ["0:00", "1:01", "75:30"]

@@ -6,6 +6,7 @@ import os
 import textwrap
 from pathlib import Path
 
+import amount
 import pytest
 
 from gpuprep import errors, remote
@@ -71,9 +72,9 @@ def test_the_key_of_the_command_line_goes_to_all_but_local(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("tab.yml", "all:\n\thosts: {}\n", "line 2: YAML parsing failed: Tabs"),
-        ("list.yml", "all:\n  hosts: [a, b]\n", 'Invalid "hosts" entry for "all" group'),
-        ("group.ini", "[gpu:foo]\na\n", "Section [gpu:foo] has unknown type: foo"),
+        amount.case(("tab.yml", "all:\n\thosts: {}\n", "line 2: YAML parsing failed: Tabs"), True),
+        amount.case(("list.yml", "all:\n  hosts: [a, b]\n", 'Invalid "hosts" entry for "all" group'), False),
+        amount.case(("group.ini", "[gpu:foo]\na\n", "Section [gpu:foo] has unknown type: foo"), False),
     ],
 )
 def test_what_is_wrong_with_an_inventory_is_in_the_error(name: str, text: str, said: str, tmp_path: Path) -> None:
@@ -156,23 +157,21 @@ def test_inventories_that_do_not_help(inventory: str, tmp_path: Path) -> None:
         targets.parse(["all"], str(template))
 
 
-@pytest.mark.parametrize(
-    ("variables", "words"),
-    [
-        ("ansible_host: 'sim:h60'", "host gpu1: 'sim:h60' is not an address; give a port as ansible_port"),
-        (
-            "ansible_host: '192.0.2.7:2222'",
-            "host gpu1: '192.0.2.7:2222' is not an address; give a port as ansible_port",
-        ),
-        ("ansible_host: ann@192.0.2.7, ansible_user: ben", "names a user, and so does ansible_user"),
-    ],
-)
-def test_what_is_no_address_is_an_error_of_its_host_alone(variables: str, words: str, tmp_path: Path) -> None:
+def test_what_is_no_address_is_an_error_of_its_host_alone(tmp_path: Path) -> None:
     """It was an error inside gpuprep: fabric takes an address apart, too."""
+    hosts = {
+        "gpu1": ("ansible_host: 'sim:h60'", "'sim:h60' is not an address; give a port as ansible_port"),
+        "gpu2": ("ansible_host: '192.0.2.7:2222'", "'192.0.2.7:2222' is not an address; give a port as ansible_port"),
+        "gpu3": ("ansible_host: ann@192.0.2.7, ansible_user: ben", "names a user, and so does ansible_user"),
+        "gpu4": ("ansible_host: 192.0.2.8", ""),
+    }
     file = tmp_path / "hosts.yml"
-    file.write_text(f"all:\n  hosts:\n    gpu1: {{{variables}}}\n    gpu2: {{ansible_host: 192.0.2.8}}\n")
-    refused, good = targets.parse([], str(file))
-    assert words in refused.refused
+    file.write_text("all:\n  hosts:\n" + "".join(f"    {name}: {{{said}}}\n" for name, (said, _) in hosts.items()))
+    *refused, good = targets.parse([], str(file))
+    for one, (name, (_, words)) in zip(refused, hosts.items(), strict=False):
+        assert one.refused.startswith(f"host {name}: ")
+        assert words in one.refused
+    assert len(refused) == 3
     assert (good.refused, good.address) == ("", "192.0.2.8")
 
 
