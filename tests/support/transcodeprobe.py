@@ -77,6 +77,11 @@ def refusing(tmp_path: Path, tiny: Path, line: str, code: int = 218) -> tuple[li
     return rows, (tmp_path / "begun").read_text().split()
 
 
+def at_work(runs: transcode.Runner) -> int:
+    """How many programs run now, and end with the probe."""
+    return len(runs._running)
+
+
 def command(case: transcodecases.Case) -> list[str]:
     return transcoderun.command(case)
 

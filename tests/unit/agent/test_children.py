@@ -24,7 +24,7 @@ from gpuprep.agent.programs import children
 from gpuprep.agent.programs.run import run
 from gpuprep.remote import Host
 
-PATIENCE = 15.0
+HANGS = 300.0  # seconds; nothing here takes as long
 
 # An agent that starts a program with a child of its own, one of which left its session, and then works on.
 AGENT = """
@@ -72,9 +72,9 @@ def cwd(tmp_path: Path) -> Iterator[Path]:
 
 
 def nothing_stays(agent: int, tmp_path: Path, cwd: Path) -> None:
-    until(lambda: not alive(agent), "the agent lives on")
-    until(lambda: not sleepers(cwd), "a child stays behind")
-    until(lambda: not list((tmp_path / "tmp").iterdir()), "a scratch folder stays behind")
+    until(lambda: not alive(agent), "the agent lives on", HANGS)
+    until(lambda: not sleepers(cwd), "a child stays behind", HANGS)
+    until(lambda: not list((tmp_path / "tmp").iterdir()), "a scratch folder stays behind", HANGS)
 
 
 BLOCKED = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])"  # a call that never returns
@@ -90,13 +90,13 @@ def test_nothing_outlives_the_agent(tmp_path: Path, cwd: Path, how: str, before:
     ) as agent:
         assert agent.stdout is not None
         assert agent.stdout.readline().split()[0] == str(agent.pid)
-        until(lambda: len(sleepers(cwd)) == 3, "the agent's processes did not start")  # `setsid` becomes `sleep` late
+        until(lambda: len(sleepers(cwd)) == 3, "they did not start", HANGS)  # `setsid` becomes `sleep` late
         if how == "reader gone":
             agent.stdout.close()
         else:
             names = {"kill -9": "SIGKILL", "terminate": "SIGTERM", "interrupt": "SIGINT", "hang up": "SIGHUP"}
             agent.send_signal(getattr(signal, names[how]))
-        code = agent.wait(PATIENCE)
+        code = agent.wait(HANGS)
     nothing_stays(agent.pid, tmp_path, cwd)
     if not before:
         expected = {"kill -9": -9, "terminate": 143, "interrupt": 130, "hang up": 129, "reader gone": 143}
@@ -107,7 +107,7 @@ def test_nothing_outlives_the_agent(tmp_path: Path, cwd: Path, how: str, before:
 def test_an_agent_that_ends_by_itself_leaves_nothing_and_its_reader_waits_for_that(
     tmp_path: Path, cwd: Path, then: str
 ) -> None:
-    done = subprocess.run(program(cwd, then), env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(program(cwd, then), env=environment(tmp_path), capture_output=True, text=True, timeout=HANGS)
     assert not sleepers(cwd)
     assert not list((tmp_path / "tmp").iterdir())
     assert done.returncode == {"pass": 0, "os._exit(3)": 3}.get(then, 1)
@@ -136,7 +136,7 @@ def test_a_channel_that_closes_ends_the_agent(tmp_path: Path, cwd: Path, sshd: s
     environment(tmp_path)
     with Host(sshd.target()) as host:
         with pytest.raises(errors.GpuprepError, match="took longer"):
-            host.run(remote(tmp_path, cwd), timeout=3)
+            host.run(remote(tmp_path, cwd), timeout=3)  # whether it has begun by then or not, nothing stays
         assert host.run("echo still connected").stdout == "still connected\n"
         nothing_stays(2**30, tmp_path, cwd)
 
@@ -156,23 +156,25 @@ def test_a_controller_that_is_killed_ends_the_agent(
     target = {"name": "here", "local": True} if local else vars(sshd.target())
     code = CONTROLLER.format(tests=str(ROOT), target=target, command=remote(tmp_path, cwd))
     with subprocess.Popen([sys.executable, "-c", code], env=environment(tmp_path)) as controller:
-        until(lambda: len(sleepers(cwd)) == 3, "the agent did not start")
+        until(lambda: len(sleepers(cwd)) == 3, "the agent did not start", HANGS)
         controller.kill()
     nothing_stays(2**30, tmp_path, cwd)
 
 
 def test_a_time_out_ends_grandchildren_and_does_not_wait_for_them(cwd: Path) -> None:
-    before = time.monotonic()
-    said = run(["sh", "-c", "sleep 303 & echo $$; wait"], timeout=0.5, cwd=str(cwd))
+    said = run(["sh", "-c", "sleep 3600 & echo $$; wait"], timeout=0.5, cwd=str(cwd))
     assert said == records.Missing("command_failed", "sh took longer than 0.5 s")
-    assert time.monotonic() - before < PATIENCE
-    until(lambda: not sleepers(cwd), "a grandchild stays behind")
+    until(lambda: not sleepers(cwd), "a grandchild stays behind", HANGS)
 
 
 def test_what_a_login_shell_starts_on_purpose_lives_on(tmp_path: Path, cwd: Path) -> None:
-    then = "children.run(['sh', '-c', 'sleep 304 >/dev/null 2>&1 & touch started'], timeout=9, marked=False, cwd=%r)"
+    shell = ["sh", "-c", "sleep 304 >/dev/null 2>&1 & touch started"]
+    then = f"children.run({shell}, timeout=300, marked=False, cwd=%r)"
     done = subprocess.run(
-        program(cwd, f"process.kill(); {then % str(cwd)}"), env=environment(tmp_path), capture_output=True, timeout=60
+        program(cwd, f"process.kill(); {then % str(cwd)}"),
+        env=environment(tmp_path),
+        capture_output=True,
+        timeout=HANGS,
     )
     assert done.returncode == 0, done.stderr
     assert (cwd / "started").exists()
@@ -204,7 +206,9 @@ def test_a_number_that_is_free_again_is_not_killed(tmp_path: Path, cwd: Path) ->
     said: list[str] = []
     for reap in ("wait()", "communicate()", "poll() or process.wait()"):
         then = f"p = children.start(['true']); p.{reap.replace('process', 'p')}; print(p.reaped_noted, flush=True)"
-        done = subprocess.run(program(cwd, then), env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            program(cwd, then), env=environment(tmp_path), capture_output=True, text=True, timeout=HANGS
+        )
         said.append(done.stdout.splitlines()[-1])
         (cwd / "pids").unlink()
     assert said == ["True"] * 3
@@ -229,14 +233,11 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_program_that_is_being_started_is_looked_at_again(proc: Path) -> None:
+def test_a_program_that_is_being_started_is_looked_at_again(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its environment is empty until it is: what an agent left so outlived it."""
     starting = process(proc, 7, 1001)
-
-    def started() -> None:
-        (starting / "environ").write_bytes(b"A=1\0MARK=me\0")
-
-    timer = threading.Timer(0.2, started)
+    monkeypatch.setattr(children, "STARTING_MS", 300_000)
+    timer = threading.Timer(0.2, lambda: (starting / "environ").write_bytes(b"A=1\0MARK=me\0"))
     timer.start()
     try:
         assert children._marked(b"MARK=me") == [7]
@@ -253,4 +254,4 @@ def test_what_is_no_program_of_an_agent_is_not_waited_for(proc: Path, monkeypatc
     monkeypatch.setattr(children, "STARTING_MS", 60_000)
     began = time.monotonic()
     assert children._marked(b"MARK=me") == []
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 59  # no pause, which is a minute
