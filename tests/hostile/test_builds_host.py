@@ -62,13 +62,12 @@ def device(path: Path) -> None:
 
 
 def socket_at(path: Path) -> None:
-    here = Path.cwd()
-    os.chdir(path.parent)  # a socket's path may not be long
+    folder = os.open(path.parent, os.O_RDONLY)  # a socket's path may not be long
     try:
         with socket.socket(socket.AF_UNIX) as bound:
-            bound.bind(path.name)
+            bound.bind(f"/proc/self/fd/{folder}/{path.name}")
     finally:
-        os.chdir(here)
+        os.close(folder)
 
 
 def named(folder: Path, **files: Any) -> None:
@@ -121,14 +120,13 @@ def test_an_intact_build_is_whole(role: dict[str, ModuleType], tmp_path: Path, j
     assert JUDGES[judge](role, a_build(tmp_path / "build")) is True
 
 
-@pytest.mark.parametrize("judge", JUDGES)
 @pytest.mark.parametrize("attack", STRANGERS.values(), ids=STRANGERS)
 def test_a_folder_with_more_than_its_manifest_says_is_not_whole(
-    role: dict[str, ModuleType], tmp_path: Path, attack: Callable[[Path], Any], judge: str
+    role: dict[str, ModuleType], tmp_path: Path, attack: Callable[[Path], Any]
 ) -> None:
     folder = a_build(tmp_path / "build")
     attack(folder)
-    assert JUDGES[judge](role, folder) is False
+    assert {judge: whole(role, folder) for judge, whole in JUDGES.items()} == dict.fromkeys(JUDGES, False)
 
 
 @pytest.mark.parametrize("judge", JUDGES)
@@ -339,7 +337,7 @@ def test_a_folder_that_becomes_a_link_while_it_is_copied_is_not_followed(
 def test_nothing_is_copied_while_the_build_user_runs_anything(role: dict[str, ModuleType], tmp_path: Path) -> None:
     import subprocess
 
-    left = subprocess.Popen(["sleep", "60"], user=NOBODY.pw_uid)
+    left = subprocess.Popen(["sleep", "infinity"], user=NOBODY.pw_uid)
     try:
         with pytest.raises(role["parts"].Refused, match=f"still runs processes: .*{left.pid}"):
             role["install"].end_build(spec(tmp_path), NOBODY.pw_uid)
@@ -395,8 +393,8 @@ ENDLESS = {
     "prints-without-end": ("yes", "ended with"),
     "complains-without-end": ("yes >&2", "ended with"),
     "works-without-end": ("while :; do :; done", "ended with|timed out"),
-    "waits-without-end": ("sleep 1000", "timed out"),
-    "leaves-a-process-behind": ("sleep 1000 & wait", "timed out"),
+    "waits-without-end": ("sleep infinity", "timed out"),
+    "leaves-a-process-behind": ("sleep infinity & wait", "timed out"),
     "ends-badly-with-control-characters": ("printf '\\033[2J' >&2; exit 3", r"ended with 3: '\\x1b\[2J'"),
 }
 
@@ -407,7 +405,7 @@ def test_a_new_ffmpeg_that_does_not_behave_is_refused(
     role: dict[str, ModuleType], public_folder: Path, monkeypatch: pytest.MonkeyPatch, attack: str
 ) -> None:
     script, why = ENDLESS[attack]
-    monkeypatch.setattr(role["parts"], "LISTING_SECONDS", 1)
+    monkeypatch.setattr(role["parts"], "LISTING_SECONDS", 1 if "timed out" in why else 300)
     with pytest.raises(role["parts"].Refused, match=why):
         role["parts"].ask(ffmpeg(public_folder / "build", script), "-encoders", "nobody")
 

@@ -18,12 +18,12 @@ ROOT = "/dev/sda1 / ext4 rw 0 0\n"
 
 
 @pytest.mark.parametrize("end", LINE_ENDS, ids=ascii)
-@pytest.mark.parametrize("space", SPACES, ids=ascii)
-def test_a_users_mount_is_not_the_disk_that_a_profile_wants(end: str, space: str) -> None:
-    folder = space.join([f"/home/al/x{end}/dev/sdb1", "/data", "ext4", "rw"])
-    found = parse.mounts(f"{ROOT}foo {folder} fuse.foo rw 0 0\n")
-    assert records.Mount("/dev/sda1", "/", "ext4") in found
-    assert "/data" not in [one.path for one in found]
+def test_a_users_mount_is_not_the_disk_that_a_profile_wants(end: str) -> None:
+    for space in SPACES:
+        folder = space.join([f"/home/al/x{end}/dev/sdb1", "/data", "ext4", "rw"])
+        found = parse.mounts(f"{ROOT}foo {folder} fuse.foo rw 0 0\n")
+        assert records.Mount("/dev/sda1", "/", "ext4") in found
+        assert "/data" not in [one.path for one in found], ascii(space)
 
 
 def test_a_mount_whose_name_has_such_a_sign_is_seen_as_it_is() -> None:
@@ -41,10 +41,10 @@ SAID_OF_USERS = [
 
 
 @pytest.mark.parametrize("said", SAID_OF_USERS)
-@pytest.mark.parametrize("end", ["", *LINE_ENDS], ids=ascii)
-def test_a_name_in_the_journal_is_no_xid(said: str, end: str) -> None:
-    told = said.replace("NVRM", f"{end}1.5 h kernel: NVRM", 1) if end else said
-    assert xids.from_journal(f"1.5 h kernel: {told}\n") == []
+def test_a_name_in_the_journal_is_no_xid(said: str) -> None:
+    for end in ("", *LINE_ENDS):
+        told = said.replace("NVRM", f"{end}1.5 h kernel: NVRM", 1) if end else said
+        assert xids.from_journal(f"1.5 h kernel: {told}\n") == [], ascii(end)
 
 
 @pytest.mark.parametrize("said", SAID_OF_USERS)

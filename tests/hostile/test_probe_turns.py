@@ -73,9 +73,9 @@ def measure(arguments):
     signals = __import__("signal")
     signals.pthread_sigmask(signals.SIG_BLOCK, [signals.SIGTERM])
     while True:
-        time.sleep(100)
+        time.sleep(1000)
 sys.modules["gpuprep.agent.probes.gemm"] = types.SimpleNamespace(measure=measure)
-probes.run_probe("gemm", {"turn": "alone", "turn_seconds": 0.2})
+probes.run_probe("gemm", {"turn": "alone", "turn_seconds": 2.0})
 """
 
 

@@ -18,7 +18,7 @@ from gpuprep.remote.probereports import Doing
 from gpuprep.workflows import measuring
 from gpuprep.workflows.runs import Run
 
-PATIENCE = 10.0
+PATIENCE = 300.0
 
 
 KINDS = {kind.name: kind for kind in probes.KINDS}
