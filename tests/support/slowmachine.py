@@ -65,10 +65,11 @@ mount --bind {passwd} /etc/passwd && exec "$SHELL" -c "$SSH_ORIGINAL_COMMAND"
 class SlowMachine:
     """`environment` and `words` start a validate of it; `left()` are the processes that it still has."""
 
-    def __init__(self, folder: Path, home: Path, seconds: float = 0.7) -> None:
+    def __init__(self, folder: Path, home: Path, seconds: float = 0.7, *, transcodes: bool = True) -> None:
+        """`seconds` is how long each program works. Without `transcodes` ffmpeg never ends one."""
         self.login = folder / "login"
         self.bin = self.login / "bin"
-        program(self.bin / "ffmpeg", FFMPEG.format(seconds=seconds))
+        program(self.bin / "ffmpeg", FFMPEG.format(seconds=seconds if transcodes else "infinity"))
         program(self.bin / "ffprobe", "sleep 1")
         program(self.bin / "nvcc", NVCC.format(seconds=seconds))
         (self.login / ".bash_profile").write_text(f"PATH={self.bin}:/usr/bin:/bin\n")

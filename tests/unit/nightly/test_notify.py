@@ -29,8 +29,10 @@ TOKEN = "s3cret-t0ken-of-the-receiver"
 
 
 @pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def patient_and_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setattr(notify, "REQUEST_TIMEOUT", 600.0)
+    monkeypatch.setattr(notify, "COMMAND_TIMEOUT", 600.0)
 
 
 class Receiver:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,12 @@ from fakehost import Script, playbooks_of_the_test, store_of_the_test
 from finishedt4 import ANSWERS, FINISHED, HERE, T4, WANTED
 from realfacts import real
 from sshserver import SSHD, Sshd
+from waiting import until
 
 from gpuprep import errors, records, remote
 from gpuprep.desired import loading, profile
 from gpuprep.provisioning import ansible_run
+from gpuprep.records import ids
 from gpuprep.remote import agent_client
 from gpuprep.store import Store
 from gpuprep.workflows import drift, provision, runs
@@ -145,7 +146,7 @@ def test_another_status_is_so_since_it_was_found_so(stage: Stage) -> None:
 
     status, since, began = look(unread)
     assert (status, since) == (records.Status.UNKNOWN, began)
-    time.sleep(1.1)  # moments are whole seconds
+    until(lambda: ids.now() != began, "moments are whole seconds", 600)
     status, since, failed = look(UNTUNED)
     assert (status, since) == (records.Status.FAIL, failed)
     assert failed != began

@@ -41,10 +41,19 @@ needs_sshd = pytest.mark.skipif(sshserver.SSHD is None or os.geteuid() != 0, rea
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowMachine]:
-    folder = tmp_path_factory.mktemp("slow")
+    yield from slow(tmp_path_factory.mktemp("slow"))
+
+
+@pytest.fixture(scope="module")
+def transcoding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowMachine]:
+    """One that never ends a transcode: what ends it is an interruption."""
+    yield from slow(tmp_path_factory.mktemp("transcoding"), transcodes=False)
+
+
+def slow(folder: Path, *, transcodes: bool = True) -> Iterator[SlowMachine]:
     home = folder / "home"
     (home / ".ssh").mkdir(parents=True)
-    made = SlowMachine(folder, home, seconds=0.8)
+    made = SlowMachine(folder, home, seconds=0.8, transcodes=transcodes)
     yield made
     made.sshd.stop()
 
@@ -150,15 +159,15 @@ def newest_id(folder: Path) -> str:
 
 @needs_sshd
 @pytest.mark.parametrize("number", amount.few([signal.SIGINT, signal.SIGTERM], 1))
-def test_figures_of_probes_that_had_ended_are_kept_and_judged(machine: SlowMachine, number: signal.Signals) -> None:
-    process = begin(machine)
+def test_figures_of_probes_that_had_ended_are_kept_and_judged(transcoding: SlowMachine, number: signal.Signals) -> None:
+    process = begin(transcoding)
     wait_until(process, "transcodes of NVIDIA's FFmpeg guide")
-    until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in machine.left()), machine.left, HANG)
+    until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in transcoding.left()), transcoding.left, HANG)
     process.send_signal(number)
     _, said = process.communicate(timeout=HANG)
     assert process.returncode == 130
     assert "2 of 4 probes had ended, and their figures are kept" in said
-    made = newest(machine.folder)
+    made = newest(transcoding.folder)
     values = {result.probe: result.values for result in made.measurements}
     assert list(values) == ["toolkit", "codec", "transcode", "throughput"]
     assert isinstance(values["toolkit"], dict)
@@ -177,11 +186,11 @@ def test_figures_of_probes_that_had_ended_are_kept_and_judged(machine: SlowMachi
 
 @pytest.mark.machines
 @needs_sshd
-def test_a_second_one_ends_at_once_and_the_host_tidies_up_by_itself(machine: SlowMachine) -> None:
-    before = newest_id(machine.folder)
-    process = begin(machine)
+def test_a_second_one_ends_at_once_and_the_host_tidies_up_by_itself(transcoding: SlowMachine) -> None:
+    before = newest_id(transcoding.folder)
+    process = begin(transcoding)
     wait_until(process, "transcodes of NVIDIA's FFmpeg guide")
-    until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in machine.left()), machine.left, HANG)
+    until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in transcoding.left()), transcoding.left, HANG)
     process.send_signal(signal.SIGINT)
     wait_until(process, "Interrupted: ending what runs")
     time.sleep(ONE_WISH_SECONDS)  # before, it would be the same wish
@@ -189,8 +198,8 @@ def test_a_second_one_ends_at_once_and_the_host_tidies_up_by_itself(machine: Slo
     _, said = process.communicate(timeout=HANG)
     assert process.returncode == 130
     assert "ended at once" in said
-    gone(machine)
-    assert newest_id(machine.folder) == before
+    gone(transcoding)
+    assert newest_id(transcoding.folder) == before
 
 
 # ---------------------------------------------------------------- one that Python drops
