@@ -64,6 +64,7 @@ def test_the_plan_installs_it_where_it_is_not_the_one_that_programs_get(path: An
     host = dataclasses.replace(host, libraries={**host.libraries, "libnccl.so.2": path})
     (found,) = (one for one in checks.compare(wanted, host) if one.key == "nccl.library")
     assert found.status is status
+    assert ("the loader finds no NCCL" in found.reason) == (path is None)
     steps = plan.make("host", wanted, checks.compare(wanted, host)).steps
     assert [step.role for step in steps] == ([] if status is records.Status.PASS else ["gpu_nccl"])
 

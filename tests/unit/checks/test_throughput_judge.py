@@ -76,6 +76,15 @@ def test_rate_times_engines_times_clock(
     assert f"{fps:.0f} fps" in finding.expected
 
 
+def test_between_two_presets_as_fast_as_the_quicker_one_can_be() -> None:
+    """P5 of the table gives 264 fps and P3 602: P4 at 600 is sound, and at 900 no encoder can be so fast."""
+    for fps, status in ((600, records.Status.PASS), (900, records.Status.UNKNOWN)):
+        one = step(14, fps * CLOCK["t4"] / 1950, video_clock_mhz=CLOCK["t4"])
+        assert (
+            judged("t4", series("encode", "h264", one, preset="p4"))["throughput encode h264 p4.fps"].status is status
+        )
+
+
 def test_counts_from_memory_are_named_as_such() -> None:
     finding = judged("t4", series("decode", "h264", step(4, 1180, video_clock_mhz=1470)))["throughput decode h264.fps"]
     assert "2 decoders (a count remembered from data sheets, not verified)" in finding.expected
@@ -319,7 +328,10 @@ def test_every_engine_of_the_catalogue_has_a_rate_or_none_is_published() -> None
     """Volta's decoders and Blackwell's encoders are the ones without: there is no row, or no clock with it."""
     without = set()
     for board in catalogue.boards().values():
-        ids: dict[str, Any] = {"pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": (*board.subsystem_ids, "")[0]}
+        ids: dict[str, Any] = {
+            "pci_device_id": board.pci_device_ids[0],
+            "pci_subsystem_id": (*board.subsystem_ids, "")[0],
+        }
         for kind, preset, count in (
             ("decode", None, board.model.nvdec_engines),
             ("encode", "p3", board.model.nvenc_engines),

@@ -165,7 +165,11 @@ def test_the_formula_knows_int8_with_crooked_k(shape: str, microseconds: float) 
 def test_which_limit_binds() -> None:
     assert expected(H100, operations.product("8192x8192x8192"), "bf16").bound == "math"
     assert expected(H100, operations.product("8192x16x8192"), "bf16").bound == "memory"
-    assert expected(H100, operations.product("64x64x64"), "bf16").bound == "launch"
+    short, long = (expected(H100, operations.product(shape), "bf16") for shape in ("64x64x64", "8192x8192x8192"))
+    assert short.bound == "launch"
+    assert "the start of the kernel" in [one.words for one in losses.losses(short)]
+    assert "the start of the kernel" not in [one.words for one in losses.losses(long)]
+    assert losses.losses(expected(H100, operations.product("512x512x512", 64), "bf16")) == (), "no single product"
 
 
 def test_the_error_that_is_said_depends_on_what_was_measured() -> None:
