@@ -347,7 +347,7 @@ def test_encoding_and_decoding_the_smaller_one_counts() -> None:
 def test_presets_between_those_of_the_table_and_smaller_pictures() -> None:
     rates = [speed("t4", 1950, 0, 1, encode_codec="h264", preset=p, encode=1.0).fps for p in range(1, 8)]
     assert rates == sorted(rates, reverse=True)
-    assert rates[1] == pytest.approx((833 + 602) / 2 * BUSY)
+    assert rates[:2] == pytest.approx([833 * BUSY, (833 + 602) / 2 * BUSY])
     small = speed("t4", 1860, 1, 0, decode_codec="h264", width=960, height=540)
     assert small.fps == pytest.approx(4 * 771 * BUSY)
 

@@ -170,6 +170,7 @@ def test_supported_clocks_are_highest_first_and_known_by_memory_clock(machine: B
     graphics = machine.ask("print(n.nvmlDeviceGetSupportedGraphicsClocks(h(), 5001))")
     assert graphics.startswith("[1590, 1575,")
     assert graphics.endswith("300]")
+    assert machine.ask("print(n.nvmlDeviceGetSupportedGraphicsClocks(h(), 405))").startswith("[645, 630,")
     assert machine.ask("n.nvmlDeviceGetSupportedGraphicsClocks(h(), 5000)") == "error 2"
 
 
