@@ -172,7 +172,8 @@ VERDICTS: dict[str, tuple[dict[str, object], records.Status, int]] = {
 @pytest.mark.parametrize("attack", VERDICTS)
 def test_the_verdict_of_a_host_is_that_of_its_findings(attack: str, ask: Callable[..., records.RunRecord]) -> None:
     told, status, code = VERDICTS[attack]
-    found = ask(Answering({host_paths.DRIFT_LAST: records.to_json(night(**told))}))
+    said = night(**told)  # type: ignore[arg-type]
+    found = ask(Answering({host_paths.DRIFT_LAST: records.to_json(said)}))
     assert found.verdict is not None
     assert (found.verdict.status, found.exit_code) == (status, code)
     assert found.verdict.summary.startswith(status.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cache
+from typing import Any
 
 import hostilerecords
 import pytest
@@ -47,7 +48,7 @@ def test_what_cannot_be_shown_is_unknown_and_says_why() -> None:
     assert unknown == ["evil"]
 
 
-SHOWN: dict[str, dict[str, object]] = {
+SHOWN: dict[str, dict[str, Any]] = {
     "fleet text": {"fleet": "text"},
     "fleet json": {"fleet": "text", "as_json": True},
     "fleet html": {"fleet": "html"},

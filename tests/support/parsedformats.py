@@ -80,7 +80,7 @@ def _request(**changes: object) -> Request:
     return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def shown(records: Sequence[RunRecord], *, fleet: str = "", **request: object) -> int:
+def shown(records: list[RunRecord], *, fleet: str = "", **request: bool | int) -> int:
     """What a command shows of its records, in a format of a fleet or as pages; its exit code."""
     asked = _request(**request)
     return work.show_fleet(records, asked, fleet) if fleet else work._show(records, asked, as_plan=False)
@@ -96,15 +96,15 @@ def coloured(record: RunRecord) -> None:
 
 
 @contextmanager
-def progress(stream: TextIO, *hosts: str, **options: bool) -> Iterator[console.Console]:
+def progress(stream: TextIO, *hosts: str, no_color: bool = True) -> Iterator[console.Console]:
     """The progress of a run on these hosts."""
-    with console.Console(hosts, quiet=False, stream=stream, **{"verbose": 1, "no_color": True, **options}) as made:
+    with console.Console(hosts, verbose=1, quiet=False, no_color=no_color, stream=stream) as made:
         yield made
 
 
-def listed(rows: Sequence[tuple[str, ...]], **options: object) -> list[str]:
+def listed(rows: Sequence[tuple[str, ...]], *, color: bool = False, columns: int | None = None) -> list[str]:
     """The lines of a list; the last door to a terminal lets all of them through."""
-    made = tables.lines(rows, **options)
+    made = tables.lines(rows, color=color, columns=columns)
     assert console.for_terminal("\n".join(made)) == "\n".join(made)
     return made
 

@@ -34,6 +34,7 @@ from gpuprep.remote import (
     watch,
 )
 
+ShownKey = hostkeys.ShownKey
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 START_SECONDS = 300
 

@@ -63,7 +63,6 @@ EXCEPTIONS = {
     "gpuprep.untrusted.masking._known": "what this process remembers: a test begins without the passwords of others",
     "gpuprep.provisioning.ansible_events.Events.handle": "listens to what Ansible says, and passes it on",
     "gpuprep.remote.agent_client.identity": "the agent of the simulated machine is ours, and other tests need it",
-    "gpuprep.remote.ssh.SshConnection.execute.__kwdefaults__": "a limit, which a caller may give",
     "gpuprep.untrusted.plaintext.command": "listens to the commands that are printed, and passes them on",
     "gpuprep.agent.probereports._say": "listens to what a probe tells",
     "gpuprep.agent.probereports._Teller.wanted": "the same",

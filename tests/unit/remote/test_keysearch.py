@@ -11,7 +11,7 @@ from pathlib import Path
 import paramiko
 import pytest
 from hostilesshd import HostileSshd
-from sshserver import SSHD, Serve, Sshd, make_key, servers
+from sshserver import SSHD, Serve, ShownKey, Sshd, make_key, servers
 from tokenkey import Token
 from waiting import until
 
@@ -27,7 +27,7 @@ def serve(tmp_path: Path, home: Path) -> Iterator[Serve]:
         yield start
 
 
-def never(_shown: keysearch.ShownKey) -> bool:
+def never(_shown: ShownKey) -> bool:
     raise AssertionError("the host's key is known")
 
 
@@ -285,13 +285,13 @@ def test_where_no_other_user_or_key_would_help_none_is_tried(
 def test_a_host_key_is_accepted_only_as_it_was_shown(serve: Serve, home: Path) -> None:
     server = serve()
     give(home, server.key)
-    asked: list[keysearch.ShownKey] = []
+    asked: list[ShownKey] = []
 
-    def refuse(shown: keysearch.ShownKey) -> bool:
+    def refuse(shown: ShownKey) -> bool:
         asked.append(shown)
         return False
 
-    def accept(shown: keysearch.ShownKey) -> bool:
+    def accept(shown: ShownKey) -> bool:
         asked.append(shown)
         return True
 
@@ -353,7 +353,7 @@ def test_behind_a_jump_host_both_host_keys_are_shown_and_asked_for(serve: Serve,
     )
     asked: list[str] = []
 
-    def accept(shown: keysearch.ShownKey) -> bool:
+    def accept(shown: ShownKey) -> bool:
         asked.append(shown.name)
         return True
 
