@@ -52,7 +52,6 @@ CONSTANTS = {
     "gpuprep.workflows.schedule_state.READ": "its places, in a folder of the test",
     # Of modules that a test loads from a file:
     "? module.CHUNK": "a size",
-    "? module.GRACE_SECONDS": "a time",
     "? role['copying'].MOST_BYTES": "a limit",
     "? role['copying'].MOST_FILES": "a limit",
     "? role['parts'].LISTING_SECONDS": "a time",
