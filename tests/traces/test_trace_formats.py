@@ -161,6 +161,14 @@ def test_full_has_all_tables(shown: document.TraceDocument) -> None:
         assert f"({one_advice.rule})" in text
 
 
+def test_numbers_of_a_table_end_below_each_other(opened: dict[str, document.TraceDocument]) -> None:
+    _, table = formats.text(opened["sync-item"], full=True).split("\nKernels\n")
+    head, *rows = itertools.takewhile(str.strip, table.splitlines())
+    end = head.index("Calls") + len("Calls")
+    assert len(rows) > 2
+    assert [row for row in rows if not (row[end - 1].isdigit() and row[end : end + 1] in ("", " "))] == []
+
+
 def test_what_is_not_in_the_profile_is_not_zero(opened: dict[str, document.TraceDocument]) -> None:
     one = opened["resnet-fp32"]
     nothing = replace(
