@@ -9,8 +9,9 @@ from typing import Any
 
 from fakepynvml import Answers, t4_answers
 
-from gpuprep.agent.compute.sampler import COLUMNS
+from gpuprep.agent.compute import sampler
 
+COLUMNS = sampler.COLUMNS  # of a reading
 NOBODY = 2**22  # beyond every process id
 
 

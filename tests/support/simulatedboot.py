@@ -32,13 +32,13 @@ def performance(key: str) -> dict[str, Any]:
     return found
 
 
-def boot_with(folder: Path, *keys: str, driver_version: str | None = "550.163.01", **values: object) -> None:
+def boot_with(folder: Path, *keys: str, loaded: bool = True, **values: Any) -> None:
     """GPUs right after a boot, at their highest clocks, with `values` put into the first one's state."""
     devices = gpus.devices("test", list(keys))
     addresses = tuple(device.bus_id for device in devices)
-    loaded = driver.Loaded(driver_version, False, addresses, {}) if driver_version else None
-    nvmlstate.write_boot(folder, loaded, devices)
-    if loaded is None:
+    kernel = driver.Loaded("550.163.01", False, addresses, {}) if loaded else None
+    nvmlstate.write_boot(folder, kernel, devices)
+    if not loaded:
         return
     with nvmlstate.changed(folder) as state:
         for number in range(len(keys)):
@@ -51,7 +51,7 @@ def boot_with(folder: Path, *keys: str, driver_version: str | None = "550.163.01
 def booted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Boot:
     """A simulated VM with these GPUs; NVML answers as a T4 under load whatever they are."""
 
-    def boot(*keys: str, **values: object) -> Path:
+    def boot(*keys: str, **values: Any) -> Path:
         boot_with(tmp_path, *keys, **values)
         (tmp_path / "loads").mkdir(exist_ok=True)
         monkeypatch.setattr(simulated, "SIMULATION_MARK", tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def command(case: transcodecases.Case) -> list[str]:
     return transcoderun.command(case)
 
 
-def execute(argv: Sequence[str], folder: Path, extra: Mapping[str, str] | None = None) -> transcoderun.Ran:
+def execute(argv: Sequence[str], folder: Path, extra: dict[str, str] | None = None) -> transcoderun.Ran:
     return transcoderun.execute(argv, folder, HANGS, extra or {})
 
 
@@ -100,7 +100,7 @@ def kept_lines(said: bytes) -> tuple[list[str], int]:
     return transcoderun._lines(said), transcoderun.KEPT_BYTES
 
 
-def guides_environment() -> Mapping[str, str]:
+def guides_environment() -> dict[str, str]:
     return transcodechunks.GUIDE
 
 

