@@ -207,9 +207,10 @@ def test_settings_of_a_runtime_name_nvidias_or_not(name: str, tmp_path: Path, mo
         (tmp_path / program).chmod(0o755)
     file = tmp_path / "settings"
     monkeypatch.setattr(containers, "SEARCH_PATH", str(tmp_path))
-    for runtime in ("DOCKER", "CONTAINERD", "CRIO"):
-        program, _, pattern = getattr(containers, runtime)
-        monkeypatch.setattr(containers, runtime, (program, (str(tmp_path / "none"), str(file)), pattern))
+    files = (str(tmp_path / "none"), str(file))
+    monkeypatch.setattr(containers, "DOCKER", (containers.DOCKER[0], files, containers.DOCKER[2]))
+    monkeypatch.setattr(containers, "CONTAINERD", (containers.CONTAINERD[0], files, containers.CONTAINERD[2]))
+    monkeypatch.setattr(containers, "CRIO", (containers.CRIO[0], files, containers.CRIO[2]))
     for text, knows in zip(SETTINGS[name], (True, False), strict=True):
         file.write_text(text)
         assert containers.facts(str(tmp_path / "none")).runtimes == (records.ContainerRuntime(name, knows),)
