@@ -312,6 +312,16 @@ def test_a_set_run_stays_until_it_is_cleared(store: Store) -> None:
     assert store.clear_baseline("gpu-1") == (0, False)
 
 
+def test_of_two_names_of_a_host_the_older_figure_counts(store: Store) -> None:
+    store.append(measured("r2", 270.0, day=2, host="node7"), {KEY: {"fp16": 270.0, "bf16": 1.0}})
+    store.append(measured("r1", 280.0, day=1), {KEY: {"fp16": 280.0}})
+    store.join("gpu-1", "node7", "2026-11-09")
+    for name in ("gpu-1", "node7"):
+        found = store.baseline(name, [KEY])[KEY]
+        assert {figure: one.value for figure, one in found.items()} == {"fp16": 280.0, "bf16": 1.0}
+        assert store.baseline_of(name)[KEY] == found
+
+
 def test_exports_are_all_runs_oldest_first(store: Store) -> None:
     for day in (2, 1, 3):
         store.append(measured(f"r{day}", 280.0 + day, day=day, host="b" if day == 3 else "a"))
@@ -336,6 +346,7 @@ def test_what_nothing_refers_to_can_be_pruned(store: Store) -> None:
     store.append(measured("lone", 280.0, day=1, host="another", verdict=failed))
     old = store.prunable("2026-11-07T00:00:00+00:00", keep_last=1)
     assert old == ["d0", "r1", "r3", "r5", "r6"]  # r2 passed, r4 is the baseline, d1 the last check, lone the last run
+    assert "r6" not in store.prunable("2026-11-06T02:30:00+00:00", keep_last=1), "it began then, not before"
     assert "lone" in store.prunable("2026-11-07T00:00:00+00:00", keep_last=0)
     store.certify("gpu-1", "r5", "2026-11-09", {KEY: {"fp16": 280.0}})  # meanwhile
     assert store.prune(old) == ["d0", "r1", "r3", "r6"]
