@@ -250,6 +250,7 @@ def test_a_simulated_run_does_not_certify_a_host_that_has_a_real_gpu(store: Stor
 
 def test_a_run_that_never_reached_the_host_does_not_make_its_gpu_a_real_one(store: Store) -> None:
     store.append(record("r1", verdict=None, source=records.Source.MEASURED))
+    store.append(record("r3", command="judge", verdict=PASSED, source=records.Source.MEASURED))  # a file names any host
     store.append(record("r2", command="validate", verdict=PASSED, source=records.Source.SIMULATED))
     assert store.newest_passed("sim:t4") == "r2"
 
@@ -320,6 +321,14 @@ def test_of_two_names_of_a_host_the_older_figure_counts(store: Store) -> None:
         found = store.baseline(name, [KEY])[KEY]
         assert {figure: one.value for figure, one in found.items()} == {"fp16": 280.0, "bf16": 1.0}
         assert store.baseline_of(name)[KEY] == found
+
+
+def test_of_two_names_of_a_host_the_newer_choice_counts(store: Store) -> None:
+    for name, day in (("gpu-1", 9), ("node7", 8)):
+        store.append(measured(f"of-{name}", 280.0, host=name, verdict=PASSED))
+        store.certify(name, f"of-{name}", f"2026-11-0{day}", {})
+    store.join("gpu-1", "node7", "2026-11-10")
+    assert [store.chosen(name) for name in ("gpu-1", "node7")] == ["of-gpu-1"] * 2
 
 
 def test_exports_are_all_runs_oldest_first(store: Store) -> None:
