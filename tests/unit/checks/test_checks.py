@@ -500,6 +500,15 @@ def test_the_agent_reads_the_files_and_units_that_are_checked() -> None:
     assert {managed.PERSISTENCED, managed.TUNE, managed.FABRIC_MANAGER} <= set(managed.UNITS)
 
 
+def test_another_drop_in_that_keeps_the_mode_off_is_named() -> None:
+    files = ("/usr/lib/systemd/system/nvidia-persistenced.service", "/etc/systemd/system/x.service.d/zz.conf")
+    for option, wrong in (("--no-persistence-mode", ["nvidia-persistenced.mode_at_boot"]), ("--verbose", [])):
+        unit = records.UnitFacts("enabled", "active", files, f"/usr/bin/nvidia-persistenced {option}")
+        found = bad(WANTED, entry("units", "nvidia-persistenced.service", unit)(FINISHED))
+        assert [one.key for one in found] == wrong
+        assert all("zz.conf" in one.reason for one in found)
+
+
 def test_gpus_behind_nvswitches_need_fabric_manager() -> None:
     switched = dataclasses.replace(FINISHED, nvswitches=6)
     stopped = entry("units", managed.FABRIC_MANAGER, records.UnitFacts("enabled", "failed"))(switched)
