@@ -23,7 +23,7 @@ def own_folders(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 def kept_options(**typed: Any) -> dict[str, Any]:
     """What a record keeps of the options of a command that were typed."""
     fields = {field.name: None for field in dataclasses.fields(work.Request)}
-    request = work.Request(**{**fields, "hosts": (), "verbose": 0, **typed})  # type: ignore[arg-type]
+    request = work.Request(**{**fields, "hosts": (), "verbose": 0, **typed})
     return work._asked(request)
 
 

@@ -115,7 +115,10 @@ class Pages:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        asyncio.run(self._app(scope, receive, send))
+        async def answer() -> None:
+            await self._app(scope, receive, send)
+
+        asyncio.run(answer())
         headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
         return Answer(sent[0]["status"], headers, b"".join(one.get("body", b"") for one in sent[1:]).decode())
 

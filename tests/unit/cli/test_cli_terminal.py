@@ -92,7 +92,9 @@ def test_a_line_says_step_time_and_what_is_left(tmp_path: Path, gate: Path) -> N
         writer = os.open(gate, os.O_WRONLY)
         screen = running.until(lambda screen: any("left" in row for row in screen.rows))
         [line] = [row for row in screen.rows if "left" in row]
-        found = re.fullmatch(r"toolkit +━+╸?(?:╺?━+)? +\d:\d\d about (\d):(\d\d) left compiling with nvcc \d:\d\d", line)
+        found = re.fullmatch(
+            r"toolkit +━+╸?(?:╺?━+)? +\d:\d\d about (\d):(\d\d) left compiling with nvcc \d:\d\d", line
+        )
         assert found, line
         # All of the facts, less a moment, and all of the compiling.
         assert 2 * 60 < int(found[1]) * 60 + int(found[2]) <= 5 * 60

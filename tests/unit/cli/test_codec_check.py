@@ -212,7 +212,8 @@ def test_lists_of_the_probe_count_before_configures_arguments() -> None:
                   protocols=("file", "srt"), pix_fmts=("yuv420p",), buildconf=("--enable-gpl",))  # fmt: skip
     found = answered("ffmpeg -i srt://a:1 -f mp4 -c:v libx264 -pix_fmt yuv420p b.mp4", parts)
     assert {one.status for one in found.values()} == {records.Status.PASS}
-    old = dataclasses.replace(parts, **dict.fromkeys(("muxers", "protocols"), records.Missing("not_recorded")))
+    unknown = records.Missing("not_recorded")
+    old = dataclasses.replace(parts, muxers=unknown, protocols=unknown)
     found = answered("ffmpeg -i srt://a:1 -f mp4 b.mp4", old)
     assert found["muxers mp4"].status is records.Status.UNKNOWN
 

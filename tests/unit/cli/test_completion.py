@@ -16,7 +16,7 @@ import click
 import commandline
 import pytest
 from records_for_tests import record
-from shellsfortests import PROMPT, SHELLS, Shell, environment, has_candidates, needed, offered, told
+from shellsfortests import PATIENT, PROMPT, SHELLS, Shell, environment, has_candidates, needed, offered, told
 
 from gpuprep import catalogue
 from gpuprep.catalogue import boards
@@ -258,7 +258,7 @@ def answered(place: Path, line: str, shell: str = "zsh") -> subprocess.Completed
     *before, word = line.split(" ")
     given = {"GPUPREP_COMP_WORDS": "\n".join(before), "GPUPREP_COMP_WORD": word, "GPUPREP_COMP_LINE": line}
     return subprocess.run(
-        [sys.executable, "-c", "from gpuprep.cli import main; main()"],
+        [sys.executable, "-c", PATIENT],
         env={**os.environ, **given, "_GPUPREP_COMPLETE": f"{shell}_complete"},
         capture_output=True, text=True, check=False, cwd=place / "work", timeout=300,
     )  # fmt: skip
@@ -398,7 +398,7 @@ def test_little_is_imported(place: Path, line: str, allowed: set[str]) -> None:
     fill("gpu-01")
     *before, word = line.split(" ")
     asked = {"GPUPREP_COMP_WORDS": "\n".join(before), "GPUPREP_COMP_WORD": word, "_GPUPREP_COMPLETE": "zsh_complete"}
-    code = "import sys\nfrom gpuprep.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    code = f"import sys\ntry: exec({PATIENT!r})\nfinally: print(*sys.modules, file=sys.stderr)"
     # `make coverage` measures processes that tests start, too, and imports sqlite3 for that.
     unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     done = subprocess.run(
@@ -477,7 +477,7 @@ def test_the_scripts_hold_no_surprise(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_script_is_printed_and_the_older_way_still_works(shell: str) -> None:
-    start = [sys.executable, "-c", "from gpuprep.cli import main; main()"]
+    start = [sys.executable, "-c", PATIENT]
     printed = subprocess.run([*start, "completion", shell], capture_output=True, text=True, check=True).stdout
     env = {**os.environ, "_GPUPREP_COMPLETE": f"{shell}_source"}
     assert subprocess.run(start, capture_output=True, text=True, check=True, env=env).stdout == printed

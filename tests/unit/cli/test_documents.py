@@ -162,6 +162,6 @@ def test_lists_pages_and_rows_of_hosts_have_one_word_for_every_kind_of_end(gpupr
     order = ["FAILED", "FAIL", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS"]
     places = [order.index(word) for word in shown.values()]
     assert places == sorted(places)
-    for number, (status, word) in enumerate(ENDS.items()):
+    for number, (end, word) in enumerate(ENDS.items()):
         code, page, err = gpuprep("report", f"20261120-1000{number:02d}-abcdef")
-        assert (code, [line.split()[0] for line in page.splitlines()[-1:] if line]) == (0, [word]), (status, page, err)
+        assert (code, [line.split()[0] for line in page.splitlines()[-1:] if line]) == (0, [word]), (end, page, err)
