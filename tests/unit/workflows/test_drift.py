@@ -363,6 +363,7 @@ def test_deep_names_each_task_that_would_change_something(stage: Stage) -> None:
     assert status_of(silent, "playbook.check_mode") is records.Status.PASS
 
 
+@pytest.mark.machines
 def test_a_check_mode_that_fails_could_not_tell(stage: Stage) -> None:
     stage.certify()
     stage.play(BROKEN)

@@ -281,6 +281,7 @@ def test_an_agent_that_is_not_ours_is_installed_by_its_role(stage: Stage) -> Non
     assert [event for event in stage.machine.script.events if "facts" in event] == ["facts as root"] * 2
 
 
+@pytest.mark.machines
 def test_an_agent_that_stays_another_one_ends_the_schedule(stage: Stage, book: Path) -> None:
     book.write_text(BOOK.format(installed="/dev/null"))
     stage.machine.agent = "0.0.9+0123456789abcdef"
