@@ -22,7 +22,8 @@ ON_HOSTS = re.compile(r"gpuprep (provision|plan|tune|validate|drift)\b(?! (last|
 def test_there_are_commands_in_source_and_pages() -> None:
     files = {file for file, _ in WRITTEN}
     assert len(WRITTEN) > 150
-    assert {"README.md", "docs/cli.md", "gpuprep/checks/common.py", "gpuprep/cli/work.py"} <= files
+    for place in ("README.md", "docs/cli.md", "gpuprep/checks/", "gpuprep/cli/"):
+        assert any(file.startswith(place) for file in files), place
 
 
 @pytest.mark.parametrize(("file", "line"), WRITTEN)

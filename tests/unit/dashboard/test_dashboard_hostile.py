@@ -122,6 +122,7 @@ def test_words_of_an_address_stay_calm(server: Server, payload: str) -> None:
         assert server.get("/fleet").status == 200
 
 
+@pytest.mark.machines
 def test_nothing_runs_in_a_real_browser(server: Server, chromium: browser.Chromium) -> None:
     for path in ("/fleet?sort=name", "/findings"):
         seen = chromium.visit(server.base + path, check=False)
