@@ -96,6 +96,7 @@ def test_a_library_that_nobody_asked_for_is_named(wish: str, installs: bool) -> 
     (found,) = loaded("/opt/torch/libnccl.so.2", wish, installs=installs)
     assert found.status is records.Status.SKIP
     assert "not one that gpuprep pins" in found.reason
+    assert ("the profile asks for none" in found.reason) == (wish == "none")
     assert "/opt/torch/libnccl.so.2" in found.actual
 
 
