@@ -370,6 +370,32 @@ def test_max_is_the_highest_pair_where_the_device_lacks_the_catalogues() -> None
     assert clocks_of(WANTED, gpu(supported_clocks=supported)).status is records.Status.FAIL
 
 
+def test_the_catalogues_pair_counts_where_the_device_has_it_and_more() -> None:
+    more = (records.ClockPair(5001, 1590), records.ClockPair(5001, 1700))
+    assert clocks_of(WANTED, gpu(supported_clocks=more)).status is records.Status.PASS
+
+
+@pytest.mark.parametrize(("mhz", "says"), [(1000, "every job is slower"), (1700, "it draws more power")])
+def test_what_other_clocks_do_is_said(mhz: int, says: str) -> None:
+    found = clocks_of(WANTED, gpu(application_clocks=records.ClockPair(5001, mhz)))
+    assert (found.status, says in found.reason) == (records.Status.FAIL, True)
+    assert found.remedy == "`gpuprep tune HOST --profile PROFILE`"
+
+
+def test_a_driver_of_which_a_part_is_there_is_looked_for_its_libraries() -> None:
+    def libraries(snapshot: records.Snapshot) -> int:
+        return len([one for one in checks.compare(WANTED, snapshot) if one.property == "loader"])
+
+    assert libraries(bare_snapshot()) == 0
+    for half in ({"module_version": None}, {"library_version": None}):
+        assert libraries(part("driver", **half)(FINISHED)) == 3
+
+
+def test_a_finding_names_the_step_that_repairs_it() -> None:
+    (finding,) = bad(WANTED, unheld("libcuda1")(FINISHED))
+    assert finding.remedy == "`gpuprep provision HOST --profile PROFILE --only driver`"
+
+
 def test_default_clocks() -> None:
     wanted = state.resolve(load("t4", tuning={"clocks": "default"}), bare_snapshot())
     usual = FINISHED.gpus[0].default_application_clocks if not isinstance(FINISHED.gpus, records.Missing) else None

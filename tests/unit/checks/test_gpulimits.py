@@ -420,6 +420,13 @@ def test_a_counter_that_the_driver_lacks_hides_no_other() -> None:
     assert found["held_down"].status is FAIL
 
 
+def test_a_counter_that_broke_hides_no_fault_of_another() -> None:
+    was = {"throttled": throttled(hw_thermal=0.0, power_brake=BROKEN)}
+    for seconds, expected in ((30.0, FAIL), (0.0, UNKNOWN)):
+        now = {"throttled": throttled(hw_thermal=seconds, power_brake=BROKEN)}
+        assert with_before(now, was)["held_down"].status is expected
+
+
 def test_the_power_cap_is_normal_life() -> None:
     assert status(A100, "held_down", throttled=throttled(sw_power_cap=1e6, sync_boost=1e6)) is PASS
 
