@@ -107,6 +107,7 @@ def test_a_line_says_step_time_and_what_is_left(tmp_path: Path, gate: Path) -> N
     assert [row.split(None, 1)[1] for row in screen.shown][:2] == ["connecting", "reading facts"]
 
 
+@pytest.mark.only_all  # test_silence.py has the same words of a log
 def test_a_probe_says_how_far_it_is(tmp_path: Path, gate: Path) -> None:
     doing = "probereports.Doing('scale-cuda', 12, 30, 'transcodes')"
     told = f"from gpuprep.remote import probereports\nscript.doing['toolkit'] = [{doing}]\n"
@@ -181,15 +182,24 @@ def test_sixty_hosts_on_a_small_screen(tmp_path: Path, gate: Path) -> None:
         assert sorted(said) == hosts, what
 
 
-def test_few_hosts_have_a_line_each_and_say_how_they_ended(tmp_path: Path, gate: Path) -> None:
-    words = [*validate(tmp_path, "a", "b", "c"), "--forks", "2"]
-    with Program(program(words, gate), tmp_path / "out", folders(tmp_path)) as running:
-        writer = os.open(gate, os.O_WRONLY)
-        running.until(lambda screen: any(re.match(r"c +waiting", row) for row in screen.rows))
-        os.write(writer, b"x")
-        running.until(lambda screen: any(re.match(r"[ab] +ok +", row) for row in screen.rows))
-        os.close(writer)
-        assert running.end()[0] == 0
+def test_few_hosts_have_a_line_each_and_say_how_they_ended(terminal: Terminal) -> None:
+    log = Log("a", "b", "c", stream=terminal)
+
+    def rows() -> list[str]:
+        log.wait(1.0)
+        screen = Screen()
+        screen.feed(terminal.getvalue().encode())
+        return screen.rows
+
+    with log.console:
+        for host in ("a", "b"):
+            log.tell("stage", "reading facts", host=host)
+        assert any(re.match(r"c +waiting", row) for row in rows())
+        log.ended("a", 0)
+        log.ended("b", 1)
+        shown = rows()
+    assert any(re.match(r"a +ok +", row) for row in shown), shown
+    assert any(re.match(r"b +failed +", row) for row in shown), shown
 
 
 def test_an_interruption_leaves_the_terminal_as_it_was(tmp_path: Path, gate: Path) -> None:

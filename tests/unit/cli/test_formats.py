@@ -123,7 +123,7 @@ def test_hosts_of_one_command_have_one_batch_id(gpuprep: Shell, store: Store) ->
     second = json.loads(gpuprep("validate", "local", "host3", "-p", "t4", "-q", "--json")[1])["runs"]
     newest = second[0]["batch_id"]
     assert newest != batch
-    for style in reports.RECORDS:
+    for style in amount.few(reports.RECORDS, 2):
         code, out, _ = gpuprep("report", "--batch", "last", "--format", style)
         assert (code, hosts_in(out, style)) == (0, {"local", "host3"})
         code, out, _ = gpuprep("report", "--batch", batch, "--format", style)
