@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import psutil
 from sshserver import Sshd
 
 from gpuprep.remote import Target
@@ -93,7 +94,7 @@ class ScriptedHost:
         self._answers: list[tuple[str, dict[str, Any]]] = []
         home = folder / "client"
         (home / ".ssh").mkdir(parents=True)
-        script = folder / "script.py"
+        self._script = script = folder / "script.py"
         script.write_text(SCRIPT.replace("FOLDER", repr(str(folder)), 1))
         (folder / "answers").write_text("[]")
         self._sshd = Sshd(folder, home, f"ForceCommand {sys.executable} -I -S {script}")
@@ -106,6 +107,9 @@ class ScriptedHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._sshd.stop()
+        for process in psutil.process_iter(["cmdline"]):  # what hangs has outlived its connection
+            if str(self._script) in (process.info["cmdline"] or []):
+                process.kill()
 
     @property
     def target(self) -> Target:

@@ -336,7 +336,7 @@ def test_an_agent_that_says_nothing_is_not_waited_for(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watchedgpus.impatient(monkeypatch, 1.0)
-    machine.answers({"127.0.0.1": "sleep infinity; exit 0"})
+    machine.answers({"127.0.0.1": "while read x; do :; done; exit 0"})  # ends with the connection
     code, shown, _ = Shell(capsys)(*machine.words())
     assert code == 3
     assert "did not answer within 1 s" in shown
