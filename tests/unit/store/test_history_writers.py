@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
-from multiprocessing.synchronize import Barrier
-from typing import Any
 
 import amount
 import oldstores
 import pytest
-from records_for_tests import FINDINGS, measured
-from storewriters import PATIENCE_SECONDS, SPAWN, processes
+from records_for_tests import FINDINGS
+from storewriters import (
+    MANY,
+    SPAWN,
+    append_many,
+    append_one,
+    append_same,
+    append_until_killed,
+    die_while_writing,
+    processes,
+)
 
-from gpuprep import records
 from gpuprep.records import baseline
 from gpuprep.store import Store
 
-WHOLE = records.Verdict(records.Status.PASS, "PASS", FINDINGS)
-MANY = amount.examples(20)  # runs of each writer
-
 pytestmark = pytest.mark.xdist_group("store")
-
-
-def append_one(store: Store, name: str, number: int) -> None:
-    """A run with five findings, a figure, and a figure of the baseline of its own; and one that all want to set."""
-    key = baseline.BaselineKey("GPU-0", "gemm", f"of {name}-{number}")
-    shared = baseline.BaselineKey("GPU-0", "gemm", "of all")
-    figures = {key: {"fp16": 1.0}, shared: {f"fp16 {number}": 1.0}}
-    store.append(measured(f"{name}-{number}", 280.0, verdict=WHOLE), figures)
-
-
-def append_many(url: str, name: str, count: int, together: Barrier) -> None:
-    together.wait(PATIENCE_SECONDS)
-    opened = Store.open(url)  # of all at the same moment: the first makes the tables
-    for number in range(count):
-        append_one(opened, name, number)
-    opened.close()
 
 
 def torn(store: Store) -> list[str]:
@@ -68,15 +55,6 @@ def test_writers_that_open_the_store_at_once_lose_nothing(store_url: str) -> Non
     opened.close()
 
 
-def append_until_killed(url: str, name: str, told: Any) -> None:
-    opened = Store.open(url)
-    number = 0
-    while True:
-        append_one(opened, name, number)
-        told.send(number)  # it said so: from here on it must be there
-        number += 1
-
-
 def test_a_writer_killed_while_it_writes_leaves_whole_runs(store_url: str) -> None:
     Store.open(store_url).close()
     for attempt in amount.few(range(3), 1):
@@ -100,12 +78,6 @@ def test_a_writer_killed_while_it_writes_leaves_whole_runs(store_url: str) -> No
         opened.close()
 
 
-def die_while_writing(url: str) -> None:
-    opened = Store.open(url)
-    oldstores.die_after(2)  # the run is written, its findings and figures are not all
-    append_one(opened, "half", 0)
-
-
 def test_a_writer_killed_within_a_transaction_leaves_nothing(store_url: str) -> None:
     with processes(die_while_writing, (store_url,)) as (writer,):
         pass
@@ -116,17 +88,12 @@ def test_a_writer_killed_within_a_transaction_leaves_nothing(store_url: str) -> 
     opened.close()
 
 
-def append_same(url: str, together: Barrier, told: Any) -> None:
-    opened = Store.open(url)
-    together.wait(PATIENCE_SECONDS)
-    told.send([opened.append_new(measured(f"r{number}", 280.0, verdict=WHOLE)) for number in range(MANY)])
-    opened.close()
-
-
 def test_one_run_from_two_writers_is_there_once(store_url: str) -> None:
     together = SPAWN.Barrier(2)
     pipes = [SPAWN.Pipe(duplex=False) for _ in range(2)]
     with processes(append_same, *((store_url, together, sender) for _, sender in pipes)):
+        for _, sender in pipes:
+            sender.close()  # a writer that fails is an end of file here
         told = [receiver.recv() for receiver, _ in pipes]
     assert [one + other for one, other in zip(*told, strict=True)] == [1] * MANY
     opened = Store.open(store_url)

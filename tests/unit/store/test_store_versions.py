@@ -17,7 +17,7 @@ import postgres
 import pytest
 from oldstores import BEFORE_ALEMBIC, VERSIONS
 from records_for_tests import record
-from storewriters import PATIENCE_SECONDS, SPAWN, processes
+from storewriters import SPAWN, open_together, processes, upgrade_until_killed
 
 from gpuprep import errors, records
 from gpuprep.store import Store
@@ -101,11 +101,6 @@ def test_an_upgrade_that_fails_leaves_the_store_as_it_was(
     assert oldstores.schema(store_url) == new.schema
 
 
-def upgrade_until_killed(url: str, statements: int) -> None:
-    oldstores.die_after(statements)
-    Store.open(url)
-
-
 @pytest.mark.parametrize("statements", amount.few([4, 0, 11], 1))
 def test_an_upgrade_that_is_killed_leaves_the_store_as_it_was(statements: int, store_url: str, new: Contents) -> None:
     oldstores.make(store_url, "by hand", "create_runs")
@@ -117,13 +112,6 @@ def test_an_upgrade_that_is_killed_leaves_the_store_as_it_was(statements: int, s
     assert contents(store_url) == before
     Store.open(store_url).close()
     assert oldstores.schema(store_url) == new.schema
-
-
-def open_together(url: str, together: Any) -> None:
-    together.wait(PATIENCE_SECONDS)
-    opened = Store.open(url)
-    assert len(opened.runs()) == 2
-    opened.close()
 
 
 @pytest.mark.parametrize(("noted", "revision"), amount.few([BEFORE_ALEMBIC[0], ("alembic", "index_runs")], 1))
