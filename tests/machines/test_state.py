@@ -40,7 +40,7 @@ def suite(finished: Finished) -> tuple[int, str]:
             f"  IdentityFile {machine['identity_file']}\n  UserKnownHostsFile {machine['known_hosts']}\n"
             f"  ControlMaster auto\n  ControlPath {scratch}/%C\n  ControlPersist 5\n"
         )
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", "-m", ""]
         command += [f"--ssh-config={config}", "--hosts=ssh://machine", "--sudo", str(HERE / "state")]
         own = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # of this run of pytest
         environment = {**own, "GPUPREP_STATE_PROFILE": str(profile)}
