@@ -112,15 +112,6 @@ class Program:
     def type(self, letters: bytes) -> None:
         os.write(self._ours, letters)
 
-    def type_until(self, letters: bytes, there: Callable[[Screen], bool]) -> Screen:
-        """Type the letters again and again until `there` says yes, or the program has ended."""
-        deadline = time.monotonic() + SECONDS
-        while not there(self.screen):
-            self.type(letters)
-            if select.select([self._ours], [], [], 0.3)[0] and not self._read(deadline):
-                break
-        return self.screen
-
     def _read(self, deadline: float) -> bool:
         ready, _, _ = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))
         assert ready, "\n".join(["nothing more came, and this was the screen:", *self.screen.everything])
