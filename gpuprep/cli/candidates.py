@@ -36,7 +36,7 @@ SSH_FILES = 50
 RANGE = re.compile(r"\[(\d{1,9}|[a-z]):(\d{1,9}|[a-z])(?::(\d{1,4}))?\]")
 MOST_OF_RANGE = 1000
 STORE_SECONDS = 0.5
-# Equal to the lists that commands use, whose import takes longer than all of this: tests/unit/cli/test_completion.py compares.
+# Equal to the lists that commands use, whose import takes longer than all of this: test_completion.py compares.
 STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
 PROBES = ("toolkit", "codec", "cudnn", "gemm", "bandwidth", "nccl", "transcode", "throughput")
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")

@@ -19,17 +19,16 @@ from gpuprep import errors, remote
 needs_sshd = pytest.mark.skipif(SSHD is None, reason="no sshd here (package openssh-server)")
 
 
-class Server:
-    """A real sshd with one key, and another key that is not its own."""
+class Keys:
+    """The key of a server on a port, and others that are not its own."""
 
-    def __init__(self, folder: Path) -> None:
-        (folder / "home").mkdir()
-        self.sshd = Sshd(folder, folder / "home", "MaxStartups 100")
-        self.kind, self.key = self.sshd.host_key.with_suffix(".pub").read_text().split()[:2]
+    def __init__(self, folder: Path, port: int, host_key: Path) -> None:
+        self.port = port
+        self.kind, self.key = host_key.with_suffix(".pub").read_text().split()[:2]
         self.other = make_key(folder / "other").with_suffix(".pub").read_text().split()[1]
         subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", f"{folder}/rsa"], check=True)
         self.rsa = (folder / "rsa.pub").read_text().split()[1]
-        self.name = f"[127.0.0.1]:{self.sshd.port}"
+        self.name = f"[127.0.0.1]:{port}"
         self.folder = folder
 
     def hashed(self, name: str) -> str:
@@ -37,6 +36,19 @@ class Server:
         path.write_text(f"{name} {self.kind} {self.key}\n")
         subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(path)], check=True, stderr=subprocess.DEVNULL)
         return path.read_text().split()[0]
+
+    def verdict(self, known_hosts: Path, *, accept_new: bool = False) -> str:
+        shown = paramiko.PKey.from_type_string(self.kind, base64.b64decode(self.key))
+        return sshserver.verdict(known_hosts, "127.0.0.1", self.port, shown, accept_new=accept_new)
+
+
+class Server(Keys):
+    """A real sshd."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "home").mkdir()
+        self.sshd = Sshd(folder, folder / "home", "MaxStartups 100")
+        super().__init__(folder, self.sshd.port, self.sshd.host_key)
 
     def openssh_trusts(self, known_hosts: Path) -> bool:
         options = ["StrictHostKeyChecking=yes", f"UserKnownHostsFile={known_hosts}", "GlobalKnownHostsFile=/dev/null"]
@@ -47,9 +59,11 @@ class Server:
         assert done.returncode == 0 or "Host key verification failed" in done.stderr, done.stderr
         return done.returncode == 0
 
-    def verdict(self, known_hosts: Path, *, accept_new: bool = False) -> str:
-        shown = paramiko.PKey.from_type_string(self.kind, base64.b64decode(self.key))
-        return sshserver.verdict(known_hosts, "127.0.0.1", self.sshd.port, shown, accept_new=accept_new)
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    folder = tmp_path_factory.mktemp("keys")
+    return Keys(folder, 2222, make_key(folder / "host_key"))
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +73,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     made.sshd.stop()
 
 
-# What stands in known_hosts, by Server.
-Lines = Callable[[Server], str]
+# What stands in known_hosts, by Keys.
+Lines = Callable[[Keys], str]
 LINES: dict[str, tuple[Lines, bool]] = {
     "plain": (lambda s: f"{s.name} {s.kind} {s.key}", True),
-    "absent": (lambda s: f"[127.0.0.2]:{s.sshd.port} {s.kind} {s.key}", False),
+    "absent": (lambda s: f"[127.0.0.2]:{s.port} {s.kind} {s.key}", False),
     "another-key": (lambda s: f"{s.name} {s.kind} {s.other}", False),
     "another-key-first": (lambda s: f"{s.name} {s.kind} {s.other}\n{s.name} {s.kind} {s.key}", True),
     "another-key-after": (lambda s: f"{s.name} {s.kind} {s.key}\n{s.name} {s.kind} {s.other}", True),
@@ -75,9 +89,9 @@ LINES: dict[str, tuple[Lines, bool]] = {
     "another-port": (lambda s: f"[127.0.0.1]:1 {s.kind} {s.key}", False),
     "several-names": (lambda s: f"other,{s.name},[::1]:22 {s.kind} {s.key}", True),
     "star": (lambda s: f"* {s.kind} {s.key}", True),
-    "star-inside": (lambda s: f"[127.*]:{s.sshd.port} {s.kind} {s.key}", True),
-    "question-mark": (lambda s: f"[127.0.0.?]:{s.sshd.port} {s.kind} {s.key}", True),
-    "question-mark-too-many": (lambda s: f"[127.0.0.??]:{s.sshd.port} {s.kind} {s.key}", False),
+    "star-inside": (lambda s: f"[127.*]:{s.port} {s.kind} {s.key}", True),
+    "question-mark": (lambda s: f"[127.0.0.?]:{s.port} {s.kind} {s.key}", True),
+    "question-mark-too-many": (lambda s: f"[127.0.0.??]:{s.port} {s.kind} {s.key}", False),
     "brackets-are-no-class": (lambda s: f"127.0.0.[12] {s.kind} {s.key}", False),
     "negated-alone": (lambda s: f"!{s.name} {s.kind} {s.key}", False),
     "negated-after": (lambda s: f"*,!{s.name},!127.0.0.1 {s.kind} {s.key}", False),
@@ -135,13 +149,12 @@ LINES: dict[str, tuple[Lines, bool]] = {
 }
 
 
-@needs_sshd
 @pytest.mark.parametrize("case", LINES)
-def test_the_verdict_on_a_host_key(server: Server, tmp_path: Path, case: str) -> None:
+def test_the_verdict_on_a_host_key(keys: Keys, tmp_path: Path, case: str) -> None:
     lines, trusted = LINES[case]
     path = tmp_path / "known_hosts"
-    path.write_bytes(lines(server).encode(errors="surrogateescape") + b"\n")
-    assert (server.verdict(path) == "") == trusted
+    path.write_bytes(lines(keys).encode(errors="surrogateescape") + b"\n")
+    assert (keys.verdict(path) == "") == trusted
 
 
 @needs_sshd
@@ -177,11 +190,10 @@ def test_a_key_that_is_revoked_for_another_host_is_judged_as_openssh_judges_it(s
     assert server.verdict(path) == ""
 
 
-@needs_sshd
-def test_a_host_of_which_only_another_type_is_known_has_changed(server: Server, tmp_path: Path) -> None:
+def test_a_host_of_which_only_another_type_is_known_has_changed(keys: Keys, tmp_path: Path) -> None:
     path = tmp_path / "known_hosts"
-    path.write_text(f"{server.name} ssh-rsa {server.rsa}\n")
-    assert "HAS CHANGED" in server.verdict(path, accept_new=True)
+    path.write_text(f"{keys.name} ssh-rsa {keys.rsa}\n")
+    assert "HAS CHANGED" in keys.verdict(path, accept_new=True)
     assert path.read_text().count("\n") == 1
 
 

@@ -27,7 +27,8 @@ import finished
 import psutil
 import pytest
 from builders import shipped
-from machines import CODEC_BUILDER, compile_quickly
+from compilequickly import compile_quickly
+from machines import CODEC_BUILDER
 
 from gpuprep import paths, remote, sim
 from gpuprep.desired import state

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from machines import UNMEASURED, Finished, gpuprep, inside, must, only
-from playing import playing
+from machines import UNMEASURED, Finished, gpuprep, inside, must, only, playing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.smoke]
 

@@ -9,8 +9,7 @@ from typing import Any
 import amount
 import machines
 import pytest
-from machines import Finished, gpuprep, inside, only
-from playing import playing
+from machines import Finished, gpuprep, inside, only, playing
 from waiting import until
 
 pytestmark = pytest.mark.e2e

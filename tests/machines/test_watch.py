@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from machines import Finished, gpuprep, inside, must
-from playing import playing
+from machines import Finished, gpuprep, inside, must, playing
 
 pytestmark = pytest.mark.e2e
 

@@ -20,7 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from machines import Done, Finished, compile_quickly, flags, gpuprep, inside, must, up
+from compilequickly import compile_quickly
+from machines import Done, Finished, flags, gpuprep, inside, must, up
 from places import ROOT
 
 from gpuprep import errors
@@ -30,7 +31,7 @@ MACHINE, OS, PROFILE = "e2e-t4", "debian13", "t4"
 KEEP = os.environ.get("GPUPREP_E2E_KEEP") == "1"
 WRITTEN = "finished.json"
 # What makes the disk. The rest of gpuprep is brought up to date on each clone, as on any host.
-SOURCES = ("gpuprep/sim", "playbooks", "profiles", "tests/support/machines.py")
+SOURCES = ("gpuprep/sim", "playbooks", "profiles", "tests/support/compilequickly.py")
 KEPT = "kept-t4-"
 
 

@@ -10,3 +10,6 @@ def is_calm(text: str, most: int = 2000) -> None:
     assert len(text) < most
     bad = {letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf", "Cs") and letter != "\n"}
     assert not bad, f"shown as they are: {bad!r}"
+
+
+HOSTILE = "</script><b>x & \"q\" 'a' | `c` @all #1\n# HELP \\ \x1b[31m \x00"

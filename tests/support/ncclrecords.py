@@ -5,8 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from builders import resolved
+from judgedbandwidth import any_host, figures
+
 from gpuprep import catalogue
 from gpuprep.agent.compute import ncclplan
+from gpuprep.records import Finding, Missing
 
 DEVICES = {"h200": "2335", "h100": "2330", "a100": "20b0", "v100": "1db1", "t4": "1eb8", "b200": "2901"}
 LATENCY = 12e-6
@@ -69,3 +73,10 @@ def point(operation: str, size: int, gpus: int, busbw: float, **changes: Any) ->
     fitted = ncclplan.fitted(operation, size, gpus)
     seconds = LATENCY + fitted * ncclplan.bus_factor(operation, gpus) / busbw / 1e9
     return {**ncclplan.point(operation, fitted, gpus, seconds, wrong=0), "repeats": 20, **changes}
+
+
+Values = dict[str, Any]
+
+
+def judged(values: Values | Missing, profile: str = "h200") -> list[Finding]:
+    return figures("nccl", values, resolved(profile, gpus=[profile]), any_host())

@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 
 from capacitytables import shown
-from driftfixes import FIXES
 from fleethosts import lost, passed, unsure, warned
 from judgedrecords import judged
 from nightmetrics import drifted
@@ -18,6 +17,7 @@ from gpuprep import reports
 from gpuprep.records import (
     DriftFacts,
     Finding,
+    Fix,
     RunRecord,
     Source,
     Status,
@@ -36,6 +36,14 @@ POWER = Finding("gpu 1", "power_limit", Status.WAIVED, "700 W", "650 W", "waived
                 since=SINCE, waived="FAIL", waiver_expires="2026-12-31")  # fmt: skip
 
 
+TUNE = "systemctl restart gpuprep-tune.service"
+
+
+FIXES = (
+    Fix("gpu 0.clocks", "set clocks", TUNE, 0, "", "585 MHz", "1590 MHz"),
+    Fix("gpu 0.compute_mode", "set clocks", TUNE, 0, "", "prohibited", "default"),
+    Fix("driver.held", "hold the packages again", "apt-mark hold libcuda1", 100, "E: no lock\nbusy", "free", "free"),
+)
 FIXED = DriftFacts(on_host=True, fixes=FIXES)
 
 

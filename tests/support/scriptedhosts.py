@@ -8,7 +8,7 @@ import pytest
 from builders import finished_snapshot
 from commandline import Shell, own_folders
 from fakehost import Script
-from scriptedanswers import ANSWERS, WANTED
+from finishedt4 import ANSWERS, WANTED
 
 from gpuprep.remote import Target
 from gpuprep.workflows import firstmachine, runs

@@ -12,7 +12,8 @@ from probereportsfortests import assert_same, listening, measure, plain
 from samplerows import loaded_answers
 
 from gpuprep.agent.compute import libraries
-from gpuprep.agent.gpu import simstate
+from gpuprep.agent.facts import simulation
+from gpuprep.agent.gpu import nvml, simstate
 from gpuprep.agent.probes import simulated
 from gpuprep.sim import driver, gpus, nvmlstate
 
@@ -76,3 +77,26 @@ def measured(**arguments: Any) -> dict[str, Any]:
         values = plain("gemm", measure("gemm", **arguments))
     assert_same(told, values, "libraries", "toolkit", "gpus")
     return values
+
+
+@pytest.fixture
+def simulated_vm(booted: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Boot:
+    mark = tmp_path / "mark"
+    mark.touch()
+    monkeypatch.setattr(simulation, "SIMULATION_MARK", mark)
+
+    def boot(*keys: str, **values: object) -> Path:
+        """NVML names nobody on the GPU, and the clocks that the model has under load."""
+        folder = booted(*keys, **values)
+        first = simulated.gpus()[0]
+        clocks = {nvml.MEMORY: first.memory_clock_mhz(), nvml.GRAPHICS: first.graphics_clock_mhz("memory")}
+        answers: dict[str, Any] = {
+            **loaded_answers(),
+            "nvmlDeviceGetCount": len(keys),
+            "nvmlDeviceGetClockInfo": lambda _, kind: clocks.get(kind, 0),
+            **{f"nvmlDeviceGet{kind}RunningProcesses": [] for kind in ("Compute", "Graphics")},
+        }
+        install(monkeypatch, answers)
+        return folder
+
+    return boot

@@ -16,8 +16,7 @@ from fakepynvml import gpu, install, refuse
 from judgedbandwidth import judged
 from probereportsfortests import measure, plain
 from samplerows import loaded_answers
-from simulatedboot import Boot, booted
-from simulatedvm import simulated_vm
+from simulatedboot import Boot, booted, simulated_vm
 
 from gpuprep import records
 from gpuprep.sim import faults

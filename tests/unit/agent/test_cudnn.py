@@ -20,8 +20,7 @@ from builders import finished_snapshot, resolved, with_parts
 from places import TESTS
 from probereportsfortests import judged as judge
 from probereportsfortests import measure
-from simulatedboot import Boot, booted
-from simulatedvm import simulated_vm
+from simulatedboot import Boot, booted, simulated_vm
 
 from gpuprep import checks, records
 from gpuprep.agent.compute import convolution

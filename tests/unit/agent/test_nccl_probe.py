@@ -10,11 +10,10 @@ from typing import Any
 import fakenccl
 import pytest
 from fakepynvml import install
-from judgednccl import judged
+from ncclrecords import judged
 from probereportsfortests import measure, plain
 from samplerows import loaded_answers
-from simulatedboot import Boot, booted
-from simulatedvm import simulated_vm
+from simulatedboot import Boot, booted, simulated_vm
 
 from gpuprep import records
 from gpuprep.agent.compute import ncclplan

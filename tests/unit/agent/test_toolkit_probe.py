@@ -17,8 +17,7 @@ from agentreadings import counters_answer
 from builders import finished_snapshot, resolved, with_parts
 from places import TESTS
 from probereportsfortests import judged, measure
-from simulatedboot import Boot, booted
-from simulatedvm import simulated_vm
+from simulatedboot import Boot, booted, simulated_vm
 
 from gpuprep import records
 

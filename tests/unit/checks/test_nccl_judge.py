@@ -10,7 +10,7 @@ import ncclrecords
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judgednccl import Values, judged
+from ncclrecords import Values, judged
 from places import TESTS
 
 from gpuprep import records

@@ -17,11 +17,11 @@ import pytest
 from builders import bare_snapshot, finished_snapshot
 from commandline import Shell, own_folders
 from fakehost import Script
+from finishedt4 import ANSWERS, WANTED
 from pages import too_wide
 from places import ROOT
 from progresslog import Log
 from records_for_tests import record
-from scriptedanswers import ANSWERS, WANTED
 from shellsfortests import PATIENT
 
 from gpuprep import errors, records

@@ -15,11 +15,11 @@ import pytest
 from builders import bare_snapshot, finished_snapshot
 from commandline import Shell, own_folders
 from fakehost import Script
+from finishedt4 import ANSWERS
 from fleethosts import LOST, PASSED, lost, passed, unsure, warned
 from nightlymachine import Machine, PlayedHost
 from nightmetrics import FINDINGS, drifted, families, series
 from records_for_tests import SNAPSHOT
-from scriptedanswers import ANSWERS
 
 from gpuprep import errors, records, reports
 from gpuprep.agent import host_paths

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import json
 import shutil
@@ -13,13 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
-from builders import bare_snapshot, load
+from builders import bare_snapshot, finished_snapshot, load
 from places import ROOT
 from programfile import module_of
 
-from gpuprep import __version__
+from gpuprep import __version__, checks, records
 from gpuprep.desired import state
 
 PLAYBOOKS = ROOT / "playbooks"
@@ -163,6 +165,42 @@ def test_installed_only_if_whole_and_of_one_version() -> None:
     assert DRIVER.gpu_driver_installed({**both, "libcuda1": "535.261.03-1"}, packages, "535") == ""
     assert DRIVER.gpu_driver_installed({"libcuda1": "535.261.03-1"}, packages, "535") == ""
     assert DRIVER.gpu_driver_installed({}, packages, "535") == ""
+
+
+# ---------------------------------------------------------------- the options of the driver's module
+
+
+@pytest.mark.parametrize("system", ["Amazon", "Debian", "EL", "Ubuntu"])
+@pytest.mark.parametrize("counters", ["open", "restricted"])
+@pytest.mark.parametrize("firmware", [True, False])
+def test_what_the_role_writes_for_the_module_is_what_was_wished(system: str, counters: str, firmware: bool) -> None:
+    names = read(PLAYBOOKS / f"roles/gpu_driver/vars/{system}.yml")["gpu_driver_module_names"]
+    environment = jinja2.Environment(trim_blocks=True)  # as Ansible
+    environment.filters["bool"] = bool
+    template = (PLAYBOOKS / "roles/gpu_driver/templates/gpuprep-nvidia.conf.j2").read_text()
+    for flavour in names:
+        text = environment.from_string(template).render(
+            gpu_driver_module_names=names, gpu_driver_flavour=flavour, gpu_driver_profiling_counters=counters,
+            gpu_driver_gpu_firmware=firmware,
+        )  # fmt: skip
+        restricts = [line.split()[1] for line in text.splitlines() if "NVreg_RestrictProfilingToAdminUsers=" in line]
+        assert sorted(restricts) == sorted(names[flavour]), "by each name that the module is loaded under"
+        assert (module_options(text, counters, firmware), module_options(text, counters, not firmware)) == (PASS, FAIL)
+        other = "open" if counters == "restricted" else "restricted"
+        assert module_options(text, other, firmware) == FAIL
+
+
+PASS, FAIL = records.Status.PASS, records.Status.FAIL
+
+
+def module_options(text: str, counters: str, firmware: bool) -> records.Status:
+    """What is judged of a host with this file, where this is wished."""
+    profile = load(tuning={"profiling_counters": counters}, driver={"gpu_firmware": firmware})
+    wanted = state.resolve(profile, bare_snapshot())
+    host = finished_snapshot(wanted)
+    host = dataclasses.replace(host, files={**host.files, "/etc/modprobe.d/gpuprep-nvidia.conf": text})
+    (found,) = [one.status for one in checks.compare(wanted, host) if one.key == "driver.modprobe_options"]
+    return found
 
 
 # ---------------------------------------------------------------- the machine's own package sources

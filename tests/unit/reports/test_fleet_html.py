@@ -8,13 +8,12 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from driftfixes import FIXES
 from fleethosts import lost, passed, warned
-from hostilewords import HOSTILE
+from hostiletexts import HOSTILE
 from nightmetrics import drifted
 from pages import without_script
 from records_for_tests import record
-from reportpages import CLOCKS, FLEET, LONG, SINCE, simulated
+from reportpages import CLOCKS, FIXES, FLEET, LONG, SINCE, simulated
 from validations_for_tests import h200, t4
 
 from gpuprep import records, reports

@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from builders import finished_snapshot, resolved
-from driftfixes import FIXES, TUNE
 from pages import fleet, printed, too_wide
 from records_for_tests import record
+from reportpages import FIXES, TUNE
 
 from gpuprep import records, reports
 

@@ -14,7 +14,7 @@ from typing import Any
 import amount
 import junitparser
 import pytest
-from hostilewords import HOSTILE
+from hostiletexts import HOSTILE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pages import printed, without_script

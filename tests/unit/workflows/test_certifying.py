@@ -13,8 +13,7 @@ from typing import Any
 import ncclrecords
 import pytest
 from certifiedhosts import FOUR, LAME, WHOLE, Life, history, host, living, statuses
-from finishedt4 import ANSWERS, T4
-from realfacts import real
+from finishedt4 import ANSWERS, T4, real
 
 from gpuprep import errors, records, reports
 from gpuprep.checks.drift import coverage

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from builders import OS, bare_snapshot
 from fakehost import Script, playbooks_of_the_test, store_of_the_test
-from finishedt4 import ANSWERS, FINISHED, HERE, T4, WANTED
-from realfacts import real
+from finishedt4 import ANSWERS, FINISHED, HERE, T4, WANTED, real
 from sshserver import SSHD, Sshd
 from waiting import until
 

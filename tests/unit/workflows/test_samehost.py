@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from certifiedhosts import KEYS, LAME, WHOLE, Life, history, identity_of, living, machine, statuses
-from realfacts import real
+from finishedt4 import real
 
 from gpuprep import records
 from gpuprep.checks.drift import samehost

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from certifiedhosts import LAME, check_of, host
-from finishedt4 import WANTED
-from realfacts import real
+from finishedt4 import WANTED, real
 
 from gpuprep import checks, records
 from gpuprep.checks.drift import sincecertified
