@@ -353,6 +353,15 @@ def test_subordinate_ids_are_read_as_they_are(tmp_path: Path, monkeypatch: pytes
     assert ids._subordinate() == [(100000, 65536), (624288, 65536)]
 
 
+def test_of_what_gpuprep_keeps_a_machine_writes_the_state_of_its_gpus_alone(tmp_path: Path) -> None:
+    """Root of the computer reads the rest. The attacks on a machine that runs: test_sim_machine.py."""
+    words = supervisor.nspawn_command(store.Description("m", "debian13", "", ("t4",), 2222), tmp_path, 1 << 20)
+    writable = [word for word in words if word.startswith("--bind=")]
+    assert writable == [f"--bind={tmp_path}/run/nvml:/run/gpuprep-sim/nvml"]
+    assert f"--bind-ro={tmp_path}/run:/run/gpuprep-sim" in words
+    assert f"--private-users={1 << 20}:65536" in words, "its root is nobody here"
+
+
 def test_what_a_machine_says_on_its_console_does_not_fill_the_disk(tmp_path: Path) -> None:
     (tmp_path / "said").write_bytes(bytes(3 * supervisor.MOST_CONSOLE))
     with (tmp_path / "said").open("rb") as said:

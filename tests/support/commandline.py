@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,15 @@ def own_folders(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         monkeypatch.setenv(f"XDG_{name}_HOME", str(folder / name.lower()))
     for name in ("GPUPREP_STORE", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
+
+
+def nothing_may_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that was to refuse its options and listens after all ends with exit code 3, and is not waited for."""
+
+    def listen(listening: socket.socket, *_: object) -> None:
+        raise AssertionError(f"it listens on {listening.getsockname()}")
+
+    monkeypatch.setattr(socket.socket, "listen", listen)
 
 
 def kept_options(**typed: Any) -> dict[str, Any]:

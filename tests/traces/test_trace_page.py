@@ -198,22 +198,40 @@ def test_75_000_events_in_3_mb() -> None:
 
 # ---------------------------------------------------------------- in a browser
 
+# The CSV file of a table with one column of these values.
+AS_CSV = """values => {
+  let written = "";
+  const save = tracePage.save;
+  tracePage.save = (name, type, text) => { written = text; };
+  const table = { name: "made", title: "Made", columns: [{ label: "A, B", value: one => one }], rows: () => values };
+  const buttons = [...tracePage.exports(table).querySelectorAll("button")];
+  buttons.find(one => one.textContent === "CSV").click();
+  tracePage.save = save;
+  return written;
+}"""
+# What a cell has ► what a program that reads the file finds.
+CELLS: list[tuple[Any, str]] = [
+    ("a,b", "a,b"), ('say "x"', 'say "x"'), ('"', '"'), ("two\nlines", "two\nlines"), ("two\rlines", "two\rlines"),
+    ("=1+1", "'=1+1"), ("-x", "'-x"), ("a;@b", "a;'@b"), (-7.5, "-7.5"), (None, ""), (True, "yes"), (False, "no"),
+]  # fmt: skip
+
 
 def test_the_page_opens_and_shows_what_the_document_has(chromium: browser.Chromium, tmp_path: Path) -> None:
     """No script error, no request to elsewhere, nothing that axe-core finds; the step time, the tables, a CSV file."""
     one, chosen = tracepages.opened(), {"start": 1, "stop": 3}
 
-    def look(tab: Any) -> tuple[str, Any, str]:
+    def look(tab: Any) -> tuple[str, Any, str, str]:
         dashboard = tab.inner_text("body")
         tables = tab.evaluate(viewpages.AGGREGATE, [[chosen, {"keyOp": "aten::mm"}], viewpages.TABLES])
         tab.evaluate("tracePage.go('ops')")
         with tab.expect_download() as waiting:
             tab.get_by_role("button", name="CSV", exact=True).click()
-        return dashboard, tables, Path(waiting.value.path()).read_text(encoding="utf-8")
+        made = tab.evaluate(AS_CSV, [cell for cell, _ in CELLS])
+        return dashboard, tables, Path(waiting.value.path()).read_text(encoding="utf-8"), made
 
     seen = tracepages.look(chromium, tmp_path, do=look)
     assert seen.faults() == []
-    dashboard, tables, exported = seen.answer
+    dashboard, tables, exported, made = seen.answer
     step_us = one.document.summary.average_iteration_us
     assert re.search(rf"Average iteration time\s+i\s+{step_us / 1000:.2f} ms", dashboard), dashboard
     assert f"Iterations 0 to {STEPS - 1} of {STEPS}" in dashboard
@@ -223,3 +241,5 @@ def test_the_page_opens_and_shows_what_the_document_has(chromium: browser.Chromi
     rows = list(csv.DictReader(io.StringIO(exported)))
     assert sorted(row["Input shapes"] for row in rows) == sorted(op.shapes for op in one.document.ops)
     assert {row["Profile"] for row in rows} == {one.document.file.profile_name}
+    (_, head), *cells = csv.reader(io.StringIO(made, newline=""))
+    assert (head, [cell for _, cell in cells]) == ("A, B", [read for _, read in CELLS])

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import browser
 import pytest
 import tracesteps
-from commandline import Shell, own_folders
+from commandline import Shell, nothing_may_listen, own_folders
 from manyranks import job
 from traceserver import RECORDED, Server, serving
 
@@ -215,8 +215,10 @@ def test_a_port_that_is_taken_and_a_file_that_is_none(gpuprep: Shell) -> None:
             assert said in err
 
 
-def test_others_may_not_look_without_a_token(gpuprep: Shell) -> None:
-    code, _, err = gpuprep("trace", "serve", "--no-token", "--listen", "0.0.0.0:0", str(ONE))
+@pytest.mark.parametrize("address", ["0.0.0.0", "10.0.0.1"])
+def test_others_may_not_look_without_a_token(gpuprep: Shell, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    nothing_may_listen(monkeypatch)
+    code, _, err = gpuprep("trace", "serve", "--no-token", "--listen", f"{address}:0", str(ONE))
     assert code == 2
     assert "could read the pages" in err
 

@@ -70,6 +70,18 @@ def test_another_file_under_the_right_name_is_not_kept(mirror: Path) -> None:
     assert fetch(mirror)
 
 
+@pytest.mark.parametrize("name", ["ffmpeg.tar", "headers.tar"])
+def test_a_tarball_that_somebody_changed_after_the_download_is_fetched_anew(mirror: Path, name: str) -> None:
+    kept = fetch(mirror)[name]
+    right = kept.read_bytes()
+    kept.write_bytes(b"changed")
+    assert fetch(mirror)[name].read_bytes() == right
+    kept.write_bytes(b"changed")
+    (mirror / kept.name).unlink()
+    with pytest.raises(errors.GpuprepError, match="could not be fetched"):
+        fetch(mirror)
+
+
 def test_a_file_without_an_end_is_cut(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MOST_BYTES", 10)
     with pytest.raises(errors.GpuprepError, match="is larger than"):

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import amount
 import pytest
-from commandline import Shell
+from commandline import Shell, nothing_may_listen
 from dashboardserver import SECONDS, Server, serving
 from fleetstore import write
 
@@ -187,7 +187,9 @@ def test_behind_a_proxy_the_cookie_goes_by_tls_alone(url: str) -> None:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    """A command line that is to be refused."""
+    nothing_may_listen(monkeypatch)
     return lambda *words: Shell(capsys)("serve", *words)
 
 
@@ -198,6 +200,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
         (("--listen", "127.0.0.1:99999"), "this is no ADDRESS:PORT"),
         (("--listen", "203.0.113.7:80"), "nothing can listen there"),
         (("--listen", "0.0.0.0:0", "--no-token"), "could read the pages"),
+        (("--listen", "192.168.1.5:0", "--no-token"), "could read the pages"),
         (("--token", "short"), "16 letters or more"),
         (("--token", TOKEN, "--no-token"), "exclude each other"),
         (("--token-file", "/no/such/file"), "does not exist"),
@@ -257,6 +260,8 @@ def test_it_ends_though_browsers_keep_their_connections(url: str, number: signal
         ("[::1]:1", "::1", 1, True),
         ("[::]:1", "::", 1, False),
         ("0.0.0.0:1", "0.0.0.0", 1, False),
+        ("192.168.1.5:1", "192.168.1.5", 1, False),  # a private network has others in it
+        ("169.254.1.5:1", "169.254.1.5", 1, False),
         ("localhost:1", "localhost", 1, True),
         ("gpus:1", "gpus", 1, False),
     ],

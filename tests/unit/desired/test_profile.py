@@ -32,6 +32,7 @@ def test_shipped_profiles_load(name: str) -> None:
     assert wish.cudnn.version == "9.10.2.21"
     assert (wish.codec.ffmpeg, wish.codec.headers) == ("7.1.5", "12.1.14.0")
     assert wish.tuning.profiling_counters == "open"
+    assert (wish.driver.hold, wish.cuda.hold, wish.containers.hold) == (True, True, True), "an upgrade splits them"
     assert wish.drift.at == "02:30"
 
 

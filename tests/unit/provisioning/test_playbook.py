@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
+import subprocess
 import tempfile
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from waiting import alive, until
 
 from gpuprep import errors, records, remote
@@ -188,6 +191,25 @@ def test_an_interruption_ends_the_run_at_once(run: Run) -> None:
     assert "Build for ever" in (run.logs / "ansible.log").read_text()
 
 
+@pytest.mark.parametrize("ends", ["by itself", "when it is told to"])
+def test_what_does_not_listen_to_an_end_is_killed(tmp_path: Path, ends: str) -> None:
+    """A child in a session of its own, whose parent is gone: as an ssh master, or a module that hangs."""
+    deaf, keeper = tmp_path / "deaf", tmp_path / "keeper"
+    then = "until [ -s $0 ]; do sleep 0.05; done" + ("" if ends == "by itself" else "; sleep infinity")
+    script = f"trap '' TERM; (setsid sh -c 'echo $$ >$0; exec sleep infinity' $0 &); {then}"
+    process = subprocess.Popen([*ansible_environment.kept(keeper, LOCAL), "sh", "-c", script, str(deaf)])
+    until(lambda: deaf.exists() and deaf.read_text().endswith("\n"), "nothing was started", 300)
+    child = int(deaf.read_text())
+    try:
+        if ends != "by itself":
+            os.kill(int(keeper.read_text()), signal.SIGTERM)
+        assert process.wait() == (0 if ends == "by itself" else 128 + signal.SIGTERM)
+        until(lambda: not alive(child), "it goes on, and disturbs the next run", 60)
+    finally:
+        for left in filter(alive, (child, process.pid)):
+            os.kill(left, signal.SIGKILL)
+
+
 def test_a_host_that_does_not_answer_is_unreachable(run: Run, tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     known.touch()
@@ -267,6 +289,41 @@ def test_inventory_and_ssh_options_follow_the_target(tmp_path: Path, monkeypatch
     assert "ansible_port" not in plain
     assert "ansible_user" not in plain
     assert ansible_environment.inventory_name(remote.Target("localhost")) != "localhost"
+
+
+class Unsafe(str):
+    """What Ansible takes as it is; in every other text it evaluates templates, on the controller."""
+
+
+class ReadsAsAnsible(yaml.SafeLoader):
+    pass
+
+
+ReadsAsAnsible.add_constructor("!unsafe", lambda loader, node: Unsafe(loader.construct_scalar(node)))  # type: ignore[arg-type]
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Each text of a value, at any depth, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for pair in value.items() for part in pair for text in texts(part))
+    elif isinstance(value, list):
+        yield from (text for part in value for text in texts(part))
+
+
+@pytest.mark.parametrize("template", ["{{ lookup('pipe', 'id') }}", "{% set x = 1 %}", "12.4{{ 1 }}", '{{ "\\n" }}\n#'])
+def test_no_word_of_a_host_or_an_inventory_is_a_template(template: str) -> None:
+    target = remote.Target("gpu-1", address=template, user=template, variables={"tag": {"k": [template], template: 1}})
+    variables = {"gpu_text": template, "gpu_list": [template], "gpu_version": "12.4", "gpu_yes": "yes", "gpu_on": True}
+    text = ansible_environment.inventory_text(target, variables)
+    read = yaml.load(text, ReadsAsAnsible)
+    assert read == ansible_environment.inventory(target, variables)
+    found = [one for one in texts(read) if "{" in one]
+    assert found == [template] * 6
+    assert all(isinstance(one, Unsafe) for one in found)
+    host = read["all"]["hosts"]["gpu-1"]
+    assert [type(host[name]) for name in ("gpu_version", "gpu_yes")] == [str, str], "Ansible reads !unsafe as a number"
 
 
 @pytest.mark.parametrize(

@@ -124,3 +124,46 @@ def test_with_a_password_it_is_learnt_first(bin_dir: Path, executed: list[Any]) 
     assert host.run("cat", stdin=b"its own", become=True).stdout == "its own"
     assert len(executed) == 3
     assert not any("secret" in command for command in executed)
+
+
+# Remembers a user who gave the password, as sudo does for some minutes, and asks for it where no -p says otherwise.
+REMEMBERS = """#!/bin/sh
+ask=yes prompt='[sudo] password for bob: ' first= list=
+[ ! -e "$0.known" ] || ask=
+while [ "$1" != -- ]; do
+  case $1 in
+    -k) ask=yes;;
+    -n) first=no;;
+    -p) prompt=$2; shift;;
+  esac
+  shift
+done
+shift
+if [ -n "$ask" ]; then
+  [ "$first" != no ] || { echo "sudo: a password is required" >&2; exit 1; }
+  printf %s "$prompt" >&2
+  read -r password
+  [ "$password" = secret ] || { echo "sudo: 1 incorrect password attempt" >&2; exit 1; }
+  : >"$0.known"
+fi
+exec "$@"
+"""
+
+
+def test_where_sudo_remembers_the_user_the_password_is_not_what_the_command_reads(bin_dir: Path) -> None:
+    ordinary_user(bin_dir)
+    program(bin_dir, "sudo", REMEMBERS)
+    host = remote.Host(HERE, become_password="secret")
+    for text in ("first", "second"):
+        result = host.run("cat", stdin=text.encode(), become=True)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, text, "")
+    host.put(b"a file", str(bin_dir / "written"), become=True)
+    assert (bin_dir / "written").read_bytes() == b"a file"
+
+
+def test_a_wrong_password_is_said_and_the_command_never_began(bin_dir: Path) -> None:
+    ordinary_user(bin_dir)
+    program(bin_dir, "sudo", REMEMBERS)
+    with pytest.raises(errors.NoPrivilege, match="sudo does not accept this password for bob"):
+        remote.Host(HERE, become_password="guessed").run(f"touch {bin_dir}/began", become=True)
+    assert not (bin_dir / "began").exists()
