@@ -161,6 +161,7 @@ VERDICTS: dict[str, tuple[dict[str, object], records.Status, int]] = {
     "PASS with nothing checked": (says(PASS, "PASS: profile t4, 9 checks"), UNKNOWN, 3),
     "FAIL, and all passed": (says(FAIL, "FAIL: x", *FINE), UNKNOWN, 3),
     "a summary that says PASS of a FAIL": (says(FAIL, "PASS: profile t4", FAILED), FAIL, 1),
+    "PASS, and its summary says FAIL as its findings do": (says(PASS, "FAIL: profile t4", FAILED), FAIL, 1),
     "a summary of something else": (says(PASS, "all is well", *FINE), UNKNOWN, 3),
     "an exit code of its own, 1": ({"exit_code": 1}, PASS, 0),
     "an exit code of its own, 130": ({"exit_code": 130}, PASS, 0),
@@ -177,11 +178,15 @@ def test_the_verdict_of_a_host_is_that_of_its_findings(attack: str, ask: Callabl
     assert found.verdict is not None
     assert (found.verdict.status, found.exit_code) == (status, code)
     assert found.verdict.summary.startswith(status.value)
+    if doubted := [one for one in found.findings if one.key == "result.verdict"]:
+        assert f"is not that of its {len(found.findings) - len(doubted)} findings" in found.verdict.summary
 
 
 def test_no_verdict_and_no_error_is_unknown(ask: Callable[..., records.RunRecord]) -> None:
     found = ask(Answering({host_paths.DRIFT_LAST: records.to_json(night(verdict=None, findings=FINDINGS))}))
     assert (found.exit_code, found.error) == (3, "it ended without a verdict")
+    found = ask(Answering({host_paths.DRIFT_LAST: records.to_json(night(verdict=None, error="no driver"))}))
+    assert (found.exit_code, found.error) == (3, "no driver")
 
 
 def test_an_honest_night_stays_as_it_is(ask: Callable[..., records.RunRecord]) -> None:

@@ -166,3 +166,11 @@ def check_of(
         after=snapshot, measurements=tuple(results), verdict=judged.verdict, findings=judged.findings, drift=facts,
     )  # fmt: skip
     return from_json(RunRecord, to_json(made))
+
+
+def still_open(
+    previous: RunRecord, *findings: Finding, snapshot: Snapshot = WHOLE, played: Sequence[str] = ()
+) -> list[str]:
+    """What the check before found failing, and a run with these findings does not show to be gone."""
+    looked = drift.Looked.at(WANTED, snapshot, ())
+    return list(drift.still_failing(findings, previous, looked, played))

@@ -7,6 +7,7 @@ The CUDA bindings are not installed where tests run; in their place stand module
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import sys
 import types
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fakegpu import t4
 from fakepynvml import install
@@ -262,6 +264,96 @@ def machine(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     monkeypatch.setattr(libraries, "toolkit", lambda: TOOLKIT)
     monkeypatch.setattr(simulated, "SIMULATION_MARK", tmp_path / "none")
     return has
+
+
+# ---------------------------------------------------------------- the check of the result, with the host's memory
+
+
+class Buffer:
+    def __init__(self, content: np.ndarray[Any, Any]) -> None:
+        self.content, self.size, self.handle = content, content.nbytes, content.ctypes.data
+
+    def fill(self, byte: int, stream: object) -> None:
+        self.content.view(np.uint8)[:] = byte
+
+    def close(self) -> None:
+        pass
+
+
+class HostMemory:
+    """A device whose memory is the host's, and whose kernels are numpy."""
+
+    stream = None
+
+    def __init__(self, values: Callable[[Buffer, int], np.ndarray[Any, Any]]) -> None:
+        self.values = values  # of a buffer and a type, as FP64
+
+    def allocate(self, size: int) -> Buffer:
+        return Buffer(np.zeros(size // 8))
+
+    def upload(self, values: np.ndarray[Any, Any]) -> Buffer:
+        return Buffer(values)
+
+    def download(self, start: int, count: int, stored: str) -> np.ndarray[Any, Any]:
+        return np.frombuffer(ctypes.string_at(start, count * np.dtype(stored).itemsize), stored)
+
+    def launch(self, name: str, blocks: int, threads: int, kind: int, matrix: Buffer, *given: Any) -> None:
+        rows, x, result = given[0], given[-2], given[-1]
+        vectors = self.values(matrix, kind).reshape(-1, rows)
+        result.content[:] = vectors.T @ x.content if name == "times" else vectors @ x.content
+
+
+# How each type is stored, and the bits of -1, 1, 2 and of the half (of 3 where there are whole numbers alone).
+STORED: dict[str, tuple[str, dict[int, float]]] = {
+    "bf16": ("<u2", {0xBF80: -1.0, 0x3F80: 1.0, 0x4000: 2.0, 0x3F00: 0.5}),
+    "fp16": ("<u2", {0xBC00: -1.0, 0x3C00: 1.0, 0x4000: 2.0, 0x3800: 0.5}),
+    "fp8": ("u1", {0xB8: -1.0, 0x38: 1.0, 0x40: 2.0, 0x30: 0.5}),
+    "int8": ("u1", {0xFF: -1.0, 0x01: 1.0, 0x02: 2.0, 0x03: 3.0}),
+}
+Spoil = Callable[[np.ndarray[Any, Any]], None]  # what a wrong algorithm makes of D, columns by rows
+
+
+def checked(dtype: str, monkeypatch: pytest.MonkeyPatch, spoil: Spoil | None = None) -> tuple[float, bool, float]:
+    """(the error that the probe finds in a product, whether it takes it for exact, the error that it allows).
+
+    `spoil` gets the right D and may change it; what it makes NaN is not written at all.
+    """
+    monkeypatch.setitem(sys.modules, "gpuprep.agent.probes.cudadevice", types.SimpleNamespace(CudaDevice=object))
+    monkeypatch.delitem(sys.modules, "gpuprep.agent.probes.gemmcheck", raising=False)
+    check = importlib.import_module("gpuprep.agent.probes.gemmcheck")
+    monkeypatch.delitem(sys.modules, "gpuprep.agent.probes.gemmcheck")
+    monkeypatch.delattr(probes, "gemmcheck")
+    kind = next(kind for kind in gemmtypes.TYPES if kind.dtype == dtype)
+    m, n, k = 24, 21, 32
+    chance = np.random.default_rng(1)
+    stored, bits = STORED[dtype]
+    a, b = (chance.choice(list(bits), count * k).astype(stored) for count in (m, n))
+    d = np.zeros(m * n, {gemmtypes.R_32I: "<i4", gemmtypes.R_16F: "<f2"}.get(kind.output, "<u2"))
+
+    def plain(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.array([bits[code] for code in codes.tolist()])
+
+    def values(buffer: Buffer, of: int) -> np.ndarray[Any, Any]:
+        if buffer.content is not d:
+            return plain(buffer.content)
+        bf16 = of == gemmtypes.R_16BF
+        return (d.astype("<u4") << 16).view("<f4").astype(float) if bf16 else d.astype(float)
+
+    def run(candidate: object, turn: int) -> None:
+        right = plain(b).reshape(n, k) @ plain(a).reshape(m, k).T
+        if spoil:
+            spoil(right)
+        written = ~np.isnan(right.ravel())
+        of_bf16 = kind.output == gemmtypes.R_16BF
+        found = np.nan_to_num(right.ravel())
+        made = (found.astype("<f4").view("<u4") >> 16).astype("<u2") if of_bf16 else found.astype(d.dtype)
+        d[written] = made[written]
+
+    operands = types.SimpleNamespace(a=Buffer(a), b=Buffer(b), d=Buffer(d))
+    product = types.SimpleNamespace(
+        kind=kind, shape=(m, n, k), operands=[operands], device=HostMemory(values), run=run,
+    )  # fmt: skip
+    return check.reference_error(product, None), check.exact(product, None), kind.tolerance
 
 
 # ---------------------------------------------------------------- parts that need no GPU

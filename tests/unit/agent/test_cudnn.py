@@ -206,6 +206,9 @@ def test_another_library_first() -> None:
     assert found["cudnn.loaded"].status is records.Status.FAIL
     assert "/usr/lib/libcudnn.so.9.14.0 comes first" in found["cudnn.loaded"].reason
     assert "LD_LIBRARY_PATH" in found["cudnn.loaded"].remedy
+    assert "loads is 9.14.0, and 9.10.2 is wanted" in found["cudnn.loaded_version"].reason
+    del values["libraries"][0]["version"]
+    assert "is of unknown version, and 9.10.2" in bad(values)["cudnn.loaded_version"].reason
 
 
 def test_a_second_library_beside_the_right_one() -> None:
@@ -221,6 +224,27 @@ def test_a_library_as_it_was_found_is_compared_with_the_facts() -> None:
     snapshot = dataclasses.replace(finished_snapshot(WANTED), cudnn=facts)
     values = records.from_json(records.ProbeResult, (RECORDS / "h200-cudnn.json").read_text()).values
     assert {f.status for f in judge("cudnn", values, wanted, snapshot)} == {records.Status.PASS}
+
+    def loaded(**changes: Any) -> list[tuple[records.Status, str]]:
+        host = dataclasses.replace(snapshot, cudnn=dataclasses.replace(facts, **changes))
+        return [(one.status, one.reason) for one in judge("cudnn", values, wanted, host)[:2]]
+
+    (other, why), (version, _) = loaded(library_path="/usr/local/lib/libcudnn.so.9.10.2")
+    assert (other, version) == (records.Status.FAIL, records.Status.PASS)
+    assert f"{path} comes first" in why
+    unread = records.Missing("command_failed", "ldconfig: no")
+    (other, why), (version, _) = loaded(library_path=unread)
+    assert (other, version) == (records.Status.UNKNOWN, records.Status.PASS)
+    assert "ldconfig: no" in why
+    assert [status for status, _ in loaded(version=None)] == [records.Status.PASS, records.Status.UNKNOWN]
+    assert [status for status, _ in loaded(version="9.10.2")] == [records.Status.PASS, records.Status.FAIL]
+
+
+def test_of_its_own_library_gpuprep_knows_the_folder_without_the_facts() -> None:
+    host = finished_snapshot(WANTED)
+    unread = dataclasses.replace(host.cudnn, library_path=records.Missing("command_failed", "no"))
+    found = judge("cudnn", good(), WANTED, dataclasses.replace(host, cudnn=unread))
+    assert {one.status for one in found} == {records.Status.PASS}
 
 
 def test_wrong_results_and_failures_are_named() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gemmprobe
+import numpy as np
 import pytest
 from probereportsfortests import measure
 
@@ -91,6 +92,47 @@ def test_sums_of_the_exact_check_fit() -> None:
     for key, largest, digits, in_bf16 in gemmprobe.exact_sums():
         assert largest <= 2**digits, key
         assert largest <= 2**8 or not in_bf16, key
+
+
+# ------------------------------------------------------------ is the product right?
+
+
+@pytest.mark.parametrize("dtype", gemmprobe.STORED)
+def test_a_right_product_has_no_error_and_one_wrong_element_is_seen(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error, exact, allowed = gemmprobe.checked(dtype, monkeypatch)
+    assert (error <= allowed, exact) == (True, True)
+    for place in ((0, 0), (-1, -1)):
+
+        def one(d: Any, place: tuple[int, int] = place) -> None:
+            d[place] += 16
+
+        error, exact, allowed = gemmprobe.checked(dtype, monkeypatch, one)
+        assert 0.1 < error < 1
+        assert (error > allowed, exact) == (True, False)
+
+
+@pytest.mark.parametrize("dtype", gemmprobe.STORED)
+@pytest.mark.parametrize("where", [(-1, -1), (slice(None), slice(None))], ids=["one", "all"])
+def test_elements_that_the_algorithm_did_not_write_are_an_error(
+    dtype: str, where: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are no numbers then, and of whole numbers -1."""
+
+    def unwritten(d: Any) -> None:
+        d[where] = float("nan")
+
+    error, exact, allowed = gemmprobe.checked(dtype, monkeypatch, unwritten)
+    assert error == 1.0 or (dtype == "int8" and error > allowed)
+    assert not exact
+
+
+def test_a_product_of_nothing_but_zeros_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    zeros = {bits: 0.0 for bits in (0x0000, 0x8000)}
+    monkeypatch.setitem(gemmprobe.STORED, "fp16", ("<u2", zeros))
+    with np.errstate(invalid="ignore"):
+        assert gemmprobe.checked("fp16", monkeypatch)[:2] == (1.0, False)
 
 
 # ------------------------------------------------------------ burst

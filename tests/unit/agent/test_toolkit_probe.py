@@ -226,6 +226,7 @@ def test_what_does_not_work_is_named(
 ) -> None:
     found = bad({**real(), **changed})
     assert set(found) == {key}
+    assert found[key].actual not in ("readable", "yes")
     assert (found[key].status, says in found[key].reason) == (status, True), found[key].reason
     assert found[key].remedy
     assert remedy in found[key].remedy

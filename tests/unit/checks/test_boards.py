@@ -78,6 +78,31 @@ def test_what_two_boards_share_is_known_of_both() -> None:
         assert lowest.percent == min(one.floors[name].percent, other.floors[name].percent)
 
 
+@pytest.mark.parametrize(
+    ("seen", "keys"),  # the name alone; or name, compute capability, MiB and SMs of a board that nobody knows
+    [
+        (("Quadro RTX 8000",), ("quadro_rtx_8000", "quadro_rtx_8000_passive")),
+        (("NVIDIA P100-X", "6.0", 16384, 56), ("p100_pcie_16", "p100_sxm2_16")),
+        (("NVIDIA A100-X", "8.0", 40960, 108), ("a100_sxm4_40", "a100_pcie_40")),
+        (("NVIDIA A100-X", "8.0", 81920, 108), ("a100_sxm4_80", "a100_sxm4_80_500w", "a100_pcie_80")),
+        # not all of these have a known floor
+        (("NVIDIA L20",), ("l20", "l20_275w")),
+        (("NVIDIA V100-X", "7.0", 16384, 80), ("v100_sxm2_16", "v100_pcie_16", "v100_fhhl_16", "v100_dgxs_16")),
+    ],
+    ids=str,
+)
+def test_a_board_that_may_be_several_is_held_to_the_slowest(seen: tuple[Any, ...], keys: tuple[str, ...]) -> None:
+    found = catalogue.board_like(*seen) if len(seen) > 1 else catalogue.board("0000", name=seen[0])
+    assert found is not None
+    assert set(found.key.split(" or ")) == set(keys)
+    every = [catalogue.boards()[key].floors for key in keys]
+    known = set(every[0]).intersection(*every)
+    assert {name: floor.percent for name, floor in found.floors.items()} == {
+        name: min(floors[name].percent for floors in every) for name in known
+    }
+    assert any(floors != every[0] for floors in every), "else it shows nothing"
+
+
 def test_a_measurement_is_of_the_board_that_nvml_read() -> None:
     wanted = resolved("a100", gpus=["20b2"])
     host = finished_snapshot(wanted)
@@ -206,6 +231,8 @@ def one(findings: list[records.Finding], key: str) -> records.Finding:
     [
         ("20f1", "fp16", 200, "a100", records.Status.PASS),
         ("20b0", "fp16", 200, "a100", records.Status.FAIL),  # an SXM4 card at a PCIe card's speed
+        ("20b0", "bf16", 240, "a100", records.Status.PASS),
+        ("20b0", "bf16", 205, "a100", records.Status.FAIL),
         ("2331", "bf16", 470, "h100", records.Status.PASS),
         ("2330", "bf16", 470, "h100", records.Status.FAIL),
         ("1db4", "fp32", 10.5, "v100", records.Status.PASS),

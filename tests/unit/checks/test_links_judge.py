@@ -101,6 +101,26 @@ def test_beside_a_neighbour_of_the_same_board_half_a_hidden_link_is_a_fault() ->
     assert "all GPUs of this board are wired so" in both["gpu 0.pcie_link"].reason
 
 
+@pytest.mark.parametrize(("share", "status"), [(0.9, PASS), (0.8, WARN), (0.5, FAIL)])
+@pytest.mark.parametrize("way", ["h2d", "d2h"])
+def test_the_slower_direction_is_compared_with_the_neighbours(way: str, share: float, status: records.Status) -> None:
+    values = machine("a100_sxm4_40", 3)
+    for slow in (0, 2):
+        values["gpus"][slow][f"{way}_gb_per_s"] *= share
+    found = judged(values, "a100")
+    assert found["gpu 0.host_against_best"].status is found["gpu 2.host_against_best"].status is status
+    assert {"h2d": "host to device", "d2h": "device to host"}[way] in found["gpu 0.host_against_best"].actual
+    assert found["gpu 1.host_against_best"].status is PASS
+
+
+def test_a_figure_that_no_link_gives_makes_no_neighbour_slow() -> None:
+    values = machine("a100_sxm4_40", 2)
+    values["gpus"][1]["h2d_gb_per_s"] = 250.0
+    found = judged(values, "a100")
+    assert found["gpu 0.host_against_best"].status is PASS
+    assert found["gpu 1.host_to_device"].status is UNKNOWN
+
+
 def test_an_idle_reading_of_the_generation_is_no_fault_and_no_pass() -> None:
     values = machine("a100_sxm4_40")
     values["gpus"][0]["pcie"]["generation"] = 1

@@ -224,7 +224,7 @@ def test_the_harder_clip_is_a_series_of_its_own() -> None:
     ("clip", "words"),
     [
         ({"bit_rate_kbps": 300}, "300 kbit/s, and h264-1080p is made with 5000"),
-        ({"name": "h264-540p"}, "not the one of this series"),
+        ({"name": "h264-540p"}, "the clip h264-540p is not the one of this series"),
         ({"width": 640, "height": 360}, "the clip is 640x360"),
     ],
 )
@@ -267,6 +267,10 @@ def test_where_no_source_gives_the_count_one_session_does() -> None:
     one = judged("t4", series("decode", "h264", step(4, 1380, video_clock_mhz=1575)), **a10)
     assert one["throughput decode h264.fps"].status is records.Status.SKIP
     assert "no source says how many decoders" in one["throughput decode h264.fps"].reason
+    for fps, status in ((600, records.Status.WARN), (610, records.Status.SKIP)):  # one decoder gives 708
+        busy = step(1, fps, video_clock_mhz=1575, decoder_utilization_percent={"missing": "not_sampled"})
+        first = judged("t4", series("decode", "h264", busy, step(4, 1380, video_clock_mhz=1575)), **a10)
+        assert first["throughput decode h264.fps"].status is status
     less = judged("t4", series("decode", "h264", step(4, 300, video_clock_mhz=1575)), **a10)
     assert less["throughput decode h264.fps"].status is records.Status.FAIL
 

@@ -34,6 +34,8 @@ def test_the_gravest_decides(statuses: list[records.Status], verdict: records.St
     assert made.exit_code == code
     assert len(judged.findings) == len(statuses)
     assert "\n" not in judged.summary
+    assert ("nothing passed and nothing failed" in judged.summary) is (statuses == [records.Status.SKIP])
+    assert ("nothing of profile t4 was checked" in judged.summary) is (statuses == [])
 
 
 def test_the_summary_names_the_gravest_first_and_counts_the_rest() -> None:
@@ -49,6 +51,8 @@ def test_the_summary_names_the_gravest_first_and_counts_the_rest() -> None:
         "FAIL: profile t4, 5 checks: 2 FAIL, 1 UNKNOWN, 1 WARN, 1 PASS; s3.version, s4.version, s2.version and 1 more"
     )
     assert [f.subject for f in judged.findings] == ["s3", "s4", "s2", "s1", "s0"]
+    three = judgement([finding(status, f"s{i}") for i, status in enumerate(statuses[1:4])]).verdict
+    assert three.summary.endswith("; s2.version, s1.version, s0.version")
 
 
 def test_a_finished_host_passes() -> None:

@@ -230,6 +230,38 @@ def test_mistakes_name_file_and_key(tmp_path: Path, document: object, what: str)
     assert caught.value.exit_code == 2
 
 
+MISSING = {"missing": "command_failed", "detail": "no"}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "damage", "says"),
+    [
+        ("bandwidth", "peers", MISSING, "peers: want a list, got {'detail'"),  # a probe always has this list
+        ("bandwidth", "peers", 3, "peers: want a list, got 3"),
+        ("bandwidth", "peers", [3], "peers[0]: want an object, got 3"),
+        ("cudnn", "libraries", [{"name": 7}], "libraries[0].name: want a"),
+        ("gemm", "together", [3, 3, 3, 3, 3], " and 2 more: no probe writes that"),
+    ],
+)
+def test_a_value_of_a_kind_that_no_probe_writes_is_no_evidence(
+    name: str, key: str, damage: object, says: str, tmp_path: Path
+) -> None:
+    result = json.loads((TESTS / f"cases/records/h200-{name}.json").read_text())
+    result["values"][key] = damage
+    made = again(write(tmp_path, {"measurements": [result]}), loading.load("h200"))
+    (found,) = [one for one in made.findings if one.key == f"{name}.forms"]
+    assert (found.status, says in found.reason) == (records.Status.UNKNOWN, True), found.reason
+    assert made.exit_code in (1, 3)
+
+
+def test_a_list_that_a_probe_could_not_read_is_of_the_right_kind(tmp_path: Path) -> None:
+    result = json.loads((TESTS / "cases/records/h200-bandwidth.json").read_text())
+    result["values"]["gpus"][0]["other_processes"] = MISSING
+    made = again(write(tmp_path, {"measurements": [result]}), loading.load("h200"))
+    assert "bandwidth.forms" not in {one.key for one in made.findings}
+    assert "another process used the GPU is not known" in " ".join(one.reason for one in made.findings)
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(errors.UsageError, match="cannot be read"):
         rejudge.judge_file(tmp_path / "nope.json", A100)

@@ -164,6 +164,18 @@ def test_what_a_ctrl_c_left_unmeasured_is_told_once() -> None:
     assert "  gemm, bandwidth, transcode, throughput\n" in whole
 
 
+def test_what_could_not_be_read_for_another_reason_was_not_interrupted() -> None:
+    gone, kinds = records.Missing("command_failed", "out of memory"), ("transcode", "throughput")
+    silent = tuple(records.ProbeResult(name, records.Source.MEASURED, gone, 0.0) for name in kinds)
+    judged = checks.compare(resolved(), finished_snapshot(resolved()), silent, asked=kinds)
+    found = [one for one in judged if one.status is records.Status.UNKNOWN]
+    assert [one.subject for one in found] == list(kinds)
+    page = " ".join(short(made(*found, *PASSED), everything=True).split())
+    assert "they could not be read: the program that shows it failed (out of memory) what to do: " in page
+    assert "interrupted" not in page
+    assert "Run it again" not in page
+
+
 def test_the_long_page_has_the_commands_of_the_run_and_breaks_none() -> None:
     run = made(HELD, OFF)
     page = short(run, everything=True)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import pytest
-from certifiedhosts import LAME, check_of, host
+from certifiedhosts import LAME, check_of, host, still_open
 from finishedt4 import WANTED, real
 
 from gpuprep import checks, records
@@ -130,6 +130,42 @@ def test_a_probe_that_broke_off_did_not_look() -> None:
     assert {again[key] for key in slow if not key.endswith("_history")} == {"2026-11-02"}
 
 
+@pytest.mark.parametrize("what", FAULTS)
+def test_what_facts_show_is_gone_without_a_measurement(what: str) -> None:
+    """The check that found it measured, too."""
+    fault, key = FAULTS[what]
+    sound = host(vbios="1", throttled=COOL)
+    first = check(1, fault, None, quick(1.0), certified=sound)
+    assert key in since(first)
+    second = check(2, sound, first, certified=sound)
+    assert second.drift is not None
+    assert key not in {one.key for one in second.drift.unseen}
+
+
+WAIVER = records.Finding("waiver", "gpu 0.ecc", records.Status.WARN, "in force", "expired")
+FORMER = records.Finding("driver", "of_an_older_gpuprep", records.Status.FAIL, "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("finding", "results", "kept"),
+    [
+        (WAIVER, quick(1.0), False),
+        (FORMER, [], False),  # nothing was measured, so the facts showed it
+        (FORMER, quick(1.0), True),
+    ],
+)
+def test_what_no_facts_show_is_kept_until_a_measurement_if_one_may_have_found_it(
+    finding: records.Finding, results: list[records.ProbeResult], kept: bool
+) -> None:
+    first = check(1, REAL, None, results, deep=[finding])
+    second = check(2, REAL, first)
+    assert second.drift is not None
+    assert (finding.key in {one.key for one in second.drift.unseen}) is kept
+    without = check(2, REAL, dataclasses.replace(first, after=None))
+    assert without.drift is not None
+    assert finding.key in {one.key for one in without.drift.unseen}, "it is not known what that check looked at"
+
+
 def test_what_check_mode_found_is_looked_at_by_check_mode_alone() -> None:
     first = check(1, CALM, None, deep=[TASK])
     second = check(2, CALM, first)
@@ -155,3 +191,35 @@ def test_all_that_is_always_compared_is_known_as_such() -> None:
     keys = {one.key for one in found} - {"host.since_last_check", "gpu 0.as_certified"}
     assert keys <= sincecertified.ALWAYS, "else a finding that is gone keeps its date"
     assert sincecertified.ALWAYS - keys <= {"apt.pins_certified", "host.identity"}  # of what this host has not read
+
+
+# ---------------------------------------------------------------- is a failure still open?
+
+
+@pytest.mark.parametrize(
+    ("status", "is_open"),
+    [
+        (records.Status.PASS, False), (records.Status.WAIVED, False), (records.Status.SKIP, True),
+        (records.Status.UNKNOWN, True), (records.Status.WARN, True), (records.Status.FAIL, True),
+    ],
+)  # fmt: skip
+def test_a_failure_is_open_until_it_passes_or_is_waived(status: records.Status, is_open: bool) -> None:
+    failed = check(1, LAME, None)
+    now = records.Finding("gpu 0", "pcie", status, "16", "?")
+    assert ("gpu 0.pcie" in still_open(failed, now)) is is_open
+    assert still_open(check(2, CALM, failed), now) == [], "the check before saw it gone"
+
+
+def test_a_warning_of_the_check_before_is_no_open_failure() -> None:
+    warned = check(1, CALM, None, deep=[dataclasses.replace(TASK, status=records.Status.WARN)])
+    assert still_open(warned) == []
+
+
+def test_a_role_that_ran_since_then_closes_its_own_tasks_alone() -> None:
+    failed = check(1, CALM, None, deep=[TASK])
+    assert still_open(failed) == [TASK.key]
+    assert still_open(failed, played=["gpu_tuning"]) == [TASK.key]
+    assert still_open(failed, played=["gpu_driver"]) == []
+    lame = check(1, LAME, None)
+    blind = dataclasses.replace(CALM, gpus=records.Missing("driver_not_loaded", "no"))
+    assert "gpu 0.pcie" in still_open(lame, snapshot=blind, played=["gpu", "gpu 0"])
