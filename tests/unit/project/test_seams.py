@@ -32,7 +32,8 @@ SEAMS = {
 LIBRARY = {
     "importlib.metadata.version", "importlib.util.find_spec", "os.access", "os.cpu_count", "os.environ", "os.fsync",
     "os.geteuid", "os.killpg", "os.nice", "os.open", "os.pidfd_open", "os.statvfs", "os.write", "pathlib.Path.home",
-    "pathlib.Path.stat", "pwd.getpwall", "pwd.getpwuid", "select.select", "subprocess.Popen", "sys.executable",
+    "pathlib.Path.stat", "pwd.getpwall", "pwd.getpwuid", "select.select", "socket.socket.listen",
+    "subprocess.Popen", "sys.executable",
     "sys.modules", "sys.path", "sys.platform", "sys.stdin", "sys.stdout", "sys.stdout.isatty", "tempfile.tempdir",
     "time.monotonic", "time.sleep", "time.time", "webbrowser.open",
 }  # fmt: skip
