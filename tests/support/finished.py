@@ -14,7 +14,6 @@ import fcntl
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -116,13 +115,11 @@ def _made() -> dict[str, object]:
 
 def _made_to_keep() -> dict[str, object]:
     if disk() not in kept():
-        began = time.monotonic()
         up(MACHINE, OS, ["t4"], first=True)
         compile_quickly(MACHINE)
         must("provision", f"sim:{MACHINE}", "--profile", PROFILE, "--no-validate", first=True)
         _keep()
         gpuprep("sim", "down", MACHINE)
-        return {"disk": disk(), "seconds": round(time.monotonic() - began)}
     return {"disk": disk()}
 
 

@@ -138,6 +138,7 @@ def up(machine: str, os_name: str, gpus: Sequence[str], *, first: bool = False) 
 
 @contextmanager
 def playing(machine: Finished, kind: str) -> Iterator[None]:
+    """The fault of this kind, while the tests look: one of `gpuprep sim fault --list`."""
     must("sim", "fault", machine.machine, kind)
     try:
         yield
