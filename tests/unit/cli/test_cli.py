@@ -14,22 +14,22 @@ from typing import Any
 
 import click
 import pytest
-from builders import bare_snapshot, finished_snapshot
-from commandline import Shell, own_folders
+from builders import bare_snapshot
+from commandline import Shell
 from fakehost import Script
-from finishedt4 import ANSWERS, WANTED
 from pages import too_wide
 from places import ROOT
 from progresslog import Log
 from records_for_tests import record
+from scriptedhosts import gpuprep, script
 from shellsfortests import PATIENT
 
 from gpuprep import errors, records
 from gpuprep.cli import cli
 from gpuprep.provisioning import ansible_environment
 from gpuprep.store import Store
-from gpuprep.workflows import runs
 
+__all__ = ["gpuprep", "script"]  # fixtures
 HEAVY = ("yaml", "fabric", "paramiko", "sqlalchemy", "alembic", "ansible", "ansible_runner", "jsonschema",
          "gpuprep.records")  # fmt: skip
 
@@ -46,22 +46,6 @@ def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[t
 
 
 ALL = dict(commands())
-
-
-@pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
-    own_folders(monkeypatch, tmp_path)
-    made = Script(
-        snapshots=[finished_snapshot(WANTED)],
-        probes=ANSWERS,
-    )
-    monkeypatch.setattr(runs, "Host", made.host())
-    return made
-
-
-@pytest.fixture
-def gpuprep(script: Script, capsys: pytest.CaptureFixture[str]) -> Shell:  # noqa: ARG001  its folders are needed
-    return Shell(capsys)
 
 
 # ---------------------------------------------------------------- help

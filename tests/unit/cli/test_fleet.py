@@ -12,20 +12,20 @@ from typing import Any
 import junitparser
 import pages
 import pytest
-from builders import bare_snapshot, finished_snapshot
-from commandline import Shell, own_folders
+from commandline import Shell
 from fakehost import Script
-from finishedt4 import ANSWERS
 from fleethosts import LOST, PASSED, lost, passed, unsure, warned
 from nightlymachine import Machine, PlayedHost
 from nightmetrics import FINDINGS, drifted, families, series
 from records_for_tests import SNAPSHOT
+from scriptedhosts import gpuprep as run
+from scriptedhosts import script
 
 from gpuprep import errors, records, reports
 from gpuprep.agent import host_paths
-from gpuprep.desired import loading, state
 from gpuprep.workflows import runs
 
+__all__ = ["run", "script"]  # fixtures
 FLEET = [passed("gpu-10"), passed("gpu-09"), warned("gpu-05"), unsure("gpu-04"), drifted("gpu-03"), lost()]
 
 
@@ -105,22 +105,6 @@ def test_every_format_is_one_document_of_all_hosts() -> None:
 
 
 # ---------------------------------------------------------------- the command
-
-
-WANTED = state.resolve(loading.load("t4"), bare_snapshot())
-
-
-@pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
-    own_folders(monkeypatch, tmp_path)
-    made = Script(snapshots=[finished_snapshot(WANTED)], probes=ANSWERS)
-    monkeypatch.setattr(runs, "Host", made.host())
-    return made
-
-
-@pytest.fixture
-def run(script: Script, capsys: pytest.CaptureFixture[str]) -> Shell:  # noqa: ARG001  its folders are needed
-    return Shell(capsys)
 
 
 @pytest.fixture
