@@ -9,6 +9,12 @@ from gpuprep.records import Finding, RunRecord, Status
 PROBLEMS = (Status.FAIL, Status.UNKNOWN, Status.WARN)  # what counts against a host, worst first
 GRAVEST_FIRST = (*PROBLEMS, Status.PASS, Status.SKIP, Status.WAIVED)  # the order of findings and of their counts
 DONE = (Status.PASS, Status.SKIP)  # nothing is to be done about it; WAIVED is in neither
+# What findings of one status are about, the gravest first: the GPUs themselves, what makes them usable, how fast they
+# are, the software on top. Other subjects (host, agent, apt ...) come last.
+SUBJECTS = (
+    ("gpus", "gpu"), ("driver", "kernel"), ("speed", "gemm", "bandwidth", "nccl", "transcode", "throughput"),
+    ("cuda", "cudnn", "cupti", "ffmpeg", "ffprobe"),
+)  # fmt: skip
 
 
 def of_figures(record: RunRecord) -> bool:
@@ -27,5 +33,14 @@ def need_reboot(findings: Iterable[Finding]) -> bool:
 
 
 def in_order(findings: Sequence[Finding], statuses: Iterable[Status]) -> list[Finding]:
-    """The findings with one of `statuses`, in the order of `statuses`."""
-    return [finding for status in statuses for finding in findings if finding.status is status]
+    """The findings with one of `statuses`, in the order of `statuses`, and of one status the gravest first."""
+    gravest_first = sorted(findings, key=_weight)
+    return [finding for status in statuses for finding in gravest_first if finding.status is status]
+
+
+def _weight(finding: Finding) -> int:
+    """How late a person needs to read it. A setting of a GPU is not the GPU: the machine works without it."""
+    if finding.role == "gpu_tuning":
+        return len(SUBJECTS)
+    thing = finding.subject.partition(" ")[0]
+    return next((place for place, things in enumerate(SUBJECTS) if thing in things), len(SUBJECTS))

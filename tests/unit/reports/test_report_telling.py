@@ -35,6 +35,19 @@ def with_findings(*findings: records.Finding, base: records.RunRecord | None = N
     return dataclasses.replace(base or record(), verdict=verdict, findings=findings, source=records.Source.MEASURED)
 
 
+# ---------------------------------------------------------------- the gravest first
+
+
+@pytest.mark.parametrize("style", ["text", "markdown", "html"])
+def test_a_lost_gpu_stands_before_speed_software_and_settings(style: str) -> None:
+    of = [("agent", "version"), ("cuda", "version"), ("gemm", "fp16"), ("driver", "version"), ("gpus", "count")]
+    listed = [records.Finding(*names, records.Status.FAIL, "1", "2", f"why {names[0]}") for names in of]
+    setting = records.Finding("gpu 0", "power_limit", records.Status.FAIL, "1", "2", "why gpu 0", role="gpu_tuning")
+    page = reports.render(with_findings(setting, *listed), style)
+    places = [page.index(f"why {thing}") for thing in ("gpus", "driver", "gemm", "cuda", "gpu 0", "agent")]
+    assert places == sorted(places)
+
+
 # ---------------------------------------------------------------- one cause, one line
 
 
