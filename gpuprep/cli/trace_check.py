@@ -61,7 +61,7 @@ def check(
     PATH is a profile, or a folder with one file per rank: then each rank is judged, and the step time of the job is
     that of its slowest rank. The check fails if a rule finds a problem that --baseline does not have, or if a step is
     slower than there. The exit code is 0 if everything passed, 1 if a check failed, and 3 if nothing failed but a rule
-    could not be judged from this profile.
+    that counts could not be judged from this profile.
     """
     trace_options.need_extra()
     from gpuprep.trace import checking, formats

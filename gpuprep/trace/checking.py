@@ -5,23 +5,25 @@
     check_job(ranks, {0: check(…), 1: check(…)})         the same of a job with several ranks
 
 Exit codes: 0 passed · 1 a check failed · 3 nothing failed, but evidence is missing. A rule that could not be judged is
-UNKNOWN, and never passes; a WARN where the baseline, too, does not tell.
+UNKNOWN, and never passes; a WARN where the baseline, too, does not tell. A hint that could not be judged is a SKIP: it
+fails nothing where it speaks, so its silence is no reason to stop either. Where its id is asked for, it counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuprep.errors import UsageError
 from gpuprep.records import Status
-from gpuprep.records.findings import PROBLEMS
+from gpuprep.records.findings import GRAVEST_FIRST
 from gpuprep.trace.advice import Rule
 from gpuprep.trace.advice import rules as rulebook
 from gpuprep.trace.document import Advice, TraceDocument, unlike
 from gpuprep.trace.ranks import RanksDocument
 
 ALL = "all"
+HINT = "hint"
 MISSING = "missing"
 STRAGGLER = "straggler"
 RANKS = "ranks"
@@ -33,7 +35,7 @@ STEP_TIME = "step-time"
 @dataclass(frozen=True)
 class Line:
     name: str  # a rule's id, "step-time"; of a job also "ranks"
-    status: Status  # PASS, WARN, FAIL, UNKNOWN
+    status: Status  # PASS, WARN, FAIL, UNKNOWN; SKIP: a hint that could not be judged
     text: str
     rank: int | None = None  # None: of a single profile, or of the whole job
 
@@ -93,8 +95,7 @@ def check_job(
 
 
 def _whole(lines: list[Line]) -> Checked:
-    order = (*PROBLEMS, Status.PASS)
-    lines.sort(key=lambda line: order.index(line.status))
+    lines.sort(key=lambda line: GRAVEST_FIRST.index(line.status))
     statuses = {line.status for line in lines}
     code = 1 if Status.FAIL in statuses else 3 if Status.UNKNOWN in statuses else 0
     return Checked(tuple(lines), code)
@@ -122,16 +123,23 @@ def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, n
         text = " ".join(map(_words, fresh))
         if baseline is not None and (missing := _missing(rule, baseline)):
             text = f"{text} The baseline could not be judged: {missing}"
-        counts = rule.id in named or any(advice.severity != "hint" for advice in fresh)
+        counts = rule.id in named or any(advice.severity != HINT for advice in fresh)
         return Line(rule.id, Status.FAIL if counts else Status.WARN, text)
     if advice:
         return Line(rule.id, Status.WARN, f"as in the baseline: {' '.join(map(_words, advice))}")
     if missing := _missing(rule, document):
+        if (status := unjudged(rule, named)) is Status.SKIP:
+            return Line(rule.id, status, f"not judged: {missing}")
         if baseline is not None and _missing(rule, baseline):
             # The user chose what it is compared with: what that one lacks, too, is no news.
             return Line(rule.id, Status.WARN, f"could not be judged, as in the baseline: {missing}")
-        return Line(rule.id, Status.UNKNOWN, missing)
+        return Line(rule.id, status, missing)
     return Line(rule.id, Status.PASS, "")
+
+
+def unjudged(rule: Rule, named: Collection[str] = ()) -> Status:
+    """What a rule is that the profile has no data for."""
+    return Status.SKIP if rule.severity == HINT and rule.id not in named else Status.UNKNOWN
 
 
 def _advice_of(rule: str, document: TraceDocument) -> list[Advice]:

@@ -16,14 +16,17 @@ FLOAT = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
 HALF = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
 
 
-def program(kernel: str = PRODUCT_BF16, ns: int = 200_000, *, shapes: bool = True, steps: int = 3) -> Program:
+def program(
+    kernel: str = PRODUCT_BF16, ns: int = 200_000, *, shapes: bool = True, steps: int = 3, memory: bool = True
+) -> Program:
     p = Program()
     given = (FLOAT if kernel == PRODUCT_FP32 else HALF) if shapes else {}
     for _ in p.steps(steps):
         for _ in range(10):
             p.op("aten::mm", Kernel(kernel, ns), **given)  # type: ignore[arg-type]
         p.now = max(p.free.values())
-        p.trace.memory(p.now, 1, 50_000_000_000, 60_000_000_000)
+        if memory:
+            p.trace.memory(p.now, 1, 50_000_000_000, 60_000_000_000)
     return p
 
 
@@ -136,6 +139,22 @@ def test_a_hint_fails_only_where_it_is_named(tmp_path: Path) -> None:
     assert status(checking.check(low), "mem-low") is records.Status.WARN
     assert checking.check(low).exit_code == 0
     assert checking.check(low, rules=("mem-low",)).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "status_of_it", "code"),
+    [(("all",), "SKIP", 0), (("mem-high",), "UNKNOWN", 3), (("all", "mem-high"), "UNKNOWN", 3)],
+)
+def test_a_hint_that_could_not_be_judged_counts_only_where_it_is_named(
+    names: tuple[str, ...], status_of_it: str, code: int, tmp_path: Path, clean: document.TraceDocument
+) -> None:
+    """Memory events are seldom recorded: every good profile without them ended with exit code 3."""
+    lacking = program(memory=False).opened(tmp_path).document
+    found = checking.check(lacking, rules=names)
+    assert (status(found, "mem-high").value, found.exit_code) == (status_of_it, code)
+    assert "profile_memory=True" in next(line.text for line in found.lines if line.name == "mem-high")
+    assert checking.check(lacking, rules=names, baseline=clean).exit_code == code
+    assert checking.check(lacking, rules=names, baseline=lacking).exit_code == 0, "the baseline lacks it, too"
 
 
 @pytest.mark.parametrize(

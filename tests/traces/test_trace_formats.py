@@ -288,8 +288,10 @@ def test_junit_has_a_case_for_each_rule(shown: document.TraceDocument) -> None:
     assert failed == {name for name, one in said.items() if one.severity == "problem"}
     assert suite.get("failures") == str(len(failed)) == root.get("failures")
     for name, case in cases.items():
-        if case.find("error") is not None:
+        if case.find("error") is not None or case.find("skipped") is not None:
             assert set(rules()[str(name)].needs) & set(said), "it could not be judged"
+            assert (case.find("skipped") is not None) == (rules()[str(name)].severity == "hint")
+    assert suite.get("skipped") == str(sum(case.find("skipped") is not None for case in cases.values()))
 
 
 def test_junit_of_a_check_has_its_lines(opened: dict[str, document.TraceDocument]) -> None:
@@ -297,6 +299,8 @@ def test_junit_of_a_check_has_its_lines(opened: dict[str, document.TraceDocument
     checked = checking.check(one, baseline=opened["sync-item"])
     root = ET.fromstring(formats.junit_of_checked(one, checked))
     assert [case.get("name") for case in root.iter("testcase")] == [line.name for line in checked.lines]
+    skipped = [case.get("name") for case in root.iter("testcase") if case.find("skipped") is not None]
+    assert skipped == [line.name for line in checked.lines if line.status.value == "SKIP"] != []
 
 
 def test_markdown_has_no_links_of_a_name(opened: dict[str, document.TraceDocument]) -> None:

@@ -1,7 +1,7 @@
 """JUnit XML for CI servers: one suite a trace, of a job one a rank; one case a rule.
 
-A problem is a failure. A rule that could not be judged is an error, as UNKNOWN is in other reports. A hint passes, with
-its words in system-out. With `gpuprep trace check` the cases are its lines.
+A problem is a failure. A rule that could not be judged is an error, as UNKNOWN is in other reports; of a hint it is
+skipped. A hint passes, with its words in system-out. With `gpuprep trace check` the cases are its lines.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Status
 from gpuprep.trace.advice import rules
-from gpuprep.trace.checking import Checked, Line
+from gpuprep.trace.checking import Checked, Line, unjudged
 from gpuprep.trace.document import Advice, TraceDocument
 from gpuprep.trace.formats.numbers import SMALLEST
 from gpuprep.trace.ranks import RanksDocument
@@ -49,7 +49,7 @@ def _lines(document: TraceDocument) -> Iterable[Line]:
             status = Status.FAIL if advice[rule.id].severity == "problem" else Status.WARN
             yield Line(rule.id, status, _words(advice[rule.id]))
         elif missing is not None:
-            yield Line(rule.id, Status.UNKNOWN, _words(missing))
+            yield Line(rule.id, unjudged(rule), _words(missing))
         else:
             yield Line(rule.id, Status.PASS, "")
 
@@ -80,8 +80,8 @@ def _suite(of: str, settings: Iterable[tuple[str, str]], lines: Sequence[Line]) 
         "testsuite",
         {
             "name": _clean(f"gpuprep trace {of}"), "tests": str(len(lines)), "failures": str(counts[Status.FAIL]),
-            "errors": str(counts[Status.UNKNOWN]), "skipped": "0", "time": "0", "timestamp": "1970-01-01T00:00:00",
-            "hostname": "trace",
+            "errors": str(counts[Status.UNKNOWN]), "skipped": str(counts[Status.SKIP]), "time": "0",
+            "timestamp": "1970-01-01T00:00:00", "hostname": "trace",
         },
     )  # fmt: skip
     properties = ET.SubElement(suite, "properties")
@@ -93,6 +93,8 @@ def _suite(of: str, settings: Iterable[tuple[str, str]], lines: Sequence[Line]) 
         text = _clean(line.text)
         if line.status in KIND:
             ET.SubElement(case, KIND[line.status], {"message": text, "type": line.status.value}).text = text
+        elif line.status is Status.SKIP:
+            ET.SubElement(case, "skipped", {"message": text})
         elif line.status is not Status.PASS or text:
             ET.SubElement(case, "system-out").text = f"{line.status.value}: {text}"
     return suite
