@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status, ended
@@ -338,11 +339,13 @@ def _steps_in_short(page: Page, record: RunRecord) -> None:
     played = record.playbook
     if played is None or played.status == "not needed":
         return
-    roles = list(dict.fromkeys(task.role.removeprefix("gpu_") for task in played.tasks if task.role))
+    roles = Counter(task.role.removeprefix("gpu_") or "playbook" for task in played.tasks if task.outcome == "changed")
+    where = ", ".join(f"{role} {count}" for role, count in roles.items())
     failed = f", {played.failed} failed" if played.failed else ""
     page.blank()
     page.text(
-        f"{_count(played.changed, 'task')} changed something in {_duration(played.seconds)}{failed}: {', '.join(roles)}"
+        f"{_count(played.changed, 'task')} changed something in {_duration(played.seconds)}{failed}"
+        + (f": {where}" if where else "")
     )
 
 

@@ -17,7 +17,7 @@ from gpuprep.checks.judgement import Adjust, Judgement, judge
 from gpuprep.desired import probes
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, check_profile, resolve
-from gpuprep.errors import Interrupted, PlanRefused, UsageError
+from gpuprep.errors import GpuprepError, Interrupted, PlanRefused, ProvisionFailed, UsageError
 from gpuprep.provisioning import ansible_run
 from gpuprep.provisioning.plan import make as make_plan
 from gpuprep.provisioning.plan import role_variables
@@ -155,11 +155,28 @@ def _roles(run: ProfileRun, planned: Planned) -> list[str]:
 
 
 def play(run: ProfileRun, book: str, wanted: Wanted, roles: Sequence[str], options: Options) -> PlaybookResult:
-    """As try_play, but raises the failure of the playbook."""
+    """As try_play, but raises the failure of the playbook, after a look at what it left."""
     outcome = try_play(run, book, wanted, roles, options)
     if isinstance(outcome, ansible_run.Failure):
+        if not options.check and isinstance(outcome.error, ProvisionFailed):
+            _see_what_is_left(run, wanted)
         raise outcome.error
     return outcome
+
+
+def _see_what_is_left(run: ProfileRun, wanted: Wanted) -> None:
+    """Facts and findings after a failed step: reports must not show the machine as it was before.
+
+    If they cannot be read, the record keeps those from before and has no `after`.
+    """
+    if run.host is None:
+        return
+    try:
+        run.draft.after = run.look(run.host, "reading facts after the failed step")
+    except GpuprepError as error:  # the step that failed is what the user must hear of
+        run.stage(f"the facts after the failed step could not be read: {error}")
+    else:
+        run.draft.findings = checks.compare(wanted, run.draft.after)
 
 
 def try_play(

@@ -27,7 +27,7 @@ from gpuprep.workflows import runs
 class Script:
     """What the hosts of one test say: snapshots in their order, probes by name, errors by host."""
 
-    snapshots: list[Snapshot] = field(default_factory=list)
+    snapshots: list[Snapshot | GpuprepError] = field(default_factory=list)
     probes: dict[str, ProbeResult] = field(default_factory=dict)
     commands: dict[str, CommandResult] = field(default_factory=dict)
     connecting: dict[str, GpuprepError] = field(default_factory=dict)
@@ -85,7 +85,10 @@ class FakeHost:
         if " facts " in command:
             self.script.events.append(f"facts{' as root' if become or 'sudo' in command else ''}")
             snapshots = self.script.snapshots
-            return CommandResult(0, to_json(snapshots.pop(0) if len(snapshots) > 1 else snapshots[0]), "")
+            answer = snapshots.pop(0) if len(snapshots) > 1 else snapshots[0]
+            if isinstance(answer, GpuprepError):
+                raise answer
+            return CommandResult(0, to_json(answer), "")
         for name, result in self.script.probes.items():
             if f" probe {name} " in command:
                 self.script.events.append(f"probe {name}")

@@ -81,6 +81,23 @@ def test_a_failed_step_is_exit_code_4_and_recorded_with_what_was_done(stage: Sta
     assert stage.script.events[-1] == "closed"
 
 
+def test_after_a_failed_step_the_record_has_the_machine_as_it_is_now(stage: Stage) -> None:
+    stage.script.snapshots = [BARE, FINISHED]
+    made = stage(provision.provision)
+    assert (made.exit_code, made.verdict) == (4, None)
+    assert "Break" in str(made.error)
+    assert (made.before, made.after) == (BARE, FINISHED)
+    of_driver = {finding.status for finding in made.findings if finding.key == "driver.version"}
+    assert of_driver == {records.Status.PASS}, "it was FAIL before the run"
+
+
+def test_a_host_that_no_longer_answers_after_a_failed_step_keeps_the_failure(stage: Stage) -> None:
+    stage.script.snapshots = [BARE, errors.HostUnreachable("no answer from here", where="here")]
+    made = stage(provision.provision)
+    assert (made.exit_code, made.before, made.after) == (4, BARE, None)
+    assert "Break" in str(made.error)
+
+
 def test_check_shows_the_plan_of_plan_and_locks_nothing(stage: Stage) -> None:
     stage.script.snapshots = [BARE]
     checked = stage(provision.provision, check=True)
