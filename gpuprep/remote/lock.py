@@ -43,7 +43,9 @@ INSTALL_PYTHON = f"install it there (`sudo apt-get install python3` or `sudo dnf
 class HostLock:
     """Context manager. `lost` is set when another run took the lock while this host was rebooting."""
 
-    def __init__(self, where: str, owner: LockOwner, start: Callable[[str], Process], *, lock_file: str = LOCK) -> None:
+    def __init__(
+        self, where: str, owner: LockOwner | None, start: Callable[[str], Process], *, lock_file: str = LOCK
+    ) -> None:
         self.lost: HostLocked | None = None
         self._where = where
         self._start = start
@@ -73,12 +75,16 @@ class HostLock:
         process = self._start(self._command)
         try:
             word, _, rest = process.read_line(ANSWER_TIMEOUT).decode(errors="backslashreplace").partition(" ")
-            if word == "held":
+            if word in ("held", "free"):
                 return process
             raise self._held_by(rest) if word == "busy" else self._refused(word, rest, process)
         except BaseException:
             process.close()
             raise
+
+    def look(self) -> None:
+        """Raises HostLocked if somebody has the lock. Made without an owner, it takes nothing and makes nothing."""
+        self._acquire().close()
 
     def _refused(self, word: str, rest: str, process: Process) -> HostError:
         folder = PurePosixPath(self._file).parent
@@ -142,9 +148,12 @@ class HostLock:
         process.ended(HEARTBEAT_SECONDS)
 
 
-def command(owner: LockOwner, lock_file: str = LOCK) -> str:
-    """The command that holds the lock on the host, for a POSIX shell of root. It first prints its result."""
-    words = [lock_file, json.dumps(asdict(owner)), str(HEARTBEAT_LIMIT)]
+def command(owner: LockOwner | None, lock_file: str = LOCK) -> str:
+    """The command that holds the lock on the host, for a POSIX shell of root. It first prints its result.
+
+    Without an owner it only looks who has the lock.
+    """
+    words = [lock_file, json.dumps(asdict(owner)) if owner else "", str(HEARTBEAT_LIMIT)]
     # -I and -S: nothing of the folder it runs in, of the environment or of site packages.
     return (
         f"command -v python3 >/dev/null 2>&1 || {{ echo {NO_PYTHON}; exit 3; }}; "

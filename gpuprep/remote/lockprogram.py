@@ -1,7 +1,8 @@
 """Holds the lock of a host. Sent as text and run there by root's python3: FILE OWNER SECONDS. Standard library alone.
 
 The first line is the result: `held`, `busy` and the other owner as JSON text, or `refused` and the reason. The program
-stays until its input ends or is silent for SECONDS. The file's content is only for people: the flock decides.
+stays until its input ends or is silent for SECONDS. With an empty OWNER it only looks, makes nothing, and says `free`
+where nobody has the lock. The file's content is only for people: the flock decides.
 
 A Python that is too old for gpuprep can also run this (no future imports); it prints `old` and its version.
 
@@ -66,6 +67,9 @@ def wait_for_the_end(seconds: float) -> None:
 
 
 def main(path: Path, owner: str, seconds: float) -> int:
+    if not owner and not path.exists():
+        say("free")
+        return 0
     try:
         file = open_file(open_folder(path.parent), path)
     except Refused as refused:
@@ -76,9 +80,12 @@ def main(path: Path, owner: str, seconds: float) -> int:
         say(f"refused {path}{wrong} {error.strerror}")
         return 3
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_EX if owner else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except BlockingIOError:
         say(f"busy {json.dumps(os.pread(file, MOST, 0).decode('utf-8', 'backslashreplace'))}")
+        return 0
+    if not owner:
+        say("free")
         return 0
     os.ftruncate(file, 0)
     os.write(file, owner.encode("utf-8", "backslashreplace"))

@@ -42,6 +42,8 @@ def _check(run: ProfileRun) -> None:
         wanted = drift.resolve(run.profile, facts, check.past)
         seen = check.measure(wanted, facts) if run.options.probe == "quick" else Quick(facts)
         judgement = check.judge(wanted, seen)
+        if judgement.exit_code:
+            run.check_unchanged(host)
         if run.options.fix and check.fix(wanted, seen.facts, judgement):
             seen = replace(seen, facts=_look(run, host, "reading facts again"))
             again = check.judge(wanted, seen)

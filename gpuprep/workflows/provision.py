@@ -84,6 +84,7 @@ def plan_only(run: ProfileRun) -> None:
 
 def _validate(run: ProfileRun) -> None:
     with run.connect() as host:
+        run.check_unchanged(host)
         facts = run.draft.before = run.draft.after = run.look(host)
         wanted = resolve(run.profile, facts, judging=True)
         run.expect([], probes.in_turn(_probes(run, wanted, measure=True)))

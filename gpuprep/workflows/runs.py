@@ -19,7 +19,7 @@ from gpuprep.checks.judgement import Judgement, Terms
 from gpuprep.desired.probes import Kind
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
-from gpuprep.errors import GpuprepError, HostError, Interrupted, StoreError
+from gpuprep.errors import GpuprepError, HostError, HostLocked, Interrupted, StoreError
 from gpuprep.paths import private_folder, private_text, state_dir, user_name
 from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import (
@@ -370,6 +370,16 @@ class Run:
     def lock(self, host: Host) -> HostLock:
         owner = LockOwner(user_name(), socket.gethostname(), self.run_id, self.started_at)
         return host.lock(owner)
+
+    def check_unchanged(self, host: Host) -> None:
+        """Raises HostLocked while another run changes the host: what was found is no fault of the machine."""
+        try:
+            host.check_free()
+        except HostLocked:
+            self.draft.judgement = None
+            raise
+        except HostError as error:  # what was found stands
+            self.stage(f"whether another run changes this host could not be read: {error}")
 
     def past(self, measured: Measured) -> Baseline:
         """What the host measured when it first passed, under the keys of what it measures now."""

@@ -32,6 +32,7 @@ class Script:
     commands: dict[str, CommandResult] = field(default_factory=dict)
     connecting: dict[str, GpuprepError] = field(default_factory=dict)
     locking: GpuprepError | None = None
+    looking: GpuprepError | None = None  # at who has the lock
     doing: dict[str, list[Doing]] = field(default_factory=dict)  # what a probe tells while it runs
     measured: dict[str, list[tuple[tuple[str | int, ...], Any]]] = field(default_factory=dict)  # ... and has measured
     ending: dict[str, GpuprepError] = field(default_factory=dict)  # a probe that gives no answer
@@ -72,6 +73,11 @@ class FakeHost:
         self.script.events.append(f"locked for {owner.run_id}")
         yield SimpleNamespace(lost=self.script.lost)
         self.script.events.append("unlocked")
+
+    def check_free(self) -> None:
+        for error in (self.script.looking, self.script.locking):
+            if error is not None:
+                raise error
 
     def run(
         self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float | None = None

@@ -89,6 +89,18 @@ def test_the_second_is_told_who_is_first(connect: Connect, tmp_path: Path) -> No
     assert path.read_text() == ""
 
 
+def test_who_only_looks_takes_nothing_and_makes_nothing(connect: Connect, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    looking = remote.HostLock("box", None, connect().start, lock_file=str(path))
+    looking.look()
+    assert not path.exists()
+    with lock_of(connect(), path, ALICE):
+        with pytest.raises(errors.HostLocked, match=ALICE.run_id):
+            looking.look()
+        assert '"user": "alice"' in path.read_text()
+    looking.look()
+
+
 def test_a_file_without_a_holder_is_no_lock(connect: Connect, tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_text('{"user": "a long gone one", "controller": "x", "run_id": "y", "since": "z"}' * 3)

@@ -458,12 +458,22 @@ def test_what_cannot_be_put_back_keeps_its_command(stage: Stage) -> None:
     assert all("gpuprep provision" in one.remedy for one in left)
 
 
-def test_a_host_at_work_is_not_fixed(stage: Stage) -> None:
+@pytest.mark.parametrize("fix", [False, True])
+def test_what_is_found_while_another_run_changes_the_host_is_no_fault(stage: Stage, fix: bool) -> None:
     stage.certify()
     stage.script.locking = errors.HostLocked("here is in use by me", "wait")
-    made = stage(UNTUNED, fix=True)
-    assert made.exit_code == 3
-    assert status_of(made, "gpu 0.clocks") is records.Status.FAIL
+    made = stage(UNTUNED, fix=fix)
+    assert (made.exit_code, made.verdict, made.findings) == (3, None, ())
+    assert "in use by me" in str(made.error)
+    assert stage.script.events == ["facts as root", "closed"], "nothing was put back"
+    assert stage().exit_code == 0, "as it should be already"
+
+
+def test_who_else_works_there_may_be_unreadable(stage: Stage) -> None:
+    stage.certify()
+    stage.script.looking = errors.HostError("cannot lock here: /run/gpuprep belongs not only to root")
+    made = stage(UNTUNED)
+    assert (made.exit_code, status_of(made, "gpu 0.clocks")) == (1, records.Status.FAIL)
 
 
 def test_what_is_waived_is_not_put_back(stage: Stage) -> None:

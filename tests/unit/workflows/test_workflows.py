@@ -166,10 +166,12 @@ def test_errors_are_recorded_with_their_exit_code(stage: Stage, error: Any, code
     assert stage.store.get("last") == made
 
 
-def test_a_host_in_use_says_so(stage: Stage) -> None:
+@pytest.mark.parametrize("command", [provision.provision, provision.validate])
+def test_a_host_in_use_says_so(stage: Stage, command: Any) -> None:
     stage.script.locking = errors.HostLocked("here is in use by me", "wait")
-    made = stage(provision.provision)
+    made = stage(command)
     assert (made.exit_code, made.before) == (3, None)
+    assert "in use by me" in str(made.error)
 
 
 def test_an_unexpected_error_is_that_hosts_own_and_has_a_log(stage: Stage) -> None:
