@@ -138,6 +138,7 @@ def on_hosts(
     """Run `workflow` on every host that the request names; the sudo password is asked for once, before the first."""
     from gpuprep.records.ids import new_run_id
     from gpuprep.store import Store
+    from gpuprep.workflows import killed
     from gpuprep.workflows.runs import UNEXPECTED, Line, on_each
 
     machines = machines_of(request)
@@ -146,6 +147,8 @@ def on_hosts(
     if options.become_password:
         keep_secret(options.become_password)
     store = Store.open(request.store or site.store) if stored else None
+    if store is not None:
+        killed.store_all(store)
     past = None if stored else _earlier_runs(request.store or site.store)
     # An inventory's hosts are a batch even where only one of them is left.
     batch = new_run_id() if len(machines) > 1 or request.inventory is not None else ""

@@ -121,6 +121,11 @@ class Store:
     def close(self) -> None:
         self._engine.dispose()
 
+    @property
+    def shown_url(self) -> str:
+        """The store's URL without its password."""
+        return self._shown_url
+
     def append(self, record: RunRecord, baseline: Measured | None = None) -> None:
         """Add one run, and those figures of `baseline` that the host does not have yet, in one transaction.
 

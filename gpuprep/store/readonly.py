@@ -64,11 +64,6 @@ class ReadOnlyStore(Store):
             raise
         return store
 
-    @property
-    def shown_url(self) -> str:
-        """The store's URL without its password."""
-        return self._shown_url
-
     def stop(self) -> None:
         """End running queries; later queries fail."""
         self._stopped.set()

@@ -47,7 +47,7 @@ from gpuprep.records.ids import new_run_id, now
 from gpuprep.remote import Host, HostLock, LockOwner, Target, agent_client, watch
 from gpuprep.remote.probereports import Doing, SoFar
 from gpuprep.settings import Builds
-from gpuprep.workflows import effort, remaining
+from gpuprep.workflows import effort, killed, remaining
 from gpuprep.workflows.effort import Effort
 from gpuprep.workflows.pool import Pool
 
@@ -201,6 +201,12 @@ class Run:
         An error inside gpuprep also becomes the record's error: the answer of one host must not end the runs of others.
         """
         self.keeps = keep
+        if keep and self._line.store is not None:
+            with killed.left(self._line.store, self.as_record(killed.KILLED, Interrupted.exit_code)):
+                return self._recorded(body, keep)
+        return self._recorded(body, keep)
+
+    def _recorded(self: _Run, body: Callable[[_Run], None], keep: bool) -> RunRecord:
         try:
             self.stop_if_cancelled()
             body(self)

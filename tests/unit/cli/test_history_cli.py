@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import hashlib
 import io
 import json
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -370,3 +374,42 @@ def test_gpus_that_are_not_compared_for_one_reason_are_told_together(store: Stor
         store.append(measured(run, 0.0, day=1, measurements=(probed,)))
     page = gpuprep("compare", "quick", "full")[1]
     assert "  not compared: GPU-0, GPU-1, GPU-2 gemm: quick in one, full in two\n" in page
+
+
+# ---------------------------------------------------------------- runs that were killed
+
+
+@pytest.mark.parametrize("command", ["drift", "provision"])
+def test_a_killed_run_is_in_the_list(
+    gpuprep: Shell, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
+        host = f"somebody@127.0.0.1:{silent.getsockname()[1]}"
+        started = subprocess.Popen(
+            [sys.executable, "-m", "gpuprep.cli", command, host, "--profile", "t4"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        connection, _ = silent.accept()
+        assert gpuprep("history")[1] == "", "it is at work"
+        started.kill()
+        started.wait()
+        connection.close()
+    code, out, _ = gpuprep("history")
+    [row] = out.splitlines()[1:]
+    assert (code, row.split()[-1], command in row) == (0, "STOPPED", True)
+    assert gpuprep("history")[1] == out, "once"
+    code, out, _ = gpuprep("report", "last")
+    assert (code, "gpuprep was killed" in out, "run the same command again" in out) == (0, True, True)
+
+
+def test_what_a_power_cut_left_half_written_hides_no_run(gpuprep: Shell, store: Store, tmp_path: Path) -> None:
+    fill(store, 280.0)
+    folder = tmp_path / "state/gpuprep/running"
+    folder.mkdir(parents=True)
+    of_this_store = hashlib.sha256(store.shown_url.encode()).hexdigest()[:12]
+    for name, text in {"a": "", "b": "[" * 100_000, "c": '{"run_id": 1}'}.items():
+        (folder / f"{of_this_store}-{name}.json").write_text(text)
+    (folder / "another-store.json").write_text("{}")
+    assert [line.split()[0] for line in gpuprep("history")[1].splitlines()] == ["RUN", "run-01"]
+    assert [path.name for path in folder.iterdir()] == ["another-store.json"]
