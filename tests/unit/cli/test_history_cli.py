@@ -381,7 +381,7 @@ def test_gpus_that_are_not_compared_for_one_reason_are_told_together(store: Stor
 
 @pytest.mark.parametrize("command", ["drift", "provision"])
 def test_a_killed_run_is_in_the_list(
-    gpuprep: Shell, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+    gpuprep: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
