@@ -6,10 +6,8 @@ OpenSSH 9.8 on it refuses an address after three failed connections.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +20,11 @@ from paramiko.auth_strategy import AuthStrategy
 from gpuprep.catalogue import logins
 from gpuprep.errors import AuthenticationRefused, HostError
 from gpuprep.paths import user_name
-from gpuprep.remote import tokenkeys
+from gpuprep.remote import keyfiles
 from gpuprep.remote.hostkeys import HostKeyUnknown, ShownKey
 from gpuprep.remote.ssh import SshConnection
 from gpuprep.remote.sshconfig import read_ssh_config
-from gpuprep.remote.sshfailures import DEFAULT_KEYS, LOCKED, OTHER_USER, check_key_file, copy_id
+from gpuprep.remote.sshfailures import DEFAULT_KEYS, OTHER_USER, check_key_file, copy_id
 from gpuprep.remote.transport import QUESTIONS
 from gpuprep.remote.types import Target, login
 from gpuprep.remote.watch import never
@@ -37,7 +35,6 @@ OFFERS = 3  # keys that one connection shows
 MOST_KEYS = CONNECTIONS * OFFERS
 HOPS = 8  # hosts on the way whose keys the user may have to accept
 CONNECT_SECONDS = 15.0
-BROKEN = "broken"  # of a file that is no private key
 VERSION_LETTERS = 200  # of what sshd says of itself
 
 
@@ -211,15 +208,15 @@ def _keys(target: Target, settings: dict[str, Any], agent: Any) -> tuple[list[Ke
     if target.identity_file:
         check_key_file(target)
     usual = [] if alone else [f"~/.ssh/{name}" for name in reversed(DEFAULT_KEYS)]
-    held = {key.fingerprint: key for key in agent.get_keys()}
+    held = keyfiles.of_agent(agent)
     keys: dict[str, Key] = {}
     locked: list[str] = []
     of_files: dict[str, Key] = {}
     for path in _there([*named, *usual]):
-        key, fingerprint = _of_file(path, held)
+        key, fingerprint = keyfiles.of_file(path, held)
         if key is not None:
             of_files.setdefault(fingerprint, Key(_short(path), str(path), key))
-        elif fingerprint != BROKEN:
+        elif fingerprint != keyfiles.BROKEN:
             locked.append(str(path))
     first = [one for one in of_files.items() if one[1].file in {str(path) for path in _there(named)}]
     agents = [] if alone else [(mark, of_files.get(mark) or _of_agent(key)) for mark, key in held.items()]
@@ -233,32 +230,6 @@ def _there(files: list[str]) -> Iterator[Path]:
         path = Path(name).expanduser()
         if path.is_file():
             yield path
-
-
-def _of_file(path: Path, held: dict[str, Any]) -> tuple[Any, str]:
-    """(key, fingerprint) of a key file. For a locked file the key is the agent's, or None if the agent lacks it.
-
-    (None, BROKEN) if the file is not a private key.
-    """
-    try:
-        key = paramiko.PKey.from_path(path)
-    except LOCKED:
-        public = _public(path)
-        return (held.get(public), public)
-    except Exception:  # noqa: BLE001  whatever a file that is no key makes paramiko and its libraries raise
-        mark = tokenkeys.fingerprint(path)
-        return (held[mark], mark) if mark in held else (None, BROKEN)
-    return key, key.fingerprint
-
-
-def _public(path: Path) -> str:
-    """The fingerprint of the key in KEYFILE.pub; "" if that file cannot be read."""
-    try:
-        blob = path.with_name(f"{path.name}.pub").read_text(encoding="utf-8").split()[1]
-        digest = hashlib.sha256(base64.b64decode(blob, validate=True)).digest()
-    except (OSError, ValueError, IndexError):
-        return ""
-    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
 def _of_agent(key: Any) -> Key:

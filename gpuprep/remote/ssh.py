@@ -24,11 +24,13 @@ with warnings.catch_warnings():  # paramiko names ciphers that cryptography has 
     warnings.filterwarnings("ignore", message=".*TripleDES.*")
     import fabric
     import paramiko
+    from paramiko.auth_strategy import AuthStrategy
 
-    from gpuprep.remote import hostkeys, tokenkeys, transport
+    from gpuprep.remote import hostkeys, keyfiles, transport
     from gpuprep.remote.sshchannel import GONE, Marked, SshProcess, converse, lost
     from gpuprep.remote.sshconfig import read_ssh_config
     from gpuprep.remote.sshfailures import check_key_file, explain, no_answer
+    from gpuprep.remote.transport import QUESTIONS
 
 # Without a handler Python prints paramiko's tracebacks of a failed connection to the user's stderr.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -175,27 +177,41 @@ class SshConnection:
 
     def _prepare(self) -> Any:
         target = self._target
-        keys = []
         if target.identity_file:
             check_key_file(target)
-            path = Path(target.identity_file).expanduser()
-            if not tokenkeys.fingerprint(path):  # the agent has such a key
-                keys.append(str(path))
-        return fabric.Connection(
+        connection = fabric.Connection(
             target.address or target.name,
             user=target.user,
             port=None if target.port == 22 else target.port,
             config=read_ssh_config(self.where),
             connect_kwargs={
-                "key_filename": keys,
                 "banner_timeout": self._timeout,
                 "auth_timeout": self._timeout,
                 "channel_timeout": self._timeout,
             },
         )
+        if target.identity_file:
+            path = Path(target.identity_file).expanduser()
+            connection.connect_kwargs["auth_strategy"] = _NamedKey(connection.user, path)
+        return connection
 
     def _explain(self, error: BaseException, connection: Any) -> GpuprepError | None:
         return explain(error, connection, self.where, self._timeout, self._target)
+
+
+class _NamedKey(AuthStrategy):  # type: ignore[misc]  # paramiko ships no types
+    """Logs in with the key file that the user named, and with no other key: as OpenSSH's IdentitiesOnly."""
+
+    def __init__(self, user: str, path: Path) -> None:
+        self._user, self._path = user, path
+
+    def authenticate(self, transport: Any) -> None:
+        with contextlib.closing(paramiko.Agent()) as agent:
+            key, _ = keyfiles.of_file(self._path, keyfiles.of_agent(agent))
+            if key is None:  # check_key_file has refused a file that is no key
+                raise paramiko.PasswordRequiredException("Private key file is encrypted")
+            if transport.auth_publickey(self._user, key):  # it wants more than a key
+                raise paramiko.AuthenticationException(QUESTIONS)
 
 
 def _asked(hop: Any, named: str | None) -> hostkeys.Asked:

@@ -13,7 +13,7 @@ from typing import Any
 import paramiko
 
 from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostUnreachable
-from gpuprep.remote import tokenkeys
+from gpuprep.remote import keyfiles
 from gpuprep.remote.limits import TOLD_LETTERS
 from gpuprep.remote.transport import QUESTIONS, NoAnswer
 from gpuprep.remote.types import Target, login
@@ -29,7 +29,6 @@ NETWORK_WORDS = {
 }
 # What images of clouds say to root, whom they let in for nothing else (cloud-init).
 OTHER_USER = re.compile(r'login as the user \\?"([a-z_][a-z0-9_-]{0,30})\\?"')
-LOCKED = (paramiko.PasswordRequiredException, TypeError)  # so says cryptography of a key that wants a passphrase
 TIMED_OUT = ("No existing session", "Timeout opening channel")  # as paramiko says it
 
 
@@ -47,7 +46,7 @@ def check_key_file(target: Target) -> None:
     other = _other_keys(target)
     if not path.is_file():
         what = f"there is no key file {path}"
-    elif (mark := tokenkeys.fingerprint(path)) or (why := _no_private_key(path)) is None:
+    elif (mark := keyfiles.fingerprint(path)) or (why := _no_private_key(path)) is None:
         if mark and not _is_held(mark):
             raise AuthenticationRefused(
                 f"{target.name}: {path} is a key on a security token, and the SSH agent does not hold it",
@@ -67,14 +66,14 @@ def check_key_file(target: Target) -> None:
 def _is_held(mark: str) -> bool:
     """Whether the SSH agent has the key with this fingerprint."""
     with contextlib.closing(paramiko.Agent()) as agent:
-        return any(key.fingerprint == mark for key in agent.get_keys())
+        return mark in keyfiles.of_agent(agent)
 
 
 def _no_private_key(path: Path) -> str | None:
     """Why a file is not a private key; None if it is one, also a locked one."""
     try:
         paramiko.PKey.from_path(path)
-    except LOCKED:
+    except keyfiles.LOCKED:
         return None
     except OSError as error:
         return error.strerror or "it cannot be read"
@@ -144,7 +143,10 @@ def _authentication(
 ) -> AuthenticationRefused:
     user = connection.user
     files = [str(Path(name).expanduser()) for name in connection.connect_kwargs.get("key_filename", [])]
-    files += [str(path) for name in DEFAULT_KEYS if (path := Path("~/.ssh").expanduser() / name).is_file()]
+    if target.identity_file:
+        files = [str(Path(target.identity_file).expanduser())]
+    else:
+        files += [str(path) for name in DEFAULT_KEYS if (path := Path("~/.ssh").expanduser() / name).is_file()]
     if isinstance(error, paramiko.PasswordRequiredException):
         locked = next((name for name in files if is_locked(name)), files[0] if files else "KEYFILE")
         return AuthenticationRefused(
@@ -169,8 +171,10 @@ def _authentication(
             where=where,
         )
     tried = ", ".join(dict.fromkeys(files)) or "no key file"
-    agent_keys = len(paramiko.Agent().get_keys())
-    if agent_keys:
+    agent_keys = 0 if target.identity_file else len(paramiko.Agent().get_keys())
+    if target.identity_file:
+        tried += " alone, which you named"
+    elif agent_keys:
         tried += f" and {agent_keys} of the SSH agent"
     return AuthenticationRefused(
         f"{where}: {connection.host} does not let {user} in (tried {tried})",
@@ -184,7 +188,7 @@ def is_locked(name: str) -> bool:
     """Whether a private key needs a passphrase."""
     try:
         paramiko.PKey.from_path(name)
-    except LOCKED:
+    except keyfiles.LOCKED:
         return True
     except Exception:  # noqa: BLE001  whatever a broken key file makes paramiko raise
         return False

@@ -42,7 +42,15 @@ ADDRESS_KEYS = ("ansible_host", "ansible_ssh_host")
 PORT_KEYS = ("ansible_port", "ansible_ssh_port")
 USER_KEYS = ("ansible_user", "ansible_ssh_user")
 KEY_FILE_KEYS = ("ansible_ssh_private_key_file", "ansible_private_key_file")
-NOT_CARRIED = ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_become_password", "ansible_become_pass")
+# Variables that are not used, and what does the same for gpuprep.
+NOT_CARRIED = {
+    **dict.fromkeys(("ansible_ssh_common_args", "ansible_ssh_extra_args"), "~/.ssh/config does the same for gpuprep"),
+    **dict.fromkeys(("ansible_become_password", "ansible_become_pass"), "--ask-become-pass does the same for gpuprep"),
+    **dict.fromkeys(
+        ("ansible_password", "ansible_ssh_password", "ansible_ssh_pass"),
+        "gpuprep logs in with keys alone: `ssh-copy-id` lets yours in with that password",
+    ),
+}
 
 
 def parse(
@@ -238,10 +246,9 @@ def _inventory_target(name: str, variables: dict[str, Any], note: Callable[[str]
                 return str(value)
         return None
 
-    for key in NOT_CARRIED:
+    for key, instead in NOT_CARRIED.items():
         if key in variables:
-            use = "--ask-become-pass" if "become" in key else "~/.ssh/config"
-            note(f"{name}: {key} of the inventory is not used; {use} does the same for gpuprep")
+            note(f"{name}: {key} of the inventory is not used; {instead}")
     given = first(ADDRESS_KEYS)
     if name.startswith(SIMULATED) and given is None:
         return dataclasses.replace(_simulated(name), variables=_role_variables(name, variables))

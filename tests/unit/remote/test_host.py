@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -259,6 +260,19 @@ def test_refused_key_names_user_and_key(trusted: Sshd, tmp_path: Path) -> None:
     assert f"`gpuprep init 127.0.0.1:{trusted.port}`" in caught.value.hint
     copy = f"`ssh-copy-id -i {stranger}.pub -p {trusted.port} {trusted.user}@127.0.0.1`"
     assert copy in caught.value.hint
+
+
+def test_a_named_key_that_is_refused_is_not_replaced_by_another(trusted: Sshd, home: Path, tmp_path: Path) -> None:
+    stranger = make_key(tmp_path / "stranger")
+    shutil.copy(trusted.key, home / ".ssh/id_ed25519")
+    with remote.Host(trusted.target(identity_file=None)) as host:
+        assert host.run("echo in").stdout == "in\n"
+    with (
+        pytest.raises(errors.AuthenticationRefused) as caught,
+        remote.Host(trusted.target(identity_file=str(stranger))) as host,
+    ):
+        host.run("true")
+    assert f"(tried {stranger} alone, which you named)" in caught.value.what
 
 
 def test_no_key_at_all(trusted: Sshd) -> None:

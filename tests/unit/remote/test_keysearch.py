@@ -208,6 +208,12 @@ def test_a_key_of_the_agent(serve: Serve, home: Path, tmp_path: Path, monkeypatc
         found = keysearch.find(bare(server, user=server.user), never, quiet)
         assert found.key.endswith(" of the SSH agent")
         assert found.target.identity_file is None
+        stranger = make_key(tmp_path / "stranger")
+        with (
+            pytest.raises(errors.AuthenticationRefused, match=f"tried {stranger} alone"),
+            remote.Host(server.target(identity_file=str(stranger))) as host,
+        ):
+            host.run("true")
         locked = make_key(tmp_path / "locked", "secret words")  # a file that is locked, and that the agent holds
         give(home, locked)
         (server.folder / "authorized_keys").write_text(locked.with_suffix(".pub").read_text())

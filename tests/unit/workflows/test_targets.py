@@ -100,7 +100,7 @@ def inventory(tmp_path: Path) -> str:
                 t4s:
                   hosts:
                     gpu1: {ansible_host: 10.0.0.1, ansible_port: 2222, ansible_user: debian}
-                    gpu2: {ansible_ssh_private_key_file: /keys/gpu2, ansible_become_password: hunter2}
+                    gpu2: {ansible_ssh_private_key_file: /keys/gpu2, ansible_become_password: hunter2, ansible_password: hunter2}
                 v100s:
                   hosts:
                     gpu3: {ansible_ssh_host: 10.0.0.3, ansible_ssh_user: root, ansible_ssh_common_args: -J bastion}
@@ -124,7 +124,10 @@ def test_inventory_variables_become_targets(inventory: str) -> None:
     assert here.local
     assert "hunter2" not in repr(gpu2)
     assert "hunter2" not in "".join(notes)
-    assert [note.split(":")[0] for note in notes] == ["gpu2", "gpu3"]
+    assert [note.split()[:2] for note in notes] == [
+        ["gpu2:", "ansible_become_password"], ["gpu2:", "ansible_password"], ["gpu3:", "ansible_ssh_common_args"]
+    ]  # fmt: skip
+    assert "gpuprep logs in with keys alone" in notes[1]
 
 
 def test_patterns_are_ansibles_own(inventory: str) -> None:
