@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from gpuprep.agent.host_paths import SIMULATION_MARK
 from gpuprep.errors import SimError, UsageError
 from gpuprep.provisioning.ansible_environment import ansible_program, role_variable_names
 from gpuprep.remote.types import Target
+from gpuprep.untrusted.limits import open_regular
+from gpuprep.untrusted.owners import of_others
 from gpuprep.untrusted.plaintext import one_line
 from gpuprep.workflows.target_names import check_text, check_user, check_variable, check_word
 
@@ -30,6 +32,10 @@ BARE_V6 = re.compile(r"^(?:(?P<user>[^@\s]+)@)?(?P<v6>[0-9A-Fa-f]*:[0-9A-Fa-f:.]
 FORMS = "a host name, an SSH alias, user@host:port, [v6-address]:port, local or sim:NAME"
 
 KEY = re.compile(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY-----")
+PLUGIN = re.compile(
+    rb"^[\s{]*[\"']?plugin[\"']?\s*:", re.MULTILINE
+)  # settings of a plugin of inventories, in YAML or JSON
+MOST_FILES = 10_000  # in a folder of inventories
 NOT_PARSED = "No inventory was parsed"
 NO_PLUGIN = "no root 'plugin' key found"  # each YAML inventory is tried as the settings of a plugin, too
 ORIGIN = re.compile(r"Origin: .*?:([0-9]+)(?::[0-9]+)?$")
@@ -125,6 +131,8 @@ def _from_inventory(
         what = f"inventory {inventory}: is no regular file"
         raise UsageError(what, "-i takes a file, a folder or a host list with a comma")
     _refuse_key(inventory)
+    if "," not in inventory:
+        _refuse_weak(Path(inventory))
     ansible_program("ansible")  # the first look-up fills tables of sysconfig, which two threads must not do at once
     with ThreadPoolExecutor(1) as other:  # each of Ansible's programs takes half a second to start
         read = other.submit(_host_variables, inventory)
@@ -144,6 +152,42 @@ def _refuse_key(inventory: str) -> None:
         return  # a folder, a list of hosts, or what Ansible cannot read either
     if is_key:
         raise UsageError(f"-i {inventory} is a private SSH key, and -i takes an inventory", f"--ssh-key {inventory}")
+
+
+def _refuse_weak(inventory: Path) -> None:
+    """Raises UsageError if another user can change what Ansible runs of the inventory: programs, plugins' settings.
+
+    A folder is one to which anybody who may write can add a program.
+    """
+    for path in _inside(inventory):
+        if (path.is_dir() or _runs(path)) and (weak := of_others(path)):
+            what = "Ansible runs the programs in it" if path.is_dir() else "Ansible runs what it says"
+            whole = f"inventory {one_line(str(path), 200)}: {what}, and {one_line(weak.why, 300)}"
+            raise UsageError(whole, f"read it first, then: {one_line(weak.mend, 500)}")
+
+
+def _inside(inventory: Path) -> Iterator[Path]:
+    """The inventory itself, and of a folder what Ansible looks at in it."""
+    yield inventory
+    looked = 0
+    for place, folders, files in os.walk(inventory, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in ("group_vars", "host_vars")]
+        for name in (*folders, *files):
+            looked += 1
+            if looked > MOST_FILES:
+                raise UsageError(f"inventory {inventory}: it has more than {MOST_FILES} files", "name one of them")
+            yield Path(place, name)
+
+
+def _runs(path: Path) -> bool:
+    """Whether Ansible runs this file, or the plugin that it names: that one takes templates, and these run programs."""
+    if os.access(path, os.X_OK):
+        return True
+    try:
+        with open_regular(path) as file:
+            return PLUGIN.search(file.read(LOOKED_AT)) is not None
+    except OSError:  # Ansible says why
+        return False
 
 
 def _inventory_host(name: str, variables: dict[str, Any], note: Callable[[str], None]) -> Target:

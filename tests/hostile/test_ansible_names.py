@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -200,3 +203,109 @@ def test_one_hostile_name_of_a_fleet_is_that_hosts_error(monkeypatch: pytest.Mon
     record = schedule.last(bad, runs.Options(), line)
     assert record.exit_code == 3
     assert "begins with a dash" in (record.error or "")
+
+
+# ---------------------------------------------------------------- what Ansible runs of an inventory
+
+PROGRAM = """#!/bin/sh
+echo '{"_meta": {"hostvars": {}}, "all": {"hosts": ["gpu1"]}}'
+: > "$PROOF"
+"""
+SETTINGS = "plugin: ansible.builtin.constructed\nstrict: false\ncompose:\n  x: \"lookup('pipe', 'id')\"\n"
+NOBODY = pwd.getpwnam("nobody").pw_uid
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+
+
+def program(path: Path, text: str = PROGRAM) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755 if text == PROGRAM else 0o644)
+    return path
+
+
+def in_an_open_folder(place: Path) -> tuple[Path, str]:
+    place.chmod(0o777)
+    return program(place / "inventory"), f"everybody may write to {place}"
+
+
+def below_an_open_folder(place: Path) -> tuple[Path, str]:
+    place.chmod(0o777)
+    return program(place / "a/b/inventory"), f"everybody may write to {place}"
+
+
+def open_itself(place: Path) -> tuple[Path, str]:
+    made = program(place / "inventory")
+    made.chmod(0o757)
+    return made, f"everybody may write to {made}"
+
+
+def an_open_folder(place: Path) -> tuple[Path, str]:
+    (place / "hosts").write_text("gpu1\n")
+    place.chmod(0o777)
+    return place, f"everybody may write to {place}"
+
+
+def of_a_user(place: Path) -> tuple[Path, str]:
+    made = program(place / "inventory")
+    os.chown(made, NOBODY, -1)
+    return made, f"{made} belongs to nobody"
+
+
+def below_a_users_folder(place: Path) -> tuple[Path, str]:
+    made = program(place / "a/b/inventory")
+    os.chown(place / "a", NOBODY, -1)
+    return made, f"{place / 'a'} belongs to nobody"
+
+
+def behind_a_users_link(place: Path) -> tuple[Path, str]:
+    (place / "link").symlink_to(program(place / "inventory"))
+    os.lchown(place / "link", NOBODY, -1)
+    return place / "link", f"the link {place / 'link'} belongs to nobody"
+
+
+def a_users_program_among_others(place: Path) -> tuple[Path, str]:
+    (place / "hosts").write_text("gpu1\n")
+    made = program(place / "more/clouds")
+    os.chown(made, NOBODY, -1)
+    return place, f"{made} belongs to nobody"
+
+
+def a_users_settings_of_a_plugin(place: Path) -> tuple[Path, str]:
+    made = program(place / "cloud.yml", SETTINGS)
+    os.chown(made, NOBODY, -1)
+    return made, f"{made} belongs to nobody"
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        in_an_open_folder, below_an_open_folder, open_itself, an_open_folder,
+        *[pytest.param(attack, marks=root_only) for attack in (
+            of_a_user, below_a_users_folder, behind_a_users_link, a_users_program_among_others,
+            a_users_settings_of_a_plugin,
+        )],
+    ],
+)  # fmt: skip
+def test_a_program_that_another_user_can_change_is_not_run(
+    attack: Callable[[Path], tuple[Path, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROOF", str(tmp_path / "ran"))
+    place = tmp_path / "place"
+    place.mkdir()
+    inventory, why = attack(place)
+    error = one_clear_line(lambda: targets.parse([], str(inventory)))
+    assert why in error.what
+    assert error.hint.partition("then: ")[2].split()[0] in ("chmod", "chown", "rm")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_ones_own_program_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that a group shares, and hosts that somebody else wrote down: they run nothing."""
+    monkeypatch.setenv("PROOF", str(tmp_path / "ran"))
+    shared = program(tmp_path / "team/inventory")
+    shared.parent.chmod(0o775)
+    assert [target.name for target in targets.parse([], str(shared))] == ["gpu1"]
+    assert (tmp_path / "ran").exists()
+    plain = program(tmp_path / "open/hosts", "gpu2\n")
+    plain.parent.chmod(0o777)
+    assert [target.name for target in targets.parse([], str(plain))] == ["gpu2"]
