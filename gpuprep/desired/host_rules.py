@@ -38,6 +38,7 @@ NCCL_LIBRARY = "libnccl.so.2"
 WITHOUT_KERNEL = (
     "docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "container-other", "openvz", "proot", "wsl",
 )  # fmt: skip
+MOST_PACKAGES = 8  # that a sentence names
 VGPU = re.compile(r"^GRID |-\d+[ABCQ]$")  # names of parts of GPUs: "GRID T4-16Q", "NVIDIA A10-24Q"
 
 
@@ -406,7 +407,9 @@ def in_the_way(here: Nearest, *, prebuilt: bool = False, instead: str = "") -> l
     if Secure Boot would refuse those of DKMS.
     """
     profile, snapshot = here.profile, here.snapshot
-    refusals = [*_no_machine(snapshot), *_vgpu(snapshot), *_repositories(profile, snapshot)]
+    refusals = [
+        *_no_machine(snapshot), *_vgpu(snapshot), *_repositories(profile, snapshot), *_packages_half_done(snapshot),
+    ]  # fmt: skip
     if snapshot.nvswitches and not catalogue.has_fabric_manager(snapshot.os.id, profile.driver.source):
         reason = (
             f"the GPUs are behind {snapshot.nvswitches} NVSwitches, and source {profile.driver.source} has no Fabric "
@@ -498,6 +501,35 @@ def _repositories(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
             reason = f"{entry.file} has NVIDIA's repository, and driver.source is {profile.driver.source}"
             works = f"driver.source: nvidia, or {removal}"
             refusals.append(refuse("host.sources", f"{reason}: apt or dnf would take parts of the driver there", works))
+    return refusals
+
+
+def _packages_half_done(snapshot: Snapshot) -> list[Refusal]:
+    """Refusals of packages that somebody left half done: the next step of apt or dnf would fail at them.
+
+    While somebody works with the packages, what is half done is not left so: the role waits and looks again.
+    """
+    there = snapshot.package_manager
+    if isinstance(there, Missing) or (not isinstance(there.holders, Missing) and there.holders):
+        return []
+    refusals = []
+    if there.journal:
+        reason = f"dpkg was broken off ({there.journal[0]}), and apt refuses all work until that is done"
+        refusals.append(refuse("host.packages", reason, "`sudo dpkg --configure -a`, then run again"))
+    again = [name for name, wrong in there.unfinished.items() if wrong in ("half-installed", "reinst-required")]
+    twice = [name for name, wrong in there.unfinished.items() if wrong == "installed twice"]
+    other = [name for name in there.unfinished if name not in (*again, *twice)]
+    for names, works in (
+        (again, "`sudo apt-get install --reinstall {}` (or `sudo dpkg --remove --force-remove-reinstreq {}`)"),
+        (twice, "`sudo dnf remove --duplicates` (`sudo dnf check` shows all)"),
+        (other, "`sudo dpkg --configure -a`, which says why; if that fails, `sudo apt-get purge {}`"),
+    ):
+        if names:
+            said = [f"{name} is {there.unfinished[name]}" for name in names[:MOST_PACKAGES]]
+            more = f" and {len(names) - MOST_PACKAGES} more" if len(names) > MOST_PACKAGES else ""
+            reason = f"{', '.join(said)}{more}: each later step of the package manager fails at it"
+            remedy = works.replace("{}", " ".join(names[:MOST_PACKAGES]))
+            refusals.append(refuse("host.packages", reason, f"{remedy}, then run again"))
     return refusals
 
 

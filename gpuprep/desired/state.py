@@ -227,6 +227,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
             *_sudo(profile, snapshot),
             *_firmware(profile, snapshot),
             *_local_disks(profile, snapshot),
+            *_others_at_work(snapshot),
         ),
     )
 
@@ -438,6 +439,15 @@ def _local_disks(profile: Profile, snapshot: Snapshot) -> tuple[str, ...]:
         f" `sudo mkfs.ext4 -L scratch {disks[0].device}`, and in the profile"
         " extras.mount: {device: LABEL=scratch, path: /scratch, fstype: ext4}",
     )
+
+
+def _others_at_work(snapshot: Snapshot) -> tuple[str, ...]:
+    """A note that names who holds the package manager's lock, which the roles wait for."""
+    there = snapshot.package_manager
+    if isinstance(there, Missing) or isinstance(there.holders, Missing) or not there.holders:
+        return ()
+    lock, who = next(iter(there.holders.items()))
+    return (f"{who} works with the packages now and holds {lock}: provision waits for it, 10 minutes at most",)
 
 
 def _decisions(profile: Profile, gpus: Sequence[Board], choice: _Choice) -> tuple[str, ...]:

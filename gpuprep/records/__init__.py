@@ -96,6 +96,7 @@ __all__ = [
     "OptStr",
     "OsFacts",
     "Package",
+    "PackageManagerFacts",
     "PciDevice",
     "PcieErrors",
     "PcieLink",
@@ -336,6 +337,15 @@ class LocalDisk:
 
 
 @dataclass(frozen=True)
+class PackageManagerFacts:
+    """What dpkg or rpm left half done, and who works with it now: before anything is changed, both must be nothing."""
+
+    unfinished: dict[str, str]  # package -> "half-configured", as dpkg says it; of rpm "installed twice"
+    journal: tuple[str, ...]  # files of a run of dpkg that was broken off: apt refuses all work
+    holders: Union[dict[str, str], Missing]  # lock -> "unattended-upgr (process 812)"
+
+
+@dataclass(frozen=True)
 class NvidiaRepository:
     """An entry of apt's or dnf's sources for one of NVIDIA's repositories of drivers and CUDA."""
 
@@ -474,6 +484,7 @@ class Snapshot:
     signatures: Union[SignatureFacts, Missing] = NOT_READ
     nvidia_repositories: Union[tuple[NvidiaRepository, ...], Missing] = NOT_READ
     blank_disks: Union[tuple[LocalDisk, ...], Missing] = NOT_READ
+    package_manager: Union[PackageManagerFacts, Missing] = NOT_READ
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from gpuprep.records.recorded_options import RecordedOptions
 MOMENTARY = {
     "taken_at", "schema_version", "disk_free_mib", "provenance", "is_root", "boot_id", "uptime_seconds",
     "graphics_clock_mhz", "memory_clock_mhz", "video_clock_mhz", "temperature_c", "event_reasons", "power_watts",
-    "memory_used_mib", "performance_state", "utilization", "processes", "throttled", "generation",
+    "memory_used_mib", "performance_state", "utilization", "processes", "throttled", "generation", "holders",
 }  # fmt: skip
 # By which of its fields an object of a list is known.
 NAMED_BY = ("index", "address", "uuid", "path", "module", "code")

@@ -6,10 +6,10 @@ import configparser
 from pathlib import Path
 from typing import Dict, Sequence, Union
 
-from gpuprep.agent.facts import parse
+from gpuprep.agent.facts import packagestate, parse
 from gpuprep.agent.facts.shells import which
 from gpuprep.agent.programs.run import SEARCH_PATH, ReadingFailed, read_text, run
-from gpuprep.records import Bool, Missing, Package
+from gpuprep.records import Bool, Missing, Package, PackageManagerFacts
 
 # Installed packages of these families are in every snapshot; a profile may ask for more by name.
 CUDA_FAMILIES = (
@@ -48,6 +48,20 @@ def installed(asked: Sequence[str]) -> Dict[str, Package]:
         return parse.dpkg(_needed(text))
     text = run(["rpm", "-qa", "--qf", parse.RPM_FORMAT, *RPM_FAMILIES, *asked])
     return parse.rpm(_needed(text), _locks())
+
+
+def manager() -> Union[PackageManagerFacts, Missing]:
+    """What the package manager left half done, and who works with it now."""
+    rpm = not uses_apt()
+    answer = run(packagestate.RPM_QUERY if rpm else packagestate.DPKG_QUERY)
+    if isinstance(answer, Missing):
+        return answer
+    try:
+        holders: Union[Dict[str, str], Missing] = packagestate.holders()
+    except OSError as error:
+        holders = Missing("no_permission", str(error))
+    journal = () if rpm else tuple(packagestate.journal())
+    return PackageManagerFacts(packagestate.unfinished(answer, rpm=rpm), journal, holders)
 
 
 def _locks() -> str:

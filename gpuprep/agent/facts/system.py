@@ -34,7 +34,7 @@ from gpuprep.agent.facts.simulation import source
 from gpuprep.agent.gpu.nvml import Nvml
 from gpuprep.records import DRIVER_LIBRARIES, LIBRARIES, FactsRequest, GpuFacts, Missing, OptStr, Snapshot, Source
 
-READERS = 5  # as many as snapshot() begins
+READERS = 6  # as many as snapshot() begins
 PROGRAMS = ("/usr/bin/nvidia-smi", "/usr/bin/nvidia-persistenced")
 
 
@@ -52,6 +52,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
         kernel_read = beside.submit(osfacts.kernel_facts)
         gpus_read = beside.submit(read_gpus)
         packages_read = beside.submit(packages.installed, request.packages)
+        manager_read = beside.submit(packages.manager)
         apt_read = beside.submit(apt.facts) if packages.uses_apt() else None
         paths = shells.read_paths()
         modules_read = beside.submit(shells.python_modules, request.python_modules, paths.login)
@@ -106,6 +107,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
             containers=containers.facts(),
             nvidia_repositories=repositories.nvidia(),
             blank_disks=disks.blank(simulated=source() is Source.SIMULATED),
+            package_manager=manager_read.result(),
         )
     digests.keep()
     return facts

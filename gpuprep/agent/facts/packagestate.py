@@ -1,0 +1,134 @@
+"""What the package manager left half done, and who works with it now. Changes nothing.
+
+Without gpuprep's other modules and stdlib only, Python 3.9 or newer: the agent imports it, and the role gpu_preflight
+runs it as a script, which prints one JSON object and then the same in words.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+MOST = 50  # of packages and of files that are named
+RED_HAT = Path("/etc/system-release")
+# How each manager is asked for all packages. dpkg's states are letters: wanted, is, error.
+DPKG_QUERY = ("dpkg-query", "-W", "-f", "${db:Status-Abbrev}\\t${Package}\\n")
+RPM_QUERY = ("rpm", "-qa", "--qf", "%{NAME}.%{ARCH}\\n")
+# dpkg(1) on what was begun and did not end; `dpkg --audit` names the same.
+UNFINISHED = {
+    "H": "half-installed", "U": "unpacked", "F": "half-configured", "W": "triggers-awaited", "t": "triggers-pending",
+}  # fmt: skip
+BROKEN = "reinst-required"
+# rpm knows no halves: a transaction that was broken off leaves the old package beside the new one.
+TWICE = "installed twice"
+SIDE_BY_SIDE = ("kernel", "kmod-", "gpg-pubkey")  # dnf installs several versions of these beside each other
+JOURNAL = Path("/var/lib/dpkg/updates")  # what dpkg had not yet written into its database; apt then refuses all work
+# Locks as apt, dpkg and rpm take them (fcntl), and files in which dnf writes its process id.
+LOCKS = (
+    "/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock",
+    "/var/lib/rpm/.rpm.lock", "/usr/lib/sysimage/rpm/.rpm.lock",
+)  # fmt: skip
+PROCESS_FILES = (
+    "/var/cache/dnf/metadata_lock.pid", "/var/cache/dnf/download_lock.pid", "/var/lib/dnf/rpmdb_lock.pid",
+)  # fmt: skip
+FLOCK = "hhqqi"  # struct flock: type, whence, start, length, process
+
+
+def unfinished(answer: str, *, rpm: bool) -> Dict[str, str]:
+    """The answer to DPKG_QUERY or RPM_QUERY ─► package ► what is wrong with it."""
+    if rpm:
+        times = Counter(line for line in answer.splitlines() if not line.startswith(SIDE_BY_SIDE))
+        found = {name: TWICE for name, count in times.items() if count > 1 and _is_name(name)}
+    else:
+        found = {}
+        for line in answer.splitlines():
+            state, _, name = line.partition("\t")
+            wrong = BROKEN if state[2:3] == "R" else UNFINISHED.get(state[1:2], "")
+            if wrong and _is_name(name):
+                found[name] = wrong
+    return dict(sorted(found.items())[:MOST])
+
+
+def journal(folder: Path = JOURNAL) -> List[str]:
+    """dpkg's files of a run that was broken off, as apt looks for them: names of digits alone."""
+    try:
+        return sorted(str(path) for path in folder.iterdir() if path.name.isdigit())[:MOST]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def holders(locks: Tuple[str, ...] = LOCKS, process_files: Tuple[str, ...] = PROCESS_FILES) -> Dict[str, str]:
+    """Lock ► who holds it now: "unattended-upgr (process 812)". Raises PermissionError where only root may look."""
+    found = {path: who for path in locks if (who := _holder(path))}
+    return {**found, **{path: who for path in process_files if (who := _writer(path))}}
+
+
+def sentence(held: Dict[str, str]) -> str:
+    """ "unattended-upgr (process 812) works with the packages and holds /var/lib/dpkg/lock"; "" where nobody does."""
+    return next((f"{who} works with the packages and holds {path}" for path, who in held.items()), "")
+
+
+def _holder(path: str) -> str:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    try:
+        asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, process = struct.unpack(FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    finally:
+        os.close(descriptor)
+    return "" if kind == fcntl.F_UNLCK else _who(process)
+
+
+def _writer(path: str) -> str:
+    """Who wrote this file of dnf's and still runs; a file that dnf left behind counts for nothing."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            text = file.read(20).strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    process = int(text) if text.isdigit() and len(text) < 10 else 0
+    return _who(process) if process and Path(f"/proc/{process}").exists() else ""
+
+
+def _who(process: int) -> str:
+    # By hand: the role's hosts have no psutil.
+    try:
+        name = Path(f"/proc/{process}/comm").read_bytes()[:40].decode("ascii", "replace")
+    except OSError:
+        name = ""
+    plain = re.sub(r"[^A-Za-z0-9_.+:@/-]+", " ", name).strip()
+    return f"{plain or 'another program'} (process {process})"
+
+
+def _is_name(text: str) -> bool:
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}", text) is not None
+
+
+def _answer(query: Tuple[str, ...]) -> Optional[str]:
+    done = subprocess.run(query, capture_output=True, text=True, errors="replace", timeout=120, check=False)
+    return done.stdout if done.returncode == 0 else None
+
+
+def main() -> None:
+    rpm = RED_HAT.exists()
+    held = holders()
+    answer = _answer(RPM_QUERY if rpm else DPKG_QUERY)
+    if answer is None:
+        sys.exit(f"{RPM_QUERY[0] if rpm else DPKG_QUERY[0]} cannot read which packages are installed")
+    state = {"unfinished": unfinished(answer, rpm=rpm), "journal": [] if rpm else journal(), "holders": held}
+    print(json.dumps(state))
+    print(sentence(held))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What the package manager left half done, who holds its locks, and what a plan says of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders import bare_snapshot, load
+from places import CASES
+
+from gpuprep import errors, records
+from gpuprep.agent.facts import packagestate
+from gpuprep.desired import state
+
+DPKG = (CASES / "public/09-broken-dpkg/dpkg-query.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("answer", "rpm", "found"),
+    [
+        (DPKG, False, {"acme-agent": "half-configured"}),
+        ("ii \tadduser\nhi \theld\nrc \tgone\nun \tnever\n", False, {}),
+        ("iU \ta\niH \tb\niW \tc\nit \td\niiR\te\nrHR\tf\npF \tg\n", False, {
+            "a": "unpacked", "b": "half-installed", "c": "triggers-awaited", "d": "triggers-pending",
+            "e": "reinst-required", "f": "reinst-required", "g": "half-configured",
+        }),
+        ("iF \t$(reboot)\niF\n\niF \t{{ x }}\niF \t" + "a" * 500, False, {}),
+        ("bash.x86_64\nkernel-core.x86_64\nkernel-core.x86_64\ngpg-pubkey.(none)\ngpg-pubkey.(none)\n", True, {}),
+        ("glibc.x86_64\nglibc.i686\nglibc.x86_64\n", True, {"glibc.x86_64": "installed twice"}),
+        ("".join(f"iF \tp{n:04}\n" for n in range(9000)), False, {f"p{n:04}": "half-configured" for n in range(50)}),
+    ],
+    ids=["public case", "sound", "each state", "names that are none", "kernels", "twice", "many"],
+)  # fmt: skip
+def test_what_is_half_done(answer: str, rpm: bool, found: dict[str, str]) -> None:
+    assert packagestate.unfinished(answer, rpm=rpm) == found
+
+
+def test_dpkgs_journal_is_files_of_digits_as_apt_looks_for_them(tmp_path: Path) -> None:
+    assert packagestate.journal(tmp_path / "none") == []
+    (tmp_path / "tmp.i").touch()
+    assert packagestate.journal(tmp_path) == []
+    (tmp_path / "0003").touch()
+    assert packagestate.journal(tmp_path) == [str(tmp_path / "0003")]
+
+
+def test_who_holds_a_lock_is_named_while_it_is_held(tmp_path: Path) -> None:
+    lock, written = tmp_path / "lock-frontend", tmp_path / "metadata_lock.pid"
+    places = ((str(lock), str(tmp_path / "none")), (str(written), str(tmp_path / "none")))
+    lock.touch()
+    written.write_text("")
+    assert packagestate.holders(*places) == {}
+    program = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    holding = [sys.executable, "-c", program, str(lock)]
+    with subprocess.Popen(holding, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        written.write_text(f"{holder.pid}\n")
+        held = packagestate.holders(*places)
+        holder.communicate("\n")
+    assert list(held) == [str(lock), str(written)]
+    assert all(f"(process {holder.pid})" in who for who in held.values())
+    assert packagestate.sentence(held).endswith(f"(process {holder.pid}) works with the packages and holds {lock}")
+    assert packagestate.holders(*places) == {}
+    assert packagestate.sentence({}) == ""
+
+
+def test_it_runs_alone_as_the_roles_run_it(tmp_path: Path) -> None:
+    alone = tmp_path / "script.py"
+    alone.write_text(Path(packagestate.__file__).read_text(encoding="utf-8"))
+    done = subprocess.run([sys.executable, "-I", str(alone)], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.startswith('{"unfinished": {')
+    assert len(done.stdout.splitlines()) == 2
+
+
+def left(
+    unfinished: dict[str, str] | None = None,
+    journal: tuple[str, ...] = (),
+    holders: dict[str, str] | records.Missing | None = None,
+) -> records.PackageManagerFacts:
+    return records.PackageManagerFacts(unfinished or {}, journal, {} if holders is None else holders)
+
+
+UNREADABLE = records.Missing("no_permission", "lock-frontend")
+
+
+@pytest.mark.parametrize(
+    ("there", "says", "works"),
+    [
+        (left({"acme-agent": "half-configured"}), "acme-agent is half-configured", "`sudo apt-get purge acme-agent`"),
+        (left({"a": "unpacked"}, holders=UNREADABLE), "a is unpacked", "`sudo dpkg --configure -a`"),
+        (left({"b": "reinst-required"}), "b is reinst-required", "`sudo apt-get install --reinstall b`"),
+        (left({"c.x86_64": "installed twice"}), "c.x86_64 is installed twice", "`sudo dnf remove --duplicates`"),
+        (left(journal=("/var/lib/dpkg/updates/0001",)), "(/var/lib/dpkg/updates/0001)", "`sudo dpkg --configure -a`"),
+        (left({f"p{n:02}": "unpacked" for n in range(50)}), "p07 is unpacked and 42 more", "p07`"),
+    ],
+)
+def test_packages_left_half_done_are_refused_before_anything_changes(
+    there: records.PackageManagerFacts, says: str, works: str
+) -> None:
+    with pytest.raises(errors.PlanRefused) as refused:
+        state.resolve(load(), dataclasses.replace(bare_snapshot(), package_manager=there))
+    (reason,) = refused.value.reasons
+    assert reason.startswith("host.packages: ")
+    assert says in reason
+    assert works in reason.split("; works: ")[1]
+    assert reason.endswith("then run again")
+    judged = dataclasses.replace(bare_snapshot(), package_manager=there)
+    assert state.resolve(load(), judged, judging=True).driver.version == "550"
+
+
+def test_whoever_works_with_the_packages_is_waited_for_and_what_is_half_done_then_is_not_left_so() -> None:
+    busy = left({"a": "unpacked"}, holders={"/var/lib/dpkg/lock-frontend": "unattended-upgr (process 812)"})
+    said = state.resolve(load(), dataclasses.replace(bare_snapshot(), package_manager=busy)).decisions[-1]
+    assert said.startswith("unattended-upgr (process 812) works with the packages now and holds /var/lib/dpkg/lock-fr")
+    sound = state.resolve(load(), dataclasses.replace(bare_snapshot(), package_manager=left())).decisions
+    assert said not in sound
+    assert "works with the packages" not in "".join(sound)
