@@ -58,7 +58,11 @@ def serve(
     keep_secret(token)
     record = trace_options.recorded(run, store)
     library = Library(
-        lambda: {_name(each, path): each for each in find(path)}, whole=True, keep_paths=keep_paths, record=record
+        lambda: {_name(each, path): each for each in find(path)},
+        [path] if path.is_dir() else [],
+        whole=True,
+        keep_paths=keep_paths,
+        record=record,
     )
     runs = library.names()
     if len(runs) == 1:  # what is wrong with it is reported here, not in the browser

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ MOST_FOLDERS = 20_000  # that are looked into
 MOST_RUNS = 2000
 DEEPEST = 12
 KEPT_SECONDS = 10.0  # TensorBoard asks every few seconds
+NAMES = "GPUPREP_TENSORBOARD_NAMES"  # of a proxy before it, say: NAME,NAME
 ROUTES = ("/index.js", "/index.html", "/page", "/document.json", "/raw", "/perfetto", "/perfetto.js", "/web.css")
 
 
@@ -32,15 +34,17 @@ class GpuprepPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard 
 
     def __init__(self, context: base_plugin.TBContext) -> None:
         self._folders = _folders(context)
+        self._names = _names(context)
         self._runs: Mapping[str, Path] = {}
         self._looked = float("-inf")
 
     def get_plugin_apps(self) -> dict[str, WSGIApplication]:
         if not READABLE:
             return {}
-        from gpuprep.trace.web import Library, application
+        from gpuprep.trace.web import Library, Rules, application, guarded
 
-        answer = application(Library(self.runs))
+        pages = application(Library(self.runs, list(self._folders.values())))
+        answer = guarded(pages, Rules(names=self._names, more_names=f"set {NAMES} before TensorBoard is started"))
         return {route: answer for route in ROUTES}
 
     def is_active(self) -> bool:
@@ -56,6 +60,12 @@ class GpuprepPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard 
             self._runs = dict(_found(self._folders))
             self._looked = now
         return self._runs
+
+
+def _names(context: Any) -> list[str]:
+    """Host names that TensorBoard is opened by, besides addresses: it looks at no Host header itself."""
+    given = getattr(getattr(context, "flags", None), "host", None)
+    return [*filter(None, (given, socket.gethostname())), *os.environ.get(NAMES, "").split(",")]
 
 
 def _folders(context: Any) -> dict[str, Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -94,8 +95,9 @@ def asking(logdir: Path) -> Callable[..., str]:
     """As TensorBoard asks the plugin."""
     apps = plugin.GpuprepPlugin(context(str(logdir))).get_plugin_apps()
 
-    def ask(route: str, query: str = "") -> str:
+    def ask(route: str, query: str = "", host: str = "localhost:6006") -> str:
         asked = {"REQUEST_METHOD": "GET", "PATH_INFO": f"/data/plugin/gpuprep{route}", "QUERY_STRING": query}
+        asked["HTTP_HOST"] = host
         return b"".join(apps[route](asked, lambda *_: len)).decode()
 
     return ask
@@ -119,6 +121,25 @@ def test_the_ranks_of_a_job_are_one_page(tmp_path: Path) -> None:
     assert 'href="page?job=ddp">ddp: 2 profiles, as the ranks of one job</a>' in ask("/index.html")
     assert [one["rank"] for one in json.loads(ask("/document.json", "job=ddp"))["ranks"]] == [0, 1]
     assert all(f'id="{name}"' in ask("/page", "job=ddp") for name in ("job", "profile", "profile-1"))
+
+
+@pytest.mark.parametrize(
+    ("host", "answered"),
+    [
+        ("localhost:6006", True), ("127.0.0.1:6006", True), ("[::1]", True), ("192.0.2.7:6006", True),
+        (socket.gethostname(), True), ("tb.example.org", True), ("TB.example.org.:443", True),
+        ("evil.example", False), ("localhost.evil.example:6006", False), ("127.0.0.1.evil.example", False),
+        ("", False), ("x.tb.example.org", False),
+    ],
+)  # fmt: skip
+def test_a_foreign_name_that_leads_to_tensorboard_gets_nothing(
+    logdir: Path, monkeypatch: pytest.MonkeyPatch, host: str, answered: bool
+) -> None:
+    """DNS rebinding: a page of another site would read every profile. TensorBoard itself looks at no name."""
+    monkeypatch.setenv("GPUPREP_TENSORBOARD_NAMES", "tb.example.org,other.example.org")
+    told = asking(logdir)("/index.html", host=host)
+    assert (NAME in told) is answered
+    assert ("GPUPREP_TENSORBOARD_NAMES" in told) is not answered
 
 
 # ---------------------------------------------------------------- a real TensorBoard

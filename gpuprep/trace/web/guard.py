@@ -35,6 +35,7 @@ class Rules:
     token: str = ""
     names: Collection[str] = ()
     cookie: str = "gpuprep-trace"
+    more_names: str = "see --name of `gpuprep trace serve`"  # how a name is added
 
 
 def guarded(application: WSGIApplication, rules: Rules) -> WSGIApplication:
@@ -43,7 +44,9 @@ def guarded(application: WSGIApplication, rules: Rules) -> WSGIApplication:
 
     def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         if not answers_to(environ.get("HTTP_HOST", ""), names):
-            return _answer(start, "421 Misdirected Request", "this server does not answer to that name")
+            return _answer(
+                start, "421 Misdirected Request", f"this server does not answer to that name\n{rules.more_names}"
+            )
         if environ["REQUEST_METHOD"] not in METHODS:
             return _answer(start, "405 Method Not Allowed", "nothing can be changed here", [("Allow", "GET, HEAD")])
         query = environ.get("QUERY_STRING", "")

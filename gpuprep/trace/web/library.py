@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -41,25 +41,42 @@ class Page:
 
 
 class Library:
-    """`found` gives name ► file, and is asked again each time; names may be anything, and are never made a path.
+    """`list_profiles` gives name ► file, and is asked each time anew; names may be anything, and are never made a path.
 
-    `whole`: all runs together may be one job, as `gpuprep trace report FOLDER` takes them.
+    `folders`: a link that leads out of them is no run, for whoever may write there could show any file of this user;
+    without folders the caller named each file. `whole`: all runs together may be one job, as `gpuprep trace report
+    FOLDER` takes them.
     """
 
     def __init__(
         self,
         list_profiles: Callable[[], Mapping[str, Path]],
+        folders: Collection[Path] = (),
         *,
         whole: bool = False,
         keep_paths: bool = False,
         record: RunRecord | None = None,
     ) -> None:
-        self._found, self._whole, self._keep_paths, self._record = list_profiles, whole, keep_paths, record
+        self._list, self._folders = list_profiles, folders
+        self._whole, self._keep_paths, self._record = whole, keep_paths, record
         self._pages: OrderedDict[tuple[Asked, OneOf, tuple[tuple[int, ...], ...]], Page] = OrderedDict()
         self._lock = threading.Lock()  # one is opened at a time: memory is what there is least of
 
     def names(self) -> list[str]:
         return list(self._found())
+
+    def _found(self) -> dict[str, Path]:
+        return {name: path for name, path in self._list().items() if not path.is_symlink() or self._is_inside(path)}
+
+    def _is_inside(self, path: Path) -> bool:
+        real = path.resolve()
+        return not self._folders or any(real.is_relative_to(folder.resolve()) for folder in self._folders)
+
+    def _chosen(self, run: str, profiles: Mapping[str, Path]) -> Path:
+        path = profiles.get(run)
+        if path is None or not self._is_inside(path):  # a folder on the way may have become a link meanwhile
+            raise UsageError("there is no such run", "choose one of the list; a link that leads elsewhere is none")
+        return path
 
     def jobs_of(self, names: list[str]) -> dict[str, list[str]]:
         """Folder ► its runs, of folders with several: they may be the ranks of one job. "." is the whole folder."""
@@ -78,7 +95,7 @@ class Library:
 
     def path(self, run: str) -> Path:
         """Raises UsageError."""
-        return _chosen(run, self._found())
+        return self._chosen(run, self._found())
 
     def raw(self, run: str) -> Path | None:
         """The file itself, where it is one to hand out: a link may lead to anything that this user can read."""
@@ -103,11 +120,11 @@ class Library:
 
     def _runs_of(self, asked: Asked, profiles: Mapping[str, Path]) -> dict[str, Path]:
         if not asked.job:
-            return {asked.run: _chosen(asked.run, profiles)}
+            return {asked.run: self._chosen(asked.run, profiles)}
         names = self.jobs_of(list(profiles)).get(asked.job)
         if names is None:
             raise UsageError("there is no such job", "choose one of the list")
-        return {name: profiles[name] for name in names}
+        return {name: self._chosen(name, profiles) for name in names}
 
     def _wish(self, asked: Asked) -> Wish:
         return Wish(asked.start, asked.stop, asked.key_op, "", self._keep_paths)
@@ -132,13 +149,6 @@ class Library:
             runs={rank: run_of[path] for rank, path in job.files.items()},
         )
         return Page(text.encode(), json.render(job.ranks).encode())
-
-
-def _chosen(run: str, profiles: Mapping[str, Path]) -> Path:
-    path = profiles.get(run)
-    if path is None:
-        raise UsageError("there is no such run", "choose one of the list")
-    return path
 
 
 def _version(path: Path) -> tuple[int, ...]:
