@@ -22,6 +22,7 @@ def history() -> None:
 for command in (
     history_list.list_runs,
     history_upkeep.prune,
+    history_upkeep.forget,
     history_upkeep.export,
     history_names.names,
     history_names.join,

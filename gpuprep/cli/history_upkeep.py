@@ -1,4 +1,4 @@
-"""gpuprep history prune and export: delete old runs, write runs to a file."""
+"""gpuprep history prune, forget and export: delete runs, write runs to a file."""
 
 from __future__ import annotations
 
@@ -53,6 +53,40 @@ def prune(keep_days: int, keep_last: int, dry_run: bool, output: Output, store: 
     would = "would be deleted" if dry_run else "deleted"
     lines.append(f"{len(removed)} runs from before {before[:10]} {would}, and {len(folders)} log folders")
     output.confirm("\n".join(lines))
+
+
+@click.command("forget", short_help="Delete all that is stored of a host")
+@click.argument("host", callback=options.named)
+@click.option("--yes", is_flag=True, help="Also of a host with a certified run.")
+@as_output(options.output)
+@options.store
+def forget(host: str, yes: bool, output: Output, store: str | None) -> None:
+    """Delete all that is stored of a host, for good: a mistyped name, or a machine that was given back.
+
+    Deletes its runs with their log folders on this machine, its baseline and its certified run. Other names of the same
+    host stay. The machine itself is not contacted; a nightly check there goes on.
+    """
+    from gpuprep.errors import UsageError
+    from gpuprep.paths import state_dir
+    from gpuprep.store.retention import log_folders, remove
+    from gpuprep.untrusted.plaintext import command, one_line
+    from gpuprep.workflows import storeofruns
+
+    with storeofruns.existing(store) as opened:
+        storeofruns.check_known(opened, host)
+        run_id = opened.host_baseline(host).run_id
+        if run_id and opened.host_of(run_id) == host and not yes:
+            advice = f"to delete it for good: `{command('gpuprep', 'history', 'forget', '--yes', about=host)}`"
+            raise UsageError(f"{one_line(host)} has a certified run, {run_id}", advice)
+        removed = opened.forget(host)
+    folders = log_folders(state_dir() / "runs", removed)
+    remove(folders)
+    if output.as_json:
+        from gpuprep.reports import documents
+
+        output.write(documents.document(documents.Forgotten(host, tuple(removed), len(folders))))
+        return
+    output.confirm(f"{one_line(host)} is forgotten: {len(removed)} runs deleted, and {len(folders)} log folders")
 
 
 @click.command("export", short_help="Write runs to stdout or a file, oldest first")

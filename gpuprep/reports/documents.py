@@ -240,6 +240,15 @@ class Pruned:
 
 
 @dataclass(frozen=True)
+class Forgotten:
+    """history forget"""
+
+    host: str
+    runs: tuple[str, ...]
+    log_folders: int
+
+
+@dataclass(frozen=True)
 class ProfileLine:
     name: str
     gpus: tuple[str, ...]
@@ -302,6 +311,7 @@ DOCUMENTS: dict[str, tuple[Any, int]] = {
     "history-join": (Joined, 1),
     "history-part": (Parted, 1),
     "history-prune": (Pruned, 1),
+    "history-forget": (Forgotten, 1),
     "profiles-list": (Profiles, 1),
     "sim-list": (Machines, 1),
     "explain": (Explained, 1),

@@ -24,7 +24,7 @@ def page(answer: Answer, width: int, *, whole: bool = False) -> str:
     if answer.sheet is not None:
         blocks.append(explained_board.page(answer.sheet, width, whole=whole))
     if answer.model is not None:
-        blocks.append(explained_model.page(answer.model, width))
+        blocks.append(explained_model.page(answer.model, width, whole=whole))
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 

@@ -446,6 +446,11 @@ class Store:
                 removed += retention.delete(connection, run_ids[start : start + retention.BATCH])
         return removed
 
+    def forget(self, name: str) -> list[str]:
+        """Delete all that is stored under this name; returns the ids of its runs. Other names of the host stay."""
+        with self._transaction() as connection:
+            return retention.forget(connection, name, hostnames.of_host(connection, name)[1:])
+
     def export_records(self, host: str | None = None) -> Iterator[str]:
         """Each record as one line of JSON, oldest first, read while it is written out."""
         query = sa.select(runs.c.record).order_by(runs.c.started_at, runs.c.run_id)

@@ -1,7 +1,8 @@
-"""Which runs may be deleted? Old runs without references, and their log folders. Use it through store/__init__.py.
+"""Which runs may be deleted? Old runs without references, and all of a host that is to be forgotten, with their log
+folders. Use it through store/__init__.py.
 
-Always kept: a host's newest runs, its certified run, the runs in which its baseline was measured, and its last drift
-check, because the next check compares with it.
+Of old runs always kept: a host's newest runs, its certified run, the runs in which its baseline was measured, and its
+last drift check, because the next check compares with it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from gpuprep.errors import StoreError
 from gpuprep.store import certified as certified_rows
-from gpuprep.store.tables import baselines, certified, latest, runs
+from gpuprep.store.tables import baselines, certified, host_names, latest, runs, storable
 
 # A transaction deletes so many: other writers get in between.
 BATCH = 500
@@ -43,6 +44,23 @@ def delete(connection: Connection, run_ids: Sequence[str]) -> list[str]:
     removed = [run_id for run_id in run_ids if run_id not in referred]
     connection.execute(runs.delete().where(runs.c.run_id.in_(removed)))
     return removed
+
+
+def forget(connection: Connection, name: str, others: Sequence[str]) -> list[str]:
+    """Delete the runs, figures, choices and identity of a name; returns the run ids.
+
+    `others`: names of the same host.
+    """
+    name = storable(name)
+    run_ids = list(connection.execute(sa.select(runs.c.run_id).where(runs.c.host == name)).scalars())
+    for start in range(0, len(run_ids), BATCH):
+        connection.execute(certified.delete().where(certified.c.run_id.in_(run_ids[start : start + BATCH])))
+    for table in (certified, baselines, runs):
+        connection.execute(table.delete().where(table.c.host == name))
+    connection.execute(host_names.delete().where(host_names.c.name == name))
+    if others:
+        connection.execute(host_names.update().where(host_names.c.host == name).values(host=min(others)))
+    return run_ids
 
 
 def log_folders(parent: Path, run_ids: Iterable[str]) -> list[Path]:

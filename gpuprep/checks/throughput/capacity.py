@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuprep.agent.video.ffmpegerrors import cause
-from gpuprep.agent.video.throughputplan import HARDER, KINDS, LARGER
+from gpuprep.agent.video.throughputplan import HARDER, KINDS, LARGER, PRESETS
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.codecs import engine_rate
 from gpuprep.checks.links import carries
@@ -81,7 +81,7 @@ class Row:
 
 
 def rows(values: Throughput, boards: Mapping[int | None, Board | None]) -> list[Row]:
-    """The rows of all series, sorted by GPU, kind and size. `boards`: by index of the GPU."""
+    """The rows of all series, sorted by GPU, kind, codec, preset and size. `boards`: by index of the GPU."""
     listed = [gpu for gpu in (values.gpus or ((values.gpu,) if values.gpu else ())) if isinstance(gpu, ThroughputGpu)]
     by_index = {gpu.index: gpu for gpu in listed}
     table = []
@@ -92,7 +92,14 @@ def rows(values: Throughput, boards: Mapping[int | None, Board | None]) -> list[
         first = listed[0].index if listed else None
         table.append(_row(values if index == first else Throughput(), series, gpu, index, boards.get(index)))
     place = {kind: number for number, kind in enumerate(KINDS)}
-    return sorted(table, key=lambda row: (row.gpu or 0, place.get(row.kind, len(place)), row.size == "4K"))
+    codecs = {codec: number for number, codec in enumerate(dict.fromkeys(row.codec for row in table))}
+    return sorted(
+        table,
+        key=lambda row: (
+            row.gpu or 0, place.get(row.kind, len(place)), codecs[row.codec], row.preset not in PRESETS,
+            PRESETS.index(row.preset) if row.preset in PRESETS else 0, row.size == "4K",
+        ),
+    )  # fmt: skip
 
 
 def _row(values: Throughput, series: Series, gpu: ThroughputGpu, index: int | None, board: Board | None) -> Row:

@@ -252,6 +252,21 @@ def test_a_trained_model_takes_18_bytes_a_parameter(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--model", "7B"), ("may fit    A16, ", "too small  P100 PCIe 12 GB", "not known  T4G; ")),
+        (("--model", "7B", "--optimizer", "adam"), ("may fit    H200", "too small  RTX PRO 6000 ", "14 more")),
+    ],
+)
+def test_all_boards_are_told_by_whether_the_model_fits(shell: Shell, words: tuple[str, ...], told: Any) -> None:
+    code, page, _ = shell(*words)
+    assert (code, len(page.splitlines()) < 20) == (0, True), page
+    for part in told:
+        assert part in page
+    assert len(shell(*words, "-v")[1].splitlines()) > len(boards())
+
+
+@pytest.mark.parametrize(
     ("precision", "optimizer", "each"),
     [
         ("fp32", "adam", 16), ("tf32", "adam", 16), ("fp16", "adam-8bit", 12), ("bf16", "momentum", 14),

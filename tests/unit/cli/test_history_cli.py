@@ -58,7 +58,7 @@ def test_the_list_and_its_subcommands_share_a_name(store: Store, gpuprep: Shell)
     assert (code, "Did you mean 'export'?" in err) == (2, True)
     assert gpuprep("history", "list", "trend")[1:] == ("", "no runs of trend are recorded\n")
     code, out, _ = gpuprep("history", "--help")
-    assert (code, all(word in out for word in ("list", "trend", "prune", "export"))) == (0, True)
+    assert (code, all(word in out for word in ("list", "trend", "prune", "forget", "export"))) == (0, True)
 
 
 def test_a_slide_is_found_and_named(store: Store, gpuprep: Shell) -> None:
@@ -239,6 +239,26 @@ def test_prune_says_first_and_deletes_then(store: Store, gpuprep: Shell, tmp_pat
     assert [run.run_id for run in store.runs()] == ["d1", "d300"]
     assert sorted(path.name for path in logs.iterdir()) == ["d300"]
     assert (outside / "ansible.log").read_text() == "said"  # an id is no path
+
+
+def test_a_host_is_forgotten_with_all_of_its_own_and_nothing_of_others(
+    store: Store, gpuprep: Shell, tmp_path: Path
+) -> None:
+    fill(store, 280.0, 281.0)
+    store.append(dataclasses.replace(record("typo", host="gpu-l"), verdict=None, error="no route", exit_code=3))
+    logs = tmp_path / "state/gpuprep/runs"
+    for name in ("typo", "run-01"):
+        (logs / name).mkdir(parents=True)
+    assert gpuprep("history", "join", "gpu-l", "gpu-1")[0] == 0
+    assert gpuprep("history", "forget", "gpu-7")[0] == 2
+    code, out, _ = gpuprep("history", "forget", "gpu-l")
+    assert (code, "1 runs deleted, and 1 log folders" in out) == (0, True), out
+    assert [run.run_id for run in store.runs()] == ["run-02", "run-01"]
+    assert [path.name for path in logs.iterdir()] == ["run-01"]
+    code, _, err = gpuprep("history", "forget", "gpu-1")
+    assert (code, "has a certified run" in err, "`gpuprep history forget gpu-1 --yes`" in err) == (2, True, True)
+    assert gpuprep("history", "forget", "gpu-1", "--yes")[0] == 0
+    assert (store.runs(), store.has_host("gpu-1"), store.names()) == ([], False, [])
 
 
 def test_exports_are_whole_records_or_a_table(store: Store, gpuprep: Shell, tmp_path: Path) -> None:

@@ -95,6 +95,15 @@ def test_streams_are_whole_and_of_the_best_step() -> None:
     assert only(step(29.9))["streams"] == 0
 
 
+def test_presets_stand_in_their_order_however_they_were_measured() -> None:
+    shuffled = [
+        series("encode", codec, preset, step(60.0)) for preset in ("p7", "p1", "p4") for codec in ("hevc", "h264")
+    ]
+    assert [(row["codec"], row["preset"]) for row in rows(*shuffled)] == [
+        (codec, preset) for codec in ("hevc", "h264") for preset in ("p1", "p4", "p7")
+    ]
+
+
 @pytest.mark.parametrize(
     ("changes", "limit"),
     [

@@ -100,7 +100,10 @@ def inventory(tmp_path: Path) -> str:
                 t4s:
                   hosts:
                     gpu1: {ansible_host: 10.0.0.1, ansible_port: 2222, ansible_user: debian}
-                    gpu2: {ansible_ssh_private_key_file: /keys/gpu2, ansible_become_password: hunter2, ansible_password: hunter2}
+                    gpu2:
+                      ansible_ssh_private_key_file: /keys/gpu2
+                      ansible_become_password: hunter2
+                      ansible_password: hunter2
                 v100s:
                   hosts:
                     gpu3: {ansible_ssh_host: 10.0.0.3, ansible_ssh_user: root, ansible_ssh_common_args: -J bastion}
