@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, Union
 
@@ -51,15 +51,19 @@ class Evidence:
         read = () if isinstance(self.snapshot.gpus, Missing) else self.snapshot.gpus
         return next((facts for facts in read if gpu.uuid and facts.uuid == gpu.uuid), None)
 
-    def not_measured(self, uuids: Collection[str]) -> list[str]:
-        """GPUs that NVML listed and that are not among `uuids`: ["gpu 1"]; [] if NVML listed none."""
-        facts = self.snapshot.gpus
-        return [] if isinstance(facts, Missing) else [f"gpu {gpu.index}" for gpu in facts if gpu.uuid not in uuids]
+    def not_measured(self, gpus: Sequence[NamedGpu]) -> list[str]:
+        """GPUs that NVML listed and that are not among `gpus`: ["gpu 1"]; [] if NVML listed none.
+
+        An entry without a UUID is the GPU of its index.
+        """
+        facts = () if isinstance(self.snapshot.gpus, Missing) else self.snapshot.gpus
+        measured = {gpu.uuid or gpu.index for gpu in gpus}
+        return [f"gpu {gpu.index}" for gpu in facts if not measured & {gpu.uuid, gpu.index}]
 
 
 def absent_gpus(evidence: Evidence, subject: str, gpus: Sequence[NamedGpu], unreadable: int = 0) -> list[Finding]:
     """UNKNOWN if a GPU that NVML listed was not measured or its entry cannot be read; else []."""
-    absent = evidence.not_measured({gpu.uuid for gpu in gpus})
+    absent = evidence.not_measured(gpus)
     if not absent and not unreadable:
         return []
     unmeasured = Missing(
@@ -69,9 +73,14 @@ def absent_gpus(evidence: Evidence, subject: str, gpus: Sequence[NamedGpu], unre
 
 
 def twice(subject: str, gpus: Sequence[NamedGpu | GpuFacts]) -> list[Finding]:
-    """UNKNOWN if two entries name the same GPU or no GPU: then it is unknown which GPU the figures belong to."""
+    """UNKNOWN if two entries name the same GPU, or one of several no GPU: whose figures these are is not known then."""
+    numbers = [gpu.index for gpu in gpus if gpu.index is not None]
+    if len(gpus) > 1 and len(numbers) < len(gpus):
+        why = f"the index of {len(gpus) - len(numbers)} of {len(gpus)} GPUs is not recorded: whose figures these are is"
+        return [Finding(subject, "entries", Status.UNKNOWN, "an index for each GPU", "not recorded", f"{why} not known",
+                        "measure again")]  # fmt: skip
     places = [gpu.pci_address for gpu in gpus if isinstance(gpu, GpuFacts) and gpu.pci_address]
-    duplicates = [f"index {index}" for index, count in Counter(gpu.index for gpu in gpus).items() if count > 1]
+    duplicates = [f"index {index}" for index, count in Counter(numbers).items() if count > 1]
     duplicates += [uuid for uuid, count in Counter(gpu.uuid for gpu in gpus if gpu.uuid).items() if count > 1]
     duplicates += [address for address, count in Counter(places).items() if count > 1]
     if not duplicates:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from gpuprep.catalogue import Board
 from gpuprep.checks.evidence import Evidence
 
+MOST_DECIMALS = 7  # two figures that differ by less are the same
+
 
 @dataclass(frozen=True)
 class Floor:
@@ -47,4 +49,33 @@ def below(percent: float, warn: Floor | None, fail: Floor | None) -> str:
 
 def figure(value: float) -> str:
     """A number with three significant digits."""
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return f"{value:.{_decimals(value)}f}"
+
+
+def apart(value: float, limit: float, decimals: int | None = None) -> tuple[str, str]:
+    """Both numbers of a comparison, rounded alike, with as many digits as show which of them is larger.
+
+    From `decimals` on; without it three significant digits. 39.96 and 40 ► "39.96" and "40.00", never both "40".
+    """
+    least = _decimals(max(abs(value), abs(limit))) if decimals is None else decimals
+    texts = ("", "")
+    for digits in range(least, least + MOST_DECIMALS):
+        texts = (f"{value:.{digits}f}", f"{limit:.{digits}f}")
+        one, other = map(float, texts)
+        if (one > other, one < other) == (value > limit, value < limit):
+            break
+    return texts
+
+
+def percents(percent: float, limit: float) -> tuple[str, str]:
+    """A share and its limit in per cent, with as few digits as show on which side of the limit the share is."""
+    shown = f"{limit:.3g}"
+    for digits in range(MOST_DECIMALS):
+        text = f"{percent:.{digits}f}"
+        if (float(text) > float(shown), float(text) < float(shown)) == (percent > limit, percent < limit):
+            return text, shown
+    return apart(percent, limit, 1)
+
+
+def _decimals(value: float) -> int:
+    return 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuprep.checks.floors import Floor, figure
+from gpuprep.checks.floors import Floor, figure, percents
 
 # A board that is 15 % slow is never PASS, and healthy boards differ by a few per cent from each other.
 PASS_SHARE = 0.88
@@ -23,9 +23,9 @@ class Limits:
     fails: float
     source: str
 
-    def of(self, peak: float) -> str:
-        """ "≥ 82 % of 4800 GB/s (H200 SXM 141 GB, healthy boards reach 93 %)" """
-        return f"≥ {self.passes:.3g} % of {figure(peak)} GB/s ({self.source})"
+    def of(self, peak: float, percent: float) -> str:
+        """ "≥ 82 % of 4800 GB/s (H200 SXM 141 GB, healthy boards reach 93 %)", beside the `percent` reached."""
+        return f"≥ {percents(percent, self.passes)[1]} % of {figure(peak)} GB/s ({self.source})"
 
     def status(self, percent: float) -> str:
         if percent >= self.passes - SLACK:

@@ -58,7 +58,7 @@ def _kind(kind: str, names: Sequence[str], values: Codec | Missing) -> Finding:
     source = kind if kind in own else "buildconf"
     listed = own.get(kind, values.buildconf)
     if isinstance(listed, Missing) or (kind not in own and kind not in CONFIGURED):
-        reading = Missing("unparsable", f"the probe lists no {source}")
+        reading = Missing("not_recorded", f"no {source} is listed")
         return unknown("ffmpeg", kind, reading, expected=expected, role="gpu_codec")
     have = set(listed) if kind in own else configured(listed, CONFIGURED[kind])
     absent = [name for name in names if _listed_name(kind, name) not in have]

@@ -27,7 +27,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     if isinstance(values, Missing):
         return [unknown("bandwidth", "measured", values, expected="measured", remedy=BINDINGS)]
     if not values.gpus:
-        nothing = Missing("unparsable", "the probe lists no GPU")
+        nothing = Missing("not_recorded", "no GPU is listed")
         return [unknown("bandwidth", "measured", nothing, expected="measured", remedy="measure again")]
     seen = [gpu for gpu in values.gpus if not isinstance(gpu, Missing)]
     published = bool(values.published)

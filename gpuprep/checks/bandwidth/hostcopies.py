@@ -16,7 +16,7 @@ from gpuprep.checks import links
 from gpuprep.checks.bandwidth.memoryspeed import ALONE, speed
 from gpuprep.checks.common import unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import Floor, floor, is_shipped
+from gpuprep.checks.floors import Floor, apart, floor, is_shipped, percents
 from gpuprep.checks.healthylimits import ROUNDING, Limits, limits
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
@@ -78,11 +78,13 @@ def _over_chip_to_chip(subject: str, prop: str, what: str, reached: float, board
     share = 100 * healthy / most
     limit = limits(Floor(least.percent * share / 100, least.source), share, f"NVLink-C2C of {board.name}")
     percent = 100 * reached / most
-    shown, status = f"{reached:.1f} GB/s, {percent:.0f} %", Status(limit.status(percent))
+    shown, status = f"{reached:.1f} GB/s, {percents(percent, limit.passes)[0]} %", Status(limit.status(percent))
     if status is Status.PASS:
-        return Finding(subject, prop, status, limit.of(most), shown)
+        return Finding(subject, prop, status, limit.of(most, percent), shown)
     why = f"copies {what} reach {reached:.1f} GB/s, and those of healthy boards {healthy:.0f}"
-    return Finding(subject, prop, status, limit.of(most), shown, why, f"{NUMA}; else show the provider this report")
+    return Finding(
+        subject, prop, status, limit.of(most, percent), shown, why, f"{NUMA}; else show the provider this report"
+    )
 
 
 def _over_pcie(
@@ -106,20 +108,25 @@ def _over_pcie(
         lacks = "generation and width of the link are not known"
         return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.1f} GB/s", lacks, "measure again")
     percent = 100 * reached / present
-    shown = f"{reached:.1f} GB/s, {percent:.0f} %"
     limit = _limits(evidence, board, now, what, least)
+    share = percents(percent, limit.passes)[0]
+    shown = f"{reached:.1f} GB/s, {share} %"
     if reached > links.PCIE_MOST * (most if assumed else present):
-        why = f"the link ({now}) carries {present:.1f} GB/s: it was read while it was idle, or the speed is wrong"
-        return Finding(subject, prop, Status.UNKNOWN, limit.of(present), shown, why, "measure again")
+        recorded, possible = apart(reached, links.PCIE_MOST * present, 1)
+        why = (
+            f"the link ({now}) carries {present:.1f} GB/s, of which copies get {possible} at most, and {recorded} are"
+            " recorded: it was read while it was idle, or the speed is wrong"
+        )
+        return Finding(subject, prop, Status.UNKNOWN, limit.of(present, percent), shown, why, "measure again")
     status = Status(limit.status(percent))
     wide = _limits(evidence, board, should, what, least)
     if status is Status.PASS and 100 * reached / most >= wide.passes:
-        return Finding(subject, prop, status, limit.of(present), shown)
+        return Finding(subject, prop, status, limit.of(present, percent), shown)
     if status is Status.PASS:
         return _narrow(subject, prop, what, reached, now, should, link, wide, usual=narrow.where if narrow else "")
-    sentence = f"copies {what} reach {reached:.1f} of the {present:.1f} GB/s that the link carries ({percent:.0f} %)"
+    sentence = f"copies {what} reach {reached:.1f} of the {present:.1f} GB/s that the link carries ({share} %)"
     why, remedy = sentence + _one_way(gpu, what, reached), f"{NUMA}; else show the provider this report"
-    return Finding(subject, prop, status, limit.of(present), shown, why, remedy)
+    return Finding(subject, prop, status, limit.of(present, percent), shown, why, remedy)
 
 
 def _limits(evidence: Evidence, board: Board | None, way: links.Way, what: str, least: Floor) -> Limits:
@@ -137,9 +144,10 @@ def _narrow(
     why = f"copies {what} reach {reached:.1f} GB/s: all that {now} carries, and the GPU has {should} ({most:.1f} GB/s)"
     if usual:
         why += f"; {usual} wires this board so, which is no fault"
-    shown = f"{reached:.1f} GB/s, {100 * reached / most:.0f} % of the GPU's own link"
+    percent = 100 * reached / most
+    shown = f"{reached:.1f} GB/s, {percents(percent, wide.passes)[0]} % of the GPU's own link"
     remedy = link.remedy or links.RESEAT
-    return Finding(subject, prop, Status.WARN if usual else known, wide.of(most), shown, why, remedy)
+    return Finding(subject, prop, Status.WARN if usual else known, wide.of(most, percent), shown, why, remedy)
 
 
 def _credible(gpu: BandwidthGpu, what: str) -> float | None:

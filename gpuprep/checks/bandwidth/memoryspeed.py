@@ -14,7 +14,7 @@ from gpuprep.catalogue.topologies import HealthyMemoryPercents, healthy_memory_p
 from gpuprep.checks.common import COMPARE_IT, SET_CLOCKS, unknown
 from gpuprep.checks.conditions import ANY_CLOCK_MHZ, ANY_MEMORY_CLOCK_MHZ, ANY_MEMORY_MIB
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import Floor, below, figure, floor, is_shipped
+from gpuprep.checks.floors import Floor, apart, below, figure, floor, is_shipped, percents
 from gpuprep.checks.healthylimits import ROUNDING, Limits, limits
 from gpuprep.records import Finding, GpuFacts, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
@@ -67,22 +67,25 @@ def _speed(
     healthy_percent = _healthy_percents(evidence, gpu, board).get(kind) if is_shipped(evidence, FLOOR) else None
     limit = limits(least, healthy_percent, board.name, undisturbed=_at_full_clock(gpu, board))
     percent = 100 * reached / peak
-    shown = f"{reached:.0f} GB/s, {percent:.0f} %"
+    share = percents(percent, limit.passes)[0]
+    shown = f"{reached:.0f} GB/s, {share} %"
     if busy:
-        return Finding(subject, prop, Status.UNKNOWN, limit.of(peak), shown, busy, ALONE)
+        return Finding(subject, prop, Status.UNKNOWN, limit.of(peak, percent), shown, busy, ALONE)
     if why := _impossible(gpu, board, peak, kind, reached):
-        return Finding(subject, prop, Status.UNKNOWN, limit.of(peak), shown, why, "measure again")
+        return Finding(subject, prop, Status.UNKNOWN, limit.of(peak, percent), shown, why, "measure again")
     status = Status(limit.status(percent))
     if status is Status.PASS:
-        return Finding(subject, prop, status, limit.of(peak), shown)
-    why, remedy = _slow(gpu, board, f"the {what} reaches {figure(reached)} of {figure(peak)} GB/s ({percent:.0f} %)")
-    return Finding(subject, prop, status, limit.of(peak), shown, why + _beside(limit, healthy_percent, status), remedy)
+        return Finding(subject, prop, status, limit.of(peak, percent), shown)
+    why, remedy = _slow(gpu, board, f"the {what} reaches {figure(reached)} of {figure(peak)} GB/s ({share} %)")
+    return Finding(
+        subject, prop, status, limit.of(peak, percent), shown, why + _beside(limit, healthy_percent, status), remedy
+    )
 
 
 def _healthy_percents(evidence: Evidence, gpu: BandwidthGpu, board: Board) -> Mapping[str, float]:
     """Kind of access ► per cent that healthy boards reach; a kind without published figures is absent."""
-    percents, facts = healthy_memory_percents(board) or HealthyMemoryPercents({}, {}, None, ""), evidence.facts(gpu)
-    return percents.without_ecc if facts and facts.ecc_current is False and percents.without_ecc else percents.percent
+    healthy, facts = healthy_memory_percents(board) or HealthyMemoryPercents({}, {}, None, ""), evidence.facts(gpu)
+    return healthy.without_ecc if facts and facts.ecc_current is False and healthy.without_ecc else healthy.percent
 
 
 def _beside(limit: Limits, healthy_percent: float | None, status: Status) -> str:
@@ -99,12 +102,12 @@ def _impossible(gpu: BandwidthGpu, board: Board, peak: float, kind: str, reached
     bus = max((reference.bus_gb_per_s if reference else None) or 0.0, peak)
     most = ROUNDING if kind == "write" else BUS_MOST
     if reached > most * bus:
-        return f"that is more than the bus carries ({figure(bus)} GB/s): the measurement or the catalogue is wrong"
+        return f"{_beyond_bus(reached, bus, most)}: the measurement or the catalogue is wrong"
     if not isinstance(clock, Missing) and board.memory_mhz and 0 <= clock < board.memory_mhz:
         carries = bus * clock / board.memory_mhz
         if reached > most * carries:
             at = f"at the recorded memory clock of {clock:.0f} of {board.memory_mhz} MHz"
-            return f"the bus carries {figure(carries)} GB/s {at}: speed and clock contradict each other"
+            return f"{_beyond_bus(reached, carries, most)} {at}: speed and clock contradict each other"
     mhz = gpu.graphics_clock_mhz
     if kind == "copy" or isinstance(mhz, Missing) or not board.sms or mhz < 0:
         return ""
@@ -113,6 +116,12 @@ def _impossible(gpu: BandwidthGpu, board: Board, peak: float, kind: str, reached
         sentence = f"{board.sms} SMs at {mhz:.0f} MHz load at most {figure(loads)} GB/s"
         return f"{sentence}: speed and clock contradict each other"
     return ""
+
+
+def _beyond_bus(reached: float, bus: float, most: float) -> str:
+    """ "892 GB/s is more than memory delivers: at most 885 of the 898 that its bus carries"."""
+    shown, possible = apart(reached, most * bus)
+    return f"{shown} GB/s is more than memory delivers: at most {possible}, where its bus carries {figure(bus)}"
 
 
 def _at_full_clock(gpu: BandwidthGpu, board: Board) -> bool:

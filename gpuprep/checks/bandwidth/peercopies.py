@@ -13,7 +13,7 @@ from gpuprep.checks.bandwidth.bandwidthtrust import occupied
 from gpuprep.checks.bandwidth.memoryspeed import ALONE
 from gpuprep.checks.common import unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import Floor
+from gpuprep.checks.floors import Floor, apart, figure, percents
 from gpuprep.checks.healthylimits import Limits, limits
 from gpuprep.checks.links import AGAIN, PCIE_MOST, named, nvlinks
 from gpuprep.records import Finding, Missing, Status
@@ -55,7 +55,7 @@ def findings(evidence: Evidence, values: Bandwidth, gpus: Sequence[BandwidthGpu]
         return strays
     published = bool(values.published)
     if not values.peers:
-        nothing = Missing("unparsable", "the probe lists no pair")
+        nothing = Missing("not_recorded", "no pair is listed")
         what = "copies between GPUs"
         silent = unknown("gpus", "peers", nothing, expected="each pair measured", what=what, remedy=AGAIN)
         return [] if published else [silent]
@@ -75,7 +75,12 @@ def findings(evidence: Evidence, values: Bandwidth, gpus: Sequence[BandwidthGpu]
 
 
 def _strays(peers: Sequence[Peer], gpus: Mapping[int, BandwidthGpu]) -> list[Finding]:
-    """UNKNOWN for pairs with a GPU that was not measured, and for pairs that are recorded twice."""
+    """UNKNOWN for pairs with a GPU that is not recorded or was not measured, and for pairs that are recorded twice."""
+    nameless = [peer for peer in peers if peer.start is None or peer.end is None]
+    if nameless:
+        why = f"between which GPUs {len(nameless)} of {len(peers)} copies went is not recorded (from, to)"
+        shown = "not recorded"
+        return [Finding("gpus", "pairs", Status.UNKNOWN, "both GPUs of each pair", shown, why, AGAIN)]
     pairs = [
         f"{named(peer.start)} to {named(peer.end)}"
         for peer in peers
@@ -189,12 +194,18 @@ def _copy(evidence: Evidence, pair: Pair) -> Finding:
         why = f"{reached:g} GB/s is not a possible speed: nothing was measured"
         return Finding(subject, PROP, Status.UNKNOWN, "a speed", shown, why, AGAIN)
     carries, by = _joined(evidence, pair)
+    if why := _unknown_links(pair, reached, carries):
+        return Finding(subject, PROP, Status.UNKNOWN, "a floor", shown, why, AGAIN)
     if carries is None:
-        why = "neither the number of NVLinks nor the PCIe link is known"
+        why = "generation and width of their PCIe links are not recorded"
         return Finding(subject, PROP, Status.UNKNOWN, "a floor", shown, why, AGAIN)
     if _impossible(evidence, pair, reached):
-        why = f"{by} carry {carries:.0f} GB/s in one direction: the speed, or what joins the GPUs, is wrong"
-        return Finding(subject, PROP, Status.UNKNOWN, f"≤ {carries:.0f} GB/s", shown, why, AGAIN)
+        speed, possible = apart(reached, _most(pair) * carries)
+        why = (
+            f"{by} carry {figure(carries)} GB/s in one direction, of which a copy gets {possible} at most, and {speed}"
+            " are recorded: the speed, or what joins the GPUs, is wrong"
+        )
+        return Finding(subject, PROP, Status.UNKNOWN, f"≤ {possible} GB/s", f"{speed} GB/s", why, AGAIN)
     if pair.peer.can_access is None and not pair.published:
         why = "whether the GPUs have access to each other is not recorded"
         return Finding(subject, PROP, Status.UNKNOWN, "direct", shown, why, AGAIN)
@@ -203,10 +214,30 @@ def _copy(evidence: Evidence, pair: Pair) -> Finding:
     return _direct(pair, reached, carries, by)
 
 
+def _unknown_links(pair: Pair, reached: float, pcie_carries: float | None) -> str:
+    """Why nothing is known of the NVLinks that may have carried a copy; "" if they are known, or PCIe is enough."""
+    read, family = pair.peer.nvlinks, pair.family
+    if not isinstance(read, Missing):
+        most = family.links if family else None
+        if most is not None and pair.links > most:
+            return f"{pair.links} NVLinks are recorded, and the board has {most}: what joins the GPUs is not known"
+        return ""
+    if (family and family.joined == "none") or pair.peer.can_access is False:
+        return ""
+    if pcie_carries is not None and reached <= PCIE_MOST * pcie_carries and pair.published:
+        return ""  # as most figures are given: as fast as PCIe, and judged by it
+    return "how many NVLinks join the two GPUs is not recorded (nvlinks), so what the copy can reach is not known"
+
+
 def _impossible(evidence: Evidence, pair: Pair, reached: float) -> bool:
     """Whether the copy is faster than the links between the two GPUs can be."""
     carries, _ = _joined(evidence, pair)
-    return carries is not None and reached > (NVLINK_MOST if pair.links else PCIE_MOST) * carries
+    return carries is not None and reached > _most(pair) * carries
+
+
+def _most(pair: Pair) -> float:
+    """The share of what joins the two that a copy gets at most."""
+    return NVLINK_MOST if pair.links else PCIE_MOST
 
 
 def _joined(evidence: Evidence, pair: Pair) -> tuple[float | None, str]:
@@ -228,7 +259,7 @@ def _rate(evidence: Evidence, gpu: BandwidthGpu, *, published: bool) -> float | 
 
 def _staged(pair: Pair, reached: float, carries: float) -> Finding:
     percent = 100 * reached / carries
-    shown = f"{reached:.0f} GB/s, {percent:.0f} %"
+    shown = f"{reached:.0f} GB/s, {percents(percent, STAGED_PERCENT)[0]} %"
     why = "the GPUs have no access to each other: copies go through the host's memory"
     if pair.links:
         why += f", although {pair.links} NVLinks are active"
@@ -242,7 +273,8 @@ def _staged(pair: Pair, reached: float, carries: float) -> Finding:
 
 def _direct(pair: Pair, reached: float, carries: float, by: str) -> Finding:
     limit, percent = _limits(pair), 100 * reached / carries
-    expected, shown = f"{limit.of(carries)}, {by}", f"{reached:.0f} GB/s, {percent:.0f} %"
+    share = percents(percent, limit.passes)[0]
+    expected, shown = f"{limit.of(carries, percent)}, {by}", f"{reached:.0f} GB/s, {share} %"
     status = Status(limit.status(percent))
     if status is Status.PASS:
         return Finding(pair.subject, PROP, status, expected, shown)

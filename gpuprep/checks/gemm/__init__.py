@@ -84,7 +84,7 @@ def _all_there(evidence: Evidence, values: Gemm, measured: list[Gpu]) -> list[Fi
         return [Finding("gemm", "gpus", Status.UNKNOWN, EXPECTED, "no figures", why, "measure again")]
     if doubled := twice("gemm", [gpu.measured for gpu in measured]):
         return doubled
-    absent = evidence.not_measured({gpu.uuid for gpu in measured})
+    absent = evidence.not_measured([gpu.measured for gpu in measured])
     if not absent or values.published:
         return []
     why = f"{', '.join(absent)} was seen by NVML and not measured"

@@ -15,7 +15,7 @@ from gpuprep.catalogue.capabilities import Kernel, kernel
 from gpuprep.checks import conditions
 from gpuprep.checks.common import DEFECT, MEASURE_AGAIN
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import figure
+from gpuprep.checks.floors import figure, percents
 from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, why_unusable
 from gpuprep.performance import attribution
 from gpuprep.performance.attribution import Attribution
@@ -151,11 +151,13 @@ def others(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
     if share < most * top:
         shown = f"{figure(speed(slowest.achieved_tflops))} {speed_unit(kind[0])} ({slowest.m}x{slowest.n}x{slowest.k})"
         why = (
-            f"{slowest.words}: {100 * share / top:.0f} % of what another shape reaches, and clock, memory and tiles "
-            "do not explain it"
+            f"{slowest.words}: {percents(100 * share / top, 100 * most)[0]} % of what another shape reaches, and "
+            f"{'clock, memory and tiles' if slowest.tiles_known else 'clock and memory'} do not explain it"
         )
         expected = f"≥ {100 * most:.0f} % of the best shape, at {'any' if unclocked else 'the same'} clock"
-        findings.append(Finding(gpu.subject, f"{prop(kind)}_shapes", Status.WARN, expected, shown, why, DEFECT))
+        told = slowest.tiles_known or gpu.published
+        status, remedy = (Status.WARN, DEFECT) if told else (Status.UNKNOWN, MEASURE_AGAIN)
+        findings.append(Finding(gpu.subject, f"{prop(kind)}_shapes", status, expected, shown, why, remedy))
     return findings
 
 
@@ -194,7 +196,7 @@ def altogether(gpu: Gpu) -> list[Finding]:
     if len(shares) < FEWEST_KINDS:
         return []
     middle, expected = statistics.median(shares), f"≥ {100 * ALTOGETHER:.0f} % of healthy boards at the same clock"
-    shown = f"{100 * middle:.0f} % (the median of {len(shares)} data types)"
+    shown = f"{percents(100 * middle, 100 * ALTOGETHER)[0]} % (the median of {len(shares)} data types)"
     if middle >= ALTOGETHER:
         return [Finding(gpu.subject, "gemm_at_its_clock", Status.PASS, expected, shown)]
     why = "the GPU is slow in its data types alike, and its clock does not explain it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuprep.checks.common import known
 from gpuprep.checks.conditions import MEMORY_CLOCK_HIGHEST, POWER_PEAK, most_watts, no_temperature
-from gpuprep.checks.floors import figure
+from gpuprep.checks.floors import apart
 from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of
 from gpuprep.performance import attribution, roofline
 from gpuprep.performance.attribution import Attribution
@@ -43,7 +43,8 @@ def _room(gpu: Gpu, gemm: Product) -> str:
     taken = INPUT_BYTES[dtype] * (gemm.m + gemm.n) * gemm.k + OUTPUT_BYTES[dtype] * gemm.m * gemm.n
     if taken <= room * 2**20:
         return ""
-    return f"its matrices take {taken / 2**30:.0f} GiB, and the board has {room / 2**10:.0f}"
+    needed, there = apart(taken / 2**30, room / 2**10, 0)
+    return f"its matrices take {needed} GiB, and the board has {there}"
 
 
 def _figures(gpu: Gpu, gemm: Product) -> str:
@@ -68,7 +69,8 @@ def _figures(gpu: Gpu, gemm: Product) -> str:
         return f"a power of {watts:g} W under load"
     own = board.power_watts if board else None
     if limit is not None and limit > most_watts(board):
-        return f"a power limit of {limit:.0f} W, and the board has at most {most_watts(board):.0f} W"
+        shown, most = apart(limit, most_watts(board), 0)
+        return f"a power limit of {shown} W, and the board has at most {most} W"
     if watts is not None and own and watts < POWER_LEAST * own:
         return f"{watts:.2g} W under load: a board of {own:g} W draws more at rest"
     if watts is not None and limit is not None and 0 < POWER_PEAK * limit < watts:
@@ -86,7 +88,8 @@ def _duration(gemm: Product) -> str:
     by_time = 2e-6 * gemm.m * gemm.n * gemm.k / taken
     if abs(by_time - speed) <= max(DURATION_PERCENT / 100 * speed, 0.001):
         return ""
-    return f"{taken:g} µs are {figure(by_time)} {speed_unit(gemm.dtype)}, and {figure(speed)} are recorded"
+    implied, recorded = apart(by_time, speed)
+    return f"{taken:g} µs are {implied} {speed_unit(gemm.dtype)}, and {recorded} are recorded"
 
 
 def _speed(gpu: Gpu, gemm: Product) -> str:
@@ -102,13 +105,14 @@ def _speed(gpu: Gpu, gemm: Product) -> str:
     roof = above.tflops * (clock / above.clock_mhz if clock is not None and clock > 0 else unread)
     if speed > ABOVE_ROOF * roof:
         at = f"at {clock:.0f} MHz" if clock is not None else f"({above.formula})"
-        why = f"{figure(speed)} {speed_unit(gemm.dtype)} is more than the peak {at}, {figure(roof)}"
+        shown, peak = apart(speed, roof)
+        why = f"{shown} {speed_unit(gemm.dtype)} is more than the peak {at}, {peak}"
         return why if clock is not None else f"{why}; the clock may have been above the boost, it is not recorded"
     explained = attribution.explain(gemm, gpu.facts, gpu.measured)
     if gpu.published or not isinstance(explained, Attribution) or clock is None:
         return ""
     if explained.memory_bound and explained.factor("kernel").value > ABOVE_MEMORY:
-        return f"{figure(speed)} {speed_unit(gemm.dtype)} is more than this board's memory can feed"
+        return f"{speed:.3g} {speed_unit(gemm.dtype)} is more than this board's memory can feed"
     return ""
 
 

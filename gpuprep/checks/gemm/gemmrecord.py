@@ -140,7 +140,9 @@ def turning(gemm: Product, percent: float, limit: float) -> str:
 
 
 def shape_of(gemm: Product) -> str:
-    return show((gemm.m or 0, gemm.n or 0, gemm.k or 0))
+    if gemm.m is None or gemm.n is None or gemm.k is None:
+        return "x".join("?" if side is None else str(side) for side in (gemm.m, gemm.n, gemm.k))
+    return show((gemm.m, gemm.n, gemm.k))
 
 
 def masks(gemm: Product) -> list[int | None]:

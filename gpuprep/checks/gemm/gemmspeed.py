@@ -10,7 +10,7 @@ from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import parse
 from gpuprep.checks.common import COMPARE_IT, DEFECT, MEASURE_AGAIN, skip, unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import Floor, figure, floor
+from gpuprep.checks.floors import Floor, figure, floor, percents
 from gpuprep.checks.gemm import gemmclock, gemmcredible
 from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, turning, why_unusable
 from gpuprep.checks.gemm.gemmtrust import LOWERED
@@ -36,6 +36,7 @@ UNMEASURED = {
         "newer); if it has that, measure again",
     )
 }
+NO_WORD = Product().dtype  # of a product that does not name its data type
 LOWEST_TILING = 0.6  # of the SMs' time, spent on results: with less, a product is no measure of a GPU
 
 
@@ -86,13 +87,15 @@ def _sustained(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], gemm: Produc
 def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm: Product, disturbed: str) -> Finding:
     expected, above = _expected(evidence, gpu, kind), _roof(gpu, kind)
     if isinstance(above, Missing):
+        if kind[0] == NO_WORD:
+            return _unknown(gpu, name, expected, "its data type is not recorded")
         if above.reason == "no_such_units":
             shown = f"{figure(speed(gemm.tflops))} {speed_unit(kind[0])}"
             return skip(gpu.subject, name, expected=expected, actual=shown, reason=above.detail)
         return _unknown(gpu, name, expected, above.detail, COMPARE_IT)
-    percent = 100.0 * speed(gemm.tflops) / above.tflops
-    shown = f"{figure(speed(gemm.tflops))} {speed_unit(kind[0])}, {percent:.0f} % ({shape_of(gemm)})"
-    limit = _floor(evidence, gpu, kind, above)
+    percent, limit = 100.0 * speed(gemm.tflops) / above.tflops, _floor(evidence, gpu, kind, above)
+    share = percents(percent, limit.percent)[0] if limit else f"{percent:.0f}"
+    shown = f"{figure(speed(gemm.tflops))} {speed_unit(kind[0])}, {share} % ({shape_of(gemm)})"
     if disturbed:
         return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, disturbed, MEASURE_AGAIN)
     if limit is None:
@@ -134,9 +137,11 @@ def _why(gpu: Gpu, gemm: Product, explained: Attribution | Missing, limit: Floor
     if adjusted is None:
         return f"{explained.words}; the clock was not read, so throttling and a defect look the same", DEFECT
     if adjusted >= limit.percent and (soundness is None or soundness >= gemmclock.least(explained)):
-        cause = f"throttled, not defective: at the clock it ran at it reaches {adjusted:.0f} %"
+        at_clock = percents(adjusted, limit.percent)[0]
+        cause = f"throttled, not defective: at the clock it ran at it reaches {at_clock} %"
         return f"{explained.words}; {cause}", _unthrottle(gemm, gpu)
-    cause = f"a defect, not throttling: {adjusted:.0f} % even of the peak at the clock it ran at"
+    at_clock = percents(adjusted, limit.percent)[0]
+    cause = f"a defect, not throttling: {at_clock} % even of the peak at the clock it ran at"
     return f"{explained.words}; {cause}{advice}", DEFECT
 
 
@@ -191,6 +196,8 @@ def _not_measured(evidence: Evidence, gpu: Gpu) -> list[Finding]:
     """UNKNOWN for data types without a figure that have units on the GPU and a floor in the profile."""
     if gpu.facts is None or gpu.published:
         return []
+    if any(dtype == NO_WORD for dtype, _ in gpu.kinds()):
+        return []  # that one may be it, and has its own finding
     have, capability = {dtype for dtype, _ in gpu.kinds()}, parse(gpu.facts.model.compute_capability)
     findings = []
     for dtype in dict.fromkeys(kind.dtype for kind in TYPES if capability >= kind.since):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable, Iterable
 
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import is_version, parse
@@ -40,7 +41,7 @@ def _wrong(gemm: Product) -> str:
     what = f"{gemm.dtype} {shape_of(gemm)}"
     if gemm.exact is False:
         return f"{what} differs from the exact result"
-    error, tolerance = gemm.max_relative_error, _tolerance(gemm)
+    error, tolerance = gemm.max_relative_error, _tolerance(gemm, max)
     if is_no_number(error):
         return f"{what} has results that are no numbers, or beyond every bound"
     if isinstance(error, Missing):
@@ -52,16 +53,20 @@ def _wrong(gemm: Product) -> str:
     return ""
 
 
-def _tolerance(gemm: Product) -> float | None:
-    """gpuprep's own tolerance, or the record's if that is smaller; None for a data type that gpuprep does not have."""
-    added = "fp16" if gemm.accumulate == "fp16" else ""
-    own = [kind.tolerance for kind in TYPES if kind.dtype == gemm.dtype and (kind.accumulate == "fp16") == bool(added)]
+def _tolerance(gemm: Product, choose: Callable[[Iterable[float]], float]) -> float | None:
+    """gpuprep's own tolerance, or the record's if that is smaller; None for a data type that gpuprep does not have.
+
+    `choose`: the tolerance for a product that does not say how it was added up: `max` to call it wrong, `min` right.
+    """
+    kinds = [kind for kind in TYPES if kind.dtype == gemm.dtype]
+    if gemm.accumulate:
+        kinds = [kind for kind in kinds if (kind.accumulate == "fp16") == (gemm.accumulate == "fp16")]
     read = [] if isinstance(gemm.error_tolerance, Missing) else [gemm.error_tolerance]
-    return min([*own, *read], default=None) if own else None
+    return min([choose([kind.tolerance for kind in kinds]), *read]) if kinds else None
 
 
 def _right(gemm: Product) -> bool:
-    error, tolerance = gemm.max_relative_error, _tolerance(gemm)
+    error, tolerance = gemm.max_relative_error, _tolerance(gemm, min)
     within = not isinstance(error, Missing) and tolerance is not None and 0 <= error <= tolerance
     return gemm.exact is True or within
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuprep.catalogue.health import limit
 from gpuprep.checks.common import NOT_TOLD
 from gpuprep.checks.earlier import Earlier, grown
+from gpuprep.checks.floors import apart
 from gpuprep.checks.health.healthwords import (
     CALL,
     Problem,
@@ -49,10 +50,11 @@ def finding(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier
     problems: list[Problem] = []
     rate = 60 * more / max(seconds, 60.0)
     if rate > most:
-        why = f"{counted(more, 'packet')} had to be sent again {since}, {rate:.0f} a minute: the link has errors"
+        a_minute = apart(rate, most, 0)[0]
+        why = f"{counted(more, 'packet')} had to be sent again {since}, {a_minute} a minute: the link has errors"
         problems.append((Status.WARN, why, REMEDY))
     problems += [_fatal(fatal)] if broken else []
-    shown = f"{more:.0f} sent again {since}" + (f", {rate:.1f} a minute" if more else "")
+    shown = f"{more:.0f} sent again {since}" + (f", {apart(rate, most, 1)[0]} a minute" if more else "")
     return judged(subject, "pcie_errors", worst(problems), expected, shown)
 
 

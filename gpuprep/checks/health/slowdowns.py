@@ -8,6 +8,7 @@ from __future__ import annotations
 from gpuprep.catalogue.health import limit
 from gpuprep.checks.common import NOT_TOLD
 from gpuprep.checks.earlier import Earlier, grown
+from gpuprep.checks.floors import percents
 from gpuprep.checks.health.healthwords import (
     COOLING,
     SUPPLY,
@@ -83,7 +84,8 @@ def held_down(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earli
         causes.append(f"{cause} {held:.0f} s")
         percent = min(100.0, 100 * held / seconds)
         if percent >= most and held >= least and not mask & bit:  # slowdown_now says what still does
-            why = f"the clocks were held down by {cause} for {held:.0f} s of {seconds:.0f} s {since} ({percent:.0f} %)"
+            share = percents(percent, most)[0]
+            why = f"the clocks were held down by {cause} for {held:.0f} s of {seconds:.0f} s {since} ({share} %)"
             problems.append((status, why, remedy))
     missing = first_missing(*unread)
     unknown = None if missing is None else refused(subject, "held_down", missing, expected, what=WHAT, absent=NOT_TOLD)

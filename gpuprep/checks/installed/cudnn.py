@@ -39,13 +39,13 @@ def findings(evidence: Evidence) -> list[Finding]:
     if isinstance(values, Missing):
         return [unknown("cudnn", "convolutions", values, expected="right", remedy=MEASURE)]
     if not values.convolutions:
-        nothing = Missing("unparsable", "the probe lists no convolution")
+        nothing = Missing("not_recorded", "no convolution is listed")
         return [*_library(evidence, values), unknown("cudnn", "convolutions", nothing, expected="right", remedy=AGAIN)]
     board = evidence.board(values.gpu) if values.gpu else None
     cudnn_findings = _library(evidence, values)
     cudnn_findings += [_convolution(case, board) for case in _once(values)]
     have = {(case.dtype, case.layout) for case in values.convolutions}
-    listed = Counter((case.dtype, case.layout) for case in values.convolutions)
+    listed = Counter((case.dtype, case.layout) for case in values.convolutions if not _lacks(case))
     if again := [f"{dtype} {layout}" for (dtype, layout), count in listed.items() if count > 1]:
         why = f"there is more than one result of {', '.join(again)}: it is not known which is true"
         cudnn_findings.append(Finding("cudnn", "entries", Status.UNKNOWN, "one of each", "several", why, AGAIN))
@@ -62,7 +62,10 @@ def _library(evidence: Evidence, values: Cudnn) -> list[Finding]:
     loaded = [(lib.path, lib.version or "") for lib in values.libraries if lib.name == "cudnn"]
     wanted, installed = evidence.wanted, evidence.snapshot.cudnn.library_path
     if not loaded:
-        reading = Missing("unparsable", "the probe names no cudnn among its libraries")
+        reading = Missing("not_recorded", "no cudnn among its libraries")
+        return [unknown("cudnn", "loaded", reading, expected="the installed one", remedy=AGAIN)]
+    if any(not path for path, _ in loaded):
+        reading = Missing("not_recorded", "no path of the loaded cudnn")
         return [unknown("cudnn", "loaded", reading, expected="the installed one", remedy=AGAIN)]
     home = f"{wanted.cudnn_directory}/"
     expected = wanted.cudnn_directory if wanted.installs else str(installed)
@@ -79,7 +82,10 @@ def _library(evidence: Evidence, values: Cudnn) -> list[Finding]:
     if not isinstance(asked, str):
         reading = asked if isinstance(asked, Missing) else Missing("not_installed", "no header beside the library")
         return [finding, unknown("cudnn", "loaded_version", reading, expected="the installed one", remedy=AGAIN)]
-    mismatch = f"the cuDNN that a program loads is {version or 'of unknown version'}, and {asked} is wanted"
+    if not version:
+        reading = Missing("not_recorded", "no version of the loaded cudnn")
+        return [finding, unknown("cudnn", "loaded_version", reading, expected=asked, remedy=AGAIN)]
+    mismatch = f"the cuDNN that a program loads is {version}, and {asked} is wanted"
     return [
         finding,
         check("cudnn", "loaded_version", version, version == asked, expected=asked, why=mismatch, role=ROLE),
@@ -99,10 +105,12 @@ def _once(values: Cudnn) -> list[Convolution]:
 
 def _impossible(case: Convolution, board: catalogue.Board | None) -> str:
     """Why the figures of a convolution are impossible; "" if they are possible."""
+    if lacking := _lacks(case):
+        return f"its {lacking} is not recorded"
     if case.dtype not in TOLERANCE or case.layout not in ("NHWC", "NCHW"):
         return f"gpuprep measures no convolution in {case.dtype} {case.layout or '?'}"
     if case.shape != str(SHAPE):
-        return f"the convolution is {case.shape or 'of no recorded shape'}, and the probe's is {SHAPE}"
+        return f"the convolution is {case.shape}, and the probe's is {SHAPE}"
     tflops, microseconds = case.tflops, case.microseconds
     if isinstance(tflops, Missing) or isinstance(microseconds, Missing) or tflops <= 0 or microseconds <= 0:
         return "its time or its speed is not recorded, or is no figure"
@@ -114,6 +122,13 @@ def _impossible(case: Convolution, board: catalogue.Board | None) -> str:
     if most and tflops > ABOVE * most:
         return f"{tflops:.3g} TFLOPS are more than the peak of {most:.3g}"
     return ""
+
+
+def _lacks(case: Convolution) -> str:
+    """What is not recorded of the three that say which convolution it is; "" if all are."""
+    named = {"data type": case.dtype if case.dtype != Convolution().dtype else "", "layout": case.layout,
+             "shape": case.shape}  # fmt: skip
+    return next((what for what, read in named.items() if not read), "")
 
 
 def _convolution(case: Convolution, board: catalogue.Board | None) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuprep.agent.host_paths import PROVENANCE
-from gpuprep.checks.common import check
+from gpuprep.checks.common import check, unknown
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, Snapshot
 
@@ -48,6 +48,8 @@ def _libraries(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     if not isinstance(snapshot.agent_installed_version, str):
         return []
     pins, there = wanted.agent.libraries, snapshot.agent_libraries
+    if unread := next((reading for name in pins if isinstance(reading := there.get(name), Missing)), None):
+        return [unknown("agent", "libraries", unread, expected="the versions wanted", role=AGENT_ROLE)]
     wrong = [f"{name} {there.get(name) or 'absent'}" for name, version in pins.items() if there.get(name) != version]
     named = ", ".join(f"{name} {version}" for name, version in pins.items() if there.get(name) != version)
     return [

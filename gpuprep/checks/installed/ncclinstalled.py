@@ -46,10 +46,14 @@ def loaded(evidence: Evidence, values: Nccl) -> list[Finding]:
         asked = "the profile asks for none (nccl.version)" if wanted.nccl.version == "none" else "it is as it was found"
         reason = f"this NCCL is not one that gpuprep pins: {asked}"
         return [skip("nccl", "loaded", expected="any", actual=shown, reason=reason)]
+    lacking = "path of the loaded nccl" if not all(paths) else "" if values.version else "version of the loaded nccl"
+    if lacking:
+        reading = Missing("not_recorded", f"no {lacking}")
+        return [unknown("nccl", "loaded", reading, expected="the library that ran", remedy="measure again")]
     strangers = [path for path in paths if not path.startswith(f"{wanted.nccl_directory}/")]
     why = f"a program gets another NCCL than the installed one: {', '.join(strangers)} comes first"
     ours = not strangers and values.version == wanted.nccl.version
     if not strangers:
-        why = f"the NCCL in {wanted.nccl_directory} says that it is {values.version or 'of unknown version'}"
+        why = f"the NCCL in {wanted.nccl_directory} says that it is {values.version}"
     expected = f"NCCL {wanted.nccl.version}, {wanted.nccl_directory}"
     return [check("nccl", "loaded", shown, ours, expected=expected, why=why, role=ROLE, remedy=ELSEWHERE)]

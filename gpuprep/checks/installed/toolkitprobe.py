@@ -41,7 +41,7 @@ def _compiles(values: Toolkit | Missing) -> Finding:
 
 def _compiler(evidence: Evidence, values: Toolkit) -> Finding:
     version, wanted = values.version, evidence.wanted.cuda.version
-    reading = catalogue.host_version(version or Missing("unparsable", "the probe names no version"))
+    reading = catalogue.host_version(version or Missing("not_recorded", "no version of nvcc"))
     good = isinstance(reading, str) and catalogue.matches(reading, wanted)
     why = f"nvcc compiles for CUDA {version}: programs are built for another toolkit than the profile's"
     return check("cuda", "compiler", reading, good, expected=wanted, why=why, role=CUDA_ROLE)

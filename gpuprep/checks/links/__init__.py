@@ -154,7 +154,7 @@ def finding(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Sequence[B
     now, best, together = link.now.gb_per_s, link.device.gb_per_s, link.together.gb_per_s
     if now is None or best is None or together is None:
         detail = gpu.pcie.detail if isinstance(gpu.pcie, Missing) else ""
-        lacking = Missing("unparsable", detail or "generation and width under load are not recorded")
+        lacking = Missing("not_recorded", detail or "no generation or no width under load")
         return unknown(
             subject, PROP, lacking, expected="as wide and fast as the device", what="the PCIe link", remedy=AGAIN
         )

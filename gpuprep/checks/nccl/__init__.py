@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from gpuprep.agent.compute import ncclplan
 from gpuprep.checks import conditions, gpuprocesses
 from gpuprep.checks.common import skip, unknown
-from gpuprep.checks.evidence import Evidence, absent_gpus
+from gpuprep.checks.evidence import Evidence, absent_gpus, twice
 from gpuprep.checks.installed import ncclinstalled
 from gpuprep.checks.nccl import ncclreadings, ncclspeed
 from gpuprep.checks.nccl.ncclways import Way, way
@@ -33,6 +33,7 @@ WRONG = "do not calculate on these GPUs; ask for another machine, and show the p
 HARMFUL = clock_events.HW_THERMAL | clock_events.POWER_BRAKE | clock_events.HW_SLOWDOWN | clock_events.SW_THERMAL
 MEMORY_SHARE = 4  # a GPU with this many times a buffer has room for it, unless others use it
 NAMED = 4
+NO_WORD = Point().operation  # of a figure that does not say which collective it is
 
 
 def findings(evidence: Evidence) -> list[Finding]:
@@ -44,7 +45,7 @@ def findings(evidence: Evidence) -> list[Finding]:
         return [unknown("nccl", "measured", values, expected=EXPECTED, remedy=MEASURE)]
     gpus = [gpu for gpu in values.gpus if not isinstance(gpu, Missing)]
     if not gpus:
-        nothing = Missing("unparsable", "the probe lists no GPU")
+        nothing = Missing("not_recorded", "no GPU is listed")
         return [unknown("nccl", "measured", nothing, expected=EXPECTED, remedy=AGAIN)]
     gpu_findings = [] if values.published else absent_gpus(evidence, "nccl", gpus, len(values.gpus) - len(gpus))
     if len(values.gpus) < 2 and not values.points:
@@ -56,17 +57,18 @@ def findings(evidence: Evidence) -> list[Finding]:
 def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[Finding]:
     points = [point for point in values.points if not isinstance(point, Missing)]
     ranks, busy = len(gpus), _busy(values, gpus)
-    nccl_findings = [*_ended(values), *_sizes(evidence, values, gpus, points)]
+    nccl_findings = [*_ended(values), *_nameless(points), *_sizes(evidence, values, gpus, points)]
     if ranks < 2:
-        nothing = Missing("unparsable", "figures of collectives, and one GPU")
-        return [*nccl_findings, unknown("nccl", "gpus", nothing, expected="two GPUs or more", remedy=AGAIN)]
-    taken = way(evidence, values, gpus)
+        why = "there are figures of collectives, and one GPU is listed: between which GPUs they ran is not recorded"
+        return [*nccl_findings, Finding("nccl", "gpus", Status.UNKNOWN, "two GPUs or more", "one", why, AGAIN)]
+    several = twice("nccl", gpus)
+    taken = Missing("not_recorded", several[0].reason) if several else way(evidence, values, gpus)
     nccl_findings += ncclspeed.findings(values, taken, points, ranks, busy)
     if values.published:
         why = f"figures that were published ({values.published}): nothing is known about the host"
         nccl_findings.append(skip("nccl", "host", expected="of this host", actual="published", reason=why))
         return [*nccl_findings, *_results(values, points, ranks)]
-    nccl_findings += [*_twice(gpus), *_links(taken), *ncclreadings.findings(evidence, values, gpus, taken)]
+    nccl_findings += [*several, *_links(taken), *ncclreadings.findings(evidence, values, gpus, taken)]
     over_pcie = not isinstance(taken, Missing) and taken.kind == "pcie"
     if over_pcie and isinstance(evidence.of(Bandwidth, "bandwidth"), Missing):
         nccl_findings += ncclreadings.narrow(evidence, gpus)
@@ -89,12 +91,17 @@ def _ended(values: Nccl) -> list[Finding]:
     return []
 
 
-def _twice(gpus: Sequence[NcclGpu]) -> list[Finding]:
-    """UNKNOWN if one GPU is listed twice: then the number of GPUs, and so every speed, is wrong."""
-    if len({gpu.uuid for gpu in gpus}) == len({gpu.index for gpu in gpus}) == len(gpus):
+def _nameless(points: Sequence[Point]) -> list[Finding]:
+    """UNKNOWN if figures do not say of which collective, or of which size, they are."""
+    lacking = {
+        "collective": [point for point in points if point.operation == NO_WORD],
+        "size": [point for point in points if point.bytes is None],
+    }
+    nameless = [f"of which {what} {len(some)} of {len(points)} figures are" for what, some in lacking.items() if some]
+    if not nameless:
         return []
-    why = "the measurement lists a GPU twice"
-    return [Finding("nccl", "gpus", Status.UNKNOWN, "each GPU once", "one of them twice", why, AGAIN)]
+    why = f"not recorded: {', and '.join(nameless)}"
+    return [Finding("nccl", "points", Status.UNKNOWN, "collective and size of each figure", "not recorded", why, AGAIN)]
 
 
 def _links(taken: Way | Missing) -> list[Finding]:
@@ -155,28 +162,33 @@ def _busy(values: Nccl, gpus: Sequence[NcclGpu]) -> str:
 
 def _results(values: Nccl, points: Sequence[Point], ranks: int) -> list[Finding]:
     """One finding on all results: every element on every GPU was compared with the correct value."""
-    wrong, untold, checked = [], [], 0
+    wrong, untold, partly, checked = [], [], [], 0
     for point in points:
-        name = f"{point.operation} of {ncclplan.words(point.bytes or 0)}"
-        if isinstance(point.wrong, Missing) or isinstance(point.checked, Missing):
-            silent = isinstance(point.wrong, Missing) and point.wrong.reason == "not_recorded"
-            if not (values.published and silent):
-                untold.append(name)
-        elif point.wrong > 0:
-            wrong.append(f"{name} ({point.wrong} of {point.checked} elements)")
-        elif point.wrong < 0 or point.checked != ncclplan.results(point.operation, point.bytes or 0, ranks):
+        if point.operation == NO_WORD or point.bytes is None:
+            continue  # nccl.points tells of them
+        name = f"{point.operation} of {ncclplan.words(point.bytes)}"
+        every = ncclplan.results(point.operation, point.bytes, ranks)
+        if not isinstance(point.wrong, Missing) and point.wrong > 0:
+            compared = "" if isinstance(point.checked, Missing) else f" of {point.checked}"
+            wrong.append(f"{name} ({point.wrong}{compared} elements)")
+        elif isinstance(point.wrong, Missing) or isinstance(point.checked, Missing) or point.wrong < 0:
             untold.append(name)
+        elif point.checked != every:
+            partly.append(f"{name} ({point.checked} of {every} elements)")
         else:
             checked += point.checked
     expected = "exact in every element"
     if wrong:
         why = f"wrong results on GPUs that work together: {', '.join(wrong[:NAMED])}"
         return [Finding("nccl", "results", Status.FAIL, expected, f"{len(wrong)} wrong", why, WRONG)]
+    if values.published or not points:
+        return []  # who publishes a speed need not say whether the results were compared
     if untold:
         why = f"whether the result is right is not recorded: {', '.join(untold[:NAMED])}"
         return [Finding("nccl", "results", Status.UNKNOWN, expected, f"{len(untold)} not compared", why, AGAIN)]
-    if values.published or not points:
-        return []
+    if partly:
+        why = f"not every element of the result was compared: {', '.join(partly[:NAMED])}"
+        return [Finding("nccl", "results", Status.UNKNOWN, expected, f"{len(partly)} not whole", why, AGAIN)]
     return [Finding("nccl", "results", Status.PASS, expected, f"{len(points)} collectives, {checked} elements")]
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from gpuprep.agent.compute import ncclplan
 from gpuprep.agent.compute.ncclplan import LARGE, MEDIUM, SMALL
 from gpuprep.catalogue import nccl as catalogue
-from gpuprep.checks.common import unknown
-from gpuprep.checks.floors import figure
+from gpuprep.checks.common import unknown, why_missing
+from gpuprep.checks.floors import apart, figure, percents
 from gpuprep.checks.nccl.ncclways import Way
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.nccl import Nccl, Point
@@ -76,11 +76,14 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
     best, fastest = max(large, key=lambda one: one[1])
     if isinstance(way, Missing):
         shown = f"{figure(fastest)} GB/s bus bandwidth at {ncclplan.words(best.bytes or 0)}"
-        why = f"which speed is possible is not known: {way.detail or way.reason}"
-        return Finding("nccl", operation, Status.UNKNOWN, "a floor", shown, why, "compare it with a healthy machine's")
+        why = f"which speed is possible is not known: {way.detail or why_missing(way)}"
+        remedy = "compare it with a healthy machine's" if way.reason == "not_in_catalogue" else AGAIN
+        return Finding("nccl", operation, Status.UNKNOWN, "a floor", shown, why, remedy)
     floor = _floor(values, way, operation, ranks)
     judged = [_judged(point, busbw, ranks, floor, way) for point, busbw in large]
-    expected = f"≥ {floor.percent:g} % of {figure(way.carries)} GB/s ({way.words}; {floor.source})"
+    worst = min(judged, key=lambda one: one.share)
+    need = percents(100 * worst.busbw / way.carries, 100 * worst.need / way.carries)[1]  # a smaller message needs less
+    expected = f"≥ {need} % of {figure(way.carries)} GB/s ({way.words}; {floor.source})"
     most = INCREDIBLE * way.at_most * _above_links(values, way, operation, ranks)
     if fastest > most:
         why = (
@@ -88,7 +91,6 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
             f" carry ({figure(way.at_most)} GB/s): the measurement, the number of GPUs or the catalogue is wrong"
         )
         return Finding("nccl", operation, Status.UNKNOWN, expected, f"{figure(fastest)} GB/s", why, AGAIN)
-    worst = min(judged, key=lambda one: one.share)
     shown = _shown(worst, way)
     if busy:
         return Finding("nccl", operation, Status.UNKNOWN, expected, shown, busy, "stop it, then measure again")
@@ -97,8 +99,10 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
 
 def _against(values: Nccl, way: Way, operation: str, worst: _Judged, expected: str, shown: str) -> Finding:
     size = ncclplan.words(worst.point.bytes or 0)
-    reached = f"{operation} of {size} reaches {figure(worst.busbw)} GB/s of bus bandwidth"
-    sentence = f"{reached}, and {way.words} carry {way.carries:.0f}"
+    busbw, need = apart(worst.busbw, worst.need)
+    sentence = (
+        f"{operation} of {size} reaches {busbw} GB/s of bus bandwidth, and {way.words} carry {figure(way.carries)}"
+    )
     remedy = OVER_PCIE if way.kind == "pcie" else LINKS
     if way.unused_nvlinks:
         why = f"none of the {way.unused_nvlinks} NVLinks is up: {sentence}"
@@ -107,7 +111,7 @@ def _against(values: Nccl, way: Way, operation: str, worst: _Judged, expected: s
         return Finding("nccl", operation, status, expected, shown, why, remedy)
     if worst.share >= 1 - 1e-9:
         return Finding("nccl", operation, Status.PASS, expected, shown)
-    why = f"{sentence}; at this size a healthy machine reaches {figure(worst.need)}{_settings(values)}"
+    why = f"{sentence}; at this size a healthy machine reaches {need}{_settings(values)}"
     return Finding(
         "nccl", operation, Status.WARN if worst.busbw >= worst.fault else Status.FAIL, expected, shown, why, remedy
     )
@@ -157,8 +161,8 @@ def _judged(point: Point, busbw: float, ranks: int, floor: catalogue.NcclFloor, 
 
 
 def _shown(worst: _Judged, way: Way) -> str:
-    percent = 100 * worst.busbw / way.carries
-    return f"{figure(worst.busbw)} GB/s bus bandwidth at {ncclplan.words(worst.point.bytes or 0)}, {percent:.0f} %"
+    percent = percents(100 * worst.busbw / way.carries, 100 * worst.need / way.carries)[0]
+    return f"{figure(worst.busbw)} GB/s bus bandwidth at {ncclplan.words(worst.point.bytes or 0)}, {percent} %"
 
 
 def speed(point: Point) -> float | None:
@@ -191,7 +195,7 @@ def contradiction(point: Point, ranks: int) -> str:
     if not isinstance(bus, Missing) and not isinstance(taken, Missing) and point.bytes:
         _, implied = ncclplan.speeds(point.operation, point.bytes, ranks, taken / 1e6)
         if _differ(bus, implied):
-            return f"{name} in {taken:g} µs would be {figure(implied)} GB/s of bus bandwidth, and {bus:g} is recorded"
+            return f"{name} in {taken:g} µs would be {implied:.3g} GB/s of bus bandwidth, and {bus:g} is recorded"
     return ""
 
 
@@ -239,11 +243,12 @@ def latency(points: Sequence[Point], ranks: int, busy: str) -> list[Finding]:
     slowest, operation = max(medians)
     limit = SLOW_LATENCY + SLOW_LATENCY_EACH * ranks
     expected = f"at most {limit:.0f} µs for a small message on {ranks} GPUs"
-    shown = ", ".join(f"{name} {taken:.0f} µs" for taken, name in medians)
+    shown = ", ".join(f"{name} {apart(taken, limit, 0)[0]} µs" for taken, name in medians)
     if busy:
         return [Finding("nccl", "latency", Status.UNKNOWN, expected, shown, busy, "stop it, then measure again")]
     if slowest <= limit:
         return [Finding("nccl", "latency", Status.PASS, expected, shown)]
-    why = f"a small {operation} takes {slowest:.0f} µs: the CPU or the driver is busy or slow, not the links"
+    taken = apart(slowest, limit, 0)[0]
+    why = f"a small {operation} takes {taken} µs: the CPU or the driver is busy or slow, not the links"
     remedy = "see the load of the CPUs, and that persistence mode is on (`gpuprep tune HOST --profile PROFILE` sets it)"
     return [Finding("nccl", "latency", Status.WARN, expected, shown, why, remedy)]

@@ -35,7 +35,7 @@ def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Miss
     """The links between these GPUs; Missing if they are unknown."""
     boards = [board for gpu in gpus if (board := evidence.board(gpu)) is not None]
     if len(boards) < len(gpus):
-        return Missing("not_in_catalogue", "a GPU of this machine")
+        return Missing("not_in_catalogue", "the catalogue does not have a GPU of this machine")
     if values.published and not values.links:
         return _wired(gpus, boards)
     pairs = _pairs(values, gpus)
@@ -47,9 +47,11 @@ def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Miss
         return _pcie(gpus, boards, unused=switched)
     speed = catalogue.link_speed(_slowest(boards).model.compute_capability)
     if speed is None:
-        return Missing("not_in_catalogue", f"how much an NVLink of {_slowest(boards).name} carries")
+        return Missing(
+            "not_in_catalogue", f"the catalogue does not say what an NVLink of {_slowest(boards).name} carries"
+        )
     most = max(pairs.values())
-    known = [board.nvlink.links for board in boards if board.nvlink]
+    known = [links for board in boards if (links := _links(board)) is not None]
     if known and most > max(known):
         return Missing("unparsable", f"{most} NVLinks are recorded as up, and {boards[0].name} has {max(known)}")
     through_switch = len(gpus) > 2 and bool(known) and max(totals) > max(known)
@@ -77,19 +79,30 @@ def _wired(gpus: Sequence[NcclGpu], boards: Sequence[Board]) -> Way | Missing:
         return _pcie(gpus, boards)
     if links := _switched(boards):
         return _nvlink("switch", boards, links)
-    return Missing("not_recorded", f"how the GPUs ({boards[0].name}) are linked")
+    return Missing("not_recorded", f"how the GPUs ({boards[0].name}) are linked is not recorded (links)")
+
+
+def _links(board: Board) -> int | None:
+    """The NVLinks of a board; of boards that could not be told apart, those of their family. None: not known."""
+    family = topologies.family(board)
+    return board.nvlink.links if board.nvlink else family.links if family else None
 
 
 def _switched(boards: Sequence[Board]) -> int:
     """Number of NVLinks from each GPU to switches, by the catalogue; 0 without switches."""
-    return min(board.nvlink.links if board.nvlink and board.nvlink.how == "switch" else 0 for board in boards)
+    each = []
+    for board in boards:
+        family = topologies.family(board)
+        how = board.nvlink.how if board.nvlink else family.joined if family else ""
+        each.append(_links(board) or 0 if how == "switch" else 0)
+    return min(each)
 
 
 def _nvlink(kind: str, boards: Sequence[Board], links: int) -> Way | Missing:
     board = _slowest(boards)
     speed = catalogue.link_speed(board.model.compute_capability)
     if speed is None:
-        return Missing("not_in_catalogue", f"how much an NVLink of {board.name} carries")
+        return Missing("not_in_catalogue", f"the catalogue does not say what an NVLink of {board.name} carries")
     carries, most = links * speed.carries, links * speed.at_most
     return Way(kind, board.model.compute_capability, carries, most, f"{links} NVLink{'s' if links > 1 else ''}")
 
@@ -114,7 +127,7 @@ def _pcie(gpus: Sequence[NcclGpu], boards: Sequence[Board], unused: int = 0) -> 
         )
         rate = read.gb_per_s
         if rate is None:
-            return Missing("not_recorded", f"generation and width of the PCIe link of gpu {gpu.index}")
+            return Missing("not_recorded", f"generation and width of the PCIe link of gpu {gpu.index} are not recorded")
         rates.append(rate)
     return Way("pcie", boards[0].model.compute_capability, min(rates), min(rates), "PCIe", unused)
 
@@ -127,15 +140,19 @@ def _pairs(values: Nccl, gpus: Sequence[NcclGpu]) -> Pairs | Missing:
         if link.start not in places or link.end not in places or link.start == link.end:
             continue
         count = link.nvlinks
+        between = f"from gpu {link.start} to gpu {link.end}"
+        if isinstance(count, Missing) and count.reason == "not_recorded":
+            return Missing("not_recorded", f"how many NVLinks are up {between} is not recorded (nvlinks)")
         if isinstance(count, Missing):
             return count
         if not (0 <= count <= topologies.NVML_MOST_LINKS and float(count).is_integer()):
-            return Missing("unparsable", f"{count:g} NVLinks from gpu {link.start} to gpu {link.end}")
+            return Missing("unparsable", f"{count:g} NVLinks are recorded as up {between}")
         pairs[places[link.start], places[link.end]] = int(count)
     absent = [(origin, other) for origin in range(len(gpus)) for other in range(len(gpus)) if origin != other]
     for origin, other in absent:
         if (origin, other) not in pairs:
-            return Missing("not_recorded", f"the NVLinks from gpu {gpus[origin].index} to gpu {gpus[other].index}")
+            between = f"from gpu {gpus[origin].index} to gpu {gpus[other].index}"
+            return Missing("not_recorded", f"how many NVLinks are up {between} is not recorded (links)")
     return pairs
 
 

@@ -38,7 +38,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     listed = values.gpus or ((values.gpu,) if values.gpu else ())
     gpus = [gpu for gpu in listed if not isinstance(gpu, Missing)]
     if not gpus or not (values.series or any(gpu.error for gpu in gpus)):
-        return [unknown("throughput", FPS, Missing("unparsable", "the probe lists no series"), expected="measured")]
+        return [unknown("throughput", FPS, Missing("not_recorded", "no series is listed"), expected="measured")]
     raw = evidence.results.get("throughput")
     findings = _unreadable(raw, values)
     findings += [_lost(gpu) for gpu in gpus if gpu.error]
@@ -81,7 +81,9 @@ def _gpu_of(series: Series, gpus: Sequence[ThroughputGpu]) -> ThroughputGpu:
         return gpus[0] if len(gpus) == 1 else UNLISTED
     if isinstance(named, Missing):
         return UNLISTED
-    same = [gpu for gpu in gpus if gpu.index == named.index and (gpu.uuid == named.uuid or not named.uuid)]
+    same = [
+        gpu for gpu in gpus if gpu.index == named.index and (gpu.uuid == named.uuid or not (gpu.uuid and named.uuid))
+    ]
     return same[0] if same else UNLISTED
 
 
@@ -146,13 +148,16 @@ def _series(evidence: Evidence, judged: Judged, disturbed: str) -> list[Finding]
         nothing = Missing("not_recorded", "the record does not list the GPU that it ran on")
         return [unknown(judged.subject, FPS, nothing, expected="measured", remedy=AGAIN)]
     if why := contradiction(judged):
-        return [_contradicts(judged, why), *([] if judged.lacks_engine else _died(judged))]
+        return [_contradicts(judged, why), *([] if judged.lacks_engine or not judged.kind else _died(judged))]
     if outcome == "no_time":
         return [skip(judged.subject, FPS, expected="measured", actual="not run", reason=judged.decisive)]
     if outcome == "not_built":
         return [_not_built(evidence, judged)]
     if judged.lacks_engine:
         return [_without_engine(judged)]
+    if not outcome:
+        reading = Missing("not_recorded", "no outcome")
+        return [unknown(judged.subject, FPS, reading, expected="measured", what="how the series ended", remedy=AGAIN)]
     if outcome not in ("completed", "failed"):
         reading = Missing("command_failed", judged.decisive or "the probe did not run it")
         return [unknown(judged.subject, FPS, reading, expected="measured")]

@@ -8,6 +8,7 @@ from gpuprep import catalogue
 from gpuprep.checks import conditions, links
 from gpuprep.checks.common import skip
 from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.floors import percents
 from gpuprep.checks.throughput import throughputloss
 from gpuprep.checks.throughput.throughputsense import contradiction
 from gpuprep.checks.throughput.throughputseries import Judged, positive
@@ -105,6 +106,7 @@ def _clock(gpu: ThroughputGpu, series: Sequence[Judged]) -> list[Finding]:
     if clock >= highest * CLOCK_FLOOR / 100:
         return [Finding(subject, prop, Status.PASS, expected, f"{clock:.0f} MHz")]
     why, remedy = throughputloss.low_clock(lowest.event_reasons)
-    reason = f"the video engines ran at {100 * clock / highest:.0f} % of their clock: {why}"
+    share = percents(100 * clock / highest, CLOCK_FLOOR)[0]
+    reason = f"the video engines ran at {share} % of their clock: {why}"
     status = Status.FAIL if clock < highest * CLOCK_FAIL / 100 else Status.WARN
     return [Finding(subject, prop, status, expected, f"{clock:.0f} MHz", reason, remedy)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuprep.checks.common import known
+from gpuprep.checks.floors import percents
 from gpuprep.records import Missing
 from gpuprep.records.evidence.throughput import Step
 
@@ -73,7 +74,7 @@ def explain(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: f
 
 
 def _waited(best: Step, bound: str, used: float) -> Loss:
-    sentence = f"the {ENGINE[bound]} were only {used:.0f} % busy: "
+    sentence = f"the {ENGINE[bound]} were only {percents(used, BUSY_PERCENT)[0]} % busy: "
     storage, cpu = known(best.io_wait_percent), known(best.cpu_percent)
     if storage is not None and storage >= STORAGE_PERCENT:
         return Loss(

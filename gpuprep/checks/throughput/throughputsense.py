@@ -9,6 +9,7 @@ from gpuprep.agent.video.throughputplan import KINDS, LARGER, PRESETS
 from gpuprep.catalogue.topologies import chip_to_chip_carries, is_chip_to_chip
 from gpuprep.checks import conditions
 from gpuprep.checks.conditions import no_temperature
+from gpuprep.checks.floors import apart
 from gpuprep.checks.links import MOST_GB_PER_S, Way
 from gpuprep.checks.throughput.throughputseries import PARTS, WORDS, Judged, positive
 from gpuprep.records import Missing
@@ -41,15 +42,17 @@ def _all(judged: Judged) -> Iterator[str]:
     yield from _outcome(judged)
     yield from _clip(judged)
     for step in judged.steps:
-        named = f"with {step.sessions} session{'' if step.sessions == 1 else 's'}"
+        named = f"with {step.sessions} session{'' if step.sessions == 1 else 's'}: " if step.sessions else ""
         for why in _step(judged, step):
-            yield f"{named}: {why}"
+            yield f"{named}{why}"
 
 
 def _named(judged: Judged) -> Iterator[str]:
     """Sentences on kinds and presets that do not exist. An unknown codec is allowed, it only has no rate."""
-    if judged.kind not in KINDS:
-        yield f"there is no series of the kind {judged.kind or '?':.20}"
+    if not judged.kind or not judged.codec:
+        yield f"its {'codec' if judged.kind else 'kind'} is not recorded: what ran is not known"
+    elif judged.kind not in KINDS:
+        yield f"there is no series of the kind {judged.kind:.20}"
     elif judged.preset and judged.kind in PRESET_KINDS and judged.preset not in PRESETS:
         yield f"NVENC has no preset {judged.preset:.20}"
 
@@ -60,7 +63,10 @@ def _outcome(judged: Judged) -> Iterator[str]:
     died = any(isinstance(step.died, Missing) or step.died for step in judged.steps)
     if outcome == "failed" and delivered:
         yield f"it ended as failed{line}, and yet it delivered frames"
-    if outcome == "completed" and not delivered:
+    lacking = "steps" if not judged.steps else "frames a second" if _all_missing(judged) else ""
+    if outcome == "completed" and not delivered and lacking:
+        yield f"its {lacking} are not recorded"
+    elif outcome == "completed" and not delivered:
         yield f"it ended as completed{line}, and no session delivered a frame"
     if outcome in ("not_built", "not_run", "no_time") and judged.steps:
         yield f"the probe reports that it did not run ({outcome}), but there are figures of it"
@@ -68,11 +74,17 @@ def _outcome(judged: Judged) -> Iterator[str]:
         yield f"no session died, and yet there is a line why{line}"
 
 
+def _all_missing(judged: Judged) -> bool:
+    return all(isinstance(step.fps, Missing) and step.fps.reason == "not_recorded" for step in judged.steps)
+
+
 def _clip(judged: Judged) -> Iterator[str]:
     series, clip = judged.series, judged.series.clip
     size = (series.width, series.height)
     wanted = SIZES[judged.codec.endswith(LARGER)]
-    if size not in (wanted, (None, None)) and not judged.published:
+    if None in size and size != (None, None) and not judged.published:
+        yield f"the {'height' if series.width else 'width'} of its pictures is not recorded"
+    elif size not in (wanted, (None, None)) and not judged.published:
         yield f"the clips of the probe are {wanted[0]}x{wanted[1]}, and {series.width}x{series.height} is recorded"
     if not isinstance(clip, Clip) or judged.published:
         return
@@ -119,7 +131,8 @@ def _durations(judged: Judged, step: Step, fps: float) -> Iterator[str]:
         longest = max(seconds, positive(step.start_seconds))
         yield f"a step of {longest:g} s is recorded, and the probe ends after {LONGEST_SECONDS:g}"
     elif abs(step.frames / seconds - fps) > ROUNDED_PERCENT / 100 * fps + 1 / seconds:
-        yield f"{step.frames} frames in {seconds:g} s are {step.frames / seconds:.0f} fps, and {fps:.0f} are recorded"
+        implied, recorded = apart(step.frames / seconds, fps, 0)
+        yield f"{step.frames} frames in {seconds:g} s are {implied} fps, and {recorded} are recorded"
     each = [fps for fps in step.fps_each if fps is not None]
     if not step.fps_each:
         return
@@ -127,14 +140,15 @@ def _durations(judged: Judged, step: Step, fps: float) -> Iterator[str]:
     if len(each) < len(step.fps_each) or (step.sessions and len(each) != step.sessions - died):
         yield f"there are frames a second of {len(each)} sessions"
     elif abs(sum(each) - fps) > ROUNDED_PERCENT / 100 * fps:
-        yield f"the sessions' frames a second are {sum(each):.0f} together, and {fps:.0f} are recorded"
+        together, recorded = apart(sum(each), fps, 0)
+        yield f"the sessions' frames a second are {together} together, and {recorded} are recorded"
 
 
 def _engines(judged: Judged, step: Step, fps: float) -> Iterator[str]:
     clock = judged.clock(step)
     highest = max(positive(judged.gpu.max_video_clock_mhz), float(judged.board.video_mhz or 0) if judged.board else 0.0)
     if not clock and judged.has_rates:
-        yield f"{fps:.0f} fps, but NVML gave no video clock to judge them by"
+        yield f"{fps:.0f} fps, and no video clock is recorded to judge them by"
     if highest and clock > CLOCK_SLACK * highest:
         yield f"the video clock was {clock:.0f} MHz, and its highest is {highest:.0f}"
     fastest = max((session_fps for session_fps in step.fps_each if session_fps is not None), default=0.0)
@@ -150,11 +164,13 @@ def _engines(judged: Judged, step: Step, fps: float) -> Iterator[str]:
             several = (
                 f"{engines.in_words()} and {step.sessions} sessions" if engines.count else f"{step.sessions} sessions"
             )
-            why = f"{reached:.0f} fps is more than {several} can do at {clock:.0f} MHz ({most:.0f})"
+            shown, possible = apart(reached, most, 0)
+            why = f"{shown} fps is more than {several} can do at {clock:.0f} MHz ({possible})"
             yield f"{why}: the measurement, or what the catalogue says of this GPU, is wrong"
         alone = engines.most(clock, 1)
         if alone is not None and fastest * judged.pixels > alone:
-            yield f"one session alone has {fastest:.0f} fps, and one {WORDS[engines.part]} gives {alone:.0f} at most"
+            shown, possible = apart(fastest * judged.pixels, alone, 0)
+            yield f"one session alone has {shown} fps, and one {WORDS[engines.part]} gives {possible} at most"
         every = engines.most(clock, None)
         if not isinstance(used, Missing) and every and reached > (used + UTILISATION_SLACK) / 100 * every:
             yield f"{reached:.0f} fps, and yet the {name} were {used:.0f} % busy: something else made these frames"

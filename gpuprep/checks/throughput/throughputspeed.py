@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import Floor, floor, is_shipped
+from gpuprep.checks.floors import Floor, apart, floor, is_shipped, percents
 from gpuprep.checks.throughput import throughputloss
 from gpuprep.checks.throughput.throughputseries import WORDS, Engines, Judged, positive
 from gpuprep.records import Finding, Missing, Status
@@ -25,7 +25,8 @@ DISTURBED = "end the other work on this GPU and validate again"
 def speed(evidence: Evidence, judged: Judged, best: Step, disturbed: str) -> Finding:
     """The finding on the speed of a series. `disturbed`: why a low figure says nothing about these engines, or ""."""
     fps, clock = positive(best.fps) * judged.pixels, judged.clock(best)
-    measured = f"{fps:.0f} fps with {best.sessions} session{'' if best.sessions == 1 else 's'}"
+    sessions = f"fps with {best.sessions} session{'' if best.sessions == 1 else 's'}"
+    measured = f"{fps:.0f} {sessions}"
     if judged.model is None and not judged.gpu.pci_device_id:
         return unknown(judged.subject, FPS, Missing("not_recorded", "which GPU it was"), expected="a published rate")
     if not judged.has_rates:
@@ -36,7 +37,9 @@ def speed(evidence: Evidence, judged: Judged, best: Step, disturbed: str) -> Fin
         reading = Missing("not_sampled", f"{measured}, but NVML gave no video clock to judge it by")
         return unknown(judged.subject, FPS, reading, expected="rate x engines x clock", what="the video clock")
     bound = min(judged.engines, key=lambda engine: _total(engine, clock))
-    return _judged(judged, best, bound, _Limits(evidence, judged, bound, clock), measured, disturbed)
+    limits = _Limits(evidence, judged, bound, clock)
+    measured = f"{apart(fps, limits.tell, 0)[0]} {sessions}"
+    return _judged(judged, best, bound, limits, measured, disturbed)
 
 
 def _total(engines: Engines, clock: float) -> float:
@@ -74,7 +77,8 @@ class _Limits:
 
 def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measured: str, disturbed: str) -> Finding:
     fps = positive(best.fps) * judged.pixels
-    actual = f"{measured}, {100 * fps / limits.total:.0f} %{judged.bit_rate}"
+    percent = percents(100 * fps / limits.total, 100 * limits.fail / limits.total)[0]
+    actual = f"{measured}, {percent} %{judged.bit_rate}"
     subject, expected = judged.subject, limits.expected
     unread = isinstance(bound.used(best), Missing)
     if bound.count is None and fps >= limits.fail:
@@ -119,7 +123,8 @@ def _slow_alone(judged: Judged, limits: _Limits) -> str:
     alone = [positive(step.fps) * judged.pixels for step in judged.steps if step.sessions == 1]
     if not alone or max(alone) >= DEFAULT_FLOOR / 100 * limits.engine_fps:
         return ""
-    return f"one session alone reaches {max(alone):.0f} of the {limits.engine_fps:.0f} fps that one engine gives"
+    reached, given = apart(max(alone), limits.engine_fps, 0)
+    return f"one session alone reaches {reached} of the {given} fps that one engine gives"
 
 
 def _too_few(judged: Judged, best: Step, bound: Engines, limits: _Limits) -> str:

@@ -16,6 +16,7 @@ from gpuprep.agent.video.ffmpegerrors import Cause, cause
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks.common import provision, skip, unknown
 from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.floors import apart
 from gpuprep.checks.transcode import transcodeoutput, transcodetrust
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.transcode import Case, Transcode
@@ -73,7 +74,8 @@ def _case(
     subject, own = f"transcode {case.id}", transcodetrust.planned(case)
     outcome = case.outcome
     if outcome not in OUTCOMES:
-        return [unknown(subject, COMPLETED, Missing("unparsable", f"outcome {outcome!r}"), expected=EXPECTED)]
+        reading = Missing("unparsable", f"outcome {outcome!r}") if outcome else Missing("not_recorded", "no outcome")
+        return [unknown(subject, COMPLETED, reading, expected=EXPECTED, what="how the case ended")]
     why = transcodetrust.contradiction(case, every)
     if own is None or why:
         expected, shown = "a possible record", str(outcome)
@@ -212,7 +214,7 @@ def in_words(names: Sequence[str]) -> str:
 
 def _twice(values: Transcode) -> list[Finding]:
     """UNKNOWN for a case with two entries, of which only the first is judged."""
-    names = [case.id for case in values.cases]
+    names = [case.id for case in values.cases if case.id != Case().id]
     again = sorted({name for name in names if names.count(name) > 1})
     if not again:
         return []
@@ -251,7 +253,7 @@ def _chunks(values: Transcode, known: frozenset[str] | None) -> list[Finding]:
         return [Finding(subject, prop, Status.UNKNOWN, "no encoder on this GPU", "it ran", why, "measure again")]
     single, many, saved = chunks.one_process_seconds, chunks.many_processes_seconds, chunks.saved_seconds
     if isinstance(single, Missing) or isinstance(many, Missing) or isinstance(saved, Missing):
-        return [unknown(subject, prop, Missing("unparsable", "no seconds"), expected=expected)]
+        return [unknown(subject, prop, Missing("not_recorded", "no seconds"), expected=expected)]
     if single <= 0 or many <= 0:
         return [unknown(subject, prop, Missing("unparsable", "seconds that are not a duration"), expected=expected)]
     if (chunks.files, chunks.renditions) != (FILES, len(SIZES)):
@@ -261,9 +263,10 @@ def _chunks(values: Transcode, known: frozenset[str] | None) -> list[Finding]:
     if abs(many - single - saved) > 0.01:
         why = f"{many:g} s less {single:g} s are {many - single:.3f} s, and {saved:g} s saved are recorded"
         return [Finding(subject, prop, Status.UNKNOWN, expected, f"{saved:g} s", why, "measure again")]
-    shown = f"{single:.1f} s in one process, {many:.1f} s in {FILES * len(SIZES)}"
+    one, each = apart(single, many, 1)
+    shown = f"{one} s in one process, {each} s in {FILES * len(SIZES)}"
     if saved > 0:
         return [Finding(subject, prop, Status.PASS, expected, shown)]
-    why = f"one process for all files took longer ({single:.1f} s) than a process for each output ({many:.1f} s)"
+    why = f"one process for all files took {one} s, and a process for each output {each} s"
     remedy = "see that nothing else uses the GPU and its CPU cores, and validate again"
     return [Finding(subject, prop, Status.WARN, expected, shown, why, remedy)]

@@ -69,7 +69,11 @@ def contradiction(case: Case, every: Mapping[str, Case]) -> str:
     """Why this case cannot be judged; "" if its record is consistent."""
     own = planned(case)
     if own is None:
-        return "gpuprep has no such case, so nobody knows what it should give"
+        return (
+            "gpuprep has no such case, so nobody knows what it should give"
+            if case.id != Case().id
+            else "its id is not recorded"
+        )
     return next(_all(case, own, every), "")
 
 

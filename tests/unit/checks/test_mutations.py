@@ -10,7 +10,7 @@ from pathlib import Path
 
 import amount
 import pytest
-from mutations import NEVER_PASS, Mutation, bases, failures, families, of_bases, table
+from mutations import NEVER_PASS, Mutation, bases, change_of, failures, families, of_bases, places, table
 
 from gpuprep.cli import cli, edge
 from gpuprep.desired import probes
@@ -77,3 +77,68 @@ def test_the_command_ends_with_a_documented_code_and_its_json_is_json(
         # An error inside gpuprep also ends with 3, but with no run.
         status = document["runs"][0]["verdict"]["status"]
         assert (code, status in one.wanted) == (EXIT_CODES[status], True), f"{one.record}: {one.name}: {status}"
+
+
+# record, key, words that must be said where every entry lacks the key; "": a verdict needs no such key
+ABSENT_KEYS = (
+    ("h200x2-nccl", "gpus[*].index", "the index of 2 of 2 GPUs is not recorded"),
+    ("h200x2-nccl", "gpus[*].uuid", ""),
+    ("h200x2-nccl", "links", "how many NVLinks are up from gpu 0 to gpu 1 is not recorded (links)"),
+    ("h200x2-nccl", "links[*].nvlinks", "how many NVLinks are up from gpu 0 to gpu 1 is not recorded (nvlinks)"),
+    ("h200x2-nccl", "links[*].to", "how many NVLinks are up from gpu 0 to gpu 1 is not recorded"),
+    ("h200x2-nccl", "points[*].operation", "not recorded: of which collective"),
+    ("h200x2-nccl", "points[*].bytes", "not recorded: of which size"),
+    ("h200x2-nccl", "points[*].wrong", "whether the result is right is not recorded"),
+    ("h200x2-bandwidth", "gpus[*].index", "the index of 2 of 2 GPUs is not recorded"),
+    ("h200x2-bandwidth", "gpus[*].pcie.width", "no generation or no width under load"),
+    ("h200x2-bandwidth", "peers", "no pair is listed"),
+    ("h200x2-bandwidth", "peers[*].from", "between which GPUs 2 of 2 copies went is not recorded"),
+    ("h200x2-bandwidth", "peers[*].nvlinks", "how many NVLinks join the two GPUs is not recorded"),
+    ("h200x2-gemm", "gpus[*].index", "the index of 2 of 2 GPUs is not recorded"),
+    ("h200x2-gemm", "gpus[*].uuid", ""),
+    ("h200x2-gemm", "gpus[*].gemms[*].dtype", "its data type is not recorded"),
+    ("h200x2-gemm", "gpus[*].gemms[*].m", "its shape is not recorded"),
+    ("h200x2-gemm", "gpus[*].gemms[*].accumulate", ""),
+    ("h200-cudnn", "libraries[*].path", "no path of the loaded cudnn"),
+    ("h200-cudnn", "libraries[*].version", "no version of the loaded cudnn"),
+    ("h200-cudnn", "convolutions[*].dtype", "its data type is not recorded"),
+    ("h200-cudnn", "convolutions[*].shape", "its shape is not recorded"),
+    ("h200-toolkit", "version", "the record does not have it (no version of nvcc)"),
+    ("h200-throughput", "gpus[*].uuid", ""),
+    ("h200-throughput", "series[*].kind", "its kind is not recorded"),
+    ("h200-throughput", "series[*].codec", "its codec is not recorded"),
+    ("h200-throughput", "series[*].width", "the width of its pictures is not recorded"),
+    ("h200-throughput", "series[*].outcome", "the record does not have it (no outcome)"),
+    ("h200-throughput", "series[*].steps", "its steps are not recorded"),
+    ("h200-throughput", "series[*].steps[*].fps", "its frames a second are not recorded"),
+    ("t4-transcode", "cases[*].outcome", "the record does not have it (no outcome)"),
+    ("t4-transcode", "cases[*].id", "its id is not recorded"),
+)  # fmt: skip
+# Of what is only not recorded, none of these is known.
+UNFOUNDED = (
+    "twice",
+    "same GPU",
+    "more than one",
+    "is wrong",
+    "wrong results",
+    "impossible",
+    "there is no",
+    "None",
+    "comes first",
+)
+
+
+@pytest.mark.parametrize(("record", "key", "says"), ABSENT_KEYS, ids=[f"{row[0]} {row[1]}" for row in ABSENT_KEYS])
+def test_what_a_record_lacks_is_said_as_lacking(record: str, key: str, says: str) -> None:
+    values = bases()[record].document["measurements"][0]["values"]
+    changes = tuple(
+        (("measurements", 0, "values", *place), change_of("absent")) for place in places(values, key)
+    )  # fmt: skip
+    assert changes
+    findings = Mutation("absent", record, key, NEVER_PASS, changes).findings()
+    untrue = [finding for finding in findings if any(word in finding.reason for word in UNFOUNDED)]
+    assert not untrue, untrue
+    assert {finding.status.value for finding in findings} <= {"PASS", "SKIP", "UNKNOWN"} - (
+        {"UNKNOWN"} if not says else set()
+    )
+    assert not says or any(says in finding.reason for finding in findings), [finding.reason for finding in findings]

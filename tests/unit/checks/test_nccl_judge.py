@@ -125,7 +125,8 @@ def test_a_link_that_is_down_is_named(up: int) -> None:
 def test_a_gpu_that_stands_twice(key: str) -> None:
     values = ncclrecords.machine()
     values["gpus"][1][key] = values["gpus"][0][key]
-    assert bad(values)["nccl.gpus"] is records.Status.UNKNOWN
+    assert bad(values)["nccl.entries"] is records.Status.UNKNOWN
+    assert "name the same GPU" in finding(values, "entries").reason
 
 
 def test_no_link_is_up_although_the_board_has_some() -> None:

@@ -138,7 +138,7 @@ def test_most_healthy_figures_pass() -> None:
 
 
 def test_what_is_faster_than_the_memory_is_no_figure() -> None:
-    beyond = [one["board"] for one, status, said in verdicts() if "more than the bus carries" in said]
+    beyond = [one["board"] for one, status, said in verdicts() if "more than memory delivers" in said]
     assert sorted(beyond) == ["a10", "rtx_4090", "rtx_6000_ada"]
 
 

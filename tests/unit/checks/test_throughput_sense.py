@@ -77,7 +77,7 @@ def last(values: dict[str, Any]) -> dict[str, Any]:
         (lambda v: last(v).update(seconds=0), "not recorded"),
         (lambda v: last(v).update(seconds=0.002421, frames=12), "a steady state of 0.002421 s is none"),
         (lambda v: v["series"][0].update(kind="dance"), "no series of the kind dance"),
-        (lambda v: v["series"][0].update(kind=""), "no series of the kind ?"),
+        (lambda v: v["series"][0].update(kind=""), "its kind is not recorded"),
         (lambda v: last(v).update(frames=None), "not recorded"),
         (lambda v: last(v).update(fps_each=[713.0] * 6), "6 sessions"),
         (lambda v: last(v).update(fps_each=[900.0] * 7), "6300 together"),

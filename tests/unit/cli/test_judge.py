@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -659,3 +660,39 @@ def test_a_table_names_one_of_several_boards_with_the_same_device_id(tmp_path: P
     made = again(table, loading.load("base"))
     assert "gpu 0.in_catalogue" not in {one.key for one in made.findings}
     assert "gpu 0.gemm_fp32" in {one.key for one in made.findings if one.status is not records.Status.UNKNOWN}
+
+
+# GPU, column, speeds from just below to just above where the verdict changes
+NEAR_A_LIMIT = (
+    ("NVIDIA A10", "tflops", (12.40, 12.47, 12.49, 12.495, 12.4991, 12.5, 12.51, 12.6)),
+    ("A100 SXM4 40 GB", "copy_gb_per_s", (900.0, *(1130 + 2 * step for step in range(40)), 1532.0, 1550.0)),
+    ("A100 PCIe 80 GB", "h2d_gb_per_s", (20.0, *(22.1 + 0.01 * step for step in range(20)), 23.0, 30.2, 30.3, 31.0)),
+    ("Tesla T4", "read_gb_per_s", (190.0, *(213 + 0.5 * step for step in range(40)), 316.0, 317.0)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("named", "column", "speeds"), NEAR_A_LIMIT, ids=[f"{row[0]} {row[1]}" for row in NEAR_A_LIMIT]
+)
+def test_two_figures_of_a_comparison_are_told_apart(
+    tmp_path: Path, named: str, column: str, speeds: tuple[float, ...]
+) -> None:
+    shape = "fp32,8192,8192,8192," if column == "tflops" else ",,,,"
+    lines = [f"h{place},{named},{shape}{speed}" for place, speed in enumerate(speeds)]
+    table = tmp_path / "figures.csv"
+    table.write_text("\n".join([f"host,gpu,dtype,m,n,k,{column}", *lines]), encoding="utf-8")
+    runs = rejudge.judge_file(table, loading.load("base"))
+    statuses = set()
+    for run in runs:
+        for found in run.findings:
+            shares = re.search(r"([\d.]+) %", found.actual), re.search(r"≥ ([\d.]+) %", found.expected)
+            if shares[0] is None or shares[1] is None:
+                continue
+            statuses.add(found.status.value)
+            below = float(shares[0][1]) < float(shares[1][1])
+            assert below == (found.status.value in ("WARN", "FAIL")) or found.status.value == "UNKNOWN", found
+            more = re.search(r"([\d.]+) GB/s is more than memory delivers: at most ([\d.]+)", found.reason)
+            above = re.search(r"get ([\d.]+) at most, and ([\d.]+) are", found.reason)
+            assert more is None or float(more[1]) > float(more[2]), found
+            assert above is None or float(above[1]) < float(above[2]), found
+    assert len(statuses) > 1, statuses
