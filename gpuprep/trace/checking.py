@@ -155,7 +155,8 @@ def _fresh(current: list[Advice], before: list[Advice]) -> list[Advice]:
 
 
 def _words(advice: Advice) -> str:
-    return advice.problem + (f" About {advice.gain.us / 1e3:.2f} ms a step." if advice.gain else "")
+    saves = advice.gain.saves if advice.gain else ""
+    return f"{advice.problem} A change saves about {saves}." if saves else advice.problem
 
 
 def _missing(rule: Rule, document: TraceDocument) -> str:

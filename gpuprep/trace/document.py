@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 SCHEMA_VERSION = 1
+SMALLEST_GAIN_US = 0.05  # a step: a gain below that is none
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,13 @@ class Gain:
     least_us: float | None = None  # the range that it lies in, where the profile leaves it open
     most_us: float | None = None
 
+    @property
+    def saves(self) -> str:
+        """ "1.23 ms a step"; "" where it saves nothing."""
+        if self.us < SMALLEST_GAIN_US:
+            return ""
+        return f"{self.us / 1e3:,.2f} ms a step" if self.us >= 100 else f"{self.us:.1f} µs a step"
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -192,6 +200,16 @@ class Advice:
     view: str  # the view of the page with the rows: "ops", "kernels", "iterations", "timeline", "memory", ""
     gain: Gain | None
     figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """How much the profiler slowed a step. Nothing is known where `us`, `least_us` and `most_us` are null."""
+
+    us: float | None = None  # a step without the profiler, timed in the same run
+    least_us: float | None = None  # where it was not timed: between the GPU's own work ...
+    most_us: float | None = None  # ... and the profiled step
+    words: str = ""  # the same in a sentence
 
 
 @dataclass(frozen=True)
@@ -225,6 +243,7 @@ class TraceDocument:
     modules: tuple[ModuleLine, ...]
     advice: tuple[Advice, ...]
     roofs: tuple[RoofLine, ...]
+    slowdown: Slowdown = Slowdown()
 
 
 def plain(value: Any) -> Any:

@@ -28,7 +28,7 @@ from gpuprep.records import RunRecord
 from gpuprep.trace import advice, columns, notes, reading, tables
 from gpuprep.trace.advice import gains, intervals, pace, replay
 from gpuprep.trace.advice.evidence import Evidence
-from gpuprep.trace.document import Advice, Gain, KernelLine, TraceDocument
+from gpuprep.trace.document import Advice, Gain, KernelLine, Slowdown, TraceDocument
 from gpuprep.trace.formats import documents
 from gpuprep.trace.model import groups, iterations, linking, sums, sweep
 from gpuprep.trace.opening import Wish, job, machine, texts
@@ -70,7 +70,11 @@ def roofed(profile: Profile, board: Board | None = None, record: RunRecord | Non
 
 
 def advised(profile: Profile, document: TraceDocument, **more: Any) -> tuple[Advice, ...]:
-    return advice.advise(profile, document, **more)
+    return advice.advise(profile, document, **more)[0]
+
+
+def slowdown(profile: Profile) -> Slowdown:
+    return advice.recorded.slowed(Evidence(profile, summed(profile)))
 
 
 def op_row(name: str, arguments: columns.Arguments | None, capability: str = "9.0", note: str = "") -> OpRow:

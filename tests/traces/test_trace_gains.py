@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
 from tracesteps import Replayed, Times
 
-from gpuprep.trace import document, opening
+from gpuprep.trace import document, formats, opening
 
 # Of each piece: (CPU work before, kernel's length, stream, does the CPU wait behind it).
 PIECES = st.lists(
@@ -255,6 +255,42 @@ def test_a_time_is_no_time_of_other_iterations(tmp_path: Path) -> None:
     plain = opening.open_trace(path, opening.Wish(key_op="aten::mm")).document.advice
     path.with_name("program.json.gpuprep.json").write_text('{"step_ms_without_profiler": [0.001]}')
     assert opening.open_trace(path, opening.Wish(key_op="aten::mm")).document.advice == plain
+
+
+@pytest.mark.parametrize(
+    ("timed", "words"),
+    [
+        (None, "Without the profiler a step takes 2.00 to {step} ms (the GPU alone, as profiled)."),
+        (1 / 1.25, "The profiler made a step 25 % longer: {timed} ms without it, {step} ms with it."),
+        (1.0, "The profiler did not slow a step: {timed} ms without it, {step} ms with it."),
+        (
+            2.0,
+            "A step took longer without the profiler ({timed} ms without it, {step} ms with it): they are not the same",
+        ),
+        (1e-3, "not known: {timed} ms were timed without it, and the GPU alone takes 2.00 ms."),
+    ],
+)
+def test_it_says_how_much_the_profiler_slowed_a_step(timed: float | None, words: str, tmp_path: Path) -> None:
+    """`timed`: times the profiled step."""
+    p = half_bound(40)
+    step_ms = p.opened(tmp_path).document.summary.average_iteration_us / 1e3
+    if timed is not None:
+        beside = tmp_path / "program.json.gpuprep.json"
+        beside.write_text(f'{{"machine": {{}}, "step_ms_without_profiler": [{timed * step_ms}]}}')
+    made = p.opened(tmp_path).document
+    assert words.format(step=f"{step_ms:.2f}", timed=f"{(timed or 0) * step_ms:.2f}") in made.slowdown.words
+    assert made.slowdown.us == (pytest.approx(timed * step_ms * 1e3) if timed and timed > 0.1 else None)
+    screen = " ".join(formats.text(made).split("GPU utilization")[0].split())
+    assert made.slowdown.words in screen
+
+
+def test_without_steps_or_with_others_nobody_knows_how_much(tmp_path: Path) -> None:
+    path = half_bound(5).trace.write(tmp_path / "program.json")
+    path.with_name("program.json.gpuprep.json").write_text('{"step_ms_without_profiler": [2.5]}')
+    assert opening.open_trace(path, opening.Wish(key_op="aten::mm")).document.slowdown.us is None
+    alone = Program()
+    alone.op("aten::mm", Kernel(PRODUCT_FP32, 100_000))
+    assert alone.opened(tmp_path).document.slowdown.words.endswith("is not known: the profile has no steps.")
 
 
 def test_of_a_step_that_waits_for_the_gpu_alone_there_is_no_range(tmp_path: Path) -> None:

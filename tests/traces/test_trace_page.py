@@ -85,7 +85,7 @@ def test_what_was_told_about_the_file_is_packed_in_the_page() -> None:
     packed = re.search(r'id="document">([^<]*)<', tracepages.text())
     assert packed
     told = json.loads(gzip.decompress(base64.b64decode(packed[1])))
-    assert sorted(told) == ["advice", "file", "roofs", "summary"]
+    assert sorted(told) == ["advice", "file", "roofs", "slowdown", "summary"]
     assert told["file"]["profile_name"] == "My <b>profile</b>"
 
 

@@ -75,6 +75,15 @@ def test_the_steps_are_as_long_as_the_clock_beside_the_profiler_said(name: str) 
 
 
 @pytest.mark.parametrize("name", ONE_RANK)
+def test_the_step_without_the_profiler_is_where_the_report_says(name: str) -> None:
+    told, truth = tracesteps.slowdown(opened(name)), 1e3 * CASES[name]["step_ms"]["median"]
+    assert told.least_us is not None
+    assert told.most_us is not None
+    assert told.least_us <= 1.05 * truth
+    assert truth <= 1.05 * told.most_us
+
+
+@pytest.mark.parametrize("name", ONE_RANK)
 def test_every_kernel_has_a_launch_and_those_of_ops_have_an_op(name: str) -> None:
     made = opened(name)
     kernels = made.trace.gpu.kind == columns.GpuKind.KERNEL

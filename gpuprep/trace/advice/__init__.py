@@ -1,6 +1,6 @@
 """What should be changed, and how much would it gain?
 
-    advise(profile, document)     recommendations, those with the largest gain first
+    advise(profile, document)     recommendations, those with the largest gain first, and what the profiler cost
     rules()                       all of them, with their texts: rules.yml
 
 A gain is what the step's time would lose if this one thing were changed. Gains of several do not add up.
@@ -29,7 +29,7 @@ from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.advice.found import Found, advice
 from gpuprep.trace.advice.rulebook import Rule, rules
 from gpuprep.trace.columns import Format
-from gpuprep.trace.document import Advice, TraceDocument
+from gpuprep.trace.document import Advice, Slowdown, TraceDocument
 from gpuprep.trace.profile import Profile
 
 __all__ = ["Rule", "advise", "rules"]
@@ -88,7 +88,7 @@ def advise(
     record: RunRecord | None = None,
     last_rank: tuple[int, float, float] | None = None,
     timed_step_ns: float | None = None,
-) -> tuple[Advice, ...]:
+) -> tuple[tuple[Advice, ...], Slowdown]:
     """`board`: the GPU of the profile, where it is known better than by its name. `record`: the host's own, beside the
     trace. `last_rank`: of several ranks the one that comes last, ns a step that the others wait for it, and in which
     share of the steps. `timed_step_ns`: a step (ProfilerStep) of the same run without the profiler, ns.
@@ -104,9 +104,10 @@ def advise(
         if found_by_rule is not None:
             all_advice.append(_weighed(advice(rules()[rule], found_by_rule, nsys=nsys), document))
     all_advice += [advice(rules()[MACHINE], finding) for finding in machine.findings(evidence)]
+    slowdown = recorded.slowed(evidence)
     # The replay and the evidence refer to each other: so that of a large profile 0.4 GB go now, and not some time.
     evidence.replayed = None
-    return tuple(sorted(all_advice, key=_order))
+    return tuple(sorted(all_advice, key=_order)), slowdown
 
 
 def _weighed(advice: Advice, document: TraceDocument) -> Advice:

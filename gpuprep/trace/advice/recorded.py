@@ -8,10 +8,44 @@ from numpy.typing import NDArray
 from gpuprep.trace.advice import intervals, kinds
 from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.advice.found import Found
-from gpuprep.trace.columns import OpKind
+from gpuprep.trace.advice.pace import GPU_BOUND
+from gpuprep.trace.columns import Format, OpKind
+from gpuprep.trace.document import Slowdown
 
 # Notes of the readers that say that a part of the file is not there.
 CUT = ("torn", "truncated", "cut", "unreadable_events", "lost_events", "invalid_events")
+
+
+LITTLE = 0.02  # of a step: not worth a figure
+
+
+def slowed(e: Evidence) -> Slowdown:
+    """What a step takes without the profiler. Not timed, it lies between the GPU's own work and the profiled step: the
+    replay (pace.py) is good for what a change gains, and was off by a third here."""
+    summary = e.document.summary
+    step, busy = summary.average_iteration_us, summary.gpu_busy_us / e.steps
+    if e.profile.iterations.how == "one" or not step > 0:
+        return Slowdown(words="How much the profiler slowed a step is not known: the profile has no steps.")
+    if e.timed_step_ns is None:
+        if step - busy <= LITTLE * step:
+            return Slowdown(None, busy, step, "The profiler hardly slowed a step: the GPU works all the time.")
+        words = f"Without the profiler a step takes {_ms(busy)} to {_ms(step)} ms (the GPU alone, as profiled)."
+        todo = " `gpuprep trace record` times it." if e.trace.format is Format.KINETO else ""
+        return Slowdown(None, busy, step, words + todo)
+    timed = e.timed_step_ns / 1e3
+    if busy > GPU_BOUND * timed:
+        words = f"{_ms(timed)} ms were timed without it, and the GPU alone takes {_ms(busy)} ms"
+        return Slowdown(None, busy, step, f"How much the profiler slowed a step is not known: {words}.")
+    both, percent = f"{_ms(timed)} ms without it, {_ms(step)} ms with it", 100 * (step - timed) / timed
+    if percent < -100 * LITTLE:
+        return Slowdown(timed, words=f"A step took longer without the profiler ({both}): they are not the same steps.")
+    if percent < 100 * LITTLE:
+        return Slowdown(timed, words=f"The profiler did not slow a step: {both}.")
+    return Slowdown(timed, words=f"The profiler made a step {percent:.0f} % longer: {both}.")
+
+
+def _ms(us: float) -> str:
+    return f"{us / 1e3:.2f}"
 
 
 def no_gpu(e: Evidence) -> Found | None:

@@ -13,7 +13,6 @@ from gpuprep.records import Status
 from gpuprep.trace.advice import rules
 from gpuprep.trace.checking import Checked, Line, unjudged
 from gpuprep.trace.document import Advice, TraceDocument
-from gpuprep.trace.formats.numbers import SMALLEST
 from gpuprep.trace.ranks import RanksDocument
 from gpuprep.untrusted.plaintext import NOT_XML, visible
 
@@ -55,12 +54,9 @@ def _lines(document: TraceDocument) -> Iterable[Line]:
 
 
 def _words(advice: Advice) -> str:
-    gain = (
-        f" About {advice.gain.us / 1e3:.2f} ms a step: {advice.gain.how}."
-        if advice.gain and advice.gain.us >= SMALLEST
-        else ""
-    )
-    return f"{advice.problem} {advice.recommendation}{gain}"
+    words = f"{advice.problem} {advice.recommendation}"
+    gain = advice.gain
+    return f"{words} That saves about {gain.saves}: {gain.how}." if gain and gain.saves else words
 
 
 COUNTS = ("tests", "failures", "errors")

@@ -7,7 +7,7 @@ import re
 from gpuprep.reports.markdown import paragraph, plain, table
 from gpuprep.trace.advice import rules
 from gpuprep.trace.document import Advice, TraceDocument
-from gpuprep.trace.formats.numbers import SMALLEST, cell, milliseconds
+from gpuprep.trace.formats.numbers import cell
 from gpuprep.trace.formats.sheets import sheet
 
 MOST_LETTERS = 240
@@ -26,6 +26,7 @@ TABLES: dict[str, tuple[int, tuple[str, ...]]] = {
 
 def render(document: TraceDocument) -> str:
     parts = [f"# {plain(document.file.profile_name or document.file.name)}: where the time went"]
+    parts += [paragraph(document.slowdown.words)] if document.slowdown.words else []
     if document.advice:
         parts.append("## What to change")
     for advice in document.advice:
@@ -37,12 +38,9 @@ def render(document: TraceDocument) -> str:
 
 def _advice(advice: Advice) -> str:
     """A heading of its own, so that each can be linked to; its link is one only where it is plainly one."""
-    gain = (
-        f"{milliseconds(advice.gain.us)} ms a step less"
-        if advice.gain and advice.gain.us >= SMALLEST
-        else advice.severity
-    )
-    lines = [f"### {plain(rules()[advice.rule].title)} ({plain(advice.rule)}): {plain(gain)}"]
+    saves = advice.gain.saves if advice.gain else ""
+    end = f"saves about {saves}" if saves else advice.severity
+    lines = [f"### {plain(rules()[advice.rule].title)} ({plain(advice.rule)}): {plain(end)}"]
     lines.append(f"{paragraph(advice.problem)} {plain(advice.recommendation)}")
     lines += [paragraph(f"Estimated: {advice.gain.how}.")] if advice.gain else []
     lines += [f"<{advice.link}>" if LINK.fullmatch(advice.link) else plain(advice.link)] if advice.link else []

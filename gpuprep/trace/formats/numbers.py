@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 NOT_TOLD = "n/a"
 MOST_RANKS = 12  # in words
-SMALLEST = 0.05  # µs a step: a gain below that is none
 
 
 def milliseconds(us: float | None) -> str:

@@ -31,23 +31,24 @@ NAMESPACES = re.compile(r"\bvoid |\(anonymous namespace\)::|\bat::native::|\bcut
 NAME = 48  # letters of a name in a table
 SENTENCES = ("Why", "Better", "Value")  # columns whose end says what counts
 WORDS = 200
+TENSOR_CORES = "Tensor Cores"
 
 
 def render(document: TraceDocument, *, full: bool = False, width: int = 80) -> str:
     if not full:
-        above, below = [*_head(document), *_changes(document, width)], list(_left_out(document, width))
+        above, below = [*_head(document, width), *_changes(document, width)], list(_left_out(document, width))
         below.append("--full shows all tables; --format html a page to explore them")
         room = SCREEN - len(above) - len(below) - 2  # an empty line, and the head of the table
         lines = [*above, *_ops(document, width, min(MOST_OPS, room)), *below]
     else:
-        lines = [*_head(document), *_advice(document, width)]
+        lines = [*_head(document, width), *_advice(document, width)]
         for name, most in TABLES.items():
             lines += _table(sheet(document, name), most)
         lines += _notes(document, width)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _head(document: TraceDocument) -> Iterator[str]:
+def _head(document: TraceDocument, width: int) -> Iterator[str]:
     file, summary = document.file, document.summary
     yield one_line(f"{file.profile_name or file.name}  {_gpus(document)}  {file.format} {file.generation}".strip())
     chosen = count(summary.total_iterations, "iteration")
@@ -58,6 +59,8 @@ def _head(document: TraceDocument) -> Iterator[str]:
         f"  {chosen} ({split}), {milliseconds(summary.average_iteration_us)} ms each, "
         f"{milliseconds(summary.wall_us)} ms in all"
     )
+    if document.slowdown.words:
+        yield from textwrap.wrap(document.slowdown.words, width, initial_indent="  ", subsequent_indent="  ")
     yield f"  GPU utilization {percent(summary.gpu_utilization_percent)}: busy {milliseconds(summary.gpu_busy_us)} ms"
     unknown = f"; of {milliseconds(summary.unknown_kernel_time_us)} ms the name does not tell"
     yield (
@@ -95,7 +98,7 @@ def _changes(document: TraceDocument, width: int) -> Iterator[str]:
     shown = advice[:MOST_ADVICE]
     yield ""
     left = f" ({len(shown)} of {len(advice)}, then {', '.join(_ids(advice))})" if len(shown) < len(advice) else ""
-    yield _cut(f"What to change{left}", width)
+    yield _cut(f"What to change in a step{left}", width)
     for change in shown:
         yield _cut(f"  {_gain(change):>14}  {rules()[change.rule].title}", width)
         wrapped = _wrapped(change.recommendation, width)
@@ -114,7 +117,7 @@ def _advice(document: TraceDocument, width: int) -> Iterator[str]:
     if not document.advice:
         return
     yield ""
-    yield "What to change (each gain is of one change alone: they do not add up)"
+    yield "What to change in a step (each change alone: what they save does not add up)"
     for advice in document.advice:
         yield f"  {_gain(advice):>14}  {rules()[advice.rule].title} ({advice.rule})"
         estimated = f"Estimated: {advice.gain.how}" if advice.gain else ""
@@ -136,8 +139,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 def _gain(advice: Advice) -> str:
     if advice.gain is None:
         return {"missing": "cannot tell"}.get(advice.severity, advice.severity)
-    saved = milliseconds(advice.gain.us)
-    return f"-{saved} ms/step" if float(saved.replace(",", "")) else "no gain now"
+    return f"saves {milliseconds(advice.gain.us)} ms" if advice.gain.saves else "saves nothing"
 
 
 def _ops(document: TraceDocument, width: int, most: int) -> Iterator[str]:
@@ -146,12 +148,12 @@ def _ops(document: TraceDocument, width: int, most: int) -> Iterator[str]:
     if not ops or not whole:
         return
     yield ""
-    yield f"  {'GPU ms':>8}  {'':>7}  {'calls':>6}  TC   op"
+    yield f"  {'GPU ms':>8}  {'':>7}  {'calls':>6}  {TENSOR_CORES}  op"
     for op in ops:
         uses = "yes" if op.using_tensor_cores else "NO" if op.eligible else "-"
         name = op_name(op.name, op.module, op.shapes)
-        row = f"  {milliseconds(op.gpu_us):>8}  {share(op.gpu_us, whole):>7}  {op.calls:>6,}  {uses:<3}  {name}"
-        yield _cut(row, width)
+        figures = f"  {milliseconds(op.gpu_us):>8}  {share(op.gpu_us, whole):>7}  {op.calls:>6,}"
+        yield _cut(f"{figures}  {uses:<{len(TENSOR_CORES)}}  {name}", width)
 
 
 def op_name(name: str, module: str, shapes: str) -> str:

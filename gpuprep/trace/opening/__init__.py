@@ -71,8 +71,8 @@ def open_trace(
     board = board_used(trace, record)
     document = with_roofs(profile, document, board, record)
     say("looking for what to change")
-    advice = advise(
+    advice, slowdown = advise(
         profile, document, board=board, record=record, last_rank=last_rank, timed_step_ns=noted.timed_step_ns
     )
     give_back()
-    return Opened(profile, replace(document, advice=advice))
+    return Opened(profile, replace(document, advice=advice, slowdown=slowdown))

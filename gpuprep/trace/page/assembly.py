@@ -122,7 +122,13 @@ def _page(parts: Sequence[_Part], title: str, job: Mapping[str, Any] | None = No
 
 def _part_json(document: TraceDocument) -> str:
     return _squeezed(
-        {"file": document.file, "summary": document.summary, "advice": document.advice, "roofs": document.roofs}
+        {
+            "file": document.file,
+            "summary": document.summary,
+            "advice": document.advice,
+            "roofs": document.roofs,
+            "slowdown": document.slowdown,
+        }
     )
 
 
