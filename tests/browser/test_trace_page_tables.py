@@ -62,8 +62,8 @@ def test_a_search_shows_the_rows_with_the_text_in_any_column(chromium: browser.C
 @pytest.mark.parametrize(
     ("label", "text", "holds"),
     [
-        ("Filter TC eligible", "1", lambda one: one.eligible),
-        ("Filter TC eligible", "0", lambda one: not one.eligible),
+        ("Filter Could use Tensor Cores", "1", lambda one: one.eligible),
+        ("Filter Could use Tensor Cores", "0", lambda one: not one.eligible),
         ("Filter Kernel calls", ">5", lambda one: one.kernel_calls > 5),
         ("Filter Kernel calls", "<= 5", lambda one: one.kernel_calls <= 5),
         ("Filter Kernel calls", "=0", lambda one: one.kernel_calls == 0),
@@ -95,7 +95,7 @@ def test_filters_of_several_columns_hold_together(chromium: browser.Chromium, tm
     def filtered(page: Page) -> str:
         page.get_by_label("Filter Op type").fill("aten")
         page.get_by_label("Filter Kernel calls").fill(">0")
-        page.get_by_label("Filter Using TC").fill("0")
+        page.get_by_label("Filter Uses Tensor Cores").fill("0")
         return settled(page, "ops", f"of {want} ")
 
     assert look(chromium, tmp_path, "ops", filtered, check=False).answer.startswith(
@@ -112,7 +112,7 @@ def test_kernels_that_do_not_tell_are_found_by_a_question_mark(chromium: browser
 
     def filtered(page: Page) -> None:
         for text, rows in want.items():
-            page.get_by_label("Filter Using TC").fill(text)
+            page.get_by_label("Filter Uses Tensor Cores").fill(text)
             settled(page, "kernels", f"of {rows} (")
 
     look(chromium, tmp_path, "kernels", filtered, check=False)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import gzip
+import itertools
 import os
 import re
 from pathlib import Path
@@ -37,16 +39,16 @@ VIEWS = {
 # Titles of columns by the name of their table: those of DLProf's viewer, and what is new.
 SPREAD = ["Total", "Avg", "Min", "Max"]
 KERNELS = ["Kernel name", "Device ID", "Stream", "Kernel timestamp (µs)", "Start on the GPU (µs)", "GPU time (µs)",
-           "Uses TC", "Grid", "Block"]  # fmt: skip
-ITERATIONS = ["Iteration", "Name", "Timestamp (µs)", "Duration (µs)", "Total kernels", "TC kernels",
-              "Average GPU time (µs)", "Average TC GPU time (µs)", "GPU busy (µs)"]  # fmt: skip
-SUMMARY = ["Kernel name", "Using TC", "Calls", "GPU time (µs)", "Avg (µs)", "Min (µs)", "Max (µs)", "Rule"]
+           "Uses Tensor Cores", "Grid", "Block"]  # fmt: skip
+ITERATIONS = ["Iteration", "Name", "Timestamp (µs)", "Duration (µs)", "Total kernels", "Tensor Core kernels",
+              "Average GPU time (µs)", "Average Tensor Core time (µs)", "GPU busy (µs)"]  # fmt: skip
+SUMMARY = ["Kernel name", "Uses Tensor Cores", "Calls", "GPU time (µs)", "Avg (µs)", "Min (µs)", "Max (µs)", "Rule"]
 COLUMNS = {
     "op-types": {"op-types": ["Op type", "No. ops", "No. calls", *SPREAD * 4]},
     "ops?op=1": {
         "ops": ["GPU time (µs)", "CPU time (µs)", "Op name", "Direction", "Op type",
                 "Calls",
-                "TC eligible", "Using TC", "Kernel calls", "Data type", "Input shapes",
+                "Could use Tensor Cores", "Uses Tensor Cores", "Kernel calls", "Data type", "Input shapes",
                 "GPU time with children (µs)", "TFLOP/s", "Stack trace"],
         "op-kernels": SUMMARY,
     },
@@ -54,15 +56,16 @@ COLUMNS = {
     "by-iteration?iteration=2": {"iterations": ITERATIONS, "iteration-kernels": ["Op name", *KERNELS]},
     "by-op?iteration=2&op=OP": {
         "iterations": ITERATIONS,
-        "iteration-ops": ["Op name", "Direction", "Op type", "Op start (µs)", "Total kernels", "TC kernels",
-                          "Total GPU time (µs)", "TC GPU time (µs)", "Data type", "Input shapes", "Stack trace"],
+        "iteration-ops": ["Op name", "Direction", "Op type", "Op start (µs)", "Total kernels", "Tensor Core kernels",
+                          "Total GPU time (µs)", "Tensor Core GPU time (µs)", "Data type", "Input shapes",
+                          "Stack trace"],
         "iteration-op-kernels": KERNELS,
     },
     "gpus": {
         "gpus": ["Device ID", "Device name", "Compute capability", "SM count", "Utilization (%)", "Memory (bytes)",
                  "Kernels", "Kernel time (µs)", "Memory operations", "Memory time (µs)", "Busy (µs)", "Span (µs)"],
     },
-    "modules": {"modules": ["Module", "Calls", "GPU time (µs)", "TC GPU time (µs)", "CPU time (µs)"]},
+    "modules": {"modules": ["Module", "Calls", "GPU time (µs)", "Tensor Core GPU time (µs)", "CPU time (µs)"]},
     "roofs": {
         "roofs": ["Op", "GPU time (µs)", "Of the roof (%)", "What would be faster", "Saved a step (µs)",
                   "Why it is below", "TFLOP/s", "Roof TFLOP/s", "Roof from", "Shape", "Data type", "Calls", "Op type"],
@@ -112,9 +115,50 @@ def test_the_dashboard_has_every_panel_of_dlprof(chromium: browser.Chromium, tmp
     panels = "[...document.querySelectorAll('.panel h2')].map(one => one.textContent)"
     seen = look(chromium, tmp_path, do=lambda page: page.evaluate(panels), check=False)
     assert [one for one in seen.answer if one != "Notes of this file"] == [
-        "GPU utilization", "Op GPU time", "Kernel GPU time", "Tensor Core kernel efficiency", "Performance summary",
-        "System configuration", "Iteration summary", "Top 10 GPU ops", "Recommendations", "Guidance",
+        "Recommendations", "GPU utilization", "Op GPU time", "Kernel GPU time", "Tensor Core kernel efficiency",
+        "Performance summary", "System configuration", "Iteration summary", "Top 10 GPU ops", "Guidance",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("often", [0, 1, 40])
+@pytest.mark.parametrize(("width", "dark"), browser.DAILY_LOOKS)
+def test_the_first_screen_says_what_to_change_and_what_the_profiler_cost(
+    chromium: browser.Chromium, tmp_path: Path, width: int, dark: bool, often: int
+) -> None:
+    """However many recommendations there are, the rings stay near."""
+    content = pages.html(opened().profile, dataclasses.replace(opened().document, advice=tracepages.ADVICE * often))
+    head = "[...document.querySelectorAll('h2')].find(one => one.textContent === title)"
+
+    def tops(page: Page) -> list[float]:
+        return [
+            page.evaluate(f"title => {head}.getBoundingClientRect().top", title)
+            for title in ("Recommendations", "GPU utilization")
+        ]
+
+    seen = look(chromium, tmp_path, do=tops, content=content, width=width, dark=dark, javascript=True)
+    assert seen.faults() == []
+    assert seen.answer[0] < 400
+    assert seen.answer[1] < (1200 if width == browser.NARROW else 800)
+    assert opened().document.slowdown.words in seen.text
+    assert ("saves about 1.23 ms a step" in seen.text) == (often > 0)
+    assert ("All 160 recommendations" in seen.text) == (often == 40)
+
+
+def test_the_table_of_recommendations_shows_what_each_saves(chromium: browser.Chromium, tmp_path: Path) -> None:
+    def heads(page: Page) -> tuple[list[str], bool]:
+        box = "document.querySelector('#table-recommendations').parentElement"
+        return page.evaluate(HEADS, "recommendations"), page.evaluate(f"{box}.scrollWidth <= {box}.clientWidth + 1")
+
+    titles, whole = look(chromium, tmp_path, "advice", heads, check=False).answer
+    assert titles[0] == "Saves a step (µs)"
+    assert whole, "a column is cut off on a screen"
+
+
+def test_bars_have_letters_of_the_size_of_all_others(chromium: browser.Chromium, tmp_path: Path) -> None:
+    scale = "(one => one.clientWidth / one.viewBox.baseVal.width)(document.querySelector('.bars svg'))"
+    for width in (browser.NARROW, browser.WIDE):
+        seen = look(chromium, tmp_path, do=lambda page: page.evaluate(scale), width=width, check=False)
+        assert seen.answer == pytest.approx(1.0, abs=0.01), width
 
 
 def test_the_performance_summary_is_the_document_s(chromium: browser.Chromium, tmp_path: Path) -> None:
@@ -410,7 +454,31 @@ def test_the_rows_are_those_of_the_document(chromium: browser.Chromium, tmp_path
         assert [row[6], row[8]] == [str(device.kernels), str(device.memory_operations)]
         times = [device.kernel_time_us, device.memory_time_us, device.busy_us, device.span_us]
         assert figures([row[7], row[9], row[10], row[11]]) == pytest.approx(times, abs=0.0006)
-    assert {row[0] for row in tables["modules"]} == {one.module.replace(",", "") for one in document.modules}
+    modules = [one.module.replace(",", "") for one in document.modules]
+    shown = [path if not place else path.rpartition("/")[2] for place, path in enumerate(modules)]
+    assert [row[0] for row in tables["modules"]] == shown
+
+
+@pytest.mark.parametrize("column", ["Module", "Calls", "GPU time (µs)", "CPU time (µs)"])
+def test_modules_are_a_tree_by_whatever_they_are_sorted(
+    chromium: browser.Chromium, tmp_path: Path, column: str
+) -> None:
+    def paths(page: Page) -> list[list[str]]:
+        found = []
+        for _ in range(2):  # falling, then rising
+            page.get_by_role("columnheader", name=column).first.click()
+            found.append(page.evaluate("[...document.querySelectorAll('#table-modules .depth')].map(one => one.title)"))
+        return found
+
+    profile = opening.open_trace(TESTS / "traces/recorded/gpt-stacks.json.gz")
+    content = pages.html(profile.profile, profile.document)
+    orders = look(chromium, tmp_path, "modules", paths, content=content, check=False).answer
+    assert orders[0] != orders[1] or column == "Calls"
+    for order in orders:
+        assert sorted(order) == sorted(one.module for one in profile.document.modules)
+        for above, path in itertools.pairwise(order):
+            outer = path.rpartition("/")[0]
+            assert not outer or above == outer or above.startswith(f"{outer}/"), (above, path)
 
 
 def test_the_kernels_of_an_iteration_are_those_of_the_document(chromium: browser.Chromium, tmp_path: Path) -> None:

@@ -324,6 +324,39 @@ def test_the_timeline_zooms_and_moves(look: Look, width: int) -> None:
     assert before != dragged
 
 
+# What a canvas says, and where: a letter outside of it, or of a name that was cut, is read by nobody.
+RECORDED = """() => {
+  window.said = [];
+  const fill = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (words, x, y) {
+    const wide = this.measureText(words).width, left = x - (this.textAlign === "center" ? wide / 2 : 0);
+    window.said.push({ words, left, right: left + wide, room: this.canvas.clientWidth });
+    return fill.call(this, words, x, y);
+  };
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}"""
+
+
+@pytest.mark.parametrize("width", [browser.NARROW, browser.WIDE])
+def test_names_of_threads_and_times_of_the_axis_are_whole(look: Look, width: int) -> None:
+    def said(page: Page) -> list[dict[str, Any]]:
+        page.evaluate(RECORDED)
+        page.wait_for_function("window.said.length > 10")
+        found: list[dict[str, Any]] = page.evaluate("window.said")
+        return found
+
+    found = look(said, "timeline", width=width)
+    threads = [one for one in found if re.match(r"(CPU|GPU) ", one["words"])]
+    axis = [one for one in found if re.fullmatch(r"[\d.]+ (ns|µs|ms|s)", one["words"])]
+    assert {"GPU 0 stream 7", "GPU 1 stream 20"} <= {one["words"] for one in threads}
+    assert not [one["words"] for one in threads if "…" in one["words"]]
+    assert len(axis) >= 3
+    for one in (*threads, *axis):
+        assert 0 <= one["left"] < one["right"] <= one["room"], one
+    for before, after in itertools.pairwise(axis):
+        assert before["right"] < after["left"] or after["left"] < before["left"], (before, after)
+
+
 def test_the_timeline_is_searched(look: Look) -> None:
     def do(page: Page) -> Any:
         page.fill("#timeline-search", "s16816gemm")

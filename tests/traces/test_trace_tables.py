@@ -132,6 +132,21 @@ def test_a_module_counts_all_modules_inside() -> None:
     assert (inner.module, inner.gpu_us, inner.cpu_us) == ("Net_0/Linear_0", 4, 40)
 
 
+def test_modules_stand_as_a_tree_and_layer_2_above_layer_10() -> None:
+    net = ["Layer_10", "Layer_2", "Layer_2/Linear_4", "Head", "Layer_" + "9" * 300]
+    paths = ["Net", *(f"Net/{name}" for name in net), "Net-b"]  # "-" is before "/" in every character set
+    rows: list[Any] = []
+    for number, path in enumerate(paths):
+        begin, depth = 1_000 * number, path.count("/")
+        length = {"Net": 6_000 - 100, "Net/Layer_2": 2_000 - 100}.get(path, 500)
+        rows.append(
+            Op(f"nn.Module: {path.rpartition('/')[2]}", begin + depth, begin + length, kind=columns.OpKind.MODULE)
+        )
+    made = [line.module for line in tracesteps.summed(tracesteps.linked(trace(*rows))).modules]
+    in_order = ["Head", "Layer_2", "Layer_2/Linear_4", "Layer_10", "Layer_" + "9" * 300]
+    assert made == ["Net", *(f"Net/{name}" for name in in_order), "Net-b"]
+
+
 def test_without_gpu_work_nothing_is_called_zero_percent() -> None:
     made = tracesteps.summed(tracesteps.linked(trace(Op("aten::mm", 0, 10))))
     assert made.file.devices == ()

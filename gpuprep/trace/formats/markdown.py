@@ -15,8 +15,11 @@ LINK = re.compile(r"https?://[\w.-]+(?:/[\w./#%=&?+-]*)?", re.ASCII)
 # Which tables, how many of their rows, and which of their columns; all columns where none are named.
 TABLES: dict[str, tuple[int, tuple[str, ...]]] = {
     "summary": (100, ("Figure", "Value", "Unit")),
-    "ops": (10, ("GPU time", "Op name", "Direction", "Op type", "Calls", "TC eligible", "Using TC")),
-    "kernels": (10, ("GPU time", "Kernel name", "Using TC", "Calls", "Average")),
+    "ops": (
+        10,
+        ("GPU time", "Op name", "Direction", "Op type", "Calls", "Could use Tensor Cores", "Uses Tensor Cores"),
+    ),
+    "kernels": (10, ("GPU time", "Kernel name", "Uses Tensor Cores", "Calls", "Average")),
     "roofs": (10, ("GPU time", "Op type", "Shape", "Data type", "Of the roof", "Why", "Better")),
     "gpus": (64, ("GPU", "Name", "Compute capability", "SMs", "Utilization", "Kernels", "Kernel time")),
     "machine": (50, ()),

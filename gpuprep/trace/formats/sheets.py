@@ -196,8 +196,9 @@ _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
     "ops": (
         "Ops",
         _columns(
-            "GPU time (us), GPU time with children (us), CPU time (us), Op name, Direction, Op type, Calls, TC eligible"
-            ", Using TC, Kernel calls, Data type, Input shapes, Module, CPU overhead (us), GPU idle (us)"
+            "GPU time (us), GPU time with children (us), CPU time (us), Op name, Direction, Op type, Calls"
+            ", Could use Tensor Cores, Uses Tensor Cores, Kernel calls, Data type, Input shapes, Module"
+            ", CPU overhead (us), GPU idle (us)"
             ", Work of a call (FLOP), Speed (TFLOPS), Stack trace, Id"
         ),
         lambda document: map(_op, document.ops),
@@ -217,15 +218,16 @@ _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
     "kernels": (
         "Kernels",
         _columns(
-            "Kernel name, Using TC, Calls, GPU time (us), Average (us), Shortest (us), Longest (us), Kind, Rule, Id"
+            "Kernel name, Uses Tensor Cores, Calls, GPU time (us), Average (us), Shortest (us), Longest (us), Kind"
+            ", Rule, Id"
         ),
         lambda document: map(_kernel, document.kernels),
     ),
     "iterations": (
         "Iterations",
         _columns(
-            "Iteration, Name, Profiled, Start (us), Duration (us), GPU busy (us), Kernels, TC kernels, GPU time (us)"
-            ", TC time (us), Other kernel time (us), Memory operation time (us)"
+            "Iteration, Name, Profiled, Start (us), Duration (us), GPU busy (us), Kernels, Tensor Core kernels"
+            ", GPU time (us), Tensor Core time (us), Other kernel time (us), Memory operation time (us)"
         ),
         lambda document: map(_iteration, document.iterations),
     ),
@@ -239,7 +241,7 @@ _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
     ),
     "modules": (
         "Modules",
-        _columns("Module, Calls, GPU time with modules below (us), TC time (us), CPU time (us)"),
+        _columns("Module, Calls, GPU time with modules below (us), Tensor Core time (us), CPU time (us)"),
         lambda document: map(_module, document.modules),
     ),
     "roofs": (

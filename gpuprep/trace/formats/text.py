@@ -32,6 +32,7 @@ NAME = 48  # letters of a name in a table
 SENTENCES = ("Why", "Better", "Value")  # columns whose end says what counts
 WORDS = 200
 TENSOR_CORES = "Tensor Cores"
+MOST_DEPTH = 8  # of modules
 
 
 def render(document: TraceDocument, *, full: bool = False, width: int = 80) -> str:
@@ -239,6 +240,9 @@ def _short_names(sheet: Sheet) -> Callable[[tuple[Cell, ...]], tuple[Cell, ...]]
         if "Op name" in titles and "Module" in titles:
             name, module, shapes = (str(row[titles.index(title)]) for title in ("Op name", "Module", "Input shapes"))
             cells[titles.index("Op name")] = op_name(name, module, shapes).removesuffix(shapes).rstrip()
+        if titles[0] == "Module":  # a tree
+            outer, _, last = str(row[0]).rpartition("/")
+            cells[0] = f"{'· ' * min(MOST_DEPTH, outer.count('/') + bool(outer))}{last}"
         if "Kernel name" in titles:
             cells[titles.index("Kernel name")] = NAMESPACES.sub("", str(row[titles.index("Kernel name")]))
         return tuple(cells)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from gpuprep.trace.columns import Ints
 from gpuprep.trace.document import ModuleLine, OpLine, OpTypeLine, Spread
 from gpuprep.trace.model.groups import total
 from gpuprep.trace.tables.chosen import Chosen, known, us
+
+PIECES = re.compile(r"[0-9]+|[^0-9]+")  # of a name: numbers, and what is between them
+MOST_DIGITS = 1 << 30  # so that names stand behind numbers
 
 
 def lines(chosen: Chosen) -> tuple[OpLine, ...]:
@@ -106,7 +111,8 @@ def _spreads(sums: Ints, calls: Ints, *parts: tuple[Ints, Ints, Ints], of_calls:
 
 
 def modules(chosen: Chosen) -> tuple[ModuleLine, ...]:
-    """A row for each module with all modules inside of it, in the order of their paths."""
+    """A row for each module with all modules inside of it. A module stands above those inside of it, and
+    layer 2 above layer 10."""
     profile, cells, own = chosen.profile, chosen.cells, chosen.module_cells
     gpu, tensor = chosen.by_op(cells.total), chosen.by_op(cells.total, chosen.tensor_cores)
     sums: dict[str, list[float]] = {}
@@ -122,7 +128,21 @@ def modules(chosen: Chosen) -> tuple[ModuleLine, ...]:
             line = sums.setdefault(path, [0, 0, 0, 0])
             line[0] += int(calls[module])
             line[3] += int(cpu[module])
-    return tuple(ModuleLine(path, int(n), us(g), us(t), us(c)) for path, (n, g, t, c) in sorted(sums.items()))
+    rows = ((path, *sums[path]) for path in sorted(sums, key=_place))
+    return tuple(ModuleLine(path, int(n), us(g), us(t), us(c)) for path, n, g, t, c in rows)
+
+
+def _place(path: str) -> tuple[list[list[tuple[int, str]]], str]:
+    """Sorts paths as a tree, and numbers in names by their value; a name may have more digits than int() takes."""
+    names = [[_piece(piece) for piece in PIECES.findall(name)] for name in path.split("/")]
+    return names, path
+
+
+def _piece(piece: str) -> tuple[int, str]:
+    if not "0" <= piece[0] <= "9":
+        return MOST_DIGITS, piece
+    digits = piece.lstrip("0")
+    return len(digits), digits
 
 
 def _with_outer(path: str) -> list[str]:

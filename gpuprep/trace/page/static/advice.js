@@ -24,14 +24,15 @@ const rowsOf = one => {
   return link;
 };
 
-const list = (state, all) => el("ul", { class: "advice" }, all.map(one => el("li", { class: `about-${one.severity}` },
+const saves = gain => (gain.us >= SMALLEST ? `saves about ${time(gain.us)} a step` : "saves nothing now");
+const list = (all, { estimates }) => el("ul", { class: "advice" }, all.map(one => el("li", { class: `about-${one.severity}` },
   el("div", { class: "advice-head" }, el("span", { class: `severity about-${one.severity}` }, SEVERITY[one.severity] || one.severity),
-    one.gain && one.gain.us >= SMALLEST && el("b", { class: "gain" }, `about ${time(one.gain.us)} a step`), rowsOf(one)),
+    one.gain && el("b", { class: "gain" }, saves(one.gain)), rowsOf(one)),
   el("p", { class: "problem-text" }, one.problem),
   el("p", {}, one.recommendation, " ", linked(one.link)),
-  one.gain && el("p", { class: "small soft" }, `Estimated: ${one.gain.how}`))));
+  estimates && one.gain && el("p", { class: "small soft" }, `Estimated: ${one.gain.how}`))));
 
-const MOST = 6; // on the dashboard
+const MOST = 4; // on the dashboard
 const scope = state => {
   const summary = state.document.summary, [start, stop] = page.range();
   return state.choice.keyOp || state.choice.domain || start !== summary.start_iteration || stop !== summary.stop_iteration
@@ -40,8 +41,8 @@ const scope = state => {
 
 page.advicePanel = state => {
   const all = state.document.advice;
-  const one = page.panel("Recommendations", scope(state) || "", all.length ? list(state, all.slice(0, MOST))
-    : el("p", {}, "No rule found anything to recommend."), all.length > MOST ? page.link("advice", {}, `All ${all.length} recommendations`) : "");
+  const one = page.panel("Recommendations", scope(state) || "", all.length ? list(all.slice(0, MOST), { estimates: false })
+    : el("p", {}, "No rule found anything to recommend."), all.length ? page.link("advice", {}, all.length > MOST ? `All ${all.length} recommendations, and how the gains were estimated` : "How the gains were estimated") : "");
   one.classList.add("wide");
   return one;
 };
@@ -52,14 +53,15 @@ page.views.advice = {
     const all = state.document.advice;
     if (!all.length) { container.append(el("p", {}, "No rule found anything to recommend.")); return; }
     container.append(el("p", { class: "lead" }, "Ordered by the gain that is estimated: each is of one change alone, so gains do not add up. » leads to the rows."), scope(state) || "",
-      page.panel("By gain", list(state, all)));
+      page.panel("By gain", list(all, { estimates: true })));
     page.table(container, {
       name: "recommendations", title: "As a table", count: all.length,
       columns: [
+        { key: "gain_us", title: "Saves a step", unit: "µs", kind: "number", digits: 1, get: row => (all[row].gain ? all[row].gain.us : null) },
         page.shortColumn(all, "rule", "Rule"), page.shortColumn(all, "severity", "Severity"), page.textColumn(all, "problem", "Problem"),
-        page.textColumn(all, "recommendation", "Recommendation"), page.textColumn(all, "link", "Link"),
-        { key: "gain_us", title: "Gain a step", unit: "µs", kind: "number", digits: 1, get: row => (all[row].gain ? all[row].gain.us : null) },
+        page.textColumn(all, "recommendation", "Recommendation"),
         { key: "gain_how", title: "How it was estimated", get: row => (all[row].gain ? all[row].gain.how : "") },
+        page.textColumn(all, "link", "Link"),
       ],
     });
   },

@@ -19,9 +19,9 @@ const iterationTable = (container, state, on) => {
     columns: [
       countColumn(rows, "index", "Iteration"), shortColumn(rows, "name", "Name"), timeColumn(rows, "start_us", "Timestamp"),
       timeColumn(rows, "wall_us", "Duration", { show: us => time(us) }), countColumn(rows, "kernels", "Total kernels"),
-      countColumn(rows, "tensor_core_kernels", "TC kernels"),
+      countColumn(rows, "tensor_core_kernels", "Tensor Core kernels"),
       metered(rows, "gpu_time_us", "Average GPU time", "memory", "Sum of GPU time, mean of the GPUs."),
-      metered(rows, "tensor_core_time_us", "Average TC GPU time", "tc", "Sum of Tensor Core kernels, mean of the GPUs."),
+      metered(rows, "tensor_core_time_us", "Average Tensor Core time", "tc", "Sum of Tensor Core kernels, mean of the GPUs."),
       metered(rows, "busy_us", "GPU busy", "other", "Time in which a GPU works, mean of the GPUs."),
     ],
     pick: { head: "Data of the iteration", label: row => `Show iteration ${rows[row].index}`, picked,
@@ -38,7 +38,7 @@ const kernelTable = (place, rows, options) => page.table(place, {
     options.withOp && textColumn(rows, "op_name", "Op name"), textColumn(rows, "name", "Kernel name"), countColumn(rows, "device", "Device ID"),
     countColumn(rows, "stream", "Stream"),
     timeColumn(rows, "timestamp_us", "Kernel timestamp", { meaning: "When the CPU called for it; n/a where that call is not in the profile" }),
-    timeColumn(rows, "start_us", "Start on the GPU"), timeColumn(rows, "gpu_us", "GPU time"), toldColumn(rows, "tensor_cores", "Uses TC"),
+    timeColumn(rows, "start_us", "Start on the GPU"), timeColumn(rows, "gpu_us", "GPU time"), toldColumn(rows, "tensor_cores", "Uses Tensor Cores"),
     shortColumn(rows, "grid", "Grid"), shortColumn(rows, "block", "Block"),
   ],
 });
@@ -85,8 +85,8 @@ page.views["by-op"] = {
         lead: `The ops of iteration ${one.index} (${one.name}). Choose one to see its kernels below.`,
         columns: [
           textColumn(rows, "name", "Op name"), page.directionColumn(rows), shortColumn(rows, "type", "Op type"), timeColumn(rows, "start_us", "Op start"),
-          countColumn(rows, "kernels", "Total kernels"), countColumn(rows, "tensor_core_kernels", "TC kernels"), timeColumn(rows, "gpu_us", "Total GPU time"),
-          timeColumn(rows, "tensor_core_time_us", "TC GPU time"), shortColumn(rows, "dtypes", "Data type"), textColumn(rows, "shapes", "Input shapes"),
+          countColumn(rows, "kernels", "Total kernels"), countColumn(rows, "tensor_core_kernels", "Tensor Core kernels"), timeColumn(rows, "gpu_us", "Total GPU time"),
+          timeColumn(rows, "tensor_core_time_us", "Tensor Core GPU time"), shortColumn(rows, "dtypes", "Data type"), textColumn(rows, "shapes", "Input shapes"),
           page.stackColumn(rows),
         ],
         pick: { head: "Kernels of the op", label: row => `Show the kernels of ${rows[row].name}`, picked: chosen,

@@ -57,10 +57,11 @@ page.ring = (label, parts) => {
 // Bars side by side, each a stack of parts. bars: [{label, title, values: [..]}]; parts: [{label, colour, shown}].
 page.bars = (label, bars, parts, { unit = "", onpick = null } = {}) => {
   const hidden = new Set(), box = el("div", { class: "bars-box" });
-  const WIDTH = 900, HEIGHT = 190, LEFT = 60, BOTTOM = 20;
+  const HEIGHT = 190, LEFT = 60, BOTTOM = 20;
+  let width = 0; // that of its place, so that its letters are as large as all others
   const draw = () => {
     const heights = bars.map(bar => bar.values.reduce((sum, value, place) => sum + (hidden.has(place) ? 0 : value), 0));
-    const most = Math.max(...heights, 1e-9), step = (WIDTH - LEFT) / Math.max(1, bars.length);
+    const most = Math.max(...heights, 1e-9), step = (width - LEFT) / Math.max(1, bars.length);
     const y = value => HEIGHT - BOTTOM - (value / most) * (HEIGHT - BOTTOM - 8);
     const shapes = [];
     bars.forEach((bar, at) => {
@@ -75,16 +76,21 @@ page.bars = (label, bars, parts, { unit = "", onpick = null } = {}) => {
       if (onpick) stack.addEventListener("click", () => onpick(at));
       shapes.push(stack);
     });
-    const every = Math.ceil(bars.length / 12);
+    const letters = bars.reduce((longest, bar) => Math.max(longest, bar.label.length), 0);
+    const every = Math.ceil(bars.length / Math.max(1, Math.min(12, Math.floor((width - LEFT) / Math.max(40, 7 * letters + 8)))));
     const axis = [0, 0.5, 1].map(share => svg("g", { class: "axis" },
-      svg("line", { x1: LEFT, x2: WIDTH, y1: y(most * share), y2: y(most * share) }),
+      svg("line", { x1: LEFT, x2: width, y1: y(most * share), y2: y(most * share) }),
       svg("text", { x: LEFT - 5, y: y(most * share) + 3.5, "text-anchor": "end" }, `${figure(most * share, most < 10 ? 2 : most < 100 ? 1 : 0)}${unit}`)));
     const labels = bars.map((bar, at) => (at % every ? null : svg("text", { class: "axis-label", "text-anchor": "middle",
       x: LEFT + (at + 0.5) * step, y: HEIGHT - 5 }, bar.label)));
-    box.replaceChildren(svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, class: "chart wide" },
+    box.replaceChildren(svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": label, class: "chart wide" },
       axis, shapes, labels));
   };
-  draw();
+  new ResizeObserver(() => {
+    if (!box.clientWidth || box.clientWidth === width) return;
+    width = box.clientWidth;
+    draw();
+  }).observe(box);
   return el("div", { class: "bars" }, box, page.legend(parts, hidden, draw));
 };
 

@@ -148,8 +148,28 @@ class Column {
   }
 }
 
-// Rows that the filters let through, in the order asked for. `only`: a set of rows, or null.
-page.rowsOf = (columns, count, { order, search, filters, only }) => {
+// The same rows as a tree: each stands below the one that it is inside of, and rows inside of one row keep their order.
+// `path(row)`: names from the outside in, with / between them.
+const asTree = (rows, path) => {
+  const places = new Map(), chains = [];
+  rows.forEach((row, place) => places.set(path(row), place));
+  for (const row of rows) {
+    const chain = [], name = path(row);
+    for (let end = name.indexOf("/"); end >= 0; end = name.indexOf("/", end + 1)) {
+      const place = places.get(name.slice(0, end));
+      if (place !== undefined) chain.push(place);
+    }
+    chains[row] = [...chain, places.get(name)];
+  }
+  return rows.slice().sort((a, b) => {
+    const one = chains[a], other = chains[b], both = Math.min(one.length, other.length);
+    for (let i = 0; i < both; i++) if (one[i] !== other[i]) return one[i] - other[i];
+    return one.length - other.length;
+  });
+};
+
+// Rows that the filters let through, in the order asked for. `only`: a set of rows, or null. `tree`: as asTree's path.
+page.rowsOf = (columns, count, { order, search, filters, only, tree }) => {
   const through = new Uint8Array(count).fill(1);
   const take = mask => { if (mask) for (let row = 0; row < count; row++) through[row] &= mask[row]; };
   if (only) for (let row = 0; row < count; row++) if (!only.has(row)) through[row] = 0;
@@ -166,8 +186,9 @@ page.rowsOf = (columns, count, { order, search, filters, only }) => {
     take(any);
   }
   const [column, direction] = order || [];
-  const rows = column === undefined ? numbered(count)
+  const sorted = column === undefined ? numbered(count)
     : columns[column].ordered(direction === "desc");
+  const rows = tree ? asTree(sorted, tree) : sorted;
   return rows.filter(row => through[row]);
 };
 

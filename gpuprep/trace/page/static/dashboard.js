@@ -2,7 +2,7 @@
 
 const { el, figure, percent, time, panel, word, ring, more } = page;
 const NA = "n/a";
-const TC = "TC stands for Tensor Cores. GPU time is the sum over kernels: work at the same time on two streams counts twice.";
+const TWICE = "GPU time is the sum over kernels: work at the same time on two streams counts twice.";
 
 const utilization = ({ tables }) => {
   const busy = tables.summary.gpu_utilization_percent;
@@ -21,14 +21,14 @@ el("tbody", {}, rows.map(([name, ...rest]) => el("tr", {}, el("th", { scope: "ro
 const ops = ({ tables: { summary: s } }) => {
   const all = s.ops_using_tensor_cores_time_us + s.ops_eligible_not_using_time_us + s.other_ops_time_us;
   const parts = [
-    ["Ops using TC", s.ops_using_tensor_cores_time_us, s.ops_using_tensor_cores, "tc", "Ops using TC"],
-    ["Ops eligible for TC", s.ops_eligible_not_using_time_us, s.ops_eligible_not_using, "eligible", "Ops eligible for TC, but not using"],
-    ["All other ops", s.other_ops_time_us, s.other_ops, "other", "All other ops"],
+    ["Ops that use Tensor Cores", s.ops_using_tensor_cores_time_us, s.ops_using_tensor_cores, "tc"],
+    ["Ops that could, and do not", s.ops_eligible_not_using_time_us, s.ops_eligible_not_using, "eligible"],
+    ["All other ops", s.other_ops_time_us, s.other_ops, "other"],
   ];
   const details = () => page.details("Op details", table(["Ops", "Total GPU time (ms)", "Total count"], [
     ["All ops", figure(all / 1000, 3), figure(s.ops_using_tensor_cores + s.ops_eligible_not_using + s.other_ops)],
-    ...parts.map(([, us, count, , name]) => [name, figure(us / 1000, 3), figure(count)]),
-  ]), el("p", { class: "soft small" }, TC));
+    ...parts.map(([name, us, count]) => [name, figure(us / 1000, 3), figure(count)]),
+  ]), el("p", { class: "soft small" }, TWICE));
   return panel("Op GPU time", ring("Op GPU time", parts.map(([label, value, , colour]) => ({ label, value, colour, shown: time(value) }))),
     el("div", { class: "corner" }, el("button", { type: "button", onclick: details }, "Show op details"),
       more("Op GPU time", ["op-types", "ops"])));
@@ -37,18 +37,18 @@ const ops = ({ tables: { summary: s } }) => {
 const kernels = ({ tables: { summary: s } }) => {
   const other = s.kernel_time_us - s.tensor_core_kernel_time_us - s.unknown_kernel_time_us;
   const parts = [
-    ["Kernels using TC", s.tensor_core_kernel_time_us, s.tensor_core_kernels, "tc"],
+    ["Kernels that use Tensor Cores", s.tensor_core_kernel_time_us, s.tensor_core_kernels, "tc"],
     ["Memory kernels", s.memory_time_us, s.memory_operations, "memory"],
     ["All other kernels", other, null, "eligible"],
     s.unknown_kernel_time_us > 0 && ["Name does not tell", s.unknown_kernel_time_us, null, "told-not"],
   ].filter(Boolean);
   const details = () => page.details("Kernel details", table(["Kernels", "Total GPU time (ms)", "Total count"], [
     ["All kernels", figure((s.kernel_time_us + s.memory_time_us) / 1000, 3), figure(s.kernels + s.memory_operations)],
-    ["Kernels using TC", figure(s.tensor_core_kernel_time_us / 1000, 3), figure(s.tensor_core_kernels)],
+    ["Kernels that use Tensor Cores", figure(s.tensor_core_kernel_time_us / 1000, 3), figure(s.tensor_core_kernels)],
     ["Memory kernels", figure(s.memory_time_us / 1000, 3), figure(s.memory_operations)],
     ["All other kernels", figure((other + s.unknown_kernel_time_us) / 1000, 3), figure(s.kernels - s.tensor_core_kernels)],
   ]), s.unknown_kernel_time_us > 0 && el("p", { class: "small" }, `${time(s.unknown_kernel_time_us)} of the other kernels have ` +
-    "names that do not tell whether they use Tensor Cores."), el("p", { class: "soft small" }, TC));
+    "names that do not tell whether they use Tensor Cores."), el("p", { class: "soft small" }, TWICE));
   return panel("Kernel GPU time", ring("Kernel GPU time", parts.map(([label, value, , colour]) => ({ label, value, colour, shown: time(value) }))),
     el("div", { class: "corner" }, el("button", { type: "button", onclick: details }, "Show kernel details"),
       more("Kernel GPU time", ["ops", "by-iteration", "by-op"])));
@@ -60,8 +60,8 @@ const efficiency = ({ tables: { summary: s } }) => {
   const share = s.tensor_core_efficiency_percent;
   return panel("Tensor Core kernel efficiency", share === null ? el("p", {}, "n/a: no op of these iterations could use Tensor Cores.")
     : ring("Tensor Core kernel efficiency", [
-      { label: "Using TC", value: share, colour: "tc", shown: percent(share) },
-      { label: "Not using TC", value: Math.max(0, 100 - share), colour: "eligible", shown: percent(100 - share) },
+      { label: "On Tensor Cores", value: share, colour: "tc", shown: percent(share) },
+      { label: "Elsewhere", value: Math.max(0, 100 - share), colour: "eligible", shown: percent(100 - share) },
     ]), s.tensor_core_time_elsewhere_us > 0 && el("p", { class: "small soft" },
     `${time(s.tensor_core_time_elsewhere_us)} of Tensor Core time lie in ops that are not on the list of eligible ops.`));
 };
@@ -90,7 +90,7 @@ const iterations = ({ tables }) => {
   const [size, unit] = page.unitOf(most || 1);
   const gap = one => Math.max(0, one.wall_us - one.tensor_core_time_us - one.other_kernel_time_us - one.memory_time_us);
   const parts = [
-    { label: "Using TC", colour: "tc" }, { label: "Not using TC, or unknown", colour: "eligible" }, { label: "Memory", colour: "memory" },
+    { label: "Tensor Core kernels", colour: "tc" }, { label: "Other kernels, or unknown", colour: "eligible" }, { label: "Memory", colour: "memory" },
     { label: "Rest of the iteration", colour: "idle" },
   ].map(one => ({ ...one, shown: "" }));
   const bars = longest.map(one => ({
@@ -114,7 +114,7 @@ const topOps = ({ tables }) => {
   const directed = tables.ops.some(one => one.direction);
   const box = el("div", { class: "table-box", tabindex: "0", role: "region", "aria-label": "Top 10 GPU ops, table" },
     el("table", { class: "data" }, el("thead", {}, el("tr", {}, ["GPU time (µs)", "Op name", directed && "Direction", "Op type", "Calls",
-      "TC eligible", "Using TC"].filter(Boolean).map((one, at) => el("th", { scope: "col", class: at === 0 || one === "Calls" ? "number" : null }, one)))),
+      "Could use Tensor Cores", "Uses Tensor Cores"].filter(Boolean).map((one, at) => el("th", { scope: "col", class: at === 0 || one === "Calls" ? "number" : null }, one)))),
     el("tbody", {}, top.map(one => el("tr", {}, el("td", { class: "number" }, figure(one.gpu_us, 3)),
       el("td", { class: "roomy" }, page.link("ops", { op: one.id }, one.name.length > 100 ? `${one.name.slice(0, 100)}…` : one.name)), directed && el("td", {}, one.direction),
       el("td", { class: "narrow" }, one.type), el("td", { class: "number" }, figure(one.calls)), el("td", {}, page.yes(one.eligible)),
@@ -139,10 +139,16 @@ const notes = ({ document: { file }, data }) => {
   return all.length ? panel("Notes of this file", el("ul", { class: "notes" }, all.map(words => el("li", {}, words)))) : null;
 };
 
+// What all times of the page are to be taken with: of the file as it was opened.
+const slowdown = ({ document: { summary, slowdown: told } }) => el("p", { class: "lead" },
+  `${figure(summary.iterations)} iteration${summary.iterations === 1 ? "" : "s"}, ${time(summary.average_iteration_us)} each. `,
+  el("b", {}, told.words));
+
 page.views.dashboard = {
   title: "Dashboard", place: 0,
   render: (container, state) => {
-    container.append(el("div", { class: "panels" }, utilization(state), ops(state), kernels(state), efficiency(state),
-      performance(state), system(state), iterations(state), topOps(state), page.advicePanel(state), notes(state) || "", page.guidance()));
+    container.append(slowdown(state), el("div", { class: "panels" }, page.advicePanel(state), utilization(state), ops(state),
+      kernels(state), efficiency(state), performance(state), system(state), iterations(state), topOps(state), notes(state) || "",
+      page.guidance()));
   },
 };

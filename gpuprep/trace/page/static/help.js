@@ -12,7 +12,7 @@ page.views.help = {
         ["GPU time", "The sum of the durations of kernels, copies and fills. Work at the same time on two streams counts twice."],
         ["GPU busy, utilization", "The union of the same: time in which at least one of them runs. Never more than the wall clock time."],
         ["Op", "An operator of the framework at one place of the program, with one kind of input. Its GPU time is that of the kernels it launched itself."],
-        ["TC", "Tensor Cores. Eligible: the op multiplies matrices in a data type that the Tensor Cores of this GPU have. Using: one of its kernels does so, as far as its name tells."],
+        ["Tensor Cores", "An op could use them where it multiplies matrices in a data type that the Tensor Cores of this GPU have. It uses them where one of its kernels does so, as far as the kernel's name tells."],
         ["CPU overhead", "CPU time of the op itself less the time inside calls of the CUDA API."],
         ["GPU idle", "Gaps between the kernels of one call of an op."],
         ["Key op", "An op whose calls begin the iterations, where the profile does not mark its steps."],

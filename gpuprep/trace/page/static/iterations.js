@@ -59,7 +59,7 @@ page.iterationChart = (container, { lines, range, from, to, moved, width }) => {
   const [unitSize, unit] = page.unitOf(highest);
   const axis = page.ticks(0, highest, 5).map(us => [
     svg("line", { class: "grid", x1: LEFT, x2: wide - RIGHT, y1: y(us), y2: y(us) }),
-    svg("text", { class: "tick", x: LEFT - 6, y: y(us) + 4, "text-anchor": "end" }, String(Number((us / unitSize).toPrecision(6)))),
+    svg("text", { class: "tick", x: LEFT - 10, y: y(us) + 4, "text-anchor": "end" }, String(Number((us / unitSize).toPrecision(6)))),
   ]);
   const every = Math.max(1, Math.ceil(count / Math.max(2, Math.floor(inner / 48))));
   const names = shown.map((_, i) => from + i).filter(i => i % every === 0).map(i =>
@@ -183,8 +183,8 @@ const pickKeyOp = (state, chosen) => {
       { key: "name", title: "Op name", get: row => rows[row].name },
       { key: "type", title: "Op type", get: row => rows[row].type },
       { key: "calls", title: "Calls", kind: "number", get: row => rows[row].calls },
-      { key: "eligible", title: "TC eligible", kind: "bool", get: row => rows[row].eligible },
-      { key: "tc", title: "Using TC", kind: "bool", get: row => rows[row].using_tensor_cores },
+      { key: "eligible", title: "Could use Tensor Cores", kind: "bool", get: row => rows[row].eligible },
+      { key: "tc", title: "Uses Tensor Cores", kind: "bool", get: row => rows[row].using_tensor_cores },
       { key: "kernels", title: "Kernel calls", kind: "number", get: row => rows[row].kernel_calls },
     ],
     pick: { head: "Choose", label: row => `Choose ${rows[row].name}`, picked, on: row => { picked = row; ok.disabled = false; } },

@@ -25,7 +25,7 @@ page.views["op-types"] = {
 
 const kernelColumns = rows => [
   textColumn(rows, "name", "Kernel name"),
-  toldColumn(rows, "tensor_cores", "Using TC", { meaning: "? where the name does not tell" }),
+  toldColumn(rows, "tensor_cores", "Uses Tensor Cores", { meaning: "? where the name does not tell" }),
   countColumn(rows, "calls", "Calls"), timeColumn(rows, "total_us", "GPU time"), timeColumn(rows, "average_us", "Avg"),
   timeColumn(rows, "shortest_us", "Min"), timeColumn(rows, "longest_us", "Max"), shortColumn(rows, "rule", "Rule", { meaning: "The rule that told whether it uses Tensor Cores" }),
 ];
@@ -53,7 +53,7 @@ page.views.ops = {
       columns: [
         timeColumn(rows, "gpu_us", "GPU time"), timeColumn(rows, "cpu_us", "CPU time"),
         textColumn(rows, "name", "Op name"), page.directionColumn(rows), shortColumn(rows, "type", "Op type"), countColumn(rows, "calls", "Calls"),
-        boolColumn(rows, "eligible", "TC eligible"), boolColumn(rows, "using_tensor_cores", "Using TC"), countColumn(rows, "kernel_calls", "Kernel calls"),
+        boolColumn(rows, "eligible", "Could use Tensor Cores"), boolColumn(rows, "using_tensor_cores", "Uses Tensor Cores"), countColumn(rows, "kernel_calls", "Kernel calls"),
         shortColumn(rows, "dtypes", "Data type"), textColumn(rows, "shapes", "Input shapes"),
         timeColumn(rows, "gpu_with_children_us", "GPU time with children"),
         rows.some(one => one.tflops !== null) && countColumn(rows, "tflops", "TFLOP/s", { digits: 1, meaning: "FLOPs of all calls over their GPU time" }),
@@ -82,7 +82,7 @@ page.views.kernels = {
         columns: [
           { ...textColumn(found, "name", "Op name"), show: (name, at) => page.link("ops", { op: found[at].id }, name.length > 100 ? `${name.slice(0, 100)}…` : name) },
           shortColumn(found, "type", "Op type"), countColumn(found, "calls", "Calls"),
-          timeColumn(found, "gpu_us", "GPU time"), boolColumn(found, "eligible", "TC eligible"), boolColumn(found, "using_tensor_cores", "Using TC"),
+          timeColumn(found, "gpu_us", "GPU time"), boolColumn(found, "eligible", "Could use Tensor Cores"), boolColumn(found, "using_tensor_cores", "Uses Tensor Cores"),
         ],
       });
     };

@@ -31,9 +31,10 @@ page.long = text => {
 // Short texts stay on a line; names, shapes and stacks get room.
 const classOf = column => (column.kind === "text" ? `text ${column.narrow ? "narrow" : "roomy"}` : column.kind);
 
-const cell = (column, row) => {
+// `alone`: the row above it in the table says nothing of it.
+const cell = (column, row, alone) => {
   if (column.show) {
-    const shown = column.show(column.get(row), row);
+    const shown = column.show(column.get(row), row, alone);
     return shown instanceof Node ? shown : document.createTextNode(plain(shown));
   }
   if (column.kind === "bool") return page.yes(column.get(row));
@@ -45,8 +46,8 @@ const cell = (column, row) => {
   return column.kind === "number" ? document.createTextNode(column.text(row)) : page.long(column.text(row));
 };
 
-// options: {name, title, lead, columns, count, order: [key, "desc"], length, only: Set, pick: {label(row), picked, on(row)}}
-// `name` is that of the exports. Returns {pick(row)}.
+// options: {name, title, lead, columns, count, order: [key, "desc"], length, only: Set, tree(row), pick: {label(row), picked, on(row)}}
+// `name` is that of the exports; `tree` gives the path of a row, and the table is a tree. Returns {pick(row)}.
 page.table = (container, options) => {
   if (keptView !== page.state.view) { kept.clear(); keptView = page.state.view; }
   const count = options.count, pick = options.pick;
@@ -67,7 +68,7 @@ page.table = (container, options) => {
   container.append(place);
 
   let rows = new Uint32Array(0), picked = pick ? pick.picked : null;
-  const selection = order => page.rowsOf(columns, count, { order, search: now.search, filters: now.filters, only: options.only });
+  const selection = order => page.rowsOf(columns, count, { order, search: now.search, filters: now.filters, only: options.only, tree: options.tree });
   const start = now.order || (options.order ? [columns.findIndex(one => one.key === options.order[0]), options.order[1]] : null);
 
   const choose = (row, button) => {
@@ -114,7 +115,7 @@ page.table = (container, options) => {
             "aria-label": plain(pick.label(row.row)).slice(0, 160),
           }, "▸");
         }
-        return cell(columns[at - shift], row.row);
+        return cell(columns[at - shift], row.row, row.alone);
       },
     })),
     createdRow: (line, row) => {
@@ -130,7 +131,8 @@ page.table = (container, options) => {
       now.order = by ? [by.column - shift, by.dir] : null;
       now.length = asked.length;
       rows = selection(now.order);
-      const part = Array.from(rows.subarray(asked.start, asked.start + asked.length), row => ({ row }));
+      const some = Boolean(now.search.trim() || now.filters.some(one => one.trim()) || options.only);
+      const part = Array.from(rows.subarray(asked.start, asked.start + asked.length), (row, place) => ({ row, alone: some || !place }));
       answer({ draw: asked.draw, recordsTotal: options.only ? options.only.size : count, recordsFiltered: rows.length, data: part });
     },
   });

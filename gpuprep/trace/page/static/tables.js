@@ -39,6 +39,22 @@ const between = (iteration, start, stop) => {
   return [at(start), at(stop + 1)];
 };
 
+// Paths of modules as a tree, numbers in names by their value: as trace/tables/ops.py sorts them.
+const placeOf = path => path.split("/").map(name => (name.match(/[0-9]+|[^0-9]+/g) || []).map(piece => {
+  if (!/^[0-9]/.test(piece)) return [2 ** 30, piece];
+  const digits = piece.replace(/^0+/, "");
+  return [digits.length, digits];
+}));
+// Below 0 where `a` comes first. Lists in lists; a list that is the begin of another comes first.
+const before = (a, b) => {
+  if (!Array.isArray(a)) return a < b ? -1 : a > b ? 1 : 0;
+  for (let i = 0; i < Math.min(a.length, b.length); i++) {
+    const order = before(a[i], b[i]);
+    if (order) return order;
+  }
+  return a.length - b.length;
+};
+
 class Tables {
   constructor(data, split, choice, start, stop) {
     Object.assign(this, { data, split, choice, start, stop, problems: split.problems });
@@ -229,7 +245,7 @@ class Tables {
     return [...found].sort((a, b) => a - b);
   }
 
-  // A row for each module with all modules inside of it, in the order of their paths.
+  // A row for each module with all modules inside of it, above those.
   get modules() {
     return this.once("modules", () => {
       const { gpu, tensorTime } = this.byOp, { modulecells } = this.split, { modules } = this.data, lines = new Map();
@@ -246,7 +262,8 @@ class Tables {
       const calls = total(modulecells.module, modulecells.calls, modules.length, this.modulePart);
       const cpu = total(modulecells.module, modulecells.cpu, modules.length, this.modulePart);
       modules.forEach((path, i) => { if (calls[i]) { const one = line(path); one[0] += calls[i]; one[3] += cpu[i]; } });
-      return [...lines].sort(([a], [b]) => (a < b ? -1 : 1)).map(([module, [n, g, t, c]]) =>
+      const sorted = [...lines].map(([path, sums]) => [placeOf(path), path, sums]).sort((a, b) => before(a[0], b[0]) || (a[1] < b[1] ? -1 : 1));
+      return sorted.map(([, module, [n, g, t, c]]) =>
         ({ module, calls: n, gpu_us: us(g), tensor_core_time_us: us(t), cpu_us: us(c) }));
     });
   }

@@ -4,7 +4,8 @@
 
 const { el } = page;
 const ALL = -1;
-const ROW = 18, HEAD = 26, SIDE = 132, GAP = 8, SMALL_SIDE = 74;
+const ROW = 18, HEAD = 26, GAP = 8, FONT = "11px system-ui, sans-serif";
+const NARROW = 560, MOST_SIDE = 260; // on a narrow page names stand above their rows, else beside them
 const MOST_DEPTH = 24, MOST_ROWS = 400; // rows of ops in one thread, and of the picture
 const LEAST_NS = 50; // width of the closest view
 const MOST_LISTED = 200000;
@@ -75,6 +76,15 @@ Object.defineProperties(page.Data.prototype, Object.getOwnPropertyDescriptors({
   },
 }));
 
+const named = lane => page.plain(lane.label).slice(0, 200);
+// The begin of a name, as much as there is room for.
+const fitting = (pen, name, room) => {
+  if (pen.measureText(name).width <= room) return name;
+  let letters = name.length;
+  while (letters > 1 && pen.measureText(`${name.slice(0, letters)}…`).width > room) letters -= 1;
+  return `${name.slice(0, letters)}…`;
+};
+
 class Timeline {
   constructor(state, iteration) {
     this.state = state;
@@ -104,25 +114,28 @@ class Timeline {
 
   // ---------------------------------------------------------------- picture
 
-  get side() { return this.width < 560 ? SMALL_SIDE : SIDE; }
   x(ns) { return this.side + ((ns - this.from) / (this.to - this.from)) * (this.width - this.side); }
   ns(x) { return this.from + ((x - this.side) / (this.width - this.side)) * (this.to - this.from); }
 
   layout() {
+    this.width = Math.max(260, this.place.clientWidth || 640);
+    this.pen = this.canvas.getContext("2d");
+    this.pen.font = FONT;
+    const above = this.width < NARROW, names = this.lanes.filter(lane => lane.label).map(lane => this.pen.measureText(named(lane)).width);
+    this.side = above ? 0 : Math.min(MOST_SIDE, 14 + names.reduce((most, one) => Math.max(most, one), 0));
     let y = HEAD;
     for (const lane of this.lanes) {
-      if (lane.first) y += GAP;
+      if (lane.first) y += above && lane.label ? ROW : GAP;
       lane.y = y;
+      lane.named = above ? y - ROW / 2 : y + ROW / 2;
       y += ROW;
     }
     this.height = y + 6;
-    this.width = Math.max(260, this.place.clientWidth || 640);
     const ratio = Math.min(window.devicePixelRatio || 1, 3);
     this.canvas.width = Math.round(this.width * ratio);
     this.canvas.height = Math.round(this.height * ratio);
     this.canvas.style.width = `${this.width}px`;
     this.canvas.style.height = `${this.height}px`;
-    this.pen = this.canvas.getContext("2d");
     this.pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.draw();
   }
@@ -146,7 +159,7 @@ class Timeline {
     const { pen, width, height } = this, colours = this.colours();
     pen.fillStyle = colours.card;
     pen.fillRect(0, 0, width, height);
-    pen.font = "11px system-ui, sans-serif";
+    pen.font = FONT;
     pen.textBaseline = "middle";
     pen.fillStyle = colours.soft;
     pen.strokeStyle = colours.rule;
@@ -155,22 +168,19 @@ class Timeline {
     for (const us of page.ticks(low, high, Math.max(2, Math.floor((width - this.side) / 90)))) {
       const x = this.x(this.low + us * 1000);
       pen.beginPath(); pen.moveTo(x, HEAD - 6); pen.lineTo(x, height); pen.stroke();
-      pen.textAlign = x > width - 40 ? "right" : "center";
-      pen.fillText(`${Number((us / size).toPrecision(7))} ${unit}`, Math.min(x, width - 4), 11);
+      const words = `${Number((us / size).toPrecision(7))} ${unit}`, half = pen.measureText(words).width / 2;
+      pen.textAlign = "center";
+      pen.fillText(words, limited(x, half + 3, width - half - 3), 11);
     }
     this.shown = 0;
     pen.textAlign = "left";
     for (const lane of this.lanes) this.drawLane(lane, colours);
-    pen.fillStyle = colours.card;
-    pen.fillRect(0, HEAD - 8, this.side - 2, height);
-    pen.fillStyle = colours.ink;
-    for (const lane of this.lanes) {
-      if (!lane.label) continue;
-      pen.save();
-      pen.beginPath(); pen.rect(0, lane.y, this.side - 6, ROW); pen.clip();
-      pen.fillText(page.plain(this.width < 560 ? lane.label.replace(/CPU (thread )?|GPU /, "").replace("stream ", "s") : lane.label).slice(0, 60), 6, lane.y + ROW / 2);
-      pen.restore();
+    if (this.side) {
+      pen.fillStyle = colours.card;
+      pen.fillRect(0, HEAD - 8, this.side - 2, height);
     }
+    pen.fillStyle = colours.ink;
+    for (const lane of this.lanes) if (lane.label) pen.fillText(fitting(pen, named(lane), (this.side || width) - 12), 6, lane.named);
     this.drawPicked(colours);
     const words = `Shown of ${this.name}: ${time(this.from - this.low)} to ${time(this.to - this.low)}, ${page.figure(this.shown)} events` +
       (this.left ? `; ${page.figure(this.left)} lie deeper than this picture` : "") +
