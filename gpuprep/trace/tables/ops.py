@@ -128,8 +128,8 @@ def modules(chosen: Chosen) -> tuple[ModuleLine, ...]:
             line = sums.setdefault(path, [0, 0, 0, 0])
             line[0] += int(calls[module])
             line[3] += int(cpu[module])
-    rows = ((path, *sums[path]) for path in sorted(sums, key=_place))
-    return tuple(ModuleLine(path, int(n), us(g), us(t), us(c)) for path, n, g, t, c in rows)
+    rows = sorted(sums.items(), key=lambda each: _place(each[0]))
+    return tuple(ModuleLine(path, int(n), us(g), us(t), us(c)) for path, (n, g, t, c) in rows)
 
 
 def _place(path: str) -> tuple[list[list[tuple[int, str]]], str]:
