@@ -18,6 +18,7 @@ from pathlib import Path
 
 from gpuprep.errors import UsageError
 from gpuprep.paths import config_dir
+from gpuprep.untrusted.masking import masked_url
 from gpuprep.yamlfile import reader
 from gpuprep.yamlfile.nodes import Node, Problem, join, shorten
 
@@ -126,5 +127,6 @@ class _Judge:
     def _wrong(self, node: Node, key: str, allowed: str) -> None:
         if not node.sound:  # the reader reported it already
             return
-        shown = "a list or a mapping" if isinstance(node.value, (dict, list)) else repr(shorten(node.text))
+        text = masked_url(node.text) if key == "store" or key.startswith("mirrors.") else node.text
+        shown = "a list or a mapping" if isinstance(node.value, (dict, list)) else repr(shorten(text))
         self.problems.append(Problem(node.place, key, f"{shown} is not allowed, want {allowed}"))

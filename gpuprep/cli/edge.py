@@ -18,7 +18,7 @@ import click
 
 from gpuprep.cli.stopping import INTERRUPTED, STOPPING
 from gpuprep.errors import GpuprepError, UsageError
-from gpuprep.untrusted.masking import masked, masked_words, remember
+from gpuprep.untrusted.masking import masked, masked_words, remember_words
 from gpuprep.untrusted.plaintext import command, visible
 
 UNEXPECTED = 3
@@ -36,8 +36,7 @@ class Session:
 def run(cli: click.Group, arguments: list[str]) -> int:
     """Run one command line and return its exit code. A second interrupt ends the process (stopping.py)."""
     session = Session(json=_asks_for_json(arguments))
-    for word in arguments:
-        remember(word)
+    remember_words(arguments)
     STOPPING.install()
     if sys.stdout is None:  # closed by who started us
         drop_stdout()

@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from gpuprep.errors import StoreError, UsageError
 from gpuprep.untrusted.databasefile import is_database
-from gpuprep.untrusted.masking import masked, masked_url, remember
+from gpuprep.untrusted.masking import is_url, masked, masked_url, remember_store
 
 # How long a writer waits for another one. A write takes milliseconds.
 BUSY_SECONDS = 30
@@ -37,9 +37,11 @@ def make(url: str) -> tuple[Engine, str]:
 
     Raises UsageError for an invalid URL, or if the URL needs a driver that is not installed.
     """
-    remember(url)
+    remember_store(url)
     shown = masked_url(url)
     try:
+        if not is_url(url):
+            raise ArgumentError("no URL")
         parsed = sa.make_url(url)
         parsed = parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
         backend = parsed.get_backend_name()
@@ -52,8 +54,10 @@ def make(url: str) -> tuple[Engine, str]:
         driver = masked(str(error).partition("\n")[0])
         raise UsageError(f"--store {shown}: PostgreSQL's driver is not installed ({driver})", NO_DRIVER) from error
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
-        typed = f"sqlite:///{Path(url).absolute()}" if "://" not in url and "\0" not in url else ""
+        typed = f"sqlite:///{Path(url).absolute()}" if shown == url and "://" not in url and "\0" not in url else ""
         hint = f"if {shown} is a file, give {typed}" if typed and url not in BACKENDS else f"give one, {EXAMPLES}"
+        if shown != url:
+            hint = f"{hint}; in a password write : / @ ? # as %3A %2F %40 %3F %23"
         raise UsageError(f"--store {shown}: this is no URL of a database", hint) from error
 
 

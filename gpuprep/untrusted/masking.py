@@ -1,6 +1,8 @@
 """Masks the controller's secrets in all texts that are shown or kept. Stdlib only.
 
 remember(text)            from now on masked() masks the passwords of URLs in this text
+remember_store(url)       the same, also if it is no URL
+remember_words(words)     the same for the words of a command line
 keep_secret(password)     the same for a password
 masked(text)              `text` without passwords
 masked_words(words)       each word of a command line
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
 MASK = "***"
@@ -19,12 +21,27 @@ FEWEST_LETTERS = 4
 STORE, LIBPQ = "GPUPREP_STORE", "PGPASSWORD"
 # A password may hold any character, an "@" among them: it ends at the last one of its word.
 _USERINFO = re.compile(r"(://[^\s/:@]*):\S*@")
-_USERINFO_OF_WORD = re.compile(r"(://[^:/@]*):(.*)@", re.DOTALL)
+_USERINFO_OF_WORD = re.compile(r"(://[^:@]*):(.*)@", re.DOTALL)
 # libpq's: ?password=... of a URL, password='...' of a connection string, PGPASSWORD=...
-_NAMED_IN_URL = re.compile(r"([?&][^=&\s]*pass[^=&\s]*=)([^&\s]*)", re.IGNORECASE)
+_NAMED_IN_URL = re.compile(r"([?&][^=&\s]*(?:pass|pw|secret|token)[^=&\s]*=)([^&\s]*)", re.IGNORECASE)
 _NAMED = re.compile(
     r"""(\b\w*(?:password|passwd|passfile)\s*=\s*)('(?:[^'\\]|\\.)*'|"[^"]*"|[^\s&'"]+)""", re.IGNORECASE
 )
+# A URL whose parts can be told from each other: nothing but what is hidden in its place can be a password. %3A is ":".
+_URL = re.compile(
+    r"sqlite(?:\+\w+)?://.*"
+    r"|[a-z][a-z0-9+.-]*://(?:(?:(?!%3a)[^\s:/@;?#])*(?::.*)?@)?(?:\[[0-9a-f:.%\w]*\]|[^\s:/@;?#\[\]]*)"
+    r"(?::(?P<port>[0-9]{0,5}))?(?:/[^\s:@;?#]*)?(?:[?#]\S*)?",
+    re.DOTALL | re.IGNORECASE,
+)
+_DATABASE = r"(?:postgres\w*|mysql|mariadb|mssql|oracle|sqlite)(?:\+\w+)?"
+_SCHEME = re.compile(rf"{_DATABASE}(?=[:;/])|[a-z+]+(?=://)", re.IGNORECASE)
+_DATABASE_IN_TEXT = re.compile(
+    rf"""(?<![\w./-]){_DATABASE}[:;](?:[/\\]|[^\s'"]*[:@])[^\s'"]*[^\s'":;,.)]""", re.IGNORECASE
+)
+# What may be a password in a URL that is none.
+_PIECE = re.compile(r"[^\s:/@?#&=;,'\"\\]+(?=@)")
+_NO_PASSWORDS = re.compile(rf"{_DATABASE}|gpuprep|localhost", re.IGNORECASE)
 
 _known: set[str] = set()
 
@@ -32,8 +49,35 @@ _known: set[str] = set()
 def remember(text: str) -> None:
     userinfo = _USERINFO_OF_WORD.search(text)
     for password in (userinfo[2] if userinfo else "", *(named[2] for named in _NAMED_IN_URL.finditer(text))):
-        keep_secret(password)
-        keep_secret(unquote(password))
+        for part in (password, *password.split("@")):  # SQLAlchemy takes what follows an "@" for the host
+            keep_secret(part)
+            keep_secret(unquote(part))
+
+
+def remember_store(text: str) -> None:
+    """The same for what was given as the URL of a store. If that is no URL, any part of it may be the password."""
+    remember(text)
+    if masked_url(text) != text and not is_url(text):
+        for piece in (text, *_PIECE.findall(text)):
+            if not _NO_PASSWORDS.fullmatch(piece):
+                keep_secret(piece)
+                keep_secret(unquote(piece))
+
+
+def remember_words(words: Iterable[str]) -> None:
+    """The same for the words of a command line."""
+    for word, store in _and_store(words):
+        remember(word)
+        if store:
+            remember_store(store)
+
+
+def _and_store(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each word, and what it has of the value of --store."""
+    before = ""
+    for word in words:
+        yield word, word if before == "--store" else word[len("--store=") :] if word.startswith("--store=") else ""
+        before = word
 
 
 def keep_secret(password: str) -> None:
@@ -43,12 +87,24 @@ def keep_secret(password: str) -> None:
 
 def masked(text: str) -> str:
     """`text` without the passwords of URLs and connection strings, and without the remembered passwords."""
-    return _in_place(_USERINFO.sub(rf"\1:{MASK}@", _without_known(text)))
+    hidden = _USERINFO.sub(rf"\1:{MASK}@", _without_known(text))
+    return _in_place(_DATABASE_IN_TEXT.sub(lambda found: masked_url(found[0]), hidden))
 
 
 def masked_url(url: str) -> str:
-    """The same for one URL, which may contain blanks or be impossible to parse."""
-    return _in_place(_USERINFO_OF_WORD.sub(rf"\1:{MASK}@", url))
+    """The same for one URL. Of what is none only the scheme stays; a mere file name stays whole."""
+    if is_url(url):
+        return _in_place(_USERINFO_OF_WORD.sub(rf"\1:{MASK}@", url))
+    if not any(sign in url for sign in ("@" if url.startswith("sqlite:") else ":@=")):
+        return url
+    scheme = _SCHEME.match(url)
+    return f"{scheme[0]}:{MASK}" if scheme else MASK
+
+
+def is_url(text: str) -> bool:
+    """Whether the parts of a URL can be told from each other."""
+    url = _URL.fullmatch(text)
+    return url is not None and int(url["port"] or 0) < 65536
 
 
 def _in_place(text: str) -> str:
@@ -56,17 +112,21 @@ def _in_place(text: str) -> str:
 
 
 def masked_words(words: Iterable[str]) -> list[str]:
-    return [_without_known(masked_url(word)) for word in words]
+    """The words of a command line."""
+    return [
+        masked(word.replace(store, masked_url(store)) if store else _USERINFO_OF_WORD.sub(rf"\1:{MASK}@", word))
+        for word, store in _and_store(words)
+    ]
 
 
-def without_secret(text: str | None) -> str | None:
-    """A word of a command line as it may be shown again; None where there is none, or where it holds a secret."""
-    return text if text and masked_words([text])[0] == text else None
+def without_secret(store: str | None) -> str | None:
+    """What was given as --store as it may be shown again; None where there is none, or where it holds a secret."""
+    return store if store and _without_known(masked_url(store)) == store else None
 
 
 def _without_known(text: str) -> str:
     if url := os.environ.get(STORE, ""):
-        remember(url)
+        remember_store(url)
     if password := os.environ.get(LIBPQ, ""):
         keep_secret(password)
     for secret in sorted(_known, key=len, reverse=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import sqlite3
@@ -274,6 +275,60 @@ def test_an_error_log_holds_no_password(
     _clean(log.read_text())
 
 
+# What people type in a hurry: no URL, so nobody knows where the password ends.
+NO_URLS = {
+    "no host": "postgresql://me:hunter2", "one slash": "postgresql:/me:hunter2@h/db",
+    "no slash": "postgresql:me:hunter2@h/db", "three slashes": "postgresql:///me:hunter2@h/db",
+    "no scheme": "me:hunter2@h/db", "no colon": "postgresql//me:hunter2@h", "no user": "hunter2@h",
+    "the port is one": "postgresql://h:hunter2/db", "a port with letters": "postgresql://me:%68unter2@h:5x/db",
+    "a colon as %3A": "postgresql://me%3Ahunter2@h:x/db", "a blank": "postgresql: //me:hunter2@h/db",
+    "no colon in front of it": "postgresql://me hunter2@h", "an address that does not end": "postgresql://me:hunter2@[::1/db",
+    "another database": "mysql://me:hunter2", "backslashes": r"postgresql:\\me:hunter2@h/db",
+    "libpq's words": "host=h user=me password=hunter2", "in the query": "postgresql:/h/db?password=hunter2",
+    "Java's": "jdbc:postgresql://h/db?user=me&password=hunter2",
+    "a file's": "sqlite:///me:hunter2@h/none.db", "an @ in it": "postgresql://me:a@b:hunter2@h:99x/db",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_URLS)
+def test_what_is_no_url_shows_no_password(
+    state: Path, monkeypatch: pytest.MonkeyPatch, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, settings = NO_URLS[name], state.parent.parent / "config/gpuprep/config.yml"
+
+    def told(*words: str) -> None:
+        masking._known.clear()
+        assert edge.run(cli, [*words]) in (0, 2, 3)
+
+    edge.say_interrupted(["history", "--store", url])
+    edge.say_interrupted(["history", f"--store={url}"])
+    told("history", "list", "--json", "--store", url)
+    told("version", f"--store={url}")
+    monkeypatch.setenv("GPUPREP_STORE", url)
+    told("status")
+    told("no-such-command", url.replace(" ", ""))
+    edge._unexpected(edge.Session(), ValueError(f"could not use {url}"), ["status"])
+    monkeypatch.delenv("GPUPREP_STORE")
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f"store: {json.dumps(url)}\nmirrors: {{ffmpeg: 'https:/me:hunter2@h'}}\n")
+    told("status")
+    settings.write_text(f"store: {json.dumps(url)}\n")
+    told("history", "list")
+    said = capsys.readouterr()
+    _clean(said.out + said.err)
+    for log in (state / "errors").iterdir():
+        _clean(log.read_text())
+
+
+def test_a_short_password_is_hidden_in_its_place(state: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: ARG001
+    for url in ("postgresql://u:Pw", "postgresql:/u:Pw@h/db"):
+        edge.say_interrupted(["history", "--store", url])
+        assert edge.run(cli, ["history", "list", "--store", url]) == 2
+    said = capsys.readouterr().err
+    assert "Pw" not in said
+    assert "--store postgresql:***: this is no URL of a database" in said
+
+
 @pytest.mark.parametrize("text", [
     "connection to postgresql://me:hunter2@db/x failed", "FATAL: password='hunter2' host=db", "PGPASSWORD=hunter2 psql",
     "sslpassword=hunter2", "postgresql://db/x?sslpassword=hunter2&x=1", "a https://me:hunter2@mirror/x b",
@@ -283,7 +338,19 @@ def test_masked(text: str) -> None:
     assert "***" in masking.masked(text)
 
 
-@pytest.mark.parametrize("text", ["gpu passed = 5", "http://h:8080/a", "x: y@z", "a:b@c", "passes 3 of 4"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpu passed = 5",
+        "http://h:8080/a",
+        "x: y@z",
+        "a:b@c",
+        "passes 3 of 4",
+        "run postgres:16 and mysql:8.0 (postgres: x)",
+        "the store of runs postgresql://me@h:5432/gpuprep: gone, postgresql://h/x.",
+        "/var/run/postgresql/.s.PGSQL.5432",
+    ],
+)
 def test_what_is_no_secret_stays(text: str) -> None:
     assert masking.masked(text) == text
 
