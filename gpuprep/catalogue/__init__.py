@@ -239,7 +239,7 @@ def container_toolkits() -> tuple[str, ...]:
 
 
 def disk_mib(step: str) -> Mapping[str, int]:
-    """Room that "driver", "cuda", "cudnn" or "codec" needs, in MiB by path; "boot": driver in a /boot of its own."""
+    """Room that a step needs, in MiB by folder: "driver", "cuda nvidia", "codec"; "boot": driver, /boot of its own."""
     needs: Mapping[str, int] = _data("archives")["disk_mib"][step]
     return needs
 

@@ -104,6 +104,7 @@ def request(profile: Profile) -> FactsRequest:
     if profile.codec.ffmpeg != "none":
         commands.append("ffprobe")
     return FactsRequest(
+        folders=(profile.codec.prefix,),
         certificates=(signing.certificate,) if signing else (),
         commands=tuple(dict.fromkeys(commands)),
         python_modules=tuple(dict.fromkeys(m for tool in tools for m in tool.python_modules)),

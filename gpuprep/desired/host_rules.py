@@ -38,6 +38,7 @@ NCCL_LIBRARY = "libnccl.so.2"
 WITHOUT_KERNEL = (
     "docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "container-other", "openvz", "proot", "wsl",
 )  # fmt: skip
+OWN_FOLDER = "/opt/gpuprep"  # in the catalogue it stands for the profile's codec.prefix, too
 MOST_PACKAGES = 8  # that a sentence names
 VGPU = re.compile(r"^GRID |-\d+[ABCQ]$")  # names of parts of GPUs: "GRID T4-16Q", "NVIDIA A10-24Q"
 
@@ -360,30 +361,31 @@ def _offered(snapshot: Snapshot) -> bool:
 
 
 def free_space(
-    profile: Profile, snapshot: Snapshot, build_key: str, nccl_version: str, refusals: list[Refusal]
+    profile: Profile, snapshot: Snapshot, done: Mapping[str, bool], refusals: list[Refusal]
 ) -> dict[str, int]:
-    """MiB that the remaining steps need, summed by mount point; appends a refusal if less is free."""
-    done = {
-        "driver": catalogue.is_version(snapshot.driver.module_version),
-        "cuda": profile.cuda.version == "none" or catalogue.is_version(snapshot.cuda.nvcc_version),
-        "cudnn": profile.cudnn.version == "none" or snapshot.cudnn.wheel_version == profile.cudnn.version,
-        "nccl": nccl_version == "none" or f"/{nccl_version}-cuda" in str(snapshot.libraries.get(NCCL_LIBRARY)),
-        "codec": profile.codec.ffmpeg == "none" or snapshot.codec.build_key == build_key,
-    }
+    """MiB that the steps not `done` need, summed by mount point; appends a refusal if less is free.
+
+    `done` names steps as the catalogue's disk_mib does.
+    """
     needs: dict[str, int] = {}
     causes: dict[str, list[str]] = {}
     for step in (name for name, is_done in done.items() if not is_done):
-        for path, mib in catalogue.disk_mib(step).items():
-            mount = _mount_of(path, snapshot)
+        for folder, mib in catalogue.disk_mib(step).items():
+            at_prefix = step == "codec" and folder == OWN_FOLDER
+            mount = _mount_of(profile.codec.prefix if at_prefix else folder, snapshot)
             needs[mount] = needs.get(mount, 0) + mib
-            if step not in causes.setdefault(mount, []):
-                causes[mount].append(step)
-    if not done["driver"] and any(mount.path == "/boot" for mount in snapshot.mounts):
+            if (name := step.partition(" ")[0]) not in causes.setdefault(mount, []):
+                causes[mount].append(name)
+    if not done["driver"] and _mount_of("/boot", snapshot) == "/boot":
         needs["/boot"], causes["/boot"] = catalogue.disk_mib("boot")["/boot"], ["driver and its initramfs"]
+    places = {} if isinstance(snapshot.folders, Missing) else snapshot.folders
     for mount, mib in needs.items():
-        free = _free_on(mount, snapshot)
-        if free is not None and free < mib:
-            reason = f"{mount} has {free} MiB free, and {', '.join(causes[mount])} need {mib} MiB there"
+        free, what = _free_on(mount, snapshot), ", ".join(causes[mount])
+        if any(place.read_only for place in places.values() if place.mount == mount):
+            reason = f"{mount} is mounted read-only, and {what} would be written there"
+            refusals.append(refuse("host.disk", reason, f"`sudo mount -o remount,rw {mount}`, then run again"))
+        elif free is not None and free < mib:
+            reason = f"{mount} has {free} MiB free, and {what} need {mib} MiB there"
             old = "old kernels removed (`sudo apt autoremove` or `sudo dnf remove --oldinstallonly`), or "
             works = f"{old if mount == '/boot' else ''}a disk with {mib - free} MiB more room"
             refusals.append(refuse("host.disk", reason, works))
@@ -391,6 +393,9 @@ def free_space(
 
 
 def _mount_of(path: str, snapshot: Snapshot) -> str:
+    """The mount point that holds a folder: as the agent read it, links followed; else by the path's beginning."""
+    if not isinstance(snapshot.folders, Missing) and path in snapshot.folders:
+        return snapshot.folders[path].mount
     holding = [m.path for m in snapshot.mounts if path == m.path or path.startswith(m.path.rstrip("/") + "/")]
     return max(holding, key=len, default="/")
 

@@ -189,7 +189,9 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     containers = _containers(profile, refusals)
     extras = host_rules.extras(profile, choice.release, obstacles)
     key = build_key(choice.release.key if choice.release else "", snapshot.os.architecture, profile.codec)
-    min_free_mib = host_rules.free_space(profile, snapshot, key, nccl.version, obstacles)
+    min_free_mib = host_rules.free_space(
+        profile, snapshot, _done(profile, snapshot, choice, key, nccl.version), obstacles
+    )
     obstacles += modules.refusals(here, release, choice.driver) + host_rules.full_libraries(
         here, release, choice.driver
     )
@@ -316,6 +318,24 @@ def _cuda(profile: Profile, choice: _Choice) -> WantedCuda:
     packages = cuda_packages(archive, profile.driver.source, choice.cuda)
     pinned, pin = cuda_pin(archive, profile.driver.source, choice.cuda)
     return WantedCuda(choice.cuda, choice.cuda_major, wish.hold, packages, pinned, pin)
+
+
+def _done(profile: Profile, snapshot: Snapshot, choice: _Choice, build_key: str, nccl_version: str) -> dict[str, bool]:
+    """Step, as the catalogue's disk_mib names it ► whether what it writes is there: another version is written anew."""
+    module = catalogue.host_version(snapshot.driver.module_version)
+    nvcc = catalogue.host_version(snapshot.cuda.nvcc_version)
+    driver = _driver_version(profile, snapshot, choice.driver)
+    return {
+        "driver": isinstance(module, str)
+        and (driver == ANY or catalogue.matches(module, driver))
+        and snapshot.driver.module_flavour in (None, choice.flavour),
+        f"cuda {profile.driver.source}": choice.cuda in (None, "none")
+        or (isinstance(nvcc, str) and catalogue.matches(nvcc, choice.cuda)),
+        "cudnn": profile.cudnn.version == "none" or snapshot.cudnn.wheel_version == profile.cudnn.version,
+        "nccl": nccl_version == "none"
+        or f"/{nccl_version}-cuda" in str(snapshot.libraries.get(host_rules.NCCL_LIBRARY)),
+        "codec": profile.codec.ffmpeg == "none" or snapshot.codec.build_key == build_key,
+    }
 
 
 def _cudnn(here: Nearest, choice: _Choice, obstacles: list[Refusal]) -> WantedCudnn:

@@ -75,6 +75,7 @@ __all__ = [
     "Finding",
     "Fix",
     "Float",
+    "FolderFacts",
     "GpuFacts",
     "HistoryFacts",
     "IdentityFacts",
@@ -337,6 +338,14 @@ class LocalDisk:
 
 
 @dataclass(frozen=True)
+class FolderFacts:
+    """Where a folder really is, links followed; of one that does not exist yet, where it would be made."""
+
+    mount: str  # the mount point that holds it
+    read_only: bool
+
+
+@dataclass(frozen=True)
 class PackageManagerFacts:
     """What dpkg or rpm left half done, and who works with it now: before anything is changed, both must be nothing."""
 
@@ -428,6 +437,7 @@ class FactsRequest:
     python_modules: tuple[str, ...] = ()  # extras: versions of these in the system's python3
     packages: tuple[str, ...] = ()  # further package names to look up
     certificates: tuple[str, ...] = ()  # paths on the host: kernel modules may be signed for these
+    folders: tuple[str, ...] = ()  # paths on the host: where something is to be written
 
 
 # The driver's libraries that a snapshot looks for: CUDA, decoding, encoding. Headless packages lack the last two.
@@ -466,7 +476,7 @@ class Snapshot:
     commands: dict[str, OptStr]  # extras: command -> path
     python_modules: dict[str, OptStr]  # extras: module -> version
     mounts: tuple[Mount, ...]
-    disk_free_mib: dict[str, int]  # "/", "/boot", "/opt", "/usr", "/var", "/tmp"
+    disk_free_mib: dict[str, int]  # folder that a step writes to ("/usr/local") -> MiB
     cloud_init: Str  # "done", "running", "absent", "error"
     provenance: Union[dict[str, Any], Missing, None]  # /etc/gpuprep/provenance.json
     agent_installed_version: OptStr = None
@@ -485,6 +495,7 @@ class Snapshot:
     nvidia_repositories: Union[tuple[NvidiaRepository, ...], Missing] = NOT_READ
     blank_disks: Union[tuple[LocalDisk, ...], Missing] = NOT_READ
     package_manager: Union[PackageManagerFacts, Missing] = NOT_READ
+    folders: Union[dict[str, FolderFacts], Missing] = NOT_READ  # those of disk_free_mib
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from gpuprep.agent.compute import counters, libraries
-from gpuprep.agent.facts import apt, cuda, digests, disks, dkms, driver, modprobe, modulecache
+from gpuprep.agent.facts import apt, cuda, digests, disks, dkms, driver, modprobe, modulecache, osfacts
 from gpuprep.agent.facts.loader import Loader
 from gpuprep.agent.probes import cudnn, toolkit
-from gpuprep.records import AptFacts, CudnnFacts, DkmsModule, LocalDisk, Missing, ModprobeLine
+from gpuprep.records import AptFacts, CudnnFacts, DkmsModule, FolderFacts, LocalDisk, Missing, ModprobeLine
 
 VersionAndFlavour = tuple[str, str] | Missing
 
@@ -73,6 +73,10 @@ def remember_digest(cache: Path, file: Path, digest: str) -> None:
 
 def blank_disks(*, simulated: bool = False) -> tuple[LocalDisk, ...] | Missing:
     return disks.blank(simulated=simulated)
+
+
+def folders(*paths: str) -> tuple[dict[str, int], dict[str, FolderFacts]]:
+    return osfacts.folders(paths)
 
 
 def cudnn_facts(library: Path, folder: Path) -> CudnnFacts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 import time
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
@@ -14,7 +13,7 @@ from gpuprep.agent import host_paths
 from gpuprep.agent.facts import parse
 from gpuprep.agent.facts.packages import headers_available
 from gpuprep.agent.programs.run import read_text, run
-from gpuprep.records import Bool, KernelFacts, Missing, Mount, OptStr, OsFacts, PciDevice, Str
+from gpuprep.records import Bool, FolderFacts, KernelFacts, Missing, Mount, OptStr, OsFacts, PciDevice, Str
 
 PCI_DEVICES = Path(host_paths.PCI_DEVICES)
 EFI = Path("/sys/firmware/efi")
@@ -148,10 +147,20 @@ def mounts() -> Tuple[Mount, ...]:
     return parse.mounts(_text("/proc/self/mounts"))
 
 
-def disk_free_mib() -> Dict[str, int]:
-    """Path ► MiB that an ordinary user may still write; root's reserve is not counted."""
-    # The standard library's disk_usage is psutil's, and is there on a bare host, too.
-    return {path: shutil.disk_usage(path).free // 2**20 for path in parse.DISK_PATHS if Path(path).is_dir()}
+def folders(paths: Sequence[str]) -> Tuple[Dict[str, int], Dict[str, FolderFacts]]:
+    """(path ► MiB that an ordinary user may still write; path ► where it is). Root's reserve is not counted."""
+    free: Dict[str, int] = {}
+    places: Dict[str, FolderFacts] = {}
+    for path in dict.fromkeys(paths):
+        place = Path(os.path.realpath(path))
+        while not os.path.isdir(place):  # noqa: PTH112 - Path's own raises where a folder may not be entered
+            place = place.parent
+        info = os.statvfs(place)
+        while not os.path.ismount(place):
+            place = place.parent
+        free[path] = info.f_bavail * info.f_frsize // 2**20
+        places[path] = FolderFacts(str(place), bool(info.f_flag & os.ST_RDONLY))
+    return free, places
 
 
 def cloud_init(folder: Path = CLOUD_INIT_RUN) -> Str:

@@ -10,7 +10,10 @@ from gpuprep.records import Mount, Package, UnitFacts
 
 OPEN_LICENCE = "Dual MIT/GPL"
 # Where room is asked for: the file systems that hold these are facts, whatever their kind.
-DISK_PATHS = ("/", "/boot", "/opt", "/usr", "/var", "/tmp")
+DISK_PATHS = (
+    "/", "/boot", "/lib/modules", "/opt", "/opt/gpuprep", "/tmp", "/usr", "/usr/local", "/usr/src", "/var",
+    "/var/cache", "/var/lib",
+)  # fmt: skip
 
 
 def key_values(text: str) -> Dict[str, str]:

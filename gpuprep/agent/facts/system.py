@@ -22,6 +22,7 @@ from gpuprep.agent.facts import (
     modprobe,
     osfacts,
     packages,
+    parse,
     repositories,
     shells,
     signatures,
@@ -62,6 +63,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
         digests = Digests()
         cuda_facts = cuda.cuda_facts(shell_facts.login_shell["nvcc"], loader)
         libraries = loader.libraries(DRIVER_LIBRARIES, LIBRARIES)
+        disk_free_mib, folders = osfacts.folders((*parse.DISK_PATHS, *request.folders))
         kernel = kernel_read.result()
         gpus, nvml_version = gpus_read.result()
         facts = Snapshot(
@@ -91,7 +93,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
             commands={name: shells.which(name, paths.login) for name in request.commands},
             python_modules=modules_read.result(),
             mounts=osfacts.mounts(),
-            disk_free_mib=osfacts.disk_free_mib(),
+            disk_free_mib=disk_free_mib,
             cloud_init=osfacts.cloud_init(),
             provenance=managed.provenance(),
             agent_installed_version=managed.installed_agent_version(),
@@ -108,6 +110,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
             nvidia_repositories=repositories.nvidia(),
             blank_disks=disks.blank(simulated=source() is Source.SIMULATED),
             package_manager=manager_read.result(),
+            folders=folders,
         )
     digests.keep()
     return facts

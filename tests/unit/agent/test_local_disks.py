@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentreadings import blank_disks
+from agentreadings import blank_disks, folders
 from builders import bare_snapshot, load
 
 from gpuprep import records
@@ -108,3 +108,13 @@ def test_a_plan_says_what_aws_does_with_the_firmware_of_g4dn() -> None:
     off = {"gpu_firmware": False, "flavour": "proprietary"}
     assert "firmware" not in decisions(machine(cloud=aws), driver=off)
     assert "firmware" not in decisions(machine(cloud=None))
+
+
+def test_a_folder_is_where_its_links_lead_and_one_to_come_is_where_it_would_be_made(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/proc")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    link, new, circle = str(tmp_path / "link"), str(tmp_path / "not/yet"), str(tmp_path / "circle/x")
+    free, places = folders(link, new, circle, str(tmp_path))
+    assert places[link].mount == "/proc"
+    assert places[new] == places[circle] == places[str(tmp_path)]
+    assert free[new] == free[str(tmp_path)] > 0

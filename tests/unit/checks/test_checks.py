@@ -249,6 +249,7 @@ NOT_CHECKED = {
     "nvidia_repositories",  # refused before anything is judged: tests/unit/checks/test_wrongmachines.py
     "blank_disks",  # a note of the plan: tests/unit/agent/test_local_disks.py
     "package_manager",  # refused before anything is judged: tests/unit/agent/test_packagestate.py
+    "folders",  # a refusal of the plan: tests/unit/desired/test_desired_state.py
     "cores", "ecc_default",  # the catalogue's word counts where these are not read
 }  # fmt: skip
 

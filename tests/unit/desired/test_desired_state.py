@@ -303,6 +303,70 @@ def test_room_is_counted_by_mount_point() -> None:
     assert state.resolve(load(), roomy).min_free_mib == {"/": 10000, "/opt": 2200}
 
 
+# The system, its driver, the folders with a mount point of their own and its MiB free, and what is refused.
+ROOM: list[tuple[str, dict[str, Any], dict[str, tuple[str, int]], str]] = [
+    ("ubuntu2404", {"source": "nvidia"}, {"/usr/local": ("/usr/local", 600)}, "/usr/local has 600 MiB free, and cuda"),
+    ("debian12", {"source": "nvidia"}, {"/usr/local": ("/usr/local", 600)}, "/usr/local has 600 MiB free, and cuda"),
+    ("rocky9", {"source": "nvidia"}, {"/usr/local": ("/usr/local", 600)}, "/usr/local has 600 MiB free, and cuda"),
+    ("debian13", {}, {"/usr/local": ("/usr/local", 600)}, ""),  # Debian's own toolkit goes to /usr/lib/cuda
+    ("debian13", {}, {"/lib/modules": ("/usr/lib/modules", 90)}, "/usr/lib/modules has 90 MiB free, and driver"),
+    ("rocky9", {}, {"/var/cache": ("/var/cache", 1000)}, "/var/cache has 1000 MiB free, and driver, cuda"),
+    ("debian13", {}, {"/opt/gpuprep": ("/data", 1000)}, "/data has 1000 MiB free, and cudnn, codec"),
+    ("debian13", {}, {"/usr/src": ("/usr/src", 20)}, "/usr/src has 20 MiB free, and driver"),
+    ("debian13", {}, {"/tmp": ("/tmp", 20)}, ""),
+]
+
+
+@pytest.mark.parametrize(("system", "driver", "places", "says"), ROOM)
+def test_room_is_asked_of_the_folder_that_gets_it(
+    system: str, driver: dict[str, Any], places: dict[str, tuple[str, int]], says: str
+) -> None:
+    bare = bare_snapshot(system)
+    folders = {path: records.FolderFacts("/", read_only=False) for path in ("/", "/usr", "/opt", "/var", "/usr/local")}
+    folders |= {path: records.FolderFacts(mount, read_only=False) for path, (mount, _) in places.items()}
+    free = {**dict.fromkeys(folders, 40000), **{path: mib for path, (_, mib) in places.items()}}
+    there = dataclasses.replace(bare, folders=folders, disk_free_mib=free)
+    if not says:
+        assert state.resolve(load("t4", driver=driver), there).installs
+        return
+    (reason,) = refusals(load("t4", driver=driver), there)
+    assert reason.startswith(f"host.disk: {says} need ")
+
+
+def test_a_folder_that_cannot_be_written_and_a_prefix_of_the_profile() -> None:
+    bare = bare_snapshot()
+    here = {"/usr": records.FolderFacts("/usr", read_only=True), "/srv/media": records.FolderFacts("/srv", False)}
+    there = dataclasses.replace(bare, folders=here, disk_free_mib={"/": 40000, "/usr": 40000, "/srv/media": 50})
+    wish = load("t4", codec={"prefix": "/srv/media"})
+    prefix, usr = sorted(refusals(wish, there))
+    assert prefix.startswith("host.disk: /srv has 50 MiB free, and codec need 100 MiB there")
+    assert usr.startswith(
+        "host.disk: /usr is mounted read-only, and driver, cuda would be written there; works: `sudo mou"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wish", "mounts"),
+    [
+        ({}, set()),  # the same driver and the same toolkit: nothing is written anew
+        ({"driver": {"source": "nvidia", "version": "570"}}, {"/", "/boot"}),
+        ({"driver": {"source": "nvidia", "flavour": "proprietary"}}, {"/", "/boot"}),
+        ({"driver": {"source": "nvidia"}, "cuda": {"version": "12.6"}}, {"/"}),
+    ],
+)
+def test_another_branch_flavour_or_toolkit_needs_its_room_again(wish: dict[str, Any], mounts: set[str]) -> None:
+    before = load("t4", driver={"source": "nvidia", "version": "580", "flavour": "open"})
+    bare = bare_snapshot("ubuntu2404")
+    finished = finished_snapshot(state.resolve(before, bare), bare)
+    boot = dataclasses.replace(finished, mounts=(*finished.mounts, records.Mount("/dev/vda2", "/boot", "ext4")))
+    parts = {"driver": {"source": "nvidia", "version": "580", "flavour": "open"}, **wish}
+    assert set(state.resolve(load("t4", **parts), boot).min_free_mib) == mounts
+    if "/boot" in mounts:
+        full = dataclasses.replace(boot, disk_free_mib={**boot.disk_free_mib, "/boot": 4})
+        (reason,) = refusals(load("t4", **parts), full)
+        assert reason.startswith("host.disk: /boot has 4 MiB free, and driver and its initramfs need 100 MiB there")
+
+
 def without_libraries(wish: profile.Profile, system: str) -> list[str]:
     """What is refused of codec.libraries on a bare host of this system."""
     try:
