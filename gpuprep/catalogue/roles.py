@@ -83,6 +83,14 @@ def cuda_pin_text(pinned: Sequence[str], pin: str) -> str:
     return _template("gpu_cuda", words)
 
 
+def loader_list_text(cudnn_prefix: str) -> str:
+    """The loader's list that the role gpu_cudnn writes; tests compare."""
+    return (
+        "# Written by gpuprep: cuDNN. CUPTI is in the distribution's own folder, or where the toolkit's link says.\n"
+        f"{cudnn_prefix}/current/lib\n/usr/local/cuda/extras/CUPTI/lib64\n"
+    )
+
+
 def container_packages() -> tuple[str, ...]:
     """Packages of the container toolkit that the role gpu_containers installs and holds, on every system."""
     return tuple(_variables("gpu_containers", "main")["gpu_containers_packages"])

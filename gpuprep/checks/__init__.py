@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from gpuprep import catalogue
+from gpuprep.agent.host_paths import CUDNN_PREFIX
 from gpuprep.checks import cloudmachine, health, identity, probes, unknowngpus
 from gpuprep.checks.baseline import figures as comparable
 from gpuprep.checks.installed import (
@@ -109,4 +110,5 @@ def request(profile: Profile) -> FactsRequest:
         commands=tuple(dict.fromkeys(commands)),
         python_modules=tuple(dict.fromkeys(m for tool in tools for m in tool.python_modules)),
         packages=tuple(dict.fromkeys(p for tool in tools for p in tool.packages)),
+        prefixes=(f"{profile.codec.prefix}/ffmpeg", f"{profile.codec.prefix}/nv-codec-headers", CUDNN_PREFIX),
     )

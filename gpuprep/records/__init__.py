@@ -62,6 +62,7 @@ __all__ = [
     "CloudFacts",
     "CodecFacts",
     "Compared",
+    "ConfigLine",
     "CudaFacts",
     "CudnnFacts",
     "DecodeError",
@@ -290,6 +291,7 @@ class ShellFacts:
     non_login_shell: dict[str, OptStr]
     systemd_service: dict[str, OptStr]
     sudo_path: OptStr = NOT_READ  # where sudo looks for programs; None: where its user would
+    login_path: Str = NOT_READ  # PATH of a login shell
 
 
 @dataclass(frozen=True)
@@ -306,6 +308,16 @@ class ModprobeLine:
 
     file: str  # "/proc/cmdline" where the kernel's command line says it
     words: tuple[str, ...]  # ("options", "nvidia", "NVreg_EnableGpuFirmware=0"); names with underscores
+    text: str = ""  # as it stands in the file; "" in records of older versions
+
+
+@dataclass(frozen=True)
+class ConfigLine:
+    """A line that decides where programs or libraries are looked for, or what unattended upgrades leave alone."""
+
+    file: str
+    line: str
+    folders: tuple[str, ...] = ()  # that it names, as they stand there and with links resolved
 
 
 @dataclass(frozen=True)
@@ -438,6 +450,7 @@ class FactsRequest:
     packages: tuple[str, ...] = ()  # further package names to look up
     certificates: tuple[str, ...] = ()  # paths on the host: kernel modules may be signed for these
     folders: tuple[str, ...] = ()  # paths on the host: where something is to be written
+    prefixes: tuple[str, ...] = ()  # folders of builds: /opt/gpuprep/ffmpeg
 
 
 # The driver's libraries that a snapshot looks for: CUDA, decoding, encoding. Headless packages lack the last two.
@@ -496,6 +509,9 @@ class Snapshot:
     blank_disks: Union[tuple[LocalDisk, ...], Missing] = NOT_READ
     package_manager: Union[PackageManagerFacts, Missing] = NOT_READ
     folders: Union[dict[str, FolderFacts], Missing] = NOT_READ  # those of disk_free_mib
+    config_lines: Union[tuple[ConfigLine, ...], Missing] = NOT_READ  # of anybody's files
+    owners: dict[str, OptStr] = field(default_factory=dict)  # path of a file -> its package; None: of no package
+    built: Union[tuple[str, ...], Missing] = NOT_READ  # folders with a manifest, in use or not: FactsRequest.prefixes
 
 
 @dataclass(frozen=True)
@@ -618,6 +634,7 @@ class Fix:
     said: str = ""  # the end of what it said where it failed
     before: str = ""  # what the check found before, and afterwards: Finding.actual
     after: str = ""
+    stays: bool = False  # the check found it afterwards, too
 
 
 @dataclass(frozen=True)

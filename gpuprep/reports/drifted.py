@@ -18,7 +18,7 @@ class PutBack:
 
     what: str
     command: str
-    failed: str  # "" where it worked
+    failed: str  # "" where it worked, by its exit code and by the check afterwards
     changes: tuple[str, ...]  # "gpu 0 clocks: 585 MHz -> 1590 MHz"
 
 
@@ -76,6 +76,9 @@ def put_back(record: RunRecord) -> list[PutBack]:
         first = fixes[places[0]]
         failed = f"exit code {first.exit_code}: {' '.join(first.said.split())}" if first.exit_code else ""
         served = [fixes[place] for place in places]
+        still = "; ".join(words(fix.finding) for fix in served if fix.stays)
+        if still and not failed:
+            failed = f"it ran, and the check still finds this: {still}"
         changes = tuple(
             f"{words(fix.finding)}: {fix.before or 'not known'} -> {fix.after or 'not known'}" for fix in served
         )

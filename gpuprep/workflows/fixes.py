@@ -20,16 +20,16 @@ from fnmatch import fnmatchcase
 
 from gpuprep import catalogue
 from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
-from gpuprep.agent.host_paths import AGENT_PROGRAM, CDI, CUDA_PIN, HEADERS_LINK, HOLDS, PIN, PROGRAM_LINKS
-from gpuprep.catalogue.roles import cuda_pin_text, driver_pin_text
+from gpuprep.agent.host_paths import AGENT_PROGRAM, CDI, CUDA_PIN, HEADERS_LINK, HOLDS, LOADER_LIST, PIN, PROGRAM_LINKS
+from gpuprep.catalogue.roles import cuda_pin_text, driver_pin_text, loader_list_text
 from gpuprep.desired.state import Wanted
-from gpuprep.records import Finding, Fix, Snapshot, Status
+from gpuprep.records import Finding, Fix, Missing, Snapshot, Status
+from gpuprep.records.findings import PROBLEMS
 from gpuprep.remote import Host
 
 TIMEOUT_SECONDS = 120.0
 LAST_CHARACTERS = 300
 PROGRAMS = ("ffmpeg", "ffprobe")
-PUTS_BACK = "puts it back"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,6 @@ class Planned:
     findings: tuple[str, ...]  # keys of the findings that it is for
     what: str  # "turn persistence mode on"
     command: str  # for the host's /bin/sh, as root
-    does: str = PUTS_BACK  # or LINKS
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ class Row:
     command: Callable[[Wanted, Snapshot], str]
     touches: tuple[str, ...] = ()  # further findings that the command may change
     applies: str = ""  # the finding on the file that the command applies
-    does: str = PUTS_BACK
 
 
 def plan(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> list[Planned]:
@@ -69,7 +67,7 @@ def offered(
         if forbidden:
             word = f"`gpuprep drift HOST --profile PROFILE --fix` leaves it, as its command also touches {forbidden}"
         else:
-            word = "" if fixing else f"`gpuprep drift HOST --profile PROFILE --fix` {planned.does}"
+            word = "" if fixing else "`gpuprep drift HOST --profile PROFILE --fix` puts it back"
         remedies |= dict.fromkeys(planned.findings, word)
     return tuple(
         dataclasses.replace(finding, remedy="; or: ".join(filter(None, [remedies[finding.key], finding.remedy])))
@@ -81,17 +79,19 @@ def offered(
 
 def _possible(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[tuple[Planned, str]]:
     """Each command that would repair a failure, and what forbids the command: "gpu 0.power_limit, which is WAIVED"; ""
-    if nothing does.
+    if nothing does. What no role puts right (another's file is in the way), no command here does.
     """
     if not wanted.installs:  # nothing on this host is gpuprep's to put back
         return
     for row in TABLE:
         keys = tuple(
-            finding.key for finding in findings if finding.status is Status.FAIL and _fits(finding.key, row.findings)
+            finding.key
+            for finding in findings
+            if finding.status is Status.FAIL and finding.role and _fits(finding.key, row.findings)
         )
         command = row.command(wanted, snapshot) if keys else ""
         if command:
-            yield Planned(keys, row.what, command, row.does), _forbidden(row, command, findings)
+            yield Planned(keys, row.what, command), _forbidden(row, command, findings)
 
 
 def _forbidden(row: Row, command: str, findings: Sequence[Finding]) -> str:
@@ -122,9 +122,15 @@ def apply(host: Host, planned: Planned) -> list[Fix]:
 
 def seen(fixes: Sequence[Fix], before: Sequence[Finding], after: Sequence[Finding]) -> tuple[Fix, ...]:
     """The same fixes with what the checks measured before and after; "" if a finding does not exist there."""
-    was, now = ({finding.key: finding.actual for finding in findings} for findings in (before, after))
+    was, now = ({finding.key: finding for finding in findings} for findings in (before, after))
     return tuple(
-        dataclasses.replace(fix, before=was.get(fix.finding, ""), after=now.get(fix.finding, "")) for fix in fixes
+        dataclasses.replace(
+            fix,
+            before=was[fix.finding].actual if fix.finding in was else "",
+            after=now[fix.finding].actual if fix.finding in now else "",
+            stays=fix.finding in now and now[fix.finding].status in PROBLEMS,
+        )
+        for fix in fixes
     )
 
 
@@ -223,32 +229,45 @@ def _unit(name: str, verb: str) -> Callable[[Wanted, Snapshot], str]:
     return command
 
 
-def _ffmpeg(wanted: Wanted, _: Snapshot) -> str:
+def _ffmpeg(wanted: Wanted, snapshot: Snapshot) -> str:
     if wanted.codec.ffmpeg == "none":
         return ""
     folder = wanted.ffmpeg_directory
+    if not _built(folder, snapshot):
+        return ""
     current = f"{wanted.codec.prefix}/ffmpeg/current"
     programs = {f"{PROGRAM_LINKS}/{name}": f"{current}/bin/{name}" for name in PROGRAMS}
     return f"{_whole(folder)} && {_links({current: folder.rpartition('/')[2], **programs})}"
 
 
-def _headers(wanted: Wanted, _: Snapshot) -> str:
+def _headers(wanted: Wanted, snapshot: Snapshot) -> str:
     if wanted.codec.ffmpeg == "none":
         return ""
     folder = wanted.headers_directory
+    if not _built(folder, snapshot):
+        return ""
     return f"{_whole(folder)} && {_links({HEADERS_LINK: f'{folder}/lib/pkgconfig/ffnvcodec.pc'})}"
 
 
-def _cudnn(wanted: Wanted, _: Snapshot) -> str:
+def _cudnn(wanted: Wanted, snapshot: Snapshot) -> str:
     if wanted.cudnn.version == "none":
         return ""
     folder = wanted.cudnn_directory
+    if not _built(folder, snapshot):
+        return ""
     current = f"{wanted.cudnn.prefix}/current"
-    return f"{_whole(folder)} && {_links({current: folder.rpartition('/')[2]})} && ldconfig"
+    text = loader_list_text(wanted.cudnn.prefix)
+    listed = "" if snapshot.files.get(LOADER_LIST) == text else f" && {_written(LOADER_LIST, text)}"
+    return f"{_whole(folder)} && {_links({current: folder.rpartition('/')[2]})}{listed} && ldconfig"
 
 
 def _loader_cache(wanted: Wanted, _: Snapshot) -> str:
     return "" if wanted.cuda.version == "none" else "ldconfig"
+
+
+def _built(folder: str, snapshot: Snapshot) -> bool:
+    """Whether the wanted build is on the host; where it is not, only the role can make it."""
+    return isinstance(snapshot.built, Missing) or folder in snapshot.built
 
 
 def _whole(folder: str) -> str:
@@ -278,8 +297,6 @@ NO_LOCKS = (
     " plugins=0 in /etc/dnf/dnf.conf or enabled=0 in /etc/dnf/plugins/versionlock.conf; put that right, then run this"
     " again"
 )
-# The facts have only what is linked. A page's command is then `provision`, which also helps where the files are gone.
-LINKS = "links it again, if its files are still whole on the host"
 KEPT = "(a file of somebody else there is kept beside it)"
 SETTINGS, TUNE_ENABLED = "gpuprep-tune.settings", "gpuprep-tune.enabled"
 TUNED = ("gpu *.persistence_mode", "gpu *.clocks", "gpu *.power_limit", "gpu *.compute_mode")
@@ -323,20 +340,17 @@ TABLE = (
         ("ffmpeg.path", "ffmpeg.version", "ffmpeg.build", "ffprobe.path"),
         f"link ffmpeg and ffprobe to the wanted build {KEPT}",
         _ffmpeg,
-        does=LINKS,
     ),
     Row(
         ("nv-codec-headers.version",),
         f"link ffnvcodec.pc to the wanted headers {KEPT}",
         _headers,
-        does=LINKS,
     ),
     Row(
         CUDNN,
         f"link cuDNN to the wanted version {KEPT}, and tell the loader",
         _cudnn,
         touches=(*LOADED, "libraries.paths"),
-        does=LINKS,
     ),
     Row(LOADED, "rebuild the loader's cache", _loader_cache, touches=(*CUDNN, "libraries.paths")),
 )

@@ -27,6 +27,7 @@ from gpuprep.checks.baseline import has_quick
 from gpuprep.checks.drift import quick
 from gpuprep.checks.verdict import believed
 from gpuprep.desired import probes
+from gpuprep.desired.loading.files import available
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import AgentFailed, HostError, PlanRefused
@@ -359,7 +360,7 @@ def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
     plan = _plan_there(there)
     timer = there.timer
     _tell_schedule(run, there, plan)
-    profile = plan.profile.name if plan else "PROFILE"  # a word of the host's
+    profile = _profile_here(run, store, plan.profile if plan else None)
     again = command("gpuprep", "drift", "schedule", "--profile", profile, about=run.target.name)
     if not there.word(DRIFT_LAST):
         when = f"; the first check comes at {timer.next_at}" if timer.runs and timer.next_at else ""
@@ -370,6 +371,10 @@ def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
         )
     newest = [record for path, record in kept.items() if there.text(path) == there.text(DRIFT_LAST)]
     record = newest[0] if newest else _decoded(run, DRIFT_LAST, there.text(DRIFT_LAST))
+    profile = _profile_here(run, store, record.profile)
+    if record.profile is not None and profile != record.profile.name:  # for the commands that the report offers
+        asked = {**record.options.get("asked", {}), "profile": profile}
+        record = dataclasses.replace(record, options={**record.options, "asked": asked})
     foreign = freshness.why_not_of(record, there.machine)
     if store is not None and not newest and record.run_id not in known:
         record = _store_own(run, store, DRIFT_LAST, record, there)
@@ -388,6 +393,23 @@ def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
             status if timer.runs else f"no timer runs there; run `{again}`",
             where=run.target.name,
         )
+
+
+def _profile_here(run: Run, store: Store | None, wanted: ProfileRef | None) -> str:
+    """What --profile takes on this controller for a host's profile: its name, else the file that the host was scheduled
+    with here; "PROFILE" where neither is known. The host's own word for the file is not believed.
+    """
+    if wanted is None:
+        return "PROFILE"
+    if wanted.name in available():
+        return wanted.name
+    summaries = store.runs(run.target.name, limit=MOST_KNOWN) if store is not None else []
+    for summary in summaries:
+        if store is not None and summary.command == "schedule" and summary.profile == wanted.name:
+            used = store.get(summary.run_id).profile
+            if used is not None and used.sha256 == wanted.sha256:
+                return used.path
+    return "PROFILE"
 
 
 def _known(run: Run, store: Store | None) -> list[str]:

@@ -23,7 +23,7 @@ def facts(preferences: Path = PREFERENCES, folder: Path = FOLDER) -> AptFacts:
     pins: List[AptPin] = []
     malformed: List[str] = []
     passed_over: List[str] = []
-    for path in (preferences, *(sorted(folder.iterdir()) if folder.is_dir() else ())):
+    for path in preference_files(preferences, folder):
         if path.parent == folder and (reason := _passed_over(path)):
             passed_over += [f"{path}: {reason}"] if reason != MEANT_SO else []
             continue
@@ -37,6 +37,10 @@ def facts(preferences: Path = PREFERENCES, folder: Path = FOLDER) -> AptFacts:
     return AptFacts(
         blacklist(), tuple(pin for pin in pins if pin.packages != "*"), tuple(malformed), tuple(passed_over)
     )
+
+
+def preference_files(preferences: Path = PREFERENCES, folder: Path = FOLDER) -> List[Path]:
+    return [preferences, *(sorted(folder.iterdir()) if folder.is_dir() else ())]
 
 
 def blacklist() -> Union[Tuple[str, ...], Missing]:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, Collection, Dict, Union
+from typing import Any, Callable, Collection, Dict, Iterable, Tuple, Union
 
 from gpuprep.agent.facts.digests import sha256
 from gpuprep.agent.programs.run import read_text
@@ -16,6 +16,7 @@ NAME = "manifest.json"
 # Of an FFmpeg some 10 files, of the headers 5, of cuDNN 40; 100 bytes each.
 MOST_BYTES = 1 << 20
 MOST_FILES = 4096
+MOST_FOLDERS = 100  # of one prefix
 FILE_NAME = re.compile(r"[A-Za-z0-9._+-]+(?:/[A-Za-z0-9._+-]+)*")
 
 
@@ -30,6 +31,13 @@ def read_manifest(folder: Path) -> Union[Dict[str, Any], Missing, None]:
     except (ValueError, RecursionError) as error:
         return Missing("unparsable", f"{path}: {error}")
     return document if isinstance(document, dict) else Missing("unparsable", f"{path} is not a JSON object")
+
+
+def folders(prefixes: Iterable[str]) -> Tuple[str, ...]:
+    """The folders below the prefixes that have a manifest: what gpuprep installed there, linked or not."""
+    return tuple(
+        str(path.parent) for prefix in prefixes for path in sorted(Path(prefix).glob(f"*/{NAME}"))[:MOST_FOLDERS]
+    )
 
 
 def is_intact(folder: Path, manifest: Dict[str, Any], digest: Callable[[Path], str] = sha256) -> Union[bool, Missing]:

@@ -39,7 +39,7 @@ def of_file(file: str, text: str) -> List[ModprobeLine]:
     for line in text.replace("\\\n", " ").splitlines():
         words = line.split()
         if len(words) > 1 and not words[0].startswith("#") and MODULE.fullmatch(words[1].replace("-", "_")):
-            lines.append(ModprobeLine(file, (words[0], words[1].replace("-", "_"), *words[2:])))
+            lines.append(ModprobeLine(file, (words[0], words[1].replace("-", "_"), *words[2:]), " ".join(words)))
     return lines
 
 
@@ -50,8 +50,8 @@ def of_command_line(text: str, file: str = COMMAND_LINE) -> List[ModprobeLine]:
         name, equals, value = word.partition("=")
         if name in ("modprobe.blacklist", "module_blacklist"):
             modules = [module.replace("-", "_") for module in value.split(",")]
-            lines += [ModprobeLine(file, ("blacklist", module)) for module in modules if MODULE.fullmatch(module)]
+            lines += [ModprobeLine(file, ("blacklist", module), word) for module in modules if MODULE.fullmatch(module)]
         module, dot, option = name.partition(".")
         if dot and MODULE.fullmatch(module.replace("-", "_")):
-            lines.append(ModprobeLine(file, ("options", module.replace("-", "_"), option + equals + value)))
+            lines.append(ModprobeLine(file, ("options", module.replace("-", "_"), option + equals + value), word))
     return lines

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import configparser
+import os
 from pathlib import Path
-from typing import Dict, Sequence, Union
+from typing import Dict, Iterable, List, Sequence, Union
 
 from gpuprep.agent.facts import packagestate, parse
 from gpuprep.agent.facts.shells import which
 from gpuprep.agent.programs.run import SEARCH_PATH, ReadingFailed, read_text, run
-from gpuprep.records import Bool, Missing, Package, PackageManagerFacts
+from gpuprep.records import Bool, Missing, OptStr, Package, PackageManagerFacts
 
 # Installed packages of these families are in every snapshot; a profile may ask for more by name.
 CUDA_FAMILIES = (
@@ -32,6 +33,8 @@ VERSIONLOCK_SWITCHES = (
     ("/etc/dnf/plugins/versionlock.conf", "main", "enabled"),
 )
 APT_LISTS = Path("/var/lib/apt/lists")
+MOST_OWNED = 300  # files that a snapshot asks about
+RPM_OWNER = ("rpm", "-qf", "--qf", "%{NAME}\\n")  # a file of no package: a sentence
 RED_HAT = Path("/etc/system-release")  # Red Hat's system, those built from its sources, and Amazon Linux
 
 
@@ -80,6 +83,38 @@ def _is_off(path: str, section: str, key: str) -> bool:
     except configparser.Error:
         return False
     return parser.get(section, key, fallback="1").strip().lower() in ("0", "no", "false", "off")
+
+
+def owners(paths: Iterable[str]) -> Dict[str, OptStr]:
+    """Path ─► the package that has it; None: a file of no package. Also of a file that is gone, where dpkg knows it."""
+    asked = sorted({path for path in paths if path.startswith("/")})[:MOST_OWNED]
+    if not asked:
+        return {}
+    if not uses_apt():
+        return _owners_rpm(asked)
+    # A merged /usr: dpkg knows a file by the name that its package has, /lib/x or /usr/lib/x.
+    names = {path: (path, path[len("/usr") :] if path.startswith("/usr/") else f"/usr{path}") for path in asked}
+    text = run(["dpkg-query", "-S", *(name for both in names.values() for name in both)], accept=(0, 1))
+    if isinstance(text, Missing):
+        return dict.fromkeys(asked, text)
+    owned = parse.dpkg_owners(text)
+    return {path: next((owned[name] for name in both if name in owned), None) for path, both in names.items()}
+
+
+def _owners_rpm(paths: List[str]) -> Dict[str, OptStr]:
+    """With one call where each path gets one line, else with one call for each: a file may be of two packages."""
+    there = [path for path in paths if os.path.lexists(path)]
+    owned: Dict[str, OptStr] = dict.fromkeys(paths)
+    text = run([*RPM_OWNER, *there], accept=range(256)) if there else ""
+    if isinstance(text, Missing):
+        return dict.fromkeys(paths, text)
+    answers = text.splitlines()
+    if len(answers) != len(there):
+        each = [run([*RPM_OWNER, path], accept=range(256)) for path in there]
+        answers = [one.partition("\n")[0] if isinstance(one, str) else " " for one in each]
+    for place, path in enumerate(there):
+        owned[path] = None if " " in answers[place] else answers[place]
+    return owned
 
 
 def _needed(text: Union[str, Missing]) -> str:

@@ -105,6 +105,16 @@ def dpkg(text: str) -> Dict[str, Package]:
 RPM_FORMAT = "%{NAME}\\t%{EPOCHNUM}\\t%{VERSION}-%{RELEASE}\\n"
 
 
+def dpkg_owners(text: str) -> Dict[str, str]:
+    """`dpkg-query -S PATH...`: path ─► package. A diversion has a line of its own, which names no owner."""
+    owners: Dict[str, str] = {}
+    for line in text.splitlines():
+        names, colon, path = line.partition(": ")
+        if colon and not names.startswith("diversion by "):
+            owners[path] = names.split(",")[0].strip().partition(":")[0]
+    return owners
+
+
 def rpm(text: str, versionlock: str) -> Dict[str, Package]:
     """`rpm -qa --qf RPM_FORMAT` and dnf's versionlock.list, whose lines are `name-epoch:version-release.arch`."""
     lines = [line.strip() for line in versionlock.splitlines() if not line.lstrip().startswith("#")]

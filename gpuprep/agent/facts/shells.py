@@ -115,6 +115,7 @@ def shell_facts(paths: Paths) -> ShellFacts:
         non_login_shell={name: which(name, paths.non_login) for name in TOOLS},
         systemd_service={name: which(name, paths.service) for name in TOOLS},
         sudo_path=sudo_path(),
+        login_path=paths.login,
     )
 
 

@@ -7,18 +7,20 @@ import platform
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Dict, List, Tuple, Union
+from typing import Dict, Iterator, List, Tuple, Union
 
 from gpuprep import __version__
 from gpuprep.agent.facts import (
     apt,
     cloud,
     codec,
+    configlines,
     containers,
     cuda,
     disks,
     driver,
     managed,
+    manifest,
     modprobe,
     osfacts,
     packages,
@@ -33,9 +35,22 @@ from gpuprep.agent.facts.digests import Digests
 from gpuprep.agent.facts.loader import Loader
 from gpuprep.agent.facts.simulation import source
 from gpuprep.agent.gpu.nvml import Nvml
-from gpuprep.records import DRIVER_LIBRARIES, LIBRARIES, FactsRequest, GpuFacts, Missing, OptStr, Snapshot, Source
+from gpuprep.records import (
+    DRIVER_LIBRARIES,
+    LIBRARIES,
+    ConfigLine,
+    FactsRequest,
+    GpuFacts,
+    Missing,
+    ModprobeLine,
+    OptStr,
+    ShellFacts,
+    Snapshot,
+    Source,
+    UnitFacts,
+)
 
-READERS = 6  # as many as snapshot() begins
+READERS = 7  # as many as snapshot() begins
 PROGRAMS = ("/usr/bin/nvidia-smi", "/usr/bin/nvidia-persistenced")
 
 
@@ -65,6 +80,11 @@ def snapshot(request: FactsRequest) -> Snapshot:
         libraries = loader.libraries(DRIVER_LIBRARIES, LIBRARIES)
         disk_free_mib, folders = osfacts.folders((*parse.DISK_PATHS, *request.folders))
         kernel = kernel_read.result()
+        commands = {name: shells.which(name, paths.login) for name in request.commands}
+        modprobe_lines, config_lines, units = modprobe.lines(), configlines.lines(), managed.unit_facts()
+        certifiable = _certifiable(kernel.running, libraries, cuda_facts.nvcc_path)
+        nameable = [*certifiable, *_nameable(modprobe_lines, config_lines, units, commands, shell_facts)]
+        owners_read = beside.submit(packages.owners, nameable)
         gpus, nvml_version = gpus_read.result()
         facts = Snapshot(
             taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -88,9 +108,9 @@ def snapshot(request: FactsRequest) -> Snapshot:
             cudnn=cuda.cudnn_facts(loader, digests),
             codec=codec.codec_facts(shell_facts.login_shell["ffmpeg"], digests),
             shells=shell_facts,
-            units=managed.unit_facts(),
+            units=units,
             files=managed.file_texts(),
-            commands={name: shells.which(name, paths.login) for name in request.commands},
+            commands=commands,
             python_modules=modules_read.result(),
             mounts=osfacts.mounts(),
             disk_free_mib=disk_free_mib,
@@ -99,10 +119,10 @@ def snapshot(request: FactsRequest) -> Snapshot:
             agent_installed_version=managed.installed_agent_version(),
             agent_libraries=managed.agent_libraries(),
             xids=xids.xids(simulated=source() is Source.SIMULATED),
-            modprobe=modprobe.lines(),
+            modprobe=modprobe_lines,
             signatures=signatures.facts((kernel.running, kernel.next_boot), request.certificates),
             apt=apt_read.result() if apt_read else None,
-            digests=digests.of_all(_certifiable(kernel.running, libraries, cuda_facts.nvcc_path)),
+            digests=digests.of_all(certifiable),
             other_gpus=other_gpus,
             identity=whichmachine.identity(simulated=source() is Source.SIMULATED),
             cloud=cloud.facts(simulated=source() is Source.SIMULATED),
@@ -111,9 +131,33 @@ def snapshot(request: FactsRequest) -> Snapshot:
             blank_disks=disks.blank(simulated=source() is Source.SIMULATED),
             package_manager=manager_read.result(),
             folders=folders,
+            config_lines=config_lines,
+            owners=owners_read.result(),
+            built=manifest.folders(request.prefixes),
         )
     digests.keep()
     return facts
+
+
+def _nameable(
+    modprobe_lines: Union[Tuple[ModprobeLine, ...], Missing],
+    config_lines: Tuple[ConfigLine, ...],
+    units: Dict[str, UnitFacts],
+    commands: Dict[str, OptStr],
+    shell_facts: ShellFacts,
+) -> Iterator[str]:
+    """Files that a finding may ask somebody to change or to remove, and commands that are gone."""
+    if not isinstance(modprobe_lines, Missing):
+        yield from (line.file for line in modprobe_lines)
+    yield from (line.file for line in config_lines)
+    for unit in units.values():
+        yield from unit.files
+    yield from map(str, apt.preference_files())
+    for name, found in commands.items():
+        if not isinstance(found, Missing):
+            yield found or f"/usr/bin/{name}"
+    for tools in (shell_facts.login_shell, shell_facts.non_login_shell, shell_facts.systemd_service):
+        yield from (path for path in tools.values() if isinstance(path, str))
 
 
 def _certifiable(kernel: str, libraries: Dict[str, OptStr], nvcc: OptStr) -> List[str]:

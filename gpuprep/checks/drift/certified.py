@@ -14,10 +14,8 @@ from gpuprep.checks.common import skip, unknown, why_missing
 from gpuprep.records import Finding, Missing, Snapshot, Status
 from gpuprep.records.findings import PROBLEMS
 
-AGAIN = (
-    "if it was meant: `gpuprep validate HOST --profile PROFILE`, then"
-    " `gpuprep baseline set HOST last --reason WHY`; if not, put back what was changed"
-)
+MEANT = "if it was meant: `gpuprep validate HOST --profile PROFILE`, then `gpuprep baseline set HOST last --reason WHY`"
+AGAIN = f"{MEANT}; if not, put back what was changed"
 
 
 def spoken(

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from gpuprep.agent import host_paths
 from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
+from gpuprep.checks import byhand
 from gpuprep.checks.common import show, skip
-from gpuprep.checks.drift.certified import Certified, Difference, Unread
+from gpuprep.checks.drift.certified import AGAIN, MEANT, Certified, Difference, Unread
 from gpuprep.checks.installed import aptpins, modprobe
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Package, Snapshot, Status
+from gpuprep.untrusted.plaintext import command, one_line
 
 MOST = 5  # differences that are named one by one
 # Names of the packages of a snapshot (agent/facts/packages.py) ► whose they are.
@@ -129,11 +131,16 @@ def _packages(
     )
     whole = came or (version is None and not any(name in now for name in main))
     differences = []
+    before: dict[str, Package] = {}
     for name in (name for name in changed if name in mine):
         is_now = f"is {now[name].version}" if name in now else "is not installed"
         reported_by, naming = ((f"{subject}.version",), "") if whole else ((f"{subject}.packages",), name)
         differences.append(Difference(f"{name} was {was[name].version}, {is_now}", reported_by, naming))
-    return certified.judged(subject, "package_versions", differences, f"{len(mine)} packages", most=MOST)
+        before[name] = was[name]
+    remedy = f"if it was not meant: {byhand.installed_again(snapshot, before, same=False)}; {MEANT}"
+    return certified.judged(
+        subject, "package_versions", differences, f"{len(mine)} packages", remedy=remedy, most=MOST
+    )  # fmt: skip
 
 
 def _is_of(version: str, package: Package) -> bool:
@@ -148,7 +155,7 @@ def _whose(name: str) -> str:
 
 def _libraries(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) -> Finding:
     """Compare the file that a program gets for each library. Changes by a new package version are reported there."""
-    differences, unread = [], []
+    differences, unread, others = [], [], []
     was, now = certified.facts.libraries, snapshot.libraries
     for name, before in sorted(was.items()):
         path = now.get(name)
@@ -158,7 +165,10 @@ def _libraries(snapshot: Snapshot, certified: Certified, changed: Sequence[str])
             unread.append(Unread(f"where the loader finds {name}", path))
         elif not ((path is None or _folder(path) == _folder(before)) and _follows(name, changed)):
             differences.append(_other_library(name, before, path, snapshot))
-    remedy = "see /etc/ld.so.conf.d, LD_LIBRARY_PATH and what was installed last; then run ldconfig"
+            others += [path] if path else []
+    remedy = byhand.off_the_loader(snapshot, others) or (
+        "see /etc/ld.so.conf.d, LD_LIBRARY_PATH and what was installed last; then `sudo ldconfig`"
+    )
     return certified.judged(
         "libraries", "paths", differences, f"{len(was)} libraries", unread=unread, remedy=remedy, most=MOST
     )  # fmt: skip
@@ -198,7 +208,7 @@ def _contents(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) 
     if isinstance(now, Missing):
         what = "what is in the installed libraries"
         return certified.missing("libraries", "contents", now, reported_by=["agent.version"], what=what)
-    differences, unread = [], []
+    differences, unread, changed_files = [], [], []
     for path, digest in sorted(was.items()):
         is_now = now.get(path)
         if isinstance(digest, Missing) or is_now == digest or (is_now is None and _moved(path, snapshot, certified)):
@@ -208,13 +218,34 @@ def _contents(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) 
         elif not _follows(path, changed):
             text = f"{path} is gone" if is_now is None else f"the content of {path} is another"
             differences.append(Difference(text, _speakers(path, snapshot)))
+            changed_files.append(path)
     why = "no package that brings it has another version, so it was replaced or damaged"
-    remedy = "install the package that has it again (dpkg -S FILE names it): apt-get install --reinstall PACKAGE"
-    if snapshot.apt is None:
-        remedy = "install the package that has it again (rpm -qf FILE names it): dnf reinstall PACKAGE"
+    remedy = _from_its_package(changed_files, snapshot, certified)
     return certified.judged(
         "libraries", "contents", differences, f"{len(was)} files", unread=unread, why=why, remedy=remedy, most=MOST
     )  # fmt: skip
+
+
+def _from_its_package(paths: Sequence[str], snapshot: Snapshot, certified: Certified) -> str:
+    """How the files come back: from their packages, or from DKMS, which built what is of no package."""
+    packages: dict[str, Package] = {}
+    commands, others = [], []
+    for path in paths:
+        owner = snapshot.owners.get(path) or certified.facts.owners.get(path)
+        kernel = path.partition("/modules/")[2].partition("/")[0]
+        built = [one for one in snapshot.driver.dkms if one.kernel == kernel and one.module.startswith("nvidia")]
+        if isinstance(owner, str) and owner in snapshot.packages:
+            packages[owner] = snapshot.packages[owner]
+        elif built and not owner:
+            name = f"{built[0].module}/{built[0].version}"
+            commands.append(f"`{command('sudo', 'dkms', 'install', '--force', name, '-k', kernel)}`")
+        else:
+            others.append(path)
+    if packages:
+        commands.insert(0, byhand.installed_again(snapshot, packages, same=True))
+    if others:
+        commands.append(f"put back what was there before: {'; '.join(byhand.owned(snapshot, path) for path in others)}")
+    return "; ".join(dict.fromkeys(commands)) or AGAIN
 
 
 def _moved(path: str, snapshot: Snapshot, certified: Certified) -> bool:
@@ -265,6 +296,7 @@ def _settings(path: str, text: str | None) -> list[str]:
 def _units(snapshot: Snapshot, certified: Certified) -> Finding:
     """Compare how units start: their drop-in files, and the resulting command."""
     differences: list[Difference] = []
+    added: list[str] = []
     compared = 0
     for unit in UNITS:
         was, now = certified.facts.units.get(unit), snapshot.units.get(unit)
@@ -272,6 +304,7 @@ def _units(snapshot: Snapshot, certified: Certified) -> Finding:
             continue
         compared += 1
         changes = {path: "was added" for path in now.files if path not in was.files}
+        added += changes
         changes |= {path: "is gone" for path in was.files if path not in now.files}
         subject = unit.removesuffix(".service")
         loaded = now.enabled not in NOT_LOADED  # else systemd has no files of it, or others
@@ -284,12 +317,15 @@ def _units(snapshot: Snapshot, certified: Certified) -> Finding:
             differences.append(Difference(text, reported_by if the_mode or not loaded else ()))
     if not compared:
         return _not_compared("units", "definition")
-    remedy = "systemctl cat UNIT shows its files; take out what was added, then systemctl daemon-reload"
+    remedy = byhand.drop_in_aside(snapshot, added) if added else (
+        "`gpuprep provision HOST --profile PROFILE --deep` writes gpuprep's files of these units again"
+    )  # fmt: skip
     return certified.judged("units", "definition", differences, f"{compared} units", remedy=remedy, most=MOST)
 
 
 def _tools(snapshot: Snapshot, certified: Certified) -> Finding:
     differences, unread = [], []
+    steps: list[str] = []
     for way, words in WAYS.items():
         was: Mapping[str, OptStr] = getattr(certified.facts.shells, way)
         now: Mapping[str, OptStr] = getattr(snapshot.shells, way)
@@ -306,7 +342,9 @@ def _tools(snapshot: Snapshot, certified: Certified) -> Finding:
             if tool == "ffmpeg" and path == snapshot.codec.ffmpeg_path:
                 reported_by.append("ffmpeg.path")  # which speaks of that one
             differences.append(Difference(f"{words} found {show(before)} as {tool}, finds {show(path)}", reported_by))
-    remedy = "see PATH in /etc/environment, /etc/profile.d and the shell's own files"
+            if path is not None and before is not None:
+                steps.append(byhand.in_the_way(snapshot, path, before.rpartition("/")[0]))
+    remedy = "; ".join(dict.fromkeys(steps)) or "see PATH in /etc/environment, /etc/profile.d and the shell's own files"
     shown = "the same nvcc and ffmpeg"
     return certified.judged("shells", "tools", differences, shown, unread=unread, remedy=remedy, most=MOST)
 
@@ -321,7 +359,7 @@ def _module_options(snapshot: Snapshot, certified: Certified) -> Finding:
             "driver", "module_options", now, reported_by=["driver.module_allowed"], what="modprobe's configuration"
         )  # fmt: skip
     before, today = modprobe.options(was), modprobe.options(now)
-    differences = []
+    differences, steps = [], []
     for module in sorted({*before, *today}):
         mine, theirs = before.get(module, {}), today.get(module, {})
         for key in sorted({*mine, *theirs}):
@@ -329,9 +367,14 @@ def _module_options(snapshot: Snapshot, certified: Certified) -> Finding:
             if value != is_now:
                 text = f"{module} {key} was {value}, is {is_now}" + (f" ({file})" if file else "")
                 differences.append(Difference(text, ["driver.modprobe_options"], key))
+                line, old = modprobe.setting(now, module, key), modprobe.setting(was, module, key)
+                if line is not None and line != old:
+                    steps.append(byhand.option_out(snapshot, line, key))
+                elif old is not None:
+                    steps.append(f"write `{one_line(old.text or ' '.join(old.words))}` into {one_line(old.file)} again")
     return certified.judged(
         "driver", "module_options", differences, f"{sum(map(len, today.values()))} options",
-        remedy="put the files of /etc/modprobe.d back as they were",
+        remedy="; ".join(dict.fromkeys(steps)) or AGAIN,
     )  # fmt: skip
 
 
@@ -352,4 +395,11 @@ def _pins(wanted: Wanted, snapshot: Snapshot, certified: Certified) -> list[Find
         Difference(f"the pin of {pin.packages} to {pin.pin} is gone ({pin.file})", PINNED, pin.file) for pin in removed
     ]
     why = "it decides which versions of the driver or the toolkit apt would install"
-    return [certified.judged("apt", "pins_certified", differences, f"{len(now.pins)} pins", why=why)]
+    steps = [aptpins.taken_out(snapshot, pin) for pin in added]
+    steps += [
+        f"write the stanza `Package: {one_line(pin.packages)}`, `Pin: {one_line(pin.pin)}`,"
+        f" `Pin-Priority: {pin.priority}` into {one_line(pin.file)} again"
+        for pin in removed
+    ]
+    remedy = "; ".join(dict.fromkeys(steps)) or AGAIN
+    return [certified.judged("apt", "pins_certified", differences, f"{len(now.pins)} pins", why=why, remedy=remedy)]

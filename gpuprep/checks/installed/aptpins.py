@@ -5,9 +5,11 @@ from __future__ import annotations
 import fnmatch
 import re
 
+from gpuprep.checks import byhand
 from gpuprep.checks.common import check, unknown
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, AptFacts, AptPin, Finding, Missing, Snapshot, Status
+from gpuprep.untrusted.plaintext import one_line
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
@@ -16,11 +18,10 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         return []
     if isinstance(apt, Missing):
         return [unknown("apt", "preferences", apt, expected="well-formed", what="apt's preferences")]
-    away = [
-        described(pin) for pin in apt.pins if (names := touched(pin, wanted, snapshot)) and _moves(pin, names, snapshot)
-    ]
+    moving = [pin for pin in apt.pins if (names := touched(pin, wanted, snapshot)) and _moves(pin, names, snapshot)]
+    away = [described(pin) for pin in moving]
     return [
-        _preferences(apt),
+        _preferences(snapshot, apt),
         check(
             "apt",
             "pins",
@@ -29,13 +30,18 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             expected="none that moves a held version",
             shown="; ".join(away) or "none that moves a held version",
             why=f"a pin would have apt install other versions than the ones that are held: {'; '.join(away)}",
-            remedy="take the stanza out of that file",
+            remedy="; ".join(dict.fromkeys(taken_out(snapshot, pin) for pin in moving)),
         ),
     ]
 
 
 def described(pin: AptPin) -> str:
     return f"{pin.packages} to {pin.pin} ({pin.file})"
+
+
+def taken_out(snapshot: Snapshot, pin: AptPin) -> str:
+    """What to do about a pin of somebody's."""
+    return f"remove the stanza `Package: {one_line(pin.packages)}` from {byhand.owned(snapshot, pin.file)}"
 
 
 def touched(pin: AptPin, wanted: Wanted, snapshot: Snapshot) -> list[str]:
@@ -61,8 +67,10 @@ def _moves(pin: AptPin, names: list[str], snapshot: Snapshot) -> bool:
     return any(not fnmatch.fnmatchcase(snapshot.packages[name].version, version.strip()) for name in names)
 
 
-def _preferences(apt: AptFacts) -> Finding:
-    expected, advice = "well-formed", "correct or remove it; apt_preferences(5) says how a stanza looks"
+def _preferences(snapshot: Snapshot, apt: AptFacts) -> Finding:
+    files = dict.fromkeys(complaint.partition(": ")[0] for complaint in (*apt.malformed, *apt.passed_over))
+    named = "; ".join(byhand.owned(snapshot, file) for file in files)
+    expected, advice = "well-formed", f"correct or remove it; apt_preferences(5) says how a stanza looks: {named}"
     if apt.malformed:
         complaints = "; ".join(apt.malformed)
         why = f"apt cannot read its preferences and may refuse to do anything: {complaints}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from gpuprep.agent.host_paths import PROGRAM_LINKS
+from gpuprep.checks import byhand
 from gpuprep.checks.common import check, skip
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
@@ -40,6 +41,9 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     real = facts.ffmpeg_real_path
     ours = isinstance(real, str) and real.startswith(f"{wanted.ffmpeg_directory}/")
     version = f" (version {facts.ffmpeg_version})" if isinstance(facts.ffmpeg_version, str) else ""
+    before = (
+        "" if ours or not isinstance(facts.ffmpeg_path, str) else _in_the_way(snapshot, facts.ffmpeg_path, "ffmpeg")
+    )
     path = check(
         "ffmpeg",
         "path",
@@ -47,7 +51,8 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         ours,
         expected=wanted.ffmpeg_directory,
         why=f"a plain ffmpeg starts another build, which may lack NVENC and NVDEC: {real}{version}",
-        role=ROLE,
+        role="" if before else ROLE,  # a link in a later folder changes nothing
+        remedy=before,
     )
     beside = facts.ffmpeg_path if ours and isinstance(facts.ffmpeg_path, str) else ""
     codec_findings += [path, *_ffprobe(snapshot, beside)]
@@ -116,7 +121,13 @@ def _ffprobe(snapshot: Snapshot, ours: str) -> list[Finding]:
         else "no ffprobe is on the PATH: programs that look at a file before they convert it cannot start"
     )
     good = path == wanted or (bool(ours) and path == str(PurePosixPath(ours).with_name("ffprobe")))
-    return [check("ffprobe", "path", path, good, expected=wanted, why=why, role=ROLE)]
+    before = "" if good or not isinstance(path, str) else _in_the_way(snapshot, path, "ffprobe")
+    role = "" if before else ROLE
+    return [check("ffprobe", "path", path, good, expected=wanted, why=why, role=role, remedy=before)]
+
+
+def _in_the_way(snapshot: Snapshot, path: str, name: str) -> str:
+    return byhand.first_on_path(snapshot, path, f"{PROGRAM_LINKS}/{name}")
 
 
 def _headers_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:

@@ -10,6 +10,7 @@ from gpuprep import catalogue
 from gpuprep.agent.facts.apt import BLACKLIST
 from gpuprep.agent.facts.managed import FABRIC_MANAGER
 from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
+from gpuprep.checks import byhand
 from gpuprep.checks.common import check, skip, small_file, unknown
 from gpuprep.checks.installed import modprobe, signatures
 from gpuprep.desired.modules import PREBUILT
@@ -23,6 +24,7 @@ LAGGING = (
     "`gpuprep provision HOST --profile PROFILE --only driver`; Canonical may build modules for a new kernel some days"
     " later: do not reboot before, or take `driver.modules: dkms`"
 )
+COUNTERS_OPTION = "NVreg_RestrictProfilingToAdminUsers"
 COUNTERS = {True: "profilers of ordinary users cannot read them", False: "every user can read what others' jobs do"}
 
 
@@ -164,10 +166,20 @@ def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             expected="kept off the driver",
             shown=f"{lacks} {', '.join(free)}" if free else "kept off the driver",
             why=f"unattended upgrades may replace parts of the driver under the loaded module: {', '.join(free)}",
-            role=ROLE,
-            remedy="" if lacks.startswith(HOLDS) else f"`apt-config dump {BLACKLIST}` and the files there say more",
+            role=ROLE if lacks.startswith(HOLDS) else "",
+            remedy="" if lacks.startswith(HOLDS) else _undoing(snapshot),
         )
     ]
+
+
+def _undoing(snapshot: Snapshot) -> str:
+    """What to take out of other files of apt: those that are read after ours, and clear the list."""
+    lines = () if isinstance(snapshot.config_lines, Missing) else snapshot.config_lines
+    clearing = [line for line in lines if BLACKLIST in line.line and line.line.lower().startswith("#clear")]
+    return "; ".join(byhand.without(snapshot, line.file, line.line) for line in clearing) or (
+        f"`apt-config dump {BLACKLIST}` shows the list; the file of /etc/apt/apt.conf.d that empties it is read after"
+        f" {HOLDS}"
+    )
 
 
 def _pinned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
@@ -251,20 +263,21 @@ def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
     options = module_options(text) if isinstance(text, str) else {}
     restrict = "0" if wanted.tuning.profiling_counters == "open" else "1"
     wrong = []
-    if options.get("NVreg_RestrictProfilingToAdminUsers") != restrict:
-        wrong.append(f"NVreg_RestrictProfilingToAdminUsers={restrict}")
+    if options.get(COUNTERS_OPTION) != restrict:
+        wrong.append(f"{COUNTERS_OPTION}={restrict}")
     firmware = options.get("NVreg_EnableGpuFirmware")
     if not wanted.driver.gpu_firmware and firmware != "0":
         wrong.append("NVreg_EnableGpuFirmware=0")
     if wanted.driver.gpu_firmware and firmware == "0":
         wrong.append("no NVreg_EnableGpuFirmware=0")
-    place = MODULE_OPTIONS
+    place, by_hand = MODULE_OPTIONS, ""
     if not wrong:
         others = modprobe.overriding(snapshot, {
-            "NVreg_RestrictProfilingToAdminUsers": restrict,
+            COUNTERS_OPTION: restrict,
             "NVreg_EnableGpuFirmware": None if wanted.driver.gpu_firmware else "0",
         })  # fmt: skip
-        wrong, place = [wish for wish, _ in others], ", ".join(file for _, file in others)
+        wrong, place = [wish for wish, _, _ in others], ", ".join(dict.fromkeys(file for _, file, _ in others))
+        by_hand = "; ".join(dict.fromkeys(out for _, _, out in others))
     return check(
         "driver",
         "modprobe_options",
@@ -273,8 +286,8 @@ def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
         expected="as wanted",
         shown="as wanted" if not wrong else f"lacks {', '.join(wrong)}",
         why=f"the next boot loads the driver without {', '.join(wrong)} ({place})",
-        role=ROLE,
-        remedy="" if place == MODULE_OPTIONS else f"take the line out of {place}",
+        role="" if by_hand else ROLE,  # the role writes its own file alone
+        remedy=by_hand,
     )
 
 
@@ -422,6 +435,8 @@ def _as_the_module(prop: str, actual: OptStr, module: OptStr, why: str, what: st
 def counters(wanted: Wanted, snapshot: Snapshot) -> Finding:
     reading = snapshot.driver.counters_restricted
     actual, wish = None if reading is None else "restricted" if reading else "open", wanted.tuning.profiling_counters
+    others = modprobe.overriding(snapshot, {COUNTERS_OPTION: "0" if wish == "open" else "1"})
+    by_hand = "; ".join(dict.fromkeys(out for _, _, out in others))  # the role writes its own file alone
     return check(
         "driver",
         "profiling_counters",
@@ -430,7 +445,9 @@ def counters(wanted: Wanted, snapshot: Snapshot) -> Finding:
         expected=wish,
         shown=actual,
         why=f"the profiling counters are {actual}: {COUNTERS[wish == 'open']}; the module has to be loaded again",
-        role=ROLE,
+        role="" if by_hand else ROLE,
+        remedy=f"{by_hand}; then reboot" if by_hand else "",
+        reboot=bool(by_hand),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gpuprep.checks import byhand
 from gpuprep.checks.common import check, unknown
 from gpuprep.records import NOT_READ, Finding, Missing, ModprobeLine, Snapshot
 
@@ -21,17 +22,33 @@ def options(lines: Sequence[ModprobeLine]) -> dict[str, dict[str, tuple[str, str
     return by_module
 
 
-def overriding(snapshot: Snapshot, wishes: Mapping[str, str | None]) -> list[tuple[str, str]]:
-    """(wish, file with another value) for each overridden wish. `wishes`: option ─► value; None: anything but "0"."""
+def overriding(snapshot: Snapshot, wishes: Mapping[str, str | None]) -> list[tuple[str, str, str]]:
+    """(wish, file with another value, what to do) for each overridden wish. `wishes`: option ─► value; None: anything
+    but "0".
+    """
     if isinstance(snapshot.modprobe, Missing):
         return []
     wrong = []
-    for mine in options(snapshot.modprobe).values():
+    for module, mine in options(snapshot.modprobe).items():
         for key, wish in wishes.items():
             value, file = mine.get(key, (wish or "", ""))
             if (wish is None and value == "0") or (wish is not None and value != wish):
-                wrong.append((f"{key}={wish}" if wish is not None else f"no {key}=0", file))
+                line = setting(snapshot.modprobe, module, key)
+                out = byhand.option_out(snapshot, line, key) if line else ""
+                wrong.append((f"{key}={wish}" if wish is not None else f"no {key}=0", file, out))
     return list(dict.fromkeys(wrong))
+
+
+def setting(lines: Sequence[ModprobeLine], module: str, key: str) -> ModprobeLine | None:
+    """The line that sets an option of a module last."""
+    return next(
+        (
+            line
+            for line in reversed(lines)
+            if line.words[:2] == ("options", module) and any(word.partition("=")[0] == key for word in line.words[2:])
+        ),
+        None,
+    )
 
 
 def blocked(snapshot: Snapshot) -> list[Finding]:
@@ -55,7 +72,7 @@ def blocked(snapshot: Snapshot) -> list[Finding]:
             expected="may be loaded",
             shown=quote or "may be loaded",
             why=f"modprobe is configured not to load the driver's module: the GPU is gone after the next boot: {quote}",
-            remedy=f"take the line out of {', '.join(dict.fromkeys(line.file for line in against))}",
+            remedy="; ".join(dict.fromkeys(byhand.option_out(snapshot, line) for line in against)),
         )
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 
+from gpuprep.checks import byhand
 from gpuprep.checks.common import skip, unknown
 from gpuprep.records import Finding, Missing, Snapshot, Status
 
@@ -28,18 +29,29 @@ def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
         return [unknown("cuda", "libraries", folders, expected=expected, what="where the toolkit's libraries are")]
     major = cuda.nvcc_version.split(".")[0]
     names = [name for name in snapshot.libraries if any(_is(name, stem, major) for stem in STEMS)]
-    wrong = []
+    wrong, strangers = [], []
     for name in names:
         path = snapshot.libraries[name]
         if isinstance(path, Missing):
             return [unknown("cuda", "libraries", path, expected=expected, what=f"where the loader finds {name}")]
         if path is not None and not any(_inside(path, folder) for folder in folders):
             wrong.append(f"{name} from {path}")
+            strangers.append(path)
     shown = " or ".join(folders)
     if not wrong:
         return [Finding("cuda", "libraries", Status.PASS, expected, f"{len(names)} from {shown}")]
     why = f"programs get {', '.join(wrong)}, and the toolkit of {cuda.nvcc_path} keeps its libraries in {shown}"
-    return [Finding("cuda", "libraries", Status.FAIL, expected, ", ".join(wrong), why, REMEDY)]
+    return [
+        Finding(
+            "cuda",
+            "libraries",
+            Status.FAIL,
+            expected,
+            ", ".join(wrong),
+            why,
+            byhand.off_the_loader(snapshot, strangers) or REMEDY,
+        )
+    ]
 
 
 def _is(name: str, stem: str, major: str) -> bool:

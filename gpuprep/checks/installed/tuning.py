@@ -6,6 +6,7 @@ import json
 
 from gpuprep.agent.facts.managed import PERSISTENCED, TUNE
 from gpuprep.agent.host_paths import PERSISTENCE_DROP_IN, TUNE_RULE, TUNING
+from gpuprep.checks import byhand
 from gpuprep.checks.common import check, skip, small_file, unknown, why_missing
 from gpuprep.checks.installed import clocks
 from gpuprep.desired import host_rules
@@ -114,6 +115,7 @@ def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
     place, want = PERSISTENCE_DROP_IN, wanted.tuning.persistence
     if on == want and unit is not None and unit.command:  # all files of the unit read together
         on, place = "--no-persistence-mode" not in unit.command, unit.files[-1] if unit.files else PERSISTENCE_DROP_IN
+    others = place != PERSISTENCE_DROP_IN
     return check(
         PERSISTENCED.removesuffix(".service"),
         "mode_at_boot",
@@ -122,7 +124,8 @@ def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
         expected="on" if want else "off",
         shown=f"{PERSISTENCE_DROP_IN} is absent" if text is None else "on" if on else "off",
         why=f"{PERSISTENCED} is not set to turn persistence mode {'on' if want else 'off'} ({place})",
-        role=ROLE,
+        role="" if others else ROLE,
+        remedy=byhand.drop_in_aside(snapshot, [place]) if others else "",
     )
 
 

@@ -14,8 +14,8 @@ from probereportsfortests import measure
 
 from gpuprep import records
 from gpuprep.agent import __main__ as agent
+from gpuprep.agent.facts import configlines, managed, osfacts, packages, shells
 from gpuprep.agent.facts import loader as loaders
-from gpuprep.agent.facts import managed, osfacts, shells
 from gpuprep.agent.facts.manifest import is_intact, read_manifest
 from gpuprep.agent.programs import run as agent_run
 from gpuprep.agent.programs.run import run
@@ -353,3 +353,52 @@ def test_sudo_is_asked_where_it_looks(tmp_path: Path, monkeypatch: pytest.Monkey
         assert shells.sudo_path() == path
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert isinstance(shells.sudo_path(), records.Missing)
+
+
+def test_lines_that_decide_what_is_found_first_are_read_with_their_files(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (tmp_path / "link").symlink_to(real)
+    both = (f"{tmp_path}/link", str(real))
+    texts = {
+        "etc/ld.so.conf.d/000.conf": f"# mine\n/opt/mine\n{tmp_path}/link/\ninclude x\n",
+        "etc/profile.d/conda.sh": "export PATH=/opt/conda/bin:$PATH\n# PATH=/no\nMANPATH=/no\n",
+        "etc/profile.d/cuda.sh": f'LD_LIBRARY_PATH="{tmp_path}/link:$HOME/x"\n',
+        "etc/profile.d/no.txt": "PATH=/no\n",
+        "etc/systemd/system.conf.d/x.conf": "[Manager]\nDefaultEnvironment=PATH=/opt/s/bin:/opt/t\n",
+        "etc/apt/apt.conf.d/99mine": "#clear Unattended-Upgrade::Package-Blacklist;\nAPT::X 1;\n",
+        "etc/environment": "PATH=/" + "x" * 500 + "\n",
+    }
+    for name, text in texts.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = [(Path(one.file).name, one.line, one.folders) for one in configlines.lines(tmp_path, tmp_path / "home")]
+    assert found == [
+        ("conda.sh", "export PATH=/opt/conda/bin:$PATH", ("/opt/conda/bin",)),
+        ("cuda.sh", f'LD_LIBRARY_PATH="{tmp_path}/link:$HOME/x"', both),
+        ("000.conf", "/opt/mine", ("/opt/mine",)),
+        ("000.conf", f"{tmp_path}/link/", both),
+        ("x.conf", "DefaultEnvironment=PATH=/opt/s/bin:/opt/t", ("/opt/s/bin", "/opt/t")),
+        ("99mine", "#clear Unattended-Upgrade::Package-Blacklist;", ()),
+    ]
+
+
+def test_dpkg_and_rpm_say_whose_a_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_run, "SEARCH_PATH", f"{tmp_path}:{agent_run.SEARCH_PATH}")
+    owned, free, gone = (str(tmp_path / name) for name in ("owned", "free", "gone"))
+    for path in (owned, free):
+        Path(path).touch()
+    fakeprograms.program(
+        tmp_path / "dpkg-query",
+        "echo 'diversion by glx from: /usr/bin/nvidia-smi'; echo 'a:amd64, b: /bin/nvidia-smi'\n"
+        "echo 'c: /etc/x y'; exit 1",
+    )
+    monkeypatch.setattr(packages, "uses_apt", lambda: True)
+    asked = ("/usr/bin/nvidia-smi", "/etc/x y", "/etc/mine", "relative")
+    assert packages.owners(asked) == {"/usr/bin/nvidia-smi": "a", "/etc/x y": "c", "/etc/mine": None}
+    monkeypatch.setattr(packages, "uses_apt", lambda: False)
+    answer = f'for path in "$@"; do case $path in {owned}) %s;; {free}) echo file $path is of no package;; esac; done'
+    for said in ("echo acme", "echo acme; echo other"):  # a file of two packages has two lines
+        fakeprograms.program(tmp_path / "rpm", f"{answer % said}; exit 1")
+        assert packages.owners([owned, free, gone]) == {owned: "acme", free: None, gone: None}

@@ -30,7 +30,7 @@ TUNED = "systemctl restart gpuprep-tune.service"
 
 def failed(*keys: str) -> list[records.Finding]:
     split = [key.rpartition(".") for key in keys]
-    return [records.Finding(subject, prop, records.Status.FAIL, "1", "2") for subject, _, prop in split]
+    return [records.Finding(subject, prop, records.Status.FAIL, "1", "2", role="gpu_x") for subject, _, prop in split]
 
 
 def commands(*keys: str) -> list[str]:
@@ -317,10 +317,40 @@ def test_what_can_be_put_back_says_so() -> None:
     assert list(fixes.offered(WANTED, FINISHED, found, fixing=True)) == found  # --fix itself has just tried
 
 
-def test_a_program_that_may_be_gone_is_not_promised() -> None:
+def test_a_link_to_a_build_that_is_gone_is_not_promised() -> None:
     (found,) = fixes.offered(WANTED, FINISHED, failed("ffmpeg.path"))
-    assert "--fix` links it again, if its files are still whole on the host" in found.remedy
-    assert "puts it back" not in found.remedy, "else the command to paste would be drift --fix"
+    assert "--fix` puts it back" in found.remedy
+    for built, offers in (((), False), ((WANTED.ffmpeg_directory,), True)):
+        snapshot = dataclasses.replace(FINISHED, built=built)
+        (found,) = fixes.offered(WANTED, snapshot, failed("ffmpeg.path"))
+        assert ("--fix`" in found.remedy) is offers
+
+
+def test_what_no_role_repairs_is_not_promised() -> None:
+    (found,) = (dataclasses.replace(one, role="", remedy="remove it") for one in failed("ffmpeg.path"))
+    assert fixes.offered(WANTED, FINISHED, [found]) == (found,)
+
+
+def test_a_command_that_ran_and_changed_nothing_says_so() -> None:
+    (before,) = failed("driver.held")
+    fix = records.Fix(before.key, "hold", "apt-mark hold x", 0)
+    for status, stays in ((records.Status.FAIL, True), (records.Status.UNKNOWN, True), (records.Status.PASS, False)):
+        (seen,) = fixes.seen([fix], [before], [dataclasses.replace(before, status=status)])
+        assert seen.stays is stays
+    assert not fixes.seen([fix], [before], [])[0].stays
+
+
+def test_the_loaders_list_comes_back_as_the_role_writes_it(tmp_path: Path) -> None:
+    tasks = yaml.safe_load((ROLES / "gpu_cudnn" / "tasks/cudnn.yml").read_text())
+    said = next(task["ansible.builtin.copy"]["content"] for task in tasks if "ansible.builtin.copy" in task)
+    said = said.replace("{{ gpu_cudnn_prefix }}", WANTED.cudnn.prefix)
+    (command,) = commands("cudnn.library")
+    assert host_paths.LOADER_LIST in command
+    part = next(part for part in command.split(" && ldconfig")[0].split(" && (") if "umask" in part)
+    assert run_below(tmp_path, f"({part}", host_paths.LOADER_LIST) == said
+    there = dataclasses.replace(FINISHED, files={**FINISHED.files, host_paths.LOADER_LIST: said})
+    (planned,) = fixes.plan(WANTED, there, failed("cudnn.library"))
+    assert host_paths.LOADER_LIST not in planned.command
 
 
 KEYS = [one.key for one in checks.compare(WANTED, FINISHED)]

@@ -24,6 +24,7 @@ from gpuprep.desired import profile, state
 from gpuprep.nightly import nightlyplan, units
 from gpuprep.provisioning import ansible_environment
 from gpuprep.records import baseline
+from gpuprep.reports import commands
 from gpuprep.store import Store
 from gpuprep.workflows import runs, schedule, schedule_state
 
@@ -480,6 +481,22 @@ def test_last_says_which_profile_the_host_compares_with(stage: Stage) -> None:
     stage.last()
     assert any(T4.sha256[:12] in told for told in stage.told)
     assert "next check at 2026-11-22T02:41:07+00:00" in stage.told
+
+
+def test_the_commands_of_a_night_name_the_profile_as_it_is_typed_here(stage: Stage, tmp_path: Path) -> None:
+    """A profile of the user's own is a file: its name alone is no --profile. The host's word for the file is none."""
+    path = str(tmp_path / "my-t4.yml")
+    mine = dataclasses.replace(T4, name="my-t4", path=path, sha256="1" * 64)
+    held = records.Finding("driver", "held", records.Status.FAIL, "all held", "none", role="gpu_driver")
+    night = found_last_night(findings=(held,))
+    for ref, typed in (
+        (records.ProfileRef("t4", "/host/says/t4.yml", "2" * 64), "t4"),
+        (records.ProfileRef("my-t4", "/host/says/my-t4.yml", mine.sha256), path),
+        (records.ProfileRef("my-t4", "/host/says/my-t4.yml", "3" * 64), "PROFILE"),
+    ):
+        stage.schedule(mine)
+        stage.machine.files[host_paths.DRIFT_LAST] = records.to_json(dataclasses.replace(night, profile=ref))
+        assert f" --profile {typed}" in commands.repair([stage.last()], [held])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,121 @@
+"""What only the user can put right, in words: which line of which file is in the way, and of which package it is. Pure.
+
+gpuprep changes its own files alone. A finding on somebody else's file says exactly what to change there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from gpuprep.records import ConfigLine, Missing, ModprobeLine, Package, Snapshot
+from gpuprep.untrusted.plaintext import command, one_line
+
+COMMAND_LINE = "/proc/cmdline"
+OF_THE_SYSTEM = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
+ASIDE = ".off"  # no program, unit or loader reads a file of this ending
+MOST = 5  # lines or files that are named one by one
+
+
+def owned(snapshot: Snapshot, path: str) -> str:
+    """ "/etc/modprobe.d/zz.conf, which belongs to no package"."""
+    owner = snapshot.owners.get(path, Missing("not_read"))
+    if isinstance(owner, Missing):
+        ask = command("dpkg", "-S", path) if snapshot.apt is not None else command("rpm", "-qf", path)
+        return f"{one_line(path)} (`{ask}` says whose it is)"
+    return f"{one_line(path)}, which belongs to {f'package {one_line(owner)}' if owner else 'no package'}"
+
+
+def without(snapshot: Snapshot, path: str, line: str) -> str:
+    """How a line is taken out of a file. What a package has below /usr comes again with its next version."""
+    if path == COMMAND_LINE:
+        return (
+            f"take `{one_line(line)}` off the kernel's command line (GRUB_CMDLINE_LINUX in /etc/default/grub, then"
+            f" `{'sudo update-grub' if snapshot.apt is not None else 'sudo grub2-mkconfig -o /boot/grub2/grub.cfg'}`)"
+        )
+    name = path.rpartition("/")[2]
+    if snapshot.owners.get(path) and path.startswith(("/usr/lib/modprobe.d/", "/lib/modprobe.d/")):
+        copy = command("sudo", "cp", path, f"/etc/modprobe.d/{name}")
+        return f"`{copy}` hides {owned(snapshot, path)}; remove the line `{one_line(line)}` from /etc/modprobe.d/{name}"
+    return f"remove the line `{one_line(line)}` from {owned(snapshot, path)}"
+
+
+def aside(snapshot: Snapshot, path: str) -> str:
+    """The command that takes a file out of the way."""
+    owner = snapshot.owners.get(path)
+    if isinstance(owner, str):
+        verb = ("apt-get", "remove") if snapshot.apt is not None else ("dnf", "remove")
+        return f"{owned(snapshot, path)}: `{command('sudo', *verb, owner)}`, if nobody needs it"
+    return f"{owned(snapshot, path)}: `{command('sudo', 'mv', path, path + ASIDE)}`"
+
+
+def drop_in_aside(snapshot: Snapshot, paths: Sequence[str]) -> str:
+    """The same for files of systemd's units, which systemd then reads again."""
+    return "; ".join([*(aside(snapshot, path) for path in paths), "then `sudo systemctl daemon-reload`"])
+
+
+def first_on_path(snapshot: Snapshot, path: str, wanted: str) -> str:
+    """What takes the program `path` out of the way of `wanted`, whose folder comes later on a login's PATH, or is not
+    on it; "" if that folder comes first.
+    """
+    folder, own = path.rpartition("/")[0], wanted.rpartition("/")[0]
+    search = snapshot.shells.login_path
+    folders = search.split(":") if isinstance(search, str) else []
+    if folder not in folders or (own in folders and folders.index(folder) >= folders.index(own)):
+        return ""
+    return in_the_way(snapshot, path, own)
+
+
+def in_the_way(snapshot: Snapshot, path: str, own: str) -> str:
+    """What to do about a program that is found before the one in the folder `own`."""
+    folder = path.rpartition("/")[0]
+    naming = _naming(snapshot, folder, "PATH")
+    if folder in OF_THE_SYSTEM:
+        return f"put {own} before {folder} on PATH: {naming[0] if naming else 'see /etc/profile and /etc/environment'}"
+    return naming[0] if naming else aside(snapshot, path)
+
+
+def off_the_loader(snapshot: Snapshot, paths: Sequence[str]) -> str:
+    """What makes the loader pass over the folders of these libraries; "" if no file is known that names them."""
+    folders = list(dict.fromkeys(path.rpartition("/")[0] for path in paths))
+    steps: list[str] = []
+    for folder in folders:
+        listed = [line for line in _lines(snapshot, folder) if line.file.startswith("/etc/ld.so.conf")]
+        exported = _naming(snapshot, folder, "LD_LIBRARY_PATH")
+        steps += [without(snapshot, line.file, line.line) for line in listed]
+        steps += ["`sudo ldconfig`"] if listed else []
+        steps += exported
+    return ", then ".join(dict.fromkeys(steps[:MOST]))
+
+
+def _lines(snapshot: Snapshot, folder: str) -> list[ConfigLine]:
+    lines = snapshot.config_lines
+    return [] if isinstance(lines, Missing) else [line for line in lines if folder in line.folders]
+
+
+def _naming(snapshot: Snapshot, folder: str, variable: str) -> list[str]:
+    sets = re.compile(rf"(?<!\w){variable}\+?=")
+    return [without(snapshot, line.file, line.line) for line in _lines(snapshot, folder) if sets.search(line.line)]
+
+
+def option_out(snapshot: Snapshot, line: ModprobeLine, key: str = "") -> str:
+    """How a line of modprobe's files loses its effect; of several options in one line, `key` alone goes."""
+    text = line.text or " ".join(line.words)
+    pairs = [word for word in line.words[2:] if word.partition("=")[0] == key]
+    if pairs and len(line.words) > 3 and line.file != COMMAND_LINE:
+        return f"take `{one_line(pairs[-1])}` out of the line `{one_line(text)}` of {owned(snapshot, line.file)}"
+    return without(snapshot, line.file, text)
+
+
+def installed_again(snapshot: Snapshot, packages: Mapping[str, Package], *, same: bool) -> str:
+    """The command that installs exactly these versions, and holds again what was held. `same`: they are installed."""
+    if snapshot.apt is None:
+        names = [f"{name}-{package.version}" for name, package in packages.items()]
+        return f"`{command('sudo', 'dnf', 'reinstall' if same else 'install', *names)}`"
+    held = [name for name, package in packages.items() if package.held]
+    hold = f" && {command('sudo', 'apt-mark', 'hold', *held)}" if held else ""
+    options = ("--reinstall", "--allow-change-held-packages") if same else (
+        "--allow-downgrades", "--allow-change-held-packages",
+    )  # fmt: skip
+    names = [f"{name}={package.version}" for name, package in packages.items()]
+    return f"`{command('sudo', 'apt-get', 'install', *options, *names)}{hold}`"

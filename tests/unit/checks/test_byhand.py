@@ -1,0 +1,116 @@
+"""What only the user can change: the finding names the line, the file, and whose it is; no role is promised for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from builders import finished_snapshot, resolved
+
+from gpuprep import checks, records
+
+WANTED = resolved()
+FINISHED = finished_snapshot(WANTED)
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+FILE = "/etc/modprobe.d/zz-admin.conf"
+MINE = "/usr/local/sbin/ffmpeg"
+
+
+def finding(key: str, **changed: Any) -> records.Finding:
+    found = {one.key: one for one in checks.compare(WANTED, dataclasses.replace(FINISHED, **changed))}
+    return found[key]
+
+
+def modprobe(text: str, file: str = FILE, **changed: Any) -> dict[str, Any]:
+    verb, module, *rest = text.split()
+    line = records.ModprobeLine(file, (verb, module.replace("-", "_"), *rest), text)
+    return {"modprobe": (line,), "owners": {file: None}, **changed}
+
+
+def ffmpeg(path: str, search: str = PATH, **changed: Any) -> dict[str, Any]:
+    codec = dataclasses.replace(FINISHED.codec, ffmpeg_path=path, ffmpeg_real_path=path)
+    shells = dataclasses.replace(FINISHED.shells, login_path=search)
+    return {"codec": codec, "shells": shells, "owners": {path: None}, **changed}
+
+
+RESTRICTED = "options nvidia-current NVreg_RestrictProfilingToAdminUsers=" + (
+    "1" if WANTED.tuning.profiling_counters == "open" else "0"
+)
+BY_HAND: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "driver.modprobe_options",
+        modprobe(RESTRICTED),
+        f"remove the line `{RESTRICTED}` from {FILE}, which belongs to no",
+    ),
+    (
+        "driver.modprobe_options",
+        modprobe(f"{RESTRICTED} NVreg_UsePageAttributeTable=1", owners={FILE: "acme-gpu"}),
+        f"take `{RESTRICTED.split()[-1]}` out of the line `{RESTRICTED} NVreg_UsePageAttributeTable=1` of {FILE}, which"
+        " belongs to package acme-gpu",
+    ),
+    (
+        "driver.modprobe_options",
+        modprobe(RESTRICTED, "/usr/lib/modprobe.d/acme.conf", owners={"/usr/lib/modprobe.d/acme.conf": "acme-gpu"}),
+        "`sudo cp /usr/lib/modprobe.d/acme.conf /etc/modprobe.d/acme.conf` hides",
+    ),
+    ("driver.module_allowed", modprobe("blacklist nvidia"), f"remove the line `blacklist nvidia` from {FILE}"),
+    ("driver.module_allowed", modprobe("install nvidia-uvm /bin/false"), "`install nvidia-uvm /bin/false`"),
+    ("driver.module_allowed", modprobe("blacklist nvidia", "/proc/cmdline"), "off the kernel's command line"),
+    ("driver.module_allowed", modprobe("blacklist nvidia", owners={}), f"`dpkg -S {FILE}` says whose it is"),
+    ("ffmpeg.path", ffmpeg(MINE), f"{MINE}, which belongs to no package: `sudo mv {MINE} {MINE}.off`"),
+    ("ffmpeg.path", ffmpeg(MINE, owners={MINE: "acme-ffmpeg"}), "`sudo apt-get remove acme-ffmpeg`"),
+    (
+        "ffmpeg.path",
+        ffmpeg(
+            "/opt/conda/bin/ffmpeg",
+            f"/opt/conda/bin:{PATH}",
+            config_lines=(
+                records.ConfigLine("/etc/profile.d/conda.sh", "PATH=/opt/conda/bin:$PATH", ("/opt/conda/bin",)),
+            ),
+            owners={"/etc/profile.d/conda.sh": None},
+        ),
+        "remove the line `PATH=/opt/conda/bin:$PATH` from /etc/profile.d/conda.sh, which belongs to no package",
+    ),
+    ("ffmpeg.path", ffmpeg("/usr/bin/ffmpeg", "/usr/bin:/bin"), "put /usr/local/bin before /usr/bin on PATH"),
+    (
+        "ffprobe.path",
+        {
+            "commands": {**FINISHED.commands, "ffprobe": "/usr/local/sbin/ffprobe"},
+            "shells": dataclasses.replace(FINISHED.shells, login_path=PATH),
+            "owners": {"/usr/local/sbin/ffprobe": None},
+        },
+        "`sudo mv /usr/local/sbin/ffprobe /usr/local/sbin/ffprobe.off`",
+    ),
+    (
+        "driver.unattended_upgrades",
+        {
+            "apt": records.AptFacts((), ()),
+            "config_lines": (
+                records.ConfigLine("/etc/apt/apt.conf.d/99mine", "#clear Unattended-Upgrade::Package-Blacklist;"),
+            ),
+            "owners": {"/etc/apt/apt.conf.d/99mine": None},
+        },
+        "remove the line `#clear Unattended-Upgrade::Package-Blacklist;` from /etc/apt/apt.conf.d/99mine",
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "changed", "says"), BY_HAND)
+def test_a_file_of_somebody_else_is_named_with_what_to_do(key: str, changed: dict[str, Any], says: str) -> None:
+    found = finding(key, **changed)
+    assert found.status is records.Status.FAIL
+    assert says in found.remedy
+    assert not found.role, "no role changes it, so none is offered"
+
+
+def test_a_program_behind_ours_is_the_roles_matter() -> None:
+    """The link is gone: then the distribution's program is found, and making the link helps."""
+    found = finding("ffmpeg.path", **ffmpeg("/usr/bin/ffmpeg"))
+    assert found.role == "gpu_codec"
+    assert found.remedy.startswith("`gpuprep provision")
+
+
+def test_a_hostile_name_is_one_word_of_the_command() -> None:
+    name = "/usr/local/sbin/ffmpeg; rm -rf ~"
+    assert "mv '/usr/local/sbin/ffmpeg; rm -rf ~' '" in finding("ffmpeg.path", **ffmpeg(name)).remedy
