@@ -13,6 +13,7 @@ from gpuprep.untrusted.plaintext import command, one_line
 
 COMMAND_LINE = "/proc/cmdline"
 OF_THE_SYSTEM = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
+LOADER_USUAL = ("/lib", "/usr/lib", "/usr/local/lib")  # and their 64-bit folders
 ASIDE = ".off"  # no program, unit or loader reads a file of this ending
 MOST = 5  # lines or files that are named one by one
 
@@ -69,33 +70,40 @@ def first_on_path(snapshot: Snapshot, path: str, wanted: str) -> str:
 def in_the_way(snapshot: Snapshot, path: str, own: str) -> str:
     """What to do about a program that is found before the one in the folder `own`."""
     folder = path.rpartition("/")[0]
-    naming = _naming(snapshot, folder, "PATH")
+    setting = [line for line in _lines(snapshot, folder, "PATH") if own not in line.folders]
     if folder in OF_THE_SYSTEM:
-        return f"put {own} before {folder} on PATH: {naming[0] if naming else 'see /etc/profile and /etc/environment'}"
-    return naming[0] if naming else aside(snapshot, path)
+        return f"put {own} before {folder} on PATH: see /etc/profile and /etc/environment"
+    return _without_folder(snapshot, setting[-1], folder) if setting else aside(snapshot, path)
 
 
 def off_the_loader(snapshot: Snapshot, paths: Sequence[str]) -> str:
-    """What makes the loader pass over the folders of these libraries; "" if no file is known that names them."""
-    folders = list(dict.fromkeys(path.rpartition("/")[0] for path in paths))
+    """What makes the loader pass over these libraries; "" if no file is known that names their folders."""
     steps: list[str] = []
-    for folder in folders:
+    renew = False
+    for path in paths:
+        folder = path.rpartition("/")[0]
         listed = [line for line in _lines(snapshot, folder) if line.file.startswith("/etc/ld.so.conf")]
-        exported = _naming(snapshot, folder, "LD_LIBRARY_PATH")
-        steps += [without(snapshot, line.file, line.line) for line in listed]
-        steps += ["`sudo ldconfig`"] if listed else []
-        steps += exported
-    return ", then ".join(dict.fromkeys(steps[:MOST]))
+        exported = _lines(snapshot, folder, "LD_LIBRARY_PATH")
+        usual = folder.startswith(LOADER_USUAL)  # everybody's: its other libraries stay
+        renew = renew or usual or bool(listed)
+        steps += [aside(snapshot, path)] if usual else [without(snapshot, line.file, line.line) for line in listed]
+        steps += [_without_folder(snapshot, line, folder) for line in exported]
+    steps = list(dict.fromkeys(steps))[:MOST]
+    return ", then ".join([*steps, "`sudo ldconfig`"] if renew else steps)
 
 
-def _lines(snapshot: Snapshot, folder: str) -> list[ConfigLine]:
-    lines = snapshot.config_lines
-    return [] if isinstance(lines, Missing) else [line for line in lines if folder in line.folders]
+def _lines(snapshot: Snapshot, folder: str, variable: str = "") -> list[ConfigLine]:
+    """Lines that name the folder; with `variable` those that set it."""
+    lines = () if isinstance(snapshot.config_lines, Missing) else snapshot.config_lines
+    sets = re.compile(rf"(?<!\w){variable}\+?=" if variable else "")
+    return [line for line in lines if folder in line.folders and sets.search(line.line)]
 
 
-def _naming(snapshot: Snapshot, folder: str, variable: str) -> list[str]:
-    sets = re.compile(rf"(?<!\w){variable}\+?=")
-    return [without(snapshot, line.file, line.line) for line in _lines(snapshot, folder) if sets.search(line.line)]
+def _without_folder(snapshot: Snapshot, line: ConfigLine, folder: str) -> str:
+    """The whole line goes where it names this folder alone."""
+    if any(other != folder and other in line.line for other in line.folders) and folder in line.line:
+        return f"take `{one_line(folder)}` out of the line `{one_line(line.line)}` of {owned(snapshot, line.file)}"
+    return without(snapshot, line.file, line.line)
 
 
 def option_out(snapshot: Snapshot, line: ModprobeLine, key: str = "") -> str:

@@ -34,6 +34,16 @@ def ffmpeg(path: str, search: str = PATH, **changed: Any) -> dict[str, Any]:
     return {"codec": codec, "shells": shells, "owners": {path: None}, **changed}
 
 
+def library(path: str, *lines: tuple[str, str]) -> dict[str, Any]:
+    cuda = dataclasses.replace(FINISHED.cuda, library_folders=("/usr/lib/x86_64-linux-gnu",))
+    named = tuple(
+        records.ConfigLine(file, line, tuple(f"/{part}".rstrip(":") for part in line.split("/", 1)[1].split(":/")))
+        for file, line in lines
+    )
+    owners = {path: None, **{file: None for file, _ in lines}}
+    return {"cuda": cuda, "libraries": {"libcudart.so.12": path}, "config_lines": named, "owners": owners}
+
+
 RESTRICTED = "options nvidia-current NVreg_RestrictProfilingToAdminUsers=" + (
     "1" if WANTED.tuning.profiling_counters == "open" else "0"
 )
@@ -60,6 +70,27 @@ BY_HAND: list[tuple[str, dict[str, Any], str]] = [
     ("driver.module_allowed", modprobe("blacklist nvidia", owners={}), f"`dpkg -S {FILE}` says whose it is"),
     ("ffmpeg.path", ffmpeg(MINE), f"{MINE}, which belongs to no package: `sudo mv {MINE} {MINE}.off`"),
     ("ffmpeg.path", ffmpeg(MINE, owners={MINE: "acme-ffmpeg"}), "`sudo apt-get remove acme-ffmpeg`"),
+    (
+        "ffmpeg.path",
+        ffmpeg(MINE, config_lines=(records.ConfigLine("/etc/profile", f"PATH={PATH}", tuple(PATH.split(":"))),)),
+        f"`sudo mv {MINE} {MINE}.off`",  # not the line that everybody's PATH is
+    ),
+    (
+        "cuda.libraries",
+        library("/opt/mine/libcudart.so.12", ("/etc/ld.so.conf.d/000.conf", "/opt/mine")),
+        "remove the line `/opt/mine` from /etc/ld.so.conf.d/000.conf, which belongs to no package,"
+        " then `sudo ldconfig`",
+    ),
+    (
+        "cuda.libraries",
+        library("/usr/local/lib/libcudart.so.12", ("/etc/ld.so.conf.d/libc.conf", "/usr/local/lib")),
+        "`sudo mv /usr/local/lib/libcudart.so.12 /usr/local/lib/libcudart.so.12.off`, then `sudo ldconfig`",
+    ),
+    (
+        "cuda.libraries",
+        library("/opt/a/libcudart.so.12", ("/etc/profile.d/a.sh", "export LD_LIBRARY_PATH=/opt/a:/opt/b")),
+        "take `/opt/a` out of the line `export LD_LIBRARY_PATH=/opt/a:/opt/b` of /etc/profile.d/a.sh",
+    ),
     (
         "ffmpeg.path",
         ffmpeg(
