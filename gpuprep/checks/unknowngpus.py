@@ -5,12 +5,14 @@ GPUs of other makers are only named, as in lspci's database.
 
 from __future__ import annotations
 
+from gpuprep.catalogue.boards import MASKED
 from gpuprep.checks.common import COMPARE_IT, skip
 from gpuprep.desired.host_rules import title
 from gpuprep.desired.state import Wanted, WantedGpu
 from gpuprep.records import Finding, Missing, PciDevice, Snapshot, Status
 
 EXPECTED = "a GPU that the catalogue has"
+NAME = "write the figures into a table with the GPU's name, as nvidia-smi has it (`gpuprep judge --template csv`)"
 VGA = "0300"  # of another maker most often the board's own, for its console
 AMD = "1002"
 
@@ -33,7 +35,14 @@ def _unknown_gpu(gpu: WantedGpu, index: int) -> Finding:
     ids = f"10de:{gpu.pci_device_id}"
     shown = gpu.name if ids in gpu.name else f"{gpu.name} ({ids})"
     why = f"the catalogue does not have {shown}, or cannot tell which board it is: it is measured without floors"
-    return Finding(f"gpu {index}", "in_catalogue", Status.UNKNOWN, EXPECTED, shown, why, COMPARE_IT)
+    if gpu.pci_device_id not in MASKED:
+        return Finding(f"gpu {index}", "in_catalogue", Status.UNKNOWN, EXPECTED, shown, why, COMPARE_IT)
+    # Figures from elsewhere have no id of such a GPU, and perhaps no name.
+    if gpu.pci_device_id in gpu.name:
+        why = "which GPU it was is not recorded: no floor is known"
+        return Finding(f"gpu {index}", "in_catalogue", Status.UNKNOWN, EXPECTED, "not named", why, NAME)
+    why = f"the catalogue does not have {gpu.name:.80}: no floor is known"
+    return Finding(f"gpu {index}", "in_catalogue", Status.UNKNOWN, EXPECTED, f"{gpu.name:.80}", why, COMPARE_IT)
 
 
 def _others(snapshot: Snapshot) -> list[Finding]:

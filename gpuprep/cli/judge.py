@@ -43,9 +43,9 @@ def judge(
     """Judge a recorded run again; no host is contacted.
 
     RECORD.json is the output of `gpuprep report RUN --format json` or of a command's --json, or figures that were
-    measured elsewhere in that form or as a table, FIGURES.csv (docs/records.md; --template prints one to fill in). The
-    rules are those of `gpuprep validate`, the thresholds those of PROFILE. The exit code is that of the worst new
-    verdict.
+    measured elsewhere in that form or as a table, FIGURES.csv (docs/records.md; --template prints one to fill in), or
+    what nvbandwidth, gpu-burn or SuperBench wrote. The rules are those of `gpuprep validate`, the thresholds those of
+    PROFILE. The exit code is that of the worst new verdict.
     """
     from gpuprep import settings
     from gpuprep.desired import loading

@@ -21,7 +21,7 @@ from typing import Any
 from gpuprep.catalogue import Model
 from gpuprep.errors import UsageError
 from gpuprep.records.codec import shown
-from gpuprep.workflows.gpus_by_name import board_named, subsystem
+from gpuprep.workflows.gpus_by_name import UNKNOWN_ID, board_named, subsystem
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")
 PRODUCT = ("dtype", "m", "n", "k", "tflops")
@@ -164,6 +164,8 @@ def _identified(cells: _Cells, named: str, index: int) -> dict[str, Any]:
     board = board_named(named)
     if isinstance(board, str):
         raise cells.wrong("gpu", board)
+    if board is None:
+        return {"index": index, "name": named, "pci_device_id": UNKNOWN_ID}
     name = next((nvml_name for nvml_name in board.nvml_names if nvml_name.lower() == named.lower()), "")
     # A device id may be several boards (A16 and A2); the name says which.
     ids = {"pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": subsystem(board, named)}

@@ -6,19 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuprep.catalogue import Board, boardnames, boards
+from gpuprep.catalogue.boards import MASKED
 from gpuprep.records import DecodeError
 from gpuprep.records.codec import shown
 
 WHICH = "which GPU it was: a PCI device id as 20b2 (`lspci -n`), or in `name` a name that is one board"
 MOST_NAMED = 8  # boards that an error lists
+UNKNOWN_ID = MASKED[-1]  # of a GPU that the catalogue lacks, or that nobody named: it is UNKNOWN, and no mistake
 
 
-def board_named(name: str) -> Board | str:
-    """The board of this name, or a text that says what is wrong with the name."""
+def board_named(name: str) -> Board | str | None:
+    """The board of this name; None if the catalogue has none; a text that says which boards it may be, if several."""
     candidates = _by_nvml_name(name) or boardnames.named(name)
     if not candidates:
-        near = ", ".join(boardnames.near(name))
-        return f"{shown(name)} is no GPU of the catalogue" + (f" (did you mean {near}?)" if near else "")
+        return None
     if len({board.pci_device_ids for board in candidates}) > 1:
         every = list(dict.fromkeys(board.name for board in candidates))
         more = f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else ""
@@ -56,6 +57,8 @@ def _gpu(gpu: Any, where: str) -> Any:
     board = board_named(name)
     if isinstance(board, str):
         raise DecodeError(f"{where}.name: {board}")
+    if board is None:
+        return {**gpu, "pci_device_id": UNKNOWN_ID}
     return {**gpu, "pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": subsystem(board, name)}
 
 

@@ -1,9 +1,9 @@
 """A file of records ─► what can be judged again. Every mistake is a line `FILE: key: what`.
 
-Four forms are read: a record as `gpuprep report RUN --format json` prints it, the document of `--json` with its
-`runs`, and figures from elsewhere: an object with `measurements` and nothing of a run (docs/records.md), or a table in
-a file that ends in .csv. A record of a run must be complete: a missing key is damage, and damage must not lead to a
-better verdict.
+Read are: a record as `gpuprep report RUN --format json` prints it, the document of `--json` with its `runs`, and
+figures from elsewhere: an object with `measurements` and nothing of a run (docs/records.md), a table in a file that
+ends in .csv, or what another tool wrote (othertools). A record of a run must be complete: a missing key is damage, and
+damage must not lead to a better verdict.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpuprep.records.codec import shown
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.shared import AnyProbe, NamedGpu
 from gpuprep.untrusted.limits import MIB, BeyondLimit, file_text, json_document
-from gpuprep.workflows import figures_csv, gpus_by_name
+from gpuprep.workflows import figures_csv, gpus_by_name, othertools
 
 # An object with any key but these is the record of a run.
 OF_FIGURES = {"schema_version", "host", "source", "measurements", "before", "after", "note"}
@@ -94,6 +94,8 @@ def _json(path: Path, text: str, where: str = "") -> Any:
         problem = f"{path}: {where}is not JSON that gpuprep accepts: {error}"
         raise UsageError(problem, "judge fewer runs at a time") from error
     except ValueError as error:
+        if not where and (figures := othertools.of_text(path, text)):
+            return figures
         hint = HINT if path.suffix else f"{HINT}; the name of a table ends in .csv"
         raise UsageError(f"{path}: {where}is not JSON: {error}", hint) from error
 
@@ -143,7 +145,7 @@ def _entries(path: Path, document: object) -> Iterator[tuple[str, dict[str, Any]
     if not isinstance(document, dict):
         raise UsageError(f"{path}: want an object, got {_kind(document)}", HINT)
     if "runs" not in document:
-        yield "", document
+        yield "", document if "measurements" in document else othertools.of_json(path, document) or document
         return
     runs = document["runs"]
     if not isinstance(runs, list) or not runs:

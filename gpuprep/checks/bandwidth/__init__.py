@@ -78,6 +78,7 @@ def _kin(evidence: Evidence, gpu: BandwidthGpu, gpus: Sequence[BandwidthGpu]) ->
         if other is not gpu
         and (other.pci_device_id.lower(), other.pci_subsystem_id.lower()) == ids
         and evidence.board(other) == board
+        and (board is not None or other.name == gpu.name)
     ]
 
 

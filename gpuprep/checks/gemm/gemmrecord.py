@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuprep import catalogue
+from gpuprep.catalogue.boards import MASKED
 from gpuprep.checks import conditions
 from gpuprep.performance.gemm_shapes import show
 from gpuprep.records import Missing
@@ -44,13 +45,16 @@ class Gpu:
         """The board's name; for a GPU that the catalogue lacks, the name in the measurement."""
         if self.facts:
             return self.facts.name
+        if self.pci_device_id in MASKED and self.measured.name:
+            return self.measured.name
         ids = f"10de:{self.pci_device_id or '?'}"
         return f"{self.measured.name} ({ids})" if self.measured.name else f"the GPU {ids}"
 
     def is_like(self, other: Gpu) -> bool:
         """Whether both are the same board, so that their speeds can be compared."""
         boards = [gpu.facts.key if gpu.facts else "" for gpu in (self, other)]
-        return self.pci_device_id == other.pci_device_id and boards[0] == boards[1]
+        named = [gpu.measured.name if gpu.facts is None else "" for gpu in (self, other)]
+        return self.pci_device_id == other.pci_device_id and boards[0] == boards[1] and named[0] == named[1]
 
     def kinds(self) -> list[tuple[str, str]]:
         """(data type, accumulator) in the measured order; the accumulator is "fp16" or "" for the usual one."""

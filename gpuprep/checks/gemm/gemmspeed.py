@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import parse
+from gpuprep.catalogue.boards import MASKED
 from gpuprep.checks.common import COMPARE_IT, DEFECT, MEASURE_AGAIN, skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, figure, floor, percents
@@ -212,7 +213,9 @@ def _not_measured(evidence: Evidence, gpu: Gpu) -> list[Finding]:
 
 def _roof(gpu: Gpu, kind: tuple[str, str]) -> Roof | Missing:
     if gpu.facts is None:
-        return Missing("not_in_catalogue", f"the catalogue does not have {gpu.name}, so its peak is not known")
+        nameless = gpu.pci_device_id in MASKED and not gpu.measured.name
+        lacks = "which GPU it was is not recorded" if nameless else f"the catalogue does not have {gpu.name}"
+        return Missing("not_in_catalogue", f"{lacks}, so its peak is not known")
     return roofline.roof(gpu.facts, *kind)
 
 

@@ -29,7 +29,8 @@ def findings(every: Sequence[Judged], disturbed: dict[int, str]) -> list[Finding
 def _is_twin(judged: Judged, other: Judged) -> bool:
     boards = [each.board.key if each.board else "" for each in (judged, other)]
     same = judged.key == other.key and judged.gpu.pci_device_id == other.gpu.pci_device_id and boards[0] == boards[1]
-    return same and judged.gpu is not other.gpu
+    named = judged.board is not None or judged.gpu.name == other.gpu.name
+    return same and named and judged.gpu is not other.gpu
 
 
 def _speed(judged: Judged) -> float:

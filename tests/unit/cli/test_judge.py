@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import amount
+import commandline
 import pytest
 from builders import bare_snapshot, finished_snapshot, good_probes
 from click.testing import CliRunner
@@ -542,7 +543,6 @@ def test_a_table_of_several_hosts_and_gpus(tmp_path: Path) -> None:
         ("gpu,gpu\nT4,T4\n", ":1: gpu: is there twice"),
         ("gpu,dtype,m,n,k,tflops\n,fp16,1,1,1,3\n", ":2: gpu: is empty"),
         ("gpu,dtype,m,n,k,tflops\n\nA100,fp16,1,1,1,3\n", ":3: gpu: 'A100' is several boards: give one of A100 SXM4"),
-        ("gpu,dtype,m,n,k,tflops\nA1000,fp16,1,1,1,3\n", ":2: gpu: 'A1000' is no GPU of the catalogue (did you mean"),
         ("gpu,dtype,m,n,k,tflops\nT4,fp17,1,1,1,3\n", ":2: dtype: 'fp17', want one of fp64"),
         ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,,3\n", ":2: k: is empty"),
         ("gpu,dtype,m,n,k,tflops\nT4,fp16,1.5,1,1,3\n", ":2: m: '1.5', want a whole number"),
@@ -696,3 +696,114 @@ def test_two_figures_of_a_comparison_are_told_apart(
             assert more is None or float(more[1]) > float(more[2]), found
             assert above is None or float(above[1]) < float(above[2]), found
     assert len(statuses) > 1, statuses
+
+
+# What people published, retyped: file, profile, exit code, words that must be said, words that must not.
+NOBODY = ("did you mean", "GPU twice", "is wrong", "84 NVLinks")
+PUBLIC = (
+    ("az162-links12.json", "h100", 0, ["PASS"], ()),
+    ("az162-links18.json", "h100", 3, ["18 NVLinks are recorded, and the board has 12"], ("FAIL",)),
+    ("az162-linksNone.json", "h100", 3, ["how many NVLinks join the two GPUs is not recorded (nvlinks)"], NOBODY),
+    ("nccl149-8g.json", "base", 3, ["how many NVLinks are up from gpu 1 to gpu 0 is not recorded (links)"], NOBODY),
+    ("nccl149-8g-uuid.json", "base", 3, ["12 NVLinks carry 300", "(268435456 of 2147483648 elements)"], NOBODY),
+    ("nccl149-8g-uuid-pub.json", "base", 0, ["67 % (expected ≥ 72 % of 300 GB/s (12 NVLinks"], (*NOBODY, "FAIL")),
+    ("nccl149-nolinks-pub.json", "base", 0, ["67 % (expected ≥ 72 % of 300 GB/s (12 NVLinks"], (*NOBODY, "FAIL")),
+    ("nccl-healthy-80.json", "base", 3, ["not every element of the result was compared"], (*NOBODY, "FAIL")),
+    ("nccl212-uuid-pub.json", "base", 0, ["PASS"], NOBODY),
+    ("nccl583-40.json", "base", 3, ["12 NVLinks carry 300"], NOBODY),
+    ("nvbw23-gh200.json", "base", 0, ["PASS"], NOBODY),
+    ("nvbw50.json", "base", 0, ["no bridge joins these two cards"], NOBODY),
+    ("peers-20b2-4.json", "base", 0, ["PASS"], NOBODY),
+    ("peers-20b2-8.json", "base", 0, ["copies reach 240 of the 300 GB/s that 12 NVLinks carry"], NOBODY),
+    ("clibs283.csv", "base", 3, ["640 TFLOPS is more than the peak", "it is not recorded"], ()),
+    ("cutlass136.csv", "base", 3, ["2100 TOPS is more than the peak"], ()),
+    ("cutlass941.csv", "base", 1, ["39.9 %", "(expected ≥ 40 %"], ("40 % (3456",)),
+    ("gpuburn48.csv", "base", 3, ["the catalogue does not have NVIDIA GeForce GTX 1080"], (*NOBODY, "10de:0000")),
+    ("jax21212.csv", "base", 0, ["T4 has no units for bf16"], ()),
+    ("mixbench18.csv", "base", 2, ["mixbench18.csv:2: m: is empty"], ()),
+    ("nvbw48.csv", "base", 3, ["the catalogue does not have NVIDIA H20-3e"], NOBODY),
+    ("nvbw53-bidir.csv", "base", 1, ["it is the host's memory or its placement, not the link"], ()),
+    ("nvbw53-uni.csv", "base", 0, ["PASS"], ()),
+    ("pt181718.csv", "base", 0, ["PASS"], ()),
+    ("stas59.csv", "base", 0, ["PASS"], ()),
+    ("smi-q.txt", "base", 2, ["this is the output of nvidia-smi", "no speed that gpuprep judges"], ("JSON",)),
+    ("dcgm.json", "base", 2, ["this is the output of dcgmi diag"], ("measurements: missing",)),
+    ("nvbw.json", "base", 0, ["nvbandwidth v0.8", "host to device 25.1"], ()),
+    ("gpuburn.txt", "base", 3, ["its data type is not recorded", "49.1", "using FLOATS"], ()),
+    ("superbench.json", "base", 3, ["which GPU it was is not recorded", "fp16 275", "sb-validation-01"], NOBODY),
+)  # fmt: skip
+
+
+def judged_text(shell: commandline.Shell, path: Path, profile_name: str) -> tuple[int, str]:
+    """Exit code and all that is printed, in one line."""
+    code, out, err = shell("judge", str(path), "--profile", profile_name)
+    return code, " ".join((out + err).split())
+
+
+@pytest.mark.parametrize(("name", "chosen", "code", "says", "never"), PUBLIC, ids=[row[0] for row in PUBLIC])
+def test_what_people_published(
+    capsys: pytest.CaptureFixture[str], name: str, chosen: str, code: int, says: list[str], never: tuple[str, ...]
+) -> None:
+    ended, text = judged_text(commandline.Shell(capsys), TESTS / "cases" / "public" / "judge" / name, chosen)
+    assert ended == code, text
+    assert [words for words in says if words not in text] == [], text
+    assert [words for words in never if words in text] == [], text
+
+
+NVBANDWIDTH = """nvbandwidth Version: v0.5
+Device 0: NVIDIA A100-SXM4-80GB (00000000:07:00)
+Device 1: NVIDIA A100-SXM4-80GB (00000000:0b:00)
+
+Running host_to_device_memcpy_ce.
+memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0     {h2d}     25.03
+
+SUM host_to_device_memcpy_ce 50.11
+
+Running device_to_device_memcpy_read_ce.
+memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0       N/A    276.02
+ 1    275.88       N/A
+"""
+GPU_BURN = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-aaaaaaaa-0000-0000-0000-000000000000)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bbbbbbbb-0000-0000-0000-000000000000)
+Initialized device 0 with 40536 MB of memory (40082 MB available, using 36074 MB of it), using {type}
+11.7%  proc'd: 100 (100 Gflop/s) - 90 (90 Gflop/s)   errors: 0 - 0   temps: 50 C - 51 C
+99.1%  proc'd: 2947 ({speed} Gflop/s) - 2940 (18600 Gflop/s)   errors: 0 - {errors}   temps: 56 C - 57 C
+Tested 2 GPUs:
+\tGPU 0: OK
+"""
+# What another tool wrote, the exit code, and words that must be said.
+OTHER_TOOLS = (
+    ("nvbandwidth", NVBANDWIDTH.format(h2d="25.08"), 3, ["how many NVLinks join the two GPUs is not recorded"]),
+    ("nvbandwidth, slow", NVBANDWIDTH.format(h2d="6.20"), 1, ["copies host to device reach 6.2 of the 31.5 GB/s"]),
+    ("gpu-burn", GPU_BURN.format(type="FLOATS", speed=18700, errors=0), 0, ["18.7", "PASS"]),
+    ("gpu-burn, doubles", GPU_BURN.format(type="DOUBLES", speed=18700, errors=0), 0, ["fp64 8192³ TFLOPS 18.6"]),
+    ("gpu-burn, wrong", GPU_BURN.format(type="FLOATS", speed=18700, errors=3), 1, ["wrong results", "gpu 1"]),
+    ("gpu-burn, slow", GPU_BURN.format(type="FLOATS", speed=6700, errors=0), 1, ["gpu 0: gemm fp32", "6.70"]),
+    ("SuperBench", json.dumps({"gemm-flops/bf16_tc_flops:1": 260000.0, "mem-bw/d2h_bw:1": 26.0}), 3,
+     ["gpu 1: gemm bf16", "which GPU it was is not recorded"]),
+    ("SuperBench without speeds", json.dumps({"node": "n", "kernel-launch/event_time:0": 0.005}), 2,
+     ["this is the output of SuperBench", "no speed that gpuprep judges"]),
+    ("nvidia-smi as a table", "| NVIDIA-SMI 535.129.03   Driver Version: 535.129.03 |\n", 2, ["nvidia-smi"]),
+    ("nvidia-smi as XML", "<?xml version='1.0'?>\n<nvidia_smi_log>\n</nvidia_smi_log>\n", 2, ["nvidia-smi"]),
+    ("dcgmi as a table", "Successfully ran diagnostic for group.\n| Diagnostic | Result |\n", 2, ["dcgmi diag"]),
+    ("DCGM 4", json.dumps({"DCGM Diagnostic": {"test_categories": []}}), 2, ["dcgmi diag"]),
+    ("nccl-tests", "# nThread 1 nGpus 8 minBytes 8\n# Avg bus bandwidth    : 230.1\n", 2, ["nccl-tests"]),
+    ("no tool", "GPU 0 is fine\n", 2, ["is not JSON"]),
+    ("hostile", '{"nvbandwidth": {"GPU Device list": 7, "testcases": [3, {"bandwidth_matrix": "x"}, {"name": '
+     '"host_to_device_memcpy_ce", "bandwidth_matrix": [["NaN", "1e400", true, null, "-3"]]}]}}', 2, ["nvbandwidth"]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("output", "code", "says"), [row[1:] for row in OTHER_TOOLS], ids=[r[0] for r in OTHER_TOOLS])
+def test_what_other_tools_wrote(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, output: str, code: int, says: list[str]
+) -> None:
+    path = tmp_path / "output.log"
+    path.write_text(output, encoding="utf-8")
+    ended, text = judged_text(commandline.Shell(capsys), path, "base")
+    assert ended == code, text
+    assert [words for words in says if words not in text] == [], text

@@ -1,0 +1,213 @@
+"""Outputs of other tools, as they wrote them ─► the document that a file of figures would be.
+
+Read where they have figures that gpuprep judges: nvbandwidth (text, JSON), gpu-burn (text), SuperBench (JSON). All
+others are named, so that nobody looks for a mistake in a file that has none. Only speeds are taken: nothing is known
+about the host, as of published figures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuprep.errors import UsageError
+from gpuprep.records.evidence.decode import LARGEST
+from gpuprep.workflows.gpus_by_name import UNKNOWN_ID
+
+MEASURE = "`gpuprep validate HOST --profile PROFILE` measures; `gpuprep judge --template csv` prints a table to fill in"
+NO_SPEED = "it has no speed that gpuprep judges"
+MOST_GPUS = 64  # of one file
+# How the output of a tool begins or what only it has; what it is, and what it lacks.
+VERDICTS = "it has DCGM's own verdicts"
+NAMED_TEXTS = (
+    (r"=+NVSMI LOG=+|<nvidia_smi_log>|\| NVIDIA-SMI \d", "nvidia-smi", "it shows the state of the GPUs"),
+    (r"^#\s*gpu\s+(?:pwr|sm|rxpci|idx)\b", "nvidia-smi dmon or pmon", "it shows clocks, power and use over time"),
+    (r"Successfully ran diagnostic for group|\|\s*Diagnostic\s*\|\s*Result", "dcgmi diag", VERDICTS),
+    (r"^#\s*nThread \d+|# Avg bus bandwidth|nccl-tests version", "nccl-tests", "how the GPUs are linked is not in it"),
+    (r"\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples", "it says itself that it is no measure"),
+)  # fmt: skip
+NVBANDWIDTH_TEXT = re.compile(r"^nvbandwidth Version:|^Running (?:benchmark )?\w+_memcpy_\w+\.", re.MULTILINE)
+NVBANDWIDTH_HOST = {"host_to_device_memcpy_ce": "h2d_gb_per_s", "device_to_host_memcpy_ce": "d2h_gb_per_s"}
+NVBANDWIDTH_PEERS = ("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce")
+DEVICE = re.compile(r"(?:Device )?(\d{1,3}): ([^()\n]{1,80}?):? *(?:\([0-9A-Fa-f:.]{4,20}\))?")
+GPU_BURN = re.compile(r"^\s*[\d.]+%\s+proc'd:\s*(.{1,4000}?)errors:\s*(.{1,2000}?)temps:", re.MULTILINE)
+GPU_BURN_GPU = re.compile(r"^GPU (\d{1,3}): (.{1,80}?)(?: \(UUID: (GPU-[0-9A-Za-z-]{1,60})\))?$", re.MULTILINE)
+GPU_BURN_BEGINNING = 'its first lines, which say the data type ("using FLOATS")'
+GPU_BURN_SIZE = 8192  # its matrices are as large
+SUPERBENCH = re.compile(r"(?:^|/)([a-z0-9_]+):(\d{1,3})$")
+# Of cuBLAS on Tensor Cores, except FP32. What it calls fp64 and fp16 ran without them: no floor is for that.
+SUPERBENCH_PRODUCTS = {
+    "fp64_tc_flops": "fp64", "fp32_flops": "fp32", "tf32_tc_flops": "tf32", "fp16_tc_flops": "fp16",
+    "bf16_tc_flops": "bf16", "int8_tc_iops": "int8",
+}  # fmt: skip
+SUPERBENCH_COPIES = {"h2d_bw": "h2d_gb_per_s", "d2h_bw": "d2h_gb_per_s", "d2d_bw": "copy_gb_per_s"}
+SUPERBENCH_SIZE = 16384
+
+Gpu = dict[str, Any]
+
+
+def of_text(path: Path, text: str) -> dict[str, Any] | None:
+    """The figures of a tool's text; None if it is of no tool that is known. Raises UsageError if it has no figure."""
+    if NVBANDWIDTH_TEXT.search(text):
+        return _nvbandwidth(path, _devices(text.splitlines()), list(_sections(text)))
+    if "proc'd:" in text and "Gflop/s" in text:
+        return _gpu_burn(path, text)
+    for pattern, tool, what in NAMED_TEXTS:
+        if re.search(pattern, text, re.MULTILINE):
+            raise _named(path, tool, what)
+    return None
+
+
+def of_json(path: Path, document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The figures of a tool's JSON; None if it is of no tool that is known. Raises UsageError if it has no figure."""
+    own = document.get("nvbandwidth")
+    if isinstance(own, dict):
+        listed = own.get("GPU Device list", own.get("GPU Device info", ()))
+        lines = listed if isinstance(listed, list) else [listed]
+        names = [line for line in lines if isinstance(line, str)]
+        return _nvbandwidth(path, _devices(names), list(_cases(own.get("testcases"))), str(own.get("Version", "")))
+    if any(key.startswith("DCGM") for key in document):
+        raise _named(path, "dcgmi diag", VERDICTS)
+    if any(SUPERBENCH.search(key) for key in document):
+        return _superbench(path, document)
+    return None
+
+
+def _named(path: Path, tool: str, what: str) -> UsageError:
+    return UsageError(f"{path}: this is the output of {tool}: {what}, and {NO_SPEED}", MEASURE)
+
+
+def _figures(path: Path, tool: str, gemm: Sequence[Gpu], bandwidth: Sequence[Gpu], **more: Any) -> dict[str, Any]:
+    """The document. `more` are further values of the bandwidth probe."""
+    probes: list[tuple[str, Sequence[Gpu], dict[str, Any]]] = [("gemm", gemm, {}), ("bandwidth", bandwidth, more)]
+    measurements = [
+        {
+            "probe": probe,
+            "source": "measured",
+            "values": {"published": tool, "gpus": list(gpus), **rest},
+        }
+        for probe, gpus, rest in probes
+        if gpus
+    ]
+    if not measurements:
+        raise _named(path, tool, "gpuprep reads it")
+    return {"measurements": measurements}
+
+
+def _speed(value: object, unit: float = 1.0) -> float | None:
+    """A figure above 0, in the unit that gpuprep has; None for "N/A" and whatever else is none."""
+    try:
+        speed = float(value) / unit if isinstance(value, (int, float, str)) and not isinstance(value, bool) else 0.0
+    except ValueError:
+        return None
+    return speed if 0 < speed < LARGEST else None
+
+
+# ---------------------------------------------------------------- nvbandwidth
+
+
+Matrix = list[list[float | None]]
+
+
+def _devices(lines: Sequence[str]) -> dict[int, str]:
+    found = [match for line in lines[:10_000] if (match := DEVICE.fullmatch(line.strip()))]
+    return {int(match[1]): match[2].strip() for match in found[:MOST_GPUS]}
+
+
+def _sections(text: str) -> Iterator[tuple[str, str, Matrix]]:
+    """(test, what its rows and columns are, figures) of each test in the text."""
+    for part in re.split(r"^Running (?:benchmark )?", text, flags=re.MULTILINE)[1:]:
+        name, _, rest = part.partition("\n")
+        lines = rest.splitlines()
+        rows = [line.split()[1:] for line in lines[2:] if re.match(r"\s*\d+\s+(?:N/A|[\d.]+)", line)]
+        yield name.strip().rstrip("."), lines[0] if lines else "", [[_speed(cell) for cell in row] for row in rows]
+
+
+def _cases(listed: object) -> Iterator[tuple[str, str, Matrix]]:
+    for case in listed if isinstance(listed, list) else []:
+        matrix = case.get("bandwidth_matrix") if isinstance(case, dict) else None
+        if isinstance(matrix, list) and case.get("status", "Passed") == "Passed":
+            rows = [row for row in matrix if isinstance(row, list)]
+            words = str(case.get("bandwidth_description", ""))
+            yield str(case.get("name", "")), words, [[_speed(cell) for cell in row] for row in rows]
+
+
+def _nvbandwidth(
+    path: Path, names: Mapping[int, str], tests: Sequence[tuple[str, str, Matrix]], version: str = ""
+) -> dict[str, Any]:
+    speeds: dict[int, dict[str, float]] = {}
+    peers: dict[tuple[int, int], float] = {}
+    for name, words, rows in tests:
+        if name in NVBANDWIDTH_HOST and rows:
+            for gpu, speed in enumerate(rows[0][:MOST_GPUS]):
+                if speed is not None:
+                    speeds.setdefault(gpu, {})[NVBANDWIDTH_HOST[name]] = speed
+        if name in NVBANDWIDTH_PEERS:
+            for row, cells in enumerate(rows[:MOST_GPUS]):
+                for column, speed in enumerate(cells[:MOST_GPUS]):
+                    pair = (column, row) if "(row) <- GPU" in words else (row, column)
+                    if speed is not None and row != column:
+                        peers[pair] = max(speed, peers.get(pair, 0.0))
+    seen = sorted({*speeds, *(gpu for pair in peers for gpu in pair)})
+    gpus = [_gpu(gpu, names.get(gpu, "")) | speeds.get(gpu, {}) for gpu in seen]
+    copies = [
+        {"from": start, "to": end, "can_access": True, "gb_per_s": speed} for (start, end), speed in peers.items()
+    ]
+    return _figures(path, f"nvbandwidth {version}".strip(), (), gpus, **({"peers": copies} if copies else {}))
+
+
+def _gpu(index: int, name: str, uuid: str = "") -> Gpu:
+    known: Gpu = {} if name else {"pci_device_id": UNKNOWN_ID}  # a GPU that nobody named is UNKNOWN
+    return {"index": index, "name": name, **known, **({"uuid": uuid} if uuid else {})}
+
+
+# ---------------------------------------------------------------- gpu-burn
+
+
+def _gpu_burn(path: Path, text: str) -> dict[str, Any]:
+    """The last reading of each GPU. Which data type it was is in what gpu-burn prints first: "using FLOATS"."""
+    named = {int(gpu[1]): gpu for gpu in list(GPU_BURN_GPU.finditer(text))[:MOST_GPUS]}
+    types = {"DOUBLES": "fp64", "FLOATS, using Tensor Cores": "tf32", "FLOATS": "fp32"}
+    dtype = next((dtype for words, dtype in types.items() if f"using {words}" in text), None)
+    speeds: dict[int, float] = {}
+    errors: dict[int, bool] = {}
+    for line in GPU_BURN.finditer(text):
+        for gpu, told in enumerate(re.findall(r"\(([\d.]+) Gflop/s\)", line[1])[:MOST_GPUS]):
+            if speed := _speed(told, 1000):
+                speeds[gpu] = speed
+        for gpu, count in enumerate(re.findall(r"-?\d+", line[2].replace(" - ", " "))[:MOST_GPUS]):
+            errors[gpu] = errors.get(gpu, False) or count != "0"
+    faulty = {int(gpu) for gpu in re.findall(r"^\s*GPU (\d{1,3}): FAULTY", text, re.MULTILINE)}
+    gpus = []
+    for gpu, speed in speeds.items():
+        name, uuid = (named[gpu][2], named[gpu][3] or "") if gpu in named else ("", "")
+        product: Gpu = {"m": GPU_BURN_SIZE, "n": GPU_BURN_SIZE, "k": GPU_BURN_SIZE, "tflops": speed}
+        product |= {"dtype": dtype} if dtype else {}
+        product |= {"exact": False} if errors.get(gpu) or gpu in faulty else {}
+        gpus.append(_gpu(gpu, name, uuid) | {"gemms": [product]})
+    return _figures(path, "gpu-burn" if dtype else f"gpu-burn without {GPU_BURN_BEGINNING}", gpus, ())
+
+
+# ---------------------------------------------------------------- SuperBench
+
+
+def _superbench(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
+    """`gemm-flops/fp16_tc_flops:0`: GFLOPS of the GPU 0, which it does not name."""
+    products: dict[int, list[Gpu]] = {}
+    copies: dict[int, dict[str, float]] = {}
+    for key, value in document.items():
+        told = SUPERBENCH.search(key)
+        if told is None or int(told[2]) >= MOST_GPUS:
+            continue
+        metric, gpu = told[1], int(told[2])
+        side = dict.fromkeys(("m", "n", "k"), SUPERBENCH_SIZE)
+        if metric in SUPERBENCH_PRODUCTS and (speed := _speed(value, 1000)):
+            products.setdefault(gpu, []).append({"dtype": SUPERBENCH_PRODUCTS[metric], **side, "tflops": speed})
+        if metric in SUPERBENCH_COPIES and (speed := _speed(value)):
+            copies.setdefault(gpu, {})[SUPERBENCH_COPIES[metric]] = speed
+    gemm = [_gpu(gpu, "") | {"gemms": listed} for gpu, listed in products.items()]
+    bandwidth = [_gpu(gpu, "") | speeds for gpu, speeds in copies.items()]
+    host = document.get("node")
+    return ({"host": host} if isinstance(host, str) and host else {}) | _figures(path, "SuperBench", gemm, bandwidth)
