@@ -71,6 +71,12 @@ def cuda_packages(release: OsRelease, source: str, version: str) -> tuple[str, .
     return tuple(_cuda(release, source, version)["packages"])
 
 
+def names_cuda_by_version(release: OsRelease, source: str) -> bool:
+    """Whether the packages of this source have the toolkit's version in their names, so that any version has a name."""
+    packages = _variables("gpu_cuda", release.roles)["gpu_cuda_sources"][source]["packages"]
+    return any("{dashed}" in name for name in packages)
+
+
 def cuda_pin(release: OsRelease, source: str, version: str) -> tuple[tuple[str, ...], str]:
     """Packages with one name for all versions of the toolkit, and what the role gpu_cuda has apt keep them to."""
     data = _cuda(release, source, version)

@@ -151,10 +151,11 @@ def offer(here: Nearest, refusals: list[Refusal]) -> OsRelease | None:
         *most, last = [entry.title for entry in catalogue.archives().values()]
         supported = f"{', '.join(most)} and {last}"
         name = f"{os.id} {os.version_id}".strip() + (f" ({os.pretty_name})" if os.pretty_name else "")
-        refusals.append(Refusal("host.os", f"unsupported OS {name}: supported are {supported}; works: {supported}"))
+        reason = f"unsupported OS {name}: the catalogue has no packages for it"
+        refusals.append(refuse("host.os", reason, f"{supported}; `gpuprep validate` judges any system as it is"))
         return None
     if os.architecture not in release.architectures:
-        reason = f"unsupported architecture {os.architecture}"
+        reason = f"unsupported architecture {os.architecture}: the catalogue has no packages of {release.title} for it"
         refusals.append(refuse("host.os", reason, f"{release.title} on {listed(release.architectures)}"))
     if source not in release.sources:
         reason = f"the catalogue has no packages of source {source} for {release.title}"
@@ -172,6 +173,8 @@ def driver(here: Nearest, release: OsRelease, flavour: str, refusals: list[Refus
     fitting = [d for d in drivers if wanted == "auto" or catalogue.matches(d.version, wanted)]
     if profile.driver.version != "auto" and not here.suits(catalogue.branch(wanted)):
         return None  # refused for the GPUs' sake, whatever the archive has
+    if not fitting and (unlisted := here.unlisted_driver(here.source, wanted)):
+        fitting = [unlisted]
     if not fitting:
         refusals.append(_no_such_driver(here, release, wanted))
         return None
@@ -185,7 +188,7 @@ def driver(here: Nearest, release: OsRelease, flavour: str, refusals: list[Refus
     if branches := here.fitting(here.branches(profile.driver.source)):
         ways.append(f"driver.version {listed(map(str, branches))}")
     where = place(release, profile.driver.source)
-    reason = f"{where} has no {flavour} kernel modules of driver {fitting[0].version}"
+    reason = f"the catalogue has no {flavour} kernel modules of driver {fitting[0].version} in {where}"
     if broken := next((d for d in fitting if flavour in d.broken), None):
         reason = f"the {flavour} kernel modules {broken.version} of {release.title}: {broken.broken[flavour]}"
     refusals.append(refuse("driver.flavour", reason, ", or ".join(ways or here.other_sources())))
@@ -217,7 +220,7 @@ def _no_such_driver(here: Nearest, release: OsRelease, wanted: str) -> Refusal:
     shown = listed(has) if len(has) < 5 else f"branches {listed(branches)}" if not near else listed([*has[:4], "older"])
     full = catalogue.archives()[release.key].sources[here.source].drivers
     fabric = " with Fabric Manager" if any(catalogue.matches(driver.version, wanted) for driver in full) else ""
-    reason = f"{place(release, here.source)} has no driver {wanted}{fabric}, only {shown}"
+    reason = f"the catalogue has no driver {wanted}{fabric} in {place(release, here.source)}, only {shown}"
     branch = str(catalogue.branch(wanted))
     if why := release.sources[here.source].unsuited.get(branch):
         reason = f"{place(release, here.source)} has packages of branch {branch}, and {why}"
@@ -235,20 +238,21 @@ def too_old_or_new(
         family = f"{model.title} ({model.architecture.title()})"
         if profile.driver.version == "auto" and driver and catalogue.branch(driver) < limits.minimum_branch:
             need = f"{family} needs driver branch {limits.minimum_branch} or newer"
-            reason = f"{need}, and {place(release, profile.driver.source)} has {driver}"
+            reason = f"{need}, and the catalogue has {driver} in {place(release, profile.driver.source)}"
             refusals.append(refuse("driver.version", reason, yourself))
         last = limits.maximum_branch
         if profile.driver.version == "auto" and driver and last and catalogue.branch(driver) > last:
-            reason = f"R{last} is the last driver branch for {family}, and {place(release, profile.driver.source)}"
-            reason += f" has {catalogue.branch(driver)} or newer"
+            reason = f"R{last} is the last driver branch for {family}, and the catalogue has"
+            reason += f" {catalogue.branch(driver)} or newer in {place(release, profile.driver.source)}"
             refusals.append(refuse("driver.version", reason, here.driver("auto")))
         if cuda is not None and cuda != "none" and profile.cuda.version == "auto":
             if limits.maximum_cuda and catalogue.parse(cuda) > catalogue.parse(limits.maximum_cuda):
                 reason = f"CUDA {limits.maximum_cuda} is the last one for {family}, and"
-                reason += f" {place(release, profile.driver.source)} has {cuda}"
+                reason += f" the catalogue has {cuda} in {place(release, profile.driver.source)}"
                 refusals.append(refuse("cuda.version", reason, here.cuda()))
             if catalogue.parse(cuda) < catalogue.parse(limits.minimum_cuda):
-                reason = f"the first CUDA for {family} is {limits.minimum_cuda}, and {release.title} has {cuda}"
+                reason = f"the first CUDA for {family} is {limits.minimum_cuda}, and the catalogue has {cuda}"
+                reason += f" in {place(release, profile.driver.source)}"
                 refusals.append(refuse("cuda.version", reason, f"{here.cuda()}, or {yourself}"))
         if profile.driver.flavour == "auto" and flavour not in limits.module_flavours:
             reason = f"{family} works with {listed(limits.module_flavours)} kernel modules only, another GPU here not"
@@ -260,11 +264,11 @@ def cuda(here: Nearest, release: OsRelease, refusals: list[Refusal]) -> str | No
     profile = here.profile
     offered = release.sources[profile.driver.source].cuda
     wanted = profile.cuda.version
-    if wanted == "none" or wanted in offered:
+    if wanted == "none" or here.takes_cuda(here.source, wanted):
         return wanted
     if wanted == "auto":
         return offered[0]
-    reason = f"{place(release, profile.driver.source)} has no CUDA {wanted}"
+    reason = f"the catalogue has no CUDA {wanted} in {place(release, profile.driver.source)}"
     refusals.append(refuse("cuda.version", reason, here.cuda(wanted)))
     return None
 
@@ -330,7 +334,7 @@ def extras(profile: Profile, release: OsRelease | None, refusals: list[Refusal])
             chosen.append(offered[release.key])
         else:
             titles = [catalogue.archives()[key].title for key in offered]
-            reason = f"the archive of {release.title} has no {framework} built with CUDA"
+            reason = f"the catalogue has no {framework} built with CUDA in the archive of {release.title}"
             refusals.append(refuse("extras.framework", reason, f"none, or {framework} on {listed(titles)}"))
     return Tool(
         tuple(dict.fromkeys(p for tool in chosen for p in tool.packages)),

@@ -73,10 +73,12 @@ def refusals(here: Nearest, release: OsRelease | None, driver: str | None) -> li
     if not source.prebuilt:
         having = [name for name in here.sources_with_prebuilt() if name != profile.driver.source]
         ways = ["dkms, or auto", *(way for name in having for way in here.way_to(name))]
-        reason = f"{where} has no prebuilt kernel modules that gpuprep installs"
+        reason = f"the catalogue has no prebuilt kernel modules in {where}"
         return [refuse("driver.modules", reason, ", or ".join(ways))]
     if driver is not None and str(catalogue.branch(driver)) not in source.prebuilt:
-        reason = f"{where} has prebuilt kernel modules of branch {listed(source.prebuilt)}, not of {driver}"
+        reason = (
+            f"the catalogue has prebuilt kernel modules of branch {listed(source.prebuilt)} in {where}, not of {driver}"
+        )
         fitting = [branch for branch in source.prebuilt if here.suits(int(branch))]
         works = "dkms, or auto" + (f", or driver.version: {listed(fitting)}" if fitting else "")
         return [refuse("driver.modules", reason, works)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Archive, ArchiveDriver, Limits, Model, OsRelease
+from gpuprep.catalogue.roles import names_cuda_by_version
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.profile_rules import OPEN, PROPRIETARY, above, listed
 from gpuprep.records import Snapshot
@@ -64,6 +66,30 @@ class Nearest:
     def common_flavours(self) -> set[str]:
         """Kernel modules that all GPUs work with."""
         return {OPEN, PROPRIETARY}.intersection(*(limits.module_flavours for limits in self.limits()))
+
+    def unlisted_driver(self, source: str, wanted: str) -> ArchiveDriver | None:
+        """An exact version that the catalogue lacks, of a branch whose packages it knows: taken at the user's word.
+
+        The catalogue has what a source offered on one day; a live source may have more.
+        """
+        offer = self._offers().get(source)
+        if offer is None or wanted.count(".") < 1 or str(catalogue.branch(wanted)) in offer.unsuited:
+            return None
+        release = catalogue.archive(self.snapshot.os.id, self.snapshot.os.version_id)
+        if release is None or any(driver.version == wanted for driver in release.sources[source].drivers):
+            return None  # it is listed: without Fabric Manager, which this host needs
+        alike = (d for d in offer.drivers if catalogue.branch(d.version) == catalogue.branch(wanted))
+        return next((dataclasses.replace(driver, version=wanted) for driver in alike), None)
+
+    def takes_cuda(self, source: str, version: str) -> bool:
+        """Whether a source has this toolkit: by the catalogue, or at the user's word where names have the version."""
+        offer = self._offers().get(source)
+        if self.release is None or offer is None:
+            return False
+        if version in offer.cuda or not re.fullmatch(r"[0-9]+\.[0-9]+", version):
+            return version in offer.cuda
+        oldest = min(_major(listed_version) for listed_version in offer.cuda)  # older ones were not made for the system
+        return _major(version) >= oldest and names_cuda_by_version(self.release, source)
 
     def flavours(self) -> set[str]:
         """The profile's flavour if all GPUs work with it, else all common flavours."""
@@ -179,7 +205,7 @@ class Nearest:
             return True
         offered = self._offers()[source].cuda
         toolkit = offered[0] if wishes.cuda == "auto" else wishes.cuda
-        if toolkit not in offered:
+        if not self.takes_cuda(source, toolkit):
             return source == self.source  # refused by itself there
         runs = (catalogue.cuda_minimum_branch(toolkit) or 0) <= catalogue.branch(driver)
         usable = all(_within(toolkit, limits) for limits in self.limits())
@@ -190,7 +216,12 @@ class Nearest:
         auto = self._offers()[source].auto or None
         wanted = auto if wish == "auto" else wish
         every = self._drivers(source)
-        return next((d.version for d in every if wanted is None or catalogue.matches(d.version, wanted)), None)
+        listed_version = next(
+            (d.version for d in every if wanted is None or catalogue.matches(d.version, wanted)), None
+        )
+        unlisted = self.unlisted_driver(source, wanted) if wanted is not None and listed_version is None else None
+        suits = unlisted is not None and self.suits(catalogue.branch(unlisted.version))
+        return unlisted.version if unlisted is not None and suits else listed_version
 
     def _has_wheel(self, cudnn: str, cuda_major: str) -> bool:
         known, architecture = catalogue.cudnn_checksums(), self.snapshot.os.architecture
@@ -213,8 +244,8 @@ class Nearest:
         if not branches:
             return []
         offer = self._offers()[source]
-        known = driver != "auto" and self.has(source, driver)
-        branch = catalogue.branch(driver) if known else branches[0]
+        chosen = None if driver == "auto" else self._chosen(source, driver)
+        branch = catalogue.branch(chosen) if chosen else branches[0]
         versions = [
             version
             for version in offer.cuda

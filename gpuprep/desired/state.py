@@ -479,12 +479,18 @@ def _decisions(profile: Profile, gpus: Sequence[Board], choice: _Choice) -> tupl
     if profile.driver.version == "auto":
         decisions.append(f"driver branch {catalogue.branch(driver)}: what the archive has ({driver})")
     wish = profile.driver.version
-    newest = next(
-        d.version
-        for d in offered
-        if catalogue.matches(d.version, str(catalogue.branch(driver)) if wish == "auto" else wish)
-    )
-    if newest != driver:
+    fitting = str(catalogue.branch(driver)) if wish == "auto" else wish
+    newest = next((d.version for d in offered if catalogue.matches(d.version, fitting)), "")
+    where = host_rules.place(choice.release, profile.driver.source)
+    unlisted = [f"driver {driver}"] if not newest else []
+    if cuda != "none" and cuda not in choice.release.sources[profile.driver.source].cuda:
+        unlisted.append(f"CUDA {cuda}")
+    decisions += [
+        f"{part}: the catalogue does not list it in {where}; it is taken at the profile's word, and `provision` stops"
+        " where that source does not offer it"
+        for part in unlisted
+    ]
+    if newest and newest != driver:
         decisions.append(
             f"driver {driver}, not {newest}: the archive has {flavour} kernel modules only of the older one"
         )

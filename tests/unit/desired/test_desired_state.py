@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import builders
 import pytest
 from builders import PROFILES, bare_snapshot, finished_snapshot, load, resolved, with_parts
+from places import TESTS
 
 from gpuprep import errors, records
-from gpuprep.desired import profile, state
+from gpuprep.desired import loading, profile, state
 
 
 def refusals(wish: profile.Profile, snapshot: records.Snapshot | None = None) -> tuple[str, ...]:
@@ -181,7 +183,7 @@ def broken(name: str) -> records.Snapshot:
         ("no gpu", "host.gpus", "no NVIDIA GPU", "g4dn"),
         ("another model", "gpus", "GPU is V100", "--profile v100"),
         ("two models", "gpus", "GPU is V100", "gpus: [t4, v100]"),
-        ("os", "host.os", "unsupported OS fedora 42 (Fedora Linux 42 (Cloud Edition)): supported are", "Debian"),
+        ("os", "host.os", "unsupported OS fedora 42 (Fedora Linux 42 (Cloud Edition)): the catalogue has no", "Debian"),
         ("architecture", "host.os", "aarch64", "x86_64"),
         ("runfile", "host.driver", "/usr/bin/nvidia-uninstall", "nvidia-uninstall"),
         ("secure boot", "host.secure_boot", "Secure Boot is on", "mokutil"),
@@ -201,10 +203,20 @@ def test_refused_on_this_host(case: str, key: str, says: str, works: str) -> Non
 @pytest.mark.parametrize(
     ("parts", "key", "says", "works"),
     [
-        ({"driver": {"version": "535"}}, "driver.version", "no driver 535, only 550.163.01", "branch 550"),
-        ({"driver": {"version": "550.200.01"}}, "driver.version", "no driver 550.200.01", "branch 550"),
-        ({"driver": {"source": "nvidia", "version": "580"}}, "driver.version", "has no driver 580", "branch 595"),
-        ({"cuda": {"version": "12.9"}}, "cuda.version", "no CUDA 12.9", "12.4"),
+        (
+            {"driver": {"version": "535"}},
+            "driver.version",
+            "the catalogue has no driver 535 in the archive of Debian 13, only",
+            "branch 550",
+        ),
+        ({"driver": {"version": "560.35.03"}}, "driver.version", "the catalogue has no driver 560.35.03", "branch 550"),
+        (
+            {"driver": {"source": "nvidia", "version": "580"}},
+            "driver.version",
+            "the catalogue has no driver 580",
+            "branch 595",
+        ),
+        ({"cuda": {"version": "12.9"}}, "cuda.version", "the catalogue has no CUDA 12.9", "12.4"),
         ({"cudnn": {"version": "9.99.0.1"}}, "cudnn.version", "no cuDNN 9.99.0.1 for CUDA 12", "9.10.2.21"),
         ({"codec": {"headers": "13.0.19.0"}}, "codec.headers", "need driver 570.0", "12.1.14.0"),
         ({"tuning": {"power_limit_watts": 90}}, "tuning.power_limit_watts", "T4 takes 70 W at most", "70"),
@@ -221,7 +233,8 @@ def test_wishes_that_this_host_cannot_have(parts: dict[str, Any], key: str, says
 def test_no_torch_with_cuda_on_debian_12() -> None:
     reasons = refusals(load("t4", extras={"framework": "torch"}), bare_snapshot("debian12"))
     assert reasons == (
-        "extras.framework: the archive of Debian 12 has no torch built with CUDA; works: none, or torch on Debian 13",
+        "extras.framework: the catalogue has no torch built with CUDA in the archive of Debian 12; works: none,"
+        " or torch on Debian 13",
     )
     assert (
         "python3-torch-cuda"
@@ -423,3 +436,71 @@ def test_a_gpu_that_a_source_no_longer_serves_is_not_given_its_newest() -> None:
     driver, cuda = refusals(wish, bare_snapshot("debian13", ["v100"]))
     assert driver.endswith("works: driver.source: distribution")
     assert cuda.endswith("works: driver.source: distribution with cuda.version: 12.4")
+
+
+@pytest.mark.parametrize(
+    ("os", "parts", "says"),
+    [
+        ("debian13", {"driver": {"version": "550.200.01"}}, "driver 550.200.01: the catalogue does not list it"),
+        ("ubuntu2404", {"driver": {"source": "nvidia", "version": "580.173.99"}}, "driver 580.173.99: the catalogue"),
+        ("rocky9", {"driver": {"source": "nvidia", "version": "570.999"}}, "Rocky Linux 9; it is taken at the profile"),
+        ("ubuntu2404", {"driver": {"source": "nvidia"}, "cuda": {"version": "12.5"}}, "CUDA 12.5: the catalogue"),
+        ("amzn2023", {"driver": {"source": "nvidia"}, "cuda": {"version": "13.1"}, "cudnn": {"version": "9.14.0.64"}},
+         "CUDA 13.1: the catalogue does not list it in NVIDIA's repository"),
+        ("ubuntu2404", {"driver": {"source": "nvidia", "version": "580.178.04"}}, ""),
+    ],
+)  # fmt: skip
+def test_an_exact_version_that_the_catalogue_lacks_is_taken_at_the_profiles_word(
+    os: str, parts: dict[str, Any], says: str
+) -> None:
+    wanted = state.resolve(load("t4", **parts), bare_snapshot(os))
+    told = [line for line in wanted.decisions if "the catalogue does not list it" in line]
+    assert [says in line for line in told] == ([True] if says else [])
+    version = parts["driver"].get("version")
+    assert version is None or (wanted.driver.version, wanted.driver.archive_version) == (version, version)
+    assert "cuda" not in parts or wanted.cuda.version == parts["cuda"]["version"]
+    assert wanted.driver.packages
+
+
+@pytest.mark.parametrize(
+    ("os", "parts", "says"),
+    [
+        ("ubuntu2404", {"driver": {"source": "nvidia", "version": "560.35.05"}}, "has no driver 560.35.05 in NVIDIA's"),
+        ("ubuntu2404", {"driver": {"source": "distribution", "version": "550.10.01"}}, "they install branch 580"),
+        ("ubuntu2404", {"driver": {"source": "distribution"}, "cuda": {"version": "12.8"}}, "no CUDA 12.8 in the"),
+        ("debian13", {"driver": {"source": "nvidia"}, "cuda": {"version": "12.2"}}, "no CUDA 12.2 in NVIDIA's"),
+        ("ubuntu2404", {"driver": {"source": "nvidia"}, "cuda": {"version": "11.8"}}, "no CUDA 11.8 in NVIDIA's"),
+    ],
+)  # fmt: skip
+def test_what_nobody_knows_the_packages_of_is_no_lack_of_the_source(os: str, parts: dict[str, Any], says: str) -> None:
+    (reason,) = [line for line in refusals(load("t4", **parts), bare_snapshot(os)) if says in line]
+    assert "the catalogue" in reason or "install branch 580" in reason
+
+
+# Profiles that people wrote, retyped (each says from where): the system, and what must be said; "": it can be had.
+PUBLIC = (
+    ("al1054", "amzn2023", "the catalogue has no cuDNN 9.10.2.21 for CUDA 13 on x86_64; works: 9.14.0.64"),
+    ("al1054b", "amzn2023", ""),
+    ("al316", "amzn2023", ":3: driver.version: is the text 'latest-dkms'; allowed: auto, a branch such as '550'"),
+    ("al580", "amzn2023", ""),
+    ("cudajl2890", "ubuntu2404", "cuDNN 9.10.2 is the last one for V100 (Volta), not 9.12.0.46; works: 9.10.2.21"),
+    ("cudajl3079", "ubuntu2404", "CUDA 12.9 is the last one for V100 (Volta), not 13.0"),
+    ("int1", "ubuntu2404", ":4: cuda.version: is the number 12.10, not text; write it in quotes: '12.10'"),
+    ("nv5165", "ubuntu2404", ""),
+    ("openserver69", "ubuntu2404", "cuDNN 9.10.2 is the last one for V100 (Volta), not 9.13.1.26"),
+    ("role33", "ubuntu2404", ":3: driver.version: is the text '460-server'; allowed: auto"),
+    ("role81", "ubuntu2404", "the catalogue has no driver 560 in NVIDIA's repository for Ubuntu 24.04, only bra"),
+    ("unsloth5876", "ubuntu2404", ""),
+    ("x-570", "ubuntu2404", ""),
+    ("x-dist", "rocky9", "the catalogue has no packages of source distribution for Rocky Linux 9; works: driver.so"),
+    ("x-nv", "rocky9", ""),
+    ("x-open", "ubuntu2404", ""),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "os", "says"), PUBLIC, ids=[row[0] for row in PUBLIC])
+def test_profiles_that_people_wrote(name: str, os: str, says: str) -> None:
+    with pytest.raises(errors.GpuprepError) if says else nullcontext() as refused:
+        wish = loading.load(str(TESTS / "cases" / "public" / "profiles" / f"{name}.yml"))
+        state.resolve(wish, bare_snapshot(os, wish.gpus[:1]))
+    assert refused is None or says in str(refused.value)

@@ -122,7 +122,13 @@ def test_no_headers_are_needed() -> None:
     [
         ("ubuntu2404", "t4", {"source": "nvidia"}, "no prebuilt kernel modules", "or driver.source: distribution"),
         ("debian13", "t4", {}, "no prebuilt kernel modules", "dkms, or auto"),
-        ("ubuntu2404", "t4", {"version": "535"}, "of branch 580, not of 535.288.01", "or driver.version: 580"),
+        (
+            "ubuntu2404",
+            "t4",
+            {"version": "535"},
+            "of branch 580 in the archive of Ubuntu 24.04, not of 535.288.01",
+            "or driver.version: 580",
+        ),
         ("rocky9", "v100", {"source": "nvidia"}, "no prebuilt kernel modules", "dkms, or auto"),
     ],
 )
