@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 import socket
 import threading
@@ -18,6 +19,7 @@ import tracesteps
 from commandline import Shell, nothing_may_listen, own_folders
 from manyranks import job
 from traceserver import RECORDED, Server, serving
+from waiting import until
 
 from gpuprep import listening
 from gpuprep.trace import opening, serve, web
@@ -365,3 +367,62 @@ def test_perfetto_gets_the_trace_from_the_browser_alone(chromium: browser.Chromi
     seen = chromium.visit(f"http://{several.place}/perfetto?run={RUN}", do=look)
     assert seen.faults() == []
     assert seen.answer == (ONE.stat().st_size, "https://ui.perfetto.dev deep/a.pt.trace.json.gz")
+
+
+# ---------------------------------------------------------------- the list
+
+
+def listed(library: web.Library) -> str:
+    started: list[str] = []
+    environ = {"PATH_INFO": "/index.html", "QUERY_STRING": "", "REQUEST_METHOD": "GET"}
+    body = web.application(library)(environ, lambda status, *_: started.append(status))  # type: ignore[arg-type]
+    assert started == ["200 OK"]
+    return b"".join(body).decode()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Path:
+    for name in ("gpt-bf16", "sync-item"):
+        shutil.copy(RECORDED / f"{name}.json.gz", tmp_path)
+    stepless = job()[0]
+    stepless.events = [event for event in stepless.events if not event["name"].startswith("ProfilerStep")]
+    stepless.write(tmp_path)
+    (tmp_path / "torn.json").write_text('{"traceEvents": [')
+    (tmp_path / "bad.sqlite").write_bytes(b"SQLite format 3\0 <b>")
+    return tmp_path
+
+
+def library_of(folder: Path) -> web.Library:
+    return web.Library(lambda: {path.name: path for path in sorted(folder.iterdir())}, [folder])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gpt-bf16.json.gz", "NVIDIA H100 80GB HBM3 (9.0) · 2026-11-23 14:12 UTC · 14.68 ms a step, 3 steps"),
+        ("sync-item.json.gz", "NVIDIA H100 80GB HBM3 (9.0) · 2026-11-23 14:12 UTC · 20.29 ms a step, 3 steps"),
+        ("rank0.json", "no steps"),
+        ("torn.json", "torn.json: the file ends before its first event does: its writer was stopped"),
+        ("bad.sqlite", "bad.sqlite: "),
+        ("large.json", "more than 64 MB: read when it is opened"),
+    ],
+)
+def test_the_list_tells_gpu_date_and_step_of_each_run(name: str, words: str, served: Path) -> None:
+    with (served / "large.json").open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    page = listed(library_of(served))
+    told = page.partition(f">{name}</a><small>")[2].partition("</small>")[0]
+    assert words in re.sub("<[^>]*>", "", told)
+    assert "<b>" not in page
+    assert "still read" not in page
+
+
+def test_what_is_not_read_yet_is_said_and_is_there_later(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuprep.trace.web.cards.PATIENCE_SECONDS", 0.0)
+    library = library_of(served)
+    first = listed(library)
+    assert "<p>5 of 5 are still read." in first
+    assert first.count("not read yet") == 5
+    until(lambda: "still read" not in listed(library), "a file is not read")
+    (served / "torn.json").write_bytes(gzip.decompress((RECORDED / "sync-none.json.gz").read_bytes()))
+    until(lambda: "5.552 ms a step" in listed(library), "a file that changed is not read again")

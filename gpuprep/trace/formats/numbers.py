@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuprep.trace.document import TraceDocument
+
 NOT_TOLD = "n/a"
 MOST_RANKS = 12  # in words
 
@@ -51,3 +53,14 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
         return f"ranks {numbers[0]} to {numbers[-1]}"
     more = f" and {len(numbers) - MOST_RANKS} more" if len(numbers) > MOST_RANKS else ""
     return f"ranks {', '.join(map(str, numbers[:MOST_RANKS]))}{more}"
+
+
+def gpus(document: TraceDocument) -> str:
+    """The names of those that worked: "NVIDIA H200 (9.0)", "2 x NVIDIA H200 (9.0)"."""
+    named: dict[str, int] = {}
+    worked = [device for device in document.file.devices if device.kernels or device.memory_operations]
+    for device in worked or document.file.devices:
+        name = device.name or "a GPU without a name"
+        name += f" ({device.compute_capability})" if device.compute_capability else ""
+        named[name] = named.get(name, 0) + 1
+    return ", ".join(f"{often} x {name}" if often > 1 else name for name, often in named.items()) or "no GPU"

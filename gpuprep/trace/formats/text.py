@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gpuprep.trace.advice import rules
 from gpuprep.trace.document import Advice, TraceDocument
-from gpuprep.trace.formats.numbers import NOT_TOLD, cell, count, milliseconds, percent, share
+from gpuprep.trace.formats.numbers import NOT_TOLD, cell, count, gpus, milliseconds, percent, share
 from gpuprep.trace.formats.sheets import Cell, Sheet, sheet
 from gpuprep.untrusted.plaintext import one_line
 
@@ -51,7 +51,7 @@ def render(document: TraceDocument, *, full: bool = False, width: int = 80) -> s
 
 def _head(document: TraceDocument, width: int) -> Iterator[str]:
     file, summary = document.file, document.summary
-    yield one_line(f"{file.profile_name or file.name}  {_gpus(document)}  {file.format} {file.generation}".strip())
+    yield one_line(f"{file.profile_name or file.name}  {gpus(document)}  {file.format} {file.generation}".strip())
     chosen = count(summary.total_iterations, "iteration")
     if summary.iterations != summary.total_iterations:
         chosen = f"iterations {summary.start_iteration} to {summary.stop_iteration} of {summary.total_iterations}"
@@ -78,17 +78,6 @@ def _head(document: TraceDocument, width: int) -> Iterator[str]:
             f" {'does' if summary.ops_eligible_not_using == 1 else 'do'} not:"
             f" {milliseconds(summary.ops_eligible_not_using_time_us)} ms"
         )
-
-
-def _gpus(document: TraceDocument) -> str:
-    """Those that worked."""
-    named: dict[str, int] = {}
-    worked = [device for device in document.file.devices if device.kernels or device.memory_operations]
-    for device in worked or document.file.devices:
-        name = device.name or "a GPU without a name"
-        name += f" ({device.compute_capability})" if device.compute_capability else ""
-        named[name] = named.get(name, 0) + 1
-    return ", ".join(f"{often} x {name}" if often > 1 else name for name, often in named.items()) or "no GPU"
 
 
 def _changes(document: TraceDocument, width: int) -> Iterator[str]:

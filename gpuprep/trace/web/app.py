@@ -24,6 +24,9 @@ from urllib.parse import parse_qs, quote
 
 from gpuprep import errorlog
 from gpuprep.errors import GpuprepError, UsageError
+from gpuprep.records.moments import minute
+from gpuprep.trace.formats.numbers import count, milliseconds
+from gpuprep.trace.web.cards import Card
 from gpuprep.trace.web.library import Asked, Library
 from gpuprep.untrusted.limits import open_regular
 from gpuprep.untrusted.masking import masked
@@ -117,13 +120,17 @@ def _asked(query: dict[str, str]) -> Asked:
 
 
 def _index(library: Library, start: StartResponse) -> Iterable[bytes]:
-    names = library.names()
+    cards = library.cards()
+    names = list(cards)
     if len(names) == 1:
         raise _Answer("303 See Other", "", [("Location", f"page?run={quote(names[0], safe='')}")])
     rows = "\n".join(
-        f'<li><a target="view" href="page?run={quote(name, safe="")}">{html.escape(visible(name))}</a></li>'
-        for name in names
+        f'<li><a target="view" href="page?run={quote(name, safe="")}">{html.escape(visible(name))}</a>'
+        f"<small>{' · '.join(f'<span>{html.escape(part)}</span>' for part in _card_words(card))}</small></li>"
+        for name, card in cards.items()
     )
+    waiting = sum(card is None for card in cards.values())
+    more = f'<p>{waiting} of {len(cards)} are still read. <a href="index.html">Look again</a></p>' if waiting else ""
     jobs = "\n".join(
         f'<li><a target="view" href="page?job={quote(folder, safe="")}">{_job_words(folder, len(runs))}</a></li>'
         for folder, runs in library.jobs_of(names).items()
@@ -131,9 +138,21 @@ def _index(library: Library, start: StartResponse) -> Iterable[bytes]:
     jobs = f"<h1>Jobs</h1><ul>\n{jobs}\n</ul>" if jobs else ""
     none = "" if names else "<p>No profile was found here. docs/traces.md says how one is recorded.</p>"
     body = (
-        f'<nav>{jobs}<h1>Profiles</h1>{none}<ul>\n{rows}\n</ul></nav><iframe name="view" title="The profile"></iframe>'
+        f"<nav>{jobs}<h1>Profiles</h1>{none}{more}<ul>\n{rows}\n</ul></nav>"
+        '<iframe name="view" title="The profile"></iframe>'
     )
     return _page(start, "gpuprep trace", body)
+
+
+def _card_words(card: Card | None) -> tuple[str, ...]:
+    """No markup."""
+    if card is None:
+        return ("not read yet",)
+    if card.not_read:
+        return (card.not_read,)
+    steps = f"{milliseconds(card.step_us)} ms a step, {count(card.steps, 'step')}" if card.steps else "no steps"
+    recorded = minute(card.recorded_at) if card.recorded_at else "date not in the profile"
+    return card.gpus, recorded, steps
 
 
 def _job_words(folder: str, profiles: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import OrderedDict
@@ -17,6 +18,7 @@ from gpuprep.trace.opening.job import open_job, open_rank
 from gpuprep.trace.page import html, html_of_job, pack
 from gpuprep.trace.reading import Found
 from gpuprep.trace.reading.finding import is_profile
+from gpuprep.trace.web.cards import Card, Cards, Version
 
 OneOf = tuple[str, int] | None  # the job that a run may be a rank of, and how many profiles that has
 KEPT = 3  # pages: each may need tens of MB
@@ -60,10 +62,26 @@ class Library:
         self._list, self._folders = list_profiles, folders
         self._whole, self._keep_paths, self._record = whole, keep_paths, record
         self._pages: OrderedDict[tuple[Asked, OneOf, tuple[tuple[int, ...], ...]], Page] = OrderedDict()
+        self._cards = Cards()
         self._lock = threading.Lock()  # one is opened at a time: memory is what there is least of
 
     def names(self) -> list[str]:
         return list(self._found())
+
+    def cards(self) -> dict[str, Card | None]:
+        """Each run with what the list shows of it. None: not read yet; a single run needs no list."""
+        found = self._found()
+        if len(found) == 1:
+            return dict.fromkeys(found)
+        versions: dict[str, Version] = {}
+        files: dict[Version, Path] = {}
+        for name, path in found.items():
+            with contextlib.suppress(UsageError):  # gone meanwhile
+                versions[name] = _version(path)
+                if self._is_inside(path):
+                    files[versions[name]] = path
+        known = self._cards.of(files)
+        return {name: known.get(version) for name, version in versions.items()}
 
     def _found(self) -> dict[str, Path]:
         return {name: path for name, path in self._list().items() if not path.is_symlink() or self._is_inside(path)}
@@ -151,7 +169,7 @@ class Library:
         return Page(text.encode(), json.render(job.ranks).encode())
 
 
-def _version(path: Path) -> tuple[int, ...]:
+def _version(path: Path) -> Version:
     """Whoever writes to a file can set back the time of its content, and not that of its change."""
     try:
         there = path.stat()
