@@ -82,7 +82,7 @@ def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     findings = kernel.findings(wanted, snapshot)
     findings += driver.findings(wanted, snapshot)
     findings += aptpins.findings(wanted, snapshot)
-    findings += libraries.findings(snapshot)
+    findings += libraries.findings(wanted, snapshot)
     findings += machine.agent(wanted, snapshot)
     findings += tuning.findings(wanted, snapshot)
     findings += toolkit.cuda(wanted, snapshot)

@@ -86,10 +86,17 @@ def off_the_loader(snapshot: Snapshot, paths: Sequence[str]) -> str:
         exported = _lines(snapshot, folder, "LD_LIBRARY_PATH")
         usual = folder.startswith(LOADER_USUAL)  # everybody's: its other libraries stay
         renew = renew or usual or bool(listed)
-        steps += [aside(snapshot, path)] if usual else [without(snapshot, line.file, line.line) for line in listed]
+        steps += [_off_usual(snapshot, path)] if usual else [without(snapshot, line.file, line.line) for line in listed]
         steps += [_without_folder(snapshot, line, folder) for line in exported]
     steps = list(dict.fromkeys(steps))[:MOST]
     return ", then ".join([*steps, "`sudo ldconfig`"] if renew else steps)
+
+
+def _off_usual(snapshot: Snapshot, path: str) -> str:
+    """ldconfig takes a library by whatever name, so a file of no package leaves the folder."""
+    if snapshot.owners.get(path, "") is not None:
+        return aside(snapshot, path)
+    return f"{owned(snapshot, path)}: `{command('sudo', 'mv', path, '/root/')}`"
 
 
 def _lines(snapshot: Snapshot, folder: str, variable: str = "") -> list[ConfigLine]:

@@ -32,6 +32,7 @@ NO_REBOOT = frozenset(
         "stream",
         "unattended_upgrades",
         "blacklist",
+        "initramfs",
         "modprobe_options",
         "headers",
         "headers_next_boot",

@@ -82,6 +82,7 @@ __all__ = [
     "IdentityFacts",
     "Int",
     "KernelFacts",
+    "LoadedLibrary",
     "LocalDisk",
     "LockedClocks",
     "Missing",
@@ -216,6 +217,8 @@ class DriverFacts:
     nouveau_loaded: bool
     counters_restricted: Union[bool, Missing, None]  # RmProfilingAdminOnly; None: no module loaded
     dkms: tuple[DkmsModule, ...] = ()
+    # Whether the next boot's initramfs loads nouveau, having no blacklist of it; None: nouveau is not in there.
+    nouveau_in_initramfs: Union[bool, Missing, None] = NOT_READ
 
 
 @dataclass(frozen=True)
@@ -240,6 +243,15 @@ class CudaFacts:
     nvcc_version: OptStr  # "12.4"
     cupti_path: OptStr  # libcupti.so as the loader finds it
     library_folders: tuple[str, ...] = ()  # where that nvcc's toolkit keeps its libraries, links resolved too
+
+
+@dataclass(frozen=True)
+class LoadedLibrary:
+    """A library of the driver as programs get it."""
+
+    path: str  # links resolved; Snapshot.owners has its package
+    place: str  # as the loader found it: "/usr/local/cuda/lib64/stubs/libcuda.so.1"
+    version: OptStr  # "550.163.01"; None: it tells none, as a stub of the toolkit
 
 
 @dataclass(frozen=True)
@@ -512,6 +524,7 @@ class Snapshot:
     config_lines: Union[tuple[ConfigLine, ...], Missing] = NOT_READ  # of anybody's files
     owners: dict[str, OptStr] = field(default_factory=dict)  # path of a file -> its package; None: of no package
     built: Union[tuple[str, ...], Missing] = NOT_READ  # folders with a manifest, in use or not: FactsRequest.prefixes
+    driver_libraries: Union[dict[str, LoadedLibrary], Missing] = NOT_READ  # soname -> those that are found
 
 
 @dataclass(frozen=True)

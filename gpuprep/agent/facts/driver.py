@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import re
 from pathlib import Path
-from typing import Callable, Optional, Tuple, Union
+from typing import Callable, Dict, Optional, Tuple, Union
 
 from gpuprep.agent.facts import parse
 from gpuprep.agent.facts.dkms import dkms_modules
 from gpuprep.agent.facts.loader import Loader
+from gpuprep.agent.facts.modprobe import nouveau_in_initramfs
 from gpuprep.agent.facts.modulecache import remembered
 from gpuprep.agent.programs.run import read_text, run
-from gpuprep.records import DriverFacts, Missing, OptStr, Str
+from gpuprep.records import (
+    DRIVER_LIBRARIES,
+    Bool,
+    DriverFacts,
+    LoadedLibrary,
+    Missing,
+    ModprobeLine,
+    OptStr,
+    Str,
+)
+from gpuprep.untrusted.limits import open_regular
 
 PROC = Path("/proc/driver/nvidia")
+CUDA_LIBRARY = "libcuda.so.1"
 # What NVIDIA's .run installer leaves and no package has.
 RUNFILE_TRACES = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
 
@@ -21,7 +35,12 @@ VersionAndFlavour = Union[Tuple[str, str], None, Missing]
 
 
 def driver_facts(
-    running: str, next_boot: OptStr, modules: Tuple[str, ...], loader: Loader, nvml_version: OptStr
+    running: str,
+    next_boot: OptStr,
+    modules: Tuple[str, ...],
+    loader: Loader,
+    nvml_version: OptStr,
+    modprobe_lines: Union[Tuple[ModprobeLine, ...], Missing],
 ) -> DriverFacts:
     loaded = _parsed(PROC / "version", parse.proc_version)
     on_disk = module_on_disk(running)
@@ -38,6 +57,7 @@ def driver_facts(
         nouveau_loaded="nouveau" in modules,
         counters_restricted=counters_restricted(),
         dkms=dkms_modules(),
+        nouveau_in_initramfs=nouveau_in_initramfs(next_boot if isinstance(next_boot, str) else running, modprobe_lines),
     )
 
 
@@ -84,6 +104,35 @@ def library_version(loader: Loader) -> OptStr:
         return path
     match = re.search(r"\.so\.(\d+\.\d+(?:\.\d+)*)$", path)
     return match.group(1) if match else Missing("unparsable", f"{path} does not end in a version")
+
+
+def libraries(loader: Loader, module: OptStr) -> Dict[str, LoadedLibrary]:
+    """Whose the driver's libraries are that programs get; without those that the loader does not find.
+
+    A file's name tells its version. libcuda's content must tell the same: a stub may have any name.
+    """
+    places = {name: place for name in DRIVER_LIBRARIES if isinstance(place := loader.place(name), str)}
+    found = {}
+    for name, place in places.items():
+        path = os.path.realpath(place)
+        match = re.search(r"\.so\.(\d+\.\d+(?:\.\d+)*)$", path)
+        version: OptStr = match.group(1) if match else None
+        if name == CUDA_LIBRARY and (claimed := version or module):
+            told = claimed if isinstance(claimed, Missing) else _tells(Path(path), claimed)
+            version = told if isinstance(told, Missing) else claimed if told else None
+        found[name] = LoadedLibrary(path, place, version)
+    return found
+
+
+def _tells(path: Path, version: str) -> Bool:
+    """Whether the content of a library has the version, as each build of libcuda does."""
+    try:
+        with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(version.encode()) >= 0
+    except ValueError:  # an empty file
+        return False
+    except OSError as error:
+        return Missing("command_failed", str(error))
 
 
 def counters_restricted() -> Union[bool, Missing, None]:

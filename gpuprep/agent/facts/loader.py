@@ -32,6 +32,11 @@ class Loader:
 
     def find(self, soname: str) -> OptStr:
         """The file that a program gets for `soname`, links resolved; None if the loader does not find it."""
+        place = self.place(soname)
+        return os.path.realpath(place) if isinstance(place, str) else place
+
+    def place(self, soname: str) -> OptStr:
+        """As `find`, but the path as the loader has it, which says in which folder it looked."""
         if isinstance(self.paths, Missing):
             return self.paths
         triplet = f"{platform.machine()}-linux-gnu"
@@ -39,10 +44,10 @@ class Loader:
         listed = self.paths.get(soname)
         for path in [folder / soname for folder in self.first]:
             if _is_of_this_machine(path):  # the loader passes over another architecture's
-                return os.path.realpath(str(path))
+                return str(path)
         for path in ([Path(listed)] if listed else []) + [folder / soname for folder in folders]:
             if path.exists():
-                return os.path.realpath(str(path))
+                return str(path)
         return None
 
     def find_newest(self, stem: str) -> OptStr:

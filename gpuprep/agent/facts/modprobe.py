@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
-from typing import Dict, List, Tuple, Union
+from typing import Dict, List, Sequence, Tuple, Union
 
-from gpuprep.agent.programs.run import read_text
+from gpuprep.agent.facts.modulecache import remembered
+from gpuprep.agent.programs.run import read_text, run
 from gpuprep.records import Missing, ModprobeLine
 
 # A file hides those of the same name in later folders; all that are left are read in the order of their names.
 FOLDERS = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
 COMMAND_LINE = "/proc/cmdline"
+NOTHING = ("/bin/true", "/bin/false", "/usr/bin/true", "/usr/bin/false", "true", "false", ":")
+# The initramfs of a kernel and the program that lists it: Debian and Ubuntu, Red Hat and Amazon.
+IMAGES = (("/boot/initrd.img-{kernel}", "lsinitramfs"), ("/boot/initramfs-{kernel}.img", "lsinitrd"))
 MODULE = re.compile(r"nouveau|nvidia(_current|_tesla|_legacy|_server)?(_\d+\w*)?(_open)?(_uvm)?")
 
 
@@ -21,10 +26,12 @@ def lines(
     """Lines about the main module, the one that CUDA needs (uvm) and nouveau. Missing if a file may not be read."""
     files: Dict[str, Path] = {}
     for folder in folders:
-        for path in Path(folder).glob("*.conf"):
+        for path in Path(folder).glob("[!.]*.conf"):
             files.setdefault(path.name, path)
     lines: List[ModprobeLine] = []
     for name in sorted(files):
+        if os.path.realpath(str(files[name])) == os.devnull:  # how a file of a later folder is put out of force
+            continue
         text = read_text(files[name])
         if isinstance(text, Missing):
             return text
@@ -55,3 +62,55 @@ def of_command_line(text: str, file: str = COMMAND_LINE) -> List[ModprobeLine]:
         if dot and MODULE.fullmatch(module.replace("-", "_")):
             lines.append(ModprobeLine(file, ("options", module.replace("-", "_"), option + equals + value), word))
     return lines
+
+
+def keeps_out(line: ModprobeLine) -> bool:
+    """Whether modprobe, where nobody names the module, does not load it because of this line."""
+    return line.words[0] == "blacklist" or (
+        line.words[0] == "install" and line.words[2:3] != () and line.words[2] in NOTHING
+    )
+
+
+def keeps_out_nouveau(lines: Sequence[ModprobeLine]) -> bool:
+    return any(line.words[1] == "nouveau" and keeps_out(line) for line in lines)
+
+
+def nouveau_in_initramfs(
+    kernel: str, lines: Union[Tuple[ModprobeLine, ...], Missing], root: Path = Path("/")
+) -> Union[bool, Missing, None]:
+    """Whether the initramfs of `kernel` loads nouveau; None where nouveau is not in there, as with kernels of clouds.
+
+    It has modprobe's files as they were when it was made: a file that is newer, or not in it, does not count.
+    """
+    index = read_text(root / "lib/modules" / kernel / "modules.dep")
+    if not isinstance(index, str) or "/nouveau.ko" not in index:
+        return None
+    places = [(root / form.format(kernel=kernel).lstrip("/"), program) for form, program in IMAGES]
+    image, program = next(((path, program) for path, program in places if path.exists()), (None, ""))
+    if image is None:
+        return None
+    listed = remembered(image, lambda path: _listed(program, path))
+    if isinstance(listed, Missing):
+        return listed
+    if isinstance(lines, Missing):
+        return lines
+    nouveau, names = listed
+    if not nouveau:
+        return None
+    made = image.stat().st_mtime
+    inside = [
+        line
+        for line in lines
+        if line.file == COMMAND_LINE
+        or (Path(line.file).name in names.split() and Path(line.file).stat().st_mtime <= made)
+    ]
+    return not keeps_out_nouveau(inside)
+
+
+def _listed(program: str, image: Path) -> Union[Tuple[str, str], Missing]:
+    """(the file of nouveau in an initramfs or "", names of modprobe's files in it with blanks between)."""
+    text = run([program, str(image)], timeout=60)
+    if isinstance(text, Missing):
+        return text
+    nouveau = re.search(r"\S*/nouveau\.ko\S*", text)
+    return nouveau[0] if nouveau else "", " ".join(re.findall(r"/modprobe\.d/([^\s/]+\.conf)", text))

@@ -67,6 +67,8 @@ def login_environment() -> Tuple[Str, Str]:
     inherited = non_login_path()  # pam_env comes first in a login, too
     if isinstance(inherited, str):
         environment["PATH"] = inherited
+        libraries = parse.key_values(str(read_text(host_paths.ENVIRONMENT) or "")).get("LD_LIBRARY_PATH", "")
+        environment.update({"LD_LIBRARY_PATH": libraries} if libraries else {})
     found_bash = which("bash", "/usr/bin:/bin")
     bash = found_bash if isinstance(found_bash, str) else "bash"
     say = f'printf "\\n%s%s\\n%s%s\\n" {MARK} "$PATH" {LIBRARIES_MARK} "$LD_LIBRARY_PATH"'

@@ -86,6 +86,9 @@ def snapshot(request: FactsRequest) -> Snapshot:
         nameable = [*certifiable, *_nameable(modprobe_lines, config_lines, units, commands, shell_facts)]
         owners_read = beside.submit(packages.owners, nameable)
         gpus, nvml_version = gpus_read.result()
+        driver_read = driver.driver_facts(
+            kernel.running, kernel.next_boot, osfacts.loaded_modules(), loader, nvml_version, modprobe_lines
+        )
         facts = Snapshot(
             taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             source=source(),
@@ -97,9 +100,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
             is_root=os.getuid() == 0,
             pci_gpus=pci_gpus,
             nvswitches=nvswitches,
-            driver=driver.driver_facts(
-                kernel.running, kernel.next_boot, osfacts.loaded_modules(), loader, nvml_version
-            ),
+            driver=driver_read,
             packages=packages_read.result(),
             gpus=gpus,
             locked_clocks=managed.read_locked_clocks(),
@@ -134,6 +135,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
             config_lines=config_lines,
             owners=owners_read.result(),
             built=manifest.folders(request.prefixes),
+            driver_libraries=driver.libraries(loader, driver_read.module_version or driver_read.loaded_version),
         )
     digests.keep()
     return facts

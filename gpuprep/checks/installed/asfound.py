@@ -22,7 +22,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     reason = f"{why}: what is installed is measured, not compared with packages and units"
     host_findings = [skip("host", "provisioning", expected="a system gpuprep provisions", actual=name, reason=reason)]
     host_findings += _driver(wanted, snapshot)
-    host_findings += libraries.findings(snapshot)
+    host_findings += libraries.findings(wanted, snapshot)
     host_findings += tuning.gpus(wanted, snapshot)
     if wanted.cuda.version != "none":
         host_findings += toolkit.found(wanted, snapshot)

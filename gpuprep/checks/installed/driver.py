@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from gpuprep import catalogue
 from gpuprep.agent.facts.apt import BLACKLIST
 from gpuprep.agent.facts.managed import FABRIC_MANAGER
+from gpuprep.agent.facts.modprobe import keeps_out_nouveau
 from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
 from gpuprep.checks import byhand
-from gpuprep.checks.common import check, skip, small_file, unknown
+from gpuprep.checks.common import check, provision, skip, small_file, unknown
 from gpuprep.checks.installed import modprobe, signatures
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
 from gpuprep.desired.state import Wanted
-from gpuprep.records import AptFacts, Finding, Missing, OptStr, Snapshot
+from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Snapshot
 
 ROLE = "gpu_driver"
 
@@ -233,8 +234,13 @@ def _blacklisted(name: str, patterns: Sequence[str]) -> bool:
 
 def _nouveau(snapshot: Snapshot) -> list[Finding]:
     loaded = snapshot.driver.nouveau_loaded
-    text = small_file(snapshot, NOUVEAU_BLACKLIST)
-    ok = isinstance(text, str) and re.search(r"^\s*blacklist\s+nouveau\b", text, re.MULTILINE) is not None
+    lines = snapshot.modprobe
+    if lines == NOT_READ:  # of an older record: our own file is all that it has
+        text: object = small_file(snapshot, NOUVEAU_BLACKLIST)
+        ok = isinstance(text, str) and re.search(r"^\s*blacklist\s+nouveau\b", text, re.MULTILINE) is not None
+    else:
+        text = lines
+        ok = not isinstance(lines, Missing) and keeps_out_nouveau(lines)
     return [
         check(
             "nouveau",
@@ -251,10 +257,31 @@ def _nouveau(snapshot: Snapshot) -> list[Finding]:
             text,
             ok,
             expected="blacklisted",
-            shown="blacklisted" if ok else f"not in {NOUVEAU_BLACKLIST}",
+            shown="blacklisted" if ok else "not blacklisted in any file that modprobe reads",
             why="nouveau is not blacklisted: it may take the GPU at the next boot",
             role=ROLE,
         ),
+        *_nouveau_in_initramfs(snapshot),
+    ]
+
+
+def _nouveau_in_initramfs(snapshot: Snapshot) -> list[Finding]:
+    """Whether the next boot's initramfs loads nouveau before the disk's blacklist can be read; [] if it has none."""
+    loads = snapshot.driver.nouveau_in_initramfs
+    if loads is None or loads == NOT_READ:
+        return []
+    return [
+        check(
+            "nouveau",
+            "initramfs",
+            loads,
+            loads is False,
+            expected="kept out",
+            shown="loaded without a blacklist" if loads is True else "kept out",
+            why=f"the initramfs of kernel {snapshot.kernel.next_boot} has nouveau and no blacklist of it: it takes "
+            "the GPU at the next boot",
+            role=ROLE,
+        )
     ]
 
 
@@ -374,11 +401,24 @@ def _next_boot(wanted: Wanted, snapshot: Snapshot) -> Finding:
         actual,
         isinstance(actual, str) and (actual == here or here is None),
         expected=here or "a module",
-        why=f"kernel {kernel.next_boot}, which the next boot starts, has {actual or 'no NVIDIA module'}: the GPU"
-        " would be gone after a reboot",
+        why=_without_module(wanted, snapshot),
         role=ROLE,
-        remedy=LAGGING if wanted.driver.modules == PREBUILT else "",
+        remedy=LAGGING if wanted.driver.modules == PREBUILT else f"{provision(ROLE)}, before any reboot",
     )
+
+
+def _without_module(wanted: Wanted, snapshot: Snapshot) -> str:
+    """What a reboot into the next boot's kernel would bring: the one statement about a kernel that waits for it."""
+    driver, kernel = snapshot.driver, snapshot.kernel
+    headers = wanted.driver.modules != PREBUILT and kernel.headers_next_boot is False
+    if isinstance(driver.module_next_boot_version, str):
+        has, then = f"NVIDIA module {driver.module_next_boot_version}", "programs would fail"
+    else:
+        has, then = (
+            "no NVIDIA module" + (" and no headers to build one with" if headers else ""),
+            "the GPU would be gone",
+        )
+    return f"kernel {kernel.next_boot}, which the next boot starts, has {has}: {then} after a reboot"
 
 
 def _loaded(snapshot: Snapshot) -> Finding:

@@ -13,17 +13,27 @@ ROLE = "gpu_driver"
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """Findings on kernels and headers; without headers for prebuilt modules, which need none."""
     if wanted.driver.modules == PREBUILT:
-        return [_waiting(snapshot)]
+        return [] if lacks_driver(snapshot) else [_waiting(snapshot)]
     kernel = snapshot.kernel
     why = f"the headers of the running kernel {kernel.running} are not installed: DKMS cannot build the driver for it"
     kernel_findings = [_headers("headers", kernel.headers_running, why)]
+    if lacks_driver(snapshot):  # driver.next_boot_module alone says what that means, and what comes before a reboot
+        return kernel_findings
     if isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running:
         why = (
-            f"the headers of {kernel.next_boot}, which the next boot starts, are not installed: the driver would be "
-            "gone after a reboot"
+            f"the headers of {kernel.next_boot}, which the next boot starts, are not installed: DKMS cannot build a "
+            "driver for it"
         )
         kernel_findings.append(_headers("headers_next_boot", kernel.headers_next_boot, why))
     return [*kernel_findings, _waiting(snapshot)]
+
+
+def lacks_driver(snapshot: Snapshot) -> bool:
+    """Whether the next boot starts a kernel that is known to have none, or another, of the running kernel's driver."""
+    kernel, here, following = snapshot.kernel, snapshot.driver.module_version, snapshot.driver.module_next_boot_version
+    if kernel.next_boot in (kernel.running, None) or isinstance(kernel.next_boot, Missing):
+        return False
+    return isinstance(here, str) and not isinstance(following, Missing) and following != here
 
 
 def _headers(prop: str, installed: Bool, why: str) -> Finding:
@@ -32,10 +42,7 @@ def _headers(prop: str, installed: Bool, why: str) -> Finding:
 
 
 def _waiting(snapshot: Snapshot) -> Finding:
-    """WARN for a newer kernel that waits for a reboot, FAIL before the driver is built: then the reboot comes first.
-
-    driver.next_boot_module checks whether the driver is ready for the newer kernel.
-    """
+    """WARN for a newer kernel that waits for a reboot, FAIL before the driver is built: then the reboot comes first."""
     kernel, driver = snapshot.kernel, snapshot.driver
     if isinstance(kernel.next_boot, Missing):
         return unknown("kernel", "next_boot", kernel.next_boot, expected=kernel.running)

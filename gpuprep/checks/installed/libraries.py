@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from gpuprep.checks.common import check
-from gpuprep.records import Finding, Missing, Snapshot
+from pathlib import Path
+
+from gpuprep.checks import byhand
+from gpuprep.checks.common import PROVISION, check, unknown
+from gpuprep.desired.state import Wanted
+from gpuprep.records import NOT_READ, Finding, LoadedLibrary, Missing, OptStr, Snapshot
 
 ROLE = "gpu_driver"
 # Library ► what stops working without it.
@@ -14,21 +18,56 @@ NEEDED = {
 }
 
 
-def findings(snapshot: Snapshot) -> list[Finding]:
+def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """A finding for each library; [] without any driver, which driver.version reports."""
     if snapshot.driver.module_version is None and snapshot.driver.library_version is None:
         return []
-    return [_library(name, consequence, snapshot) for name, consequence in NEEDED.items()]
+    return [_library(name, consequence, wanted, snapshot) for name, consequence in NEEDED.items()]
 
 
-def _library(name: str, consequence: str, snapshot: Snapshot) -> Finding:
+def _library(name: str, consequence: str, wanted: Wanted, snapshot: Snapshot) -> Finding:
     path = snapshot.libraries.get(name, Missing("not_installed", "the agent did not look for it"))
-    return check(
-        name,
-        "loader",
-        path,
-        isinstance(path, str),
-        expected="found by the loader",
-        why=f"the loader does not find {name}: {consequence}",
-        role=ROLE,
+    whose_it_is = snapshot.driver_libraries
+    expected = "found by the loader"
+    if isinstance(whose_it_is, Missing) and whose_it_is != NOT_READ and isinstance(path, str):
+        return unknown(name, "loader", whose_it_is, expected=expected, what=f"whose {name} is")
+    library = None if isinstance(whose_it_is, Missing) else whose_it_is.get(name)
+    if library is None:
+        why = f"the loader does not find {name}: {consequence}"
+        return check(name, "loader", path, isinstance(path, str), expected=expected, why=why, role=ROLE)
+    module = (
+        snapshot.driver.loaded_version if snapshot.driver.module_version is None else snapshot.driver.module_version
     )
+    package = snapshot.owners.get(library.path, Missing("not_read", library.path))
+    for reading in (module, library.version, package):
+        if isinstance(reading, Missing):
+            return unknown(name, "loader", reading, expected=expected, what=f"whose {name} is")
+    whose = _wrong(library, module, package, own=wanted.installs)
+    why = f"programs get {library.place}, which is {whose}: {consequence}"
+    ours = package in wanted.driver.packages  # of another version: provision replaces it
+    role, remedy = (ROLE, "") if ours else ("", _off(library, snapshot))
+    return check(name, "loader", library.path, not whose, expected=expected, why=why, role=role, remedy=remedy)
+
+
+def _off(library: LoadedLibrary, snapshot: Snapshot) -> str:
+    """What makes the loader pass over it. ldconfig makes links of its own beside a file: there the file has to go."""
+    beside = library.path.rpartition("/")[0].endswith(library.place.rpartition("/")[0])
+    found = byhand.off_the_loader(snapshot, [library.path if beside else library.place])
+    return f"{found or byhand.aside(snapshot, library.path)}; then `{PROVISION} --only driver`"
+
+
+def _wrong(library: LoadedLibrary, module: OptStr, package: OptStr, *, own: bool) -> str:
+    """What else than the driver's library it is; "" if it is the driver's.
+
+    `own`: the driver is of packages that gpuprep installs, so a file that no package has is not the driver's.
+    """
+    folders = {*Path(library.path).parts, *Path(library.place).parts}
+    if "stubs" in folders:
+        return "a stub, made for linking programs and not for running them"
+    if not own and "compat" in folders:  # NVIDIA's containers bring a newer one for an older driver
+        return ""
+    if isinstance(module, str) and isinstance(library.version, str) and library.version != module:
+        return f"of driver {library.version}, and the kernel module is of {module}"
+    if isinstance(module, str) and library.version is None and Path(library.place).name.startswith("libcuda.so"):
+        return f"not of driver {module}"
+    return "no file of the driver's packages" if own and package is None else ""

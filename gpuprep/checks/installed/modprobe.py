@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gpuprep.agent.facts.modprobe import keeps_out
 from gpuprep.checks import byhand
 from gpuprep.checks.common import check, unknown
 from gpuprep.records import NOT_READ, Finding, Missing, ModprobeLine, Snapshot
-
-NOTHING = ("/bin/true", "/bin/false", "/usr/bin/true", "/usr/bin/false", "true", "false", ":")
 
 
 def options(lines: Sequence[ModprobeLine]) -> dict[str, dict[str, tuple[str, str]]]:
@@ -61,7 +60,7 @@ def blocked(snapshot: Snapshot) -> list[Finding]:
             if lines == NOT_READ
             else [unknown("driver", "module_allowed", lines, expected="may be loaded", what=what)]
         )
-    against = [line for line in lines if line.words[1] != "nouveau" and _keeps_out(line)]
+    against = [line for line in lines if line.words[1] != "nouveau" and keeps_out(line)]
     quote = "; ".join(f"{' '.join(line.words)} ({line.file})" for line in against)
     return [
         check(
@@ -75,9 +74,3 @@ def blocked(snapshot: Snapshot) -> list[Finding]:
             remedy="; ".join(dict.fromkeys(byhand.option_out(snapshot, line) for line in against)),
         )
     ]
-
-
-def _keeps_out(line: ModprobeLine) -> bool:
-    return line.words[0] == "blacklist" or (
-        line.words[0] == "install" and line.words[2:3] != () and line.words[2] in NOTHING
-    )

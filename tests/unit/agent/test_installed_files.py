@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import agentreadings
@@ -93,6 +94,9 @@ def test_modprobe_reads_all_files_by_name_and_the_command_line_last(tmp_path: Pa
     (etc / "zz.conf").write_text("options nvidia \\\n  NVreg_X=1\nblacklist snd\nalias pci:v0 nvidia\n")
     (lib / "zz.conf").write_text("blacklist nvidia\n")  # hidden by the one of /etc
     (lib / "aa.conf").write_text("install nouveau /bin/false\noptions nvidia-drm modeset=1\n")
+    (etc / ".hidden.conf").write_text("blacklist nouveau\n")
+    (lib / "off.conf").write_text("blacklist nouveau\n")
+    (etc / "off.conf").symlink_to("/dev/null")  # how a file of a package is put out of force
     (tmp_path / "cmdline").write_text("quiet modprobe.blacklist=nouveau,snd nvidia-current.NVreg_Z=2\n")
     found = agentreadings.modprobe_lines((etc, lib), tmp_path / "cmdline")
     assert found == (
@@ -102,6 +106,45 @@ def test_modprobe_reads_all_files_by_name_and_the_command_line_last(tmp_path: Pa
         records.ModprobeLine(str(tmp_path / "cmdline"), ("blacklist", "nouveau")),
         records.ModprobeLine(str(tmp_path / "cmdline"), ("options", "nvidia_current", "NVreg_Z=2")),
     )
+
+
+NOUVEAU, CONF = "kernel/drivers/gpu/drm/nouveau/nouveau.ko.xz", "etc/modprobe.d/blacklist.conf"
+
+
+@pytest.mark.parametrize(
+    ("index", "listing", "module", "loads"),
+    [
+        ("kernel/drivers/net/veth.ko", [NOUVEAU], "nouveau", None),
+        (NOUVEAU, ["usr/bin/true", CONF], "nouveau", None),
+        (NOUVEAU, [NOUVEAU, CONF], "nouveau", False),
+        (NOUVEAU, [NOUVEAU, "etc/modprobe.d/other.conf"], "nouveau", True),
+        (NOUVEAU, [NOUVEAU, CONF], "nvidia", True),
+    ],
+)
+def test_an_initramfs_loads_nouveau_where_it_has_no_blacklist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str, listing: list[str], module: str, loads: bool | None
+) -> None:
+    """Red Hat's form of the image and of the list; a blacklist that is newer than the image is not in it."""
+    (tmp_path / "lib/modules/6.1").mkdir(parents=True)
+    (tmp_path / "lib/modules/6.1/modules.dep").write_text(f"{index}:\n")
+    (tmp_path / "boot").mkdir()
+    image = tmp_path / "boot/initramfs-6.1.img"
+    image.write_bytes(b"image")
+    conf = tmp_path / "blacklist.conf"
+    conf.write_text("blacklist nouveau\n")
+    os.utime(conf, (1e9, 1e9))
+    (tmp_path / "lsinitrd").write_text(
+        "#!/bin/sh\ncat <<'E'\n" + "\n".join(f"-rw-r--r-- 1 {x}" for x in listing) + "\nE\n"
+    )
+    (tmp_path / "lsinitrd").chmod(0o755)
+    monkeypatch.setattr(
+        agentreadings.modprobe, "IMAGES", (("/boot/initramfs-{kernel}.img", str(tmp_path / "lsinitrd")),)
+    )
+    lines = (records.ModprobeLine(str(conf), ("blacklist", module)),)
+    assert agentreadings.modprobe.nouveau_in_initramfs("6.1", lines, tmp_path) is loads
+    if loads is False:
+        os.utime(image, (1e9 - 1, 1e9 - 1))
+        assert agentreadings.modprobe.nouveau_in_initramfs("6.1", lines, tmp_path) is True
 
 
 # ---------------------------------------------------------------- apt

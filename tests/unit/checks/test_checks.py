@@ -102,6 +102,7 @@ UNDONE = {
     "driver.flavour": (part("driver", module_flavour="open"), "gpu_driver"),
     "driver.dkms": (part("driver", dkms=()), "gpu_driver"),
     "driver.next_boot_module": (part("driver", module_next_boot_version=None), "gpu_driver"),
+    "nouveau.initramfs": (part("driver", nouveau_in_initramfs=True), "gpu_driver"),
     "driver.loaded": (part("driver", loaded_version="550.90.07"), "gpu_driver"),
     "driver.library_version": (part("driver", library_version="550.90.07"), "gpu_driver"),
     "driver.nvml_version": (part("driver", nvml_version="550.90.07"), "gpu_driver"),
@@ -320,10 +321,106 @@ def test_a_newer_kernel_comes_first_where_no_driver_is_built() -> None:
 
 
 def test_a_newer_kernel_without_a_driver_fails() -> None:
-    keys = [f.key for f in bad(WANTED, waiting(None, False))]
-    assert keys == ["kernel.headers_next_boot", "kernel.next_boot", "driver.next_boot_module"]
-    (module,) = [f for f in bad(WANTED, waiting(None, False)) if f.property == "next_boot_module"]
-    assert (module.status, module.role) == (records.Status.FAIL, "gpu_driver")
+    for headers, following, has in (
+        (False, None, "no NVIDIA module and no headers to build one with: the GPU would be gone"),
+        (True, None, "no NVIDIA module: the GPU would be gone"),
+        (True, "535.309.01", "NVIDIA module 535.309.01: programs would fail"),
+    ):
+        (finding,) = bad(WANTED, waiting(following, headers))  # one statement, and nothing that asks for a reboot
+        assert (finding.key, finding.status, finding.role) == (
+            "driver.next_boot_module", records.Status.FAIL, "gpu_driver",
+        )  # fmt: skip
+        assert f"which the next boot starts, has {has} after a reboot" in finding.reason
+        assert "before any reboot" in finding.remedy
+        assert not finding.reboot
+
+
+def test_a_module_without_headers_is_not_said_to_be_gone() -> None:
+    """Somebody built it and took the headers away: the next driver is what cannot be built."""
+    headers, reboot = bad(WANTED, waiting("550.163.01", False))
+    assert "DKMS cannot build a driver for it" in headers.reason
+    assert (reboot.key, reboot.status) == ("kernel.next_boot", records.Status.WARN)
+
+
+# ---------------------------------------------------------------- nouveau
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ((("blacklist", "nouveau"),), None),  # of whichever file: a package's, the kernel's command line
+        ((("install", "nouveau", "/bin/false"),), None),
+        ((("options", "nouveau", "modeset=0"),), records.Status.FAIL),
+        ((("blacklist", "nvidiafb"), ("install", "nouveau", "/sbin/modprobe", "-i", "nouveau")), records.Status.FAIL),
+        ((), records.Status.FAIL),
+    ],
+)
+def test_nouveau_is_kept_out_by_what_modprobe_reads(lines: tuple[Any, ...], status: records.Status | None) -> None:
+    """Our own file alone is no proof, and its absence no fault."""
+    for own_file in (None, "blacklist nouveau\n"):
+        read = tuple(records.ModprobeLine("/etc/modprobe.d/nvidia-installer.conf", words) for words in lines)
+        host = dataclasses.replace(
+            entry("files", "/etc/modprobe.d/gpuprep-nouveau.conf", own_file)(FINISHED), modprobe=read
+        )
+        assert [f.status for f in bad(WANTED, host) if f.key == "nouveau.blacklist"] == ([status] if status else [])
+
+
+# ---------------------------------------------------------------- the driver's libraries as programs get them
+
+USR, LIB = "/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu"
+OWN, STUBS, CONF = f"{USR}/libcuda.so.550.163.01", "/usr/local/cuda/lib64/stubs", "/etc/ld.so.conf.d"
+
+
+def libcuda(path: str, place: str, version: records.OptStr, package: records.OptStr) -> list[records.Finding]:
+    folder = place.rpartition("/")[0]
+    setting = f"{CONF}/000.conf" if "/cuda" in folder else "/etc/profile.d/x.sh"
+    line = folder if "/cuda" in folder else f"export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH"
+    host = dataclasses.replace(
+        FINISHED,
+        driver_libraries={"libcuda.so.1": records.LoadedLibrary(path, place, version)},
+        owners={path: package, setting: None},
+        config_lines=() if folder == LIB else (records.ConfigLine(setting, line, (folder,)),),
+    )
+    return bad(WANTED, host)
+
+
+@pytest.mark.parametrize(
+    ("path", "place", "version", "package", "why", "remedy"),
+    [
+        # a copy of the right one in the folder of stubs, as people make it
+        (f"{STUBS}/libcuda.so", f"{STUBS}/libcuda.so.1", "550.163.01", None, "a stub, made for linking",
+         f"remove the line `{STUBS}` from {CONF}/000.conf, which belongs to no package, then `sudo ldconfig`"),
+        ("/opt/x/libcuda.so.1", "/opt/x/libcuda.so.1", None, None, "not of driver 550.163.01",
+         "remove the line `export LD_LIBRARY_PATH=/opt/x:$LD_LIBRARY_PATH` from /etc/profile.d/x.sh"),
+        ("/usr/local/cuda-12.8/compat/libcuda.so.570.10", "/usr/local/cuda-12.8/compat/libcuda.so.1", "570.10",
+         "cuda-compat-12-8", "of driver 570.10, and the kernel module is of 550.163.01",
+         f"remove the line `/usr/local/cuda-12.8/compat` from {CONF}/000.conf"),
+        (f"{USR}/libcuda.so.580.65.06", f"{LIB}/libcuda.so.1", "580.65.06", None, "of driver 580.65.06",
+         f"`sudo mv {USR}/libcuda.so.580.65.06 /root/`, then `sudo ldconfig`"),
+        ("/opt/old/libcuda.so.550.163.01", "/opt/old/libcuda.so.1", "550.163.01", None,
+         "no file of the driver's packages", "LD_LIBRARY_PATH"),
+        (f"{USR}/libcuda.so.535.1", f"{LIB}/libcuda.so.1", "535.1", "other-libcuda", "of driver 535.1",
+         "belongs to package other-libcuda: `sudo dnf remove other-libcuda`"),
+        (f"{USR}/libcuda.so.535.1", f"{LIB}/libcuda.so.1", "535.1", "libcuda1", "of driver 535.1",
+         "`gpuprep provision HOST --profile PROFILE --only driver`"),
+    ],
+)  # fmt: skip
+def test_a_libcuda_that_is_not_the_drivers_fails_and_names_what_to_remove(
+    path: str, place: str, version: str | None, package: str | None, why: str, remedy: str
+) -> None:
+    (finding,) = libcuda(path, place, version, package)
+    assert (finding.key, finding.status) == ("libcuda.so.1.loader", records.Status.FAIL)
+    assert f"programs get {place}, which is {why}" in finding.reason
+    assert "no CUDA program starts" in finding.reason
+    assert remedy.replace("dnf", "apt-get") in finding.remedy.replace("dnf", "apt-get")
+
+
+def test_the_drivers_own_libcuda_passes_and_an_unread_one_is_unknown() -> None:
+    assert libcuda(OWN, f"{LIB}/libcuda.so.1", "550.163.01", "libcuda1") == []
+    unread = records.Missing("no_permission", "no")
+    for version, package in ((unread, "libcuda1"), ("550.163.01", unread)):
+        (finding,) = libcuda(OWN, f"{LIB}/libcuda.so.1", version, package)
+        assert (finding.key, finding.status) == ("libcuda.so.1.loader", records.Status.UNKNOWN)
 
 
 # ---------------------------------------------------------------- clocks

@@ -48,7 +48,7 @@ def whole(wanted: Any = WANTED) -> records.Snapshot:
     return dataclasses.replace(
         made,
         gpus=gpus,
-        modprobe=(options,),
+        modprobe=(options, records.ModprobeLine("/etc/modprobe.d/gpuprep-nouveau.conf", ("blacklist", "nouveau"))),
         apt=records.AptFacts(tuple(f"^{name}$" for name in wanted.driver.packages), ()),
         digests={SMI: "a1", "/usr/bin/nvcc": "b2"},
         units={
@@ -432,7 +432,7 @@ ONE: dict[str, tuple[list[Change], set[str]]] = {
     ),
     "the options gone": (
         [
-            replace(modprobe=()),
+            replace(modprobe=(records.ModprobeLine("f", ("blacklist", "nouveau")),)),
             put("files", "/etc/modprobe.d/gpuprep-nvidia.conf", None),
         ],
         {"driver.modprobe_options"},

@@ -66,13 +66,18 @@ def packages(names):
     return {name: (status, version) for status, name, version in rows if status not in gone}
 
 
-def stale_initramfs(image):
-    """Is a file of ours in /etc/modprobe.d newer than the initramfs that should hold it?"""
+def stale_initramfs(image, kernel):
+    """Is a file of ours in /etc/modprobe.d newer than the initramfs that should hold it, or nouveau in there without it?"""
     try:
         built = Path(image).stat().st_mtime
     except OSError:
         return False
-    return any(conf.stat().st_mtime > built for conf in Path("/etc/modprobe.d").glob("gpuprep-*.conf"))
+    if any(conf.stat().st_mtime > built for conf in Path("/etc/modprobe.d").glob("gpuprep-*.conf")):
+        return True
+    if "/nouveau.ko" not in read(f"/lib/modules/{kernel}/modules.dep"):
+        return False
+    listed = run("lsinitramfs" if "/initrd.img-" in image else "lsinitrd", image)
+    return "/nouveau.ko" in listed and "/modprobe.d/gpuprep-nouveau.conf" not in listed
 
 
 def next_kernel(running):
@@ -110,7 +115,7 @@ def main():
         "packages": {name: version for name, (status, version) in there.items() if status == "installed"},
         "packages_present": sorted(there),
         "dkms": run("dkms", "status").splitlines(),
-        "initramfs_stale": stale_initramfs(wish["initramfs"].replace("{kernel}", newest)),
+        "initramfs_stale": stale_initramfs(wish["initramfs"].replace("{kernel}", newest), newest),
         "nvswitches": nvswitches(),
     }
     json.dump(state, sys.stdout)
