@@ -10,7 +10,7 @@ import agentreadings
 import pytest
 
 from gpuprep import records
-from gpuprep.agent.facts import digests
+from gpuprep.agent.facts import digests, modprobe
 from gpuprep.agent.facts.manifest import is_intact
 
 
@@ -141,10 +141,10 @@ def test_an_initramfs_loads_nouveau_where_it_has_no_blacklist(
         agentreadings.modprobe, "IMAGES", (("/boot/initramfs-{kernel}.img", str(tmp_path / "lsinitrd")),)
     )
     lines = (records.ModprobeLine(str(conf), ("blacklist", module)),)
-    assert agentreadings.modprobe.nouveau_in_initramfs("6.1", lines, tmp_path) is loads
+    assert modprobe.nouveau_in_initramfs("6.1", lines, tmp_path) is loads
     if loads is False:
         os.utime(image, (1e9 - 1, 1e9 - 1))
-        assert agentreadings.modprobe.nouveau_in_initramfs("6.1", lines, tmp_path) is True
+        assert modprobe.nouveau_in_initramfs("6.1", lines, tmp_path) is True
 
 
 # ---------------------------------------------------------------- apt
