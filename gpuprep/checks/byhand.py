@@ -14,7 +14,7 @@ from gpuprep.untrusted.plaintext import command, one_line
 COMMAND_LINE = "/proc/cmdline"
 OF_THE_SYSTEM = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
 LOADER_USUAL = ("/lib", "/usr/lib", "/usr/local/lib")  # and their 64-bit folders
-ASIDE = ".off"  # no program, unit or loader reads a file of this ending
+ASIDE = ".off"  # no program and no unit reads a file of this ending
 MOST = 5  # lines or files that are named one by one
 
 

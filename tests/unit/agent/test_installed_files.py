@@ -99,13 +99,14 @@ def test_modprobe_reads_all_files_by_name_and_the_command_line_last(tmp_path: Pa
     (etc / "off.conf").symlink_to("/dev/null")  # how a file of a package is put out of force
     (tmp_path / "cmdline").write_text("quiet modprobe.blacklist=nouveau,snd nvidia-current.NVreg_Z=2\n")
     found = agentreadings.modprobe_lines((etc, lib), tmp_path / "cmdline")
-    assert found == (
-        records.ModprobeLine(str(lib / "aa.conf"), ("install", "nouveau", "/bin/false")),
-        records.ModprobeLine(str(etc / "gpuprep-nvidia.conf"), ("options", "nvidia_current", "NVreg_X=0")),
-        records.ModprobeLine(str(etc / "zz.conf"), ("options", "nvidia", "NVreg_X=1")),
-        records.ModprobeLine(str(tmp_path / "cmdline"), ("blacklist", "nouveau")),
-        records.ModprobeLine(str(tmp_path / "cmdline"), ("options", "nvidia_current", "NVreg_Z=2")),
-    )
+    assert isinstance(found, tuple)
+    assert [(line.file, line.words) for line in found] == [
+        (str(lib / "aa.conf"), ("install", "nouveau", "/bin/false")),
+        (str(etc / "gpuprep-nvidia.conf"), ("options", "nvidia_current", "NVreg_X=0")),
+        (str(etc / "zz.conf"), ("options", "nvidia", "NVreg_X=1")),
+        (str(tmp_path / "cmdline"), ("blacklist", "nouveau")),
+        (str(tmp_path / "cmdline"), ("options", "nvidia_current", "NVreg_Z=2")),
+    ]
 
 
 NOUVEAU, CONF = "kernel/drivers/gpu/drm/nouveau/nouveau.ko.xz", "etc/modprobe.d/blacklist.conf"

@@ -84,7 +84,7 @@ BY_HAND: list[tuple[str, dict[str, Any], str]] = [
     (
         "cuda.libraries",
         library("/usr/local/lib/libcudart.so.12", ("/etc/ld.so.conf.d/libc.conf", "/usr/local/lib")),
-        "`sudo mv /usr/local/lib/libcudart.so.12 /usr/local/lib/libcudart.so.12.off`, then `sudo ldconfig`",
+        "`sudo mv /usr/local/lib/libcudart.so.12 /root/`, then `sudo ldconfig`",
     ),
     (
         "cuda.libraries",
