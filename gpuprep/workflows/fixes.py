@@ -261,15 +261,8 @@ def _cudnn(wanted: Wanted, snapshot: Snapshot) -> str:
     return f"{_whole(folder)} && {_links({current: folder.rpartition('/')[2]})}{listed} && ldconfig"
 
 
-def _loader_cache(wanted: Wanted, snapshot: Snapshot) -> str:
-    """ldconfig, where a library is not found; it does not help against one that comes before the right one."""
-    unfound = None in (snapshot.cuda.cupti_path, *snapshot.libraries.values())
-    return "ldconfig" if unfound and wanted.cuda.version != "none" else ""
-
-
-def _built(folder: str, snapshot: Snapshot) -> bool:
-    """Whether the wanted build is on the host; where it is not, only the role can make it."""
-    return isinstance(snapshot.built, Missing) or folder in snapshot.built
+def _loader_cache(wanted: Wanted, _: Snapshot) -> str:
+    return "" if wanted.cuda.version == "none" else "ldconfig"
 
 
 def _whole(folder: str) -> str:

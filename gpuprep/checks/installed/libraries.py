@@ -46,7 +46,8 @@ def _library(name: str, consequence: str, wanted: Wanted, snapshot: Snapshot) ->
     why = f"programs get {library.place}, which is {whose}: {consequence}"
     ours = package in wanted.driver.packages  # of another version: provision replaces it
     role, remedy = (ROLE, "") if ours else ("", _off(library, snapshot))
-    return check(name, "loader", library.path, not whose, expected=expected, why=why, role=role, remedy=remedy)
+    prop = "driver" if whose else "loader"  # of its own: renewing the loader's list does not help
+    return check(name, prop, library.path, not whose, expected=expected, why=why, role=role, remedy=remedy)
 
 
 def _off(library: LoadedLibrary, snapshot: Snapshot) -> str:

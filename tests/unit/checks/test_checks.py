@@ -409,7 +409,7 @@ def test_a_libcuda_that_is_not_the_drivers_fails_and_names_what_to_remove(
     path: str, place: str, version: str | None, package: str | None, why: str, remedy: str
 ) -> None:
     (finding,) = libcuda(path, place, version, package)
-    assert (finding.key, finding.status) == ("libcuda.so.1.loader", records.Status.FAIL)
+    assert (finding.key, finding.status) == ("libcuda.so.1.driver", records.Status.FAIL)
     assert f"programs get {place}, which is {why}" in finding.reason
     assert "no CUDA program starts" in finding.reason
     assert remedy.replace("dnf", "apt-get") in finding.remedy.replace("dnf", "apt-get")
