@@ -173,6 +173,11 @@ def gpu_driver_old_firmware(installed: Mapping[str, str], packages: Sequence[str
     return sorted(name for name in firmware if gpu_driver_upstream(installed[name]) != version)
 
 
+def gpu_driver_lost(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Which of the packages that were installed are gone, half installed or of another version: name ► version then."""
+    return {name: version for name, version in before.items() if now.get(name) != version}
+
+
 def gpu_driver_moves(policy: Iterable[str]) -> list[str]:
     """Installed packages for which `apt-cache policy` has another candidate: "NAME from 1 to 2"."""
     moving, name, installed = [], "", ""
@@ -195,6 +200,7 @@ class FilterModule:
             "gpu_driver_dnf_removals": gpu_driver_dnf_removals,
             "gpu_driver_installed": gpu_driver_installed,
             "gpu_driver_locks_in_the_way": gpu_driver_locks_in_the_way,
+            "gpu_driver_lost": gpu_driver_lost,
             "gpu_driver_moves": gpu_driver_moves,
             "gpu_driver_names": gpu_driver_names,
             "gpu_driver_of_branch": gpu_driver_of_branch,

@@ -1,0 +1,77 @@
+"""What the roles do before and while they change packages: run by Ansible, with stand-ins of a host's programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakeprograms import program
+from rolevalues import played, printing
+
+BUSY = {"/var/lib/dpkg/lock-frontend": "unattended-upgr (process 812)"}
+SAID = "unattended-upgr (process 812) works with the packages and holds /var/lib/dpkg/lock-frontend"
+STATES: dict[str, dict[str, Any]] = {
+    "sound": {"unfinished": {}, "journal": [], "holders": {}},
+    "busy": {"unfinished": {}, "journal": [], "holders": BUSY},
+    "broken": {
+        "unfinished": {"acme-agent": "half-configured", "{{ 7 * 191 }}": "unpacked"},
+        "journal": ["/var/lib/dpkg/updates/0001"],
+        "holders": {},
+    },
+}
+
+
+def step(name: str, tasks_from: str, state: str, **variables: Any) -> dict[str, Any]:
+    """A step of gpu_preflight on a host in this state; printed is "done", or the message it fails with."""
+    given = {"gpu_preflight_state_places": [state], **variables}
+    role = {"ansible.builtin.include_role": {"name": "gpu_preflight", "tasks_from": tasks_from}, "vars": given}
+    return {
+        "block": [role, {"ansible.builtin.debug": printing(name, "'done'")}],
+        "rescue": [{"ansible.builtin.debug": printing(name, "ansible_failed_result.msg")}],
+    }
+
+
+def test_a_step_waits_for_others_and_is_not_begun_on_what_is_half_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = {}
+    for name, state in STATES.items():
+        path = tmp_path / f"{name}.py"
+        path.write_text(f"print({json.dumps(state)!r}); print({SAID if state['holders'] else ''!r})")
+        states[name] = str(path)
+    unreadable = tmp_path / "unreadable.py"
+    unreadable.write_text("import sys; sys.exit('dpkg-query cannot read which packages are installed')")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    log = tmp_path / "log"
+    program(folder / "dpkg-query", 'printf "installed there there=1\\n"')
+    program(folder / "apt-mark", "true")
+    refuses = 'case "$*" in *refused*) echo "E: Unable to fetch it" >&2; exit 100;; esac'
+    program(folder / "apt-get", f'printf "%s " "$@" >>{log}; echo >>{log}; {refuses}')
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    packages = {"gpu_preflight_packages_title": "the driver packages", "gpu_preflight_packages": ["there", "new=2"]}
+    tasks = [
+        step("broken", "sound", states["broken"]),
+        step("unreadable", "wait", str(unreadable)),
+        step("installed", "packages_apt", states["sound"], **packages, gpu_preflight_packages_leaving=["old"]),
+        step("waited", "packages_apt", states["busy"], **packages),
+        step("failed", "packages_apt", states["sound"], **{**packages, "gpu_preflight_packages": ["refused=1"]}),
+    ]
+    variables = {"gpu_preflight_package_manager": "apt", "gpu_preflight_lock_timeout": 0}
+    done, said = played(tmp_path, {"vars": variables, "tasks": tasks})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert said["installed"] == "done"
+    waited = f"{SAID}, for more than 0 seconds. Wait until it has ended (`ps -fp 812` shows what it is), then run this"
+    assert said["waited"] == f"{waited} again."
+    assert "acme-agent is half-configured, {{ 7 * 191 }} is unpacked, unfinished work in /var/lib/dp" in said["broken"]
+    assert "Nothing was changed. What to do: `sudo dpkg --configure -a`" in said["broken"]
+    assert said["unreadable"].endswith("could not be read: dpkg-query cannot read which packages are installed")
+    assert said["failed"].startswith("Installing the driver packages failed: E: Unable to fetch it -- What to do:")
+    calls = [line for line in log.read_text().splitlines() if " update " not in f"{line} "]
+    assert [line.split(" install ")[1].strip() for line in calls] == [
+        "--no-install-recommends --allow-downgrades new=2 old-",
+        "--no-install-recommends --allow-downgrades --no-remove refused=1",
+    ]
+    assert all("-o DPkg::Lock::Timeout=0 " in line for line in log.read_text().splitlines())
