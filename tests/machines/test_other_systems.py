@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from machines import gpuprep, inside, must, only, open_findings, up
 from nvmlbench import inherited
+from places import CASES
 from systemprofiles import PROFILE
 
 # System, GPUs, source, version ► the driver's version and flavour.
@@ -91,6 +92,7 @@ UNMEASURED = 3
 PIN = "/etc/apt/preferences.d/gpuprep-nvidia"
 # All that the roles write for apt, by its contents; and what is held.
 WRITTEN_FOR_APT = "cd /etc/apt && stat -c '%a %U %n' */*gpuprep* && sha256sum */*gpuprep* && apt-mark showhold"
+WRITTEN_FOR_DNF = "cat /etc/dnf/modules.d/nvidia-driver.module; sort /etc/dnf/plugins/versionlock.list"
 # Canonical's modules for one kernel, as cloud images have them.
 PREBUILT = (
     "mkdir -p /tmp/prebuilt/DEBIAN && printf 'Package: linux-modules-nvidia-580-server-open-6.8.0-1063-azure\\n"
@@ -112,10 +114,13 @@ def is_rpm(machine: str) -> bool:
     return inside(machine, "command -v rpm || true").stdout.strip() != ""
 
 
-def is_provisioned(machine: str, wish: str, version: str, flavour: str, *, deep: bool = True) -> None:
-    """The first run passes, the second finds nothing to do, --deep changes nothing, and drift is silent."""
+def is_provisioned(machine: str, wish: str, version: str, flavour: str, *, deep: bool = True) -> str:
+    """The first run passes, the second finds nothing to do, --deep changes nothing, and drift is silent.
+
+    What the first run said.
+    """
     host = ("provision", f"sim:{machine}", "--profile", wish)
-    must(*host)
+    said = must(*host).text
     assert only(must(*host, "--json"))["playbook"]["status"] == "not needed"
     if deep:
         assert only(must(*host, "--deep", "--json"))["playbook"]["changed"] == 0
@@ -130,6 +135,24 @@ def is_provisioned(machine: str, wish: str, version: str, flavour: str, *, deep:
     assert (
         not repository or served or inherited(Path("/etc/apt"), os.environ).proxies
     )  # behind a proxy machines have files
+    return said
+
+
+def fails_and_puts_back(machine: str, folder: Path) -> None:
+    """A step of the other branch fails half-way: driver, holds and pin are those of before, and drift is silent."""
+    wish = profile(folder, "nvidia", "580")
+    must("provision", f"sim:{machine}", "--profile", wish)
+    rpm = is_rpm(machine)
+    written = WRITTEN_FOR_DNF if rpm else WRITTEN_FOR_APT
+    before = inside(machine, written).stdout
+    inside(machine, "echo 'MAKE[0]=\"false\"' >/etc/dkms/nvidia-570.211.01.conf")  # the module is not built
+    failed = gpuprep("provision", f"sim:{machine}", "--profile", profile(folder, "nvidia", "570"))
+    assert failed.exit_code == 4, failed.text
+    assert "The packages that were there, their holds and their pin are as they were" in " ".join(failed.text.split())
+    inside(machine, "rm /etc/dkms/nvidia-570.211.01.conf")
+    assert inside(machine, written).stdout == before
+    assert inside(machine, VERSIONS[rpm]).stdout.split() == ["580.178.04"]
+    assert open_findings(only(must("drift", f"sim:{machine}", "--profile", wish, "--json"))) == set()
 
 
 def unheld_is_found(machine: str, wish: str) -> None:
@@ -160,9 +183,19 @@ def noble() -> Iterator[str]:
 
 @pytest.mark.xdist_group("noble")
 def test_ubuntu_gets_and_keeps_its_driver(noble: str, tmp_path: Path) -> None:
+    """From nothing, while an automatic upgrade works with the packages."""
+    lock = (CASES / "public/10-apt-lock/lock.py").read_text(encoding="utf-8")
+    inside(noble, f"cat >/root/lock.py <<'END'\n{lock}END\nsystemd-run --unit=upgrade python3 /root/lock.py")
+    inside(noble, "systemd-run --on-active=20 systemctl stop upgrade")
     wish = profile(tmp_path, "nvidia", "580")
-    is_provisioned(noble, wish, "580.178.04", "proprietary", deep=False)
+    said = is_provisioned(noble, wish, "580.178.04", "proprietary", deep=False)
+    assert re.search(r"unattended-upgr \(process \d+\) works with the packages and holds /var/lib/dpkg/lock", said)
     unheld_is_found_and_put_right(noble, wish)
+
+
+@pytest.mark.xdist_group("noble")
+def test_a_change_of_branch_that_fails_is_undone(noble: str, tmp_path: Path) -> None:
+    fails_and_puts_back(noble, tmp_path)
 
 
 @pytest.mark.only_all
@@ -248,6 +281,12 @@ def test_rocky_gets_and_keeps_its_driver(rocky: str, tmp_path: Path) -> None:
     is_provisioned(rocky, wish, "580.178.04", "open", deep=False)
     unheld_is_found_and_put_right(rocky, wish)
     nothing_newer_comes(rocky)
+
+
+@pytest.mark.only_all
+@pytest.mark.xdist_group("rocky")
+def test_a_change_of_branch_that_fails_is_undone_with_dnf(rocky: str, tmp_path: Path) -> None:
+    fails_and_puts_back(rocky, tmp_path)
 
 
 @pytest.mark.only_all

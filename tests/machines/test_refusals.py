@@ -46,6 +46,23 @@ REFUSALS = [
         (".run", "nvidia-uninstall"),
     ),
     Refusal("too little disk", "mount -t tmpfs -o size=20m tmpfs /opt", "umount /opt", 2, ("/opt", "free")),
+    Refusal(
+        "a package that is half-configured",
+        "mkdir -p /root/acme/DEBIAN && printf 'Package: acme-agent\\nVersion: 1\\nArchitecture: all\\n"
+        "Maintainer: x <x@x>\\nDescription: x\\n' >/root/acme/DEBIAN/control && printf '#!/bin/sh\\nexit 1\\n'"
+        " >/root/acme/DEBIAN/postinst && chmod 755 /root/acme/DEBIAN/postinst &&"
+        " dpkg-deb --build /root/acme /root/acme.deb && ! dpkg -i /root/acme.deb",
+        "dpkg --purge acme-agent",
+        2,
+        ("acme-agent is half-configured", "sudo dpkg --configure -a", "sudo apt-get purge acme-agent"),
+    ),
+    Refusal(
+        "work of dpkg that was broken off",
+        "touch /var/lib/dpkg/updates/0001",
+        "rm /var/lib/dpkg/updates/0001",
+        2,
+        ("/var/lib/dpkg/updates/0001", "sudo dpkg --configure -a"),
+    ),
     Refusal("the profile of another card", "true", "true", 2, ("a100", "t4"), profile="a100"),
 ]
 
