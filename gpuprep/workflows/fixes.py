@@ -265,6 +265,11 @@ def _loader_cache(wanted: Wanted, _: Snapshot) -> str:
     return "" if wanted.cuda.version == "none" else "ldconfig"
 
 
+def _built(folder: str, snapshot: Snapshot) -> bool:
+    """Whether the wanted build is on the host; where it is not, only the role can make it."""
+    return isinstance(snapshot.built, Missing) or folder in snapshot.built
+
+
 def _whole(folder: str) -> str:
     """The command that fails unless `folder` has exactly the files of its manifest; run before a link to it is made."""
     return f"{AGENT_PROGRAM} whole {shlex.quote(folder)}"

@@ -138,9 +138,7 @@ def test_an_initramfs_loads_nouveau_where_it_has_no_blacklist(
         "#!/bin/sh\ncat <<'E'\n" + "\n".join(f"-rw-r--r-- 1 {x}" for x in listing) + "\nE\n"
     )
     (tmp_path / "lsinitrd").chmod(0o755)
-    monkeypatch.setattr(
-        agentreadings.modprobe, "IMAGES", (("/boot/initramfs-{kernel}.img", str(tmp_path / "lsinitrd")),)
-    )
+    monkeypatch.setattr(modprobe, "IMAGES", (("/boot/initramfs-{kernel}.img", str(tmp_path / "lsinitrd")),))
     lines = (records.ModprobeLine(str(conf), ("blacklist", module)),)
     assert modprobe.nouveau_in_initramfs("6.1", lines, tmp_path) is loads
     if loads is False:
