@@ -8,6 +8,7 @@ from pathlib import Path
 
 import amount
 import pytest
+from places import TESTS
 
 from gpuprep import errors, remote
 from gpuprep.workflows import targets
@@ -187,3 +188,28 @@ def test_a_simulated_machine_of_an_inventory_that_does_not_run_is_an_error_of_it
     refused, good = targets.parse([], str(file))
     assert "no simulated VM 'gone'" in refused.refused
     assert (good.refused, good.address) == ("", "192.0.2.8")
+
+
+# Inventories that people published, hosts replaced: host, port, user, key; what is said of variables that are not used.
+PUBLIC = (
+    ("deepops-like", {"virtual-login01": (41735, "debian", None), "virtual-gpu01": (41735, "debian", None)},
+     ["virtual-gpu01: ansible_password of the inventory is not used; gpuprep logs in with keys alone",
+      "virtual-gpu01: ansible_become_password of the inventory is not used; --ask-become-pass does the same"]),
+    ("oci-jump", {"hpc-bastion": (41735, "debian", "/keys/id_ed25519"),
+                  "inst-abcde-hpc": (41735, "debian", "/keys/id_ed25519")},
+     ["inst-abcde-hpc: ansible_ssh_common_args of the inventory is not used; ~/.ssh/config does the same"]),
+    ("yaml-like.yml", {"gpu-node-1": (41735, "debian", "/keys/id_ed25519")},
+     ["gpu-node-1: ansible_become_password of the inventory is not used"]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "hosts", "says"), PUBLIC, ids=[row[0] for row in PUBLIC])
+def test_inventories_that_people_published(
+    name: str, hosts: dict[str, tuple[int, str, str | None]], says: list[str]
+) -> None:
+    notes: list[str] = []
+    found = targets.parse([], str(TESTS / "cases" / "public" / "inventories" / name), note=notes.append)
+    assert {target.name: (target.port, target.user, target.identity_file) for target in found} == hosts
+    assert {target.address for target in found} == {"127.0.0.1"}
+    assert [words for words in says if not any(words in note for note in notes)] == [], notes
+    assert not any("your_sudo_password" in note or "vagrant" in note for note in notes)
