@@ -320,6 +320,18 @@ def without(*categories: str) -> Callable[[], Program]:
     return made
 
 
+def dropped(every: int) -> Callable[[], Program]:
+    """The records of some kernels are not there, their launches are."""
+
+    def made() -> Program:
+        p = good()
+        kernels = [event for event in p.trace.events if event.get("cat") == "kernel"][::every]
+        p.trace.events[:] = [event for event in p.trace.events if event not in kernels]
+        return p
+
+    return made
+
+
 def no_steps() -> Program:
     p = Program()
     product(p)
@@ -379,6 +391,7 @@ CASES: dict[str, Pair] = {
     "lazy-load": (lazy(True), lazy(False)),
     "unstable": (uneven(9_000_000), uneven(10_000)),
     "no-gpu": (cpu_alone, good),
+    "lost-kernels": (dropped(3), dropped(20)),
     "no-calls": (without("cuda_runtime"), low_util),
     "no-ops": (without("cpu_op", "user_annotation"), without("cpu_op")),
     "no-steps": (no_steps, good),

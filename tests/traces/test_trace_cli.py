@@ -383,3 +383,66 @@ def test_an_interruption_ends_it_with_130(tmp_path: Path) -> None:
     os.kill(running.pid, signal.SIGINT)
     running.communicate(timeout=300)
     assert running.returncode == 130
+
+
+def odd_trace(*, lost: int = 0, long_ns: int = 0, kernels: bool = True) -> dict[str, Any]:
+    """Four steps of 100 products on a V100, as public reports describe them: every `lost`th kernel with a time of 0, one
+    with a duration that is longer than the step, or no kernel."""
+    events: list[dict[str, Any]] = []
+    time, correlation = 1_615_207_264_505_000, 0
+    for step in range(4):
+        begun = time
+        for place in range(100):
+            correlation += 1
+            ids = {"correlation": correlation, "External id": correlation}
+            events.append({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 100, "tid": 100, "ts": time,
+                           "dur": 40, "args": {"External id": correlation, "Input Dims": [[512, 512], [512, 512]],
+                                    "Input type": ["float", "float"]}})  # fmt: skip
+            events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 100, "tid": 100,
+                           "ts": time + 5, "dur": 6, "args": {"cbid": 211, **ids}})  # fmt: skip
+            start, lasts = (0, 0) if lost and place % lost == 0 else (time + 15, 60)
+            lasts = long_ns if long_ns and place == 50 else lasts
+            if kernels:
+                events.append({"ph": "X", "cat": "kernel", "name": "volta_sgemm_64x64_nt", "pid": 0, "tid": 7,
+                               "ts": start, "dur": lasts, "args": {"device": 0, "stream": 7, "grid": [8, 8, 1],
+                               "block": [64, 1, 1], **ids}})  # fmt: skip
+            time += 80
+        events.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 100, "tid": 100,
+                       "ts": begun, "dur": time - begun - 1, "args": {"External id": 0}})  # fmt: skip
+    device = {"id": 0, "name": "Tesla V100-SXM2-16GB", "totalGlobalMem": 16_945_512_448, "computeMajor": 7,
+              "computeMinor": 0, "numSms": 80}  # fmt: skip
+    return {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events}
+
+
+# What is odd, the exit code of `trace check`, what `trace check` and `trace report` must say, and what they must not.
+ODD = (
+    ("whole", {}, 0, ["gaps", "PASS"], ["GPU utilization 75.0 %"], ["no kernel in the profile"]),
+    ("times of 0", {"lost": 3}, 3, ["136 of 400 launches (34 %) have no kernel in the profile"],
+     ["136 events with corrupt times"], ["The GPU works in"]),
+    ("no kernels", {"kernels": False}, 3, ["400 kernels were launched, and no kernel is in the profile"],
+     ["the profiler dropped the GPU's records"], ["There is no GPU work"]),
+    ("a duration that is too long", {"long_ns": 1_600_000}, 0, ["gaps", "PASS"],
+     ["4 GPU events with corrupt durations"], ["no kernel in the profile"]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("made", "code", "checked", "reported", "never"), [row[1:] for row in ODD], ids=[r[0] for r in ODD]
+)
+def test_odd_traces_of_public_reports(
+    gpuprep: Callable[..., Answer],
+    tmp_path: Path,
+    made: dict[str, Any],
+    code: int,
+    checked: list[str],
+    reported: list[str],
+    never: list[str],
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(odd_trace(**made)), encoding="utf-8")
+    ended, report = gpuprep("trace", "check", path), gpuprep("trace", "report", path, "--full")
+    assert (ended.code, report.code) == (code, 0), ended.out
+    said = " ".join(ended.out.split()), " ".join(report.out.split())
+    assert [words for words in checked if words not in said[0]] == [], said[0]
+    assert [words for words in reported if words not in said[1]] == [], said[1]
+    assert [words for words in never if words in said[0] + said[1]] == []

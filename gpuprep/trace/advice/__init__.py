@@ -67,6 +67,7 @@ RULES: Mapping[str, Callable[[Evidence], Found | None]] = {
     "lazy-load": recorded.lazy_load,
     "unstable": recorded.unstable,
     "no-gpu": recorded.no_gpu,
+    "lost-kernels": recorded.lost_kernels,
     "no-calls": recorded.no_calls,
     "no-ops": recorded.no_ops,
     "no-steps": recorded.no_steps,
@@ -76,6 +77,7 @@ RULES: Mapping[str, Callable[[Evidence], Found | None]] = {
     "truncated": recorded.truncated,
 }
 MACHINE = "machine"
+LOST_KERNELS = "lost-kernels"
 NOTHING = 0.002  # of the step
 SEVERITIES = ("problem", "hint", "missing")
 
@@ -99,8 +101,10 @@ def advise(
         evidence.timed_step_ns = timed_step_ns
     nsys = profile.trace.format == Format.NSYS
     all_advice = []
+    lost = recorded.lost_kernels(evidence) is not None
     for rule, judge in RULES.items():
-        found_by_rule = judge(evidence)
+        # Where kernels are missing, an idle GPU is not known to be one.
+        found_by_rule = None if lost and LOST_KERNELS in rules()[rule].needs else judge(evidence)
         if found_by_rule is not None:
             all_advice.append(_weighed(advice(rules()[rule], found_by_rule, nsys=nsys), document))
     all_advice += [advice(rules()[MACHINE], finding) for finding in machine.findings(evidence)]

@@ -17,6 +17,7 @@ CUT = ("torn", "truncated", "cut", "unreadable_events", "lost_events", "invalid_
 
 
 LITTLE = 0.02  # of a step: not worth a figure
+LOST = 0.1  # of the launches: fewer are those before the recording began, and what a CUDA graph was recorded from
 
 
 def slowed(e: Evidence) -> Slowdown:
@@ -52,7 +53,24 @@ def no_gpu(e: Evidence) -> Found | None:
     if len(e.gpu):
         return None
     where = "chosen iterations" if len(e.trace.gpu.start) else "profile"
+    if launched := len(e.calls(kinds.LAUNCH)):
+        what = (
+            f"{launched} kernels were launched, and no kernel is in the {where}: the profiler dropped the GPU's records"
+        )
+        return Found({}, {"what": what})
     return Found({}, {"what": f"There is no GPU work in the {where}"})
+
+
+def lost_kernels(e: Evidence) -> Found | None:
+    """Launches whose kernels are not in the profile: the profiler dropped their records, or their times were corrupt.
+
+    A kernel that runs where none is recorded looks like an idle GPU.
+    """
+    launches = e.calls(kinds.LAUNCH) if len(e.gpu) else e.gpu
+    lost = int((~np.isin(launches, e.profile.gpu.call)).sum())
+    if not lost or lost <= LOST * len(launches):
+        return None
+    return Found({"count": lost, "launches": len(launches), "percent": 100 * lost / len(launches)})
 
 
 def no_calls(e: Evidence) -> Found | None:
