@@ -386,8 +386,8 @@ def test_an_interruption_ends_it_with_130(tmp_path: Path) -> None:
 
 
 def odd_trace(*, lost: int = 0, long_ns: int = 0, kernels: bool = True) -> dict[str, Any]:
-    """Four steps of 100 products on a V100, as public reports describe them: every `lost`th kernel with a time of 0, one
-    with a duration that is longer than the step, or no kernel."""
+    """Four steps of 100 products on a V100, as public reports describe them: each `lost`th kernel with a time of 0,
+    one with a duration that is longer than the step, or no kernel."""
     events: list[dict[str, Any]] = []
     time, correlation = 1_615_207_264_505_000, 0
     for step in range(4):
@@ -415,7 +415,7 @@ def odd_trace(*, lost: int = 0, long_ns: int = 0, kernels: bool = True) -> dict[
 
 
 # What is odd, the exit code of `trace check`, what `trace check` and `trace report` must say, and what they must not.
-ODD = (
+ODD: tuple[tuple[str, dict[str, Any], int, list[str], list[str], list[str]], ...] = (
     ("whole", {}, 0, ["gaps", "PASS"], ["GPU utilization 75.0 %"], ["no kernel in the profile"]),
     ("times of 0", {"lost": 3}, 3, ["136 of 400 launches (34 %) have no kernel in the profile"],
      ["136 events with corrupt times"], ["The GPU works in"]),
