@@ -134,3 +134,9 @@ def installed_again(snapshot: Snapshot, packages: Mapping[str, Package], *, same
     )  # fmt: skip
     names = [f"{name}={package.version}" for name, package in packages.items()]
     return f"`{command('sudo', 'apt-get', 'install', *options, *names)}{hold}`"
+
+
+def reinstalled(snapshot: Snapshot, package: str) -> str:
+    """The command that brings back a file that was taken out of an installed package, which nobody holds."""
+    verb = ("apt-get", "install", "--reinstall") if snapshot.apt is not None else ("dnf", "reinstall")
+    return f"`{command('sudo', *verb, package)}`"

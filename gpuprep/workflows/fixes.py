@@ -267,7 +267,8 @@ def _loader_cache(wanted: Wanted, _: Snapshot) -> str:
 
 def _built(folder: str, snapshot: Snapshot) -> bool:
     """Whether the wanted build is on the host; where it is not, only the role can make it."""
-    return isinstance(snapshot.built, Missing) or folder in snapshot.built
+    has_agent = isinstance(snapshot.agent_installed_version, str)  # its program looks at the build first
+    return has_agent and (isinstance(snapshot.built, Missing) or folder in snapshot.built)
 
 
 def _whole(folder: str) -> str:

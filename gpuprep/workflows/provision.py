@@ -23,6 +23,7 @@ from gpuprep.provisioning.plan import make as make_plan
 from gpuprep.provisioning.plan import role_variables
 from gpuprep.records import Finding, Plan, PlaybookResult, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import Measured
+from gpuprep.records.findings import need_reboot
 from gpuprep.remote import Host, Target, leftovers, watch
 from gpuprep.workflows import certify, effort, measuring
 from gpuprep.workflows.run_variables import run_variables
@@ -30,6 +31,8 @@ from gpuprep.workflows.runs import Line, Options, ProfileRun
 
 # Names a user gives to --only and --skip, in the order in which the roles run.
 STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
+# The step that a finding belongs to which no role, but the user can put right.
+OF_SUBJECT = {"ffmpeg": "gpu_codec", "ffprobe": "gpu_codec", "extras": "gpu_extras"}
 TUNE_STEPS = ("agent", "tuning")
 CODEC_BUILD = "gpuprep-ffmpeg-build.service"  # gpu_codec_unit of the role: it outlives a connection, but not the user
 
@@ -259,8 +262,30 @@ def _judge_measured(
         baseline=run.past(measured),
         before=before,
     )
-    run.draft.judgement = judgement = judge(run.terms(wanted), findings, set_aside(run.options))
+    aside = set_aside(run.options)
+    run.draft.judgement = judgement = judge(run.terms(wanted), findings, lambda found: _still_so(run, aside(found)))
     return findings, measured, judgement
+
+
+def _still_so(run: ProfileRun, findings: Sequence[Finding]) -> Sequence[Finding]:
+    """What failed before the run and after it, although its step was done: the same command would do the same again."""
+    playbook, planned = run.draft.playbook, run.draft.plan
+    if playbook is None or playbook.status != "successful" or planned is None or need_reboot(findings):
+        return findings
+    played = {step.role for step in planned.steps}
+    before = {finding.key for finding in run.draft.findings if finding.status is Status.FAIL}
+    return [
+        dataclasses.replace(
+            finding,
+            remedy=f"this run did the step {finding.role.removeprefix('gpu_')}, and it is still so: `gpuprep report"
+            f" {run.run_id}` has what each task did, {playbook.log} all that"
+            " Ansible said; show both to gpuprep's authors",
+            role="",
+        )
+        if finding.status is Status.FAIL and finding.role in played and finding.key in before
+        else finding
+        for finding in findings
+    ]
 
 
 def _measure(run: ProfileRun, host: Host, wanted: Wanted, source: Source, kinds: Sequence[probes.Kind]) -> None:
@@ -297,7 +322,8 @@ def set_aside(options: Options) -> Adjust:
 
 
 def _set_aside(finding: Finding, options: Options) -> Finding:
-    if not finding.role or is_chosen(finding.role, options) or finding.status in (Status.PASS, Status.WAIVED):
+    role = finding.role or OF_SUBJECT.get(finding.subject, "")
+    if not role or is_chosen(role, options) or finding.status in (Status.PASS, Status.WAIVED):
         return finding
-    reason = f"{finding.role.removeprefix('gpu_')} was left out of this run; it would have been {finding.status.value}"
+    reason = f"{role.removeprefix('gpu_')} was left out of this run; it would have been {finding.status.value}"
     return dataclasses.replace(finding, status=Status.SKIP, reason=reason)

@@ -47,6 +47,7 @@ from gpuprep.records import (
 )
 from gpuprep.records.baseline import Baseline
 from gpuprep.records.ids import MOMENT, at_host, of_host
+from gpuprep.records.recorded_options import Asked
 from gpuprep.remote import Host, Target
 from gpuprep.remote.lock import INSTALL_PYTHON
 from gpuprep.store import Store
@@ -232,8 +233,8 @@ def _certified(
     if previous is not None and failing:
         note = (
             f"no run in this store has certified {host}, and drift check {previous.run_id} failed"
-            f" ({', '.join(failing[:MOST_NAMED])}): it is compared with the profile alone. `gpuprep provision` or"
-            " `gpuprep validate` certifies it; then schedule it again"
+            f" ({', '.join(failing[:MOST_NAMED])}): it is compared with the profile alone."
+            f" `{_typed(run, 'provision', run.profile.name)}` repairs and certifies it; then schedule it again"
         )
         return None, [note]
     if verdict.status is Status.PASS:
@@ -241,7 +242,8 @@ def _certified(
         return nightlyplan.certified_part(run.as_record()), [note]
     return None, [
         f"no run in this store has certified {host}, and it does not pass now ({verdict.summary}): it is compared with"
-        " the profile alone. `gpuprep provision` or `gpuprep validate` certifies it; then schedule it again"
+        f" the profile alone. `{_typed(run, 'provision', run.profile.name)}` repairs and certifies it; then schedule it"
+        " again"
     ]
 
 
@@ -257,12 +259,19 @@ def _without_baseline(run: ProfileRun, facts: Snapshot, wanted: Wanted, baseline
     ]
     if not lacking:
         return []
-    measuring = command("gpuprep", "validate", "--profile", run.profile.name, "--quick", about=run.target.name)
+    measuring = f"{_typed(run, 'validate', run.profile.name)} --quick"
     return [
         f"this store has no baseline of a quick measurement by gpuprep {facts.agent_version} of {', '.join(lacking)}:"
         " each night will WARN that its speed is judged by the profile's floors alone."
         f" `{measuring}` makes one if it passes; then schedule it again"
     ]
+
+
+def _typed(run: Run, verb: str, profile: str) -> str:
+    """A command on this host, with the inventory and the profile as they were typed."""
+    asked = Asked.read(run.options.asked)
+    inventory = ["-i", asked.inventory] if asked.inventory else []
+    return command("gpuprep", *verb.split(), *inventory, "--profile", asked.profile or profile, about=run.target.name)
 
 
 def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
@@ -361,7 +370,7 @@ def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
     timer = there.timer
     _tell_schedule(run, there, plan)
     profile = _profile_here(run, store, plan.profile if plan else None)
-    again = command("gpuprep", "drift", "schedule", "--profile", profile, about=run.target.name)
+    again = _typed(run, "drift schedule", profile)
     if not there.word(DRIFT_LAST):
         when = f"; the first check comes at {timer.next_at}" if timer.runs and timer.next_at else ""
         raise HostError(

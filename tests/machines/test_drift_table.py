@@ -1,9 +1,10 @@
-"""Every change by hand is found and named, and nothing else is; undisturbed nights are silent."""
+"""Every change by hand is found and named, and nothing else is; what its finding says repairs it; nights are silent."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,89 @@ def changed(request: pytest.FixtureRequest, one: Finished) -> Iterator[list[dict
                 must("sim", "fault", one.machine, case["fault"], "--clear")
             else:
                 inside(one.machine, case["redo"])
+
+
+# ---------------------------------------------------------------- what a finding says, as a person does it
+
+HOST_COMMAND = re.compile(r"`(sudo [^`]*)`")
+OURS = re.compile(r"`gpuprep ([^`]*)`")
+LINE_OUT = re.compile(r"remove the line `([^`]*)` from (/[^\s,;]+)")
+LINE_IN = re.compile(r"write the line `([^`]*)` into (/[^\s,;]+) again")
+WORD_OUT = re.compile(r"take `([^`]*)` out of the line `([^`]*)` of (/[^\s,;]+)")
+STANZA_OUT = re.compile(r"remove the stanza `(Package: [^`]*)` from (/[^\s,;]+)")
+CORRECT = re.compile(r"correct or remove it; .*?: (/[^\s,;]+)")
+RESTART = re.compile(
+    r"^(?:then )?reboot|^stop the machine and start it again|end all programs .* or reboot|, then reboot"
+)
+# What no command repairs: somebody has to look at the board, or to give another one.
+CALL = re.compile(r"provider|server's maker|watch it")
+EDIT = r"""
+import re, sys
+path, kind, what, whole = sys.argv[1:]
+text = open(path).read()
+if kind == "line":
+    text = "".join(line for line in text.splitlines(True) if line.strip() != what)
+elif kind == "in":
+    text += what + "\n"
+elif kind == "word":
+    text = "".join(line.replace(what, "") if line.strip() == whole else line for line in text.splitlines(True))
+else:
+    text = "\n\n".join(stanza for stanza in re.split(r"\n\s*\n", text) if what not in stanza)
+open(path, "w").write(text)
+"""
+
+
+def by_hand(machine: Finished, remedy: str, *, edits: bool) -> None:
+    """Do on the host what the words ask for, in their order: the files to edit, or the commands to type."""
+    steps: list[tuple[int, str]] = []
+    kinds = (("line", LINE_OUT), ("in", LINE_IN), ("word", WORD_OUT), ("stanza", STANZA_OUT))
+    for kind, pattern in kinds if edits else ():
+        for found in pattern.finditer(remedy):
+            what, *whole, path = found.groups()
+            words = [path, kind, what, whole[0] if whole else ""]
+            steps.append((found.start(), shlex.join(["python3", "-c", EDIT, *words])))
+    pattern = CORRECT if edits else HOST_COMMAND
+    steps += [(found.start(), f"rm {found[1]}" if edits else found[1]) for found in pattern.finditer(remedy)]
+    for _, command in sorted(steps):
+        inside(machine.machine, command.replace("apt-get ", "apt-get -qq -y "))
+
+
+def type_what_is_printed(machine: Finished, *options: str) -> str:
+    """The command below "To repair it", typed as it stands; "" where drift prints none."""
+    page = gpuprep("drift", machine.host, "--profile", machine.profile, *options).text
+    printed = re.search(r"To repair it:\n +gpuprep (.*)\n", page)
+    if printed:
+        done = gpuprep(*shlex.split(printed[1]))
+        assert done.exit_code in (0, 1), done.text[-4000:]
+    return printed[1] if printed else ""
+
+
+def repair(machine: Finished, seen: dict[str, dict[str, Any]]) -> None:
+    """What the findings say, typed as it stands: first what only --fix or a person does, then the printed command."""
+    remedies = {key: finding["remedy"].partition("; or: ")[0] for key, finding in seen.items()}
+    fixed = [key for key, remedy in remedies.items() if remedy.endswith("--fix` puts it back")]
+    if fixed:
+        done = must_end(gpuprep("drift", machine.host, "--profile", machine.profile, "--fix"))
+        assert "FAILED" not in done.text, done.text
+    for edits in (True, False):  # apt installs nothing while its preferences are malformed
+        for key, remedy in remedies.items():
+            if key not in fixed and not seen[key]["role"]:
+                by_hand(machine, remedy, edits=edits)
+    for key, remedy in remedies.items():
+        if key not in fixed and not seen[key]["role"] and not (CALL.search(remedy) or HOST_COMMAND.search(remedy)):
+            for command in OURS.findall(remedy):
+                words = command.replace("HOST", machine.host).replace("PROFILE", machine.profile)
+                must(*shlex.split(words))
+    if any(seen[key]["role"] for key in remedies if key not in fixed):
+        assert type_what_is_printed(machine), remedies
+    if any(RESTART.search(remedy) for remedy in remedies.values()):
+        must("sim", "down", "--keep", machine.machine)
+        must("sim", "up", machine.machine)
+
+
+def must_end(done: Done) -> Done:
+    assert done.exit_code in (0, 1, 3), done.text[-4000:]
+    return done
 
 
 def test_every_change_of_the_other_table_is_tried() -> None:

@@ -7,14 +7,16 @@ names the same object if the key alone does not, and passed in the certified run
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gpuprep.checks.common import skip, unknown, why_missing
 from gpuprep.records import Finding, Missing, Snapshot, Status
 from gpuprep.records.findings import PROBLEMS
 
-MEANT = "if it was meant: `gpuprep validate HOST --profile PROFILE`, then `gpuprep baseline set HOST last --reason WHY`"
+# `last` is the newest run that passed: without the validation that is the run which the host differs from.
+CERTIFY = "`gpuprep validate HOST --profile PROFILE`, then `gpuprep baseline set HOST last --reason WHY`"
+MEANT = f"if it was meant: {CERTIFY}"
 AGAIN = f"{MEANT}; if not, put back what was changed"
 
 
@@ -45,6 +47,7 @@ class Difference:
     text: str  # "libcuda1 was 1, is 2"
     reported_by: Sequence[str] = ()  # keys of the profile's checks that may name the same difference
     naming: str = ""  # what their finding must name; "" where its key says it
+    about: str = ""  # the file, the package, or what to do: for a remedy that is a function
 
 
 @dataclass(frozen=True)
@@ -76,25 +79,31 @@ class Certified:
 
     def judged(
         self, subject: str, prop: str, differences: Sequence[Difference], shown: str, *, unread: Sequence[Unread] = (),
-        why: str = "", remedy: str = AGAIN, status: Status = Status.FAIL, most: int | None = None,
+        why: str = "", remedy: str | Callable[[Sequence[str]], str] = AGAIN, status: Status = Status.FAIL,
+        most: int | None = None,
     ) -> Finding:  # fmt: skip
         """The status is `status` if no profile check reports a difference, else UNKNOWN if a reading failed and no
         check says why, else SKIP if profile checks report every difference, else PASS.
 
-        `shown` is the text of a PASS, `why` the meaning of a difference. At most `most` differences are named.
+        `shown` is the text of a PASS, `why` the meaning of a difference. At most `most` differences are named. A remedy
+        that is a function gets what the differences are about, those that no profile check reports: "" means AGAIN.
         """
         expected = "as certified"
-        ours: list[str] = []
+        ours: list[Difference] = []
         theirs: dict[str, list[str]] = {}
         for difference in differences:
-            elsewhere = self._speaker(difference.reported_by, status, difference.naming)
-            (theirs.setdefault(elsewhere.key, []) if elsewhere else ours).append(difference.text)
+            if elsewhere := self._speaker(difference.reported_by, status, difference.naming):
+                theirs.setdefault(elsewhere.key, []).append(difference.text)
+            else:
+                ours.append(difference)
         reports = [f"{key} reports it:  {'; '.join(few(texts, most))}" for key, texts in theirs.items()]
         if ours:
-            text = "; ".join(few(ours, most))
+            text = "; ".join(few([difference.text for difference in ours], most))
             also = [reading.text for reading in unread]
             because = "; ".join([text, *few(also, most), self.when]) + (f": {why}" if why else "")
-            return Finding(subject, prop, status, expected, text, because, remedy)
+            about = list(dict.fromkeys(difference.about for difference in ours if difference.about))
+            advice = remedy if isinstance(remedy, str) else remedy(about) if about else ""
+            return Finding(subject, prop, status, expected, text, because, advice or AGAIN)
         speakers = [(fact, self._speaker(fact.reported_by, Status.UNKNOWN)) for fact in unread]
         lost = [fact for fact, elsewhere in speakers if elsewhere is None]
         if lost:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpuprep.checks.common import skip
 from gpuprep.checks.drift import certifiedorder
-from gpuprep.checks.drift.certified import AGAIN, Certified
+from gpuprep.checks.drift.certified import AGAIN, CERTIFY, Certified
 from gpuprep.desired import host_rules
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Snapshot, Status
@@ -66,7 +66,7 @@ def _find_it(count: int) -> str:
     still = "it is" if count == 1 else "they are"
     return (
         f"stop the machine and start it again; if {still} still gone, ask the provider for another one;"
-        " `gpuprep validate HOST --profile PROFILE`, then `gpuprep baseline set HOST last`, certify what is there now"
+        f" {CERTIFY}, certify what is there now"
     )
 
 
@@ -94,9 +94,8 @@ def _identity(before: Sequence[GpuFacts], now: Sequence[GpuFacts], certified: Ce
         )  # fmt: skip
     differences += more
     remedy = _find_it(1) if len(now) < len(before) else (
-        "`gpuprep validate HOST --profile PROFILE` measures the GPUs that are there now, and"
-        " `gpuprep baseline set HOST last` certifies them; of a"
-        " cloud machine a stop and a start may have moved it to another computer"
+        f"{CERTIFY}, measure and certify the GPUs that are there now; of a cloud machine a stop and a start may have"
+        " moved it to another computer"
     )  # fmt: skip
     shown = "; ".join(f"gpu {gpu.index} {described(gpu)}" for gpu in now)
     return certified.same(
@@ -125,7 +124,7 @@ def _gpu(was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
         _reading(
             subject, "ecc_mode", _mode(was.ecc_current), _mode(now.ecc_current), certified, what="ECC",
             reported_by=[f"{subject}.ecc"],
-            remedy=f"nvidia-smi -i {now.index} -e {int(was.ecc_current is True)}, then reboot",
+            remedy=f"`sudo nvidia-smi -i {now.index} -e {int(was.ecc_current is True)}`, then reboot",
         ),
         _reading(
             subject, "mig_mode", _mode(was.mig_current), _mode(now.mig_current), certified, what="MIG",

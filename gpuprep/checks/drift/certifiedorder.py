@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuprep.checks.drift.certified import Certified, Difference, Unread
+from gpuprep.checks.drift.certified import CERTIFY, Certified, Difference, Unread
 from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, PcieLink, RemappedRows, RetiredPages, Status
 
 MORE, LESS = "more", "less"
@@ -91,7 +91,7 @@ GROUPS = {
     "memory_defects": Group(
         ("retired_pages", "remapped_rows"),
         "the memory had defects, and these places are no longer used; more of them mean that the memory is failing",
-        "watch it; `gpuprep baseline set HOST last` accepts it; if they come again, ask the provider for another GPU",
+        f"watch it: {CERTIFY}, accept it; if they come again, ask the provider for another GPU",
     ),
 }
 

@@ -38,6 +38,16 @@ FILES = {
     host_paths.ENVIRONMENT: ("non_login_shell.environment",),
     host_paths.PRELOAD: (),
 }
+# The step of `provision` whose role writes the whole file.
+STEPS = {
+    host_paths.TUNE_UNIT: "tuning",
+    host_paths.TUNE_RULE: "tuning",
+    host_paths.PERSISTENCE_DROP_IN: "tuning",
+    host_paths.LOGIN_ENVIRONMENT: "cuda",
+    host_paths.SERVICE_ENVIRONMENT: "cuda",
+    host_paths.LOADER_LIST: "cudnn",
+    host_paths.NOUVEAU_BLACKLIST: "driver",
+}
 # What the finding must name where that is not the file.
 NAMED = {host_paths.TUNE_UNIT: "gpuprep-tune.service is not installed", host_paths.LOADER_LIST: ""}
 # Of a file that is everybody's, the lines that decide which toolkit a program gets.
@@ -131,13 +141,15 @@ def _packages(
     )
     whole = came or (version is None and not any(name in now for name in main))
     differences = []
-    before: dict[str, Package] = {}
     for name in (name for name in changed if name in mine):
         is_now = f"is {now[name].version}" if name in now else "is not installed"
         reported_by, naming = ((f"{subject}.version",), "") if whole else ((f"{subject}.packages",), name)
-        differences.append(Difference(f"{name} was {was[name].version}, {is_now}", reported_by, naming))
-        before[name] = was[name]
-    remedy = f"if it was not meant: {byhand.installed_again(snapshot, before, same=False)}; {MEANT}"
+        differences.append(Difference(f"{name} was {was[name].version}, {is_now}", reported_by, naming, name))
+
+    def remedy(names: Sequence[str]) -> str:
+        before = {name: was[name] for name in names}
+        return f"if it was not meant: {byhand.installed_again(snapshot, before, same=False)}; {MEANT}"
+
     return certified.judged(
         subject, "package_versions", differences, f"{len(mine)} packages", remedy=remedy, most=MOST
     )  # fmt: skip
@@ -155,7 +167,7 @@ def _whose(name: str) -> str:
 
 def _libraries(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) -> Finding:
     """Compare the file that a program gets for each library. Changes by a new package version are reported there."""
-    differences, unread, others = [], [], []
+    differences, unread = [], []
     was, now = certified.facts.libraries, snapshot.libraries
     for name, before in sorted(was.items()):
         path = now.get(name)
@@ -165,10 +177,11 @@ def _libraries(snapshot: Snapshot, certified: Certified, changed: Sequence[str])
             unread.append(Unread(f"where the loader finds {name}", path))
         elif not ((path is None or _folder(path) == _folder(before)) and _follows(name, changed)):
             differences.append(_other_library(name, before, path, snapshot))
-            others += [path] if path else []
-    remedy = byhand.off_the_loader(snapshot, others) or (
-        "see /etc/ld.so.conf.d, LD_LIBRARY_PATH and what was installed last; then `sudo ldconfig`"
-    )
+
+    def remedy(paths: Sequence[str]) -> str:
+        see = "see /etc/ld.so.conf.d, LD_LIBRARY_PATH and what was installed last; then `sudo ldconfig`"
+        return byhand.off_the_loader(snapshot, paths) or see
+
     return certified.judged(
         "libraries", "paths", differences, f"{len(was)} libraries", unread=unread, remedy=remedy, most=MOST
     )  # fmt: skip
@@ -178,7 +191,7 @@ def _other_library(name: str, before: str, path: str | None, snapshot: Snapshot)
     text = f"{name} was {before}, is {show(path)}"
     cudnn, driver = snapshot.cudnn.library_path, snapshot.driver
     if name.startswith("libcudnn") and (path is None or (isinstance(cudnn, str) and _folder(cudnn) == _folder(path))):
-        return Difference(text, ("cudnn.library", "cudnn.version"))
+        return Difference(text, ("cudnn.library", "cudnn.version"), about=path or "")
     if path is None:
         nothing = driver.module_version is None and driver.library_version is None
         cupti = ["cuda.cupti"] if name.startswith("libcupti") else []
@@ -186,8 +199,8 @@ def _other_library(name: str, before: str, path: str | None, snapshot: Snapshot)
     if name.startswith(OF_DRIVER):
         versions = {f".so.{version}" for version in (driver.library_version, driver.module_version)}
         speaks = path.endswith(tuple(versions))
-        return Difference(text, ("driver.library_version", "driver.version") if speaks else ())
-    return Difference(text, ("cuda.libraries",), path)
+        return Difference(text, ("driver.library_version", "driver.version") if speaks else (), about=path)
+    return Difference(text, ("cuda.libraries",), path, path)
 
 
 def _folder(path: str) -> str:
@@ -208,7 +221,7 @@ def _contents(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) 
     if isinstance(now, Missing):
         what = "what is in the installed libraries"
         return certified.missing("libraries", "contents", now, reported_by=["agent.version"], what=what)
-    differences, unread, changed_files = [], [], []
+    differences, unread = [], []
     for path, digest in sorted(was.items()):
         is_now = now.get(path)
         if isinstance(digest, Missing) or is_now == digest or (is_now is None and _moved(path, snapshot, certified)):
@@ -217,12 +230,11 @@ def _contents(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) 
             unread.append(Unread(path, is_now))
         elif not _follows(path, changed):
             text = f"{path} is gone" if is_now is None else f"the content of {path} is another"
-            differences.append(Difference(text, _speakers(path, snapshot)))
-            changed_files.append(path)
+            differences.append(Difference(text, _speakers(path, snapshot), about=path))
     why = "no package that brings it has another version, so it was replaced or damaged"
-    remedy = _from_its_package(changed_files, snapshot, certified)
     return certified.judged(
-        "libraries", "contents", differences, f"{len(was)} files", unread=unread, why=why, remedy=remedy, most=MOST
+        "libraries", "contents", differences, f"{len(was)} files", unread=unread, why=why, most=MOST,
+        remedy=lambda paths: _from_its_package(paths, snapshot, certified),
     )  # fmt: skip
 
 
@@ -279,11 +291,20 @@ def _files(snapshot: Snapshot, certified: Certified) -> Finding:
         if was != is_now:
             how = "is gone" if now is None else "was not there" if before is None else "was changed"
             reported_by = FILES[path] if set(is_now) <= set(was) else ()
-            differences.append(Difference(f"{path} {how}", reported_by, NAMED.get(path, path)))
-    remedy = "`gpuprep provision HOST --profile PROFILE --deep` writes its files again; take out what others added"
+            step = _as_it_was(path, was, is_now, snapshot)
+            differences.append(Difference(f"{path} {how}", reported_by, NAMED.get(path, path), step))
     return certified.judged(
-        "files", "managed", differences, f"{len(compared)} files", unread=unread, remedy=remedy, most=MOST
+        "files", "managed", differences, f"{len(compared)} files", unread=unread, remedy="; ".join, most=MOST
     )  # fmt: skip
+
+
+def _as_it_was(path: str, was: Sequence[str], is_now: Sequence[str], snapshot: Snapshot) -> str:
+    """How a managed file gets its lines again: its role writes the whole file, unless the file is everybody's."""
+    if path in STEPS:
+        return f"`gpuprep provision HOST --profile PROFILE --only {STEPS[path]} --deep` writes {path} again"
+    steps = [byhand.without(snapshot, path, line) for line in is_now if line not in was]
+    steps += [f"write the line `{one_line(line)}` into {path} again" for line in was if line not in is_now]
+    return "; ".join(steps)
 
 
 def _settings(path: str, text: str | None) -> list[str]:
@@ -296,7 +317,6 @@ def _settings(path: str, text: str | None) -> list[str]:
 def _units(snapshot: Snapshot, certified: Certified) -> Finding:
     """Compare how units start: their drop-in files, and the resulting command."""
     differences: list[Difference] = []
-    added: list[str] = []
     compared = 0
     for unit in UNITS:
         was, now = certified.facts.units.get(unit), snapshot.units.get(unit)
@@ -304,28 +324,29 @@ def _units(snapshot: Snapshot, certified: Certified) -> Finding:
             continue
         compared += 1
         changes = {path: "was added" for path in now.files if path not in was.files}
-        added += changes
+        added = set(changes)
         changes |= {path: "is gone" for path in was.files if path not in now.files}
         subject = unit.removesuffix(".service")
         loaded = now.enabled not in NOT_LOADED  # else systemd has no files of it, or others
         reported_by = (f"{subject}.mode_at_boot" if loaded else f"{subject}.enabled",)
         for path, how in changes.items():
-            differences.append(Difference(f"{unit}: {path} {how}", reported_by, path if loaded else ""))
+            about = path if path in added else ""
+            differences.append(Difference(f"{unit}: {path} {how}", reported_by, path if loaded else "", about))
         if now.command != was.command and not changes:
             text = f"{unit} was started as `{was.command}`, is as `{now.command}`"
             the_mode = {*was.command.split()} ^ {*now.command.split()} <= MODE
             differences.append(Difference(text, reported_by if the_mode or not loaded else ()))
     if not compared:
         return _not_compared("units", "definition")
-    remedy = byhand.drop_in_aside(snapshot, added) if added else (
-        "`gpuprep provision HOST --profile PROFILE --deep` writes gpuprep's files of these units again"
-    )  # fmt: skip
+
+    def remedy(paths: Sequence[str]) -> str:
+        return byhand.drop_in_aside(snapshot, paths)
+
     return certified.judged("units", "definition", differences, f"{compared} units", remedy=remedy, most=MOST)
 
 
 def _tools(snapshot: Snapshot, certified: Certified) -> Finding:
     differences, unread = [], []
-    steps: list[str] = []
     for way, words in WAYS.items():
         was: Mapping[str, OptStr] = getattr(certified.facts.shells, way)
         now: Mapping[str, OptStr] = getattr(snapshot.shells, way)
@@ -341,12 +362,13 @@ def _tools(snapshot: Snapshot, certified: Certified) -> Finding:
                 reported_by.append("cuda.version")  # it is gone altogether
             if tool == "ffmpeg" and path == snapshot.codec.ffmpeg_path:
                 reported_by.append("ffmpeg.path")  # which speaks of that one
-            differences.append(Difference(f"{words} found {show(before)} as {tool}, finds {show(path)}", reported_by))
+            step = "see PATH in /etc/environment, /etc/profile.d and the shell's own files"
             if path is not None and before is not None:
-                steps.append(byhand.in_the_way(snapshot, path, before.rpartition("/")[0]))
-    remedy = "; ".join(dict.fromkeys(steps)) or "see PATH in /etc/environment, /etc/profile.d and the shell's own files"
+                step = byhand.in_the_way(snapshot, path, before.rpartition("/")[0])
+            text = f"{words} found {show(before)} as {tool}, finds {show(path)}"
+            differences.append(Difference(text, reported_by, about=step))
     shown = "the same nvcc and ffmpeg"
-    return certified.judged("shells", "tools", differences, shown, unread=unread, remedy=remedy, most=MOST)
+    return certified.judged("shells", "tools", differences, shown, unread=unread, remedy="; ".join, most=MOST)
 
 
 def _module_options(snapshot: Snapshot, certified: Certified) -> Finding:
@@ -359,22 +381,25 @@ def _module_options(snapshot: Snapshot, certified: Certified) -> Finding:
             "driver", "module_options", now, reported_by=["driver.module_allowed"], what="modprobe's configuration"
         )  # fmt: skip
     before, today = modprobe.options(was), modprobe.options(now)
-    differences, steps = [], []
+    differences = []
     for module in sorted({*before, *today}):
         mine, theirs = before.get(module, {}), today.get(module, {})
         for key in sorted({*mine, *theirs}):
             (value, _), (is_now, file) = mine.get(key, ("not set", "")), theirs.get(key, ("not set", ""))
             if value != is_now:
                 text = f"{module} {key} was {value}, is {is_now}" + (f" ({file})" if file else "")
-                differences.append(Difference(text, ["driver.modprobe_options"], key))
                 line, old = modprobe.setting(now, module, key), modprobe.setting(was, module, key)
+                step = ""
                 if line is not None and line != old:
-                    steps.append(byhand.option_out(snapshot, line, key))
+                    step = byhand.option_out(snapshot, line, key)
                 elif old is not None:
-                    steps.append(f"write `{one_line(old.text or ' '.join(old.words))}` into {one_line(old.file)} again")
+                    step = (
+                        f"write the line `{one_line(old.text or ' '.join(old.words))}` into {one_line(old.file)} again"
+                    )
+                differences.append(Difference(text, ["driver.modprobe_options"], key, step))
     return certified.judged(
         "driver", "module_options", differences, f"{sum(map(len, today.values()))} options",
-        remedy="; ".join(dict.fromkeys(steps)) or AGAIN,
+        remedy="; ".join,
     )  # fmt: skip
 
 
@@ -388,18 +413,19 @@ def _pins(wanted: Wanted, snapshot: Snapshot, certified: Certified) -> list[Find
     added = [pin for pin in now.pins if pin not in was.pins and aptpins.touched(pin, wanted, snapshot)]
     removed = [pin for pin in was.pins if pin not in now.pins and aptpins.touched(pin, wanted, snapshot)]
     differences = [
-        Difference(f"a pin of {pin.packages} to {pin.pin} was added ({pin.file})", ["apt.pins"], aptpins.described(pin))
+        Difference(
+            f"a pin of {pin.packages} to {pin.pin} was added ({pin.file})", ["apt.pins"], aptpins.described(pin),
+            aptpins.taken_out(snapshot, pin),
+        )
         for pin in added
-    ]
+    ]  # fmt: skip
     differences += [  # it is gone, or apt cannot read it any more
-        Difference(f"the pin of {pin.packages} to {pin.pin} is gone ({pin.file})", PINNED, pin.file) for pin in removed
-    ]
-    why = "it decides which versions of the driver or the toolkit apt would install"
-    steps = [aptpins.taken_out(snapshot, pin) for pin in added]
-    steps += [
-        f"write the stanza `Package: {one_line(pin.packages)}`, `Pin: {one_line(pin.pin)}`,"
-        f" `Pin-Priority: {pin.priority}` into {one_line(pin.file)} again"
+        Difference(
+            f"the pin of {pin.packages} to {pin.pin} is gone ({pin.file})", PINNED, pin.file,
+            f"write the stanza `Package: {one_line(pin.packages)}`, `Pin: {one_line(pin.pin)}`, `Pin-Priority:"
+            f" {pin.priority}` into {one_line(pin.file)} again",
+        )
         for pin in removed
-    ]
-    remedy = "; ".join(dict.fromkeys(steps)) or AGAIN
-    return [certified.judged("apt", "pins_certified", differences, f"{len(now.pins)} pins", why=why, remedy=remedy)]
+    ]  # fmt: skip
+    why = "it decides which versions of the driver or the toolkit apt would install"
+    return [certified.judged("apt", "pins_certified", differences, f"{len(now.pins)} pins", why=why, remedy="; ".join)]

@@ -108,7 +108,7 @@ def _mig(subject: str, gpu: GpuFacts) -> Finding | None:
     for part in (current, pending):
         if isinstance(part, Missing):
             return refused(subject, "mig", part, "off")
-    remedy = f"nvidia-smi -i {gpu.index} -mig 0, then {RESET}"
+    remedy = f"`sudo nvidia-smi -i {gpu.index} -mig 0`, then {RESET}"
     problem = None
     if current:
         why = "the GPU is divided (MIG): programs see instances of it, and none has its whole speed"

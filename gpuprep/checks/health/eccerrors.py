@@ -57,7 +57,7 @@ def protection(subject: str, gpu: GpuFacts, board: Board | None, wish: str) -> F
     why = "ECC is off, and the board ships with it on: errors of the memory are neither noticed nor corrected"
     if wish == "disabled":
         return judged(subject, "memory_protection", None, expected, "ECC off", f"{why}; the profile wants it so")
-    remedy = f"nvidia-smi -i {gpu.index} -e 1, then reboot; or tuning.ecc: disabled in the profile, to leave it off"
+    remedy = f"`sudo nvidia-smi -i {gpu.index} -e 1`, then reboot; or tuning.ecc: disabled in the profile"
     return judged(subject, "memory_protection", (Status.WARN, why, remedy), expected, "ECC off")
 
 

@@ -10,7 +10,7 @@ from gpuprep.checks.common import NOT_TOLD, unknown
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.findings import PROBLEMS
 
-RESET = "end all programs on the GPU and reset it (nvidia-smi --gpu-reset), or reboot"
+RESET = "end all programs on the GPU and reset it (`sudo nvidia-smi --gpu-reset`), or reboot"
 CALL = (
     "if the machine is rented, show the provider this report and ask for another machine; if it is yours, call the"
     " server's maker"

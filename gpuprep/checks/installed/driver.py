@@ -385,7 +385,9 @@ def _dkms(snapshot: Snapshot) -> Finding:
         "gone after the next load"
     )
     command = f"dkms autoinstall -k {shlex.quote(running)}"  # the name is the host's own word, and people paste this
-    remedy = f"`gpuprep provision HOST --profile PROFILE --only driver`; by hand: {command}, its log says what failed"
+    remedy = (
+        f"`gpuprep provision HOST --profile PROFILE --only driver`; by hand: `sudo {command}`, its log says what failed"
+    )
     return check("driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role=ROLE, remedy=remedy)
 
 

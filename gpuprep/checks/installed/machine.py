@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuprep.agent.host_paths import PROVENANCE
+from gpuprep.checks import byhand
 from gpuprep.checks.common import check, unknown
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, Snapshot
@@ -84,7 +85,13 @@ def extras(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 def _command(name: str, snapshot: Snapshot) -> Finding:
     path = snapshot.commands.get(name, Missing("command_failed", f"{name} was not looked for"))
     why = f"users miss a command that the profile promises: {name} is not on the PATH"
-    return check("extras", name, path, isinstance(path, str), expected="on the PATH", why=why, role=EXTRAS_ROLE)
+    owner = snapshot.owners.get(f"/usr/bin/{name}") if path is None else None
+    # Its package is installed, so the role has nothing to install: a file of it was taken away.
+    again = byhand.reinstalled(snapshot, owner) if isinstance(owner, str) else ""
+    role = "" if again else EXTRAS_ROLE
+    return check(
+        "extras", name, path, isinstance(path, str), expected="on the PATH", why=why, role=role, remedy=again
+    )  # fmt: skip
 
 
 def _module(name: str, snapshot: Snapshot) -> Finding:

@@ -188,8 +188,11 @@ class _Judge:
             (build for build in self.dkms if build.kernel == modules[0].kernel and build.module.startswith("nvidia")),
             None,
         )
-        name = shlex.quote(f"{built.module}/{built.version}") if built else "MODULE/VERSION (as `dkms status` says)"
-        return f"have it built and signed again: dkms remove {name} -k {kernel}, then dkms install {name} -k {kernel}"
+        if built is None:
+            return "have it built and signed again (`dkms status` lists what can be)"
+        name = shlex.quote(f"{built.module}/{built.version}")
+        again = f"`sudo dkms remove {name} -k {kernel}`, then `sudo dkms install {name} -k {kernel}`"
+        return f"have it built and signed again: {again}"
 
     def _repair(self, modules: Sequence[ModuleSignature]) -> str:
         """The remedy: rebuild, and enrol the key; not for prebuilt modules, whose key is in the kernel."""
@@ -197,7 +200,9 @@ class _Judge:
 
     def _enrol(self, path: str = "") -> str:
         path = shlex.quote(path or self.path)
-        return f"enrol the key if it is not: mokutil --import {path}, reboot, confirm it at the machine's console"
+        return (
+            f"enrol the key if it is not: `sudo mokutil --import {path}`, reboot, confirm it at the machine's console"
+        )
 
 
 def _is_foreign(module: ModuleSignature) -> bool:

@@ -118,23 +118,19 @@ def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             ),
             role=role,
         ),
-        *_cudnn_files(wanted, snapshot),
+        *_cudnn_files(snapshot),
     ]
 
 
-def _cudnn_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+def _cudnn_files(snapshot: Snapshot) -> list[Finding]:
     """Whether cuDNN's files are intact; [] if unknown or without a manifest, which cudnn.version reports."""
     intact = snapshot.cudnn.manifest_intact
     if intact is None or intact == NOT_READ:
         return []
     why = "files of cuDNN were changed (sha256 differs from the manifest of NVIDIA's wheel): results cannot be trusted"
-    remedy = (
-        f"rm -r {wanted.cudnn_directory}, then `gpuprep provision HOST --profile PROFILE --only cudnn` unpacks it again"
-    )
     shown = "as unpacked" if intact else "changed since they were unpacked"
     return [
         check(
             "cudnn", "files", intact, intact is True, expected="as unpacked", shown=shown, why=why, role=CUDNN_ROLE,
-            remedy=remedy,
         )
     ]  # fmt: skip

@@ -91,7 +91,7 @@ def _unit(snapshot: Snapshot, unit: str, disabled: str, stopped: str) -> list[Fi
         return [check(subject, "enabled", NOT_FOUND, False, expected="enabled", why=why, role=ROLE)]
     enabled, active = facts.enabled in STARTS_AT_BOOT, facts.active == "active"
     why = f"{unit} is {facts.enabled}: {disabled}"
-    remedy = f"`gpuprep provision HOST --profile PROFILE --only tuning`; systemctl status {unit} says why it stopped"
+    remedy = f"`gpuprep provision HOST --profile PROFILE --only tuning`; `systemctl status {unit}` says why it stopped"
     return [
         check(subject, "enabled", facts.enabled, enabled, expected="enabled", why=why, role=ROLE),
         check(
@@ -261,7 +261,7 @@ def _ecc_kept(gpu: GpuFacts) -> Finding:
     if current == pending:
         return Finding(f"gpu {gpu.index}", "ecc", Status.PASS, expected, words[current])
     reason = f"ECC of gpu {gpu.index} is {words[current]} and becomes {words[pending]} at the next reboot"
-    remedy = f"reboot when it suits you, or take it back: nvidia-smi -i {gpu.index} -e {int(current)}"
+    remedy = f"take it back: `sudo nvidia-smi -i {gpu.index} -e {int(current)}`; or reboot when it suits you"
     actual = f"{words[current]}, {words[pending]} after a reboot"
     return Finding(f"gpu {gpu.index}", "ecc", Status.WARN, expected, actual, reason, remedy, reboot=True)
 
@@ -269,7 +269,7 @@ def _ecc_kept(gpu: GpuFacts) -> Finding:
 def _ecc_unread(gpu: GpuFacts, reading: Missing, expected: str) -> Finding:
     if reading.reason == "not_supported":
         return skip(f"gpu {gpu.index}", "ecc", expected=expected, actual="none", reason=f"{gpu.name} has no ECC")
-    remedy = f"nvidia-smi -i {gpu.index} -q -d ECC; an error there often ends with a reset or a reboot"
+    remedy = f"`nvidia-smi -i {gpu.index} -q -d ECC` says more; an error there often ends with a reset or a reboot"
     return unknown(f"gpu {gpu.index}", "ecc", reading, expected=expected, remedy=remedy)
 
 

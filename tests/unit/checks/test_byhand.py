@@ -76,6 +76,11 @@ BY_HAND: list[tuple[str, dict[str, Any], str]] = [
         f"`sudo mv {MINE} {MINE}.off`",  # not the line that everybody's PATH is
     ),
     (
+        "extras.tmux",
+        {"commands": {**FINISHED.commands, "tmux": None}, "owners": {"/usr/bin/tmux": "tmux"}},
+        "`sudo apt-get install --reinstall tmux`",
+    ),
+    (
         "cuda.libraries",
         library("/opt/mine/libcudart.so.12", ("/etc/ld.so.conf.d/000.conf", "/opt/mine")),
         "remove the line `/opt/mine` from /etc/ld.so.conf.d/000.conf, which belongs to no package,"

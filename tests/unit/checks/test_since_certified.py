@@ -583,7 +583,7 @@ def test_a_gpu_that_is_gone_is_named_and_the_others_are_not(gone: int) -> None:
 def test_ecc_is_set_back_to_what_was_certified(on: bool) -> None:
     was = gpu(ecc_current=on, ecc_pending=on)(whole())
     found = since(gpu(ecc_current=not on, ecc_pending=not on)(was), was, was)["gpu 0.ecc_mode"]
-    assert found.remedy.startswith(f"nvidia-smi -i 0 -e {int(on)}, then reboot")
+    assert found.remedy.startswith(f"`sudo nvidia-smi -i 0 -e {int(on)}`, then reboot")
 
 
 def test_a_gpu_that_the_driver_no_longer_shows_is_gpus_counts_to_say() -> None:

@@ -57,7 +57,10 @@ def test_the_wheel_is_unpacked_and_recognised(tmp_path: Path) -> None:
     assert (manifest["version"], manifest["cuda_major"], manifest["wheel_sha256"]) == ("2.28.9", "12", digest)
     assert run(STATE, folder, digest).stdout == "intact"
     assert run(STATE, folder, "0" * 64).stdout == "it is of another wheel"
-    (folder / "lib/libnccl.so.2").write_text("another")
+    (folder / "lib/libnccl.so.2").write_text("another")  # as long as it was
+    assert run(STATE, folder, digest).stdout == "lib/libnccl.so.2 was changed"
+    (folder / "lib/libnccl.so.2").write_text("library")
+    assert run(STATE, folder, digest).stdout == "intact"
     (folder / "lib/libnccl.so.2").write_text("longer than it was")
     assert run(STATE, folder, digest).stdout == "lib/libnccl.so.2 is missing or changed"
 

@@ -19,6 +19,8 @@ from workflowstage import Stage, stage
 
 from gpuprep import errors, records, remote
 from gpuprep.desired import loading, profile
+from gpuprep.records.findings import findings_of
+from gpuprep.reports import commands
 from gpuprep.workflows import provision, rejudge, run_variables, runs
 
 __all__ = ["stage"]  # a fixture
@@ -54,6 +56,17 @@ def test_provision_runs_the_planned_roles_and_looks_again(stage: Stage) -> None:
     assert (made.before, made.after) == (BARE, FINISHED)
     assert made.exit_code == 0
     assert "codec" not in [step.role for step in made.plan.steps] if made.plan else False
+
+
+def test_what_a_step_has_just_not_changed_does_not_name_the_step_again(stage: Stage) -> None:
+    free = {name: dataclasses.replace(one, held=False) for name, one in FINISHED.packages.items()}
+    stage.script.snapshots = [dataclasses.replace(FINISHED, packages=free)] * 2
+    made = stage(provision.provision)
+    left = {finding.key: finding for finding in findings_of(made) if finding.status is records.Status.FAIL}
+    assert "driver.held" in left
+    assert "this run did the step driver, and it is still so" in left["driver.held"].remedy
+    assert f"`gpuprep report {made.run_id}`" in left["driver.held"].remedy
+    assert not commands.repair([made], list(left.values()))
 
 
 @pytest.mark.machines
