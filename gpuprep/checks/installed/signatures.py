@@ -189,7 +189,7 @@ class _Judge:
             None,
         )
         if built is None:
-            return "have it built and signed again (`dkms status` lists what can be)"
+            return f"have it built and signed again: `sudo dkms autoinstall -k {kernel}`"
         name = shlex.quote(f"{built.module}/{built.version}")
         again = f"`sudo dkms remove {name} -k {kernel}`, then `sudo dkms install {name} -k {kernel}`"
         return f"have it built and signed again: {again}"
