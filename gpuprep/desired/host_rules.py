@@ -502,11 +502,18 @@ def _repositories(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
         return []
     own, refusals = catalogue.nvidia_folder(release), []
     for entry in listed_here:
+        is_ours = Path(entry.file).name.startswith("gpuprep-")
         removal = f"take that entry out of {entry.file} (or remove the file), then run again"
-        if entry.system != own:
+        if entry.unverified and not is_ours:  # its own the role writes again
+            reason = (
+                f"{entry.file} has NVIDIA's repository with {entry.unverified}: its packages would be installed as root"
+            )
+            works = removal if profile.driver.source != "nvidia" else f"{removal}: provision adds it with NVIDIA's key"
+            refusals.append(refuse("host.sources", f"{reason} without a check of their signature", works))
+        elif entry.system != own:
             reason = f"{entry.file} has NVIDIA's repository for {entry.system}, and this is {release.title}"
             refusals.append(refuse("host.sources", f"{reason}: its packages would mix with this system's", removal))
-        elif profile.driver.source != "nvidia" and not Path(entry.file).name.startswith("gpuprep-"):
+        elif profile.driver.source != "nvidia" and not is_ours:
             reason = f"{entry.file} has NVIDIA's repository, and driver.source is {profile.driver.source}"
             works = f"driver.source: nvidia, or {removal}"
             refusals.append(refuse("host.sources", f"{reason}: apt or dnf would take parts of the driver there", works))

@@ -33,6 +33,7 @@ NO_REBOOT = frozenset(
         "unattended_upgrades",
         "blacklist",
         "initramfs",
+        "repository",
         "modprobe_options",
         "headers",
         "headers_next_boot",

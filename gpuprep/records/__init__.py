@@ -384,6 +384,7 @@ class NvidiaRepository:
 
     file: str
     system: str  # for which it is: "ubuntu2404", "debian12", "rhel9"
+    unverified: str = ""  # what has packages from there installed that no key has signed: "gpgcheck=0"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from gpuprep.agent.facts.managed import FABRIC_MANAGER
 from gpuprep.agent.facts.modprobe import keeps_out_nouveau
 from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
 from gpuprep.checks import byhand
-from gpuprep.checks.common import check, provision, skip, small_file, unknown
+from gpuprep.checks.common import PROVISION, check, provision, skip, small_file, unknown
 from gpuprep.checks.installed import modprobe, signatures
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
@@ -34,6 +34,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     driver_findings = [
         _version(wanted, snapshot),
         *_nouveau(snapshot),
+        *_repository(snapshot),
         _options(wanted, snapshot),
         *modprobe.blocked(snapshot),
     ]
@@ -281,6 +282,34 @@ def _nouveau_in_initramfs(snapshot: Snapshot) -> list[Finding]:
             why=f"the initramfs of kernel {snapshot.kernel.next_boot} has nouveau and no blacklist of it: it takes "
             "the GPU at the next boot",
             role=ROLE,
+        )
+    ]
+
+
+def _repository(snapshot: Snapshot) -> list[Finding]:
+    """Whether what is installed from NVIDIA's repository is checked by its signature; [] without such an entry."""
+    entries = snapshot.nvidia_repositories
+    if isinstance(entries, Missing):
+        return [] if entries == NOT_READ else [unknown("driver", "repository", entries, expected="signatures checked")]
+    if not entries:
+        return []
+    wrong = [entry for entry in entries if entry.unverified]
+    ours = all(entry.file.rpartition("/")[2].startswith("gpuprep-") for entry in wrong)
+    said = "; ".join(f"{entry.unverified} for {entry.file}" for entry in wrong)
+    files = ", ".join(dict.fromkeys(entry.file for entry in wrong))
+    return [
+        check(
+            "driver",
+            "repository",
+            len(wrong),
+            not wrong,
+            expected="signatures checked",
+            shown=said or "signatures checked",
+            why=f"what comes from NVIDIA's repository is installed as root without a check of its signature: {said}",
+            role=ROLE if ours else "",
+            remedy=""
+            if ours
+            else f"take that entry out of {files} (or remove the file), then `{PROVISION} --only driver`",
         )
     ]
 

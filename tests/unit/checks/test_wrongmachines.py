@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, finished_snapshot, load, resolved
 
-from gpuprep import errors, records
+from gpuprep import checks, errors, records
 from gpuprep.agent.facts import repositories
 from gpuprep.desired import state
 
@@ -108,6 +108,30 @@ def test_the_repository_of_this_system_is_none(system: str, source: str, entry: 
     state.resolve(load("t4", driver={"source": source}), there)
 
 
+@pytest.mark.parametrize(
+    ("system", "entry", "how"),
+    [
+        ("amzn2023", ("/etc/yum.repos.d/cuda-amzn2023.repo", "amzn2023"), "gpgcheck=0"),
+        ("ubuntu2404", ("/etc/apt/sources.list.d/cuda.list", "ubuntu2404"), "trusted=yes"),
+        ("debian12", ("/etc/apt/sources.list.d/cuda.sources", "debian12"), "Allow-Insecure: yes"),
+    ],
+)
+def test_a_repository_without_signatures_is_refused_and_found(system: str, entry: tuple[str, str], how: str) -> None:
+    """gpuprep's own entry, if somebody changed it, is written again by the role."""
+    there = dataclasses.replace(bare_snapshot(system), nvidia_repositories=(records.NvidiaRepository(*entry, how),))
+    (reason,) = refusals(there, driver={"source": "nvidia"})
+    assert reason.startswith(f"host.sources: {entry[0]} has NVIDIA's repository with {how}: ")
+    assert f"take that entry out of {entry[0]}" in reason
+    assert "provision adds it with NVIDIA's key" in reason
+    own = records.NvidiaRepository("/etc/apt/sources.list.d/gpuprep-nvidia.sources", entry[1], how)
+    wanted = state.resolve(load("t4", driver={"source": "nvidia"}), bare_snapshot(system))
+    for listed, role in ((there.nvidia_repositories, ""), ((own,), "gpu_driver")):
+        found = checks.compare(wanted, dataclasses.replace(there, nvidia_repositories=listed))
+        (finding,) = [one for one in found if one.key == "driver.repository"]
+        assert (finding.status, finding.role) == (records.Status.FAIL, role)
+        assert how in finding.reason
+
+
 def test_entries_that_are_in_force_are_read(tmp_path: Path) -> None:
     at = "https://developer.download.nvidia.com/compute/cuda/repos"
     apt, dnf = tmp_path / "apt", tmp_path / "yum"
@@ -129,6 +153,32 @@ def test_entries_that_are_in_force_are_read(tmp_path: Path) -> None:
         ("sources.list", "ubuntu2404"), ("a.sources", "debian12"), ("c.list", "ubuntu2404"), ("cuda.repo", "rhel9"),
     ]  # fmt: skip
     assert repositories.nvidia(tmp_path / "none", tmp_path / "none") == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "settings", "how"),
+    [
+        ("a.list", "deb [signed-by=/k arch=amd64] {} /", "", ""),
+        ("a.list", "deb [ trusted = yes ] {} /", "", "trusted = yes"),
+        ("a.list", "deb [allow-downgrade-to-insecure=yes] {} /", "", "allow-downgrade-to-insecure=yes"),
+        ("a.list", "deb [trusted=no] {} / # trusted=yes", "", ""),
+        ("a.sources", "Types: deb\nURIs: {}\nSuites: /\nAllow-Insecure: true", "", "Allow-Insecure: true"),
+        ("a.sources", "Types: deb\nURIs: {}\n\nURIs: http://x/\nTrusted: yes", "", ""),
+        ("a.repo", "[a]\nbaseurl={}\ngpgcheck=1", "[main]\ngpgcheck=0", ""),
+        ("a.repo", "[a]\nbaseurl={}\ngpgcheck = False", "[main]\ngpgcheck=1", "gpgcheck=0"),
+        ("a.repo", "[a]\nbaseurl={}", "[main]\ngpgcheck=1", ""),
+        ("a.repo", "[a]\nbaseurl={}", "[main]", "no gpgcheck=1, there or in "),  # dnf's own default
+    ],
+)  # fmt: skip
+def test_how_an_entry_turns_the_check_of_signatures_off(
+    tmp_path: Path, name: str, text: str, settings: str, how: str
+) -> None:
+    path, conf = tmp_path / ("yum" if name.endswith(".repo") else "apt/sources.list.d") / name, tmp_path / "dnf.conf"
+    path.parent.mkdir(parents=True)
+    path.write_text(text.format("https://mirror.example/compute/cuda/repos/rhel9/x86_64/") + "\n")
+    conf.write_text(f"{settings}\n")
+    (entry,) = repositories.nvidia(tmp_path / "apt", tmp_path / "yum", conf)
+    assert entry.unverified == (f"{how}{conf}" if how.endswith(" in ") else how)
 
 
 @pytest.mark.parametrize(

@@ -219,26 +219,52 @@ def missing_components(etc_apt: Path, codename: str = "trixie") -> list[dict[str
 @pytest.mark.parametrize(
     ("name", "text", "there"),
     [
-        ("cuda.list", "deb [signed-by=/k] https://up.example/repos/ubuntu2404/x86_64/ /\n", True),
-        ("cuda.list", "deb https://up.example/repos/ubuntu2404/x86_64 /\n", True),
-        ("cuda.sources", "Types: deb\nURIs: https://up.example/repos/ubuntu2404/x86_64/\nSuites: /\n", True),
-        (
-            "cuda.sources",
-            "Types: deb\nURIs: https://up.example/repos/ubuntu2404/x86_64/\nSuites: /\nEnabled: no\n",
-            False,
-        ),
-        ("cuda.list", "# deb https://up.example/repos/ubuntu2404/x86_64/ /\n", False),
-        ("cuda.list", "deb https://up.example/repos/ubuntu2204/x86_64/ /\n", False),
-        ("gpuprep-nvidia.sources", "Types: deb\nURIs: https://up.example/repos/ubuntu2404/x86_64/\nSuites: /\n", False),
+        ("cuda.list", "deb [signed-by=/k] {}/ /\n", ""),
+        ("cuda.list", "deb {} /\n", ""),
+        ("cuda.sources", "Types: deb\nURIs: {}/\nSuites: /\n", ""),
+        ("cuda.sources", "Types: deb\nURIs: {}/\nSuites: /\nEnabled: no\n", None),
+        ("cuda.list", "# deb {}/ /\n", None),
+        ("cuda.list", "deb https://up.example/repos/ubuntu2204/x86_64/ /\n", None),
+        ("gpuprep-nvidia.sources", "Types: deb\nURIs: {}/\nSuites: /\nTrusted: yes\n", None),
+        ("cuda.list", "deb [arch=amd64 trusted=yes] {}/ /\n", "trusted=yes"),
+        ("cuda.list", "deb {}/ /\ndeb [allow-insecure=true] {}/ /\n", "allow-insecure=true"),
+        ("cuda.sources", "Types: deb\nURIs: {}/\nSuites: /\nTrusted: yes\n", "Trusted: yes"),
+        ("cuda.list", "deb [trusted=no] {}/ /\n", ""),
     ],
 )
-def test_whether_somebody_else_named_this_archive(tmp_path: Path, name: str, text: str, there: bool) -> None:
+def test_whether_somebody_else_named_this_archive(tmp_path: Path, name: str, text: str, there: str | None) -> None:
     """apt refuses two entries of one archive that differ in their key."""
+    uri = "https://up.example/repos/ubuntu2404/x86_64"
     (tmp_path / "sources.list.d").mkdir()
-    (tmp_path / "sources.list.d" / name).write_text(text)
+    (tmp_path / "sources.list.d" / name).write_text(text.format(*[uri] * text.count("{}")))
     script = PLAYBOOKS / "roles/gpu_driver/files/apt_sources.py"
-    done = run(sys.executable, str(script), "of", "https://up.example/repos/ubuntu2404/x86_64/", str(tmp_path))
-    assert json.loads(done.stdout) is there
+    done = run(sys.executable, str(script), "of", f"{uri}/", str(tmp_path))
+    assert json.loads(done.stdout) == there
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "settings", "there"),
+    [
+        ("cuda.repo", "gpgcheck=1", "gpgcheck=0", ""),
+        ("cuda.repo", "", "gpgcheck=1", ""),
+        ("cuda.repo", "gpgcheck = no", "gpgcheck=1", "gpgcheck=0"),
+        ("cuda.repo", "", "", "gpgcheck=0"),  # dnf's own default
+        ("cuda.repo", "gpgcheck=0\nenabled=0", "", None),
+        ("gpuprep-nvidia.repo", "gpgcheck=0", "", None),
+    ],
+)
+def test_whether_somebody_else_named_this_repository_of_dnf(
+    tmp_path: Path, name: str, text: str, settings: str, there: str | None
+) -> None:
+    (tmp_path / "repos").mkdir()
+    (tmp_path / "repos" / name).write_text(f"[cuda]\nbaseurl=https://up.example/repos/rhel9/x86_64\n{text}\n")
+    (tmp_path / "dnf.conf").write_text(f"[main]\n{settings}\n")
+    script = PLAYBOOKS / "roles/gpu_driver/files/dnf_sources.py"
+    uri = "https://up.example/repos/rhel9/x86_64/"
+    done = run(sys.executable, str(script), uri, str(tmp_path / "repos"), str(tmp_path / "dnf.conf"))
+    answer = json.loads(done.stdout)
+    assert (answer or "").partition(" in ")[0] == (there or "")
+    assert (answer is None) is (there is None)
 
 
 def test_sources_in_one_line_format(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ missing CODENAME COMPONENTS   what the machine's own mirrors lack of the compone
                               [{"uri", "suite", "components": [missing ones], "signed_by"}]. Only mirrors that already
                               give `main` count. `signed_by` is repeated from the machine's own entry, because apt
                               refuses two entries of one archive that differ in it.
-of URI                        whether a file of somebody else already names this archive: true or false
+of URI                        whether a file of somebody else already names this archive: null (none does), "" (one does), or
+                              what has apt install from there without a check of signatures: "trusted=yes"
 
 Another argument, for tests: another folder than /etc/apt. Stdlib only, Python 3.9 or newer.
 """
@@ -14,7 +15,16 @@ import re
 import sys
 from pathlib import Path
 
+# As agent/facts/repositories.py, which is not there where a role runs alone: tests compare.
+UNVERIFIED = re.compile(
+    r"(?im)(?:^|[\[\s])((?:trusted|allow-insecure|allow-weak|allow-downgrade-to-insecure)\s*[=:]\s*(?:yes|true|on|1))\b"
+)
 OWN = ("gpuprep.sources", "gpuprep-nvidia.sources")
+
+
+def unverified(text):
+    found = UNVERIFIED.search(text)
+    return " ".join(found[1].split()) if found else ""
 
 
 def one_line_entries(text):
@@ -24,7 +34,13 @@ def one_line_entries(text):
         if match:
             options, uri, suite, components = match.groups()
             signed_by = re.search(r"signed-by=(\S+)", options or "")
-            yield uri, suite, components.split(), signed_by.group(1) if signed_by else ""
+            yield (
+                uri,
+                suite,
+                components.split(),
+                signed_by.group(1) if signed_by else "",
+                unverified(f"[{options or ''}"),
+            )
 
 
 def deb822_entries(text):
@@ -37,7 +53,13 @@ def deb822_entries(text):
             continue
         for uri in fields.get("uris", "").split():
             for suite in fields.get("suites", "").split():
-                yield uri, suite, fields.get("components", "").split(), fields.get("signed-by", "").rstrip()
+                yield (
+                    uri,
+                    suite,
+                    fields.get("components", "").split(),
+                    fields.get("signed-by", "").rstrip(),
+                    unverified(stanza),
+                )
 
 
 def entries(folder):
@@ -54,7 +76,7 @@ def entries(folder):
 def missing(folder, codename, wanted):
     suites = (codename, codename + "-updates", codename + "-security")
     present = {}
-    for uri, suite, components, signed_by in entries(folder):
+    for uri, suite, components, signed_by, _ in entries(folder):
         if suite in suites:
             known, _ = present.setdefault((uri.rstrip("/"), suite), (set(), signed_by))
             known.update(components)
@@ -77,7 +99,10 @@ def main():
         answer = missing(Path(*folder or ["/etc/apt"]), codename, components.split(","))
     else:
         uri, *folder = words
-        answer = uri.rstrip("/") in {known.rstrip("/") for known, *_ in entries(Path(*folder or ["/etc/apt"]))}
+        found = [
+            how for known, *_, how in entries(Path(*folder or ["/etc/apt"])) if known.rstrip("/") == uri.rstrip("/")
+        ]
+        answer = max(found, default=None)
     json.dump(answer, sys.stdout)
 
 

@@ -1,7 +1,8 @@
-"""Whether a file of somebody else already names a repository of dnf: prints true or false. Changes nothing.
+"""Does a file of somebody else already name a repository of dnf? Changes nothing.
 
-Argument: the repository's address. Another argument, for tests: another folder than /etc/yum.repos.d.
-Stdlib only, Python 3.9 or newer.
+Prints null (none does), "" (one does), or what has dnf install from there without a check of signatures: "gpgcheck=0".
+As agent/facts/repositories.py reads it. Argument: the repository's address. Others, for tests: another folder than
+/etc/yum.repos.d, another file than /etc/dnf/dnf.conf. Stdlib only, Python 3.9 or newer.
 """
 
 import configparser
@@ -12,21 +13,32 @@ from pathlib import Path
 OWN = "gpuprep-nvidia.repo"
 
 
-def known(uri, folder):
+OFF = ("0", "no", "false", "off")
+
+
+def sections(path):
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, configparser.Error):
+        return configparser.ConfigParser()  # dnf does not read it either
+    return parser
+
+
+def known(uri, folder, settings):
+    default = sections(settings).get("main", "gpgcheck", fallback="0")
+    answer = None
     for path in sorted(folder.glob("*.repo")):
-        if path.name == OWN:
-            continue
-        parser = configparser.ConfigParser(interpolation=None, strict=False)
-        try:
-            parser.read_string(path.read_text(encoding="utf-8", errors="replace"))
-        except configparser.Error:
-            continue  # dnf does not read it either
-        for name in parser.sections():
+        parser = sections(path)
+        for name in parser.sections() if path.name != OWN else ():
             addresses = parser.get(name, "baseurl", fallback="").replace(",", " ").split()
-            enabled = parser.get(name, "enabled", fallback="1").strip().lower() not in ("0", "no", "false", "off")
+            enabled = parser.get(name, "enabled", fallback="1").strip().lower() not in OFF
             if enabled and uri.rstrip("/") in {address.rstrip("/") for address in addresses}:
-                return True
-    return False
+                checked = parser.get(name, "gpgcheck", fallback=default).strip().lower() not in OFF
+                answer = answer or ("" if checked else f"gpgcheck=0 in {path}")
+    return answer
 
 
-json.dump(known(sys.argv[1], Path(*sys.argv[2:] or ["/etc/yum.repos.d"])), sys.stdout)
+uri, *places = sys.argv[1:]
+folder, settings = [*places, *("/etc/yum.repos.d", "/etc/dnf/dnf.conf")[len(places) :]]
+json.dump(known(uri, Path(folder), Path(settings)), sys.stdout)
