@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import amount
 import pytest
 from commandline import Shell
 from gemmrecords import gemm, gpu, values
@@ -399,7 +400,7 @@ def test_gpus_that_are_not_compared_for_one_reason_are_told_together(store: Stor
 # ---------------------------------------------------------------- runs that were killed
 
 
-@pytest.mark.parametrize("command", ["drift", "provision"])
+@pytest.mark.parametrize("command", amount.few(["drift", "provision", "validate"], 1))
 def test_a_killed_run_is_in_the_list(
     gpuprep: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
