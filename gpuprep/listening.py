@@ -7,14 +7,24 @@ import hmac
 import ipaddress
 import re
 import secrets
-from collections.abc import Collection, Iterable
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
+from typing import Generic, TypeVar
 
 from gpuprep.errors import UsageError
 from gpuprep.untrusted.plaintext import one_line
 
+# More than browsers of a team open at a time. With one thread for each it must stay below what a process may have.
+MOST_CONNECTIONS = 200
+# For a whole request, and for each part of an answer until it is taken.
+WAIT_SECONDS = 15.0
+
 NAME = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")  # RFC 1035, and _ as some use it
+
+_Connection = TypeVar("_Connection")
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,54 @@ class Listen:
         """The error to raise where nothing can listen here."""
         where = f"{self.host}:{self.port}"
         return UsageError(f"--listen {where}: nothing can listen there: {error.strerror}", "give another")
+
+
+class Connections(Generic[_Connection]):
+    """The open connections of one server, for several threads: whoever opens hundreds shuts out nobody.
+
+    A server waits for a client that has not yet sent its request, or does not take the answer. It waits WAIT_SECONDS at
+    the most, whatever comes in between; and where there are more than MOST_CONNECTIONS, the one that it has waited for
+    longest is closed. One who asks at once is not among these.
+    """
+
+    def __init__(self, close: Callable[[_Connection], None]) -> None:
+        self._close = close
+        self._waiting: dict[_Connection, float] = {}  # since when; the first one longest
+        self._working: set[_Connection] = set()
+        self._lock = threading.Lock()
+
+    def waits(self, one: _Connection) -> None:
+        """The server waits for this client. Counts from the first time on, until works()."""
+        with self._lock:
+            self._working.discard(one)
+            self._waiting.setdefault(one, time.monotonic())
+            full = len(self._waiting) + len(self._working) > MOST_CONNECTIONS
+            longest = next(iter(self._waiting)) if full else None
+            if longest is not None:
+                del self._waiting[longest]
+        if longest is not None:
+            self._close(longest)
+
+    def works(self, one: _Connection) -> None:
+        """The server has the whole request, or its client took a part of the answer."""
+        with self._lock:
+            if self._waiting.pop(one, None) is not None:  # None: it is being closed
+                self._working.add(one)
+
+    def gone(self, one: _Connection) -> None:
+        with self._lock:
+            self._waiting.pop(one, None)
+            self._working.discard(one)
+
+    def end_slow(self) -> None:
+        """Close those that the server has waited for too long. To be called every second or so."""
+        before = time.monotonic() - WAIT_SECONDS
+        with self._lock:
+            slow = [one for one, since in self._waiting.items() if since < before]
+            for one in slow:
+                del self._waiting[one]
+        for one in slow:
+            self._close(one)
 
 
 def parse(text: str, example: int) -> Listen:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gpuprep.dashboard.app import application, warm
 from gpuprep.dashboard.board import Board
 from gpuprep.dashboard.guard import Rules
-from gpuprep.listening import Listen
+from gpuprep.listening import Connections, Listen
 from gpuprep.store.readonly import ReadOnlyStore
 
-AT_ONCE = 200  # connections; more are answered with 503
 GOODBYE_SECONDS = 1  # for answers that are on their way when it ends
 BACKLOG = 128
 
@@ -33,9 +34,11 @@ def serve(
             port = listening.getsockname()[1]
             board.start(lambda hosts: say(f"{hosts} host{'' if hosts == 1 else 's'} in {store.shown_url}"))
             rules = Rules(token, [listen.host, *names], cookie=f"gpuprep-{port}", secure=secure)
+            http, end_slow = _protocol()
             config = uvicorn.Config(
                 application(board, rules), log_config=None, access_log=False, server_header=False, proxy_headers=False,
-                limit_concurrency=AT_ONCE, timeout_graceful_shutdown=GOODBYE_SECONDS, lifespan="off", ws="none",
+                timeout_graceful_shutdown=GOODBYE_SECONDS, lifespan="off", ws="none", http=http,
+                callback_notify=end_slow, timeout_notify=1,
             )  # fmt: skip
             say(listen.url(port, token))
             threading.Thread(target=warm, name="warms up", daemon=True).start()
@@ -44,6 +47,46 @@ def serve(
         return
     finally:
         board.close()
+
+
+def _protocol() -> tuple[type[H11Protocol], Callable[[], Awaitable[None]]]:
+    """uvicorn's HTTP with a limit for clients that are slow, and what ends these: uvicorn itself waits for ever."""
+    connections = Connections[H11Protocol](lambda one: one.transport.abort())
+
+    class Limited(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+            super().connection_made(transport)
+            connections.waits(self)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._count()
+
+        def on_response_complete(self) -> None:
+            connections.waits(self)
+            super().on_response_complete()
+            self._count()  # a second request may have come with the first
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            connections.waits(self)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._count()
+
+        def _count(self) -> None:
+            answering = self.cycle is not None and not self.cycle.response_complete
+            (connections.works if answering else connections.waits)(self)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            connections.gone(self)
+            super().connection_lost(exc)
+
+    async def end_slow() -> None:
+        connections.end_slow()
+
+    return Limited, end_slow
 
 
 def _socket(listen: Listen) -> socket.socket:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from gpuprep.listening import Listen
+from gpuprep.listening import Connections, Listen
 from gpuprep.trace.web import Rules, guarded
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
+    from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
 
-AT_ONCE = 50  # requests; others wait
-PATIENCE_SECONDS = 30  # with a browser that says nothing
+PART = 1 << 16  # bytes of an answer that a client has WAIT_SECONDS to take
 
 
 def serve(
@@ -45,7 +45,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, family: int, address: Any) -> None:
         self.address_family = family
-        self._room = threading.BoundedSemaphore(AT_ONCE)
+        self.connections = Connections[socket.socket](_end)
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -56,18 +56,57 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        with self._room:
-            super().process_request_thread(request, client_address)
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections.waits(request)
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        self.connections.end_slow()
+
+    def close_request(self, request: Any) -> None:
+        self.connections.gone(request)
+        super().close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that went away is no error of ours; the application keeps its own (web/app.py)."""
 
 
+def _end(connection: socket.socket) -> None:
+    """Ends what its thread waits for."""
+    with contextlib.suppress(OSError):  # its client ended it
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Answer(io.BufferedIOBase):
+    """Where an answer is written to."""
+
+    def __init__(self, connection: socket.socket, connections: Connections[socket.socket]) -> None:
+        self._connection, self._connections = connection, connections
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with memoryview(data) as view:
+            for start in range(0, len(view), PART):
+                self._connections.waits(self._connection)
+                self._connection.sendall(view[start : start + PART])
+                self._connections.works(self._connection)
+            return len(view)
+
+
 class _Handler(WSGIRequestHandler):
-    timeout = PATIENCE_SECONDS
+    server: _Server
     server_version = "gpuprep"
     sys_version = ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.wfile = _Answer(self.connection, self.server.connections)
+
+    def get_environ(self) -> WSGIEnvironment:
+        self.server.connections.works(self.connection)  # it has sent its whole request
+        return super().get_environ()
 
     def address_string(self) -> str:
         return str(self.client_address[0])
