@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gpuprep.checks.floors import apart
 from gpuprep.errors import UsageError
 from gpuprep.records import Status
 from gpuprep.records.findings import GRAVEST_FIRST
@@ -175,8 +176,14 @@ def _step_time(document: TraceDocument, baseline: TraceDocument, percent: float)
     old, new = before.average_iteration_us, now.average_iteration_us
     change = 100.0 * (new - old) / old
     status = Status.FAIL if change > percent else Status.PASS
-    text = f"{new / 1e3:.3f} ms a step, {change:+.1f} % of the baseline's {old / 1e3:.3f} ms (allowed: +{percent:g} %)"
-    return Line(STEP_TIME, status, text)
+    text = f"{new / 1e3:.3f} ms a step, {_change(change, percent)} of the baseline's {old / 1e3:.3f} ms"
+    return Line(STEP_TIME, status, f"{text} (allowed: +{percent:g} %)")
+
+
+def _change(change: float, allowed: float) -> str:
+    """ "+5.0 %", with more digits if it would look like what is allowed."""
+    shown = apart(change, allowed, 1)[0]
+    return f"{'' if shown.startswith('-') else '+'}{shown} %"
 
 
 # ---------------------------------------------------------------- a job
@@ -233,7 +240,7 @@ def _job_step_time(
     (new, rank), (old, other) = slowest, before
     change = 100.0 * (new - old) / old
     text = (
-        f"{new / 1e3:.3f} ms a step in rank {rank}, the slowest, {change:+.1f} % of the baseline's"
+        f"{new / 1e3:.3f} ms a step in rank {rank}, the slowest, {_change(change, percent)} of the baseline's"
         f" {old / 1e3:.3f} ms in rank {other} (allowed: +{percent:g} %)"
     )
     return Line(STEP_TIME, Status.FAIL if change > percent else Status.PASS, text)

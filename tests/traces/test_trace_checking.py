@@ -169,6 +169,15 @@ def test_step_time_against_the_baseline(
     assert status(found, "step-time") is (records.Status.FAIL if code else records.Status.PASS)
 
 
+def test_a_step_that_is_a_little_too_long_is_not_said_to_be_as_long_as_allowed(clean: document.TraceDocument) -> None:
+    summary = dataclasses.replace(clean.summary, average_iteration_us=clean.summary.average_iteration_us * 1.0502)
+    found = checking.check(dataclasses.replace(clean, summary=summary), rules=("sync",), baseline=clean)
+    (line,) = [line for line in found.lines if line.name == "step-time"]
+    assert line.status is records.Status.FAIL
+    assert "+5.02 % of the baseline's" in line.text
+    assert "(allowed: +5 %)" in line.text
+
+
 def test_a_faster_step_passes(tmp_path: Path, clean: document.TraceDocument) -> None:
     faster = program(ns=50_000).opened(tmp_path).document
     assert status(checking.check(faster, rules=("sync",), baseline=clean), "step-time") is records.Status.PASS
