@@ -52,6 +52,8 @@ STEPS = {
 NAMED = {host_paths.TUNE_UNIT: "gpuprep-tune.service is not installed", host_paths.LOADER_LIST: ""}
 # Of a file that is everybody's, the lines that decide which toolkit a program gets.
 ENVIRONMENT = re.compile(r"(export\s+)?(PATH|CUDA_\w+|LD_\w+)\s*=")
+# What a snapshot does not name is not gone: another gpuprep may look for other things.
+NOT_LOOKED_FOR = Missing("not_read", "the agent did not look for it")
 PINNED = ("apt.preferences", "driver.pinned", "cuda.pinned")  # what says that a pin is gone
 UNITS = (PERSISTENCED, TUNE, FABRIC_MANAGER)
 WAYS = {
@@ -170,7 +172,7 @@ def _libraries(snapshot: Snapshot, certified: Certified, changed: Sequence[str])
     differences, unread = [], []
     was, now = certified.facts.libraries, snapshot.libraries
     for name, before in sorted(was.items()):
-        path = now.get(name)
+        path = now.get(name, NOT_LOOKED_FOR)
         if not isinstance(before, str) or path == before:
             continue
         if isinstance(path, Missing):
@@ -281,7 +283,7 @@ def _files(snapshot: Snapshot, certified: Certified) -> Finding:
     differences, unread = [], []
     compared = [path for path in FILES if path in certified.facts.files]
     for path in compared:
-        before, now = certified.facts.files[path], snapshot.files.get(path)
+        before, now = certified.facts.files[path], snapshot.files.get(path, NOT_LOOKED_FOR)
         if isinstance(before, Missing):
             continue
         if isinstance(now, Missing):
@@ -351,7 +353,7 @@ def _tools(snapshot: Snapshot, certified: Certified) -> Finding:
         was: Mapping[str, OptStr] = getattr(certified.facts.shells, way)
         now: Mapping[str, OptStr] = getattr(snapshot.shells, way)
         for tool, before in was.items():
-            path = now.get(tool)
+            path = now.get(tool, NOT_LOOKED_FOR)
             reported_by = [f"{way}.{tool}"]
             if isinstance(before, Missing) or path == before:
                 continue

@@ -740,3 +740,23 @@ def test_thirty_nights_of_an_undisturbed_host_are_silent() -> None:
         found = since(now, certified, before)
         assert set(found) == ({"host.since_last_check"} if before is None else set()), night
         before = now
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "finding"),
+    [
+        ("files", TUNE_UNIT, "files.managed"),
+        ("libraries", "libcudart.so.12", "libraries.paths"),
+        ("login_shell", "nvcc", "shells.tools"),
+    ],
+)
+def test_what_the_agent_did_not_look_for_is_not_gone(part: str, key: str, finding: str) -> None:
+    """Another gpuprep may look for other things; what it looks for and does not find is null."""
+    now = whole()
+    held = now.shells if part == "login_shell" else now
+    assert getattr(held, part)[key] is not None
+    less = {part: {name: value for name, value in getattr(held, part).items() if name != key}}
+    looked = dataclasses.replace(now, shells=dataclasses.replace(now.shells, **less)) if held is now.shells else None
+    found = since(looked or dataclasses.replace(now, **less), whole())
+    assert found[finding].status in (SKIP, UNKNOWN), found[finding]
+    assert "gone" not in found[finding].reason
