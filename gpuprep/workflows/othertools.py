@@ -14,15 +14,19 @@ from typing import Any
 
 from gpuprep.errors import UsageError
 from gpuprep.records.evidence.decode import LARGEST
+from gpuprep.untrusted.limits import json_document
 from gpuprep.workflows.gpus_by_name import UNKNOWN_ID
 
 MEASURE = "`gpuprep validate HOST --profile PROFILE` measures; `gpuprep judge --template csv` prints a table to fill in"
 NO_SPEED = "it has no speed that gpuprep judges"
 MOST_GPUS = 64  # of one file
+MOST_NODES = 1000
 # How the output of a tool begins or what only it has; what it is, and what it lacks.
 VERDICTS = "it has DCGM's own verdicts"
 NAMED_TEXTS = (
     (r"=+NVSMI LOG=+|<nvidia_smi_log>|\| NVIDIA-SMI \d", "nvidia-smi", "it shows the state of the GPUs"),
+    (r"\A[^\n]*\[(?:MiB|MHz|W|%)\]", "nvidia-smi --query-gpu", "it shows the state of the GPUs"),
+    (r"^\s+GPU0\s.*CPU Affinity|^Legend:\s+X\s+= Self", "nvidia-smi topo", "it shows how the GPUs are linked"),
     (r"^#\s*gpu\s+(?:pwr|sm|rxpci|idx)\b", "nvidia-smi dmon or pmon", "it shows clocks, power and use over time"),
     (r"Successfully ran diagnostic for group|\|\s*Diagnostic\s*\|\s*Result", "dcgmi diag", VERDICTS),
     (r"^#\s*nThread \d+|# Avg bus bandwidth|nccl-tests version", "nccl-tests", "how the GPUs are linked is not in it"),
@@ -31,7 +35,7 @@ NAMED_TEXTS = (
 NVBANDWIDTH_TEXT = re.compile(r"^nvbandwidth Version:|^Running (?:benchmark )?\w+_memcpy_\w+\.", re.MULTILINE)
 NVBANDWIDTH_HOST = {"host_to_device_memcpy_ce": "h2d_gb_per_s", "device_to_host_memcpy_ce": "d2h_gb_per_s"}
 NVBANDWIDTH_PEERS = ("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce")
-DEVICE = re.compile(r"(?:Device )?(\d{1,3}): ([^()\n]{1,80}?):? *(?:\([0-9A-Fa-f:.]{4,20}\))?")
+DEVICE = re.compile(r"(?:Device )?(\d{1,3}): ([^()\n]{1,80}?):? *(?:\([0-9A-Fa-f:.]{4,20}\).{0,80})?")
 GPU_BURN = re.compile(r"^\s*[\d.]+%\s+proc'd:\s*(.{1,4000}?)errors:\s*(.{1,2000}?)temps:", re.MULTILINE)
 GPU_BURN_GPU = re.compile(r"^GPU (\d{1,3}): (.{1,80}?)(?: \(UUID: (GPU-[0-9A-Za-z-]{1,60})\))?$", re.MULTILINE)
 GPU_BURN_BEGINNING = 'its first lines, which say the data type ("using FLOATS")'
@@ -54,10 +58,17 @@ def of_text(path: Path, text: str) -> dict[str, Any] | None:
         return _nvbandwidth(path, _devices(text.splitlines()), list(_sections(text)))
     if "proc'd:" in text and "Gflop/s" in text:
         return _gpu_burn(path, text)
+    if runs := _superbench_lines(path, text):
+        return {"runs": runs}
+    refuse_named(path, text)
+    return None
+
+
+def refuse_named(path: Path, text: str) -> None:
+    """Raises UsageError if a text is the output of a tool that has no figure for gpuprep."""
     for pattern, tool, what in NAMED_TEXTS:
         if re.search(pattern, text, re.MULTILINE):
             raise _named(path, tool, what)
-    return None
 
 
 def of_json(path: Path, document: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -191,6 +202,19 @@ def _gpu_burn(path: Path, text: str) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- SuperBench
+
+
+def _superbench_lines(path: Path, text: str) -> list[dict[str, Any]]:
+    """results-summary.jsonl has a line for each node. [] for other texts."""
+    lines = [line for line in text.splitlines()[: MOST_NODES + 1] if line.strip()]
+    if not 1 < len(lines) <= MOST_NODES or not all(line.startswith("{") for line in lines):
+        return []
+    try:
+        documents = [json_document(line) for line in lines]
+    except ValueError:
+        return []
+    known = all(any(SUPERBENCH.search(key) for key in document) for document in documents)
+    return [_superbench(path, document) for document in documents] if known else []
 
 
 def _superbench(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,6 +79,7 @@ def read(path: Path, probes: tuple[str, ...]) -> list[Recorded]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}", HINT) from error
     if path.suffix.lower() == ".csv":
+        othertools.refuse_named(path, text)
         return [
             _recorded(path, where, value, probes) for where, value in _entries(path, figures_csv.document(path, text))
         ]

@@ -755,7 +755,7 @@ def test_what_the_agent_did_not_look_for_is_not_gone(part: str, key: str, findin
     now = whole()
     held = now.shells if part == "login_shell" else now
     assert getattr(held, part)[key] is not None
-    less = {part: {name: value for name, value in getattr(held, part).items() if name != key}}
+    less: dict[str, Any] = {part: {name: value for name, value in getattr(held, part).items() if name != key}}
     looked = dataclasses.replace(now, shells=dataclasses.replace(now.shells, **less)) if held is now.shells else None
     found = since(looked or dataclasses.replace(now, **less), whole())
     assert found[finding].status in (SKIP, UNKNOWN), found[finding]

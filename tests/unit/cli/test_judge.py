@@ -792,6 +792,15 @@ OTHER_TOOLS = (
     ("dcgmi as a table", "Successfully ran diagnostic for group.\n| Diagnostic | Result |\n", 2, ["dcgmi diag"]),
     ("DCGM 4", json.dumps({"DCGM Diagnostic": {"test_categories": []}}), 2, ["dcgmi diag"]),
     ("nccl-tests", "# nThread 1 nGpus 8 minBytes 8\n# Avg bus bandwidth    : 230.1\n", 2, ["nccl-tests"]),
+    ("nvidia-smi topo", "        GPU0    GPU1    CPU Affinity\nGPU0     X      NV12    0-31\n", 2, ["nvidia-smi topo"]),
+    ("nvidia-smi's table of values", "name, memory.total [MiB]\nTesla T4, 15360 MiB\n", 2, ["nvidia-smi --query-gpu"]),
+    ("SuperBench of two nodes", "\n".join(json.dumps({"node": n, "gemm-flops/fp16_tc_flops:0": 9e4}) for n in "ab"), 3,
+     ["a UNKNOWN", "b UNKNOWN", "which GPU it was is not recorded"]),
+    ("nvbandwidth as JSON", json.dumps({"nvbandwidth": {
+        "GPU Device list": ["0: Tesla T4 (00000000:00:1e):(ip-10-0-0-7)"], "testcases": [
+            {"name": "device_to_host_memcpy_ce", "status": "Passed", "bandwidth_matrix": [["12.6"]]},
+            {"name": "host_to_device_memcpy_ce", "status": "Waived", "bandwidth_matrix": []}]}}), 0,
+     ["device to host 12.6", "PASS"]),
     ("no tool", "GPU 0 is fine\n", 2, ["is not JSON"]),
     ("hostile", '{"nvbandwidth": {"GPU Device list": 7, "testcases": [3, {"bandwidth_matrix": "x"}, {"name": '
      '"host_to_device_memcpy_ce", "bandwidth_matrix": [["NaN", "1e400", true, null, "-3"]]}]}}', 2, ["nvbandwidth"]),
