@@ -32,7 +32,7 @@ from gpuprep.records import SCHEMA_VERSION
 from gpuprep.records.moments import minute
 from gpuprep.records.showable import strict_json
 from gpuprep.reports import FORMATS, readings, render
-from gpuprep.reports.templates import environment
+from gpuprep.reports.templates import environment, with_code
 from gpuprep.untrusted.masking import masked
 from gpuprep.untrusted.plaintext import one_line, visible
 
@@ -200,7 +200,8 @@ def _error(request: Request, status: int, what: str, todo: str) -> Response:
 def _environment() -> jinja2.Environment:
     loader = jinja2.ChoiceLoader([OWN, jinja2.FunctionLoader(lambda name: _file(REPORTS, name))])
     made = environment(loader, finalize=_calm)
-    made.filters.update(figure=readings.figure, minute=minute)
+    # As each other text, cut and made safe before it becomes markup.
+    made.filters.update(figure=readings.figure, minute=minute, with_code=lambda words: with_code(_calm(words)))
     return made
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprep.records import DecodeError, Finding, RunRecord, Source, Status, Verdict, from_json_value
-from gpuprep.records.findings import PROBLEMS, findings_of, in_order
+from gpuprep.records.findings import GRAVEST_FIRST, PROBLEMS, findings_of, in_order, weight
 from gpuprep.records.showable import safe
 from gpuprep.reports import fleet
 from gpuprep.reports.text import outcome
@@ -73,7 +73,13 @@ def _slim(document: dict[str, Any]) -> RunRecord:
 
 
 def _kept(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [finding for finding in findings if finding["status"] in KEPT][:MOST_KEPT]
+    """The gravest: of findings that nothing sorted, too."""
+    order = [status.value for status in GRAVEST_FIRST]
+
+    def place(finding: dict[str, Any]) -> tuple[int, int]:
+        return order.index(finding["status"]), weight(finding["subject"], finding.get("role", ""))
+
+    return sorted((finding for finding in findings if finding["status"] in KEPT), key=place)[:MOST_KEPT]
 
 
 def _facts(document: Mapping[str, Any]) -> dict[str, str]:

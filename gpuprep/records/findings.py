@@ -34,13 +34,13 @@ def need_reboot(findings: Iterable[Finding]) -> bool:
 
 def in_order(findings: Sequence[Finding], statuses: Iterable[Status]) -> list[Finding]:
     """The findings with one of `statuses`, in the order of `statuses`, and of one status the gravest first."""
-    gravest_first = sorted(findings, key=_weight)
+    gravest_first = sorted(findings, key=lambda finding: weight(finding.subject, finding.role))
     return [finding for status in statuses for finding in gravest_first if finding.status is status]
 
 
-def _weight(finding: Finding) -> int:
-    """How late a person needs to read it. A setting of a GPU is not the GPU: the machine works without it."""
-    if finding.role == "gpu_tuning":
+def weight(subject: str, role: str) -> int:
+    """How late a person needs to read a finding. A setting of a GPU is not the GPU: the machine works without it."""
+    if role == "gpu_tuning":
         return len(SUBJECTS)
-    thing = finding.subject.partition(" ")[0]
+    thing = subject.partition(" ")[0]
     return next((place for place, things in enumerate(SUBJECTS) if thing in things), len(SUBJECTS))

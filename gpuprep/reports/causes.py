@@ -18,6 +18,7 @@ from gpuprep.reports import drifted
 _T = TypeVar("_T")
 FEW = 3  # names that a group shows; a larger one shows how many there are
 QUOTED = re.compile(r'(, and the driver says so)?: "[^"]*"')  # the driver's words differ where the cause is one
+NUMBER = re.compile(r"(?<![A-Za-z])[0-9][0-9a-fA-F.:]*")  # figures, versions, addresses on the bus; not "a100"
 UNREAD = re.compile(r"^.{0,200}? could not be read: (?P<why>.+)$", re.DOTALL)
 # "H200 has no NVENC for H.264 (catalogue), ..." and what the other checks say of an engine that is not there.
 LACKS = re.compile(r"^.{0,80}? has no (?P<engine>NVENC|NVDEC) for (?P<codecs>[^(]{1,80}?) \(catalogue\)")
@@ -57,6 +58,15 @@ class Group:
         return f"{len(self.findings)} checks of {self.subjects}"
 
     @property
+    def checks(self) -> str:
+        """ "clocks of gpu 0, gpu 1 and 6 more"; of one, its name."""
+        names = list(dict.fromkeys(self.names))
+        if len(names) == 1:
+            return names[0]
+        properties = dict.fromkeys(finding.property.replace("_", " ") for finding in self.findings)
+        return f"{_few(list(properties))} of {_few(list(dict.fromkeys(each.subject for each in self.findings)))}"
+
+    @property
     def names(self) -> list[str]:
         return [name(finding) for finding in self.findings]
 
@@ -79,16 +89,34 @@ class Group:
         return f"{len(self.findings)} checks of {self.subjects}" if self.folded else self.named
 
 
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - FEW
+    return ", ".join(names[:FEW]) + (f" and {more} more" if more > 0 else "")
+
+
 def name(finding: Finding) -> str:
     return f"{finding.subject}: {finding.property.replace('_', ' ')}"
 
 
 def groups(findings: Iterable[Finding], now: str = "") -> list[Group]:
     """In the order of the first of each group. With `now`, the start of the check, one group has one date."""
+    return _grouped(findings, lambda finding: (drifted.since(finding, now) if now else "", *_key(finding)))
+
+
+def of_hosts(findings: Iterable[Finding]) -> list[Group]:
+    """As groups(), of the findings of several hosts or GPUs: one cause has other figures on each of them."""
+
+    def key(finding: Finding) -> tuple[str, ...]:
+        why = NUMBER.sub("#", QUOTED.sub("", finding.reason)) or finding.key
+        return why, NUMBER.sub("#", finding.remedy)
+
+    return _grouped(findings, key)
+
+
+def _grouped(findings: Iterable[Finding], key: Callable[[Finding], tuple[str, ...]]) -> list[Group]:
     by_cause: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
-        dated = drifted.since(finding, now) if now else ""
-        by_cause.setdefault((finding.status.value, dated, *_key(finding)), []).append(finding)
+        by_cause.setdefault((finding.status.value, *key(finding)), []).append(finding)
     return [Group(tuple(listed), _cause(listed)) for listed in by_cause.values()]
 
 

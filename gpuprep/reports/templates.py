@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
+
+CODE = re.compile(r"`([^`]{1,300})`")
 
 
 def environment(loader: jinja2.BaseLoader, finalize: Callable[[Any], Any] | None = None) -> jinja2.Environment:
@@ -25,3 +29,11 @@ def environment(loader: jinja2.BaseLoader, finalize: Callable[[Any], Any] | None
 def policy_hash(text: str) -> str:
     """As a Content-Security-Policy names a text that it allows."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def with_code(words: str) -> Markup:
+    """What stands in backticks, a command as a rule, as code."""
+    parts = CODE.split(words)  # words, code, words, code, ..., words
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if place % 2 else part for place, part in enumerate(parts)
+    )

@@ -14,25 +14,33 @@ from fleetstore import write
 from records_for_tests import record
 from validations_for_tests import h200
 
+from gpuprep.records import Finding, Source, Status, Verdict
 from gpuprep.store import Store
 
 pytestmark = pytest.mark.xdist_group("browser")
 HOSTS, NIGHTS = 64, 32
+MANY = "gpu-9999.with-a-long-name.rack-17.cluster-b.example.org"
+SCREEN = 900  # px
 PAGES = {
     "fleet": "/fleet",
     "fleet, filtered": "/fleet?verdict=FAIL&finding=gpu%200.persistence_mode",
     "a page of nothing": "/fleet?name=nobody",
     "a host that fails": "/host/gpu-0003",
     "a host that gets slower": "/host/gpu-0011",
+    "a host with a hundred findings": f"/host/{MANY}",
     "a host of a stand-in": "/host/" + quote("sim:t4", safe=""),
     "nights": "/nights",
     "trends": "/trends",
     "findings": "/findings",
     "a finding": "/findings/gpu%200.persistence_mode",
     "search": "/search?q=gpu-00",
+    "search of what findings say": "/search?q=slower+than",
     "nothing found": "/search?q=nothing-at-all",
     "a report": "/run/last",
 }
+# What the Tab key has to reach: not what lies in a fold that is closed.
+STOPS = """[...document.querySelectorAll('a[href], input:not([type=hidden]), select, button, summary')].filter(
+  one => !one.closest('details:not([open]) > :not(summary)')).length"""
 # Each stop of the Tab key: what it is, and whether a reader sees that it is there.
 STOP = """() => {
   const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
@@ -48,9 +56,36 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     store = Store.open(url)
     store.append(record("20261120-100000-abc123"))
     store.append(h200())
+    verdict = Verdict(Status.FAIL, "FAIL: profile t4, 131 checks", tuple(many_findings()))
+    for day in range(1, 21):
+        run_id, at = f"202611{day:02d}-023000-99999", f"2026-11-{day:02d}T02:30:00+00:00"
+        store.append(record(run_id, host=MANY, command="drift", started_at=at, verdict=verdict, source=Source.MEASURED))
     store.close()
     with serving(url) as running:
         yield running
+
+
+def many_findings() -> Iterator[Finding]:
+    yield Finding("agent", "version", Status.FAIL, "0.2.0", "0.1.0", "an older agent judges by older rules")
+    for number in range(130):
+        status = (Status.FAIL, Status.UNKNOWN, Status.WARN)[number % 3]
+        why = "the GPU is slower than it can be " * (1 + number % 7) + "x" * (number % 11)
+        todo = "run `gpuprep tune HOST --profile t4`" if number % 4 else ""
+        yield Finding(
+            f"gpu {number % 8}", f"a_long_name_of_a_check_{number}", status, "", "W" * (number % 90), why, todo
+        )
+
+
+@pytest.mark.parametrize("width", [browser.NARROW, browser.WIDE])
+@pytest.mark.parametrize("host", [MANY, "gpu-0003", "gpu-0011"])
+def test_a_host_is_told_in_three_screens(
+    chromium: browser.Chromium, server: Server, cookie: dict[str, str], host: str, width: int
+) -> None:
+    tall = "document.documentElement.scrollHeight"
+    seen = chromium.visit(
+        f"{server.base}/host/{host}", width=width, cookies=cookie, do=lambda page: page.evaluate(tall), check=False
+    )
+    assert seen.answer <= 3 * SCREEN
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +127,7 @@ def test_the_tab_key_reaches_everything_and_shows_where_it_is(
     chromium: browser.Chromium, server: Server, cookie: dict[str, str], path: str
 ) -> None:
     def walk(page: Any) -> tuple[int, list[Any]]:
-        wanted = page.evaluate("document.querySelectorAll('a[href], input:not([type=hidden]), select, button').length")
+        wanted = page.evaluate(STOPS)
         stops = []
         for _ in range(wanted):
             page.keyboard.press("Tab")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -12,13 +13,17 @@ from gpuprep.dashboard.board import Board
 from gpuprep.dashboard.digest import Host
 from gpuprep.dashboard.speeds import Falling, Speeds
 from gpuprep.errors import UsageError
-from gpuprep.records import ended
-from gpuprep.records.moments import minute
+from gpuprep.records import Finding, ended
+from gpuprep.records.moments import minute, moment
+from gpuprep.reports import drifted
+from gpuprep.reports.causes import Group
 from gpuprep.reports.readings import figure
 from gpuprep.store.overview import Run
 from gpuprep.untrusted.plaintext import one_line
 
 A_PAGE = 50  # rows
+NAMED = 5  # hosts that a cause names
+MOST_CAUSES = 8  # that are read at once; the others are in a fold
 MOST_PAGES = 100_000
 MOST_LETTERS = 255  # of a word that is asked for
 
@@ -100,6 +105,50 @@ def host_path(name: str) -> str:
 
 def run_path(run_id: str) -> str:
     return f"/run/{quote(run_id, safe='')}"
+
+
+def finding_path(key: str) -> str:
+    """ "" of a name that no address can have."""
+    return f"/findings/{quote(key, safe='')}" if key.strip(".") else ""
+
+
+def _began(finding: Finding) -> float:
+    read = moment(finding.since)
+    return read.timestamp() if read else 0.0
+
+
+def _since(finding: Finding, now: str) -> str:
+    return drifted.since(finding, now).removeprefix("since ") if now else finding.since[:10]
+
+
+def cause_row(
+    group: Group, hosts: Sequence[Host] = (), expand: Callable[[str], str] = str, now: str = ""
+) -> dict[str, Any]:
+    """What did not pass for one reason, with the hosts that have it. `expand`: a remedy's commands, for one host.
+    `now`: when that host was checked."""
+    first, values = group.first, Counter(finding.actual for finding in group.findings)
+    keys = list(dict.fromkeys(finding.key for finding in group.findings))
+    oldest = min((finding for finding in group.findings if moment(finding.since)), key=_began, default=None)
+    alike = len({finding.reason for finding in group.findings}) == 1
+    named = list(dict.fromkeys(host.name for host in hosts))
+    return {
+        "word": first.status.value,
+        "keys": keys,
+        "name": drifted.words(keys[0]).strip() or "a check without a name" if len(keys) == 1 else group.checks,
+        "path": finding_path(keys[0]) if len(keys) == 1 else "",
+        "checks": [
+            {"name": drifted.words(key).strip() or "a check without a name", "path": finding_path(key)} for key in keys
+        ],
+        "said": values.most_common(3),
+        "kinds": len(values),
+        "expected": first.expected if len({finding.expected for finding in group.findings}) == 1 else "",
+        "reason": f"{'' if alike else 'for example: '}{first.reason}" if first.reason else "",
+        "remedy": expand(first.remedy),
+        "since": _since(oldest, now) if oldest else "",
+        "hosts": [{"name": name, "path": host_path(name)} for name in named[:NAMED]],
+        "count": len(named),
+        "all": f"/fleet?{urlencode({'finding': keys[0]})}" if len(keys) == 1 else "",
+    }
 
 
 def word_of(run: Run) -> str:

@@ -3,50 +3,62 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
-from typing import Any
-from urllib.parse import quote, urlencode
 
 from gpuprep.dashboard import charts
 from gpuprep.dashboard.board import Board, beginning, last_nights
 from gpuprep.dashboard.digest import Host
-from gpuprep.dashboard.pages.common import MOST_LETTERS, NotFound, Page, Query, banner, cut, host_path, run_path
+from gpuprep.dashboard.pages.common import (
+    MOST_CAUSES,
+    MOST_LETTERS,
+    NAMED,
+    NotFound,
+    Page,
+    Query,
+    banner,
+    cause_row,
+    cut,
+    host_path,
+    run_path,
+)
 from gpuprep.dashboard.speeds import NIGHTS
 from gpuprep.performance import trend
 from gpuprep.records import Finding, Status
-from gpuprep.records.findings import PROBLEMS
-from gpuprep.records.moments import moment
-from gpuprep.reports import drifted
+from gpuprep.records.findings import PROBLEMS, in_order, weight
+from gpuprep.reports import causes, commands, drifted
+from gpuprep.reports.causes import Group
 from gpuprep.untrusted.plaintext import one_line
-
-NAMED = 5  # hosts that a finding names
 
 
 def findings(board: Board, query: Query) -> Page:
     now = board.fleet()
-    by_finding: dict[tuple[str, str], list[tuple[Host, Finding]]] = defaultdict(list)
-    for host in now.hosts:
-        for problem in host.problems:
-            by_finding[problem.status.value, problem.key].append((host, problem))
-    order = {status.value: place for place, status in enumerate(PROBLEMS)}
-    groups = sorted(by_finding.items(), key=lambda each: (order[each[0][0]], -len(each[1]), each[0][1]))
+    groups = causes_of(now.hosts)
     rows = cut(groups, query)
     silent = [host for host in now.hosts if not host.problems and host.word != Status.PASS.value]
+    shown = [cause_row(group, hosts, _of_one_host(hosts)) for group, hosts in rows.rows]
     variables = {
         "cut": rows,
         "unjudged": [{"name": host.name, "path": host_path(host.name)} for host in silent[:NAMED]],
         "more": len(silent) - NAMED,
         "count": len(silent),
-        "rows": [_finding_row(word, key, listed) for (word, key), listed in rows.rows],
+        "rows": shown,
+        "most": MOST_CAUSES,
         "hosts": sum(bool(host.problems) for host in now.hosts),
         "every": len(now.hosts),
         "banner": banner(sum(host.simulated for host in now.hosts), len(now.hosts)),
     }
     document = {
         "findings": [
-            {"status": word, "key": key, "hosts": [host.name for host, _ in listed], "actual": listed[0][1].actual}
-            for (word, key), listed in rows.rows
+            {
+                "status": row["word"],
+                "key": row["keys"][0],
+                "keys": row["keys"],
+                "hosts": list(dict.fromkeys(host.name for host in hosts)),
+                "actual": group.first.actual,
+                "reason": group.first.reason,
+            }
+            for row, (group, hosts) in zip(shown, rows.rows, strict=True)
         ],
         "page": rows.number,
         "pages": rows.pages,
@@ -54,25 +66,32 @@ def findings(board: Board, query: Query) -> Page:
     return Page("findings.html", variables, document)
 
 
-def _finding_row(word: str, key: str, listed: Sequence[tuple[Host, Finding]]) -> dict[str, Any]:
-    values = Counter(problem.actual for _, problem in listed)
-    moments = [read for _, problem in listed if (read := moment(problem.since)) is not None]
-    first = listed[0][1]
-    return {
-        "word": word,
-        "name": drifted.words(key),
-        "count": len(listed),
-        "said": values.most_common(3),
-        "kinds": len(values),
-        "expected": first.expected,
-        "reason": first.reason,
-        "remedy": first.remedy,
-        "since": f"{min(moments):%Y-%m-%d}" if moments else "–",
-        "hosts": [{"name": host.name, "path": host_path(host.name)} for host, _ in listed[:NAMED]],
-        "more": len(listed) - NAMED,
-        "all": f"/fleet?{urlencode({'finding': key})}",
-        "path": f"/findings/{quote(key, safe='')}",
-    }
+def causes_of(
+    hosts: Iterable[Host], wanted: Callable[[Finding], bool] = lambda _: True
+) -> list[tuple[Group, list[Host]]]:
+    """Each cause once with the hosts that have it: the gravest first, of one weight what most hosts have."""
+    of: dict[int, Host] = {}
+    every: list[Finding] = []
+    for host in hosts:
+        listed = [finding for finding in host.problems if wanted(finding)]
+        of.update((id(finding), host) for finding in listed)
+        every += listed
+    groups = [
+        (group, list({of[id(finding)].name: of[id(finding)] for finding in group.findings}.values()))
+        for group in causes.of_hosts(in_order(every, PROBLEMS))
+    ]
+
+    def place(each: tuple[Group, list[Host]]) -> tuple[int, int, int]:
+        first = each[0].first
+        return PROBLEMS.index(first.status), weight(first.subject, first.role), -len(each[1])
+
+    return sorted(groups, key=place)
+
+
+def _of_one_host(hosts: Sequence[Host]) -> Callable[[str], str]:
+    """Of one host its commands can be pasted; of several they name no host."""
+    record = hosts[0].record
+    return (lambda remedy: commands.expanded(remedy, record)) if len(hosts) == 1 else str
 
 
 def finding(board: Board, key: str, query: Query) -> Page:

@@ -14,6 +14,7 @@ from gpuprep.dashboard.pages.common import (
     NotFound,
     Page,
     Query,
+    cause_row,
     cut,
     falling_row,
     host_document,
@@ -22,16 +23,18 @@ from gpuprep.dashboard.pages.common import (
     run_row,
     word_of,
 )
+from gpuprep.dashboard.pages.findings import causes_of
 from gpuprep.dashboard.speeds import Headline
 from gpuprep.performance.trend import FEWEST_NIGHTS
 from gpuprep.records import Status
 from gpuprep.records.findings import GRAVEST_FIRST
 from gpuprep.records.moments import minute
-from gpuprep.reports import drifted
+from gpuprep.reports import commands, drifted
 from gpuprep.reports.readings import figure
 from gpuprep.store.overview import Run
 from gpuprep.untrusted.plaintext import one_line
 
+MOST_SHOWN = 3  # causes that are read at once; the others are in a fold
 STRIP = 60  # runs of a host's strip
 OVER_TIME = 30  # checks in a row of findings over time
 
@@ -56,9 +59,13 @@ def host(board: Board, name: str, query: Query) -> Page:
         "others": names[1:],
         "host": latest,
         "word": latest.word if latest else "",
-        "problems": [(problem, drifted.since(problem, latest.record.started_at)) for problem in latest.problems]
+        "problems": [
+            cause_row(group, (), lambda remedy: commands.expanded(remedy, latest.record), latest.record.started_at)
+            for group, _ in causes_of([latest])
+        ]
         if latest
         else [],
+        "most": MOST_SHOWN,
         "last": _run_row_of(latest) if latest else None,
         "certified": certified,
         "certified_path": run_path(certified.run_id) if certified.run_id else "",
@@ -75,6 +82,7 @@ def host(board: Board, name: str, query: Query) -> Page:
         "rows": [run_row(run) for run in shown.rows],
         "older": query.link(before=runs[-1].started_at, page="") if len(runs) == STRIP else "",
         "before": before,
+        "listed": bool(before or query.text("page")),
         "banner": "SIMULATED: no figure here is of a real GPU" if latest and latest.simulated else "",
     }
     document = {

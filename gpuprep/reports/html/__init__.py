@@ -8,7 +8,6 @@ page forbids every script and style but these two, by their hashes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -23,9 +22,7 @@ from gpuprep.reports.html import fleet
 from gpuprep.reports.html.contents import contents
 from gpuprep.reports.html.words import WORDS
 from gpuprep.reports.readings import figure
-from gpuprep.reports.templates import environment, policy_hash
-
-CODE = re.compile(r"`([^`]{1,300})`")
+from gpuprep.reports.templates import environment, policy_hash, with_code
 
 
 def render(record: RunRecord) -> str:
@@ -57,7 +54,7 @@ def _filled(template: str, variables: dict[str, Any]) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     made = environment(jinja2.FunctionLoader(_file))
-    made.filters.update(figure=figure, sentence=_sentence, with_code=_with_code)
+    made.filters.update(figure=figure, sentence=_sentence, with_code=with_code)
     made.filters.update(taking=taking.of_step, taking_in_all=taking.whole)
     made.globals.update(words=WORDS)
     return made
@@ -66,14 +63,6 @@ def _environment() -> jinja2.Environment:
 @cache
 def _file(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _with_code(words: str) -> Markup:
-    """What stands in backticks, a command as a rule, as code."""
-    parts = CODE.split(words)  # words, code, words, code, ..., words
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if place % 2 else part for place, part in enumerate(parts)
-    )
 
 
 def _sentence(words: str) -> str:

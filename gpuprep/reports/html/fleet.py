@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from gpuprep import __version__
-from gpuprep.records import Finding, RunRecord, Status
+from gpuprep.records import RunRecord, Status
 from gpuprep.records.evidence.decode import NOT_RECORDED, Figure
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, moment
@@ -122,25 +122,11 @@ def _causes(ordered: Sequence[RunRecord]) -> list[Cause]:
 
 def _cause(group: causes.Group, hosts: list[tuple[str, str]]) -> Cause:
     first = group.first
-    names = list(dict.fromkeys(group.names))
-    title = names[0] if len(names) == 1 else _properties(group.findings)
     parts = [
         f"found {first.actual}, expected {first.expected}" if group.same_values and first.expected else "",
         "" if group.cause == first.actual else group.cause,
     ]
-    return Cause(first.status.value, title, ": ".join(filter(None, parts)), first.remedy, tuple(hosts))
-
-
-def _properties(findings: Sequence[Finding]) -> str:
-    """ "clocks of gpu 0, gpu 1 and 6 more"."""
-    properties = list(dict.fromkeys(finding.property.replace("_", " ") for finding in findings))
-    subjects = list(dict.fromkeys(finding.subject for finding in findings))
-    return f"{_few(properties)} of {_few(subjects)}"
-
-
-def _few(names: Sequence[str]) -> str:
-    more = len(names) - causes.FEW
-    return ", ".join(names[: causes.FEW]) + (f" and {more} more" if more > 0 else "")
+    return Cause(first.status.value, group.checks, ": ".join(filter(None, parts)), first.remedy, tuple(hosts))
 
 
 def _error(record: RunRecord) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import browser
 import oldstores
@@ -20,6 +21,7 @@ from records_for_tests import record
 from waiting import until
 
 from gpuprep import errors, reports
+from gpuprep.records import Finding, Status, Verdict
 from gpuprep.store import Store
 
 pytestmark = pytest.mark.xdist_group("dashboard")
@@ -94,7 +96,7 @@ def test_a_host_has_its_runs_certified_run_findings_over_time_and_speed(server: 
     assert page.text.count('href="/run/') >= 2 * NIGHTS  # in the strip, and in the list
     assert MADE.run_id(3, 0) in page.text.partition("Certified run")[2].partition("</section>")[0]
     assert "did not pass in 5 of 12 checks" in page.text
-    assert f"since {MADE.at(NIGHTS - 5)[:10]}" in page.text
+    assert f"<dt>since</dt><dd>{MADE.at(NIGHTS - 5)[:10]}" in page.text
     assert re.search(r"FP16/BF16: (59|6[01])\.\d TFLOPS", page.text)
     document = server.get("/host/gpu-0003?format=json").document
     assert [one["verdict"] for one in document["runs"]] == ["FAIL"] * 5 + ["PASS"] * (NIGHTS - 5)
@@ -137,6 +139,106 @@ def test_findings_stand_once_with_all_their_hosts(server: Server) -> None:
     assert one["hosts"] == ["gpu-0003", "gpu-0053"]
     assert [night["counts"] for night in one["nights"] if night["counts"]] == [{"FAIL": 2}] * 5
     assert server.get("/findings/gpu%200.persistence_mode").status == 200
+
+
+def judged(store_url: str, **findings: list[Finding]) -> None:
+    """A store in which each of these hosts has one run with these findings."""
+    store = Store.open(store_url)
+    for number, (host, listed) in enumerate(findings.items()):
+        verdict = Verdict(Status.FAIL, "FAIL", tuple(listed))
+        store.append(record(f"20261121-10000{number}-abc123", host=host, verdict=verdict, findings=(), command="drift"))
+    store.close()
+
+
+def failed(subject: str, name: str, status: Status = Status.FAIL, **more: str) -> Finding:
+    return Finding(subject, name, status, **{"expected": "on", "actual": "off", "reason": f"why {name}", **more})
+
+
+def titles(page: str) -> list[str]:
+    return [re.sub("<[^>]*>", "", title) for title in re.findall(r"<article.*?<h3>(.*?)</h3>", page, re.DOTALL)]
+
+
+def test_findings_stand_by_cause_the_gravest_first(store_url: str) -> None:
+    """By the alphabet the agent's version stood first, and each GPU and each figure made a cause of its own."""
+    hot = {"reason": "it is hot: 86 °C is more than 83 °C", "expected": "below 83 °C"}
+    judged(
+        store_url,
+        one=[
+            failed("agent", "version"),
+            failed("a", "warned", Status.WARN),
+            failed("gpu 0", "persistence_mode", role="gpu_tuning"),
+            failed("driver", "loaded_version"),
+            failed("gpus", "count", reason="GPU 0000:3b:00.0 is lost"),
+            *(failed(f"gpu {gpu}", "temperature", actual=f"{86 + gpu} °C", **hot) for gpu in range(8)),
+        ],
+        two=[
+            failed("gpus", "count", reason="GPU 0000:5e:00.0 is lost"),
+            failed("gpu 5", "temperature", actual="95 °C", **{**hot, "reason": "it is hot: 95 °C is more than 83 °C"}),
+            failed("agent", "version", Status.UNKNOWN),
+        ],
+        three=[failed("gpus", "count", reason="GPU 0000:af:00.0 is lost")],
+    )
+    with pages(store_url) as shown:
+        page, document = shown.get("/findings").text, shown.get("/findings?format=json").document
+    assert titles(page) == [
+        "gpus count", "temperature of gpu 0, gpu 1, gpu 2 and 5 more", "driver loaded version", "agent version",
+        "gpu 0 persistence mode", "agent version", "a warned",
+    ]  # fmt: skip
+    assert [(one["status"], len(one["keys"]), len(one["hosts"])) for one in document["findings"]] == [
+        ("FAIL", 1, 3), ("FAIL", 8, 2), ("FAIL", 1, 1), ("FAIL", 1, 1), ("FAIL", 1, 1), ("UNKNOWN", 1, 1),
+        ("WARN", 1, 1),
+    ]  # fmt: skip
+    assert "for example: it is hot" in page
+    assert page.count('href="/findings/gpu%20') == 9  # eight in the fold, and the mode
+
+
+def test_a_host_with_a_hundred_findings_shows_the_gravest_and_folds_the_rest(store_url: str) -> None:
+    many = [
+        failed(f"thing {n}", f"long_{'x' * 200}_{n}", Status.UNKNOWN, reason=f"{'a' * (n + 1)}") for n in range(130)
+    ]
+    do = "run `gpuprep tune HOST --profile t4`"
+    judged(store_url, one=[*many, failed("", "", reason="", actual=""), failed("gpus", "count", remedy=do)])
+    with pages(store_url) as shown:
+        page = shown.get("/host/one").text
+        findings = shown.get("/findings").text
+    assert titles(page)[:2] == ["gpus count", "a check without a name"]
+    assert len(titles(page)) == 132
+    assert page.index("gpus count") < page.index("Last run") < page.index("Findings over time")
+    first, _, rest = page.partition("129 more causes")
+    assert (len(titles(first)), len(titles(rest))) == (3, 129)
+    assert "<code>gpuprep tune one --profile t4</code>" in page, "a command that can be pasted"
+    assert 'href="/findings/"' not in page
+    assert 'href="/findings/."' not in findings
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("fell off the bus", ["gpus count"]),
+        ("XID bus", ["gpus count"]),
+        ("83", ["gpu 0 temperature"]),
+        ("airflow rack", ["gpu 0 temperature"]),
+        ("warn", ["gpu 0 temperature"]),
+        ("bus airflow", []),  # of two findings
+        ("off", ["gpus count", "gpu 0 temperature"]),
+    ],
+)
+def test_search_finds_what_a_finding_says(store_url: str, asked: str, found: list[str]) -> None:
+    judged(
+        store_url,
+        one=[
+            failed("gpu 0", "temperature", Status.WARN, expected="below 83 °C", remedy="see the airflow of the rack"),
+            failed("gpus", "count", reason="GPU 0 fell off the bus (Xid 79)"),
+        ],
+    )
+    with pages(store_url) as shown:
+        answer = shown.get(f"/search?q={quote(asked)}")
+    assert titles(answer.text) == found
+    assert ("Nothing was found" in answer.text) == (not found)
+
+
+def test_search_finds_what_is_said_of_a_host_that_was_not_reached(server: Server) -> None:
+    assert 'href="/host/gpu-0007"' in server.get("/search?q=connection+refused").text
 
 
 def test_a_run_is_the_report_of_the_command_line(server: Server, url: str) -> None:
