@@ -92,7 +92,7 @@ UNMEASURED = 3
 PIN = "/etc/apt/preferences.d/gpuprep-nvidia"
 # All that the roles write for apt, by its contents; and what is held.
 WRITTEN_FOR_APT = "cd /etc/apt && stat -c '%a %U %n' */*gpuprep* && sha256sum */*gpuprep* && apt-mark showhold"
-WRITTEN_FOR_DNF = "cat /etc/dnf/modules.d/nvidia-driver.module; sort /etc/dnf/plugins/versionlock.list"
+WRITTEN_FOR_DNF = "cat /etc/dnf/modules.d/nvidia-driver.module; grep '^[^#]' /etc/dnf/plugins/versionlock.list | sort"
 # Canonical's modules for one kernel, as cloud images have them.
 PREBUILT = (
     "mkdir -p /tmp/prebuilt/DEBIAN && printf 'Package: linux-modules-nvidia-580-server-open-6.8.0-1063-azure\\n"
@@ -145,11 +145,12 @@ def fails_and_puts_back(machine: str, folder: Path) -> None:
     rpm = is_rpm(machine)
     written = WRITTEN_FOR_DNF if rpm else WRITTEN_FOR_APT
     before = inside(machine, written).stdout
-    inside(machine, "echo 'MAKE[0]=\"false\"' >/etc/dkms/nvidia-570.211.01.conf")  # the module is not built
+    names = "/etc/dkms/nvidia-570.211.01.conf /etc/dkms/nvidia-open-570.211.01.conf"
+    inside(machine, f"echo 'MAKE[0]=\"false\"' | tee {names}")  # DKMS does not build the module
     failed = gpuprep("provision", f"sim:{machine}", "--profile", profile(folder, "nvidia", "570"))
     assert failed.exit_code == 4, failed.text
     assert "The packages that were there, their holds and their pin are as they were" in " ".join(failed.text.split())
-    inside(machine, "rm /etc/dkms/nvidia-570.211.01.conf")
+    inside(machine, f"rm {names}")
     assert inside(machine, written).stdout == before
     assert inside(machine, VERSIONS[rpm]).stdout.split() == ["580.178.04"]
     assert open_findings(only(must("drift", f"sim:{machine}", "--profile", wish, "--json"))) == set()
