@@ -152,7 +152,7 @@ def _failed(
     lacking: Sequence[str],
 ) -> Finding:
     title = _title(model)
-    line = case.decisive_line or "FFmpeg printed nothing"
+    line = case.decisive_line or "no line of FFmpeg is recorded"
     explained = cause(line)
     refused = [name for name in own.capabilities if explained is not None and denies(explained, name)]
     if refused and known is None:
@@ -170,6 +170,10 @@ def _failed(
             "takes the engine away; if this card has none, the catalogue is wrong: please report it",
         )  # fmt: skip
     meaning = f": {explained.meaning}" if explained else ""
+    if lacking and not case.decisive_line:
+        reading = Missing("not_recorded", "no line of FFmpeg")
+        what = f"whether the driver says that {title} has no {in_words(lacking)}"
+        return unknown(subject, COMPLETED, reading, expected=EXPECTED, what=what, remedy=RETRY)
     if lacking:
         return Finding(
             subject, COMPLETED, Status.UNKNOWN, EXPECTED, "not confirmed",

@@ -167,10 +167,12 @@ def _gpu(subject: str, case: Case, own: Planned) -> list[Finding]:
     capabilities, lines, proof = own.capabilities, own.announcements, case.gpu_proof
     engines = {name.partition(".")[0] for name in capabilities}
     expected = " and ".join(sorted(name.upper() for name in engines)) or "the GPU"
-    if isinstance(proof, Missing):
+    kept = () if isinstance(proof, Missing) else (proof.nvenc_lines, proof.nvdec_lines)
+    needed = ("nvenc" in engines or bool(lines), "nvdec" in engines)
+    if isinstance(proof, Missing) or any(isinstance(k, Missing) for k, used in zip(kept, needed, strict=True) if used):
         absent = Missing("not_recorded", "FFmpeg's lines were not kept")
         return [unknown(subject, "gpu", absent, expected=expected, what="whether the GPU did it")]
-    nvenc, nvdec = proof.nvenc_lines, proof.nvdec_lines
+    nvenc, nvdec = (() if isinstance(each, Missing) else each for each in kept)
     why = []
     if "nvenc" in engines and not _any(NVENC_USED, nvenc):
         why.append("no line of FFmpeg shows that NVENC encoded")

@@ -55,8 +55,13 @@ def inputs(values: Transcode) -> str:
     """Why the inputs are not gpuprep's own clips; "" if they are, or if they are not recorded."""
     for row in values.inputs:
         spec = clips.SPECS.get(row.name)
+        if not row.name:
+            return "the name of an input is not recorded"
         if spec is None:
-            return f"gpuprep makes no input {row.name or '?'}"
+            return f"gpuprep makes no input {row.name}"
+        if row.codec and (row.frames is None or isinstance(row.fps, Missing)):
+            lacking = "how many frames" if row.frames is None else "how many frames a second"
+            return f"{lacking} input {row.name} has is not recorded"
         seen = {"codec": row.codec, "width": row.width, "height": row.height, "fps": row.fps}
         own = {"codec": spec.codec, "width": spec.width, "height": spec.height, "fps": clips.FPS}
         wrong = [key for key, value in own.items() if seen[key] != value and seen[key] not in (None, "")]

@@ -76,8 +76,8 @@ class Output:
 class GpuProof:
     """FFmpeg's own lines about the engines, and NVML's utilisation of them in per cent."""
 
-    nvenc_lines: tuple[str, ...] = ()
-    nvdec_lines: tuple[str, ...] = ()
+    nvenc_lines: Union[tuple[str, ...], Missing] = NOT_RECORDED
+    nvdec_lines: Union[tuple[str, ...], Missing] = NOT_RECORDED
     encoder_utilization_percent: Optional[float] = None
     decoder_utilization_percent: Optional[float] = None
     encoder_sessions: Optional[int] = None

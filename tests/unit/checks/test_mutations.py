@@ -113,6 +113,11 @@ ABSENT_KEYS = (
     ("h200-throughput", "series[*].steps[*].fps", "its frames a second are not recorded"),
     ("t4-transcode", "cases[*].outcome", "the record does not have it (no outcome)"),
     ("t4-transcode", "cases[*].id", "its id is not recorded"),
+    ("t4-transcode", "inputs[*].frames", "how many frames input"),
+    ("t4-transcode", "inputs[*].name", "the name of an input is not recorded"),
+    ("t4-transcode", "cases[*].decisive_line", "the record does not have it (no line of FFmpeg)"),
+    ("t4-transcode", "cases[*].gpu_proof.nvdec_lines", "FFmpeg's lines were not kept"),
+    ("t4-transcode", "cases[*].gpu_proof.nvenc_lines", "FFmpeg's lines were not kept"),
 )  # fmt: skip
 # Of what is only not recorded, none of these is known.
 UNFOUNDED = (
