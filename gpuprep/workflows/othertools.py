@@ -21,22 +21,23 @@ MEASURE = "`gpuprep validate HOST --profile PROFILE` measures; `gpuprep judge --
 NO_SPEED = "it has no speed that gpuprep judges"
 MOST_GPUS = 64  # of one file
 MOST_NODES = 1000
+BEGINNING = 1 << 16  # letters, by which a text is recognised
+LONGEST_LINE = 4000  # what is longer is no line of these tools; of it nothing is searched, which takes long
 # How the output of a tool begins or what only it has; what it is, and what it lacks.
 VERDICTS = "it has DCGM's own verdicts"
 NAMED_TEXTS = (
-    (r"=+NVSMI LOG=+|<nvidia_smi_log>|\| NVIDIA-SMI \d", "nvidia-smi", "it shows the state of the GPUs"),
+    (r"==NVSMI LOG==|<nvidia_smi_log>|\| NVIDIA-SMI \d", "nvidia-smi", "it shows the state of the GPUs"),
     (r"\A[^\n]*\[(?:MiB|MHz|W|%)\]", "nvidia-smi --query-gpu", "it shows the state of the GPUs"),
-    (r"^\s+GPU0\s.*CPU Affinity|^Legend:\s+X\s+= Self", "nvidia-smi topo", "it shows how the GPUs are linked"),
-    (r"^#\s*gpu\s+(?:pwr|sm|rxpci|idx)\b", "nvidia-smi dmon or pmon", "it shows clocks, power and use over time"),
-    (r"Successfully ran diagnostic for group|\|\s*Diagnostic\s*\|\s*Result", "dcgmi diag", VERDICTS),
+    (r"^[ \t]{1,20}GPU0[ \t].{0,2000}CPU Affinity", "nvidia-smi topo", "it shows how the GPUs are linked"),
+    (r"^#[ \t]{0,9}gpu[ \t]{1,9}(?:pwr|sm|rxpci|idx)\b", "nvidia-smi dmon or pmon", "it shows clocks and power over time"),
+    (r"Successfully ran diagnostic for group|\| {0,40}Diagnostic {1,40}\| {0,40}Result", "dcgmi diag", VERDICTS),
     (r"^#\s*nThread \d+|# Avg bus bandwidth|nccl-tests version", "nccl-tests", "how the GPUs are linked is not in it"),
     (r"\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples", "it says itself that it is no measure"),
 )  # fmt: skip
-NVBANDWIDTH_TEXT = re.compile(r"^nvbandwidth Version:|^Running (?:benchmark )?\w+_memcpy_\w+\.", re.MULTILINE)
+NVBANDWIDTH_TEXT = re.compile(r"^nvbandwidth Version:|^Running (?:benchmark )?\w{1,40}_memcpy_\w{1,40}\.", re.MULTILINE)
 NVBANDWIDTH_HOST = {"host_to_device_memcpy_ce": "h2d_gb_per_s", "device_to_host_memcpy_ce": "d2h_gb_per_s"}
 NVBANDWIDTH_PEERS = ("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce")
 DEVICE = re.compile(r"(?:Device )?(\d{1,3}): ([^()\n]{1,80}?):? *(?:\([0-9A-Fa-f:.]{4,20}\).{0,80})?")
-GPU_BURN = re.compile(r"^\s*[\d.]+%\s+proc'd:\s*(.{1,4000}?)errors:\s*(.{1,2000}?)temps:", re.MULTILINE)
 GPU_BURN_GPU = re.compile(r"^GPU (\d{1,3}): (.{1,80}?)(?: \(UUID: (GPU-[0-9A-Za-z-]{1,60})\))?$", re.MULTILINE)
 GPU_BURN_BEGINNING = 'its first lines, which say the data type ("using FLOATS")'
 GPU_BURN_SIZE = 8192  # its matrices are as large
@@ -67,7 +68,7 @@ def of_text(path: Path, text: str) -> dict[str, Any] | None:
 def refuse_named(path: Path, text: str) -> None:
     """Raises UsageError if a text is the output of a tool that has no figure for gpuprep."""
     for pattern, tool, what in NAMED_TEXTS:
-        if re.search(pattern, text, re.MULTILINE):
+        if re.search(pattern, text[:BEGINNING], re.MULTILINE):
             raise _named(path, tool, what)
 
 
@@ -123,7 +124,8 @@ Matrix = list[list[float | None]]
 
 
 def _devices(lines: Sequence[str]) -> dict[int, str]:
-    found = [match for line in lines[:10_000] if (match := DEVICE.fullmatch(line.strip()))]
+    short = [line.strip() for line in lines[:10_000] if len(line) < 300]
+    found = [match for line in short if (match := DEVICE.fullmatch(line))]
     return {int(match[1]): match[2].strip() for match in found[:MOST_GPUS]}
 
 
@@ -184,13 +186,17 @@ def _gpu_burn(path: Path, text: str) -> dict[str, Any]:
     dtype = next((dtype for words, dtype in types.items() if f"using {words}" in text), None)
     speeds: dict[int, float] = {}
     errors: dict[int, bool] = {}
-    for line in GPU_BURN.finditer(text):
-        for gpu, told in enumerate(re.findall(r"\(([\d.]+) Gflop/s\)", line[1])[:MOST_GPUS]):
+    for line in text.splitlines():
+        figures, _, rest = line.partition("proc'd:")[2].partition("errors:")
+        if not rest or len(line) > LONGEST_LINE:
+            continue
+        for gpu, told in enumerate(re.findall(r"\(([\d.]{1,20}) Gflop/s\)", figures)[:MOST_GPUS]):
             if speed := _speed(told, 1000):
                 speeds[gpu] = speed
-        for gpu, count in enumerate(re.findall(r"-?\d+", line[2].replace(" - ", " "))[:MOST_GPUS]):
+        counts = rest.partition("temps:")[0].replace(" - ", " ")
+        for gpu, count in enumerate(re.findall(r"-?\d+", counts)[:MOST_GPUS]):
             errors[gpu] = errors.get(gpu, False) or count != "0"
-    faulty = {int(gpu) for gpu in re.findall(r"^\s*GPU (\d{1,3}): FAULTY", text, re.MULTILINE)}
+    faulty = {int(gpu) for gpu in re.findall(r"^[ \t]{0,9}GPU (\d{1,3}): FAULTY", text, re.MULTILINE)}
     gpus = []
     for gpu, speed in speeds.items():
         name, uuid = (named[gpu][2], named[gpu][3] or "") if gpu in named else ("", "")
