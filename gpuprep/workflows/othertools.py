@@ -29,7 +29,7 @@ NAMED_TEXTS = (
     (r"==NVSMI LOG==|<nvidia_smi_log>|\| NVIDIA-SMI \d", "nvidia-smi", "it shows the state of the GPUs"),
     (r"\A[^\n]*\[(?:MiB|MHz|W|%)\]", "nvidia-smi --query-gpu", "it shows the state of the GPUs"),
     (r"^[ \t]{1,20}GPU0[ \t].{0,2000}CPU Affinity", "nvidia-smi topo", "it shows how the GPUs are linked"),
-    (r"^#[ \t]{0,9}gpu[ \t]{1,9}(?:pwr|sm|rxpci|idx)\b", "nvidia-smi dmon or pmon", "it shows clocks and power over time"),
+    (r"^#[ \t]{0,9}gpu[ \t]{1,9}(?:pwr|sm|rxpci|idx)\b", "nvidia-smi dmon or pmon", "it shows clocks over time"),
     (r"Successfully ran diagnostic for group|\| {0,40}Diagnostic {1,40}\| {0,40}Result", "dcgmi diag", VERDICTS),
     (r"^#\s*nThread \d+|# Avg bus bandwidth|nccl-tests version", "nccl-tests", "how the GPUs are linked is not in it"),
     (r"\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples", "it says itself that it is no measure"),
