@@ -31,7 +31,7 @@ def drift() -> None:
     help="quick also measures the speed, in about ten seconds per GPU, and compares it with the baseline.",
 )
 @click.option("--deep", is_flag=True, help="Also run Ansible's check mode over the same roles.")
-@click.option("--fix", is_flag=True, help="Repair what needs no reboot and no package.")
+@click.option("--fix", is_flag=True, help="Repair what needs no reboot and no new package.")
 @click.option("--last", is_flag=True, help="Show the results of the hosts' last night check; needs no profile.")
 @options.results(*RECORDS)
 @options.store

@@ -34,6 +34,7 @@ NO_REBOOT = frozenset(
         "blacklist",
         "initramfs",
         "repository",
+        "files",
         "modprobe_options",
         "headers",
         "headers_next_boot",

@@ -526,6 +526,8 @@ class Snapshot:
     owners: dict[str, OptStr] = field(default_factory=dict)  # path of a file -> its package; None: of no package
     built: Union[tuple[str, ...], Missing] = NOT_READ  # folders with a manifest, in use or not: FactsRequest.prefixes
     driver_libraries: Union[dict[str, LoadedLibrary], Missing] = NOT_READ  # soname -> those that are found
+    # Package of the driver or CUDA -> "/usr/bin/nvidia-smi is gone"; without those whose files are as installed.
+    package_files: Union[dict[str, tuple[str, ...]], Missing] = NOT_READ
 
 
 @dataclass(frozen=True)

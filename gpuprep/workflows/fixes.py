@@ -5,9 +5,9 @@ offered(wanted, snapshot, findings) findings that say whether --fix repairs them
 apply(host, planned)                run one as root ─► a Fix for each finding that it is for
 seen(fixes, before, after)          the same fixes, with what the checks found before and afterwards. Pure
 
-TABLE lists all findings that --fix repairs, and the commands. Everything else (packages, a driver, a reboot, ECC, MIG,
-other files that a role writes) is not repaired; the finding's remedy says what to do. A waived setting stays as it is:
-a command that would also change a waived setting is not run.
+TABLE lists all findings that --fix repairs, and the commands. Everything else (a package that is missing, a driver, a
+reboot, ECC, MIG, other files that a role writes) is not repaired; the finding's remedy says what to do. A waived
+setting stays as it is: a command that would also change a waived setting is not run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from fnmatch import fnmatchcase
 
 from gpuprep import catalogue
 from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
+from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.agent.host_paths import AGENT_PROGRAM, CDI, CUDA_PIN, HEADERS_LINK, HOLDS, LOADER_LIST, PIN, PROGRAM_LINKS
 from gpuprep.catalogue.roles import cuda_pin_text, driver_pin_text, loader_list_text
 from gpuprep.desired.state import Wanted
@@ -27,7 +28,7 @@ from gpuprep.records import Finding, Fix, Missing, Snapshot, Status
 from gpuprep.records.findings import PROBLEMS
 from gpuprep.remote import Host
 
-TIMEOUT_SECONDS = 120.0
+TIMEOUT_SECONDS = 3600.0  # packages of CUDA are gigabytes, and DKMS builds a module again
 LAST_CHARACTERS = 300
 PROGRAMS = ("ffmpeg", "ffprobe")
 
@@ -165,6 +166,26 @@ def _hold(names: Sequence[str], snapshot: Snapshot) -> str:
     locks = f"dnf -q -C versionlock delete {' '.join(free)}; dnf -q -C versionlock add {' '.join(free)}"
     obeyed = f"{{ dnf -q versionlock --help >/dev/null || {{ echo {shlex.quote(NO_LOCKS)} >&2; false; }}; }}"
     return f"{obeyed} && {{ {locks}; }}"
+
+
+def _again(subject: str) -> Callable[[Wanted, Snapshot], str]:
+    """A function that returns the command that installs packages again whose files are gone or changed."""
+
+    def command(_: Wanted, snapshot: Snapshot) -> str:
+        found = {} if isinstance(snapshot.package_files, Missing) else snapshot.package_files
+        broken = [name for name in sorted(found) if whose(name) == subject and name in snapshot.packages]
+        if not broken:
+            return ""
+        if snapshot.apt is None:
+            names = " ".join(map(shlex.quote, broken))
+            return f"dnf -y --disableplugin=versionlock --setopt=*.module_hotfixes=true reinstall {names}"
+        names = " ".join(shlex.quote(f"{name}={snapshot.packages[name].version}") for name in broken)
+        options = "--reinstall --no-install-recommends --allow-change-held-packages --no-remove"
+        again = f"DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=600 install {options} {names}"
+        held = " ".join(shlex.quote(name) for name in broken if snapshot.packages[name].held)
+        return f"{again} && apt-mark hold {held}" if held else again  # apt releases what it may change
+
+    return command
 
 
 def _stream(wanted: Wanted, _: Snapshot) -> str:
@@ -307,6 +328,8 @@ LOADED = ("cuda.cupti", "lib*.loader")
 # In the order in which they run: units before what they apply, links before the loader's cache.
 TABLE = (
     Row(("driver.pinned",), "keep apt to this version of the driver again", _driver_pin),
+    Row(("driver.files",), "install the driver's damaged packages again", _again("driver")),
+    Row(("cuda.files",), "install CUDA's damaged packages again", _again("cuda")),
     Row(("driver.stream",), "enable the driver's stream of packages again", _stream),
     Row(("driver.held",), "hold the driver's packages again", _hold_driver),
     Row(("driver.unattended_upgrades",), "keep unattended upgrades off again", _blacklist),

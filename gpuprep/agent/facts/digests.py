@@ -33,10 +33,12 @@ class Digests:
         self._known = _load(cache)
         self._used: Dict[str, str] = {}
 
-    def of(self, path: Path) -> str:
-        """The file's sha256, remembered or calculated. Raises OSError if the file cannot be read."""
+    def of(self, path: Path, algorithm: str = "sha256") -> str:
+        """The file's digest, remembered or calculated. Raises OSError if the file cannot be read."""
         key = file_identity(path)
-        digest = self._known.get(key or "") or sha256(path)
+        if key is not None and algorithm != "sha256":
+            key = f"{algorithm} {key}"
+        digest = self._known.get(key or "") or digest_of(path, algorithm)
         if key is not None:
             self._used[key] = digest
         return digest
@@ -75,10 +77,14 @@ def _load(cache: Path) -> Dict[str, str]:
 
 
 def sha256(path: Path) -> str:
-    """The sha256 of a regular file (a device has no end). Raises OSError."""
+    return digest_of(path, "sha256")
+
+
+def digest_of(path: Path, algorithm: str) -> str:
+    """The digest of a regular file (a device has no end). Raises OSError."""
     import hashlib  # three MiB of OpenSSL, which a night whose files are all known does without
 
-    digest = hashlib.sha256()
+    digest = hashlib.new(algorithm)
     with open_regular(path) as file:
         while True:
             chunk = file.read(CHUNK)

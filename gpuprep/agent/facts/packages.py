@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import configparser
 import os
+import subprocess
 from pathlib import Path
-from typing import Dict, Iterable, List, Sequence, Union
+from typing import Dict, Iterable, List, Sequence, Tuple, Union
 
-from gpuprep.agent.facts import packagestate, parse
+from gpuprep.agent.facts import packagefiles, packagestate, parse
+from gpuprep.agent.facts.digests import Digests
 from gpuprep.agent.facts.shells import which
 from gpuprep.agent.programs.run import SEARCH_PATH, ReadingFailed, read_text, run
 from gpuprep.records import Bool, Missing, OptStr, Package, PackageManagerFacts
@@ -65,6 +67,18 @@ def manager() -> Union[PackageManagerFacts, Missing]:
         holders = Missing("no_permission", str(error))
     journal = () if rpm else tuple(packagestate.journal())
     return PackageManagerFacts(packagestate.unfinished(answer, rpm=rpm), journal, holders)
+
+
+def files(names: Iterable[str], digests: Digests) -> Union[Dict[str, Tuple[str, ...]], Missing]:
+    """Package of the driver or CUDA ─► which of its files are gone or changed; without packages that are whole."""
+    mine = [name for name in names if packagefiles.whose(name)]
+    try:
+        wrong = packagefiles.wrong(mine, rpm=not uses_apt(), digest=digests.of)
+    except PermissionError as error:
+        return Missing("no_permission", str(error))
+    except (OSError, subprocess.SubprocessError, packagefiles.TooSlow) as error:
+        return Missing("command_failed", str(error))
+    return {name: tuple(said) for name, said in wrong.items()}
 
 
 def _locks() -> str:

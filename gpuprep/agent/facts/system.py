@@ -102,6 +102,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
             nvswitches=nvswitches,
             driver=driver_read,
             packages=packages_read.result(),
+            package_files=packages.files(packages_read.result(), digests),
             gpus=gpus,
             locked_clocks=managed.read_locked_clocks(),
             libraries=libraries,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gpuprep.agent import host_paths
 from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
+from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.checks import byhand
 from gpuprep.checks.common import show, skip
 from gpuprep.checks.drift.certified import AGAIN, MEANT, Certified, Difference, Unread
@@ -16,15 +17,6 @@ from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Packag
 from gpuprep.untrusted.plaintext import command, one_line
 
 MOST = 5  # differences that are named one by one
-# Names of the packages of a snapshot (agent/facts/packages.py) ► whose they are.
-TOOLKIT = re.compile(
-    r"cuda|cudnn|libaccinj|libcu(blas|dart|dnn|fft|file|inj|pti|rand|solver|sparse)|libnpp"
-    r"|libnv(blas|fatbin|jitlink|jpeg|ptxcompiler|rtc|toolsext|vm)|nvidia-(cuda|profiler|visual)"
-)
-DRIVER = re.compile(
-    r"nvidia|libnvidia|libcuda|libnv|lib(egl|gl1|gles|glx)-nvidia|firmware-nvidia|glx-alternative-nvidia"
-    r"|xserver-xorg-video-nvidia|kmod-nvidia|xorg-x11"
-)
 # File that gpuprep writes ► the checks of the profile that say that it, or what must be in it, is gone. Settings and
 # module options are compared by what they mean and not by their text.
 FILES = {
@@ -125,7 +117,7 @@ def _kernel(snapshot: Snapshot, certified: Certified) -> Finding:
 def _changed(snapshot: Snapshot, certified: Certified) -> list[str]:
     """Names of packages of the driver and the toolkit that have another version or are gone."""
     was, now = certified.facts.packages, snapshot.packages
-    mine = [name for name in sorted(was) if _whose(name)]
+    mine = [name for name in sorted(was) if whose(name)]
     return [name for name in mine if name not in now or now[name].version != was[name].version]
 
 
@@ -137,7 +129,7 @@ def _packages(
     SUBJECT.version reports all of them if its version changed, or if no package is left.
     """
     was, now = certified.facts.packages, snapshot.packages
-    mine = [name for name in was if _whose(name) == subject]
+    mine = [name for name in was if whose(name) == subject]
     came = any(
         name in now and isinstance(version, str) and _is_of(version, now[name]) for name in main if name in changed
     )
@@ -161,10 +153,6 @@ def _is_of(version: str, package: Package) -> bool:
     """Whether the package has this upstream version: 1:550.163.01-2 has 550.163.01."""
     upstream = package.version.rpartition(":")[2]
     return re.match(rf"{re.escape(version)}(?=[-~]|$)", upstream) is not None
-
-
-def _whose(name: str) -> str:
-    return "cuda" if TOOLKIT.match(name) and name != "libcuda1" else "driver" if DRIVER.match(name) else ""
 
 
 def _libraries(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) -> Finding:

@@ -10,6 +10,7 @@ from gpuprep import catalogue
 from gpuprep.agent.facts.apt import BLACKLIST
 from gpuprep.agent.facts.managed import FABRIC_MANAGER
 from gpuprep.agent.facts.modprobe import keeps_out_nouveau
+from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
 from gpuprep.checks import byhand
 from gpuprep.checks.common import PROVISION, check, provision, skip, small_file, unknown
@@ -20,6 +21,7 @@ from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Snapshot
 
 ROLE = "gpu_driver"
+MOST_FILES = 5  # that a finding names
 
 LAGGING = (
     "`gpuprep provision HOST --profile PROFILE --only driver`; Canonical may build modules for a new kernel some days"
@@ -101,6 +103,7 @@ def _packages(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     ]
     return (
         package_findings
+        + files("driver", snapshot, ROLE)
         + holds("driver", wanted.driver.packages, wanted.driver.hold, snapshot, ROLE)
         + _blacklist(wanted, snapshot)
         + _pinned(wanted, snapshot)
@@ -122,6 +125,33 @@ def holds(subject: str, names: tuple[str, ...], hold: bool, snapshot: Snapshot, 
             expected="all held",
             shown=f"not held: {', '.join(free)}" if free else "all held",
             why=f"the next upgrade may change these, and jobs fail until a reboot: {', '.join(free)}",
+            role=role,
+        )
+    ]
+
+
+def files(subject: str, snapshot: Snapshot, role: str) -> list[Finding]:
+    """Whether the files of the packages of "driver" or "cuda" are as they were installed; [] in an older record."""
+    found = snapshot.package_files
+    if found == NOT_READ:
+        return []
+    expected = "as installed"
+    if isinstance(found, Missing):
+        what = f"whether the files of the {subject} packages are as installed"
+        return [unknown(subject, "files", found, expected=expected, role=role, what=what)]
+    mine = {name: said for name, said in found.items() if whose(name) == subject}
+    named = [f"{one} (package {name})" for name, said in mine.items() for one in said]
+    more = f" and {len(named) - MOST_FILES} more" if len(named) > MOST_FILES else ""
+    said = f"{'; '.join(named[:MOST_FILES])}{more}"
+    return [
+        check(
+            subject,
+            "files",
+            len(named),
+            not named,
+            expected=expected,
+            shown=said or expected,
+            why=f"files of packages are not as installed, and programs that need them fail or do something else: {said}",
             role=role,
         )
     ]

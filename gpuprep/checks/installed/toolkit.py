@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuprep import catalogue
 from gpuprep.agent.host_paths import CUDA_PIN
 from gpuprep.checks.common import check, skip
-from gpuprep.checks.installed.driver import holds, pin
+from gpuprep.checks.installed.driver import files, holds, pin
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
 
@@ -31,6 +31,7 @@ def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             why=f"parts of the CUDA toolkit are missing, and builds that need them fail: {', '.join(absent)}",
             role=CUDA_ROLE,
         ),
+        *files("cuda", snapshot, CUDA_ROLE),
         cupti,
         *holds("cuda", wanted.cuda.packages, wanted.cuda.hold, snapshot, CUDA_ROLE),
         *_pinned(wanted, snapshot),

@@ -102,6 +102,14 @@ UNDONE = {
     "driver.flavour": (part("driver", module_flavour="open"), "gpu_driver"),
     "driver.dkms": (part("driver", dkms=()), "gpu_driver"),
     "driver.next_boot_module": (part("driver", module_next_boot_version=None), "gpu_driver"),
+    "driver.files": (
+        lambda s: dataclasses.replace(s, package_files={"nvidia-smi": ("/usr/bin/nvidia-smi is gone",)}),
+        "gpu_driver",
+    ),
+    "cuda.files": (
+        lambda s: dataclasses.replace(s, package_files={"libcublas12": ("/usr/lib/libcublas.so.12 was changed",)}),
+        "gpu_cuda",
+    ),
     "nouveau.initramfs": (part("driver", nouveau_in_initramfs=True), "gpu_driver"),
     "driver.loaded": (part("driver", loaded_version="550.90.07"), "gpu_driver"),
     "driver.library_version": (part("driver", library_version="550.90.07"), "gpu_driver"),

@@ -1,0 +1,169 @@
+"""Which files of the driver's and the CUDA toolkit's packages are gone or changed? Changes nothing.
+
+Without gpuprep's other modules and stdlib only, Python 3.9 or newer: the agent imports it, and the roles run it as a
+script: `packagefiles.py driver` or `packagefiles.py cuda` prints {package: [what is wrong, ...]} as one JSON object.
+
+As `dpkg --verify` and `rpm -V` do, but a file is read only if it changed in any way (ctime) after its package was
+installed: CUDA has gigabytes. ctime cannot be set by a program; a machine whose files were all copied is read whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+RED_HAT = Path("/etc/system-release")
+DPKG = Path("/var/lib/dpkg")
+# Names of packages ► whose they are.
+TOOLKIT = re.compile(
+    r"cuda|cudnn|libaccinj|libcu(blas|dart|dnn|fft|file|inj|pti|rand|solver|sparse)|libnpp"
+    r"|libnv(blas|fatbin|jitlink|jpeg|ptxcompiler|rtc|toolsext|vm)|nvidia-(cuda|profiler|visual)"
+)
+DRIVER = re.compile(
+    r"nvidia|libnvidia|libcuda|libnv|lib(egl|gl1|gles|glx)-nvidia|firmware-nvidia|glx-alternative-nvidia"
+    r"|xserver-xorg-video-nvidia|kmod-nvidia|xorg-x11"
+)
+# What nobody needs to run a program, and what small images leave out.
+UNUSED = re.compile(r"/usr/(local/)?share/(doc|man|info|locale|lintian|bug|licenses)/|/usr/lib/\.build-id/")
+MOST_NAMED = 20  # files of one package
+SECONDS = 20.0  # for reading files; what was read by then is known the next time, where the agent remembers it
+CHUNK = 1 << 20
+# rpm's numbers: of digests, and of files that are meant to change, to be absent or not to be there.
+ALGORITHMS = {"1": "md5", "8": "sha256", "9": "sha384", "10": "sha512"}
+CONFIG, DOC, MISSING_OK, GHOST = 1, 2, 8, 64
+RPM_FILES = (
+    "[%{=NAME}\\t%{=INSTALLTIME}\\t%{=FILEDIGESTALGO}\\t%{FILEMODES}\\t%{FILEFLAGS}\\t%{FILESTATES}\\t%{FILEDIGESTS}\\t"
+    "%{FILENAMES}\\n]"
+)
+
+Digest = Callable[[Path, str], str]
+
+
+class File(NamedTuple):
+    path: str
+    installed: float  # when its package was
+    algorithm: str
+    digest: str  # "": there is none to compare with, as of a link
+
+
+class TooSlow(Exception):
+    """Reading the files took longer than SECONDS."""
+
+
+def whose(package: str) -> str:
+    """ "cuda" or "driver"; "" for a package of neither."""
+    return "cuda" if TOOLKIT.match(package) and package != "libcuda1" else "driver" if DRIVER.match(package) else ""
+
+
+def wrong(packages: Iterable[str], *, rpm: bool, digest: Digest, dpkg: Path = DPKG) -> Dict[str, List[str]]:
+    """Package ─► what is wrong with its files: "/usr/bin/nvidia-smi is gone". Raises OSError, TooSlow."""
+    names = sorted(packages)
+    files = _of_rpm(names) if rpm else _of_dpkg(names, dpkg)
+    found: Dict[str, List[str]] = {}
+    ends = time.monotonic() + SECONDS
+    for package, file in files:
+        said = _said(file, digest, ends)
+        if said and len(found.setdefault(package, [])) < MOST_NAMED:
+            found[package].append(f"{file.path} {said}")
+    return found
+
+
+def md5_or_other(path: Path, algorithm: str) -> str:
+    value = hashlib.new(algorithm)
+    with open(path, "rb") as opened:
+        for chunk in iter(lambda: opened.read(CHUNK), b""):
+            value.update(chunk)
+    return value.hexdigest()
+
+
+def _said(file: File, digest: Digest, ends: float) -> str:
+    try:
+        status = os.lstat(file.path)
+    except (FileNotFoundError, NotADirectoryError):
+        return "is gone"
+    # rpm knows whole seconds.
+    if not file.digest or status.st_ctime < int(file.installed) + 1:
+        return ""
+    if not Path(file.path).is_file():
+        return "is no file any more"
+    if time.monotonic() > ends:
+        raise TooSlow(f"reading what changed took longer than {SECONDS:g} s")
+    return "" if digest(Path(file.path), file.algorithm) == file.digest else "was changed"
+
+
+def _of_dpkg(names: Sequence[str], dpkg: Path) -> Iterator[Tuple[str, File]]:
+    diverted = dict(_diversions(dpkg / "diversions"))
+    for name in names:
+        for listing in [dpkg / f"info/{name}.list", *sorted((dpkg / "info").glob(f"{name}:*.list"))]:
+            if not listing.exists():
+                continue
+            stem = str(listing)[: -len(".list")]
+            digests = {}
+            for line in _lines(f"{stem}.md5sums"):
+                value, _, path = line.partition("  ")
+                digests[f"/{path}"] = value
+            settings = {line.split()[-1] for line in _lines(f"{stem}.conffiles") if line.split()}
+            paths = _lines(str(listing))
+            folders = {path.rpartition("/")[0] for path in paths}
+            installed = listing.stat().st_mtime
+            for path in paths:
+                if path in folders or path in settings or path == "/." or UNUSED.match(path):
+                    continue
+                target, by = diverted.get(path, (path, name))
+                yield name, File(path if by == name else target, installed, "md5", digests.get(path, ""))
+
+
+def _diversions(path: Path) -> Iterator[Tuple[str, Tuple[str, str]]]:
+    """From ─► (to, the package that diverts it and keeps its own file there), three lines each."""
+    lines = _lines(str(path))
+    for number in range(0, len(lines) - 2, 3):
+        yield lines[number], (lines[number + 1], lines[number + 2])
+
+
+def _lines(path: str) -> List[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _of_rpm(names: Sequence[str]) -> Iterator[Tuple[str, File]]:
+    if not names:
+        return
+    done = _run(["rpm", "-q", "--qf", RPM_FILES, *names])
+    for line in (done or "").splitlines():
+        fields = line.split("\t")
+        if len(fields) != 8 or not (fields[1] + fields[3] + fields[4]).isdigit():
+            continue
+        name, installed, algorithm, mode, flags, state, value, path = fields
+        is_folder = int(mode) & 0o170000 == 0o040000
+        if is_folder or int(flags) & (CONFIG | DOC | MISSING_OK | GHOST) or state not in ("0", "(none)", ""):
+            continue
+        if not UNUSED.match(path):
+            yield name, File(path, float(installed), ALGORITHMS.get(algorithm, "md5"), value.strip())
+
+
+def _run(command: Sequence[str]) -> Optional[str]:
+    environment = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", timeout=120, check=False, env=environment
+    )
+    return done.stdout
+
+
+def main() -> None:
+    rpm = RED_HAT.exists()
+    everything = _run(["rpm", "-qa", "--qf", "%{NAME}\\n"] if rpm else ["dpkg-query", "-W", "-f", "${Package}\\n"])
+    mine = {name for name in (everything or "").splitlines() if whose(name) == sys.argv[1]}
+    print(json.dumps(wrong(mine, rpm=rpm, digest=md5_or_other)))
+
+
+if __name__ == "__main__":
+    main()
