@@ -151,7 +151,7 @@ def files(subject: str, snapshot: Snapshot, role: str) -> list[Finding]:
             not named,
             expected=expected,
             shown=said or expected,
-            why=f"files of packages are not as installed, and programs that need them fail or do something else: {said}",
+            why=f"files are not as their packages have them, and programs that need them fail or do otherwise: {said}",
             role=role,
         )
     ]
