@@ -187,10 +187,11 @@ def write_tree(tree: Path, content: payload.Payload) -> None:
     for name, (text, is_program) in content.texts.items():
         _write(tree / name, text, 0o755 if is_program else 0o644)
     for name, soname in content.libraries.items():
-        _copy(
-            native.build(soname, {"empty.c": "int gpuprep_stand_in;\n"}, "-shared", "-fPIC", f"-Wl,-soname,{soname}"),
-            tree / name,
-        )
+        flags = ("-shared", "-fPIC", f"-Wl,-soname,{soname}")
+        _copy(native.build(soname, {"empty.c": "int gpuprep_stand_in;\n"}, *flags), tree / name)
+        # The driver's libraries have their version in their content; compiled for each version it would take minutes.
+        with (tree / name).open("ab") as file:
+            file.write(f"{name.rpartition('.so.')[2]}\0".encode())
     for name, text in content.modules.items():
         _copy(native.build("module.ko", {"module.c": text}, "-c"), tree / name, 0o644)
     for name, to in content.links.items():
