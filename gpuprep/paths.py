@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from gpuprep.errors import UsageError
+from gpuprep.untrusted.owners import of_others
 
 
 def state_dir() -> Path:
@@ -17,15 +18,23 @@ def state_dir() -> Path:
     return _base("XDG_STATE_HOME", ".local/state")
 
 
+def check_state_dir() -> None:
+    """Raises UsageError where another user can change what is in the state folder."""
+    if weak := of_others(state_dir()):
+        raise UsageError(f"the state folder {state_dir()} is not used: {weak.why}", weak.mend)
+
+
 def private_folder(path: Path) -> Path:
     """Make the folder `path`, at or below state_dir(), with mode 0700: only its owner may read it.
 
-    Raises OSError.
+    Raises OSError, and UsageError where another user can change what is in it.
     """
+    check_state_dir()
     top = state_dir()
     ours = [folder for folder in (path, *path.parents) if top in (folder, *folder.parents)]
-    for folder in [*reversed(ours), path]:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    missing = [folder for folder in path.parents if not folder.exists()]  # mkdir gives those parents any mode
+    for folder in [*reversed(missing), *reversed(ours), path]:
+        folder.mkdir(exist_ok=True, mode=0o700)
     if ours:
         there = top.stat()
         if there.st_uid == os.geteuid() and there.st_mode & 0o077:  # made by an older gpuprep
@@ -34,8 +43,9 @@ def private_folder(path: Path) -> Path:
 
 
 def private_text(path: Path, text: str) -> None:
-    """Write a file that only its owner can read. Raises OSError."""
-    with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600), "w", encoding="utf-8",
+    """Write a file that only its owner can read. Raises OSError, also where a link stands there."""
+    flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    with open(os.open(path, flags, 0o600), "w", encoding="utf-8",
               errors="backslashreplace") as file:  # fmt: skip
         os.fchmod(file.fileno(), 0o600)
         file.write(text)

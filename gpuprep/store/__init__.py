@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from gpuprep.checks.drift.samehost import Identity
 from gpuprep.errors import StoreError, UsageError
-from gpuprep.paths import private_folder, state_dir
+from gpuprep.paths import check_state_dir, private_folder, state_dir
 from gpuprep.performance.trend import Measurement
 from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, to_json
 from gpuprep.records.baseline import Baseline, BaselineKey, Measured
@@ -85,7 +85,9 @@ class Store:
         """
         path = state_dir() / "history.db"
         try:
-            if not url:
+            if url:
+                check_state_dir()  # it has the logs of runs
+            else:
                 private_folder(state_dir())
         except OSError as error:
             raise StoreError(
@@ -279,7 +281,9 @@ class Store:
         return [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
 
     def _record(self, connection: Connection, run_id: str) -> RunRecord:
-        text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar_one()
+        text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar()
+        if text is None:  # sqlitefile left it out
+            raise StoreError(f"the record of run {run_id} cannot be read", "its row is damaged")
         try:
             return from_json(RunRecord, text)
         except DecodeError as error:

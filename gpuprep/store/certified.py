@@ -70,16 +70,17 @@ def newest_passed(connection: Connection, host: str, *, any_part: bool = False) 
         if any_part or run.certifies:
             return str(run.run_id)
         options = _options(connection, run.run_id)
-        if options.whole:
+        if options and options.whole:
             if options.every_probe:
                 return str(run.run_id)
             one_probe = one_probe or str(run.run_id)
     return one_probe
 
 
-def _options(connection: Connection, run_id: str) -> RecordedOptions:
-    text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar_one()
-    return RecordedOptions.read(json.loads(text).get("options", {}))
+def _options(connection: Connection, run_id: str) -> RecordedOptions | None:
+    """None: the record is damaged (sqlitefile.py)."""
+    text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar()
+    return None if text is None else RecordedOptions.read(json.loads(text).get("options", {}))
 
 
 def newest(connection: Connection, host: str, command: str, *where: Any) -> tuple[str, str] | None:

@@ -24,18 +24,23 @@ class Weakness(NamedTuple):
     mend: str  # the command that ends it
 
 
-def of_others(path: Path) -> Optional[Weakness]:
+def of_others(path: Path, *, team: bool = False) -> Optional[Weakness]:
     """How a user who is neither root nor this one can change what `path` leads to.
 
     A group may write: it shares what its members have there, and many systems give each user a group of his own.
+    `team`: what a member of a group of this user shares with it may belong to him.
     """
-    return weakness(str(Path.cwd() / path), {ROOT, os.geteuid()}, groups=True)
+    shared = frozenset(os.getgroups()) if team and os.geteuid() != ROOT else frozenset()
+    return weakness(str(Path.cwd() / path), {ROOT, os.geteuid()}, groups=True, teams=shared)
 
 
-def weakness(path: str, owners: AbstractSet[int], *, groups: bool = False) -> Optional[Weakness]:
+def weakness(
+    path: str, owners: AbstractSet[int], *, groups: bool = False, teams: AbstractSet[int] = frozenset()
+) -> Optional[Weakness]:
     """How a user who is none of `owners` can change what `path` (absolute) leads to; None if nobody can.
 
-    What is not there yet is what its folder is. `groups`: groups of people may write.
+    What is not there yet is what its folder is. `groups`: groups of people may write. `teams`: what these groups may
+    write to may belong to anybody.
     """
     rest, here, links = _parts(path), "/", 0
     while rest:
@@ -46,7 +51,7 @@ def weakness(path: str, owners: AbstractSet[int], *, groups: bool = False) -> Op
         except OSError:
             return None
         if not stat.S_ISLNK(status.st_mode):
-            if found := _changed_by(step, status, owners, groups):
+            if found := _changed_by(step, status, owners, groups, teams):
                 return found
             here = step
             continue
@@ -66,9 +71,11 @@ def _parts(path: str) -> List[str]:
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
-def _changed_by(path: str, status: os.stat_result, owners: AbstractSet[int], groups: bool) -> Optional[Weakness]:
+def _changed_by(
+    path: str, status: os.stat_result, owners: AbstractSet[int], groups: bool, teams: AbstractSet[int]
+) -> Optional[Weakness]:
     quoted = shlex.quote(path)
-    if status.st_uid not in owners:
+    if status.st_uid not in owners and not (status.st_mode & stat.S_IWGRP and status.st_gid in teams):
         owner = f"{_sudo()}chown {_user(os.geteuid())} {quoted}"
         return Weakness(f"{path} belongs to {_user(status.st_uid)}", owner)
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:

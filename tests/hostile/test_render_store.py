@@ -72,8 +72,8 @@ def test_a_new_store_is_its_owners_alone(state: Path) -> None:
 
 @pytest.mark.usefixtures("lax")
 def test_an_old_one_is_closed_to_others(state: Path) -> None:
-    state.mkdir(parents=True)
-    state.chmod(0o755)
+    state.parent.mkdir(0o755)
+    state.mkdir(0o755)
     sqlite3.connect(state / "history.db").close()
     (state / "history.db-wal").touch(0o644)
     (state / "history.db").chmod(0o644)
@@ -97,7 +97,8 @@ def test_a_shared_store_stays_as_its_team_made_it(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("lax")
 def test_a_link_in_the_place_of_the_store_opens_no_other_file(state: Path, tmp_path: Path) -> None:
-    state.mkdir(parents=True)
+    state.parent.mkdir(0o755)
+    state.mkdir(0o700)
     target = tmp_path / "other"
     target.write_text("not mine")
     target.chmod(0o644)
