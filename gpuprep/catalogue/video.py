@@ -23,6 +23,12 @@ def is_verified(model: str, capability: str) -> bool:
     return capability not in inferred and capability.partition(".")[0] not in inferred
 
 
+def encoded_sizes(codec: str) -> tuple[int, int, int, int] | None:
+    """Least width and height, most width and height of pictures that NVENC encodes; None: not known."""
+    limits = _data()["sizes"].get(codec)
+    return None if limits is None else (limits[0], limits[1], limits[2], limits[3])
+
+
 @cache
 def _data() -> dict[str, Any]:
     return datafile.read(Path(__file__).parent / "video.yml")

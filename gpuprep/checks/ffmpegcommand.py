@@ -1,8 +1,9 @@
 """What an ffmpeg command line needs from a build and from a GPU. Only reads the words; runs and opens nothing. Pure.
 
-    needs(words)    one Need for each part: encoder, decoder, filter, muxer, ...
+    needs(words)    the files with their options, one Need for each part (encoder, decoder, filter, muxer, ...), and
+                    Answers to what the words alone decide
+    links(text)     the filters of a graph, with the labels between them
 
-FFmpeg has more options than any list: an option that is not known here is taken as one with a value, as nearly all are.
 Needs that only a file could show (the codecs of an input) are left out; `notes` say so.
 """
 
@@ -12,21 +13,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from gpuprep.catalogue import ffmpeg
 from gpuprep.errors import UsageError
+from gpuprep.records import Status
 
 MOST_WORDS, MOST_LETTERS = 2000, 65536
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
-# Options of FFmpeg 7.1's programs without a value (fftools/ffmpeg_opt.c, opt_common.h), which a `no` in front turns
-# off, and some of older versions.
-SWITCHES = frozenset(
-    ("accurate_seek", "an", "apply_cropping", "auto_conversion_filters", "autorotate", "autoscale", "benchmark",
-     "benchmark_all", "bitexact", "copy_unknown", "copyinkf", "copyts", "debug_ts", "display_hflip", "display_vflip",
-     "dn", "dump", "find_stream_info", "fix_sub_duration", "fix_sub_duration_heartbeat", "force_fps", "hex",
-     "hide_banner", "ignore_unknown", "intra", "isync", "n", "print_graphs", "psnr", "re", "recast_media",
-     "same_quant", "seek_timestamp", "shortest", "sn", "start_at_zero", "stats", "stdin", "vn", "xerror", "y")
-)  # fmt: skip
-FLAGS = SWITCHES | {f"no{name}" for name in SWITCHES} | {"qphist", "report", "vstats"}
-WITHOUT = ("vn", "an", "sn")  # of FLAGS: an output without video, sound, subtitles
+WITHOUT = ("vn", "an", "sn")  # switches: an output without video, sound, subtitles
 CODECS = frozenset(("c", "codec", "vcodec", "acodec", "scodec"))
 FILTERS = frozenset(("vf", "af", "filter"))
 GRAPHS = frozenset(("filter_complex", "lavfi"))
@@ -52,14 +45,6 @@ INPUT_FORMATS = {
     "yuv": "rawvideo", "srt": "srt", "ass": "ass", "vtt": "webvtt", "png": "image2", "jpg": "image2", "jpeg": "image2",
     "sdp": "sdp", "mpg": "mpegps", "vob": "mpegps",
 }  # fmt: skip
-OUTPUT_FORMATS = {
-    "mp4": "mp4", "mov": "mov", "m4a": "ipod", "mkv": "matroska", "webm": "webm", "mka": "matroska", "ts": "mpegts",
-    "m2ts": "mpegts", "flv": "flv", "m3u8": "hls", "mpd": "dash", "wav": "wav", "mp3": "mp3", "aac": "adts",
-    "ac3": "ac3", "flac": "flac", "ogg": "ogg", "opus": "opus", "avi": "avi", "mxf": "mxf", "h264": "h264",
-    "264": "h264", "hevc": "hevc", "265": "hevc", "ivf": "ivf", "y4m": "yuv4mpegpipe", "yuv": "rawvideo",
-    "srt": "srt", "ass": "ass", "vtt": "webvtt", "png": "image2", "jpg": "image2", "jpeg": "image2", "gif": "gif",
-    "mpg": "mpeg",
-}  # fmt: skip
 # Formats that a stream's URL gets with -f; a container that holds others.
 DEVICES = frozenset(("lavfi", "v4l2", "alsa", "pulse", "x11grab", "xcbgrab", "kmsgrab", "decklink", "fbdev"))
 KINDS = ("video", "audio")
@@ -68,6 +53,13 @@ NVENC, CUVID = "_nvenc", "_cuvid"
 ON_GPU = ("_cuda", "_npp")
 DEEP = ("p010", "p016", "10le", "10be", "main10")
 FULL_CHROMA = ("yuv444", "444p", "gbrp", "rext", "high444")
+
+
+SPOKEN = {
+    "encoders": "encoder", "decoders": "decoder", "filters": "filter", "hwaccels": "hwaccel",
+    "muxers": "format to write", "demuxers": "format to read", "bsfs": "bitstream filter", "protocols": "protocol",
+    "indevs": "input device", "pix_fmts": "pixel format", "gpu": "GPU", "gpu number": "GPU number",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,30 +71,69 @@ class Need:
     where: str  # the words that ask for it: "-c:v libx264"
 
 
+@dataclass(frozen=True)
+class Answer:
+    """Whether a need is met; or what is wrong with a command, whatever a build has."""
+
+    need: Need
+    status: Status
+    why: str = ""
+    remedy: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{SPOKEN.get(self.need.kind, self.need.kind)} {self.need.name}".strip()
+
+
 @dataclass
-class _File:
+class File:
+    """An input or an output, and the options before it: ("c:v", "libx264")."""
+
     url: str
     options: list[tuple[str, str]]
+
+    def last(self, *names: str) -> str:
+        """The value of the last option of these names; "" without one."""
+        return next((value for name, value in reversed(self.options) if name in names), "")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A filter of a graph, and the labels of the frames that it takes and gives; "" for those of its neighbours."""
+
+    name: str
+    arguments: str
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
 
 
 @dataclass
 class Asked:
-    """All needs of a command, each once, and notes on what cannot be known without opening files."""
+    """A command: its files, all its needs, each once, and notes on what cannot be known without opening files."""
 
+    general: list[tuple[str, str]] = field(default_factory=list)
+    inputs: list[File] = field(default_factory=list)
+    outputs: list[File] = field(default_factory=list)
     needs: list[Need] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def add(self, kind: str, name: str, where: str) -> None:
         if all((need.kind, need.name) != (kind, name) for need in self.needs):
             self.needs.append(Need(kind, name, where))
 
+    def say(self, status: Status, kind: str, name: str, where: str, why: str, remedy: str = "") -> None:
+        answer = Answer(Need(kind, name, short(where)), status, why, remedy)
+        if answer not in self.answers:
+            self.answers.append(answer)
+
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
 
 
-def needs(words: Sequence[str]) -> Asked:
-    """The needs of a command. `words` begin with the program. Raises UsageError if it is not an ffmpeg command."""
+def needs(words: Sequence[str], version: str = "") -> Asked:
+    """The needs of a command for FFmpeg `version`. Raises UsageError for words that do not begin with ffmpeg."""
     if sum(len(word) + 1 for word in words) > MOST_LETTERS or len(words) > MOST_WORDS:
         raise UsageError(
             f"the command is longer than {MOST_WORDS} words or {MOST_LETTERS} letters", "check a part of it"
@@ -110,12 +141,13 @@ def needs(words: Sequence[str]) -> Asked:
     if not words or not words[0].rpartition("/")[2].startswith("ffmpeg"):
         what = f"the command begins with {words[0][:40]!r}, not with ffmpeg" if words else "no ffmpeg command is given"
         raise UsageError(what, "gpuprep codec check HOST -- ffmpeg -i in.mp4 out.mp4")
-    general, inputs, outputs = _split(words[1:])
+    asked = Asked()
+    _split(asked, words[1:], ffmpeg.version_of(version))
+    general, inputs, outputs = asked.general, asked.inputs, asked.outputs
     if not outputs:
         raise UsageError("the command has no output, and FFmpeg refuses it", "write the whole ffmpeg command after --")
     if any(not file.url for file in inputs):
         raise UsageError("an -i of the command has no file", "write the whole ffmpeg command after --")
-    asked = Asked()
     for name, value in general:
         _graph_option(asked, name, value)
     for file in inputs:
@@ -127,39 +159,57 @@ def needs(words: Sequence[str]) -> Asked:
     return asked
 
 
-def _split(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[_File], list[_File]]:
-    """(options that belong to no file, inputs, outputs); each file has the options before it."""
-    general: list[tuple[str, str]] = []
-    inputs: list[_File] = []
-    outputs: list[_File] = []
+def _split(asked: Asked, words: Sequence[str], version: tuple[int, int] | None) -> None:
+    """Sort the words into options that belong to no file, inputs and outputs; each file has the options before it."""
+    program = ffmpeg.commands()["program"]
+    with_value = ffmpeg.commands()["gone"]["7.0"]["values"]
     pending: list[tuple[str, str]] = []
     at = 0
     while at < len(words):
         word = words[at]
         at += 1
         if not word.startswith("-") or word == "-":
-            outputs.append(_File(word, pending))
+            asked.outputs.append(File(word, pending))
             pending = []
             continue
         name = word[1:]
         base = name.split(":")[0]
         value = words[at] if at < len(words) else ""
-        if base in FLAGS or (base != "i" and NO_VALUE.fullmatch(value)):
-            pending += [(name, "")] if base in WITHOUT else []
+        is_switch = base in program["switches"] or base.removeprefix("no") in program["switches"]
+        if is_switch and value in ("0", "1") and at + 1 < len(words):
+            at += 1
+            _valued_switch(asked, name, value, old=base in with_value, version=version)
+            pending.append((name if value == "1" else f"no{name}", ""))
+            continue
+        if is_switch or base in program["plain"] or (base != "i" and NO_VALUE.fullmatch(value)):
+            pending.append((name, ""))
             continue
         at += 1
         if base == "i":
-            inputs.append(_File(value, pending))
+            asked.inputs.append(File(value, pending))
             pending = []
-        elif base in GRAPHS or base in SCRIPTS or base == "init_hw_device":
-            general.append((name, value))
+        elif base in GRAPHS or base in SCRIPTS or base in ("init_hw_device", "filter_hw_device"):
+            asked.general.append((name, value))
         else:
             pending.append((name, value))
-    return general, inputs, outputs
+    asked.general += pending
 
 
-def _input(asked: Asked, file: _File) -> None:
-    form = _last(file, "f")
+def _valued_switch(asked: Asked, name: str, value: str, *, old: bool, version: tuple[int, int] | None) -> None:
+    """Say what becomes of the 0 of `-autorotate 0`: a value up to FFmpeg 6.1, the name of an output since 7.0."""
+    where, right = f"-{name} {value}", f"-no{name}" if value == "0" else f"-{name}"
+    if old and version is not None and version < (7, 0):
+        return
+    if old and version is None:
+        why = f"up to FFmpeg 6.1 {value} is its value, since 7.0 an output file; which version this is is not known"
+        asked.say(Status.UNKNOWN, "option", f"-{name}", where, why, f"write {right}, which works in every version")
+        return
+    why = f"this option takes no value: FFmpeg reads {value} as the name of an output file"
+    asked.say(Status.FAIL, "option", f"-{name}", where, why, f"write {right}")
+
+
+def _input(asked: Asked, file: File) -> None:
+    form = file.last("f")
     for name, value in file.options:
         base = name.split(":")[0]
         if base in CODECS and value != "copy":
@@ -177,19 +227,22 @@ def _input(asked: Asked, file: _File) -> None:
             _graph(asked, file.url, "-f lavfi")
         return
     _url(asked, file.url, output=False)
+    image: str = ffmpeg.commands()["images"].get(extension(file.url), "") if form in ("", "image2") else ""
+    if image and not any(name.split(":")[0] in CODECS for name, _ in file.options):
+        asked.add("decoders", image, f"-i {short(file.url)}")
     if form:
         _named(asked, "demuxers", form, f"-f {form}")
-    elif guessed := INPUT_FORMATS.get(_extension(file.url)):
-        asked.add("demuxers", guessed, f"-i {_short(file.url)}")
+    elif guessed := INPUT_FORMATS.get(extension(file.url)):
+        asked.add("demuxers", guessed, f"-i {short(file.url)}")
 
 
-def _output(asked: Asked, file: _File) -> None:
-    form = _last(file, "f")
+def _output(asked: Asked, file: File) -> None:
+    form = file.last("f")
     depth = " ".join(value.lower() for name, value in file.options if name.split(":")[0] in ("pix_fmt", "profile"))
     encoders = [
         (name, value)
         for name, value in file.options
-        if name.split(":")[0] in CODECS and value not in ("copy", "")
+        if name.split(":")[0] in CODECS and value != "copy"
     ]  # fmt: skip
     for name, value in encoders:
         _named(asked, "encoders", value, f"-{name} {value}")
@@ -205,8 +258,9 @@ def _output(asked: Asked, file: _File) -> None:
             _named(asked, "muxers", value, f"-{name} {value}")
         _common(asked, base, name, value)
     for kind in KINDS if form != "null" else ():
-        if _may_have(file, kind) and not any(_decides(name, kind) for name, _ in file.options):
-            what = f"the output {_short(file.url)} names no {kind} encoder"
+        holds = ffmpeg.commands()["muxers"].get(form or output_format(extension(file.url)), {kind: [""]}).get(kind)
+        if holds and may_have(file, kind) and not any(decides(name, kind) for name, _ in file.options):
+            what = f"the output {short(file.url)} names no {kind} encoder"
             asked.note(f"{what}: FFmpeg takes the first one that its format knows")
     if form == "tee":
         asked.add("muxers", "tee", "-f tee")
@@ -216,13 +270,33 @@ def _output(asked: Asked, file: _File) -> None:
     _url(asked, file.url, output=True)
     if form:
         _named(asked, "muxers", form, f"-f {form}")
-    elif guessed := OUTPUT_FORMATS.get(_extension(file.url)):
-        asked.add("muxers", guessed, _short(file.url))
-    elif not SCHEME.match(file.url) or file.url == "-":
-        asked.note(f"the format of the output {_short(file.url)} is not known without -f")
+    elif guessed := output_format(extension(file.url)):
+        asked.add("muxers", guessed, short(file.url))
+    else:
+        _no_format(asked, file.url)
 
 
-def _decides(name: str, kind: str) -> bool:
+def _no_format(asked: Asked, url: str) -> None:
+    """Say that nothing tells FFmpeg the format of an output. A URL's scheme may tell it (rtmp, rtsp)."""
+    match = SCHEME.match(url)
+    if match and match[2] and match[1].lower() in ("rtmp", "rtmps", "rtmpt", "rtmpe", "rtmpts", "rtsp", "rtsps", "rtp"):
+        return
+    if match and match[2]:
+        asked.note(f"the format of the output {short(url)} is not known without -f")
+        return
+    what = f"the ending .{extension(url)}" if extension(url) else "no ending"
+    asked.say(
+        Status.FAIL,
+        "output",
+        short(url),
+        url,
+        f"FFmpeg knows no format of a file with {what}",
+        "name the format with -f (-f mp4, -f mpegts), or give the file an ending; if this word is no file, it is the"
+        " value of an option that takes none",
+    )
+
+
+def decides(name: str, kind: str) -> bool:
     """Whether the option names the encoder of the output's video or audio, or leaves that stream out."""
     letter = kind[0]
     base, _, stream = name.partition(":")
@@ -231,7 +305,7 @@ def _decides(name: str, kind: str) -> bool:
     return base in ("c", "codec") and (not stream or stream.startswith(letter))
 
 
-def _may_have(file: _File, kind: str) -> bool:
+def may_have(file: File, kind: str) -> bool:
     """Whether the output may have streams of this kind: not if -map chooses only streams of other kinds."""
     chosen = [MAPPED_KIND.match(value) for name, value in file.options if name == "map"]
     return not chosen or any(match is None or match[1].lower() == kind[0] for match in chosen)
@@ -244,11 +318,11 @@ def _tee(asked: Asked, part: str) -> None:
     _url(asked, url, output=True)
     if form:
         _named(asked, "muxers", form, "-f tee")
-    elif guessed := OUTPUT_FORMATS.get(_extension(url)):
-        asked.add("muxers", guessed, _short(url))
+    elif guessed := output_format(extension(url)):
+        asked.add("muxers", guessed, short(url))
 
 
-def _encoder(asked: Asked, file: _File, codec: str, where: str, depth: str) -> None:
+def _encoder(asked: Asked, file: File, codec: str, where: str, depth: str) -> None:
     """Add the needs of an output's encoder: the encoder itself, and GPU features that its options use."""
     asked.add("gpu", f"nvenc.{codec}", where)
     options = {name.split(":")[0].replace("_", "-"): value for name, value in file.options}
@@ -284,32 +358,69 @@ def _graph_option(asked: Asked, name: str, value: str) -> None:
 
 
 def _graph(asked: Asked, text: str, where: str) -> None:
-    for body in _filters(text):
-        name, _, arguments = body.partition("=")
-        name = name.strip().partition("@")[0]
-        if not name:
-            continue
-        _named(asked, "filters", name, f"{where} {name}")
-        if name.endswith(ON_GPU):
-            asked.add("gpu", "cuda", f"{where} {name}")
-        if name == "format":
-            for pix_fmt in re.split(r"[|]", arguments.removeprefix("pix_fmts=").partition(":")[0]):
+    for link in (link for chain in links(text) for link in chain):
+        _named(asked, "filters", link.name, f"{where} {link.name}")
+        if link.name.endswith(ON_GPU):
+            asked.add("gpu", "cuda", f"{where} {link.name}")
+        if link.name in ("format", "noformat"):
+            for pix_fmt in arguments(link).get("pix_fmts", "").split("|"):
                 if pix_fmt:
                     _named(asked, "pix_fmts", pix_fmt, f"{where} format={pix_fmt}")
 
 
-def _filters(text: str) -> Iterator[str]:
-    """The filters of a graph, without labels."""
-    for chain in _parts(text, ";"):
-        for step in _parts(chain, ","):
+def graphs(asked: Asked) -> Iterator[tuple[str, str]]:
+    """Each filter graph of a command, and the words that bring it."""
+    for name, value in asked.general:
+        if name.split(":")[0] in GRAPHS:
+            yield value, f"-{name}"
+    for file in asked.inputs:
+        if file.last("f") == "lavfi":
+            yield file.url, "-f lavfi"
+    for file in asked.outputs:
+        yield from ((value, f"-{name}") for name, value in file.options if name.split(":")[0] in FILTERS)
+
+
+def links(text: str) -> list[list[Link]]:
+    """The chains of a graph; in one chain each filter gives its frames to the next."""
+    chains: list[list[Link]] = []
+    for part in _parts(text, ";"):
+        chain: list[Link] = []
+        for step in _parts(part, ","):
             body = step.strip()
-            while body.startswith("["):  # labels in front
-                _, closed, rest = body.partition("]")
-                body = rest.strip() if closed else ""
-            if body.startswith("sws_flags=") or body.startswith("flags="):
-                continue
-            if body:
-                yield re.sub(r"(\[[^\[\]]*\])+\s*$", "", body)
+            takes, body = _labels(body)
+            gives: list[str] = []
+            while body.endswith("]") and "[" in body:
+                body, _, label = body[:-1].rpartition("[")
+                gives.insert(0, label.strip())
+                body = body.rstrip()
+            name, _, given = body.strip().partition("=")
+            name = name.strip().partition("@")[0]
+            if name and name not in ("sws_flags", "flags"):
+                chain.append(Link(name, given, tuple(takes), tuple(gives)))
+        if chain:
+            chains.append(chain)
+    return chains
+
+
+def _labels(body: str) -> tuple[list[str], str]:
+    """The labels in front of a filter, and the rest."""
+    labels: list[str] = []
+    while body.startswith("["):
+        label, closed, rest = body[1:].partition("]")
+        labels.append(label.strip())
+        body = rest.strip() if closed else ""
+    return labels, body
+
+
+def arguments(link: Link) -> dict[str, str]:
+    """The options of a filter by name; values without a name by the filter's own order, where that is known."""
+    order = ffmpeg.commands()["filters"]["options"].get(link.name, ())
+    values: dict[str, str] = {}
+    for at, part in enumerate(_parts(link.arguments, ":") if link.arguments else ()):
+        match = re.match(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*=", part)
+        name = match[1] if match else order[at] if at < len(order) else f"#{at}"
+        values[name] = part[match.end() if match else 0 :].strip().strip("'")
+    return values
 
 
 def _parts(text: str, mark: str) -> list[str]:
@@ -338,7 +449,7 @@ def _parts(text: str, mark: str) -> list[str]:
 
 
 def _url(asked: Asked, url: str, *, output: bool) -> None:
-    where = _short(url)
+    where = short(url)
     if url == "-":
         asked.add("protocols", "pipe", "-")
         return
@@ -362,19 +473,31 @@ def _url(asked: Asked, url: str, *, output: bool) -> None:
 
 def _named(asked: Asked, kind: str, name: str, where: str) -> None:
     if NAME.fullmatch(name):
-        asked.add(kind, name, _short(where))
-    else:
-        asked.note(f"{_short(where)} names nothing that can be looked up")
+        asked.add(kind, name, short(where))
+        return
+    what = "is empty" if not name.strip() else "is no name that FFmpeg's parts can have"
+    shown = name if name.isascii() and name.isprintable() and len(name) <= 64 else ascii(name)[:64]
+    asked.say(
+        Status.FAIL,
+        kind,
+        f'"{shown}"',
+        where,
+        f"it {what}",
+        "name one; ffmpeg -encoders lists those of a build" if kind == "encoders" else "",
+    )
 
 
-def _last(file: _File, option: str) -> str:
-    return next((value for name, value in reversed(file.options) if name == option), "")
+def output_format(ending: str) -> str:
+    """The format that FFmpeg takes for a file with this ending; "" if it knows none."""
+    data = ffmpeg.commands()
+    of_ending = {one: name for name, entry in data["muxers"].items() for one in entry.get("endings", ())}
+    return str({**data["other_endings"], **of_ending}.get(ending, ""))
 
 
-def _extension(url: str) -> str:
+def extension(url: str) -> str:
     path = re.split(r"[?#]", url)[0].rpartition("/")[2]
     return path.rpartition(".")[2].lower() if "." in path else ""
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -5,14 +5,15 @@ answers(asked, parts, boards)    an Answer for each need: PASS, FAIL with what w
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuprep.agent.video.licences import licence
 from gpuprep.catalogue import Board, ffmpeg
 from gpuprep.catalogue.video import capabilities
-from gpuprep.checks import probes
-from gpuprep.checks.ffmpegcommand import Asked, Need
+from gpuprep.checks import ffmpegframes, ffmpegoptions, probes
+from gpuprep.checks.ffmpegcommand import SPOKEN, Answer, Asked, Need
 from gpuprep.checks.probes import CONFIGURED, configured
 from gpuprep.records import Missing, Status
 from gpuprep.records.ended import EXIT_CODES
@@ -20,15 +21,6 @@ from gpuprep.records.evidence.codec import Codec
 from gpuprep.records.findings import PROBLEMS
 
 LISTED = ("encoders", "decoders", "filters", "hwaccels", "muxers", "demuxers", "bsfs", "protocols", "pix_fmts")
-SPOKEN = {
-    "encoders": "encoder", "decoders": "decoder", "filters": "filter", "hwaccels": "hwaccel",
-    "muxers": "format to write", "demuxers": "format to read", "bsfs": "bitstream filter", "protocols": "protocol",
-    "indevs": "input device", "pix_fmts": "pixel format", "gpu": "GPU",
-}  # fmt: skip
-USUAL_PIXELS = frozenset(
-    ("yuv420p", "yuvj420p", "nv12", "yuv422p", "yuv444p", "yuv420p10le", "p010le", "yuv422p10le", "yuv444p10le",
-     "yuv444p16le", "p016le", "rgb24", "bgr24", "rgba", "bgra", "bgr0", "rgb0", "gray", "yuva420p", "cuda")
-)  # fmt: skip
 # As a profile and configure call it ► as `ffmpeg -protocols` lists it.
 LISTED_AS = {"libsrt": "srt", **probes.LISTED_AS}
 CONFIGURED_AS = {listed: name for name, listed in LISTED_AS.items()}
@@ -44,18 +36,6 @@ BY_CODEC: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "decoders": {"av1": ("libdav1d", "libgav1", "libaom-av1", "av1_cuvid")},
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Answer:
-    need: Need
-    status: Status
-    why: str = ""
-    remedy: str = ""
-
-    @property
-    def title(self) -> str:
-        return f"{SPOKEN.get(self.need.kind, self.need.kind)} {self.need.name}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +62,7 @@ def licence_of(parts: Codec) -> str:
     return licence([option for option in parts.buildconf if isinstance(option, str)])
 
 
-def of_profile(parts: Mapping[str, Sequence[str]], *, npp: bool = False) -> Codec:
+def of_profile(parts: Mapping[str, Sequence[str]], *, npp: bool = False, version: str = "") -> Codec:
     """The parts of a build with these codec.parts, in the form of the codec probe. `npp`: codec.npp, for scale_npp."""
     parts = {**parts, "filters": (*parts.get("filters", ()), *(("scale_npp",) if npp else ()))}
     arguments = [
@@ -90,6 +70,7 @@ def of_profile(parts: Mapping[str, Sequence[str]], *, npp: bool = False) -> Code
     ]
     accelerators = ("cuda",) if parts.get("hwaccels") else ()
     return Codec(
+        version=version,
         hwaccels=accelerators,
         buildconf=tuple(arguments),
         encoders=tuple(parts.get("encoders", ())),
@@ -104,13 +85,22 @@ def answers(
     boards: Sequence[Board | None],
     shipped: Mapping[str, Mapping[str, Sequence[str]]],
     allowed: Mapping[str, Collection[str]],
+    gpus: int | None = None,
 ) -> list[Answer]:
-    """The answer for each need. `boards`: the machine's GPUs, () if unknown; `shipped`: codec.parts of gpuprep's
-    profiles, to name one that adds a part; `allowed`: kind ► names that codec.parts of a profile may have.
+    """The answer for each need, after all that is wrong with the words themselves. `boards`: the machine's GPUs, () if
+    unknown; `gpus`: how many it has; `shipped`: codec.parts of gpuprep's profiles, to name one that adds a part;
+    `allowed`: kind ► names that codec.parts of a profile may have.
     """
+    version = "" if isinstance(parts, Missing) else parts.version
+    encoders = None if isinstance(parts, Missing) else _have("encoders", parts)
+    ffmpegoptions.check(asked, version, gpus, encoders)
+    ffmpegframes.follow(asked, version, encoders)
     return [
-        _of_gpu(need, boards) if need.kind == "gpu" else _of_build(need, parts, shipped, allowed)
-        for need in asked.needs
+        *asked.answers,
+        *(
+            _of_gpu(need, boards) if need.kind == "gpu" else _of_build(need, parts, shipped, allowed)
+            for need in asked.needs
+        ),
     ]
 
 
@@ -123,8 +113,13 @@ def _of_build(
     if isinstance(parts, Missing):
         return Answer(need, Status.UNKNOWN, f"the parts of this FFmpeg are not known: {parts.detail or parts.reason}")
     have = _have(need.kind, parts)
-    if have is None and need.kind == "pix_fmts" and need.name in USUAL_PIXELS:
-        return Answer(need, Status.PASS)  # every build has all pixel formats of its version
+    if need.kind == "pix_fmts":
+        need = replace(need, name=ffmpegframes.pixel(need.name))
+        if have is None and need.name in ffmpeg.commands()["pix_fmts"]:
+            return Answer(need, Status.PASS)  # every build has all pixel formats of its version
+    release = ffmpeg.version_of(parts.version)
+    if have is None and need.kind == "pix_fmts" and release is not None and release <= ffmpegoptions.NEWEST:
+        have = set()
     if have is None:
         why = f"the record does not say which {SPOKEN.get(need.kind, need.kind)}s this FFmpeg has"
         return Answer(need, Status.UNKNOWN, why, "gpuprep validate HOST --only codec --profile base")
@@ -167,22 +162,42 @@ def _adds(
 ) -> str:
     """The key of a profile that would add it."""
     if need.kind == "pix_fmts":
-        return "no key of a profile adds a pixel format: this version of FFmpeg has none of this name"
+        near = difflib.get_close_matches(need.name, ffmpeg.commands()["pix_fmts"], 1)
+        return f"write {near[0]}" if near else "no key of a profile adds a pixel format; ffmpeg -pix_fmts lists them"
     part = CONFIGURED_AS.get(need.name, need.name) if need.kind in ("encoders", "decoders") else need.name
     having = [name for name, parts in shipped.items() if part in parts.get(need.kind, ())]
     libraries = ffmpeg.needed(need.kind, part)
-    library = f" and codec.libraries with {libraries[0]}" if libraries else ""
+    added = f" and codec.libraries with {libraries[0]}" if libraries else ""
+    if need.kind == "hwaccels" and need.name != "cuda":
+        return f"write -hwaccel cuda in place of {need.name}: gpuprep builds no other hwaccel"
     if need.kind == "hwaccels":
         return "codec.parts.hwaccels with h264_nvdec and others give cuda; gpuprep builds no other hwaccel"
-    if having:
-        return f"codec.parts.{need.kind} with {part}{library}; profile {having[0]} has it"
+    instead = _instead(need.kind, need.name)
+    if having and not instead:
+        return f"codec.parts.{need.kind} with {part}{added}; profile {having[0]} has it"
     if part == "scale_npp":
         return "codec.npp: true, and such a build may not be passed on; scale_cuda does the same work without it"
+    if (library := ffmpeg.commands()["libraries"].get(part)) is not None:
+        work = f"; {instead} does most of its work" if instead else ""
+        return f"no key of a profile adds it: it needs {library}, and gpuprep builds FFmpeg without that{work}"
+    if instead and instead in {*(name for parts in shipped.values() for name in parts.get(need.kind, ()))}:
+        return f"write {instead} in place of {need.name}"
     if instead := next(iter(BY_CODEC.get(need.kind, {}).get(need.name, ())), ""):
         return f"name an encoder of it, {instead} or another, and add that to codec.parts.{need.kind}"
     if part in allowed.get(need.kind, ()):
-        return f"codec.parts.{need.kind} with {part}{library}"
+        return f"codec.parts.{need.kind} with {part}{added}"
     return f"no key of a profile adds the {SPOKEN.get(need.kind, need.kind)} {part}: gpuprep builds FFmpeg without it"
+
+
+def _instead(kind: str, name: str) -> str:
+    """What does the same work with NVIDIA's GPU, or is the present name: h264_nvenc for h264_vaapi and nvenc_h264."""
+    data = ffmpeg.commands()
+    if known := data["instead"].get(kind, {}).get(name, ""):
+        return str(known)
+    codec, _, maker = name.rpartition("_")
+    if maker not in data["of_others"]:
+        return ""
+    return f"{codec}_{'nvenc' if kind == 'encoders' else 'cuvid'}" if kind in ("encoders", "decoders") else ""
 
 
 def _of_gpu(need: Need, boards: Sequence[Board | None]) -> Answer:
@@ -214,6 +229,8 @@ def _one_gpu(need: Need, board: Board | None) -> Answer:
             need, Status.FAIL, f"a {board.model.title} has no {engine}", "use a GPU that has one, or work in software"
         )
     why = f"the {engine} of a {board.model.title} cannot do {need.name.partition('.')[2]}"
-    return Answer(
-        need, Status.FAIL, why, "use what it can, or a GPU that can (gpuprep explain --gpu NAME says what one can)"
-    )
+    remedy = "use what it can, or a GPU that can (gpuprep explain --gpu NAME says what one can)"
+    if need.name.endswith(".10bit"):
+        deep = " or -c:v hevc_nvenc, which has 10 bits there," if "nvenc.hevc.10bit" in able else ""
+        remedy = f"write format=yuv420p (8 bits) for -c:v {need.name.split('.')[1]}_nvenc,{deep} or use another GPU"
+    return Answer(need, Status.FAIL, why, remedy)

@@ -62,11 +62,15 @@ def build(target: str, profile: str, output: Path, quiet: bool) -> None:
 def check(
     host: str | None, run: str | None, profile: str | None, as_json: bool, store: str | None, words: tuple[str, ...]
 ) -> int:
-    """Show what an ffmpeg command needs that a build lacks or the GPU cannot do. Runs nothing, opens no file.
+    """Show what is wrong with an ffmpeg command, and what it needs that a build lacks. Runs nothing, opens no file.
+
+    The frames are followed through each filter: where they are (in the GPU's memory or the computer's) and in which
+    format. Options and their values are those of the build's version of FFmpeg.
 
     The parts of the build come from the last record of HOST that has them (`gpuprep validate HOST --only codec` makes
-    one). Exit code 0: the build has all parts. 1: a part is missing; the output names the key of a profile that adds
-    it. 3: gpuprep cannot tell whether the build has a part.
+    one). Exit code 0: the build has all parts, and they fit together. 1: a part is missing, or FFmpeg would not do
+    what the words say; the output names what to write, or the key of a profile that adds the part. 3: gpuprep cannot
+    tell.
     """
     from gpuprep.reports import codeccheck as shown
     from gpuprep.workflows import codeccheck

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from gpuprep.checks.ffmpegneeds import SPOKEN, Checked
+from gpuprep.checks.ffmpegcommand import SPOKEN
+from gpuprep.checks.ffmpegneeds import Checked
 from gpuprep.records import SCHEMA_VERSION, Status
 from gpuprep.untrusted.plaintext import one_line
 
@@ -33,14 +34,14 @@ def as_text(checked: Checked) -> str:
 
 
 def _verdict(checked: Checked) -> str:
-    """The last line: "FAIL    3 of 8 parts that the command needs are missing"."""
+    """The last line: "FAIL    3 of 8 checks failed: FFmpeg would stop, or not do what the words say"."""
     count = Counter(answer.status for answer in checked.answers)
-    total = f"{len(checked.answers)} parts that the command needs"
+    total = len(checked.answers)
     if count[Status.FAIL]:
-        return f"FAIL    {count[Status.FAIL]} of {total} are missing"
+        return f"FAIL    {count[Status.FAIL]} of {total} checks failed: FFmpeg would stop, or not do what the words say"
     if count[Status.UNKNOWN]:
-        return f"UNKNOWN {count[Status.UNKNOWN]} of {total} are not known"
-    return f"PASS    all {total} are there"
+        return f"UNKNOWN {count[Status.UNKNOWN]} of {total} checks could not be made"
+    return f"PASS    all {total} parts that the command needs are there, and fit together"
 
 
 def as_json(checked: Checked) -> str:

@@ -39,7 +39,7 @@ def check(
             "`gpuprep codec check` needs exactly one of HOST, --record RUN and --profile NAME",
             "gpuprep codec check HOST -- ffmpeg -i in.mp4 -c:v h264_nvenc out.mp4",
         )
-    asked = needs(words)
+    needs(words)  # what is no command is refused before anything is read
     shipped = {name: loading.load(name).codec.parts for name in PROFILES}
     allowed = {kind: allowed_parts(kind) for kind in shipped[PROFILES[0]]}
     if profile is not None:
@@ -48,14 +48,16 @@ def check(
             raise PlanRefused(reasons, f"change profile {wish.name} ({wish.path})", where=wish.name)
         models = [board for board in catalogue.boards().values() if board.model.key in wish.gpus]
         boards: list[Board | None] = list(models) if len(wish.gpus) == 1 else []
-        answers = ffmpegneeds.answers(
-            asked, ffmpegneeds.of_profile(wish.codec.parts, npp=wish.codec.npp), boards, shipped, allowed
-        )
+        parts = ffmpegneeds.of_profile(wish.codec.parts, npp=wish.codec.npp, version=wish.codec.ffmpeg)
+        asked = needs(words, parts.version)
+        answers = ffmpegneeds.answers(asked, parts, boards, shipped, allowed)
         return Checked(f"profile {wish.name}", wish.codec.ffmpeg, "", False, asked, tuple(answers))
     record = _record(host, run, store)
-    parts = _parts(record)
-    answers = ffmpegneeds.answers(asked, parts, _boards(record), shipped, allowed)
-    known = parts if isinstance(parts, Codec) else Codec()
+    listed = _parts(record)
+    known = listed if isinstance(listed, Codec) else Codec()
+    asked = needs(words, known.version)
+    on = _boards(record)
+    answers = ffmpegneeds.answers(asked, listed, on, shipped, allowed, len(on) or None)
     about = f"{record.host}, run {record.run_id}"
     simulated = record.source is Source.SIMULATED
     return Checked(about, known.version, licence_of(known), simulated, asked, tuple(answers))

@@ -16,6 +16,7 @@ from gpuprep.records import Missing
 from gpuprep.records.evidence.codec import Codec
 
 SHIPPED = {name: load(name).codec.parts for name in ("base", "video")}
+VERSION = load("video").codec.ffmpeg
 ALLOWED = {kind: schema.allowed_parts(kind) for kind in SHIPPED["base"]}
 
 
@@ -26,7 +27,8 @@ def asked(words: str | Sequence[str]) -> ffmpegcommand.Asked:
 
 def of_profile(name: str, *, npp: bool = False, **changed: Any) -> Codec:
     """The parts of a build by a shipped profile; `changed`: lists that are others."""
-    return dataclasses.replace(ffmpegneeds.of_profile(SHIPPED[name], npp=npp), **changed)
+    made = ffmpegneeds.of_profile(SHIPPED[name], npp=npp, version=VERSION)
+    return dataclasses.replace(made, **changed)
 
 
 def build(**lists: Any) -> Codec:
@@ -34,8 +36,18 @@ def build(**lists: Any) -> Codec:
     return Codec(**lists)
 
 
-def answered(words: str, parts: Codec | Missing, gpu: str | None = "t4") -> dict[str, ffmpegneeds.Answer]:
-    """By kind and name: "encoders libx264". `gpu`: a model, or nobody knows which."""
+def checked(
+    words: str | Sequence[str], parts: Codec | Missing, gpu: str | None = "t4", gpus: int | None = None
+) -> ffmpegneeds.Checked:
+    """The whole answer. `gpu`: a model, or nobody knows which; `gpus`: how many the host has, or nobody knows."""
     on = [next(board for board in boards().values() if board.model.key == gpu)] if gpu else []
-    found = ffmpegneeds.answers(asked(words), parts, on, SHIPPED, ALLOWED)
+    version = "" if isinstance(parts, Missing) else parts.version
+    command = ffmpegcommand.needs(shlex.split(words) if isinstance(words, str) else words, version)
+    found = ffmpegneeds.answers(command, parts, on, SHIPPED, ALLOWED, gpus)
+    return ffmpegneeds.Checked("a test", version, "", False, command, tuple(found))
+
+
+def answered(words: str, parts: Codec | Missing, gpu: str | None = "t4") -> dict[str, ffmpegcommand.Answer]:
+    """By kind and name: "encoders libx264". `gpu`: a model, or nobody knows which."""
+    found = checked(words, parts, gpu).answers
     return {f"{one.need.kind} {one.need.name}": one for one in found}

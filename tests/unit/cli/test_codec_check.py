@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import amount
 import pytest
 from commandline import Shell, own_folders
-from ffmpegchecks import answered, asked, build, of_profile
+from ffmpegchecks import answered, asked, build, checked, of_profile
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from records_for_tests import measured as record_of
 
 from gpuprep import errors, records
+from gpuprep.agent.probes import transcodecases
+from gpuprep.records.evidence.codec import Codec
 from gpuprep.store import Store
+
+BASE, VIDEO = of_profile("base"), of_profile("video")
 
 
 def named(words: str, kind: str) -> list[str]:
@@ -118,6 +123,15 @@ def test_what_only_a_file_could_tell_is_said_and_no_need() -> None:
 
 
 @pytest.mark.parametrize(
+    "graph",
+    ["x" + "[a]" * 15000, "[a]" * 15000 + "x", "[" * 60000, ";".join(f"[a{n + 1}]x[a{n}]" for n in range(3000))],
+    ids=["labels-behind", "labels-before", "brackets", "backwards"],
+)
+def test_a_graph_that_is_made_to_take_long_does_not(graph: str) -> None:
+    assert checked(["ffmpeg", "-i", "a.mp4", "-filter_complex", graph, "b.mp4"], VIDEO).exit_code in (0, 1, 3)
+
+
+@pytest.mark.parametrize(
     "words",
     [[], ["rm", "-rf", "/"], ["ffmpeg"], ["ffmpeg", "-version"], ["ffmpeg", "a" * 70000], ["ffmpeg", *"ab" * 2000]],
 )
@@ -126,13 +140,24 @@ def test_what_is_no_command_is_refused(words: list[str]) -> None:
         asked(words)
 
 
+GRAPH = "[0:v]split[a][b];[b][a]overlay_cuda[c]"
+WORDS = ["-i", "-vf", "-f", "tee", "[", "]]", "-c:v", "-filter_complex", GRAPH, "-map", "[c]", "0:v", "-hwaccel",
+         "cuda", "-hwaccel_output_format", "-gpu", "h264_nvenc", "-preset", "lavfi"]  # fmt: skip
+
+
 @settings(max_examples=amount.examples(300), deadline=None)
 @given(
-    some.lists(some.one_of(some.text(max_size=40), some.sampled_from(["-i", "-vf", "-f", "tee", "[", "]]", "-c:v"])))
+    some.lists(
+        some.one_of(
+            some.text(max_size=40),
+            some.sampled_from(WORDS),
+        )
+    )
 )
 def test_no_words_break_it(words: list[str]) -> None:
     try:
         found = asked(["ffmpeg", *words])
+        assert checked(["ffmpeg", *words], VIDEO).exit_code in (0, 1, 3)
     except errors.UsageError:
         return
     for one in found.needs:
@@ -141,8 +166,6 @@ def test_no_words_break_it(words: list[str]) -> None:
 
 
 # ---------------------------------------------------------------- answers
-
-BASE, VIDEO = of_profile("base"), of_profile("video")
 
 
 def test_what_base_lacks_and_which_key_adds_it() -> None:
@@ -198,7 +221,7 @@ def test_scale_npp_comes_with_npp_and_what_no_key_adds_is_said() -> None:
     without, with_npp = answered(words, BASE, None), answered(words, of_profile("base", npp=True), None)
     assert without["filters scale_npp"].remedy.startswith("codec.npp: true")
     assert with_npp["filters scale_npp"].status is records.Status.PASS
-    assert without["encoders h264_vaapi"].remedy.startswith("no key of a profile adds the encoder h264_vaapi")
+    assert without["encoders h264_vaapi"].remedy.startswith("write h264_nvenc in place of h264_vaapi")
     assert without["gpu cuda"].status is records.Status.PASS  # every GPU of NVIDIA
 
 
@@ -210,12 +233,117 @@ def test_without_evidence_nothing_passes() -> None:
 def test_lists_of_the_probe_count_before_configures_arguments() -> None:
     parts = build(encoders=("libx264",), decoders=(), filters=(), muxers=("mp4",), demuxers=("mov", "mp4"),
                   protocols=("file", "srt"), pix_fmts=("yuv420p",), buildconf=("--enable-gpl",))  # fmt: skip
-    found = answered("ffmpeg -i srt://a:1 -f mp4 -c:v libx264 -pix_fmt yuv420p b.mp4", parts)
+    found = answered("ffmpeg -i srt://a:1 -f mp4 -c:v libx264 -pix_fmt yuv420p -an b.mp4", parts)
     assert {one.status for one in found.values()} == {records.Status.PASS}
     unknown = records.Missing("not_recorded")
     old = dataclasses.replace(parts, muxers=unknown, protocols=unknown)
     found = answered("ffmpeg -i srt://a:1 -f mp4 b.mp4", old)
     assert found["muxers mp4"].status is records.Status.UNKNOWN
+
+
+# ---------------------------------------------------------------- frames, options and values
+
+CASES = Path(__file__).resolve().parents[2] / "cases"
+
+
+def commands(file: str) -> Iterator[Any]:
+    """Name, GPU, exit code, command and all that must be said, of each command of a file."""
+    text = "\n".join(line for line in (CASES / file).read_text().splitlines() if not line.startswith("#"))
+    for block in re.split(r"\n(?=\S)", text.strip()):
+        head, command, *says = [line.strip() for line in block.splitlines()]
+        name, gpu, code = head.split()
+        yield pytest.param(gpu, int(code), command, says, id=name)
+
+
+def said(words: str | list[str], parts: Codec = VIDEO, gpu: str = "t4", gpus: int | None = None) -> list[str]:
+    """What is wrong or not known, with what to do, one line each."""
+    return [
+        f"{one.status.value} {one.title}: {one.why}" + (f" -> {one.remedy}" if one.remedy else "")
+        for one in checked(words, parts, gpu, gpus).answers
+        if one.status is not records.Status.PASS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "code", "command", "says"), [*commands("public/codec_commands.txt"), *commands("ffmpeg_commands.txt")]
+)
+def test_a_command_is_followed_from_the_input_to_the_encoder(
+    gpu: str, code: int, command: str, says: list[str]
+) -> None:
+    assert (said(command, gpu=gpu), checked(command, VIDEO, gpu).exit_code) == (says, code)
+
+
+@pytest.mark.parametrize("version", ["5.1.9-0+deb12u1", "7.1.5", "8.1.2", "9.0.2"])
+@pytest.mark.parametrize("gpu", ["t4", "v100"])
+def test_every_command_of_nvidias_guide_is_right(version: str, gpu: str) -> None:
+    parts = of_profile("base", npp=not version.startswith("9"), version=version)
+    cases = [case for case in transcodecases.CASES if not (version.startswith("9") and case.id == "scale-npp")]
+    assert {case.id: said(f"ffmpeg {case.arguments}", parts, gpu) for case in cases} == {case.id: [] for case in cases}
+
+
+@pytest.mark.parametrize(
+    ("version", "words", "says"),
+    [
+        ("6.1.1", "-autorotate 0 -i a.mp4 -c:v h264_nvenc -an b.mp4", []),
+        ("", "-autorotate 0 -i a.mp4 -c:v h264_nvenc -an b.mp4", ["UNKNOWN option -autorotate"]),
+        ("9.0.2", "-i a.mp4 -vsync 0 -c:v h264_nvenc -an b.mp4", ["FAIL option -vsync"]),
+        ("9.0.2", "-i a.mp4 -c:v h264_nvenc -preset lossless -rc vbr_hq -temporal_aq 1 -an b.mp4",
+         ["FAIL option -temporal_aq", "FAIL option -preset", "FAIL option -rc"]),
+        ("9.0.2", "-i a.mp4 -c:v h264_nvenc -profile:v high422 -an b.mp4", []),
+        ("9.0.2", "-hwaccel cuda -hwaccel_output_format cuda -i a.mp4 -vf scale_npp=640:360 -c:v h264_nvenc -an b.mp4",
+         ["FAIL filter scale_npp"]),
+        ("11.0", "-i a.mp4 -c:v h264_nvenc -option_of_tomorrow 1 -preset p8 -an b.mp4",
+         ["UNKNOWN option -option_of_tomorrow", "UNKNOWN option -preset"]),
+        ("N-118000-gabc", "-i a.mp4 -c:v h264_nvenc -option_of_tomorrow 1 -an b.mp4",
+         ["UNKNOWN option -option_of_tomorrow"]),
+    ],
+)  # fmt: skip
+def test_options_and_values_are_those_of_this_ffmpeg(version: str, words: str, says: list[str]) -> None:
+    found = said(f"ffmpeg {words}", of_profile("video", npp=True, version=version))
+    assert [one.split(":")[0] for one in found] == says
+
+
+@pytest.mark.parametrize(
+    ("number", "gpus", "says"),
+    [
+        ("1", 1, ["FAIL GPU number 1: the host has one GPU, number 0 -> write 0"]),
+        ("2", 2, ["FAIL GPU number 2: the host has 2 GPUs, numbers 0 to 1 -> write 0 to 1"]),
+        ("1", 2, []),
+        ("any", 1, []),
+    ],
+)
+def test_the_number_of_a_gpu_must_be_there(number: str, gpus: int, says: list[str]) -> None:
+    ways = [
+        f"ffmpeg -i a.mp4 -c:v h264_nvenc -gpu {number} -an b.mp4",
+        f"ffmpeg -hwaccel cuda -hwaccel_device {number} -i a.mp4 -c:v h264_nvenc -an b.mp4",
+        f"ffmpeg -init_hw_device cuda=cu:{number} -i a.mp4 -c:v h264_nvenc -an b.mp4",
+        f"ffmpeg -i a.mp4 -vf hwupload_cuda=device={number} -c:v h264_nvenc -an b.mp4",
+    ]
+    assert {way: said(way, gpus=gpus) for way in ways} == {way: says for way in ways}
+
+
+def test_an_encoder_that_ffmpeg_takes_by_itself_must_be_in_the_build() -> None:
+    assert said("ffmpeg -i a.mkv -c:v h264_nvenc b.mkv", BASE) == [
+        "UNKNOWN encoder: no audio encoder is named, matroska takes ac3 then, and this FFmpeg has no encoder for it:"
+        " FFmpeg stops if an input has sound -> add -c:a aac, or -an"
+    ]  # fmt: skip
+    assert said("ffmpeg -f lavfi -i testsrc -c:v h264_nvenc b.mkv", BASE) == []
+    assert [one.split(" ->")[0][:12] for one in said("ffmpeg -i a.mkv -vf scale=64:64 -an b.mp4", BASE)] == [
+        "FAIL encoder"
+    ]
+    assert said("ffmpeg -hwaccel cuda -hwaccel_output_format cuda -i a.mkv -an b.m3u8", BASE) == []  # h264_nvenc is all
+
+
+def test_pictures_need_their_decoder_and_encoder() -> None:
+    found = answered("ffmpeg -i a.mp4 -i logo.png -filter_complex overlay -c:v h264_nvenc -an b.mp4", BASE)
+    assert (
+        found["decoders png"].remedy
+        == "codec.parts.decoders with png and codec.libraries with zlib; profile video has it"
+    )
+    assert said("ffmpeg -i a.mp4 -frames:v 1 b.png", BASE) == [
+        "FAIL encoder: no video encoder is named, image2 takes png then, and this FFmpeg has no encoder for it"
+        " -> codec.parts.encoders with png and codec.libraries with zlib"
+    ]
 
 
 # ---------------------------------------------------------------- the command
@@ -264,7 +392,7 @@ def test_a_hosts_last_record_that_has_the_parts(check: Check) -> None:
 
 
 def test_a_record_and_a_profile(check: Check) -> None:
-    words = ["--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "b.mp4"]
+    words = ["--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "-an", "b.mp4"]
     assert check("--record", "20261120-100000-abc123", *words)[0] == 0
     assert check("--record", "20261121-100000-abc124", *words)[0] == 3
     assert check("--profile", "t4", *words)[0] == 1

@@ -1,0 +1,523 @@
+"""Would FFmpeg take the options of a command: their names, places and values, and what a file can hold? Pure.
+
+check(asked, version, gpus, encoders)    adds to `asked.answers` what is wrong, or cannot be known
+
+What an option may be is data: catalogue/ffmpegcommands.yml. `version` is that of the FFmpeg, `gpus` the number of GPUs
+of the host and `encoders` those of the build; None where nobody knows.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from gpuprep.catalogue import ffmpeg
+from gpuprep.checks.ffmpegcommand import (
+    CODECS,
+    INPUT_FORMATS,
+    KINDS,
+    Asked,
+    File,
+    arguments,
+    decides,
+    extension,
+    graphs,
+    links,
+    may_have,
+    output_format,
+)
+from gpuprep.records import Status
+
+MOST_NEAR = 20  # answers after which no similar name is looked for: that takes milliseconds
+NEWEST = (9, 0)  # the newest FFmpeg whose options the catalogue has
+OLDEST = (5, 1)
+# Options of encoders that no decoder has: before an input FFmpeg refuses them.
+ONLY_ENCODERS = frozenset(
+    (
+        "preset",
+        "tune",
+        "rc",
+        "cq",
+        "crf",
+        "multipass",
+        "rc-lookahead",
+        "spatial-aq",
+        "temporal-aq",
+        "aq-strength",
+        "b_ref_mode",
+    )
+)
+ONLY_CUVID = frozenset(("resize", "crop", "deint", "drop_second_field"))
+RATES = frozenset(("b", "ab", "maxrate", "minrate", "bufsize", "g", "bf"))
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?:[yzafpnumcdhkKMGTPEZY]i?)?B?")
+BROKEN_NUMBER = re.compile(r"\d+(?:\.\d+)?[A-Za-z]+(?:/s)?")  # "4Mbps"; what holds + or * is a formula
+IMAGES_WITH_NUMBER = re.compile(r"%\d*d")
+
+
+def check(asked: Asked, version: str, gpus: int | None, encoders: Collection[str] | None) -> None:
+    """Look at each option of each file, and at what the outputs can hold."""
+    release = ffmpeg.version_of(version)
+    for file in asked.inputs:
+        _names(asked, file, release, "input")
+        _input(asked, file)
+    for file in asked.outputs:
+        _names(asked, file, release, "output")
+        for kind, stream, encoder in encoders_of(file):
+            _values(asked, file, kind, stream, encoder, release)
+            _container(asked, file, kind, encoder)
+        _unnamed(asked, file, encoders)
+    for name, value in asked.general:
+        _one_name(asked, name, value, release, "general")
+    _gone_filters(asked, release)
+    _gpu_numbers(asked, gpus)
+
+
+def encoders_of(file: File) -> Iterator[tuple[str, str, str]]:
+    """(kind, stream, encoder) of an output's named encoders: ("video", "v:0", "h264_nvenc"). "copy" too."""
+    for name, value in file.options:
+        base, _, stream = name.partition(":")
+        if base not in CODECS or not value:
+            continue
+        kind = {"v": "video", "V": "video", "a": "audio", "s": "subtitle"}.get(
+            base[0] if base[1:] == "codec" else stream[:1], ""
+        )
+        if not kind and stream.isdigit():
+            kind = "audio" if coded(value) in SOUND else "video"
+        yield kind or ("audio" if coded(value) in SOUND else "video"), stream, value
+
+
+SOUND = frozenset(
+    (
+        "aac",
+        "ac3",
+        "eac3",
+        "mp2",
+        "mp3",
+        "opus",
+        "vorbis",
+        "flac",
+        "alac",
+        "pcm_s16le",
+        "pcm_s24le",
+        "pcm_s32le",
+        "pcm_f32le",
+        "pcm_s16be",
+        "pcm_mulaw",
+        "pcm_alaw",
+        "dca",
+        "truehd",
+        "wavpack",
+        "speex",
+        "amr_nb",
+        "amr_wb",
+    )
+)
+
+
+def coded(encoder: str) -> str:
+    """The codec that an encoder writes: "h264" of h264_nvenc and of libx264."""
+    special = {
+        "libx264": "h264", "libx264rgb": "h264", "libopenh264": "h264", "libx265": "hevc", "libkvazaar": "hevc",
+        "libvpx": "vp8", "libvpx-vp9": "vp9", "libaom-av1": "av1", "libsvtav1": "av1", "librav1e": "av1",
+        "libmp3lame": "mp3", "libshine": "mp3", "libfdk_aac": "aac", "libopus": "opus", "libvorbis": "vorbis",
+        "libtheora": "theora", "libxvid": "mpeg4", "libwebp": "webp", "libtwolame": "mp2", "libopenjpeg": "jpeg2000",
+        "libjxl": "jpegxl", "prores_ks": "prores", "prores_aw": "prores", "libspeex": "speex",
+    }  # fmt: skip
+    makers = "|".join(("nvenc", "cuvid", *ffmpeg.commands()["of_others"]))
+    return special.get(encoder, re.sub(rf"_(?:{makers})$", "", encoder))
+
+
+# ---------------------------------------------------------------- names and places
+
+
+def _names(asked: Asked, file: File, release: tuple[int, int] | None, side: str) -> None:
+    for name, value in file.options:
+        _one_name(asked, name, value, release, side)
+
+
+def _one_name(asked: Asked, name: str, value: str, release: tuple[int, int] | None, side: str) -> None:
+    data = ffmpeg.commands()
+    program = data["program"]
+    base = name.removeprefix("/").split(":")[0]
+    where = f"-{name} {value}".strip()
+    bare = base.removeprefix("no") if base.removeprefix("no") in program["switches"] else base
+    for since, instead in _gone(release, "options"):
+        if base in instead:
+            remedy = f"write {instead[base]} in place of -{base}" if instead[base] else "leave it out"
+            asked.say(Status.FAIL, "option", f"-{base}", where, f"FFmpeg {since} and newer have no such option", remedy)
+            return
+    if bare in program["input"] and side == "output":
+        asked.say(
+            Status.FAIL,
+            "option",
+            f"-{base}",
+            where,
+            "it is an option of inputs, and stands before an output",
+            f"write it before the -i that it is for: {where} -i in.mp4",
+        )
+        return
+    if bare in program["output"] and side == "input":
+        asked.say(
+            Status.FAIL,
+            "option",
+            f"-{base}",
+            where,
+            "it is an option of outputs, and stands before an -i",
+            "write it after the last -i, before the output that it is for",
+        )
+        return
+    if side == "input" and base in ONLY_ENCODERS:
+        asked.say(
+            Status.FAIL,
+            "option",
+            f"-{base}",
+            where,
+            "it is an option of encoders, and stands before an -i",
+            "write it after the last -i, before the output that it is for",
+        )
+        return
+    known = {
+        *data["options"],
+        *(one for key in ("input", "output", "both", "general", "plain") for one in program[key]),
+    }
+    old = {one for entry in data["gone"].values() for one in entry.get("options", {})}
+    if bare in known or bare in program["switches"] or bare in old:
+        return
+    near = difflib.get_close_matches(base[:40], sorted(known), 1, 0.75) if len(asked.answers) < MOST_NEAR else []
+    if release is None or release > NEWEST:
+        why = f"gpuprep does not know it, and knows the options of FFmpeg {_dotted(OLDEST)} to {_dotted(NEWEST)} only"
+        asked.say(Status.UNKNOWN, "option", f"-{base[:40]}", where, why, f"did you mean -{near[0]}?" if near else "")
+        return
+    asked.say(
+        Status.FAIL,
+        "option",
+        f"-{base[:40]}",
+        where,
+        "FFmpeg has no such option, and refuses the whole command",
+        f"write -{near[0]}" if near else "leave it out, or look it up: ffmpeg -h full",
+    )
+
+
+def _gone(release: tuple[int, int] | None, kind: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """(since, {name: what to write instead}) of all that this FFmpeg no longer has."""
+    for since, entry in ffmpeg.commands()["gone"].items():
+        if release is not None and release >= (ffmpeg.version_of(since) or release):
+            yield since, entry.get(kind, {})
+
+
+def _gone_filters(asked: Asked, release: tuple[int, int] | None) -> None:
+    for text, where in graphs(asked):
+        for link in (link for chain in links(text) for link in chain):
+            options = ffmpeg.commands()["filters"]["options"].get(link.name)
+            for since, instead in _gone(release, "filters"):
+                if link.name in instead:
+                    asked.say(
+                        Status.FAIL,
+                        "filter",
+                        link.name,
+                        f"{where} {link.name}",
+                        f"FFmpeg {since} and newer have no such filter",
+                        f"write {instead[link.name]} in place of it" if instead[link.name] else "",
+                    )
+            for name in arguments(link) if options is not None else ():
+                if name in options or name in ("enable", "n", "t", "ts_sync_mode", "sws_flags", "threads", "flags"):
+                    continue
+                near = difflib.get_close_matches(name[:40], options, 1, 0.6) if len(asked.answers) < MOST_NEAR else []
+                status = Status.FAIL if release is not None and release <= NEWEST else Status.UNKNOWN
+                what = (
+                    "more values than it has options"
+                    if name.startswith("#")
+                    else f"{name[:40]}, which it does not have"
+                )
+                asked.say(
+                    status,
+                    "filter",
+                    link.name,
+                    f"{where} {link.name}={link.arguments}",
+                    f"this filter is given {what}",
+                    f"write {near[0]}" if near else f"look them up: ffmpeg -h filter={link.name}",
+                )
+
+
+def _input(asked: Asked, file: File) -> None:
+    decoders = [value for name, value in file.options if name.split(":")[0] in CODECS]
+    if any(decoder.endswith("_cuvid") for decoder in decoders):
+        return
+    for name, value in file.options:
+        if name.split(":")[0] in ONLY_CUVID:
+            asked.say(
+                Status.FAIL,
+                "option",
+                f"-{name}",
+                f"-{name} {value}",
+                "only the _cuvid decoders have it: without one FFmpeg leaves it out, and the pictures stay as they are",
+                "write -c:v h264_cuvid (or the decoder of the input's codec) before -i",
+            )
+
+
+# ---------------------------------------------------------------- values
+
+
+def _values(asked: Asked, file: File, kind: str, stream: str, encoder: str, release: tuple[int, int] | None) -> None:
+    """The values that this encoder is given, for its own streams."""
+    data = ffmpeg.commands()
+    table: dict[str, Any] = data["encoders"].get(encoder, {})
+    strings: dict[str, list[str]] = data["others"].get(encoder, {})
+    for name, value in file.options:
+        base, _, own = name.partition(":")
+        where = f"-{name} {value}"
+        if own not in ("", stream) and stream not in ("", own[:1]) and own != kind[0]:
+            continue
+        if own[:1] in ("v", "a", "s") and own[:1] != kind[:1]:
+            continue
+        if base in RATES and kind == "video" and BROKEN_NUMBER.fullmatch(value) and not NUMBER.fullmatch(value):
+            asked.say(
+                Status.FAIL,
+                "option",
+                f"-{name}",
+                where,
+                f"FFmpeg reads {value} neither as a number nor as a formula",
+                f"write {re.sub(r'[A-Za-z/]+$', lambda unit: unit[0][:1], value)}: k, M and G are its units",
+            )
+        if base in strings and value not in strings[base] and not value.isdigit():
+            words = _parts_of(value) if base == "tune" else [value]
+            if any(word not in strings[base] for word in words):
+                asked.say(
+                    Status.FAIL,
+                    "option",
+                    f"-{name}",
+                    where,
+                    f"{encoder} has no {base} {value[:40]}",
+                    f"one of {', '.join(strings[base])}",
+                )
+        if base == "crf" and encoder.endswith("_nvenc"):
+            asked.note(f"{encoder} has no -crf, and FFmpeg leaves it out: -rc vbr -cq {value[:10]} is nearest to it")
+        if base in table:
+            _value(asked, encoder, base, value, where, release)
+
+
+def _parts_of(value: str) -> list[str]:
+    return [part for part in re.split(r"[,+. -]", value) if part]
+
+
+def _value(asked: Asked, encoder: str, option: str, value: str, where: str, release: tuple[int, int] | None) -> None:
+    """One value of an option of NVENC: a word of its list, or a number of its range."""
+    data = ffmpeg.commands()
+    entry: dict[str, Any] = data["encoders"][encoder][option]
+    words: list[str] = entry.get("words", [])
+    for since, instead in _gone(release, option):
+        if value in instead and value in words:
+            asked.say(
+                Status.FAIL,
+                "option",
+                f"-{option}",
+                where,
+                f"FFmpeg {since} and newer have no {option} {value}",
+                f"write -{option} {instead[value]}",
+            )
+            return
+    if value in words:
+        return
+    for since, newer in data["since"].items():
+        if value in newer["words"].get(encoder, {}).get(option, ()):
+            first = ffmpeg.version_of(since)
+            if release is not None and first is not None and release >= first:
+                return
+            status = Status.UNKNOWN if release is None else Status.FAIL
+            asked.say(
+                status,
+                "option",
+                f"-{option}",
+                where,
+                f"{encoder} has it since FFmpeg {since}",
+                f"one of {_listed(words)}" if words else "",
+            )
+            return
+    if NUMBER.fullmatch(value):
+        low, high = entry.get("range") or (None, None)
+        plain = re.fullmatch(r"[-+]?\d+(?:\.\d+)?", value)
+        if plain and low is not None and high is not None and not low <= float(value) <= high:
+            asked.say(
+                Status.FAIL,
+                "option",
+                f"-{option}",
+                where,
+                f"{encoder} takes {low} to {high}",
+                f"write a number from {low} to {high}",
+            )
+        return
+    if re.search(r"[-+*/()]", value):
+        return  # a formula
+    status = Status.FAIL if release is not None and OLDEST <= release <= NEWEST else Status.UNKNOWN
+    gone = {word for _, instead in _gone(release, option) for word in instead}
+    left = [word for word in words if word not in gone]
+    asked.say(
+        status,
+        "option",
+        f"-{option}",
+        where,
+        f"{encoder} has no {option} {value[:40] or 'without a value'}",
+        f"one of {_listed(left)}" if left else f"write a number from {entry['range'][0]} to {entry['range'][1]}",
+    )
+
+
+def _listed(words: list[str]) -> str:
+    """ "p1 to p7, default, slow"."""
+    presets = [word for word in words if re.fullmatch(r"p[1-7]", word)]
+    rest = [word for word in words if word not in presets]
+    return ", ".join([*([f"{presets[0]} to {presets[-1]}"] if presets else []), *rest])
+
+
+def _dotted(release: tuple[int, int]) -> str:
+    return f"{release[0]}.{release[1]}"
+
+
+# ---------------------------------------------------------------- what an output can hold
+
+
+def _format(file: File) -> str:
+    return file.last("f") or output_format(extension(file.url))
+
+
+def _container(asked: Asked, file: File, kind: str, encoder: str) -> None:
+    form = _format(file)
+    entry = ffmpeg.commands()["muxers"].get(form, {})
+    allowed = entry.get("only" if kind == "video" else "sound") if kind in KINDS else None
+    if allowed is None or encoder == "copy" or coded(encoder) in allowed:
+        return
+    what = f"only {' or '.join(allowed)}" if allowed else "no pictures"
+    asked.say(
+        Status.FAIL,
+        "output",
+        file.url[:60],
+        f"-c:{kind[0]} {encoder}",
+        f"the format {form} holds {what}, not {coded(encoder)}",
+        "write another format (out.mkv holds all), or name another encoder",
+    )
+
+
+def _unnamed(asked: Asked, file: File, encoders: Collection[str] | None) -> None:
+    """What FFmpeg takes if no encoder is named: there must be one of them in the build."""
+    form = _format(file)
+    entry = ffmpeg.commands()["muxers"].get(form)
+    if form in ("tee", "") or entry is None or encoders is None:
+        return
+    image = ffmpeg.commands()["images"].get(extension(file.url)) if form == "image2" else None
+    for kind in KINDS:
+        if not may_have(file, kind) or any(decides(name, kind) for name, _ in file.options):
+            continue
+        candidates = [image] if image and kind == "video" else entry.get(kind, [])
+        if not candidates or default_encoder(candidates, encoders):
+            continue
+        sure = kind == "video" and (image is not None or _has_pictures(asked, file))
+        if kind == "audio" and not _may_sound(asked):
+            continue
+        why = f"no {kind} encoder is named, {form} takes {candidates[-1]} then, and this FFmpeg has no encoder for it"
+        add = "-c:v h264_nvenc" if kind == "video" else "-c:a aac, or -an"
+        if image:
+            add = f"codec.parts.encoders with {image}" + (" and codec.libraries with zlib" if image == "png" else "")
+        asked.say(
+            Status.FAIL if sure else Status.UNKNOWN,
+            "encoder",
+            "",
+            file.url,
+            why if sure else f"{why}: FFmpeg stops if an input has {'sound' if kind == 'audio' else 'pictures'}",
+            add if image else f"add {add}",
+        )
+
+
+def default_encoder(candidates: list[str], encoders: Collection[str]) -> str:
+    """The encoder of the build that FFmpeg takes for the first of these that it has; "" without one."""
+    for candidate in candidates:
+        if candidate in encoders:
+            return candidate
+        if candidate.startswith("lib"):
+            continue
+        software = [one for one in sorted(encoders) if coded(one) == candidate and not one.endswith("_nvenc")]
+        if found := [*software, *(one for one in sorted(encoders) if one == f"{candidate}_nvenc")]:
+            return found[0]
+    return ""
+
+
+def _has_pictures(asked: Asked, file: File) -> bool:
+    """Whether the output surely has a video stream: options for one are named, or an input that is only pictures."""
+    if any(name.split(":")[0] in ("vf", "s", "pix_fmt", "r") for name, _ in file.options):
+        return True
+    if any(name == "map" and value.partition(":")[2][:1] in ("v", "V") for name, value in file.options):
+        return True
+    return any(
+        one.last("hwaccel") or extension(one.url) in ffmpeg.commands()["images"] or one.last("f") == "rawvideo"
+        for one in asked.inputs
+    )
+
+
+def _may_sound(asked: Asked) -> bool:
+    """Whether an input may have sound: pictures and generators of pictures have none."""
+    silent = ("rawvideo", "image2", "image2pipe", "h264", "hevc", "yuv4mpegpipe", "ivf", "x11grab", "v4l2")
+    for file in asked.inputs:
+        form = file.last("f") or INPUT_FORMATS.get(extension(file.url), "")
+        if form == "lavfi":
+            audio = ffmpeg.commands()["filters"]["audio"]
+            if any(link.name in audio for chain in links(file.url) for link in chain):
+                return True
+        elif form not in silent and not IMAGES_WITH_NUMBER.search(file.url):
+            return True
+    return False
+
+
+# ---------------------------------------------------------------- which GPU
+
+
+def _gpu_numbers(asked: Asked, gpus: int | None) -> None:
+    """Every number of a GPU that a word gives: there must be so many."""
+    named: list[tuple[str, str]] = []
+    for file in (*asked.inputs, *asked.outputs):
+        named += [
+            (value, f"-{name} {value}")
+            for name, value in file.options
+            if name.split(":")[0] in ("gpu", "hwaccel_device")
+        ]
+    devices = []
+    for name, value in asked.general:
+        if name == "init_hw_device" and (match := re.match(r"cuda(?:=([^:@,]*))?(?::([^,]*))?", value)):
+            devices.append(match[1] or "")
+            named.append((match[2] or "", f"-{name} {value}"))
+    for text, where in graphs(asked):
+        for link in (link for chain in links(text) for link in chain if link.name == "hwupload_cuda"):
+            named.append((arguments(link).get("device", ""), f"{where} hwupload_cuda={link.arguments}"))
+    for value, where in named:
+        if not re.fullmatch(r"\d{1,3}", value) or int(value) == 0:
+            continue
+        if gpus is None:
+            asked.say(
+                Status.UNKNOWN,
+                "gpu number",
+                value,
+                where,
+                "how many GPUs the host has is not known",
+                "ask with HOST or --record in place of --profile; the first GPU is 0",
+            )
+        elif int(value) >= gpus:
+            have = "one GPU, number 0" if gpus == 1 else f"{gpus} GPUs, numbers 0 to {gpus - 1}"
+            asked.say(
+                Status.FAIL,
+                "gpu number",
+                value,
+                where,
+                f"the host has {have}",
+                "write 0" if gpus == 1 else f"write 0 to {gpus - 1}",
+            )
+    every = [re.match(r"[a-z0-9_]+(?:=([^:@,]*))?", value) for name, value in asked.general if name == "init_hw_device"]
+    names = {match[1] for match in every if match and match[1]}
+    for name, value in asked.general:
+        if name == "filter_hw_device" and value not in names and not re.fullmatch(r"[a-z]+\d+", value):
+            asked.say(
+                Status.FAIL,
+                "option",
+                f"-{name}",
+                f"-{name} {value}",
+                f"no -init_hw_device names a device {value[:40]}",
+                f"write -init_hw_device cuda={value[:40] if value.isalnum() else 'cu'} before it",
+            )
