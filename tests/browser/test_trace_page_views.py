@@ -465,8 +465,10 @@ def test_modules_are_a_tree_by_whatever_they_are_sorted(
 ) -> None:
     def paths(page: Page) -> list[list[str]]:
         found = []
-        for _ in range(2):  # falling, then rising
-            page.get_by_role("columnheader", name=column).first.click()
+        head = page.get_by_role("columnheader", name=column).first
+        for order in ("descending", "ascending"):
+            head.click()
+            page.locator(f'#table-modules th[aria-sort="{order}"]', has_text=column).wait_for()
             found.append(page.evaluate("[...document.querySelectorAll('#table-modules .depth')].map(one => one.title)"))
         return found
 

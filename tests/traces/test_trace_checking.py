@@ -157,6 +157,15 @@ def test_a_hint_that_could_not_be_judged_counts_only_where_it_is_named(
     assert checking.check(lacking, rules=names, baseline=lacking).exit_code == 0, "the baseline lacks it, too"
 
 
+@pytest.mark.parametrize("lacks", ["Total Allocated", "totalGlobalMem"])
+def test_memory_events_that_do_not_tell_how_full_it_is_judge_nothing(lacks: str, tmp_path: Path) -> None:
+    made = program()
+    for holder in (*(event.get("args", {}) for event in made.trace.events), *made.trace.top["deviceProperties"]):
+        holder.pop(lacks, None)
+    found = checking.check(made.opened(tmp_path).document)
+    assert (status(found, "mem-low"), status(found, "mem-high"), found.exit_code) == (records.Status.SKIP,) * 2 + (0,)
+
+
 @pytest.mark.parametrize(
     ("ns", "within", "code"), [(200_000, 5, 0), (208_000, 5, 0), (230_000, 5, 1), (230_000, 20, 0)]
 )

@@ -51,6 +51,8 @@ def test_the_first_screen(report: Run, folder: Path) -> None:
     assert out.splitlines() == [
         "night-run 3 of 3 ranks nccl 3 common steps",
         "  clocks: the ranks' own clocks agree (ends of one collective lie 0 ms apart)",
+        "  Rank 0, the slowest: Without the profiler a step takes 5.97 to 10.00 ms (the GPU alone, as profiled)."
+        " `gpuprep trace record` times it.",
         "  Rank 2 enters collectives last: in 3 of 3 steps the others waited longest for it,"
         " 0.80 ms a step (8 % of it).",
         "  Exposed: collectives beside which no kernel runs. Late: what the others wait for this rank.",
@@ -67,6 +69,22 @@ def test_the_first_screen(report: Run, folder: Path) -> None:
         "",
         "--full shows all tables; `trace report` with the file of one rank shows its ops",
     ]
+
+
+def test_it_says_how_much_the_profiler_slowed_the_slowest_rank(report: Run, folder: Path) -> None:
+    _, out, _ = report(folder)
+    assert (
+        "  Rank 0, the slowest: Without the profiler a step takes 5.97 to 10.00 ms (the GPU alone, as profiled)." in out
+    )
+    beside = folder / "rank0.json.gpuprep.json"
+    beside.write_text('{"step_ms_without_profiler": [8.0]}')
+    try:
+        said = "Rank 0, the slowest: The profiler made a step 25 % longer: 8.00 ms without it, 10.00 ms with it."
+        assert said in report(folder)[1]
+        assert said in report(folder, "--format", "markdown")[1]
+        assert json.loads(report(folder, "--format", "json")[1])["slowdown"]["us"] == 8000
+    finally:
+        beside.unlink()
 
 
 def test_full_has_the_steps(report: Run, folder: Path) -> None:

@@ -6,7 +6,7 @@ from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.advice.found import Found
 
 
-def _peak(e: Evidence) -> tuple[float, float] | None:
+def peak(e: Evidence) -> tuple[float, float] | None:
     """(per cent of the GPU's memory, GB) at the peak of the fullest GPU; None where the profile does not tell."""
     memory = e.trace.memory
     peaks = []
@@ -19,10 +19,10 @@ def _peak(e: Evidence) -> tuple[float, float] | None:
 
 
 def mem_high(e: Evidence) -> Found | None:
-    peak = _peak(e)
-    return Found({"percent": peak[0], "gb": peak[1]}) if peak and peak[0] > 90 else None
+    most = peak(e)
+    return Found({"percent": most[0], "gb": most[1]}) if most and most[0] > 90 else None
 
 
 def mem_low(e: Evidence) -> Found | None:
-    peak = _peak(e)
-    return Found({"percent": peak[0], "gb": peak[1]}) if peak and peak[0] < 25 else None
+    most = peak(e)
+    return Found({"percent": most[0], "gb": most[1]}) if most and most[0] < 25 else None

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuprep.trace.advice import intervals, kinds
+from gpuprep.trace.advice import intervals, kinds, memory, pace
 from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.advice.found import Found
-from gpuprep.trace.advice.pace import GPU_BOUND
 from gpuprep.trace.columns import Format, OpKind
 from gpuprep.trace.document import Slowdown
 
@@ -16,37 +15,16 @@ from gpuprep.trace.document import Slowdown
 CUT = ("torn", "truncated", "cut", "unreadable_events", "lost_events", "invalid_events")
 
 
-LITTLE = 0.02  # of a step: not worth a figure
 LOST = 0.1  # of the launches: fewer are those before the recording began, and what a CUDA graph was recorded from
 
 
 def slowed(e: Evidence) -> Slowdown:
-    """What a step takes without the profiler. Not timed, it lies between the GPU's own work and the profiled step: the
-    replay (pace.py) is good for what a change gains, and was off by a third here."""
-    summary = e.document.summary
-    step, busy = summary.average_iteration_us, summary.gpu_busy_us / e.steps
-    if e.profile.iterations.how == "one" or not step > 0:
+    if e.profile.iterations.how == "one":
         return Slowdown(words="How much the profiler slowed a step is not known: the profile has no steps.")
-    if e.timed_step_ns is None:
-        if step - busy <= LITTLE * step:
-            return Slowdown(None, busy, step, "The profiler hardly slowed a step: the GPU works all the time.")
-        words = f"Without the profiler a step takes {_ms(busy)} to {_ms(step)} ms (the GPU alone, as profiled)."
-        todo = " `gpuprep trace record` times it." if e.trace.format is Format.KINETO else ""
-        return Slowdown(None, busy, step, words + todo)
-    timed = e.timed_step_ns / 1e3
-    if busy > GPU_BOUND * timed:
-        words = f"{_ms(timed)} ms were timed without it, and the GPU alone takes {_ms(busy)} ms"
-        return Slowdown(None, busy, step, f"How much the profiler slowed a step is not known: {words}.")
-    both, percent = f"{_ms(timed)} ms without it, {_ms(step)} ms with it", 100 * (step - timed) / timed
-    if percent < -100 * LITTLE:
-        return Slowdown(timed, words=f"A step took longer without the profiler ({both}): they are not the same steps.")
-    if percent < 100 * LITTLE:
-        return Slowdown(timed, words=f"The profiler did not slow a step: {both}.")
-    return Slowdown(timed, words=f"The profiler made a step {percent:.0f} % longer: {both}.")
-
-
-def _ms(us: float) -> str:
-    return f"{us / 1e3:.2f}"
+    summary, timed_us = e.document.summary, None if e.timed_step_ns is None else e.timed_step_ns / 1e3
+    return pace.slowdown(
+        summary.average_iteration_us, summary.gpu_busy_us / e.steps, timed_us, e.trace.format is Format.KINETO
+    )
 
 
 def no_gpu(e: Evidence) -> Found | None:
@@ -93,7 +71,13 @@ def no_shapes(e: Evidence) -> Found | None:
 
 
 def no_memory(e: Evidence) -> Found | None:
-    return Found() if not len(e.trace.memory.time) else None
+    """Of a GPU that worked: profiles of before 2022 have no totals, and others lack the size of the GPU's memory."""
+    if memory.peak(e) is not None:
+        return None
+    if not len(e.trace.memory.time):
+        return Found({}, {"what": "The profile has no memory events.", "newer": ""})
+    what = "The memory events of the profile do not tell how full the GPU's memory is."
+    return Found({}, {"what": what, "newer": " and PyTorch 1.10 or newer"})
 
 
 def no_stacks(e: Evidence) -> Found | None:

@@ -53,7 +53,7 @@ def text(document: RanksDocument, *, full: bool = False) -> str:
         ),
         f"  clocks: {document.clocks}{_error(document)}",
     ]
-    lines += [f"  {words}" for words in _findings(document)]
+    lines += [f"  {words}" for words in (document.slowdown.words, *_findings(document)) if words]
     lines += [] if full else [f"  {_SAID}"]
     for table in tables(document):
         if table.name == "steps" and not full:
@@ -75,7 +75,8 @@ def text(document: RanksDocument, *, full: bool = False) -> str:
 
 def markdown(document: RanksDocument) -> str:
     parts = [f"# {plain(document.job)}: {plain(_ranks(document))}"]
-    parts += [paragraph(words) for words in (*_findings(document), f"Clocks: {document.clocks}{_error(document)}.")]
+    said = (document.slowdown.words, *_findings(document), f"Clocks: {document.clocks}{_error(document)}.")
+    parts += [paragraph(words) for words in said if words]
     for table in tables(document):
         rows = [[plain(cell(each, table.columns[place].unit)) for place, each in enumerate(row)] for row in table.rows]
         if rows:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuprep.errors import UsageError
 from gpuprep.records import RunRecord
-from gpuprep.trace.document import Note
+from gpuprep.trace.advice import pace
+from gpuprep.trace.columns import Format
+from gpuprep.trace.document import Note, Slowdown
 from gpuprep.trace.model import profile as linked
 from gpuprep.trace.opening import Opened, Say, Wish, open_trace
+from gpuprep.trace.opening.machine import beside
 from gpuprep.trace.opening.texts import make_safe
 from gpuprep.trace.ranks import OneRank, RanksDocument, join, ranks_of
 from gpuprep.trace.reading import DEEPEST, Found, look, read
@@ -88,6 +91,8 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
     looked = files or look(folder)
     ranks: list[OneRank] = []
     by_name: dict[str, Path] = {}
+    timed: dict[str, float] = {}  # by file: a step without the profiler, µs
+    by_torch = True
     failed: list[Note] = []
     first: UsageError | None = None
     many = len(looked.profiles)
@@ -102,7 +107,11 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
             if trace.file in by_name:  # names that differ by letters that are no text
                 trace.file = f"{trace.file} ({len(by_name)})"
             by_name[trace.file] = file
-            ranks += ranks_of(linked(trace, key_op=wish.key_op))
+            profile = linked(trace, key_op=wish.key_op)
+            ranks += ranks_of(profile)
+            by_torch = by_torch and trace.format is Format.KINETO
+            if profile.iterations.how == "ProfilerStep" and (timed_ns := beside(file).timed_step_ns) is not None:
+                timed[trace.file] = timed_ns / 1e3
         except UsageError as error:
             first = first or error
             failed.append(Note("no_profile", 1, f"left out: {one_line(str(error), MOST_SAID)}"))
@@ -112,7 +121,18 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
     say(f"comparing {len(ranks)} ranks")
     joined = join(ranks, wish.profile_name or folder.resolve().name)
     notes = (*joined.notes, *failed, *others(looked))
-    return Job(replace(joined, notes=notes), {rank.rank: by_name[rank.file] for rank in joined.ranks})
+    joined = replace(joined, notes=notes, slowdown=_slowdown(joined, timed, by_torch))
+    return Job(joined, {rank.rank: by_name[rank.file] for rank in joined.ranks})
+
+
+def _slowdown(joined: RanksDocument, timed: Mapping[str, float], by_torch: bool) -> Slowdown:
+    """Of the rank whose step is that of the job."""
+    lines = [line for line in joined.ranks if line.step_us is not None]
+    if not lines:
+        return Slowdown()
+    slowest = max(lines, key=lambda line: line.step_us or 0.0)
+    told = pace.slowdown(slowest.step_us or 0.0, slowest.busy_us or 0.0, timed.get(slowest.file), by_torch)
+    return replace(told, words=f"Rank {slowest.rank}, the slowest: {told.words}")
 
 
 def open_rank(

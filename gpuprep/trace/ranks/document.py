@@ -5,9 +5,9 @@ Times are microseconds unless the name ends otherwise; null: not in the profiles
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gpuprep.trace.document import Note
+from gpuprep.trace.document import Note, Slowdown
 
 SCHEMA_VERSION = 1
 
@@ -90,3 +90,4 @@ class RanksDocument:
     collectives: tuple[CollectiveLine, ...]
     stragglers: tuple[Straggler, ...]
     notes: tuple[Note, ...]  # files of another job, what was guessed, what could not be matched
+    slowdown: Slowdown = field(default_factory=Slowdown)  # of the rank with the longest step

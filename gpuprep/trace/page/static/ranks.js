@@ -6,6 +6,7 @@ const { el, figure, percent, time, textColumn, shortColumn, countColumn, timeCol
 const ranksInWords = ranks => (ranks.length > 12 ? `${ranks.slice(0, 12).join(", ")} and ${ranks.length - 12} more` : ranks.join(", "));
 
 const findings = job => [
+  job.slowdown.words,
   job.steps.length || job.ranks.length < 2 ? null : "No step is in all of these profiles: they are hardly of one job.",
   ...job.stragglers.map(one => one.words),
   job.steps.length && !job.stragglers.length && job.ranks.some(one => one.late_us !== null)
