@@ -534,11 +534,13 @@ def _packages_half_done(snapshot: Snapshot) -> list[Refusal]:
         refusals.append(refuse("host.packages", reason, "`sudo dpkg --configure -a`, then run again"))
     again = [name for name, wrong in there.unfinished.items() if wrong in ("half-installed", "reinst-required")]
     twice = [name for name, wrong in there.unfinished.items() if wrong == "installed twice"]
-    other = [name for name in there.unfinished if name not in (*again, *twice)]
+    alone = [name for name, wrong in there.unfinished.items() if wrong.startswith("installed without ")]
+    other = [name for name in there.unfinished if name not in (*again, *twice, *alone)]
     for names, works in (
         (again, "`sudo apt-get install --reinstall {}` (or `sudo dpkg --remove --force-remove-reinstreq {}`)"),
         (twice, "`sudo dnf remove --duplicates` (`sudo dnf check` shows all)"),
-        (other, "`sudo dpkg --configure -a`, which says why; if that fails, `sudo apt-get purge {}`"),
+        (alone, "`sudo apt-get --fix-broken install`, which shows what it would do"),
+        (other, "`sudo dpkg --configure -a`, which says why; what nobody needs: `sudo apt-get purge {}`"),
     ):
         if names:
             said = [f"{name} is {there.unfinished[name]}" for name in names[:MOST_PACKAGES]]

@@ -17,6 +17,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gpuprep.agent.facts.packagestate import NO_ANSWER
 from gpuprep.agent.host_paths import AGENT_PROGRAM
 from gpuprep.agent.identity import OTHER_AGENT, PACKAGE, identity, sources
 from gpuprep.errors import AgentFailed, NoPrivilege
@@ -210,6 +211,12 @@ def _decode(host: Host, record: type[_Record], result: CommandResult) -> _Record
         raise AgentFailed(
             f"{host.name}: there is no python3 on the host, with which gpuprep reads its facts",
             f"{INSTALL_PYTHON}, then run again",
+            where=host.name,
+        )
+    if result.exit_code != 0 and NO_ANSWER in result.stderr:
+        raise AgentFailed(
+            f"{host.name}: {_last_lines(result.stderr)}",
+            "`sudo dpkg --configure -a` on the host (Red Hat's: `sudo rpm --rebuilddb`) repairs it or says more",
             where=host.name,
         )
     if result.exit_code != 0:

@@ -134,7 +134,7 @@ def _owners_rpm(paths: List[str]) -> Dict[str, OptStr]:
 def _needed(text: Union[str, Missing]) -> str:
     """The text; raises ReadingFailed for Missing, because an empty list would mean "nothing installed"."""
     if isinstance(text, Missing):
-        raise ReadingFailed(f"the package manager does not answer: {text.detail}")
+        raise ReadingFailed(f"{packagestate.NO_ANSWER}: {text.detail}")
     return text
 
 

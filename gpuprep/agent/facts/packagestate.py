@@ -15,18 +15,21 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
+NO_ANSWER = "the package manager does not answer"  # the agent's words; its caller knows what to do then
 MOST = 50  # of packages and of files that are named
 RED_HAT = Path("/etc/system-release")
 # How each manager is asked for all packages. dpkg's states are letters: wanted, is, error.
-DPKG_QUERY = ("dpkg-query", "-W", "-f", "${db:Status-Abbrev}\\t${Package}\\n")
+DPKG_FIELDS = "${db:Status-Abbrev}\\t${Package}\\t${Provides}\\t${Pre-Depends}, ${Depends}\\n"
+DPKG_QUERY = ("dpkg-query", "-W", "-f", DPKG_FIELDS)
 RPM_QUERY = ("rpm", "-qa", "--qf", "%{NAME}.%{ARCH}\\n")
-# dpkg(1) on what was begun and did not end; `dpkg --audit` names the same.
-UNFINISHED = {
-    "H": "half-installed", "U": "unpacked", "F": "half-configured", "W": "triggers-awaited", "t": "triggers-pending",
-}  # fmt: skip
+# dpkg(1) on what was begun and did not end, as in `dpkg --audit`. Triggers that wait are no fault: apt runs them.
+UNFINISHED = {"H": "half-installed", "U": "unpacked", "F": "half-configured"}
 BROKEN = "reinst-required"
+# What provision installs again, and apt then has what it lacked.
+OWN = re.compile(r"(lib)?(nvidia|nv|cuda|cudnn|cublas|cufft|cufile|cuinj|cupti|curand|cusolver|cusparse|npp)|dkms$")
+WITHOUT = "installed without "  # and a package that it needs
 # rpm knows no halves: a transaction that was broken off leaves the old package beside the new one.
 TWICE = "installed twice"
 SIDE_BY_SIDE = ("kernel", "kmod-", "gpg-pubkey")  # dnf installs several versions of these beside each other
@@ -48,13 +51,32 @@ def unfinished(answer: str, *, rpm: bool) -> Dict[str, str]:
         times = Counter(line for line in answer.splitlines() if not line.startswith(SIDE_BY_SIDE))
         found = {name: TWICE for name, count in times.items() if count > 1 and _is_name(name)}
     else:
+        rows = [(line.split("\t") + [""] * 4)[:4] for line in answer.splitlines()]
+        there = {name for state, name, _, _ in rows if state[1:2] not in "nc"}
+        there |= {name for state, _, provides, _ in rows if state[1:2] not in "nc" for name in _names(provides)}
         found = {}
-        for line in answer.splitlines():
-            state, _, name = line.partition("\t")
+        for state, name, _, depends in rows:
             wrong = BROKEN if state[2:3] == "R" else UNFINISHED.get(state[1:2], "")
+            if not wrong and state[1:2] == "i":
+                wrong = _unmet(depends, there)
             if wrong and _is_name(name):
                 found[name] = wrong
     return dict(sorted(found.items())[:MOST])
+
+
+def _unmet(depends: str, there: Set[str]) -> str:
+    """What an installed package lacks: apt then does nothing else. By names alone: versions are apt's business."""
+    for need in depends.split(","):
+        names = _names(need.replace("|", ","))
+        if names and not there.intersection(names) and not any(map(OWN.match, names)):
+            return WITHOUT + (names[0] if _is_name(names[0]) else "a package")
+    return ""
+
+
+def _names(relation: str) -> List[str]:
+    """ "libc6 (>= 2.38), python3:any" ─► ["libc6", "python3"]."""
+    words = (part.split() for part in relation.split(","))
+    return [word[0].partition(":")[0].partition("(")[0] for word in words if word]
 
 
 def journal(folder: Path = JOURNAL) -> List[str]:

@@ -24,15 +24,19 @@ DPKG = (CASES / "public/09-broken-dpkg/dpkg-query.txt").read_text(encoding="utf-
         (DPKG, False, {"acme-agent": "half-configured"}),
         ("ii \tadduser\nhi \theld\nrc \tgone\nun \tnever\n", False, {}),
         ("iU \ta\niH \tb\niW \tc\nit \td\niiR\te\nrHR\tf\npF \tg\n", False, {
-            "a": "unpacked", "b": "half-installed", "c": "triggers-awaited", "d": "triggers-pending",
-            "e": "reinst-required", "f": "reinst-required", "g": "half-configured",
+            "a": "unpacked", "b": "half-installed", "e": "reinst-required", "f": "reinst-required",
+            "g": "half-configured",
         }),
+        (
+            "ii \ta\t\t, b (>= 1) | c, python3:any\nii \tb\t\t\nii \tpython3\tpy (= 3), vim\nii \td\t\tpy, c | vim, e\n"
+            "rc \te\t\t\nrc \tf\t\tnothing\nii \tg\t\tlibnvidia-cfg1-580 (= 1)\n", False, {"d": "installed without e"},
+        ),
         ("iF \t$(reboot)\niF\n\niF \t{{ x }}\niF \t" + "a" * 500, False, {}),
         ("bash.x86_64\nkernel-core.x86_64\nkernel-core.x86_64\ngpg-pubkey.(none)\ngpg-pubkey.(none)\n", True, {}),
         ("glibc.x86_64\nglibc.i686\nglibc.x86_64\n", True, {"glibc.x86_64": "installed twice"}),
         ("".join(f"iF \tp{n:04}\n" for n in range(9000)), False, {f"p{n:04}": "half-configured" for n in range(50)}),
     ],
-    ids=["public case", "sound", "each state", "names that are none", "kernels", "twice", "many"],
+    ids=["public case", "sound", "each state", "needs", "names that are none", "kernels", "twice", "many"],
 )  # fmt: skip
 def test_what_is_half_done(answer: str, rpm: bool, found: dict[str, str]) -> None:
     assert packagestate.unfinished(answer, rpm=rpm) == found
@@ -91,6 +95,7 @@ UNREADABLE = records.Missing("no_permission", "lock-frontend")
     [
         (left({"acme-agent": "half-configured"}), "acme-agent is half-configured", "`sudo apt-get purge acme-agent`"),
         (left({"a": "unpacked"}, holders=UNREADABLE), "a is unpacked", "`sudo dpkg --configure -a`"),
+        (left({"a": "installed without e"}), "a is installed without e", "`sudo apt-get --fix-broken install`"),
         (left({"b": "reinst-required"}), "b is reinst-required", "`sudo apt-get install --reinstall b`"),
         (left({"c.x86_64": "installed twice"}), "c.x86_64 is installed twice", "`sudo dnf remove --duplicates`"),
         (left(journal=("/var/lib/dpkg/updates/0001",)), "(/var/lib/dpkg/updates/0001)", "`sudo dpkg --configure -a`"),

@@ -156,6 +156,13 @@ def test_the_last_lines_of_a_failed_agent_are_shown() -> None:
         agent_client.snapshot(ScriptedHost(ABSENT, remote.CommandResult(1, "", said)), records.FactsRequest())
 
 
+def test_a_package_manager_that_does_not_answer_is_no_fault_of_python() -> None:
+    said = "gpuprep-agent: the package manager does not answer: dpkg-query: end of file after field name 'x'\n"
+    with pytest.raises(errors.AgentFailed, match="end of file after field name 'x'") as caught:
+        agent_client.snapshot(ScriptedHost(ABSENT, remote.CommandResult(3, "", said)), records.FactsRequest())
+    assert "`sudo dpkg --configure -a` on the host" in caught.value.hint
+
+
 @pytest.mark.parametrize("answer", ["", "garbage\n", '{"half": ', "[]", '{"schema_version": 99}'])
 def test_what_is_no_snapshot_is_told(answer: str) -> None:
     with pytest.raises(errors.AgentFailed, match="the agent's answer is no Snapshot"):
