@@ -524,6 +524,7 @@ class Snapshot:
     folders: Union[dict[str, FolderFacts], Missing] = NOT_READ  # those of disk_free_mib
     config_lines: Union[tuple[ConfigLine, ...], Missing] = NOT_READ  # of anybody's files
     owners: dict[str, OptStr] = field(default_factory=dict)  # path of a file -> its package; None: of no package
+    unlisted: Union[tuple[str, ...], Missing] = NOT_READ  # libraries in the loader's folders, and not in its cache
     built: Union[tuple[str, ...], Missing] = NOT_READ  # folders with a manifest, in use or not: FactsRequest.prefixes
     driver_libraries: Union[dict[str, LoadedLibrary], Missing] = NOT_READ  # soname -> those that are found
     # Package of the driver or CUDA -> "/usr/bin/nvidia-smi is gone"; without those whose files are as installed.

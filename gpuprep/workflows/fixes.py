@@ -282,8 +282,10 @@ def _cudnn(wanted: Wanted, snapshot: Snapshot) -> str:
     return f"{_whole(folder)} && {_links({current: folder.rpartition('/')[2]})}{listed} && ldconfig"
 
 
-def _loader_cache(wanted: Wanted, _: Snapshot) -> str:
-    return "" if wanted.cuda.version == "none" else "ldconfig"
+def _loader_cache(wanted: Wanted, snapshot: Snapshot) -> str:
+    """ldconfig, where a library is there and not listed; it brings back none that is gone."""
+    helps = isinstance(snapshot.unlisted, Missing) or snapshot.unlisted
+    return "ldconfig" if helps and wanted.cuda.version != "none" else ""
 
 
 def _built(folder: str, snapshot: Snapshot) -> bool:

@@ -11,7 +11,7 @@ from typing import Dict, List, Sequence, Tuple, Union
 
 from gpuprep.agent.facts import parse
 from gpuprep.agent.programs.run import run
-from gpuprep.records import Missing, OptStr, Str
+from gpuprep.records import ConfigLine, Missing, OptStr, Str
 
 # Where the loader looks after its list, which may not have been renewed yet.
 DEFAULT_FOLDERS = ("/lib/{triplet}", "/usr/lib/{triplet}", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
@@ -70,6 +70,13 @@ class Loader:
         """Soname ─► the file that a program gets (None: no file), for `names` and for every version of `stems`."""
         wanted = [*names, *(name for stem in stems for name in self.sonames(stem) or [stem])]
         return {name: self.find(name) for name in dict.fromkeys(wanted)}
+
+
+def unlisted(found: Dict[str, OptStr], config_lines: Sequence[ConfigLine]) -> Tuple[str, ...]:
+    """Libraries that are not found although they lie in a folder of the loader's: ldconfig was not run since."""
+    folders = [folder for line in config_lines if line.file.startswith("/etc/ld.so.conf") for folder in line.folders]
+    absent = [name for name, path in found.items() if path is None]
+    return tuple(name for name in absent if any(any(Path(folder).glob(f"{name}*")) for folder in folders))
 
 
 def _is_of_this_machine(path: Path) -> bool:

@@ -32,7 +32,7 @@ from gpuprep.agent.facts import (
     xids,
 )
 from gpuprep.agent.facts.digests import Digests
-from gpuprep.agent.facts.loader import Loader
+from gpuprep.agent.facts.loader import Loader, unlisted
 from gpuprep.agent.facts.simulation import source
 from gpuprep.agent.gpu.nvml import Nvml
 from gpuprep.records import (
@@ -135,6 +135,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
             folders=folders,
             config_lines=config_lines,
             owners=owners_read.result(),
+            unlisted=unlisted(libraries, config_lines),
             built=manifest.folders(request.prefixes),
             driver_libraries=driver.libraries(loader, driver_read.module_version or driver_read.loaded_version),
         )

@@ -301,7 +301,11 @@ def _settings(path: str, text: str | None) -> list[str]:
     """The lines that have an effect: no comments, no empty lines. A missing file counts as an empty file."""
     lines = [line.strip() for line in (text or "").splitlines()]
     lines = [line for line in lines if line and not line.startswith(("#", "//"))]
-    return [line for line in lines if ENVIRONMENT.match(line)] if path == host_paths.ENVIRONMENT else lines
+    if path != host_paths.ENVIRONMENT:
+        return lines
+    # The last line of a name counts, wherever it stands: the role writes a line that was gone to the end.
+    last = {line.partition("=")[0]: line for line in lines if ENVIRONMENT.match(line)}
+    return [last[name] for name in sorted(last)]
 
 
 def _units(snapshot: Snapshot, certified: Certified) -> Finding:

@@ -93,3 +93,14 @@ def test_the_library_path_of_a_login_is_read_with_its_path(tmp_path: Path, monke
     (tmp_path / ".bash_profile").write_text("unset LD_LIBRARY_PATH; PATH=/opt/bin\n")
     assert shells.login_environment() == ("/opt/bin", "")
     assert loaders.Loader("").first == ()
+
+
+def test_a_library_that_is_there_and_not_listed_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "libcuda.so.1").touch()
+    found: dict[str, records.OptStr] = {"libcuda.so.1": None, "libnvcuvid.so.1": None, "libz.so.1": "/lib/libz.so.1"}
+    lines = [
+        records.ConfigLine("/etc/ld.so.conf.d/x.conf", str(tmp_path), (str(tmp_path),)),
+        records.ConfigLine("/etc/profile.d/x.sh", f"PATH={tmp_path}", (str(tmp_path),)),
+    ]
+    assert loaders.unlisted(found, lines) == ("libcuda.so.1",)
+    assert loaders.unlisted(found, lines[1:]) == ()

@@ -326,6 +326,12 @@ def test_a_link_to_a_build_that_is_gone_is_not_promised() -> None:
         assert ("--fix`" in found.remedy) is offers
 
 
+def test_the_loaders_cache_is_renewed_for_what_is_there() -> None:
+    for unlisted, offers in (((), False), (("libcuda.so.1",), True)):
+        snapshot = dataclasses.replace(FINISHED, unlisted=unlisted)
+        assert bool(fixes.plan(WANTED, snapshot, failed("libcuda.so.1.loader"))) is offers
+
+
 def test_what_no_role_repairs_is_not_promised() -> None:
     (found,) = (dataclasses.replace(one, role="", remedy="remove it") for one in failed("ffmpeg.path"))
     assert fixes.offered(WANTED, FINISHED, [found]) == (found,)
