@@ -83,7 +83,9 @@ def snapshot(request: FactsRequest) -> Snapshot:
         commands = {name: shells.which(name, paths.login) for name in request.commands}
         modprobe_lines, config_lines, units = modprobe.lines(), configlines.lines(), managed.unit_facts()
         certifiable = _certifiable(kernel.running, libraries, cuda_facts.nvcc_path)
-        nameable = [*certifiable, *_nameable(modprobe_lines, config_lines, units, commands, shell_facts)]
+        image = f"/boot/vmlinuz-{kernel.next_boot}"
+        named = _nameable(modprobe_lines, config_lines, units, commands, shell_facts)
+        nameable = [image, *certifiable, *named]
         owners_read = beside.submit(packages.owners, nameable)
         gpus, nvml_version = gpus_read.result()
         driver_read = driver.driver_facts(

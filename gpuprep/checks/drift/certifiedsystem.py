@@ -160,7 +160,9 @@ def _libraries(snapshot: Snapshot, certified: Certified, changed: Sequence[str])
     differences, unread = [], []
     was, now = certified.facts.libraries, snapshot.libraries
     for name, before in sorted(was.items()):
-        path = now.get(name, NOT_LOOKED_FOR)
+        # The agent lists what the loader knows of a stem; "libcudnn.so" alone means that it knows no version of it.
+        stem = f"{name.partition('.so')[0]}.so"
+        path = now.get(name, None if any(other.startswith(stem) for other in now) else NOT_LOOKED_FOR)
         if not isinstance(before, str) or path == before:
             continue
         if isinstance(path, Missing):

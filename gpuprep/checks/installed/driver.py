@@ -19,6 +19,7 @@ from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Snapshot
+from gpuprep.untrusted.plaintext import command
 
 ROLE = "gpu_driver"
 MOST_FILES = 5  # that a finding names
@@ -443,9 +444,9 @@ def _dkms(snapshot: Snapshot) -> Finding:
         f"DKMS has no module of the driver for the running kernel {running} ({shown}): the GPU is "
         "gone after the next load"
     )
-    command = f"dkms autoinstall -k {shlex.quote(running)}"  # the name is the host's own word, and people paste this
+    by_hand = f"dkms autoinstall -k {shlex.quote(running)}"  # the name is the host's own word, and people paste this
     remedy = (
-        f"`gpuprep provision HOST --profile PROFILE --only driver`; by hand: `sudo {command}`, its log says what failed"
+        f"`gpuprep provision HOST --profile PROFILE --only driver`; by hand: `sudo {by_hand}`, its log says what failed"
     )
     return check("driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role=ROLE, remedy=remedy)
 
@@ -456,6 +457,15 @@ def _next_boot(wanted: Wanted, snapshot: Snapshot) -> Finding:
         return unknown("driver", "next_boot_module", kernel.next_boot, expected=str(here), role=ROLE)
     if isinstance(here, Missing):
         return unknown("driver", "next_boot_module", here, expected="the installed version", role=ROLE)
+    remedy = LAGGING if wanted.driver.modules == PREBUILT else f"{provision(ROLE)}, before any reboot"
+    image = f"/boot/vmlinuz-{kernel.next_boot}"
+    # No archive has headers for a kernel of no package, so the role could not build for it.
+    foreign = kernel.headers_next_boot is False and snapshot.owners.get(image, "") is None
+    if foreign:
+        remedy = (
+            f"{byhand.owned(snapshot, image)}: `{command('sudo', 'mv', image, '/root/')}` and renew the boot loader's"
+            " menu (update-grub) to boot the running kernel; or install the headers of that kernel first"
+        )
     return check(
         "driver",
         "next_boot_module",
@@ -463,8 +473,8 @@ def _next_boot(wanted: Wanted, snapshot: Snapshot) -> Finding:
         isinstance(actual, str) and (actual == here or here is None),
         expected=here or "a module",
         why=_without_module(wanted, snapshot),
-        role=ROLE,
-        remedy=LAGGING if wanted.driver.modules == PREBUILT else f"{provision(ROLE)}, before any reboot",
+        role="" if foreign else ROLE,
+        remedy=remedy,
     )
 
 

@@ -760,3 +760,12 @@ def test_what_the_agent_did_not_look_for_is_not_gone(part: str, key: str, findin
     found = since(looked or dataclasses.replace(now, **less), whole())
     assert found[finding].status in (SKIP, UNKNOWN), found[finding]
     assert "gone" not in found[finding].reason
+
+
+def test_a_library_of_which_the_loader_knows_no_version_any_more_is_gone() -> None:
+    now = whole()
+    less = {name: path for name, path in now.libraries.items() if name != "libcudart.so.12"}
+    for there in ({"libcudart.so": None}, {"libcudart.so.11.0": "/usr/lib/libcudart.so.11.8.89"}):
+        found = since(dataclasses.replace(now, libraries={**less, **there}), whole())
+        assert found["libraries.paths"].status is FAIL
+        assert "libcudart.so.12 was" in found["libraries.paths"].reason
