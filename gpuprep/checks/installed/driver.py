@@ -407,7 +407,7 @@ def _volta(wanted: Wanted) -> bool:
 
 
 def _origin(wanted: Wanted, snapshot: Snapshot) -> Finding:
-    return _prebuilt(wanted, snapshot) if wanted.driver.modules == PREBUILT else _dkms(snapshot)
+    return _prebuilt(wanted, snapshot) if wanted.driver.modules == PREBUILT else _dkms(wanted, snapshot)
 
 
 def _prebuilt(wanted: Wanted, snapshot: Snapshot) -> Finding:
@@ -430,7 +430,7 @@ def _prebuilt(wanted: Wanted, snapshot: Snapshot) -> Finding:
     return check("driver", "prebuilt", shown, ok, expected=expected, shown=shown, why=why, role=ROLE)
 
 
-def _dkms(snapshot: Snapshot) -> Finding:
+def _dkms(wanted: Wanted, snapshot: Snapshot) -> Finding:
     """Whether DKMS has built the modules. Package scripts may hide a failed build behind exit code 0."""
     running = snapshot.kernel.running
     if isinstance(snapshot.driver.module_version, Missing):
@@ -448,7 +448,18 @@ def _dkms(snapshot: Snapshot) -> Finding:
     remedy = (
         f"`gpuprep provision HOST --profile PROFILE --only driver`; by hand: `sudo {by_hand}`, its log says what failed"
     )
-    return check("driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role=ROLE, remedy=remedy)
+    sources = {
+        name: snapshot.packages[name] for name in wanted.driver.packages if "dkms" in name and name in snapshot.packages
+    }
+    # The module is on the disk and DKMS does not know it, so the role has nothing to build: its package tells DKMS.
+    told = any(one.module.startswith("nvidia") for one in snapshot.driver.dkms)
+    untold = version is not None and not told and bool(sources)
+    if untold:
+        remedy = byhand.installed_again(snapshot, sources, same=True)
+    return check(
+        "driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role="" if untold else ROLE,
+        remedy=remedy,
+    )  # fmt: skip
 
 
 def _next_boot(wanted: Wanted, snapshot: Snapshot) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuprep.checks import byhand
 from gpuprep.checks.common import check, unknown
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.state import Wanted
@@ -16,7 +17,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         return [] if lacks_driver(snapshot) else [_waiting(snapshot)]
     kernel = snapshot.kernel
     why = f"the headers of the running kernel {kernel.running} are not installed: DKMS cannot build the driver for it"
-    kernel_findings = [_headers("headers", kernel.headers_running, why)]
+    kernel_findings = [_headers(snapshot, "headers", kernel.running, kernel.headers_running, why)]
     if lacks_driver(snapshot):  # driver.next_boot_module alone says what that means, and what comes before a reboot
         return kernel_findings
     if isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running:
@@ -24,7 +25,8 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             f"the headers of {kernel.next_boot}, which the next boot starts, are not installed: DKMS cannot build a "
             "driver for it"
         )
-        kernel_findings.append(_headers("headers_next_boot", kernel.headers_next_boot, why))
+        following = kernel.headers_next_boot
+        kernel_findings.append(_headers(snapshot, "headers_next_boot", kernel.next_boot, following, why))
     return [*kernel_findings, _waiting(snapshot)]
 
 
@@ -36,9 +38,14 @@ def lacks_driver(snapshot: Snapshot) -> bool:
     return isinstance(here, str) and not isinstance(following, Missing) and following != here
 
 
-def _headers(prop: str, installed: Bool, why: str) -> Finding:
-    shown = "installed" if installed else "absent"
-    return check("kernel", prop, installed, installed is True, expected="installed", shown=shown, why=why, role=ROLE)
+def _headers(snapshot: Snapshot, prop: str, kernel: str, installed: Bool, why: str) -> Finding:
+    shown, package = "installed" if installed else "absent", f"linux-headers-{kernel}"
+    # The package is installed, so the role has nothing to install: a file or a link of it was taken away.
+    again = byhand.reinstalled(snapshot, package) if installed is False and package in snapshot.packages else ""
+    return check(
+        "kernel", prop, installed, installed is True, expected="installed", shown=shown, why=why,
+        role="" if again else ROLE, remedy=again,
+    )  # fmt: skip
 
 
 def _waiting(snapshot: Snapshot) -> Finding:

@@ -76,6 +76,31 @@ BY_HAND: list[tuple[str, dict[str, Any], str]] = [
         f"`sudo mv {MINE} {MINE}.off`",  # not the line that everybody's PATH is
     ),
     (
+        "kernel.headers",
+        {
+            "kernel": dataclasses.replace(FINISHED.kernel, headers_running=False),
+            "packages": {
+                **FINISHED.packages,
+                f"linux-headers-{FINISHED.kernel.running}": records.Package("1", held=False),
+            },
+        },
+        f"`sudo apt-get install --reinstall linux-headers-{FINISHED.kernel.running}`",
+    ),
+    (
+        "driver.dkms",
+        {"driver": dataclasses.replace(FINISHED.driver, dkms=())},
+        "`sudo apt-get install --reinstall --allow-change-held-packages nvidia-kernel-dkms=",
+    ),
+    (
+        "driver.next_boot_module",
+        {
+            "kernel": dataclasses.replace(FINISHED.kernel, next_boot="9.9-mine", headers_next_boot=False),
+            "driver": dataclasses.replace(FINISHED.driver, module_next_boot_version=None),
+            "owners": {"/boot/vmlinuz-9.9-mine": None},
+        },
+        "/boot/vmlinuz-9.9-mine, which belongs to no package: `sudo mv /boot/vmlinuz-9.9-mine /root/`",
+    ),
+    (
         "extras.tmux",
         {"commands": {**FINISHED.commands, "tmux": None}, "owners": {"/usr/bin/tmux": "tmux"}},
         "`sudo apt-get install --reinstall tmux`",

@@ -100,7 +100,10 @@ UNDONE = {
     "driver.held": (unheld("libcuda1"), "gpu_driver"),
     "driver.unattended_upgrades": (entry("files", "/etc/apt/apt.conf.d/52gpuprep-holds", None), "gpu_driver"),
     "driver.flavour": (part("driver", module_flavour="open"), "gpu_driver"),
-    "driver.dkms": (part("driver", dkms=()), "gpu_driver"),
+    "driver.dkms": (
+        part("driver", dkms=(records.DkmsModule("nvidia-current", "550.163.01", None, "added"),)),
+        "gpu_driver",
+    ),
     "driver.next_boot_module": (part("driver", module_next_boot_version=None), "gpu_driver"),
     "driver.files": (
         lambda s: dataclasses.replace(s, package_files={"nvidia-smi": ("/usr/bin/nvidia-smi is gone",)}),
