@@ -448,14 +448,13 @@ def _dkms(wanted: Wanted, snapshot: Snapshot) -> Finding:
     remedy = (
         f"`gpuprep provision HOST --profile PROFILE --only driver`; by hand: `sudo {by_hand}`, its log says what failed"
     )
-    sources = {
-        name: snapshot.packages[name] for name in wanted.driver.packages if "dkms" in name and name in snapshot.packages
-    }
+    sources = [name for name in wanted.driver.packages if "dkms" in name and name in snapshot.packages]
     # The module is on the disk and DKMS does not know it, so the role has nothing to build: its package tells DKMS.
     told = any(one.module.startswith("nvidia") for one in snapshot.driver.dkms)
     untold = version is not None and not told and bool(sources)
-    if untold:
-        remedy = byhand.installed_again(snapshot, sources, same=True)
+    if untold:  # where DKMS knows nothing at all, its own folder may be gone, too
+        names = [*(["dkms"] if not snapshot.driver.dkms and "dkms" in snapshot.packages else []), *sources]
+        remedy = byhand.installed_again(snapshot, {name: snapshot.packages[name] for name in names}, same=True)
     return check(
         "driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role="" if untold else ROLE,
         remedy=remedy,
