@@ -1,21 +1,36 @@
-"""The tarballs of a build: fetched once, believed by their sha256 alone."""
+"""The tarballs of a build: fetched once, believed by their sha256 alone; a signature is fetched each time."""
 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
+import queue
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from gpuprep import catalogue
 from gpuprep.desired.profile import CodecWish
 from gpuprep.errors import GpuprepError
 from gpuprep.paths import cache_dir
+from gpuprep.untrusted.masking import masked, masked_url, remember
+from gpuprep.untrusted.plaintext import one_line
 
 MOST_BYTES = 256 << 20
-SECONDS = 60
+MOST_SIGNATURE_BYTES = 64 << 10
+SILENT_SECONDS = 60
+TOTAL_SECONDS = 1800.0  # FFmpeg's 11 MB take that long at 6 kB/s
+# Host ► where it keeps its files: to these alone a download is led from another host.
+REDIRECTS = {
+    "github.com": (
+        "codeload.github.com", "objects.githubusercontent.com", "release-assets.githubusercontent.com",
+    ),
+}  # fmt: skip
 Progress = Callable[[str], None]
 
 
@@ -42,32 +57,85 @@ def _mirrored(url: str, mirror: str | None) -> str:
 
 
 def _file(url: str, known: tuple[str, ...], progress: Progress) -> Path:
+    """`known`: the sha256 that are right; (): a signature, which only the build can check."""
     path = cache_dir() / "sources" / url.rpartition("/")[2]
-    if path.is_file() and (not known or digest(path) in known):
+    if known and path.is_file() and digest(path) in known:
         return path
-    progress(f"fetching {url}")
+    remember(url)
+    shown = masked_url(url)
+    progress(f"fetching {shown}")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with urllib.request.urlopen(url, timeout=SECONDS) as answer, temporary.open("wb") as file:
-            room = MOST_BYTES
-            while block := answer.read(min(1 << 20, room + 1)):
-                room -= len(block)
-                if room < 0:
-                    raise GpuprepError(f"{url} is larger than {MOST_BYTES >> 20} MiB", "is the mirror right?")
-                file.write(block)
+        _within(TOTAL_SECONDS, lambda: _download(url, temporary, MOST_BYTES if known else MOST_SIGNATURE_BYTES))
         checksum = digest(temporary)
         if known and checksum not in known:
             raise GpuprepError(
-                f"{url} has the sha256 {checksum}, and {' or '.join(known)} is wanted", "try another mirror"
+                f"{shown} has the sha256 {checksum}, and {' or '.join(known)} is wanted", "try another mirror"
             )
         temporary.rename(path)
-    except (urllib.error.URLError, OSError) as error:
-        reason = getattr(error, "reason", error)
-        raise GpuprepError(f"{url} could not be fetched: {reason}", "set a mirror: docs/mirrors.md") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:  # the last: of an address that is none
+        if not known and path.is_file():  # a broken one is replaced as soon as a mirror answers
+            return path
+        reason = one_line(masked(str(getattr(error, "reason", error) or type(error).__name__)), 300)
+        raise GpuprepError(f"{shown} could not be fetched: {reason}", "set a mirror: docs/mirrors.md") from None
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def _download(url: str, target: Path, room: int) -> None:
+    opener = urllib.request.build_opener(_KnownHosts())
+    most = room
+    try:
+        answer = opener.open(url, timeout=SILENT_SECONDS)
+    except urllib.error.HTTPError as error:
+        error.close()  # it has the connection
+        raise
+    with answer, target.open("wb") as file:
+        while block := answer.read1(1 << 20):
+            room -= len(block)
+            if room < 0:
+                size = f"{most >> 20} MiB" if most >> 20 else f"{most >> 10} KiB"
+                raise GpuprepError(f"{masked_url(url)} is larger than {size}", "is the mirror right?")
+            file.write(block)
+
+
+class _KnownHosts(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect to the same host, and to where this host is known to keep its files."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        was, to = urlsplit(req.full_url), urlsplit(newurl)
+        known = to.hostname in REDIRECTS.get(was.hostname or "", ()) and to.port in (None, 443)
+        same = to.hostname == was.hostname and to.port in (was.port, None)
+        if not (known or same) or to.scheme not in (was.scheme, "https"):
+            fp.close()
+            what = f"{masked_url(req.full_url)} leads to {one_line(masked_url(newurl), 200)}, which is not followed"
+            raise GpuprepError(what, "name a mirror that has the file itself: docs/mirrors.md")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _within(seconds: float, work: Callable[[], None]) -> None:
+    """Raises TimeoutError where `work` takes longer: urllib limits only the silence between two bytes."""
+    ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001  raised below
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    threading.Thread(target=run, name="download", daemon=True).start()
+    try:
+        error = ended.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"it was not there after {seconds:g} s") from None
+    if error is not None:
+        raise error
 
 
 def digest(path: Path) -> str:
