@@ -278,7 +278,9 @@ def test_it_says_how_much_the_profiler_slowed_a_step(timed: float | None, words:
         beside = tmp_path / "program.json.gpuprep.json"
         beside.write_text(f'{{"machine": {{}}, "step_ms_without_profiler": [{timed * step_ms}]}}')
     made = p.opened(tmp_path).document
-    assert words.format(step=f"{step_ms:.2f}", timed=f"{(timed or 0) * step_ms:.2f}") in made.slowdown.words
+    timed_ms = (timed or 0) * step_ms
+    timed_words = f"{timed_ms:.2f}" if timed_ms >= 0.1 else f"{timed_ms:.4f}"
+    assert words.format(step=f"{step_ms:.2f}", timed=timed_words) in made.slowdown.words
     assert made.slowdown.us == (pytest.approx(timed * step_ms * 1e3) if timed and timed > 0.1 else None)
     screen = " ".join(formats.text(made).split("GPU utilization")[0].split())
     assert made.slowdown.words in screen
@@ -288,6 +290,13 @@ def test_without_steps_or_with_others_nobody_knows_how_much(tmp_path: Path) -> N
     path = half_bound(5).trace.write(tmp_path / "program.json")
     path.with_name("program.json.gpuprep.json").write_text('{"step_ms_without_profiler": [2.5]}')
     assert opening.open_trace(path, opening.Wish(key_op="aten::mm")).document.slowdown.us is None
+    idle = Program()
+    for _ in idle.steps(3):
+        idle.op("aten::mm")
+    (tmp_path / "idle").mkdir()
+    made = idle.opened(tmp_path / "idle").document
+    step = f"{made.summary.average_iteration_us / 1e3:.4f}"
+    assert made.slowdown.words.startswith(f"Without the profiler a step takes {step} ms at most, as profiled.")
     alone = Program()
     alone.op("aten::mm", Kernel(PRODUCT_FP32, 100_000))
     assert alone.opened(tmp_path).document.slowdown.words.endswith("is not known: the profile has no steps.")

@@ -64,6 +64,8 @@ def slowdown(step_us: float, busy_us: float, timed_us: float | None, can_be_time
         if step_us - busy_us <= LITTLE * step_us:
             return Slowdown(None, busy_us, step_us, "The profiler hardly slowed a step: the GPU works all the time.")
         words = f"Without the profiler a step takes {_ms(busy_us)} to {_ms(step_us)} ms (the GPU alone, as profiled)."
+        if not busy_us > 0:
+            words = f"Without the profiler a step takes {_ms(step_us)} ms at most, as profiled."
         todo = " `gpuprep trace record` times it." if can_be_timed else ""
         return Slowdown(None, busy_us, step_us, words + todo)
     if busy_us > GPU_BOUND * timed_us:
@@ -80,7 +82,7 @@ def slowdown(step_us: float, busy_us: float, timed_us: float | None, can_be_time
 
 
 def _ms(us: float) -> str:
-    return f"{us / 1e3:.2f}"
+    return f"{us / 1e3:.2f}" if us >= 100 else f"{us / 1e3:.4f}"
 
 
 def _share(step_ns: Callable[[float], float], wanted_ns: float, most: float) -> float:

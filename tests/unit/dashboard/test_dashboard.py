@@ -150,7 +150,7 @@ def judged(store_url: str, **findings: list[Finding]) -> None:
     store.close()
 
 
-def failed(subject: str, name: str, status: Status = Status.FAIL, **more: str) -> Finding:
+def failed(subject: str, name: str, status: Status = Status.FAIL, **more: Any) -> Finding:
     return Finding(subject, name, status, **{"expected": "on", "actual": "off", "reason": f"why {name}", **more})
 
 
@@ -160,7 +160,7 @@ def titles(page: str) -> list[str]:
 
 def test_findings_stand_by_cause_the_gravest_first(store_url: str) -> None:
     """By the alphabet the agent's version stood first, and each GPU and each figure made a cause of its own."""
-    hot = {"reason": "it is hot: 86 °C is more than 83 °C", "expected": "below 83 °C"}
+    hot: dict[str, Any] = {"reason": "it is hot: 86 °C is more than 83 °C", "expected": "below 83 °C"}
     judged(
         store_url,
         one=[
