@@ -25,6 +25,7 @@ MASKED = ("", "0000")  # what a virtual machine may show instead of a PCI id
 # NVML's total is without what ECC keeps (1/16 of GDDR6), and before R510 without what the driver reserves.
 MEMORY_TOLERANCE = 0.1
 POWER_TOLERANCE = 0.03
+SEVERAL = " or "  # between the keys of boards that could not be told apart
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,11 @@ class Board:
     sources: Mapping[str, Sequence[str]]  # key of `sources` in gpus.yml ► the fields it gives
     unverified: tuple[str, ...]  # fields remembered from datasheets, not read in a source
     floors: Mapping[str, BoardFloor]  # by threshold: "fp16" ► of fp16_percent_of_peak
+
+    @property
+    def is_several(self) -> bool:
+        """Whether this is what several boards share that could not be told apart."""
+        return SEVERAL in self.key
 
 
 @cache
@@ -189,8 +195,13 @@ def _by_ids(device_id: str, subsystem_id: str) -> list[Board]:
 
 
 def _by_name(name: str) -> list[Board]:
+    """The boards that NVML calls so; where it calls none so, those of the model with this title."""
     wanted = _plain_name(name)
-    return [candidate for candidate in boards().values() if wanted and wanted in map(_plain_name, candidate.nvml_names)]
+    if not wanted:
+        return []
+    every = boards().values()
+    named = [candidate for candidate in every if wanted in map(_plain_name, candidate.nvml_names)]
+    return named or [candidate for candidate in every if wanted == _plain_name(candidate.model.title)]
 
 
 def _plain_name(name: str) -> str:
@@ -224,7 +235,7 @@ def _shared(alike: Iterable[Board]) -> Board | None:
         if any(getattr(variant, field.name) != getattr(first, field.name) for variant in others)
     }
     shared: dict[str, Any] = {
-        "key": " or ".join(variant.key for variant in every),
+        "key": SEVERAL.join(variant.key for variant in every),
         "name": _common([variant.name for variant in every]) or first.model.title,
         **{name: tuple(dict.fromkeys(v for variant in every for v in getattr(variant, name))) for name in _LISTS},
         "floors": {

@@ -12,7 +12,7 @@ from gpuprep.desired.state import Wanted, WantedGpu
 from gpuprep.records import Finding, Missing, PciDevice, Snapshot, Status
 
 EXPECTED = "a GPU that the catalogue has"
-NAME = "write the figures into a table with the GPU's name, as nvidia-smi has it (`gpuprep judge --template csv`)"
+NAME = "judge it by the profile of its model alone (`gpuprep profiles list` shows them)"
 VGA = "0300"  # of another maker most often the board's own, for its console
 AMD = "1002"
 

@@ -69,7 +69,9 @@ def roof(gpu: catalogue.Board, dtype: str, accumulate: str = "", clock_mhz: floa
     if dtype not in UNITS:
         return Missing("not_in_catalogue", f"no data type {dtype!r:.40}")
     if not rates or gpu.sms is None or gpu.boost_mhz is None:
-        return Missing("not_in_catalogue", f"the catalogue has no {dtype} peak of the {gpu.name}")
+        several = f"which board of the {gpu.name} it is is not known, and their {dtype} peaks differ"
+        lacks = several if gpu.is_several else f"the catalogue has no {dtype} peak of the {gpu.name}"
+        return Missing("not_in_catalogue", lacks)
     units = (HALF_ACCUMULATE, *UNITS[dtype]) if (dtype, accumulate) == ("fp16", "fp16") else UNITS[dtype]
     unit = next((name for name in units if name in rates), None)
     if unit is None:

@@ -53,16 +53,35 @@ SUPERBENCH_SIZE = 16384
 Gpu = dict[str, Any]
 
 
-def of_text(path: Path, text: str) -> dict[str, Any] | None:
-    """The figures of a tool's text; None if it is of no tool that is known. Raises UsageError if it has no figure."""
+def of_text(path: Path, text: str, gpu: str = "") -> dict[str, Any] | None:
+    """The figures of a tool's text; None if it is of no tool that is known. Raises UsageError if it has no figure.
+
+    `gpu`: the model of GPUs that the tool does not name; "" if nobody says it.
+    """
+    if (read := _text_read(path, text)) is not None:
+        return _with_gpu(read, gpu)
+    refuse_named(path, text)
+    return None
+
+
+def _text_read(path: Path, text: str) -> dict[str, Any] | None:
     if NVBANDWIDTH_TEXT.search(text):
         return _nvbandwidth(path, _devices(text.splitlines()), list(_sections(text)))
     if "proc'd:" in text and "Gflop/s" in text:
         return _gpu_burn(path, text)
-    if runs := _superbench_lines(path, text):
-        return {"runs": runs}
-    refuse_named(path, text)
-    return None
+    runs = _superbench_lines(path, text)
+    return {"runs": runs} if runs else None
+
+
+def _with_gpu(read: dict[str, Any], gpu: str) -> dict[str, Any]:
+    """`read`, in which a GPU that nobody named has the name `gpu`; what is published says so."""
+    for run in read.get("runs", [read]) if gpu else ():
+        for values in (measurement["values"] for measurement in run["measurements"]):
+            nameless = [entry for entry in values["gpus"] if not entry["name"]]
+            for entry in nameless:
+                entry["name"] = gpu
+            values["published"] += f"; the GPU by the profile: {gpu}" if nameless else ""
+    return read
 
 
 def refuse_named(path: Path, text: str) -> None:
@@ -72,18 +91,19 @@ def refuse_named(path: Path, text: str) -> None:
             raise _named(path, tool, what)
 
 
-def of_json(path: Path, document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The figures of a tool's JSON; None if it is of no tool that is known. Raises UsageError if it has no figure."""
+def of_json(path: Path, document: Mapping[str, Any], gpu: str = "") -> dict[str, Any] | None:
+    """As of_text, of a tool's JSON."""
     own = document.get("nvbandwidth")
     if isinstance(own, dict):
         listed = own.get("GPU Device list", own.get("GPU Device info", ()))
         lines = listed if isinstance(listed, list) else [listed]
         names = [line for line in lines if isinstance(line, str)]
-        return _nvbandwidth(path, _devices(names), list(_cases(own.get("testcases"))), str(own.get("Version", "")))
+        read = _nvbandwidth(path, _devices(names), list(_cases(own.get("testcases"))), str(own.get("Version", "")))
+        return _with_gpu(read, gpu)
     if any(key.startswith("DCGM") for key in document):
         raise _named(path, "dcgmi diag", VERDICTS)
     if any(SUPERBENCH.search(key) for key in document):
-        return _superbench(path, document)
+        return _with_gpu(_superbench(path, document), gpu)
     return None
 
 

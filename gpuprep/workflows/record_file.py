@@ -70,8 +70,11 @@ class Recorded:
     whole: bool
 
 
-def read(path: Path, probes: tuple[str, ...]) -> list[Recorded]:
-    """The records of a file; `probes` are the names that measurements may have. Raises UsageError (exit 2)."""
+def read(path: Path, probes: tuple[str, ...], gpu: str = "") -> list[Recorded]:
+    """The records of a file; `probes` are the names that measurements may have. Raises UsageError (exit 2).
+
+    `gpu`: the model of GPUs that another tool did not name.
+    """
     try:
         text = file_text(path, FILE_BYTES)
     except UnicodeDecodeError as error:
@@ -85,17 +88,18 @@ def read(path: Path, probes: tuple[str, ...]) -> list[Recorded]:
         ]
     if len(text) > OWN_DOCUMENT and (runs := _each_run(text)):
         return [_recorded(path, f"runs[{at}].", _object(path, run, f"runs[{at}]: "), probes) for at, run in runs]
-    return [_recorded(path, where, value, probes) for where, value in _entries(path, _json(path, text))]
+    document = _json(path, text, gpu=gpu)
+    return [_recorded(path, where, value, probes) for where, value in _entries(path, document, gpu)]
 
 
-def _json(path: Path, text: str, where: str = "") -> Any:
+def _json(path: Path, text: str, where: str = "", gpu: str = "") -> Any:
     try:
         return json_document(text)
     except BeyondLimit as error:
         problem = f"{path}: {where}is not JSON that gpuprep accepts: {error}"
         raise UsageError(problem, "judge fewer runs at a time") from error
     except ValueError as error:
-        if not where and (figures := othertools.of_text(path, text)):
+        if not where and (figures := othertools.of_text(path, text, gpu)):
             return figures
         hint = HINT if path.suffix else f"{HINT}; the name of a table ends in .csv"
         raise UsageError(f"{path}: {where}is not JSON: {error}", hint) from error
@@ -142,11 +146,11 @@ def _each_run(text: str) -> list[tuple[int, str]]:
     return []
 
 
-def _entries(path: Path, document: object) -> Iterator[tuple[str, dict[str, Any]]]:
+def _entries(path: Path, document: object, gpu: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     if not isinstance(document, dict):
         raise UsageError(f"{path}: want an object, got {_kind(document)}", HINT)
     if "runs" not in document:
-        yield "", document if "measurements" in document else othertools.of_json(path, document) or document
+        yield "", document if "measurements" in document else othertools.of_json(path, document, gpu) or document
         return
     runs = document["runs"]
     if not isinstance(runs, list) or not runs:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from gpuprep import __version__, checks
+from gpuprep.catalogue import models
 from gpuprep.checks import judgement
 from gpuprep.checks.judgement import Terms
 from gpuprep.desired import probes
@@ -34,7 +35,8 @@ FILL_IN = "add them; `gpuprep judge --template json` shows where they belong, do
 
 def judge_file(path: Path, profile: Profile, past: Past | None = None) -> list[RunRecord]:
     """A new record for each record of the file. Raises UsageError (the file), PlanRefused (the profile)."""
-    return [judge(recorded, profile, past, str(path)) for recorded in read(path, checks.probe_names())]
+    gpu = models()[profile.gpus[0]].title if len(profile.gpus) == 1 and profile.gpus[0] in models() else ""
+    return [judge(recorded, profile, past, str(path)) for recorded in read(path, checks.probe_names(), gpu)]
 
 
 def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin: str = "") -> RunRecord:

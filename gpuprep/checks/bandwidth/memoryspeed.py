@@ -60,6 +60,8 @@ def _speed(
         return unknown(subject, prop, reached, expected="measured", what=missing, remedy=BINDINGS)
     if board is None or peak is None or least is None:
         lacks = "the catalogue has no bandwidth of this GPU" if peak is None else "the profile sets no floor"
+        if peak is None and board is not None and board.is_several:
+            lacks = f"which board of the {board.name} it is is not known, and the speeds of their memory differ"
         remedy = f"say {FLOOR} under thresholds in the profile" if peak is not None else COMPARE_IT
         return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.0f} GB/s", lacks, remedy)
     if kind == "copy":

@@ -816,3 +816,22 @@ def test_what_other_tools_wrote(
     ended, text = judged_text(commandline.Shell(capsys), path, "base")
     assert ended == code, text
     assert [words for words in says if words not in text] == [], text
+
+
+@pytest.mark.parametrize(
+    ("chosen", "code", "says"),
+    [
+        ("t4", 0, ["the GPU by the profile: T4", "PASS n, t4"]),
+        ("a100", 3, ["which board of the A100 it is is not known, and their fp16 peaks differ", "their memory differ"]),
+        ("base", 3, ["which GPU it was is not recorded", "judge it by the profile of its model alone"]),
+    ],
+)
+def test_gpus_that_another_tool_does_not_name_are_those_of_the_profile(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, chosen: str, code: int, says: list[str]
+) -> None:
+    path = tmp_path / "results.json"
+    figures = {"gemm-flops/fp16_tc_flops:0": 28_000.0, "mem-bw/h2d_bw:0": 12.3, "mem-bw/d2d_bw:0": 240.0}
+    path.write_text(json.dumps({"node": "n", **figures}), encoding="utf-8")
+    ended, text = judged_text(commandline.Shell(capsys), path, chosen)
+    assert ended == code, text
+    assert [words for words in says if words not in text] == [], text
