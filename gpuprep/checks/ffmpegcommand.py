@@ -148,6 +148,20 @@ def needs(words: Sequence[str], version: str = "") -> Asked:
         raise UsageError("the command has no output, and FFmpeg refuses it", "write the whole ffmpeg command after --")
     if any(not file.url for file in inputs):
         raise UsageError("an -i of the command has no file", "write the whole ffmpeg command after --")
+    if not inputs and not any(name.split(":")[0] in (*GRAPHS, *SCRIPTS) for name, _ in general):
+        why = "without an input an output gets nothing"
+        asked.say(
+            Status.FAIL, "input", "", short(outputs[0].url), why, f"write -i before the input: -i {outputs[0].url}"
+        )
+    for file in outputs:
+        if any(file.url == one.url and not SCHEME.match(file.url) and file.url != "-" for one in inputs):
+            why = "it is an input, too, and FFmpeg writes no file that it reads"
+            asked.say(
+                Status.FAIL, "output", short(file.url), file.url, why, "name another file, and move it afterwards"
+            )
+    for text, where in graphs(asked):
+        if not text.strip():
+            asked.say(Status.FAIL, "filter", "", where, "the graph is empty", f"leave {where} out")
     for name, value in general:
         _graph_option(asked, name, value)
     for file in inputs:
@@ -184,6 +198,15 @@ def _split(asked: Asked, words: Sequence[str], version: tuple[int, int] | None) 
         if is_switch or base in program["plain"] or (base != "i" and NO_VALUE.fullmatch(value)):
             pending.append((name, ""))
             continue
+        if at >= len(words):
+            asked.say(
+                Status.FAIL,
+                "option",
+                word[:40],
+                word,
+                "it is the last word, and needs a value",
+                "write its value behind it",
+            )
         at += 1
         if base == "i":
             asked.inputs.append(File(value, pending))
@@ -276,24 +299,27 @@ def _output(asked: Asked, file: File) -> None:
         _no_format(asked, file.url)
 
 
+NEEDED_FORMATS = {"rtmp": "flv", "rtmps": "flv", "rtsp": "rtsp", "rtsps": "rtsp", "rtp": "rtp", "pipe": "matroska"}
+
+
 def _no_format(asked: Asked, url: str) -> None:
-    """Say that nothing tells FFmpeg the format of an output. A URL's scheme may tell it (rtmp, rtsp)."""
+    """Say that nothing tells FFmpeg the format of an output: it looks at the ending alone, at no scheme of a URL."""
     match = SCHEME.match(url)
-    if match and match[2] and match[1].lower() in ("rtmp", "rtmps", "rtmpt", "rtmpe", "rtmpts", "rtsp", "rtsps", "rtp"):
-        return
-    if match and match[2]:
-        asked.note(f"the format of the output {short(url)} is not known without -f")
-        return
-    what = f"the ending .{extension(url)}" if extension(url) else "no ending"
-    asked.say(
-        Status.FAIL,
-        "output",
-        short(url),
-        url,
-        f"FFmpeg knows no format of a file with {what}",
-        "name the format with -f (-f mp4, -f mpegts), or give the file an ending; if this word is no file, it is the"
-        " value of an option that takes none",
-    )
+    scheme = "pipe" if url == "-" else match[1].lower() if match else ""
+    if url.startswith(("\u2013", "\u2014")):
+        why = "it begins with a long dash, and FFmpeg reads it as the name of an output file"
+        asked.say(Status.FAIL, "option", short(url), url, why, f"write -{short(url.lstrip(chr(0x2013) + chr(0x2014)))}")
+    elif scheme:
+        form = NEEDED_FORMATS.get(scheme, "mpegts")
+        why = "FFmpeg takes the format of an output from -f or from an ending, and this has neither"
+        asked.say(Status.FAIL, "output", short(url), url, why, f"write -f {form} before it, or another format")
+    else:
+        what = f"the ending .{extension(url)}" if extension(url) else "no ending"
+        why = f"FFmpeg knows no format of a file with {what}"
+        remedy = (
+            "name the format with -f (-f mp4), or give the file an ending; if it is no file: an option takes no value"
+        )
+        asked.say(Status.FAIL, "output", short(url), url, why, remedy)
 
 
 def decides(name: str, kind: str) -> bool:

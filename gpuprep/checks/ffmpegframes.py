@@ -260,7 +260,7 @@ class _Following:
                 str(number),
                 where,
                 f"the command has {have}",
-                f"write a number below {max(len(self.decoded), 1)}",
+                "write 0" if len(self.decoded) == 1 else f"write 0 to {len(self.decoded) - 1}",
             )
             return Frames(UNKNOWN)
         if kind in ("a", "s", "d", "t"):

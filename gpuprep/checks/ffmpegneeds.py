@@ -195,7 +195,7 @@ def _instead(kind: str, name: str) -> str:
     if known := data["instead"].get(kind, {}).get(name, ""):
         return str(known)
     codec, _, maker = name.rpartition("_")
-    if maker not in data["of_others"]:
+    if maker not in (*data["of_others"], "cuvid"):
         return ""
     return f"{codec}_{'nvenc' if kind == 'encoders' else 'cuvid'}" if kind in ("encoders", "decoders") else ""
 

@@ -221,6 +221,15 @@ def _gone_filters(asked: Asked, release: tuple[int, int] | None) -> None:
                         f"FFmpeg {since} and newer have no such filter",
                         f"write {instead[link.name]} in place of it" if instead[link.name] else "",
                     )
+            if "enable" in arguments(link) and link.name in ffmpeg.commands()["filters"]["no_timeline"]:
+                asked.say(
+                    Status.FAIL,
+                    "filter",
+                    link.name,
+                    f"{where} {link.name}={link.arguments}",
+                    "this filter has no option enable: it works on all frames or on none",
+                    "leave enable out, or split the frames and trim them",
+                )
             for name in arguments(link) if options is not None else ():
                 if name in options or name in ("enable", "n", "t", "ts_sync_mode", "sws_flags", "threads", "flags"):
                     continue
@@ -416,7 +425,8 @@ def _unnamed(asked: Asked, file: File, encoders: Collection[str] | None) -> None
             continue
         why = f"no {kind} encoder is named, {form} takes {candidates[-1]} then, and this FFmpeg has no encoder for it"
         add = "-c:v h264_nvenc" if kind == "video" else "-c:a aac, or -an"
-        if image:
+        if image or (kind == "video" and "h264" not in entry.get("only", ("h264",))):
+            image = image or candidates[-1]
             add = f"codec.parts.encoders with {image}" + (" and codec.libraries with zlib" if image == "png" else "")
         asked.say(
             Status.FAIL if sure else Status.UNKNOWN,
