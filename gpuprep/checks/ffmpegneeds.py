@@ -123,7 +123,12 @@ def _of_build(
     if have is None:
         why = f"the record does not say which {SPOKEN.get(need.kind, need.kind)}s this FFmpeg has"
         return Answer(need, Status.UNKNOWN, why, "gpuprep validate HOST --only codec --profile base")
-    if {need.name, LISTED_AS.get(need.name), CONFIGURED_AS.get(need.name)} & have:
+    of_formats: dict[str, str] = ffmpeg.commands()["configured_as"].get(need.kind, {})
+    if {need.name, of_formats.get(need.name)} & have or any(
+        one in have for one, configured_name in of_formats.items() if configured_name == need.name
+    ):
+        return Answer(need, Status.PASS)
+    if {LISTED_AS.get(need.name), CONFIGURED_AS.get(need.name)} & have:
         return Answer(need, Status.PASS)
     if need.kind in BY_CODEC and (answer := _by_codec(need, have)) is not None:
         return answer
@@ -165,6 +170,7 @@ def _adds(
         near = difflib.get_close_matches(need.name, ffmpeg.commands()["pix_fmts"], 1)
         return f"write {near[0]}" if near else "no key of a profile adds a pixel format; ffmpeg -pix_fmts lists them"
     part = CONFIGURED_AS.get(need.name, need.name) if need.kind in ("encoders", "decoders") else need.name
+    part = ffmpeg.commands()["configured_as"].get(need.kind, {}).get(part, part)
     having = [name for name, parts in shipped.items() if part in parts.get(need.kind, ())]
     libraries = ffmpeg.needed(need.kind, part)
     added = f" and codec.libraries with {libraries[0]}" if libraries else ""

@@ -411,12 +411,23 @@ def _unnamed(asked: Asked, file: File, encoders: Collection[str] | None) -> None
     """What FFmpeg takes if no encoder is named: there must be one of them in the build."""
     form = _format(file)
     entry = ffmpeg.commands()["muxers"].get(form)
-    if form in ("tee", "") or entry is None or encoders is None:
+    left = [kind for kind in KINDS if may_have(file, kind) and not any(decides(name, kind) for name, _ in file.options)]
+    if form and entry is None and left:
+        why = f"no {left[0]} encoder is named, and what the format {form[:40]} takes then is not known"
+        if form == "tee":
+            why = f"no {left[0]} encoder is named, and tee takes none by itself"
+        asked.say(
+            Status.FAIL if form == "tee" else Status.UNKNOWN,
+            "encoder",
+            "",
+            file.url,
+            why,
+            f"name it: -c:{left[0][0]}, or -{left[0][0]}n for none",
+        )
+    if not form or entry is None or encoders is None:
         return
     image = ffmpeg.commands()["images"].get(extension(file.url)) if form == "image2" else None
-    for kind in KINDS:
-        if not may_have(file, kind) or any(decides(name, kind) for name, _ in file.options):
-            continue
+    for kind in left:
         candidates = [image] if image and kind == "video" else entry.get(kind, [])
         if not candidates or default_encoder(candidates, encoders):
             continue

@@ -334,6 +334,16 @@ def test_an_encoder_that_ffmpeg_takes_by_itself_must_be_in_the_build() -> None:
     assert said("ffmpeg -hwaccel cuda -hwaccel_output_format cuda -i a.mkv -an b.m3u8", BASE) == []  # h264_nvenc is all
 
 
+def test_a_format_is_found_by_both_of_its_names() -> None:
+    words = "ffmpeg -f s16le -i a.pcm -f s16le -"
+    assert said(words, BASE) == []
+    listed = build(muxers=("s16le", "mpeg"), demuxers=("s16le", "mpeg"), protocols=("file", "pipe"), version="7.1.5",
+                   encoders=("pcm_s16le", "mpeg1video", "mp2"))  # fmt: skip
+    assert said(words, listed) == []
+    assert said("ffmpeg -i a.mpg -c copy b.mpg", listed) == []
+    assert answered("ffmpeg -i a.mp4 -c copy -f dvd x", BASE)["muxers dvd"].remedy == "codec.parts.muxers with mpeg2dvd"
+
+
 def test_pictures_need_their_decoder_and_encoder() -> None:
     found = answered("ffmpeg -i a.mp4 -i logo.png -filter_complex overlay -c:v h264_nvenc -an b.mp4", BASE)
     assert (
