@@ -243,6 +243,7 @@ class CudaFacts:
     nvcc_version: OptStr  # "12.4"
     cupti_path: OptStr  # libcupti.so as the loader finds it
     library_folders: tuple[str, ...] = ()  # where that nvcc's toolkit keeps its libraries, links resolved too
+    compiler_refused: OptStr = NOT_READ  # why nvcc takes no compiler of the host; None: it takes one
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -12,19 +13,21 @@ from gpuprep.agent.facts.digests import Digests
 from gpuprep.agent.facts.loader import Loader
 from gpuprep.agent.facts.manifest import is_intact, read_manifest
 from gpuprep.agent.programs.run import read_text, run
-from gpuprep.records import CudaFacts, CudnnFacts, Missing, OptStr
+from gpuprep.records import NOT_READ, CudaFacts, CudnnFacts, Missing, OptStr, Str
 
+STAND_IN = "stand-in of a simulated machine"  # an nvcc that compiles nothing
 # Where toolkits live that did not put nvcc on the PATH.
 NVCC_PLACES = ("/usr/local/cuda/bin/nvcc", "/usr/local/cuda-*/bin/nvcc", "/usr/lib/cuda/bin/nvcc")
 
 
-def cuda_facts(nvcc_on_path: OptStr, loader: Loader) -> CudaFacts:
+def cuda_facts(nvcc_on_path: OptStr, loader: Loader, search_path: Str) -> CudaFacts:
     nvcc = find_nvcc(nvcc_on_path)
     return CudaFacts(
         nvcc_path=nvcc,
         nvcc_version=nvcc_version(nvcc),
         cupti_path=loader.find_newest("libcupti.so"),
         library_folders=tuple(library_folders(nvcc)) if isinstance(nvcc, str) else (),
+        compiler_refused=compiler_refused(nvcc, search_path),
     )
 
 
@@ -44,6 +47,26 @@ def nvcc_version(nvcc: OptStr) -> OptStr:
     if isinstance(text, Missing):
         return text
     return parse.nvcc_version(text) or Missing("unparsable", f"{nvcc} --version: {text.strip()[-80:]}")
+
+
+def compiler_refused(nvcc: OptStr, search_path: Str) -> OptStr:
+    """What nvcc says where it finds no compiler of the host that it takes; None if it takes one.
+
+    nvcc preprocesses an empty program with it: that takes a tenth of a second, and its headers refuse a wrong version.
+    """
+    if not isinstance(nvcc, str) or isinstance(search_path, Missing):
+        return nvcc if isinstance(nvcc, Missing) else Missing("not_installed", "there is no nvcc")
+    environment = {"PATH": search_path, "LC_ALL": "C", "HOME": "/"}
+    command = [nvcc, "-E", "-x", "cu", os.devnull]
+    if not isinstance(run(command, timeout=60, env=environment), Missing):
+        return None
+    text = run(command, timeout=60, env=environment, accept=range(1, 256), merge_stderr=True)
+    if isinstance(text, Missing):
+        return text
+    if STAND_IN in text:
+        return NOT_READ
+    lines = [line.strip() for line in text.splitlines() if re.search(r"(?i)error|fatal|not found", line)]
+    return (lines or text.strip().splitlines() or ["it says nothing"])[0][:200]
 
 
 def library_folders(nvcc: str, root: Path = Path("/")) -> List[str]:

@@ -1,7 +1,7 @@
 """Which files of the driver's and the CUDA toolkit's packages are gone or changed? Changes nothing.
 
 Without gpuprep's other modules and stdlib only, Python 3.9 or newer: the agent imports it, and the roles run it as a
-script: `packagefiles.py driver` or `packagefiles.py cuda` prints {package: [what is wrong, ...]} as one JSON object.
+script: `packagefiles.py driver` (or cuda, or compiler) prints {package: [what is wrong, ...]} as one JSON object.
 
 As `dpkg --verify` and `rpm -V` do, but a file is read only if it changed in any way (ctime) after its package was
 installed: CUDA has gigabytes. ctime cannot be set by a program; a machine whose files were all copied is read whole.
@@ -30,6 +30,7 @@ DRIVER = re.compile(
     r"nvidia|libnvidia|libcuda|libnv|lib(egl|gl1|gles|glx)-nvidia|firmware-nvidia|glx-alternative-nvidia"
     r"|xserver-xorg-video-nvidia|kmod-nvidia|xorg-x11"
 )
+COMPILER = re.compile(r"(g\+\+|gcc|cpp|libgcc|libstdc\+\+)(-|$)")  # GNU's, with which nvcc works
 # What nobody needs to run a program, and what small images leave out.
 UNUSED = re.compile(r"/usr/(local/)?share/(doc|man|info|locale|lintian|bug|licenses)/|/usr/lib/\.build-id/")
 MOST_NAMED = 20  # files of one package
@@ -161,7 +162,9 @@ def _run(command: Sequence[str]) -> Optional[str]:
 def main() -> None:
     rpm = RED_HAT.exists()
     everything = _run(["rpm", "-qa", "--qf", "%{NAME}\\n"] if rpm else ["dpkg-query", "-W", "-f", "${Package}\\n"])
-    mine = {name for name in (everything or "").splitlines() if whose(name) == sys.argv[1]}
+    names = set((everything or "").splitlines())
+    compiler = sys.argv[1] == "compiler"
+    mine = {name for name in names if (COMPILER.match(name) if compiler else whose(name) == sys.argv[1])}
     print(json.dumps(wrong(mine, rpm=rpm, digest=md5_or_other)))
 
 

@@ -76,7 +76,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
         pci_gpus, nvswitches, other_gpus = osfacts.pci()
         shell_facts = shells.shell_facts(paths)
         digests = Digests()
-        cuda_facts = cuda.cuda_facts(shell_facts.login_shell["nvcc"], loader)
+        cuda_facts = cuda.cuda_facts(shell_facts.login_shell["nvcc"], loader, paths.login)
         libraries = loader.libraries(DRIVER_LIBRARIES, LIBRARIES)
         disk_free_mib, folders = osfacts.folders((*parse.DISK_PATHS, *request.folders))
         kernel = kernel_read.result()

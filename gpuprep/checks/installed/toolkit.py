@@ -32,9 +32,29 @@ def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             role=CUDA_ROLE,
         ),
         *files("cuda", snapshot, CUDA_ROLE),
+        *_host_compiler(snapshot),
         cupti,
         *holds("cuda", wanted.cuda.packages, wanted.cuda.hold, snapshot, CUDA_ROLE),
         *_pinned(wanted, snapshot),
+    ]
+
+
+def _host_compiler(snapshot: Snapshot) -> list[Finding]:
+    """Whether nvcc takes a compiler of the host; [] without nvcc, which cuda.version reports."""
+    refused = snapshot.cuda.compiler_refused
+    if refused == NOT_READ or not isinstance(snapshot.cuda.nvcc_version, str):
+        return []
+    return [
+        check(
+            "cuda",
+            "host_compiler",
+            refused,
+            refused is None,
+            expected="one that nvcc takes",
+            shown="one that nvcc takes" if refused is None else f"refused: {refused}",
+            why=f"nvcc finds no C++ compiler that it takes, so no CUDA program can be compiled: {refused}",
+            role=CUDA_ROLE,
+        )
     ]
 
 

@@ -10,7 +10,7 @@ import agentreadings
 import pytest
 
 from gpuprep import records
-from gpuprep.agent.facts import digests, modprobe
+from gpuprep.agent.facts import cuda, digests, modprobe
 from gpuprep.agent.facts.manifest import is_intact
 
 
@@ -144,6 +144,34 @@ def test_an_initramfs_loads_nouveau_where_it_has_no_blacklist(
     if loads is False:
         os.utime(image, (1e9 - 1, 1e9 - 1))
         assert modprobe.nouveau_in_initramfs("6.1", lines, tmp_path) is True
+
+
+# ---------------------------------------------------------------- nvcc's compiler
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "refused"),
+    [
+        ("", 0, None),
+        ("In file included from x.h:82:\ncrt/host_config.h:143:2: error: #error -- unsupported GNU version!", 1,
+         "crt/host_config.h:143:2: error: #error -- unsupported GNU version!"),
+        ("gcc: fatal error: cannot execute 'cc1plus'\ncompilation terminated.", 1,
+         "gcc: fatal error: cannot execute 'cc1plus'"),
+        ("sh: 1: gcc: not found", 127, "sh: 1: gcc: not found"),
+        ("", 1, "it says nothing"),
+        ("this nvcc is a stand-in of a simulated machine and compiles nothing", 1, records.NOT_READ),
+    ],
+)  # fmt: skip
+def test_a_compiler_that_nvcc_refuses_is_said_in_its_own_words(
+    tmp_path: Path, says: str, code: int, refused: records.OptStr
+) -> None:
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(f"#!/bin/sh\ncat >&2 <<'E'\n{says}\nE\nexit {code}\n")
+    nvcc.chmod(0o755)
+    assert cuda.compiler_refused(str(nvcc), "/usr/bin:/bin") == refused
+    unread = cuda.compiler_refused(str(tmp_path / "none"), "/usr/bin:/bin")
+    assert isinstance(unread, records.Missing)
+    assert unread.reason == "command_not_found"
 
 
 # ---------------------------------------------------------------- apt

@@ -113,6 +113,10 @@ UNDONE = {
         lambda s: dataclasses.replace(s, package_files={"libcublas12": ("/usr/lib/libcublas.so.12 was changed",)}),
         "gpu_cuda",
     ),
+    "cuda.host_compiler": (
+        part("cuda", compiler_refused="ERROR: No supported gcc/g++ host compiler found."),
+        "gpu_cuda",
+    ),
     "nouveau.initramfs": (part("driver", nouveau_in_initramfs=True), "gpu_driver"),
     "driver.loaded": (part("driver", loaded_version="550.90.07"), "gpu_driver"),
     "driver.library_version": (part("driver", library_version="550.90.07"), "gpu_driver"),
