@@ -79,7 +79,8 @@ def probe_names() -> tuple[str, ...]:
 
 
 def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    findings = kernel.findings(wanted, snapshot)
+    findings = machine.packages_finished(snapshot)
+    findings += kernel.findings(wanted, snapshot)
     findings += driver.findings(wanted, snapshot)
     findings += aptpins.findings(wanted, snapshot)
     findings += libraries.findings(wanted, snapshot)

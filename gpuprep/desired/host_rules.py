@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuprep import catalogue
+from gpuprep.agent.facts.packagestate import of_others
 from gpuprep.agent.host_paths import MOK_OF_DKMS, MOK_OF_UBUNTU
 from gpuprep.catalogue import Board, Model, OsRelease, Tool, clouds
 from gpuprep.catalogue import ffmpeg as build
@@ -529,13 +530,14 @@ def _packages_half_done(snapshot: Snapshot) -> list[Refusal]:
     if isinstance(there, Missing) or (not isinstance(there.holders, Missing) and there.holders):
         return []
     refusals = []
-    if there.journal:
+    others = of_others(there.unfinished, there.ours)  # its own step provision completes
+    if there.journal and (others or not there.ours):
         reason = f"dpkg was broken off ({there.journal[0]}), and apt refuses all work until that is done"
         refusals.append(refuse("host.packages", reason, "`sudo dpkg --configure -a`, then run again"))
-    again = [name for name, wrong in there.unfinished.items() if wrong in ("half-installed", "reinst-required")]
-    twice = [name for name, wrong in there.unfinished.items() if wrong == "installed twice"]
-    alone = [name for name, wrong in there.unfinished.items() if wrong.startswith("installed without ")]
-    other = [name for name in there.unfinished if name not in (*again, *twice, *alone)]
+    again = [name for name, wrong in others.items() if wrong in ("half-installed", "reinst-required")]
+    twice = [name for name, wrong in others.items() if wrong == "installed twice"]
+    alone = [name for name, wrong in others.items() if wrong.startswith("installed without ")]
+    other = [name for name in others if name not in (*again, *twice, *alone)]
     for names, works in (
         (again, "`sudo apt-get install --reinstall {}` (or `sudo dpkg --remove --force-remove-reinstreq {}`)"),
         (twice, "`sudo dnf remove --duplicates` (`sudo dnf check` shows all)"),

@@ -34,6 +34,7 @@ NO_REBOOT = frozenset(
         "blacklist",
         "initramfs",
         "repository",
+        "finished",
         "files",
         "modprobe_options",
         "headers",

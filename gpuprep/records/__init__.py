@@ -377,6 +377,7 @@ class PackageManagerFacts:
     unfinished: dict[str, str]  # package -> "half-configured", as dpkg says it; of rpm "installed twice"
     journal: tuple[str, ...]  # files of a run of dpkg that was broken off: apt refuses all work
     holders: Union[dict[str, str], Missing]  # lock -> "unattended-upgr (process 812)"
+    ours: tuple[str, ...] = ()  # packages of a step of gpuprep that was broken off: provision completes it
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ def manager() -> Union[PackageManagerFacts, Missing]:
     except OSError as error:
         holders = Missing("no_permission", str(error))
     journal = () if rpm else tuple(packagestate.journal())
-    return PackageManagerFacts(packagestate.unfinished(answer, rpm=rpm), journal, holders)
+    own = tuple(packagestate.ours(rpm=rpm))
+    return PackageManagerFacts(packagestate.unfinished(answer, rpm=rpm), journal, holders, own)
 
 
 def files(names: Iterable[str], digests: Digests) -> Union[Dict[str, Tuple[str, ...]], Missing]:

@@ -6,16 +6,19 @@ runs it as a script, which prints one JSON object and then the same in words.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import re
+import sqlite3
 import struct
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, Optional, Set, Tuple
+from typing import Dict, List, Optional, Sequence, Set, Tuple
+from urllib.parse import quote
 
 NO_ANSWER = "the package manager does not answer"  # the agent's words; its caller knows what to do then
 MOST = 50  # of packages and of files that are named
@@ -42,6 +45,12 @@ LOCKS = (
 PROCESS_FILES = (
     "/var/cache/dnf/metadata_lock.pid", "/var/cache/dnf/download_lock.pid", "/var/lib/dnf/rpmdb_lock.pid",
 )  # fmt: skip
+# How a step of gpuprep is known in the history of the package manager: by a setting that apt has not, by dnf's comment.
+MARK = "GPUprep::Step=1"
+APT_HISTORY = Path("/var/log/apt/history.log")
+DNF_HISTORY = Path("/var/lib/dnf/history.sqlite")
+DNF_DONE = 1  # libdnf's TransactionState; 0: it did not end, 2: it failed
+HISTORY_BYTES = 1 << 18  # the last of them: one step names some hundred packages
 FLOCK = "hhqqi"  # struct flock: type, whence, start, length, process
 
 
@@ -85,6 +94,48 @@ def journal(folder: Path = JOURNAL) -> List[str]:
         return sorted(str(path) for path in folder.iterdir() if path.name.isdigit())[:MOST]
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def ours(*, rpm: bool, apt: Path = APT_HISTORY, dnf: Path = DNF_HISTORY) -> List[str]:
+    """Packages of gpuprep's own step, if the last step of the package manager was that and did not end."""
+    try:
+        return _of_dnf(dnf) if rpm else _of_apt(apt)
+    except (OSError, sqlite3.Error):
+        return []
+
+
+def _of_apt(history: Path) -> List[str]:
+    """apt writes what it will do before it begins, End-Date when it has ended, and Error where dpkg failed."""
+    with history.open("rb") as file:
+        file.seek(max(0, history.stat().st_size - HISTORY_BYTES))
+        text = file.read(HISTORY_BYTES).decode("utf-8", "replace")
+    stanzas = [stanza for stanza in text.split("\n\n") if stanza.strip()]
+    last = stanzas[-1] if stanzas else ""
+    ended = re.search(r"(?m)^End-Date:", last) and not re.search(r"(?m)^Error:", last)
+    if ended or not re.search(rf"(?m)^Commandline: .* {re.escape(MARK)}( |$)", last):
+        return []
+    steps = re.findall(r"(?m)^(?:Install|Reinstall|Upgrade|Downgrade|Remove|Purge): (.*)$", last)
+    return sorted({name for step in steps for name in re.findall(r"(?:^|, )([a-z0-9][a-z0-9+.-]*):\w+ \(", step)})
+
+
+def _of_dnf(history: Path) -> List[str]:
+    """As rpm names them: NAME.ARCH. dnf notes what it will do before it begins, and how it ended."""
+    if not history.is_file():
+        return []
+    with contextlib.closing(sqlite3.connect(f"file:{quote(str(history))}?mode=ro", uri=True)) as database:
+        last = database.execute("SELECT id, state, comment FROM trans ORDER BY id DESC LIMIT 1").fetchone()
+        if last is None or last[1] == DNF_DONE or last[2] != MARK:
+            return []
+        rows = database.execute(
+            "SELECT DISTINCT rpm.name, rpm.arch FROM trans_item JOIN rpm USING (item_id) WHERE trans_id = ? LIMIT 5000",
+            (last[0],),
+        ).fetchall()
+    return sorted(f"{name}.{arch}" for name, arch in rows)
+
+
+def of_others(unfinished_packages: Dict[str, str], own: Sequence[str]) -> Dict[str, str]:
+    """What is half done and is no part of gpuprep's own step."""
+    return {name: wrong for name, wrong in unfinished_packages.items() if name not in own}
 
 
 def holders(locks: Tuple[str, ...] = LOCKS, process_files: Tuple[str, ...] = PROCESS_FILES) -> Dict[str, str]:
@@ -147,7 +198,9 @@ def main() -> None:
     answer = _answer(RPM_QUERY if rpm else DPKG_QUERY)
     if answer is None:
         sys.exit(f"{RPM_QUERY[0] if rpm else DPKG_QUERY[0]} cannot read which packages are installed")
-    state = {"unfinished": unfinished(answer, rpm=rpm), "journal": [] if rpm else journal(), "holders": held}
+    half, own = unfinished(answer, rpm=rpm), ours(rpm=rpm)
+    journals = [] if rpm else journal()
+    state = {"unfinished": half, "journal": journals, "holders": held, "others": of_others(half, own), "ours": own}
     print(json.dumps(state))
     print(sentence(held))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from gpuprep.agent.facts.packagefiles import whose
+from gpuprep.agent.facts.packagestate import of_others
 from gpuprep.agent.host_paths import PROVENANCE
 from gpuprep.checks import byhand
 from gpuprep.checks.common import check, unknown
 from gpuprep.desired.state import Wanted
-from gpuprep.records import Finding, Missing, Snapshot
+from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
 
 AGENT_ROLE, EXTRAS_ROLE = "gpu_agent", "gpu_extras"
+MOST_PACKAGES = 8  # that a finding names
 
 
 def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
@@ -119,5 +122,41 @@ def _mount(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             expected=f"{wish.device} ({wish.fstype}) on {wish.path}",
             why=f"{wish.path} has {shown} instead of {wish.device} ({wish.fstype}): data go to another disk",
             role=EXTRAS_ROLE,
+        )
+    ]
+
+
+def packages_finished(snapshot: Snapshot) -> list[Finding]:
+    """Whether the package manager ended what it began; [] in older records, and while somebody works with packages."""
+    there = snapshot.package_manager
+    if there == NOT_READ:
+        return []
+    expected = "nothing left half done"
+    if isinstance(there, Missing):
+        return [
+            unknown("packages", "finished", there, expected=expected, what="what the package manager left half done")
+        ]
+    if not isinstance(there.holders, Missing) and there.holders:
+        return []
+    others = of_others(there.unfinished, there.ours)
+    named = [f"{name} is {wrong}" for name, wrong in (others or there.unfinished).items()]
+    named += [f"unfinished work in {path}" for path in there.journal]
+    said = ", ".join(named[:MOST_PACKAGES]) + (
+        f" and {len(named) - MOST_PACKAGES} more" if named[MOST_PACKAGES:] else ""
+    )
+    own = bool(there.ours) and not others
+    by_hand = "`sudo dpkg --configure -a`" if snapshot.apt is not None else "`sudo dnf remove --duplicates`"
+    toolkit = any(whose(name) == "cuda" for name in there.unfinished)
+    return [
+        check(
+            "packages",
+            "finished",
+            len(named),
+            not named,
+            expected=expected,
+            shown=said or expected,
+            why=f"{'gpuprep' if own else 'the package manager'} was broken off, and each later step fails at it: {said}",
+            role=("gpu_cuda" if toolkit else "gpu_driver") if own else "",
+            remedy="" if own else f"{by_hand}, which says why if it cannot",
         )
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from builders import bare_snapshot, load
 from places import CASES
 
-from gpuprep import errors, records
+from gpuprep import checks, errors, records
 from gpuprep.agent.facts import packagestate
 from gpuprep.desired import state
 
@@ -123,3 +124,97 @@ def test_whoever_works_with_the_packages_is_waited_for_and_what_is_half_done_the
     sound = state.resolve(load(), dataclasses.replace(bare_snapshot(), package_manager=left())).decisions
     assert said not in sound
     assert "works with the packages" not in "".join(sound)
+
+
+# ---------------------------------------------------------------- what a step of gpuprep left
+
+BEGUN = """Start-Date: 2026-11-28  12:14:04
+Commandline: /usr/bin/apt-get -y -o DPkg::Lock::Timeout=600 -o GPUprep::Step=1 install nvidia-cuda-toolkit=12.4
+Install: libnppitc12:amd64 (12.2.5.30, automatic), nvidia-cuda-toolkit:amd64 (12.4), g++-13:amd64 (13.3.0-16, automatic)
+Upgrade: libcuda1:amd64 (535, 550)
+"""
+NAMES = ["g++-13", "libcuda1", "libnppitc12", "nvidia-cuda-toolkit"]
+EARLIER = "Start-Date: 1\nCommandline: apt-get install vim\nInstall: vim:amd64 (9)\nEnd-Date: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("history", "own"),
+    [
+        (f"\n{EARLIER}\n{BEGUN}", NAMES),
+        (
+            f"\n{BEGUN}Error: Sub-process /usr/bin/dpkg returned an error code (1)\nEnd-Date: 2026-11-28  12:15:21\n",
+            NAMES,
+        ),
+        (f"\n{BEGUN}End-Date: 2026-11-28  12:15:21\n", []),
+        (f"\n{BEGUN}\n{EARLIER}", []),  # somebody used apt since
+        (f"\n{BEGUN.replace(' -o GPUprep::Step=1', '')}", []),  # somebody else's
+        ("", []),
+        ("\n\n" + "x" * 400000 + f"\n\n{BEGUN}", NAMES),
+        (f"\nCommandline: x {packagestate.MARK}\nInstall: $(reboot), a:amd64 (1), ../b:amd64 (1)\n", ["a"]),
+    ],
+    ids=["cut", "failed", "ended", "used since", "another's", "empty", "long", "hostile"],
+)
+def test_what_apt_did_for_gpuprep_and_did_not_end(tmp_path: Path, history: str, own: list[str]) -> None:
+    (tmp_path / "history.log").write_text(history)
+    assert packagestate.ours(rpm=False, apt=tmp_path / "history.log") == own
+    assert packagestate.ours(rpm=False, apt=tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("state", "comment", "own"),
+    [
+        (0, packagestate.MARK, ["cuda-nvcc-12-8.x86_64"]),
+        (2, packagestate.MARK, ["cuda-nvcc-12-8.x86_64"]),
+        (1, packagestate.MARK, []),
+        (0, None, []),
+        (0, "by hand", []),
+    ],
+)
+def test_what_dnf_did_for_gpuprep_and_did_not_end(
+    tmp_path: Path, state: int, comment: str | None, own: list[str]
+) -> None:
+    """The columns that are read, as libdnf's schema has them."""
+    path = tmp_path / "history.sqlite"
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            "CREATE TABLE trans (id INTEGER PRIMARY KEY, dt_end INTEGER, state INTEGER, comment TEXT);"
+            "CREATE TABLE rpm (item_id INTEGER, name TEXT, arch TEXT);"
+            "CREATE TABLE trans_item (id INTEGER PRIMARY KEY, trans_id INTEGER, item_id INTEGER);"
+            "INSERT INTO trans VALUES (1, 2, 1, NULL);"
+            "INSERT INTO rpm VALUES (7, 'cuda-nvcc-12-8', 'x86_64');"
+            "INSERT INTO trans_item VALUES (1, 2, 7), (2, 2, 7);"
+        )
+        database.execute("INSERT INTO trans VALUES (2, NULL, ?, ?)", (state, comment))
+    database.close()
+    assert packagestate.ours(rpm=True, dnf=path) == own
+    path.write_bytes(b"torn")
+    assert packagestate.ours(rpm=True, dnf=path) == []
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "journal", "ours", "names"),
+    [
+        ({"nvidia-cuda-toolkit": "unpacked"}, (), ("g++-13", "nvidia-cuda-toolkit"), ""),
+        ({}, ("/var/lib/dpkg/updates/0001",), ("nvidia-cuda-toolkit",), ""),
+        ({"acme": "half-configured", "libcuda1": "unpacked"}, (), ("libcuda1",), "acme is half-configured"),
+        ({"acme": "half-configured"}, ("/var/lib/dpkg/updates/0001",), ("libcuda1",), "acme is half-configured"),
+        ({}, ("/var/lib/dpkg/updates/0001",), (), "/var/lib/dpkg/updates/0001"),
+    ],
+)
+def test_what_gpuprep_left_half_done_it_completes_and_what_others_left_it_names(
+    unfinished: dict[str, str], journal: tuple[str, ...], ours: tuple[str, ...], names: str
+) -> None:
+    there = dataclasses.replace(left(unfinished, journal=journal), ours=ours)
+    host = dataclasses.replace(bare_snapshot(), package_manager=there)
+    wanted = state.resolve(load(), host, judging=True)
+    (finding,) = [one for one in checks.compare(wanted, host) if one.key == "packages.finished"]
+    assert finding.status is records.Status.FAIL
+    assert bool(finding.role) is not bool(names)  # provision has a step for its own
+    assert names in finding.reason
+    if not names:
+        state.resolve(load(), host)
+        return
+    with pytest.raises(errors.PlanRefused) as refused:
+        state.resolve(load(), host)
+    assert names in "".join(refused.value.reasons)
+    assert "libcuda1 is" not in "".join(refused.value.reasons)

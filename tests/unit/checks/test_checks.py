@@ -264,7 +264,6 @@ NOT_CHECKED = {
     "sudo_path",  # a note of the plan: tests/unit/desired/test_desired_state.py
     "nvidia_repositories",  # refused before anything is judged: tests/unit/checks/test_wrongmachines.py
     "blank_disks",  # a note of the plan: tests/unit/agent/test_local_disks.py
-    "package_manager",  # refused before anything is judged: tests/unit/agent/test_packagestate.py
     "folders",  # a refusal of the plan: tests/unit/desired/test_desired_state.py
     "login_path", "config_lines", "built", "unlisted",  # what to do about it: tests/unit/checks/test_byhand.py
     "cores", "ecc_default",  # the catalogue's word counts where these are not read
