@@ -155,7 +155,7 @@ def packages_finished(snapshot: Snapshot) -> list[Finding]:
             not named,
             expected=expected,
             shown=said or expected,
-            why=f"{'gpuprep' if own else 'the package manager'} was broken off, and each later step fails at it: {said}",
+            why=f"{'gpuprep' if own else 'the package manager'} was broken off; each later step fails at it: {said}",
             role=("gpu_cuda" if toolkit else "gpu_driver") if own else "",
             remedy="" if own else f"{by_hand}, which says why if it cannot",
         )
