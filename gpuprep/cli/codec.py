@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpuprep.cli import options
-from gpuprep.cli.console import emit
+from gpuprep.cli.console import emit, refuse_link
 from gpuprep.cli.steps import steps
 from gpuprep.cli.subcommands import Subcommands
 
@@ -46,6 +46,7 @@ def build(target: str, profile: str, output: Path, quiet: bool) -> None:
     from gpuprep.codecbuild import build as builder
     from gpuprep.desired import loading
 
+    refuse_link(output)
     wish = loading.load(profile).codec
     with steps(f"codec build --target {target}", quiet=quiet) as say:
         path = builder.build(wish, target, output.resolve(), settings.load().mirrors, say, say.count)

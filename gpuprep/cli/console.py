@@ -7,6 +7,7 @@ import dataclasses
 import os
 import re
 import shutil
+import stat
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from gpuprep.cli.repeated_errors import Failed, RepeatedErrors
 from gpuprep.cli.stopping import STOPPING
 from gpuprep.errors import UsageError
 from gpuprep.untrusted.databasefile import is_database
+from gpuprep.untrusted.owners import link_of_others
 from gpuprep.untrusted.plaintext import one_line, visible
 
 if TYPE_CHECKING:
@@ -295,6 +297,9 @@ def check_output(path: Path | None) -> None:
     """Raise UsageError if --output cannot be written: before hours of work, not after."""
     if path is None:
         return
+    refuse_link(path)
+    if path.is_file():
+        _refuse_others(path, path.stat(), path.resolve().parent)
     if path.is_dir():
         raise UsageError(f"--output {path}: this is a folder", "name a file in it")
     if not path.parent.is_dir():
@@ -303,6 +308,40 @@ def check_output(path: Path | None) -> None:
         raise UsageError(f"--output {path}: you may not write there", "name another file")
     if path.is_file() and (what := _needed(path)):
         raise UsageError(f"--output {path}: {what}, and the result would replace it", "name another file")
+
+
+def refuse_link(path: Path) -> None:
+    """Raises UsageError where another user's link leads --output to a file or folder that he chose."""
+    if weak := link_of_others(path):
+        raise UsageError(f"--output {path}: {weak.why}, and may lead anywhere", "name another file")
+
+
+def open_output(path: Path) -> IO[bytes]:
+    """Open the file of --output, empty. Raises OSError, and UsageError where another user could have put it there.
+
+    As Linux does in folders like /tmp with fs.protected_symlinks, protected_regular and protected_hardlinks, which
+    containers and some systems have off.
+    """
+    refuse_link(path)
+    if path.exists() and not path.is_file():  # a pipe, a terminal
+        return path.open("wb")
+    real = path.resolve()  # one's own links
+    descriptor = os.open(real, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        _refuse_others(path, os.fstat(descriptor), real.parent)
+    except UsageError:
+        os.close(descriptor)
+        raise
+    os.ftruncate(descriptor, 0)
+    return open(descriptor, "wb")
+
+
+def _refuse_others(path: Path, made: os.stat_result, folder: Path) -> None:
+    """Raises UsageError for a file that another user may have put into a folder where others write."""
+    ours, around = (0, os.geteuid()), folder.stat()
+    if (around.st_mode & stat.S_IWOTH or around.st_uid not in ours) and (made.st_uid not in ours or made.st_nlink > 1):
+        what = "another user may have made this file, in a folder where others write"
+        raise UsageError(f"--output {path}: {what}", "name another file")
 
 
 def _needed(path: Path) -> str:
@@ -340,7 +379,8 @@ def emit_as_it_is(made: str | bytes, output: Path | None) -> None:
             drop_stdout()
         return
     try:
-        output.write_bytes(made.encode() if isinstance(made, str) else made)
+        with open_output(output) as file:
+            file.write(made.encode() if isinstance(made, str) else made)
     except OSError as error:
         raise unwritable(output, error) from error
 

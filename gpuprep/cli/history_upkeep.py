@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gpuprep.cli import options
-from gpuprep.cli.console import check_output, unwritable
+from gpuprep.cli.console import check_output, open_output, unwritable
 from gpuprep.cli.edge import drop_stdout
 from gpuprep.cli.output import Output, as_output
 
@@ -158,8 +158,8 @@ def _write(pieces: Iterable[str], output: Path | None) -> None:
     plain = output.is_file() or not output.exists()  # a pipe or a terminal cannot be replaced
     part = output.with_name(f".{output.name}.part") if plain else output
     try:
-        with part.open("w", encoding="utf-8") as file:
-            file.writelines(pieces)
+        with open_output(part) as file:
+            file.writelines(piece.encode() for piece in pieces)
         if plain:
             part.replace(output)
     except OSError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gpuprep.cli import options, trace_options
+from gpuprep.cli.console import refuse_link
 
 STEPS_FROM = ("optimizer", "forward", "none")
 NOTHING_RECORDED = 3
@@ -98,6 +99,7 @@ def record(
         )
     host = trace_options.recorded(run, store)
     folder = output or Path(time.strftime("gpuprep-trace-%Y%m%d-%H%M%S"))
+    refuse_link(folder)
     new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Mapping
 from importlib import resources
@@ -37,7 +38,10 @@ def write(
     files["manifest.json"] = (json.dumps({**about, "files": digests}, indent=1) + "\n").encode()
     output.mkdir(parents=True, exist_ok=True)
     final = output / f"{name}.{target.archive}"
-    temporary = final.with_name(f".{final.name}.{os.getpid()}")
+    descriptor, name_of_part = tempfile.mkstemp(dir=output, prefix=f".{final.name}.")
+    os.fchmod(descriptor, 0o644)
+    os.close(descriptor)
+    temporary = Path(name_of_part)
     try:
         (_zip if target.archive == "zip" else _tar)(temporary, name, files)
         temporary.rename(final)

@@ -34,8 +34,18 @@ def of_others(path: Path, *, team: bool = False) -> Optional[Weakness]:
     return weakness(str(Path.cwd() / path), {ROOT, os.geteuid()}, groups=True, teams=shared)
 
 
+def link_of_others(path: Path) -> Optional[Weakness]:
+    """A link of another user on the way to a file that is to be written: he would choose the file."""
+    return weakness(str(Path.cwd() / path), {ROOT, os.geteuid()}, only_links=True)
+
+
 def weakness(
-    path: str, owners: AbstractSet[int], *, groups: bool = False, teams: AbstractSet[int] = frozenset()
+    path: str,
+    owners: AbstractSet[int],
+    *,
+    groups: bool = False,
+    teams: AbstractSet[int] = frozenset(),
+    only_links: bool = False,
 ) -> Optional[Weakness]:
     """How a user who is none of `owners` can change what `path` (absolute) leads to; None if nobody can.
 
@@ -51,7 +61,8 @@ def weakness(
         except OSError:
             return None
         if not stat.S_ISLNK(status.st_mode):
-            if found := _changed_by(step, status, owners, groups, teams):
+            found = None if only_links else _changed_by(step, status, owners, groups, teams)
+            if found:
                 return found
             here = step
             continue
