@@ -44,6 +44,11 @@ def prebuilt_packages(
     return tuple(name.replace("{kernel}", kernel) for kernel in kernels for name in names)
 
 
+def names_of_branch(release: OsRelease, source: str, branch: int) -> dict[str, Any]:
+    """All names that the role gpu_driver has for a branch; equal for branches whose packages are called alike."""
+    return {key: names for key, names in _driver(release, source, str(branch)).items() if key != "by_branch"}
+
+
 def driver_stream(release: OsRelease, source: str, flavour: str, version: str) -> str:
     """The stream of dnf's module nvidia-driver that the role gpu_driver enables; "" where the source has none."""
     return str(_driver(release, source, version).get("streams", {}).get(flavour, ""))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Archive, ArchiveDriver, Limits, Model, OsRelease
-from gpuprep.catalogue.roles import names_cuda_by_version
+from gpuprep.catalogue.roles import names_cuda_by_version, names_of_branch
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.profile_rules import OPEN, PROPRIETARY, above, listed
 from gpuprep.records import Snapshot
@@ -68,7 +68,7 @@ class Nearest:
         return {OPEN, PROPRIETARY}.intersection(*(limits.module_flavours for limits in self.limits()))
 
     def unlisted_driver(self, source: str, wanted: str) -> ArchiveDriver | None:
-        """An exact version that the catalogue lacks, of a branch whose packages it knows: taken at the user's word.
+        """An exact version that the catalogue lacks, if it knows the names of its packages: taken at the user's word.
 
         The catalogue has what a source offered on one day; a live source may have more.
         """
@@ -78,8 +78,25 @@ class Nearest:
         release = catalogue.archive(self.snapshot.os.id, self.snapshot.os.version_id)
         if release is None or any(driver.version == wanted for driver in release.sources[source].drivers):
             return None  # it is listed: without Fabric Manager, which this host needs
-        alike = (d for d in offer.drivers if catalogue.branch(d.version) == catalogue.branch(wanted))
+        branch = catalogue.branch(wanted)
+        alike = [driver for driver in offer.drivers if catalogue.branch(driver.version) == branch]
+        alike = alike or self._named_alike(release, source, branch)
         return next((dataclasses.replace(driver, version=wanted) for driver in alike), None)
+
+    def _named_alike(self, release: OsRelease, source: str, branch: int) -> list[ArchiveDriver]:
+        """Drivers whose packages are called as those of a branch that the catalogue lacks; [] if that is not known.
+
+        Names change from one branch on; a module stream without a branch in its name has the newest branch alone. A
+        system's own archive gets no further branch.
+        """
+        if source != "nvidia":
+            return []
+        names, drivers = names_of_branch(release, source, branch), self._offers()[source].drivers
+        same = [d for d in drivers if names_of_branch(release, source, catalogue.branch(d.version)) == names]
+        others = [catalogue.branch(driver.version) for driver in drivers if driver not in same]
+        oldest = min((catalogue.branch(driver.version) for driver in same), default=0)
+        least = max(others) + 1 if others and "streams" not in names else oldest
+        return same if branch >= least else []
 
     def takes_cuda(self, source: str, version: str) -> bool:
         """Whether a source has this toolkit: by the catalogue, or at the user's word where names have the version."""

@@ -443,6 +443,9 @@ def test_a_gpu_that_a_source_no_longer_serves_is_not_given_its_newest() -> None:
     [
         ("debian13", {"driver": {"version": "550.200.01"}}, "driver 550.200.01: the catalogue does not list it"),
         ("ubuntu2404", {"driver": {"source": "nvidia", "version": "580.173.99"}}, "driver 580.173.99: the catalogue"),
+        ("ubuntu2404", {"driver": {"source": "nvidia", "version": "590.48.01"}}, "driver 590.48.01: the catalogue"),
+        ("debian12", {"driver": {"source": "nvidia", "version": "575.57.08"}}, "driver 575.57.08: the catalogue"),
+        ("rocky9", {"driver": {"source": "nvidia", "version": "620.1.1"}}, "driver 620.1.1: the catalogue"),
         ("rocky9", {"driver": {"source": "nvidia", "version": "570.999"}}, "Rocky Linux 9; it is taken at the profile"),
         ("ubuntu2404", {"driver": {"source": "nvidia"}, "cuda": {"version": "12.5"}}, "CUDA 12.5: the catalogue"),
         ("amzn2023", {"driver": {"source": "nvidia"}, "cuda": {"version": "13.1"}, "cudnn": {"version": "9.14.0.64"}},
@@ -466,6 +469,8 @@ def test_an_exact_version_that_the_catalogue_lacks_is_taken_at_the_profiles_word
     ("os", "parts", "says"),
     [
         ("ubuntu2404", {"driver": {"source": "nvidia", "version": "560.35.05"}}, "has no driver 560.35.05 in NVIDIA's"),
+        ("rocky9", {"driver": {"source": "nvidia", "version": "590.48.01"}}, "has no driver 590.48.01 in NVIDIA's"),
+        ("debian13", {"driver": {"source": "distribution", "version": "580.1.1"}}, "has no driver 580.1.1 in the"),
         ("ubuntu2404", {"driver": {"source": "distribution", "version": "550.10.01"}}, "they install branch 580"),
         ("ubuntu2404", {"driver": {"source": "distribution"}, "cuda": {"version": "12.8"}}, "no CUDA 12.8 in the"),
         ("debian13", {"driver": {"source": "nvidia"}, "cuda": {"version": "12.2"}}, "no CUDA 12.2 in NVIDIA's"),
