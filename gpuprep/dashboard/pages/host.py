@@ -34,7 +34,7 @@ from gpuprep.reports.readings import figure
 from gpuprep.store.overview import Run
 from gpuprep.untrusted.plaintext import one_line
 
-MOST_SHOWN = 3  # causes that are read at once; the others are in a fold
+MOST_SHOWN = 3  # causes, and figures that fall, that are read at once; the others are in a fold
 STRIP = 60  # runs of a host's strip
 OVER_TIME = 30  # checks in a row of findings over time
 
