@@ -18,9 +18,9 @@ def as_text(checked: Checked) -> str:
     lines = [f"{build}{licence}, of {checked.about}{' (SIMULATED)' if checked.simulated else ''}"]
     for status in (Status.FAIL, Status.UNKNOWN):
         for answer in (answer for answer in checked.answers if answer.status is status):
-            lines.append(f"{status.value:<8}{answer.title}: {answer.why} ({one_line(answer.need.where)})")
+            lines.append(f"{status.value:<8}{one_line(f'{answer.title}: {answer.why} ({answer.need.where})')}")
             if answer.remedy:
-                lines.append(f"        -> {answer.remedy}")
+                lines.append(f"        -> {one_line(answer.remedy)}")
     passed = [answer for answer in checked.answers if answer.status is Status.PASS]
     if passed:
         kinds: dict[str, list[str]] = {}

@@ -417,8 +417,17 @@ def test_without_parts_to_compare_with_it_is_a_wrong_usage(check: Check, argumen
 
 
 def test_words_that_would_move_a_cursor_are_shown_as_escapes(check: Check) -> None:
-    _, out, err = check("gpu-1", "--", "ffmpeg", "-i", "\x1b[2J.mp4", "-c:v", "x\x1b[31m", "b\n.mp4")
-    assert "\x1b" not in out + err
+    hostile = "x\x1b[2J\u202e"
+    for words in (
+        ["-c:v", hostile, "b\n.mp4"],
+        ["-c:v", "h264_nvenc", "-preset", hostile, "-gpu", hostile, f"-{hostile}", "1", "b.mp4"],
+        ["-filter_complex", f"[{hostile}]scale_cuda={hostile}=1:format={hostile}[o]", "-map", f"[{hostile}]", "b.mp4"],
+        ["-vf", f"format={hostile}", "-pix_fmt", hostile, "-s", hostile, hostile],
+        ["-filter_hw_device", hostile, "-map", f"9{hostile}", "-f", hostile, "-"],
+    ):
+        _, out, err = check("gpu-1", "--", "ffmpeg", "-hwaccel_output_format", hostile, "-i", f"{hostile}.mp4", *words)
+        assert not {"\x1b", "\u202e"} & set(out + err)
+        assert all(len(line) < 500 for line in out.splitlines())
 
 
 def test_a_name_that_configure_writes_otherwise_is_found() -> None:
