@@ -215,7 +215,14 @@ def _split(asked: Asked, words: Sequence[str], version: tuple[int, int] | None) 
             asked.general.append((name, value))
         else:
             pending.append((name, value))
-    asked.general += pending
+    general = {*program["general"], *program["plain"]}
+    for name, value in pending:
+        base = name.split(":")[0]
+        if f"-{name}" != words[-1] and base not in general and base.removeprefix("no") not in general:
+            why = "it stands behind the last output, and FFmpeg leaves it out"
+            remedy = "write it before the output (or before the -i) that it is for"
+            asked.say(Status.FAIL, "option", f"-{name[:40]}", f"-{name} {value}".strip(), why, remedy)
+    asked.general += [(name, value) for name, value in pending if name.split(":")[0] in general]
 
 
 def _valued_switch(asked: Asked, name: str, value: str, *, old: bool, version: tuple[int, int] | None) -> None:

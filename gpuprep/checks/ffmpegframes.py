@@ -1,6 +1,6 @@
 """Where do the frames of a command live, in which pixel format, and does each filter and encoder take them? Pure.
 
-follow(asked, version, encoders)    adds to `asked.answers` what cannot work, and to `asked.needs` what the GPU must do
+follow(asked, version, ...)    adds to `asked.answers` what cannot work, and to `asked.needs` what the GPU must do
 
 Frames are followed from each input through each link of each graph to each encoder. What a filter takes and gives is
 data: catalogue/ffmpegcommands.yml. FFmpeg converts pixel formats in the computer's memory by itself; it never moves
@@ -85,17 +85,27 @@ def is_full_chroma(name: str) -> bool:
     )
 
 
-def follow(asked: Asked, version: str, encoders: Collection[str] | None) -> None:
-    """Look at all graphs and at all outputs of a command."""
+def follow(
+    asked: Asked, version: str, encoders: Collection[str] | None, known: Collection[str], built: Collection[str]
+) -> None:
+    """Look at all graphs and at all outputs of a command. `known`: FFmpeg's filters, `built`: those of the build."""
     if sum(len(chain) for text, _ in graphs(asked) for chain in links(text)) > MOST_LINKS:
         why = f"the graphs have more than {MOST_LINKS} filters, which are not followed"
         asked.say(Status.UNKNOWN, "frames", "", "-filter_complex", why, "check a part of it")
         return
-    _Following(asked, ffmpeg.version_of(version), encoders).all()
+    _Following(asked, ffmpeg.version_of(version), encoders, frozenset(known), frozenset(built)).all()
 
 
 class _Following:
-    def __init__(self, asked: Asked, release: tuple[int, int] | None, encoders: Collection[str] | None) -> None:
+    def __init__(
+        self,
+        asked: Asked,
+        release: tuple[int, int] | None,
+        encoders: Collection[str] | None,
+        known: frozenset[str],
+        built: frozenset[str],
+    ) -> None:
+        self.known, self.built = known, built
         self.asked = asked
         self.release = release
         self.encoders = encoders
@@ -136,6 +146,8 @@ class _Following:
         if hwaccel in ("", "none"):
             image = extension(file.url) in ffmpeg.commands()["images"]
             return Frames(MEMORY, None, size, "" if image else DECODER)
+        if hwaccel == "auto" and wanted == "cuda":
+            hwaccel = "cuda"  # another one would give other frames, and FFmpeg would stop
         if hwaccel not in ("cuda", "nvdec", "cuvid"):
             return Frames(UNKNOWN if wanted else MEMORY, None, size)
         ending = extension(file.url)
@@ -211,7 +223,14 @@ class _Following:
                             ends.append(gives[0])
                     waiting.append((link, (*link.takes, *before) if before else link.takes, gives, f"-{name}"))
                     before = () if link.gives else gives
-        made = {label for _, _, gives, _ in waiting for label in gives}
+        given = [label for _, _, gives, _ in waiting for label in gives]
+        made = set(given)
+        for label in sorted(one for one in made if given.count(one) > 1):
+            self.fail("label", f"[{label}]", f"[{label}]", "two filters give it", "name one of them otherwise")
+        named = {
+            int(match[1]) for _, takes, _, _ in waiting for one in takes if (match := re.match(r"(\d{1,5})(?!\d)", one))
+        }
+        unused = [frames for at, frames in enumerate(self.decoded) if at not in named]
         taken: set[str] = set()
         progress = True
         while waiting and progress:
@@ -221,8 +240,10 @@ class _Following:
                 if any(label in made and label not in ready for label in takes):
                     continue
                 incoming = [ready[label] if label in ready else self._stream(label, link) for label in takes]
-                if not takes and not _is_source(link.name):
-                    incoming = [self.decoded[0] if len(self.decoded) == 1 else Frames(UNKNOWN)]
+                if not _is_source(link.name) and link.name not in self.data["audio"]:
+                    # Inputs without a label get the first streams that no label names.
+                    while len(incoming) < (2 if link.name in self.data["two_inputs"] else 1):
+                        incoming.append(unused.pop(0) if unused else Frames(UNKNOWN))
                 outgoing = self._step(link, incoming, where, len(gives))
                 ready.update(zip(gives, outgoing, strict=True))
                 taken |= set(takes)
@@ -291,12 +312,20 @@ class _Following:
             return [self._download(main, shown)]
         if name in ("hwupload", "hwupload_cuda"):
             return [self._upload(name, main, shown)]
-        if name in self.data["unclear"] or re.search(
-            r"_(?:vaapi|qsv|vulkan|opencl|videotoolbox|vt|amf|mediacodec)$", name
-        ):
+        if name in self.data["unclear"]:
+            why = "what it makes of the frames is not known without running it"
+            self.asked.say(
+                Status.UNKNOWN, "frames", name, shown, why, "write hwupload_cuda or hwdownload in place of hwmap"
+            )
+            return [Frames(UNKNOWN)] * outputs
+        if re.search(r"_(?:vaapi|qsv|vulkan|opencl|videotoolbox|vt|amf|mediacodec)$", name):
             return [Frames(UNKNOWN)] * outputs
         if name in self.data["gpu"] or name.endswith(("_cuda", "_npp")):
             return [self._on_gpu(link, incoming, given, shown)] * outputs
+        if name not in self.known:
+            if name in self.built:  # a patched FFmpeg's; one that the build lacks is a finding of its own
+                self.asked.say(Status.UNKNOWN, "frames", name, shown, "gpuprep does not know this filter")
+            return [Frames(UNKNOWN)] * outputs
         return [self._in_memory(link, incoming, main, given, shown)] * outputs
 
     def _through(self, link: Link, incoming: Sequence[Frames], main: Frames, shown: str, outputs: int) -> list[Frames]:
@@ -484,6 +513,14 @@ class _Following:
             formats = tuple(one for one in formats if one in takes)
         if name == "overlay_cuda" and len(on_gpu) == 2:
             formats = self._overlaid(on_gpu[0], on_gpu[1], where)
+        if "scale" in name and re.fullmatch(r"\d+x\d+", given.get("w", "")):
+            self.fail(
+                "filter",
+                name,
+                f"{where}={given['w']}",
+                "it takes width and height as two numbers",
+                f"write {name}={given['w'].replace('x', ':')}",
+            )
         wanted = pixel(given.get("format", ""))
         if wanted and "scale" in name:
             formats = self._scaled_to(name, wanted, formats, takes, where)

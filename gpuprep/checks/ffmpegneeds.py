@@ -94,7 +94,8 @@ def answers(
     version = "" if isinstance(parts, Missing) else parts.version
     encoders = None if isinstance(parts, Missing) else _have("encoders", parts)
     ffmpegoptions.check(asked, version, gpus, encoders)
-    ffmpegframes.follow(asked, version, encoders)
+    filters = set() if isinstance(parts, Missing) else _have("filters", parts) or set()
+    ffmpegframes.follow(asked, version, encoders, allowed.get("filters", ()), filters)
     return [
         *asked.answers,
         *(
@@ -192,6 +193,9 @@ def _adds(
         return f"name an encoder of it, {instead} or another, and add that to codec.parts.{need.kind}"
     if part in allowed.get(need.kind, ()):
         return f"codec.parts.{need.kind} with {part}{added}"
+    names = {*allowed.get(need.kind, ()), *(name for parts in shipped.values() for name in parts.get(need.kind, ()))}
+    if near := difflib.get_close_matches(part.lower(), sorted(names), 1, 0.85):
+        return f"write {near[0]}"
     return f"no key of a profile adds the {SPOKEN.get(need.kind, need.kind)} {part}: gpuprep builds FFmpeg without it"
 
 
