@@ -91,7 +91,7 @@ def _card(path: Path) -> Card:
         return Card(not_read=errorlog.named(error))
     summary = document.summary
     steps = 0 if summary.split_by == "one" else summary.iterations
-    return Card(gpus(document), _moment(trace.zero_ns), steps, summary.average_iteration_us)
+    return Card(one_line(gpus(document), LETTERS), _moment(trace.zero_ns), steps, summary.average_iteration_us)
 
 
 def _moment(ns: int) -> str:
