@@ -23,6 +23,12 @@ def is_verified(model: str, capability: str) -> bool:
     return capability not in inferred and capability.partition(".")[0] not in inferred
 
 
+def most_b_frames(model: str, codec: str) -> int | None:
+    """B-frames in a row that NVENC of a model makes; None: not known."""
+    limit: int | None = _data()["most_b_frames"].get(_data()["models"][model]["nvenc"], {}).get(codec)
+    return limit
+
+
 def encoded_sizes(codec: str) -> tuple[int, int, int, int] | None:
     """Least width and height, most width and height of pictures that NVENC encodes; None: not known."""
     limits = _data()["sizes"].get(codec)

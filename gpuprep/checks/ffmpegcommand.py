@@ -367,6 +367,8 @@ def _encoder(asked: Asked, file: File, codec: str, where: str, depth: str) -> No
     for option, feature in features.items():
         if options.get(option, "0") not in ("0", "", "false", "disabled"):
             asked.add("gpu", f"nvenc.{codec}.{feature}", f"-{option} {options[option]}")
+    if re.fullmatch(r"[4-9]|[1-9]\d{1,3}", count := options.get("bf", "")):  # "b_frames" means three at least
+        asked.add("gpu", f"nvenc.{codec}.b_frames.{count}", f"-bf {count}")
     if options.get("b-ref-mode", "disabled") not in ("disabled", "0"):
         asked.add("gpu", f"nvenc.{codec}.b_ref", f"-b_ref_mode {options['b-ref-mode']}")
 

@@ -6,12 +6,13 @@ answers(asked, parts, boards)    an Answer for each need: PASS, FAIL with what w
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuprep.agent.video.licences import licence
 from gpuprep.catalogue import Board, ffmpeg
-from gpuprep.catalogue.video import capabilities
+from gpuprep.catalogue.video import capabilities, most_b_frames
 from gpuprep.checks import ffmpegframes, ffmpegoptions, probes
 from gpuprep.checks.ffmpegcommand import SPOKEN, Answer, Asked, Need
 from gpuprep.checks.probes import CONFIGURED, configured
@@ -228,6 +229,14 @@ def _one_gpu(need: Need, board: Board | None) -> Answer:
         return Answer(need, Status.UNKNOWN, f"what the video engines of a {board.model.title} can do is not known")
     if need.name in able:
         return Answer(need, Status.PASS)
+    if match := re.fullmatch(r"nvenc\.(\w+)\.b_frames\.(\d+)", need.name):
+        most = most_b_frames(board.model.key, match[1])
+        if most is None:
+            return Answer(need, Status.UNKNOWN, f"how many B-frames in a row a {board.model.title} makes is not known")
+        if int(match[2]) <= most:
+            return Answer(need, Status.PASS)
+        why = f"the encoder (NVENC) of a {board.model.title} makes {most} B-frames in a row of {match[1]} at most"
+        return Answer(need, Status.FAIL, why, f"write -bf {most}")
     side = need.name.partition(".")[0]
     if side == "nvdec" and need.name.split(".")[1] not in {
         capability.split(".")[1] for capability in able if capability.startswith(side)
