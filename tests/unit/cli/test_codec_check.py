@@ -402,7 +402,7 @@ def test_a_hosts_last_record_that_has_the_parts(check: Check) -> None:
 
 
 def test_a_host_knows_how_many_gpus_it_has(check: Check) -> None:
-    words = ["--", *"ffmpeg -hwaccel cuda -hwaccel_device 1 -i a.mp4 -c:v libx264 -an b.mp4".split()]
+    words = ["--", "ffmpeg", "-hwaccel_device", "1", "-i", "a.mp4", "-c:v", "libx264", "-an", "b.mp4"]
     code, out, _ = check("gpu-1", *words)
     assert code == 1
     assert "FAIL    GPU number 1: the host has one GPU, number 0 (-hwaccel_device 1)\n        -> write 0\n" in out
