@@ -191,7 +191,8 @@ def _other_library(name: str, before: str, path: str | None, snapshot: Snapshot)
     if name.startswith(OF_DRIVER):
         versions = {f".so.{version}" for version in (driver.library_version, driver.module_version)}
         speaks = path.endswith(tuple(versions))
-        return Difference(text, ("driver.library_version", "driver.version") if speaks else (), about=path)
+        versions_say = ("driver.library_version", "driver.version") if speaks else ()
+        return Difference(text, (f"{name}.driver", *versions_say), about=path)
     return Difference(text, ("cuda.libraries",), path, path)
 
 
@@ -263,6 +264,10 @@ def _moved(path: str, snapshot: Snapshot, certified: Certified) -> bool:
 def _speakers(path: str, snapshot: Snapshot) -> Sequence[str]:
     """Keys of the checks that report this file."""
     name = path.rpartition("/")[2]
+    damaged = {} if isinstance(snapshot.package_files, Missing) else snapshot.package_files
+    for package, said in damaged.items():
+        if any(one.startswith(f"{path} ") for one in said):
+            return (f"{whose(package)}.files",)
     if "/modules/" in path:
         return ("driver.version", "driver.dkms", "driver.prebuilt") if snapshot.driver.module_version is None else ()
     return ("cudnn.files",) if name.startswith("libcudnn") else ("cuda.version",) if name == "nvcc" else ()

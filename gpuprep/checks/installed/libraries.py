@@ -54,7 +54,8 @@ def _off(library: LoadedLibrary, snapshot: Snapshot) -> str:
     """What makes the loader pass over it. ldconfig makes links of its own beside a file: there the file has to go."""
     beside = library.path.rpartition("/")[0].endswith(library.place.rpartition("/")[0])
     found = byhand.off_the_loader(snapshot, [library.path if beside else library.place])
-    return f"{found or byhand.aside(snapshot, library.path)}; then `{PROVISION} --only driver`"
+    again = f"; then `{PROVISION} --only driver`" if beside or not found else ""  # what ldconfig had put in its place
+    return f"{found or byhand.aside(snapshot, library.path)}{again}"
 
 
 def _wrong(library: LoadedLibrary, module: OptStr, package: OptStr, *, own: bool) -> str:
