@@ -374,23 +374,29 @@ def free_space(
     """
     needs: dict[str, int] = {}
     causes: dict[str, list[str]] = {}
+    written: dict[str, str] = {}
     for step in (name for name, is_done in done.items() if not is_done):
         for folder, mib in catalogue.disk_mib(step).items():
             at_prefix = step == "codec" and folder == OWN_FOLDER
-            mount = _mount_of(profile.codec.prefix if at_prefix else folder, snapshot)
+            place = profile.codec.prefix if at_prefix else folder
+            mount = _mount_of(place, snapshot)
+            written.setdefault(place, step.partition(" ")[0])
             needs[mount] = needs.get(mount, 0) + mib
             if (name := step.partition(" ")[0]) not in causes.setdefault(mount, []):
                 causes[mount].append(name)
     if not done["driver"] and _mount_of("/boot", snapshot) == "/boot":
         needs["/boot"], causes["/boot"] = catalogue.disk_mib("boot")["/boot"], ["driver and its initramfs"]
+        written["/boot"] = "the initramfs"
     places = {} if isinstance(snapshot.folders, Missing) else snapshot.folders
+    closed = {places[path].mount: path for path in reversed(written) if path in places and places[path].read_only}
+    for folder in closed.values():  # one of each mount
+        reason = f"{folder} is mounted read-only, and {written[folder]} would be written there"
+        works = f"the folder mounted for writing (`findmnt -T {folder}` shows the mount)"
+        refusals.append(refuse("host.disk", reason, works))
     for mount, mib in needs.items():
-        free, what = _free_on(mount, snapshot), ", ".join(causes[mount])
-        if any(place.read_only for place in places.values() if place.mount == mount):
-            reason = f"{mount} is mounted read-only, and {what} would be written there"
-            refusals.append(refuse("host.disk", reason, f"`sudo mount -o remount,rw {mount}`, then run again"))
-        elif free is not None and free < mib:
-            reason = f"{mount} has {free} MiB free, and {what} need {mib} MiB there"
+        free = _free_on(mount, snapshot)
+        if free is not None and free < mib:
+            reason = f"{mount} has {free} MiB free, and {', '.join(causes[mount])} need {mib} MiB there"
             old = "old kernels removed (`sudo apt autoremove` or `sudo dnf remove --oldinstallonly`), or "
             works = f"{old if mount == '/boot' else ''}a disk with {mib - free} MiB more room"
             refusals.append(refuse("host.disk", reason, works))

@@ -348,7 +348,8 @@ def test_room_is_asked_of_the_folder_that_gets_it(
 
 def test_a_folder_that_cannot_be_written_and_a_prefix_of_the_profile() -> None:
     bare = bare_snapshot()
-    here = {"/usr": records.FolderFacts("/usr", read_only=True), "/srv/media": records.FolderFacts("/srv", False)}
+    closed = dict.fromkeys(("/usr", "/usr/src", "/lib/modules"), records.FolderFacts("/usr", read_only=True))
+    here = {**closed, "/srv/media": records.FolderFacts("/srv", read_only=False)}
     there = dataclasses.replace(bare, folders=here, disk_free_mib={"/": 40000, "/usr": 40000, "/srv/media": 50})
     wish = load("t4", codec={"prefix": "/srv/media"})
     prefix, usr = sorted(refusals(wish, there))
