@@ -12,11 +12,14 @@ from rolevalues import played, printing
 
 BUSY = {"/var/lib/dpkg/lock-frontend": "unattended-upgr (process 812)"}
 SAID = "unattended-upgr (process 812) works with the packages and holds /var/lib/dpkg/lock-frontend"
+HALF_DONE = {"acme-agent": "half-configured", "{{ 7 * 191 }}": "unpacked"}
 STATES: dict[str, dict[str, Any]] = {
-    "sound": {"unfinished": {}, "journal": [], "holders": {}},
-    "busy": {"unfinished": {}, "journal": [], "holders": BUSY},
+    "sound": {"unfinished": {}, "others": {}, "ours": [], "journal": [], "holders": {}},
+    "busy": {"unfinished": {}, "others": {}, "ours": [], "journal": [], "holders": BUSY},
     "broken": {
-        "unfinished": {"acme-agent": "half-configured", "{{ 7 * 191 }}": "unpacked"},
+        "unfinished": HALF_DONE,
+        "others": HALF_DONE,
+        "ours": [],
         "journal": ["/var/lib/dpkg/updates/0001"],
         "holders": {},
     },
