@@ -28,6 +28,7 @@ from places import TESTS
 
 from gpuprep import errors
 from gpuprep.sim import prerequisites
+from gpuprep.workflows import sources
 
 # To collect all tests makes half a million objects that stay. Python's garbage collector looked through them again and
 # again, for a third of the time of collecting. pytest_collection_finish turns it on again.
@@ -49,6 +50,13 @@ def _printed_commands_are_taken() -> Iterator[None]:
     yield
     wrong = {line: why for line in list(hints.printed) if (why := hints.problem(line))}
     assert not wrong, wrong
+
+
+@pytest.fixture(autouse=True)
+def _no_tarballs_of_upstream(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan fetches FFmpeg's and the headers' tarballs, which are for end-to-end tests alone."""
+    if not request.node.get_closest_marker("e2e"):
+        monkeypatch.setattr(sources, "TARBALLS", {})
 
 
 @pytest.fixture(autouse=True)

@@ -71,6 +71,27 @@ def repository_key(release: OsRelease) -> Path:
     return role_folder("gpu_driver") / "files" / name
 
 
+def upstream(role: str, variable: str) -> str:
+    """Where a role gets something from unless a mirror is named: "gpu_driver", "gpu_driver_nvidia_url"."""
+    return str(datafile.read(role_folder(role) / "defaults" / "main.yml")[variable])
+
+
+def rpm_key_file() -> str:
+    """The name of the key that NVIDIA signs rpm packages with, in its repository."""
+    return str(_variables("gpu_driver", "main")["gpu_driver_rpm_key_file"])
+
+
+def release_package(release: OsRelease) -> str:
+    """The package that adds the repository with the driver, where the system has such a package (Amazon's)."""
+    return str(_variables("gpu_driver", release.roles.rpartition("-")[0]).get("gpu_driver_release_package", ""))
+
+
+def driver_components(release: OsRelease) -> tuple[str, ...]:
+    """Components of the system's own archive that the role gpu_driver adds to apt's sources."""
+    sources = _variables("gpu_driver", release.roles.rpartition("-")[0])["gpu_driver_sources"]
+    return tuple(sources["distribution"]["components"])
+
+
 def cuda_packages(release: OsRelease, source: str, version: str) -> tuple[str, ...]:
     """Packages of the toolkit that the role gpu_cuda installs and holds: source "nvidia", "12.8"."""
     return tuple(_cuda(release, source, version)["packages"])
@@ -105,6 +126,11 @@ def loader_list_text(cudnn_prefix: str) -> str:
 def container_packages() -> tuple[str, ...]:
     """Packages of the container toolkit that the role gpu_containers installs and holds, on every system."""
     return tuple(_variables("gpu_containers", "main")["gpu_containers_packages"])
+
+
+def codec_build_packages(release: OsRelease) -> tuple[str, ...]:
+    """What the role gpu_codec builds FFmpeg with."""
+    return tuple(_codec(release)["gpu_codec_build_packages"])
 
 
 def codec_libraries(release: OsRelease) -> dict[str, list[str]]:

@@ -41,24 +41,36 @@ def fetch(
     known: Callable[[str], Mapping[str, catalogue.Source]] = catalogue.source,
 ) -> dict[str, Path]:
     """The name in the build folder ► the file here: ffmpeg.tar, ffmpeg.tar.asc and headers.tar. Raises GpuprepError."""
-    ffmpeg = known("ffmpeg")[codec.ffmpeg]
-    headers = known("nv_codec_headers")[codec.headers]
-    url = _mirrored(ffmpeg.url, mirrors.get("ffmpeg"))
-    return {
-        "ffmpeg.tar": _file(url, ffmpeg.sha256, progress),
-        # Its own signature proves it: the build checks it with FFmpeg's release key.
-        "ffmpeg.tar.asc": _file(f"{url}.asc", (), progress),
-        "headers.tar": _file(_mirrored(headers.url, mirrors.get("nv_codec_headers")), headers.sha256, progress),
-    }
+    ffmpeg, signature = tarball("ffmpeg", codec.ffmpeg, mirrors, progress, known=known)
+    (headers,) = tarball("nv_codec_headers", codec.headers, mirrors, progress, known=known)
+    return {"ffmpeg.tar": ffmpeg, "ffmpeg.tar.asc": signature, "headers.tar": headers}
+
+
+def tarball(
+    kind: str,
+    version: str,
+    mirrors: Mapping[str, str],
+    progress: Progress,
+    *,
+    folder: Path | None = None,
+    known: Callable[[str], Mapping[str, catalogue.Source]] = catalogue.source,
+) -> list[Path]:
+    """The tarball of "ffmpeg" or "nv_codec_headers" in `folder`; after FFmpeg's its signature. Raises GpuprepError."""
+    source = known(kind)[version]
+    url, place = _mirrored(source.url, mirrors.get(kind)), folder or cache_dir() / "sources"
+    files = [_file(url, source.sha256, place, progress)]
+    if kind == "ffmpeg":  # the build checks it with FFmpeg's release key
+        files.append(_file(f"{url}.asc", (), place, progress))
+    return files
 
 
 def _mirrored(url: str, mirror: str | None) -> str:
     return f"{mirror.rstrip('/')}/{url.rpartition('/')[2]}" if mirror else url
 
 
-def _file(url: str, known: tuple[str, ...], progress: Progress) -> Path:
+def _file(url: str, known: tuple[str, ...], folder: Path, progress: Progress) -> Path:
     """`known`: the sha256 that are right; (): a signature, which only the build can check."""
-    path = cache_dir() / "sources" / url.rpartition("/")[2]
+    path = folder / url.rpartition("/")[2]
     if known and path.is_file() and digest(path) in known:
         return path
     remember(url)

@@ -25,7 +25,7 @@ from gpuprep.records import Finding, Plan, PlaybookResult, RunRecord, Snapshot, 
 from gpuprep.records.baseline import Measured
 from gpuprep.records.findings import need_reboot
 from gpuprep.remote import Host, Target, leftovers, watch
-from gpuprep.workflows import certify, effort, measuring
+from gpuprep.workflows import certify, effort, measuring, sources
 from gpuprep.workflows.run_variables import run_variables
 from gpuprep.workflows.runs import Line, Options, ProfileRun
 
@@ -137,7 +137,8 @@ def _plan(run: ProfileRun, host: Host) -> Planned:
     if run.options.check:
         run.effort = effort.of(made, wanted.driver.source, *run.provisions(facts), local=run.target.local)
         made = effort.onto(made, run.effort)
-    run.draft.plan = made
+    notes = sources.check(run, host, wanted, facts, made, findings)
+    made = run.draft.plan = dataclasses.replace(made, notes=(*made.notes, *notes))
     names = ", ".join(step.role.removeprefix("gpu_") for step in made.steps)
     run.stage(f"plan: {names}" if names else "plan: nothing to do")
     return Planned(facts, wanted, made)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gpuprep import catalogue
 from gpuprep.agent import turn
 from gpuprep.errors import GpuprepError
 from gpuprep.provisioning import ansible_environment
@@ -22,6 +23,20 @@ from gpuprep.remote.probereports import Doing, SoFar
 from gpuprep.store import Store
 from gpuprep.workflows import runs
 
+# What the catalogue's sources have of drivers, toolkits and the container toolkit.
+OFFERED = tuple(
+    version
+    for release in catalogue.archives().values()
+    for source in release.sources.values()
+    for version in (*(driver.version for driver in source.drivers), *source.cuda, *catalogue.container_toolkits())
+)
+
+
+def all_offered(question: dict[str, Any]) -> str:
+    """Each package in every version that a plan may wish for."""
+    offers = [f"{name} | {version}" for name in question["packages"] for version in OFFERED]
+    return json.dumps({"offers": offers, "said": [], "lacking": {}})
+
 
 @dataclass
 class Script:
@@ -30,6 +45,7 @@ class Script:
     snapshots: list[Snapshot | GpuprepError] = field(default_factory=list)
     probes: dict[str, ProbeResult] = field(default_factory=dict)
     commands: dict[str, CommandResult] = field(default_factory=dict)
+    archives: Callable[[dict[str, Any]], str] | None = None  # what they offer; None: all that is asked for
     connecting: dict[str, GpuprepError] = field(default_factory=dict)
     locking: GpuprepError | None = None
     looking: GpuprepError | None = None  # at who has the lock
@@ -88,6 +104,10 @@ class FakeHost:
             self.script.events.append(command)
             return self.script.commands[command]
         assert stdin
+        if '"wheels"' in command:  # remote/archivesprogram.py
+            question = json.loads(stdin)
+            self.script.events.append("archives as root")
+            return CommandResult(0, (self.script.archives or all_offered)(question), "")
         if " facts " in command:
             self.script.events.append(f"facts{' as root' if become or 'sudo' in command else ''}")
             snapshots = self.script.snapshots

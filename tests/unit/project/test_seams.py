@@ -59,6 +59,7 @@ CONSTANTS = {
     "? role['parts'].LISTING_SECONDS": "a time",
 }
 EXCEPTIONS = {
+    "gpuprep.workflows.sources.TARBALLS": "upstream's tarballs, which a plan fetches: tests have no upstream",
     "gpuprep.checks.verdict.judge": "an error inside gpuprep that nobody knows of",
     "gpuprep.store.Store.append_new": "the same: the store takes every record that we know",
     "gpuprep.untrusted.masking._known": "what this process remembers: a test begins without the passwords of others",

@@ -119,7 +119,7 @@ def test_check_shows_the_plan_of_plan_and_locks_nothing(stage: Stage) -> None:
     assert checked.plan is not None
     assert checked.plan.steps
     assert (checked.playbook, checked.exit_code, planned.exit_code) == (None, 0, 0)
-    assert set(stage.script.events) == {"facts as root", "closed"}
+    assert set(stage.script.events) == {"facts as root", "archives as root", "closed"}
     assert [run.command for run in stage.store.runs()] == ["provision"]
 
 

@@ -1,0 +1,66 @@
+"""What package archives offer to a host: asked there, because a host's own network and package manager decide it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from gpuprep.errors import HostError
+from gpuprep.remote.core import Host
+from gpuprep.remote.limits import TOLD_LETTERS
+from gpuprep.untrusted.plaintext import one_line
+
+SECONDS = 400.0
+
+
+@dataclass(frozen=True)
+class Repository:
+    """One that the host does not have yet, or has in the file (with dnf: repository) `instead` of gpuprep's own."""
+
+    uri: str
+    key: str  # its text; dnf checks packages by it, not lists
+    instead: str
+
+
+@dataclass(frozen=True)
+class Question:
+    repositories: tuple[Repository, ...] = ()
+    packages: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()  # of the system's own archive, as apt has them
+    codename: str = ""  # of the system: "bookworm"
+    reader: str = ""  # the text of the program that says which of them the host's sources lack
+    urls: Mapping[str, str] = field(default_factory=dict)  # by a name of the caller's
+    wheels: Mapping[str, str] = field(default_factory=dict)  # name in the Python index ► version
+
+
+@dataclass(frozen=True)
+class Answer:
+    offers: Mapping[str, Sequence[str]]  # package ► versions
+    said: tuple[str, ...]  # what the package manager complained of
+    lacking: Mapping[str, str]  # name of a URL or of a wheel ► why it is not to be had
+
+
+def ask(host: Host, question: Question) -> Answer:
+    """Changes nothing on the host. Raises HostError if it gives no usable answer."""
+    words = " ".join(map(shlex.quote, ["python3", "-I", "-S", "-c", _program()]))
+    result = host.run(words, stdin=json.dumps(asdict(question)).encode(), become=True, timeout=SECONDS)
+    try:
+        told = json.loads(result.stdout)
+        offers: dict[str, list[str]] = {}
+        for name, _, version in (str(line).partition(" | ") for line in told["offers"]):
+            offers.setdefault(name, []).append(version)
+        said = tuple(one_line(str(line), TOLD_LETTERS) for line in told["said"])
+        lacking = {str(name): one_line(str(why), TOLD_LETTERS) for name, why in told["lacking"].items()}
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        text = one_line(result.stderr.strip() or result.stdout.strip() or "it said nothing", TOLD_LETTERS)
+        raise HostError(f"{host.name} was asked what its package archives offer, and gave no answer: {text}") from None
+    return Answer(offers, said, lacking)
+
+
+@functools.cache
+def _program() -> str:
+    return (importlib.resources.files("gpuprep.remote") / "archivesprogram.py").read_text(encoding="utf-8")

@@ -1,0 +1,234 @@
+"""Are the sources of a plan there, before its first step? Each is tried from where it will be fetched.
+
+The controller fetches FFmpeg's and the headers' tarballs; the host, packages and wheels. A source that cannot be
+reached, is not signed or lacks the wanted version refuses the plan: found in the middle, it leaves a machine half made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuprep import catalogue
+from gpuprep.catalogue import roles
+from gpuprep.catalogue.agent import role_folder
+from gpuprep.codecbuild import sources as tarballs
+from gpuprep.desired.profile_rules import refuse
+from gpuprep.desired.state import Wanted
+from gpuprep.errors import GpuprepError, NoPrivilege, PlanRefused
+from gpuprep.paths import cache_dir, config_dir
+from gpuprep.records import Finding, Missing, Plan, Snapshot
+from gpuprep.records.findings import DONE
+from gpuprep.remote import Host
+from gpuprep.remote.archives import Answer, Question, Repository, ask
+from gpuprep.workflows.runs import ProfileRun
+
+TARBALLS = {"nv-codec-headers": "nv_codec_headers", "ffmpeg": "ffmpeg"}  # subject of a finding ► kind
+HINT = "nothing was changed on the host; correct what is named, then run again"
+_fetching = threading.Lock()  # several hosts need the same files
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """Packages that one step installs from one place."""
+
+    title: str
+    packages: tuple[str, ...]
+    version: str = ""  # that the first of them, with `together` all of them, must be offered in
+    together: bool = False
+    mirror: str = ""  # the setting that names the repository; "": the host's own sources
+    uri: str = ""
+
+
+def check(
+    run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, plan: Plan, findings: Sequence[Finding]
+) -> tuple[str, ...]:
+    """Notes on what could not be tried. Raises PlanRefused with everything that is lacking; HostError."""
+    steps = {step.role for step in plan.steps}
+    release = catalogue.archive(facts.os.id, facts.os.version_id)
+    if not steps or release is None:
+        return ()
+    run.stage("trying the sources of packages and tarballs")
+    mirrors = {**run.options.mirrors, **run.target.mirrors}
+    lacking = [*_tarballs(run, wanted, findings, mirrors)] if "gpu_codec" in steps else []
+    wishes = [*_wishes(wanted, facts, release, steps, mirrors)]
+    question = _question(wanted, facts, release, steps, wishes, mirrors)
+    notes: tuple[str, ...] = ()
+    if question.packages or question.urls or question.wheels:
+        try:
+            lacking += _lacking(ask(host, question), question, wishes, release)
+        except NoPrivilege as error:
+            notes = (f"the sources of packages were not tried, which needs root on the host: {error.what}",)
+    if lacking:
+        raise PlanRefused(lacking, HINT, where=run.target.name)
+    return notes
+
+
+def _tarballs(
+    run: ProfileRun, wanted: Wanted, findings: Sequence[Finding], mirrors: Mapping[str, str]
+) -> Iterator[str]:
+    to_do = {finding.subject for finding in findings if finding.role == "gpu_codec" and finding.status not in DONE}
+    versions = {"ffmpeg": wanted.codec.ffmpeg, "nv_codec_headers": wanted.codec.headers}
+    artifacts = cache_dir() / "artifacts"
+    for subject, kind in TARBALLS.items():
+        built = kind == "ffmpeg" and (artifacts / f"builds/{wanted.build_key}.tar.xz").exists()
+        if subject not in to_do or built:
+            continue
+        try:
+            with _fetching:
+                tarballs.tarball(kind, versions[kind], mirrors, run.stage, folder=artifacts / "sources")
+        except GpuprepError as error:
+            works = (
+                f"a place that has the file, in {config_dir() / 'config.yml'} on this controller: `mirrors: {{{kind}:"
+                f" file:///srv/mirror}}` (a folder) or a URL; or `--skip codec`"
+            )
+            yield str(refuse(f"mirrors.{kind}", error.what, works))
+
+
+def _wishes(
+    wanted: Wanted, facts: Snapshot, release: catalogue.OsRelease, steps: set[str], mirrors: Mapping[str, str]
+) -> Iterator[_Wish]:
+    there, driver, cuda = facts.packages, wanted.driver, wanted.cuda
+    is_nvidia = driver.source == "nvidia"
+    place = ("nvidia", _nvidia_uri(release, mirrors)) if is_nvidia else ("", "")
+    by_package = release.rpm and not is_nvidia  # Amazon's: a package of the system adds the repository
+    if "gpu_driver" in steps:
+        fits = [
+            name in there and catalogue.matches(_upstream(there[name].version), driver.version)
+            for name in driver.packages
+        ]
+        if not all(fits):
+            yield (
+                _Wish(f"driver {driver.version}", driver.packages, driver.version, True, *place)
+                if not by_package
+                else (_Wish("the repository of NVIDIA's packages", (roles.release_package(release),)))
+            )
+    if "gpu_cuda" in steps and not by_package and (names := _absent(cuda.packages, facts)):
+        yield _Wish(f"CUDA {cuda.version}", names, "" if is_nvidia else cuda.version, False, *place)
+    if "gpu_containers" in steps and (names := _absent(wanted.containers.packages, facts)):
+        uri = _container_uri(release, mirrors)
+        toolkit = wanted.containers.toolkit
+        yield _Wish(f"container toolkit {toolkit}", names, toolkit, True, "container_toolkit", uri)
+    if release.rpm:  # some are in repositories that are switched on for one step
+        return
+    if "gpu_codec" in steps and (names := roles.codec_build_packages(release)):
+        yield _Wish("what builds FFmpeg", names)
+    if "gpu_extras" in steps and (names := _absent(wanted.extras.packages, facts)):
+        yield _Wish("the extras", names)
+
+
+def _absent(names: Sequence[str], facts: Snapshot) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in facts.packages)
+
+
+def _upstream(version: str) -> str:
+    return version.split(":")[-1].split("-")[0].split("~")[0]
+
+
+def _nvidia_uri(release: catalogue.OsRelease, mirrors: Mapping[str, str]) -> str:
+    base = mirrors.get("nvidia") or roles.upstream("gpu_driver", "gpu_driver_nvidia_url")
+    return f"{base.rstrip('/')}/{catalogue.nvidia_folder(release)}/x86_64/"
+
+
+def _container_uri(release: catalogue.OsRelease, mirrors: Mapping[str, str]) -> str:
+    base = mirrors.get("container_toolkit") or roles.upstream("gpu_containers", "gpu_containers_url")
+    return f"{base.rstrip('/')}/{'rpm/x86_64' if release.rpm else 'deb/amd64'}/"
+
+
+def _question(
+    wanted: Wanted,
+    facts: Snapshot,
+    release: catalogue.OsRelease,
+    steps: set[str],
+    wishes: Sequence[_Wish],
+    mirrors: Mapping[str, str],
+) -> Question:
+    own_file = "{}" if release.rpm else "{}.sources"
+    keys = {
+        "nvidia": mirrors.get("nvidia_key") or str(roles.repository_key(release)),
+        "container_toolkit": mirrors.get("container_toolkit_key")
+        or str(role_folder("gpu_containers") / "files" / roles.upstream("gpu_containers", "gpu_containers_key")),
+    }
+    names = {"nvidia": "gpuprep-nvidia", "container_toolkit": "gpuprep-container-toolkit"}
+    # apt refuses two entries of one archive with different keys: somebody's own entry is the one that is tried.
+    listed = () if isinstance(facts.nvidia_repositories, Missing) else facts.nvidia_repositories
+    has_own = any(not Path(entry.file).name.startswith("gpuprep-") for entry in listed)
+    repositories = [
+        Repository(uri, _text(keys[mirror]), own_file.format(names[mirror]))
+        for mirror, uri in dict.fromkeys((wish.mirror, wish.uri) for wish in wishes if wish.mirror)
+        if not (mirror == "nvidia" and has_own)
+    ]
+    urls = {}
+    if release.rpm and "gpu_driver" in steps and wanted.driver.source == "nvidia" and "nvidia_key" not in mirrors:
+        urls["nvidia"] = f"{_nvidia_uri(release, mirrors)}{roles.rpm_key_file()}"
+    if facts.os.id == "rhel" and "gpu_driver" in steps and "dkms" not in facts.packages:
+        base = mirrors.get("epel") or roles.upstream("gpu_driver", "gpu_driver_epel_url")
+        number = facts.os.version_id.split(".")[0]
+        urls["epel"] = f"{base.rstrip('/')}/epel-release-latest-{number}.noarch.rpm"
+    wheels = {}
+    for role, library, version in (
+        ("gpu_cudnn", "cudnn", wanted.cudnn.version),
+        ("gpu_nccl", "nccl", wanted.nccl.version),
+    ):
+        if role in steps and version != "none":
+            wheels[f"nvidia-{library}-cu{wanted.cuda.major}"] = version
+    components = () if release.rpm or wanted.driver.source == "nvidia" else roles.driver_components(release)
+    reader = _text(str(role_folder("gpu_driver") / "files/apt_sources.py")) if components else ""
+    asked = tuple(dict.fromkeys(name for wish in wishes for name in wish.packages))
+    return Question(tuple(repositories), asked, components, facts.os.codename, reader, urls, wheels)
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
+
+
+def _lacking(
+    answer: Answer, question: Question, wishes: Sequence[_Wish], release: catalogue.OsRelease
+) -> Iterator[str]:
+    manager = "dnf" if release.rpm else "apt"
+    settings = config_dir() / "config.yml"
+    for wish in wishes:
+        why = _why_not(wish, answer.offers)
+        if not why:
+            continue
+        near = [line for line in answer.said if wish.uri and wish.uri.rstrip("/") in line] or answer.said
+        said = f" ({manager} says: {near[0]})" if near else ""
+        if wish.mirror:
+            reason = f"{wish.title}: {wish.uri} {why}, tried from this host{said}"
+            works = f"a mirror that this host reaches and that has it: mirrors.{wish.mirror} in {settings}"
+            if not near and wish.version:
+                works = f"a version that is offered, or {works}"
+            yield str(refuse(f"mirrors.{wish.mirror}", reason, works))
+        else:
+            again = "sudo dnf makecache" if release.rpm else "sudo apt-get update"
+            reason = f"{wish.title}: this host's package archive {why}{said}"
+            yield str(
+                refuse("host.sources", reason, f"sources that have it: `{again}` on the host shows what fails there")
+            )
+    for name, why in answer.lacking.items():
+        if name in question.urls:
+            works = f"a mirror that this host reaches, as mirrors.{name} in {settings} (docs/mirrors.md)"
+            yield str(refuse(f"mirrors.{name}", f"tried from this host: {why}", works))
+        elif name in question.wheels:
+            works = (
+                "an index that this host reaches: `index-url` in the section `[global]` of /etc/pip.conf on the host"
+            )
+            yield str(refuse("host.sources", f"the Python index, tried from this host: {why}", works))
+
+
+def _why_not(wish: _Wish, offers: Mapping[str, Sequence[str]]) -> str:
+    """Why the packages of a wish are not to be had, as "... lack X"; "" if they are."""
+    absent = [name for name in wish.packages if not offers.get(name)]
+    if absent:
+        more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+        return f"has no {', '.join(absent[:3])}{more}"
+    if not wish.version:
+        return ""
+    asked = wish.packages if wish.together else wish.packages[:1]
+    versions = [{_upstream(version) for version in offers[name]} for name in asked]
+    if any(catalogue.matches(version, wish.version) for version in set.intersection(*versions)):
+        return ""
+    offered = ", ".join(sorted(set.intersection(*versions))[-6:]) or "no version that all parts have"
+    return f"has no {wish.version} of {asked[0]}{' with all its parts' if wish.together else ''}; it has {offered}"
