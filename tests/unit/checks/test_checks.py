@@ -23,9 +23,10 @@ from builders import (
 )
 from healthkeys import HEALTH
 from judgedrecords import of_host
+from places import CASES
 
 from gpuprep import checks, records
-from gpuprep.agent.facts import managed
+from gpuprep.agent.facts import managed, parse
 from gpuprep.desired import profile, state
 
 WANTED = resolved("t4")
@@ -427,6 +428,13 @@ def test_a_libcuda_that_is_not_the_drivers_fails_and_names_what_to_remove(
     assert f"programs get {place}, which is {why}" in finding.reason
     assert "no CUDA program starts" in finding.reason
     assert remedy.replace("dnf", "apt-get") in finding.remedy.replace("dnf", "apt-get")
+
+
+def test_the_stub_of_a_public_report_is_what_programs_get() -> None:
+    listed = (CASES / "public/08-foreign-libcuda/ldconfig.txt").read_text(encoding="utf-8")
+    place = parse.ldconfig(listed, "x86_64")["libcuda.so.1"]
+    (finding,) = libcuda(place.removesuffix(".1"), place, "550.163.01", None)
+    assert "which is a stub" in finding.reason
 
 
 def test_the_drivers_own_libcuda_passes_and_an_unread_one_is_unknown() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from builders import bare_snapshot, finished_snapshot, load, resolved
+from places import CASES
 
 from gpuprep import checks, errors, records
 from gpuprep.agent.facts import repositories
@@ -153,6 +154,14 @@ def test_entries_that_are_in_force_are_read(tmp_path: Path) -> None:
         ("sources.list", "ubuntu2404"), ("a.sources", "debian12"), ("c.list", "ubuntu2404"), ("cuda.repo", "rhel9"),
     ]  # fmt: skip
     assert repositories.nvidia(tmp_path / "none", tmp_path / "none") == ()
+
+
+def test_the_hand_made_repository_of_a_public_report_is_refused() -> None:
+    (entry,) = repositories.nvidia(CASES / "none", CASES / "public/12-amzn-module-stream")
+    assert (entry.system, entry.unverified) == ("amzn2023", "gpgcheck=0")
+    there = dataclasses.replace(bare_snapshot("amzn2023"), nvidia_repositories=(entry,))
+    (reason,) = refusals(there, driver={"source": "nvidia", "version": "580"})
+    assert f"{entry.file} has NVIDIA's repository with gpgcheck=0" in reason
 
 
 @pytest.mark.parametrize(
