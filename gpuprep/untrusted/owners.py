@@ -92,15 +92,19 @@ def _changed_by(
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
         return None  # as /tmp: what is ours in it stays
     if status.st_mode & stat.S_IWOTH:
-        return Weakness(f"everybody may write to {path}", f"chmod o-w {quoted}")
+        return Weakness(f"everybody may write to {path}", f"{_sudo(status.st_uid)}chmod o-w {quoted}")
     people = status.st_mode & stat.S_IWGRP and not groups
     if people and (_has_people(status.st_gid) or ACCESS_LIST in os.listxattr(path)):
-        return Weakness(f"{path} may be written to by the group {_group(status.st_gid)}", f"chmod g-w {quoted}")
+        return Weakness(
+            f"{path} may be written to by the group {_group(status.st_gid)}",
+            f"{_sudo(status.st_uid)}chmod g-w {quoted}",
+        )
     return None
 
 
-def _sudo() -> str:
-    return "" if os.geteuid() == ROOT else "sudo "
+def _sudo(owner: int = ROOT) -> str:
+    """Before a command that root or the owner may run."""
+    return "" if os.geteuid() in (ROOT, owner) else "sudo "
 
 
 def _has_people(gid: int) -> bool:
