@@ -7,7 +7,6 @@ from builders import bare_snapshot, load
 from gpuprep import catalogue
 from gpuprep.desired import host_rules, nearest, profile_rules
 
-# CUDA's stub has an nvcc that compiles nothing, so that cells without a toolkit can pass whole.
 PROFILE = """\
 extends: base
 description: one cell of the matrix of systems
@@ -16,9 +15,6 @@ cuda: {{version: "{cuda}"}}
 cudnn: {{version: none}}
 codec: {{ffmpeg: none}}
 extras: {{tools: []}}
-waivers:
-  - {{finding: cuda.compiles, hosts: "*", justification: a stub compiles nothing, expires: 2099-01-01}}
-  - {{finding: cupti.counters, hosts: "*", justification: a stub is empty, expires: 2099-01-01}}
 """
 
 

@@ -51,6 +51,9 @@ CONTAINERS = "nvidia-container-toolkit-base"
 KERNEL = re.compile(r"linux-image-(?P<kernel>\d.*)")
 PREBUILT = re.compile(r"linux-modules-nvidia-(?P<branch>\d+)-server(?P<open>-open)?-(?P<kernel>\d.*)")
 TOOLKIT = re.compile(r"(?P<part>.+?)-(?P<major>\d+)-(?P<minor>\d+)(?P<rest>-config-common)?")
+# Debian's and Ubuntu's packages of the toolkit: libcudart12, libcublaslt11, and nvcc.
+OWN_LIBRARY = re.compile(r"lib(?P<name>cudart|cupti|nvrtc|cublas|cublaslt)(?P<version>\d+(\.\d+)?)")
+OWN_NVCC = "nvidia-cuda-toolkit"
 
 MODULE = """\
 #include <linux/module.h>
@@ -127,13 +130,8 @@ ExecStart=/usr/bin/nv-fabricmanager
 WantedBy=multi-user.target
 """
 FABRIC = "#!/bin/sh\n# A stand-in: there is no NVSwitch.\nexec sleep infinity\n"
-NVCC = """\
-#!/bin/sh
-# A stand-in: it compiles nothing.
-[ "$1" = --version ] || {{ echo "this nvcc is a stand-in of a simulated machine and compiles nothing" >&2; exit 1; }}
-echo "nvcc: NVIDIA (R) Cuda compiler driver (stand-in)"
-echo "Cuda compilation tools, release {version}, V{full}"
-"""
+# By this a library is CUPTI. A simulated GPU has no counters: the parameter of the driver decides who may read them.
+CUPTI = "int cuptiGetVersion(unsigned *version) { *version = 0; return 0; }\n"
 ALTERNATIVES = """\
 #!/bin/sh
 set -e
@@ -163,6 +161,12 @@ def payload(stub: Stub) -> Payload:
         content.texts["usr/bin/nv-fabricmanager"] = (FABRIC, True)
     if match := TOOLKIT.fullmatch(stub.name):
         toolkit(content, stub, match)
+    if match := OWN_LIBRARY.fullmatch(stub.name):
+        name = match["name"].replace("blaslt", "blasLt")
+        library(content, LIBRARIES, f"lib{name}.so.{match['version']}", upstream)
+    if stub.name == OWN_NVCC:
+        _nvcc(content, "usr/bin/nvcc", upstream)
+        content.texts["usr/lib/cuda/version.txt"] = (f"CUDA Version {upstream}\n", False)
     if match := KERNEL.fullmatch(stub.name):
         _kernel(content, match["kernel"])
     if match := PREBUILT.fullmatch(stub.name):
@@ -244,6 +248,12 @@ def toolkit(content: Payload, stub: Stub, match: re.Match[str]) -> None:
             "prerm": NO_ALTERNATIVES.format(version=version),
         }
     if match["part"] == "cuda-nvcc":
-        content.texts[f"{home}/bin/nvcc"] = (NVCC.format(version=version, full=stub.upstream), True)
+        _nvcc(content, f"{home}/bin/nvcc", stub.upstream)
     for soname in TOOLKIT_LIBRARIES.get(match["part"], ()):
         library(content, f"{home}/lib64", soname.format(major=major), stub.upstream)
+
+
+def _nvcc(content: Payload, path: str, upstream: str) -> None:
+    upstream = upstream.partition("~")[0]
+    release = ".".join(upstream.split(".")[:2])
+    content.texts[path] = (program("nvcc").replace("@VERSION@", release).replace("@FULL@", upstream), True)

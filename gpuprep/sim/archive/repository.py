@@ -188,7 +188,8 @@ def write_tree(tree: Path, content: payload.Payload) -> None:
         _write(tree / name, text, 0o755 if is_program else 0o644)
     for name, soname in content.libraries.items():
         flags = ("-shared", "-fPIC", f"-Wl,-soname,{soname}")
-        _copy(native.build(soname, {"empty.c": "int gpuprep_stand_in;\n"}, *flags), tree / name)
+        text = payload.CUPTI if soname.startswith("libcupti.so") else "int gpuprep_stand_in;\n"
+        _copy(native.build(soname, {"library.c": text}, *flags), tree / name)
         # The driver's libraries have their version in their content; compiled for each version it would take minutes.
         with (tree / name).open("ab") as file:
             file.write(f"{name.rpartition('.so.')[2]}\0".encode())
