@@ -28,7 +28,7 @@ def test_the_name_of_a_kernel(name: str) -> None:
     quoting = [text for text in advice if name in text]
     assert quoting, "the advice about DKMS names the kernel"
     for text in quoting:
-        assert name in shlex.split(text.partition("by hand: ")[2].rpartition(", its log")[0])
+        assert name in shlex.split(text.partition("by hand: `")[2].rpartition("`, its log")[0])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -45,7 +45,9 @@ def _since_certified(
     wanted: Wanted, snapshot: Snapshot, record: RunRecord | None, by_profile: Sequence[Finding]
 ) -> list[Finding]:
     if record is None or record.after is None:
-        reason = "no run of this host is certified yet: the first `gpuprep validate` that passes is"
+        reason = (
+            "no run of this host is certified yet: the first `gpuprep validate HOST --profile PROFILE` that passes is"
+        )
         nothing = skip("host", "since_certified", expected="as certified", actual="not compared", reason=reason)
         return [nothing, *certifiedgpus.planned(wanted, snapshot)]
     certified = Certified(record.after, record.run_id, record.started_at, by_profile, findings_of(record))

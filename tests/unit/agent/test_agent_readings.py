@@ -394,10 +394,10 @@ def test_dpkg_and_rpm_say_whose_a_file_is(tmp_path: Path, monkeypatch: pytest.Mo
         "echo 'diversion by glx from: /usr/bin/nvidia-smi'; echo 'a:amd64, b: /bin/nvidia-smi'\n"
         "echo 'c: /etc/x y'; exit 1",
     )
-    monkeypatch.setattr(packages, "uses_apt", lambda: True)
+    monkeypatch.setattr(packages, "RED_HAT", tmp_path / "no-release")
     asked = ("/usr/bin/nvidia-smi", "/etc/x y", "/etc/mine", "relative")
     assert packages.owners(asked) == {"/usr/bin/nvidia-smi": "a", "/etc/x y": "c", "/etc/mine": None}
-    monkeypatch.setattr(packages, "uses_apt", lambda: False)
+    monkeypatch.setattr(packages, "RED_HAT", tmp_path)
     answer = f'for path in "$@"; do case $path in {owned}) %s;; {free}) echo file $path is of no package;; esac; done'
     for said in ("echo acme", "echo acme; echo other"):  # a file of two packages has two lines
         fakeprograms.program(tmp_path / "rpm", f"{answer % said}; exit 1")
