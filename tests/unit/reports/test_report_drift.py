@@ -115,6 +115,14 @@ def test_differences_come_first_then_waivers_then_what_was_put_back() -> None:
     assert "\x1b[34mWAIVED" in printed(LOUD, color=True)
 
 
+def test_a_command_of_fix_after_which_the_check_finds_the_same_is_not_done() -> None:
+    fix = dataclasses.replace(FIXES[0], exit_code=0, stays=True)
+    page = " ".join(printed(drift(*PASSED, fixes=(fix,))).split())
+    assert "FAILED set clocks" in page
+    assert "it ran, and the check still finds this: gpu 0 clocks" in page
+    assert "DONE" not in page
+
+
 def test_fix_with_nothing_to_put_back_says_so() -> None:
     page = printed(dataclasses.replace(SILENT, options={"fix": True}))
     assert "there was nothing that --fix can repair" in " ".join(page.split())

@@ -186,6 +186,12 @@ def test_the_long_page_has_the_commands_of_the_run_and_breaks_none() -> None:
     assert not hints.problem(f"{line}sqlite:////s")
 
 
+def test_a_command_of_many_words_is_whole_on_the_short_page() -> None:
+    command = f"sudo apt-get install {' '.join(f'libcublas-{n}=12.4.127-1' for n in range(40))}"
+    by_hand = dataclasses.replace(HOT, remedy=f"if it was not meant: `{command}`")
+    assert command in " ".join(short(made(by_hand)).split())
+
+
 def test_what_drift_puts_back_is_repaired_by_drift() -> None:
     fix = "`gpuprep drift HOST --profile PROFILE --fix` puts it back"
     fixable = dataclasses.replace(OFF, remedy=f"{fix}; or: {OFF.remedy}")
