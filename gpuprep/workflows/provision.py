@@ -33,6 +33,7 @@ from gpuprep.workflows.runs import Line, Options, ProfileRun
 STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
 # The step that a finding belongs to which no role, but the user can put right.
 OF_SUBJECT = {"ffmpeg": "gpu_codec", "ffprobe": "gpu_codec", "extras": "gpu_extras"}
+KEPT_NOT = "the GPU did not keep it; stop the machine and start it again; if it stays, show the provider this report"
 TUNE_STEPS = ("agent", "tuning")
 CODEC_BUILD = "gpuprep-ffmpeg-build.service"  # gpu_codec_unit of the role: it outlives a connection, but not the user
 
@@ -275,12 +276,13 @@ def _still_so(run: ProfileRun, findings: Sequence[Finding]) -> Sequence[Finding]
         return findings
     played = {step.role for step in planned.steps}
     before = {finding.key for finding in run.draft.findings if finding.status is Status.FAIL}
+    tasks = f"`gpuprep report {run.run_id}` has what each task did, {playbook.log} all that Ansible said"
+    authors = f"{tasks}; show both to gpuprep's authors"
     return [
         dataclasses.replace(
             finding,
-            remedy=f"this run did the step {finding.role.removeprefix('gpu_')}, and it is still so: `gpuprep report"
-            f" {run.run_id}` has what each task did, {playbook.log} all that"
-            " Ansible said; show both to gpuprep's authors",
+            remedy=f"this run did the step {finding.role.removeprefix('gpu_')}, and it is still so: "
+            + (KEPT_NOT if finding.subject.startswith("gpu ") else authors),
             role="",
         )
         if finding.status is Status.FAIL and finding.role in played and finding.key in before

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from machines import UNMEASURED, Done, Finished, gpuprep, inside, must
+from machines import UNMEASURED, Done, Finished, gpuprep, inside, must, playing
 
 pytestmark = pytest.mark.e2e
 
@@ -128,6 +128,18 @@ def test_what_cannot_be_put_back_is_left_with_its_command(certified: Finished) -
         assert not inside(certified.machine, "ls /usr/local/bin/ffmpeg", check=False).stdout.strip()
     finally:
         inside(certified.machine, f"mv /root/nvcc /usr/bin/; mv /root/ffmpeg.good {program}", check=False)
+
+
+def test_what_the_gpu_does_not_keep_is_not_done_and_no_command_is_named_again(certified: Finished) -> None:
+    with playing(certified, "clocks_stuck"):
+        fixed = gpuprep("drift", certified.host, "--profile", certified.profile, "--fix")
+        assert fixed.exit_code == 1, fixed.text
+        assert "FAILED  set persistence, clocks, power limit and compute mode" in fixed.text
+        assert "it ran, and the check still finds this: gpu 0 clocks" in " ".join(fixed.text.split())
+        tuned = " ".join(gpuprep("tune", certified.host, "--profile", certified.profile).text.split())
+        assert "the GPU did not keep it" in tuned
+        assert "show the provider this report" in tuned
+        assert "To repair it" not in tuned
 
 
 def test_with_nothing_to_put_back_it_says_so_and_changes_nothing(certified: Finished) -> None:

@@ -60,12 +60,15 @@ def test_provision_runs_the_planned_roles_and_looks_again(stage: Stage) -> None:
 
 def test_what_a_step_has_just_not_changed_does_not_name_the_step_again(stage: Stage) -> None:
     free = {name: dataclasses.replace(one, held=False) for name, one in FINISHED.packages.items()}
-    stage.script.snapshots = [dataclasses.replace(FINISHED, packages=free)] * 2
+    assert isinstance(FINISHED.gpus, tuple)
+    stuck = tuple(dataclasses.replace(gpu, compute_mode="prohibited") for gpu in FINISHED.gpus)
+    stage.script.snapshots = [dataclasses.replace(FINISHED, packages=free, gpus=stuck)] * 2
     made = stage(provision.provision)
     left = {finding.key: finding for finding in findings_of(made) if finding.status is records.Status.FAIL}
     assert "driver.held" in left
     assert "this run did the step driver, and it is still so" in left["driver.held"].remedy
     assert f"`gpuprep report {made.run_id}`" in left["driver.held"].remedy
+    assert "the GPU did not keep it" in left["gpu 0.compute_mode"].remedy
     assert not commands.repair([made], list(left.values()))
 
 
