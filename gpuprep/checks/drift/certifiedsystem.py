@@ -223,10 +223,7 @@ def _contents(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) 
             unread.append(Unread(path, is_now))
         elif not _follows(path, changed):
             text = f"{path} is gone" if is_now is None else f"the content of {path} is another"
-            speakers = _speakers(path, snapshot)
-            # Files of the driver's and CUDA's packages: these findings name each file, and the others are about one.
-            of_packages = () if speakers else ("driver.files", "cuda.files")
-            differences.append(Difference(text, speakers or of_packages, path if of_packages else "", path))
+            differences.append(Difference(text, _speakers(path, snapshot), about=path))
     why = "no package that brings it has another version, so it was replaced or damaged"
     return certified.judged(
         "libraries", "contents", differences, f"{len(was)} files", unread=unread, why=why, most=MOST,
