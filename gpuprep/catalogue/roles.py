@@ -97,6 +97,11 @@ def cuda_packages(release: OsRelease, source: str, version: str) -> tuple[str, .
     return tuple(_cuda(release, source, version)["packages"])
 
 
+def cuda_compiler(release: OsRelease, source: str, version: str) -> tuple[str, ...]:
+    """What the role gpu_cuda installs for nvcc to compile with."""
+    return tuple(_cuda(release, source, version)["compiler"])
+
+
 def names_cuda_by_version(release: OsRelease, source: str) -> bool:
     """Whether the packages of this source have the toolkit's version in their names, so that any version has a name."""
     packages = _variables("gpu_cuda", release.roles)["gpu_cuda_sources"][source]["packages"]

@@ -107,6 +107,7 @@ def _wishes(
             )
     if "gpu_cuda" in steps and not by_package and (names := _absent(cuda.packages, facts)):
         yield _Wish(f"CUDA {cuda.version}", names, "" if is_nvidia else cuda.version, False, *place)
+        yield _Wish("what nvcc compiles with", roles.cuda_compiler(release, driver.source, cuda.version))
     if "gpu_containers" in steps and (names := _absent(wanted.containers.packages, facts)):
         uri = _container_uri(release, mirrors)
         toolkit = wanted.containers.toolkit

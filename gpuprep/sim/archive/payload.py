@@ -130,8 +130,10 @@ ExecStart=/usr/bin/nv-fabricmanager
 WantedBy=multi-user.target
 """
 FABRIC = "#!/bin/sh\n# A stand-in: there is no NVSwitch.\nexec sleep infinity\n"
-# By this a library is CUPTI. A simulated GPU has no counters: the parameter of the driver decides who may read them.
+# By these a library is CUPTI or cuBLASLt. A simulated GPU has no counters: the parameter of the driver decides who may
+# read them. Its matrix products ask the library for its version alone.
 CUPTI = "int cuptiGetVersion(unsigned *version) { *version = 0; return 0; }\n"
+CUBLASLT = "unsigned long cublasLtGetVersion(void) {{ return {number}; }}\n"
 ALTERNATIVES = """\
 #!/bin/sh
 set -e
@@ -174,6 +176,16 @@ def payload(stub: Stub) -> Payload:
     if stub.name == CONTAINERS:
         container_toolkit(content, stub)
     return content
+
+
+def library_code(soname: str, version: str) -> str:
+    """What a library answers when it is asked, in C."""
+    if soname.startswith("libcupti.so"):
+        return CUPTI
+    if soname.startswith("libcublasLt.so"):
+        major, minor, patch = map(int, re.findall(r"\d+", version)[:3])
+        return CUBLASLT.format(number=major * 10000 + minor * 100 + patch)
+    return "int gpuprep_stand_in;\n"
 
 
 def program(name: str) -> str:

@@ -188,7 +188,7 @@ def write_tree(tree: Path, content: payload.Payload) -> None:
         _write(tree / name, text, 0o755 if is_program else 0o644)
     for name, soname in content.libraries.items():
         flags = ("-shared", "-fPIC", f"-Wl,-soname,{soname}")
-        text = payload.CUPTI if soname.startswith("libcupti.so") else "int gpuprep_stand_in;\n"
+        text = payload.library_code(soname, name.rpartition(".so.")[2])
         _copy(native.build(soname, {"library.c": text}, *flags), tree / name)
         # The driver's libraries have their version in their content; compiled for each version it would take minutes.
         with (tree / name).open("ab") as file:
