@@ -31,6 +31,11 @@ def driver_packages(
     return (*kernel, *data["library_packages"], *full, *data["tool_packages"])
 
 
+def driver_tools(release: OsRelease, source: str, version: str) -> tuple[str, ...]:
+    """Those of driver_packages that have versions of their own, as Debian's nvidia-modprobe."""
+    return tuple(_driver(release, source, version)["tool_packages"])
+
+
 def has_full_libraries(release: OsRelease, source: str, version: str) -> bool:
     """Whether the role gpu_driver knows the packages for displays, OpenGL and Vulkan of this driver."""
     return bool(_driver(release, source, version).get("full_packages"))

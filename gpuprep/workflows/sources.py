@@ -95,16 +95,15 @@ def _wishes(
     place = ("nvidia", _nvidia_uri(release, mirrors)) if is_nvidia else ("", "")
     by_package = release.rpm and not is_nvidia  # Amazon's: a package of the system adds the repository
     if "gpu_driver" in steps:
-        fits = [
-            name in there and catalogue.matches(_upstream(there[name].version), driver.version)
-            for name in driver.packages
-        ]
-        if not all(fits):
-            yield (
-                _Wish(f"driver {driver.version}", driver.packages, driver.version, True, *place)
-                if not by_package
-                else (_Wish("the repository of NVIDIA's packages", (roles.release_package(release),)))
-            )
+        tools = roles.driver_tools(release, driver.source, driver.version)
+        parts = tuple(name for name in driver.packages if name not in tools)
+        fits = [catalogue.matches(_upstream(there[name].version), driver.version) for name in parts if name in there]
+        absent = _absent(driver.packages, facts)
+        if by_package and (absent or not all(fits)):
+            yield _Wish("the repository of NVIDIA's packages", (roles.release_package(release),))
+        elif absent or not all(fits):
+            yield _Wish(f"driver {driver.version}", parts, driver.version, True, *place)
+            yield _Wish("the driver's tools", tools, "", False, *place)
     if "gpu_cuda" in steps and not by_package and (names := _absent(cuda.packages, facts)):
         yield _Wish(f"CUDA {cuda.version}", names, "" if is_nvidia else cuda.version, False, *place)
         yield _Wish("what nvcc compiles with", roles.cuda_compiler(release, driver.source, cuda.version))

@@ -52,6 +52,7 @@ def no_wheel(answer: dict[str, Any]) -> None:
         (without("libcupti-dev"), "CUDA 12.4: this host's package archive has no libcupti-dev"),
         (in_version("nvidia-cuda-toolkit", "13.1.0-1"), "has no 12.4 of nvidia-cuda-toolkit; it has 13.1.0"),
         (in_version("libnvcuvid1", "550.54.14-1"), "with all its parts; it has no version that all parts have"),
+        (without("nvidia-modprobe"), "the driver's tools: this host's package archive has no nvidia-modprobe"),
         (without("clang"), "what builds FFmpeg: this host's package archive has no clang"),
         (unreachable, "(apt says: E: Failed to fetch http://deb.example/InRelease Connection refused)"),
         (no_wheel, "the Python index, tried from this host: https://pypi.example/simple/nvidia-cudnn-cu12/: timed out"),
@@ -70,6 +71,17 @@ def test_a_source_that_lacks_something_refuses_the_plan(stage: Stage, command: A
     assert said in " ".join((made.error or "").split())
     assert "nothing was changed on the host" in (made.error or "")
     assert made.playbook is None
+
+
+def test_tools_of_the_driver_have_versions_of_their_own(stage: Stage) -> None:
+    def archives(question: dict[str, Any]) -> str:
+        answer = json.loads(all_offered(question))
+        for name in ("nvidia-modprobe", "nvidia-persistenced"):
+            in_version(name, "535.171.04-1+b2")(answer)
+        return json.dumps(answer)
+
+    stage.script.snapshots, stage.script.archives = [bare_snapshot()], archives
+    assert stage(provision.plan).exit_code == 0
 
 
 @pytest.mark.parametrize("answer", ["", "[]", '{"offers": 1, "said": [], "lacking": {}}', '{"offers": []}', "[" * 9999])
