@@ -11,4 +11,4 @@ ctypes.CDLL(None).prctl(SET_NAME, b"unattended-upgr", 0, 0, 0)
 held = [open(path, "w") for path in LOCKS]  # noqa: SIM115
 for file in held:
     fcntl.lockf(file, fcntl.LOCK_EX)
-time.sleep(100)
+time.sleep(600)  # it is stopped before
