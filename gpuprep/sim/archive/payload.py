@@ -165,7 +165,8 @@ def payload(stub: Stub) -> Payload:
         toolkit(content, stub, match)
     if match := OWN_LIBRARY.fullmatch(stub.name):
         name = match["name"].replace("blaslt", "blasLt")
-        library(content, LIBRARIES, f"lib{name}.so.{match['version']}", upstream)
+        # Its file has the library's version alone, as the one that is loaded is known by it.
+        library(content, LIBRARIES, f"lib{name}.so.{match['version']}", upstream.partition("~")[0])
     if stub.name == OWN_NVCC:
         _nvcc(content, "usr/bin/nvcc", upstream)
         content.texts["usr/lib/cuda/version.txt"] = (f"CUDA Version {upstream}\n", False)

@@ -11,7 +11,7 @@ import pytest
 
 from gpuprep.agent.compute import libraries
 from gpuprep.agent.probes import toolkit
-from gpuprep.sim.archive import payload
+from gpuprep.sim.archive import payload, stubs, systems
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="c++ is not installed")
 
@@ -60,3 +60,12 @@ def test_cublaslt_says_its_version(tmp_path: Path, version: str, said: str) -> N
     subprocess.run(["cc", "-shared", "-fPIC", "-o", built, tmp_path / "library.c"], check=True)
     library = ctypes.CDLL(str(built))
     assert libraries.cublas_version(library.cublasLtGetVersion()) == said
+
+
+@pytest.mark.parametrize("os_name", ["ubuntu2204", "ubuntu2404"])
+def test_a_loaded_cublaslt_is_known_by_its_file(os_name: str) -> None:
+    found = [stub for archive in systems.systems()[os_name].archives for stub in stubs.stubs(archive)]
+    (own,) = (stub for stub in found if stub.name.startswith("libcublaslt1"))
+    (file,) = payload.payload(own).libraries
+    (read,) = libraries.mapped(f"7f0000000000-7f0000001000 r-xp 00000000 08:01 1 /{file}\n")
+    assert read["name"] == "cublasLt"
