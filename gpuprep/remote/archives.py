@@ -42,6 +42,7 @@ class Answer:
     offers: Mapping[str, Sequence[str]]  # package ► versions
     said: tuple[str, ...]  # what the package manager complained of
     lacking: Mapping[str, str]  # name of a URL or of a wheel ► why it is not to be had
+    untried: tuple[str, ...] = ()  # wheels: the host does not know its Python index yet
 
 
 def ask(host: Host, question: Question) -> Answer:
@@ -55,10 +56,11 @@ def ask(host: Host, question: Question) -> Answer:
             offers.setdefault(name, []).append(version)
         said = tuple(one_line(str(line), TOLD_LETTERS) for line in told["said"])
         lacking = {str(name): one_line(str(why), TOLD_LETTERS) for name, why in told["lacking"].items()}
+        untried = tuple(one_line(str(name), TOLD_LETTERS) for name in told["untried"])
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         text = one_line(result.stderr.strip() or result.stdout.strip() or "it said nothing", TOLD_LETTERS)
         raise HostError(f"{host.name} was asked what its package archives offer, and gave no answer: {text}") from None
-    return Answer(offers, said, lacking)
+    return Answer(offers, said, lacking, untried)
 
 
 @functools.cache

@@ -2,7 +2,8 @@
 
 apt or dnf reads the host's own sources and those of the question, without its locks, lists and hooks; nothing is
 installed. remote/archives.py has the question's fields. The answer:
-{"offers": ["NAME | VERSION"], "said": [a complaint of apt or dnf], "lacking": {NAME of a URL or a wheel: why}}.
+{"offers": ["NAME | VERSION"], "said": [a complaint of apt or dnf], "lacking": {NAME of a URL or a wheel: why},
+"untried": [NAME of a wheel]}.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
 """
 ENTRY = "Types: deb\nURIs: {0}\nSuites: /\nArchitectures: amd64\nSigned-By: {1}\n"
 PIP_CONF = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf")
-PYPI = "https://pypi.org/simple"
+# pip's own index, in its own words: it is asked where nobody has set another.
+OWN_INDEX = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
 
 
 def main(question: dict[str, Any]) -> None:
@@ -51,10 +53,12 @@ def main(question: dict[str, Any]) -> None:
         offers, said = manager(scratch, question) if question["packages"] else ([], [])
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    index = _index() if question["wheels"] else ""
     answer = {
         "offers": [line[:MOST_LETTERS] for line in offers[:MOST_OFFERS]],
         "said": [line[:MOST_LETTERS] for line in said[:MOST_SAID]],
-        "lacking": {**_unreachable(question["urls"]), **_no_wheels(question["wheels"])},
+        "lacking": {**_unreachable(question["urls"]), **(_no_wheels(index, question["wheels"]) if index else {})},
+        "untried": [] if index else list(question["wheels"]),
     }
     json.dump(answer, sys.stdout)
 
@@ -123,11 +127,11 @@ def _unreachable(urls: dict[str, str]) -> dict[str, str]:
     return {name: why for name, why in said.items() if why}
 
 
-def _no_wheels(wheels: dict[str, str]) -> dict[str, str]:
+def _no_wheels(index: str, wheels: dict[str, str]) -> dict[str, str]:
     """As pip finds wheels: by the index that root's pip is set to, which --isolated leaves as it is."""
     lacking = {}
     for name, version in wheels.items():
-        url = f"{_index()}/{name}/"
+        url = f"{index}/{name}/"
         if url.startswith("file:"):  # as pip does
             url += "index.html"
         page, why = _read(url, MOST_BYTES)
@@ -139,12 +143,13 @@ def _no_wheels(wheels: dict[str, str]) -> dict[str, str]:
 
 
 def _index() -> str:
+    """Its address; "" where pip is not there yet and nobody has set one."""
     settings = configparser.RawConfigParser()
     try:
         settings.read(PIP_CONF, encoding="utf-8")
         return settings.get("global", "index-url").strip().rstrip("/")
     except (configparser.Error, UnicodeDecodeError):
-        return PYPI
+        return _run(["python3", "-I", "-c", OWN_INDEX])[0].strip()
 
 
 def _read(url: str, most: int) -> tuple[str, str]:

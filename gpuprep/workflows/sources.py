@@ -58,7 +58,10 @@ def check(
     notes: tuple[str, ...] = ()
     if question.packages or question.urls or question.wheels:
         try:
-            lacking += _lacking(ask(host, question), question, wishes, release)
+            answer = ask(host, question)
+            lacking += _lacking(answer, question, wishes, release)
+            if answer.untried:
+                notes = (f"not tried, as the host has no pip yet: {', '.join(answer.untried)} in the Python index",)
         except NoPrivilege as error:
             notes = (f"the sources of packages were not tried, which needs root on the host: {error.what}",)
     if lacking:

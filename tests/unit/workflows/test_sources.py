@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import fakeprograms
 import pytest
 from builders import bare_snapshot
 from fakehost import all_offered
@@ -84,7 +85,9 @@ def test_tools_of_the_driver_have_versions_of_their_own(stage: Stage) -> None:
     assert stage(provision.plan).exit_code == 0
 
 
-@pytest.mark.parametrize("answer", ["", "[]", '{"offers": 1, "said": [], "lacking": {}}', '{"offers": []}', "[" * 9999])
+@pytest.mark.parametrize(
+    "answer", ["", "[]", '{"offers": 1, "said": [], "lacking": {}, "untried": []}', '{"offers": []}', "[" * 9999]
+)
 def test_an_answer_that_is_none_is_not_taken_for_a_good_one(stage: Stage, answer: str) -> None:
     stage.script.snapshots, stage.script.archives = [bare_snapshot()], lambda _: answer
     made = stage(provision.plan)
@@ -157,3 +160,21 @@ def test_wheels_and_files_are_looked_for_where_pip_and_the_role_take_them(tmp_pa
         )  # fmt: skip
         lacking = json.loads(done.stdout)["lacking"]
         assert set(lacking) == {"epel", "nvidia-nccl-cu12"} | ({"nvidia-cudnn-cu12"} if version == "9.8.0.8" else set())
+    conf.unlink()
+    fakeprograms.program(tmp_path / "python3", "exit 1")  # no pip
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program.replace("/etc/pip.conf", str(conf))],
+        input=json.dumps(question), capture_output=True, text=True, check=True, env={"PATH": str(tmp_path)},
+    )  # fmt: skip
+    assert json.loads(done.stdout)["untried"] == list(question["wheels"])
+
+
+def test_what_could_not_be_tried_is_a_note_of_the_plan(stage: Stage) -> None:
+    def archives(question: dict[str, Any]) -> str:
+        return json.dumps(json.loads(all_offered(question)) | {"untried": ["nvidia-cudnn-cu12"]})
+
+    stage.script.snapshots, stage.script.archives = [bare_snapshot()], archives
+    made = stage(provision.plan)
+    assert made.exit_code == 0
+    assert made.plan is not None
+    assert "not tried, as the host has no pip yet: nvidia-cudnn-cu12 in the Python index" in str(made.plan)
