@@ -189,6 +189,7 @@ def with_driver(snapshot: Snapshot, wanted: Wanted, *, loaded: bool) -> Snapshot
             nvml_version=version if loaded else NO_DRIVER,
             runfile=None,
             nouveau_loaded=False,
+            nouveau_in_initramfs=False,
             counters_restricted=(wanted.tuning.profiling_counters == "restricted") if loaded else None,
             dkms=() if prebuilt else (DkmsModule("nvidia-current", version, kernel, "installed"),),
         ),
@@ -335,6 +336,7 @@ def _with_toolkit(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
             wanted.cuda.version,
             "/usr/lib/x86_64-linux-gnu/libcupti.so.12",
             ("/usr/lib/x86_64-linux-gnu",),
+            compiler_refused=None,
         )
         if cuda
         else snapshot.cuda,

@@ -36,9 +36,10 @@ sys.path.insert(0, {tests!r})
 from builders import bare_snapshot
 from fakehost import Script
 from gpuprep.cli import main
-from gpuprep.workflows import runs
+from gpuprep.workflows import runs, sources
 
 runs.Host = Script(snapshots=[bare_snapshot()]).host()
+sources.TARBALLS = {{}}
 main({words!r})
 """
 
