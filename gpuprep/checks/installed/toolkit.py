@@ -41,9 +41,11 @@ def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 def _host_compiler(snapshot: Snapshot) -> list[Finding]:
     """Whether nvcc takes a compiler of the host; [] without nvcc, which cuda.version reports."""
-    refused = snapshot.cuda.compiler_refused
-    if refused == NOT_READ or not isinstance(snapshot.cuda.nvcc_version, str):
+    nvcc, refused = snapshot.cuda.nvcc_version, snapshot.cuda.compiler_refused
+    if refused == NOT_READ or nvcc is None:
         return []
+    if isinstance(nvcc, Missing):  # then nobody knows whom it takes
+        refused = nvcc
     return [
         check(
             "cuda",
