@@ -116,7 +116,7 @@ def changed(request: pytest.FixtureRequest, one: Finished) -> Iterator[list[dict
         for case in batch:
             if "fault" in case:
                 must("sim", "fault", one.machine, case["fault"], "--clear")
-        if found(drift(one)):  # what its own words did not repair
+        if not amount.ALL or found(drift(one)):  # what its own words did not repair
             for case in reversed(batch):
                 if "redo" in case:
                     inside(one.machine, case["redo"])
@@ -238,6 +238,8 @@ def test_a_change_is_found_and_what_is_said_repairs_it(changed: list[dict[str, A
         assert finding["reason"]
         assert finding["remedy"]
         assert finding["since"]
+    if not amount.ALL:  # to type all of it takes an hour
+        return
     repair(one, seen)
     left = found(drift(one))
     assert set(left) <= set(seen)
