@@ -47,10 +47,9 @@ def _public(path: Path) -> str:
     """The fingerprint of the key in KEYFILE.pub; "" if that file cannot be read."""
     try:
         blob = path.with_name(f"{path.name}.pub").read_text(encoding="utf-8").split()[1]
-        digest = hashlib.sha256(base64.b64decode(blob, validate=True)).digest()
+        return _shown(base64.b64decode(blob, validate=True))
     except (OSError, ValueError, IndexError):
         return ""
-    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
 def fingerprint(path: Path) -> str:
@@ -68,8 +67,12 @@ def fingerprint(path: Path) -> str:
         kind, _ = _string(public)
     except (OSError, ValueError, struct.error):
         return ""
+    return _shown(public) if kind in KINDS else ""
+
+
+def _shown(public: bytes) -> str:
     digest = base64.b64encode(hashlib.sha256(public).digest()).decode().rstrip("=")
-    return f"SHA256:{digest}" if kind in KINDS else ""
+    return f"SHA256:{digest}"
 
 
 def _string(data: bytes) -> tuple[bytes, bytes]:

@@ -46,7 +46,7 @@ def left(store: Store, record: RunRecord) -> Iterator[None]:
 def store_all(store: Store) -> None:
     """Store the records of the killed runs of this store. Raises StoreError."""
     for path in sorted(_folder().glob(f"{_of(store)}-*.json"))[:MOST]:
-        with contextlib.suppress(OSError, BlockingIOError), path.open("rb") as file:
+        with contextlib.suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(DecodeError):  # the computer stopped while it was written: nothing is in it
                 store.append_new(from_json(RunRecord, file.read(FILE_BYTES).decode("utf-8", "replace")))

@@ -10,6 +10,7 @@ from typing import Dict, Iterable, List, Sequence, Tuple, Union
 
 from gpuprep.agent.facts import packagefiles, packagestate, parse
 from gpuprep.agent.facts.digests import Digests
+from gpuprep.agent.facts.packagestate import RED_HAT
 from gpuprep.agent.facts.shells import which
 from gpuprep.agent.programs.run import SEARCH_PATH, ReadingFailed, read_text, run
 from gpuprep.records import Bool, Missing, OptStr, Package, PackageManagerFacts
@@ -37,7 +38,6 @@ VERSIONLOCK_SWITCHES = (
 APT_LISTS = Path("/var/lib/apt/lists")
 MOST_OWNED = 300  # files that a snapshot asks about
 RPM_OWNER = ("rpm", "-qf", "--qf", "%{NAME}\\n")  # a file of no package: a sentence
-RED_HAT = Path("/etc/system-release")  # Red Hat's system, those built from its sources, and Amazon Linux
 
 
 def uses_apt() -> bool:

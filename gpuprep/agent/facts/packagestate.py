@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 NO_ANSWER = "the package manager does not answer"  # the agent's words; its caller knows what to do then
 MOST = 50  # of packages and of files that are named
-RED_HAT = Path("/etc/system-release")
+RED_HAT = Path("/etc/system-release")  # Red Hat's system, those built from its sources, and Amazon Linux
 # How each manager is asked for all packages. dpkg's states are letters: wanted, is, error.
 DPKG_FIELDS = "${db:Status-Abbrev}\\t${Package}\\t${Provides}\\t${Pre-Depends}, ${Depends}\\n"
 DPKG_QUERY = ("dpkg-query", "-W", "-f", DPKG_FIELDS)
