@@ -384,7 +384,7 @@ def free_space(
             needs[mount] = needs.get(mount, 0) + mib
             if (name := step.partition(" ")[0]) not in causes.setdefault(mount, []):
                 causes[mount].append(name)
-    if not done["driver"] and _mount_of("/boot", snapshot) == "/boot":
+    if not done.get("driver", True) and _mount_of("/boot", snapshot) == "/boot":
         needs["/boot"], causes["/boot"] = catalogue.disk_mib("boot")["/boot"], ["driver and its initramfs"]
         written["/boot"] = "the initramfs"
     places = {} if isinstance(snapshot.folders, Missing) else snapshot.folders

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,11 +166,14 @@ def check_profile(profile: Profile) -> list[str]:
     return [str(refusal) for refusal in rules.check_profile(profile)]
 
 
-def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> Wanted:
+def resolve(
+    profile: Profile, snapshot: Snapshot, *, judging: bool = False, steps: Collection[str] | None = None
+) -> Wanted:
     """The profile's wishes as concrete versions for this host. Raises PlanRefused with all reasons; touches nothing.
 
     `judging`: nothing will be installed, so obstacles to installing (an OS without packages, a full disk) are no reason
-    to refuse; if the archive offers no version, the installed version becomes the wish.
+    to refuse; if the archive offers no version, the installed version becomes the wish. `steps`: those that the run may
+    do, and must have room for (None: all).
     """
     profile = host_rules.with_source(profile, snapshot)
     refusals: list[Refusal] = []
@@ -189,9 +192,12 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     containers = _containers(profile, refusals)
     extras = host_rules.extras(profile, choice.release, obstacles)
     key = build_key(choice.release.key if choice.release else "", snapshot.os.architecture, profile.codec)
-    min_free_mib = host_rules.free_space(
-        profile, snapshot, _done(profile, snapshot, choice, key, nccl.version), obstacles
-    )
+    needing = {} if judging else {
+        step: is_done
+        for step, is_done in _done(profile, snapshot, choice, key, nccl.version).items()
+        if steps is None or step.partition(" ")[0] in steps
+    }  # fmt: skip
+    min_free_mib = host_rules.free_space(profile, snapshot, needing, obstacles)
     obstacles += modules.refusals(here, release, choice.driver) + host_rules.full_libraries(
         here, release, choice.driver
     )

@@ -43,7 +43,7 @@ def check_request(profile: Profile, options: Options) -> None:
     for name in (*options.only, *options.skip):
         if name not in STEPS:
             raise UsageError(f"there is no step {name!r}", f"steps are {', '.join(STEPS)}")
-    if not any(is_chosen(f"gpu_{name}", options) for name in STEPS):
+    if not chosen_steps(options):
         raise UsageError("--only and --skip leave no step", "drop one of them, or name fewer steps in --skip")
     for name in options.probes:
         if name not in (*probes.NAMES, probes.FACTS):
@@ -132,7 +132,7 @@ class Planned:
 def _plan(run: ProfileRun, host: Host) -> Planned:
     """Facts ─► what the profile means on this host ─► findings ─► plan."""
     facts = run.draft.before = run.look(host)
-    wanted = resolve(run.profile, facts)
+    wanted = resolve(run.profile, facts, steps=chosen_steps(run.options))
     findings = run.draft.findings = checks.compare(wanted, facts)
     made = _chosen(make_plan(run.target.name, wanted, findings), run.options)
     if run.options.check:
@@ -156,7 +156,7 @@ def _play_planned(run: ProfileRun, book: str, planned: Planned) -> PlaybookResul
 def _roles(run: ProfileRun, planned: Planned) -> list[str]:
     """The roles of the plan; with --deep all chosen roles."""
     if run.options.deep:
-        return [f"gpu_{name}" for name in STEPS if is_chosen(f"gpu_{name}", run.options)]
+        return [f"gpu_{name}" for name in chosen_steps(run.options)]
     return [step.role for step in planned.plan.steps]
 
 
@@ -296,13 +296,17 @@ def _measure(run: ProfileRun, host: Host, wanted: Wanted, source: Source, kinds:
 
 
 def _probes(run: ProfileRun, wanted: Wanted, *, measure: bool) -> tuple[probes.Kind, ...]:
-    without = [name for name in STEPS if not is_chosen(f"gpu_{name}", run.options)]
+    without = set(STEPS) - set(chosen_steps(run.options))
     return probes.chosen(wanted, probes=run.options.probes, without=without, measure=measure)
 
 
 def worst(codes: Sequence[int]) -> int:
     """The exit code of several hosts: an interruption, then 4, 3, 2, 1, 0."""
     return next((code for code in (130, 4, 3, 2, 1) if code in codes), 0)
+
+
+def chosen_steps(options: Options) -> list[str]:
+    return [name for name in STEPS if is_chosen(f"gpu_{name}", options)]
 
 
 def is_chosen(role: str, options: Options) -> bool:

@@ -124,8 +124,7 @@ def _asked(recorded: Recorded, wanted: Wanted) -> list[str]:
     chosen = RecordedOptions.read(record.options).probes
     if not recorded.whole or record.command != "validate" or chosen is None:
         return there
-    options = _options(record)
-    left_out = [name for name in provision.STEPS if not provision.is_chosen(f"gpu_{name}", options)]
+    left_out = set(provision.STEPS) - set(provision.chosen_steps(_options(record)))
     return [*there, *(kind.name for kind in probes.chosen(wanted, probes=chosen, without=left_out))]
 
 

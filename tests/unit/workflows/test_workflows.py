@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from records_for_tests import record
 from workflowstage import Stage, stage
 
 from gpuprep import errors, records, remote
-from gpuprep.desired import loading, profile
+from gpuprep.desired import loading, profile, state
 from gpuprep.records.findings import findings_of
 from gpuprep.reports import commands
 from gpuprep.workflows import provision, rejudge, run_variables, runs
@@ -145,6 +146,35 @@ def test_parts_left_out_do_not_count_and_say_so(stage: Stage) -> None:
     assert made.exit_code == 1
     assert made.plan is not None
     assert any("left out" in note for note in made.plan.notes)
+
+
+# The steps of the run, and those that the refusal of a disk with 30 MiB free names: of these steps, those not yet done.
+FULL = [
+    (BARE, {}, "driver, cuda, cudnn, codec"),
+    (BARE, {"only": ("driver", "cudnn")}, "driver, cudnn"),
+    (BARE, {"skip": ("driver", "cuda")}, "cudnn, codec"),
+    (BARE, {"only": ("agent", "tuning")}, ""),
+    (BARE, {"skip": ("driver", "cuda", "cudnn", "codec")}, ""),
+    (dataclasses.replace(FINISHED, cudnn=BARE.cudnn), {}, "cudnn"),
+    (dataclasses.replace(FINISHED, cudnn=BARE.cudnn), {"only": ("driver", "codec")}, ""),
+]
+
+
+@pytest.mark.parametrize("command", [provision.plan, provision.provision])
+@pytest.mark.parametrize(("there", "steps", "named"), FULL)
+def test_room_is_asked_for_the_steps_of_this_run(
+    stage: Stage, command: Callable[..., records.RunRecord], there: records.Snapshot, steps: dict[str, Any], named: str
+) -> None:
+    stage.script.snapshots = [dataclasses.replace(there, disk_free_mib={"/": 30})]
+    made = stage(command, check=True, **steps)
+    refused = re.findall(r"/ has 30 MiB free, and ([a-z, ]+) need", made.error or "")
+    assert (refused, made.exit_code) == ([named] if named else [], 2 if named else 0)
+
+
+def test_the_agent_for_the_nightly_check_and_tune_ask_for_no_room_of_other_steps() -> None:
+    full = dataclasses.replace(BARE, disk_free_mib={"/": 30})
+    assert state.resolve(T4, full, judging=True).min_free_mib == {}
+    assert state.resolve(T4, full, steps=provision.TUNE_STEPS).min_free_mib == {}
 
 
 def test_no_validate_ends_without_a_verdict(stage: Stage) -> None:
