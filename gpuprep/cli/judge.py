@@ -44,8 +44,8 @@ def judge(
 
     RECORD.json is the output of `gpuprep report RUN --format json` or of a command's --json, or figures that were
     measured elsewhere in that form or as a table, FIGURES.csv (docs/records.md; --template prints one to fill in), or
-    what nvbandwidth, gpu-burn or SuperBench wrote. The rules are those of `gpuprep validate`, the thresholds those of
-    PROFILE. The exit code is that of the worst new verdict.
+    what nvbandwidth, nccl-tests, gpu-burn or SuperBench wrote. The rules are those of `gpuprep validate`, the
+    thresholds those of PROFILE. The exit code is that of the worst new verdict.
     """
     from gpuprep import settings
     from gpuprep.desired import loading

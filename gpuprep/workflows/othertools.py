@@ -1,17 +1,19 @@
 """Outputs of other tools, as they wrote them ─► the document that a file of figures would be.
 
-Read where they have figures that gpuprep judges: nvbandwidth (text, JSON), gpu-burn (text), SuperBench (JSON). All
-others are named, so that nobody looks for a mistake in a file that has none. Only speeds are taken: nothing is known
-about the host, as of published figures.
+Read where they have figures that gpuprep judges: nvbandwidth (text, JSON), gpu-burn and nccl-tests (text), SuperBench
+(JSON). All others are named, so that nobody looks for a mistake in a file that has none. Only speeds are taken: nothing
+is known about the host, as of published figures.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpuprep.agent.compute import ncclplan
 from gpuprep.errors import UsageError
 from gpuprep.records.evidence.decode import LARGEST
 from gpuprep.untrusted.limits import json_document
@@ -31,7 +33,6 @@ NAMED_TEXTS = (
     (r"^[ \t]{1,20}GPU0[ \t].{0,2000}CPU Affinity", "nvidia-smi topo", "it shows how the GPUs are linked"),
     (r"^#[ \t]{0,9}gpu[ \t]{1,9}(?:pwr|sm|rxpci|idx)\b", "nvidia-smi dmon or pmon", "it shows clocks over time"),
     (r"Successfully ran diagnostic for group|\| {0,40}Diagnostic {1,40}\| {0,40}Result", "dcgmi diag", VERDICTS),
-    (r"^#\s*nThread \d+|# Avg bus bandwidth|nccl-tests version", "nccl-tests", "how the GPUs are linked is not in it"),
     (r"\[CUDA Bandwidth Test\]", "bandwidthTest of the CUDA samples", "it says itself that it is no measure"),
 )  # fmt: skip
 NVBANDWIDTH_TEXT = re.compile(r"^nvbandwidth Version:|^Running (?:benchmark )?\w{1,40}_memcpy_\w{1,40}\.", re.MULTILINE)
@@ -41,6 +42,21 @@ DEVICE = re.compile(r"(?:Device )?(\d{1,3}): ([^()\n]{1,80}?):? *(?:\([0-9A-Fa-f
 GPU_BURN_GPU = re.compile(r"^GPU (\d{1,3}): (.{1,80}?)(?: \(UUID: (GPU-[0-9A-Za-z-]{1,60})\))?$", re.MULTILINE)
 GPU_BURN_BEGINNING = 'its first lines, which say the data type ("using FLOATS")'
 GPU_BURN_SIZE = 8192  # its matrices are as large
+NCCL_TAG = r"^(?:\[\d+,\d+]<std\w+>: ?|\d{1,5}: )?[# \t]{0,20}"  # of mpirun, of srun, of a comment
+LINES = re.MULTILINE | re.ASCII
+NCCL_BEGIN = re.compile(rf"{NCCL_TAG}nThread \d+ ", LINES)
+GAP = " {1,40}"
+NCCL_RANK = re.compile(
+    NCCL_TAG + GAP.join(("Rank", r"(\d{1,5})", rf"(?:Group{GAP}(\d{{1,5}}){GAP})?Pid", r"\d{1,10}", "on",
+                         r"(\S{1,255})", "device", r"\d{1,5}", r"\[[^]\n]{1,30}]", r"([^\n]{1,80})$")), LINES,
+)  # fmt: skip
+NCCL_ROW = re.compile(NCCL_TAG + GAP.join((r"(\d{1,15})", r"\d{1,15}", r"[a-z]\w{1,15}", r"([^\n#]{20,200})$")), LINES)
+NCCL_NAME = re.compile(r"(?<!concluded: )\b([a-z_]{3,40})_perf\b")
+NCCL_LEAST = 1.0  # GB/s: of less, its two decimals do not say enough
+SUMS = ("all_reduce", "reduce_scatter")
+NCCL_RANKS = (
+    'its lines "Rank 0 ... device 0" do not list each GPU of one machine once, and so not which links were used'
+)
 SUPERBENCH = re.compile(r"(?:^|/)([a-z0-9_]+):(\d{1,3})$")
 # Of cuBLAS on Tensor Cores, except FP32. What it calls fp64 and fp16 ran without them: no floor is for that.
 SUPERBENCH_PRODUCTS = {
@@ -60,7 +76,9 @@ def of_text(path: Path, text: str, gpu: str = "") -> dict[str, Any] | None:
     """
     if (read := _text_read(path, text)) is not None:
         return _with_gpu(read, gpu)
-    refuse_named(path, text)
+    for pattern, tool, what in NAMED_TEXTS:
+        if re.search(pattern, text[:BEGINNING], re.MULTILINE):
+            raise _named(path, tool, what)
     return None
 
 
@@ -69,6 +87,8 @@ def _text_read(path: Path, text: str) -> dict[str, Any] | None:
         return _nvbandwidth(path, _devices(text.splitlines()), list(_sections(text)))
     if "proc'd:" in text and "Gflop/s" in text:
         return _gpu_burn(path, text)
+    if NCCL_BEGIN.search(text) or "# Avg bus bandwidth" in text:
+        return _nccl_tests(path, text)
     runs = _superbench_lines(path, text)
     return {"runs": runs} if runs else None
 
@@ -82,13 +102,6 @@ def _with_gpu(read: dict[str, Any], gpu: str) -> dict[str, Any]:
                 entry["name"] = gpu
             values["published"] += f"; the GPU by the profile: {gpu}" if nameless else ""
     return read
-
-
-def refuse_named(path: Path, text: str) -> None:
-    """Raises UsageError if a text is the output of a tool that has no figure for gpuprep."""
-    for pattern, tool, what in NAMED_TEXTS:
-        if re.search(pattern, text[:BEGINNING], re.MULTILINE):
-            raise _named(path, tool, what)
 
 
 def of_json(path: Path, document: Mapping[str, Any], gpu: str = "") -> dict[str, Any] | None:
@@ -111,17 +124,12 @@ def _named(path: Path, tool: str, what: str) -> UsageError:
     return UsageError(f"{path}: this is the output of {tool}: {what}, and {NO_SPEED}", MEASURE)
 
 
-def _figures(path: Path, tool: str, gemm: Sequence[Gpu], bandwidth: Sequence[Gpu], **more: Any) -> dict[str, Any]:
-    """The document. `more` are further values of the bandwidth probe."""
-    probes: list[tuple[str, Sequence[Gpu], dict[str, Any]]] = [("gemm", gemm, {}), ("bandwidth", bandwidth, more)]
+def _figures(path: Path, tool: str, **probes: Mapping[str, Any]) -> dict[str, Any]:
+    """The document: the values of each probe that has GPUs."""
     measurements = [
-        {
-            "probe": probe,
-            "source": "measured",
-            "values": {"published": tool, "gpus": list(gpus), **rest},
-        }
-        for probe, gpus, rest in probes
-        if gpus
+        {"probe": probe, "source": "measured", "values": {"published": tool, **values}}
+        for probe, values in probes.items()
+        if values["gpus"]
     ]
     if not measurements:
         raise _named(path, tool, "gpuprep reads it")
@@ -188,7 +196,8 @@ def _nvbandwidth(
     copies = [
         {"from": start, "to": end, "can_access": True, "gb_per_s": speed} for (start, end), speed in peers.items()
     ]
-    return _figures(path, f"nvbandwidth {version}".strip(), (), gpus, **({"peers": copies} if copies else {}))
+    values = {"gpus": gpus, **({"peers": copies} if copies else {})}
+    return _figures(path, f"nvbandwidth {version}".strip(), bandwidth=values)
 
 
 def _gpu(index: int, name: str, uuid: str = "") -> Gpu:
@@ -224,7 +233,61 @@ def _gpu_burn(path: Path, text: str) -> dict[str, Any]:
         product |= {"dtype": dtype} if dtype else {}
         product |= {"exact": False} if errors.get(gpu) or gpu in faulty else {}
         gpus.append(_gpu(gpu, name, uuid) | {"gemms": [product]})
-    return _figures(path, "gpu-burn" if dtype else f"gpu-burn without {GPU_BURN_BEGINNING}", gpus, ())
+    tool = "gpu-burn" if dtype else f"gpu-burn without {GPU_BURN_BEGINNING}"
+    return _figures(path, tool, gemm={"gpus": gpus})
+
+
+# ---------------------------------------------------------------- nccl-tests
+
+
+def _nccl_tests(path: Path, text: str) -> dict[str, Any]:
+    """A run for each set of GPUs."""
+    runs: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    before, *parts = NCCL_BEGIN.split(text, MOST_NODES)
+    for part in parts:
+        rows = [row for row in itertools.islice(NCCL_ROW.finditer(part), MOST_NODES) if 8 <= len(row[2].split()) <= 10]
+        ranks = {int(rank[1]): rank for rank in NCCL_RANK.finditer(part)}
+        if rows:
+            one_machine = len({(rank[2], rank[3]) for rank in ranks.values()}) == 1
+            if (
+                not one_machine
+                or len(NCCL_RANK.findall(part)) != len(ranks)
+                or max(ranks) >= min(len(ranks), MOST_GPUS)
+            ):
+                raise _named(path, "nccl-tests", NCCL_RANKS)
+            named = NCCL_NAME.findall(before)
+            points = [_nccl_point(row, counts="#wrong" in part) for row in rows]
+            collective = named[-1] if named else _collective(rows[-1], len(ranks))
+            gpus = tuple(ranks[rank][4].strip() for rank in sorted(ranks))
+            runs.setdefault(gpus, []).extend({"operation": collective, **point} for point in points)
+        before = part
+    if not runs:
+        raise _named(path, "nccl-tests", "its table and its lines of ranks are not in it")
+    made = [
+        _figures(path, "nccl-tests", nccl={"gpus": [_gpu(at, name) for at, name in enumerate(gpus)], "points": points})
+        for gpus, points in runs.items()
+    ]
+    return {"runs": made} if len(made) > 1 else made[0]
+
+
+def _nccl_point(row: re.Match[str], *, counts: bool) -> dict[str, Any]:
+    """The figures in place, as gpuprep measures them; where there are none, those out of place."""
+    out_of_place, in_place = row[2].split()[-8:-4], row[2].split()[-4:]
+    taken, algbw, busbw = map(_speed, (in_place if _speed(in_place[0]) else out_of_place)[:3])
+    point: dict[str, Any] = {"bytes": int(row[1])} | ({"microseconds": taken} if taken else {})
+    if algbw and busbw and busbw >= NCCL_LEAST:
+        point |= {"algbw_gb_per_s": algbw, "busbw_gb_per_s": busbw}
+    wrong = [_speed(cells[3]) for cells in (out_of_place, in_place)] if counts else []
+    return point | ({"wrong": int(max(found))} if (found := [count for count in wrong if count]) else {})
+
+
+def _collective(row: re.Match[str], ranks: int) -> str:
+    """Which collective it was where nobody says it: only those with a sum differ in their figures."""
+    point, words = _nccl_point(row, counts=False), row[2].split()[:-8]
+    factor = point.get("busbw_gb_per_s", 0.0) / point.get("algbw_gb_per_s", 1.0)
+    adds = words[:1] not in ([], ["none"]) and words[1:] in ([], ["-1"])
+    fitting = (name for name in SUMS if abs(factor - ncclplan.bus_factor(name, ranks)) < 0.03 * factor)
+    return next(fitting, "?") if adds else "?"
 
 
 # ---------------------------------------------------------------- SuperBench
@@ -257,7 +320,8 @@ def _superbench(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
             products.setdefault(gpu, []).append({"dtype": SUPERBENCH_PRODUCTS[metric], **side, "tflops": speed})
         if metric in SUPERBENCH_COPIES and (speed := _speed(value)):
             copies.setdefault(gpu, {})[SUPERBENCH_COPIES[metric]] = speed
-    gemm = [_gpu(gpu, "") | {"gemms": listed} for gpu, listed in products.items()]
-    bandwidth = [_gpu(gpu, "") | speeds for gpu, speeds in copies.items()]
+    gemm = {"gpus": [_gpu(gpu, "") | {"gemms": listed} for gpu, listed in products.items()]}
+    bandwidth = {"gpus": [_gpu(gpu, "") | speeds for gpu, speeds in copies.items()]}
+    read = _figures(path, "SuperBench", gemm=gemm, bandwidth=bandwidth)
     host = document.get("node")
-    return ({"host": host} if isinstance(host, str) and host else {}) | _figures(path, "SuperBench", gemm, bandwidth)
+    return ({"host": host} if isinstance(host, str) and host else {}) | read

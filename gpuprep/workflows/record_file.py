@@ -82,10 +82,8 @@ def read(path: Path, probes: tuple[str, ...], gpu: str = "") -> list[Recorded]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}", HINT) from error
     if path.suffix.lower() == ".csv":
-        othertools.refuse_named(path, text)
-        return [
-            _recorded(path, where, value, probes) for where, value in _entries(path, figures_csv.document(path, text))
-        ]
+        table = othertools.of_text(path, text, gpu) or figures_csv.document(path, text)
+        return [_recorded(path, where, value, probes) for where, value in _entries(path, table)]
     if len(text) > OWN_DOCUMENT and (runs := _each_run(text)):
         return [_recorded(path, f"runs[{at}].", _object(path, run, f"runs[{at}]: "), probes) for at, run in runs]
     document = _json(path, text, gpu=gpu)

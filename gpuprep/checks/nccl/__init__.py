@@ -57,7 +57,7 @@ def findings(evidence: Evidence) -> list[Finding]:
 def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[Finding]:
     points = [point for point in values.points if not isinstance(point, Missing)]
     ranks, busy = len(gpus), _busy(values, gpus)
-    nccl_findings = [*_ended(values), *_nameless(points), *_sizes(evidence, values, gpus, points)]
+    nccl_findings = [*_ended(values), *_nameless(points), *_others(points), *_sizes(evidence, values, gpus, points)]
     if ranks < 2:
         why = "there are figures of collectives, and one GPU is listed: between which GPUs they ran is not recorded"
         return [*nccl_findings, Finding("nccl", "gpus", Status.UNKNOWN, "two GPUs or more", "one", why, AGAIN)]
@@ -102,6 +102,16 @@ def _nameless(points: Sequence[Point]) -> list[Finding]:
         return []
     why = f"not recorded: {', and '.join(nameless)}"
     return [Finding("nccl", "points", Status.UNKNOWN, "collective and size of each figure", "not recorded", why, AGAIN)]
+
+
+def _others(points: Sequence[Point]) -> list[Finding]:
+    """UNKNOWN for collectives that gpuprep has no floor for."""
+    others = sorted({point.operation for point in points} - {*ncclplan.OPERATIONS, NO_WORD})
+    if not others:
+        return []
+    known, shown = ", ".join(ncclplan.OPERATIONS), ", ".join(others[:NAMED])
+    why = f"gpuprep knows no floor of {shown}: its figures are not judged"
+    return [Finding("nccl", "collectives", Status.UNKNOWN, known, shown, why, "compare it with a healthy machine's")]
 
 
 def _links(taken: Way | Missing) -> list[Finding]:

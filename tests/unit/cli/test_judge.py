@@ -775,6 +775,45 @@ Initialized device 0 with 40536 MB of memory (40082 MB available, using 36074 MB
 Tested 2 GPUs:
 \tGPU 0: OK
 """
+NCCL_TESTS = """{command}# nThread 1 nGpus {gpus} minBytes 8 maxBytes 1073741824 step: 2(factor) iters: 20
+#
+# Using devices
+{ranks}
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+           8             2     float   {sum}      -1    30.20    0.00    0.00      0    28.84    0.00    0.00      0
+{rows}
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 100.1
+"""
+
+
+def nccl_tests(busbw: float, name: str = "all_reduce", gpu_name: str = "NVIDIA A100-SXM4-80GB", **given: Any) -> str:
+    """What `name`_perf prints on 8 GPUs: a row of 4 GiB. `given`: its command line, hosts, redop, wrong, ..."""
+    ranks = given.get("gpus", 8)
+    algbw = busbw / ((2 if name == "all_reduce" else 1) * (ranks - 1) / ranks)
+    speed = f"{4 * 1024**3 / algbw / 1e3:9.1f} {algbw:7.2f} {busbw:7.2f}"
+    wrong = given.get("wrong", 0)
+    redop = given.get("redop", "sum" if name in ("all_reduce", "reduce_scatter") else "none")
+    in_place = given.get("in_place", f"{speed} {wrong}")
+    rank = "#  Rank {0:2} Group  0 Pid {1:6} on  {2} device {3:2} [{4}] {5}"
+    hosts = given.get("hosts", ["n1"] * ranks)
+    listed = [rank.format(at, 900 + at, host, at, f"0000:{at:02x}:00", gpu_name) for at, host in enumerate(hosts)]
+    return NCCL_TESTS.format(
+        command=given.get("command", f"# Collective test starting: {name}_perf\n"), gpus=ranks, ranks="\n".join(listed),
+        sum=redop, rows=f"  4294967296    1073741824     float    {redop}      -1 {speed} 0 {in_place}",
+    )  # fmt: skip
+
+
+NCCL_2019 = """ nThread 1 nGpus 2 minBytes 1310720000 maxBytes 1310720000 step: 1048576(bytes) warmup iters: 5 iters: 20
+   Rank  0 Pid   1320 on ip-172-31-20-228 device  0 [0x00] Tesla V100-SXM2-16GB
+   Rank  1 Pid   1320 on ip-172-31-20-228 device  1 [0x00] Tesla V100-SXM2-16GB
+       size         count      type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+ 1310720000     327680000     float     sum    28184   46.50   46.50  0e+00    28190   46.49   46.49  2e-07
+"""
+V100 = "Tesla V100-SXM2-32GB"
 # What another tool wrote, the exit code, and words that must be said.
 OTHER_TOOLS = (
     ("nvbandwidth", NVBANDWIDTH.format(h2d="25.08"), 3, ["how many NVLinks join the two GPUs is not recorded"]),
@@ -791,7 +830,29 @@ OTHER_TOOLS = (
     ("nvidia-smi as XML", "<?xml version='1.0'?>\n<nvidia_smi_log>\n</nvidia_smi_log>\n", 2, ["nvidia-smi"]),
     ("dcgmi as a table", "Successfully ran diagnostic for group.\n| Diagnostic | Result |\n", 2, ["dcgmi diag"]),
     ("DCGM 4", json.dumps({"DCGM Diagnostic": {"test_categories": []}}), 2, ["dcgmi diag"]),
-    ("nccl-tests", "# nThread 1 nGpus 8 minBytes 8\n# Avg bus bandwidth    : 230.1\n", 2, ["nccl-tests"]),
+    ("nccl-tests without its table", "# nThread 1 nGpus 8 minBytes 8\n# Avg bus bandwidth    : 230.1\n", 2,
+     ["this is the output of nccl-tests: its table"]),
+    ("nccl-tests", nccl_tests(231.0), 0, ["1 PASS, 1 SKIP"]),
+    ("nccl-tests, slow", nccl_tests(90.0), 1, ["all_reduce of 4 GiB reaches 90 GB/s", "12 NVLinks carry 300"]),
+    ("nccl-tests, gather", nccl_tests(225.0, "all_gather"), 0, ["1 PASS, 1 SKIP"]),
+    ("nccl-tests, slow gather", nccl_tests(90.0, "all_gather"), 1, ["all_gather of 4 GiB reaches 90 GB/s"]),
+    ("nccl-tests, a command line", nccl_tests(90.0, command="$ ./build/all_reduce_perf -g 8\n"), 1, ["all_reduce"]),
+    ("nccl-tests, told by its sums", nccl_tests(90.0, "reduce_scatter", command=""), 1, ["reduce_scatter of 4 GiB"]),
+    ("nccl-tests, told by nothing", nccl_tests(90.0, "all_gather", command=""), 3, ["of which collective 2 of 2"]),
+    ("nccl-tests, no floor", nccl_tests(90.0, "alltoall", in_place="9.0 90.0 90.0 N/A"), 3, ["no floor of alltoall"]),
+    ("nccl-tests, only out of place", nccl_tests(231.0, in_place="N/A N/A N/A N/A"), 0, ["1 PASS, 1 SKIP"]),
+    ("nccl-tests, wrong sums", nccl_tests(231.0, wrong=3), 1, ["wrong results", "3 elements"]),
+    ("nccl-tests, too fast", nccl_tests(400.0), 3, ["are more than 12 NVLinks carry"]),
+    ("nccl-tests of two machines", nccl_tests(45.0, hosts=["a"] * 4 + ["b"] * 4), 2, ["each GPU of one machine once"]),
+    ("nccl-tests, each process alone", nccl_tests(45.0).replace("Rank  1", "Rank  0"), 2, ["one machine once"]),
+    ("nccl-tests with a rank cut out", nccl_tests(231.0).replace("Rank  3", "3"), 2, ["one machine once"]),
+    ("nccl-tests, unknown links", nccl_tests(45.0, gpu_name="Tesla T4"), 3, ["T4", "UNKNOWN"]),
+    ("nccl-tests, an unknown GPU", nccl_tests(45.0, gpu_name="NVIDIA X9"), 3, ["does not have"]),
+    ("nccl-tests, mpirun", "".join(f"[1,0]<stdout>:{line}\n" for line in nccl_tests(90.0).splitlines()), 1, ["90 "]),
+    ("nccl-tests, two collectives", nccl_tests(231.0) + nccl_tests(90.0, "all_gather"), 1,
+     ["all_gather of 4 GiB reaches 90", "1 FAIL, 1 PASS"]),
+    ("nccl-tests, two machines one by one", nccl_tests(231.0) + nccl_tests(120.0, gpu_name=V100), 3, ["V100"]),
+    ("nccl-tests of 2019", NCCL_2019, 3, ["V100"]),
     ("nvidia-smi topo", "        GPU0    GPU1    CPU Affinity\nGPU0     X      NV12    0-31\n", 2, ["nvidia-smi topo"]),
     ("nvidia-smi's table of values", "name, memory.total [MiB]\nTesla T4, 15360 MiB\n", 2, ["nvidia-smi --query-gpu"]),
     ("SuperBench of two nodes", "\n".join(json.dumps({"node": n, "gemm-flops/fp16_tc_flops:0": 9e4}) for n in "ab"), 3,
