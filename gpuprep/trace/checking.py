@@ -5,13 +5,13 @@
     check_job(ranks, {0: check(…), 1: check(…)})         the same of a job with several ranks
 
 Exit codes: 0 passed · 1 a check failed · 3 nothing failed, but evidence is missing. A rule that could not be judged is
-UNKNOWN, and never passes; a WARN where the baseline, too, does not tell. A hint that could not be judged is a SKIP: it
-fails nothing where it speaks, so its silence is no reason to stop either. Where its id is asked for, it counts.
+UNKNOWN, and never passes; a WARN where the baseline, too, does not tell. A hint that could not be judged is a SKIP,
+also where its id is asked for: it never makes exit code 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuprep.checks.floors import apart
@@ -48,6 +48,8 @@ class Checked:
 
     @property
     def status(self) -> Status:
+        if all(line.status is Status.SKIP for line in self.lines):
+            return Status.SKIP
         return {0: Status.PASS, 1: Status.FAIL, 3: Status.UNKNOWN}[self.exit_code]
 
 
@@ -129,7 +131,7 @@ def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, n
     if advice:
         return Line(rule.id, Status.WARN, f"as in the baseline: {' '.join(map(_words, advice))}")
     if missing := _missing(rule, document):
-        if (status := unjudged(rule, named)) is Status.SKIP:
+        if (status := unjudged(rule)) is Status.SKIP:
             return Line(rule.id, status, f"not judged: {missing}")
         if baseline is not None and _missing(rule, baseline):
             # The user chose what it is compared with: what that one lacks, too, is no news.
@@ -138,9 +140,9 @@ def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, n
     return Line(rule.id, Status.PASS, "")
 
 
-def unjudged(rule: Rule, named: Collection[str] = ()) -> Status:
+def unjudged(rule: Rule) -> Status:
     """What a rule is that the profile has no data for."""
-    return Status.SKIP if rule.severity == HINT and rule.id not in named else Status.UNKNOWN
+    return Status.SKIP if rule.severity == HINT else Status.UNKNOWN
 
 
 def _advice_of(rule: str, document: TraceDocument) -> list[Advice]:
