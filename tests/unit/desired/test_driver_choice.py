@@ -107,7 +107,11 @@ def test_plan_and_role_take_the_same_version(
     flavour = data.draw(st.sampled_from(FLAVOURS))
     exact = data.draw(st.sampled_from([wish, *(driver.version for driver in drivers)]))
     planned, installed = both_choose(release_of(drivers), exact, flavour)
-    assert planned == installed
+    if exact in {driver.version for driver in drivers} or len(exact.split(".")) < 3:
+        assert planned == installed
+    else:  # what the catalogue lacks is taken at the word of the user; the role stops where it is not offered
+        assert planned in (exact, None)
+        assert installed is None
 
 
 @pytest.mark.parametrize("key", sorted(key for key, r in catalogue.archives().items() if "distribution" in r.sources))
