@@ -6,6 +6,7 @@ value is mostly an attribute of `row.measured`, the evidence. Each name decides 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -60,7 +61,10 @@ def samples(figures: Sequence[Shown[R]], row: R) -> Iterator[tuple[str, float | 
 
 
 def percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0f} %"
+    """Rounded down: 39.96 never looks like the floor of 40 that it is below."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{math.floor(10 * value + 1e-6) / 10:.1f} %"
 
 
 PRODUCT: tuple[Shown[Gemm], ...] = (

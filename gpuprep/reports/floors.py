@@ -24,6 +24,7 @@ MOST_LETTERS = 500  # of a finding's words that are looked at
 class Floor:
     value: float  # in the unit of the figure
     status: Status  # the check's result for the figure
+    percent: str = ""  # of the peak, as the finding says it
 
 
 class Floors:
@@ -33,7 +34,9 @@ class Floors:
         self._by_key: dict[tuple[str, str], Floor] = {}
         for finding in findings:
             if (value := read(finding.expected)) is not None:
-                self._by_key.setdefault((finding.subject, finding.property), Floor(value, finding.status))
+                share = SHARE.search(finding.expected[:MOST_LETTERS])
+                floor = Floor(value, finding.status, share[1] if share else "")
+                self._by_key.setdefault((finding.subject, finding.property), floor)
 
     def of_gemm(self, row: Gemm, *, lasting: bool = False) -> Floor | None:
         sums = f"_accumulate_{row.accumulate}" if "+" in row.type else ""

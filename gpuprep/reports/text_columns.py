@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from gpuprep.records import RunRecord, Status
-from gpuprep.reports import measured
+from gpuprep.reports import figures, measured
 from gpuprep.reports.columns import LEGEND, LOWEST, MARKED, Columns, Row, columns
 
 NAME = 28  # columns of the widest name; a longer one is cut
@@ -55,7 +55,7 @@ def _blocks(page: Page, beside: Columns, rows: Sequence[Row], *, states: bool = 
     names = [_cut(_plain(f"{row.name} {row.unit}")) for row in rows]
     wide = max(map(len, names), default=0)
     cells = [[f"{cell}{LOWEST if low else ' '}" for cell, low in zip(row.cells, row.low, strict=True)] for row in rows]
-    shares = ["" if row.share is None else f"{row.share:.0f} %" for row in rows]
+    shares = ["" if row.share is None else figures.percent(row.share) for row in rows]
     every = [*(cell for line in cells for cell in line), *(f"{label} " for label in beside.labels)]
     every += [f"{state.value} " for state in beside.states if state and states]
     size = max(map(len, every)) + 1

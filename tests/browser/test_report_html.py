@@ -139,7 +139,7 @@ def test_the_first_screen_has_verdict_gravest_finding_and_figures(chromium: brow
     seen = chromium.visit(at(tmp_path, pages()["t4"]), height=SCREEN, do=lambda page: page.evaluate(found), check=False)
     said = "\n".join(seen.answer)
     for part in (
-        "FAIL", "transcode one_to_n: size", "look at the command and its log", "27.4 TFLOPS 42 % of 65.1, floor 30 %",
+        "FAIL", "transcode one_to_n: size", "look at the command and its log", "27.4 TFLOPS 42.0 % of 65.1, floor 30 %",
         "238 GB/s", "transcode h264 p4: streams of 1080p30 16 500 fps with 10 sessions", "4 of 6",
     ):  # fmt: skip
         assert part in said, part

@@ -17,7 +17,7 @@ import jinja2
 from markupsafe import Markup
 
 from gpuprep.records import RunRecord
-from gpuprep.reports import taking
+from gpuprep.reports import figures, taking
 from gpuprep.reports.html import fleet
 from gpuprep.reports.html.contents import contents
 from gpuprep.reports.html.words import WORDS
@@ -54,7 +54,7 @@ def _filled(template: str, variables: dict[str, Any]) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     made = environment(jinja2.FunctionLoader(_file))
-    made.filters.update(figure=figure, sentence=_sentence, with_code=with_code)
+    made.filters.update(figure=figure, percent=figures.percent, sentence=_sentence, with_code=with_code)
     made.filters.update(taking=taking.of_step, taking_in_all=taking.whole)
     made.globals.update(words=WORDS)
     return made

@@ -14,7 +14,7 @@ from gpuprep.checks.throughput.capacity import STREAM_FPS
 from gpuprep.performance.attribution import Attribution
 from gpuprep.records import RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of
-from gpuprep.reports import glance, measured
+from gpuprep.reports import figures, glance, measured
 from gpuprep.reports.columns import ALIKE_PERCENT
 from gpuprep.reports.floors import Floor, Floors
 from gpuprep.reports.html.waterfall_chart import NAMES, WORTH_A_BAR
@@ -138,7 +138,7 @@ def _product(row: Gemm, floors: Floors, lasting: float, which: str) -> Bar:
     shape = row.shape.replace("×", "×\u200b")
     parts = [shape, which, f"long run {figure(lasting)}" if lasting > 0 else ""]
     whole = max(why.peak_tflops, speed) if why else None
-    comparisons = [f"{why.percent_of_peak:.0f}\u00a0% of {figure(why.peak_tflops)}"] if why else []
+    comparisons = [f"{_percent(why.percent_of_peak)} of {figure(why.peak_tflops)}"] if why else []
     return Bar(
         name=row.title,
         detail=", ".join(filter(None, parts)),
@@ -168,7 +168,7 @@ def _losses(why: Attribution, whole: float) -> tuple[Lost, ...]:
 def _moved(row: Bandwidth, floor: Floor | None, which: str) -> Bar:
     speed, peak = known(row.gb_per_s) or 0.0, row.peak_gb_per_s
     whole = max(peak, speed) if peak else None
-    parts = [f"{row.percent:.0f}\u00a0% of {figure(peak)}"] if row.percent is not None else []
+    parts = [f"{_percent(row.percent)} of {figure(peak)}"] if row.percent is not None else []
     return Bar(
         name=row.what,
         detail=which,
@@ -218,8 +218,12 @@ def _fps(row: Series) -> float | None:
     return row.best.fps if row.best else None
 
 
+def _percent(share: float) -> str:
+    return figures.percent(share).replace(" ", "\u00a0")
+
+
 def _floor(floor: Floor | None, whole: float | None) -> list[str]:
-    return [f"floor\u00a0{100 * floor.value / whole:.0f}\u00a0%"] if floor and whole else []
+    return [f"floor\u00a0{floor.percent}\u00a0%"] if floor and floor.percent and whole else []
 
 
 def _is_below(floor: Floor | None) -> bool:

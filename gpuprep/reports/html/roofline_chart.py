@@ -11,6 +11,7 @@ from markupsafe import Markup
 from gpuprep import catalogue
 from gpuprep.performance import roofline
 from gpuprep.records import Missing
+from gpuprep.reports import figures
 from gpuprep.reports.html.svg import Scale, decades, el, line, mark, path, picture, spread, text
 from gpuprep.reports.readings import figure, known
 from gpuprep.reports.rows import Convolution, Gemm
@@ -147,5 +148,5 @@ def _axes(x: Scale, y: Scale, narrow: bool) -> list[Markup]:
 def _words(row: Gemm) -> str:
     return (
         f"{row.gpu.label} {row.title} {row.shape}: {figure(row.tflops)} TFLOPS at "
-        f"{figure(row.measured.graphics_clock_mhz, 0)} MHz, {figure(row.percent, 0)} % of peak"
+        f"{figure(row.measured.graphics_clock_mhz, 0)} MHz, {figures.percent(row.percent)} of peak"
     )

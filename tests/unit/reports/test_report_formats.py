@@ -56,8 +56,23 @@ def test_what_is_simulated_says_so_and_what_is_measured_does_not(style: str) -> 
 def test_the_tables_of_the_text_fit_its_width(width: int) -> None:
     page = "".join(printed(RECORDS[name], everything=True, width=width) for name in ("h200", "t4"))
     assert max(map(len, page.splitlines())) <= width
-    assert re.search(r"GPU 0 +bf16 +8192³ +763 +71 % +718 +1560 +690", page)
+    assert re.search(r"GPU 0 +bf16 +8192³ +763 +71.2 % +718 +1560 +690", page)
     assert re.search(r"decode_av1 +SKIP +0.40 +–\n      \[av1 @ 0x55] Your platform", page)
+
+
+# TFLOPS of 1070.5, and the share that every page shows: below a floor of 70 % it never looks like 70 %.
+SHARES = ((749.30, "69.9"), (749.38, "70.0"), (535.2, "49.9"), (1070.4, "99.9"))
+
+
+@pytest.mark.parametrize(("speed", "share"), SHARES)
+def test_a_share_of_the_peak_is_never_rounded_up(speed: float, share: str) -> None:
+    made = copy.deepcopy(RECORDS["h200"])
+    products: Any = next(one.values for one in made.measurements if one.probe == "gemm")
+    for product in products["gpus"][0]["gemms"]:
+        product["tflops"] = speed if product["dtype"] == "bf16" else product["tflops"]
+    for style in ("text", "markdown", "html"):
+        page = reports.render(made, style).replace("\u00a0", " ").replace("\\", "")
+        assert f"{share} %" in page, style
 
 
 def test_a_refusal_that_was_expected_is_no_failure() -> None:

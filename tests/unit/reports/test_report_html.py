@@ -142,6 +142,7 @@ def test_every_floor_that_a_check_names_is_drawn() -> None:
     [
         ("≥ 55 % of 1071 TFLOPS at 1980 MHz (profile h200)", 55.0),
         ("≥75 % of 1071 TFLOPS", 75.0),
+        ("≥ 71.25 % of 1071 TFLOPS", 71.25),
         ("", None),
         ("on", None),
         ("≥ 89 % of healthy boards at the same clock", None),
@@ -154,7 +155,7 @@ def test_a_floor_of_a_product_is_the_figure_that_passes(expected: str, floor: fl
     judged = records.Finding("gpu 0", "gemm_bf16", records.Status.PASS, expected, "763 TFLOPS")
     bar = products(with_findings(h200(), judged))["BF16"]
     assert bar.floor == (None if floor is None else pytest.approx(floor, abs=0.1))
-    assert bar.comparison == "71 % of 1071" + (f", floor {floor:.0f} %" if floor else "")
+    assert bar.comparison == "71.2 % of 1071" + (f", floor {floor:g} %" if floor else "")
 
 
 RATE = "at least 85 % (profile h200, measured on an H200) of 4483 fps: 7 decoders x 640 at 1545 MHz"
@@ -176,7 +177,7 @@ def test_a_bar_below_its_floor_is_marked_and_says_so() -> None:
     )
     page = with_findings(h200(), slow)
     (copy,) = [bar for bar in charts(page)["Memory and links"] if bar.name == "device copy"]
-    assert (copy.comparison, copy.floor) == ("89 % of 4800, floor 95 %, below it", 95.0)
+    assert (copy.comparison, copy.floor) == ("88.7 % of 4800, floor 95 %, below it", 95.0)
     assert 'class="achieved low"' in reports.render(page, "html")
 
 

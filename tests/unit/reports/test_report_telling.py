@@ -197,7 +197,7 @@ def test_two_gpus_stand_in_columns_and_the_lowest_is_marked() -> None:
     run = several(2)
     page = as_text(run, width=80)
     assert re.search(r"GPU 0 +GPU 1 +lowest\n", page)
-    assert re.search(r"  bf16 TFLOPS +700 +610↓ +87 %\n", page)
+    assert re.search(r"  bf16 TFLOPS +700 +610↓ +87.1 %\n", page)
     assert "**610 ↓**" in reports.render(run, "markdown")
     assert '<td class="n low"><i>GPU 1</i>610 ↓</td>' in reports.render(run, "html")
 
@@ -213,10 +213,10 @@ def test_the_gravest_status_of_each_gpu_stands_above_its_figures() -> None:
 @pytest.mark.parametrize(
     ("copies", "shown"),
     [
-        ((4232.0, 4246.0), "4232 +4246 +100 %"),
-        ((4232.0, 4100.0), "4232 +4100↓ +97 %"),
+        ((4232.0, 4246.0), "4232 +4246 +99.6 %"),
+        ((4232.0, 4100.0), "4232 +4100↓ +96.8 %"),
         ((4232.0, None), "4232 +–"),
-        ((4232.0, 0.0), "4232 +0.00↓ +0 %"),
+        ((4232.0, 0.0), "4232 +0.00↓ +0.0 %"),
     ],
 )
 def test_gpus_that_are_alike_are_not_marked(copies: tuple[Any, Any], shown: str) -> None:
@@ -236,7 +236,7 @@ def test_more_power_is_not_better_so_the_lowest_is_not_marked() -> None:
         product["power_watts"] = 300.0
     results = (dataclasses.replace(run.measurements[0], values=values), *run.measurements[1:])
     page = as_text(dataclasses.replace(run, measurements=results), width=100)
-    assert re.search(r"^  bf16 8192³ W +\d+ +300 +\d+ %$", page, re.M), page
+    assert re.search(r"^  bf16 8192³ W +\d+ +300 +\d+\.\d %$", page, re.M), page
 
 
 def test_a_shape_that_all_gpus_have_is_compared_not_the_fastest_of_one() -> None:
