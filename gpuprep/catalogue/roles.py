@@ -81,6 +81,14 @@ def upstream(role: str, variable: str) -> str:
     return str(datafile.read(role_folder(role) / "defaults" / "main.yml")[variable])
 
 
+def redirects() -> Mapping[str, Sequence[str]]:
+    """Host ► the hosts that a download from there may be led to."""
+    found: Mapping[str, Sequence[str]] = datafile.read(role_folder("gpu_preflight") / "defaults" / "main.yml")[
+        "gpu_preflight_redirects"
+    ]
+    return found
+
+
 def rpm_key_file() -> str:
     """The name of the key that NVIDIA signs rpm packages with, in its repository."""
     return str(_variables("gpu_driver", "main")["gpu_driver_rpm_key_file"])

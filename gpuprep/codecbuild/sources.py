@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpuprep import catalogue
+from gpuprep.catalogue import roles
 from gpuprep.desired.profile import CodecWish
 from gpuprep.errors import GpuprepError
 from gpuprep.paths import cache_dir
@@ -25,12 +26,6 @@ MOST_BYTES = 256 << 20
 MOST_SIGNATURE_BYTES = 64 << 10
 SILENT_SECONDS = 60
 TOTAL_SECONDS = 1800.0  # FFmpeg's 11 MB take that long at 6 kB/s
-# Host ► where it keeps its files: to these alone a download is led from another host.
-REDIRECTS = {
-    "github.com": (
-        "codeload.github.com", "objects.githubusercontent.com", "release-assets.githubusercontent.com",
-    ),
-}  # fmt: skip
 Progress = Callable[[str], None]
 
 
@@ -120,7 +115,7 @@ class _KnownHosts(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
         was, to = urlsplit(req.full_url), urlsplit(newurl)
-        known = to.hostname in REDIRECTS.get(was.hostname or "", ()) and to.port in (None, 443)
+        known = to.hostname in roles.redirects().get(was.hostname or "", ()) and to.port in (None, 443)
         same = to.hostname == was.hostname and to.port in (was.port, None)
         if not (known or same) or to.scheme not in (was.scheme, "https"):
             fp.close()

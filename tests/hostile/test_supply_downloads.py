@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import rolevalues
 from builders import load
 
 from gpuprep import catalogue, errors
@@ -35,6 +36,8 @@ class Mirror:
                     self.send_response(200)
                     self.end_headers()
                     self.wfile.write(name.encode())
+
+            do_HEAD = do_GET
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -180,3 +183,34 @@ def test_the_password_of_a_mirror_is_not_shown(mirrors: tuple[Mirror, Mirror]) -
     with pytest.raises(errors.GpuprepError) as caught:
         fetch(url, said)
     assert "hunter2" not in f"{said} {caught.value.what}"
+
+
+def test_no_role_is_led_to_another_host(mirrors: tuple[Mirror, Mirror], tmp_path: Path) -> None:
+    """As the controller: to the same host, and where `gpu_preflight_redirects` says."""
+    first, other = mirrors
+    to = {"same": "/new/same", "other": f"{other.url}/x", "name": f"http://localhost:{other.url.rpartition(':')[2]}/x",
+          "known": f"{first.url.replace('127.0.0.1', 'localhost')}/new/known", "twice": "/new/other"}  # fmt: skip
+
+    def attack(handler: BaseHTTPRequestHandler) -> object:
+        name = handler.path.rpartition("/")[2]
+        if handler.path == f"/{name}" or handler.path == "/new/other":
+            return redirect(to[name])(handler)
+        return False
+
+    first.attack = attack
+    (tmp_path / "file").write_text("of a folder")
+    asked = {**{name: f"{first.url}/{name}" for name in to}, "file": f"file://{tmp_path}/file"}
+    tasks = [
+        {
+            "ansible.builtin.include_role": {"name": "gpu_preflight", "tasks_from": "fetch"},
+            "vars": {"gpu_preflight_fetch_url": url, "gpu_preflight_fetch_to": str(tmp_path / f"got-{name}"),
+                     "gpu_preflight_redirects": {"127.0.0.1": ["localhost"]} if name == "known" else {}},
+        }
+        for name, url in asked.items()
+    ]  # fmt: skip
+    said = {"ansible.builtin.debug": rolevalues.printing("twice", "gpu_preflight_fetched.msg")}
+    found = rolevalues.values(tmp_path, {}, [*tasks[:-1], said, tasks[-1]])
+    assert found["twice"] == f"it leads to {other.url}/x, which is not followed"
+    got = {path.name.removeprefix("got-"): path.read_text() for path in tmp_path.glob("got-*")}
+    assert got == {"same": "same", "known": "known", "file": "of a folder"}
+    assert other.asked == []
