@@ -18,11 +18,12 @@ import click
 
 from gpuprep.cli.stopping import INTERRUPTED, STOPPING
 from gpuprep.errors import GpuprepError, UsageError
-from gpuprep.untrusted.masking import masked, masked_words, remember_words
+from gpuprep.untrusted.masking import astray, masked, masked_words, remember_store, remember_words
 from gpuprep.untrusted.plaintext import command, visible
 
 UNEXPECTED = 3
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+OTHERS_WORDS = (("codec", "check"), ("sim", "exec"), ("trace", "record"))  # they take another program's command line
 MOST_NAME_BYTES = 255  # of Linux's file systems
 
 
@@ -42,6 +43,7 @@ def run(cli: click.Group, arguments: list[str]) -> int:
         drop_stdout()
     stdout = sys.stdout
     try:
+        _refuse_passwords(arguments)
         code = cli.main(args=arguments, prog_name="gpuprep", obj=session, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -64,6 +66,20 @@ def run(cli: click.Group, arguments: list[str]) -> int:
         if known := _too_long(error, arguments) or _full(error):
             return _expected(session, known)
         return _unexpected(session, error, arguments)
+
+
+def _refuse_passwords(arguments: list[str]) -> None:
+    """Raises UsageError for a password where no command takes one: it would stand in messages, records and logs."""
+    if tuple(arguments[:2]) in OTHERS_WORDS:
+        for word in itertools.takewhile(lambda word: word != "--", arguments):
+            if astray([word]):
+                remember_store(word)
+    elif (shown := astray(word for word in arguments if not os.path.lexists(word))) is not None:
+        raise UsageError(
+            f"{shown}: a word of this command has a password, or is a store's URL, and only --store takes one",
+            "for the store of runs `--store URL`, or GPUPREP_STORE; for a host `USER@HOST` with an SSH key;"
+            " the password of sudo is asked for: --ask-become-pass",
+        )
 
 
 def _expected(session: Session, error: GpuprepError) -> int:

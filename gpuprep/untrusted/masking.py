@@ -6,6 +6,7 @@ remember_words(words)     the same for the words of a command line
 keep_secret(password)     the same for a password
 masked(text)              `text` without passwords
 masked_words(words)       each word of a command line
+astray(words)             a word of a command line that holds a password where none belongs
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ _DATABASE_IN_TEXT = re.compile(
 )
 # What may be a password in a URL that is none.
 _PIECE = re.compile(r"[^\s:/@?#&=;,'\"\\]+(?=@)")
+# A word of a command line that is the URL of a store, well or badly typed, also as the value of a mistyped option.
+_STORE_WORD = re.compile(rf"(?:\A|[=\s-]){_DATABASE}(?:[:;]|//)", re.IGNORECASE)
+_ANY_SCHEME = re.compile(r"\A[^:@]*://")
 _NO_PASSWORDS = re.compile(rf"{_DATABASE}|gpuprep|localhost", re.IGNORECASE)
 
 _known: set[str] = set()
@@ -49,7 +53,7 @@ _known: set[str] = set()
 def remember(text: str) -> None:
     userinfo = _USERINFO_OF_WORD.search(text)
     for password in (userinfo[2] if userinfo else "", *(named[2] for named in _NAMED_IN_URL.finditer(text))):
-        for part in (password, *password.split("@")):  # SQLAlchemy takes what follows an "@" for the host
+        for part in (password, *re.split("[@/?#]", password)):  # SQLAlchemy takes what follows an "@" for the host
             keep_secret(part)
             keep_secret(unquote(part))
 
@@ -117,6 +121,22 @@ def masked_words(words: Iterable[str]) -> list[str]:
         masked(word.replace(store, masked_url(store)) if store else _USERINFO_OF_WORD.sub(rf"\1:{MASK}@", word))
         for word, store in _and_store(words)
     ]
+
+
+def astray(words: Iterable[str]) -> str | None:
+    """The first word, masked, that holds a password and is not the value of --store; None if there is none.
+
+    Of such a word nothing tells which part is the password: `u:PASSWORD@h/db`, `postgresql:u/PASSWORD@h`.
+    """
+    for word, store in _and_store(words):
+        if not store and (
+            _STORE_WORD.search(word)
+            or _in_place(word) != word
+            or any(":" in _ANY_SCHEME.sub("", part).rpartition("@")[0] for part in word.split(","))
+        ):
+            scheme = _SCHEME.match(word)
+            return f"{scheme[0]}:{MASK}" if scheme else MASK
+    return None
 
 
 def without_secret(store: str | None) -> str | None:

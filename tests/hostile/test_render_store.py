@@ -330,6 +330,36 @@ def test_a_short_password_is_hidden_in_its_place(state: Path, capsys: pytest.Cap
     assert "--store postgresql:***: this is no URL of a database" in said
 
 
+# What a user typed where another word belongs; {} is the URL.
+ASTRAY = (
+    "{}", "status {}", "validate h {}", "report {} --json", "compare x {}", "history trend --nights {}",
+    "status --stroe={}", "plan h --profile {}", "history list --host {}", "history forget {}", "drift last {} -v",
+    "init h -- {}", "baseline show {}", "profiles check {}", "explain 4x4x4 --gpu {}", "trace record --wait {}", "codec check {}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ASTRAY)
+def test_a_password_typed_as_a_word_of_another_command_is_not_printed(
+    state: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    for url in [*URLS.values(), *(url for name, url in NO_URLS.items() if name != "no user")]:
+        masking._known.clear()
+        typed = [word.format(url) for word in words.split()]
+        assert edge.run(cli, typed) in (2, 3), typed
+        said = capsys.readouterr()
+        assert not any(secret in said.out + said.err for secret in SECRETS), (typed, said)
+    assert not (state / "errors").exists(), "no internal error"
+
+
+@pytest.mark.parametrize(
+    "word", ["me@h:22", "me@h1:22,me@h2:22", "[::1]:22", "ssh://me@h:22", "web:&gpu", "me@[::1]:22"]
+)
+def test_a_host_is_no_password(state: Path, capsys: pytest.CaptureFixture[str], word: str) -> None:  # noqa: ARG001
+    assert edge.run(cli, ["status", word, "--no-such-option"]) == 2
+    assert "no-such-option" in capsys.readouterr().err
+    assert masking.astray(["status", word]) is None
+
+
 @pytest.mark.parametrize("text", [
     "connection to postgresql://me:hunter2@db/x failed", "FATAL: password='hunter2' host=db", "PGPASSWORD=hunter2 psql",
     "sslpassword=hunter2", "postgresql://db/x?sslpassword=hunter2&x=1", "a https://me:hunter2@mirror/x b",
