@@ -15,7 +15,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Options that belong to one kind of question.
 OF_ONE_KIND = (
-    "dtype", "batch", "precision", "optimizer", "layers", "hidden", "heads", "kv_heads", "sequence", "recompute",
+    "dtype", "batch", "layout", "precision", "optimizer", "layers", "hidden", "heads", "kv_heads", "sequence",
+    "recompute",
 )  # fmt: skip
 
 
@@ -38,6 +39,13 @@ def _size(name: str, most: int, help_text: str) -> Callable[[F], F]:
     type=click.IntRange(1, 2**31 - 1),
     default=1,
     help="How many products of each shape; with --model: sequences at a time.",
+)
+@click.option(
+    "--layout",
+    type=click.Choice(["row", "nn", "nt", "tn", "tt"], case_sensitive=False),
+    default="row",
+    help="How the matrices of MxNxK lie in memory: row, as x(MxK) @ w(NxK).T of PyTorch and NumPy; or column-major as "
+    "BLAS names it, t for a transposed operand. Default: row.",
 )
 @click.option(
     "--conv",
@@ -76,6 +84,7 @@ def explain(
     gpu: str | None,
     dtype: tuple[str, ...],
     batch: int,
+    layout: str,
     conv: tuple[str, ...],
     attention: tuple[str, ...],
     model: str | None,
@@ -108,6 +117,7 @@ def explain(
         gpu=gpu,
         dtypes=tuple(name.lower() for name in dtype) or ("fp16",),
         batch=batch,
+        layout=layout,
         shapes=shapes,
         convolutions=conv,
         attentions=attention,

@@ -28,6 +28,7 @@ from gpuprep import catalogue
 from gpuprep.catalogue.capabilities import Kernel, kernel
 from gpuprep.performance import gemm_shapes, roofline
 from gpuprep.performance.clock_events import clock_cause
+from gpuprep.performance.operations import LAYOUTS, ROW_MAJOR
 from gpuprep.performance.roofline import Roof
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
@@ -109,12 +110,14 @@ def _own(lasting: Figure, burst: Figure) -> Figure:
 
 
 def explain(
-    gemm: Product, gpu: catalogue.Board, around: GemmGpu | None = None, rows: str = "mnk"
+    gemm: Product, gpu: catalogue.Board, around: GemmGpu | None = None, rows: str | None = None
 ) -> Attribution | Missing:
     """Where the speed was lost; Missing if shape, speed or the catalogue's peak is not known. Never raises.
 
-    `rows`: of m, n and k those along which rows of the matrices lie. The others need no alignment.
+    `rows`: as operations.LAYOUTS, "" where none count; None: the layout that the record names, else that of PyTorch.
     """
+    if rows is None:
+        rows = LAYOUTS.get(gemm.layout.lower(), ROW_MAJOR)
     m, n, k, dtype, achieved = gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.tflops
     if isinstance(achieved, Missing):
         return achieved
@@ -155,7 +158,7 @@ def explain(
         ("kernel", efficiency, KERNEL if clock and tiles_known else NOT_RECORDED),
     )
     factors = _factors(peak.tflops, values)
-    wish = gemm_shapes.better(dtype, (m, n, k), needed, tiles, gpu.model.compute_capability)
+    wish = gemm_shapes.better(dtype, (m, n, k), needed, tiles, gpu.model.compute_capability, rows)
     return Attribution(
         dtype=dtype,
         m=m,

@@ -56,7 +56,7 @@ def near(asked: Prediction) -> tuple[Better, ...]:
             shape, "larger" if larger else "smaller", there, there.tflops / asked.tflops, there.seconds / asked.seconds
         )
         known = by_direction.get(better.direction)
-        if min(better.gain, _by_formula(asked, there)) < WORTH:
+        if min(better.gain, _by_formula(asked, there)) < WORTH or (larger and better.time_ratio >= 1):
             continue
         if known is None or _worth(better) > _worth(known):
             by_direction[better.direction] = better

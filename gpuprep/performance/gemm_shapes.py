@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from gpuprep.catalogue import parse
-from gpuprep.performance.roofline import INPUT_BYTES, intensity
+from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES, intensity
 from gpuprep.records import Missing
 from gpuprep.records.evidence.gemm import Algorithm
 
@@ -19,6 +19,7 @@ Shape = tuple[int, int, int]
 WORTH_NAMING = 0.95  # a factor below this is worth another shape
 LARGEST = 2**17  # no better shape is looked for beyond
 MOST_RESIDENT = 8.5  # blocks of a tiled product on one SM: registers and shared memory hold no more
+ROW_BYTES = 16  # of which rows should be a multiple
 ROUNDING = 1e-3  # cuBLASLt tells waves as a float: 4.0001 waves are 4
 
 
@@ -125,28 +126,43 @@ def alignment(dtype: str, compute_capability: str) -> tuple[int, int]:
     return needed, max(1, 128 // size) if big else needed
 
 
-def misaligned(dtype: str, shape: Shape, rows: str = "mnk") -> str:
-    """The sizes that are no multiple of 16 bytes: "m 4097 and k 4097"; "" where all are. `rows`: those that count."""
-    needed = max(1, 16 // INPUT_BYTES[dtype])
+def row_bytes(dtype: str, shape: Shape, rows: str) -> dict[str, int]:
+    """Bytes of the rows of A, B and C, by the name of their size (`rows`: operations.LAYOUTS).
+
+    Where two have rows of one size, the fewer bytes. Rows of one element, and those of a vector C, do not count.
+    """
+    sizes = dict(zip("mnk", shape, strict=True))
+    each = (INPUT_BYTES[dtype], INPUT_BYTES[dtype], OUTPUT_BYTES[dtype])
+    found: dict[str, int] = {}
+    for matrix, name in enumerate(rows):
+        if sizes[name] > 1 and not (matrix == 2 and min(sizes["m"], sizes["n"]) == 1):
+            length = sizes[name] * each[matrix]
+            found[name] = min(length, found.get(name, length))
+    return found
+
+
+def misaligned(dtype: str, shape: Shape, rows: str) -> str:
+    """The sizes whose rows are no multiple of 16 bytes: "n 4097 and k 4097"; "" where all are."""
+    lengths = row_bytes(dtype, shape, rows)
     return " and ".join(
-        f"{name} {size}" for name, size in zip("mnk", shape, strict=True) if name in rows and size % needed
+        f"{name} {size}" for name, size in zip("mnk", shape, strict=True) if lengths.get(name, 0) % ROW_BYTES
     )
 
 
-def better(dtype: str, shape: Shape, ridge: float, tiles: Tiling, compute_capability: str) -> Wish:
+def better(dtype: str, shape: Shape, ridge: float, tiles: Tiling, compute_capability: str, rows: str) -> Wish:
     """A near shape that is aligned, not memory-bound and ends in a full wave; None: this shape is best.
 
-    Sizes grow, or shrink where a smaller shape is nearer.
+    Sizes grow, or shrink where a smaller shape is nearer. For alignment only those change along which rows lie.
     """
     advice: list[str] = []
     needed, best = alignment(dtype, compute_capability)
     wish = shape
-    if crooked := misaligned(dtype, shape):
-        wish = _nearest(shape, best)
+    if crooked := misaligned(dtype, shape, rows):
+        wish = _nearest(shape, best, rows)
         verb = "are no multiples" if " and " in crooked else "is no multiple"
         advice.append(f"{crooked} {verb} of 16 bytes ({needed} elements of {dtype}): {show(wish)} is")
-    elif any(size % best for size in shape):
-        wish = _nearest(shape, best)
+    elif (nearest := _nearest(shape, best, rows)) != shape:
+        wish = nearest
         advice.append(
             f"this GPU is fastest at multiples of 128 bytes ({best} elements of {dtype}): {show(wish)} is one"
         )
@@ -172,9 +188,12 @@ def _each_up(shape: Shape, multiple: int) -> Shape:
     return _up(m, multiple), _up(n, multiple), _up(k, multiple)
 
 
-def _nearest(shape: Shape, multiple: int) -> Shape:
-    """Each size at the nearer multiple: 4097 ► 4096. At half way it grows, and it never becomes nothing."""
-    m, n, k = (max(multiple, (size + multiple // 2) // multiple * multiple) for size in shape)
+def _nearest(shape: Shape, multiple: int, rows: str) -> Shape:
+    """Each size of `rows` at the nearer multiple: 4097 ► 4096. At half way it grows, and it never becomes nothing."""
+    m, n, k = (
+        max(multiple, (size + multiple // 2) // multiple * multiple) if name in rows else size
+        for name, size in zip("mnk", shape, strict=True)
+    )
     return m, n, k
 
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from gpuprep.catalogue.productlearned import group, trees
 from gpuprep.catalogue.productmodel import Kernels
 from gpuprep.performance import tiles
-from gpuprep.performance.operations import Operation
+from gpuprep.performance.operations import LAYOUTS, Operation
 from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES
 from gpuprep.performance.tiles import Tiled
 
 LARGEST = 16_384  # rows or columns that were measured
-LAYOUT = "km"  # of m, n and k those along which the rows of the measured matrices lie
+LAYOUT = LAYOUTS["tn"]  # of the measured matrices
 # Tiles for which each product has a feature: how it fits them.
 TILES = (
     (256, 128), (128, 256), (128, 128), (64, 64), (64, 256), (256, 64), (128, 64), (64, 128), (32, 32), (64, 32),
@@ -44,8 +44,7 @@ class Formula:
 def known(operation: Operation) -> bool:
     """Such products were measured: single ones of this layout, not larger than these."""
     single = operation.kind == "product" and operation.batch == 1 and operation.aligned is None
-    layout = not operation.rows or "".join(sorted(operation.rows)) == LAYOUT
-    return single and layout and max(operation.m, operation.n, operation.k) <= LARGEST
+    return single and operation.rows == LAYOUT and max(operation.m, operation.n, operation.k) <= LARGEST
 
 
 def ratio(numbers: list[float], dtype: str) -> float:

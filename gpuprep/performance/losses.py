@@ -28,6 +28,7 @@ def losses(prediction: Prediction) -> tuple[Factor, ...]:
             algorithm=algorithm,
         ),
         prediction.board,
+        rows="" if prediction.aligned_gain is None else operation.rows,
     )
     if isinstance(explained, Missing):
         return ()

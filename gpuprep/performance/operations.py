@@ -4,7 +4,8 @@
     convolution("32,56,56,64,64,3,3")             n, h, w, c, k, r, s[, stride, pad]
     attention("8,32,4096,128")                    batch, heads, sequence, head size
 
-A product is C (m x n) = A (m x k) B (k x n). A convolution is the implicit product of m = n p q, n = k, k = c r s,
+A product is C (m x n) = A (m x k) B (k x n); how A, B and C lie in memory is its layout.
+A convolution is the implicit product of m = n p q, n = k, k = c r s,
 where p and q are height and width of its output (NVIDIA's "Optimizing Convolutional Layers
 User's Guide"; forward pass).
 Attention is two batches of products, Q K^T and scores x V, with a softmax between them.
@@ -14,11 +15,15 @@ Raises ValueError with what is wrong and what is allowed.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES
 
 LARGEST = 2**31 - 1  # cuBLAS counts in 32 bits
+# By name: of m, n and k those along which the elements of A, B and C lie side by side. "row" is x @ w.T of PyTorch and
+# NumPy, with w (n x k); the others are those of BLAS, whose matrices are column-major: t is a transposed operand.
+LAYOUTS = {"row": "kkn", "nn": "mkm", "nt": "mnm", "tn": "kkm", "tt": "knm"}
+ROW_MAJOR = LAYOUTS["row"]
 SEPARATOR = re.compile(r"\s*[x×X*,;]\s*")
 DIGITS = 10
 
@@ -35,8 +40,8 @@ class Operation:
     batch: int = 1
     read: int | None = None  # elements that must be read and written, where these are not those of the product
     written: int | None = None
-    aligned: tuple[int, ...] | None = None  # what must be a multiple of 16 bytes, where it is not k and m
-    rows: str = ""  # of m, n and k those along which rows lie, where strides tell; `aligned` goes before it
+    aligned: tuple[int, ...] | None = None  # what must be a multiple of 16 bytes, where it is not what `rows` says
+    rows: str = ROW_MAJOR  # as LAYOUTS
 
     @property
     def operations(self) -> float:
@@ -79,10 +84,16 @@ class Attention:
         return 2.0 * self.batch * self.heads * self.sequence**2 * INPUT_BYTES[dtype]
 
 
-def product(words: str, batch: int = 1) -> Operation:
+def product(words: str, batch: int = 1, layout: str = "row") -> Operation:
     m, n, k = _numbers(words, ("m", "n", "k"), "a shape is MxNxK, such as 4096x4096x4096")
     name = f"{m}x{n}x{k}" + (f", {batch} of them" if batch > 1 else "")
-    return Operation("product", name, m, n, k, batch)
+    return Operation("product", name, m, n, k, batch, rows=LAYOUTS[layout])
+
+
+def transposed(operation: Operation) -> Operation:
+    """The same work as C' (n x m) = B' A': what a library with column-major matrices calculates for row-major ones."""
+    turned = operation.rows.translate(str.maketrans("mn", "nm"))
+    return replace(operation, m=operation.n, n=operation.m, rows=turned[1] + turned[0] + turned[2])
 
 
 def convolution(words: str) -> Operation:

@@ -12,6 +12,9 @@ all tiles, and of all ways to cut k, the library takes the fastest. The figures 
 measured on one GPU (catalogue/productmodel.yml). Another board has its own SMs, clocks, rates and memory, and what
 published speeds say of its power; its own kernels were not measured, and the prediction says so.
 
+The formula and what was learned know column-major results, as the library does: a row-major one is calculated as its
+transpose.
+
 On the measured board, what the formula has wrong was learned as well (learned.py): it multiplies all times.
 """
 
@@ -23,14 +26,15 @@ from dataclasses import dataclass, replace
 from gpuprep.catalogue import Board, boards, productlearned
 from gpuprep.catalogue import productmodel as catalogue
 from gpuprep.catalogue.productmodel import Kernels
-from gpuprep.performance import learned, roofline, tiles
-from gpuprep.performance.operations import Operation
+from gpuprep.performance import gemm_shapes, learned, roofline, tiles
+from gpuprep.performance.operations import Operation, transposed
 from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES, Roof
 from gpuprep.performance.tiles import Tiled
 from gpuprep.records import Missing
 
 FULL_ALIGNMENT = 16  # bytes
 LOWEST_CLOCK = 0.3  # of the boost clock
+SLOWER_ELSEWHERE = 2.0  # at least, at the slow end: what misaligned rows may cost where nobody measured it
 SKINNY = 128  # rows or columns, at most
 BELOW_ROOF = 1.001  # times the least time
 # Floors are the lowest published speeds less a tenth (catalogue/floors.yml); a usual board reaches a little more.
@@ -50,6 +54,7 @@ class Prediction:
     error_percent: float  # nine in ten are within, where `measured`; else a wider guess
     error_shapes: int  # how many measured products that rests on; 0: none
     error_words: str
+    slowest_tflops: float  # `tflops`, or less where it is not known what misaligned rows cost
     bound: str  # "math" | "memory" | "launch"
     math_seconds: float
     memory_seconds: float
@@ -58,7 +63,7 @@ class Prediction:
     ridge: float  # operations a byte above which memory no longer limits the peak
     clock_mhz: float  # expected under this load
     alignment: int  # bytes that the rows of all matrices are a multiple of, at most 16
-    aligned_gain: float  # how many times as fast it were with rows of 16 bytes; 1: nothing to gain
+    aligned_gain: float | None  # how many times as fast it were with rows of 16 bytes; None: not measured
     tiled: Tiled
     tile_fill: float  # wanted results / calculated results
     formula_seconds: float  # without what was learned of products that were measured
@@ -70,7 +75,7 @@ class Prediction:
 
     @property
     def low_tflops(self) -> float:
-        return self.tflops / (1 + self.error_percent / 100)
+        return self.slowest_tflops / (1 + self.error_percent / 100)
 
     @property
     def high_tflops(self) -> float:
@@ -90,14 +95,23 @@ def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Miss
     refused = refusal(operation, dtype)
     if refused:
         return Missing("not_supported", refused)
+    if operation.aligned is None and operation.rows[2] == "n":
+        found = predict(board, transposed(operation), dtype)
+        if isinstance(found, Missing):
+            return found
+        turned = replace(found.tiled, tile_m=found.tiled.tile_n, tile_n=found.tiled.tile_m)
+        return replace(found, operation=operation, tiled=turned)
+    timed = _timings(board, operation, dtype)
+    if isinstance(timed, Missing):
+        return timed
+    formula, aligned = timed
+    gain = formula.seconds / aligned.seconds
     bytes_aligned = alignment(operation, dtype)
-    formula = _timed(board, operation, dtype, peak, memory, kernel_class(operation, dtype))
-    if isinstance(formula, Missing):
-        return formula
-    aligned = formula
-    if bytes_aligned < FULL_ALIGNMENT:
-        better = _timed(board, operation, dtype, peak, memory, FULL_ALIGNMENT)
-        aligned = formula if isinstance(better, Missing) else better
+    there = boards()[catalogue.measured().board].model.architecture
+    elsewhere = bytes_aligned < FULL_ALIGNMENT and board.model.architecture != there
+    if elsewhere:
+        # Expected as if aligned, so that no two shapes are compared by the penalty of another architecture.
+        formula, gain = aligned, max(gain, SLOWER_ELSEWHERE)
     timing = _corrected(board, operation, dtype, peak, memory, formula, aligned)
     tiled = timing.tiled
     filled = operation.m * operation.n / (tiles.up(operation.m, tiled.tile_m) * tiles.up(operation.n, tiled.tile_n))
@@ -112,6 +126,7 @@ def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Miss
         error_percent=percent,
         error_shapes=shapes,
         error_words=words,
+        slowest_tflops=operation.operations / timing.seconds / 1e12 / (gain if elsewhere else 1.0),
         bound=timing.bound,
         math_seconds=timing.math,
         memory_seconds=timing.memory,
@@ -120,7 +135,7 @@ def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Miss
         ridge=roofline.ridge(peak.tflops, memory),
         clock_mhz=timing.clock_mhz,
         alignment=bytes_aligned,
-        aligned_gain=max(1.0, formula.seconds / aligned.seconds),
+        aligned_gain=None if elsewhere else max(1.0, gain),
         tiled=tiled,
         tile_fill=filled,
         formula_seconds=formula.seconds,
@@ -129,14 +144,27 @@ def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Miss
 
 def learned_features(board: Board, operation: Operation, dtype: str) -> tuple[list[float], float]:
     """(features of learned.py, microseconds by the formula) of a product that cuBLASLt takes, on the measured board."""
-    peak, memory = roofline.roof(board, dtype), roofline.bandwidth(board)
+    peak, timed = roofline.roof(board, dtype), _timings(board, operation, dtype)
     assert isinstance(peak, Roof)
-    assert not isinstance(memory, Missing)
-    formula = _timed(board, operation, dtype, peak, memory, kernel_class(operation, dtype))
-    aligned = _timed(board, operation, dtype, peak, memory, FULL_ALIGNMENT)
-    assert isinstance(formula, _Timed)
-    assert isinstance(aligned, _Timed)
-    return _features(board, operation, dtype, peak, formula, aligned), 1e6 * formula.seconds
+    assert not isinstance(timed, Missing)
+    return _features(board, operation, dtype, peak, *timed), 1e6 * timed[0].seconds
+
+
+def _timings(board: Board, operation: Operation, dtype: str) -> tuple[_Timed, _Timed] | Missing:
+    """By the formula, and were its rows multiples of 16 bytes."""
+    peak, memory = roofline.roof(board, dtype), roofline.bandwidth(board)
+    if isinstance(peak, Missing):
+        return peak
+    if isinstance(memory, Missing):
+        return memory
+    kernels = kernel_class(operation, dtype)
+    formula = _timed(board, operation, dtype, peak, memory, kernels)
+    aligned = formula
+    if kernels < FULL_ALIGNMENT:
+        aligned = _timed(board, operation, dtype, peak, memory, FULL_ALIGNMENT)
+    if isinstance(formula, Missing):
+        return formula
+    return aligned if isinstance(aligned, Missing) else (formula, aligned)
 
 
 def _features(
@@ -178,30 +206,25 @@ def _corrected(
 
 def refusal(operation: Operation, dtype: str) -> str:
     """Why cuBLASLt has no kernel for it; "" where it has (its manual, cublasLtMatmul, and a real H100)."""
-    if dtype == "fp8" and (operation.k % 16 or (operation.m % 2 and operation.m > 1)):
-        return "cuBLASLt refuses fp8 where k is no multiple of 16, or m is odd and not 1"
+    along = operation.rows[2]
+    size = operation.n if along == "n" else operation.m
+    if dtype in ("fp8", "int8") and operation.aligned is None and operation.rows[:2] != "kk":
+        return f"cuBLASLt has {dtype} kernels for rows of A and B along k: --layout row or tn"
+    if dtype == "fp8" and (operation.k % 16 or (size % 2 and size > 1)):
+        return f"cuBLASLt refuses fp8 where k is no multiple of 16, or {along} is odd and not 1"
     if dtype == "int8" and operation.k % 4:
         return "cuBLASLt refuses int8 where k is no multiple of 4"
     return ""
 
 
 def alignment(operation: Operation, dtype: str) -> int:
-    """Bytes that the rows of all matrices are a multiple of, at most 16.
-
-    A and B lie along k and C along m, as in the forward pass of a linear layer (m outputs, k inputs, n tokens): n may
-    be any number. A product with a vector has no rows along m. In a convolution channels lie side by side.
-    """
+    """Bytes that the rows of all matrices are a multiple of, at most 16. In a convolution channels lie side by side."""
     if operation.aligned is not None:
         return min(math.gcd(size * INPUT_BYTES[dtype], FULL_ALIGNMENT) for size in operation.aligned)
-    if operation.rows:
-        sizes = {"m": operation.m, "n": operation.n, "k": operation.k}
-        return min(math.gcd(sizes[name] * INPUT_BYTES[dtype], FULL_ALIGNMENT) for name in operation.rows)
-    bytes_aligned = FULL_ALIGNMENT
-    if operation.k * INPUT_BYTES[dtype] > FULL_ALIGNMENT:
-        bytes_aligned = math.gcd(operation.k * INPUT_BYTES[dtype], FULL_ALIGNMENT)
-    if min(operation.m, operation.n) == 1:
-        return bytes_aligned
-    return min(bytes_aligned, math.gcd(operation.m * OUTPUT_BYTES[dtype], FULL_ALIGNMENT))
+    rows = gemm_shapes.row_bytes(dtype, (operation.m, operation.n, operation.k), operation.rows)
+    # Kernels for short k were measured: they do not mind.
+    lengths = [length for name, length in rows.items() if name != "k" or length > FULL_ALIGNMENT]
+    return math.gcd(FULL_ALIGNMENT, *lengths)
 
 
 def kernel_class(operation: Operation, dtype: str) -> int:
@@ -213,7 +236,7 @@ def kernel_class(operation: Operation, dtype: str) -> int:
     bytes_aligned = alignment(operation, dtype)
     if dtype != "int8" or bytes_aligned == FULL_ALIGNMENT:
         return bytes_aligned
-    measured_layout = operation.aligned is None and not operation.rows
+    measured_layout = operation.aligned is None and operation.rows == learned.LAYOUT
     full = operation.m == 1 or operation.m * OUTPUT_BYTES[dtype] % FULL_ALIGNMENT == 0
     return bytes_aligned if measured_layout and full else 1
 
@@ -297,7 +320,14 @@ def _kernels(board: Board, dtype: str, aligned: int, peak: Roof) -> Kernels | No
     if board.model.architecture != there.model.architecture:
         usual = catalogue.tiles_of(board.model.architecture)
         # Above 1 it makes up for what `load` counts too much, which weighs less where the units are slower.
-        known = replace(known, tiles=usual or known.tiles, sm_share=1.0, efficiency=min(1.0, known.efficiency))
+        known = replace(
+            known,
+            tiles=usual or known.tiles,
+            sm_share=1.0,
+            efficiency=min(1.0, known.efficiency),
+            rows_16=0.0,
+            rows_32=0.0,
+        )
     return _powered(board, dtype, known, there)
 
 
@@ -321,7 +351,7 @@ def _error(board: Board, operation: Operation, dtype: str, seconds: float, align
     elif not learned.known(operation):
         words = f"single products up to {learned.LARGEST} were measured on this board, and no others"
     else:
-        words = f"nine in ten of {band.shapes} {kind} {dtype} shapes, measured on {source.words}"
+        words = f"nine in ten of {band.shapes} {kind} {dtype} shapes, measured on {source.words}: its fastest algorithm"
         return band.percent, band.shapes, words
     return catalogue.unmeasured_percent(kind == "short"), 0, words
 

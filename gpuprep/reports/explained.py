@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpuprep.catalogue import Board
-from gpuprep.performance import bettershape, losses
+from gpuprep.performance import bettershape, gemm_shapes, losses
 from gpuprep.performance.answers import Answer, Attended, Product
+from gpuprep.performance.operations import LAYOUTS
 from gpuprep.performance.predict import Prediction
 from gpuprep.performance.roofline import speed_unit
 from gpuprep.records import Missing
@@ -84,6 +85,8 @@ def _share(prediction: Prediction) -> str:
 
 def _band(prediction: Prediction) -> str:
     error = f"give or take {prediction.error_percent:.0f} %"
+    if prediction.aligned_gain is None:
+        error = f"or between {amount(prediction.low_tflops)} and {amount(prediction.high_tflops)}"
     return f"{error} ({prediction.error_words})"
 
 
@@ -121,16 +124,31 @@ def _waves(prediction: Prediction) -> str:
 
 
 def _alignment(prediction: Prediction) -> str:
-    if prediction.alignment >= 16:
+    if prediction.alignment >= gemm_shapes.ROW_BYTES:
         return "rows are multiples of 16 bytes"
     operation = prediction.operation
-    names = ("c", "k") if operation.kind == "convolution" else ("k", "m")
-    gain = (
-        f"with multiples of 16 bytes {prediction.aligned_gain:.1f} times as fast"
-        if prediction.aligned_gain >= 1.05
-        else "it costs almost nothing here"
-    )
-    return f"rows ({' and '.join(names)}) are multiples of {prediction.alignment} bytes only, not of 16: {gain}"
+    crooked = "channels" if operation.kind == "convolution" else _crooked(prediction)
+    if prediction.aligned_gain is None:
+        cost = "what that costs was not measured on this board"
+    elif prediction.aligned_gain >= 1.05:
+        cost = f"with multiples of 16 bytes {prediction.aligned_gain:.1f} times as fast"
+    else:
+        cost = "it costs almost nothing here"
+    return f"{crooked}: rows are multiples of {prediction.alignment} bytes only, not of 16; {cost}"
+
+
+def _crooked(prediction: Prediction) -> str:
+    """ "k 4097 (A and B), n 4099 (C)": sizes whose rows are no multiple of 16 bytes, and whose rows they are"""
+    operation = prediction.operation
+    shape = operation.m, operation.n, operation.k
+    lengths = gemm_shapes.row_bytes(prediction.dtype, shape, operation.rows)
+    crooked = [
+        (name, size) for name, size in zip("mnk", shape, strict=True) if lengths.get(name, 0) % gemm_shapes.ROW_BYTES
+    ]
+    matrices = {
+        name: [matrix for matrix, row in zip("ABC", operation.rows, strict=True) if row == name] for name in "mnk"
+    }
+    return ", ".join(f"{name} {size} ({' and '.join(matrices[name])})" for name, size in crooked)
 
 
 def _too_large(prediction: Prediction) -> str:
@@ -182,6 +200,9 @@ def _product_values(product: Product) -> dict[str, Any]:
     asked = {
         "kind": operation.kind, "asked": operation.words, "dtype": product.dtype, "batch": operation.batch,
         "m": operation.m, "n": operation.n, "k": operation.k,
+        "layout": next(name for name, rows in LAYOUTS.items() if rows == operation.rows)
+        if operation.kind == "product"
+        else None,
     }  # fmt: skip
     prediction = product.prediction
     if isinstance(prediction, Missing):

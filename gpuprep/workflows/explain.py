@@ -41,6 +41,7 @@ class Question:
     gpu: str | None
     dtypes: tuple[str, ...] = ("fp16",)
     batch: int = 1
+    layout: str = "row"
     shapes: tuple[str, ...] = ()
     convolutions: tuple[str, ...] = ()
     attentions: tuple[str, ...] = ()
@@ -70,7 +71,7 @@ def answer(question: Question) -> Answer:
         return Answer(board, candidates, sheet=boardsheet.sheet(board) if board and not model else None, model=model)
     try:
         wanted = [
-            *(operations.product(words, question.batch) for words in question.shapes),
+            *(operations.product(words, question.batch, question.layout) for words in question.shapes),
             *(operations.convolution(words) for words in question.convolutions),
         ]
         attended = [operations.attention(words) for words in question.attentions]
@@ -95,7 +96,9 @@ def _refuse_strangers(question: Question, count: int) -> None:
     if of_shapes and not count:
         instead = "--precision is that of a --model" if question.model else "give one, as 4096x4096x4096"
         raise UsageError(f"{of_shapes[0]} goes with a shape, --conv or --attention", instead)
-    of_model = [flag for flag in question.given if flag not in ("--dtype", "--batch")]
+    if "--layout" in question.given and not question.shapes:
+        raise UsageError("--layout goes with a shape MxNxK", "give one, as 4096x4096x4096")
+    of_model = [flag for flag in question.given if flag not in ("--dtype", "--batch", "--layout")]
     if of_model and question.model is None:
         raise UsageError(f"{of_model[0]} goes with --model", "give --model with its parameters, as --model 7e9")
     whole = question.model is not None and question.model.layers is not None

@@ -20,6 +20,7 @@ from typing import Any
 
 from gpuprep.catalogue import Model
 from gpuprep.errors import UsageError
+from gpuprep.performance.operations import LAYOUTS
 from gpuprep.records.codec import shown
 from gpuprep.workflows.gpus_by_name import UNKNOWN_ID, board_named, subsystem
 
@@ -27,7 +28,7 @@ DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")
 PRODUCT = ("dtype", "m", "n", "k", "tflops")
 SPEEDS = ("copy_gb_per_s", "read_gb_per_s", "triad_gb_per_s", "write_gb_per_s", "h2d_gb_per_s", "d2h_gb_per_s")
 FIGURES = ("tflops", *SPEEDS)
-COLUMNS = ("host", "gpu", "index", "source", *PRODUCT, *SPEEDS)
+COLUMNS = ("host", "gpu", "index", "source", *PRODUCT, "layout", *SPEEDS)
 MOST_LINES = 20_000
 MOST_NAMED = 20  # lines in one message
 LARGEST = 1e9
@@ -52,7 +53,7 @@ def document(path: Path, text: str) -> dict[str, Any]:
 
 def template(model: Model | None, gpu: str) -> str:
     """A table to fill in: a line for each data type that the model's units have, and one for memory and links."""
-    lines = [",".join(column for column in COLUMNS if column not in ("host", "index"))]
+    lines = [",".join(column for column in COLUMNS if column not in ("host", "index", "layout"))]
     for dtype in dtypes(model):
         lines.append(",".join([gpu, "", dtype, *[str(SQUARE)] * 3, "", *[""] * len(SPEEDS)]))
     return "\n".join([*lines, ",".join([gpu, "", *[""] * (len(PRODUCT) + len(SPEEDS))])]) + "\n"
@@ -140,7 +141,10 @@ def _take(hosts: dict[str, _Host], cells: _Cells) -> None:
         if dtype not in DTYPES:
             raise cells.wrong("dtype", f"{shown(dtype) if dtype else 'is empty'}, want one of {', '.join(DTYPES)}")
         shape = {column: cells.whole(column) for column in ("m", "n", "k")}
-        product = {"dtype": dtype, **shape, "tflops": cells.number("tflops")}
+        layout = cells.text("layout").lower()
+        if layout and layout not in LAYOUTS:
+            raise cells.wrong("layout", f"{shown(layout)}, want one of {', '.join(LAYOUTS)}")
+        product = {"dtype": dtype, **shape, "layout": layout, "tflops": cells.number("tflops")}
         host.products.setdefault(index, []).append(product)
     for column in SPEEDS:
         if cells.text(column):

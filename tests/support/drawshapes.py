@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpuprep.catalogue import boards, productmodel
-from gpuprep.performance import predict
+from gpuprep.performance import learned, predict
 from gpuprep.performance.operations import Operation
 from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES
 from gpuprep.records import Missing
@@ -88,7 +88,7 @@ def main() -> None:
     for dtype in TYPES:
         left = asked.count
         for one in shapes(random.Random(f"{asked.seed} {dtype}"), dtype):
-            found = predict.predict(board, Operation("product", "", one.m, one.n, one.k), dtype)
+            found = predict.predict(board, Operation("product", "", one.m, one.n, one.k, rows=learned.LAYOUT), dtype)
             if isinstance(found, Missing) or not least <= found.seconds <= most:
                 continue
             writer.writerow(one)

@@ -26,7 +26,7 @@ from drawshapes import KINDS
 from places import TESTS
 
 from gpuprep.catalogue import boards, productlearned, productmodel
-from gpuprep.performance import predict
+from gpuprep.performance import learned, predict
 from gpuprep.performance.operations import Operation
 from gpuprep.records import Missing
 
@@ -82,7 +82,7 @@ class Row(NamedTuple):
 
     @property
     def operation(self) -> Operation:
-        return Operation("product", "", self.m, self.n, self.k)
+        return Operation("product", "", self.m, self.n, self.k, rows=learned.LAYOUT)
 
 
 def rows(path: Path) -> list[Row]:

@@ -93,7 +93,7 @@ def test_a_crooked_product_names_the_better_shape_and_what_it_saves() -> None:
 
 def test_the_estimate_is_the_ratio_of_two_predictions() -> None:
     found = line("aten::mm", product(4096, 4096, 4097), [(ALIGN1, 1_000_000)])
-    asked = predict.predict(H100, operations.Operation("product", "", 4096, 4096, 4097, rows="kn"), "bf16")
+    asked = predict.predict(H100, operations.Operation("product", "", 4096, 4096, 4097), "bf16")
     assert not isinstance(asked, records.Missing)
     larger = next(one for one in bettershape.near(asked) if one.direction == "larger")
     assert found.better_us == pytest.approx(1000 * (1 - larger.time_ratio))
@@ -322,7 +322,7 @@ def test_tiles_in_names(name: str, tile: str) -> None:
 
 
 def test_rows_decide_the_alignment_of_a_prediction() -> None:
-    for rows, bytes_ in (("", 2), ("kn", 16), ("m", 2)):  # m lies along rows, where nothing else is said
+    for rows, bytes_ in (("kkn", 16), ("kkm", 2), ("mkn", 2)):
         asked = operations.Operation("product", "", 4097, 4096, 4096, rows=rows)
         found = predict.predict(H100, asked, "fp16")
         assert not isinstance(found, records.Missing)

@@ -25,6 +25,7 @@ from gpuprep.performance.clock_events import (
     named,
     power_limit,
 )
+from gpuprep.performance.operations import LAYOUTS
 from gpuprep.performance.roofline import Roof, speed_unit
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Product
@@ -120,6 +121,13 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
             return Finding(
                 gpu.subject, name, excused, expected, shown, why, "measure other shapes (probes.gemm.shapes)"
             )
+        if gemm.layout.lower() not in LAYOUTS and gpu.facts:
+            others = [attribution.explain(gemm, gpu.facts, gpu.measured, rows) for rows in LAYOUTS.values()]
+            excuses = [other.words for other in others if isinstance(other, Attribution) and _excused(other, limit)]
+            if excuses:
+                why = f"how its matrices lie in memory is not recorded; it may be {excuses[0]}"
+                remedy = f"record its `layout`: {', '.join(LAYOUTS)} (docs/explain.md)"
+                return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, remedy)
     if percent < limit.percent:
         return Finding(gpu.subject, name, Status.FAIL, expected, shown, *_why(gpu, gemm, explained, limit))
     if slow is None and isinstance(explained, Attribution):

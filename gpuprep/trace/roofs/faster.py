@@ -79,7 +79,7 @@ def _gain(asked: Prediction, there: Prediction, changed: str, work: Work, call_u
     now = call_us * 1e-6 / max(1.0, work.times)
     quickest = there.operation.operations / (min(there.high_tflops, there.peak.tflops) * 1e12)
     then = max(now * there.seconds / asked.seconds, quickest)
-    if now <= there.seconds or now < then * WORTH or (now - then) * work.times < LEAST_SAVED:
+    if now < max(there.seconds, then) * WORTH or (now - then) * work.times < LEAST_SAVED:
         return None
     gain = now / then
     words = f"{gain:.2f}" if gain < 1.1 else f"{gain:.1f}"

@@ -37,7 +37,8 @@ def misaligned(op_type: str, arguments: Arguments | None) -> tuple[tuple[str, in
     if work is None or needed is None:
         return ()
     first = work.kind == "convolution" and work.filter[1] <= FIRST_LAYER
-    return tuple((name, size) for name, size in work.rows if size % needed and not (first and name == "channels in"))
+    rows = dict.fromkeys(work.rows)  # operands of a product may share theirs
+    return tuple((name, size) for name, size in rows if size % needed and not (first and name == "channels in"))
 
 
 def kernel_alignment(kernel_name: str) -> int | None:

@@ -35,8 +35,8 @@ class Work:
     batch: int = 1
     times: float = 1.0
     words: str = ""  # "m=4096 n=4096 k=4097"
-    # Sizes along which elements lie side by side in memory, with their names: (("k", 4097), ("n", 4096)). They must be
-    # multiples of 16 bytes.
+    # Sizes along which elements lie side by side in memory, with their names; of a product those of both operands and
+    # of the result: (("k", 4097), ("k", 4097), ("n", 4096)). They should be multiples of 16 bytes.
     rows: tuple[tuple[str, int], ...] = ()
     needed: float = 1.0  # share of `flops` that a kernel must calculate: half of them under a causal mask
     filter: Sizes = ()  # of a convolution: channels out, channels in of one group, height, width
@@ -107,9 +107,8 @@ def _grouped(given: Inputs) -> Work | None:
 def _multiplied(m: int, n: int, k: int, batch: int, along: tuple[str, str]) -> Work:
     """`along`: the dimension along which rows of the operands lie; "" where the strides do not tell: k, as mostly."""
     size = {"m": m, "n": n, "k": k}
-    lie = dict.fromkeys((along[0] or "k", along[1] or "k", "n"))
     words = f"m={m} n={n} k={k}" + (f" batch={batch}" if batch != 1 else "")
-    rows = tuple((name, size[name]) for name in lie)
+    rows = tuple((name, size[name]) for name in (along[0] or "k", along[1] or "k", "n"))
     return Work("product", 2.0 * m * n * k * batch, m, n, k, batch, words=words, rows=rows)
 
 

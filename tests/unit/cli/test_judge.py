@@ -518,6 +518,22 @@ def test_a_flat_table_is_judged_as_the_same_figures_in_json_are(tmp_path: Path) 
     assert [one.key for one in slow.findings if one.status is records.Status.FAIL] == ["gpu 0.gemm_fp16"]
 
 
+def test_misaligned_rows_excuse_a_product_only_in_the_layout_that_it_was_measured_with(tmp_path: Path) -> None:
+    lines = ["host,gpu,dtype,m,n,k,layout,tflops"]
+    shapes = {"n": "5216,3843,4096", "m": "3843,5216,4096"}
+    lines += [f"{size}-{layout},2330,bf16,{shape},{layout},94"
+              for size, shape in shapes.items() for layout in ("row", "TN", "nn", "")]  # fmt: skip
+    made = rejudge.judge_file(table(tmp_path, "\n".join(lines)), loading.load("h100"))
+    told = {run.host: next(one for one in run.findings if one.key == "gpu 0.gemm_bf16") for run in made}
+    failed = {host for host, finding in told.items() if finding.status is records.Status.FAIL}
+    assert failed == {"n-TN", "n-nn", "m-row"}
+    assert {finding.status for host, finding in told.items() if host not in failed} == {records.Status.UNKNOWN}
+    assert "misalignment (n 3843:" in told["n-row"].reason
+    assert "misalignment (m 3843:" in told["m-TN"].reason
+    assert "how its matrices lie in memory is not recorded" in told["m-"].reason
+    assert "layout" in told["m-"].remedy
+
+
 @pytest.mark.parametrize("form", ["\ufeff{}", "{}\r\n"])
 def test_tables_as_spreadsheets_write_them(tmp_path: Path, form: str) -> None:
     excel = form.format(TABLE.replace(",", ";")).replace("\n", "\r\n")
@@ -545,6 +561,7 @@ def test_a_table_of_several_hosts_and_gpus(tmp_path: Path) -> None:
         ("gpu,dtype,m,n,k,tflops\n\nA100,fp16,1,1,1,3\n", ":3: gpu: 'A100' is several boards: give one of A100 SXM4"),
         ("gpu,dtype,m,n,k,tflops\nT4,fp17,1,1,1,3\n", ":2: dtype: 'fp17', want one of fp64"),
         ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,,3\n", ":2: k: is empty"),
+        ("gpu,dtype,m,n,k,layout,tflops\nT4,fp16,1,1,1,kn,3\n", ":2: layout: 'kn', want one of row, nn, nt, tn, tt"),
         ("gpu,dtype,m,n,k,tflops\nT4,fp16,1.5,1,1,3\n", ":2: m: '1.5', want a whole number"),
         ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,\n", ":2: tflops: the line has no figure"),
         ("gpu,dtype,m,n,k,tflops,copy_gb_per_s\nT4,fp16,1,1,1,,5\n", ":2: tflops: is empty"),

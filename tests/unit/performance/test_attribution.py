@@ -352,21 +352,22 @@ def test_a_fuller_last_wave_is_named() -> None:
             (4096, 4096, 4096),
             "k 4099 is no multiple of 16 bytes (8 elements of fp16)",
         ),
-        (A100, "fp16", (4104, 4096, 4096), (4096, 4096, 4096), "multiples of 128 bytes (64 elements of fp16)"),
-        (A100, "tf32", (4098, 4097, 4096), (4096, 4096, 4096), "m 4098 and n 4097 are no multiples of 16 bytes (4 "),
+        (A100, "fp16", (4096, 4104, 4096), (4096, 4096, 4096), "multiples of 128 bytes (64 elements of fp16)"),
+        (A100, "fp16", (4104, 4096, 4096), None, ""),
+        (A100, "tf32", (4096, 4097, 4098), (4096, 4096, 4096), "n 4097 and k 4098 are no multiples of 16 bytes (4 "),
         (
             A100,
             "int8",
-            (4100, 4096, 4096),
+            (4096, 4096, 4100),
             (4096, 4096, 4096),
-            "m 4100 is no multiple of 16 bytes (16 elements of int8)",
+            "k 4100 is no multiple of 16 bytes (16 elements of int8)",
         ),
         (
             A100,
             "fp64",
-            (4097, 4096, 4096),
+            (4096, 4097, 4096),
             (4096, 4096, 4096),
-            "m 4097 is no multiple of 16 bytes (2 elements of fp64)",
+            "n 4097 is no multiple of 16 bytes (2 elements of fp64)",
         ),
         (T4, "fp16", (4104, 4096, 4096), None, ""),
     ],
@@ -379,3 +380,13 @@ def test_misaligned_shapes(
     found = explain(gpu, dtype=dtype, m=m, n=n, k=k, algorithm=full, tflops=5.0)
     assert found.better_shape == better
     assert words in " ".join(found.advice)
+
+
+@pytest.mark.parametrize(("layout", "counts"), [("TN", "mk"), ("", "nk"), ("row", "nk"), ("nt", "mn"), ("NN", "mk")])
+def test_a_product_is_judged_by_the_layout_that_it_was_measured_with(layout: str, counts: str) -> None:
+    """gpuprep's own probe writes TN; without a layout that of PyTorch counts."""
+    for place, name in enumerate("mnk"):
+        shape = dict(zip("mnk", [4097 if i == place else 4096 for i in range(3)], strict=True))
+        found = explain(A100, dtype="bf16", layout=layout, tflops=60.0, **shape)
+        assert found.aligned == (name not in counts)
+        assert (f"{name} 4097 is no multiple of 16 bytes" in " ".join(found.advice)) == (name in counts)

@@ -96,7 +96,7 @@ def test_no_prediction_is_faster_than_the_roofs(
     assert 0.3 * found.peak.clock_mhz <= found.clock_mhz <= found.peak.clock_mhz
     assert 0 < found.tile_fill <= 1
     assert 0 < found.tiled.wave_fill <= 1
-    assert found.aligned_gain >= 1
+    assert found.aligned_gain is None or found.aligned_gain >= 1
     assert found.bound in ("math", "memory", "launch")
     factors = losses.losses(found)
     if factors:
@@ -108,6 +108,7 @@ def test_crooked_rows_lose_the_tensor_cores_best_kernels(dtype: str) -> None:
     straight, crooked = (expected(H100, operations.product(f"{n}x{n}x{n}"), dtype) for n in (4096, 4097))
     assert (straight.alignment, straight.aligned_gain) == (16, 1.0)
     assert crooked.alignment in (2, 4)
+    assert crooked.aligned_gain is not None
     assert crooked.aligned_gain > 2.5
     assert straight.tflops > 2.5 * crooked.tflops
     alignment = next(one for one in losses.losses(crooked) if one.name == "alignment")
@@ -115,19 +116,69 @@ def test_crooked_rows_lose_the_tensor_cores_best_kernels(dtype: str) -> None:
     assert next(one.value for one in losses.losses(straight) if one.name == "alignment") == 1.0
 
 
-def test_only_k_and_m_lie_in_rows() -> None:
-    assert expected(H100, operations.product("4096x4097x4096"), "bf16").alignment == 16
-    assert expected(H100, operations.product("4097x4096x4096"), "bf16").alignment == 2
-    assert expected(H100, operations.product("4096x4096x4098"), "bf16").alignment == 4
-    assert expected(H100, operations.product("1x4097x4096"), "bf16").alignment == 16  # a vector has no rows
+@pytest.mark.parametrize(
+    ("layout", "m", "n", "k"),
+    [("row", 16, 2, 2), ("tn", 2, 16, 2), ("nn", 2, 16, 2), ("nt", 2, 2, 16), ("tt", 2, 2, 2)],
+)
+def test_only_the_sizes_count_along_which_rows_lie(layout: str, m: int, n: int, k: int) -> None:
+    """Bytes of which rows are a multiple where this size is 4097; each matrix has rows of its own."""
+    for shape, aligned in (("4097x4096x4096", m), ("4096x4097x4096", n), ("4096x4096x4097", k)):
+        found = expected(H100, operations.product(shape, layout=layout), "bf16")
+        assert (found.alignment, found.tflops > 500) == (aligned, aligned == 16), (layout, shape)
+
+
+def test_a_vector_has_no_rows_to_align() -> None:
+    assert expected(H100, operations.product("4097x1x4096"), "bf16").alignment == 16
+    assert expected(H100, operations.product("1x4097x4096", layout="tn"), "bf16").alignment == 16
+
+
+def test_sums_of_int8_are_wider_than_what_is_multiplied() -> None:
+    assert expected(H100, operations.product("4096x4100x4096"), "int8").alignment == 16
+    assert expected(H100, operations.product("4096x4098x4096"), "int8").alignment == 8
+
+
+@pytest.mark.parametrize("shape", [(1430, 5904, 888), (5216, 3843, 2140), (33, 7000, 4096), (4096, 64, 515)])
+def test_a_row_major_product_is_its_transpose_in_blas(shape: tuple[int, int, int]) -> None:
+    """x(m x k) @ w(n x k).T of PyTorch, x @ w(k x n) and x.T @ g, as cuBLAS gets them: m and n exchanged."""
+    m, n, k = shape
+    for rows, blas in (("kkn", "tn"), ("knn", "nn"), ("mnn", "nt"), ("mkn", "tt")):
+        here = expected(H100, operations.Operation("product", "", m, n, k, rows=rows), "bf16")
+        there = expected(H100, operations.product(f"{n}x{m}x{k}", layout=blas), "bf16")
+        assert (here.seconds, here.alignment, here.measured) == (there.seconds, there.alignment, there.measured)
+        assert (here.tiled.tile_m, here.tiled.tile_n) == (there.tiled.tile_n, there.tiled.tile_m)
+        assert here.measured == (rows == "kkn")
+
+
+def test_products_of_torch_on_a_real_h100() -> None:
+    """Measured with torch.mm: the first was told 136 and the second 217 TFLOPS while m and n were exchanged."""
+    assert expected(H100, operations.product("1430x5904x888"), "fp16").tflops == pytest.approx(499, rel=0.1)
+    assert expected(H100, operations.product("5216x3843x2140"), "bf16").tflops == pytest.approx(94, rel=0.2)
+
+
+@pytest.mark.parametrize("key", ["rtx_4090", "a100_sxm4_80", "t4", "l4", "v100_sxm2_16"])
+def test_what_crooked_rows_cost_elsewhere_is_a_range_and_no_advice(key: str) -> None:
+    """A real RTX 4090 reaches 116 TFLOPS with 2055, and less with 2056."""
+    board = boards()[key]
+    for size in (2055, 4098, 1001):
+        found = expected(board, operations.product("x".join([str(size)] * 3)), "fp16")
+        straight = expected(board, operations.product("x".join([str((size + 7) // 8 * 8)] * 3)), "fp16")
+        assert found.aligned_gain is None
+        assert found.low_tflops < 0.8 * straight.low_tflops
+        assert found.tflops == pytest.approx(straight.tflops, rel=0.1)
+        for one in bettershape.near(found):  # only tiles and waves count
+            aligned = expected(board, replace(found.operation, aligned=(8,)), "fp16")
+            assert one.prediction.tflops >= bettershape.WORTH * aligned.tflops
+            assert one.direction == "smaller" or one.time_ratio < 1
+        assert next((one.value for one in losses.losses(found) if one.name == "alignment"), 1.0) == 1.0
+    assert expected(boards()["rtx_4090"], operations.product("2055x2055x2055"), "fp16").low_tflops < 116
 
 
 @pytest.mark.parametrize(
     ("dtype", "shape", "refused"),
     [
-        ("fp8", "4096x4096x4096", False), ("fp8", "4098x4097x4096", False), ("fp8", "4097x4096x4096", True),
+        ("fp8", "4096x4096x4096", False), ("fp8", "4097x4098x4096", False), ("fp8", "4096x4097x4096", True),
         ("fp8", "4096x4096x4088", True), ("int8", "4097x4097x4096", False), ("int8", "4096x4096x4097", True),
-        ("bf16", "4097x4097x4097", False), ("fp8", "1x4096x4096", False),
+        ("bf16", "4097x4097x4097", False), ("fp8", "4096x1x4096", False),
     ],
 )  # fmt: skip
 def test_what_the_library_refuses_has_no_speed(dtype: str, shape: str, refused: bool) -> None:
@@ -135,6 +186,9 @@ def test_what_the_library_refuses_has_no_speed(dtype: str, shape: str, refused: 
     assert isinstance(found, records.Missing) == refused
     if isinstance(found, records.Missing):
         assert found.reason == "not_supported"
+    for layout in ("nn", "nt", "tt"):
+        other = predict.predict(H100, operations.product(shape, layout=layout), dtype)
+        assert isinstance(other, records.Missing) == (dtype != "bf16")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +204,7 @@ def test_what_the_library_refuses_has_no_speed(dtype: str, shape: str, refused: 
 def test_int8_takes_its_slowest_kernels_only_where_rows_of_the_result_are_crooked(
     shape: str, expected_class: int
 ) -> None:
-    assert predict.kernel_class(operations.product(shape), "int8") == expected_class
+    assert predict.kernel_class(operations.product(shape, layout="tn"), "int8") == expected_class
 
 
 @pytest.mark.parametrize(
@@ -158,7 +212,7 @@ def test_int8_takes_its_slowest_kernels_only_where_rows_of_the_result_are_crooke
 )
 def test_the_formula_knows_int8_with_crooked_k(shape: str, microseconds: float) -> None:
     """Measured (tests/cases/shapes, second recording). By the constants for crooked results up to 4 times that."""
-    found = expected(H100, operations.product(shape), "int8")
+    found = expected(H100, operations.product(shape, layout="tn"), "int8")
     assert 1e6 * found.formula_seconds == pytest.approx(microseconds, rel=0.15)
 
 
@@ -248,14 +302,13 @@ def test_what_was_learned_holds_only_where_it_was_measured() -> None:
         (boards()["h100_pcie_80"], operations.product("4096x4096x4096")),
         (H100, operations.product("512x512x512", 64)),
         (H100, operations.product("20000x4096x4096")),
-        (H100, replace(operations.product("4096x4096x4096"), rows="mn")),
+        (H100, operations.product("4096x4096x4096", layout="nt")),
     ):
         one = expected(board, operation, "bf16")
         assert one.seconds == one.formula_seconds
         assert not one.measured
     one = expected(H100, operations.product("4096x4096x4096"), "bf16")
     assert one.seconds != one.formula_seconds
-    assert expected(H100, replace(operations.product("4096x4096x4096"), rows="mk"), "bf16").seconds == one.seconds
 
 
 def test_shapes_are_drawn_in_equal_parts_and_none_is_refused() -> None:
@@ -263,7 +316,7 @@ def test_shapes_are_drawn_in_equal_parts_and_none_is_refused() -> None:
         drawn = list(islice(drawshapes.shapes(random.Random(1), dtype), 40))
         assert [one.kind for one in drawn] == [*drawshapes.KINDS] * 10
         assert not any(
-            predict.refusal(operations.Operation("product", "", one.m, one.n, one.k), dtype) for one in drawn
+            predict.refusal(operations.product(f"{one.m}x{one.n}x{one.k}", layout="tn"), dtype) for one in drawn
         )
         assert drawn == list(islice(drawshapes.shapes(random.Random(1), dtype), 40))
 
