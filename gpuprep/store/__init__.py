@@ -282,7 +282,7 @@ class Store:
 
     def _record(self, connection: Connection, run_id: str) -> RunRecord:
         text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar()
-        if text is None:  # sqlitefile left it out
+        if text is None:  # soundrows left it out
             raise StoreError(f"the record of run {run_id} cannot be read", "its row is damaged")
         try:
             return from_json(RunRecord, text)

@@ -78,7 +78,7 @@ def newest_passed(connection: Connection, host: str, *, any_part: bool = False) 
 
 
 def _options(connection: Connection, run_id: str) -> RecordedOptions | None:
-    """None: the record is damaged (sqlitefile.py)."""
+    """None: the record is damaged (soundrows.py)."""
     text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar()
     return None if text is None else RecordedOptions.read(json.loads(text).get("options", {}))
 

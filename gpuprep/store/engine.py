@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from gpuprep.errors import StoreError, UsageError
-from gpuprep.store import sqlitefile
+from gpuprep.store import soundrows, sqlitefile
 from gpuprep.untrusted.databasefile import is_database
 from gpuprep.untrusted.masking import is_url, masked, masked_url, remember_store
 
@@ -135,8 +136,13 @@ def _make(path: Path) -> None:
 
 
 def _postgresql(url: sa.URL) -> Engine:
+    import psycopg
+
     arguments = {"application_name": "gpuprep", "connect_timeout": CONNECT_SECONDS}
-    wanted = {name: value for name, value in arguments.items() if name not in url.query}
+    wanted: dict[str, Any] = {name: value for name, value in arguments.items() if name not in url.query}
+    plain = url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
+    shell = f"psql {shlex.quote(masked_url(plain))} -c"
+    wanted["cursor_factory"] = soundrows.cursor_class(psycopg.Cursor, masked_url(plain), shell)
     # A run takes minutes to hours between two words with the store: a connection may be gone by then.
     return sa.create_engine(url, connect_args=wanted, pool_pre_ping=True)
 

@@ -334,7 +334,8 @@ def test_a_short_password_is_hidden_in_its_place(state: Path, capsys: pytest.Cap
 ASTRAY = (
     "{}", "status {}", "validate h {}", "report {} --json", "compare x {}", "history trend --nights {}",
     "status --stroe={}", "plan h --profile {}", "history list --host {}", "history forget {}", "drift last {} -v",
-    "init h -- {}", "baseline show {}", "profiles check {}", "explain 4x4x4 --gpu {}", "trace record --wait {}", "codec check {}",
+    "init h -- {}", "baseline show {}", "profiles check {}", "explain 4x4x4 --gpu {}",
+    "trace record --wait {}", "codec check {}",
 )  # fmt: skip
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import dashboardserver
+import postgres
+import psycopg
 import pytest
 from commandline import Shell, own_folders
 from records_for_tests import measured, record
@@ -66,7 +68,24 @@ DAMAGED = {
     "a word for a number": ("exit_code = 'abc'", "exit_code holds"),
     "a verdict that is none": ("verdict = 'HELLO'", "verdict holds a word that gpuprep does not know"),
     "bytes for the record": ("record = x'7b7d'", "record holds bytes"),
+    "a huge text": ("summary = hex(zeroblob(600000))", "summary holds a text of 1200000 letters"),
+    "a number out of range": ("exit_code = 1 << 40", "exit_code holds a number that is out of range"),
 }
+# The same of PostgreSQL, whose columns hold one type: that type can be changed, and what is NOT NULL.
+DAMAGED_POSTGRES = {
+    "a word that is none": (["UPDATE runs SET source = 'HELLO' WHERE {run}"], "source holds a word that gpuprep does"),
+    "a huge text": (["UPDATE runs SET summary = repeat('x', 1200000) WHERE {run}"], "summary holds a text of 1200000"),
+    "a number out of range": (
+        ["ALTER TABLE runs ALTER exit_code TYPE bigint", "UPDATE runs SET exit_code = 1099511627776 WHERE {run}"],
+        "exit_code holds a number that is out of range",
+    ),
+    "nothing": (
+        ["ALTER TABLE runs ALTER summary DROP NOT NULL", "UPDATE runs SET summary = NULL WHERE {run}"],
+        "summary holds nothing",
+    ),
+    "a record that is none": (["UPDATE runs SET record = '[' WHERE {run}"], ""),
+}
+BYTES = "ALTER TABLE runs ALTER summary TYPE bytea USING convert_to(summary, 'UTF8')"
 
 
 @pytest.mark.parametrize("name", DAMAGED)
@@ -89,6 +108,59 @@ def test_a_damaged_row_is_named_and_hides_no_other(
         assert f"\"DELETE FROM runs WHERE run_id = '{RUNS[1]}'\"" in notes[0]
     with dashboardserver.pages(url(file)) as pages:
         assert "gpu-2" in pages.get("/fleet").text
+
+
+@pytest.fixture
+def server(postgres_server: postgres.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    own_folders(monkeypatch, tmp_path)
+    address = postgres_server.new_database()
+    with Store.open(address) as store:
+        for number, run_id in enumerate(RUNS):
+            store.append(record(run_id, host=f"gpu-{number}", command="validate"))
+        store.append(measured("figures", 200.0, day=1))
+
+    def changed(*statements: str) -> str:
+        with psycopg.connect(address) as connection:
+            for statement in statements:
+                connection.execute(statement.format(run=f"run_id = '{RUNS[1]}'").encode())
+        return address
+
+    return changed
+
+
+@pytest.mark.parametrize("name", DAMAGED_POSTGRES)
+def test_a_damaged_row_of_postgresql_is_named_and_hides_no_other(
+    server: Callable[..., str], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    changes, said = DAMAGED_POSTGRES[name]
+    address = server(*changes)
+    with caplog.at_level(logging.WARNING):
+        for words in (("history", "list"), ("status",), ("report", RUNS[2], "--json")):
+            code, out, err = Shell(capsys)(*words, "--store", address)
+            assert code in (0, 1, 3), (words, err)
+            assert "gpu-2" in out, words
+        code, _, err = Shell(capsys)("report", RUNS[1], "--store", address)
+        assert (code == 3 and f"the record of run {RUNS[1]} cannot be read" in err) is ("record" in name), err
+    notes = [note for note in caplog.messages if said in note]
+    assert notes or not said, caplog.messages
+    assert all("psql 'postgresql://gpuprep@/test" in note for note in notes), notes
+    with dashboardserver.pages(address) as pages:
+        assert "gpu-2" in pages.get("/fleet").text
+
+
+def test_bytes_and_numbers_that_are_none_in_postgresql(
+    server: Callable[..., str], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    address = server(BYTES, "UPDATE measurements SET value = 'NaN'")
+    with caplog.at_level(logging.WARNING):
+        code, _, err = Shell(capsys)("history", "list", "--store", address)
+        assert code in (0, 3), err
+        with Store.open(address) as store:
+            assert store.figures("gpu-1", "") == []
+            store.headlines(["figures"])
+    text = "\n".join(caplog.messages)
+    assert f"run {RUNS[1]} of gpu-1: summary holds bytes that are no text" in text
+    assert "value holds a number that is out of range" in text
 
 
 def test_rows_of_the_other_tables_are_left_out_as_well(file: Path, caplog: pytest.LogCaptureFixture) -> None:
