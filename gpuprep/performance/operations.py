@@ -87,6 +87,7 @@ class Attention:
 def product(words: str, batch: int = 1, layout: str = "row") -> Operation:
     m, n, k = _numbers(words, ("m", "n", "k"), "a shape is MxNxK, such as 4096x4096x4096")
     name = f"{m}x{n}x{k}" + (f", {batch} of them" if batch > 1 else "")
+    name += "" if layout == "row" else f", layout {layout}"
     return Operation("product", name, m, n, k, batch, rows=LAYOUTS[layout])
 
 

@@ -214,7 +214,9 @@ def test_only_the_rows_of_this_layout_are_misaligned(words: tuple[str, ...], cro
     assert said in page
     assert ("misalignment" in page) == bool(crooked)
     found = shell.json("--gpu", "h100", "--dtype", "bf16", *words)["products"][0]
-    assert found["layout"] == (words[1].lower() if len(words) > 1 else "row")
+    layout = words[1].lower() if len(words) > 1 else "row"
+    assert found["layout"] == layout
+    assert (f"bf16 {words[-1]}, layout {layout}" in page) == (layout != "row")
 
 
 def test_a_convolution_is_its_implicit_product(shell: Shell) -> None:
