@@ -89,9 +89,16 @@ def redirects() -> Mapping[str, Sequence[str]]:
     return found
 
 
-def rpm_key_file() -> str:
-    """The name of the key that NVIDIA signs rpm packages with, in its repository."""
-    return str(_variables("gpu_driver", "main")["gpu_driver_rpm_key_file"])
+def rpm_key() -> tuple[str, str]:
+    """The key that NVIDIA signs rpm packages with: its file's name in the repository, and its fingerprint."""
+    data = _variables("gpu_driver", "main")
+    return str(data["gpu_driver_rpm_key_file"]), str(data["gpu_driver_rpm_key_fingerprint"])
+
+
+def vault(release: OsRelease, base: str, minor: str) -> str:
+    """Where a system keeps the packages of an earlier minor release, "9.6"; `base`: its vault's address."""
+    folder = str(_variables("gpu_preflight", release.roles)["gpu_preflight_vault"]).rpartition("}}")[2]
+    return base.rstrip("/") + folder.replace("\\1", minor)
 
 
 def release_package(release: OsRelease) -> str:
@@ -146,9 +153,17 @@ def container_packages() -> tuple[str, ...]:
     return tuple(_variables("gpu_containers", "main")["gpu_containers_packages"])
 
 
-def codec_build_packages(release: OsRelease) -> tuple[str, ...]:
-    """What the role gpu_codec builds FFmpeg with."""
-    return tuple(_codec(release)["gpu_codec_build_packages"])
+def codec_build_packages(release: OsRelease, libraries: Sequence[str], *, npp: bool) -> tuple[str, ...]:
+    """What the role gpu_codec builds FFmpeg with: programs, and these libraries."""
+    data = _codec(release)
+    wanted = [name for library in libraries for name in data["gpu_codec_library_packages"].get(library, ())]
+    extra = data["gpu_codec_npp_packages"] if npp else []
+    return tuple(dict.fromkeys([*data["gpu_codec_build_packages"], *extra, *wanted]))
+
+
+def codec_repositories(release: OsRelease) -> str:
+    """Which repositories that are off the role gpu_codec switches on for that, as a pattern of their names."""
+    return str(_codec(release).get("gpu_codec_build_repositories", ""))
 
 
 def codec_libraries(release: OsRelease) -> dict[str, list[str]]:

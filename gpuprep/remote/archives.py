@@ -22,8 +22,11 @@ class Repository:
     """One that the host does not have yet, or has in the file (with dnf: repository) `instead` of gpuprep's own."""
 
     uri: str
-    key: str  # its text; dnf checks packages by it, not lists
-    instead: str
+    key: str = ""  # its text; with a fingerprint the address of the key, which must have it
+    instead: str = ""
+    name: str = ""  # of the caller's
+    fingerprint: str = ""
+    lists: bool = True  # whether the list is signed; else each package, which dnf then checks
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,24 @@ class Question:
     components: tuple[str, ...] = ()  # of the system's own archive, as apt has them
     codename: str = ""  # of the system: "bookworm"
     reader: str = ""  # the text of the program that says which of them the host's sources lack
-    urls: Mapping[str, str] = field(default_factory=dict)  # by a name of the caller's
     wheels: Mapping[str, str] = field(default_factory=dict)  # name in the Python index ► version
+    versions: Mapping[str, str] = field(default_factory=dict)  # package ► the version, or its beginning, to install
+    own: tuple[str, ...] = ()  # packages that the run itself releases and holds
+    # Of dnf: the package, or its address, that adds the repository with DKMS; which repositories that are off are
+    # switched on for which packages.
+    epel: str = ""
+    vault: str = ""  # where the headers of a kernel are that the host's repositories have no more
+    off: str = ""
+    off_packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Answer:
     offers: Mapping[str, Sequence[str]]  # package ► versions
     said: tuple[str, ...]  # what the package manager complained of
-    lacking: Mapping[str, str]  # name of a URL or of a wheel ► why it is not to be had
+    lacking: Mapping[str, str]  # name of a repository, of "epel" or of a wheel ► why it is not to be had
     untried: tuple[str, ...] = ()  # wheels: the host does not know its Python index yet
+    held: tuple[str, ...] = ()  # what somebody holds and the packages would change: a package, or a lock of dnf
 
 
 def ask(host: Host, question: Question) -> Answer:
@@ -57,10 +68,11 @@ def ask(host: Host, question: Question) -> Answer:
         said = tuple(one_line(str(line), TOLD_LETTERS) for line in told["said"])
         lacking = {str(name): one_line(str(why), TOLD_LETTERS) for name, why in told["lacking"].items()}
         untried = tuple(one_line(str(name), TOLD_LETTERS) for name in told["untried"])
+        held = tuple(one_line(str(name), TOLD_LETTERS) for name in told["held"])
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         text = one_line(result.stderr.strip() or result.stdout.strip() or "it said nothing", TOLD_LETTERS)
         raise HostError(f"{host.name} was asked what its package archives offer, and gave no answer: {text}") from None
-    return Answer(offers, said, lacking, untried)
+    return Answer(offers, said, lacking, untried, held)
 
 
 @functools.cache

@@ -2,19 +2,21 @@
 
 apt or dnf reads the host's own sources and those of the question, without its locks, lists and hooks; nothing is
 installed. remote/archives.py has the question's fields. The answer:
-{"offers": ["NAME | VERSION"], "said": [a complaint of apt or dnf], "lacking": {NAME of a URL or a wheel: why},
-"untried": [NAME of a wheel]}.
+{"offers": ["NAME | VERSION"], "said": [a complaint of apt or dnf], "lacking": {NAME of a repository or a wheel: why},
+"untried": [NAME of a wheel, or what else could not be tried], "held": [what somebody holds and the step changes]}.
 """
 
 from __future__ import annotations
 
 import configparser
+import http.client
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import urllib.request
 from pathlib import Path
@@ -44,26 +46,33 @@ ENTRY = "Types: deb\nURIs: {0}\nSuites: /\nArchitectures: amd64\nSigned-By: {1}\
 PIP_CONF = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf")
 # pip's own index, in its own words: it is asked where nobody has set another.
 OWN_INDEX = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
+LOCKS = Path("/etc/dnf/plugins/versionlock.list")
+# A key and its fingerprint, as `gpg --with-colons` prints them.
+FINGERPRINT = r"(?m)^pub:.*\n(?:(?!pub:|fpr:).*\n)*fpr:+([0-9A-F]{40}):"
+# NAME-EPOCH:VERSION-RELEASE.ARCH, as dnf names what a lock keeps away.
+NEVRA = r"([A-Za-z0-9][A-Za-z0-9_.+-]*)-(?:[0-9]+:)?[^-\s]+-[^-\s]+[.](?:noarch|x86_64)"
 
 
 def main(question: dict[str, Any]) -> None:
+    answer: dict[str, Any] = {"offers": [], "said": [], "lacking": {}, "untried": [], "held": []}
     scratch = Path(tempfile.mkdtemp(prefix="gpuprep-try."))
     try:
-        manager = _apt if shutil.which("apt-get") else _dnf
-        offers, said = manager(scratch, question) if question["packages"] else ([], [])
+        if question["packages"]:
+            (_apt if shutil.which("apt-get") else _dnf)(scratch, question, answer)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     index = _index() if question["wheels"] else ""
-    answer = {
-        "offers": [line[:MOST_LETTERS] for line in offers[:MOST_OFFERS]],
-        "said": [line[:MOST_LETTERS] for line in said[:MOST_SAID]],
-        "lacking": {**_unreachable(question["urls"]), **(_no_wheels(index, question["wheels"]) if index else {})},
-        "untried": [] if index else list(question["wheels"]),
-    }
+    if index:
+        answer["lacking"].update(_no_wheels(index, question["wheels"]))
+    else:
+        answer["untried"] += question["wheels"]
+    answer["offers"] = [line[:MOST_LETTERS] for line in answer["offers"][:MOST_OFFERS]]
+    for key in ("said", "held", "untried"):
+        answer[key] = [line[:MOST_LETTERS] for line in answer[key][:MOST_SAID]]
     json.dump(answer, sys.stdout)
 
 
-def _apt(scratch: Path, question: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _apt(scratch: Path, question: dict[str, Any], answer: dict[str, Any]) -> None:
     repositories, parts = question["repositories"], scratch / "parts"
     for folder in (parts, scratch / "lists/partial", scratch / "cache/archives/partial"):
         folder.mkdir(parents=True)
@@ -82,7 +91,37 @@ def _apt(scratch: Path, question: dict[str, Any]) -> tuple[list[str], list[str]]
     _, complaints = _run(["apt-get", "-c", str(settings), "-q", "update"])
     offers, _ = _run(["apt-cache", "-c", str(settings), "madison", *question["packages"]])
     lines = [" | ".join(word.strip() for word in line.split("|")[:2]) for line in offers.splitlines()]
-    return lines, [line for line in complaints.splitlines() if line.startswith(("E: ", "W: "))]
+    held = set(_run(["apt-mark", "showhold"])[0].split()) - set(question["own"])
+    if held:
+        there = ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package} | ${Version}\\n"]
+        present = [line[len("installed ") :] for line in _run(there)[0].splitlines() if line.startswith("installed ")]
+        words = ["-s", "--no-install-recommends", "--allow-downgrades", "--ignore-hold", "install"]
+        names = [offer.replace(" | ", "=") for offer in _chosen(question, lines, present).values()]
+        steps, _ = _run(["apt-get", "-c", str(settings), *words, *names])
+        held &= set(re.findall(r"(?m)^(?:Inst|Remv) (\S+)", steps))
+    said = [line for line in complaints.splitlines() if line.startswith(("E: ", "W: "))]
+    answer.update(offers=lines, said=said, held=sorted(held))
+
+
+def _chosen(question: dict[str, Any], offers: list[str], present: list[str]) -> dict[str, str]:
+    """Package ► its newest offer in the wanted version, without those that are installed so."""
+
+    def fits(line: str) -> bool:
+        name, _, version = line.partition(" | ")
+        upstream, wanted = _upstream(version), question["versions"].get(name)
+        return wanted is not None and (not wanted or upstream == wanted or upstream.startswith(f"{wanted}."))
+
+    there = {line.partition(" | ")[0] for line in present if fits(line)}
+    chosen: dict[str, str] = {}
+    for line in sorted(filter(fits, offers), key=lambda line: [int(part) for part in re.findall("[0-9]+", line)]):
+        name = line.partition(" | ")[0]
+        if name not in there:
+            chosen[name] = line
+    return chosen
+
+
+def _upstream(version: str) -> str:
+    return version.split(":")[-1].split("-")[0].split("~")[0]
 
 
 def _components(question: dict[str, Any]) -> str:
@@ -97,34 +136,143 @@ def _components(question: dict[str, Any]) -> str:
     return "\n".join(entries)
 
 
-def _dnf(scratch: Path, question: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _dnf(scratch: Path, question: dict[str, Any], answer: dict[str, Any]) -> None:
     """Streams and locks choose among what is offered; here it is asked what is offered at all."""
-    words = ["dnf", "-q", "--disableplugin=versionlock", f"--setopt=cachedir={scratch}", "--setopt=retries=2"]
-    words += [f"--setopt=timeout={EACH_SECONDS}", "--setopt=*.skip_if_unavailable=true"]
+    words = ["dnf", f"--setopt=cachedir={scratch}/cache", "--setopt=retries=2", f"--setopt=timeout={EACH_SECONDS}"]
+    words += ["--setopt=*.skip_if_unavailable=true", "--setopt=*.module_hotfixes=true"]
+    free, lacking = "--disableplugin=versionlock", answer["lacking"]
     for number, repository in enumerate(question["repositories"]):
-        words.append(f"--repofrompath=gpuprep-try{number},{repository['uri']}")
+        name, key, why = f"gpuprep-try{number}", scratch / f"key{number}.asc", ""
+        words.append(f"--repofrompath={name},{repository['uri']}")
         if Path(f"/etc/yum.repos.d/{repository['instead']}.repo").exists():
             words.append(f"--disablerepo={repository['instead']}")
-    words += ["--setopt=*.module_hotfixes=true", "repoquery", "--qf", "%{name} | %{version}\\n", *question["packages"]]
-    offers, complaints = _run(words)
-    lines = sorted({line for line in offers.splitlines() if " | " in line})
-    return lines, [line for line in complaints.splitlines() if re.search("(?i)error|fail|cannot|curl", line)]
+        text = repository["key"]
+        if repository["fingerprint"]:
+            text, why = _key(repository)
+        if why:
+            lacking[repository["name"]] = why
+        key.write_text(text, encoding="utf-8")
+        if repository["lists"] and text:
+            words += [f"--setopt={name}.repo_gpgcheck=1", f"--setopt={name}.gpgkey=file://{key}"]
+    if question["epel"]:
+        dkms = _run([*words, "-q", free, "repoquery", "dkms"])[0]
+        text, why = ("", "") if dkms.strip() else _epel(scratch, question["epel"], [*words, "-q", free])
+        lacking.update({"epel": why} if why else {})
+        if text:
+            (scratch / "repos").mkdir()
+            (scratch / "repos/epel.repo").write_text(text, encoding="utf-8")
+            words.append(f"--setopt=reposdir=/etc/yum.repos.d,{scratch}/repos")
+    off = _run(["dnf", "-q", "-C", "repolist", "--disabled"])[0].split("\n")[1:] if question["off"] else []
+    switched = [name for line in off if re.match(question["off"], name := line.partition(" ")[0])]
+    words += [f"--enablerepo={name}" for name in switched]
+    form = "%{name} | %{version} | %{name}-%{version}-%{release}.%{arch} | %{repoid} | %{size} | %{location}\\n"
+    query = ["-y", free, "repoquery", "--qf", form]
+    found, complaints = _run([*words, *query, *question["packages"]])
+    headers = [name for name in question["packages"] if name.startswith("kernel") and "-devel-" in name]
+    if question["vault"] and not any(f" | {name} | " in found for name in headers):
+        words.append(f"--repofrompath=gpuprep-vault,{question['vault']}")
+        more, complaint = _run([*words, *query, *headers])
+        found, complaints = found + more, complaints + complaint
+    rows = [row for line in sorted(set(found.splitlines())) if len(row := line.split(" | ")) == 6]
+    rows = [row for row in rows if row[3] not in switched or row[0] in question["off_packages"]]
+    named = {f"{row[name]} | {row[1]}": row for row in rows for name in (0, 2) if row[name] in question["packages"]}
+    for number, repository in enumerate(question["repositories"]):
+        own = [row for row in rows if row[3] == f"gpuprep-try{number}" and row[4].isdigit()]
+        if own and not repository["lists"] and repository["name"] not in lacking:
+            address = f"{repository['uri'].rstrip('/')}/{min(own, key=lambda row: int(row[4]))[5]}"
+            package, why = _read(address, MOST_BYTES)
+            (scratch / "signed.rpm").write_bytes(package)
+            if why:
+                answer["untried"].append(f"the signature of {why}")
+            elif why := _not_signed(scratch, scratch / f"key{number}.asc"):
+                lacking[repository["name"]] = f"{address} {why}"
+    said = [line for line in complaints.splitlines() if re.search("(?i)error|fail|cannot|curl|signature", line)]
+    answer.update(offers=sorted(named), said=said, held=_locked(words, question, named))
 
 
-def _run(words: list[str]) -> tuple[str, str]:
+def _key(repository: dict[str, Any]) -> tuple[str, str]:
+    """(NVIDIA's key, why it is not to be had): it comes from the repository, and is believed by its fingerprint."""
+    content, why = _read(repository["key"], 1 << 16)
+    text = content.decode("utf-8", "replace")
+    if why:
+        return "", why
+    words = ["gpg", "--batch", "--no-options", "--no-default-keyring", "--with-colons", "--show-keys"]
+    if re.findall(FINGERPRINT, _run(words, text)[0]) == [repository["fingerprint"]]:
+        return text, ""
+    return "", f"{repository['key']} is not NVIDIA's key (fingerprint {repository['fingerprint']})"
+
+
+def _epel(scratch: Path, package: str, dnf: list[str]) -> tuple[str, str]:
+    """(the text of EPEL's repository as its package has it, why it is not to be had)."""
+    address = package
+    if "://" not in package:
+        places = _run([*dnf, "repoquery", "--location", "--latest-limit=1", package])[0].split()
+        if not places:
+            return "", f"this host's repositories have no {package}"
+        address = places[-1]
+    content, why = _read(address, MOST_BYTES)
+    if why:
+        return "", why
+    file = scratch / "epel.rpm"
+    file.write_bytes(content)
+    _run(["rpm2archive", str(file)])  # what it writes ends in .tgz
+    try:
+        with tarfile.open(f"{file}.tgz") as archive:
+            repositories = [member for member in archive if member.name.endswith("/yum.repos.d/epel.repo")]
+            found = archive.extractfile(repositories[0]) if repositories else None
+            text = found.read(1 << 16).decode("utf-8", "replace") if found else ""
+    except (OSError, tarfile.TarError, EOFError) as error:
+        return "", f"{address}: {error}"
+    return text, "" if text else f"{address} adds no repository"
+
+
+def _not_signed(scratch: Path, key: Path) -> str:
+    """Why dnf would not take a package of a repository with this key."""
+    rpm = ["rpmkeys", "--dbpath", str(scratch / "rpmdb")]
+    _run([*rpm, "--import", str(key)])
+    said = _run([*rpm, "--checksig", str(scratch / "signed.rpm")])[0].strip()
+    if re.search(r"\b(signatures|pgp|gpg)\b.* OK$", said):
+        return ""
+    return f"is not signed with the key of this repository (rpm says: {said.rpartition(': ')[2]})"
+
+
+def _locked(dnf: list[str], question: dict[str, Any], named: dict[str, list[str]]) -> list[str]:
+    """Lines of dnf's versionlock that are in the way, where the same step without locks would go through."""
+    try:
+        lines = [line.strip() for line in LOCKS.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        return []
+    names = {line: re.sub(r"-(?:[0-9]+:)?[^-]+-[^-]+$", "", line.lstrip("!")) for line in lines if line[:1] not in "#"}
+    own = {name for name in names.values() if name in question["own"]}
+    there = _run(
+        ["rpm", "-qa", "--qf", "%{NAME} | %{VERSION}\\n%{NAME}-%{VERSION}-%{RELEASE}.%{ARCH} | %{VERSION}\\n"]
+    )[0]
+    chosen = _chosen(question, list(named), there.splitlines())
+    # The run releases its own locks; here they are in force, and would be named for somebody else's.
+    wanted = [named[line][2] for name, line in chosen.items() if not (own and name in question["own"])]
+    if not names or not wanted:
+        return []
+    step = ["--assumeno", "--setopt=install_weak_deps=False", "install", *wanted]
+    could = "Operation aborted|Nothing to do"  # it was only asked
+    if not re.search(could, "".join(_run([*dnf, "--disableplugin=versionlock", *step]))):
+        return []
+    said = "".join(_run([*dnf, *step]))
+    kept_away = "" if re.search(could, said) else "\n".join(re.findall(".*filtered out.*", said))
+    meant = re.findall(NEVRA, kept_away)
+    return [line for line, name in names.items() if name in meant and name not in own]
+
+
+def _run(words: list[str], stdin: str = "") -> tuple[str, str]:
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=UPDATE_SECONDS, env=environment
+            words, input=stdin.encode(), capture_output=True, check=False, timeout=UPDATE_SECONDS, env=environment
         )
+    except OSError as error:
+        return "", f"E: {words[0]}: {error}"
     except subprocess.TimeoutExpired:
         return "", f"E: {words[0]} did not end in {UPDATE_SECONDS} seconds"
     return done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-
-
-def _unreachable(urls: dict[str, str]) -> dict[str, str]:
-    said = {name: _read(url, 1)[1] for name, url in urls.items()}
-    return {name: why for name, why in said.items() if why}
 
 
 def _no_wheels(index: str, wheels: dict[str, str]) -> dict[str, str]:
@@ -135,7 +283,7 @@ def _no_wheels(index: str, wheels: dict[str, str]) -> dict[str, str]:
         if url.startswith("file:"):  # as pip does
             url += "index.html"
         page, why = _read(url, MOST_BYTES)
-        if not why and f"{name.replace('-', '_')}-{version}-" not in page:
+        if not why and f"{name.replace('-', '_')}-{version}-".encode() not in page:
             why = f"{url} has no {name} {version}"
         if why:
             lacking[name] = why
@@ -152,13 +300,13 @@ def _index() -> str:
         return _run(["python3", "-I", "-c", OWN_INDEX])[0].strip()
 
 
-def _read(url: str, most: int) -> tuple[str, str]:
+def _read(url: str, most: int) -> tuple[bytes, str]:
     """(at most so many bytes of what is there, why it could not be read)."""
     try:
         with urllib.request.urlopen(url, timeout=EACH_SECONDS) as answer:
-            return answer.read(most).decode("utf-8", "replace"), ""
-    except (OSError, ValueError) as error:
-        return "", f"{url}: {getattr(error, 'reason', error)}"[:MOST_LETTERS]
+            return answer.read(most), ""
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return b"", f"{url}: {getattr(error, 'reason', error)}"[:MOST_LETTERS]
 
 
 if __name__ == "__main__":

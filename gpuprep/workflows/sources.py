@@ -6,15 +6,20 @@ reached, is not signed or lacks the wanted version refuses the plan: found in th
 
 from __future__ import annotations
 
+import re
+import shlex
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuprep import catalogue
+from gpuprep.agent.facts.packagefiles import whose
+from gpuprep.agent.facts.packages import headers_package
 from gpuprep.catalogue import roles
 from gpuprep.catalogue.agent import role_folder
 from gpuprep.codecbuild import sources as tarballs
+from gpuprep.desired.modules import DKMS
 from gpuprep.desired.profile_rules import refuse
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import GpuprepError, NoPrivilege, PlanRefused
@@ -23,9 +28,11 @@ from gpuprep.records import Finding, Missing, Plan, Snapshot
 from gpuprep.records.findings import DONE
 from gpuprep.remote import Host
 from gpuprep.remote.archives import Answer, Question, Repository, ask
+from gpuprep.workflows.run_variables import WHOLE
 from gpuprep.workflows.runs import ProfileRun
 
 TARBALLS = {"nv-codec-headers": "nv_codec_headers", "ffmpeg": "ffmpeg"}  # subject of a finding ► kind
+VAULTS = {"rocky": "rocky_vault", "almalinux": "almalinux_vault"}  # system ► the setting of its vault's address
 HINT = "nothing was changed on the host; correct what is named, then run again"
 _fetching = threading.Lock()  # several hosts need the same files
 
@@ -40,6 +47,7 @@ class _Wish:
     together: bool = False
     mirror: str = ""  # the setting that names the repository; "": the host's own sources
     uri: str = ""
+    either: bool = False  # one of the packages is enough
 
 
 def check(
@@ -56,12 +64,14 @@ def check(
     wishes = [*_wishes(wanted, facts, release, steps, mirrors)]
     question = _question(wanted, facts, release, steps, wishes, mirrors)
     notes: tuple[str, ...] = ()
-    if question.packages or question.urls or question.wheels:
+    if question.packages or question.wheels:
         try:
             answer = ask(host, question)
             lacking += _lacking(answer, question, wishes, release)
-            if answer.untried:
-                notes = (f"not tried, as the host has no pip yet: {', '.join(answer.untried)} in the Python index",)
+            wheels = [name for name in answer.untried if name in question.wheels]
+            notes = tuple(f"not tried: {what}" for what in answer.untried if what not in wheels)
+            if wheels:
+                notes += (f"not tried, as the host has no pip yet: {', '.join(wheels)} in the Python index",)
         except NoPrivilege as error:
             notes = (f"the sources of packages were not tried, which needs root on the host: {error.what}",)
     if lacking:
@@ -114,9 +124,14 @@ def _wishes(
         uri = _container_uri(release, mirrors)
         toolkit = wanted.containers.toolkit
         yield _Wish(f"container toolkit {toolkit}", names, toolkit, True, "container_toolkit", uri)
-    if release.rpm:  # some are in repositories that are switched on for one step
-        return
-    if "gpu_codec" in steps and (names := roles.codec_build_packages(release)):
+    if release.rpm and "gpu_driver" in steps and driver.modules == DKMS:
+        if "dkms" not in there:
+            yield _Wish("the driver's tools", ("dkms",))
+        if facts.kernel.headers_running is not True:
+            kernels = [name for name in (facts.kernel.running, facts.kernel.next_boot) if isinstance(name, str)]
+            yield _Wish("kernel headers", tuple(dict.fromkeys(map(headers_package, kernels))), either=True)
+    if "gpu_codec" in steps:
+        names = roles.codec_build_packages(release, wanted.codec.libraries, npp=wanted.codec.npp)
         yield _Wish("what builds FFmpeg", names)
     if "gpu_extras" in steps and (names := _absent(wanted.extras.packages, facts)):
         yield _Wish("the extras", names)
@@ -150,7 +165,7 @@ def _question(
 ) -> Question:
     own_file = "{}" if release.rpm else "{}.sources"
     keys = {
-        "nvidia": mirrors.get("nvidia_key") or str(roles.repository_key(release)),
+        "nvidia": mirrors.get("nvidia_key") or ("" if release.rpm else str(roles.repository_key(release))),
         "container_toolkit": mirrors.get("container_toolkit_key")
         or str(role_folder("gpu_containers") / "files" / roles.upstream("gpu_containers", "gpu_containers_key")),
     }
@@ -158,18 +173,30 @@ def _question(
     # apt refuses two entries of one archive with different keys: somebody's own entry is the one that is tried.
     listed = () if isinstance(facts.nvidia_repositories, Missing) else facts.nvidia_repositories
     has_own = any(not Path(entry.file).name.startswith("gpuprep-") for entry in listed)
+    key_file, fingerprint = roles.rpm_key()
     repositories = [
-        Repository(uri, _text(keys[mirror]), own_file.format(names[mirror]))
+        Repository(
+            uri,
+            _text(keys[mirror]) if keys[mirror] else f"{uri}{key_file}",
+            own_file.format(names[mirror]),
+            mirror,
+            "" if keys[mirror] else fingerprint,
+            lists=not release.rpm or mirror != "nvidia",
+        )
         for mirror, uri in dict.fromkeys((wish.mirror, wish.uri) for wish in wishes if wish.mirror)
         if not (mirror == "nvidia" and has_own)
     ]
-    urls = {}
-    if release.rpm and "gpu_driver" in steps and wanted.driver.source == "nvidia" and "nvidia_key" not in mirrors:
-        urls["nvidia"] = f"{_nvidia_uri(release, mirrors)}{roles.rpm_key_file()}"
-    if facts.os.id == "rhel" and "gpu_driver" in steps and "dkms" not in facts.packages:
+    asked = tuple(dict.fromkeys(name for wish in wishes for name in wish.packages))
+    place, minor = VAULTS.get(facts.os.id), re.search(r"\.el(\d+)_(\d+)", facts.kernel.running)
+    vault = ""
+    if place and minor and headers_package(facts.kernel.running) in asked:
+        base = mirrors.get(place) or roles.upstream("gpu_preflight", WHOLE[place])
+        vault = roles.vault(release, base, f"{minor[1]}.{minor[2]}")
+    epel = ""
+    if release.rpm and facts.os.id != "amzn" and "dkms" in asked:
         base = mirrors.get("epel") or roles.upstream("gpu_driver", "gpu_driver_epel_url")
-        number = facts.os.version_id.split(".")[0]
-        urls["epel"] = f"{base.rstrip('/')}/epel-release-latest-{number}.noarch.rpm"
+        latest = f"{base.rstrip('/')}/epel-release-latest-{facts.os.version_id.split('.')[0]}.noarch.rpm"
+        epel = latest if facts.os.id == "rhel" else "epel-release"
     wheels = {}
     for role, library, version in (
         ("gpu_cudnn", "cudnn", wanted.cudnn.version),
@@ -179,8 +206,16 @@ def _question(
             wheels[f"nvidia-{library}-cu{wanted.cuda.major}"] = version
     components = () if release.rpm or wanted.driver.source == "nvidia" else roles.driver_components(release)
     reader = _text(str(role_folder("gpu_driver") / "files/apt_sources.py")) if components else ""
-    asked = tuple(dict.fromkeys(name for wish in wishes for name in wish.packages))
-    return Question(tuple(repositories), asked, components, facts.os.codename, reader, urls, wheels)
+    return Question(
+        tuple(repositories), asked, components, facts.os.codename, reader, wheels,
+        versions={name: wish.version if wish.together or name == wish.packages[0] else ""
+                  for wish in wishes for name in wish.packages},
+        own=tuple(name for name in {*asked, *facts.packages} if whose(name) == "driver"),
+        epel=epel,
+        vault=vault,
+        off=roles.codec_repositories(release) if "gpu_codec" in steps else "",
+        off_packages=roles.codec_build_packages(release, wanted.codec.libraries, npp=wanted.codec.npp),
+    )  # fmt: skip
 
 
 def _text(path: str) -> str:
@@ -194,7 +229,7 @@ def _lacking(
     settings = config_dir() / "config.yml"
     for wish in wishes:
         why = _why_not(wish, answer.offers)
-        if not why:
+        if not why or ("epel" in answer.lacking and wish.packages == ("dkms",)):
             continue
         near = [line for line in answer.said if wish.uri and wish.uri.rstrip("/") in line] or answer.said
         said = f" ({manager} says: {near[0]})" if near else ""
@@ -211,20 +246,33 @@ def _lacking(
                 refuse("host.sources", reason, f"sources that have it: `{again}` on the host shows what fails there")
             )
     for name, why in answer.lacking.items():
-        if name in question.urls:
-            works = f"a mirror that this host reaches, as mirrors.{name} in {settings} (docs/mirrors.md)"
-            yield str(refuse(f"mirrors.{name}", f"tried from this host: {why}", works))
-        elif name in question.wheels:
+        if name in question.wheels:
             works = (
                 "an index that this host reaches: `index-url` in the section `[global]` of /etc/pip.conf on the host"
             )
             yield str(refuse("host.sources", f"the Python index, tried from this host: {why}", works))
+        elif name == "epel" and "://" not in question.epel:
+            works = "the system's own repositories switched on: `dnf repolist --all` on the host shows which are off"
+            yield str(refuse("host.sources", f"EPEL, which has DKMS: {why}", works))
+        else:
+            works = f"a mirror that this host reaches, as mirrors.{name} in {settings} (docs/mirrors.md)"
+            if name == "nvidia":
+                works += "; if another key signs it, name that in mirrors.nvidia_key"
+            yield str(refuse(f"mirrors.{name}", f"tried from this host: {why}", works))
+    if answer.held:
+        names = ", ".join(answer.held)
+        release_it = "dnf versionlock delete" if release.rpm else "apt-mark unhold"
+        words = shlex.join(line.lstrip("!") for line in answer.held)
+        reason = f"somebody holds {names}, which the packages of this plan would change"
+        if release.rpm:
+            reason = f"a lock of dnf keeps away what this plan installs: {names}"
+        yield str(refuse("host.packages", reason, f"`sudo {release_it} {words}`, if it may change; then run again"))
 
 
 def _why_not(wish: _Wish, offers: Mapping[str, Sequence[str]]) -> str:
     """Why the packages of a wish are not to be had, as "... lack X"; "" if they are."""
     absent = [name for name in wish.packages if not offers.get(name)]
-    if absent:
+    if absent and not (wish.either and len(absent) < len(wish.packages)):
         more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
         return f"has no {', '.join(absent[:3])}{more}"
     if not wish.version:

@@ -35,7 +35,7 @@ OFFERED = tuple(
 def all_offered(question: dict[str, Any]) -> str:
     """Each package in every version that a plan may wish for."""
     offers = [f"{name} | {version}" for name in question["packages"] for version in OFFERED]
-    return json.dumps({"offers": offers, "said": [], "lacking": {}, "untried": []})
+    return json.dumps({"offers": offers, "said": [], "lacking": {}, "untried": [], "held": []})
 
 
 @dataclass

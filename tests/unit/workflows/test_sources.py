@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -43,30 +44,76 @@ def unreachable(answer: dict[str, Any]) -> None:
     answer.update(offers=[], said=["E: Failed to fetch http://deb.example/InRelease  Connection refused"])
 
 
-def no_wheel(answer: dict[str, Any]) -> None:
-    answer["lacking"] = {"nvidia-cudnn-cu12": "https://pypi.example/simple/nvidia-cudnn-cu12/: timed out"}
+def lacking(name: str, why: str) -> Changed:
+    return lambda answer: answer["lacking"].update({name: why})
+
+
+def held(name: str) -> Changed:
+    return lambda answer: answer["held"].append(name)
+
+
+no_wheel = lacking("nvidia-cudnn-cu12", "https://pypi.example/simple/nvidia-cudnn-cu12/: timed out")
+HEADERS = "kernel-devel-5.14.0-611.5.1.el9_7.x86_64"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("system", "change", "said"),
     [
-        (without("libcupti-dev"), "CUDA 12.4: this host's package archive has no libcupti-dev"),
-        (in_version("nvidia-cuda-toolkit", "13.1.0-1"), "has no 12.4 of nvidia-cuda-toolkit; it has 13.1.0"),
-        (in_version("libnvcuvid1", "550.54.14-1"), "with all its parts; it has no version that all parts have"),
-        (without("nvidia-modprobe"), "the driver's tools: this host's package archive has no nvidia-modprobe"),
-        (without("clang"), "what builds FFmpeg: this host's package archive has no clang"),
-        (unreachable, "(apt says: E: Failed to fetch http://deb.example/InRelease Connection refused)"),
-        (no_wheel, "the Python index, tried from this host: https://pypi.example/simple/nvidia-cudnn-cu12/: timed out"),
+        ("debian13", without("libcupti-dev"), "CUDA 12.4: this host's package archive has no libcupti-dev"),
+        (
+            "debian13",
+            in_version("nvidia-cuda-toolkit", "13.1.0-1"),
+            "has no 12.4 of nvidia-cuda-toolkit; it has 13.1.0",
+        ),
+        (
+            "debian13",
+            in_version("libnvcuvid1", "550.54.14-1"),
+            "with all its parts; it has no version that all parts have",
+        ),
+        (
+            "debian13",
+            without("nvidia-modprobe"),
+            "the driver's tools: this host's package archive has no nvidia-modprobe",
+        ),
+        ("debian13", without("clang"), "what builds FFmpeg: this host's package archive has no clang"),
+        ("debian13", unreachable, "(apt says: E: Failed to fetch http://deb.example/InRelease Connection refused)"),
+        (
+            "debian13",
+            no_wheel,
+            "the Python index, tried from this host: https://pypi.example/simple/nvidia-cudnn-cu12/: timed out",
+        ),
+        ("debian13", held("gcc-14"), "somebody holds gcc-14, which the packages of this plan would change"),
+        ("debian13", held("gcc-14"), "`sudo apt-mark unhold gcc-14`"),
+        ("rocky9", without("dkms"), "the driver's tools: this host's package archive has no dkms"),
+        ("rocky9", without(HEADERS), f"kernel headers: this host's package archive has no {HEADERS}"),
+        ("rocky9", without("nasm"), "what builds FFmpeg: this host's package archive has no nasm"),
+        ("amzn2023", without("nasm"), "what builds FFmpeg: this host's package archive has no nasm"),
+        (
+            "rocky9",
+            lacking("epel", "this host's repositories have no epel-release"),
+            "EPEL, which has DKMS: this host's",
+        ),
+        ("rhel9", lacking("epel", "https://dl.example/: refused"), "mirrors.epel: tried from this host: https://dl.ex"),
+        (
+            "rocky9",
+            lacking("nvidia", "x.rpm is not signed with the key"),
+            "mirrors.nvidia: tried from this host: x.rpm",
+        ),
+        ("rocky9", lacking("nvidia", "x.rpm is not signed with the key"), "name that in mirrors.nvidia_key"),
+        ("rocky9", held("!dkms-0:3.2.2-1.el9.*"), "a lock of dnf keeps away what this plan installs: !dkms-0:3.2.2-1"),
+        ("rocky9", held("!dkms-0:3.2.2-1.el9.*"), "`sudo dnf versionlock delete 'dkms-0:3.2.2-1.el9.*'`"),
     ],
 )
 @pytest.mark.parametrize("command", [provision.plan, provision.provision])
-def test_a_source_that_lacks_something_refuses_the_plan(stage: Stage, command: Any, change: Changed, said: str) -> None:
+def test_a_source_that_lacks_something_refuses_the_plan(
+    stage: Stage, command: Any, system: str, change: Changed, said: str
+) -> None:
     def archives(question: dict[str, Any]) -> str:
         answer = json.loads(all_offered(question))
         change(answer)
         return json.dumps(answer)
 
-    stage.script.snapshots, stage.script.archives = [bare_snapshot()], archives
+    stage.script.snapshots, stage.script.archives = [bare_snapshot(system)], archives
     made = stage(command)
     assert made.exit_code == 2
     assert said in " ".join((made.error or "").split())
@@ -137,7 +184,7 @@ def test_a_tarball_that_the_controller_cannot_get_refuses_the_plan(
     assert skipped.exit_code == 0, skipped.error
 
 
-def test_wheels_and_files_are_looked_for_where_pip_and_the_role_take_them(tmp_path: Path) -> None:
+def test_wheels_are_looked_for_where_pip_takes_them(tmp_path: Path) -> None:
     """The program that a host gets, with an index of the test."""
     page = tmp_path / "simple/nvidia-cudnn-cu12"
     page.mkdir(parents=True)
@@ -149,7 +196,6 @@ def test_wheels_and_files_are_looked_for_where_pip_and_the_role_take_them(tmp_pa
     question: dict[str, Any] = {
         "repositories": [],
         "packages": [],
-        "urls": {"nvidia": f"{address}/pip.conf", "epel": f"{address}/absent.rpm"},
         "wheels": {"nvidia-cudnn-cu12": "9.8.0.87", "nvidia-nccl-cu12": "2.28.9"},
     }
     for version in ("9.8.0.87", "9.8.0.8"):
@@ -159,7 +205,7 @@ def test_wheels_and_files_are_looked_for_where_pip_and_the_role_take_them(tmp_pa
             input=json.dumps(question), capture_output=True, text=True, check=True,
         )  # fmt: skip
         lacking = json.loads(done.stdout)["lacking"]
-        assert set(lacking) == {"epel", "nvidia-nccl-cu12"} | ({"nvidia-cudnn-cu12"} if version == "9.8.0.8" else set())
+        assert set(lacking) == {"nvidia-nccl-cu12"} | ({"nvidia-cudnn-cu12"} if version == "9.8.0.8" else set())
     conf.unlink()
     fakeprograms.program(tmp_path / "python3", "exit 1")  # no pip
     done = subprocess.run(
@@ -178,3 +224,47 @@ def test_what_could_not_be_tried_is_a_note_of_the_plan(stage: Stage) -> None:
     assert made.exit_code == 0
     assert made.plan is not None
     assert "not tried, as the host has no pip yet: nvidia-cudnn-cu12 in the Python index" in str(made.plan)
+
+
+def asked_of(stage: Stage, system: str, **options: Any) -> dict[str, Any]:
+    questions: list[dict[str, Any]] = []
+
+    def archives(question: dict[str, Any]) -> str:
+        questions.append(question)
+        return all_offered(question)
+
+    stage.script.snapshots, stage.script.archives = [bare_snapshot(system)], archives
+    assert stage(provision.plan, **options).exit_code == 0
+    return questions[0]
+
+
+@pytest.mark.parametrize(
+    ("system", "epel", "vault", "off"),
+    [
+        ("rocky9", "epel-release", "https://dl.rockylinux.org/vault/rocky/9.7/AppStream/x86_64/os/", "crb"),
+        ("rocky8", "epel-release", "https://dl.rockylinux.org/vault/rocky/8.10/BaseOS/x86_64/os/", "powertools"),
+        ("rhel9", "/pub/epel/epel-release-latest-9.noarch.rpm", "", "codeready-builder-for-rhel-9-x86_64-rpms"),
+        ("amzn2023", "", "", ""),
+    ],
+)
+def test_red_hats_systems_are_asked_for_what_each_step_takes_from_where(
+    stage: Stage, system: str, epel: str, vault: str, off: str
+) -> None:
+    question = asked_of(stage, system)
+    (nvidia,) = question["repositories"] or [None]
+    assert question["epel"].endswith(epel)
+    assert bool(question["epel"]) == bool(epel)
+    assert question["vault"] == vault
+    assert bool(re.match(question["off"], off))
+    assert "nasm" in question["off_packages"]
+    assert "dkms" in question["packages"]
+    if nvidia:
+        assert nvidia["key"].endswith("/x86_64/D42D0685.pub")
+        assert (len(nvidia["fingerprint"]), nvidia["lists"]) == (40, False)
+
+
+def test_a_key_of_ones_own_mirror_needs_no_fingerprint(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "key.asc").write_text("ours")
+    mirrors = {"nvidia": "https://mirror.example", "nvidia_key": str(tmp_path / "key.asc")}
+    (nvidia, *_) = asked_of(stage, "rocky9", mirrors=mirrors)["repositories"]
+    assert (nvidia["key"], nvidia["fingerprint"], nvidia["uri"][:23]) == ("ours", "", "https://mirror.example/")
