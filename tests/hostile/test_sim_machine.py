@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 from kernelmodule import module
-from machines import GPUPREP, gpuprep, inside, must, up
+from machines import GPUPREP, fresh, gpuprep, inside, must
 from waiting import until
 
 from gpuprep.sim import cgroup, paths, store
@@ -44,13 +44,14 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    up(NAME, "debian13", ("t4",))
-    outside = tmp_path_factory.mktemp("computer")
-    (outside / "secret").write_text("of the computer\n")
-    (outside / "secret").chmod(0o600)
-    inside(NAME, "systemd-run --quiet --uid=debian --unit=victim sleep infinity && systemd-run --quiet sleep 9876543")
-    yield Stage(outside, _process("sleep infinity"), _process("sleep 9876543"), store.folder(NAME))
-    gpuprep("sim", "down", NAME)
+    with fresh(NAME, "debian13", ("t4",)):
+        outside = tmp_path_factory.mktemp("computer")
+        (outside / "secret").write_text("of the computer\n")
+        (outside / "secret").chmod(0o600)
+        inside(
+            NAME, "systemd-run --quiet --uid=debian --unit=victim sleep infinity && systemd-run --quiet sleep 9876543"
+        )
+        yield Stage(outside, _process("sleep infinity"), _process("sleep 9876543"), store.folder(NAME))
 
 
 def exec_(*command: str) -> list[str]:
@@ -210,8 +211,7 @@ def test_packages_are_taken_from_nowhere_outside(trapped: Path) -> None:
 
 
 def test_a_second_machine_is_a_stranger(stage: Stage) -> None:
-    up(OTHER, "debian13", ("none",))
-    try:
+    with fresh(OTHER, "debian13", ("none",)):
         mine, other = (json.loads((store.folder(name) / "ids.json").read_text())["first"] for name in (NAME, OTHER))
         assert abs(mine - other) >= 65536
         group = cgroup.paths(store.folder(OTHER))[-1].name
@@ -220,8 +220,6 @@ def test_a_second_machine_is_a_stranger(stage: Stage) -> None:
         assert "TAKEN" not in seen
         names = inside(NAME, "cat /proc/[0-9]*/root/etc/hostname 2> /dev/null | sort -u").stdout.split()
         assert names == [NAME], stage
-    finally:
-        must("sim", "down", OTHER)
 
 
 def test_down_deletes_whatever_a_machine_left(trapped: Path) -> None:

@@ -97,6 +97,8 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _made(machine: str, os_name: str, profile: str, gpus: list[str]) -> Iterator[Finished]:
-    yield finished.provision(machine, os_name, profile, gpus)
-    if not finished.KEEP:
-        gpuprep("sim", "down", machine)
+    try:
+        yield finished.provision(machine, os_name, profile, gpus)
+    finally:
+        if not finished.KEEP:
+            gpuprep("sim", "down", machine)

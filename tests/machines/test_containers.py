@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from machines import gpuprep, inside, must, only, open_findings, up
+from machines import fresh, gpuprep, inside, must, only, open_findings
 from systemprofiles import PROFILE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.only_all]
@@ -31,8 +31,7 @@ def profile(folder: Path, branch: str, toolkit: str) -> str:
 
 @pytest.mark.parametrize("system", UNHOLD)
 def test_the_container_toolkit_from_nothing_to_another_driver(system: str, tmp_path: Path) -> None:
-    machine = up(f"e2e-containers-{system}", system, ["t4", "t4"])
-    try:
+    with fresh(f"e2e-containers-{system}", system, ["t4", "t4"]) as machine:
         inside(machine, DOCKER)
         for branch, toolkit, version in (
             ("570", "1.18.1", "1.18.1"),
@@ -57,5 +56,3 @@ def test_the_container_toolkit_from_nothing_to_another_driver(system: str, tmp_p
         assert open_findings(found) == {"containers.docker"}
         must("provision", f"sim:{machine}", "--profile", wish)
         assert open_findings(only(gpuprep("drift", f"sim:{machine}", "--profile", wish, "--json"))) == set()
-    finally:
-        gpuprep("sim", "down", machine)

@@ -21,7 +21,7 @@ from typing import Any
 
 import packerprogram
 import pytest
-from machines import GPUPREP, Done, gpuprep, inside, must, run, up
+from machines import GPUPREP, Done, fresh, gpuprep, inside, must, run
 from places import ROOT
 
 from gpuprep.sim.archive import repository
@@ -202,18 +202,16 @@ class Vm:
 def vm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Vm]:
     """A machine as a cloud starts it: with cloud-init, and nothing of gpuprep."""
     system = str(request.param)
-    machine = up(f"e2e-firstboot-{system}", system, ["t4"])
-    profile = tmp_path / "profile.yml"
-    profile.write_text(PROFILE.format(source=SYSTEMS[system]))
-    (port,) = [m["port"] for m in must("sim", "list", "--json").json()["machines"] if m["name"] == machine]
-    with Phone() as phone:
+    with Phone() as phone, fresh(f"e2e-firstboot-{system}", system, ["t4"]) as machine:
+        profile = tmp_path / "profile.yml"
+        profile.write_text(PROFILE.format(source=SYSTEMS[system]))
+        (port,) = [m["port"] for m in must("sim", "list", "--json").json()["machines"] if m["name"] == machine]
         threading.Thread(target=phone.serve_forever, daemon=True).start()
         inside(machine, "apt-get update -qq && apt-get install -y -qq --no-install-recommends cloud-init >/dev/null")
         made = Vm(machine, CLOUDS[system], port, profile, phone)
         made.put("/etc/cloud/cloud.cfg.d/99-image.cfg", OF_THE_IMAGE.encode())
         yield made
         phone.shutdown()
-    gpuprep("sim", "down", machine)
 
 
 def test_a_machine_certifies_itself_and_an_image_of_it_has_nothing_of_it(

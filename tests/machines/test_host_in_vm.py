@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from machines import gpuprep, inside, up
+from machines import fresh, gpuprep, inside
 from waiting import until
 
 from gpuprep import errors, records, remote, sim
@@ -38,11 +38,10 @@ echo 'needtty ALL=(ALL) NOPASSWD: ALL' >> /etc/sudoers.d/e2e
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[remote.Target]:
-    up(MACHINE, "debian13", ["t4"])
-    done = gpuprep("sim", "exec", MACHINE, "--", "sh", "-c", SETUP, "sh", PASSWORD)
-    assert done.exit_code == 0, done.text
-    yield sim.target(MACHINE)
-    gpuprep("sim", "down", MACHINE)
+    with fresh(MACHINE, "debian13", ["t4"]):
+        done = gpuprep("sim", "exec", MACHINE, "--", "sh", "-c", SETUP, "sh", PASSWORD)
+        assert done.exit_code == 0, done.text
+        yield sim.target(MACHINE)
 
 
 def as_user(target: remote.Target, user: str, password: str | None = None) -> remote.Host:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machines import GPUPREP, gpuprep, inside, must, only, open_findings, up
+from machines import GPUPREP, fresh, gpuprep, inside, must, only, open_findings
 from nvmlbench import inherited
 from places import CASES
 from systemprofiles import PROFILE
@@ -173,8 +173,8 @@ def nothing_newer_comes(machine: str) -> None:
 @pytest.fixture(scope="module")
 def noble() -> Iterator[str]:
     """With a V100, whose modules must be the proprietary ones; `rocky` has a T4, whose modules are open."""
-    yield up("e2e-noble", "ubuntu2404", ["v100"])
-    gpuprep("sim", "down", "e2e-noble")
+    with fresh("e2e-noble", "ubuntu2404", ["v100"]) as machine:
+        yield machine
 
 
 @pytest.mark.xdist_group("noble")
@@ -273,8 +273,8 @@ def test_a_package_that_is_no_drivers_is_not_removed_for_a_driver(noble: str, tm
 
 @pytest.fixture(scope="module")
 def rocky() -> Iterator[str]:
-    yield up("e2e-rocky", "rocky9", ["t4"])
-    gpuprep("sim", "down", "e2e-rocky")
+    with fresh("e2e-rocky", "rocky9", ["t4"]) as machine:
+        yield machine
 
 
 @pytest.mark.xdist_group("rocky")
@@ -372,13 +372,10 @@ def test_a_kernel_that_only_the_vault_has_gets_its_module(rocky: str, tmp_path: 
 
 @pytest.mark.only_all
 def test_a_kernel_that_only_almalinuxs_vault_has_gets_its_module(tmp_path: Path) -> None:
-    machine = up("e2e-vault-almalinux8", "almalinux8", ["t4"])
-    try:
+    with fresh("e2e-vault-almalinux8", "almalinux8", ["t4"]) as machine:
         wish = profile(tmp_path, "nvidia", "580")
         must("provision", f"sim:{machine}", "--profile", wish)
         gets_the_module_of_an_old_kernel(machine, "el8", wish)
-    finally:
-        gpuprep("sim", "down", machine)
 
 
 @pytest.mark.only_all
@@ -425,8 +422,7 @@ SWITCHES = {
 def test_a_branch_and_the_next_and_back_on_each_family(case: tuple[str, str], tmp_path: Path) -> None:
     system, source = case
     branches = SWITCHES[case]
-    machine = up(f"e2e-switch-{system}-{source}", system, ["t4"])
-    try:
+    with fresh(f"e2e-switch-{system}-{source}", system, ["t4"]) as machine:
         apt = not is_rpm(machine)
         if apt:
             inside(machine, "apt-mark hold less")  # somebody else's decision
@@ -434,22 +430,17 @@ def test_a_branch_and_the_next_and_back_on_each_family(case: tuple[str, str], tm
             is_provisioned(machine, profile(tmp_path, source, branch), branches[branch], "open")
         if apt:
             assert "less" in inside(machine, "apt-mark showhold").stdout.split()
-    finally:
-        gpuprep("sim", "down", machine)
 
 
 @pytest.mark.only_all
 @pytest.mark.parametrize("system", ["debian12", "ubuntu2404", "rocky9"])
 def test_all_libraries_of_the_driver(system: str, tmp_path: Path) -> None:
-    machine = up(f"e2e-full-{system}", system, ["t4"])
-    try:
+    with fresh(f"e2e-full-{system}", system, ["t4"]) as machine:
         wish = Path(profile(tmp_path, "nvidia", "580"))
         wish.write_text(wish.read_text().replace('version: "580"', 'version: "580", libraries: full'))
         is_provisioned(machine, str(wish), "580.178.04", "open")
         held = inside(machine, FULL[is_rpm(machine)]).stdout.split()
         assert len(held) == 1
-    finally:
-        gpuprep("sim", "down", machine)
 
 
 @pytest.mark.only_all
@@ -458,9 +449,8 @@ def test_a_repository_that_apt_does_not_believe_is_taken_away_again(tmp_path: Pa
 
     The archive on the machine itself, as where a proxy is set: what is served by HTTP is that of all machines.
     """
-    machine = up("e2e-unbelieved", "debian13", ["t4"])
     proxy = {"http_proxy": "http://127.0.0.1:9"}
-    try:
+    with fresh("e2e-unbelieved", "debian13", ["t4"]) as machine:
         inside(machine, "sed -i s/Origin/0rigin/ /usr/lib/gpuprep-sim/archive/nvidia/debian13/x86_64/InRelease")
         host = ("provision", f"sim:{machine}", "--profile", profile(tmp_path, "nvidia", "595"))
         refused = gpuprep(*host, environment=proxy)
@@ -470,16 +460,13 @@ def test_a_repository_that_apt_does_not_believe_is_taken_away_again(tmp_path: Pa
         assert "The driver is as it was" in said
         assert "gpuprep-nvidia.sources" not in inside(machine, "ls /etc/apt/sources.list.d").stdout
         inside(machine, "apt-get update")
-    finally:
-        gpuprep("sim", "down", machine)
 
 
 @pytest.mark.only_all
 @pytest.mark.parametrize("system", ["ubuntu2404", "rocky9"])
 def test_what_somebody_else_holds_is_named_before_anything_is_changed(system: str, tmp_path: Path) -> None:
     """DKMS is held: not installed (apt), or locked in a version that there is not (dnf)."""
-    machine = up(f"e2e-held-{system}", system, ["t4"])
-    try:
+    with fresh(f"e2e-held-{system}", system, ["t4"]) as machine:
         rpm = is_rpm(machine)
         lock = "dkms-0:1.0-1.el9.*"
         hold = f"mkdir -p /etc/dnf/plugins; echo '{lock}' >>/etc/dnf/plugins/versionlock.list"
@@ -490,15 +477,12 @@ def test_what_somebody_else_holds_is_named_before_anything_is_changed(system: st
         assert f"would change or remove {lock if rpm else 'dkms'}, which somebody holds" in said
         assert (f"sudo dnf versionlock delete '{lock}'" if rpm else "sudo apt-mark unhold dkms") in said
         assert inside(machine, VERSIONS[rpm]).stdout.split() == []
-    finally:
-        gpuprep("sim", "down", machine)
 
 
 @pytest.mark.only_all
 def test_one_source_of_packages_and_the_other_and_back(tmp_path: Path) -> None:
     """Nothing of the source before is left, neither packages nor the pin nor the repository."""
-    machine = up("e2e-sources", "ubuntu2404", ["t4"])
-    try:
+    with fresh("e2e-sources", "ubuntu2404", ["t4"]) as machine:
         for source, exact in (("nvidia", "580.178.04"), ("distribution", "580.173.02"), ("nvidia", "580.178.04")):
             is_provisioned(machine, profile(tmp_path, source, "580"), exact, "open")
             there = inside(machine, f"ls {PIN} /etc/apt/sources.list.d/gpuprep-nvidia.sources 2>/dev/null || true")
@@ -507,8 +491,6 @@ def test_one_source_of_packages_and_the_other_and_back(tmp_path: Path) -> None:
             assert ("-server" in own) == (source == "distribution")
             if source == "distribution":
                 inside(machine, PREBUILT)  # part of a driver: it goes with that driver
-    finally:
-        gpuprep("sim", "down", machine)
 
 
 # The real compiler of CUDA 13.0, from the Python index, in the place of the stub's. Older ones have no nvcc there.
@@ -524,8 +506,7 @@ NVCC = (
 @pytest.mark.only_all
 def test_a_real_compiler_behind_the_stubs_of_the_toolkit(tmp_path: Path) -> None:
     """In the folders and with the PATH that the roles made for NVIDIA's packages it compiles and links for the GPU."""
-    machine = up("e2e-nvcc", "ubuntu2404", ["t4"])
-    try:
+    with fresh("e2e-nvcc", "ubuntu2404", ["t4"]) as machine:
         wish = profile(tmp_path, "nvidia", "580", cuda="13.0")
         must("provision", f"sim:{machine}", "--profile", wish)
         question = ("validate", f"sim:{machine}", "--profile", wish, "--only", "toolkit", "--json")
@@ -539,8 +520,6 @@ def test_a_real_compiler_behind_the_stubs_of_the_toolkit(tmp_path: Path) -> None
         inside(machine, NVCC)
         assert compiles() == "PASS"
         assert "V13.0.88" in inside(machine, "bash -lc 'nvcc --version'").stdout
-    finally:
-        gpuprep("sim", "down", machine)
 
 
 @pytest.mark.only_all
@@ -549,8 +528,7 @@ def test_a_cell_of_the_matrix(cell: tuple[str, str, str, str], tmp_path: Path) -
     system, gpu, source, version = cell
     machine = f"e2e-cell-{list(CELLS).index(cell)}"
     gpus = [gpu.partition("+")[0], *(["nvswitch"] if "+" in gpu else [])]
-    up(machine, system, gpus)
-    try:
+    with fresh(machine, system, gpus):
         exact, flavour = CELLS[cell]
         wish = profile(tmp_path, source, version)
         is_provisioned(machine, wish, exact, flavour)
@@ -559,5 +537,3 @@ def test_a_cell_of_the_matrix(cell: tuple[str, str, str, str], tmp_path: Path) -
             held = "1" if is_rpm(machine) else "hi"
             assert [word.split("-")[0] for word in fabric.stdout.split()] == [held, exact, "active"]
         unheld_is_found(machine, wish)
-    finally:
-        gpuprep("sim", "down", machine)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machines import SECURE_BOOT, gpuprep, inside, must, only, open_findings, up
+from machines import SECURE_BOOT, fresh, gpuprep, inside, must, only, open_findings
 from waiting import until
 
 PROFILE = """\
@@ -57,11 +57,10 @@ def restart(machine: str, *, aws: bool) -> None:
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[str]:
-    machine = up(NAME, "ubuntu2404", ["t4"])
-    inside(machine, "apt-get -q update && apt-get -q -y install linux-image-aws")
-    restart(machine, aws=True)
-    yield machine
-    gpuprep("sim", "down", machine)
+    with fresh(NAME, "ubuntu2404", ["t4"]) as machine:
+        inside(machine, "apt-get -q update && apt-get -q -y install linux-image-aws")
+        restart(machine, aws=True)
+        yield machine
 
 
 def test_a_driver_that_the_modules_are_not_built_for_is_refused_before_any_change(aws: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from machines import GPUPREP, Done, gpuprep, inside, must, up
+from machines import GPUPREP, Done, fresh, gpuprep, inside, must
 from waiting import until
 
 pytestmark = pytest.mark.e2e
@@ -69,8 +69,8 @@ REFUSALS = [
 
 @pytest.fixture(scope="module")
 def bare() -> Iterator[str]:
-    yield up(MACHINE, "debian13", ["t4"])
-    gpuprep("sim", "down", MACHINE)
+    with fresh(MACHINE, "debian13", ["t4"]) as machine:
+        yield machine
 
 
 def changed_files(machine: str) -> list[str]:
@@ -109,21 +109,15 @@ def test_plan_and_check_show_the_same_list_and_change_nothing(bare: str) -> None
 
 
 def test_no_headers_for_the_running_kernel() -> None:
-    machine = up("e2e-nohdr", "debian13", ["t4"])
-    try:
+    with fresh("e2e-nohdr", "debian13", ["t4"]) as machine:
         must("sim", "fault", machine, "no_headers")
         done = gpuprep("provision", f"sim:{machine}", "--profile", "t4")
         one_clear_message(done, 2, "headers", inside(machine, "uname -r").stdout.strip())
-    finally:
-        gpuprep("sim", "down", machine)
 
 
 def test_no_gpu() -> None:
-    machine = up("e2e-nogpu", "debian13", ["none"])
-    try:
+    with fresh("e2e-nogpu", "debian13", ["none"]) as machine:
         one_clear_message(gpuprep("provision", f"sim:{machine}", "--profile", "t4"), 2, "no nvidia gpu")
-    finally:
-        gpuprep("sim", "down", machine)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machines import SECURE_BOOT, Done, gpuprep, inside, must, up
+from machines import SECURE_BOOT, Done, fresh, gpuprep, inside, must
 
 PROFILE = """\
 extends: base
@@ -48,8 +48,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.only_all]
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[str]:
-    yield up(MACHINE, "debian12", ["t4"])
-    gpuprep("sim", "down", MACHINE)
+    with fresh(MACHINE, "debian12", ["t4"]) as machine:
+        yield machine
 
 
 def profile(folder: Path, signing: str = "") -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machines import gpuprep, up
+from machines import fresh, gpuprep
 from places import ROOT
 
 from gpuprep import errors, records, remote, sim
@@ -48,13 +48,12 @@ def only_rules(title: str) -> None:
 @pytest.fixture(scope="module")
 def machine() -> Iterator[remote.Target]:
     """With the agent of this gpuprep, installed by a user with the rule for provisioning."""
-    up(MACHINE, "debian13", ["t4"])
-    only_rules("provision, tune, drift schedule")
-    done = gpuprep("provision", f"sim:{MACHINE}", "--profile", "t4", "--only", "agent", "--no-validate")
-    assert done.exit_code == 0, done.text
-    only_rules("drift, validate")
-    yield sim.target(MACHINE)
-    gpuprep("sim", "down", MACHINE)
+    with fresh(MACHINE, "debian13", ["t4"]):
+        only_rules("provision, tune, drift schedule")
+        done = gpuprep("provision", f"sim:{MACHINE}", "--profile", "t4", "--only", "agent", "--no-validate")
+        assert done.exit_code == 0, done.text
+        only_rules("drift, validate")
+        yield sim.target(MACHINE)
 
 
 def as_user(target: remote.Target, command: str) -> subprocess.CompletedProcess[str]:

@@ -8,10 +8,11 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from machines import Done, gpuprep, inside, must, up
+from machines import Done, fresh, gpuprep, inside, must
 
 from gpuprep import sim
 from gpuprep.sim import cgroup, store
@@ -22,8 +23,8 @@ NAME = "e2e-sim"
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[str]:
-    yield up(NAME, "debian13", ("t4", "v100"))
-    gpuprep("sim", "down", NAME)
+    with fresh(NAME, "debian13", ("t4", "v100")) as name:
+        yield name
 
 
 def over_ssh(name: str, command: str) -> Done:
@@ -145,9 +146,10 @@ def test_a_fault_of_the_gpu_needs_a_driver(machine: str) -> None:
 
 
 def test_a_clone_has_the_disk_and_not_the_identity() -> None:
-    origin, clone = up("e2e-origin", "debian13", ("none",)), "e2e-clone"
+    clone = "e2e-clone"
     gpuprep("sim", "down", clone)
-    try:
+    with fresh("e2e-origin", "debian13", ("none",)) as origin, ExitStack() as made:
+        made.callback(gpuprep, "sim", "down", clone)
         inside(origin, "echo mine > /root/file")
         assert "lspci" not in inside(origin, "lspci").text
         assert must("sim", "up", clone, "--clone-of", origin, exit_code=2).stderr
@@ -161,14 +163,12 @@ def test_a_clone_has_the_disk_and_not_the_identity() -> None:
         assert inside(clone, identity).stdout != inside(origin, identity).stdout
         inside(clone, "echo other > /root/file")
         assert inside(origin, "cat /root/file").stdout == "mine\n"
-    finally:
-        gpuprep("sim", "down", clone, origin)
 
 
 def test_five_machines_at_once_and_nothing_left_after_down() -> None:
     names = [f"e2e-many-{number}" for number in range(5)]
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda name: up(name, "debian13", ("t4",)), names))
+    with ExitStack() as made, ThreadPoolExecutor() as pool:
+        list(pool.map(lambda name: made.enter_context(fresh(name, "debian13", ("t4",))), names))
         folders = [store.folder(name) for name in names]
         assert len({store.read(name).port for name in names}) == len(names)
         assert [inside(name, "hostname").stdout.strip() for name in names] == names
@@ -179,15 +179,13 @@ def test_five_machines_at_once_and_nothing_left_after_down() -> None:
 
 
 def test_a_crashed_supervisor_is_cleaned_up_by_the_next_up() -> None:
-    name = up("e2e-crash", "debian13", ("none",))
-    try:
+    with fresh("e2e-crash", "debian13", ("none",)) as name:
         supervisor = store.process(name, "supervisor")
         assert supervisor
         os.kill(supervisor, signal.SIGKILL)
         assert f"{name} is up" in must("sim", "up", name).stdout
         assert store.process(name, "supervisor") != supervisor
         assert inside(name, "id -u").stdout.strip() == "0"
-    finally:
         must("sim", "down", name)
 
 

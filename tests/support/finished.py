@@ -138,11 +138,13 @@ def _keep() -> None:
 def clone(source: str, machine: str, profile: str, gpus: list[str], *, validate: bool) -> Iterator[Finished]:
     """A copy of a finished disk with other GPUs, brought to their profile; where asked for, validated whole."""
     gpuprep("sim", "down", machine)
-    must("sim", "up", machine, "--clone-of", source, *flags(gpus))
-    wish = (f"sim:{machine}", "--profile", profile)
-    run = must("provision", *wish, "--no-validate")
-    yield Finished(machine, profile, run, validated=must("validate", *wish, "--json") if validate else None)
-    gpuprep("sim", "down", machine)
+    try:
+        must("sim", "up", machine, "--clone-of", source, *flags(gpus))
+        wish = (f"sim:{machine}", "--profile", profile)
+        run = must("provision", *wish, "--no-validate")
+        yield Finished(machine, profile, run, validated=must("validate", *wish, "--json") if validate else None)
+    finally:
+        gpuprep("sim", "down", machine)
 
 
 if __name__ == "__main__":

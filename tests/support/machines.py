@@ -137,6 +137,15 @@ def up(machine: str, os_name: str, gpus: Sequence[str], *, first: bool = False) 
 
 
 @contextmanager
+def fresh(machine: str, os_name: str, gpus: Sequence[str]) -> Iterator[str]:
+    """The same for a `with`: it is taken down at the end, also where a test or the rest of a fixture fails."""
+    try:
+        yield up(machine, os_name, gpus)
+    finally:
+        gpuprep("sim", "down", machine)
+
+
+@contextmanager
 def playing(machine: Finished, kind: str) -> Iterator[None]:
     """The fault of this kind, while the tests look: one of `gpuprep sim fault --list`."""
     must("sim", "fault", machine.machine, kind)
