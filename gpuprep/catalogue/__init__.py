@@ -16,7 +16,7 @@ from typing import Any
 
 from gpuprep.catalogue import datafile
 from gpuprep.catalogue.boards import Board, Model, board, board_in, board_like, board_of, boards, models
-from gpuprep.catalogue.versions import branch, host_version, is_version, matches, parse
+from gpuprep.catalogue.versions import branch, host_version, is_version, matches, parse, upstream
 
 __all__ = [
     "Archive",
@@ -55,6 +55,7 @@ __all__ = [
     "series",
     "source",
     "tools",
+    "upstream",
 ]
 
 

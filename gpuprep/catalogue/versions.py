@@ -39,6 +39,11 @@ def branch(version: str) -> int:
     return parse(version)[0]
 
 
+def upstream(package: str) -> str:
+    """A package's version without epoch and revision: "3:580.95.05-0ubuntu1" ► "580.95.05"."""
+    return package.split(":")[-1].split("-")[0].split("~")[0]
+
+
 def matches(version: str, wish: str) -> bool:
     """Whether `version` fits the wanted version: equal, or begins with it ("550" fits "550.163.01").
 

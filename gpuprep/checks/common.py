@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuprep.records import Finding, Missing, OptStr, Snapshot, Status
 
 INTERRUPTED = "interrupted"  # the reason of a reading that the user's Ctrl-C kept from being made
@@ -36,6 +38,7 @@ REMEDIES = {
     INTERRUPTED: "run the same command again and let it end",
     "not_trusted": "give the file, and each folder on the way to it, to root (chown root, chmod go-w)",
 }
+MOST_NAMED = 6  # of what one finding names
 NOT_READABLE = "not readable: "  # what a finding shows of a reading that is missing, before its reason
 PROVISION = "gpuprep provision HOST --profile PROFILE"
 TUNE = "`gpuprep tune HOST --profile PROFILE`"
@@ -94,6 +97,18 @@ def check(
     if ok:
         return Finding(subject, prop, Status.PASS, expected, text, role=role)
     return Finding(subject, prop, Status.FAIL, expected, text, why, remedy or provision(role), role, reboot=reboot)
+
+
+def none_of(
+    subject: str, prop: str, named: Sequence[str], *, expected: str, why: str, role: str = "", remedy: str = ""
+) -> Finding:
+    """PASS where nothing is named, else FAIL because of `why` and the first of what is named."""
+    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    said = f"{'; '.join(named[:MOST_NAMED])}{more}"
+    return check(
+        subject, prop, len(named), not named,
+        expected=expected, shown=said or expected, why=f"{why}: {said}", role=role, remedy=remedy,
+    )  # fmt: skip
 
 
 def unknown(

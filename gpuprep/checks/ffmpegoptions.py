@@ -148,36 +148,16 @@ def _one_name(asked: Asked, name: str, value: str, release: tuple[int, int] | No
             remedy = f"write {instead[base]} in place of -{base}" if instead[base] else "leave it out"
             asked.say(Status.FAIL, "option", f"-{base}", where, f"FFmpeg {since} and newer have no such option", remedy)
             return
-    if bare in program["input"] and side == "output":
-        asked.say(
-            Status.FAIL,
-            "option",
-            f"-{base}",
-            where,
-            "it is an option of inputs, and stands before an output",
-            f"write it before the -i that it is for: {where} -i in.mp4",
-        )
-        return
-    if bare in program["output"] and side == "input":
-        asked.say(
-            Status.FAIL,
-            "option",
-            f"-{base}",
-            where,
-            "it is an option of outputs, and stands before an -i",
-            "write it after the last -i, before the output that it is for",
-        )
-        return
-    if side == "input" and base in ONLY_ENCODERS:
-        asked.say(
-            Status.FAIL,
-            "option",
-            f"-{base}",
-            where,
-            "it is an option of encoders, and stands before an -i",
-            "write it after the last -i, before the output that it is for",
-        )
-        return
+    after = "write it after the last -i, before the output that it is for"
+    for wrong, what, remedy in (
+        (bare in program["input"] and side == "output", "inputs, and stands before an output",
+         f"write it before the -i that it is for: {where} -i in.mp4"),
+        (bare in program["output"] and side == "input", "outputs, and stands before an -i", after),
+        (base in ONLY_ENCODERS and side == "input", "encoders, and stands before an -i", after),
+    ):  # fmt: skip
+        if wrong:
+            asked.say(Status.FAIL, "option", f"-{base}", where, f"it is an option of {what}", remedy)
+            return
     known = {
         *data["options"],
         *(one for key in ("input", "output", "both", "general", "plain") for one in program[key]),

@@ -110,7 +110,11 @@ def _wishes(
     if "gpu_driver" in steps:
         tools = roles.driver_tools(release, driver.source, driver.version)
         parts = tuple(name for name in driver.packages if name not in tools)
-        fits = [catalogue.matches(_upstream(there[name].version), driver.version) for name in parts if name in there]
+        fits = [
+            catalogue.matches(catalogue.upstream(there[name].version), driver.version)
+            for name in parts
+            if name in there
+        ]
         absent = _absent(driver.packages, facts)
         if by_package and (absent or not all(fits)):
             yield _Wish("the repository of NVIDIA's packages", (roles.release_package(release),))
@@ -139,10 +143,6 @@ def _wishes(
 
 def _absent(names: Sequence[str], facts: Snapshot) -> tuple[str, ...]:
     return tuple(name for name in names if name not in facts.packages)
-
-
-def _upstream(version: str) -> str:
-    return version.split(":")[-1].split("-")[0].split("~")[0]
 
 
 def _nvidia_uri(release: catalogue.OsRelease, mirrors: Mapping[str, str]) -> str:
@@ -278,7 +278,7 @@ def _why_not(wish: _Wish, offers: Mapping[str, Sequence[str]]) -> str:
     if not wish.version:
         return ""
     asked = wish.packages if wish.together else wish.packages[:1]
-    versions = [{_upstream(version) for version in offers[name]} for name in asked]
+    versions = [{catalogue.upstream(version) for version in offers[name]} for name in asked]
     if any(catalogue.matches(version, wish.version) for version in set.intersection(*versions)):
         return ""
     offered = ", ".join(sorted(set.intersection(*versions))[-6:]) or "no version that all parts have"

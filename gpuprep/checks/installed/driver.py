@@ -13,7 +13,7 @@ from gpuprep.agent.facts.modprobe import keeps_out_nouveau
 from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
 from gpuprep.checks import byhand
-from gpuprep.checks.common import PROVISION, check, provision, skip, small_file, unknown
+from gpuprep.checks.common import PROVISION, check, none_of, provision, skip, small_file, unknown
 from gpuprep.checks.installed import modprobe, signatures
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
@@ -22,7 +22,6 @@ from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Snapsh
 from gpuprep.untrusted.plaintext import command
 
 ROLE = "gpu_driver"
-MOST_FILES = 5  # that a finding names
 
 LAGGING = (
     "`gpuprep provision HOST --profile PROFILE --only driver`; Canonical may build modules for a new kernel some days"
@@ -142,20 +141,8 @@ def files(subject: str, snapshot: Snapshot, role: str) -> list[Finding]:
         return [unknown(subject, "files", found, expected=expected, role=role, what=what)]
     mine = {name: said for name, said in found.items() if whose(name) == subject}
     named = [f"{one} (package {name})" for name, said in mine.items() for one in said]
-    more = f" and {len(named) - MOST_FILES} more" if len(named) > MOST_FILES else ""
-    said = f"{'; '.join(named[:MOST_FILES])}{more}"
-    return [
-        check(
-            subject,
-            "files",
-            len(named),
-            not named,
-            expected=expected,
-            shown=said or expected,
-            why=f"files are not as their packages have them, and programs that need them fail or do otherwise: {said}",
-            role=role,
-        )
-    ]
+    why = "files are not as their packages have them, and programs that need them fail or do otherwise"
+    return [none_of(subject, "files", named, expected=expected, why=why, role=role)]
 
 
 def pin(
@@ -326,17 +313,14 @@ def _repository(snapshot: Snapshot) -> list[Finding]:
         return []
     wrong = [entry for entry in entries if entry.unverified]
     ours = all(entry.file.rpartition("/")[2].startswith("gpuprep-") for entry in wrong)
-    said = "; ".join(f"{entry.unverified} for {entry.file}" for entry in wrong)
     files = ", ".join(dict.fromkeys(entry.file for entry in wrong))
     return [
-        check(
+        none_of(
             "driver",
             "repository",
-            len(wrong),
-            not wrong,
+            [f"{entry.unverified} for {entry.file}" for entry in wrong],
             expected="signatures checked",
-            shown=said or "signatures checked",
-            why=f"what comes from NVIDIA's repository is installed as root without a check of its signature: {said}",
+            why="what comes from NVIDIA's repository is installed as root without a check of its signature",
             role=ROLE if ours else "",
             remedy=""
             if ours

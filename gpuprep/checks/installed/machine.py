@@ -6,12 +6,11 @@ from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.agent.facts.packagestate import of_others
 from gpuprep.agent.host_paths import PROVENANCE
 from gpuprep.checks import byhand
-from gpuprep.checks.common import check, unknown
+from gpuprep.checks.common import check, none_of, unknown
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
 
 AGENT_ROLE, EXTRAS_ROLE = "gpu_agent", "gpu_extras"
-MOST_PACKAGES = 8  # that a finding names
 
 
 def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
@@ -141,21 +140,16 @@ def packages_finished(snapshot: Snapshot) -> list[Finding]:
     others = of_others(there.unfinished, there.ours)
     named = [f"{name} is {wrong}" for name, wrong in (others or there.unfinished).items()]
     named += [f"unfinished work in {path}" for path in there.journal]
-    said = ", ".join(named[:MOST_PACKAGES]) + (
-        f" and {len(named) - MOST_PACKAGES} more" if named[MOST_PACKAGES:] else ""
-    )
     own = bool(there.ours) and not others
     by_hand = "`sudo dpkg --configure -a`" if snapshot.apt is not None else "`sudo dnf remove --duplicates`"
     toolkit = any(whose(name) == "cuda" for name in there.unfinished)
     return [
-        check(
+        none_of(
             "packages",
             "finished",
-            len(named),
-            not named,
+            named,
             expected=expected,
-            shown=said or expected,
-            why=f"{'gpuprep' if own else 'the package manager'} was broken off; each later step fails at it: {said}",
+            why=f"{'gpuprep' if own else 'the package manager'} was broken off; each later step fails at it",
             role=("gpu_cuda" if toolkit else "gpu_driver") if own else "",
             remedy="" if own else f"{by_hand}, which says why if it cannot",
         )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import yaml
 
+from gpuprep import catalogue
 from gpuprep.sim.archive import rpmpayload, rpmspec, stubs
 from gpuprep.sim.archive.stubs import Archive, Stub
 
@@ -62,4 +63,4 @@ def _artifacts(packages: Sequence[Stub], stream: dict[str, str]) -> list[str]:
 
 def _newest(packages: Sequence[Stub], name: str, branch: str) -> str:
     versions = [stub.version for stub in packages if stub.name == name and stub.upstream.startswith(f"{branch}.")]
-    return max(versions, key=lambda version: [int(part) for part in stubs.upstream(version).split(".")])
+    return max(versions, key=lambda version: [int(part) for part in catalogue.upstream(version).split(".")])

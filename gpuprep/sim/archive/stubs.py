@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpuprep.catalogue import datafile
+from gpuprep.catalogue import datafile, upstream
 
 RELATIONS = ("depends", "recommends", "provides", "conflicts", "breaks", "replaces", "obsoletes")
 
@@ -70,11 +70,6 @@ def rpm_archives(dist: str, nvidia: str) -> tuple[Archive, ...]:
         own[f"{vault}/BaseOS/x86_64/os"] = ("vault-baseos",)
         own[f"{vault}/AppStream/x86_64/os"] = ("vault-appstream",)
     return (*archives, *(Archive(name, ("el",), dist=dist, sections=sections) for name, sections in own.items()))
-
-
-def upstream(version: str) -> str:
-    """A package's version without epoch and revision: "3:580.95.05-0ubuntu1" ► "580.95.05"."""
-    return version.split(":")[-1].split("-")[0]
 
 
 @cache
