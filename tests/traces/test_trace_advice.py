@@ -486,6 +486,32 @@ def test_a_rule_speaks_from_its_limit_on(rule: str, tmp_path: Path) -> None:
     assert rule not in said(made(below), tmp_path)
 
 
+def hidden_load(p: Program, ns: int) -> None:
+    """The GPU has work while the CPU waits for a batch."""
+    product(p, many=ns // 100_000)
+    with p.range(LOADER, before=ns):
+        pass
+
+
+# At the limit itself, and with one half of a condition: the rule, a program, and whether it speaks.
+EDGES: tuple[tuple[str, Callable[[], Program], bool], ...] = (
+    ("mem-high", filled(0.9), False),
+    ("mem-low", filled(0.25), False),
+    ("launch-bound", small_kernels(100, 3_000, 20_000), True),
+    ("launch-bound", small_kernels(99, 3_000, 20_000), False),
+    ("launch-bound", small_kernels(200, 9_999, 40_000), True),
+    ("launch-bound", small_kernels(200, 10_000, 40_000), False),
+    ("launch-bound", small_kernels(300, 9_900), False),  # short, and the GPU does not wait
+    ("dataloader", lambda: of(hidden_load)(3_000_000), False),
+    ("gaps", without("cuda_runtime"), False),
+)
+
+
+@pytest.mark.parametrize(("rule", "made", "speaks"), EDGES)
+def test_a_rule_at_its_edge(rule: str, made: Callable[[], Program], speaks: bool, tmp_path: Path) -> None:
+    assert (rule in said(made(), tmp_path)) is speaks
+
+
 def test_every_rule_has_its_programs() -> None:
     assert set(CASES) | {"straggler", "machine"} == set(rules())
 

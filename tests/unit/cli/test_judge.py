@@ -770,7 +770,7 @@ def test_what_people_published(
 FORTY = {"20b2": "20b0", "A100-SXM4-80GB": "A100-SXM4-40GB"}
 OF_1463, OF_147F = ({'"20b2"': f'"20b2", "pci_subsystem_id": "{number}"'} for number in ("1463", "147f"))
 # The same published figures, of another board or less complete: file, other words, keys left out, and as above.
-LESS = (
+LESS: tuple[tuple[str, dict[str, str], tuple[str, ...], int, str, str], ...] = (
     ("nccl-healthy-80.json", FORTY, (), 3, "not every element of the result was compared", "FAIL"),
     ("peers-20b2-8.json", FORTY, (), 0, "copies reach 240 of the 300 GB/s that 12 NVLinks carry", "FAIL"),
     ("nccl149-8g-uuid-pub.json", FORTY, (), 0, "67 % (expected ≥ 72 % of 300 GB/s (12 NVLinks", "FAIL"),
