@@ -196,6 +196,21 @@ def test_each_part_undone_is_named(key: str) -> None:
     assert len(findings) <= 6, list(findings)
 
 
+@pytest.mark.parametrize(("files", "found"), [(0, "as installed"), (1, "f0"), (6, "f5"), (7, "f5"), (9, "f5")])
+def test_a_finding_names_the_first_six_and_counts_the_rest(files: int, found: str) -> None:
+    gone = {"nvidia-smi": tuple(f"f{number}" for number in range(files))} if files else {}
+    there = dataclasses.replace(FINISHED, package_files=gone)
+    (finding,) = [one for one in checks.compare(WANTED, there) if one.key == "driver.files"]
+    assert (finding.status is records.Status.PASS) is (files == 0)
+    more = finding.actual.partition(" and ")[2]
+    assert (found in finding.actual, "f6" in finding.actual, more) == (
+        True,
+        False,
+        f"{files - 6} more" if files > 6 else "",
+    )
+    assert finding.actual in finding.reason or not files
+
+
 def test_every_check_of_a_finished_host_can_fail() -> None:
     counted_elsewhere = {
         "gpu 0.processes",

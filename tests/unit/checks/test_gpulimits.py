@@ -261,6 +261,9 @@ def test_without_a_limit_of_the_driver_the_catalogues_counts(told: int | records
         (83, 3, PASS),  # five degrees left: the hardware acts at -2
         (85, 1, WARN),
         (88, -2, FAIL),
+        (72, -2, FAIL),  # 15 degrees and none: they may count to other limits
+        (71, -2, UNKNOWN),
+        (45, 1, UNKNOWN),
         (45, 0, UNKNOWN),  # gpud's false alarms: a cool GPU and no margin
         (45, -5, UNKNOWN),
         (90, 60, UNKNOWN),
@@ -297,6 +300,8 @@ def test_an_idle_gpu_has_no_reason_to_be_hot() -> None:
     assert status(T4, "temperature", temperature_c=70, **idle) is WARN
     busy = {**idle, "utilization": records.Utilization(80, 20, 0, 0)}
     assert status(T4, "temperature", temperature_c=80, **busy) is PASS
+    for other in ({"event_reasons": 0}, {"utilization": NOT_SUPPORTED}):
+        assert status(T4, "temperature", temperature_c=80, **{**idle, **other}) is PASS
     after_load = checks.compare(T4, snapshot(T4, temperature_c=80, **idle), asked=["gemm"])
     (finding,) = [one for one in after_load if one.key == "gpu 0.temperature"]
     assert finding.status is PASS, "it was measured a moment ago"
