@@ -217,6 +217,22 @@ def test_ecc_as_the_board_ships(
     assert status(T4, "memory_protection", **values) is expected
 
 
+@pytest.mark.parametrize(
+    ("wanted", "ends", "met"),
+    [
+        (A100, "an uncorrectable error ends only the programs that met it", "ends only the programs that met it"),
+        (T4, "an uncorrectable error ends every program on the GPU", "results since then may be wrong"),
+    ],
+)
+def test_what_an_error_ends_is_said_as_the_board_has_it(wanted: state.Wanted, ends: str, met: str) -> None:
+    sound = judged(wanted, ecc_current=True, ecc_pending=True, ecc_default=True)["memory_protection"]
+    assert (sound.status, sound.reason) == (PASS, ends)
+    off = judged(wanted, ecc_current=False, ecc_pending=False, ecc_default=True)["memory_protection"]
+    assert ends not in off.reason
+    failed = judged(wanted, ecc_errors=records.EccErrors(0, 1, 0, 1))["ecc_errors"]
+    assert (failed.status, met in failed.reason) == (FAIL, True)
+
+
 def test_who_wants_ecc_off_gets_no_warning() -> None:
     profile = load("t4")
     wanted = dataclasses.replace(T4, tuning=dataclasses.replace(profile.tuning, ecc="disabled"))
