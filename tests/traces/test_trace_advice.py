@@ -473,6 +473,7 @@ LIMITS: dict[str, tuple[Callable[[int], Program], int, int]] = {
     "bad-shape": (of(launching("aten::mm", PRODUCT_BF16, **ODD)), 50_000, 35_000),
     "transposes": (of(launching("aten::cudnn_convolution", TRANSPOSE)), 50_000, 35_000),
     "h2d-exposed": (of(launching("aten::copy_", PINNED, "gpu_memcpy")), 60_000, 30_000),
+    "pageable": (of(launching("aten::copy_", HTOD, "gpu_memcpy")), 30_000, 15_000),
     "comm-exposed": (of(launching("nccl:all_reduce", NCCL)), 270_000, 170_000),
     "elementwise": (of(launching("aten::add", ADD, shapes=[[2**24]], dtypes=["float"])), 1_500_000, 1_200_000),
     "launch-bound": (lambda count: small_kernels(count, 3_000, 20_000)(), 101, 98),

@@ -196,6 +196,16 @@ def test_each_part_undone_is_named(key: str) -> None:
     assert len(findings) <= 6, list(findings)
 
 
+@pytest.mark.parametrize(
+    ("watts", "says"),
+    [(70.0, ""), (69.5, ""), (70.9, ""), (69.0, "it is slower"), (71.0, "draws more than the profile allows")],
+)
+def test_a_power_limit_may_differ_by_less_than_a_watt(watts: float, says: str) -> None:
+    found = checks.compare(WANTED, power(current_watts=watts)(FINISHED))
+    (finding,) = [one for one in found if one.key == "gpu 0.power_limit"]
+    assert (finding.status is records.Status.FAIL, says in finding.reason) == (bool(says), True), finding
+
+
 @pytest.mark.parametrize(("files", "found"), [(0, "as installed"), (1, "f0"), (6, "f5"), (7, "f5"), (9, "f5")])
 def test_a_finding_names_the_first_six_and_counts_the_rest(files: int, found: str) -> None:
     gone = {"nvidia-smi": tuple(f"f{number}" for number in range(files))} if files else {}

@@ -433,6 +433,23 @@ def test_held_down_as_a_share_of_the_time(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("held", "since_start", "expected", "shown"),
+    [
+        (0.0, HOUR, PASS, "not at all"),
+        (0.9, HOUR, PASS, "not at all"),
+        (1.0, HOUR, PASS, " 1 s"),
+        (599.0, HOUR, PASS, " 599 s"),  # more than a per cent, and not for long
+        (600.0, HOUR, WARN, " 600 s"),
+        (600.0, 0, PASS, "not at all"),  # of no time there is no share
+    ],
+)
+def test_held_down_since_the_start(held: float, since_start: int, expected: records.Status, shown: str) -> None:
+    now = hours(snapshot(A100, throttled=throttled(hw_thermal=held)), "2026-11-20T10:00:00+00:00", since_start)
+    (found,) = [one for one in checks.compare(A100, now) if one.key == "gpu 0.held_down"]
+    assert (found.status, shown in found.actual) == (expected, True), found.actual
+
+
 def test_a_counter_that_the_driver_lacks_hides_no_other() -> None:
     """Drivers before R535 know some of the reasons' times."""
     found = with_before(
