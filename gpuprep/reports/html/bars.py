@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gpuprep.agent.video.throughputplan import LARGER
+from gpuprep.checks.floors import apart
 from gpuprep.checks.throughput.capacity import STREAM_FPS
 from gpuprep.performance.attribution import Attribution
 from gpuprep.records import RunRecord, Status
@@ -192,8 +193,9 @@ def _limit(row: Series, floors: Floors, *, several: bool) -> Floor | None:
 
 def _streams(row: Series, of: list[Series], floor: Floor | None, top: float) -> Bar:
     fps, sessions = _fps(row) or 0.0, row.best.sessions if row.best else 0
-    parts = [f"{fps:.0f} fps with {sessions} session{'' if sessions == 1 else 's'}"]
-    parts += [f"floor\u00a0{glance.streams(floor.value)}"] if floor else []
+    shown, least = apart(fps, floor.value if floor else fps, 0)
+    parts = [f"{shown} fps with {sessions} session{'' if sessions == 1 else 's'}"]
+    parts += [f"floor\u00a0{least}\u00a0fps"] if floor else []
     return Bar(
         name=row.name.replace(LARGER, ""),  # the chart's title has the size
         detail=_which(row, of, _fps),
