@@ -43,8 +43,9 @@ _DATABASE_IN_TEXT = re.compile(
 # What may be a password in a URL that is none.
 _PIECE = re.compile(r"[^\s:/@?#&=;,'\"\\]+(?=@)")
 # A word of a command line that is the URL of a store, well or badly typed, also as the value of a mistyped option.
-_STORE_WORD = re.compile(rf"(?:\A|[=\s-]){_DATABASE}(?:[:;]|//)", re.IGNORECASE)
-_ANY_SCHEME = re.compile(r"\A[^:@]*://")
+_STORE_WORD = re.compile(rf"(?:\A|[=-]){_DATABASE}(?:[:;](?=\S)|//)", re.IGNORECASE)
+# `user:PASSWORD@`: neither `user@host:22,user@` nor the words of a reason ("fixed: ask me@here").
+_LOGIN = re.compile(r"(?:\A|\s)[^@\s]*:(?!//)(?!\d{1,5},)[^\s@]+@")
 _NO_PASSWORDS = re.compile(rf"{_DATABASE}|gpuprep|localhost", re.IGNORECASE)
 
 _known: set[str] = set()
@@ -129,11 +130,7 @@ def astray(words: Iterable[str]) -> str | None:
     Of such a word nothing tells which part is the password: `u:PASSWORD@h/db`, `postgresql:u/PASSWORD@h`.
     """
     for word, store in _and_store(words):
-        if not store and (
-            _STORE_WORD.search(word)
-            or _in_place(word) != word
-            or any(":" in _ANY_SCHEME.sub("", part).rpartition("@")[0] for part in word.split(","))
-        ):
+        if not store and (_STORE_WORD.search(word) or _LOGIN.search(word) or _in_place(word) != word):
             scheme = _SCHEME.match(word)
             return f"{scheme[0]}:{MASK}" if scheme else MASK
     return None

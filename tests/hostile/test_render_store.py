@@ -352,10 +352,11 @@ def test_a_password_typed_as_a_word_of_another_command_is_not_printed(
     assert not (state / "errors").exists(), "no internal error"
 
 
-@pytest.mark.parametrize(
-    "word", ["me@h:22", "me@h1:22,me@h2:22", "[::1]:22", "ssh://me@h:22", "web:&gpu", "me@[::1]:22"]
-)
-def test_a_host_is_no_password(state: Path, capsys: pytest.CaptureFixture[str], word: str) -> None:  # noqa: ARG001
+@pytest.mark.parametrize("word", [
+    "me@h:22", "me@h1:22,me@h2:22", "h1:22,me@h2", "[::1]:22", "ssh://me@h:22", "web:&gpu", "me@[::1]:22", "https://me@h/x",
+    "fan replaced: ask bob@example.com", "moved to postgres: see ticket 5", "4096x4096x4096", "/mnt/a@b:c/t.json",
+])  # fmt: skip
+def test_what_is_no_password_is_not_refused(state: Path, capsys: pytest.CaptureFixture[str], word: str) -> None:  # noqa: ARG001
     assert edge.run(cli, ["status", word, "--no-such-option"]) == 2
     assert "no-such-option" in capsys.readouterr().err
     assert masking.astray(["status", word]) is None
