@@ -143,8 +143,11 @@ def _postgresql(url: sa.URL) -> Engine:
     plain = url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
     shell = f"psql {shlex.quote(masked_url(plain))} -c"
     wanted["cursor_factory"] = soundrows.cursor_class(psycopg.Cursor, masked_url(plain), shell)
+    streaming = soundrows.cursor_class(psycopg.ServerCursor, masked_url(plain), shell)
     # A run takes minutes to hours between two words with the store: a connection may be gone by then.
-    return sa.create_engine(url, connect_args=wanted, pool_pre_ping=True)
+    engine = sa.create_engine(url, connect_args=wanted, pool_pre_ping=True)
+    sa.event.listen(engine, "connect", lambda connection, _: setattr(connection, "server_cursor_factory", streaming))
+    return engine
 
 
 def _sqlite(url: sa.URL) -> Engine:

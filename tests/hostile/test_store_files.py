@@ -135,7 +135,7 @@ def test_a_damaged_row_of_postgresql_is_named_and_hides_no_other(
     changes, said = DAMAGED_POSTGRES[name]
     address = server(*changes)
     with caplog.at_level(logging.WARNING):
-        for words in (("history", "list"), ("status",), ("report", RUNS[2], "--json")):
+        for words in (("history", "list"), ("status",), ("history", "export"), ("report", RUNS[2], "--json")):
             code, out, err = Shell(capsys)(*words, "--store", address)
             assert code in (0, 1, 3), (words, err)
             assert "gpu-2" in out, words
@@ -161,6 +161,9 @@ def test_bytes_and_numbers_that_are_none_in_postgresql(
     text = "\n".join(caplog.messages)
     assert f"run {RUNS[1]} of gpu-1: summary holds bytes that are no text" in text
     assert "value holds a number that is out of range" in text
+    with caplog.at_level(logging.WARNING):
+        code, out, err = Shell(capsys)("history", "export", "--format", "csv", "--what", "runs", "--store", address)
+    assert (code, RUNS[0] in out) == (0, False), err
 
 
 def test_rows_of_the_other_tables_are_left_out_as_well(file: Path, caplog: pytest.LogCaptureFixture) -> None:
