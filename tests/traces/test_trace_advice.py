@@ -477,6 +477,7 @@ LIMITS: dict[str, tuple[Callable[[int], Program], int, int]] = {
     "comm-exposed": (of(launching("nccl:all_reduce", NCCL)), 270_000, 170_000),
     "elementwise": (of(launching("aten::add", ADD, shapes=[[2**24]], dtypes=["float"])), 1_500_000, 1_200_000),
     "launch-bound": (lambda count: small_kernels(count, 3_000, 20_000)(), 101, 98),
+    "cudnn-bench": (of(launching("aten::cudnn_convolution", "implicit_sgemm", **CONV_PLAIN)), 300_000, 180_000),
 }  # fmt: skip
 
 
