@@ -199,7 +199,11 @@ def test_no_role_is_led_to_another_host(mirrors: tuple[Mirror, Mirror], tmp_path
 
     first.attack = attack
     (tmp_path / "file").write_text("of a folder")
-    asked = {**{name: f"{first.url}/{name}" for name in to}, "file": f"file://{tmp_path}/file"}
+    asked = {
+        "plain": f"{first.url}/a/plain",
+        **{name: f"{first.url}/{name}" for name in to},
+        "file": f"file://{tmp_path}/file",
+    }
     tasks = [
         {
             "ansible.builtin.include_role": {"name": "gpu_preflight", "tasks_from": "fetch"},
@@ -212,5 +216,5 @@ def test_no_role_is_led_to_another_host(mirrors: tuple[Mirror, Mirror], tmp_path
     found = rolevalues.values(tmp_path, {}, [*tasks[:-1], said, tasks[-1]])
     assert found["twice"] == f"it leads to {other.url}/x, which is not followed"
     got = {path.name.removeprefix("got-"): path.read_text() for path in tmp_path.glob("got-*")}
-    assert got == {"same": "same", "known": "known", "file": "of a folder"}
+    assert got == {"plain": "plain", "same": "same", "known": "known", "file": "of a folder"}
     assert other.asked == []
