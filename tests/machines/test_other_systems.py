@@ -291,6 +291,29 @@ def test_a_change_of_branch_that_fails_is_undone_with_dnf(rocky: str, tmp_path: 
     fails_and_puts_back(rocky, tmp_path)
 
 
+# As root inside: kills gpuprep's dnf as soon as two packages of the driver are there in two versions.
+KILLER = (
+    "for _ in $(seq 20000); do if pgrep -f dnf.*GPUprep::Step >/dev/null; then"
+    " [ $(rpm -qa --qf '%{NAME}\\n' | sort | uniq -d | grep -c nvidia) -gt 1 ] &&"
+    " pkill -9 -f dnf.*GPUprep::Step && exit 0; fi; sleep 0.02; done; exit 1"
+)
+
+
+@pytest.mark.only_all
+@pytest.mark.xdist_group("rocky")
+def test_what_a_killed_dnf_left_is_put_back_and_the_same_command_completes_it(rocky: str, tmp_path: Path) -> None:
+    must("provision", f"sim:{rocky}", "--profile", profile(tmp_path, "nvidia", "580"))
+    before = inside(rocky, WRITTEN_FOR_DNF).stdout
+    inside(rocky, f"systemd-run -q --unit=killer bash -c '{KILLER.replace(chr(39), chr(34))}'")
+    words = ("provision", f"sim:{rocky}", "--profile", profile(tmp_path, "nvidia", "570"))
+    assert gpuprep(*words).exit_code == 4
+    assert inside(rocky, "systemctl is-failed killer", check=False).stdout.strip() == "inactive"
+    assert inside(rocky, WRITTEN_FOR_DNF).stdout == before
+    assert inside(rocky, VERSIONS[True]).stdout.split() == ["580.178.04"]
+    must(*words)
+    assert inside(rocky, VERSIONS[True]).stdout.split() == ["570.211.01"]
+
+
 @pytest.mark.only_all
 @pytest.mark.xdist_group("rocky")
 def test_a_branch_and_the_next_with_dnf(rocky: str, tmp_path: Path) -> None:
@@ -462,7 +485,6 @@ def test_a_repository_that_apt_does_not_believe_is_taken_away_again(tmp_path: Pa
         inside(machine, "apt-get update")
 
 
-@pytest.mark.only_all
 @pytest.mark.parametrize("system", ["ubuntu2404", "rocky9"])
 def test_what_somebody_else_holds_is_named_before_anything_is_changed(system: str, tmp_path: Path) -> None:
     """DKMS is held: not installed (apt), or locked in a version that there is not (dnf)."""
@@ -473,10 +495,31 @@ def test_what_somebody_else_holds_is_named_before_anything_is_changed(system: st
         inside(machine, hold if rpm else "apt-get -qq update; apt-mark hold dkms; apt-mark showhold | grep -x dkms")
         refused = gpuprep("provision", f"sim:{machine}", "--profile", profile(tmp_path, "nvidia", "580"))
         said = " ".join(refused.text.split())
-        assert refused.exit_code == 4
-        assert f"would change or remove {lock if rpm else 'dkms'}, which somebody holds" in said
+        assert refused.exit_code == 2
+        assert (f"installs: {lock}" if rpm else "somebody holds dkms") in said
         assert (f"sudo dnf versionlock delete '{lock}'" if rpm else "sudo apt-mark unhold dkms") in said
         assert inside(machine, VERSIONS[rpm]).stdout.split() == []
+
+
+def test_packages_that_are_not_signed_as_they_should_be_are_refused_before_anything_is_changed(tmp_path: Path) -> None:
+    machine = up("e2e-signed-rocky9", "rocky9", ["t4"])
+    proxy = {"http_proxy": "http://127.0.0.1:9"}  # the machine then has the repository as files
+    packages = "/usr/lib/gpuprep-sim/archive/nvidia/rhel9/x86_64/nvidia-modprobe-*.rpm"
+    key = "export GNUPGHOME=/root/key; mkdir -m 700 -p $GNUPGHOME; gpg --batch --passphrase '' --quick-gen-key other"
+    another = f"{key}; rpmsign -D '_gpg_name other' -D '_gpg_path /root/key' --addsign {packages}"
+    try:
+        for spoil in (f"rpmsign --delsign {packages}", another):
+            inside(machine, spoil)
+            inside(machine, "sleep 0.01; touch /root/before")
+            refused = gpuprep(
+                "provision", f"sim:{machine}", "--profile", profile(tmp_path, "nvidia", "580"), environment=proxy
+            )
+            assert refused.exit_code == 2
+            assert "is not signed with the key of this repository" in " ".join(refused.text.split())
+            changed = "find /etc /opt /usr -xdev -type f -newer /root/before"
+            assert inside(machine, changed).stdout == ""
+    finally:
+        gpuprep("sim", "down", machine)
 
 
 @pytest.mark.only_all
