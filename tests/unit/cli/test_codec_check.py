@@ -198,6 +198,10 @@ def test_the_video_profile_has_what_jobs_ask_for() -> None:
         ("ffmpeg -i a.mp4 -c:v hevc_nvenc -bf 3 b.mp4", "v100", records.Status.FAIL),
         ("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", None, records.Status.UNKNOWN),
         ("ffmpeg -c:v av1_cuvid -i a.mp4 -f null -", "t4", records.Status.FAIL),
+        ("ffmpeg -c:v mpeg2_cuvid -i a.ts -f null -", "v100", records.Status.PASS),
+        ("ffmpeg -c:v vp8_cuvid -i a.webm -f null -", "h100", records.Status.PASS),
+        ("ffmpeg -c:v mpeg4_cuvid -i a.mp4 -f null -", "l4", records.Status.PASS),
+        ("ffmpeg -c:v mjpeg_cuvid -i a.mov -f null -", "t4", records.Status.UNKNOWN),  # no source says so
     ],
 )
 def test_what_the_gpu_can_do(words: str, gpu: str | None, status: records.Status) -> None:
