@@ -386,7 +386,7 @@ def test_misaligned_shapes(
 def test_a_product_is_judged_by_the_layout_that_it_was_measured_with(layout: str, counts: str) -> None:
     """gpuprep's own probe writes TN; without a layout that of PyTorch counts."""
     for place, name in enumerate("mnk"):
-        shape = dict(zip("mnk", [4097 if i == place else 4096 for i in range(3)], strict=True))
+        shape: dict[str, Any] = dict(zip("mnk", [4097 if i == place else 4096 for i in range(3)], strict=True))
         found = explain(A100, dtype="bf16", layout=layout, tflops=60.0, **shape)
         assert found.aligned == (name not in counts)
         assert (f"{name} 4097 is no multiple of 16 bytes" in " ".join(found.advice)) == (name in counts)
