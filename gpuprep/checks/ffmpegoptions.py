@@ -50,9 +50,28 @@ ONLY_ENCODERS = frozenset(
     )
 )
 ONLY_CUVID = frozenset(("resize", "crop", "deint", "drop_second_field"))
-RATES = frozenset(("b", "ab", "maxrate", "minrate", "bufsize", "g", "bf"))
-NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?:[yzafpnumcdhkKMGTPEZY]i?)?B?")
-BROKEN_NUMBER = re.compile(r"\d+(?:\.\d+)?[A-Za-z]+(?:/s)?")  # "4Mbps"; what holds + or * is a formula
+NUMBER = re.compile(
+    r"[-+]?(?:0[xX][0-9a-fA-F]+|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?:dB|(?:[yzafpnumcdhkKMGTPEZY]i?)?B?)"
+)
+# How FFmpeg reads the value of an option, whoever has it. What holds an operator may be a formula.
+SHAPES = {
+    "number": (NUMBER, "a number", "a number, as 2 or 48k"),
+    "formula": (NUMBER, "a number or a formula", "a number: k, M and G are its units"),
+    "duration": (
+        re.compile(r"-?(?:(?:\d+:)?[0-5]?\d:[0-5]?\d(?:\.\d*)?|\d+(?:\.\d*)?(?:s|ms|us)?)"),
+        "a time",
+        "seconds (90 or 1.5), 1:30 or 00:01:30.5",
+    ),
+    "rate": (
+        re.compile(r"(?=.*[1-9])(?:\d+[:/]0*[1-9]\d*|(?:\d+\.?\d*|\.\d+)[kK]?)"),
+        "a rate of frames above 0",
+        "a rate, as 25, 30000/1001 or ntsc",
+    ),
+    "size": (re.compile(r"0*[1-9]\d*\D0*[1-9]\d*"), "a size", "width x height, as 1280x720, or hd720"),
+    "ratio": (re.compile(r"(?=.*[1-9])(?:\d+:\d+|\d+\.?\d*|\.\d+)"), "a ratio above 0", "a ratio, as 16:9 or 1.78"),
+}
+FORMULAS = ("formula", "rate", "ratio")
+CONSTANTS = frozenset(("PI", "E", "PHI", "QP2LAMBDA", "default", "max", "min", "none", "all"))
 IMAGES_WITH_NUMBER = re.compile(r"%\d*d")
 
 
@@ -135,6 +154,7 @@ def coded(encoder: str) -> str:
 def _names(asked: Asked, file: File, release: tuple[int, int] | None, side: str) -> None:
     for name, value in file.options:
         _one_name(asked, name, value, release, side)
+        _shape(asked, name, value, release)
 
 
 def _one_name(asked: Asked, name: str, value: str, release: tuple[int, int] | None, side: str) -> None:
@@ -249,6 +269,39 @@ def _input(asked: Asked, file: File) -> None:
 # ---------------------------------------------------------------- values
 
 
+def _shape(asked: Asked, name: str, value: str, release: tuple[int, int] | None) -> None:
+    """A value that FFmpeg cannot read at all, whichever encoder or format the option is for."""
+    data, base, where = ffmpeg.commands()["values"], name.split(":")[0], f"-{name} {value}"
+    for shape, (pattern, what, write) in SHAPES.items():
+        read = value.replace(" ", "") if shape == "formula" else value
+        if base not in data[shape] or pattern.fullmatch(read) or value in data["names"].get(shape, ()):
+            continue
+        if (shape in FORMULAS and _formula(read, shape)) or (shape == "number" and not value):
+            continue
+        unit = re.fullmatch(r"(\d+)([kKMG])[A-Za-z/]+", value)
+        if unit and shape in ("number", "formula"):
+            write = f"{unit[1]}{unit[2]}: k, M and G are its units"
+        why = f"FFmpeg does not read {value[:40] or 'an empty word'} as {what}"
+        asked.say(Status.FAIL, "option", f"-{name}", where, why, f"write {write}")
+    words = data["words"].get(base)
+    if words is None or value in words or NUMBER.fullmatch(value):
+        return
+    if wrong := [part for part in re.split(r"[-+]", value) if part and part not in words and not part.isdigit()]:
+        near = difflib.get_close_matches(wrong[0][:40], words, 1, 0.6) if len(asked.answers) < MOST_NEAR else []
+        status = Status.FAIL if release is not None and OLDEST <= release <= NEWEST else Status.UNKNOWN
+        why = f"FFmpeg knows no {wrong[0][:40]} of {base}"
+        asked.say(
+            status, "option", f"-{name}", where, why, f"write {near[0]}" if near else f"one of {', '.join(words)}"
+        )
+
+
+def _formula(value: str, shape: str) -> bool:
+    """Whether FFmpeg may calculate it: a formula whose names every option has."""
+    if not re.search(r"[-+*/^();]", value.lstrip("-+")) and value not in (CONSTANTS if shape == "formula" else ("PI",)):
+        return False
+    return set(re.findall(r"(?<![\d.\w])[A-Za-z_]\w*(?!\w*\()", value)) <= CONSTANTS
+
+
 def _values(asked: Asked, file: File, kind: str, stream: str, encoder: str, release: tuple[int, int] | None) -> None:
     """The values that this encoder is given, for its own streams."""
     data = ffmpeg.commands()
@@ -261,15 +314,6 @@ def _values(asked: Asked, file: File, kind: str, stream: str, encoder: str, rele
             continue
         if own[:1] in ("v", "a", "s") and own[:1] != kind[:1]:
             continue
-        if base in RATES and kind == "video" and BROKEN_NUMBER.fullmatch(value) and not NUMBER.fullmatch(value):
-            asked.say(
-                Status.FAIL,
-                "option",
-                f"-{name}",
-                where,
-                f"FFmpeg reads {value} neither as a number nor as a formula",
-                f"write {re.sub(r'[A-Za-z/]+$', lambda unit: unit[0][:1], value)}: k, M and G are its units",
-            )
         if base in strings and value not in strings[base] and not value.isdigit():
             words = _parts_of(value) if base == "tune" else [value]
             if any(word not in strings[base] for word in words):

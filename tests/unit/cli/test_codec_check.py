@@ -308,6 +308,39 @@ def test_options_and_values_are_those_of_this_ffmpeg(version: str, words: str, s
 
 
 @pytest.mark.parametrize(
+    ("option", "right", "wrong"),
+    [
+        ("b:v", ["4M", "4Mi", "4KiB", "5 000k", "1e6", "2*1000k", "max", "PI", "0x10", "min(4M;5M)"],
+         ["4Mb", "4Mbps", "x", "5,5M", "", "1_000", "4.5.6", "k", "4MM", "8M/s", "2*x"]),
+        ("g", ["50", "-1", "12a", "25*2"], ["x", "5s", ""]),
+        ("q:v", ["2", "2.5", "2k"], ["2,5", "x", "1+1", "auto"]),
+        ("frames:v", ["10", "1k"], ["x", "all"]),
+        ("ar", ["48000", "48k", "44.1k"], ["x", "48kHz"]),
+        ("t", ["10", "1:30", "01:30:00", "1:2", "10s", "10ms", "1.5"],
+         ["0:x", "x", ".5", "1:30:", "10sec", "1m", "90 ", "1:2:3:4", "00:00:10,5", "1:75", "100:00", "inf"]),
+        ("r", ["25", "30000/1001", "30:1", "ntsc", "ntsc-film", "1/2", "60*1", "23.976", "PI"],
+         ["x", "30fps", "0", "-1", "29,97", "24p", "auto", "30/x"]),
+        ("s", ["1280x720", "1280:720", "hd720", "1280X720", "2kdci"],
+         ["HD720", "x", "1280", "1280x", "0x0", "-1x720", "uhd", "720p", "1280 x 720", "1920x1080p", "iw:ih"]),
+        ("aspect", ["16:9", "16/9", "1.78"], ["x", "16x9", "0", "4:3:2", "auto"]),
+        ("color_primaries", ["bt709", "9", "bt2020"], ["x", "bt2021"]),
+        ("strict", ["-2", "experimental"], ["x", "veri"]),
+        ("flags", ["+cgop", "+global_header+cgop", "-loop"], ["cgop-x", "+closed_gop"]),
+        ("fps_mode", ["cfr", "vfr"], ["x"]),
+        ("movflags", ["+faststart", "frag_keyframe+empty_moov"], ["+fast_start"]),
+    ],
+)  # fmt: skip
+def test_a_value_is_one_that_ffmpeg_reads(option: str, right: list[str], wrong: list[str]) -> None:
+    """Each was given to FFmpeg 5.1.9 and 9.0.2, which agree; the flags of a format to the muxer that has them."""
+    command = ["ffmpeg", "-i", "a.mp4", f"-{option}", "", "-c:v", "mpeg4", "-an", "b.mp4"]
+    refused = []
+    for value in (*right, *wrong):
+        command[4] = value
+        refused += [value] * any(line.startswith(f"FAIL option -{option}:") for line in said(command))
+    assert refused == wrong
+
+
+@pytest.mark.parametrize(
     ("number", "gpus", "says"),
     [
         ("1", 1, ["FAIL GPU number 1: the host has one GPU, number 0 -> write 0"]),
