@@ -46,6 +46,7 @@ class Measured:
 
     board: str  # a key of the catalogue's boards
     words: str  # "H100 SXM5 80 GB, cuBLAS 13.1.0"
+    frameworks: str  # where products were timed as a framework gets them
     short_us: float  # the errors of shorter products stand apart: their start weighs most
 
 

@@ -18,6 +18,7 @@ class Product:
     dtype: str
     prediction: predict.Prediction | Missing
     better: tuple[bettershape.Better, ...]
+    again_seconds: float | None = None  # with operands that were used just before, where that is another time
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Corrects the formula of predict.py by what was learned from measured products (catalogue/productlearned.py). Pure.
 
-    ratio(features(kernels, product, "bf16", sms, rate, Formula(...)), "bf16")      measured time / time by the formula
+    ratio(features(kernels, product, "bf16", sms, rate, Formula(...), Way()), "bf16")    measured / expected time
 
 A library chooses among hundreds of kernels by rules that are not published, and one more column may make it choose
 another. No formula knows that; trees of decisions over thousands of measured shapes know much of it. They were grown on
@@ -31,6 +31,16 @@ START, STORE = 600, 200  # of k: about what the start of a tile, and its end, ta
 
 
 @dataclass(frozen=True)
+class Way:
+    """How a product was measured: by the first algorithm that cuBLAS names, as frameworks take it, or the fastest of
+    some; with operands that no cache holds, or with the same ones again.
+    """
+
+    first: bool = True
+    warm: bool = False
+
+
+@dataclass(frozen=True)
 class Formula:
     """What the formula has of a product: microseconds."""
 
@@ -54,7 +64,7 @@ def ratio(numbers: list[float], dtype: str) -> float:
 
 
 def features(
-    kernels: Kernels, operation: Operation, dtype: str, sms: int, rate: float, formula: Formula
+    kernels: Kernels, operation: Operation, dtype: str, sms: int, rate: float, formula: Formula, way: Way
 ) -> list[float]:
     """Numbers of a product, in the order that the trees know."""
     m, n, k = operation.m, operation.n, operation.k
@@ -80,5 +90,5 @@ def features(
         queue = math.ceil(blocks / sms)
         area = rows * columns
         numbers += [queue, blocks, log(queue * (k + START) * area), log(blocks * area * (k + STORE))]
-    numbers.append(group(dtype)[1])
+    numbers += [group(dtype)[1], way.first, way.warm]
     return numbers

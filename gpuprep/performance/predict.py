@@ -82,8 +82,10 @@ class Prediction:
         return self.tflops * (1 + self.error_percent / 100)
 
 
-def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Missing:
-    """Missing("no_such_units") if the GPU lacks units for the type, "not_supported" if the library refuses the shape,
+def predict(board: Board, operation: Operation, dtype: str, *, warm: bool = False) -> Prediction | Missing:
+    """As a framework gets it, which takes the library's first algorithm. `warm`: its operands were used just before.
+
+    Missing("no_such_units") if the GPU lacks units for the type, "not_supported" if the library refuses the shape,
     "not_in_catalogue" if a figure is not known.
     """
     peak = roofline.roof(board, dtype)
@@ -96,7 +98,7 @@ def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Miss
     if refused:
         return Missing("not_supported", refused)
     if operation.aligned is None and operation.rows[2] == "n":
-        found = predict(board, transposed(operation), dtype)
+        found = predict(board, transposed(operation), dtype, warm=warm)
         if isinstance(found, Missing):
             return found
         turned = replace(found.tiled, tile_m=found.tiled.tile_n, tile_n=found.tiled.tile_m)
@@ -112,7 +114,7 @@ def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Miss
     if elsewhere:
         # Expected as if aligned, so that no two shapes are compared by the penalty of another architecture.
         formula, gain = aligned, max(gain, SLOWER_ELSEWHERE)
-    timing = _corrected(board, operation, dtype, peak, memory, formula, aligned)
+    timing = _corrected(board, operation, dtype, peak, memory, formula, aligned, learned.Way(warm=warm))
     tiled = timing.tiled
     filled = operation.m * operation.n / (tiles.up(operation.m, tiled.tile_m) * tiles.up(operation.n, tiled.tile_n))
     percent, shapes, words = _error(board, operation, dtype, timing.seconds, bytes_aligned)
@@ -142,12 +144,12 @@ def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Miss
     )
 
 
-def learned_features(board: Board, operation: Operation, dtype: str) -> tuple[list[float], float]:
-    """(features of learned.py, microseconds by the formula) of a product that cuBLASLt takes, on the measured board."""
+def learned_features(board: Board, operation: Operation, dtype: str, way: learned.Way) -> tuple[list[float], float]:
+    """(features of learned.py, microseconds by the formula) of a product that cuBLASLt takes, on a measured board."""
     peak, timed = roofline.roof(board, dtype), _timings(board, operation, dtype)
     assert isinstance(peak, Roof)
     assert not isinstance(timed, Missing)
-    return _features(board, operation, dtype, peak, *timed), 1e6 * timed[0].seconds
+    return _features(board, operation, dtype, peak, *timed, way), 1e6 * timed[0].seconds
 
 
 def _timings(board: Board, operation: Operation, dtype: str) -> tuple[_Timed, _Timed] | Missing:
@@ -168,7 +170,7 @@ def _timings(board: Board, operation: Operation, dtype: str) -> tuple[_Timed, _T
 
 
 def _features(
-    board: Board, operation: Operation, dtype: str, peak: Roof, formula: _Timed, aligned: _Timed
+    board: Board, operation: Operation, dtype: str, peak: Roof, formula: _Timed, aligned: _Timed, way: learned.Way
 ) -> list[float]:
     kernels = _kernels(board, dtype, kernel_class(operation, dtype), peak)
     assert kernels is not None
@@ -176,24 +178,27 @@ def _features(
     shape_formula = learned.Formula(
         1e6 * formula.seconds, 1e6 * formula.math, 1e6 * formula.memory, 1e6 * aligned.seconds, formula.tiled
     )
-    return learned.features(kernels, operation, dtype, board.sms, _rate(board.sms, peak), shape_formula)
+    return learned.features(kernels, operation, dtype, board.sms, _rate(board.sms, peak), shape_formula, way)
 
 
 def _corrected(
-    board: Board, operation: Operation, dtype: str, peak: Roof, memory: float, formula: _Timed, aligned: _Timed
+    board: Board,
+    operation: Operation,
+    dtype: str,
+    peak: Roof,
+    memory: float,
+    formula: _Timed,
+    aligned: _Timed,
+    way: learned.Way,
 ) -> _Timed:
     """With what was learned, but never above a roof."""
-    there = boards()[catalogue.measured().board]
-    twin = _units(board) == _units(there) and formula.bound != "memory"
-    if not learned.known(operation) or not (board.key == there.key or twin):
+    if not learned.known(operation) or not _was_measured(board):
         return formula
-    if board.key == there.key:
-        features = _features(board, operation, dtype, peak, formula, aligned)
-    else:
-        features, _ = learned_features(there, operation, dtype)
-    ratio = learned.ratio(features, dtype)
+    ratio = learned.ratio(_features(board, operation, dtype, peak, formula, aligned, way), dtype)
     roof = peak.tflops * 1e12 * formula.clock_mhz / peak.clock_mhz
-    least = max(operation.operations / roof, operation.bytes_moved(dtype) / (memory * 1e9))
+    least = operation.operations / roof
+    if not way.warm:
+        least = max(least, operation.bytes_moved(dtype) / (memory * 1e9))
     ratio = max(ratio, BELOW_ROOF * least / formula.seconds)
     return replace(
         formula,
@@ -282,6 +287,10 @@ def _timed(board: Board, operation: Operation, dtype: str, peak: Roof, memory: f
     return _Timed(seconds, calculating, loading, launch, clock, tiled)
 
 
+def _was_measured(board: Board) -> bool:
+    return _units(board) == _units(boards()[catalogue.measured().board])
+
+
 def _units(board: Board) -> tuple[object, ...]:
     """What math and the start of a kernel depend on. The H200 is the measured H100 with another memory."""
     return board.model.architecture, board.sms, board.power_watts, board.model.compute_capability
@@ -346,12 +355,12 @@ def _error(board: Board, operation: Operation, dtype: str, seconds: float, align
     source = catalogue.measured()
     kind = kind_of(operation, dtype, seconds, aligned)
     band = productlearned.band(dtype, kind)
-    if board.key != source.board or band is None:
+    if not _was_measured(board) or band is None:
         words = f"from {source.words}, scaled: {catalogue.unmeasured_words()}"
     elif not learned.known(operation):
         words = f"single products up to {learned.LARGEST} were measured on this board, and no others"
     else:
-        words = f"nine in ten of {band.shapes} {kind} {dtype} shapes, measured on {source.words}: its fastest algorithm"
+        words = f"nine in ten of {band.shapes} {kind} {dtype} shapes, measured on {source.frameworks}"
         return band.percent, band.shapes, words
     return catalogue.unmeasured_percent(kind == "short"), 0, words
 

@@ -67,6 +67,7 @@ def _product(product: Product, width: int) -> list[str]:
     unit = speed_unit(prediction.dtype)
     rows = [
         ("expected", f"{amount(prediction.tflops)} {unit} in {duration(prediction.seconds)}, {_band(prediction)}"),
+        ("again", _again(product, prediction)),
         ("peak", f"{_share(prediction)} of {amount(prediction.peak.tflops)} {unit} ({prediction.peak.formula})"),
         ("bound", _bound(prediction)),
         ("tiles", f"{bettershape.tile_words(prediction)}, {100 * prediction.tile_fill:.0f} % of them wanted"),
@@ -81,6 +82,15 @@ def _product(product: Product, width: int) -> list[str]:
 
 def _share(prediction: Prediction) -> str:
     return f"{100 * prediction.tflops / prediction.peak.tflops:.3g} %"
+
+
+def _again(product: Product, prediction: Prediction) -> str:
+    """Of a product whose weights, or all of it, the caches still have."""
+    if product.again_seconds is None:
+        return ""
+    tflops = prediction.tflops * prediction.seconds / product.again_seconds
+    unit = speed_unit(prediction.dtype)
+    return f"{amount(tflops)} {unit} in {duration(product.again_seconds)} if the caches still hold its operands"
 
 
 def _band(prediction: Prediction) -> str:
@@ -206,10 +216,11 @@ def _product_values(product: Product) -> dict[str, Any]:
     }  # fmt: skip
     prediction = product.prediction
     if isinstance(prediction, Missing):
-        return {**asked, "expected": None, "not_known": prediction.detail}
+        return {**asked, "expected": None, "again_seconds": None, "not_known": prediction.detail}
     return {
         **asked,
         "expected": _expected(prediction),
+        "again_seconds": product.again_seconds,
         "better": list(map(_better_values, product.better)),
         "not_known": None,
     }

@@ -4,8 +4,10 @@
     python tests/support/fitshapes.py [DTYPE ...]      writes the trees and errors.yml, prints the tables of explain.md
     python tests/support/fitshapes.py --check FOUND.csv  what measureshapes.py found beside predictions; writes nothing
 
-Each product is also predicted by trees that have not seen it (FOLDS parts, each by trees of the others): these errors
-are told. Readings that swing are left out of the fit and of its errors, not of --check.
+What PyTorch got on an H200, cold and warm, is what the trees are for; the fastest algorithms of an H100 are further
+examples, told apart by a feature (learned.Way). Each product of PyTorch is also predicted by trees that have not seen
+it (FOLDS parts, each by trees of the others): the errors of the cold ones are told. Readings that swing are left out of
+the fit and of its errors, not of --check.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ from gpuprep.performance import learned, predict
 from gpuprep.performance.operations import Operation
 from gpuprep.records import Missing
 
-MEASURED = TESTS / "cases/shapes/h100_sxm5.csv.gz"
+FASTEST = TESTS / "cases/shapes/h100_sxm5.csv.gz"
+TORCH = TESTS / "cases/shapes/h200_torch.csv.gz"
+TORCH_BOARD = "h200_sxm"
+JUDGES = "judge-"  # recordings that nothing is learned from
 GROUPS = {
     "fp64": ("fp64",),
     "fp32": ("fp32",),
@@ -64,10 +69,10 @@ class Way(NamedTuple):
     least: int  # products of a leaf
 
 
-USUAL = Way(far=False, first=100, then=((0.15, 500),), leaves=31, least=8)
+USUAL = Way(far=False, first=100, then=((0.15, 700),), leaves=63, least=8)
 # A third of int8's products of few tiles and long k get a kernel that is 2 to 6 times as slow: a kind of its own, which
-# trees find if they may follow it. More products allow more leaves. Other types have few of them, and gain nothing.
-WAYS = {"int8": Way(far=True, first=100, then=((0.3, 100), (0.2, 100), (0.12, 300)), leaves=63, least=20)}
+# trees find if they may follow it.
+WAYS = {"int8": Way(far=True, first=100, then=((0.3, 100), (0.2, 100), (0.12, 500)), leaves=63, least=8)}
 
 
 class Row(NamedTuple):
@@ -79,6 +84,8 @@ class Row(NamedTuple):
     k: int
     microseconds: float
     spread_percent: float
+    board: str
+    way: learned.Way
 
     @property
     def operation(self) -> Operation:
@@ -86,14 +93,21 @@ class Row(NamedTuple):
 
 
 def rows(path: Path) -> list[Row]:
+    """Of PyTorch's products those in its own layout, each cold and warm: column-major its m is n."""
     text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
-    return [
-        Row(
-            one.get("recording", ""), one["dtype"], one["kind"], int(one["m"]), int(one["n"]), int(one["k"]),
-            float(one["microseconds"]), float(one["spread_percent"] or 0),
-        )
-        for one in csv.DictReader(text.splitlines())
-    ]  # fmt: skip
+    found = []
+    for one in csv.DictReader(text.splitlines()):
+        m, n, k, spread = int(one["m"]), int(one["n"]), int(one["k"]), float(one["spread_percent"] or 0)
+        what = one.get("recording", ""), one["dtype"], one["kind"]
+        if "cold_us" not in one:
+            board, way = productmodel.measured().board, learned.Way(first=False)
+            found.append(Row(*what, m, n, k, float(one["microseconds"]), spread, board, way))
+        elif one["layout"] == "kkn":
+            found += [
+                Row(*what, n, m, k, float(one[column]), spread, TORCH_BOARD, learned.Way(warm=warm))
+                for column, warm in (("cold_us", False), ("warm_us", True))
+            ]
+    return found
 
 
 def _forgets(scale: float) -> Callable[[Any, Any], tuple[Any, Any]]:
@@ -171,15 +185,19 @@ def nine_in_ten(errors: Sequence[float]) -> float:
 
 def fit(group: str, everything: list[Row]) -> tuple[dict[str, Any], list[str]]:
     """(its entries of errors.yml, lines of the table by kind)."""
-    board = boards()[productmodel.measured().board]
-    chosen = [one for one in everything if one.dtype in GROUPS[group] and one.spread_percent <= MOST_SPREAD]
-    found = [predict.learned_features(board, one.operation, one.dtype) for one in chosen]
+    chosen = [
+        one for one in everything
+        if one.dtype in GROUPS[group] and one.spread_percent <= MOST_SPREAD and not one.recording.startswith(JUDGES)
+    ]  # fmt: skip
+    found = [predict.learned_features(boards()[one.board], one.operation, one.dtype, one.way) for one in chosen]
     inputs = np.array([features for features, _ in found])
     logs = np.array([math.log(row.microseconds / us) for row, (_, us) in zip(chosen, found, strict=True)])
-    wanted = logs + np.array([math.log1p(LATER_US / row.microseconds) for row in chosen])
+    later = [0.0 if row.way.first else LATER_US for row in chosen]
+    wanted = logs + np.array([math.log1p(us / row.microseconds) for us, row in zip(later, chosen, strict=True)])
     way = WAYS.get(group, USUAL)
     chance = random.Random(1)
-    fold = np.array([chance.randrange(FOLDS) for _ in chosen])
+    folds: dict[tuple[int, int, int], int] = {}  # cold and warm in one
+    fold = np.array([folds.setdefault((one.m, one.n, one.k), chance.randrange(FOLDS)) for one in chosen])
     unseen = np.zeros(len(chosen))
     for number in range(FOLDS):
         trees = grown(inputs[fold != number], wanted[fold != number], way)
@@ -191,7 +209,7 @@ def fit(group: str, everything: list[Row]) -> tuple[dict[str, Any], list[str]]:
     for dtype in GROUPS[group]:
         bands, kinds = defaultdict(list), defaultdict(list)
         for row, one, log, (_, us) in zip(chosen, unseen, logs, found, strict=True):
-            if row.dtype != dtype:
+            if row.dtype != dtype or not row.way.first or row.way.warm:
                 continue
             error = abs(math.exp(log - one) - 1)  # of TFLOPS
             aligned = predict.alignment(row.operation, dtype)
@@ -218,11 +236,12 @@ def _line(dtype: str, kinds: dict[str, list[float]]) -> str:
 
 
 def check(path: Path) -> list[str]:
-    board = boards()[productmodel.measured().board]
     kinds: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     every: dict[str, list[float]] = defaultdict(list)
     for row in rows(path):
-        found = predict.predict(board, row.operation, row.dtype)
+        if row.way.warm or (row.way.first and not row.recording.startswith(JUDGES)):
+            continue
+        found = predict.predict(boards()[row.board], row.operation, row.dtype)
         if isinstance(found, Missing):
             print(f"{row}: {found.detail}", file=sys.stderr)
             continue
@@ -261,7 +280,7 @@ def main() -> None:
         print("\n".join(check(Path(sys.argv[2]))))
         return
     productlearned.FOLDER.mkdir(exist_ok=True)
-    everything = rows(MEASURED)
+    everything = [*rows(FASTEST), *rows(TORCH)]
     path = productlearned.FOLDER / "errors.yml"
     entries = productlearned.errors() if path.is_file() else {}
     entries = dict(entries)
