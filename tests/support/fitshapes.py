@@ -54,6 +54,8 @@ GROWN = {
     "learning_rate": 0.05, "subsample": 0.7, "subsample_freq": 1, "colsample_bytree": 0.7, "reg_lambda": 1.0, "seed": 1,
     "verbose": -1, "n_jobs": 1, "force_col_wise": True, "deterministic": True,
 }  # fmt: skip
+# Another draw, or another machine, has a little more: what is said must hold there for nine in ten, too.
+SURELY_NINE_IN_TEN = 0.93
 DIGITS = 6
 
 
@@ -219,7 +221,7 @@ def fit(group: str, everything: list[Row]) -> tuple[dict[str, Any], list[str]]:
         entries[dtype] = {
             kind: {
                 "shapes": len(errors),
-                "percent": math.ceil(100 * nine_in_ten(errors)),
+                "percent": math.ceil(100 * float(np.quantile(errors, SURELY_NINE_IN_TEN))),
                 "within_10": round(within_10(errors), 2),
             }
             for kind, errors in sorted(bands.items())

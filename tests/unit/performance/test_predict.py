@@ -33,10 +33,9 @@ KNOWN = [
     if isinstance(roofline.roof(one, "fp32"), roofline.Roof)
     and not isinstance(roofline.bandwidth(one), records.Missing)
 ]
-# The share of the measured products, which the trees know, that is met within 10 %.
-WITHIN_10 = {"bf16": 0.90, "fp16": 0.90, "fp32": 0.90, "fp64": 0.90, "fp8": 0.90, "tf32": 0.90, "int8": 0.90}
-EVERY = 30  # of the measured products is predicted here
-STEADY = 40.0  # per cent that readings of one product may spread
+# The share of PyTorch's products on an H200, which the trees have never seen, that is met within 10 %: 160 to 200 of
+# each type, so a share is known to about 3 %.
+WITHIN_10 = {"bf16": 0.90, "fp16": 0.85, "fp32": 0.90, "fp64": 0.90, "fp8": 0.90, "tf32": 0.83, "int8": 0.90}
 
 
 def expected(board: catalogue.Board, operation: operations.Operation, dtype: str) -> predict.Prediction:
@@ -46,31 +45,30 @@ def expected(board: catalogue.Board, operation: operations.Operation, dtype: str
 
 
 @cache
-def measured() -> dict[str, list[tuple[predict.Prediction, float]]]:
-    """By data type: predictions and measured microseconds."""
+def measured() -> dict[tuple[str, bool], list[tuple[predict.Prediction, float]]]:
+    """By data type, and whether the operands were in the caches: predictions and measured microseconds."""
     found = defaultdict(list)
-    rows = fitshapes.rows(fitshapes.MEASURED)
-    for row in rows[::EVERY]:
-        one = expected(H100, row.operation, row.dtype)
-        assert one.measured
-        if row.spread_percent <= STEADY:
-            found[row.dtype].append((one, row.microseconds))
+    for row in fitshapes.rows(fitshapes.TORCH):
+        if row.recording.startswith(fitshapes.JUDGES):
+            one = predict.predict(boards()[row.board], row.operation, row.dtype, warm=row.way.warm)
+            assert isinstance(one, predict.Prediction)
+            found[row.dtype, row.way.warm].append((one, row.microseconds))
     return found
 
 
+@pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize("dtype", list(WITHIN_10))
-def test_measured_products_are_met(dtype: str) -> None:
-    errors = [abs(microseconds / (1e6 * one.seconds) - 1) for one, microseconds in measured()[dtype]]  # of TFLOPS
-    assert len(errors) > 50
-    assert sum(error <= 0.10 for error in errors) / len(errors) >= WITHIN_10[dtype]
+def test_what_pytorch_gets_is_met(dtype: str, warm: bool) -> None:
+    errors = [abs(microseconds / (1e6 * one.seconds) - 1) for one, microseconds in measured()[dtype, warm]]  # of TFLOPS
+    assert len(errors) > 150
+    assert sum(error <= 0.10 for error in errors) / len(errors) >= WITHIN_10[dtype] - 0.02 * warm
 
 
 @pytest.mark.parametrize("dtype", list(WITHIN_10))
 def test_nine_in_ten_are_within_the_error_that_is_said(dtype: str) -> None:
-    """The error was found by trees that did not know the product, so these hold it easily."""
     held = [
         1 / (1 + one.error_percent / 100) <= 1e6 * one.seconds / microseconds <= 1 + one.error_percent / 100
-        for one, microseconds in measured()[dtype]
+        for one, microseconds in measured()[dtype, False]
     ]
     assert sum(held) / len(held) >= 0.9
 
@@ -253,16 +251,16 @@ def test_other_boards_reach_about_what_was_published(board: str, dtype: str, sha
     assert expected(boards()[board], operations.product(shape), dtype).tflops == pytest.approx(tflops, rel=0.15)
 
 
-def test_a_real_h200_is_met_though_nothing_of_it_was_fitted() -> None:
+def test_gpupreps_own_figures_of_a_real_h200_are_met() -> None:
+    """Large aligned products, whose first algorithm is nearly the fastest, but for int8: PyTorch gets 900 TOPS of 1550."""
     record = json.loads((TESTS / "cases/records/h200-gemm.json").read_text(encoding="utf-8"))
     gemm: Any = evidence.measured(kinds.OF_PROBE["gemm"], record["values"])
     errors = []
     for gpu in gemm.gpus:
         for one in () if isinstance(gpu, records.Missing) else gpu.gemms:
-            if isinstance(one, records.Missing) or isinstance(one.tflops, records.Missing):
+            if isinstance(one, records.Missing) or isinstance(one.tflops, records.Missing) or one.dtype == "int8":
                 continue
             found = expected(boards()["h200_sxm"], operations.product(f"{one.m}x{one.n}x{one.k}"), one.dtype)
-            assert not found.measured
             errors.append(abs(found.tflops / one.tflops - 1))
     assert len(errors) > 20
     assert max(errors) <= 0.10
@@ -298,7 +296,7 @@ def test_a_better_shape_is_no_whim_of_the_library() -> None:
 def test_what_was_learned_holds_only_where_it_was_measured() -> None:
     for board, operation in (
         (boards()["a100_sxm4_80"], operations.product("4096x4096x4096")),
-        (boards()["h200_sxm"], operations.product("4096x16x4096")),
+        (boards()["h200_nvl"], operations.product("4096x16x4096")),
         (boards()["h100_pcie_80"], operations.product("4096x4096x4096")),
         (H100, operations.product("512x512x512", 64)),
         (H100, operations.product("20000x4096x4096")),
