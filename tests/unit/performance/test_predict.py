@@ -252,7 +252,7 @@ def test_other_boards_reach_about_what_was_published(board: str, dtype: str, sha
 
 
 def test_gpupreps_own_figures_of_a_real_h200_are_met() -> None:
-    """Large aligned products, whose first algorithm is nearly the fastest, but for int8: PyTorch gets 900 TOPS of 1550."""
+    """Large aligned products: their first algorithm is nearly the fastest, but for int8 (900 TOPS of 1550)."""
     record = json.loads((TESTS / "cases/records/h200-gemm.json").read_text(encoding="utf-8"))
     gemm: Any = evidence.measured(kinds.OF_PROBE["gemm"], record["values"])
     errors = []
