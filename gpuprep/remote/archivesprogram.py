@@ -91,7 +91,7 @@ def _apt(scratch: Path, question: dict[str, Any], answer: dict[str, Any]) -> Non
     _, complaints = _run(["apt-get", "-c", str(settings), "-q", "update"])
     offers, _ = _run(["apt-cache", "-c", str(settings), "madison", *question["packages"]])
     lines = [" | ".join(word.strip() for word in line.split("|")[:2]) for line in offers.splitlines()]
-    held = set(_run(["apt-mark", "showhold"])[0].split()) - set(question["own"])
+    held = set(_run(["apt-mark", "-c", str(settings), "showhold"])[0].split()) - set(question["own"])
     if held:
         there = ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package} | ${Version}\\n"]
         present = [line[len("installed ") :] for line in _run(there)[0].splitlines() if line.startswith("installed ")]
