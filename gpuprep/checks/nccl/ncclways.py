@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gpuprep.catalogue import Board, topologies
 from gpuprep.catalogue import nccl as catalogue
+from gpuprep.catalogue.topologies import Family
 from gpuprep.checks import links as pcie
 from gpuprep.checks.evidence import Evidence
 from gpuprep.records import Missing
@@ -74,12 +75,18 @@ def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Miss
 
 def _wired(gpus: Sequence[NcclGpu], boards: Sequence[Board]) -> Way | Missing:
     """The links by the catalogue alone, for published figures."""
-    wires = [board.nvlink for board in boards]
-    if all(wire is not None and (wire.links == 0 or (wire.how == "bridge" and len(gpus) > 2)) for wire in wires):
+    if all(_unlinked(topologies.family(board), len(gpus)) for board in boards):
         return _pcie(gpus, boards)
     if links := _switched(boards):
         return _nvlink("switch", boards, links)
     return Missing("not_recorded", f"how the GPUs ({boards[0].name}) are linked is not recorded (links)")
+
+
+def _unlinked(family: Family | None, gpus: int) -> bool:
+    """Whether no NVLinks can join so many of these boards: they have none, or only bridges of fewer cards."""
+    if family is None or family.joined != "bridge":
+        return family is not None and family.joined == "none"
+    return gpus > max((machine.gpus for machine in family.machines), default=gpus)
 
 
 def _links(board: Board) -> int | None:

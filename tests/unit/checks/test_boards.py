@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from judgedrecords import verdict
 
 from gpuprep import catalogue, checks, errors, records
 from gpuprep.agent.facts import osfacts
+from gpuprep.catalogue import topologies
 from gpuprep.desired import loading, probes, profile, state
 from gpuprep.provisioning import plan
 from gpuprep.records import evidence
 from gpuprep.records.evidence import kinds
+from gpuprep.workflows import record_file, rejudge
 
 DOCUMENT = yaml.safe_load((Path(catalogue.__file__).parent / "gpus.yml").read_text(encoding="utf-8"))
 A100_80, A100_80_500 = "a100_sxm4_80", "a100_sxm4_80_500w"
@@ -73,7 +76,7 @@ def test_what_two_boards_share_is_known_of_both() -> None:
     one, other = catalogue.boards()[A100_80], catalogue.boards()[A100_80_500]
     assert both is not None
     assert (both.name, both.sms, both.boost_mhz, both.clocks) == ("A100 SXM4 80 GB", 108, 1410, one.clocks)
-    assert (both.power_watts, both.nvlink) == (None, None)
+    assert (both.power_watts, both.nvlink) == (None, one.nvlink)
     for name, lowest in both.floors.items():
         assert lowest.percent == min(one.floors[name].percent, other.floors[name].percent)
 
@@ -101,6 +104,72 @@ def test_a_board_that_may_be_several_is_held_to_the_slowest(seen: tuple[Any, ...
         name: min(floors[name].percent for floors in every) for name in known
     }
     assert any(floors != every[0] for floors in every), "else it shows nothing"
+
+
+def published(board: catalogue.Board, subsystem: str, share: float, gpus: int) -> dict[str, Any]:
+    """Products, memory, copies between GPUs and NCCL of such boards, each at this share, as somebody published them."""
+    ids = {"pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": subsystem, "name": (*board.nvml_names, "")[0]}
+    peak = 2e-6 * (board.sms or 0) * (board.boost_mhz or 0) * (board.model.fma_per_clock_per_sm.get("tensor_fp16") or 0)
+    product = {"dtype": "fp16", "m": 8192, "n": 8192, "k": 8192, "tflops": share * peak}
+    listed = [{"index": index, **ids} for index in range(gpus)]
+    family = topologies.family(board)
+    links = share * (family.links or 0 if family else 0) * 25.0
+    pairs = itertools.permutations(range(gpus), 2)
+    values: dict[str, dict[str, Any]] = {
+        "gemm": {"gpus": [{**gpu, "gemms": [product]} for gpu in listed]},
+        "bandwidth": {
+            "gpus": [{**gpu, "copy_gb_per_s": share * (board.memory_gb_per_s or 0.0)} for gpu in listed],
+            "peers": [{"from": one, "to": other, "gb_per_s": links, "nvlinks": 12} for one, other in pairs],
+        },
+        "nccl": {
+            "gpus": listed,
+            "points": [{"operation": "all_reduce", "bytes": 8 << 30, "busbw_gb_per_s": links or 10.0 * share}],
+        },
+    }
+    return {
+        "measurements": [
+            {"probe": probe, "source": "measured", "values": {"published": "a page", **value}}
+            for probe, value in values.items()
+        ]
+    }
+
+
+def statuses(document: dict[str, Any], profile: str) -> dict[str, str]:
+    run = rejudge.judge(record_file.from_figures(document), shipped(profile))
+    assert run.verdict is not None
+    return {finding.key: finding.status.value for finding in run.verdict.findings}
+
+
+@pytest.mark.parametrize("share", [0.9, 0.77, 0.7, 0.4])
+def test_a_device_id_of_several_boards_is_judged_as_each_of_them_is(share: float) -> None:
+    by_id: dict[str, list[catalogue.Board]] = {}
+    for board in catalogue.boards().values():
+        for device in board.pci_device_ids:
+            by_id.setdefault(device, []).append(board)
+    of_one_model = [boards for device, boards in by_id.items() if len(boards) > 1 and catalogue.board(device)]
+    assert of_one_model
+    for boards in of_one_model:
+        profile = boards[0].model.profile
+        unknown = statuses(published(boards[0], "", share, 8), profile)
+        each = [statuses(published(board, board.subsystem_ids[0], share, 8), profile) for board in boards]
+        assert {"PASS", "WARN", "FAIL"} & set(unknown.values())
+        for key, status in unknown.items():
+            assert status in {found.get(key) for found in each}, f"{share}: {key}: {status}"
+        assert all(found == each[0] for found in each), share  # of the figures here, they differ in none
+
+
+@pytest.mark.parametrize(("share", "gpus"), [(0.85, 8), (0.3, 8), (0.04, 4)])
+def test_boards_that_are_joined_alike_are_judged_alike(share: float, gpus: int) -> None:
+    kin: dict[tuple[Any, ...], dict[str, str | None]] = {}
+    for board in catalogue.boards().values():
+        family, subsystem = topologies.family(board), (*board.subsystem_ids, "")[0]
+        if family and board.sms and board.boost_mhz and board.pcie_generation and board.pcie_width:
+            alike = (family.key, board.model.compute_capability, board.pcie_generation, board.pcie_width)
+            document = published(board, subsystem, share, gpus)
+            document["measurements"] = document["measurements"][2:]
+            kin.setdefault(alike, {})[board.key] = statuses(document, "base").get("nccl.all_reduce")
+    assert len(kin) > 10
+    assert {alike: found for alike, found in kin.items() if len(set(found.values())) > 1} == {}
 
 
 def test_a_measurement_is_of_the_board_that_nvml_read() -> None:
