@@ -194,6 +194,28 @@ def test_a_real_h200_passes(tmp_path: Path) -> None:
     assert {f.key: f.reason for f in made.verdict.findings if f.status is not records.Status.PASS} == {}
 
 
+@pytest.mark.parametrize(
+    ("after", "measurements", "status"),
+    [
+        (WHOLE["after"], WHOLE["measurements"], None),
+        (None, WHOLE["measurements"], "UNKNOWN"),
+        # nothing that loads a GPU ran between the two: the facts from before are those of now
+        (None, [{"probe": "toolkit", "source": "measured", "seconds": 1.0, "values": {}}], None),
+    ],
+    ids=["both", "lost", "no-load"],
+)
+def test_facts_from_before_the_load_do_not_stand_for_those_after_it(
+    tmp_path: Path, after: object, measurements: object, status: str | None
+) -> None:
+    path = write(tmp_path, {**WHOLE, "after": after, "measurements": measurements})
+    (judged,) = rejudge.judge_file(path, A100)
+    found = {finding.key: finding.status.value for finding in judged.findings}
+    assert found.get("record.after") == status
+    if status:
+        assert judged.verdict is not None
+        assert judged.verdict.status is not records.Status.PASS
+
+
 # ---------------------------------------------------------------- mistakes
 
 
