@@ -207,7 +207,8 @@ def _not_measured(evidence: Evidence, gpu: Gpu) -> list[Finding]:
         return []
     if any(dtype == NO_WORD for dtype, _ in gpu.kinds()):
         return []  # that one may be it, and has its own finding
-    have, capability = {dtype for dtype, _ in gpu.kinds()}, parse(gpu.facts.model.compute_capability)
+    have = {dtype for dtype, accumulate in gpu.kinds() if not accumulate}  # FP16 added in FP16 is other work
+    capability = parse(gpu.facts.model.compute_capability)
     findings = []
     for dtype in dict.fromkeys(kind.dtype for kind in TYPES if capability >= kind.since):
         above = roofline.roof(gpu.facts, dtype)

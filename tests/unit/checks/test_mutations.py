@@ -40,6 +40,20 @@ def test_each_record_passes_as_it_is(name: str) -> None:
     assert of_bases().get(name, []) == []
 
 
+@pytest.mark.parametrize("name", ["h200-gemm", "h200x2-gemm", "t4-gemm"])
+def test_products_added_in_fp16_do_not_stand_for_those_added_in_fp32(name: str) -> None:
+    values = bases()[name].document["measurements"][0]["values"]
+    changes = tuple(
+        (("measurements", 0, "values", *place), change_of("absent"))
+        for place in places(values, "gpus[*].gemms[dtype=fp16]")
+        if values["gpus"][place[1]]["gemms"][place[3]]["accumulate"] == "fp32"
+    )
+    assert changes
+    findings = Mutation("absent", name, "gemms of fp16/fp32", NEVER_PASS, changes).findings()
+    found = {finding.key: finding.status.value for finding in findings}
+    assert {found.get(f"gpu {gpu['index']}.gemm_fp16") for gpu in values["gpus"]} == {"UNKNOWN"}
+
+
 def test_each_probe_has_a_real_record_and_each_record_has_classes_of_faults() -> None:
     real = {document["probe"] for name, base in bases().items() if name.startswith("h200")
             for document in base.document["measurements"]}  # fmt: skip
