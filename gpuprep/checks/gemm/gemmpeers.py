@@ -11,7 +11,7 @@ from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of, speed, spread
 from gpuprep.performance import attribution
 from gpuprep.performance.roofline import speed_unit
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.evidence.gemm import Gemm, Together
+from gpuprep.records.evidence.gemm import Gemm, Product, Together
 
 Speeds = dict[int, dict[tuple[str, str], dict[str, float]]]  # of each GPU, by its id(), data type and shape
 TOGETHER_FAIL_PERCENT = 50.0  # shared cooling and power explain less
@@ -108,6 +108,10 @@ def _one_together(
 ) -> Finding:
     expected = f"less than {limit.percent:g} % slower than alone ({limit.source})" if limit else "as fast as alone"
     speeds = [f"{entry.dtype} {figure(speed(entry.tflops))}" for entry in entries if speed(entry.tflops) > 0]
+    products = [Product(e.dtype, tflops=e.tflops, graphics_clock_mhz=e.graphics_clock_mhz) for e in entries]
+    if impossible := next(filter(None, (gemmcredible.impossible(gpu, product) for product in products)), ""):
+        why = f"figures of all GPUs at once are impossible: {impossible.partition(': ')[2]}"  # without shape
+        return Finding(gpu.subject, "gemm_together", Status.UNKNOWN, expected, ", ".join(speeds), why, "measure again")
     if speeds and quick and not any(_alone(gpu, entry.dtype, gpus) for entry in entries):
         why = "a common load is compared with a lasting one of a GPU alone, and none was measured (--quick has none)"
         return Finding(gpu.subject, "gemm_together", Status.SKIP, expected, ", ".join(speeds), why)
