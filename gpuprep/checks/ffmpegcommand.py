@@ -375,7 +375,7 @@ def _encoder(asked: Asked, file: File, codec: str, where: str, depth: str) -> No
 
 def _common(asked: Asked, base: str, name: str, value: str) -> None:
     if base in BSFS:
-        for bitstream_filter in _parts(value, ","):
+        for bitstream_filter in pieces(value, ","):
             _named(asked, "bsfs", bitstream_filter.partition("=")[0], f"-{name} {value}")
     if base == "pix_fmt":
         _named(asked, "pix_fmts", value.lstrip("+"), f"-{name} {value}")
@@ -418,9 +418,9 @@ def graphs(asked: Asked) -> Iterator[tuple[str, str]]:
 def links(text: str) -> list[list[Link]]:
     """The chains of a graph; in one chain each filter gives its frames to the next."""
     chains: list[list[Link]] = []
-    for part in _parts(text, ";"):
+    for part in pieces(text, ";"):
         chain: list[Link] = []
-        for step in _parts(part, ","):
+        for step in pieces(part, ","):
             body = step.strip()
             takes, body = _labels(body)
             gives: list[str] = []
@@ -451,14 +451,14 @@ def arguments(link: Link) -> dict[str, str]:
     """The options of a filter by name; values without a name by the filter's own order, where that is known."""
     order = ffmpeg.commands()["filters"]["options"].get(link.name, ())
     values: dict[str, str] = {}
-    for at, part in enumerate(_parts(link.arguments, ":") if link.arguments else ()):
+    for at, part in enumerate(pieces(link.arguments, ":") if link.arguments else ()):
         match = re.match(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*=", part)
         name = match[1] if match else order[at] if at < len(order) else f"#{at}"
         values[name] = part[match.end() if match else 0 :].strip().strip("'")
     return values
 
 
-def _parts(text: str, mark: str) -> list[str]:
+def pieces(text: str, mark: str) -> list[str]:
     """`text` split at `mark`, except within quotes and brackets or after a backslash."""
     parts: list[str] = []
     current: list[str] = []

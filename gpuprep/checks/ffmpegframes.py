@@ -31,7 +31,7 @@ from gpuprep.checks.ffmpegcommand import (
     links,
     output_format,
 )
-from gpuprep.checks.ffmpegoptions import coded, default_encoder, encoders_of
+from gpuprep.checks.ffmpegoptions import coded, default_encoder, encoders_of, of_another
 from gpuprep.records import Status
 
 GPU, MEMORY, SOUND, UNKNOWN = "gpu", "memory", "sound", "unknown"
@@ -318,7 +318,7 @@ class _Following:
                 Status.UNKNOWN, "frames", name, shown, why, "write hwupload_cuda or hwdownload in place of hwmap"
             )
             return [Frames(UNKNOWN)] * outputs
-        if re.search(r"_(?:vaapi|qsv|vulkan|opencl|videotoolbox|vt|amf|mediacodec)$", name):
+        if of_another(name):
             return [Frames(UNKNOWN)] * outputs
         if name in self.data["gpu"] or name.endswith(("_cuda", "_npp")):
             return [self._on_gpu(link, incoming, given, shown)] * outputs
@@ -725,7 +725,7 @@ class _Following:
                     f"leave it out, or write -vf scale_cuda=format={_surface_for((pix_fmt,))} in place of it",
                 )
                 return Frames(UNKNOWN, None, frames.size)
-            if encoder and not nvenc and encoder != "wrapped_avframe" and not _of_other(encoder):
+            if encoder and not nvenc and encoder != "wrapped_avframe" and not of_another(encoder):
                 twin = f"{coded(encoder)}_nvenc"
                 use = f", or -c:v {twin}" if twin in ffmpeg.commands()["encoders"] else ""
                 self.fail(
@@ -874,10 +874,6 @@ def _surface_for(formats: Sequence[str]) -> str:
     if bits(wanted) > 8:
         return "yuv444p16le" if is_full_chroma(wanted) else "p010le"
     return "yuv444p" if wanted.startswith("yuv444") else "yuv420p"
-
-
-def _of_other(encoder: str) -> bool:
-    return any(encoder.endswith(f"_{maker}") for maker in ffmpeg.commands()["of_others"])
 
 
 def _to_gpu(frames: Frames, name: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from gpuprep.agent.video.licences import licence
 from gpuprep.catalogue import Board, ffmpeg
 from gpuprep.catalogue.video import capabilities, most_b_frames
-from gpuprep.checks import ffmpegframes, ffmpegoptions, probes
+from gpuprep.checks import ffmpegframes, ffmpegoptions, ffmpegtries, probes
 from gpuprep.checks.ffmpegcommand import SPOKEN, Answer, Asked, Need
 from gpuprep.checks.probes import CONFIGURED, configured
 from gpuprep.records import Missing, Status
@@ -87,16 +87,20 @@ def answers(
     shipped: Mapping[str, Mapping[str, Sequence[str]]],
     allowed: Mapping[str, Collection[str]],
     gpus: int | None = None,
+    ends: Sequence[tuple[int, str]] | None = None,
 ) -> list[Answer]:
     """The answer for each need, after all that is wrong with the words themselves. `boards`: the machine's GPUs, () if
     unknown; `gpus`: how many it has; `shipped`: codec.parts of gpuprep's profiles, to name one that adds a part;
-    `allowed`: kind ► names that codec.parts of a profile may have.
+    `allowed`: kind ► names that codec.parts of a profile may have; `ends`: how FFmpeg itself ended with the words of
+    ffmpegtries.of(), None if it was not asked.
     """
     version = "" if isinstance(parts, Missing) else parts.version
     encoders = None if isinstance(parts, Missing) else _have("encoders", parts)
     ffmpegoptions.check(asked, version, gpus, encoders)
     filters = set() if isinstance(parts, Missing) else _have("filters", parts) or set()
     ffmpegframes.follow(asked, version, encoders, allowed.get("filters", ()), filters)
+    if ends is not None:
+        ffmpegtries.settle(asked, ffmpegtries.of(asked, allowed.get("filters", ())), ends)
     return [
         *asked.answers,
         *(
@@ -215,7 +219,7 @@ def _of_gpu(need: Need, boards: Sequence[Board | None]) -> Answer:
     if need.name == "cuda":  # every GPU of NVIDIA
         return Answer(need, Status.PASS)
     if not boards:
-        remedy = "ask with a profile for one GPU (gpus: [t4]), or with HOST or --record in place of --profile"
+        remedy = "ask with a profile for one GPU (gpus: [t4]), or with a HOST that has a run (gpuprep validate HOST)"
         return Answer(need, Status.UNKNOWN, "which GPU it is for is not known", remedy)
     gpu_answers = [_one_gpu(need, board) for board in boards]
     return next(answer for status in (*PROBLEMS, Status.PASS) for answer in gpu_answers if answer.status is status)

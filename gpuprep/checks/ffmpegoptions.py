@@ -148,6 +148,11 @@ def coded(encoder: str) -> str:
     return special.get(encoder, re.sub(rf"_(?:{makers})$", "", encoder))
 
 
+def of_another(name: str) -> bool:
+    """Whether an encoder or a filter works with another maker's engine: h264_vaapi, scale_opencl."""
+    return any(name.endswith(f"_{maker}") for maker in (*ffmpeg.commands()["of_others"], "opencl", "vt"))
+
+
 # ---------------------------------------------------------------- names and places
 
 

@@ -63,15 +63,17 @@ def build(target: str, profile: str, output: Path, quiet: bool) -> None:
 def check(
     host: str | None, run: str | None, profile: str | None, as_json: bool, store: str | None, words: tuple[str, ...]
 ) -> int:
-    """Show what is wrong with an ffmpeg command, and what it needs that a build lacks. Runs nothing, opens no file.
+    """Show what is wrong with an ffmpeg command, and what it needs that a build lacks. Opens no file of the command.
 
     The frames are followed through each filter: where they are (in the GPU's memory or the computer's) and in which
     format. Options and their values are those of the build's version of FFmpeg.
 
-    The parts of the build come from the last record of HOST that has them (`gpuprep validate HOST --only codec` makes
-    one). Exit code 0: the build has all parts, and they fit together. 1: a part is missing, or FFmpeg would not do
-    what the words say; the output names what to write, or the key of a profile that adds the part. 3: gpuprep cannot
-    tell.
+    The FFmpeg of HOST is asked for its parts, and tries the filters and encoders of the command that need no GPU, each
+    alone on a made picture. A HOST that cannot be reached is judged by its last record (`gpuprep validate HOST --only
+    codec` makes one). --record and --profile ask nobody.
+
+    Exit code 0: the build has all parts, and they fit together. 1: a part is missing, or FFmpeg would not do what the
+    words say; the output names what to write, or the key of a profile that adds the part. 3: gpuprep cannot tell.
     """
     from gpuprep.reports import codeccheck as shown
     from gpuprep.workflows import codeccheck

@@ -1,27 +1,30 @@
-"""`gpuprep codec check`: an ffmpeg command against the parts that a record, a host's last record or a profile has."""
+"""`gpuprep codec check`: an ffmpeg command against the parts that a host's FFmpeg, a record or a profile has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Board
-from gpuprep.checks import ffmpegneeds
+from gpuprep.checks import ffmpegneeds, ffmpegtries
 from gpuprep.checks.ffmpegcommand import needs
 from gpuprep.checks.ffmpegneeds import Checked, licence_of
 from gpuprep.desired import loading
 from gpuprep.desired.host_rules import board_at, nvidia_gpus
 from gpuprep.desired.loading.schema import allowed_parts
 from gpuprep.desired.state import check_profile
-from gpuprep.errors import PlanRefused, UsageError
-from gpuprep.records import Missing, RunRecord, Source
+from gpuprep.errors import HostError, PlanRefused, SimError, UsageError
+from gpuprep.records import Missing, ProbeResult, RunRecord, Source
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.codec import Codec
+from gpuprep.remote import Host, agent_client
 from gpuprep.untrusted.plaintext import command
-from gpuprep.workflows import storeofruns
+from gpuprep.workflows import storeofruns, targets
 
 PROFILES = ("base", "video")  # whose parts are looked through for what would add one
 LOOK_BACK = 200  # runs of a host
+CONNECT_SECONDS, ASK_SECONDS = 10.0, 120.0
 
 
 def check(
@@ -39,7 +42,7 @@ def check(
             "`gpuprep codec check` needs exactly one of HOST, --record RUN and --profile NAME",
             "gpuprep codec check HOST -- ffmpeg -i in.mp4 -c:v h264_nvenc out.mp4",
         )
-    needs(words)  # what is no command is refused before anything is read
+    asked = needs(words)  # what is no command is refused before anything is read
     shipped = {name: loading.load(name).codec.parts for name in PROFILES}
     allowed = {kind: allowed_parts(kind) for kind in shipped[PROFILES[0]]}
     if profile is not None:
@@ -52,29 +55,60 @@ def check(
         asked = needs(words, parts.version)
         answers = ffmpegneeds.answers(asked, parts, boards, shipped, allowed)
         return Checked(f"profile {wish.name}", wish.codec.ffmpeg, "", False, asked, tuple(answers))
-    record = _record(host, run, store)
-    listed = _parts(record)
+    answered = None if host is None else _ask(host, ffmpegtries.of(asked, allowed["filters"]))
+    values: Any = answered.values if isinstance(answered, ProbeResult) else None
+    record = _record(host, run, store, f"{answered}" if values is None else "")
+    listed = measured(Codec, values) if values is not None else _parts(record) if record else Missing("not_recorded")
     known = listed if isinstance(listed, Codec) else Codec()
     asked = needs(words, known.version)
-    on = _boards(record)
-    answers = ffmpegneeds.answers(asked, listed, on, shipped, allowed, len(on) or None)
-    about = f"{record.host}, run {record.run_id}"
-    simulated = record.source is Source.SIMULATED
-    return Checked(about, known.version, licence_of(known), simulated, asked, tuple(answers))
+    if isinstance(answered, str):
+        asked.note(f"{host} was not asked, and this is of its last record: {answered}")
+    on = [] if record is None else _boards(record)
+    ends = None if values is None else _ends(values)
+    answers = ffmpegneeds.answers(asked, listed, on, shipped, allowed, len(on) or None, ends)
+    about = f"{record.host}, run {record.run_id}" if record and values is None else f"{host}, as it is now"
+    source = answered.source if isinstance(answered, ProbeResult) else record.source if record else Source.MEASURED
+    return Checked(about, known.version, licence_of(known), source is Source.SIMULATED, asked, tuple(answers))
 
 
-def _record(host: str | None, run: str | None, url: str | None) -> RunRecord:
+def _ask(host: str, tries: Sequence[ffmpegtries.Try]) -> ProbeResult | str:
+    """What the codec probe of the host answers now, as its user and without a change; or why there is no answer."""
+    try:
+        (target,) = targets.parse([host])
+        with Host(target, connect_timeout=CONNECT_SECONDS) as reached:
+            asked = {"tries": [list(one.words) for one in tries]}
+            result = agent_client.probe(reached, "codec", asked, timeout=ASK_SECONDS)
+    except (HostError, UsageError, SimError) as error:
+        return error.what
+    return f"{result.values.reason}: {result.values.detail}" if isinstance(result.values, Missing) else result
+
+
+def _ends(values: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """The exit codes and words that the host sent, up to the first that is none."""
+    sent = values.get("tried")
+    ends: list[tuple[int, str]] = []
+    for end in sent if isinstance(sent, list) else ():
+        if not (isinstance(end, list) and len(end) == 2 and type(end[0]) is int and isinstance(end[1], str)):
+            break
+        ends.append((end[0], end[1]))
+    return ends
+
+
+def _record(host: str | None, run: str | None, url: str | None, silent: str) -> RunRecord | None:
+    """The run; or the host's newest, one that asked FFmpeg if the host is `silent` now (why). Raises UsageError."""
     with storeofruns.existing(url) as opened:
         if run is not None:
             return opened.get(run)
         summaries = opened.runs(host, LOOK_BACK)
         for summary in summaries:
             record = opened.get(summary.run_id)
-            if isinstance(_parts(record), Codec):
+            if not silent or isinstance(_parts(record), Codec):
                 return record
+    if not silent:
+        return None
     what = " that asked FFmpeg for its parts" if summaries else ""
     raise UsageError(
-        f"the store has no run of {host}{what}",
+        f"{host} was not asked ({silent}), and the store has no run of it{what}",
         command("gpuprep", "validate", "--only", "codec", "--profile", "base", about=host or ""),
     )
 

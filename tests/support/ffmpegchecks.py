@@ -10,7 +10,7 @@ from typing import Any
 from builders import load
 
 from gpuprep.catalogue import boards
-from gpuprep.checks import ffmpegcommand, ffmpegneeds
+from gpuprep.checks import ffmpegcommand, ffmpegneeds, ffmpegtries
 from gpuprep.desired.loading import schema
 from gpuprep.records import Missing
 from gpuprep.records.evidence.codec import Codec
@@ -23,6 +23,11 @@ ALLOWED = {kind: schema.allowed_parts(kind) for kind in SHIPPED["base"]}
 def asked(words: str | Sequence[str]) -> ffmpegcommand.Asked:
     """Raises UsageError for what is no command."""
     return ffmpegcommand.needs(shlex.split(words) if isinstance(words, str) else words)
+
+
+def tries(words: str) -> list[str]:
+    """What a host's FFmpeg would be asked to try, each as one text."""
+    return [" ".join(one.words) for one in ffmpegtries.of(asked(words), ALLOWED["filters"])]
 
 
 def of_profile(name: str, *, npp: bool = False, **changed: Any) -> Codec:

@@ -1,15 +1,20 @@
-"""Lists the parts of the FFmpeg on the PATH. Tests the build, not the GPU."""
+"""Lists the parts of the FFmpeg on the PATH, and lets it try words on a made picture. Tests the build, not the GPU."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import tempfile
+import time
 from pathlib import Path
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, List, Tuple, Union
 
 from gpuprep.agent.facts import parse
 from gpuprep.agent.facts.shells import login_path, which
 from gpuprep.agent.probereports import tell
-from gpuprep.agent.programs.run import run
+from gpuprep.agent.programs import children
+from gpuprep.agent.programs.run import SEARCH_PATH, run
 from gpuprep.agent.video.licences import licence
 from gpuprep.records import Missing
 
@@ -23,14 +28,19 @@ OPTIONS = (
     "version", "encoders", "decoders", "filters", "hwaccels", "muxers", "demuxers", "bsfs", "protocols", "pix_fmts",
     "buildconf",
 )  # fmt: skip
+MOST_TRIES, TRY_SECONDS, ALL_TRIES_SECONDS = 64, 10.0, 60.0
+SAID_BYTES, KEPT_LETTERS, NOT_ENDED = 65536, 2000, 124  # as timeout(1) ends
+# A scale filter of 5.1 crashes on a wrong value, a formula may have a loop without end, and a size may be any.
+LIMITED = ("prlimit", f"--as={4 * 2**30}", f"--fsize={SAID_BYTES}", "--core=0", "--cpu=5", "--")
+AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--")
 LEGEND = "="  # the rows that explain the flags look like rows of a coder named "="
 
 
 def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
-    """arguments: path (default: ffmpeg of a login shell).
+    """arguments: path (default: ffmpeg of a login shell), tries (lists of words, each to be tried by tried()).
 
     Values: encoders, decoders, filters, hwaccels, muxers, demuxers, bsfs, protocols, pix_fmts, buildconf (lists of
-    words), version, licence, path.
+    words), version, licence, path; tried, if asked for: an exit code and what FFmpeg said, for each of the first tries.
     """
     asked = arguments.get("path")
     path = named(asked) if isinstance(asked, str) else which("ffmpeg", login_path())
@@ -45,7 +55,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         if isinstance(text, Missing):
             return text
         texts[option] = text
-    return {
+    values = {
         "encoders": coders(texts["encoders"]),
         "decoders": coders(texts["decoders"]),
         "filters": filters(texts["filters"]),
@@ -60,6 +70,34 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         "version": parse.ffmpeg_version(texts["version"]) or "",
         "path": path,
     }
+    tries = arguments.get("tries")
+    return {**values, "tried": tried(path, tries)} if isinstance(tries, list) else values
+
+
+def tried(path: str, tries: List[Any]) -> List[Tuple[int, str]]:
+    """How FFmpeg ends with these words in front of an output to nowhere, without a GPU and as nobody's user if we are
+    root: some of the words may come from anywhere.
+    """
+    environment = {"PATH": SEARCH_PATH, "LC_ALL": "C", "HOME": "/nonexistent", "CUDA_VISIBLE_DEVICES": ""}
+    start = [*LIMITED, *(AS_NOBODY if os.geteuid() == 0 else ()), path, "-nostdin", "-hide_banner", "-v", "error"]
+    until = time.monotonic() + ALL_TRIES_SECONDS
+    ends: List[Tuple[int, str]] = []
+    for words in tries[:MOST_TRIES]:
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            break
+        left = min(TRY_SECONDS, until - time.monotonic())
+        if left <= 0:
+            break
+        with tempfile.TemporaryFile() as said:
+            argv = [*start, *words, "-t", "0.04", "-frames:v", "1", "-f", "null", "-"]
+            try:
+                code = children.run(argv, timeout=left, stderr=said, env=environment, cwd="/").returncode
+            except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+                ends.append((NOT_ENDED, str(error)[:KEPT_LETTERS]))
+                continue
+            said.seek(0)
+            ends.append((code, said.read(KEPT_LETTERS).decode(errors="replace")))
+    return ends
 
 
 def named(path: str) -> Union[str, Missing]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,17 @@ from typing import Any
 import amount
 import pytest
 from commandline import Shell, own_folders
-from ffmpegchecks import answered, asked, build, checked, of_profile
+from fakehost import Script
+from ffmpegchecks import answered, asked, build, checked, of_profile, tries
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from records_for_tests import measured as record_of
 
-from gpuprep import errors, records
+from gpuprep import errors, records, remote
 from gpuprep.agent.probes import transcodecases
 from gpuprep.records.evidence.codec import Codec
 from gpuprep.store import Store
+from gpuprep.workflows import codeccheck
 
 BASE, VIDEO = of_profile("base"), of_profile("video")
 
@@ -396,22 +399,34 @@ def test_pictures_need_their_decoder_and_encoder() -> None:
 # ---------------------------------------------------------------- the command
 
 
+PARTS: dict[str, Any] = {
+    "path": "/usr/local/bin/ffmpeg", "version": "7.1.5", "licence": "GPL version 2 or later",
+    "encoders": ["libx264"],
+    "decoders": [], "filters": [], "hwaccels": ["cuda"], "muxers": ["mp4"], "demuxers": ["mov"], "bsfs": [],
+    "protocols": ["file"], "pix_fmts": ["yuv420p"], "buildconf": [],
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Hosts that cannot be reached, until the test gives them an answer."""
+    script = Script(
+        connecting={name: errors.HostUnreachable(f"{name} cannot be reached") for name in ("gpu-1", "gpu-2")}
+    )
+    monkeypatch.setattr(codeccheck, "Host", script.host())
+    return script
+
+
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """With one run of gpu-1 that asked FFmpeg for its parts, and a newer one that did not."""
     own_folders(monkeypatch, tmp_path)
     url = f"sqlite:///{tmp_path / 'history.db'}"
-    parts: dict[str, Any] = {
-        "path": "/usr/local/bin/ffmpeg", "version": "7.1.5", "licence": "GPL version 2 or later",
-        "encoders": ["libx264"],
-        "decoders": [], "filters": [], "hwaccels": ["cuda"], "muxers": ["mp4"], "demuxers": ["mov"], "bsfs": [],
-        "protocols": ["file"], "pix_fmts": ["yuv420p"], "buildconf": [],
-    }  # fmt: skip
     opened = Store.open(url)
     asked_run = record_of("20261120-100000-abc123", 1.0, day=1)
     opened.append(
         dataclasses.replace(
-            asked_run, measurements=(records.ProbeResult("codec", records.Source.MEASURED, parts, 1.0),)
+            asked_run, measurements=(records.ProbeResult("codec", records.Source.MEASURED, PARTS, 1.0),)
         )
     )
     opened.append(record_of("20261121-100000-abc124", 1.0, day=2))
@@ -431,6 +446,7 @@ def test_a_hosts_last_record_that_has_the_parts(check: Check) -> None:
     code, out, _ = check("gpu-1", "--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "-c:a", "copy", "b.mp4")
     assert code == 0
     assert out.startswith("FFmpeg 7.1.5, GPL version 2 or later, of gpu-1, run 20261120-100000-abc123")
+    assert "note: gpu-1 was not asked, and this is of its last record: gpu-1 cannot be reached\n" in out
     code, out, _ = check("gpu-1", "--json", "--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx265", "b.mp4")
     document = json.loads(out)
     assert (code, document["exit_code"]) == (1, 1)
@@ -483,3 +499,95 @@ def test_a_name_that_configure_writes_otherwise_is_found() -> None:
     assert answered(words, BASE)["encoders mov_text"].remedy.startswith(
         "codec.parts.encoders with movtext; profile video"
     )
+
+
+# ---------------------------------------------------------------- the host's FFmpeg itself
+
+
+def answers_of(script: Script, *ends: Any, **parts: Any) -> None:
+    """Let the host answer with these parts, and FFmpeg end so with what it tries."""
+    script.connecting.clear()
+    values = {**PARTS, "filters": ["eq", "scale", "movie"], **parts, "tried": list(ends)}
+    script.probes["codec"] = records.ProbeResult("codec", records.Source.MEASURED, values, 1.0)
+
+
+EQ = ["ffmpeg", "-i", "a.mp4", "-vf", "eq=x=1", "-c:v", "libx264", "-preset", "fast", "-an", "b.mp4"]
+TOMORROW = ["ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "-option_of_tomorrow", "1", "-an", "b.mp4"]
+
+
+@pytest.mark.parametrize(
+    ("words", "ends", "code", "says"),
+    [
+        (EQ, [[0, ""], [0, ""]], 0, "PASS"),
+        (EQ, [[1, "[Parsed_eq_1 @ 0x55] Option 'x' not found\nError initializing complex filters."], [0, ""]], 1,
+          "FAIL    filter eq: FFmpeg on the host says: Option 'x' not found (-vf eq=x=1)\n"
+         "        -> look it up there: ffmpeg -h filter=eq\n"),
+        (EQ, [[-11, "[Eval @ 0x7f] Undefined constant or missing '(' in 'y'"], [0, ""]], 1, "in 'y'"),  # and it crashed
+        (EQ, [[0, ""], [1, "[libx264 @ 0x5] Error setting preset/tune fast/(null)."]], 1, "FAIL    encoder libx264: "),
+        (EQ, [[1, "Invalid too big or non positive size for width '9000'"], [0, ""]], 0, "PASS"),  # of the made picture
+        (EQ, [[124, "timed out"]], 0, "PASS"),
+        (TOMORROW, [[0, ""]], 0, "PASS"),
+        (TOMORROW, [[1, "Unrecognized option 'option_of_tomorrow'."]], 1, "Unrecognized option"),
+        (TOMORROW, [[1, "Cannot load libcuda.so.1"]], 0, "PASS"),
+        (TOMORROW, [[137, ""]], 3, "UNKNOWN option -option_of_tomorrow"),
+        (TOMORROW, [], 3, "UNKNOWN option -option_of_tomorrow"),
+        *((TOMORROW, [hostile], 3, "UNKNOWN option")
+          for hostile in (None, 0, [0], ["0", ""], [0, 1], [True, ""], {"0": ""})),
+        (EQ, [[1, "Option '\x1b[2J\u202e' not found " + "x" * 2000]], 1, "FFmpeg on the host says: Option '"),
+    ],
+)  # fmt: skip
+def test_what_the_hosts_ffmpeg_says(
+    check: Check, script: Script, words: list[str], ends: list[Any], code: int, says: str
+) -> None:
+    answers_of(script, *ends, version="11.0" if words is TOMORROW else "7.1.5")
+    ended, out, _ = check("gpu-1", "--", *words)
+    assert (ended, says in out) == (code, True), out
+    assert "of gpu-1, as it is now\n" in out
+    assert not {"\x1b", "\u202e"} & set(out)
+    assert len(out) < 2000
+
+
+def test_a_host_without_a_run_is_asked_too(check: Check, script: Script) -> None:
+    answers_of(script)
+    words = ["--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "-an", "b.mp4"]
+    assert check("gpu-2", *words)[0] == 0
+    assert check("gpu-2", *words[:-1], "-gpu", "1", words[-1])[0] == 3  # how many it has, no run says
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-vf movie=CANARY,eq", "-vf subtitles=CANARY", "-vf lut3d=CANARY", "-vf drawtext=textfile=CANARY",
+        "-vf drawtext=fontfile=CANARY:text=a", "-vf drawtext=/text=CANARY", "-vf sendcmd=f=CANARY", "-vf psnr=CANARY",
+        "-vf eq=contrast=1[a];movie=CANARY", r"-vf eq=contrast=1\\,movie=CANARY", "-vf ' eq=1[x];[x]movie=CANARY'",
+        "-vf curves=psfile=CANARY", "-af arnndn=m=CANARY", "-vf libvmaf=log_path=CANARY", "-vf zmq=CANARY",
+        "-vf patched=CANARY", "-vf metadata=print:file=CANARY", "-passlogfile CANARY", "-x264-params stats=CANARY",
+        "-stats_file CANARY", "-key CANARY", "-f tee [f=mp4]CANARY|x", "-sdp_file CANARY", "-attach CANARY",
+        "-/filter:v CANARY", "-dump_attachment CANARY", "-vf frei0r=CANARY", "-filter_complex_script CANARY",
+    ],
+)  # fmt: skip
+def test_no_file_is_in_the_words_that_are_tried(words: str) -> None:
+    command = f"ffmpeg -i CANARY.mp4 {words} -c:v libx264 -preset fast CANARY.mp4"
+    tried = tries(command)
+    assert "CANARY" not in " ".join(tried)
+    assert any("-preset" in one for one in tried)
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="there is no ffmpeg here")
+def test_a_real_ffmpeg_is_asked(check: Check, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(codeccheck, "Host", remote.Host)
+    graph = (
+        "[0:v]split=2[a][b];[a]eq=brightnes=0.1,fade=in:0:30[x];[b]scale=640:-2,drawbox=c=nocolour,"
+        "hue=h=90[y];[x][1:v]overlay=W-w:y=foo[z]"
+    )
+    made = ["-filter_complex", graph, "-map", "[z]", "-c:v", "h264_nvenc", "-preset", "p4", "-rc", "vbr_hqq", "-an"]
+    words = ["ffmpeg", "-i", "a.mp4", "-i", "b.png", *made, str(tmp_path / "o.mp4"), "-map", "[y]", "-f", "null", "-"]
+    code, out, _ = check("local", "--", *words)
+    said = [line.split(" says: ")[1].split(" (")[0] for line in out.splitlines() if " says: " in line]
+    assert (code, said[0], said[-1][:18]) == (1, "Option 'brightnes' not found", "Undefined constant")
+    assert {line.split()[2].rstrip(":") for line in out.splitlines() if " says: " in line} == {
+        "eq",
+        "drawbox",
+        "overlay",
+    }
+    assert not (tmp_path / "o.mp4").exists()

@@ -18,6 +18,7 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 TOUCHES = re.compile(r"(set|del)(attr|item)\(|\bpatch\b|^ *(?!self\b)\w+(\.\w+)+[\[:= ][^=(]*= ?[^=]", re.MULTILINE)
 CAPITALS = re.compile("[A-Z][A-Z0-9_]*")
 SEAMS = {
+    "gpuprep.workflows.codeccheck.Host",
     "gpuprep.workflows.runs.Host",
     "gpuprep.agent.gpu.nvml.pynvml",
     "gpuprep.agent.compute.libraries.toolkit",
