@@ -608,6 +608,19 @@ def test_a_cut_of_iterations_is_judged_alone(tmp_path: Path) -> None:
     assert "sync" in last
 
 
+def test_an_optimizer_that_ends_behind_its_step_counts_in_each_step(tmp_path: Path) -> None:
+    """Recorders that end a step in a hook of the optimizer leave the end of its range to the next step."""
+    p = Program()
+    for _ in p.steps(5):
+        product(p)
+        begun = p.now
+        for _ in range(150):
+            p.op("aten::mul_", Kernel(ADD, 3_000), shapes=[[256, 256], []], dtypes=["float", "Scalar"])
+            p.op("aten::addcdiv_", Kernel(ADD, 3_000), shapes=[[256, 256]] * 3, dtypes=["float"] * 3)
+        p.trace.annotation("Optimizer.step#Adam.step", begun, p.now - begun + 2_500)
+    assert "launches 300 kernels for 150 parameters" in said(p, tmp_path)["opt-foreach"].problem
+
+
 # ---------------------------------------------------------------- what is not in the trace
 
 

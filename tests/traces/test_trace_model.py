@@ -279,6 +279,34 @@ def test_a_key_op_begins_an_iteration_each_time() -> None:
     assert made.ranges.iteration.tolist() == [0, 1, 2, profile.OUTSIDE, 0, 1]
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "iteration"),
+    [
+        (10, 90, 0),
+        (60, 110, 0),  # 40 of 50 ns in the first step
+        (90, 140, 1),
+        (-20, 30, 0),
+        (-40, 30, profile.OUTSIDE),  # most of it was before the first step
+        (270, 390, 2),  # it ends long after the last step, and begins in it
+        (280, 310, 2),
+        (50, 260, 0),  # a whole step and parts of others: where it begins
+        (-50, 350, profile.OUTSIDE),
+    ],
+)
+def test_a_range_over_an_end_counts_to_the_step_that_holds_most_of_it(start: int, end: int, iteration: int) -> None:
+    at = 1000  # no time is below zero
+    steps = [step(number, at + 100 * number, at + 100 * number + 99) for number in range(3)]
+    made = tracesteps.linked(trace(*steps, Op("aten::mm", at + start, at + end)))
+    assert made.ranges.iteration.tolist()[-1] == iteration
+
+
+def test_a_step_that_begins_inside_of_a_range_is_not_a_part_of_it() -> None:
+    steps = [step(1, 0, 100), step(2, 101, 200), step(3, 201, 300)]
+    optimizers = [Op("Optimizer.step#SGD.step", at, at + 35, kind=columns.OpKind.ANNOTATION) for at in (70, 170)]
+    made = tracesteps.linked(trace(*steps, *optimizers, Op("aten::mm", 150, 160)))
+    assert made.ranges.parent.tolist()[3:] == [columns.NONE] * 3
+
+
 def test_a_key_op_may_be_one_row_of_ops() -> None:
     one, two = (columns.Arguments(shapes=((size,),), dtypes=("float",)) for size in (8, 9))
     rows = [Op("aten::add", at, at + 5, arguments=one if at % 20 else two) for at in (10, 20, 30, 40)]

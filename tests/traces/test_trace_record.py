@@ -95,6 +95,12 @@ def test_a_program_is_recorded_and_nothing_of_it_changes(gpuprep: Run, tmp_path:
     assert (done.returncode, done.stdout) == (code, plain.stdout)
     trace = tmp_path / "out" / "train.pt.trace.json.gz"
     assert len(steps(trace)) == 5
+    found = {kind: [event for event in events(trace) if event["name"].startswith(kind)]
+             for kind in ("ProfilerStep#", "Optimizer.step#")}  # fmt: skip
+    ends = [event["ts"] + event["dur"] for event in found["ProfilerStep#"]]
+    # A step ends behind the optimizer's range, never inside.
+    assert not any(event["ts"] < end < event["ts"] + event["dur"] for event in found["Optimizer.step#"] for end in ends)
+    assert len(found["Optimizer.step#"]) == 5
     assert f"gpuprep trace report {trace}" in done.stderr
     told = tracesteps.beside(trace)
     assert told.machine["Framework"].startswith("PyTorch ")

@@ -178,14 +178,15 @@ class Evidence:
         return mask
 
     def ranges(self, pattern: re.Pattern[str], *, ops_alone: bool = False) -> Ints:
-        """Rows of Trace.ops that begin inside the window and whose name fits; no Python functions."""
+        """Rows of Trace.ops of the chosen iterations, or that begin between them, whose name fits; no Python functions."""
         ops = self.trace.ops
         if not len(ops.start) or not self.names:
             return np.empty(0, np.int64)
         fits = self.name_ids(pattern)[ops.name]
         fits &= ops.kind == OpKind.OP if ops_alone else (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
-        fits &= (ops.start >= self.window[0]) & (ops.start < self.window[1])
-        return np.flatnonzero(fits)
+        of = self.profile.ranges.iteration
+        between = (of == OUTSIDE) & (ops.start >= self.window[0]) & (ops.start < self.window[1])
+        return np.flatnonzero(fits & (between | ((of >= self.first) & (of <= self.last))))
 
     def outermost(self, rows: Ints) -> Ints:
         """Those that lie in none of the others, on their thread."""

@@ -48,6 +48,24 @@ class Borders:
             made[begin : begin + CHUNK][inside] = at[inside]
         return made
 
+    def holding(self, start: Ints, end: Ints) -> NDArray[np.int32]:
+        """Iteration of each range: of one that crosses an end, the iteration that holds most of it.
+
+        A range that lies mostly outside of both, or around a whole iteration, counts to where it begins.
+        """
+        made = self.of(start)
+        crossing = np.flatnonzero(made != self.of(end)) if len(self.start) else np.zeros(0, np.int64)
+        start, end = start[crossing], end[crossing]
+        first = np.searchsorted(self.end, start)  # that it touches
+        last = np.searchsorted(self.start, end, side="right") - 1
+        near = np.flatnonzero((last - first >= 0) & (last - first <= 1))
+        first, last, start, end = first[near], last[near], start[near], end[near]
+        in_first = np.minimum(end, self.end[first]) - np.maximum(start, self.start[first])
+        in_last = np.where(last > first, end - self.start[last], 0)
+        most = np.maximum(in_first, in_last) >= end - start - in_first - in_last
+        made[crossing[near[most]]] = np.where(in_last > in_first, last, first)[most]
+        return made
+
 
 def borders(trace: Trace) -> Borders:
     """What the profile itself tells."""

@@ -38,10 +38,11 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     border = borders(trace)
     everything = of_ops(ops, np.arange(len(ops.start), dtype=np.int32))
     give_back()
-    parents = everything.parents()
+    plain = np.ones(len(ops.start), bool)
+    plain[border.rows] = False  # ProfilerStep#3 is no work, and an optimizer may end after its step has
+    parents = everything.only(plain).parents()
     is_op = ops.kind == OpKind.OP
-    annotation = ops.kind == OpKind.ANNOTATION
-    annotation[border.rows] = False  # ProfilerStep#3 is no work
+    annotation = (ops.kind == OpKind.ANNOTATION) & plain
     linked = launches(trace, everything.only(is_op), everything.only(annotation))
     give_back()
 
@@ -53,7 +54,7 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     backward = rows.is_backward(trace, tree)
     forward = modules.forward_of(trace, tree, position, backward)
     nn_modules = modules.find(trace, everything)
-    del everything, is_op, annotation
+    del everything, is_op, annotation, plain
     give_back()
     module = modules.of_tree(trace, nn_modules, tree, forward)
     all_kinds, kind = rows.kinds(trace, tree, _compute_capability(trace))
@@ -84,7 +85,7 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     of = sums.times(trace, tree, place, call_place)
     del place, call_place
     give_back()
-    op_iteration = border.of(ops.start)
+    op_iteration = border.holding(ops.start, ops.end)
     iterations = _iterations(trace, border, iteration, op_iteration)
     devices = np.unique(gpu.device).tolist()
     all_ops, cells = [_no_op(trace, linked), *op_rows, *graphs.rows], sums.cells(gpu, iteration, op, kernel)

@@ -53,24 +53,14 @@ class Recorder:
         self.tell()
 
     def watch_optimizers(self, optim: Any) -> None:
+        """Around the whole of Optimizer.step: its own hooks run inside the range that the profiler records of it."""
         first: list[int] = []
-
-        def stepped(optimizer: Any) -> None:
-            # Of several optimizers one tells: a step of training may have a step of each.
-            first[:] = first or [id(optimizer)]
-            if first[0] == id(optimizer):
-                self.step()
-
-        # Not optim.optimizer: older releases delete that name once they are imported.
-        register = getattr(sys.modules["torch.optim.optimizer"], "register_optimizer_step_post_hook", None)
-        if register is not None:  # PyTorch 2.0 and newer
-            register(lambda optimizer, *_: stepped(optimizer))
-            return
+        running: list[int] = []  # one inside the other, where a class calls the step that it inherits
         init = optim.Optimizer.__init__
 
         @functools.wraps(init)
         def initialised(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-            init(optimizer, *args, **kwargs)
+            init(optimizer, *args, **kwargs)  # it puts the profiler's range around `step` of the class
             kind = type(optimizer)
             step = kind.step
             if getattr(step, "gpuprep", False):
@@ -78,8 +68,15 @@ class Recorder:
 
             @functools.wraps(step)
             def wrapped(self_: Any, *more: Any, **named: Any) -> Any:
-                result = step(self_, *more, **named)
-                stepped(self_)
+                running.append(id(self_))
+                try:
+                    result = step(self_, *more, **named)
+                finally:
+                    running.pop()
+                # Of several optimizers one tells: a step of training may have a step of each.
+                first[:] = first or [id(self_)]
+                if not running and first == [id(self_)]:
+                    self.step()
                 return result
 
             wrapped.gpuprep = True  # type: ignore[attr-defined]
