@@ -621,6 +621,43 @@ def test_an_optimizer_that_ends_behind_its_step_counts_in_each_step(tmp_path: Pa
     assert "launches 300 kernels for 150 parameters" in said(p, tmp_path)["opt-foreach"].problem
 
 
+@pytest.mark.parametrize("pause_ms", [3, 20, 400])
+def test_one_pause_of_the_program_is_a_pause_and_not_many_launches(pause_ms: int, tmp_path: Path) -> None:
+    p = Program()
+    for _ in p.steps(6):
+        for _ in range(150):
+            p.op("aten::add_", Kernel(ADD, 9_000))
+        p.now += pause_ms * 1_000_000
+    found = said(p, tmp_path)
+    assert next(iter(found)) == "gaps"
+    assert f"pauses of up to {pause_ms}.0 ms without any op" in found["gaps"].recommendation
+    assert found["gaps"].gain is not None
+    assert found["gaps"].gain.us == pytest.approx(pause_ms * 1000 * 5 / 6, rel=0.3)  # behind the last no work is seen
+    assert "launch-bound" not in found
+
+
+def test_a_step_that_is_one_launch_of_a_graph_is_not_told_to_become_one(tmp_path: Path) -> None:
+    p = Program()
+    for _ in p.steps(4):
+        one = p.trace.launch(p.now, ADD, p.now + 10_000, 2_000, call="cudaGraphLaunch")
+        for node in range(1, 300):
+            p.trace.launch(None, ADD, p.now + 10_000 + 3_000 * node, 2_000, correlation=one)
+        p.now += 3_000_000
+    found = said(p, tmp_path)
+    assert "launch-bound" not in found
+    assert "gaps" in found
+
+
+def test_how_far_the_gpu_is_behind_is_no_part_of_a_step(tmp_path: Path) -> None:
+    """Five steps of 10 ms of GPU work that the CPU has launched within 1 ms each."""
+    p = Program()
+    for _ in p.steps(5):
+        for _ in range(10):
+            p.op("aten::mm", Kernel(PRODUCT_BF16, 1_000_000), cpu=80_000, **HALF)
+    step_us = p.opened(tmp_path).document.summary.average_iteration_us
+    assert step_us == pytest.approx(10_000, rel=0.01)
+
+
 # ---------------------------------------------------------------- what is not in the trace
 
 

@@ -227,6 +227,11 @@ class Evidence:
         return np.asarray(covered.between(start, start + 1) > 0)
 
     @cached_property
+    def all_ops(self) -> Ints:
+        """Rows of Trace.ops: the operators."""
+        return np.flatnonzero(self.trace.ops.kind == OpKind.OP)
+
+    @cached_property
     def data_waits(self) -> Ints:
         return self.outermost(self.ranges(kinds.DATA_LOADER))
 
@@ -251,7 +256,7 @@ class Evidence:
     def in_order(self) -> dict[int, Ints]:
         """Of each thread the rows of its operators by their begin."""
         ops = self.trace.ops
-        rows = np.flatnonzero(ops.kind == OpKind.OP)
+        rows = self.all_ops
         rows = rows[np.lexsort((-ops.end[rows], ops.start[rows], ops.thread[rows]))].astype(np.int32)
         edges = np.flatnonzero(np.diff(ops.thread[rows])) + 1
         return {int(ops.thread[part[0]]): part for part in np.split(rows, edges) if len(part)}

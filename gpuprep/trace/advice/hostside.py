@@ -19,6 +19,7 @@ READY_BATCH_NS = 200_000  # to take a ready batch from a worker: its tensors are
 WORKERS = 4  # that are proposed at most, as a profile does not tell how many cores there are
 GRAPH_NODE_GAP_NS = 1_000.0  # between nodes of a CUDA graph on a stream
 GRAPH_LAUNCH_NS = 15_000.0
+LONG_NS = 1_000_000  # without any op: something else than launching (sleep, I/O, Python of the program)
 
 
 def _shares(e: Evidence) -> dict[str, Intervals]:
@@ -51,6 +52,18 @@ def low_util(e: Evidence) -> Found | None:
     return Found(figures, {"shares": words})
 
 
+def _other_work(e: Evidence) -> Intervals:
+    """The long parts of the GPU's idle time in which the CPU runs no op and no call: the program's own work, or none.
+
+    What the optimizer does in Python and what a DataLoader takes is known by its name, and is not in it.
+    """
+    known = e.range_set(np.concatenate((e.all_ops, *map(e.ranges, (kinds.OPTIMIZER, kinds.ZERO_GRAD)), e.data_waits)))
+    calls = e.trace.calls
+    spans = intervals.without(e.idle_of_host, known)
+    spans = intervals.without(spans, intervals.clipped(intervals.union(calls.start, calls.end), *e.window))
+    return spans[spans[:, 1] - spans[:, 0] >= LONG_NS]
+
+
 def gaps(e: Evidence) -> Found | None:
     idle = intervals.length(e.idle)
     if not len(e.gpu) or not e.launches_known or idle <= 0.1 * e.wall:
@@ -60,7 +73,16 @@ def gaps(e: Evidence) -> Found | None:
     short = rest[(rest[:, 1] - rest[:, 0]) < 5_000]  # as long as it takes from one kernel to the next
     kernel = intervals.length(short)
     other = idle - host - kernel
-    if host >= max(kernel, other):
+    pauses = _other_work(e)
+    made = None
+    if 2 * intervals.length(pauses) > idle:
+        longest = (pauses[:, 1] - pauses[:, 0]).max() / 1e6
+        todo = (
+            f"Most of it are pauses of up to {longest:.1f} ms without any op: the program sleeps, reads or writes files, or "
+            "runs Python of its own. Do that in another thread or process, or seldom. Record with --stacks to see where."
+        )
+        made = gain(e, Change(cut=pauses), "without these pauses")
+    elif host >= max(kernel, other):
         todo = "The host is the limit: see what it does in the timeline, launch earlier, launch less."
     elif kernel >= other:
         todo = "Many short kernels: fuse them (torch.compile), or record them as a CUDA graph."
@@ -72,7 +94,7 @@ def gaps(e: Evidence) -> Found | None:
         "kernel_ms": e.a_step(kernel),
         "other_ms": e.a_step(other),
     }
-    return Found(figures, {"todo": todo})
+    return Found(figures, {"todo": todo}, gain=made)
 
 
 # ---------------------------------------------------------------- data
@@ -115,15 +137,16 @@ def _ready(e: Evidence, rows: Ints, total: int) -> Change:
 
 def launch_bound(e: Evidence) -> Found | None:
     rows = e.gpu[e.kernels]
-    if len(rows) / e.steps < 100:
-        return None
     ns = (e.trace.gpu.end - e.trace.gpu.start)[rows]
-    call = e.profile.gpu.call[rows]
-    own = e.trace.calls.end[call[call >= 0]] - e.trace.calls.start[call[call >= 0]]
+    call = np.unique(e.profile.gpu.call[rows])  # a CUDA graph of many kernels is one launch
+    call = call[call >= 0]
+    if len(call) / e.steps < 100:
+        return None
+    own = e.trace.calls.end[call] - e.trace.calls.start[call]
     median = float(np.median(ns))
     short = median < 10_000 or (len(own) > 0 and median < float(np.median(own)))
-    waits = e.idle_of_host
-    for cover in (e.range_set(e.data_waits), e.call_set(e.sync_calls)):
+    waits, pauses = e.idle_of_host, _other_work(e)
+    for cover in (e.range_set(e.data_waits), e.call_set(e.sync_calls), pauses):
         waits = intervals.without(waits, cover)
     idle = intervals.length(waits)
     if not short or idle <= 0.2 * e.wall:
@@ -132,11 +155,11 @@ def launch_bound(e: Evidence) -> Found | None:
     replayed = replay(e)
     main = e.trace.gpu.device[e.gpu] == e.main_device
     busy = float(e.gpu_dur[main].sum()) / e.steps
-    remains = intervals.length(e.range_set(e.data_waits)) / e.steps
+    remains = (intervals.length(e.range_set(e.data_waits)) + intervals.length(pauses)) / e.steps
     graph = busy + main.sum() / e.steps * GRAPH_NODE_GAP_NS + GRAPH_LAUNCH_NS
     how = (
         f"as a CUDA graph a step takes the kernels' {busy / 1e6:.2f} ms, {GRAPH_NODE_GAP_NS / 1e3:.0f} µs after "
-        "each, one launch, and the wait for data that remains"
+        "each, one launch, and the waits for data and for the rest of the program, which remain"
     )
     most_ns = intervals.length(e.idle) / e.steps
     inside = "A graph cannot contain the waits for the GPU of this step (.item()): remove them first."

@@ -85,7 +85,7 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     of = sums.times(trace, tree, place, call_place)
     del place, call_place
     give_back()
-    op_iteration = border.holding(ops.start, ops.end)
+    op_iteration = border.of(ops.start) if key_op else border.holding(ops.start, ops.end)
     iterations = _iterations(trace, border, iteration, op_iteration)
     devices = np.unique(gpu.device).tolist()
     all_ops, cells = [_no_op(trace, linked), *op_rows, *graphs.rows], sums.cells(gpu, iteration, op, kernel)

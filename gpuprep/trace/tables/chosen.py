@@ -59,6 +59,19 @@ class Chosen:
     def wall(self) -> int:
         return self.window[1] - self.window[0]
 
+    @property
+    def step(self) -> float:
+        """ns of an iteration, the mean: from begin to end on the CPU; from end to end where the GPU's work is behind it.
+
+        How far the GPU is behind, which the wall clock has at its end, is no part of a step.
+        """
+        iterations, some, count = self.profile.iterations, slice(self.start, self.stop + 1), self.stop - self.start + 1
+        if count < 2:
+            return float(self.wall)
+        ends = iterations.until[some]
+        behind = min(self.wall / count, (ends.max() - ends[0]) / (count - 1))
+        return max(behind, float(iterations.end[self.stop] - iterations.start[self.start]) / count)
+
     @cached_property
     def memory(self) -> NDArray[np.bool_]:
         """Of each cell: a copy or a fill."""

@@ -34,7 +34,7 @@ def summary(chosen: Chosen, busy: list[int]) -> Summary:
         wall_us=us(chosen.wall),
         gpu_busy_us=us(mean_busy),
         gpu_utilization_percent=percent(mean_busy, chosen.wall) if busy else None,
-        average_iteration_us=us(chosen.wall) / count,
+        average_iteration_us=us(chosen.step),
         kernels=int(cells.calls[~memory].sum()),
         kernel_time_us=us(cells.total[~memory].sum()),
         memory_operations=int(cells.calls[memory].sum()),

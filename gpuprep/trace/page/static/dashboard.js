@@ -75,7 +75,7 @@ const performance = ({ tables: { summary: s } }) => {
     [word("Profiled iterations", "Those that all figures of this page are of."), figure(s.iterations)],
     ["Start iteration", figure(s.start_iteration)],
     ["Stop iteration", figure(s.stop_iteration)],
-    [word("Average iteration time", "Wall clock time over profiled iterations."), time(s.average_iteration_us)],
+    [word("Average iteration time", "From step to step. How far the GPU is behind at the end is no part of it."), time(s.average_iteration_us)],
   ];
   return panel("Performance summary", el("dl", { class: "figures" }, rows.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
 };

@@ -83,6 +83,14 @@ class Tables {
     return this.made[name];
   }
 
+  // An iteration, the mean: from begin to end on the CPU; from end to end where the GPU's work is behind it.
+  get step() {
+    const { start, end, until } = this.split.iterations, count = this.stop - this.start + 1;
+    if (count < 2) return this.wall;
+    const last = until.slice(this.start, this.stop + 1).reduce((latest, time) => Math.max(latest, time));
+    return Math.max(Math.min(this.wall / count, (last - until[this.start]) / (count - 1)), (end[this.stop] - start[this.start]) / count);
+  }
+
   // Sums by op, of the chosen iterations.
   get byOp() {
     return this.once("byOp", () => {
@@ -115,7 +123,7 @@ class Tables {
       return {
         start_iteration: this.start, stop_iteration: this.stop, iterations: count, total_iterations: iterations.count,
         split_by: iterations.how, wall_us: us(this.wall), gpu_busy_us: us(busy),
-        gpu_utilization_percent: this.busy.length ? percent(busy, this.wall) : null, average_iteration_us: us(this.wall) / count,
+        gpu_utilization_percent: this.busy.length ? percent(busy, this.wall) : null, average_iteration_us: us(this.step),
         kernels: sum(cells.calls, kernel), kernel_time_us: us(sum(cells.total, kernel)),
         memory_operations: sum(cells.calls, memory), memory_time_us: us(sum(cells.total, memory)),
         tensor_core_kernels: sum(cells.calls, isTensor), tensor_core_kernel_time_us: us(sum(cells.total, isTensor)),
