@@ -18,7 +18,7 @@ from gpuprep.checks.floors import apart
 from gpuprep.errors import UsageError
 from gpuprep.records import Status
 from gpuprep.records.findings import GRAVEST_FIRST
-from gpuprep.trace.advice import Rule
+from gpuprep.trace.advice import LOST_KERNELS, Rule
 from gpuprep.trace.advice import rules as rulebook
 from gpuprep.trace.document import Advice, TraceDocument, unlike
 from gpuprep.trace.ranks import RanksDocument
@@ -127,6 +127,10 @@ def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, n
         if baseline is not None and (missing := _missing(rule, baseline)):
             text = f"{text} The baseline could not be judged: {missing}"
         counts = rule.id in named or any(advice.severity != HINT for advice in fresh)
+        if counts and (lost := _advice_of(LOST_KERNELS, document)) and rule.severity != MISSING:
+            return Line(
+                rule.id, unjudged(rule), f"{text} But of kernels that are missing nothing is known: {lost[0].problem}"
+            )
         return Line(rule.id, Status.FAIL if counts else Status.WARN, text)
     if advice:
         return Line(rule.id, Status.WARN, f"as in the baseline: {' '.join(map(_words, advice))}")
@@ -164,7 +168,8 @@ def _words(advice: Advice) -> str:
 
 def _missing(rule: Rule, document: TraceDocument) -> str:
     """Why the rule could not be judged; "" where it could."""
-    reason = next((advice for advice in document.advice if advice.rule in rule.needs), None)
+    needs = rule.needs if rule.severity == MISSING else (*rule.needs, LOST_KERNELS)  # a rule adds up what kernels took
+    reason = next((advice for advice in document.advice if advice.rule in needs), None)
     return f"{reason.problem} {reason.recommendation}" if reason else ""
 
 

@@ -57,6 +57,20 @@ def test_a_clean_profile_passes(clean: document.TraceDocument) -> None:
     assert {line.name for line in found.lines} == {one.id for one in rules().values() if one.severity != "missing"}
 
 
+@pytest.mark.parametrize("kernel", [PRODUCT_FP32, PRODUCT_BF16])
+@pytest.mark.parametrize("fault", ["gone", "far away", "backwards"])
+def test_with_a_third_of_the_kernels_corrupt_nothing_is_judged(kernel: str, fault: str, tmp_path: Path) -> None:
+    p = program(kernel)
+    for event in [event for event in p.trace.events if event.get("cat") == "kernel"][::3]:
+        if fault == "gone":
+            p.trace.events.remove(event)
+        else:
+            event.update({"ts": 10**17} if fault == "far away" else {"dur": -5})
+    found = checking.check(p.opened(tmp_path).document)
+    assert found.exit_code == 3
+    assert not {records.Status.FAIL, records.Status.PASS} & {line.status for line in found.lines}
+
+
 @pytest.mark.parametrize(("category", "rule"), [("cuda_runtime", "sync"), ("cpu_op user_annotation", "dataloader")])
 def test_what_the_profile_lacks_is_no_pass(category: str, rule: str, tmp_path: Path) -> None:
     made = program()

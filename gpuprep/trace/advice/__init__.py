@@ -32,7 +32,7 @@ from gpuprep.trace.columns import Format
 from gpuprep.trace.document import Advice, Slowdown, TraceDocument
 from gpuprep.trace.profile import Profile
 
-__all__ = ["Rule", "advise", "rules"]
+__all__ = ["LOST_KERNELS", "Rule", "advise", "rules"]
 
 RULES: Mapping[str, Callable[[Evidence], Found | None]] = {
     "amp": tensorcores.amp,

@@ -178,7 +178,7 @@ class Evidence:
         return mask
 
     def ranges(self, pattern: re.Pattern[str], *, ops_alone: bool = False) -> Ints:
-        """Rows of Trace.ops of the chosen iterations, or that begin between them, whose name fits; no Python functions."""
+        """Rows of Trace.ops of the chosen iterations, or begun between them, whose name fits; no Python functions."""
         ops = self.trace.ops
         if not len(ops.start) or not self.names:
             return np.empty(0, np.int64)

@@ -40,15 +40,23 @@ def no_gpu(e: Evidence) -> Found | None:
 
 
 def lost_kernels(e: Evidence) -> Found | None:
-    """Launches whose kernels are not in the profile: the profiler dropped their records, or their times were corrupt.
+    """Launches whose kernels are not in the profile: the profiler dropped their records, or their times were corrupt;
+    and kernels whose end was mended.
 
     A kernel that runs where none is recorded looks like an idle GPU.
     """
     launches = e.calls(kinds.LAUNCH) if len(e.gpu) else e.gpu
     lost = int((~np.isin(launches, e.profile.gpu.call)).sum())
-    if not lost or lost <= LOST * len(launches):
+    mended = e.trace.notes.get("clipped_durations", 0) + e.trace.notes.get("negative_durations", 0)
+    of, what = (
+        len(launches),
+        "launches have no kernel in the profile: their records were dropped, or have corrupt times",
+    )
+    if lost <= LOST * of:
+        lost, of, what = mended, len(e.trace.gpu.start), "GPU events have a corrupt end"
+    if lost <= LOST * of:
         return None
-    return Found({"count": lost, "launches": len(launches), "percent": 100 * lost / len(launches)})
+    return Found({"count": lost, "of": of, "percent": 100 * lost / of}, {"what": what})
 
 
 def no_calls(e: Evidence) -> Found | None:
