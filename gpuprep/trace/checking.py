@@ -127,10 +127,8 @@ def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, n
         if baseline is not None and (missing := _missing(rule, baseline)):
             text = f"{text} The baseline could not be judged: {missing}"
         counts = rule.id in named or any(advice.severity != HINT for advice in fresh)
-        if counts and (lost := _advice_of(LOST_KERNELS, document)) and rule.severity != MISSING:
-            return Line(
-                rule.id, unjudged(rule), f"{text} But of kernels that are missing nothing is known: {lost[0].problem}"
-            )
+        if counts and rule.severity != MISSING and (lost := _advice_of(LOST_KERNELS, document)):
+            return Line(rule.id, unjudged(rule), f"{text} But not all was recorded: {lost[0].problem}")
         return Line(rule.id, Status.FAIL if counts else Status.WARN, text)
     if advice:
         return Line(rule.id, Status.WARN, f"as in the baseline: {' '.join(map(_words, advice))}")

@@ -50,7 +50,7 @@ def lost_kernels(e: Evidence) -> Found | None:
     mended = e.trace.notes.get("clipped_durations", 0) + e.trace.notes.get("negative_durations", 0)
     of, what = (
         len(launches),
-        "launches have no kernel in the profile: their records were dropped, or have corrupt times",
+        "launches have no kernel in the profile: their records were lost, or have corrupt times",
     )
     if lost <= LOST * of:
         lost, of, what = mended, len(e.trace.gpu.start), "GPU events have a corrupt end"

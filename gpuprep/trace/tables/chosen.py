@@ -61,7 +61,7 @@ class Chosen:
 
     @property
     def step(self) -> float:
-        """ns of an iteration, the mean: from begin to end on the CPU; from end to end where the GPU's work is behind it.
+        """ns of an iteration, the mean: from begin to end on the CPU; from end to end where the GPU is behind it.
 
         How far the GPU is behind, which the wall clock has at its end, is no part of a step.
         """
@@ -69,8 +69,8 @@ class Chosen:
         if count < 2:
             return float(self.wall)
         ends = iterations.until[some]
-        behind = min(self.wall / count, (ends.max() - ends[0]) / (count - 1))
-        return max(behind, float(iterations.end[self.stop] - iterations.start[self.start]) / count)
+        behind = min(self.wall / count, int(ends.max() - ends[0]) / (count - 1))
+        return max(behind, int(iterations.end[self.stop] - iterations.start[self.start]) / count)
 
     @cached_property
     def memory(self) -> NDArray[np.bool_]:
