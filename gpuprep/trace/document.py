@@ -177,12 +177,16 @@ class Gain:
     how: str  # how it was estimated, in one sentence; with the range, and why there is one
     least_us: float | None = None  # the range that it lies in, where the profile leaves it open
     most_us: float | None = None
+    # Of a profile without steps, whose CPU the profiler slowed nobody knows how much: only this share is told.
+    share_percent: float | None = None
 
     @property
     def saves(self) -> str:
-        """ "1.23 ms a step"; "" where it saves nothing."""
+        """ "1.23 ms a step", "67 % of the time"; "" where it saves nothing."""
         if self.us < SMALLEST_GAIN_US:
             return ""
+        if self.share_percent is not None:
+            return f"{self.share_percent:.0f} % of the time"
         return f"{self.us / 1e3:,.2f} ms a step" if self.us >= 100 else f"{self.us:.1f} µs a step"
 
 
@@ -200,6 +204,7 @@ class Advice:
     view: str  # the view of the page with the rows: "ops", "kernels", "iterations", "timeline", "memory", ""
     gain: Gain | None
     figures: dict[str, float] = field(default_factory=dict)
+    unjudged: tuple[str, ...] = ()  # of severity "missing": the problems that cannot be judged without it
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -656,6 +657,17 @@ def test_how_far_the_gpu_is_behind_is_no_part_of_a_step(tmp_path: Path) -> None:
             p.op("aten::mm", Kernel(PRODUCT_BF16, 1_000_000), cpu=80_000, **HALF)
     step_us = p.opened(tmp_path).document.summary.average_iteration_us
     assert step_us == pytest.approx(10_000, rel=0.01)
+
+
+def test_without_steps_a_gain_of_the_cpu_is_a_share(tmp_path: Path) -> None:
+    """How much the profiler slowed the CPU is not known, so that milliseconds would be those of the profiler."""
+    p = Program()
+    for _ in range(600):
+        p.op("aten::add_", Kernel(ADD, 2_000), cpu=30_000)
+    gain = said(p, tmp_path)["launch-bound"].gain
+    assert gain is not None
+    assert re.fullmatch(r"[4-9]\d % of the time", gain.saves)
+    assert "how much the profiler slowed the CPU is not known" in gain.how
 
 
 # ---------------------------------------------------------------- what is not in the trace

@@ -417,7 +417,7 @@ def odd_trace(*, lost: int = 0, long_ns: int = 0, kernels: bool = True) -> dict[
 # What is odd, the exit code of `trace check`, what `trace check` and `trace report` must say, and what they must not.
 ODD: tuple[tuple[str, dict[str, Any], int, list[str], list[str], list[str]], ...] = (
     ("whole", {}, 0, ["gaps", "PASS"], ["GPU utilization 75.0 %"], ["no kernel in the profile"]),
-    ("times of 0", {"lost": 3}, 3, ["136 of 400 launches (34 %) have no kernel in the profile"],
+    ("times of 0", {"lost": 3}, 3, ["136 of 400 (34 %) launches have no kernel in the profile"],
      ["136 events with corrupt times"], ["The GPU works in"]),
     ("no kernels", {"kernels": False}, 3, ["400 kernels were launched, and no kernel is in the profile"],
      ["the profiler dropped the GPU's records"], ["There is no GPU work"]),

@@ -18,6 +18,7 @@ from typing import Any
 import amount
 import hostiletrace
 import jsonschema
+import programs
 import pytest
 import tracesteps
 from hostiletrace import FOLDER, SECRET
@@ -143,6 +144,18 @@ def test_the_first_screen_names_the_rules_that_it_has_no_room_for(opened: dict[s
     one = opened["sync-item"]
     several = tuple(replace(one.advice[0], rule=rule) for rule in ("sync", "amp", "tf32", "bad-shape", "gaps"))
     assert "What to change in a step (3 of 5, then bad-shape, gaps)" in formats.text(replace(one, advice=several))
+
+
+def test_the_first_screen_says_what_to_record_for_problems_that_cannot_be_judged(tmp_path: Path) -> None:
+    p = programs.Program()
+    for _ in p.steps(4):
+        for _ in range(150):
+            p.op("aten::add_", programs.Kernel(programs.ADD, 2_000), cpu=10_000)
+            p.wait()
+    text = formats.text(p.opened(tmp_path).document)
+    assert re.search(r"What to change.*\n +saves", text)
+    assert re.search(r"cannot tell  amp, tf32, .*\n +Record with --shapes \(gpuprep trace record\)", text), text
+    assert len(text.splitlines()) <= 25
 
 
 def test_a_gain_of_nothing_is_not_called_one(opened: dict[str, document.TraceDocument]) -> None:

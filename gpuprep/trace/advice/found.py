@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from gpuprep.trace.advice.rulebook import Rule
+from gpuprep.trace.advice.rulebook import Rule, rules
 from gpuprep.trace.document import Advice, Gain
 from gpuprep.untrusted.plaintext import one_line
 
@@ -37,13 +37,14 @@ def advice(rule: Rule, finding: Found, *, nsys: bool = False) -> Advice:
         view=rule.view,
         gain=_plain(finding.gain) if finding.gain else None,
         figures={name: float(value) for name, value in finding.figures.items()},
+        unjudged=tuple(each.id for each in rules().values() if rule.id in each.needs and each.severity == "problem"),
     )
 
 
 def _plain(gain: Gain) -> Gain:
     """Its figures as Python's own kind, not numpy's."""
     least, most = (None if bound is None else float(bound) for bound in (gain.least_us, gain.most_us))
-    return Gain(float(gain.us), gain.how, least, most)
+    return replace(gain, us=float(gain.us), least_us=least, most_us=most)
 
 
 def _often(count: float) -> str:

@@ -73,6 +73,9 @@ def of_steps(
         and then(1.0) <= GPU_ALONE * then(0.0)
     ):
         return Gain(us, how)  # the GPU is the limit before and after it: how fast the CPU is plays no part
+    if replayed.e.profile.iterations.how == "one" and not pace.timed:
+        how = f"{how}; a share, as how much the profiler slowed the CPU is not known without steps"
+        return Gain(us, how, share_percent=100 * us * 1e3 / replayed.unchanged_ns(pace.cpu))
     every = [us, *(saved(other) for other in pace.others)]
     low, high = min(every), max(every)
     if high - low <= SURE * us or high - low <= LITTLE * replayed.step_ns / 1e3:

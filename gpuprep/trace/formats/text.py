@@ -96,6 +96,9 @@ def _changes(document: TraceDocument, width: int) -> Iterator[str]:
         if len(wrapped) >= MOST_LINES:
             rest = wrapped[MOST_LINES - 1]
             yield rest if len(wrapped) == MOST_LINES else _cut(f"{rest} …", width)
+    if missing := next((one for one in document.advice if one.unjudged and one not in shown), None):
+        yield _cut(f"  {_gain(missing):>14}  {', '.join(missing.unjudged)}", width)
+        yield _cut(_wrapped(missing.recommendation, width)[0], width)
 
 
 def _ids(listed: Sequence[Advice]) -> list[str]:
@@ -129,6 +132,8 @@ def _wrapped(text: str, width: int) -> list[str]:
 def _gain(advice: Advice) -> str:
     if advice.gain is None:
         return {"missing": "cannot tell"}.get(advice.severity, advice.severity)
+    if advice.gain.saves and advice.gain.share_percent is not None:
+        return f"saves {advice.gain.share_percent:.0f} %"
     return f"saves {milliseconds(advice.gain.us)} ms" if advice.gain.saves else "saves nothing"
 
 

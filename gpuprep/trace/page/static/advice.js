@@ -24,7 +24,7 @@ const rowsOf = one => {
   return link;
 };
 
-const saves = gain => (gain.us >= SMALLEST ? `saves about ${time(gain.us)} a step` : "saves nothing now");
+const saves = gain => (gain.us < SMALLEST ? "saves nothing now" : `saves about ${gain.share_percent == null ? `${time(gain.us)} a step` : `${Math.round(gain.share_percent)} % of the time`}`);
 const list = (all, { estimates }) => el("ul", { class: "advice" }, all.map(one => el("li", { class: `about-${one.severity}` },
   el("div", { class: "advice-head" }, el("span", { class: `severity about-${one.severity}` }, SEVERITY[one.severity] || one.severity),
     one.gain && el("b", { class: "gain" }, saves(one.gain)), rowsOf(one)),
@@ -41,7 +41,7 @@ const scope = state => {
 
 page.advicePanel = state => {
   const all = state.document.advice;
-  const one = page.panel("Recommendations", scope(state) || "", all.length ? list(all.slice(0, MOST), { estimates: false })
+  const one = page.panel("Recommendations", scope(state) || "", all.length ? list(all.filter((each, place) => place < MOST || each.unjudged.length), { estimates: false })
     : el("p", {}, "No rule found anything to recommend."), all.length ? page.link("advice", {}, all.length > MOST ? `All ${all.length} recommendations, and how the gains were estimated` : "How the gains were estimated") : "");
   one.classList.add("wide");
   return one;
