@@ -24,11 +24,11 @@ class RankTrace:
     launched: int = 0
 
     def step(self, number: int, start: float, length: float = STEP) -> None:
-        self._range("user_annotation", f"ProfilerStep#{number}", start, length)
+        self.range("user_annotation", f"ProfilerStep#{number}", start, length)
 
     def kernel(self, name: str, launch: float, start: float, end: float, stream: int = COMPUTE) -> None:
         self.launched += 1
-        self._range("cuda_runtime", "cudaLaunchKernel", launch, 5.0, correlation=self.launched)
+        self.range("cuda_runtime", "cudaLaunchKernel", launch, 5.0, correlation=self.launched)
         self._add("kernel", name, 0, stream, start, end - start, device=self.rank, stream=stream,
                   correlation=self.launched, grid=[1, 1, 1], block=[32, 1, 1])  # fmt: skip
 
@@ -40,14 +40,14 @@ class RankTrace:
         members = ranks or tuple(range(self.world_size))
         if told:
             more = {} if sequence is None else {"Seq": sequence}
-            self._range("cpu_op", "record_param_comms", launch - 1, 20.0, **{
+            self.range("cpu_op", "record_param_comms", launch - 1, 20.0, **{
                 "Collective name": name, "In msg nelems": elements, "Out msg nelems": elements, "dtype": "Float",
                 "Group size": len(members), "Process Group Name": str(members[0]),
                 "Process Group Ranks": str(list(members)), **more,
             })  # fmt: skip
         self.kernel(kernel, launch, start, end, NETWORK)
 
-    def _range(self, category: str, name: str, start: float, length: float, **arguments: Any) -> None:
+    def range(self, category: str, name: str, start: float, length: float, **arguments: Any) -> None:
         self._add(category, name, 100 + self.rank, 100 + self.rank, start, length, **arguments)
 
     def _add(self, category: str, name: str, pid: int, tid: int, start: float, length: float, **args: Any) -> None:

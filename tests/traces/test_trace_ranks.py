@@ -472,3 +472,27 @@ def test_sizes_of_messages(name: str, sent: int, received: int, dtype: str, size
     """nccl-tests count the result of an all-gather and what goes into a reduce-scatter."""
     told: dict[str, Any] = {"Collective name": name, "In msg nelems": sent, "Out msg nelems": received, "dtype": dtype}
     assert collective(tmp_path, **told).bytes == size
+
+
+@pytest.mark.parametrize(
+    ("category", "around", "found"),
+    [
+        ("user_annotation", "nccl:all_to_all", [1]),
+        ("cpu_op", "c10d::alltoall_base_", [1]),
+        ("cpu_op", "c10d::alltoall_", [1]),
+        ("cpu_op", "c10d::send", []),  # a pipeline's neighbour: who waits for whom is not known
+    ],
+)
+def test_an_all_to_all_that_runs_as_send_and_receive_tells_who_is_late(
+    category: str, around: str, found: list[int], tmp_path: Path
+) -> None:
+    traces = [RankTrace(rank) for rank in range(2)]
+    for trace in traces:
+        for number in range(3):
+            at = number * 10_000
+            trace.step(number, at, 9_990)
+            trace.range(category, around, at + 40, 30)
+            begin = at + (5_000 if trace.rank else 3_700)
+            trace.collective(at + 50, begin, at + 6_000, told=False, kernel="ncclDevKernel_SendRecv(x)")
+    shown = document(tmp_path, traces)
+    assert [one.rank for one in shown.stragglers] == found

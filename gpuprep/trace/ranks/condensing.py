@@ -148,9 +148,10 @@ def _collectives(profile: Profile, events: Ints, compute: Union) -> tuple[list[K
     trace = profile.trace
     on_cpu = np.array([bool(kinds.ON_CPU.search(name)) for name in trace.names] or [False])
     ranges = np.flatnonzero(on_cpu[trace.ops.name] & (trace.ops.kind != OpKind.PYTHON))
-    collectives = _telling(profile, profile.gpu.instance[events])
+    has_shape = [any(key == "Collective name" for key, _ in argument.other) for argument in trace.arguments]
+    collectives = _around(profile, profile.gpu.instance[events], np.array([*has_shape, False])[trace.ops.arguments])
     # A kernel is known by its name and by what its op was called with; a range on the CPU by its own.
-    name = np.concatenate((trace.gpu.name[events], trace.ops.name[ranges])).astype(np.int64)
+    name = np.concatenate((_names(profile, events, collectives), trace.ops.name[ranges])).astype(np.int64)
     arguments = np.concatenate((_arguments(profile, collectives), trace.ops.arguments[ranges])).astype(np.int64)
     pairs, kind = np.unique(np.column_stack((name, arguments)), axis=0, return_inverse=True)
     described = [_kind(trace.names[int(text)], trace.arguments[int(row)] if row >= 0 else None) for text, row in pairs]
@@ -168,12 +169,20 @@ def _collectives(profile: Profile, events: Ints, compute: Union) -> tuple[list[K
     return list(numbers), calls, int((collectives < 0).sum())
 
 
-def _telling(profile: Profile, rows: Ints) -> NDArray[np.int64]:
-    """The nearest range around each launch that tells of a collective (record_param_comms); -1 without."""
-    ops = profile.trace.ops
-    has_shape = np.array(
-        [any(key == "Collective name" for key, _ in argument.other) for argument in profile.trace.arguments] + [False]
-    )
+def _names(profile: Profile, events: Ints, collectives: NDArray[np.int64]) -> Ints:
+    """Of kernels. NCCL runs an all-to-all as send and receive: without record_param_comms, which tells it, the ranges
+    around its launch have its name (nccl:all_to_all, c10d::alltoall_base_)."""
+    trace, ops = profile.trace, profile.trace.ops
+    kind_of = np.array([kinds.collective(name) for name in trace.names] or [""])
+    names: Ints = trace.gpu.name[events].copy()
+    pairs = np.flatnonzero((collectives < 0) & (kind_of[names] == "send_recv"))
+    around = _around(profile, profile.gpu.instance[events[pairs]], (kind_of == "all_to_all")[ops.name])
+    names[pairs[around >= 0]] = ops.name[around[around >= 0]]
+    return names
+
+
+def _around(profile: Profile, rows: Ints, wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The nearest of these ranges around each launch; -1 without."""
     rows = np.asarray(rows, np.int64).copy()
     nearest = np.full(len(rows), NONE, np.int64)
     for _ in range(_HIGHEST):
@@ -181,7 +190,7 @@ def _telling(profile: Profile, rows: Ints) -> NDArray[np.int64]:
         if not len(open_):
             break
         here = rows[open_]
-        hit = has_shape[ops.arguments[here]]
+        hit = wanted[here]
         nearest[open_[hit]] = here[hit]
         rows[open_] = profile.ranges.parent[here]
     return nearest
