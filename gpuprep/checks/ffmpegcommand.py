@@ -51,7 +51,7 @@ KINDS = ("video", "audio")
 MAPPED_KIND = re.compile(r"\d+:([vVasdt])(?![a-zA-Z])")  # "0:v:0" of -map
 NVENC, CUVID = "_nvenc", "_cuvid"
 ON_GPU = ("_cuda", "_npp")
-DEEP = ("p010", "p016", "10le", "10be", "main10")
+DEEP = ("p010", "p016", "10le", "10be", "main10", "high10")
 FULL_CHROMA = ("yuv444", "444p", "gbrp", "rext", "high444")
 
 
@@ -363,6 +363,8 @@ def _encoder(asked: Asked, file: File, codec: str, where: str, depth: str) -> No
         asked.add("gpu", f"nvenc.{codec}.10bit", where)
     if any(word in depth for word in FULL_CHROMA):
         asked.add("gpu", f"nvenc.{codec}.444", where)
+    if "high422" in depth:
+        asked.add("gpu", f"nvenc.{codec}.422", where)
     features = {"bf": "b_frames", "rc-lookahead": "lookahead", "temporal-aq": "temporal_aq"}
     for option, feature in features.items():
         if options.get(option, "0") not in ("0", "", "false", "disabled"):

@@ -35,6 +35,7 @@ from gpuprep.checks.ffmpegoptions import coded, default_encoder, encoders_of, of
 from gpuprep.records import Status
 
 GPU, MEMORY, SOUND, UNKNOWN = "gpu", "memory", "sound", "unknown"
+READ = (7, 1)  # the newest FFmpeg whose sources were read for what its filters do with CUDA frames
 MOST_LINKS = 500  # a file with more is not a graph that people write
 DECODER = "decoder"  # the origin of frames that no filter has seen
 OTHER = "other"  # a stream by its number: pictures, sound or subtitles
@@ -74,6 +75,11 @@ def bits(name: str) -> int:
     if name.startswith(("p0", "p2", "p4", "y2")):
         match = re.search(r"(10|12|16)(?:le|be)?$", name)
     return {20: 10}.get(int(match[1]), int(match[1])) if match else 8
+
+
+def is_half_chroma(name: str) -> bool:
+    """4:2:2."""
+    return bool(re.match(r"yuvj?a?422|nv(?:16|20)|p2\d\d|y21|yuyv|uyvy|yvyu", name))
 
 
 def is_full_chroma(name: str) -> bool:
@@ -312,6 +318,11 @@ class _Following:
             return [self._download(main, shown)]
         if name in ("hwupload", "hwupload_cuda"):
             return [self._upload(name, main, shown)]
+        if name == "hwmap" and main.place in (GPU, MEMORY) and self.release is not None and self.release <= READ:
+            instead = "hwupload_cuda" if main.place == MEMORY else f"hwdownload,format={(main.formats or ('nv12',))[0]}"
+            why = "FFmpeg maps no frames to CUDA and none from it: it only copies them"
+            self.fail("frames", name, shown, why, f"write {instead} in place of hwmap")
+            return [Frames(MEMORY if main.place == GPU else GPU)] * outputs
         if name in self.data["unclear"]:
             why = "what it makes of the frames is not known without running it"
             self.asked.say(
@@ -577,16 +588,18 @@ class _Following:
             if frames.place != GPU:
                 continue
             if name in ("crop", "vflip"):
+                read = name == "crop" and self.release is not None and self.release <= READ
                 self.asked.say(
-                    Status.UNKNOWN,
+                    Status.FAIL if read else Status.UNKNOWN,
                     "frames",
                     name,
                     where,
-                    f"the frames are in the GPU's memory ({frames.origin}), where FFmpeg only"
-                    " marks them and the next one may not look",
-                    "write hwdownload,format=nv12 before it",
+                    f"the frames are in the GPU's memory ({frames.origin}), where FFmpeg only marks them, and "
+                    + ("NVENC, hwdownload and the CUDA filters do not look" if read else "the next one may not look"),
+                    f"write hwdownload,format={(frames.formats or ('nv12',))[0]} before it"
+                    + (", or -c:v h264_cuvid -crop TOPxBOTTOMxLEFTxRIGHT before -i" if read else ""),
                 )
-                return Frames(UNKNOWN)
+                return frames if read else Frames(UNKNOWN)
             self.fail(
                 "frames",
                 name,
@@ -771,8 +784,17 @@ class _Following:
         if formats and "" not in formats:
             if all(bits(one) > 8 for one in formats):
                 self.asked.add("gpu", f"nvenc.{codec}.10bit", f"{where} of {formats[0]}")
-            if all(is_full_chroma(one) for one in formats) and (self.release is None or self.release < (8, 0)):
+            newer = self.release is not None and self.release >= (8, 0)
+            half = all(is_half_chroma(one) for one in formats)
+            if half and newer:
+                self.asked.add("gpu", f"nvenc.{codec}.422", f"{where} of {formats[0]}")
+            elif all(is_full_chroma(one) for one in formats):
                 self.asked.add("gpu", f"nvenc.{codec}.444", f"{where} of {formats[0]}")
+                if half:
+                    self.asked.note(
+                        f"{where} of {formats[0]}: FFmpeg before 8.0 makes 4:4:4 of 4:2:2 for NVENC, which few players"
+                        " decode; format=yuv420p gives what all do"
+                    )
         width, height = frames.size
         limits = encoded_sizes(codec)
         if limits is None:

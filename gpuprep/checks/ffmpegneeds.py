@@ -256,4 +256,6 @@ def _one_gpu(need: Need, board: Board | None) -> Answer:
     if need.name.endswith(".10bit"):
         deep = " or -c:v hevc_nvenc, which has 10 bits there," if "nvenc.hevc.10bit" in able else ""
         remedy = f"write format=yuv420p (8 bits) for -c:v {need.name.split('.')[1]}_nvenc,{deep} or use another GPU"
+    elif need.name.endswith((".422", ".444")) and side == "nvenc":
+        remedy = "write -vf format=yuv420p, or use a GPU that can (gpuprep explain --gpu NAME says what one can)"
     return Answer(need, Status.FAIL, why, remedy)

@@ -279,7 +279,8 @@ def _shape(asked: Asked, name: str, value: str, release: tuple[int, int] | None)
     data, base, where = ffmpeg.commands()["values"], name.split(":")[0], f"-{name} {value}"
     for shape, (pattern, what, write) in SHAPES.items():
         read = value.replace(" ", "") if shape == "formula" else value
-        if base not in data[shape] or pattern.fullmatch(read) or value in data["names"].get(shape, ()):
+        names = (*data["names"].get(shape, ()), *data["names"].get(base, ()))
+        if base not in data[shape] or pattern.fullmatch(read) or value in names:
             continue
         if (shape in FORMULAS and _formula(read, shape)) or (shape == "number" and not value):
             continue
@@ -288,6 +289,14 @@ def _shape(asked: Asked, name: str, value: str, release: tuple[int, int] | None)
             write = f"{unit[1]}{unit[2]}: k, M and G are its units"
         why = f"FFmpeg does not read {value[:40] or 'an empty word'} as {what}"
         asked.say(Status.FAIL, "option", f"-{name}", where, why, f"write {write}")
+    negative = base in data["duration"] and re.match(r"-[\d:.]*[1-9]", value)  # -0:30
+    plain = -1.0 if negative else float(value) if re.fullmatch(r"[-+]?\d{1,15}(?:\.\d*)?", value) else None
+    if plain is not None and plain < (least := data["least"].get(base, plain)):
+        why = f"FFmpeg takes nothing below {least} here"
+        asked.say(Status.FAIL, "option", f"-{name}", where, why, f"write {least} or more, or leave it out")
+    if plain is not None and base in data["whole"] and plain % 1:
+        why = "FFmpeg takes a whole number here"
+        asked.say(Status.FAIL, "option", f"-{name}", where, why, f"write {int(plain)} or {int(plain) + 1}")
     words = data["words"].get(base)
     if words is None or value in words or NUMBER.fullmatch(value):
         return
