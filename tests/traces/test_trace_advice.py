@@ -750,6 +750,21 @@ def test_what_is_missing_of_nsight_systems_is_recorded_otherwise(tmp_path: Path)
     assert 'range_push(f"iteration {step}")' in found["no-steps"]
 
 
+def test_a_program_without_pytorch_gets_no_advice_for_pytorch(tmp_path: Path) -> None:
+    p = Program()
+    for _ in p.steps(4):
+        for _ in range(150):
+            p.op("solve", Kernel("void solve_kernel<float>(float*)", 2_000), Kernel("add_elementwise", 2_000))
+            p.op("copy", Kernel("[CUDA memcpy HtoD (Pageable -> Device)]", 9_000, kind="gpu_memcpy", size=2**20))
+            p.wait()
+    opened = p.opened(tmp_path)
+    opened.profile.trace.format = columns.Format.NSYS
+    found = {one.rule: one.recommendation for one in tracesteps.advised(opened.profile, opened.document)}
+    assert "cudaStreamBeginCapture" in found["launch-bound"]
+    assert "cudaMemcpyAsync" in found["pageable"]
+    assert not [text for text in found.values() if re.search(r"torch|\.item\(|num_workers|non_blocking", text)]
+
+
 # ---------------------------------------------------------------- hostile texts
 
 

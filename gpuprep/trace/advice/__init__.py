@@ -8,6 +8,7 @@ A gain is what the step's time would lose if this one thing were changed. Gains 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ from gpuprep.trace.advice import (
     tensorcores,
     transfers,
 )
-from gpuprep.trace.advice.evidence import Evidence
+from gpuprep.trace.advice.evidence import LETTERS, Evidence
 from gpuprep.trace.advice.found import Found, advice
 from gpuprep.trace.advice.rulebook import Rule, rules
 from gpuprep.trace.columns import Format
@@ -77,6 +78,7 @@ RULES: Mapping[str, Callable[[Evidence], Found | None]] = {
     "truncated": recorded.truncated,
 }
 MACHINE = "machine"
+PYTORCH = re.compile(r"\bat(en)?::|torch")  # its ops, its kernels, and what torch.compile makes
 LOST_KERNELS = "lost-kernels"
 NOTHING = 0.002  # of the step
 SEVERITIES = ("problem", "hint", "missing")
@@ -100,13 +102,14 @@ def advise(
     if profile.iterations.how == "ProfilerStep":  # else an iteration is something else than what was timed
         evidence.timed_step_ns = timed_step_ns
     nsys = profile.trace.format == Format.NSYS
+    native = nsys and not any(PYTORCH.search(name[:LETTERS]) for name in profile.trace.names)
     all_advice = []
     lost = recorded.lost_kernels(evidence) is not None
     for rule, judge in RULES.items():
         # Where kernels are missing, an idle GPU is not known to be one.
         found_by_rule = None if lost and LOST_KERNELS in rules()[rule].needs else judge(evidence)
         if found_by_rule is not None:
-            all_advice.append(_weighed(advice(rules()[rule], found_by_rule, nsys=nsys), document))
+            all_advice.append(_weighed(advice(rules()[rule], found_by_rule, nsys=nsys, native=native), document))
     all_advice += [advice(rules()[MACHINE], finding) for finding in machine.findings(evidence)]
     slowdown = recorded.slowed(evidence)
     # The replay and the evidence refer to each other: so that of a large profile 0.4 GB go now, and not some time.

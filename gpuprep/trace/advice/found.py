@@ -23,14 +23,16 @@ class Found:
     severity: str = ""  # where it is not the rule's own
 
 
-def advice(rule: Rule, finding: Found, *, nsys: bool = False) -> Advice:
+def advice(rule: Rule, finding: Found, *, nsys: bool = False, native: bool = False) -> Advice:
+    """`nsys`: the profile is of Nsight Systems. `native`: and the program has no PyTorch."""
+    recommendation = (native and rule.native) or (nsys and rule.nsys) or rule.recommendation
     safe = {name: one_line(text, TEXT_LETTERS * 4) for name, text in finding.texts.items()}
     words = {**finding.figures, "often": _often(finding.figures.get("count", 0)), **safe}
     return Advice(
         rule=rule.id,
         severity=finding.severity or rule.severity,
         problem=rule.problem.format_map(words),
-        recommendation=(rule.nsys if nsys and rule.nsys else rule.recommendation).format_map(words).strip(),
+        recommendation=recommendation.format_map(words).strip(),
         link=rule.link,
         ops=tuple(int(op) for op in finding.ops[:MOST_ROWS]),
         kernels=tuple(int(kernel) for kernel in finding.kernels[:MOST_ROWS]),

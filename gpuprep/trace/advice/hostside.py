@@ -85,7 +85,7 @@ def gaps(e: Evidence) -> Found | None:
     elif host >= max(kernel, other):
         todo = "The host is the limit: see what it does in the timeline, launch earlier, launch less."
     elif kernel >= other:
-        todo = "Many short kernels: fuse them (torch.compile), or record them as a CUDA graph."
+        todo = "Many short kernels: fuse them, or record them as a CUDA graph."
     else:
         todo = "Look for events and streams that wait for each other (cudaStreamWaitEvent), and for copies."
     figures = {

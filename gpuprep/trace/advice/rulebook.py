@@ -27,6 +27,7 @@ class Rule:
     recommendation: str
     condition: str
     estimate: str
+    native: str = ""  # the recommendation for a program without PyTorch, where another holds
     nsys: str = ""  # the recommendation where the profile is of Nsight Systems and another holds
 
 
