@@ -308,7 +308,7 @@ class _Following:
         if _is_source(name):
             return [Frames(MEMORY, None, _size(given.get("size", given.get("s", given.get("#0", "")))))] * outputs
         main = next((one for one in incoming if one.place != SOUND), Frames(UNKNOWN))
-        if name in self.data["through"]:
+        if name in self.data["through"] and not (name == "select" and "scene" in link.arguments):  # it compares pixels
             return self._through(link, incoming, main, shown, outputs)
         if name in ("format", "noformat"):
             return [
@@ -316,6 +316,10 @@ class _Following:
             ] * outputs
         if name == "hwdownload":
             return [self._download(main, shown)]
+        if given.get("derive_device", "cuda") != "cuda" and name == "hwupload":
+            why = f"frames of a device of {given['derive_device'][:20]} are not followed"
+            self.asked.say(Status.UNKNOWN, "frames", name, f"{shown}={link.arguments}", why)
+            return [Frames(UNKNOWN)] * outputs
         if name in ("hwupload", "hwupload_cuda"):
             return [self._upload(name, main, shown)]
         if name == "hwmap" and main.place in (GPU, MEMORY) and self.release is not None and self.release <= READ:
@@ -713,7 +717,7 @@ class _Following:
                 "-s",
                 f"-s {size}",
                 f"it scales in the computer's memory, and the frames are in the GPU's ({frames.origin})",
-                f"write -vf scale_cuda={size.replace('x', ':')} in place of it",
+                f"write -filter:v{f':{at}' if at else ''} scale_cuda={size.replace('x', ':')} in place of it",
             )
             frames = Frames(UNKNOWN, None, _size(size))
         if size:

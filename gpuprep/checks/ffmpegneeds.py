@@ -14,7 +14,7 @@ from gpuprep.agent.video.licences import licence
 from gpuprep.catalogue import Board, ffmpeg
 from gpuprep.catalogue.video import capabilities, most_b_frames
 from gpuprep.checks import ffmpegframes, ffmpegoptions, ffmpegtries, probes
-from gpuprep.checks.ffmpegcommand import SPOKEN, Answer, Asked, Need
+from gpuprep.checks.ffmpegcommand import SPOKEN, Answer, Asked, Need, graphs, links
 from gpuprep.checks.probes import CONFIGURED, configured
 from gpuprep.records import Missing, Status
 from gpuprep.records.ended import EXIT_CODES
@@ -101,6 +101,12 @@ def answers(
     ffmpegframes.follow(asked, version, encoders, allowed.get("filters", ()), filters)
     if ends is not None:
         ffmpegtries.settle(asked, ffmpegtries.of(asked, allowed.get("filters", ())), ends)
+    else:
+        given = {link.name for text, _ in graphs(asked) for chain in links(text) for link in chain if link.arguments}
+        unseen = sorted(given & set(allowed.get("filters", ())) - set(ffmpeg.commands()["filters"]["options"]))
+        if unseen:
+            those = ", ".join(unseen[:4]) + (", ..." if len(unseen) > 4 else "")
+            asked.note(f"the options of {those} are not looked up here: `gpuprep codec check HOST` asks FFmpeg there")
     return [
         *asked.answers,
         *(

@@ -85,7 +85,7 @@ def check(asked: Asked, version: str, gpus: int | None, encoders: Collection[str
         _names(asked, file, release, "output")
         for kind, stream, encoder in encoders_of(file):
             _values(asked, file, kind, stream, encoder, release)
-            _container(asked, file, kind, encoder)
+            _container(asked, file, kind, encoder, release)
         _unnamed(asked, file, encoders)
     for name, value in asked.general:
         _one_name(asked, name, value, release, "general")
@@ -235,11 +235,23 @@ def _gone_filters(asked: Asked, release: tuple[int, int] | None) -> None:
                     "this filter has no option enable: it works on all frames or on none",
                     "leave enable out, or split the frames and trim them",
                 )
+            for name, words in ffmpeg.commands()["filters"]["values"].get(link.name, {}).items():
+                value = arguments(link).get(name, "")
+                if value and value not in words and not re.match(r"[-+\d(]", value):
+                    near = difflib.get_close_matches(value[:40], words, 1, 0.6)
+                    asked.say(
+                        _status(release),
+                        "filter",
+                        link.name,
+                        f"{where} {link.name}={link.arguments}",
+                        f"its option {name} has no {value[:40]}",
+                        f"write {near[0]}" if near else f"one of {', '.join(words)}",
+                    )
             for name in arguments(link) if options is not None else ():
                 if name in options or name in ("enable", "n", "t", "ts_sync_mode", "sws_flags", "threads", "flags"):
                     continue
                 near = difflib.get_close_matches(name[:40], options, 1, 0.6) if len(asked.answers) < MOST_NEAR else []
-                status = Status.FAIL if release is not None and release <= NEWEST else Status.UNKNOWN
+                status = _status(release)
                 what = (
                     "more values than it has options"
                     if name.startswith("#")
@@ -302,7 +314,7 @@ def _shape(asked: Asked, name: str, value: str, release: tuple[int, int] | None)
         return
     if wrong := [part for part in re.split(r"[-+]", value) if part and part not in words and not part.isdigit()]:
         near = difflib.get_close_matches(wrong[0][:40], words, 1, 0.6) if len(asked.answers) < MOST_NEAR else []
-        status = Status.FAIL if release is not None and OLDEST <= release <= NEWEST else Status.UNKNOWN
+        status = _status(release)
         why = f"FFmpeg knows no {wrong[0][:40]} of {base}"
         asked.say(
             status, "option", f"-{name}", where, why, f"write {near[0]}" if near else f"one of {', '.join(words)}"
@@ -397,7 +409,7 @@ def _value(asked: Asked, encoder: str, option: str, value: str, where: str, rele
         return
     if re.search(r"[-+*/()]", value):
         return  # a formula
-    status = Status.FAIL if release is not None and OLDEST <= release <= NEWEST else Status.UNKNOWN
+    status = _status(release)
     gone = {word for _, instead in _gone(release, option) for word in instead}
     left = [word for word in words if word not in gone]
     asked.say(
@@ -417,6 +429,11 @@ def _listed(words: list[str]) -> str:
     return ", ".join([*([f"{presets[0]} to {presets[-1]}"] if presets else []), *rest])
 
 
+def _status(release: tuple[int, int] | None) -> Status:
+    """Of a name or a value that the catalogue lacks: it has those of certain versions."""
+    return Status.FAIL if release is not None and OLDEST <= release <= NEWEST else Status.UNKNOWN
+
+
 def _dotted(release: tuple[int, int]) -> str:
     return f"{release[0]}.{release[1]}"
 
@@ -428,9 +445,16 @@ def _format(file: File) -> str:
     return file.last("f") or output_format(extension(file.url))
 
 
-def _container(asked: Asked, file: File, kind: str, encoder: str) -> None:
+def _container(asked: Asked, file: File, kind: str, encoder: str, release: tuple[int, int] | None) -> None:
     form = _format(file)
     entry = ffmpeg.commands()["muxers"].get(form, {})
+    for since, newer in ffmpeg.commands()["since"].items():
+        if coded(encoder) in newer.get("formats", {}).get(form, ()) and (release or NEWEST) < (
+            ffmpeg.version_of(since) or NEWEST
+        ):
+            why = f"the format {form} holds {coded(encoder)} since FFmpeg {since}"
+            remedy = "write another format (out.mkv holds all), or name another encoder"
+            asked.say(Status.FAIL, "output", file.url[:60], f"-c:{kind[0]} {encoder}", why, remedy)
     allowed = entry.get("only" if kind == "video" else "sound") if kind in KINDS else None
     if allowed is None or encoder == "copy" or coded(encoder) in allowed:
         return

@@ -306,6 +306,18 @@ def test_every_command_of_nvidias_guide_is_right(version: str, gpu: str) -> None
         ("7.1.5", "-i a.mp4 -vf format=yuv422p -c:v hevc_nvenc -an b.mp4", []),
         ("8.1.2", "-hwaccel cuda -hwaccel_output_format cuda -i a.mp4 -vf crop=8:8 -c:v h264_nvenc -an b.mp4",
          ["UNKNOWN frames crop"]),
+        ("6.0", "-i a.mp4 -c:v hevc_nvenc -an -f flv rtmp://a/b", ["FAIL output rtmp"]),
+        ("6.1.1", "-i a.mp4 -c:v hevc_nvenc -an -f flv rtmp://a/b", []),
+        ("7.1.5", "-i a.mp4 -vf hwupload_cuda,scale_cuda=640:360:interp_algo=lanczoss -c:v h264_nvenc -an b.mp4",
+         ["FAIL filter scale_cuda"]),
+        ("7.1.5", "-i a.mp4 -vf hwupload_cuda,yadif_cuda=send_fields -c:v h264_nvenc -an b.mp4",
+         ["FAIL filter yadif_cuda"]),
+        ("7.1.5", "-i a.mp4 -vf hwupload_cuda,bwdif_cuda=1:-1:all,yadif_cuda=send_field -c:v h264_nvenc -an b.mp4", []),
+        ("7.1.5", "-i a.mp4 -vf hwupload_cuda,select=\"'gt(scene,0.4)'\" -c:v h264_nvenc -an b.mp4",
+         ["FAIL frames select"]),
+        ("7.1.5", "-i a.mp4 -vf hwupload_cuda,select=\"'not(mod(n,2))'\" -c:v h264_nvenc -an b.mp4", []),
+        ("7.1.5", "-i a.mp4 -vf hwupload=derive_device=vulkan,scale_cuda=640:360 -c:v h264_nvenc -an b.mp4",
+         ["UNKNOWN frames hwupload"]),
         ("8.1.2", "-i a.mp4 -vf hwmap -c:v h264_nvenc -an b.mp4", ["UNKNOWN frames hwmap"]),
         ("9.0.2", "-hwaccel cuda -hwaccel_output_format cuda -i a.mp4 -vf scale_npp=640:360 -c:v h264_nvenc -an b.mp4",
          ["FAIL filter scale_npp"]),
@@ -564,6 +576,14 @@ def test_what_the_hosts_ffmpeg_says(
     assert "of gpu-1, as it is now\n" in out
     assert not {"\x1b", "\u202e"} & set(out)
     assert len(out) < 2000
+
+
+def test_options_that_only_ffmpeg_knows_are_named(check: Check, script: Script) -> None:
+    words = ["--", "ffmpeg", "-i", "a.mp4", "-vf", "eq=x=1,hflip,scale=8:8", "-c:v", "libx264", "-an", "b.mp4"]
+    note = "note: the options of eq are not looked up here: `gpuprep codec check HOST` asks FFmpeg there\n"
+    assert note in check("--profile", "video", *words)[1]
+    answers_of(script, [0, ""], [0, ""], [0, ""], [0, ""])
+    assert "not looked up" not in check("gpu-1", *words)[1]
 
 
 def test_a_host_without_a_run_is_asked_too(check: Check, script: Script) -> None:
