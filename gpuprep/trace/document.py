@@ -230,7 +230,7 @@ class RoofLine:
     tflops: float
     roof_tflops: float
     roof_source: str  # "catalogue" or "record RUN"
-    percent: float
+    percent: float | None  # null above the peak: it calculates less than is counted (Winograd), or is not possible
     words: str  # why it is below: tiles, waves, alignment
     better: str  # "3.1 times faster with K padded from 4097 to 4104", or ""
     better_us: float | None  # saved a step

@@ -551,6 +551,6 @@ def test_any_inputs(op: str, given_: columns.Arguments, name: str, ns: int) -> N
     made = tracesteps.linked(trace(*rows, devices=DEVICES))
     assert all(math.isnan(row.flops) or (math.isfinite(row.flops) and row.flops >= 0) for row in made.ops)
     for found in tracesteps.roofed(made, H100).roofs:
-        assert math.isfinite(found.percent)
         assert found.better_us is None or 0 < found.better_us < found.gpu_us
-        assert found.percent <= 103 or found.words.startswith("not possible") or "Winograd or FFT" in found.words
+        above = found.words.startswith("not possible") or "Winograd or FFT" in found.words
+        assert above if found.percent is None else 0 <= found.percent <= 103

@@ -79,7 +79,7 @@ def gaps(e: Evidence) -> Found | None:
         longest = (pauses[:, 1] - pauses[:, 0]).max() / 1e6
         todo = (
             f"Most of it are pauses of up to {longest:.1f} ms without any op: the program sleeps, reads or writes, "
-            "or runs Python of its own. Do that in another thread or process, or seldom. --stacks records where it is."
+            "or works on the CPU. Do that in another thread or process, or seldom. --stacks records where it is."
         )
         made = gain(e, Change(cut=pauses), "without these pauses")
     elif host >= max(kernel, other):

@@ -117,7 +117,7 @@ def _line(
         tflops=tflops,
         roof_tflops=top,
         roof_source=source,
-        percent=100.0 * tflops / top,
+        percent=None if tflops > top and ceiling.impossible(tflops, peak) else 100.0 * tflops / top,
         words=words,
         better=better.words if better else "",
         better_us=better.saved_us * calls / max(1, iterations) if better else None,

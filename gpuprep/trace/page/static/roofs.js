@@ -16,7 +16,7 @@ page.views.roofs = {
         { key: "op", title: "Op", get: row => names.get(rows[row].op) || rows[row].type,
           show: (name, row) => page.link("ops", { op: rows[row].op }, name.length > 100 ? `${name.slice(0, 100)}…` : name) },
         timeColumn(rows, "gpu_us", "GPU time"),
-        countColumn(rows, "percent", "Of the roof", { unit: "%", digits: 1, show: value => page.meter(percent(value), value / 100, "tc", "Share of the roof") }),
+        countColumn(rows, "percent", "Of the roof", { unit: "%", digits: 1, show: value => (value === null ? percent(value) : page.meter(percent(value), value / 100, "tc", "Share of the roof")) }),
         textColumn(rows, "better", "What would be faster"), timeColumn(rows, "better_us", "Saved a step"), textColumn(rows, "words", "Why it is below"),
         countColumn(rows, "tflops", "TFLOP/s", { digits: 1 }), countColumn(rows, "roof_tflops", "Roof TFLOP/s", { digits: 1 }),
         shortColumn(rows, "roof_source", "Roof from"), textColumn(rows, "shape", "Shape"), shortColumn(rows, "dtype", "Data type"),
