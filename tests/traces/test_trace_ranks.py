@@ -272,7 +272,7 @@ def test_two_recorded_ranks_joined_by_gloo() -> None:
     ("file", "world", "steps", "calls"),
     [
         ("hta-nccl-a100.json.gz", 2, 3, {"all_reduce": 15, "broadcast": 6}),
-        ("hta-sampled-rank0.json.gz", 128, 2, {"send_recv": 10}),
+        ("hta-sampled-rank0.json.gz", 128, 2, {"all_to_all": 4, "all_reduce": 4, "all_gather": 2}),
     ],
 )
 def test_one_rank_of_a_public_job(file: str, world: int, steps: int, calls: dict[str, int]) -> None:

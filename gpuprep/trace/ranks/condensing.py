@@ -170,13 +170,17 @@ def _collectives(profile: Profile, events: Ints, compute: Union) -> tuple[list[K
 
 
 def _names(profile: Profile, events: Ints, collectives: NDArray[np.int64]) -> Ints:
-    """Of kernels. NCCL runs an all-to-all as send and receive: without record_param_comms, which tells it, the ranges
-    around its launch have its name (nccl:all_to_all, c10d::alltoall_base_)."""
+    """Of kernels. NCCL runs an all-to-all as send and receive: where record_param_comms does not tell what it is, the
+    range around its launch does (nccl:all_to_all, c10d::alltoall_base_)."""
     trace, ops = profile.trace, profile.trace.ops
     kind_of = np.array([kinds.collective(name) for name in trace.names] or [""])
     names: Ints = trace.gpu.name[events].copy()
     pairs = np.flatnonzero((collectives < 0) & (kind_of[names] == "send_recv"))
-    around = _around(profile, profile.gpu.instance[events[pairs]], (kind_of == "all_to_all")[ops.name])
+    around = _around(
+        profile,
+        profile.gpu.instance[events[pairs]],
+        np.array([*map(kinds.is_together, trace.names)] or [False])[ops.name],
+    )
     names[pairs[around >= 0]] = ops.name[around[around >= 0]]
     return names
 

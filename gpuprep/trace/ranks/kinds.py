@@ -44,6 +44,11 @@ def collective(name: str) -> str:
     return next((plain for fragment, plain in _NAMES.items() if fragment in letters), "other")
 
 
+def is_together(name: str) -> bool:
+    """Of a range: whether it is PyTorch's own of a collective that all ranks leave together."""
+    return name.startswith(("nccl:", "c10d::")) and collective(name) in TOGETHER
+
+
 def element_bytes(dtype: str) -> int | None:
     """Of the names that PyTorch gives: Float, BFloat16, c10::Half, signed char, Float8_e4m3fn."""
     plain = re.sub("[^a-z0-9]", "", dtype[:40].lower().rpartition(":")[2])
