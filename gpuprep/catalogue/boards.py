@@ -59,6 +59,11 @@ class BoardFloor:
 
     percent: float  # of the peak at the boost clock
     source: str  # "published 74 to 88 %, 4 sources"
+    machines: int = 0  # that stand behind it
+
+    @property
+    def words(self) -> str:
+        return f"{self.machines or 'no'} machine{'s' if self.machines > 1 else ''}, {self.source}"
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,17 @@ healthy boards at the same clock and with the same kind of kernel (gemmclock), s
 
 from __future__ import annotations
 
+import math
+
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import parse
 from gpuprep.catalogue.boards import MASKED
+from gpuprep.checks import conditions
 from gpuprep.checks.common import COMPARE_IT, DEFECT, MEASURE_AGAIN, skip, unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import Floor, figure, floor, percents
+from gpuprep.checks.floors import FAIL_SHARE, Floor, figure, floor, percents
 from gpuprep.checks.gemm import gemmclock, gemmcredible
+from gpuprep.checks.gemm.gemmclock import Slow
 from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, turning, why_unusable
 from gpuprep.checks.gemm.gemmtrust import LOWERED
 from gpuprep.performance import attribution, roofline
@@ -25,12 +29,15 @@ from gpuprep.performance.clock_events import (
     named,
     power_limit,
 )
-from gpuprep.performance.operations import LAYOUTS
+from gpuprep.performance.operations import LARGEST, LAYOUTS, product
+from gpuprep.performance.predict import Prediction, predict
 from gpuprep.performance.roofline import Roof, speed_unit
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Product
 
-NEAR_ROOF = 0.9  # below this share of the roof, memory decides
+SLOW_SHAPE = 0.9  # of the speed that `explain` has for a large square; below it the shape decides, too
+SQUARE = "8192"
+LARGE_SQUARE = "measure a large square, such as 8192x8192x8192 (probes.gemm.shapes)"
 UNMEASURED = {
     "fp8": (
         "it was not measured; of the libraries that gpuprep calls, only cuBLASLt through nvmath-python multiplies FP8",
@@ -96,6 +103,12 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
             return skip(gpu.subject, name, expected=expected, actual=shown, reason=above.detail)
         return _unknown(gpu, name, expected, above.detail, COMPARE_IT)
     percent, limit = 100.0 * speed(gemm.tflops) / above.tflops, _floor(evidence, gpu, kind, above)
+    shapes = _shapes(gpu, gemm, kind) if limit and percent < limit.percent else {}
+    if limit and shapes and (low := _low(shapes[_rows(gemm)])) < limit.percent:
+        usual = shapes[_rows(gemm)]
+        words = f"explain of this shape: {figure(usual.tflops)} {speed_unit(kind[0])} ± {usual.error_percent:g} %"
+        limit = Floor(low, words, FAIL_SHARE)
+        expected = limit.of(above.tflops, _at(kind, above))
     share = percents(percent, limit.percent)[0] if limit else f"{percent:.0f}"
     shown = f"{figure(speed(gemm.tflops))} {speed_unit(kind[0])}, {share} % ({shape_of(gemm)})"
     if disturbed:
@@ -108,33 +121,84 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
     explained = attribution.explain(gemm, gpu.facts, gpu.measured) if gpu.facts else Missing("not_in_catalogue")
     slow = gemmclock.slow(gpu, gemm, explained, evidence) if isinstance(explained, Attribution) else None
     if percent < limit.percent and isinstance(explained, Attribution) and slow is None:
-        excused = _excused(explained, limit)
-        if excused is Status.PASS:
-            reached = 100.0 * explained.achieved_tflops / (explained.peak_tflops * _tiling(explained))
-            return Finding(
-                gpu.subject, name, excused, expected, f"{shown[:-1]}: {reached:.0f} % of what its tiles allow)"
+        tiling = explained.factor("tile").value * explained.factor("wave").value
+        if percent / tiling >= limit.percent:
+            reached = (
+                f"{100 * explained.achieved_tflops / (explained.peak_tflops * tiling):.0f} % of what its tiles allow"
             )
-        if excused is Status.UNKNOWN:
-            why = (
-                f"{explained.words}; the shape decides, not the GPU: {'; '.join(explained.advice) or 'it is too small'}"
-            )
-            return Finding(
-                gpu.subject, name, excused, expected, shown, why, "measure other shapes (probes.gemm.shapes)"
-            )
-        if gemm.layout.lower() not in LAYOUTS and gpu.facts:
-            others = [attribution.explain(gemm, gpu.facts, gpu.measured, rows) for rows in LAYOUTS.values()]
-            excuses = [other.words for other in others if isinstance(other, Attribution) and _excused(other, limit)]
-            if excuses:
-                why = f"how its matrices lie in memory is not recorded; it may be {excuses[0]}"
-                remedy = f"record its `layout`: {', '.join(LAYOUTS)} (docs/explain.md)"
-                return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, remedy)
+            if tiling >= LOWEST_TILING:
+                return Finding(gpu.subject, name, Status.PASS, expected, f"{shown[:-1]}: {reached})")
+            why = f"{explained.words}; the shape decides, not the GPU: {reached}"
+            return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, LARGE_SQUARE)
     if percent < limit.percent:
-        return Finding(gpu.subject, name, Status.FAIL, expected, shown, *_why(gpu, gemm, explained, limit))
+        if why := _other_layout(shapes, gemm, percent):
+            remedy = f"record its `layout`: {', '.join(LAYOUTS)} (docs/explain.md)"
+            return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, remedy)
+        status = _below(gpu, gemm, explained, slow, fault=percent < limit.fails)
+        why, remedy = _why(gpu, gemm, explained, limit)
+        if status is Status.WARN:
+            why += f"; the floor rests on few machines, so FAIL begins below {limit.fails:.3g} %"
+        return Finding(gpu.subject, name, status, expected, shown, why, remedy)
+    if shapes and not shapes[_rows(gemm)].measured:
+        advice = "; ".join(explained.advice) if isinstance(explained, Attribution) else ""
+        why = f"the shape may decide, not the GPU: {limit.source}, {shapes[_rows(gemm)].error_words}; {advice}"
+        return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, LARGE_SQUARE)
     if slow is None and isinstance(explained, Attribution):
         slow = gemmclock.unclocked(gpu, gemm, explained)
     if slow is not None:
         return Finding(gpu.subject, name, slow.status, expected, shown, slow.why, slow.remedy)
     return Finding(gpu.subject, name, Status.PASS, expected, shown)
+
+
+def _rows(gemm: Product) -> str:
+    return gemm.layout.lower() if gemm.layout.lower() in LAYOUTS else "row"
+
+
+def _shapes(gpu: Gpu, gemm: Product, kind: tuple[str, str]) -> dict[str, Prediction]:
+    """What `explain` says of a shape that it expects to be slower than large squares, by the layouts it may have.
+
+    {} for all other shapes: floors are for them.
+    """
+    sides = [side for side in (gemm.m, gemm.n, gemm.k) if side and 0 < side <= LARGEST]
+    if gpu.facts is None or len(sides) < 3 or kind[1]:
+        return {}
+    large = predict(gpu.facts, product("x".join(3 * [SQUARE])), kind[0])
+    if isinstance(large, Missing):
+        return {}
+    names = [_rows(gemm), *(() if gemm.layout.lower() in LAYOUTS else LAYOUTS)]
+    found = {
+        name: expected
+        for name in names
+        if isinstance(
+            expected := predict(gpu.facts, product("x".join(map(str, sides)), layout=name), kind[0]), Prediction
+        )
+    }
+    slow = any(expected.tflops < SLOW_SHAPE * large.tflops for expected in found.values())
+    return found if slow and names[0] in found else {}
+
+
+def _low(expected: Prediction) -> float:
+    """The low end of what `explain` says, in per cent of the peak, rounded down."""
+    percent = 100 * expected.low_tflops / expected.peak.tflops
+    return math.floor(percent * 10) / 10
+
+
+def _other_layout(shapes: dict[str, Prediction], gemm: Product, percent: float) -> str:
+    """Why a slow product may be sound after all: its layout was not recorded, and another explains it; else ""."""
+    slower = [name for name, expected in shapes.items() if name != _rows(gemm) and percent >= _low(expected)]
+    if not slower:
+        return ""
+    return f"how its matrices lie in memory is not recorded; as {slower[0]}, explain expects it to be that slow"
+
+
+def _below(gpu: Gpu, gemm: Product, explained: Attribution | Missing, slow: Slow | None, *, fault: bool) -> Status:
+    """FAIL if no sound GPU is so slow or the clock shows a fault; WARN if only a floor speaks against it."""
+    if fault or isinstance(explained, Missing) or explained.clock_adjusted_percent is None:
+        return Status.FAIL if fault else Status.WARN
+    if slow is not None:
+        return Status.WARN if gpu.published else Status.FAIL
+    mask = conditions.mask(gemm.event_reasons)
+    return Status.WARN if mask is not None and mask & SW_POWER_CAP else Status.FAIL
 
 
 def _why(gpu: Gpu, gemm: Product, explained: Attribution | Missing, limit: Floor) -> tuple[str, str]:
@@ -152,25 +216,6 @@ def _why(gpu: Gpu, gemm: Product, explained: Attribution | Missing, limit: Floor
     at_clock = percents(adjusted, limit.percent)[0]
     cause = f"a defect, not throttling: {at_clock} % even of the peak at the clock it ran at"
     return f"{explained.words}; {cause}{advice}", DEFECT
-
-
-def _excused(explained: Attribution, limit: Floor) -> Status | None:
-    """The status of a figure below its floor if its shape alone explains that; else None.
-
-    A floor is for large products. If the last wave of a smaller product leaves SMs idle, the GPU is not slow; a product
-    that is limited by memory, or too small, says nothing about the units.
-    """
-    clock, bound = explained.factor("clock").value, explained.factor("bound").value
-    percent, tiling = explained.percent_of_peak, _tiling(explained)
-    if bound < NEAR_ROOF:
-        return Status.UNKNOWN if percent / (clock * bound) >= limit.percent else None
-    if percent / tiling < limit.percent:
-        return None
-    return Status.PASS if tiling >= LOWEST_TILING else Status.UNKNOWN
-
-
-def _tiling(explained: Attribution) -> float:
-    return explained.factor("tile").value * explained.factor("wave").value * explained.factor("alignment").value
 
 
 def _unthrottle(gemm: Product, gpu: Gpu) -> str:
@@ -241,8 +286,12 @@ def _expected(evidence: Evidence, gpu: Gpu, kind: tuple[str, str]) -> str:
     limit = _floor(evidence, gpu, kind, above)
     if isinstance(above, Missing):
         return f"a peak of {kind[0]} to judge by"
-    at = f"{speed_unit(kind[0])} at {above.clock_mhz:.0f} MHz"
+    at = _at(kind, above)
     return limit.of(above.tflops, at) if limit else f"of {figure(above.tflops)} {at}"
+
+
+def _at(kind: tuple[str, str], above: Roof) -> str:
+    return f"{speed_unit(kind[0])} at {above.clock_mhz:.0f} MHz"
 
 
 def _unknown(gpu: Gpu, name: str, expected: str, why: str, remedy: str = MEASURE_AGAIN) -> Finding:

@@ -549,9 +549,9 @@ def test_misaligned_rows_excuse_a_product_only_in_the_layout_that_it_was_measure
     told = {run.host: next(one for one in run.findings if one.key == "gpu 0.gemm_bf16") for run in made}
     failed = {host for host, finding in told.items() if finding.status is records.Status.FAIL}
     assert failed == {"n-TN", "n-nn", "m-row"}
-    assert {finding.status for host, finding in told.items() if host not in failed} == {records.Status.UNKNOWN}
-    assert "misalignment (n 3843:" in told["n-row"].reason
-    assert "misalignment (m 3843:" in told["m-TN"].reason
+    passed = {host for host, finding in told.items() if finding.status is records.Status.PASS}
+    assert passed == {"n-row", "m-TN", "n-"}  # as `explain` says of them on an H100
+    assert told["m-"].status is told["m-nn"].status is records.Status.UNKNOWN
     assert "how its matrices lie in memory is not recorded" in told["m-"].reason
     assert "layout" in told["m-"].remedy
 
@@ -756,7 +756,7 @@ PUBLIC = (
     ("peers-20b2-8.json", "base", 0, ["copies reach 240 of the 300 GB/s that 12 NVLinks carry"], NOBODY),
     ("clibs283.csv", "base", 3, ["640 TFLOPS is more than the peak", "it is not recorded"], ()),
     ("cutlass136.csv", "base", 3, ["2100 TOPS is more than the peak"], ()),
-    ("cutlass941.csv", "base", 1, ["39.9 %", "(expected ≥ 40 %"], ("40 % (3456",)),
+    ("cutlass941.csv", "base", 0, ["WARN", "39.9 %", "(expected ≥ 40 %"], ("40 % (3456",)),
     ("gpuburn48.csv", "base", 3, ["the catalogue does not have NVIDIA GeForce GTX 1080"], (*NOBODY, "10de:0000")),
     ("jax21212.csv", "base", 0, ["T4 has no units for bf16"], ()),
     ("mixbench18.csv", "base", 2, ["mixbench18.csv:2: m: is empty"], ()),
