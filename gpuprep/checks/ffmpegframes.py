@@ -709,7 +709,11 @@ class _Following:
             )
             return
         for chain in links(graph[1]) if graph is not None else ():
-            for link in chain:
+            for before, link in enumerate(chain):
+                if link.name in self.data["two_inputs"] and len(link.takes) + min(before, 1) < 2:
+                    why = "it takes two inputs, and a filter of one output gets one"
+                    remedy = f"write -filter_complex with both: [0:v][1:v]{link.name}"
+                    self.fail("filter", link.name, f"-{graph[0] if graph else ''} {link.name}", why, remedy)
                 frames = self._step(link, [frames], f"-{graph[0] if graph else ''}")[0]
         if (size := _of_stream(file, "s", at)) and frames.place == GPU:
             self.fail(

@@ -455,7 +455,7 @@ def _container(asked: Asked, file: File, kind: str, encoder: str, release: tuple
             why = f"the format {form} holds {coded(encoder)} since FFmpeg {since}"
             remedy = "write another format (out.mkv holds all), or name another encoder"
             asked.say(Status.FAIL, "output", file.url[:60], f"-c:{kind[0]} {encoder}", why, remedy)
-    allowed = entry.get("only" if kind == "video" else "sound") if kind in KINDS else None
+    allowed = entry.get({"video": "only", "audio": "sound"}.get(kind, "subtitles"))
     if allowed is None or encoder == "copy" or coded(encoder) in allowed:
         return
     what = f"only {' or '.join(allowed)}" if allowed else "no pictures"
@@ -465,7 +465,9 @@ def _container(asked: Asked, file: File, kind: str, encoder: str, release: tuple
         file.url[:60],
         f"-c:{kind[0]} {encoder}",
         f"the format {form} holds {what}, not {coded(encoder)}",
-        "write another format (out.mkv holds all), or name another encoder",
+        f"write -c:s {allowed[0]}, or another format"
+        if kind == "subtitle" and allowed
+        else "write another format (out.mkv holds all), or name another encoder",
     )
 
 

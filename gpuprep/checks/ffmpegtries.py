@@ -28,7 +28,7 @@ MOST_LETTERS = 4000  # of a filter or an option that is tried
 # FFmpeg's words for a name or a value that it does not take, whatever the pictures are.
 REFUSED = re.compile(
     r"Option '?[^']{1,99}'? not found|Undefined constant or missing|Unable to parse|Error setting option|Error parsing"
-    r"|Error setting preset|Error when evaluating|out of range \[|Unrecognized option|No such filter|Invalid chars"
+    r"|Error setting preset|Error when evaluating|out of range \[|Unrecognized option|Invalid chars"
     r"|Missing '\)'|Unknown function|Invalid size|Unable to find color|Cannot find color"
 )
 # NVENC reads its options before it looks for a GPU, and none is to be seen.
