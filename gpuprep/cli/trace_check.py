@@ -101,9 +101,14 @@ def _page(checked: Checked, output: Output) -> list[str]:
         of = ranks.setdefault((line.status.value, line.name, line.text), [])
         of += [] if line.rank is None else [line.rank]
     shown = {key: of for key, of in ranks.items() if output.verbose or key[0] != "PASS"}
+    # One reason for which several rules could not be judged is printed once, too.
+    rules: dict[tuple[str, str, str], list[str]] = {}
+    for (status, name, text), of in shown.items():
+        words = ": ".join(filter(None, [ranks_in_words(of) if of else "", text]))
+        rules.setdefault((status, words, "" if words else name), []).append(name)
     rows = [
-        (status, name, ": ".join(filter(None, [ranks_in_words(of) if of else "", text])))
-        for (status, name, text), of in shown.items()
+        (status, *((names[0], words) if len(names) == 1 else (f"{len(names)} rules", f"{', '.join(names)}: {words}")))
+        for (status, words, _), names in rules.items()
     ]
     passed = sum(line.status.value == "PASS" for line in checked.lines) * (not output.verbose)
     lines = tables.lines(rows, color=output.color, columns=output.columns)
