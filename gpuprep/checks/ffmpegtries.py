@@ -58,6 +58,7 @@ def of(asked: Asked, known: Collection[str]) -> list[Try]:
 
 def settle(asked: Asked, tries: Sequence[Try], ends: Sequence[tuple[int, str]]) -> None:
     """`ends`: exit code and words of FFmpeg for the first of the tries."""
+    clear = 0
     for one, (code, text) in zip(tries, ends, strict=False):
         lines = [PREFIX.sub("", line.strip()) for line in text.splitlines()]
         line = next((line for line in lines if REFUSED.search(line)), "")
@@ -67,11 +68,16 @@ def settle(asked: Asked, tries: Sequence[Try], ends: Sequence[tuple[int, str]]) 
             topic = "filter" if one.kind == "filter" else "encoder"
             asked.say(Status.FAIL, one.kind, one.name, one.where, f"FFmpeg on the host says: {line[:200]}",
                       f"look it up there: ffmpeg -h {topic}={one.name}")  # fmt: skip
-        if not line and (code == 0 or WITHOUT_GPU.search(text)):
+        answered = code == 0 or WITHOUT_GPU.search(text)
+        clear += bool(line or answered)
+        if not line and answered:
             asked.answers[:] = [
                 answer for answer in asked.answers if answer not in about or answer.status is not Status.UNKNOWN
             ]
-    asked.note(f"the host's FFmpeg tried {min(len(tries), len(ends))} filters and encoders of these on a made picture")
+    if tries:
+        asked.note(
+            f"the host's FFmpeg tried {len(tries)} filters and encoders of these on a made picture: {clear} gave an answer"
+        )
 
 
 def _filter(link: Link, where: str, known: Collection[str]) -> Try | None:
