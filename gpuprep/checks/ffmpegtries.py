@@ -76,7 +76,7 @@ def settle(asked: Asked, tries: Sequence[Try], ends: Sequence[tuple[int, str]]) 
             ]
     if tries:
         asked.note(
-            f"the host's FFmpeg tried {len(tries)} filters and encoders of these on a made picture: {clear} gave an answer"
+            f"the host's FFmpeg tried {len(tries)} filters and encoders on a made picture, and {clear} gave an answer"
         )
 
 

@@ -583,7 +583,7 @@ def test_what_the_hosts_ffmpeg_says(
     ended, out, _ = check("gpu-1", "--", *words)
     assert (ended, says in out) == (code, True), out
     assert "of gpu-1, as it is now\n" in out
-    assert f"tried {2 if words is EQ else 1} filters and encoders of these on a made picture: " in out
+    assert f"tried {2 if words is EQ else 1} filters and encoders on a made picture, and " in out
     assert not {"\x1b", "\u202e"} & set(out)
     assert len(out) < 2000
 
@@ -595,7 +595,7 @@ def test_options_that_only_ffmpeg_knows_are_named(check: Check, script: Script) 
     answers_of(script, [0, ""], [124, ""], [1, "Option 'x' not found"])
     _, out, _ = check("gpu-1", *words)
     assert "not looked up" not in out
-    assert "tried 4 filters and encoders of these on a made picture: 2 gave an answer\n" in out
+    assert "tried 4 filters and encoders on a made picture, and 2 gave an answer\n" in out
 
 
 def test_a_host_without_a_run_is_asked_too(check: Check, script: Script) -> None:
