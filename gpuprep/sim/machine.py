@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from gpuprep.errors import SimError
 from gpuprep.sim import base, cgroup, debs, disk, gpus, ids, mounts, paths, prerequisites, presented, store
+from gpuprep.sim.archive import systems
 from gpuprep.sim.paths import Progress
 from gpuprep.untrusted.plaintext import one_line
 
@@ -206,6 +207,8 @@ def _start(name: str, say: Progress) -> None:
     _end_processes(name, graceful=False)  # what a crashed supervisor may have left
     _choose_ids(description, say)
     disk.give(folder, description.os, say)
+    lacks = systems.systems()[description.os].lacks
+    say(f"not rehearsed on {description.os}: CUDA programs, Secure Boot, {lacks} (docs/systems.md)")
     say(f"booting {name} ({description.os}; GPUs: {', '.join(description.gpus) or 'none'})")
     package = Path(__file__).resolve().parents[2]
     search = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])

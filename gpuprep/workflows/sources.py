@@ -48,6 +48,7 @@ class _Wish:
     mirror: str = ""  # the setting that names the repository; "": the host's own sources
     uri: str = ""
     either: bool = False  # one of the packages is enough
+    instead: str = ""  # another way than a source that has them
 
 
 def check(
@@ -121,6 +122,9 @@ def _wishes(
         elif absent or not all(fits):
             yield _Wish(f"driver {driver.version}", parts, driver.version, True, *place)
             yield _Wish("the driver's tools", tools, "", False, *place)
+        if names := _absent(driver.prebuilt, facts):
+            instead = "" if facts.kernel.secure_boot else "; or driver.modules: dkms"
+            yield _Wish("prebuilt kernel modules", names, instead=instead)
     if "gpu_cuda" in steps and not by_package and (names := _absent(cuda.packages, facts)):
         yield _Wish(f"CUDA {cuda.version}", names, "" if is_nvidia else cuda.version, False, *place)
         yield _Wish("what nvcc compiles with", roles.cuda_compiler(release, driver.source, cuda.version))
@@ -242,9 +246,8 @@ def _lacking(
         else:
             again = "sudo dnf makecache" if release.rpm else "sudo apt-get update"
             reason = f"{wish.title}: this host's package archive {why}{said}"
-            yield str(
-                refuse("host.sources", reason, f"sources that have it: `{again}` on the host shows what fails there")
-            )
+            works = f"sources that have it: `{again}` on the host shows what fails there{wish.instead}"
+            yield str(refuse("host.sources", reason, works))
     for name, why in answer.lacking.items():
         if name in question.wheels:
             works = (

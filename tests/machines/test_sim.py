@@ -189,6 +189,21 @@ def test_a_crashed_supervisor_is_cleaned_up_by_the_next_up() -> None:
         must("sim", "down", name)
 
 
+@pytest.mark.parametrize(
+    ("os_name", "lacks"),
+    [("debian12", "NVIDIA's repository"), ("ubuntu2404", "Ubuntu's kernels"), ("rhel8", "Python 3.6")],
+)
+def test_what_a_rehearsal_does_not_show_is_said_before_the_boot(os_name: str, lacks: str) -> None:
+    try:
+        said = " ".join(must("sim", "up", "e2e-lacks", "--os", os_name, "--gpu", "none").stderr.split())
+    finally:
+        gpuprep("sim", "down", "e2e-lacks")
+    before, booting, _ = said.partition("booting e2e-lacks")
+    assert booting
+    assert f"not rehearsed on {os_name}: CUDA programs, Secure Boot, " in before
+    assert lacks in before
+
+
 def test_wrong_names_say_what_there_is() -> None:
     assert "t4" in must("sim", "up", "e2e-x", "--gpu", "rtx9", exit_code=2).stderr
     assert "debian13" in must("sim", "up", "e2e-x", "--os", "plan9", exit_code=2).stderr

@@ -54,6 +54,7 @@ TOOLKIT = re.compile(r"(?P<part>.+?)-(?P<major>\d+)-(?P<minor>\d+)(?P<rest>-conf
 # Debian's and Ubuntu's packages of the toolkit: libcudart12, libcublaslt11, and nvcc.
 OWN_LIBRARY = re.compile(r"lib(?P<name>cudart|cupti|nvrtc|cublas|cublaslt)(?P<version>\d+(\.\d+)?)")
 OWN_NVCC = "nvidia-cuda-toolkit"
+PROFILERS = {"nsight-systems": "usr/bin/nsys", "nsight-compute": "usr/bin/ncu"}
 
 MODULE = """\
 #include <linux/module.h>
@@ -170,6 +171,8 @@ def payload(stub: Stub) -> Payload:
     if stub.name == OWN_NVCC:
         _nvcc(content, "usr/bin/nvcc", upstream)
         content.texts["usr/lib/cuda/version.txt"] = (f"CUDA Version {upstream}\n", False)
+    if path := PROFILERS.get(stub.name):
+        content.texts[path] = ("#!/bin/sh\necho this is a stand-in of a simulated machine >&2\nexit 1\n", True)
     if match := KERNEL.fullmatch(stub.name):
         _kernel(content, match["kernel"])
     if match := PREBUILT.fullmatch(stub.name):

@@ -46,6 +46,7 @@ class Presented:
 @dataclass(frozen=True)
 class System:
     debian: str  # codename of the Debian release that the machine really is
+    lacks: str  # what a rehearsal on it does not show
     archives: tuple[Archive, ...] = ()
     presents: Presented | None = None
     rpm: RpmSystem | None = None
@@ -64,9 +65,11 @@ def rpm_systems() -> Mapping[str, RpmSystem]:
 def _system(entry: Mapping[str, Any]) -> System:
     if "rpm" in entry:
         rpm = _rpm(entry["rpm"])
-        return System(entry["debian"], stubs.rpm_archives(rpm.dist, rpm.nvidia), rpm=rpm)
+        return System(entry["debian"], entry["lacks"], stubs.rpm_archives(rpm.dist, rpm.nvidia), rpm=rpm)
     archives = (CONTAINERS, *map(_archive, entry["archives"]))
-    return System(entry["debian"], archives, Presented(**entry["presents"]) if "presents" in entry else None)
+    return System(
+        entry["debian"], entry["lacks"], archives, Presented(**entry["presents"]) if "presents" in entry else None
+    )
 
 
 def _archive(entry: Mapping[str, Any]) -> Archive:

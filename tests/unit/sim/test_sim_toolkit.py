@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuprep import catalogue
 from gpuprep.agent.compute import libraries
 from gpuprep.agent.probes import toolkit
 from gpuprep.sim.archive import payload, stubs, systems
@@ -69,3 +70,13 @@ def test_a_loaded_cublaslt_is_known_by_its_file(os_name: str) -> None:
     (file,) = payload.payload(own).libraries
     (read,) = libraries.mapped(f"7f0000000000-7f0000001000 r-xp 00000000 08:01 1 /{file}\n")
     assert read["name"] == "cublasLt"
+
+
+@pytest.mark.parametrize("os_name", ["ubuntu2204", "ubuntu2404"])
+def test_ubuntus_archive_has_every_tool_that_a_profile_may_name(os_name: str) -> None:
+    """What is Debian's comes from the Debian below; Nsight is in multiverse, and brings the command."""
+    found = {stub.name: stub for archive in systems.systems()[os_name].archives for stub in stubs.stubs(archive)}
+    for name in ("nsight-systems", "nsight-compute"):
+        tool = catalogue.tools()[name]
+        commands = {Path(path).name for package in tool.packages for path in payload.payload(found[package]).texts}
+        assert commands == set(tool.commands)

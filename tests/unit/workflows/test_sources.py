@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import fakeprograms
 import pytest
-from builders import bare_snapshot
+from builders import bare_snapshot, load
 from fakehost import all_offered
 from workflowstage import Stage, stage
 
@@ -119,6 +120,28 @@ def test_a_source_that_lacks_something_refuses_the_plan(
     assert said in " ".join((made.error or "").split())
     assert "nothing was changed on the host" in (made.error or "")
     assert made.playbook is None
+
+
+@pytest.mark.parametrize("secure_boot", [False, True])
+def test_prebuilt_modules_that_nobody_built_refuse_the_plan(stage: Stage, *, secure_boot: bool) -> None:
+    """Canonical builds none for some kernels. DKMS is another way where its modules would load."""
+    name = "linux-modules-nvidia-580-server-open-generic"
+
+    def archives(question: dict[str, Any]) -> str:
+        answer = json.loads(all_offered(question))
+        without(name)(answer)
+        return json.dumps(answer)
+
+    bare = bare_snapshot("ubuntu2404")
+    stage.script.snapshots = [
+        dataclasses.replace(bare, kernel=dataclasses.replace(bare.kernel, secure_boot=secure_boot))
+    ]
+    stage.script.archives = archives
+    wish = load("t4", driver={"source": "distribution", "modules": "prebuilt"})
+    made = stage(lambda target, _, options, line: provision.plan(target, wish, options, line))
+    said = " ".join((made.error or "").split())
+    assert f"prebuilt kernel modules: this host's package archive has no {name}" in said
+    assert ("or driver.modules: dkms" in said) == (not secure_boot)
 
 
 def test_tools_of_the_driver_have_versions_of_their_own(stage: Stage) -> None:
