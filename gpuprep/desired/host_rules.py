@@ -32,6 +32,7 @@ from gpuprep.desired.profile_rules import (
     silicon,
 )
 from gpuprep.records import ClockPair, GpuFacts, Missing, PciDevice, Snapshot, Source
+from gpuprep.untrusted.plaintext import command
 
 NVIDIA = "10de"
 NCCL_LIBRARY = "libnccl.so.2"
@@ -437,7 +438,7 @@ def in_the_way(here: Nearest, *, prebuilt: bool = False, instead: str = "") -> l
     driver, kernel = snapshot.driver, snapshot.kernel
     if driver.runfile is not None:
         reason = f"a driver was installed by NVIDIA's .run file ({driver.runfile}), and packages would mix with it"
-        refusals.append(refuse("host.driver", reason, "sudo nvidia-uninstall, reboot, then run again"))
+        refusals.append(refuse("host.driver", reason, f"{uninstall(driver.runfile)}, reboot, then run again"))
     if prebuilt:
         return refusals
     refusals += _secure_boot(profile, snapshot, instead)
@@ -450,6 +451,11 @@ def in_the_way(here: Nearest, *, prebuilt: bool = False, instead: str = "") -> l
         works = "install the newest kernel of the distribution with its headers, reboot into it, then run again"
         refusals.append(refuse("host.kernel", reason, works))
     return refusals
+
+
+def uninstall(runfile: str) -> str:
+    """The command that takes a .run file's driver off; one program under two names, of which either may be left."""
+    return f"`{command('sudo', runfile, '--uninstall', '--silent')}`"
 
 
 def certificate(signing: SigningWish | None, snapshot: Snapshot) -> str:

@@ -213,7 +213,6 @@ PLAYED_ELSEWHERE = {
     },
     "test_drift_fix.py": {"clocks_stuck"},
     "test_refusals.py": {"no_headers"},
-    "test_sim.py": {"runfile_driver"},
     "../unit/sim/test_sim_health.py": {"remap_failure", "no_spare_rows", "sram_threshold"},
     "../unit/sim/test_sim_loads.py": {"nvlink_down"},
     "../unit/sim/test_sim_nvml.py": {"application_clocks_removed"},
@@ -242,6 +241,10 @@ def test_a_change_is_found_and_what_is_said_repairs_it(changed: list[dict[str, A
         return
     repair(one, seen)
     left = found(drift(one))
+    if "driver.dkms" in seen:  # built again, and no build has the bytes of the last
+        assert "`gpuprep baseline set" in left["libraries.contents"]["remedy"]
+        certify(one)
+        left = {}
     assert set(left) <= set(seen)
     boards = {key: finding["remedy"] for key, finding in left.items() if CALL.search(finding["remedy"])}
     assert set(left) == set(boards), json.dumps(left, indent=1)

@@ -10,7 +10,7 @@ from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
 from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.checks import byhand
 from gpuprep.checks.common import show, skip
-from gpuprep.checks.drift.certified import AGAIN, MEANT, Certified, Difference, Unread
+from gpuprep.checks.drift.certified import AGAIN, CERTIFY, MEANT, Certified, Difference, Unread
 from gpuprep.checks.installed import aptpins, modprobe
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Package, Snapshot, Status
@@ -242,8 +242,10 @@ def _from_its_package(paths: Sequence[str], snapshot: Snapshot, certified: Certi
         if isinstance(owner, str) and owner in snapshot.packages:
             packages[owner] = snapshot.packages[owner]
         elif built and not owner:
-            name = f"{built[0].module}/{built[0].version}"
-            commands.append(f"`{command('sudo', 'dkms', 'install', '--force', name, '-k', kernel)}`")
+            of = (f"{built[0].module}/{built[0].version}", "-k", kernel)
+            # Not --force, which builds it again, and no build has the bytes of the last.
+            steps = (f"`{command('sudo', 'dkms', verb, *of)}`" for verb in ("uninstall", "install"))
+            commands.append(f"{', then '.join(steps)}; if DKMS has built it again since it was certified: {CERTIFY}")
         else:
             others.append(path)
     if packages:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 
 from gpuprep import catalogue
@@ -15,6 +14,7 @@ from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVE
 from gpuprep.checks import byhand
 from gpuprep.checks.common import PROVISION, check, none_of, provision, skip, small_file, unknown
 from gpuprep.checks.installed import modprobe, signatures
+from gpuprep.desired.host_rules import uninstall
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
 from gpuprep.desired.state import Wanted
@@ -37,6 +37,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         _version(wanted, snapshot),
         *_nouveau(snapshot),
         *_repository(snapshot),
+        *_runfile(snapshot),
         _options(wanted, snapshot),
         *modprobe.blocked(snapshot),
     ]
@@ -50,6 +51,16 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     if snapshot.nvswitches:
         driver_findings.append(_fabric_manager(snapshot))
     return driver_findings
+
+
+def _runfile(snapshot: Snapshot) -> list[Finding]:
+    """FAIL where NVIDIA's .run file installed a driver beside the packages; else nothing."""
+    path = snapshot.driver.runfile
+    if path is None:
+        return []
+    why = "a driver was installed by NVIDIA's .run file: it and the packages replace each other's files"
+    remedy = f"{uninstall(path)}, then reboot, then `{PROVISION}`, which brings back what it took from the packages"
+    return [check("driver", "runfile", path, False, expected="none", why=why, remedy=remedy)]
 
 
 def _modules(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
@@ -391,7 +402,7 @@ def _volta(wanted: Wanted) -> bool:
 
 
 def _origin(wanted: Wanted, snapshot: Snapshot) -> Finding:
-    return _prebuilt(wanted, snapshot) if wanted.driver.modules == PREBUILT else _dkms(wanted, snapshot)
+    return _prebuilt(wanted, snapshot) if wanted.driver.modules == PREBUILT else _dkms(snapshot)
 
 
 def _prebuilt(wanted: Wanted, snapshot: Snapshot) -> Finding:
@@ -414,7 +425,7 @@ def _prebuilt(wanted: Wanted, snapshot: Snapshot) -> Finding:
     return check("driver", "prebuilt", shown, ok, expected=expected, shown=shown, why=why, role=ROLE)
 
 
-def _dkms(wanted: Wanted, snapshot: Snapshot) -> Finding:
+def _dkms(snapshot: Snapshot) -> Finding:
     """Whether DKMS has built the modules. Package scripts may hide a failed build behind exit code 0."""
     running = snapshot.kernel.running
     if isinstance(snapshot.driver.module_version, Missing):
@@ -428,21 +439,7 @@ def _dkms(wanted: Wanted, snapshot: Snapshot) -> Finding:
         f"DKMS has no module of the driver for the running kernel {running} ({shown}): the GPU is "
         "gone after the next load"
     )
-    by_hand = f"dkms autoinstall -k {shlex.quote(running)}"  # the name is the host's own word, and people paste this
-    remedy = (
-        f"`gpuprep provision HOST --profile PROFILE --only driver`; by hand: `sudo {by_hand}`, its log says what failed"
-    )
-    sources = [name for name in wanted.driver.packages if "dkms" in name and name in snapshot.packages]
-    # The module is on the disk and DKMS does not know it, so the role has nothing to build: its package tells DKMS.
-    told = any(one.module.startswith("nvidia") for one in snapshot.driver.dkms)
-    untold = version is not None and not told and bool(sources)
-    if untold:  # where DKMS knows nothing at all, its own folder may be gone, too
-        names = [*(["dkms"] if not snapshot.driver.dkms and "dkms" in snapshot.packages else []), *sources]
-        remedy = byhand.installed_again(snapshot, {name: snapshot.packages[name] for name in names}, same=True)
-    return check(
-        "driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role="" if untold else ROLE,
-        remedy=remedy,
-    )  # fmt: skip
+    return check("driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role=ROLE)
 
 
 def _next_boot(wanted: Wanted, snapshot: Snapshot) -> Finding:

@@ -177,22 +177,18 @@ class _Judge:
 
     def _rebuild(self, modules: Sequence[ModuleSignature]) -> str:
         kernel = shlex.quote(modules[0].kernel)  # the name is the host's own word, and people paste this
-        if self.wish:
-            return "`gpuprep provision HOST --profile PROFILE --only driver` has it built and signed again"
-        if self.prebuilt:
+        if self.prebuilt and not self.wish:
             return (
                 "have the package's own module again: sudo apt-get install --reinstall NAME, and `dpkg -l"
                 " 'linux-modules-nvidia-*'` says which package is of this kernel"
             )
-        built = next(
-            (build for build in self.dkms if build.kernel == modules[0].kernel and build.module.startswith("nvidia")),
-            None,
-        )
-        if built is None:
-            return f"have it built and signed again: `sudo dkms autoinstall -k {kernel}`"
-        name = shlex.quote(f"{built.module}/{built.version}")
-        again = f"`sudo dkms remove {name} -k {kernel}`, then `sudo dkms install {name} -k {kernel}`"
-        return f"have it built and signed again: {again}"
+        known = [one for one in self.dkms if one.module.startswith("nvidia")]
+        if self.wish or not known:  # without its sources DKMS builds nothing
+            return "`gpuprep provision HOST --profile PROFILE --only driver` has it built and signed again"
+        built = [one for one in known if one.kernel == modules[0].kernel]
+        name = shlex.quote("{0.module}/{0.version}".format((built or known)[0]))
+        remove = f"`sudo dkms remove {name} -k {kernel}`, then " if built else ""
+        return f"have it built and signed again: {remove}`sudo dkms install --force {name} -k {kernel}`"
 
     def _repair(self, modules: Sequence[ModuleSignature]) -> str:
         """The remedy: rebuild, and enrol the key; not for prebuilt modules, whose key is in the kernel."""

@@ -457,6 +457,17 @@ def test_a_module_is_judged(
         assert "Secure Boot is off" in finding.actual + finding.reason
 
 
+def test_where_dkms_lost_the_sources_provision_builds() -> None:
+    """DKMS's own commands do nothing without them; of a kernel that it knows no build of, the sources say the name."""
+    snapshot = host(module(**UNSIGNED), on=True)
+    driver = snapshot.driver
+    for known, says in (((), "--only driver`"), ((dataclasses.replace(driver.dkms[0], kernel=None, state="added"),),
+                                                 "again: `sudo dkms install --force nvidia")):  # fmt: skip
+        (finding,) = judged(dataclasses.replace(snapshot, driver=dataclasses.replace(driver, dkms=known)))
+        assert says in finding.remedy
+        assert "autoinstall" not in finding.remedy
+
+
 def test_one_bad_module_of_many_counts() -> None:
     for changed, status in (
         (UNSIGNED, records.Status.FAIL),

@@ -86,10 +86,13 @@ BY_HAND: list[tuple[str, dict[str, Any], str]] = [
         },
         f"`sudo apt-get install --reinstall linux-headers-{FINISHED.kernel.running}`",
     ),
-    (
-        "driver.dkms",
-        {"driver": dataclasses.replace(FINISHED.driver, dkms=())},
-        "`sudo apt-get install --reinstall --allow-change-held-packages nvidia-kernel-dkms=",
+    *(
+        (
+            "driver.runfile",
+            {"driver": dataclasses.replace(FINISHED.driver, runfile=path)},
+            f"`sudo {path} --uninstall --silent`, then reboot, then `gpuprep provision",
+        )
+        for path in ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
     ),
     (
         "driver.next_boot_module",

@@ -499,6 +499,19 @@ def test_an_nvcc_that_leads_elsewhere_is_found() -> None:
     assert set(found) == {"libraries.contents"}
 
 
+@pytest.mark.parametrize("now", ["", "c2"], ids=["gone", "another"])
+def test_a_module_comes_back_as_dkms_built_it_and_is_not_built_again(now: str) -> None:
+    certified = whole()
+    built = certified.driver.dkms[0]
+    path = f"/usr/lib/modules/{built.kernel}/updates/dkms/nvidia-current.ko"
+    was = dataclasses.replace(certified, digests={path: "c1"}, owners={path: None})
+    changed = dataclasses.replace(was, digests={path: now} if now else {})
+    remedy = grave(since(changed, was, was))["libraries.contents"].remedy
+    of = f"{built.module}/{built.version} -k {built.kernel}"
+    assert remedy.startswith(f"`sudo dkms uninstall {of}`, then `sudo dkms install {of}`")
+    assert "`gpuprep baseline set" in remedy
+
+
 # ---------------------------------------------------------------- what differs and what cannot be read
 
 TORN = records.Missing("command_failed", "Input/output error")
