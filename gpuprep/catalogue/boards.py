@@ -25,6 +25,7 @@ MASKED = ("", "0000")  # what a virtual machine may show instead of a PCI id
 # NVML's total is without what ECC keeps (1/16 of GDDR6), and before R510 without what the driver reserves.
 MEMORY_TOLERANCE = 0.1
 POWER_TOLERANCE = 0.03
+INSTANCE = re.compile(r"\bMIG\b", re.IGNORECASE)  # "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 SEVERAL = " or "  # between the keys of boards that could not be told apart
 
 
@@ -183,7 +184,12 @@ def board_of(gpu: GpuFacts, device_id: str = "", subsystem_id: str = "") -> Boar
 
 
 def board_in(snapshot: Snapshot | None, gpu: NamedGpu) -> Board | None:
-    """By what NVML read of the same GPU; by the measurement alone where nothing fits it."""
+    """By what NVML read of the same GPU; by the measurement alone where nothing fits it.
+
+    None for an instance of a divided GPU (MIG): it has the id of the whole board, and a part of its units.
+    """
+    if INSTANCE.search(gpu.name):
+        return None
     device = gpu.pci_device_id.lower()
     read = () if snapshot is None or isinstance(snapshot.gpus, Missing) else snapshot.gpus
     facts = next((read_gpu for read_gpu in read if gpu.uuid and read_gpu.uuid == gpu.uuid), None)

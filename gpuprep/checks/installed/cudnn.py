@@ -8,6 +8,7 @@ from gpuprep import catalogue
 from gpuprep.agent.compute.convolution import SHAPE, TOLERANCE
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.floors import figure
 from gpuprep.performance import roofline
 from gpuprep.performance.roofline import Roof
 from gpuprep.records import Finding, Missing, Status
@@ -23,8 +24,11 @@ MEASURE = (
 # A convolution in FP32 may run on Tensor Cores as TF32.
 UNITS = {"fp16": ("fp16",), "fp32": ("fp32", "tf32")}
 ABOVE = 1.05  # of the peak: clocks a little above the boost; above it no speed can be
+# Of the peak. H200: 13 to 25 %, a T4 more. Small as it is, a convolution that slow did not run as it should.
+SLOW, BROKEN = 0.04, 0.02
 ROUNDED = 0.02  # by which time and speed of one convolution may differ
 WRONG = "do not calculate on this GPU before it is explained: try another machine, and show the provider this report"
+SLOWLY = "see that nothing else used the GPU (nvidia-smi) and its clocks (nvidia-smi -q -d CLOCK), then measure again"
 ELSEWHERE = (
     "take the other one off LD_LIBRARY_PATH and /etc/ld.so.conf.d; `gpuprep provision HOST "
     "--profile PROFILE` sets the loader's"
@@ -117,11 +121,16 @@ def _impossible(case: Convolution, board: catalogue.Board | None) -> str:
     by_time = SHAPE.operations / microseconds / 1e6
     if abs(by_time - tflops) > ROUNDED * tflops + 0.01:
         return f"{microseconds:g} µs are {by_time:.3g} TFLOPS, and {tflops:.3g} are recorded"
-    roofs = [roofline.roof(board, unit) for unit in UNITS[case.dtype]] if board else []
-    most = max((roof.tflops for roof in roofs if isinstance(roof, Roof)), default=0.0)
+    most = _peak(case, board)
     if most and tflops > ABOVE * most:
         return f"{tflops:.3g} TFLOPS are more than the peak of {most:.3g}"
     return ""
+
+
+def _peak(case: Convolution, board: catalogue.Board | None) -> float:
+    """TFLOPS of the fastest units that may have run it; 0 where they are not known."""
+    roofs = [roofline.roof(board, unit) for unit in UNITS[case.dtype]] if board else []
+    return max((roof.tflops for roof in roofs if isinstance(roof, Roof)), default=0.0)
 
 
 def _lacks(case: Convolution) -> str:
@@ -151,6 +160,11 @@ def _convolution(case: Convolution, board: catalogue.Board | None) -> Finding:
     if off == 0:
         why = f"no error at all is recorded: sums of {SHAPE.channels * SHAPE.kernel**2} products always round"
         return Finding("cudnn", prop, Status.UNKNOWN, expected, shown, why, AGAIN)
+    peak = _peak(case, board)
+    if peak and not isinstance(speed, Missing) and speed < SLOW * peak:
+        why = f"the convolution in {what} reaches {speed:.3g} TFLOPS, {100 * speed / peak:.1f} % of {figure(peak)}"
+        status = Status.FAIL if speed < BROKEN * peak else Status.WARN
+        return Finding("cudnn", prop, status, f"≥ {100 * SLOW:g} % of {figure(peak)} TFLOPS", shown, why, SLOWLY)
     return Finding("cudnn", prop, Status.PASS, expected, shown)
 
 
