@@ -26,10 +26,12 @@ class NcclFloor:
     percent: float
     source: str
     least: float
+    borrowed: bool = False  # all-reduce's: of this collective on so many GPUs no figure is known
 
 
 # Between the floor and this share of the floor a figure is only reported: healthy machines of one kind differ so much.
 FAULT_SHARE = 0.85
+BORROWED_SHARE = 0.7  # the same where the floor is that of another collective
 
 
 @cache
@@ -48,7 +50,12 @@ def floor(way: str, compute_capability: str, operation: str, gpus: int) -> NcclF
         entry = data["multicast"].get(compute_capability, {}).get(gpus)
         return _floor(entry) if entry else floor("switch", compute_capability, operation, gpus)
     few = data["few"].get(way, {}).get(gpus, {}).get(operation)
-    return _floor(data[way].get(compute_capability, data["other"]), few, gpus)
+    entry = data[way].get(compute_capability, data["other"])
+    found = _floor(entry, few, gpus)
+    own = data["known"].get(way, {}).get(compute_capability, {}).get(gpus, ())
+    if operation == "all_reduce" or operation in own:
+        return found
+    return NcclFloor(found.percent, f"{found.source}, of all_reduce", BORROWED_SHARE * entry["percent"], borrowed=True)
 
 
 def _floor(entry: Mapping[str, Any], few: float | None = None, gpus: int = 0) -> NcclFloor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu, Pcie, Peer
 
 PROP = "peer_copy"
+NCCL_RATE = re.compile(r"(?<!/)\bnccl-tests\b(?! issue)|\bbus ?bandwidth\b|\bbusbw\b|\bsendrecv|_perf\b", re.IGNORECASE)
 PEER_FLOOR = Floor(60.0, "gpuprep")  # of what joins the two
 NEAR = ("PIX", "PXB", "PHB")  # below one CPU socket's root complex; NODE and SYS cross more, and are slower
 # Through the host's memory healthy machines gave 34 to 70 % of the link (RTX 3090, 4090, 5090, A100 PCIe).
@@ -65,6 +67,10 @@ def findings(evidence: Evidence, values: Bandwidth, gpus: Sequence[BandwidthGpu]
         for peer in reversed(once.values())
         if peer.start in by_index and peer.end in by_index and peer.start != peer.end
     ]
+    if NCCL_RATE.search(values.published or ""):
+        why = f"NCCL's rates ({values.published}) are lower than those of copies, which the floors are for"
+        remedy = "give them as `points` of the probe nccl (docs/records.md)"
+        return [*strays, Finding("gpus", "peers", Status.UNKNOWN, "copies", "NCCL's rates", why, remedy)]
     findings = [*strays, *_links(evidence, pairs), *(_copy(evidence, pair) for pair in pairs)]
     findings += _beside_each_other(evidence, pairs)
     unmeasured = _gone(pairs, by_index)

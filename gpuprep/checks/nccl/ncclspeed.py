@@ -94,6 +94,11 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
     shown = _shown(worst, way)
     if busy:
         return Finding("nccl", operation, Status.UNKNOWN, expected, shown, busy, "stop it, then measure again")
+    if floor.borrowed and worst.fault <= worst.busbw < worst.need:
+        why = (
+            f"of {operation} on {ranks} GPUs no figure is known; it reaches {shown}, and all_reduce's floor is {need} %"
+        )
+        return Finding("nccl", operation, Status.UNKNOWN, expected, shown, why, "compare it with a healthy machine's")
     return _against(values, way, operation, worst, expected, shown)
 
 

@@ -883,6 +883,7 @@ NCCL_2019 = """ nThread 1 nGpus 2 minBytes 1310720000 maxBytes 1310720000 step: 
 """
 V100 = "Tesla V100-SXM2-32GB"
 # What another tool wrote, the exit code, and words that must be said.
+A100_80 = "NVIDIA A100-SXM4-80GB"
 OTHER_TOOLS = (
     ("nvbandwidth", NVBANDWIDTH.format(h2d="25.08"), 3, ["how many NVLinks join the two GPUs is not recorded"]),
     ("nvbandwidth, slow", NVBANDWIDTH.format(h2d="6.20"), 1, ["copies host to device reach 6.2 of the 31.5 GB/s"]),
@@ -919,6 +920,13 @@ OTHER_TOOLS = (
     ("nccl-tests, mpirun", "".join(f"[1,0]<stdout>:{line}\n" for line in nccl_tests(90.0).splitlines()), 1, ["90 "]),
     ("nccl-tests, two collectives", nccl_tests(231.0) + nccl_tests(90.0, "all_gather"), 1,
      ["all_gather of 4 GiB reaches 90", "1 FAIL, 1 PASS"]),
+    ("nccl-tests, all_gather below all_reduce's floor", nccl_tests(180.0, "all_gather"), 3, ["no figure is known"]),
+    ("nccl-tests, reduce_scatter of four", nccl_tests(170.0, "reduce_scatter", gpus=4), 3, ["no figure is known"]),
+    ("nccl-tests, all_gather of two H200", nccl_tests(276.0, "all_gather", "NVIDIA H200", gpus=2), 0, ["WARN"]),
+    ("NCCL's rate as copies", json.dumps({"measurements": [{"probe": "bandwidth", "source": "measured", "values": {
+        "published": "sendrecv_perf of nccl-tests", "gpus": [{"index": at, "name": A100_80} for at in range(2)],
+        "peers": [{"from": 0, "to": 1, "can_access": True, "gb_per_s": 170.0, "nvlinks": 12}]}}]}), 3,
+     ["lower than those of copies"]),
     ("nccl-tests, two machines one by one", nccl_tests(231.0) + nccl_tests(120.0, gpu_name=V100), 3, ["V100"]),
     ("nccl-tests of 2019", NCCL_2019, 3, ["V100"]),
     ("nvidia-smi topo", "        GPU0    GPU1    CPU Affinity\nGPU0     X      NV12    0-31\n", 2, ["nvidia-smi topo"]),
