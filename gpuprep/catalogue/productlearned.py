@@ -63,7 +63,9 @@ def trees(dtype: str) -> Trees | None:
 
 @cache
 def band(dtype: str, kind: str) -> Band | None:
-    """`kind`: "aligned", "misaligned", "skinny" or "short" (predict.kind_of)."""
+    """`kind`: "aligned", "misaligned", "skinny" or "short" (predict.kind_of). None without trees: a host has none."""
+    if trees(dtype) is None:
+        return None
     entry = errors().get(dtype, {}).get(kind)
     return None if entry is None else Band(**entry)
 
