@@ -155,8 +155,9 @@ def _dnf(scratch: Path, question: dict[str, Any], answer: dict[str, Any]) -> Non
         if repository["lists"] and text:
             words += [f"--setopt={name}.repo_gpgcheck=1", f"--setopt={name}.gpgkey=file://{key}"]
     if question["epel"]:
-        dkms = _run([*words, "-q", free, "repoquery", "dkms"])[0]
-        text, why = ("", "") if dkms.strip() else _epel(scratch, question["epel"], [*words, "-q", free])
+        quiet = [*words, "-y", "-q", free]  # -y: dnf asks on stdout whether a list's key may be taken
+        has_dkms = re.search(r"(?m)^dkms-\d", _run([*quiet, "repoquery", "dkms"])[0])
+        text, why = ("", "") if has_dkms else _epel(scratch, question["epel"], quiet)
         lacking.update({"epel": why} if why else {})
         if text:
             (scratch / "repos").mkdir()

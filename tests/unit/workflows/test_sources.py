@@ -238,6 +238,27 @@ def test_wheels_are_looked_for_where_pip_takes_them(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["untried"] == list(question["wheels"])
 
 
+@pytest.mark.parametrize(
+    ("answer", "is_there"), [("dkms-0:3.2.2-1.el9.noarch", True), ("", False), ("Importing GPG key 0x1:", False)]
+)
+def test_epel_is_looked_for_unless_dkms_is_offered_whatever_dnf_says_of_keys(
+    tmp_path: Path, answer: str, *, is_there: bool
+) -> None:
+    """The list of another repository (the container toolkit's) is signed: without -y dnf asks, on stdout."""
+    fakeprograms.program(
+        tmp_path / "dnf", f'case " $* " in *" -y "*) echo "{answer}";; *) echo "Is this ok [y/N]: ";; esac'
+    )
+    question = {
+        "repositories": [], "packages": ["dkms"], "wheels": {}, "epel": "file:///nowhere/epel.rpm", "off": "",
+        "off_packages": [], "vault": "", "own": [], "versions": {"dkms": ""},
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", (resources.files("gpuprep.remote") / "archivesprogram.py").read_text()],
+        input=json.dumps(question), capture_output=True, text=True, check=True, env={"PATH": str(tmp_path)},
+    )  # fmt: skip
+    assert set(json.loads(done.stdout)["lacking"]) == (set() if is_there else {"epel"})
+
+
 def test_what_could_not_be_tried_is_a_note_of_the_plan(stage: Stage) -> None:
     def archives(question: dict[str, Any]) -> str:
         return json.dumps(json.loads(all_offered(question)) | {"untried": ["nvidia-cudnn-cu12"]})
