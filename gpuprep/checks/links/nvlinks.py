@@ -17,8 +17,11 @@ from gpuprep.records import Finding, GpuFacts, Missing, Status
 
 PROP = "nvlinks"
 EXPECTED = "all up, or none in use"
-LOOK = "nvidia-smi nvlink -s shows them; reset the linked GPUs or reboot; check the fabric manager"
-FABRIC = "check the fabric manager (nvidia-fabricmanager) and nvidia-smi topo -m"
+FABRIC = "look at `systemctl status nvidia-fabricmanager` and `nvidia-smi topo -m`"
+LOOK = (
+    "`nvidia-smi nvlink -s` shows them; end all programs on the linked GPUs and reset these (`sudo nvidia-smi"
+    f" --gpu-reset`), or reboot; with NVSwitches {FABRIC}; if it stays so, show the provider this report"
+)
 BRIDGE = "see that each bridge is pushed in fully and is of the right kind; else show the provider this report"
 UNBRIDGED = "this card has no NVLink bridge: cards of this kind are sold with and without a bridge"
 
