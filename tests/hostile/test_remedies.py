@@ -19,16 +19,18 @@ WANTED = resolved("t4")
 def test_the_name_of_a_kernel(name: str) -> None:
     good = finished_snapshot(WANTED)
     built = tuple(records.DkmsModule(m.module, m.version, "5.10.0", "built") for m in good.driver.dkms)
+    unsigned = records.ModuleSignature("/lib/modules/nvidia.ko", name, None, None, None, None)
     odd = dataclasses.replace(
         good,
-        kernel=dataclasses.replace(good.kernel, running=name, next_boot=name),
+        kernel=dataclasses.replace(good.kernel, running=name, next_boot=name, secure_boot=True),
         driver=dataclasses.replace(good.driver, dkms=built),
+        signatures=records.SignatureFacts((unsigned,), (), False),
     )
     advice = [finding.remedy for finding in checks.compare(WANTED, odd)]
     quoting = [text for text in advice if name in text]
-    assert quoting, "the advice about DKMS names the kernel"
+    assert quoting, "the advice to sign a module again names the kernel"
     for text in quoting:
-        assert name in shlex.split(text.partition("by hand: `")[2].rpartition("`, its log")[0])
+        assert name in shlex.split(text.partition(": `")[2].partition("`; enrol")[0])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -136,7 +136,7 @@ def test_links_of_one_gpu(key: str, ups: list[str], status: records.Status, says
 def test_switches_that_join_nothing_are_a_fault() -> None:
     found = of_first("a100_sxm4_40", "0" * 12, "0" * 12, nvswitches=6)
     assert found is not None
-    assert (found.status, "6 NVSwitches" in found.reason, "fabric manager" in found.remedy) == (FAIL, True, True)
+    assert (found.status, "6 NVSwitches" in found.reason, "nvidia-fabricmanager" in found.remedy) == (FAIL, True, True)
 
 
 def test_a_single_end_of_a_bridge_is_told() -> None:
