@@ -21,6 +21,7 @@ from gpuprep.trace.profile import OUTSIDE, Profile, UsesTensorCores
 
 Mask = NDArray[np.bool_]
 NO_ARGUMENTS = Arguments()
+PAUSE_NS = 1_000_000  # without any op: something else than launching (sleep, I/O, Python of the program)
 LETTERS = 1000  # of a name, that are compared with patterns
 
 
@@ -234,6 +235,19 @@ class Evidence:
     @cached_property
     def data_waits(self) -> Ints:
         return self.outermost(self.ranges(kinds.DATA_LOADER))
+
+    @cached_property
+    def pauses(self) -> Intervals:
+        """The long parts of the GPU's idle time in which the CPU runs no op and no call: the program works or waits.
+
+        What the optimizer does in Python and what a DataLoader takes is known by its name, and is not in it.
+        """
+        named = map(self.ranges, (kinds.OPTIMIZER, kinds.ZERO_GRAD))
+        known = self.range_set(np.concatenate((self.all_ops, *named, self.data_waits)))
+        calls = self.trace.calls
+        spans = intervals.without(self.idle_of_host, known)
+        spans = intervals.without(spans, intervals.clipped(intervals.union(calls.start, calls.end), *self.window))
+        return spans[spans[:, 1] - spans[:, 0] >= PAUSE_NS]
 
     @cached_property
     def sync_calls(self) -> Ints:

@@ -19,7 +19,6 @@ READY_BATCH_NS = 200_000  # to take a ready batch from a worker: its tensors are
 WORKERS = 4  # that are proposed at most, as a profile does not tell how many cores there are
 GRAPH_NODE_GAP_NS = 1_000.0  # between nodes of a CUDA graph on a stream
 GRAPH_LAUNCH_NS = 15_000.0
-LONG_NS = 1_000_000  # without any op: something else than launching (sleep, I/O, Python of the program)
 
 
 def _shares(e: Evidence) -> dict[str, Intervals]:
@@ -52,18 +51,6 @@ def low_util(e: Evidence) -> Found | None:
     return Found(figures, {"shares": words})
 
 
-def _other_work(e: Evidence) -> Intervals:
-    """The long parts of the GPU's idle time in which the CPU runs no op and no call: the program's own work, or none.
-
-    What the optimizer does in Python and what a DataLoader takes is known by its name, and is not in it.
-    """
-    known = e.range_set(np.concatenate((e.all_ops, *map(e.ranges, (kinds.OPTIMIZER, kinds.ZERO_GRAD)), e.data_waits)))
-    calls = e.trace.calls
-    spans = intervals.without(e.idle_of_host, known)
-    spans = intervals.without(spans, intervals.clipped(intervals.union(calls.start, calls.end), *e.window))
-    return spans[spans[:, 1] - spans[:, 0] >= LONG_NS]
-
-
 def gaps(e: Evidence) -> Found | None:
     idle = intervals.length(e.idle)
     if not len(e.gpu) or not e.launches_known or idle <= 0.1 * e.wall:
@@ -73,7 +60,7 @@ def gaps(e: Evidence) -> Found | None:
     short = rest[(rest[:, 1] - rest[:, 0]) < 5_000]  # as long as it takes from one kernel to the next
     kernel = intervals.length(short)
     other = idle - host - kernel
-    pauses = _other_work(e)
+    pauses = e.pauses
     made = None
     if 2 * intervals.length(pauses) > idle:
         longest = (pauses[:, 1] - pauses[:, 0]).max() / 1e6
@@ -145,8 +132,8 @@ def launch_bound(e: Evidence) -> Found | None:
     own = e.trace.calls.end[call] - e.trace.calls.start[call]
     median = float(np.median(ns))
     short = median < 10_000 or (len(own) > 0 and median < float(np.median(own)))
-    waits, pauses = e.idle_of_host, _other_work(e)
-    for cover in (e.range_set(e.data_waits), e.call_set(e.sync_calls), pauses):
+    waits = e.idle_of_host
+    for cover in (e.range_set(e.data_waits), e.call_set(e.sync_calls), e.pauses):
         waits = intervals.without(waits, cover)
     idle = intervals.length(waits)
     if not short or idle <= 0.2 * e.wall:
@@ -155,7 +142,7 @@ def launch_bound(e: Evidence) -> Found | None:
     replayed = replay(e)
     main = e.trace.gpu.device[e.gpu] == e.main_device
     busy = float(e.gpu_dur[main].sum()) / e.steps
-    remains = (intervals.length(e.range_set(e.data_waits)) + intervals.length(pauses)) / e.steps
+    remains = (intervals.length(e.range_set(e.data_waits)) + intervals.length(e.pauses)) / e.steps
     graph = busy + main.sum() / e.steps * GRAPH_NODE_GAP_NS + GRAPH_LAUNCH_NS
     how = (
         f"as a CUDA graph a step takes the kernels' {busy / 1e6:.2f} ms, {GRAPH_NODE_GAP_NS / 1e3:.0f} µs after "

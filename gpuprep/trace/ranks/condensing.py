@@ -173,14 +173,14 @@ def _names(profile: Profile, events: Ints, collectives: NDArray[np.int64]) -> In
     """Of kernels. NCCL runs an all-to-all as send and receive: where record_param_comms does not tell what it is, the
     range around its launch does (nccl:all_to_all, c10d::alltoall_base_)."""
     trace, ops = profile.trace, profile.trace.ops
-    kind_of = np.array([kinds.collective(name) for name in trace.names] or [""])
     names: Ints = trace.gpu.name[events].copy()
-    pairs = np.flatnonzero((collectives < 0) & (kind_of[names] == "send_recv"))
-    around = _around(
-        profile,
-        profile.gpu.instance[events[pairs]],
-        np.array([*map(kinds.is_together, trace.names)] or [False])[ops.name],
-    )
+    used = np.unique(names)
+    sending = used[[kinds.collective(trace.names[name]) == "send_recv" for name in used.tolist()]]
+    pairs = np.flatnonzero((collectives < 0) & np.isin(names, sending))
+    if not len(pairs):
+        return names
+    together = np.array([*map(kinds.is_together, trace.names)])
+    around = _around(profile, profile.gpu.instance[events[pairs]], together[ops.name])
     names[pairs[around >= 0]] = ops.name[around[around >= 0]]
     return names
 
