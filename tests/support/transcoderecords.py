@@ -51,7 +51,8 @@ def good(case: Case) -> dict[str, Any]:
         outputs.append({"name": output.file, "expected": want, **seen, "quality_judged": judged_too, "error": None})
     return {
         "id": case.id, "number": case.number, "title": case.title, "command": "ffmpeg", "exit_code": 0, "seconds": 1.0,
-        "needs": {"capabilities": list(case.capabilities), "lines": list(case.announcements)},
+        "needs": {"encoders": case.encoders, "decoders": case.decoders, "filters": case.filters,
+                  "capabilities": case.capabilities, "lines": case.announcements},
         "outcome": "completed", "decisive_line": "", "missing_parts": [], "warnings": [], "outputs": outputs,
         "gpu_proof": {"nvenc_lines": ["Nvenc initialized successfully", *case.announcements],
                       "nvdec_lines": ["format supported: yes, max_mb_count: 65536"],

@@ -82,11 +82,11 @@ GPU_IN = "-hwaccel cuda -hwaccel_output_format cuda"
 KEEP = "-fps_mode passthrough"
 CLIP = Input("input.mp4", "h264-1080p")
 HD = Output("output.mp4", 1920, 1080, audio=True)
-# Floors of pictures that another scaler made: on an H200 scale_cuda alone came to 32 dB and 0.96 of FFmpeg's own.
-SCALED_DB, SCALED_SSIM = 27.0, 0.85
 # Decoders of these codecs must agree to the last bit (then PSNR is written as 100).
 EXACT_DB, EXACT_SSIM = 60.0, 0.999
-HD720 = Output("output.mp4", 1280, 720, audio=True, psnr_db=SCALED_DB, ssim=SCALED_SSIM)
+# scale_cuda's bicubic leaves 41.9 dB of the clip at 1280x720, 34.6 at 640x480 and 32.5 at 320x240 (its formula, beside the
+# `area` of FFmpeg's scaler, with which pictures are compared); one pixel aside they have 28.5, 25.9 and 23.2 dB.
+HD720 = Output("output.mp4", 1280, 720, audio=True)
 H264 = ("nvenc.h264", "nvdec.h264")
 HIGH_QUALITY = (
     "-tune hq -b:v 5M -bufsize 5M -maxrate 10M -qmin 0 -g 250 -bf 3 -b_ref_mode middle -temporal-aq 1 "
@@ -304,7 +304,8 @@ CASES: Tuple[Case, ...] = (
     Case(
         "decode-resize", None, "3.2", "Decode with the decoder's resizer", (Input("input.mp4", "h264-1080p"),),
         f"-c:v h264_cuvid -resize 1280x720 -i input.mp4 {KEEP} output.yuv",
-        (_pictures("output.yuv", 1280, 720, psnr_db=SCALED_DB, ssim=SCALED_SSIM),),
+        # On an H200 51.6 dB and 0.999.
+        (_pictures("output.yuv", 1280, 720, psnr_db=38.0, ssim=0.98),),
         decoders=("h264_cuvid",), capabilities=("nvdec.h264",), quick=True,
     ),
     Case(
@@ -316,7 +317,8 @@ CASES: Tuple[Case, ...] = (
     Case(
         "decode-scale", None, "3.2", "Decode, scale_cuda, download", (CLIP,),
         f"{GPU_IN} -i input.mp4 -vf scale_cuda=640:360,hwdownload,format=nv12 {KEEP} output.yuv",
-        (_pictures("output.yuv", 640, 360, psnr_db=SCALED_DB, ssim=SCALED_SSIM),),
+        # On an H200 33.1 dB and 0.97, as the formula gives; one pixel aside 25.9 dB.
+        (_pictures("output.yuv", 640, 360, psnr_db=31.0, ssim=0.95),),
         decoders=("h264",), filters=("scale_cuda", "hwdownload", "format"), capabilities=("nvdec.h264",), quick=True,
     ),
     _decode("hevc", "hevc", "hevc-1080p", "nv12", "nvdec.hevc", "Decode HEVC"),

@@ -50,6 +50,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     for case in values.cases:
         every.setdefault(case.id, case)
     findings = [finding for case in every.values() for finding in _case(evidence, case, every, model, known)]
+    findings += [finding for case in every.values() for finding in _other_needs(case)]
     if why := transcodetrust.inputs(values):
         expected = "the clips that gpuprep makes"
         findings.append(Finding("transcode", "inputs", Status.UNKNOWN, expected, "others", why, "measure again"))
@@ -88,6 +89,14 @@ def _case(
     if outcome == "not_run":
         return [_not_run(subject, case)]
     return [_failed(subject, case, own, model, known, lacking)]
+
+
+def _other_needs(case: Case) -> list[Finding]:
+    own = transcodetrust.planned(case)
+    if own is None or not (why := transcodetrust.other_needs(case, own)):
+        return []
+    subject, expected = f"transcode {case.id}", "as gpuprep's case"
+    return [Finding(subject, "needs", Status.UNKNOWN, expected, "others", why, "measure again")]
 
 
 def _title(model: catalogue.Model | None) -> str:

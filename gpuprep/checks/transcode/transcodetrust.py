@@ -82,6 +82,21 @@ def contradiction(case: Case, every: Mapping[str, Case]) -> str:
     return next(_all(case, own, every), "")
 
 
+def other_needs(case: Case, own: Planned) -> str:
+    """Why the recorded case is not gpuprep's, which needs other parts of FFmpeg and the GPU; "" if it is."""
+    if isinstance(case.needs, Missing):
+        return "what it needs of FFmpeg and of the GPU is not recorded (needs): it may be another command"
+    have = [case.needs.capabilities, case.needs.lines, case.needs.encoders, case.needs.decoders, case.needs.filters]
+    for names, needed in zip(
+        have, (own.capabilities, own.announcements, own.encoders, own.decoders, own.filters), strict=True
+    ):
+        recorded = () if isinstance(names, Missing) else names
+        if sorted(recorded) != sorted(needed):
+            says, knows = ((", ".join(each) or "nothing") for each in (recorded, needed))
+            return f"the record says that it needs {says}, and gpuprep's case needs {knows}: another command was run"
+    return ""
+
+
 def _all(case: Case, own: Planned, every: Mapping[str, Case]) -> Iterator[str]:
     yield from _ending(case, own)
     if case.outcome == "refused":

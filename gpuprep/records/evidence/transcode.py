@@ -90,7 +90,7 @@ class Case:
     chapter: str = ""
     title: str = ""
     command: str = ""
-    needs: Union[Needs, Missing] = Needs()
+    needs: Union[Needs, Missing] = NOT_RECORDED
     outcome: Optional[str] = None
     exit_code: Optional[int] = None
     seconds: Figure = NOT_RECORDED

@@ -48,22 +48,22 @@ def test_what_a_record_needs_is_not_believed() -> None:
     case = of(record, "lookahead")
     case["needs"] = {"capabilities": ["nvdec.h264"], "lines": []}
     case["gpu_proof"] = {"nvenc_lines": [], "nvdec_lines": ["format supported: yes"]}
-    (finding,) = problems(record).values()
-    assert (finding.property, finding.status) == ("gpu", records.Status.FAIL)
+    found = problems(record)
+    assert found["transcode lookahead.needs"].status is records.Status.UNKNOWN
+    finding = found["transcode lookahead.gpu"]
+    assert finding.status is records.Status.FAIL
     assert "NVENC encoded" in finding.reason
     assert "Lookahead enabled" in finding.reason
     # And a case that the driver refused is not excused by what it says it needed.
     record = machine("t4")
     of(record, "encode").update(outcome="failed", exit_code=69, outputs=[], needs={"capabilities": ["nvdec.av1"]},
                                 decisive_line="Hardware is lacking required capabilities")  # fmt: skip
-    (finding,) = problems(record).values()
-    assert finding.status is records.Status.FAIL
+    assert problems(record)["transcode encode.completed"].status is records.Status.FAIL
 
 
 def test_a_record_without_expectations_is_judged_all_the_same() -> None:
     record = machine("t4")
     for case in record["cases"]:
-        del case["needs"]
         for output in case["outputs"]:
             del output["expected"]
     assert problems(record) == {}
