@@ -84,8 +84,8 @@ CLIP = Input("input.mp4", "h264-1080p")
 HD = Output("output.mp4", 1920, 1080, audio=True)
 # Decoders of these codecs must agree to the last bit (then PSNR is written as 100).
 EXACT_DB, EXACT_SSIM = 60.0, 0.999
-# scale_cuda's bicubic leaves 41.9 dB of the clip at 1280x720, 34.6 at 640x480 and 32.5 at 320x240 (its formula, beside the
-# `area` of FFmpeg's scaler, with which pictures are compared); one pixel aside they have 28.5, 25.9 and 23.2 dB.
+# scale_cuda's bicubic leaves 41.9 dB of the clip at 1280x720, 34.6 at 640x480 and 32.5 at 320x240 (its formula, beside
+# the `area` of FFmpeg's scaler, with which pictures are compared); one pixel aside they have 28.5, 25.9 and 23.2 dB.
 HD720 = Output("output.mp4", 1280, 720, audio=True)
 H264 = ("nvenc.h264", "nvdec.h264")
 HIGH_QUALITY = (
