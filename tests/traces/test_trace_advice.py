@@ -115,6 +115,30 @@ def with_kernel(name: str, op: str, ns: int = 50_000) -> Callable[[], Program]:
     return made
 
 
+DEPTHWISE = "void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel<3, c10::BFloat16, int>(...)"
+IN_NHWC = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_kernel"
+
+
+def convolved(
+    kernel: str, ns: int = 400_000, last: bool = False, strides: bool = True, dtype: str = "c10::BFloat16",
+    filter_size: tuple[int, ...] = (128, 1, 3, 3),
+) -> Callable[[], Program]:  # fmt: skip
+    """One convolution beside 2 ms of products. `last`: its picture lies with the channels together."""
+    image = (64, 128, 56, 56)
+    laid = [[c * h * w, 1, w * c, c] if last else [c * h * w, h * w, w, 1] for _, c, h, w in (image, filter_size)]
+    given: dict[str, Any] = {
+        "shapes": [image, filter_size, [], [3, 3], [1, 1], [1, 1], [1, 1]], "dtypes": [dtype, dtype],
+        "args": {
+            "Concrete Inputs": ["", "", "", "[3, 3]", "[1, 1]", "[1, 1]", "[1, 1]"],
+            **({"Input Strides": laid} if strides else {}),
+        },
+    }  # fmt: skip
+    if filter_size[2] == 1:
+        given["args"]["Concrete Inputs"] = ["", "", "[0, 0]", "[1, 1]", "[1, 1]"]
+    op = "aten::_conv_depthwise2d" if filter_size[2] > 1 else "aten::cudnn_convolution"
+    return lambda: of(lambda p, _: p.op(op, Kernel(kernel, ns), **given))(0)
+
+
 def convolutions(bias: bool, normed: bool = True, moving: bool = False) -> Callable[[], Program]:
     def made() -> Program:
         p = Program()
@@ -507,12 +531,29 @@ EDGES: tuple[tuple[str, Callable[[], Program], bool], ...] = (
     ("launch-bound", small_kernels(300, 9_900), False),  # short, and the GPU does not wait
     ("dataloader", lambda: of(hidden_load)(3_000_000), False),
     ("gaps", without("cuda_runtime"), False),
+    ("transposes", convolved(DEPTHWISE), True),  # memory needs 65 µs for it
+    ("transposes", convolved(DEPTHWISE, 70_000), False),
+    ("transposes", convolved(DEPTHWISE, strides=False), True),  # PyTorch's own kernel knows NCHW alone
+    ("transposes", convolved("dgrad2d_c1_k1_nhwc_kernel<__nv_bfloat16>", last=True), False),
+    ("transposes", convolved("conv2d_c1_k1_kernel<__nv_bfloat16>", strides=False), False),  # nothing tells how it lies
+    ("transposes", convolved(DEPTHWISE, dtype="float"), False),  # not sure to help
+    ("transposes", convolved("cutlass_80_tensorop_bf16_s16816gemm_align2", filter_size=(256, 128, 1, 1)), True),
+    ("transposes", convolved("cutlass_80_tensorop_bf16_s16816gemm", 60_000, filter_size=(256, 128, 1, 1)), False),
+    ("transposes", convolved(IN_NHWC, filter_size=(256, 128, 1, 1)), False),  # it may be slow, but not for its layout
+    ("bad-shape", convolved("cutlass_80_tensorop_bf16_s16816gemm_align2", filter_size=(256, 128, 1, 1)), False),
+    ("eligible-not-used", convolved(DEPTHWISE), False),
 )
 
 
 @pytest.mark.parametrize(("rule", "made", "speaks"), EDGES)
 def test_a_rule_at_its_edge(rule: str, made: Callable[[], Program], speaks: bool, tmp_path: Path) -> None:
     assert (rule in said(made(), tmp_path)) is speaks
+
+
+def test_a_depthwise_convolution_gains_what_it_takes_above_the_roof_of_its_bytes(tmp_path: Path) -> None:
+    gain = said(convolved(DEPTHWISE)(), tmp_path)["transposes"].gain
+    assert gain is not None
+    assert gain.us == pytest.approx(400 - 2 * 64 * 128 * 56 * 56 * 2 / (3350e3 * 0.88 * 0.55), rel=0.05)
 
 
 def test_every_rule_has_its_programs() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gpuprep.catalogue import Board
 from gpuprep.records import RunRecord
-from gpuprep.trace.advice import intervals, kinds
+from gpuprep.trace.advice import intervals, kinds, physics
 from gpuprep.trace.advice.intervals import Intervals
 from gpuprep.trace.columns import Arguments, GpuKind, Ints, OpKind
 from gpuprep.trace.document import Gain, TraceDocument
@@ -321,6 +321,22 @@ class Evidence:
         for op, kernel in pairs.tolist():
             uses_by_op.setdefault(op, set()).add(self.profile.kernels[kernel].tensor_cores)
         return uses_by_op
+
+    @cached_property
+    def in_nchw(self) -> Mask:
+        """Of each row of Profile.ops: a convolution of 16 bits whose pictures do not lie with their channels together.
+
+        As the strides say; where there are none, as the names of its kernels do.
+        """
+        named = np.zeros(len(self.profile.ops), bool)
+        named[self.profile.gpu.op[self.gpu[self.of_kernels(self.kernel_rows(kinds.NCHW))]]] = True
+        mask = np.zeros(len(named), bool)
+        for op in np.flatnonzero(self.op_time > 0).tolist():
+            kind, arguments = self.profile.ops[op].type, self.arguments(op)
+            if "conv" in kind and physics.dtype_of(kind, arguments) in ("fp16", "bf16"):
+                together = physics.channels_last(arguments)
+                mask[op] = named[op] if together is None else not together
+        return mask
 
     @cached_property
     def has_shapes(self) -> bool:

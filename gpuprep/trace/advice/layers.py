@@ -26,9 +26,6 @@ SOFTMAX = re.compile(r"^aten::(softmax|_softmax)$")
 SOFTMAX_BACKWARD = re.compile(r"^aten::_softmax_backward_data$")
 BATCHED_PRODUCT = re.compile(r"^aten::(bmm|baddbmm)$")
 SDPA = re.compile(r"scaled_dot_product|flash_attention|efficient_attention")
-# Of the bandwidth that a copy reaches: normalising kernels sum over rows first (tests/traces/recorded: PyTorch's
-# channels_last kernels in a ResNet-50).
-NORM_SHARE = 0.55
 BACKWARD_FLOPS = 2.5  # of the forward pass: the scores again, and four gradients
 MUCH = 0.4  # of the kernels' time
 LITTLE = 0.02  # of the step
@@ -38,22 +35,62 @@ NEAR_OPS = 12  # between a softmax and its products stand scaling, masking, drop
 
 
 def transposes(e: Evidence) -> Found | None:
+    """Convolutions in NCHW: what changes the layout around them, and what takes longer without that."""
     rows = e.kernel_rows(kinds.TRANSPOSE)
     mask = e.of_kernels(rows)
     ns = int(e.gpu_dur[mask].sum())
-    if ns <= 0.02 * e.gpu_total:
+    new, slow, slow_ns, saved_ns = _in_nhwc(e)
+    if ns + saved_ns <= 0.02 * e.gpu_total:
         return None
     without = all_gpu(e, mask)
-    new, norms_ns = durations(e), 0
+    norms_ns = 0
     if e.board is not None:
         new, norms_ns = _normalised(e, new)
     change = Change(gpu_ns=new, without_gpu=without, without_calls=calls_of(e, without))
-    less = f"{e.a_step(norms_ns):.2f} ms less for batch normalisation, which then reads channels side by side"
-    how = f"without these kernels, and {less}"
-    made = gain(e, change, how if norms_ns else "without these kernels")
-    figures = {"count": int(mask.sum()) / e.steps, "ms": e.a_step(ns), "percent": 100 * ns / e.gpu_total}
-    ops = np.unique(e.profile.gpu.op[e.gpu[mask]])
-    return Found(figures, ops=ops.tolist(), kernels=np.flatnonzero(rows).tolist(), gain=made)
+    count, percent = int(mask.sum()) / e.steps, 100 * ns / e.gpu_total
+    what, how = [], []
+    if count:
+        share = f"{e.a_step(ns):.2f} ms ({percent:.1f} % of the GPU time)"
+        what.append(f"{count:.0f} kernels a step change the layout between NCHW and NHWC: {share}.")
+        how.append("without these kernels")
+    if slow:
+        what.append(f"{len(slow)} convolutions of 16 bits are calculated in NCHW: {e.a_step(slow_ns):.2f} ms a step.")
+        how.append(f"{e.a_step(saved_ns):.2f} ms less for convolutions, at the roof of their shape in NHWC")
+    if norms_ns:
+        less = f"{e.a_step(norms_ns):.2f} ms less for batch normalisation"
+        how.append(f"{less}, which then reads channels side by side")
+    made = gain(e, change, ", and ".join(how))
+    figures = {"count": count, "ms": e.a_step(ns), "percent": percent, "slow_ms": e.a_step(slow_ns)}
+    ops = np.union1d(e.profile.gpu.op[e.gpu[mask]], slow)
+    return Found(figures, {"what": " ".join(what)}, ops=ops.tolist(), kernels=np.flatnonzero(rows).tolist(), gain=made)
+
+
+def _in_nhwc(e: Evidence) -> tuple[Times, list[int], int, int]:
+    """Convolutions that are calculated in NCHW: (new durations, rows of Profile.ops, ns of their kernels, ns that are
+    saved). What is calculated in NHWC between two changes of the layout, takes as long as now."""
+    new, slow, slow_ns, saved = durations(e), [], 0.0, 0.0
+    of_op, many = e.profile.gpu.op, len(e.profile.ops)
+
+    def time(rows: Mask) -> Times:
+        return np.asarray(np.bincount(of_op[e.gpu[rows]], e.gpu_dur[rows], many), float)
+
+    changing, fitting = e.of_kernels(e.kernel_rows(kinds.TRANSPOSE)), e.of_kernels(e.kernel_rows(kinds.NHWC))
+    others = e.kernels & ~changing & ~fitting
+    changes, stays, now = time(changing), time(fitting & ~changing), time(others)
+    factor = np.ones(many)
+    for op in np.flatnonzero(e.in_nchw & (now > 0) & ~((changes > 0) & (stays == 0))).tolist():
+        kind, arguments = e.profile.ops[op].type, e.arguments(op)
+        dtype = physics.dtype_of(kind, arguments)
+        once = physics.nhwc_ns(e.board, kind, arguments, dtype) if e.board is not None else None
+        if once is None:
+            continue
+        whole = once * max(1, int(e.op_calls[op]))
+        then = max(whole - stays[op], whole / 2) if stays[op] else whole  # backward one of two is calculated in NHWC
+        if then < SURE * now[op]:
+            slow.append(op)
+            slow_ns, saved, factor[op] = slow_ns + now[op], saved + now[op] - then, then / now[op]
+    new[e.gpu[others]] *= factor[of_op[e.gpu[others]]]
+    return new, slow, int(slow_ns), int(saved)
 
 
 def _normalised(e: Evidence, new: Times) -> tuple[Times, int]:
@@ -73,7 +110,7 @@ def _normalised(e: Evidence, new: Times) -> tuple[Times, int]:
         now = float(new[mine].sum())
         if once is None or not now or not physics.largest(arguments):
             continue
-        share = min(1.0, once / NORM_SHARE * max(1, int(calls[op])) / now)
+        share = min(1.0, once / physics.SUMMING * max(1, int(calls[op])) / now)
         saved += now * (1 - share)
         new[mine] *= share
     return new, int(saved)

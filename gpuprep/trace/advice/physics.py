@@ -22,6 +22,9 @@ from gpuprep.trace.work.flops import Work, shape
 from gpuprep.trace.work.optypes import data_type, operand_type
 
 SUSTAINED = 0.88  # of the memory's bandwidth: what a triad reaches on healthy boards (catalogue/bandwidths.yml)
+# Of what SUSTAINED leaves: kernels in NHWC that sum over rows, and do not multiply matrices (tests/traces/recorded:
+# batch normalisation in a ResNet-50).
+SUMMING = 0.55
 PINNED = 0.85  # of the PCIe link: what copies from pinned memory reach (checks/bandwidth)
 BYTES = {
     "float": 4, "c10::Half": 2, "c10::BFloat16": 2, "double": 8, "int": 4, "long int": 8, "bool": 1, "long": 8,
@@ -56,7 +59,7 @@ def operation(op_type: str, arguments: Arguments) -> tuple[Operation, float] | N
     once = 2.0 * work.m * work.n * work.k * work.batch
     times = work.flops / once if once else 1.0
     if work.kind == "convolution":
-        return _convolved(work, arguments), times
+        return _convolved(work, arguments, "backward" in op_type), times
     aligned = leading(op_type, arguments, work)
     if max(work.m, work.n, work.k) > 2**31 - 1:
         return None
@@ -83,26 +86,32 @@ def leading(op_type: str, arguments: Arguments, work: Work) -> tuple[int, ...]:
     return tuple(lengths)
 
 
-def channels_last(arguments: Arguments) -> bool:
-    """Whether the first picture lies in memory with its channels together. Without strides: no."""
-    for size, step in zip(arguments.shapes, arguments.strides, strict=False):
-        if _is_matrix(size) and len(size) == 4:
-            return isinstance(step, tuple) and len(step) == 4 and step[1] == 1 and size[1] > 1
-    return False
+def channels_last(arguments: Arguments) -> bool | None:
+    """Whether a picture, or a filter, lies in memory with its channels together. None: there are no strides.
+
+    A convolution of both layouts is calculated so.
+    """
+    pairs = [
+        (size, step)
+        for size, step in zip(arguments.shapes, arguments.strides, strict=False)
+        if _is_matrix(size) and len(size) >= 4 and _is_matrix(step) and len(step) == len(size)
+    ]
+    return any(step[1] == 1 and step[-1] >= size[1] > 1 for size, step in pairs) if pairs else None
 
 
 def _is_matrix(shape: object) -> bool:
     return isinstance(shape, tuple) and len(shape) >= 2 and all(isinstance(size, int) for size in shape)
 
 
-def _convolved(work: Work, arguments: Arguments) -> Operation:
+def _convolved(work: Work, arguments: Arguments, backward: bool) -> Operation:
     images = [shape for shape in arguments.shapes if _is_matrix(shape) and len(shape) >= 3]
-    read = sum(math.prod(image) for image in images[:2]) if len(images) >= 2 else None
+    read, written = sum(map(math.prod, images[:2])) if len(images) >= 2 else None, work.m * work.n
+    if backward and len(images) > 2:  # of a gradient, a picture and a filter two are read, and the third is written
+        read, written = 2 * sum(map(math.prod, images)) // 3, sum(map(math.prod, images)) // 3
     channels = next((image[1] for image in images if len(image) >= 3), work.n)
     return Operation(
-        "convolution", work.words, work.m, work.n, work.k, read=read, written=work.m * work.n,
-        aligned=(int(channels), work.n),
-    )  # fmt: skip
+        "convolution", work.words, work.m, work.n, work.k, read=read, written=written, aligned=(int(channels), work.n)
+    )
 
 
 def predicted(board: Board, operation: Operation, dtype: str) -> Prediction | None:
@@ -140,6 +149,21 @@ def attention_ns(board: Board, flops: float, dtype: str, moved: float) -> float 
         return None
     memory = memory_ns(board, moved)
     return max(flops / (share * top.tflops * 1e12) * 1e9, memory or 0.0)
+
+
+def nhwc_ns(board: Board, op_type: str, arguments: Arguments, dtype: str) -> float | None:
+    """One call of a convolution whose pictures lie in NHWC. Where each channel has its own filter there is nothing for
+    Tensor Cores: memory decides, or CUDA cores do, which multiply 16 bits as FP32."""
+    known, work = operation(op_type, arguments), shape(op_type, arguments)
+    if known is None or work is None or work.kind != "convolution":
+        return None
+    if work.filter[1] == 1 < work.image[1]:
+        once, cores = memory_ns(board, known[0].bytes_moved(dtype)), roofline.roof(board, "fp32")
+        if once is None or isinstance(cores, Missing):
+            return None
+        return max(once * known[1] / SUMMING, work.flops / cores.tflops / 1e3)
+    prediction = predicted(board, known[0], dtype)
+    return None if prediction is None else prediction.seconds * 1e9 * known[1]
 
 
 # ---------------------------------------------------------------- memory

@@ -218,7 +218,11 @@ def _halved(e: Evidence, new: Times) -> Times:
 
 
 def eligible_not_used(e: Evidence) -> Found | None:
-    rows = [product for product in _products(e) if product.dtype in HALF_TYPES and product.uses == {UsesTensorCores.NO}]
+    rows = [
+        product
+        for product in _products(e)
+        if product.dtype in HALF_TYPES and product.uses == {UsesTensorCores.NO} and not e.in_nchw[product.op]
+    ]  # what is in NCHW, `transposes` tells
     ns = sum(row.ns for row in rows)
     if not rows or ns < 0.02 * e.gpu_total:
         return None
@@ -244,7 +248,7 @@ def bad_shape(e: Evidence) -> Found | None:
             continue
         multiple = max(1, 16 // INPUT_BYTES[dtype])
         sizes = [size for size in product.operation.aligned or () if size > 1 and size % multiple]
-        if sizes or product.op in crooked_ops:
+        if sizes or (product.op in crooked_ops and not e.in_nchw[product.op]):  # there rows are as long as a picture
             rows.append((product, dtype, multiple, sizes))
         elif predicted := _predicted_ns(e, product, product.operation, dtype):
             fitting.append(product.ns / predicted)
