@@ -87,20 +87,20 @@ def answers(
     shipped: Mapping[str, Mapping[str, Sequence[str]]],
     allowed: Mapping[str, Collection[str]],
     gpus: int | None = None,
-    ends: Sequence[tuple[int, str]] | None = None,
+    tried: Sequence[tuple[ffmpegtries.Try, Sequence[tuple[int, str]]]] | None = None,
 ) -> list[Answer]:
     """The answer for each need, after all that is wrong with the words themselves. `boards`: the machine's GPUs, () if
     unknown; `gpus`: how many it has; `shipped`: codec.parts of gpuprep's profiles, to name one that adds a part;
-    `allowed`: kind ► names that codec.parts of a profile may have; `ends`: how FFmpeg itself ended with the words of
-    ffmpegtries.of(), None if it was not asked.
+    `allowed`: kind ► names that codec.parts of a profile may have; `tried`: what FFmpeg itself was asked and how it
+    ended, None if it was not asked.
     """
     version = "" if isinstance(parts, Missing) else parts.version
     encoders = None if isinstance(parts, Missing) else _have("encoders", parts)
     ffmpegoptions.check(asked, version, gpus, encoders)
     filters = set() if isinstance(parts, Missing) else _have("filters", parts) or set()
     ffmpegframes.follow(asked, version, encoders, allowed.get("filters", ()), filters)
-    if ends is not None:
-        ffmpegtries.settle(asked, ffmpegtries.of(asked, allowed.get("filters", ())), ends)
+    if tried is not None:
+        ffmpegtries.settle(asked, tried)
     else:
         given = {link.name for text, _ in graphs(asked) for chain in links(text) for link in chain if link.arguments}
         unseen = sorted(given & set(allowed.get("filters", ())) - set(ffmpeg.commands()["filters"]["options"]))

@@ -1,7 +1,8 @@
-"""What of a command can FFmpeg itself try, on a made picture and without a GPU, and what do its answers mean? Pure.
+"""What of a command can FFmpeg itself try, on made pictures and without a GPU, and what do its answers mean? Pure.
 
-    of(asked, known)              a Try for each filter in the computer's memory, and for each encoder with its options
-    settle(asked, tries, ends)    adds to `asked.answers` what FFmpeg refused; takes away what it cleared
+    of(asked, known)        a Try for each filter in the computer's memory, for each encoder with its options, and for
+                            each graph of such filters as a whole
+    settle(asked, tried)    adds to `asked.answers` what FFmpeg refused; takes away what it cleared
 
 No file, folder or network is in the words of a Try: filters and options that have one are left out.
 """
@@ -14,11 +15,20 @@ from dataclasses import dataclass
 
 from gpuprep.agent.video.ffmpegerrors import PREFIX
 from gpuprep.catalogue import ffmpeg
-from gpuprep.checks.ffmpegcommand import NAME, Asked, File, Link, graphs, links, pieces
+from gpuprep.checks.ffmpegcommand import FILTERS, NAME, Asked, File, Link, graphs, links, pieces
 from gpuprep.checks.ffmpegoptions import encoders_of, of_another
 from gpuprep.records import Status
 
 PICTURE, SOUND = "color=s=3840x2160:r=25:d=0.04", "anullsrc=r=48000:cl=stereo:d=0.1"
+# What each input of a whole graph is: the size and the rate of the real one are not known. What FFmpeg refuses in the
+# same words with a tiny picture and with a very large one does not depend on them.
+INPUTS = (
+    "color=s=64x64:r=25:d=0.04[out0];anullsrc=r=48000:cl=stereo:d=0.1[out1]",
+    "color=s=8192x4320:r=30:d=0.04[out0];anullsrc=r=44100:cl=mono:d=0.1[out1]",
+)
+MOST_INPUTS = 8  # of a graph that is tried
+OF_INPUT = re.compile(r"\d(?::[va](?::0)?)?")  # a stream that each of these inputs has
+LABEL = re.compile(r"[A-Za-z0-9_:]{1,64}")
 # A backslash or a bracket could be read otherwise by FFmpeg than by us, and bring in another filter.
 ONE_FILTER = re.compile(r"(?:[^'\\\[\],;\n]|'[^'\\]*')*")
 OF_FILES = re.compile(
@@ -27,10 +37,20 @@ OF_FILES = re.compile(
 MOST_LETTERS = 4000  # of a filter or an option that is tried
 # FFmpeg's words for a name or a value that it does not take, whatever the pictures are.
 REFUSED = re.compile(
-    r"Option '?[^']{1,99}'? not found|Undefined constant or missing|Unable to parse|Error setting option|Error parsing"
-    r"|Error setting preset|Error when evaluating|out of range \[|Unrecognized option|Invalid chars"
-    r"|Missing '\)'|Unknown function|Invalid size|Unable to find color|Cannot find color"
+    r"Option '?[^']{1,99}'? not found|Error applying option|Undefined constant or missing|Unable to parse"
+    r"|Error setting (?:option|preset)|Error parsing (?:option\b|a filter)|Error when evaluating|out of range \["
+    r"|Unrecognized option|Invalid chars|Missing '\)'|Unknown function|Invalid size|(?:Unable to|Cannot) find color"
 )
+# Its words for a link that cannot be, too: after its name the filter, as "[Parsed_hstack_2 @ 0x55...] Input 1 ...".
+UNLINKED = re.compile(
+    REFUSED.pattern + r"|Cannot find a matching stream|Cannot find an unused|matches no streams|do(?:es)? not match"
+    r"|Invalid too big|cannot be smaller than input|was expected to have exactly 1 input|has an unconnected"
+    r"|has output \d+ \([^)]*\) unconnected|not connected to any|No \w+ pad can be associated"
+    r"|(?:Too many|Not enough) inputs|More \w+ link labels|Cannot connect (?:video|audio)|Tried to connect"
+    r"|Media type mismatch|Impossible to convert between|could not choose their formats|Cannot select"
+    r"|Unable to parse graph|cannot connect it to|needs? to be a constant frame rate"
+)
+FILTER = re.compile(r"Parsed_([a-z0-9_]+)_\d+|(?:the|filter) [\"']([a-z0-9_]+)[\"']")
 # NVENC reads its options before it looks for a GPU, and none is to be seen.
 WITHOUT_GPU = re.compile(
     r"libcuda\.so|libnvidia-encode|libnvcuvid|cuInit|CUDA_ERROR|no CUDA-capable device|No capable devices"
@@ -39,13 +59,16 @@ WITHOUT_GPU = re.compile(
 
 @dataclass(frozen=True)
 class Try:
-    """Words for FFmpeg, and what of the command they are: ("filter", "eq"), with the options in them."""
+    """Words for FFmpeg, and what of the command they are: ("filter", "eq"), with the options in them. Of a whole graph
+    there are two `ways`, one for each of INPUTS, and `names` are its filters and labels.
+    """
 
     kind: str
     name: str
     where: str
-    words: tuple[str, ...]
-    options: frozenset[str]
+    ways: tuple[tuple[str, ...], ...]
+    options: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
 
 
 def of(asked: Asked, known: Collection[str]) -> list[Try]:
@@ -53,44 +76,62 @@ def of(asked: Asked, known: Collection[str]) -> list[Try]:
     tries = [one for text, where in graphs(asked) for chain in links(text) for link in chain
              if (one := _filter(link, where, known)) is not None]  # fmt: skip
     tries += [one for file in asked.outputs for one in _encoders(file)]
-    return list({one.words: one for one in tries}.values())
+    tries += [
+        one for text, where in graphs(asked) if (one := _graph(text, where, known, len(asked.inputs))) is not None
+    ]
+    return list({one.ways: one for one in tries}.values())
 
 
-def settle(asked: Asked, tries: Sequence[Try], ends: Sequence[tuple[int, str]]) -> None:
-    """`ends`: exit code and words of FFmpeg for the first of the tries."""
+def settle(asked: Asked, tried: Sequence[tuple[Try, Sequence[tuple[int, str]]]]) -> None:
+    """`tried`: each Try with the exit code and the words of FFmpeg for each of its ways."""
     clear = 0
-    for one, (code, text) in zip(tries, ends, strict=False):
-        lines = [PREFIX.sub("", line.strip()) for line in text.splitlines()]
-        line = next((line for line in lines if REFUSED.search(line)), "")
-        about = [answer for answer in asked.answers if answer.need.kind in ("option", "filter") and (
-            answer.need.name == one.name or answer.need.name.lstrip("-").split(":")[0] in one.options)]  # fmt: skip
+    for one, ends in tried:
+        refusals = {_refusal(text, UNLINKED if one.names else REFUSED) for _, text in ends}
+        line, prefix = refusals.pop() if len(refusals) == 1 else ("", "")
+        kinds = ("option", "filter", *(("frames", "label") if one.names else ()))
+        about = [answer for answer in asked.answers if answer.need.kind in kinds and (
+            answer.need.name == one.name or answer.need.name.lstrip("-").split(":")[0] in one.options
+            or answer.need.name in one.names)]  # fmt: skip
         if line and all(answer.status is not Status.FAIL for answer in about):
-            topic = "filter" if one.kind == "filter" else "encoder"
-            asked.say(Status.FAIL, one.kind, one.name, one.where, f"FFmpeg on the host says: {line[:200]}",
-                      f"look it up there: ffmpeg -h {topic}={one.name}")  # fmt: skip
-        answered = code == 0 or WITHOUT_GPU.search(text)
+            name = one.name or next((a or b for a, b in FILTER.findall(f"{prefix} {line}")), "")
+            remedy = f"look it up there: ffmpeg -h {one.kind}={name}"
+            if one.names and not REFUSED.search(line):
+                remedy = f"give {name} the inputs and outputs that it takes: ffmpeg -h filter={name}" if name else ""
+            asked.say(Status.FAIL, one.kind, name, one.where, f"FFmpeg on the host says: {line[:200]}", remedy)
+        answered = any(code == 0 or WITHOUT_GPU.search(text) for code, text in ends)
         clear += bool(line or answered)
-        if not line and answered:
+        if not line and answered and not one.names:
             asked.answers[:] = [
                 answer for answer in asked.answers if answer not in about or answer.status is not Status.UNKNOWN
             ]
-    if tries:
+    if tried:
         asked.note(
-            f"the host's FFmpeg tried {len(tries)} filters and encoders on a made picture, and {clear} gave an answer"
+            f"the host's FFmpeg tried {len(tried)} filters, encoders and graphs on made pictures, and {clear} gave an"
+            " answer"
         )
 
 
-def _filter(link: Link, where: str, known: Collection[str]) -> Try | None:
-    """The filter alone, between made pictures (or sound) and nothing."""
+def _refusal(text: str, refused: re.Pattern[str]) -> tuple[str, str]:
+    """The line that says what FFmpeg refuses, and the name in front of it: ("Option 'x' not found", "Parsed_eq_1")."""
+    for line in text.splitlines():
+        bare = PREFIX.sub("", line.strip())
+        if refused.search(bare):
+            return bare, line.strip()[1:].partition(" @")[0] if bare != line.strip() else ""
+    return "", ""
+
+
+def _words(link: Link, known: Collection[str]) -> tuple[str, bool] | None:
+    """The filter as it is tried, and whether that is all of it; None for one that is not: it may not be known, work on
+    the GPU or open files.
+    """
     data = ffmpeg.commands()["filters"]
     name = link.name
     if name not in known or name in data["files"] or name in data["gpu"] or name in data["unclear"]:
         return None
-    if re.search(r"^hw|src$|sink$|_(?:cuda|npp)$", name) or of_another(name):
+    if re.search(r"^hw|sink$|_(?:cuda|npp)$", name) or of_another(name):
         return None
-    parts = [
-        part for part in pieces(link.arguments, ":") if not OF_FILES.search(part.partition("=")[0]) or "=" not in part
-    ]
+    all_parts = pieces(link.arguments, ":")
+    parts = [part for part in all_parts if not OF_FILES.search(part.partition("=")[0]) or "=" not in part]
     given = ":".join(parts)
     if (
         not ONE_FILTER.fullmatch(given)
@@ -98,13 +139,59 @@ def _filter(link: Link, where: str, known: Collection[str]) -> Try | None:
         or any(part.lstrip().startswith("/") for part in parts)
     ):
         return None
-    source = SOUND if name in data["audio"] else PICTURE
-    takes = range(max(len(link.takes), 2 if name in data["two_inputs"] else 1))
+    return f"{name}{'=' if given else ''}{given}", parts == all_parts
+
+
+def _filter(link: Link, where: str, known: Collection[str]) -> Try | None:
+    """The filter alone, between made pictures (or sound) and nothing."""
+    data = ffmpeg.commands()["filters"]
+    words = _words(link, known)
+    if words is None or link.name.endswith("src"):
+        return None
+    source = SOUND if link.name in data["audio"] else PICTURE
+    takes = range(max(len(link.takes), 2 if link.name in data["two_inputs"] else 1))
     gives = "".join(f"[o{at}]" for at in range(max(len(link.gives), 1)))
-    graph = "".join(f"{source}[i{at}];" for at in takes) + "".join(f"[i{at}]" for at in takes)
-    graph += f"{name}{'=' if given else ''}{given}{gives}"
+    graph = "".join(f"{source}[i{at}];" for at in takes) + "".join(f"[i{at}]" for at in takes) + words[0] + gives
     maps = [word for label in re.findall(r"\[o\d+\]", gives) for word in ("-map", label)]
-    return Try("filter", name, f"{where} {name}={link.arguments}", ("-filter_complex", graph, *maps), frozenset())
+    return Try(
+        "filter", link.name, f"{where} {link.name}={link.arguments}".rstrip("="), (("-filter_complex", graph, *maps),)
+    )
+
+
+def _graph(text: str, where: str, known: Collection[str], inputs: int) -> Try | None:
+    """The whole graph, on made inputs; None if a part of it cannot be tried. It is put together again from what was
+    read, so FFmpeg sees no other filters than we do.
+    """
+    data = ffmpeg.commands()["filters"]
+    chains = links(text)
+    every = [link for chain in chains for link in chain]
+    given = [label for link in every for label in link.gives]
+    taken = {label for link in every for label in link.takes}
+    source, simple = where == "-f lavfi", where[1:].split(":")[0] in FILTERS
+    if inputs > MOST_INPUTS or not every or not all(LABEL.fullmatch(label) for label in (*given, *taken)):
+        return None
+    if not simple and not all(label in given or OF_INPUT.fullmatch(label) for label in taken):
+        return None
+    shown: list[str] = []
+    for chain in chains:
+        steps = []
+        for link in chain:
+            words, whole = _words(link, known) or ("", False)
+            if not whole and link.name not in data["in_place"]:
+                return None
+            takes, gives = ("".join(f"[{label}]" for label in labels) for labels in (link.takes, link.gives))
+            steps.append(f"{takes}{words if whole else 'null'}{gives}")
+        shown.append(",".join(steps))
+    graph = ";".join(shown)
+    kind = "a" if where.startswith(("-af", "-filter:a")) else "v"
+    maps = [f"0:{kind}"] if simple else [f"[{label}]" for label in given if label not in taken]
+    words_of = ("-f", "lavfi", "-i", graph) if source else (
+        f"-filter:{kind}" if simple else "-filter_complex", graph, *(word for one in maps for word in ("-map", one))
+    )  # fmt: skip
+    made = [("-f", "lavfi", "-i", one) * (1 if simple else inputs) for one in INPUTS]
+    names = frozenset((*(link.name for link in every), *(f"[{label}]" for label in (*given, *taken))))
+    ways = (words_of,) if source else tuple((*one, *words_of) for one in made)
+    return Try("filter", every[0].name if len(every) == 1 else "", f"{where} {text}", ways, frozenset(), names)
 
 
 def _encoders(file: File) -> Iterator[Try]:
@@ -125,5 +212,5 @@ def _encoders(file: File) -> Iterator[Try]:
         words = [word for base, value in options.items() for word in (f"-{base}", value)]
         source = SOUND if kind == "audio" else PICTURE
         yield Try("encoder", encoder, f"-c:{kind[0]} {encoder}",
-                  ("-filter_complex", f"{source}[o]", "-map", "[o]", f"-c:{kind[0]}", encoder, *words),
+                  (("-filter_complex", f"{source}[o]", "-map", "[o]", f"-c:{kind[0]}", encoder, *words),),
                   frozenset(options))  # fmt: skip

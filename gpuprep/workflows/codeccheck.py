@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuprep import catalogue
@@ -55,7 +55,8 @@ def check(
         asked = needs(words, parts.version)
         answers = ffmpegneeds.answers(asked, parts, boards, shipped, allowed)
         return Checked(f"profile {wish.name}", wish.codec.ffmpeg, "", False, asked, tuple(answers))
-    answered = None if host is None else _ask(host, ffmpegtries.of(asked, allowed["filters"]))
+    tries = ffmpegtries.of(asked, allowed["filters"])
+    answered = None if host is None else _ask(host, tries)
     values: Any = answered.values if isinstance(answered, ProbeResult) else None
     record = _record(host, run, store, f"{answered}" if values is None else "")
     listed = measured(Codec, values) if values is not None else _parts(record) if record else Missing("not_recorded")
@@ -64,8 +65,11 @@ def check(
     if isinstance(answered, str):
         asked.note(f"{host} was not asked, and this is of its last record: {answered}")
     on = [] if record is None else _boards(record)
-    ends = None if values is None else _ends(values)
-    answers = ffmpegneeds.answers(asked, listed, on, shipped, allowed, len(on) or None, ends)
+    tried = None
+    if values is not None:
+        ends = _ends(values)
+        tried = [(one, [next(ends, (1, "")) for _ in one.ways]) for one in tries]
+    answers = ffmpegneeds.answers(asked, listed, on, shipped, allowed, len(on) or None, tried)
     about = f"{record.host}, run {record.run_id}" if record and values is None else f"{host}, as it is now"
     source = answered.source if isinstance(answered, ProbeResult) else record.source if record else Source.MEASURED
     return Checked(about, known.version, licence_of(known), source is Source.SIMULATED, asked, tuple(answers))
@@ -76,22 +80,20 @@ def _ask(host: str, tries: Sequence[ffmpegtries.Try]) -> ProbeResult | str:
     try:
         (target,) = targets.parse([host])
         with Host(target, connect_timeout=CONNECT_SECONDS) as reached:
-            asked = {"tries": [list(one.words) for one in tries]}
+            asked = {"tries": [list(words) for one in tries for words in one.ways]}
             result = agent_client.probe(reached, "codec", asked, timeout=ASK_SECONDS)
     except (HostError, UsageError, SimError) as error:
         return error.what
     return f"{result.values.reason}: {result.values.detail}" if isinstance(result.values, Missing) else result
 
 
-def _ends(values: Mapping[str, Any]) -> list[tuple[int, str]]:
+def _ends(values: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     """The exit codes and words that the host sent, up to the first that is none."""
     sent = values.get("tried")
-    ends: list[tuple[int, str]] = []
     for end in sent if isinstance(sent, list) else ():
         if not (isinstance(end, list) and len(end) == 2 and type(end[0]) is int and isinstance(end[1], str)):
-            break
-        ends.append((end[0], end[1]))
-    return ends
+            return
+        yield end[0], end[1]
 
 
 def _record(host: str | None, run: str | None, url: str | None, silent: str) -> RunRecord | None:

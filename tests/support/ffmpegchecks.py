@@ -9,6 +9,7 @@ from typing import Any
 
 from builders import load
 
+from gpuprep.agent.probes import codec as probe
 from gpuprep.catalogue import boards
 from gpuprep.checks import ffmpegcommand, ffmpegneeds, ffmpegtries
 from gpuprep.desired.loading import schema
@@ -27,7 +28,7 @@ def asked(words: str | Sequence[str]) -> ffmpegcommand.Asked:
 
 def tries(words: str) -> list[str]:
     """What a host's FFmpeg would be asked to try, each as one text."""
-    return [" ".join(one.words) for one in ffmpegtries.of(asked(words), ALLOWED["filters"])]
+    return [" ".join(way) for one in ffmpegtries.of(asked(words), ALLOWED["filters"]) for way in one.ways]
 
 
 def of_profile(name: str, *, npp: bool = False, **changed: Any) -> Codec:
@@ -42,13 +43,24 @@ def build(**lists: Any) -> Codec:
 
 
 def checked(
-    words: str | Sequence[str], parts: Codec | Missing, gpu: str | None = "t4", gpus: int | None = None
+    words: str | Sequence[str],
+    parts: Codec | Missing,
+    gpu: str | None = "t4",
+    gpus: int | None = None,
+    ffmpeg: str | None = None,
 ) -> ffmpegneeds.Checked:
-    """The whole answer. `gpu`: a model, or nobody knows which; `gpus`: how many the host has, or nobody knows."""
+    """The whole answer. `gpu`: a model, or nobody knows which; `gpus`: how many the host has, or nobody knows.
+    `ffmpeg`: the program that is asked to try what it can.
+    """
     on = [next(board for board in boards().values() if board.model.key == gpu)] if gpu else []
     version = "" if isinstance(parts, Missing) else parts.version
     command = ffmpegcommand.needs(shlex.split(words) if isinstance(words, str) else words, version)
-    found = ffmpegneeds.answers(command, parts, on, SHIPPED, ALLOWED, gpus)
+    tried = None
+    if ffmpeg is not None:
+        asks = ffmpegtries.of(command, ALLOWED["filters"])
+        ends = iter(probe.tried(ffmpeg, [list(way) for one in asks for way in one.ways]))
+        tried = [(one, [next(ends) for _ in one.ways]) for one in asks]
+    found = ffmpegneeds.answers(command, parts, on, SHIPPED, ALLOWED, gpus, tried)
     return ffmpegneeds.Checked("a test", version, "", False, command, tuple(found))
 
 

@@ -566,6 +566,8 @@ TOMORROW = ["ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "-option_of_tomorrow", "
         (EQ, [[0, ""], [1, "[libx264 @ 0x5] Error setting preset/tune fast/(null)."]], 1, "FAIL    encoder libx264: "),
         (EQ, [[1, "Invalid too big or non positive size for width '9000'"], [0, ""]], 0, "PASS"),  # of the made picture
         (EQ, [[124, "timed out"]], 0, "PASS"),
+        (EQ, [[1, "Error applying option 'x' to filter 'eq': Option not found"]], 1, "FAIL    filter eq: FFmpeg"),
+        (EQ, [[1, "Error parsing global options: Invalid argument"]], 0, "PASS"),  # of the try's own words
         (TOMORROW, [[0, ""]], 0, "PASS"),
         (TOMORROW, [[1, "Unrecognized option 'option_of_tomorrow'."]], 1, "Unrecognized option"),
         (TOMORROW, [[1, "Cannot load libcuda.so.1"]], 0, "PASS"),
@@ -583,9 +585,36 @@ def test_what_the_hosts_ffmpeg_says(
     ended, out, _ = check("gpu-1", "--", *words)
     assert (ended, says in out) == (code, True), out
     assert "of gpu-1, as it is now\n" in out
-    assert f"tried {2 if words is EQ else 1} filters and encoders on a made picture, and " in out
+    assert f"tried {3 if words is EQ else 1} filters, encoders and graphs on made pictures, and " in out
     assert not {"\x1b", "\u202e"} & set(out)
     assert len(out) < 2000
+
+
+STACK = ["ffmpeg", "-i", "a.mp4", "-i", "b.mp4", "-filter_complex", "[0:v]scale=9:9[a];[1:v][a]hstack[o]",
+         "-map", "[o]", "-c:v", "libx264", "-an", "o.mp4"]  # fmt: skip
+HEIGHTS = "[Parsed_hstack_1 @ 0x55] Input 1 height 9 does not match input 0 height {}.\nError reinitializing filters!"
+
+
+@pytest.mark.parametrize(
+    ("graph", "says"),
+    [
+        ([[1, HEIGHTS.format(8)], [1, HEIGHTS.format(8)]],
+         "FAIL    filter hstack: FFmpeg on the host says: Input 1 height 9 does not match input 0 height 8."
+         " (-filter_complex [0:v]scale=9:9[a];[1:v][a]hstack[o])\n"
+         "        -> give hstack the inputs and outputs that it takes: ffmpeg -h filter=hstack\n"),
+        ([[1, HEIGHTS.format(64)], [1, HEIGHTS.format(4320)]], ""),  # it depends on the input: no height is known
+        ([[0, ""], [1, HEIGHTS.format(8)]], ""),
+        ([[1, HEIGHTS.format(8)]], ""),  # only one of both was tried
+        ([[1, "Cannot allocate memory"], [1, "Cannot allocate memory"]], ""),
+        ([[1, "Cannot find a matching stream for unlabeled input pad 1 on filter Parsed_hstack_1"]] * 2, "hstack: F"),
+    ],
+)  # fmt: skip
+def test_a_whole_graph_is_refused_where_no_input_would_do(
+    check: Check, script: Script, graph: list[Any], says: str
+) -> None:
+    answers_of(script, [0, ""], [0, ""], [0, ""], *graph, filters=["scale", "hstack"])
+    code, out, _ = check("gpu-1", "--", *STACK)
+    assert (code, says in out, "FAIL" in out) == (1 if says else 0, True, bool(says)), out
 
 
 def test_options_that_only_ffmpeg_knows_are_named(check: Check, script: Script) -> None:
@@ -595,7 +624,7 @@ def test_options_that_only_ffmpeg_knows_are_named(check: Check, script: Script) 
     answers_of(script, [0, ""], [124, ""], [1, "Option 'x' not found"])
     _, out, _ = check("gpu-1", *words)
     assert "not looked up" not in out
-    assert "tried 4 filters and encoders on a made picture, and 2 gave an answer\n" in out
+    assert "tried 5 filters, encoders and graphs on made pictures, and 2 gave an answer\n" in out
 
 
 def test_a_host_without_a_run_is_asked_too(check: Check, script: Script) -> None:
@@ -642,3 +671,25 @@ def test_a_real_ffmpeg_is_asked(check: Check, monkeypatch: pytest.MonkeyPatch, t
         "overlay",
     }
     assert not (tmp_path / "o.mp4").exists()
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="there is no ffmpeg here")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("-vf scale=640:360,crop=1280:720", "filter crop: FFmpeg on the host says: Invalid too big"),
+        ("-vf subtitles=a.srt,scale=640:360,pad=320:200", "filter pad: FFmpeg on the host says: Padded dimensions"),
+        ("-vf crop=7680:4320,pad=8000:4320", ""),  # of an input that is large enough, and one that is small enough
+        ("-vf pad=1280:720", ""),
+        ("-vf volume=2", "filter volume: FFmpeg on the host says: Cannot connect audio"),
+        ("-filter_complex [0:v]hflip[x][y] -map [x] -map [y]", "filter hflip: FFmpeg on the host says: "),
+        ("-filter_complex [0:v]scale=64:64[x];[x][1:v]hstack[y] -map [y]", ""),
+        ("-filter_complex [0:v]scale=64:64[x];[1:v]scale=64:36[y];[x][y]hstack[z] -map [z]", "filter hstack: "),
+        ("-filter_complex [0:v][0:a][1:v][1:a]concat=n=2:v=1:a=1[x][y] -map [x] -map [y]", ""),
+        ("-filter_complex [0:v]drawtext=fontfile=x:text=y,split[x][y];[x]hflip[z];[z][y]vstack -map 0:a", ""),
+    ],
+)
+def test_a_real_ffmpeg_links_whole_graphs(words: str, says: str) -> None:
+    found = checked(f"ffmpeg -i a.mp4 -i b.mp4 {words} -f null -", VIDEO, ffmpeg=shutil.which("ffmpeg")).answers
+    heard = [f"{one.title}: {one.why}" for one in found if " says: " in one.why]
+    assert [bool(heard), says in " ".join(heard)] == [bool(says), True], heard
