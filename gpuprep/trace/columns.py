@@ -97,6 +97,7 @@ class Arguments:
     dtypes: tuple[str, ...] = ()  # "float", "c10::Half", "c10::BFloat16", "Scalar", ""
     strides: tuple[Any, ...] = ()
     concrete: tuple[str, ...] = ()  # the values of scalar inputs: "[1, 1]", "False"
+    output: tuple[int, ...] = ()  # of a convolution without `concrete`, as its backward op tells (work/flops.py)
     other: tuple[tuple[str, str], ...] = ()  # kernel_backend, Collective name, Group size and their like
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuprep.trace.opening.machine import SIDECAR
+
 
 def folder() -> Path | None:
     named = os.environ.get("GPUPREP_PUBLIC_TRACES", "")
@@ -14,8 +16,10 @@ def folder() -> Path | None:
 
 
 def named(*endings: str) -> list[Path]:
+    """Without the notes that `trace record` writes beside a trace."""
     here = folder()
-    return sorted(path for path in here.iterdir() if path.name.endswith(endings)) if here else []
+    every = sorted(path for path in here.iterdir() if path.name.endswith(endings)) if here else []
+    return [path for path in every if not path.name.endswith(SIDECAR)]
 
 
 needed = pytest.mark.skipif(folder() is None, reason="GPUPREP_PUBLIC_TRACES names no folder of public traces")

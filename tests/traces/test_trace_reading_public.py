@@ -25,7 +25,7 @@ GPU = {
     "kernel": KERNEL, "Kernel": KERNEL, "gpu_memcpy": MEMCPY, "Memcpy": MEMCPY, "gpu_memset": MEMSET, "Memset": MEMSET,
 }  # fmt: skip
 CALLS = ("cuda_runtime", "cuda_driver", "Runtime")
-OPS = ("cpu_op", "user_annotation", "Operator", "python_function")
+OPS = ("cpu_op", "user_annotation", "Operator", "python_function", "overhead")
 
 
 def by_name(path: Path) -> str:

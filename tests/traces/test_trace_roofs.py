@@ -364,6 +364,51 @@ def test_no_line_of_our_own_traces_is_impossible(path: Path) -> None:
         assert "Winograd or FFT" in found.words if found.percent is None else 0 < found.percent <= 100
 
 
+OLD: dict[str, Any] = {"dtypes": ("float",) * 3}  # without stride and padding, as formats before 2023
+FORWARD = ("aten::cudnn_convolution", columns.Arguments(((32, 64, 56, 56), (128, 64, 3, 3)), **OLD))
+
+
+def backward(output: tuple[int, ...], image: tuple[int, ...] = (32, 64, 56, 56)) -> tuple[str, columns.Arguments]:
+    return "aten::cudnn_convolution_backward", columns.Arguments((image, output, (128, 64, 3, 3)), **OLD)
+
+
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [
+        ([backward((32, 128, 28, 28))], "28x28"),  # stride 2
+        ([backward((32, 128, 56, 56))], "56x56"),
+        ([("aten::convolution_backward", columns.Arguments(((32, 128, 54, 54), *FORWARD[1].shapes), **OLD))], "54x54"),
+        ([], ""),  # inference
+        ([backward((32, 128, 28, 28)), backward((32, 128, 56, 56))], ""),  # two layers alike but for their stride
+        ([backward((32, 128, 28, 28), (32, 64, 112, 112))], ""),  # another layer's
+        ([backward((32, 256, 28, 28))], ""),  # no output of this weight
+        ([backward((32, -128, 28, 28))], ""),
+    ],
+)  # fmt: skip
+def test_a_convolution_without_stride_has_the_roof_of_the_output_that_its_backward_op_tells(
+    others: list[tuple[str, columns.Arguments]], told: str
+) -> None:
+    rows: list[Any] = [step(0, 0, 9_000_000)]
+    for place, (name, given) in enumerate([FORWARD, *others]):
+        at = 1_000_000 * place
+        rows += [
+            Op(name, at + 1, at + 15, arguments=given),
+            *launched("sgemm", at + 2, at + 20, at + 900_000, place + 1),
+        ]
+    found = tracesteps.roofed(tracesteps.linked(trace(*rows, devices=DEVICES)), H100, None).roofs
+    shapes = [line.shape for line in found if line.type == FORWARD[0]]
+    assert shapes == ([f"batch=32 points={told} channels=64 to 128 filter=3x3"] if told else [])
+
+
+@publictraces.needed
+def test_every_forward_convolution_of_the_oldest_format_has_a_roof() -> None:
+    for path in publictraces.named("v100-workers0.json.gz", "v100-workers4.json.gz"):
+        told = opening.open_trace(path).document
+        convolutions = {op.id for op in told.ops if op.type == FORWARD[0] and op.gpu_us > 0}
+        assert convolutions
+        assert convolutions <= {line.op for line in told.roofs}
+
+
 @publictraces.needed
 def test_public_traces() -> None:
     (bert,) = publictraces.named("h100-bert.json.gz")

@@ -61,10 +61,14 @@ def kinds(trace: Trace, tree: Sweep, compute_capability: str) -> tuple[list[Kind
     made: list[Kind] = []
     seen: dict[Any, int] = {}
     index = np.zeros(pairs.count, np.int32)
-    for pair, at in enumerate(pairs.first):
-        row = tree.rows[at]
-        name, arguments = trace.names[ops.name[row]], int(ops.arguments[row])
-        given = trace.arguments[arguments] if arguments >= 0 else EMPTY
+    firsts = tree.rows[pairs.first]
+    names, given_at = [trace.names[name] for name in ops.name[firsts]], ops.arguments[firsts].tolist()
+    every = work.with_outputs(
+        [(name, trace.arguments[at] if at >= 0 else EMPTY) for name, at in zip(names, given_at, strict=True)]
+    )
+    for pair, (row, name, arguments, given) in enumerate(zip(firsts, names, given_at, every, strict=True)):
+        if given.output:
+            trace.arguments[arguments] = given
         key: Any = (name, given.shapes, given.dtypes)
         is_op = ops.kind[row] == OpKind.OP
         eligible, why = work.eligible(name, given, compute_capability) if is_op else (False, "a name of the program")

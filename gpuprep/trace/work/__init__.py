@@ -4,6 +4,7 @@ tensor_cores(kernel_name)                        (answer, id of the rule that de
 eligible(op_type, arguments, capability)         (could it use Tensor Cores, why)
 flops(op_type, arguments)                        of one call, as torch's flop counter; None: the profile does not tell
 shape(op_type, arguments)                        the product, convolution or attention; None where it is none
+with_outputs(ops)                                arguments of a profile's ops, with what its backward ops tell of others
 bottom(eligible, parent)                         of eligible ranges in one another the innermost
 dtype, multiple, misaligned(op_type, arguments)  data type of the operands; elements of 16 bytes; sizes that do not fit
 kernel_alignment(kernel_name)                    elements that the kernel loads at once, where its name tells
@@ -11,7 +12,7 @@ kernel_alignment(kernel_name)                    elements that the kernel loads 
 
 from gpuprep.trace.work.aligned import dtype, kernel_alignment, misaligned, multiple
 from gpuprep.trace.work.eligible import NOT_NVIDIA, bottom, eligible
-from gpuprep.trace.work.flops import Work, flops, shape
+from gpuprep.trace.work.flops import Work, flops, shape, with_outputs
 from gpuprep.trace.work.kernels import tensor_cores
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "multiple",
     "shape",
     "tensor_cores",
+    "with_outputs",
 ]

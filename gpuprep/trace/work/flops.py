@@ -8,8 +8,8 @@ What the inputs do not tell is None, never a guess.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from gpuprep.trace.columns import Arguments
@@ -144,6 +144,8 @@ def _convolution(given: Inputs) -> Work | None:
     space = len(weight) - 2
     if not image:
         return None
+    if given.arguments.output:
+        return _convolved((image[0], *given.arguments.output[2:]), image, weight, groups=_groups(image, weight))
     stride, padding = given.numbers("stride", space), given.numbers("padding", space)
     dilation = given.numbers("dilation", space, 1)
     if not stride or not padding or not dilation:
@@ -231,6 +233,27 @@ def _convolved(
 
 def _by(sizes: Sizes) -> str:
     return "x".join(map(str, sizes))
+
+
+def with_outputs(ops: Sequence[tuple[str, Arguments]]) -> list[Arguments]:
+    """The arguments of distinct ops of one profile. Formats before 2023 lack stride and padding: there a convolution
+    gets its output from the backward op with the same input and weight, where all such ops agree."""
+    told: dict[tuple[Sizes, Sizes], set[Sizes]] = {}
+    for name, arguments in ops:
+        known = op_type(name)
+        if known is not None and known.kind == "convolution_backward" and not arguments.concrete:
+            given = Inputs(known, arguments)
+            output, image, weight = given.sizes("output"), given.sizes("input"), given.sizes("weight")
+            if output and image and weight and output[:2] == (image[0], weight[0]) and len(output) == len(weight) > 2:
+                told.setdefault((image, weight), set()).add(output)
+    made = []
+    for name, arguments in ops:
+        known = op_type(name)
+        if told and known is not None and known.kind == "convolution" and not arguments.concrete:
+            outputs = told.get(_image(Inputs(known, arguments)), set())
+            arguments = replace(arguments, output=next(iter(outputs))) if len(outputs) == 1 else arguments
+        made.append(arguments)
+    return made
 
 
 # ---------------------------------------------------------------- attention
