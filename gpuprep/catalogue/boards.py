@@ -54,6 +54,11 @@ class NvLink:
     how: str = ""  # "switch" | "bridge" | "" where no source says
 
 
+def on_machines(count: int) -> str:
+    """ "3 machines": how many a figure of healthy boards rests on."""
+    return f"{count or 'no'} machine{'s' if count > 1 else ''}"
+
+
 @dataclass(frozen=True)
 class BoardFloor:
     """The lowest speed of a healthy board, as published measurements have it."""
@@ -64,7 +69,7 @@ class BoardFloor:
 
     @property
     def words(self) -> str:
-        return f"{self.machines or 'no'} machine{'s' if self.machines > 1 else ''}, {self.source}"
+        return f"{on_machines(self.machines)}, {self.source}"
 
 
 @dataclass(frozen=True)

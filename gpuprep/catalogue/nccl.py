@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.catalogue import datafile
+from gpuprep.catalogue.boards import on_machines
 
 
 @dataclass(frozen=True)
@@ -21,17 +22,12 @@ class LinkSpeed:
 
 @dataclass(frozen=True)
 class NcclFloor:
-    """`percent` of what the links carry; below `least` it is a fault whatever the way is."""
+    """`percent` of what the links carry; below `least` (None: checks/floors.py) it is a fault whatever the way is."""
 
     percent: float
     source: str
-    least: float
+    least: float | None
     borrowed: bool = False  # all-reduce's: of this collective on so many GPUs no figure is known
-
-
-# Between the floor and this share of the floor a figure is only reported: healthy machines of one kind differ so much.
-FAULT_SHARE = 0.85
-BORROWED_SHARE = 0.7  # the same where the floor is that of another collective
 
 
 @cache
@@ -55,14 +51,14 @@ def floor(way: str, compute_capability: str, operation: str, gpus: int) -> NcclF
     own = data["known"].get(way, {}).get(compute_capability, {}).get(gpus, ())
     if operation == "all_reduce" or operation in own:
         return found
-    return NcclFloor(found.percent, f"{found.source}, of all_reduce", BORROWED_SHARE * entry["percent"], borrowed=True)
+    return NcclFloor(found.percent, f"{found.source}, of all_reduce", None, borrowed=True)
 
 
 def _floor(entry: Mapping[str, Any], few: float | None = None, gpus: int = 0) -> NcclFloor:
-    percent, source = float(entry["percent"]), entry["source"]
+    percent, source = float(entry["percent"]), f"{on_machines(entry.get('machines', 0))}, {entry['source']}"
     if few is not None and few != 1:
         percent, source = round(few * percent), f"{source}; {gpus} GPUs reach {few:g} of it"
-    return NcclFloor(percent, source, float(entry.get("least", FAULT_SHARE * percent)))
+    return NcclFloor(percent, source, entry.get("least"))
 
 
 @cache

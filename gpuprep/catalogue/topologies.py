@@ -20,6 +20,14 @@ NVML_MOST_LINKS = 36  # nvml.h: NVML_NVLINK_MAX_LINKS
 
 
 @dataclass(frozen=True)
+class Healthy:
+    """What healthy boards reach, in per cent of what memory or link carries, and on how many machines that rests."""
+
+    percent: float
+    machines: int
+
+
+@dataclass(frozen=True)
 class Machine:
     """A machine as its maker wires it."""
 
@@ -44,7 +52,7 @@ class Family:
     gb_per_s: float | None  # of one link in one direction
     bridge_links: int | None  # of one bridge
     machines: tuple[Machine, ...]
-    healthy_percent: float | None  # of what the links carry, that a copy between healthy GPUs reaches
+    healthy: Healthy | None  # a copy between two
     unverified: tuple[str, ...]
 
 
@@ -56,6 +64,7 @@ class HealthyMemoryPercents:
     without_ecc: Mapping[str, float]
     bus_gb_per_s: float | None
     source: str
+    machines: int
 
 
 @dataclass(frozen=True)
@@ -83,7 +92,7 @@ def _family(key: str, entry: dict[str, Any]) -> Family:
             Machine(machine_entry["name"], machine_entry["gpus"], tuple(machine_entry["row"]))
             for machine_entry in entry["machines"]
         ),
-        healthy_percent=_data("bandwidths")["peers"].get(key, {}).get("percent"),
+        healthy=_healthy(_data("bandwidths")["peers"].get(key)),
         unverified=tuple(entry.get("unverified", ())),
     )
 
@@ -164,7 +173,8 @@ def healthy_memory_percents(board: Board | None) -> HealthyMemoryPercents | None
     if entry is None:
         return _shared_memory(board) if board else None
     kinds = {kind: float(entry[kind]) for kind in ("copy", "read", "triad", "write") if kind in entry}
-    return HealthyMemoryPercents(kinds, entry.get("without_ecc", {}), entry.get("bus_gb_per_s"), entry["source"])
+    without_ecc, bus, machines = entry.get("without_ecc", {}), entry.get("bus_gb_per_s"), entry.get("machines", 0)
+    return HealthyMemoryPercents(kinds, without_ecc, bus, entry["source"], machines)
 
 
 def _shared_memory(board: Board) -> HealthyMemoryPercents | None:
@@ -178,19 +188,24 @@ def _shared_memory(board: Board) -> HealthyMemoryPercents | None:
         for kind in ("copy", "read", "triad")
         if all(kind in entry for entry in entries)
     }
-    return HealthyMemoryPercents(kinds, {}, None, entries[0]["source"])
+    machines = min(entry.get("machines", 0) for entry in entries)
+    return HealthyMemoryPercents(kinds, {}, None, entries[0]["source"], machines)
 
 
-def healthy_pcie_percent(generation: int, direction: str) -> float | None:
-    """Per cent of what a PCIe link carries, that copies "h2d" or "d2h" reach; None: no such generation."""
-    percents = _data("bandwidths")["host"].get(generation)
-    return float(percents[direction]) if percents else None
+def healthy_pcie(generation: int, direction: str) -> Healthy | None:
+    """Of what a PCIe link carries, that copies "h2d" or "d2h" reach; None: no such generation."""
+    entry = _data("bandwidths")["host"].get(generation)
+    return _healthy({**entry, "percent": entry[direction]}) if entry else None
 
 
-def healthy_chip_to_chip_gb_per_s(board: Board) -> float | None:
-    """GB/s of copies over NVLink-C2C in one direction."""
+def healthy_chip_to_chip(board: Board) -> Healthy | None:
+    """Of what NVLink-C2C carries, that copies in one direction reach."""
     entry = _data("bandwidths")["chip_to_chip"].get(board.key)
-    return float(entry["gb_per_s"]) if entry else None
+    return _healthy({**entry, "percent": 100 * entry["gb_per_s"] / chip_to_chip_carries()}) if entry else None
+
+
+def _healthy(entry: Mapping[str, Any] | None) -> Healthy | None:
+    return Healthy(float(entry["percent"]), entry.get("machines", 0)) if entry else None
 
 
 def chip_to_chip_carries() -> float:

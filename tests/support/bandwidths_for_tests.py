@@ -22,12 +22,10 @@ def sound_gpu(board: Board, index: int = 0, **changes: Any) -> dict[str, Any]:
     share = {kind: (memory.percent.get(kind, 85.0) if memory else 85.0) / 100 for kind in ("copy", "read", "triad")}
     generation, width = board.pcie_generation or 5, board.pcie_width or 16
     link = {"generation": generation, "width": width, "max_generation": generation, "max_width": width}
-    host = topologies.healthy_chip_to_chip_gb_per_s(board) if topologies.is_chip_to_chip(board) else None
-    speeds = {
-        way: host
-        or (topologies.healthy_pcie_percent(generation, way) or 80.0) / 100 * (carries(generation, width) or 0.0)
-        for way in ("h2d", "d2h")
-    }
+    direct = topologies.healthy_chip_to_chip(board) if topologies.is_chip_to_chip(board) else None
+    most = topologies.chip_to_chip_carries() if direct else carries(generation, width) or 0.0
+    speeds = {way: percent_of(direct or topologies.healthy_pcie(generation, way), 80.0) / 100 * most
+              for way in ("h2d", "d2h")}  # fmt: skip
     return {
         "index": index, "uuid": f"GPU-{index}", "name": board.name, "pci_device_id": board.pci_device_ids[0],
         "pci_subsystem_id": (*board.subsystem_ids, "")[0], "other_processes": [], "error": None,
@@ -36,6 +34,10 @@ def sound_gpu(board: Board, index: int = 0, **changes: Any) -> dict[str, Any]:
         "graphics_clock_mhz": board.boost_mhz or 1500, "memory_clock_mhz": board.memory_mhz or 1000,
         "event_reasons": 0, "pcie": link, "pinned": True, "buffer_mib": 1024, **changes,
     }  # fmt: skip
+
+
+def percent_of(healthy: topologies.Healthy | None, unknown: float = 100 * SOUND_PEER) -> float:
+    return healthy.percent if healthy else unknown
 
 
 def peers(gpus: list[dict[str, Any]], links: int, gb_per_s: float, **changes: Any) -> list[dict[str, Any]]:
@@ -54,7 +56,7 @@ def machine(key: str, count: int = 1, links: int | None = None) -> dict[str, Any
     assert family is not None, f"{key} is in no family of catalogue/topologies.yml"
     if links is None:
         links = family.links or 0 if family.joined == "switch" else 0
-    sound = (family.healthy_percent or 100 * SOUND_PEER) / 100
+    sound = percent_of(family.healthy) / 100
     pcie = SOUND_PEER * (carries(board.pcie_generation or 5, board.pcie_width or 16) or 0.0)
     speed = sound * links * (family.gb_per_s or 25.0) if links else pcie
     return {"quick": False, "gpus": gpus, "peers": peers(gpus, links, speed)}
@@ -80,7 +82,7 @@ def bad(found: dict[str, Finding]) -> dict[str, Status]:
 def nvlink_percent(board: Board) -> tuple[float, float | None]:
     """(what healthy boards of its family reach of their NVLinks, what one link carries in GB/s or None)."""
     family = topologies.family(board)
-    return (family.healthy_percent or 100 * SOUND_PEER, family.gb_per_s or 25.0) if family else (100 * SOUND_PEER, None)
+    return (percent_of(family.healthy), family.gb_per_s or 25.0) if family else (100 * SOUND_PEER, None)
 
 
 def links_behind_switches(board: Board) -> int:

@@ -36,7 +36,7 @@ def _of(board: Board) -> Iterator[Row]:
         yield _row(board, "host link", partial(_slower, board, HOST), known=True)
     family = topologies.family(board)
     if family and family.links and family.machines:
-        known = family.healthy_percent is not None
+        known = family.healthy is not None
         yield _row(board, "peers", partial(_slower_peers, board), known=known)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.topologies import (
     chip_to_chip_carries,
-    healthy_chip_to_chip_gb_per_s,
-    healthy_pcie_percent,
+    healthy_chip_to_chip,
+    healthy_pcie,
     is_chip_to_chip,
     wired_with,
 )
@@ -28,6 +29,7 @@ KEYS = {"host to device": "h2d", "device to host": "d2h"}
 NEIGHBOUR_WARN_PERCENT, NEIGHBOUR_FAIL_PERCENT = 15.0, 45.0
 ONE_WAY_PERCENT = 25.0  # slower than the other direction: it is not the link, which carries the same both ways
 NUMA = "look for another load on the host's memory, and whether the VM's memory is on the GPU's own NUMA node"
+ELSE = f"{NUMA}; else show the provider this report"
 
 
 def findings(
@@ -68,23 +70,22 @@ def _copy(
 
 
 def _over_chip_to_chip(subject: str, prop: str, what: str, reached: float, board: Board, least: Floor) -> Finding:
-    healthy, most = healthy_chip_to_chip_gb_per_s(board), chip_to_chip_carries()
+    healthy, most = healthy_chip_to_chip(board), chip_to_chip_carries()
     if reached > ROUNDING * most:
         why = f"NVLink-C2C carries {most:.0f} GB/s in one direction: the measurement is wrong"
         return Finding(subject, prop, Status.UNKNOWN, "a speed", f"{reached:.1f} GB/s", why, "measure again")
     if healthy is None:
         why = "no figure of a healthy board was published"
         return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.1f} GB/s", why, "compare it with another")
-    share = 100 * healthy / most
-    limit = limits(Floor(least.percent * share / 100, least.source), share, f"NVLink-C2C of {board.name}")
+    least = dataclasses.replace(least, percent=least.percent * healthy.percent / 100)
+    limit = limits(least, healthy, f"NVLink-C2C of {board.name}")
     percent = 100 * reached / most
     shown, status = f"{reached:.1f} GB/s, {percents(percent, limit.passes)[0]} %", Status(limit.status(percent))
     if status is Status.PASS:
         return Finding(subject, prop, status, limit.of(most, percent), shown)
-    why = f"copies {what} reach {reached:.1f} GB/s, and those of healthy boards {healthy:.0f}"
-    return Finding(
-        subject, prop, status, limit.of(most, percent), shown, why, f"{NUMA}; else show the provider this report"
-    )
+    why = f"copies {what} reach {reached:.1f} GB/s, and those of healthy boards {healthy.percent * most / 100:.0f}"
+    why += limit.beside(status.value)
+    return Finding(subject, prop, status, limit.of(most, percent), shown, why, ELSE)
 
 
 def _over_pcie(
@@ -125,12 +126,12 @@ def _over_pcie(
     if status is Status.PASS:
         return _narrow(subject, prop, what, reached, now, should, link, wide, usual=narrow.where if narrow else "")
     sentence = f"copies {what} reach {reached:.1f} of the {present:.1f} GB/s that the link carries ({share} %)"
-    why, remedy = sentence + _one_way(gpu, what, reached), f"{NUMA}; else show the provider this report"
-    return Finding(subject, prop, status, limit.of(present, percent), shown, why, remedy)
+    why = sentence + _one_way(gpu, what, reached) + limit.beside(status.value)
+    return Finding(subject, prop, status, limit.of(present, percent), shown, why, ELSE)
 
 
 def _limits(evidence: Evidence, board: Board | None, way: links.Way, what: str, least: Floor) -> Limits:
-    healthy = healthy_pcie_percent(way.generation or 0, KEYS[what]) if is_shipped(evidence, FLOOR) else None
+    healthy = healthy_pcie(way.generation or 0, KEYS[what]) if is_shipped(evidence, FLOOR) else None
     return limits(least, healthy, f"{board.name if board else 'a link'} at {way}")
 
 

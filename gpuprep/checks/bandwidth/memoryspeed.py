@@ -6,16 +6,17 @@ gpu-benches' stream, both correct). So each kind of access has its own figure in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Sequence
 
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.boards import MEMORY_TOLERANCE
-from gpuprep.catalogue.topologies import HealthyMemoryPercents, healthy_memory_percents
+from gpuprep.catalogue.topologies import Healthy, healthy_memory_percents
 from gpuprep.checks.common import COMPARE_IT, SET_CLOCKS, unknown
 from gpuprep.checks.conditions import ANY_CLOCK_MHZ, ANY_MEMORY_CLOCK_MHZ, ANY_MEMORY_MIB
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import Floor, apart, below, figure, floor, is_shipped, percents
-from gpuprep.checks.healthylimits import ROUNDING, Limits, limits
+from gpuprep.checks.floors import apart, below, figure, floor, is_shipped, percents
+from gpuprep.checks.healthylimits import ROUNDING, limits
 from gpuprep.records import Finding, GpuFacts, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
 from gpuprep.records.evidence.decode import Figure
@@ -65,9 +66,8 @@ def _speed(
         remedy = f"say {FLOOR} under thresholds in the profile" if peak is not None else COMPARE_IT
         return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.0f} GB/s", lacks, remedy)
     if kind == "copy":
-        least = Floor(round(least.percent * COPY_SHARE, 1), least.source)
-    healthy_percent = _healthy_percents(evidence, gpu, board).get(kind) if is_shipped(evidence, FLOOR) else None
-    limit = limits(least, healthy_percent, board.name, undisturbed=_at_full_clock(gpu, board))
+        least = dataclasses.replace(least, percent=round(least.percent * COPY_SHARE, 1))
+    limit = limits(least, _healthy(evidence, gpu, board, kind) if is_shipped(evidence, FLOOR) else None, board.name)
     percent = 100 * reached / peak
     share = percents(percent, limit.passes)[0]
     shown = f"{reached:.0f} GB/s, {share} %"
@@ -79,21 +79,17 @@ def _speed(
     if status is Status.PASS:
         return Finding(subject, prop, status, limit.of(peak, percent), shown)
     why, remedy = _slow(gpu, board, f"the {what} reaches {figure(reached)} of {figure(peak)} GB/s ({share} %)")
-    return Finding(
-        subject, prop, status, limit.of(peak, percent), shown, why + _beside(limit, healthy_percent, status), remedy
-    )
+    return Finding(subject, prop, status, limit.of(peak, percent), shown, why + limit.beside(status.value), remedy)
 
 
-def _healthy_percents(evidence: Evidence, gpu: BandwidthGpu, board: Board) -> Mapping[str, float]:
-    """Kind of access ► per cent that healthy boards reach; a kind without published figures is absent."""
-    healthy, facts = healthy_memory_percents(board) or HealthyMemoryPercents({}, {}, None, ""), evidence.facts(gpu)
-    return healthy.without_ecc if facts and facts.ecc_current is False and healthy.without_ecc else healthy.percent
-
-
-def _beside(limit: Limits, healthy_percent: float | None, status: Status) -> str:
-    if healthy_percent is None or status is Status.FAIL:
-        return ""
-    return f"; healthy boards reach {healthy_percent:.3g} %, and below {limit.fails:.3g} % it is a fault"
+def _healthy(evidence: Evidence, gpu: BandwidthGpu, board: Board, kind: str) -> Healthy | None:
+    """What healthy boards reach with this kind of access; None without published figures."""
+    healthy, facts = healthy_memory_percents(board), evidence.facts(gpu)
+    if healthy is None:
+        return None
+    bare = facts and facts.ecc_current is False and healthy.without_ecc
+    percent = (healthy.without_ecc if bare else healthy.percent).get(kind)
+    return None if percent is None else Healthy(percent, healthy.machines)
 
 
 def _impossible(gpu: BandwidthGpu, board: Board, peak: float, kind: str, reached: float) -> str:
@@ -124,11 +120,6 @@ def _beyond_bus(reached: float, bus: float, most: float) -> str:
     """ "892 GB/s is more than memory delivers: at most 885 of the 898 that its bus carries"."""
     shown, possible = apart(reached, most * bus)
     return f"{shown} GB/s is more than memory delivers: at most {possible}, where its bus carries {figure(bus)}"
-
-
-def _at_full_clock(gpu: BandwidthGpu, board: Board) -> bool:
-    clock = gpu.memory_clock_mhz
-    return not isinstance(clock, Missing) and board.memory_mhz is not None and clock >= FULL_CLOCK * board.memory_mhz
 
 
 def _slow(gpu: BandwidthGpu, board: Board, sentence: str) -> tuple[str, str]:

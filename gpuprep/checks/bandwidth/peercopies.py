@@ -14,7 +14,7 @@ from gpuprep.checks.bandwidth.bandwidthtrust import occupied
 from gpuprep.checks.bandwidth.memoryspeed import ALONE
 from gpuprep.checks.common import unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import Floor, apart, figure, percents
+from gpuprep.checks.floors import FAIL_SHARE, Floor, apart, figure, percents
 from gpuprep.checks.healthylimits import Limits, limits
 from gpuprep.checks.links import AGAIN, PCIE_MOST, named, nvlinks
 from gpuprep.records import Finding, Missing, Status
@@ -22,7 +22,7 @@ from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu, Pcie, Pe
 
 PROP = "peer_copy"
 NCCL_RATE = re.compile(r"(?<!/)\bnccl-tests\b(?! issue)|\bbus ?bandwidth\b|\bbusbw\b|\bsendrecv|_perf\b", re.IGNORECASE)
-PEER_FLOOR = Floor(60.0, "gpuprep")  # of what joins the two
+PEER_FLOOR = Floor(60.0, "gpuprep", FAIL_SHARE)  # of what joins the two
 NEAR = ("PIX", "PXB", "PHB")  # below one CPU socket's root complex; NODE and SYS cross more, and are slower
 # Through the host's memory healthy machines gave 34 to 70 % of the link (RTX 3090, 4090, 5090, A100 PCIe).
 STAGED_PERCENT = 20.0
@@ -286,18 +286,18 @@ def _direct(pair: Pair, reached: float, carries: float, by: str) -> Finding:
         return Finding(pair.subject, PROP, status, expected, shown)
     why = f"copies reach {reached:.0f} of the {carries:.0f} GB/s that {by} carry"
     if pair.links:
+        why += limit.beside(status.value)
         return Finding(pair.subject, PROP, status, expected, shown, why, XID_74)
     return Finding(pair.subject, PROP, Status.WARN, expected, shown, why, TOPOLOGY)
 
 
 def _limits(pair: Pair) -> Limits:
     if pair.links:
-        healthy_percent = pair.family.healthy_percent if pair.family else None
-        return limits(PEER_FLOOR, healthy_percent, "NVLink between two")
+        return limits(PEER_FLOOR, pair.family.healthy if pair.family else None, "NVLink between two")
     generations = [_generation(gpu) for gpu in (pair.origin, pair.target)]
     near = pair.peer.topology in NEAR and all(generations)
     lowest = min((generation for generation in generations if generation), default=0)
-    return limits(PEER_FLOOR, topologies.healthy_pcie_percent(lowest, "h2d") if near else None, "PCIe below one CPU")
+    return limits(PEER_FLOOR, topologies.healthy_pcie(lowest, "h2d") if near else None, "PCIe below one CPU")
 
 
 def _generation(gpu: BandwidthGpu) -> int | None:

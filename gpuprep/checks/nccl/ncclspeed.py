@@ -10,7 +10,7 @@ from gpuprep.agent.compute import ncclplan
 from gpuprep.agent.compute.ncclplan import LARGE, MEDIUM, SMALL
 from gpuprep.catalogue import nccl as catalogue
 from gpuprep.checks.common import unknown, why_missing
-from gpuprep.checks.floors import apart, figure, percents
+from gpuprep.checks.floors import FAIL_SHARE, apart, figure, percents
 from gpuprep.checks.nccl.ncclways import Way
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.nccl import Nccl, Point
@@ -162,7 +162,9 @@ def _sent(point: Point, ranks: int) -> float:
 
 def _judged(point: Point, busbw: float, ranks: int, floor: catalogue.NcclFloor, way: Way) -> _Judged:
     share = 1.0 if _sent(point, ranks) >= LARGE else MEDIUM_SHARE
-    return _Judged(point, busbw, share * floor.percent / 100 * way.carries, share * floor.least / 100 * way.carries)
+    need = share * floor.percent / 100 * way.carries
+    fault = FAIL_SHARE * need if floor.least is None else share * floor.least / 100 * way.carries
+    return _Judged(point, busbw, need, fault)
 
 
 def _shown(worst: _Judged, way: Way) -> str:

@@ -43,6 +43,7 @@ LOWERS = {
 class Loss:
     reason: str
     remedy: str
+    missing_engines: bool = False
 
 
 def explain(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: float) -> Loss:
@@ -66,6 +67,7 @@ def explain(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: f
             f"one session alone reaches {alone:.0f} of {rate:.0f} fps, all together no more than {works:.1f} of them: "
             f"it looks like fewer than {engines} {ENGINE[bound]} at work",
             "ask the provider whether this is a slice of a GPU (MIG, vGPU) or a GPU with engines switched off",
+            missing_engines=True,
         )
     return Loss(
         f"the {ENGINE[bound]} were {used:.0f} % busy and yet slow: each gives less than its rate at this clock",

@@ -1,8 +1,8 @@
 """Compares the frames per second of one series with the speed of its video engines. Pure.
 
-Two limits. Below the profile's share of NVIDIA's rate a series is FAIL. Below the speed of healthy engines it is WARN:
-this limit is 90 % of the speed of healthy boards with gpuprep's own clip, else 85 % of NVIDIA's rate (NVIDIA's clips
-are not published). If the user's profile sets a limit, it is the only limit.
+Below the speed of healthy engines a series is WARN: 90 % of the speed of healthy boards with gpuprep's own clip, else
+85 % of NVIDIA's rate (NVIDIA's clips are not published). FAIL begins at a share of that
+(checks/floors.py), or where engines are missing. If the user's profile sets a limit, it is the only limit.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ FPS = "fps"
 THRESHOLD = "engine_percent_of_rate"
 DEFAULT_FLOOR = 85.0  # per cent; a real H200 reaches 90 with FFmpeg
 OWN_CLIP_PERCENT = 90.0
+MISSING_SHARE = 0.7  # of all engines' rate: below it an engine that is missing is FAIL
 DISTURBED = "end the other work on this GPU and validate again"
 
 
@@ -57,22 +58,22 @@ class _Limits:
         least = floor(evidence, THRESHOLD) or Floor(DEFAULT_FLOOR, "gpuprep's default")
         shipped = is_shipped(evidence, THRESHOLD)
         self.total, self.engine_fps = _total(bound, clock), rate.at(clock)
-        self.fail = least.percent / 100 * self.total
-        self.tell = max(self.fail, DEFAULT_FLOOR / 100 * self.total) if shipped else self.fail
+        passes = max(least.percent, DEFAULT_FLOOR) if shipped else least.percent
+        self.tell = passes / 100 * self.total
         count = f"one {WORDS[bound.part]}" if bound.count is None else bound.in_words()
-        share = f"at least {least.percent:g} % ({least.source}) of {self.total:.0f} fps"
+        share = f"at least {passes:g} % ({least.source}) of {self.total:.0f} fps"
         self.expected = f"{share}: {count} x {self.engine_fps:.0f} at {clock:.0f} MHz"
         if rate.share < 1:
             self.expected += f" ({100 * rate.share:.0f} % of NVIDIA's rate come through FFmpeg)"
-        self.limit_text = f"{DEFAULT_FLOOR:g} % of NVIDIA's rate"
+        self.limit_text = f"{passes:g} % of NVIDIA's rate"
         if shipped and rate.own_clip and judged.own_clip:
             healthy_fps = rate.own_clip * self.total / rate.share
-            self.tell = max(self.fail, OWN_CLIP_PERCENT / 100 * healthy_fps)
+            self.tell = OWN_CLIP_PERCENT / 100 * healthy_fps
             self.limit_text = (
                 f"{OWN_CLIP_PERCENT:g} % of the {healthy_fps:.0f} fps that healthy boards reach with this clip"
             )
-        if self.tell > self.fail:
             self.expected += f", and {self.tell:.0f} fps, {self.limit_text}"
+        self.fail = least.fail_share * self.tell
 
 
 def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measured: str, disturbed: str) -> Finding:
@@ -81,7 +82,7 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
     actual = f"{measured}, {percent} %{judged.bit_rate}"
     subject, expected = judged.subject, limits.expected
     unread = isinstance(bound.used(best), Missing)
-    if bound.count is None and fps >= limits.fail:
+    if bound.count is None and fps >= limits.tell:
         if slow := _slow_alone(judged, limits):
             return Finding(subject, FPS, Status.WARN, expected, actual, slow, throughputloss.SLOW)
         reason = f"no source says how many {WORDS[bound.part]}s a {judged.model.title if judged.model else 'GPU'} has"
@@ -109,7 +110,7 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
             "measure it: `gpuprep validate HOST --profile PROFILE --only throughput`",
         )
     loss = throughputloss.explain(judged.steps, best, bound.part, bound.count or 1, limits.engine_fps)
-    if fps >= limits.fail:
+    if fps >= limits.fail and not (loss.missing_engines and fps < MISSING_SHARE * limits.total):
         why = f"that is less than {limits.limit_text}: {loss.reason}"
         return Finding(subject, FPS, Status.WARN, expected, actual, why, loss.remedy)
     if bound.is_sure or fps < limits.fail / limits.total * limits.engine_fps:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bandwidths_for_tests import bad, judged, machine, nvlink_percent, peers, profile_of, snapshot, sound_gpu
+from bandwidths_for_tests import (
+    bad,
+    judged,
+    links_behind_switches,
+    machine,
+    nvlink_percent,
+    peers,
+    profile_of,
+    snapshot,
+    sound_gpu,
+)
 
 from gpuprep import catalogue, records
 
@@ -28,6 +38,20 @@ def with_link(key: str, count: int = 1, **link: Any) -> dict[str, Any]:
     for way in ("h2d_gb_per_s", "d2h_gb_per_s"):
         gpu[way] = gpu[way] * share * 0.98
     return values
+
+
+@pytest.mark.parametrize("key", catalogue.boards())
+def test_three_quarters_is_no_pass_and_half_is_a_fault_on_every_board(key: str) -> None:
+    """Half of the memory's clock or stacks, of the lanes, of the NVLinks' speed; the limit names its machines."""
+    board = catalogue.boards()[key]
+    for share, status in ((0.75, WARN), (0.5, FAIL)):
+        values = machine(key, 2 if links_behind_switches(board) else 1)
+        for figures in (*values["gpus"], *values["peers"]):
+            figures |= {name: share * speed for name, speed in figures.items() if name.endswith("gb_per_s")}
+        told = [one for one in judged(values, profile_of(board)).values() if "healthy boards" in one.expected]
+        assert len(told) >= 2
+        assert {one.status for one in told} == {status}, [one for one in told if one.status is not status]
+        assert all(" machine" in one.expected for one in told)
 
 
 LINKS: list[tuple[str, str, dict[str, int], records.Status, str]] = [

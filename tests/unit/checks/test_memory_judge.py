@@ -46,10 +46,13 @@ def test_each_kind_of_access_is_judged_and_not_the_fastest() -> None:
     assert bad(changed(write_gb_per_s=1400.0)) == {}
 
 
-def test_a_quarter_less_at_full_clock_is_a_defect_and_without_a_clock_it_may_be_the_tool() -> None:
+def test_a_quarter_less_is_no_pass_and_half_is_a_fault() -> None:
     figures = machine("h200_sxm")["gpus"][0]
     slow = {f"{kind}_gb_per_s": 0.74 * figures[f"{kind}_gb_per_s"] for kind in KINDS}
-    assert set(bad(changed("h200_sxm", **slow)).values()) == {FAIL}
+    found = changed("h200_sxm", **slow)
+    assert set(bad(found).values()) == {WARN}
+    assert "this limit rests on few machines: below 55" in found["gpu 0.memory_triad"].reason
+    assert set(bad(changed("h200_sxm", **{kind: 0.8 * speed for kind, speed in slow.items()})).values()) == {FAIL}
     without = changed("h200_sxm", **slow, memory_clock_mhz={"missing": "not_supported"})
     assert without["gpu 0.memory_triad"].status is WARN
     assert without["gpu 0.memory_clock"].status is UNKNOWN
