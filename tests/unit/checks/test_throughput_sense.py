@@ -216,8 +216,8 @@ def test_the_harder_clip_is_a_series_of_its_own() -> None:
     noisy = next(one for one in every if one["codec"] == "h264-noisy")
     left = {**values, "series": [one for one in every if one is not noisy]}
     assert "decode h264-noisy" in bad(left)["throughput gpu 0.series"].reason
-    for fps, status in ((2800, records.Status.WARN), (2300, records.Status.FAIL)):
-        noisy["steps"] = [step(14, fps)]
+    for speed, status in ((2800, records.Status.WARN), (2300, records.Status.FAIL)):
+        noisy["steps"] = [step(14, speed)]
         assert bad(values)["throughput decode h264-noisy.fps"].status is status
 
 
