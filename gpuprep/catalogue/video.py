@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,24 @@ def most_b_frames(model: str, codec: str) -> int | None:
     return limit
 
 
-def encoded_sizes(codec: str) -> tuple[int, int, int, int] | None:
-    """Least width and height, most width and height of pictures that NVENC encodes; None: not known."""
-    limits = _data()["sizes"].get(codec)
-    return None if limits is None else (limits[0], limits[1], limits[2], limits[3])
+@dataclass(frozen=True)
+class Sizes:
+    """The pictures that an encoder takes."""
+
+    least: tuple[int, int]
+    most: tuple[int, int]
+
+    def fit(self, width: int | None, height: int | None) -> bool:
+        """Whether such pictures may be encoded; None is a side that is not known."""
+        sides = zip((width, height), self.least, self.most, strict=True)
+        return all(side is None or least <= side <= most for side, least, most in sides)
+
+
+def encoded_sizes(codec: str, model: str | None = None) -> list[Sizes]:
+    """Of each generation of NVENC, or of a model's; [] if nobody read it."""
+    engine = None if model is None else _data()["models"][model]["nvenc"]
+    tables = [table for name, table in _data()["sizes"].items() if engine in (None, name)]
+    return [Sizes(tuple(table[codec][:2]), tuple(table[codec][2:])) for table in tables if codec in table]
 
 
 @cache

@@ -25,6 +25,8 @@ FILTERS = frozenset(("vf", "af", "filter"))
 GRAPHS = frozenset(("filter_complex", "lavfi"))
 SCRIPTS = frozenset(("filter_script", "filter_complex_script"))
 BSFS = frozenset(("bsf", "vbsf", "absf"))
+SHORT_FOR = {"codec": "c", "vcodec": "c:v", "acodec": "c:a", "scodec": "c:s", "vf": "filter:v", "af": "filter:a"}
+REPEATED = frozenset(("map", "metadata", "attach", "program", "stream_group", "streamid"))  # each time means one more
 INNER = ("segment_format", "fifo_format")  # the format that another one writes
 # No value looks so: what stands before it is an option without one that is not known here.
 NO_VALUE = re.compile(r"-(?:i|f|map|[vas]f|(?:c|codec|filter|b|bsf)(?::.*)?|[vas]codec|filter_complex|pix_fmt|hwaccel)")
@@ -183,7 +185,7 @@ def _split(asked: Asked, words: Sequence[str], version: tuple[int, int] | None) 
         word = words[at]
         at += 1
         if not word.startswith("-") or word == "-":
-            asked.outputs.append(File(word, pending))
+            asked.outputs.append(File(word, _last_ones(asked, pending)))
             pending = []
             continue
         name = word[1:]
@@ -209,7 +211,7 @@ def _split(asked: Asked, words: Sequence[str], version: tuple[int, int] | None) 
             )
         at += 1
         if base == "i":
-            asked.inputs.append(File(value, pending))
+            asked.inputs.append(File(value, _last_ones(asked, pending)))
             pending = []
         elif base in GRAPHS or base in SCRIPTS or base in ("init_hw_device", "filter_hw_device"):
             asked.general.append((name, value))
@@ -223,6 +225,22 @@ def _split(asked: Asked, words: Sequence[str], version: tuple[int, int] | None) 
             remedy = "write it before the output (or before the -i) that it is for"
             asked.say(Status.FAIL, "option", f"-{name[:40]}", f"-{name} {value}".strip(), why, remedy)
     asked.general += [(name, value) for name, value in pending if name.split(":")[0] in general]
+
+
+def _last_ones(asked: Asked, options: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Without those that the same option, given again behind it, makes void: FFmpeg takes the last of them."""
+    last: dict[str, str] = {}
+    kept: list[tuple[str, str]] = []
+    for name, value in reversed(options):
+        base, _, stream = name.partition(":")
+        key = f"{SHORT_FOR.get(base, base)}:{stream}".rstrip(":")
+        if base not in REPEATED and last.setdefault(key, value) != value:
+            asked.note(
+                f"-{name} {short(value)} is given again behind it, and FFmpeg takes the last: {short(last[key])}"
+            )
+        else:
+            kept.append((name, value))
+    return kept[::-1]
 
 
 def _valued_switch(asked: Asked, name: str, value: str, *, old: bool, version: tuple[int, int] | None) -> None:

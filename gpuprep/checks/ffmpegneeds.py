@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from gpuprep.agent.video.licences import licence
 from gpuprep.catalogue import Board, ffmpeg
-from gpuprep.catalogue.video import capabilities, most_b_frames
+from gpuprep.catalogue.video import capabilities, encoded_sizes, most_b_frames
 from gpuprep.checks import ffmpegframes, ffmpegoptions, ffmpegtries, probes
 from gpuprep.checks.ffmpegcommand import SPOKEN, Answer, Asked, Need, graphs, links
+from gpuprep.checks.pixelformats import pixel
 from gpuprep.checks.probes import CONFIGURED, configured
 from gpuprep.records import Missing, Status
 from gpuprep.records.ended import EXIT_CODES
@@ -126,7 +127,7 @@ def _of_build(
         return Answer(need, Status.UNKNOWN, f"the parts of this FFmpeg are not known: {parts.detail or parts.reason}")
     have = _have(need.kind, parts)
     if need.kind == "pix_fmts":
-        need = replace(need, name=ffmpegframes.pixel(need.name))
+        need = replace(need, name=pixel(need.name))
         if have is None and need.name in ffmpeg.commands()["pix_fmts"]:
             return Answer(need, Status.PASS)  # every build has all pixel formats of its version
     release = ffmpeg.version_of(parts.version)
@@ -202,6 +203,9 @@ def _adds(
         return f"write {instead} in place of {need.name}"
     if instead := next(iter(BY_CODEC.get(need.kind, {}).get(need.name, ())), ""):
         return f"name an encoder of it, {instead} or another, and add that to codec.parts.{need.kind}"
+    if need.kind == "filters" and (since := ffmpeg.commands()["filters"]["gpu"].get(part, {}).get("since")):
+        work = f"write hwdownload,format=nv12,{part.removesuffix('_cuda')},hwupload_cuda in place of it"
+        return f"FFmpeg has it since {since}, and gpuprep builds none that new: {work}"
     if part in allowed.get(need.kind, ()):
         return f"codec.parts.{need.kind} with {part}{added}"
     names = {*allowed.get(need.kind, ()), *(name for parts in shipped.values() for name in parts.get(need.kind, ()))}
@@ -222,7 +226,8 @@ def _instead(kind: str, name: str) -> str:
 
 
 def _of_gpu(need: Need, boards: Sequence[Board | None]) -> Answer:
-    if need.name == "cuda":  # every GPU of NVIDIA
+    # Every GPU of NVIDIA: JPEG is decoded by CUDA and the processor together, not by NVDEC (NVDECODE guide, SDK 13).
+    if need.name in ("cuda", "nvdec.mjpeg"):
         return Answer(need, Status.PASS)
     if not boards:
         remedy = "ask with a profile for one GPU (gpus: [t4]), or with a HOST that has a run (gpuprep validate HOST)"
@@ -247,6 +252,8 @@ def _one_gpu(need: Need, board: Board | None) -> Answer:
             return Answer(need, Status.PASS)
         why = f"the encoder (NVENC) of a {board.model.title} makes {most} B-frames in a row of {match[1]} at most"
         return Answer(need, Status.FAIL, why, f"write -bf {most}")
+    if match := re.fullmatch(r"nvenc\.(\w+)\.size\.(\d+|\?)x(\d+|\?)", need.name):
+        return _size(need, board, match[1], *(int(side) if side.isdigit() else None for side in match.groups()[1:]))
     side = need.name.partition(".")[0]
     if side == "nvdec" and need.name.split(".")[1] not in {
         capability.split(".")[1] for capability in able if capability.startswith(side)
@@ -264,4 +271,16 @@ def _one_gpu(need: Need, board: Board | None) -> Answer:
         remedy = f"write format=yuv420p (8 bits) for -c:v {need.name.split('.')[1]}_nvenc,{deep} or use another GPU"
     elif need.name.endswith((".422", ".444")) and side == "nvenc":
         remedy = "write -vf format=yuv420p, or use a GPU that can (gpuprep explain --gpu NAME says what one can)"
+    return Answer(need, Status.FAIL, why, remedy)
+
+
+def _size(need: Need, board: Board, codec: str, width: int | None, height: int | None) -> Answer:
+    sizes = encoded_sizes(codec, board.model.key)
+    if not sizes or sizes[0].fit(width, height):  # without sizes it does not encode this codec, which is said by itself
+        return Answer(need, Status.PASS)
+    least, most = ("x".join(map(str, sides)) for sides in (sizes[0].least, sizes[0].most))
+    why = f"the encoder (NVENC) of a {board.model.title} encodes {codec} of {least} to {most}"
+    if (width or 0) <= sizes[0].most[0] and (height or 0) <= sizes[0].most[1]:
+        return Answer(need, Status.FAIL, why, "scale it up, or encode it with another encoder (libx264)")
+    remedy = "scale it down, or encode hevc (up to 8192x8192)" if codec == "h264" else "scale it down"
     return Answer(need, Status.FAIL, why, remedy)

@@ -248,7 +248,7 @@ def _gone_filters(asked: Asked, release: tuple[int, int] | None) -> None:
                         f"write {near[0]}" if near else f"one of {', '.join(words)}",
                     )
             for name in arguments(link) if options is not None else ():
-                if name in options or name in ("enable", "n", "t", "ts_sync_mode", "sws_flags", "threads", "flags"):
+                if name in options or name in ffmpeg.commands()["filters"]["every"]:
                     continue
                 near = difflib.get_close_matches(name[:40], options, 1, 0.6) if len(asked.answers) < MOST_NEAR else []
                 status = _status(release)
@@ -351,8 +351,9 @@ def _values(asked: Asked, file: File, kind: str, stream: str, encoder: str, rele
                     f"{encoder} has no {base} {value[:40]}",
                     f"one of {', '.join(strings[base])}",
                 )
-        if base == "crf" and encoder.endswith("_nvenc"):
-            asked.note(f"{encoder} has no -crf, and FFmpeg leaves it out: -rc vbr -cq {value[:10]} is nearest to it")
+        if encoder.endswith("_nvenc") and base in data["not_nvenc"]:
+            near = f": -rc vbr -cq {value[:10]} is nearest to it" if base == "crf" else ""
+            asked.note(f"{encoder} has no -{base}, and FFmpeg leaves it out{near}")
         if base in table:
             _value(asked, encoder, base, value, where, release)
 

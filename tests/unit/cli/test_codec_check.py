@@ -118,6 +118,27 @@ def test_an_encoder_that_is_left_to_ffmpeg_is_a_note(words: str, left: list[str]
     assert [kind for kind in ("video", "audio") if f"names no {kind} encoder" in notes] == left
 
 
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        ("-c:v libx264 -c:v mpeg4", "-c:v libx264 is given again behind it, and FFmpeg takes the last: mpeg4"),
+        ("-vcodec libx264 -c:v mpeg4", "-vcodec libx264 is given again behind it, and FFmpeg takes the last: mpeg4"),
+        ("-vf hflip -filter:v vflip", "-vf hflip is given again behind it, and FFmpeg takes the last: vflip"),
+        ("-b:v 2M -b:v 2M -map 0:v -map 0:a -metadata a=b -metadata c=d -c:v:0 h264_nvenc -c:v:1 libx264 -an -an", ""),
+    ],
+)  # fmt: skip
+def test_of_an_option_that_is_given_twice_the_last_counts(words: str, note: str) -> None:
+    assert [one for one in asked(f"ffmpeg -i a.mp4 {words} b.mp4").notes if "given again" in one] == [note] * bool(note)
+
+
+@pytest.mark.parametrize(("option", "said"), [("crf 23", True), ("x264-params a=1", True), ("cq 23", False)])
+def test_an_option_that_only_other_encoders_have_is_a_note(option: str, said: bool) -> None:
+    noted = checked(f"ffmpeg -i a.mp4 -c:v h264_nvenc -{option} -an b.mp4", VIDEO).asked.notes
+    assert any("and FFmpeg leaves it out" in note for note in noted) == said
+    noted = checked(f"ffmpeg -i a.mp4 -c:v libx264 -{option} -an b.mp4", VIDEO).asked.notes
+    assert not any("and FFmpeg leaves it out" in note for note in noted)
+
+
 def test_what_only_a_file_could_tell_is_said_and_no_need() -> None:
     notes = " ".join(asked("ffmpeg -i a.mp4 -filter_complex_script g.txt b.mp4").notes)
     assert "no file is opened" in notes
@@ -206,7 +227,7 @@ def test_the_video_profile_has_what_jobs_ask_for() -> None:
         ("ffmpeg -c:v mpeg2_cuvid -i a.ts -f null -", "v100", records.Status.PASS),
         ("ffmpeg -c:v vp8_cuvid -i a.webm -f null -", "h100", records.Status.PASS),
         ("ffmpeg -c:v mpeg4_cuvid -i a.mp4 -f null -", "l4", records.Status.PASS),
-        ("ffmpeg -c:v mjpeg_cuvid -i a.mov -f null -", "t4", records.Status.UNKNOWN),  # no source says so
+        ("ffmpeg -c:v mjpeg_cuvid -i a.mov -f null -", "t4", records.Status.PASS),  # by CUDA, on every GPU
     ],
 )
 def test_what_the_gpu_can_do(words: str, gpu: str | None, status: records.Status) -> None:
@@ -304,8 +325,14 @@ def test_every_command_of_nvidias_guide_is_right(version: str, gpu: str) -> None
         ("8.1.2", "-i a.mp4 -pix_fmt yuv444p -c:v av1_nvenc -an b.mp4",
          ["FAIL GPU nvenc.av1", "FAIL GPU nvenc.av1.444"]),
         ("7.1.5", "-i a.mp4 -vf format=yuv422p -c:v hevc_nvenc -an b.mp4", []),
-        ("8.1.2", "-hwaccel cuda -hwaccel_output_format cuda -i a.mp4 -vf crop=8:8 -c:v h264_nvenc -an b.mp4",
+        ("8.0.1", "-hwaccel cuda -hwaccel_output_format cuda -i a.mp4 -vf crop=8:8 -c:v h264_nvenc -an b.mp4",
          ["UNKNOWN frames crop"]),
+        ("8.1.2", "-hwaccel cuda -hwaccel_output_format cuda -i a.mp4 -vf crop=8:8 -c:v h264_nvenc -an b.mp4",
+         ["FAIL frames crop"]),
+        ("8.1.2", "-hwaccel cuda -hwaccel_output_format cuda -i a.mp4 -vf crop=8:8,hwdownload,format=nv12 -an b.mp4",
+         ["FAIL frames crop"]),
+        ("8.1.2", "-hwaccel cuda -hwaccel_output_format cuda -i a.mp4 -vf crop=8:8,fps=5,scale_cuda -c:v h264_nvenc -an"
+         " b.mp4", []),
         ("7.1.5", "-i a.mkv -c:v h264_nvenc -an -c:s srt b.mp4", ["FAIL output b.mp4"]),
         ("7.1.5", "-i a.mkv -c:v h264_nvenc -an -c:s mov_text b.mp4", []),
         ("7.1.5", "-i a.mkv -c:v h264_nvenc -an -c:s srt b.mkv", []),
@@ -327,7 +354,8 @@ def test_every_command_of_nvidias_guide_is_right(version: str, gpu: str) -> None
         ("7.1.5", "-i a.mp4 -vf hwupload_cuda,select=\"'not(mod(n,2))'\" -c:v h264_nvenc -an b.mp4", []),
         ("7.1.5", "-i a.mp4 -vf hwupload=derive_device=vulkan,scale_cuda=640:360 -c:v h264_nvenc -an b.mp4",
          ["UNKNOWN frames hwupload"]),
-        ("8.1.2", "-i a.mp4 -vf hwmap -c:v h264_nvenc -an b.mp4", ["UNKNOWN frames hwmap"]),
+        ("9.0.2", "-i a.mp4 -vf hwmap -c:v h264_nvenc -an b.mp4", ["FAIL frames hwmap"]),
+        ("9.1", "-i a.mp4 -vf hwmap -c:v h264_nvenc -an b.mp4", ["UNKNOWN frames hwmap"]),
         ("9.0.2", "-hwaccel cuda -hwaccel_output_format cuda -i a.mp4 -vf scale_npp=640:360 -c:v h264_nvenc -an b.mp4",
          ["FAIL filter scale_npp"]),
         ("11.0", "-i a.mp4 -c:v h264_nvenc -option_of_tomorrow 1 -preset p8 -an b.mp4",
