@@ -177,7 +177,7 @@ class Gain:
     how: str  # how it was estimated, in one sentence; with the range, and why there is one
     least_us: float | None = None  # the range that it lies in, where the profile leaves it open
     most_us: float | None = None
-    # Of a profile without steps, whose CPU the profiler slowed nobody knows how much: only this share is told.
+    # Of a profile without marked steps, whose CPU the profiler slowed nobody knows how much: only this share is told.
     share_percent: float | None = None
 
     @property

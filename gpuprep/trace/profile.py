@@ -29,6 +29,7 @@ class Direction(str, Enum):
 NO_OP = 0
 # Iteration of what lies outside of all iterations.
 OUTSIDE = -1
+REPEATED = "repetition of kernels"  # Iterations.how: the program does not mark its steps
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Iterations:
     first: (
         Ints  # start of its first op: the wall clock of a range runs from `first` of its first one to its last `until`
     )
-    how: str  # "ProfilerStep", "key op aten::addmm", "one": how the profile was split
+    how: str  # "ProfilerStep", "key op aten::addmm", REPEATED, "one": how the profile was split
 
 
 @dataclass

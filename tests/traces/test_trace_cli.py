@@ -149,7 +149,7 @@ PARTS: dict[str, tuple[bytes, str]] = {
     "torn": (raw()[: len(raw()) // 2], "torn"),
     "torn gzip": (gzip.compress(raw())[:60_000], "torn"),
     "no GPU events": (changed(no_gpu), "GPU"),
-    "no steps": (changed(no_steps), "1 iteration (not split)"),
+    "no steps": (changed(no_steps), "3 iterations (steps found by repetition of kernels)"),
     "an AMD GPU": (changed(amd), "AMD"),
     "XPU": (changed(xpu), ""),
     "control characters in a name": (raw().replace(b'"aten::mm"', b'"aten::mm\x01\x1b[31m"'), ""),

@@ -16,7 +16,7 @@ import pytest
 import tracesteps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs import PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
+from programs import ADD, PRODUCT_BF16, PRODUCT_FP32, Kernel, Program
 from tracesteps import Replayed, Times
 
 from gpuprep.trace import document, formats, opening
@@ -300,6 +300,24 @@ def test_without_steps_or_with_others_nobody_knows_how_much(tmp_path: Path) -> N
     alone = Program()
     alone.op("aten::mm", Kernel(PRODUCT_FP32, 100_000))
     assert alone.opened(tmp_path).document.slowdown.words.endswith("is not known: the profile has no steps.")
+
+
+def test_of_a_loop_that_marks_no_steps_all_gains_of_the_cpu_are_shares(tmp_path: Path) -> None:
+    loop = Program()
+    for _ in range(6):
+        for _ in range(60):
+            loop.op("aten::mm", Kernel(PRODUCT_BF16, 2_000), cpu=20_000)
+            loop.op("aten::add", Kernel(ADD, 3_000), Kernel(ADD, 3_000))
+        loop.wait()
+    made = loop.opened(tmp_path).document
+    assert made.summary.split_by == "repetition of kernels"
+    assert made.summary.total_iterations == 6
+    gains = {one.rule: one.gain for one in made.advice if one.gain is not None and one.gain.saves}
+    assert {"launch-bound", "elementwise"} <= set(gains)
+    assert all(gain.share_percent is not None and 0 < gain.share_percent <= 100 for gain in gains.values())
+    screen = formats.text(made)
+    assert "6 iterations (steps found by repetition of kernels)" in screen
+    assert "Without the profiler a step takes" in screen
 
 
 def test_of_a_step_that_waits_for_the_gpu_alone_there_is_no_range(tmp_path: Path) -> None:

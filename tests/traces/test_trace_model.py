@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import amount
 import pytest
@@ -352,6 +353,61 @@ def test_a_name_that_repeats_around_all_launches_is_an_iteration() -> None:
 def test_a_name_that_repeats_beside_the_launches_is_none() -> None:
     rows = [Op(f"dataloader {n}", 100 * n, 100 * n + 10, kind=columns.OpKind.ANNOTATION) for n in range(3)]
     assert tracesteps.linked(trace(*rows, *launched("k", 50, 50, 60, 1))).iterations.how == "one"
+
+
+def series(text: str, *others: Any) -> columns.Trace:
+    """A letter is a kernel, W a wait for the GPU, | more work of the CPU."""
+    rows: list[Any] = []
+    for place, letter in enumerate(text):
+        at = 100 * place
+        if letter == "W":
+            rows.append(Call(at, at + 90, place + 1, name="cudaStreamSynchronize"))
+        elif letter != "|":
+            rows += launched(letter, at, at + 20, at + 60, place + 1)
+    return trace(*rows, *others)
+
+
+NOTHING = ""
+REPEATING = {
+    "a loop": ("|abbcd" * 5, "abbcd", 5),
+    "first steps that differ": ("|xyabb|zzz" + "|abbcd" * 5, "abbcd", 5),
+    "a recording that begins and ends within a step": ("d" + "|abbcd" * 4 + "|a", "abbcd", 4),
+    "a step that does more from time to time": (
+        "|abbcdefghi" * 9 + "|abbcdefghil" + "|abbcdefghi" * 5,
+        "abbcdefghi",
+        15,
+    ),
+    "layers in steps": (("|x" + "abbc" * 8 + "y") * 4, "x" + "abbc" * 8 + "y", 4),
+    "no kernel that is there once": ("|abaabbab" * 6, "abaabbab", 6),
+    "kernels that are all alike, and a wait": ("|aaaaW" * 5, "aaaa", 5),
+    "layers of one answer": ("xy" + "abbc" * 12 + "zh", NOTHING, 1),
+    "two steps": ("|abbcdd" * 2, NOTHING, 1),
+    "one kernel": ("a" * 30, NOTHING, 1),
+    "no repetition": ("abcdefghijklmnopqrstuvwxyz", NOTHING, 1),
+    "little of it repeats": ("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN" + "|stst" * 4, NOTHING, 1),
+}
+
+
+@pytest.mark.parametrize("what", REPEATING)
+def test_steps_that_no_name_tells_are_found_by_kernels_that_repeat(what: str) -> None:
+    text, wanted, many = REPEATING[what]
+    made = tracesteps.linked(series(text))
+    assert len(made.iterations.names) == many
+    assert made.iterations.how == ("repetition of kernels" if many > 1 else "one")
+    for number in range(many if wanted else 0):
+        found = "".join(made.kernels[kernel].name for kernel in made.gpu.kernel[made.gpu.iteration == number])
+        assert found.rstrip("l") == wanted
+
+
+def test_no_step_begins_inside_of_a_module_or_of_the_optimizer() -> None:
+    for name, kind in (("Decoder_0", columns.OpKind.MODULE), ("Optimizer.step#SGD.step", columns.OpKind.ANNOTATION)):
+        assert tracesteps.linked(series("abbc" * 8, Op(name, 0, 3_300, kind=kind))).iterations.how == "one"
+
+
+def test_a_step_begins_with_the_op_that_launches_its_first_kernel() -> None:
+    ops = [Op("aten::embedding", 600 * step + 60, 600 * step + 195) for step in range(5)]
+    made = tracesteps.linked(series("|abbcd" * 5, *ops))
+    assert made.iterations.start.tolist() == [600 * step + 60 for step in range(5)]
 
 
 def test_what_lies_between_two_steps_is_outside() -> None:

@@ -13,6 +13,7 @@ from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.replay import Change, Replay
 from gpuprep.trace.columns import Format, Ints
 from gpuprep.trace.document import Gain
+from gpuprep.trace.profile import REPEATED
 
 LITTLE = 0.002  # of the step: not worth a word
 WORTH_SAYING = 0.02  # of the step
@@ -67,14 +68,11 @@ def of_steps(
         return min(max(0.0, replayed.unchanged_ns(cpu) - then(cpu)), most_ns) / 1e3
 
     pace, us = replayed.pace, saved(replayed.pace.cpu)
-    if (
-        not pace.timed
-        and replayed.unchanged_ns(1.0) <= GPU_ALONE * replayed.unchanged_ns(0.0)
-        and then(1.0) <= GPU_ALONE * then(0.0)
-    ):
-        return Gain(us, how)  # the GPU is the limit before and after it: how fast the CPU is plays no part
-    if replayed.e.profile.iterations.how == "one" and not pace.timed:
-        how = f"{how}; a share, as how much the profiler slowed the CPU is not known without steps"
+    gpu_is_limit = replayed.unchanged_ns(1.0) <= GPU_ALONE * replayed.unchanged_ns(0.0)
+    if not pace.timed and gpu_is_limit and then(1.0) <= GPU_ALONE * then(0.0):
+        return Gain(us, how)  # before and after it: how fast the CPU is plays no part
+    if not pace.timed and not gpu_is_limit and replayed.e.profile.iterations.how in ("one", REPEATED):
+        how = f"{how}; a share, as how much the profiler slowed the CPU is not known where the program marks no steps"
         return Gain(us, how, share_percent=100 * us * 1e3 / replayed.unchanged_ns(pace.cpu))
     every = [us, *(saved(other) for other in pace.others)]
     low, high = min(every), max(every)

@@ -318,7 +318,9 @@ def _of_the_gpu(made: Gain | None, alone: Gain | None) -> Gain | None:
     part = f"{alone.us / 1e3:.2f} ms"
     how = f"{made.how}; of this the GPU's own part is {part}: calling fused kernels costs the CPU time, too"
     least, most = min(alone.us, made.least_us or made.us), made.most_us or made.us
-    return Gain((least + most) / 2, how, least, most)
+    middle = (least + most) / 2
+    share = None if made.share_percent is None or not made.us else made.share_percent * middle / made.us
+    return Gain(middle, how, least, most, share_percent=share)
 
 
 def _chains(e: Evidence) -> tuple[Ints, Ints]:

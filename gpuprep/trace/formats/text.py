@@ -10,6 +10,7 @@ from gpuprep.trace.advice import rules
 from gpuprep.trace.document import Advice, TraceDocument
 from gpuprep.trace.formats.numbers import NOT_TOLD, cell, count, gpus, milliseconds, percent, share
 from gpuprep.trace.formats.sheets import Cell, Sheet, sheet
+from gpuprep.trace.profile import REPEATED
 from gpuprep.untrusted.plaintext import one_line
 
 MOST_ADVICE = 3
@@ -55,7 +56,9 @@ def _head(document: TraceDocument, width: int) -> Iterator[str]:
     chosen = count(summary.total_iterations, "iteration")
     if summary.iterations != summary.total_iterations:
         chosen = f"iterations {summary.start_iteration} to {summary.stop_iteration} of {summary.total_iterations}"
-    split = "not split" if summary.split_by == "one" else f"split by {one_line(summary.split_by, 60)}"
+    split = {"one": "not split", REPEATED: f"steps found by {REPEATED}"}.get(
+        summary.split_by, f"split by {one_line(summary.split_by, 60)}"
+    )
     yield (
         f"  {chosen} ({split}), {milliseconds(summary.average_iteration_us)} ms each, "
         f"{milliseconds(summary.wall_us)} ms in all"

@@ -1,17 +1,19 @@
-"""Where does an iteration begin and end? ProfilerStep#N, a key op, a name that repeats, or one iteration for all."""
+"""Where does an iteration begin and end? ProfilerStep#N, a key op, a name that repeats, kernels that repeat, or one
+iteration for all."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuprep.errors import UsageError
-from gpuprep.trace.columns import Ints, OpKind, Trace
-from gpuprep.trace.model.sweep import CHUNK
-from gpuprep.trace.profile import OUTSIDE
+from gpuprep.trace.columns import NONE, GpuKind, Ints, OpKind, Trace
+from gpuprep.trace.model.sweep import CHUNK, Sweep
+from gpuprep.trace.profile import OUTSIDE, REPEATED
 
 STEP = re.compile(r"ProfilerStep\s?#?\d+\Z")
 # A name with a number at its end, and what stands before it: "iteration 12", "step_3", "train/batch#7".
@@ -20,6 +22,12 @@ LIKELY = re.compile(r"(?:\b|_)(?:iter|iteration|step|train_step|training_step|ba
 # Of all API calls, what must lie inside the ranges of a name that repeats before they are taken for iterations.
 LIKELY_COVER, OTHER_COVER = 0.5, 0.9
 ONE = "one"
+FEWEST = 3  # steps
+LEAST_LAUNCHES, MOST_LAUNCHES, MOST_TOKENS = 12, 2_000_000, 2_000  # that are looked at; tokens are kinds of launches
+TOGETHER = (1, 8, 64)
+ALIKE, COVER = 0.8, 0.5  # of the launches in the steps, those in equal ones; of all launches, those in the steps
+STRANGE = 0.02  # of a step: kernels behind the last one that are in none
+WAIT = re.compile(r"Synchronize\Z")
 FAMILIES = 200  # names that are looked at
 LONGEST = 200  # characters of a name that are looked at
 
@@ -102,6 +110,133 @@ def _by_steps(trace: Trace) -> Borders | None:
         return None
     # Those of other threads, and those inside of others, are no work of the program either.
     return replace(_ranges(trace, _apart(trace, rows), "ProfilerStep"), rows=rows)
+
+
+def by_repetition(trace: Trace, call_of: Ints, ranges: Sweep) -> Borders | None:
+    """Steps that no name tells: the same kernels are launched in the same order, at least FEWEST times.
+
+    A kernel that is there once a step cuts the launches into equal parts. Where several do, the shortest parts that
+    are all equal are the steps: the layers of a model are not, as something stands before the first and behind the
+    last. Else, as a step may do more from time to time, the longest parts of which most are equal. First steps that
+    differ are left out. `call_of`: of each GPU event its row of Trace.calls. `ranges`: all of the profile.
+    """
+    calls, tokens, kernel = _launched(trace, call_of)
+    if not LEAST_LAUNCHES <= len(tokens) <= MOST_LAUNCHES:
+        return None
+    begins = _begins(trace, calls, ranges)
+    sums, inverse = _hashes(tokens)
+    best: tuple[bool, int] = (False, 0)
+    found: Borders | None = None
+    for together in filter(len(tokens).__gt__, TOGETHER):  # where no kernel is there once a step, several in a row are
+        for places in _places((sums[together:] - sums[:-together]) * inverse[: len(sums) - together]):
+            part = (sums[places[1:]] - sums[places[:-1]]) * inverse[places[:-1]]
+            _, of, often = np.unique(part, return_inverse=True, return_counts=True)
+            alike = np.flatnonzero(of == np.argmax(often))
+            size = int(places[alike[0] + 1] - places[alike[0]])
+            places = places[alike[0] : alike[-1] + 2]  # to the end of the last equal one
+            covered = int(places[-1] - places[0])
+            share = len(alike) * size / covered
+            rank = (share >= 1.0, len(alike) if share >= 1.0 else -len(alike))
+            few = share < ALIKE or len(alike) < ALIKE * (len(places) - 1) or covered < COVER * len(tokens)
+            if few or size < 2 or (found is not None and rank <= best):
+                continue
+            steps = _cut(trace, calls, tokens, kernel, begins, places, size)
+            if steps is not None:
+                best, found = rank, steps
+        if found is not None:
+            return found
+    return None
+
+
+def _places(values: Ints) -> Iterator[Ints]:
+    """Of each value that is there FEWEST times or more where it is, the rarest first."""
+    order = np.argsort(values, kind="stable")
+    first = np.flatnonzero(np.append(True, values[order][1:] != values[order][:-1]))
+    many = np.diff(np.append(first, len(values)))
+    rare = np.argsort(many, kind="stable")
+    for one in rare[many[rare] >= FEWEST][:MOST_TOKENS].tolist():
+        yield order[first[one] : first[one] + many[one]]
+
+
+def _launched(trace: Trace, call_of: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """(rows of Trace.calls in the order of time, what each launches first or that it waits, whether it is a kernel)"""
+    gpu, calls = trace.gpu, trace.calls
+    event = np.full(len(calls.start), -1, np.int64)
+    late = np.argsort(-gpu.start, kind="stable")
+    late = late[call_of[late] >= 0]
+    event[call_of[late]] = late  # the earliest comes last
+    waits = np.array([bool(WAIT.search(name[-LONGEST:])) for name in trace.names], bool)[calls.name]
+    rows = np.flatnonzero((event >= 0) | waits)
+    rows = rows[np.argsort(calls.start[rows], kind="stable")]
+    event = event[rows]
+    launched = event >= 0
+    event[~launched] = 0
+    tokens = np.where(launched, gpu.name[event], len(trace.names) + calls.name[rows]) if len(gpu.name) else event
+    return rows, tokens, launched & (gpu.kind[event] == GpuKind.KERNEL) if len(gpu.name) else launched
+
+
+def _hashes(tokens: Ints) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Sums with which two parts a:b are equal if (sums[b] - sums[a]) x inverse[a] is; all modulo 2^64."""
+    base, size = 0x9E3779B97F4A7C15, len(tokens)
+    random = np.random.default_rng(1).integers(0, 2**63, int(tokens.max()) + 1, np.uint64)
+    power = np.cumprod(np.full(size, base, np.uint64))
+    inverse = np.cumprod(np.full(size, pow(base, -1, 2**64), np.uint64))
+    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(random[tokens] * power, dtype=np.uint64)))
+    return sums, np.asarray(inverse, np.uint64)
+
+
+def _begins(trace: Trace, rows: Ints, ranges: Sweep) -> Ints:
+    """Of each of these calls when a step could begin with it: with the op around it; -1 where an op, a module or the
+    optimizer is at work."""
+    ops, calls = trace.ops, trace.calls
+    optimizer = np.array([name.startswith("Optimizer.") for name in trace.names], bool)
+    closed = ranges.only((ops.kind == OpKind.OP) | (ops.kind == OpKind.MODULE) | optimizer[ops.name])
+    outer = np.zeros(len(ops.start), bool)
+    outer[closed.rows[closed.above < 0]] = True
+    around = ranges.only(outer).around(calls.start[rows], calls.thread[rows])
+    start = calls.start[rows].astype(np.int64)
+    begin = np.where(around >= 0, ops.start[around], start) if len(ops.start) else start
+    before = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(calls.end[rows].astype(np.int64))[:-1]))
+    return np.where(begin >= before, begin, NONE)
+
+
+def _cut(
+    trace: Trace, rows: Ints, tokens: Ints, kernel: NDArray[np.bool_], begins: Ints, places: Ints, size: int
+) -> Borders | None:
+    """Steps begin where most of them are whole, and there where the CPU does most between two launches: there the loop
+    of the program begins again."""
+    first, phase = int(places[0]), np.arange(size)
+    step = tokens[first : first + size]
+    # Before the first place and behind the last there is more of a step, or all of it.
+    left = _alike(tokens[max(0, first - size) : first][::-1], step[::-1])
+    right = _alike(tokens[places[-1] : places[-1] + 2 * size], np.tile(step, 2))
+    whole = (size - phase <= left).astype(int) + (phase <= right) + (phase + size <= right)
+    some = places[:-1][np.diff(places) == size][: max(1, MOST_LAUNCHES // size), None] + phase
+    start, end = (each[rows].astype(np.int64) for each in (trace.calls.start, trace.calls.end))
+    gap = start - np.append(start[0], np.maximum.accumulate(end)[:-1])
+    possible = (begins[some] >= 0).all(axis=0)
+    if not possible.any():
+        return None
+    chosen = possible & (whole == whole[possible].max())
+    begin = int(np.argmax(np.where(chosen, np.median(gap[some], axis=0), -np.inf)))
+    last = [places[-1] + begin + more for more in (0, size) if begin + more <= right]
+    # Of a step that does more the begin is as far from its own place, or from the next one.
+    cuts, other = np.minimum(places[:-1] + begin, places[1:] - 1), np.maximum(places[1:] - size + begin, places[:-1])
+    cuts = np.where(gap[other] > gap[cuts], other, cuts)
+    cuts = np.concatenate(([first - size + begin] if size - begin <= left else [], cuts, last)).astype(np.int64)
+    # What is behind the last step is the begin of one more: else these are the layers of a model.
+    strange = kernel[cuts[-1] :] & ~np.isin(tokens[cuts[-1] :], step)
+    if len(cuts) <= FEWEST or strange.sum() > STRANGE * size:
+        return None
+    borders = np.append(np.where(begins < 0, trace.calls.start[rows], begins), _last_moment(trace) + 1)[cuts]
+    names = [f"step {number}" for number in range(len(borders) - 1)]
+    return Borders(names, borders[:-1], borders[1:] - 1, REPEATED, np.zeros(0, np.int64))
+
+
+def _alike(some: Ints, others: Ints) -> int:
+    """How many of the first are equal."""
+    same = some == others[: len(some)]
+    return len(same) if same.all() else int(np.argmin(same))
 
 
 def _by_names(trace: Trace) -> Borders | None:

@@ -11,7 +11,7 @@ from gpuprep.trace.columns import NONE, OTHER_VENDORS, Ints, OpKind, Trace
 from gpuprep.trace.memory import give_back
 from gpuprep.trace.model import modules, rows, speed, stacks, sums
 from gpuprep.trace.model.groups import Groups, narrow
-from gpuprep.trace.model.iterations import ONE, Borders, borders, by_key_op
+from gpuprep.trace.model.iterations import ONE, Borders, borders, by_key_op, by_repetition
 from gpuprep.trace.model.launches import Launches, launches
 from gpuprep.trace.model.sweep import Sweep, nearest, of_ops
 from gpuprep.trace.profile import (
@@ -30,8 +30,11 @@ from gpuprep.trace.profile import (
 GRAPH_LAUNCH = "GraphLaunch"  # cudaGraphLaunch, cuGraphLaunch, hipGraphLaunch
 
 
-def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
-    """Links a whole file. UsageError: the key op is not in it."""
+def profile(trace: Trace, *, key_op: str = "", name: str = "", one_of_a_job: bool = False) -> Profile:
+    """Links a whole file. UsageError: the key op is not in it.
+
+    `one_of_a_job`: steps count by their names alone: those of another rank that are found otherwise may be others.
+    """
     give_back()  # what reading had
     _in_32_bits(trace)
     ops, gpu = trace.ops, trace.gpu
@@ -44,6 +47,8 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     is_op = ops.kind == OpKind.OP
     annotation = (ops.kind == OpKind.ANNOTATION) & plain
     linked = launches(trace, everything.only(is_op), everything.only(annotation))
+    if border.how == ONE and not one_of_a_job:
+        border = by_repetition(trace, linked.call, everything) or border
     give_back()
 
     # Annotations are ops as far as they launch something that no op launches.

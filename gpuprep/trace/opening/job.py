@@ -107,7 +107,7 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
             if trace.file in by_name:  # names that differ by letters that are no text
                 trace.file = f"{trace.file} ({len(by_name)})"
             by_name[trace.file] = file
-            profile = linked(trace, key_op=wish.key_op)
+            profile = linked(trace, key_op=wish.key_op, one_of_a_job=True)
             ranks += ranks_of(profile)
             by_torch = by_torch and trace.format is Format.KINETO
             if profile.iterations.how == "ProfilerStep" and (timed_ns := beside(file).timed_step_ns) is not None:
