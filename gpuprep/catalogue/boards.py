@@ -66,6 +66,7 @@ class BoardFloor:
     percent: float  # of the peak at the boost clock
     source: str  # "published 74 to 88 %, 4 sources"
     machines: int = 0  # that stand behind it
+    usual: float | None = None  # the median of what was published of healthy boards, in per cent of the same peak
 
     @property
     def words(self) -> str:

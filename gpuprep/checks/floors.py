@@ -20,6 +20,7 @@ class Floor:
     percent: float
     source: str  # "profile a100, SuperBench", or "A100 SXM4 40 GB, 6 machines, published 81 to 96 %, 5 sources"
     fail_share: float = 1.0
+    usual: float | None = None  # per cent that healthy boards of this kind usually reach
 
     @property
     def fails(self) -> float:
@@ -41,7 +42,7 @@ def floor(evidence: Evidence, name: str, board: Board | None = None) -> Floor | 
         return None
     own = board.floors.get(name.removesuffix("_percent_of_peak")) if board else None
     if board and own and threshold.shipped:
-        return Floor(own.percent, f"{board.name}, {own.words}", FAIL_SHARE)
+        return Floor(own.percent, f"{board.name}, {own.words}", FAIL_SHARE, own.usual)
     words = ", ".join(filter(None, [f"profile {evidence.wanted.profile}", threshold.source]))
     return Floor(threshold.percent, words, FAIL_SHARE if threshold.shipped else 1.0)
 

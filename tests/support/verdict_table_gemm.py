@@ -21,8 +21,9 @@ from gpuprep.catalogue.capabilities import kernel
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.performance import roofline
 from gpuprep.performance.roofline import Roof
-from gpuprep.records import ProbeResult, Snapshot, Source, Status
+from gpuprep.records import Finding, ProbeResult, Snapshot, Source, Status
 from gpuprep.workflows.record_file import from_figures
+from gpuprep.workflows.rejudge import judge
 
 SIZE = 8192
 EVERYTHING = "all products together"
@@ -99,6 +100,40 @@ def rows() -> list[Row]:
             name = f"{kind[0]} added in fp16" if kind == ("fp16", "fp16") else kind[0]
             found.append(_row(key, name, board, sound, {kind}))
     return found
+
+
+def unclocked() -> list[Row]:
+    """The same of published figures without a clock: healthy is what boards of this kind usually reach."""
+    found = []
+    for board in catalogue.boards().values():
+        usual = {}
+        for dtype in dict.fromkeys(kind.dtype for kind in TYPES):
+            above = roofline.roof(board, dtype)
+            if not isinstance(above, Roof):
+                continue
+            own = board.floors.get("fp64_tensor" if above.unit == "tensor_fp64" else dtype)
+            if own and own.usual:
+                usual[dtype] = own.usual / 100 * above.tflops
+        if len(usual) > 1:
+            found.append(_published(board, EVERYTHING, usual, set(usual)))
+        found += [_published(board, dtype, usual, {dtype}) for dtype in usual]
+    return found
+
+
+def _published(board: Board, what: str, usual: Mapping[str, float], slow: set[str]) -> Row:
+    def told(percent: int) -> list[Finding]:
+        gemms = [
+            {"dtype": dtype, "tflops": tflops * (percent / 100 if dtype in slow else 1), **dict.fromkeys("mnk", SIZE)}
+            for dtype, tflops in usual.items()
+        ]
+        ids = {"pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": (*board.subsystem_ids, "")[0]}
+        values = {"published": "a page", "gpus": [{"index": 0, **ids, "gemms": gemms}]}
+        figures = from_figures({"measurements": [{"probe": "gemm", "source": "measured", "values": values}]})
+        return [one for one in judge(figures, shipped(board.model.profile)).findings if one.status in GRAVEST]
+
+    low, found = end_of_pass(told, lambda told: not told)
+    worst = min(found, key=lambda one: GRAVEST.index(one.status))
+    return Row(board.key, what, low, worst.status.value, worst.property)
 
 
 def _row(key: str, what: str, board: Board, sound: Mapping[tuple[str, str], float], slow: set[tuple[str, str]]) -> Row:

@@ -7,6 +7,7 @@ healthy boards at the same clock and with the same kind of kernel (gemmclock), s
 from __future__ import annotations
 
 import math
+import statistics
 
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import parse
@@ -35,6 +36,9 @@ from gpuprep.performance.roofline import Roof, speed_unit
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Product
 
+SLOW = (Status.FAIL, Status.WARN)
+TOGETHER = 0.85  # of what healthy boards usually reach, in the median of the data types, of two in both
+LOOK_AT_CLOCKS = "look at clock, power and temperature under load (nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE)"
 SLOW_SHAPE = 0.9  # of the speed that `explain` has for a large square; below it the shape decides, too
 SQUARE = "8192"
 LARGE_SQUARE = "measure a large square, such as 8192x8192x8192 (probes.gemm.shapes)"
@@ -63,6 +67,7 @@ def findings(evidence: Evidence, gpu: Gpu, disturbed: str) -> list[Finding]:
                 findings.append(_sustained(evidence, gpu, kind, gemm, disturbed))
     if not disturbed:
         findings += gemmclock.altogether(gpu)
+        findings += [] if any(one.status in SLOW for one in findings) else _together(evidence, gpu)
     return findings + _not_measured(evidence, gpu)
 
 
@@ -148,6 +153,27 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
     if slow is not None:
         return Finding(gpu.subject, name, slow.status, expected, shown, slow.why, slow.remedy)
     return Finding(gpu.subject, name, Status.PASS, expected, shown)
+
+
+def _together(evidence: Evidence, gpu: Gpu) -> list[Finding]:
+    """A finding on all data types together, at any clock: each alone may be as slow as the slowest healthy board."""
+    shares = []
+    for kind in gpu.kinds():
+        best, above = gpu.best(kind), _roof(gpu, kind)
+        limit = _floor(evidence, gpu, kind, above)
+        if best and limit and limit.usual and not kind[1] and isinstance(above, Roof) and not _shapes(gpu, best, kind):
+            shares.append(100 * speed(best.tflops) / above.tflops / limit.usual)
+    free = gpu.facts is not None and gpu.facts.model.free_clocks and not gpu.published  # judged at its clock
+    if len(shares) < 2 or free:
+        return []
+    percent, least = 100 * statistics.median_high(shares), 100 * TOGETHER  # of two the better one: both are slow
+    expected = f"≥ {least:.0f} % of what healthy boards of this kind usually reach (published)"
+    which = "median" if len(shares) > 2 else "better"
+    shown = f"{percents(percent, least)[0]} % (the {which} of {len(shares)} data types)"
+    if percent >= least:
+        return [Finding(gpu.subject, "gemm_together", Status.PASS, expected, shown)]
+    why = "its data types are slow alike, though none is below its floor: power, heat or set clocks lower them all"
+    return [Finding(gpu.subject, "gemm_together", Status.WARN, expected, shown, why, LOOK_AT_CLOCKS)]
 
 
 def _rows(gemm: Product) -> str:

@@ -87,6 +87,25 @@ def test_no_healthy_figure_fails() -> None:
     assert len(of_state("healthy", records.Status.PASS)) >= 250
 
 
+def test_what_one_source_says_of_a_board_is_sound_together() -> None:
+    of_source: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for figure, found in verdicts():
+        if figure["state"] == "healthy" and found == records.Status.PASS.value:
+            of_source[figure["board"], figure["source"]].append(figure)
+    several = {place: every for place, every in of_source.items() if len({one["dtype"] for one in every}) > 1}
+    slow = []
+    for (key, _), every in several.items():
+        board = catalogue.boards()[key]
+        together = record(every[0], board, "")
+        (gpu,) = together["measurements"][0]["values"]["gpus"]
+        products = [record(one, board, dtype_of(one, board))["measurements"][0]["values"]["gpus"][0] for one in every]
+        gpu["gemms"] = [product for each in products for product in each["gemms"]]
+        judged = rejudge.judge(record_file.from_figures(together), shipped(board.model.profile))
+        slow += [one for one in judged.findings if one.property == "gemm_together" and one.status.value != "PASS"]
+    assert len(several) >= 50
+    assert slow == []
+
+
 def test_no_sick_figure_passes() -> None:
     assert of_state("sick", records.Status.PASS) == []
     assert len(of_state("sick", records.Status.FAIL)) >= 5
