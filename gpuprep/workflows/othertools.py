@@ -1,6 +1,6 @@
 """Outputs of other tools, as they wrote them ─► the document that a file of figures would be.
 
-Read where they have figures that gpuprep judges: nvbandwidth (text, JSON), gpu-burn and nccl-tests (text), SuperBench
+Read where they have figures that gpuprep judges: nvbandwidth and nccl-tests (text, JSON), gpu-burn (text), SuperBench
 (JSON). All others are named, so that nobody looks for a mistake in a file that has none. Only speeds are taken: nothing
 is known about the host, as of published figures.
 """
@@ -113,6 +113,8 @@ def of_json(path: Path, document: Mapping[str, Any], gpu: str = "") -> dict[str,
         names = [line for line in lines if isinstance(line, str)]
         read = _nvbandwidth(path, _devices(names), list(_cases(own.get("testcases"))), str(own.get("Version", "")))
         return _with_gpu(read, gpu)
+    if "nccl_version" in document and isinstance(document.get("config"), dict):
+        return _with_gpu(_nccl_tests(path, _nccl_text(document, document["config"])), gpu)
     if any(key.startswith("DCGM") for key in document):
         raise _named(path, "dcgmi diag", VERDICTS)
     if any(SUPERBENCH.search(key) for key in document):
@@ -258,7 +260,7 @@ def _nccl_tests(path: Path, text: str) -> dict[str, Any]:
             named = NCCL_NAME.findall(before)
             points = [_nccl_point(row, counts="#wrong" in part) for row in rows]
             collective = named[-1] if named else _collective(rows[-1], len(ranks))
-            gpus = tuple(ranks[rank][4].strip() for rank in sorted(ranks))
+            gpus = tuple(ranks[rank][4].strip(" ?") for rank in sorted(ranks))
             runs.setdefault(gpus, []).extend({"operation": collective, **point} for point in points)
         before = part
     if not runs:
@@ -268,6 +270,33 @@ def _nccl_tests(path: Path, text: str) -> dict[str, Any]:
         for gpus, points in runs.items()
     ]
     return {"runs": made} if len(made) > 1 else made[0]
+
+
+def _nccl_text(document: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """What nccl-tests prints beside the file that `-J` asks for (version 3; src/util.cu). Its environment is not read.
+
+    Without MPI the file lists the first GPU of the process alone: the others are there without a name.
+    """
+
+    def listed(of: object) -> list[dict[str, Any]]:
+        return [one for one in of if isinstance(one, dict)][:MOST_NODES] if isinstance(of, list) else []
+
+    def words(of: Mapping[str, Any], *keys: str) -> str:
+        return " ".join("".join(str(of.get(key, "?")).split()) or "?" for key in keys)
+
+    devices = listed(config.get("devices"))
+    ranks = {str(one.get("rank")): (words(one, "hostname"), str(one.get("device_info"))) for one in devices}
+    threads, gpus = config.get("nthreads"), config.get("ngpus")
+    if len(devices) == 1 and isinstance(threads, int) and isinstance(gpus, int):
+        ranks |= {str(at): (words(devices[0], "hostname"), "?") for at in range(1, min(threads * gpus, MOST_GPUS))}
+    lines = [f"# Rank {rank} Pid 1 on {host} device 0 [0] {name}" for rank, (host, name) in ranks.items()]
+    for row in listed(document.get("results")):
+        sides = (row.get(side) for side in ("out_of_place", "in_place"))
+        timed = ({} if not isinstance(side, dict) else side for side in sides)
+        figures = (words(side, "time", "alg_bw", "bus_bw", "nwrong") for side in timed)
+        lines.append(" ".join((words(row, "size", "count", "type", "redop", "root"), *figures)))
+    arguments = document.get("args")
+    return "\n".join((*map(str, arguments[:1] if isinstance(arguments, list) else ()), "nThread 1 #wrong", *lines))
 
 
 def _nccl_point(row: re.Match[str], *, counts: bool) -> dict[str, Any]:

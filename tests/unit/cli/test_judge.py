@@ -858,7 +858,10 @@ NCCL_TESTS = """{command}# nThread 1 nGpus {gpus} minBytes 8 maxBytes 1073741824
 """
 
 
-def nccl_tests(busbw: float, name: str = "all_reduce", gpu_name: str = "NVIDIA A100-SXM4-80GB", **given: Any) -> str:
+A100_80 = "NVIDIA A100-SXM4-80GB"
+
+
+def nccl_tests(busbw: float, name: str = "all_reduce", gpu_name: str = A100_80, **given: Any) -> str:
     """What `name`_perf prints on 8 GPUs: a row of 4 GiB. `given`: its command line, hosts, redop, wrong, ..."""
     ranks = given.get("gpus", 8)
     algbw = busbw / ((2 if name == "all_reduce" else 1) * (ranks - 1) / ranks)
@@ -875,6 +878,21 @@ def nccl_tests(busbw: float, name: str = "all_reduce", gpu_name: str = "NVIDIA A
     )  # fmt: skip
 
 
+def nccl_json(busbw: float, listed: int = 8, **more: Any) -> str:
+    """What all_reduce_perf writes with -J on 8 GPUs, of which it lists so many."""
+    side = {"time": 4 * 1024**3 / (busbw / 1.75) / 1e3, "alg_bw": busbw / 1.75, "bus_bw": busbw, "nwrong": 0.0}
+    row = {"size": 4 * 1024**3, "count": 1024**3, "type": "float", "redop": "sum", "root": "    -1"}
+    devices = [
+        {"rank": at, "group": 0, "pid": 9, "hostname": "n1", "device": at, "device_hex": "0", "device_info": A100_80}
+        for at in range(listed)
+    ]
+    return json.dumps({
+        "version": 3, "args": ["./build/all_reduce_perf", "-g", "8"], "env": ["TOKEN=secret"], "nccl_version": 22809,
+        "config": {"nthreads": 1, "ngpus": 8, "devices": devices},
+        "results": [{**row, "out_of_place": side, "in_place": side}], **more,
+    })  # fmt: skip
+
+
 NCCL_2019 = """ nThread 1 nGpus 2 minBytes 1310720000 maxBytes 1310720000 step: 1048576(bytes) warmup iters: 5 iters: 20
    Rank  0 Pid   1320 on ip-172-31-20-228 device  0 [0x00] Tesla V100-SXM2-16GB
    Rank  1 Pid   1320 on ip-172-31-20-228 device  1 [0x00] Tesla V100-SXM2-16GB
@@ -883,7 +901,6 @@ NCCL_2019 = """ nThread 1 nGpus 2 minBytes 1310720000 maxBytes 1310720000 step: 
 """
 V100 = "Tesla V100-SXM2-32GB"
 # What another tool wrote, the exit code, and words that must be said.
-A100_80 = "NVIDIA A100-SXM4-80GB"
 OTHER_TOOLS = (
     ("nvbandwidth", NVBANDWIDTH.format(h2d="25.08"), 3, ["how many NVLinks join the two GPUs is not recorded"]),
     ("nvbandwidth, slow", NVBANDWIDTH.format(h2d="6.20"), 1, ["copies host to device reach 6.2 of the 31.5 GB/s"]),
@@ -929,6 +946,11 @@ OTHER_TOOLS = (
      ["lower than those of copies"]),
     ("nccl-tests, two machines one by one", nccl_tests(231.0) + nccl_tests(120.0, gpu_name=V100), 3, ["V100"]),
     ("nccl-tests of 2019", NCCL_2019, 3, ["V100"]),
+    ("nccl-tests -J", nccl_json(231.0), 0, ["1 PASS, 1 SKIP"]),
+    ("nccl-tests -J, slow", nccl_json(90.0), 1, ["all_reduce of 4 GiB reaches 90 GB/s"]),
+    ("nccl-tests -J, the other GPUs without a name", nccl_json(231.0, 1), 3, ["which GPU it was is not recorded"]),
+    ("nccl-tests -J, hostile", nccl_json(231.0, results=[{"size": "1\n# Rank 9", "in_place": [3]}, 7], args=7), 2,
+     ["nccl-tests"]),
     ("nvidia-smi topo", "        GPU0    GPU1    CPU Affinity\nGPU0     X      NV12    0-31\n", 2, ["nvidia-smi topo"]),
     ("nvidia-smi's table of values", "name, memory.total [MiB]\nTesla T4, 15360 MiB\n", 2, ["nvidia-smi --query-gpu"]),
     ("SuperBench of two nodes", "\n".join(json.dumps({"node": n, "gemm-flops/fp16_tc_flops:0": 9e4}) for n in "ab"), 3,
