@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gpuprep.records import Finding, Missing, OptStr, Snapshot, Status
 
 INTERRUPTED = "interrupted"  # the reason of a reading that the user's Ctrl-C kept from being made
+FIRST_FAILURE = "first_failure"  # of a probe that did not run, as the run had failed already
 # Why a reading is missing, in the words of someone who has to act on it.
 MISSING_REASONS = {
     "not_supported": "this GPU or driver does not support it",
@@ -28,6 +29,7 @@ MISSING_REASONS = {
     "not_in_catalogue": "the catalogue does not know it",
     "impossible": "the reading cannot be true",
     INTERRUPTED: "the run was interrupted before it was measured",
+    FIRST_FAILURE: "the run ended at the first FAIL, as --first-failure asks",
 }
 REMEDIES = {
     "gpu_is_lost": (
@@ -36,6 +38,7 @@ REMEDIES = {
     "version_mismatch": "reboot, so that module and library are of one version",
     "no_permission": "run as a user who may use sudo",
     INTERRUPTED: "run the same command again and let it end",
+    FIRST_FAILURE: "repair what failed, then run the same command again",
     "not_trusted": "give the file, and each folder on the way to it, to root (chown root, chmod go-w)",
 }
 MOST_NAMED = 6  # of what one finding names
@@ -117,7 +120,7 @@ def unknown(
     """An UNKNOWN finding that says what could not be read, and why."""
     reason = f"{what or f'{subject} {prop}'.replace('_', ' ')} could not be read: {why_missing(reading)}"
     advice = REMEDIES.get(reading.reason) or remedy or provision(role)
-    role = "" if reading.reason == INTERRUPTED else role  # no role repairs it
+    role = "" if reading.reason in (INTERRUPTED, FIRST_FAILURE) else role  # no role repairs it
     actual, reboot = f"{NOT_READABLE}{reading.reason}", reading.reason == "version_mismatch"
     return Finding(subject, prop, Status.UNKNOWN, expected, actual, reason, advice, role, reboot=reboot)
 

@@ -44,12 +44,17 @@ QUICK = ("gemm", "bandwidth")  # what drift measures with `--probe quick`: at mo
 # Its work is on the GPU alone and lasts: beside it processors may make what later probes read.
 LEAVES_PROCESSORS = "gemm"
 LONGEST = "cudnn"
+TELL_MOST = ("gemm", "bandwidth", "nccl")  # a second: of a GPU that is at fault nearly always one of these is FAIL
 FACTS = "facts"  # in place of probes: only what every run reads anyway
 
 
-def in_turn(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
-    """The probes in the order in which they begin: first those that share a turn, the longest first."""
-    return tuple(sorted(kinds, key=lambda kind: (kind.turn == ALONE, kind.name != LONGEST)))
+def in_turn(kinds: Sequence[Kind], *, first_failure: bool = False) -> tuple[Kind, ...]:
+    """The probes in the order in which they begin: first those that share a turn, the longest first.
+
+    `first_failure`: the run ends at a FAIL, so those that tell most are first.
+    """
+    order = sorted(kinds, key=lambda kind: (kind.turn == ALONE, kind.name != LONGEST))
+    return tuple(sorted(order, key=lambda kind: first_failure and kind.name not in TELL_MOST))
 
 
 def chosen(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuprep.checks.common import INTERRUPTED
+from gpuprep.checks.common import FIRST_FAILURE, INTERRUPTED
 from gpuprep.records import RunRecord, Source
 from gpuprep.reports import capacity, causes, columns, figures, glance, measured, text_columns
 from gpuprep.reports.readings import IMPOSSIBLE, figure, known
@@ -12,6 +12,7 @@ from gpuprep.reports.rows import Gemm
 from gpuprep.reports.text_columns import Page
 
 Row = tuple[str, ...]
+NOT_RUN = {INTERRUPTED: "the run was interrupted", FIRST_FAILURE: "the run ended at its first FAIL (--first-failure)"}
 MOST_FIGURES = 10  # of the first screen of several GPUs
 
 
@@ -77,11 +78,12 @@ def lines(page: Page, record: RunRecord) -> None:
     _transcodes(page, record)
     _throughputs(page, record, whole=not beside)
     silent = measured.unanswered(record)
-    if rest := [probe for probe, missing in silent if missing.reason == INTERRUPTED]:
-        page.heading("Not measured, because the run was interrupted")
-        page.text(", ".join(rest), indent="  ")
+    for reason, words in NOT_RUN.items():
+        if rest := [probe for probe, missing in silent if missing.reason == reason]:
+            page.heading(f"Not measured, because {words}")
+            page.text(", ".join(rest), indent="  ")
     for probe, missing in silent:
-        if missing.reason == INTERRUPTED:
+        if missing.reason in NOT_RUN:
             continue
         page.heading(f"{probe}: no answer")
         page.text(f"{missing.reason.replace('_', ' ')}{': ' + missing.detail if missing.detail else ''}", indent="  ")

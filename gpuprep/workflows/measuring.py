@@ -41,13 +41,22 @@ class _News:
     error: BaseException | None = None
 
 
-def measure(run: Run, host: Host, kinds: Sequence[probes.Kind], arguments: Mapping[str, Any], source: Source) -> None:
+def measure(
+    run: Run,
+    host: Host,
+    kinds: Sequence[probes.Kind],
+    arguments: Mapping[str, Any],
+    source: Source,
+    has_failed: Callable[[], bool] | None = None,
+) -> None:
     """Run all probes. Each result goes into the draft as soon as it is known; the draft has the order of `kinds`.
+
+    With `has_failed`, no further probe begins once it says so after a result; those that have begun end as ever.
 
     Raises what `ask` raises; by then the other probes have ended, and the draft has what they had measured.
     """
     at_work = _AtWork(run)
-    waiting = list(probes.in_turn(kinds))
+    waiting = list(probes.in_turn(kinds, first_failure=has_failed is not None))
     limits = {kind.name: kind.timeout_seconds for kind in kinds} | {CLIPS: CLIPS_SECONDS}
     results: dict[str, ProbeResult] = {}
     beside = False
@@ -71,6 +80,8 @@ def measure(run: Run, host: Host, kinds: Sequence[probes.Kind], arguments: Mappi
                 run.draft.measurements = tuple(results[kind.name] for kind in kinds if kind.name in results)
                 run.draft.begun.pop(news.name, None)
                 run.stop_if_cancelled()
+                if waiting and has_failed is not None and has_failed():
+                    waiting.clear()
             elif not news.ended and news.name == probes.LEAVES_PROCESSORS:
                 readers = [kind for kind in waiting if kind.clips]
                 if readers:

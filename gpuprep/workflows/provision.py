@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuprep import checks
-from gpuprep.checks.drift import quick
+from gpuprep.checks.common import FIRST_FAILURE, INTERRUPTED
 from gpuprep.checks.judgement import Adjust, Judgement, judge
 from gpuprep.desired import probes
 from gpuprep.desired.profile import Profile
@@ -21,7 +21,7 @@ from gpuprep.errors import GpuprepError, Interrupted, PlanRefused, ProvisionFail
 from gpuprep.provisioning import ansible_run
 from gpuprep.provisioning.plan import make as make_plan
 from gpuprep.provisioning.plan import role_variables
-from gpuprep.records import Finding, Plan, PlaybookResult, RunRecord, Snapshot, Source, Status
+from gpuprep.records import Finding, Missing, Plan, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import Measured
 from gpuprep.records.findings import need_reboot
 from gpuprep.remote import Host, Target, leftovers, watch
@@ -91,7 +91,8 @@ def _validate(run: ProfileRun) -> None:
         run.check_unchanged(host)
         facts = run.draft.before = run.draft.after = run.look(host)
         wanted = resolve(run.profile, facts, judging=True)
-        run.expect([], probes.in_turn(_probes(run, wanted, measure=True)))
+        kinds = _probes(run, wanted, measure=True)
+        run.expect([], probes.in_turn(kinds, first_failure=run.options.first_failure))
         _judge(run, host, wanted, facts, measure=True)
 
 
@@ -222,9 +223,15 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
     run.stop_if_cancelled()
     kinds = _probes(run, wanted, measure=measure)
     before = facts
+
+    def has_failed() -> bool:
+        ended = {result.probe for result in run.draft.measurements}
+        so_far = [kind for kind in kinds if kind.name in ended]
+        return _judge_measured(run, wanted, facts, before, so_far)[2].verdict.status is Status.FAIL
+
     try:
-        _measure(run, host, wanted, facts.source, kinds)
-        if any(kind.measures for kind in kinds):
+        _measure(run, host, wanted, facts.source, kinds, has_failed)
+        if any(kind.measures for kind in kinds) and run.draft.measurements:
             # Errors that only work brings about.
             facts = run.draft.after = run.look(host, "reading facts again, after the load")
     except Interrupted:
@@ -233,12 +240,12 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
         run.draft.measurements = run.draft.all_measured()
         run.draft.begun.clear()
         some = any(result.partial for result in run.draft.measurements[kept:])
-        rest = [kind for kind in kinds if kind.name not in {result.probe for result in run.draft.measurements}]
-        run.draft.measurements += tuple(quick.interrupted(kind, facts.source) for kind in rest)
+        _add_unmeasured(run, kinds, facts.source, INTERRUPTED)
         _judge_measured(run, wanted, facts, before, kinds)
         half = ", with what the next one had measured by then" if some else ""
         more = f"; {kept} of {len(kinds)} probes had ended, and their figures are kept{half}" if kinds else ""
         raise watch.interrupted(run.target.name, more) from None
+    _add_unmeasured(run, kinds, facts.source, FIRST_FAILURE)
     findings, measured, judgement = _judge_measured(run, wanted, facts, before, kinds)
     # What was measured while its judgement is waived is no measure for later runs.
     asked = [kind.name for kind in kinds]
@@ -247,6 +254,13 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
     if judgement.verdict.status is Status.PASS:
         doubts = certify.standing(run, wanted, facts, findings)
         run.baseline = {} if waived or doubts.worse else measured
+
+
+def _add_unmeasured(run: ProfileRun, kinds: Sequence[probes.Kind], source: Source, reason: str) -> None:
+    """Results of the probes that did not run, so that each of them is UNKNOWN and says why."""
+    have = {result.probe for result in run.draft.measurements}
+    rest = [kind for kind in kinds if kind.name not in have]
+    run.draft.measurements += tuple(ProbeResult(kind.name, source, Missing(reason, kind.what), 0.0) for kind in rest)
 
 
 def _judge_measured(
@@ -291,8 +305,18 @@ def _still_so(run: ProfileRun, findings: Sequence[Finding]) -> Sequence[Finding]
     ]
 
 
-def _measure(run: ProfileRun, host: Host, wanted: Wanted, source: Source, kinds: Sequence[probes.Kind]) -> None:
-    measuring.measure(run, host, kinds, probes.arguments(run.profile, wanted, quick=run.options.quick), source)
+def _measure(
+    run: ProfileRun,
+    host: Host,
+    wanted: Wanted,
+    source: Source,
+    kinds: Sequence[probes.Kind],
+    has_failed: Callable[[], bool],
+) -> None:
+    early = has_failed if run.options.first_failure else None
+    if early and early():
+        return
+    measuring.measure(run, host, kinds, probes.arguments(run.profile, wanted, quick=run.options.quick), source, early)
 
 
 def _probes(run: ProfileRun, wanted: Wanted, *, measure: bool) -> tuple[probes.Kind, ...]:

@@ -74,6 +74,7 @@ class Options:
     skip: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()
     quick: bool = False
+    first_failure: bool = False  # validate: end at the first FAIL
     reboot: bool = True
     validate: bool = True
     probe: str = "none"  # drift: "none" | "quick"
@@ -100,6 +101,7 @@ class Options:
             "skip": list(self.skip),
             "probes": list(self.probes),
             "quick": self.quick,
+            "first_failure": self.first_failure,
             "reboot": self.reboot,
             "validate": self.validate,
             "probe": self.probe,

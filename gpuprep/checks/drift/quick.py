@@ -53,11 +53,6 @@ def broken(kind: probes.Kind, source: Source, error: AgentFailed) -> ProbeResult
     return ProbeResult(kind.name, source, Missing("command_failed", error.what), 0.0)
 
 
-def interrupted(kind: probes.Kind, source: Source) -> ProbeResult:
-    """The result of a probe that the user interrupted."""
-    return ProbeResult(kind.name, source, Missing("interrupted", kind.what), 0.0)
-
-
 def in_use(snapshot: Snapshot) -> str:
     """Why no probe may load the GPUs now: programs that use them, or that this is unknown; "" if it may."""
     if isinstance(snapshot.gpus, Missing):

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from builders import bare_snapshot
-from finishedt4 import FINISHED, HERE, T4
+from finishedt4 import FINISHED, HERE, T4, real
 from gemmrecords import gemm
 from gemmrecords import gpu as gemm_gpu
 from gemmrecords import values as gemm_values
 from records_for_tests import record
 from workflowstage import Stage, stage
 
-from gpuprep import errors, records, remote
+from gpuprep import errors, records, remote, reports
 from gpuprep.desired import loading, profile, state
 from gpuprep.records.findings import findings_of
 from gpuprep.reports import commands
@@ -175,6 +175,35 @@ def test_the_agent_for_the_nightly_check_and_tune_ask_for_no_room_of_other_steps
     full = dataclasses.replace(BARE, disk_free_mib={"/": 30})
     assert state.resolve(T4, full, judging=True).min_free_mib == {}
     assert state.resolve(T4, full, steps=provision.TUNE_STEPS).min_free_mib == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "asked", "measured", "code"),
+    [
+        ("gemm", True, {"gemm"}, 1),
+        ("gemm", False, {"gemm", "cudnn", "transcode", "throughput"}, 1),
+        ("facts", True, set(), 1),
+        ("", True, {"gemm", "cudnn", "transcode", "throughput"}, 0),
+    ],
+)
+def test_first_failure_ends_the_run_and_says_what_was_not_measured(
+    stage: Stage, fault: str, asked: bool, measured: set[str], code: int
+) -> None:
+    stage.script.snapshots = [dataclasses.replace(FINISHED, gpus=()) if fault == "facts" else FINISHED]
+    if fault == "gemm":
+        slow = dataclasses.replace(real(0.2, quick=True)["gemm"], source=FINISHED.source)
+        stage.script.probes = {**stage.script.probes, "gemm": slow}
+    made = stage(provision.validate, quick=True, first_failure=asked)
+    assert made.exit_code == code
+    left = {one.probe for one in made.measurements if getattr(one.values, "reason", "") == "first_failure"}
+    asked_for = {one.probe for one in made.measurements}
+    assert asked_for - left >= measured
+    assert left.isdisjoint(measured)
+    assert ("throughput" in left) == (asked and bool(fault))
+    unknown = [one for one in made.findings if "ended at the first FAIL, as --first-failure asks" in one.reason]
+    assert len({one.subject.split()[0] for one in unknown}) >= len(left) - 1
+    assert all(one.status is records.Status.UNKNOWN and "run the same command again" in one.remedy for one in unknown)
+    assert ("Not measured, because the run ended at its first FAIL" in reports.render(made, "text")) == bool(left)
 
 
 def test_no_validate_ends_without_a_verdict(stage: Stage) -> None:
