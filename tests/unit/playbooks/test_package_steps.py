@@ -50,8 +50,9 @@ def test_a_step_waits_for_others_and_is_not_begun_on_what_is_half_done(
     folder.mkdir()
     log = tmp_path / "log"
     program(folder / "dpkg-query", 'printf "installed there there=1\\n"')
-    program(folder / "apt-mark", "true")
-    refuses = 'case "$*" in *refused*) echo "E: Unable to fetch it" >&2; exit 100;; esac'
+    holds = tmp_path / "holds"
+    program(folder / "apt-mark", f'[ "$1" = showhold ] && echo broken || echo "$@" >>{holds}')
+    refuses = 'case "$*" in *refused*|*--reinstall*) echo "E: Unable to fetch it" >&2; exit 100;; esac'
     program(folder / "apt-get", f'printf "%s " "$@" >>{log}; echo >>{log}; {refuses}')
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     packages = {"gpu_preflight_packages_title": "the driver packages", "gpu_preflight_packages": ["there", "new=2"]}
@@ -61,6 +62,7 @@ def test_a_step_waits_for_others_and_is_not_begun_on_what_is_half_done(
         step("installed", "packages_apt", states["sound"], **packages, gpu_preflight_packages_leaving=["old"]),
         step("waited", "packages_apt", states["busy"], **packages),
         step("failed", "packages_apt", states["sound"], **{**packages, "gpu_preflight_packages": ["refused=1"]}),
+        step("again", "whole_apt", states["sound"], gpu_preflight_broken=["broken", "free"]),
     ]
     variables = {"gpu_preflight_package_manager": "apt", "gpu_preflight_lock_timeout": 0}
     done, said = played(tmp_path, {"vars": variables, "tasks": tasks})
@@ -72,9 +74,12 @@ def test_a_step_waits_for_others_and_is_not_begun_on_what_is_half_done(
     assert "Nothing was changed. What to do: `sudo dpkg --configure -a`" in said["broken"]
     assert said["unreadable"].endswith("could not be read: dpkg-query cannot read which packages are installed")
     assert said["failed"].startswith("Installing the driver packages failed: E: Unable to fetch it -- What to do:")
+    assert said["again"] == "non-zero return code"
+    assert holds.read_text() == "hold broken\n"  # apt had released it, and then failed
     calls = [line for line in log.read_text().splitlines() if " update " not in f"{line} "]
     assert [line.split(" install ")[1].strip() for line in calls] == [
         "--no-install-recommends --allow-downgrades new=2 old-",
         "--no-install-recommends --allow-downgrades --no-remove refused=1",
+        "--reinstall --no-install-recommends --allow-change-held-packages --no-remove installed there there=1",
     ]
     assert all("-o DPkg::Lock::Timeout=0 " in line for line in log.read_text().splitlines())
