@@ -6,6 +6,8 @@ machine_of(snapshot)               the same, for the machine of a snapshot
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -55,6 +57,14 @@ def machines() -> tuple[CloudMachine, ...]:
 def name(provider: str) -> str:
     """ "Google Cloud"."""
     return str(_data()["clouds"].get(provider, provider))
+
+
+def restart(provider: str, instance: str) -> str:
+    """The commands that give a machine another computer, in backticks; "" for a cloud that the catalogue lacks."""
+    zone, _, name = instance.rpartition("/")
+    words = {"INSTANCE": instance, "NAME": name, "ZONE": zone} if instance else {}
+    text = str(_data()["restart"].get(provider, ""))
+    return re.sub(r"\b(INSTANCE|NAME|ZONE)\b", lambda found: shlex.quote(words.get(found[0], found[0])), text)
 
 
 @cache

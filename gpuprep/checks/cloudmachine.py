@@ -1,18 +1,34 @@
-"""Does a cloud machine have the GPUs of its type? Checked on the PCI bus, so it needs no driver."""
+"""Does a cloud machine have the GPUs of its type? Checked on the PCI bus, so it needs no driver. And what a remedy says
+there: a cloud's machine gets another computer by a stop and a start, and nobody looks after its fans.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 from gpuprep.catalogue import Board, clouds
 from gpuprep.catalogue.clouds import CloudMachine
-from gpuprep.checks.common import skip, why_missing
+from gpuprep.checks.common import MAKER, OWN, RENTED, RESTART, skip, why_missing
 from gpuprep.desired.host_rules import board_at, nvidia_gpus, title
 from gpuprep.records import Finding, Missing, Snapshot, Status
 
 SUBJECT, PROPERTY = "gpus", "of_machine_type"
 EXPECTED = "the GPUs of its type"
+
+
+def addressed(remedy: str, snapshot: Snapshot | None) -> str:
+    """The remedy as it is said to somebody whose machine is of the snapshot's cloud; else as it is."""
+    cloud = snapshot.cloud if snapshot else None
+    if cloud is None or isinstance(cloud, Missing):
+        return remedy
+    name = clouds.name(cloud.provider)
+    commands = clouds.restart(cloud.provider, cloud.instance if isinstance(cloud.instance, str) else "")
+    rented = f"{RESTART}: {name} gives it another computer; if it stays so, show {name} this report"
+    said = re.sub(rf"(?:{OWN}[^;]*; )?{re.escape(RENTED)}; if it is yours, [^;]*", rented, remedy)
+    said = said.replace(f"the provider{MAKER}", name).replace("the provider", name)
+    return said.replace(RESTART, f"{RESTART} ({commands})", 1) if commands else said
 
 
 def findings(snapshot: Snapshot) -> list[Finding]:
@@ -39,7 +55,7 @@ def _finding(snapshot: Snapshot, known: CloudMachine) -> Finding:
     actual = ", ".join(f"{count} × {name}" for name, count in Counter(names).items()) or "no NVIDIA GPU"
     if len(devices) < known.gpus:
         why = f"NVIDIA GPUs on the PCI bus: {len(devices)}; a machine of type {known.title} has {known.gpus}"
-        remedy = f"stop the machine and start it again, so that {known.cloud} gives another; report it to {known.cloud}"
+        remedy = f"{RESTART}, so that {known.cloud} gives another; report it to {known.cloud}"
         return Finding(SUBJECT, PROPERTY, Status.FAIL, expected, actual, why, remedy)
     if len(devices) > known.gpus or not _fit(there, known):
         why = f"these are not the GPUs that {known.title} has by the catalogue: one of the two is wrong"

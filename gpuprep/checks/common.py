@@ -31,10 +31,17 @@ MISSING_REASONS = {
     INTERRUPTED: "the run was interrupted before it was measured",
     FIRST_FAILURE: "the run ended at the first FAIL, as --first-failure asks",
 }
+# nvidia-persistenced holds the GPU open; where it starts, clocks and power are set again.
+GPU_RESET = (
+    "`sudo systemctl stop nvidia-persistenced && sudo nvidia-smi -r && sudo systemctl start nvidia-persistenced`"
+)
+# What cloudmachine.addressed() says in the words of the machine's cloud.
+RESTART = "stop the machine and start it again"
+RENTED = "if the machine is rented, show the provider this report and ask for another machine"
+MAKER = ", or the server's maker,"
+OWN = "check (?:fans|slot|the power supplies)"  # how advice for one's own machine begins
 REMEDIES = {
-    "gpu_is_lost": (
-        "stop the machine and start it again; if it happens again, ask the provider, or the server's maker, for another"
-    ),
+    "gpu_is_lost": f"{RESTART}; if it happens again, ask the provider{MAKER} for another",
     "version_mismatch": "reboot, so that module and library are of one version",
     "no_permission": "run as a user who may use sudo",
     INTERRUPTED: "run the same command again and let it end",
@@ -50,8 +57,8 @@ SET_CLOCKS = f"{TUNE} sets the clocks; a clock that stays low is a fault to show
 NOT_TOLD = ("not_supported", "function_not_found", "deprecated", "version_mismatch")
 MEASURE_AGAIN = "measure again while nothing else uses the machine"
 DEFECT = (
-    "measure again; if it stays, look for Xid errors in the kernel's log and for ECC errors, stop the machine and "
-    "start it again (another GPU), or show the provider this report"
+    "measure again; if it stays, look for Xid errors (`sudo dmesg | grep -i xid`) and for ECC errors"
+    f" (`nvidia-smi -q -d ECC`); {RESTART}; if it still stays, show the provider this report"
 )
 COMPARE_IT = "compare its figures with those of a healthy GPU of its kind"  # of a GPU that the catalogue lacks
 

@@ -420,11 +420,12 @@ class IdentityFacts:
 
 @dataclass(frozen=True)
 class CloudFacts:
-    """The machine's cloud, and its type in that cloud (agent/facts/cloud.py)."""
+    """The machine's cloud, and its type and name in that cloud (agent/facts/cloud.py)."""
 
     provider: str  # "aws" | "azure" | "gcp"
     instance_type: OptStr  # "g4dn.xlarge", "Standard_NC4as_T4_v3", "a2-highgpu-1g"
-    told_by: str  # "DMI" | "cloud-init" | "metadata service"
+    told_by: str  # "DMI" | "cloud-init" | "metadata service"; of the type
+    instance: OptStr = NOT_READ  # "i-0123456789abcdef0", Azure's resource id, Google's "ZONE/NAME"; None: not known
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from gpuprep.checks import cloudmachine
 from gpuprep.records import Finding, RunRecord
 from gpuprep.records.recorded_options import Asked, RecordedOptions
 from gpuprep.untrusted import plaintext
@@ -78,8 +79,12 @@ def report(record: RunRecord) -> str:
 
 
 def expanded(text: str, record: RunRecord) -> str:
-    """`text` with the host and the options of the run in its commands; a command that names no HOST stays as it is."""
-    return QUOTED.sub(lambda found: f"`{_filled(found[1].split(), record)}`", text)
+    """`text` with the host and the options of the run in its commands; a command that names no HOST stays as it is.
+
+    What only the machine's owner can do is said in the words of the machine's cloud.
+    """
+    said = cloudmachine.addressed(text, record.after or record.before)
+    return QUOTED.sub(lambda found: f"`{_filled(found[1].split(), record)}`", said)
 
 
 def _filled(words: list[str], record: RunRecord) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuprep import checks
-from gpuprep.checks.common import FIRST_FAILURE, INTERRUPTED
+from gpuprep.checks.common import FIRST_FAILURE, INTERRUPTED, RESTART
 from gpuprep.checks.judgement import Adjust, Judgement, judge
 from gpuprep.desired import probes
 from gpuprep.desired.profile import Profile
@@ -33,7 +33,7 @@ from gpuprep.workflows.runs import Line, Options, ProfileRun
 STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
 # The step that a finding belongs to which no role, but the user can put right.
 OF_SUBJECT = {"ffmpeg": "gpu_codec", "ffprobe": "gpu_codec", "extras": "gpu_extras"}
-KEPT_NOT = "the GPU did not keep it; stop the machine and start it again; if it stays, show the provider this report"
+KEPT_NOT = f"the GPU did not keep it; {RESTART}; if it stays, show the provider this report"
 TUNE_STEPS = ("agent", "tuning")
 CODEC_BUILD = "gpuprep-ffmpeg-build.service"  # gpu_codec_unit of the role: it outlives a connection, but not the user
 

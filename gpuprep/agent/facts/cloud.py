@@ -1,4 +1,4 @@
-"""Which cloud is this machine of, and of which type? By DMI, cloud-init's own data, and the cloud's metadata service.
+"""Which cloud is this machine of, which type and which name has it there? By DMI, cloud-init, the metadata service.
 
 Nothing leaves the machine's own network: the metadata service has a link-local address, and is asked only where DMI
 names a cloud and nothing on the machine says the type.
@@ -33,6 +33,18 @@ KEPT: Dict[str, Tuple[str, ...]] = {
     "aws": ("ds", "meta_data", "instance-type"),
     "azure": ("ds", "meta_data", "imds", "compute", "vmSize"),
 }
+# And the words by which the cloud's own command names the machine, and their form.
+NAMED: Dict[str, Tuple[Tuple[str, ...], ...]] = {
+    "aws": (("v1", "instance_id"),),
+    "azure": (("ds", "meta_data", "imds", "compute", "resourceId"),),
+    "gcp": (("v1", "availability_zone"), ("v1", "local_hostname")),
+}
+NAMES = {
+    "aws": re.compile(r"i-[0-9a-f]{8,17}"),
+    "azure": re.compile(r"/subscriptions/[\w-]{1,64}/resourceGroups/[\w.()-]{1,90}/providers/Microsoft\.Compute/"
+                        r"virtualMachines/[\w.-]{1,64}"),
+    "gcp": re.compile(r"[a-z][a-z0-9-]{0,62}/[a-z][a-z0-9-]{0,62}"),
+}  # fmt: skip
 # Path and headers of the question to the metadata service.
 ASKED: Dict[str, Tuple[str, Dict[str, str]]] = {
     "aws": ("/latest/meta-data/instance-type", {}),
@@ -50,13 +62,17 @@ def facts(
     cloud = provider(dmi, xen)
     if cloud is None:
         return None
-    named = _text(dmi / "product_name") if cloud == "aws" and _text(dmi / "sys_vendor") == AWS_VENDOR else ""
+    nitro = cloud == "aws" and _text(dmi / "sys_vendor") == AWS_VENDOR
+    named = _text(dmi / "product_name") if nitro else ""
+    instance = "/".join(_kept(path, kept) for path in NAMED[cloud])
+    names = [name for name in (_text(dmi / "board_asset_tag"), instance) if NAMES[cloud].fullmatch(name)]
+    name = names[0] if names else None
     if TYPE.fullmatch(named):
-        return CloudFacts(cloud, named, "DMI")
-    instance_type = _kept(cloud, kept)
-    if instance_type:
-        return CloudFacts(cloud, instance_type, "cloud-init")
-    return CloudFacts(cloud, ask(cloud, metadata), "metadata service")
+        return CloudFacts(cloud, named, "DMI", name)
+    instance_type = _kept(KEPT[cloud], kept) if cloud in KEPT else ""
+    if TYPE.fullmatch(instance_type):
+        return CloudFacts(cloud, instance_type, "cloud-init", name)
+    return CloudFacts(cloud, ask(cloud, metadata), "metadata service", name)
 
 
 def provider(dmi: Path = DMI, xen: Path = XEN) -> Optional[str]:
@@ -112,17 +128,17 @@ def _answer(host: str, method: str, path: str, headers: Dict[str, str]) -> str:
     raise ValueError(f"an answer longer than {MOST_BYTES} bytes or {SECONDS:g} s")
 
 
-def _kept(cloud: str, path: Path) -> str:
+def _kept(keys: Tuple[str, ...], path: Path) -> str:
     text = read_text(path)
-    if not isinstance(text, str) or cloud not in KEPT:
+    if not isinstance(text, str):
         return ""
     try:
         node: Any = json_document(text)
     except ValueError:
         return ""
-    for key in KEPT[cloud]:
+    for key in keys:
         node = node.get(key) if isinstance(node, dict) else None
-    return node if isinstance(node, str) and TYPE.fullmatch(node) else ""
+    return node if isinstance(node, str) else ""
 
 
 def _text(path: Path) -> str:

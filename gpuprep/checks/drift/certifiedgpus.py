@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuprep.checks.common import skip
+from gpuprep.checks.common import RESTART, skip
 from gpuprep.checks.drift import certifiedorder
 from gpuprep.checks.drift.certified import AGAIN, CERTIFY, Certified
 from gpuprep.desired import host_rules
@@ -64,10 +64,7 @@ def _on_the_bus(snapshot: Snapshot, before: Sequence[GpuFacts], certified: Certi
 
 def _find_it(count: int) -> str:
     still = "it is" if count == 1 else "they are"
-    return (
-        f"stop the machine and start it again; if {still} still gone, ask the provider for another one;"
-        f" {CERTIFY}, certify what is there now"
-    )
+    return f"{RESTART}; if {still} still gone, ask the provider for another one; {CERTIFY}, certify what is there now"
 
 
 def _identity(before: Sequence[GpuFacts], now: Sequence[GpuFacts], certified: Certified) -> Finding:

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gpuprep.checks.common import RESTART
 from gpuprep.checks.drift.certified import CERTIFY, Certified, Difference, Unread
+from gpuprep.checks.health.healthwords import RESET
+from gpuprep.checks.links import nvlinks
 from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, PcieLink, RemappedRows, RetiredPages, Status
 
 MORE, LESS = "more", "less"
@@ -76,17 +79,17 @@ GROUPS = {
     "pcie": Group(
         ("pcie_link", "pcie_errors"),
         "copies between host and GPU have another speed",
-        "stop the machine and start it again; if it stays so, show the provider this report",
+        f"{RESTART}; if it stays so, show the provider this report",
     ),
     "nvlinks_certified": Group(
         ("nvlinks",),
         "GPUs exchange data more slowly",
-        "reset the linked GPUs or reboot; if it stays so, show the provider this report",
+        nvlinks.LOOK,
     ),
     "memory_certified": Group(
         ("ecc", "mig"),
         "programs that fitted may not fit any more",
-        "reset the GPU or reboot; if it stays so, ask the provider for another GPU",
+        f"{RESET}; if it stays so, ask the provider for another GPU",
     ),
     "memory_defects": Group(
         ("retired_pages", "remapped_rows"),

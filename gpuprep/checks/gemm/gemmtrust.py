@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import is_version, parse
 from gpuprep.checks import conditions
-from gpuprep.checks.common import REMEDIES, SET_CLOCKS
+from gpuprep.checks.common import REMEDIES, RESTART, SET_CLOCKS
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.gemm.gemmrecord import Gpu, masks, shape_of
 from gpuprep.records import Finding, Missing, Status
@@ -27,8 +27,7 @@ def results(gpu: Gpu) -> list[Finding]:
     if wrong:
         return [Finding(gpu.subject, "gemm_results", Status.FAIL, expected, f"{len(wrong)} of {len(ran)} wrong",
                         f"wrong results: {'; '.join(wrong[:3])}",
-                        "do not calculate on this GPU; stop the machine and start it again (another GPU), and show the "
-                        "provider this report")]  # fmt: skip
+                        f"do not calculate on this GPU; {RESTART}, and show the provider this report")]  # fmt: skip
     unproven = [gemm for gemm in ran if not _right(gemm)]
     if unproven or not ran:
         named_first = f"{unproven[0].dtype} {shape_of(unproven[0])}" if unproven else "nothing"

@@ -203,7 +203,7 @@ def _rate(corrected: float, uptime_seconds: float, earlier: Earlier | None) -> l
     if hourly <= limit("corrected_per_hour"):
         return []
     why = f"{counted(more, 'memory error')} had to be corrected {since}, {hourly:,.0f} an hour: nothing was lost yet"
-    return [(Status.WARN, why, f"watch it; {CALL} if it goes on")]
+    return [(Status.WARN, why, f"watch it; if it goes on: {CALL}")]
 
 
 def _shown(errors: EccErrors) -> str:

@@ -6,20 +6,16 @@ import math
 from collections.abc import Collection
 
 from gpuprep.catalogue.health import plausible
-from gpuprep.checks.common import NOT_TOLD, unknown
+from gpuprep.checks.common import GPU_RESET, NOT_TOLD, RENTED, unknown
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.findings import PROBLEMS
 
-RESET = "end all programs on the GPU and reset it (`sudo nvidia-smi --gpu-reset`), or reboot"
-CALL = (
-    "if the machine is rented, show the provider this report and ask for another machine; if it is yours, call the"
-    " server's maker"
-)
+RESET = f"end all programs on the GPU (`nvidia-smi` lists them) and reset it ({GPU_RESET}), or reboot"
+CALL = f"{RENTED}; if it is yours, call the server's maker"
 # NVIDIA replaces a board when its field diagnostic confirms the flag.
 RMA = (
-    "take the GPU out of use; if the machine is rented, show the provider this report and ask for another machine; if"
-    " it is yours, run NVIDIA's field diagnostic and give its log and this report to the server's maker, who replaces"
-    " the board"
+    f"take the GPU out of use; {RENTED}; if it is yours, run NVIDIA's field diagnostic and give its log and this report"
+    " to the server's maker, who replaces the board"
 )
 COOLING = f"check fans, air flow and the room's temperature; {CALL}"
 SUPPLY = f"check the power supplies and the server's power limit (BMC); {CALL}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuprep.checks.common import NOT_TOLD
+from gpuprep.checks.common import NOT_TOLD, RESTART
 from gpuprep.checks.health.healthwords import (
     CALL,
     RESET,
@@ -34,7 +34,7 @@ ACTIONS = {
     ),
     "bus_reset": (
         Status.FAIL, "the GPU answers again only after a reset of its PCIe bus",
-        f"stop the machine and start it again; {AGAIN}",
+        f"{RESTART}; {AGAIN}",
     ),
 }  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuprep.checks.common import known
+from gpuprep.checks.common import RESTART, known
 from gpuprep.checks.floors import percents
 from gpuprep.records import Missing
 from gpuprep.records.evidence.throughput import Step
@@ -14,7 +14,7 @@ BUSY_PERCENT = 90  # an engine that is used less waits for someone
 CPU_FULL_PERCENT = 85
 STORAGE_PERCENT = 10  # of all CPUs' time
 MISSING_ENGINES = 0.75  # a share of one: so much less than all is an engine that is not there
-SLOW = "stop and start the machine; if it stays so, ask the provider for another GPU"
+SLOW = f"{RESTART}; if it stays so, ask the provider for another GPU"
 ENGINE = {"decode": "decoders", "encode": "encoders"}
 # NVML's nvmlClocksEventReasons, the ones that lower a clock.
 LOWERS = {

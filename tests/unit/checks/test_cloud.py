@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,14 +15,17 @@ from typing import Any
 import pytest
 import yaml
 from builders import bare_snapshot, finished_snapshot, load, resolved
+from records_for_tests import record
 
 from gpuprep import catalogue, checks, errors, records
 from gpuprep.agent.facts import cloud
 from gpuprep.desired import state
+from gpuprep.reports import commands
 
 NITRO = {"sys_vendor": "Amazon EC2", "product_name": "g4dn.12xlarge"}
 XEN = {"sys_vendor": "Xen", "product_uuid": "EC2E1916-9099-7CAF-FD21-012345ABCDEF", "product_serial": "ec2e1916-9099"}
 AZURE = {"sys_vendor": "Microsoft Corporation", "chassis_asset_tag": cloud.AZURE_TAG}
+AZURE_ID = "/subscriptions/0a1b/resourceGroups/gpu.rg/providers/Microsoft.Compute/virtualMachines/gpu-7"
 GOOGLE = {"product_name": "Google Compute Engine", "product_serial": "GoogleCloud-0123"}
 Serve = Callable[[Callable[[BaseHTTPRequestHandler], None]], str]
 
@@ -87,10 +91,10 @@ def service(handler: BaseHTTPRequestHandler) -> None:
 @pytest.mark.parametrize(
     ("texts", "found"),
     [
-        (NITRO, records.CloudFacts("aws", "g4dn.12xlarge", "DMI")),
-        (XEN, records.CloudFacts("aws", "p3.2xlarge", "metadata service")),
-        (AZURE, records.CloudFacts("azure", "Standard_NC6s_v3", "metadata service")),
-        (GOOGLE, records.CloudFacts("gcp", "a2-highgpu-2g", "metadata service")),
+        (NITRO, records.CloudFacts("aws", "g4dn.12xlarge", "DMI", None)),
+        (XEN, records.CloudFacts("aws", "p3.2xlarge", "metadata service", None)),
+        (AZURE, records.CloudFacts("azure", "Standard_NC6s_v3", "metadata service", None)),
+        (GOOGLE, records.CloudFacts("gcp", "a2-highgpu-2g", "metadata service", None)),
         ({"sys_vendor": "Dell Inc.", "product_name": "PowerEdge XE9680"}, None),
         ({"sys_vendor": "Microsoft Corporation", "product_name": "Virtual Machine"}, None),  # Hyper-V
         ({}, None),
@@ -102,6 +106,28 @@ def test_a_machine_of_a_cloud(
     places = {"dmi": dmi(tmp_path, texts), "xen": tmp_path / "none", "kept": tmp_path / "none"}
     assert cloud.facts(simulated=False, metadata=serve(service), **places) == found
     assert cloud.facts(simulated=True, metadata=serve(service), **places) is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "kept", "named"),
+    [
+        ({**NITRO, "board_asset_tag": "i-0123456789abcdef0"}, {}, "i-0123456789abcdef0"),
+        (XEN, {"v1": {"instance_id": "i-0123abcd"}}, "i-0123abcd"),
+        (AZURE, {"ds": {"meta_data": {"imds": {"compute": {"resourceId": AZURE_ID}}}}}, AZURE_ID),
+        (GOOGLE, {"v1": {"availability_zone": "us-west1-b", "local_hostname": "gpu-7"}}, "us-west1-b/gpu-7"),
+        (GOOGLE, {"v1": {"availability_zone": "us-west1-b"}}, None),
+        (NITRO, {"v1": {"instance_id": "i-0123abcd; rm -rf /"}}, None),
+        (AZURE, {"ds": {"meta_data": {"imds": {"compute": {"resourceId": "/subscriptions/$(id)"}}}}}, None),
+    ],
+)
+def test_the_name_of_a_machine_in_its_cloud(
+    tmp_path: Path, serve: Serve, texts: dict[str, str], kept: Any, named: str | None
+) -> None:
+    (tmp_path / "kept").write_text(json.dumps(kept))
+    places = {"dmi": dmi(tmp_path, texts), "xen": tmp_path / "none", "kept": tmp_path / "kept"}
+    seen = cloud.facts(simulated=False, metadata=serve(service), **places)
+    assert seen
+    assert seen.instance == named
 
 
 def test_xen_says_it_to_an_ordinary_user_too(tmp_path: Path) -> None:
@@ -192,7 +218,7 @@ def test_every_type_is_there_once_is_read_as_one_and_has_boards_of_one_model(tmp
     for _, name in types:
         (here / "product_name").write_text(name)
         seen = cloud.facts(simulated=False, dmi=here, xen=tmp_path / "none", kept=tmp_path / "none")
-        assert seen == records.CloudFacts("aws", name, "DMI")
+        assert seen == records.CloudFacts("aws", name, "DMI", None)
     for entry in document["machines"]:
         assert 1 <= entry["gpus"] <= 16
         assert len({catalogue.boards()[board].model.key for board in entry["boards"]}) == 1
@@ -247,3 +273,68 @@ def test_other_devices_are_no_gpus() -> None:
     snapshot = with_gpus(1, "g4dn.xlarge")
     (finding,) = judged(dataclasses.replace(snapshot, pci_gpus=(*snapshot.pci_gpus, audio)))
     assert finding.status is records.Status.PASS
+
+
+# ---------------------------------------------------------------- what only the machine's owner can do
+
+MAY_BE_EITHER = re.compile(r"the provider|server's maker|if (?:the machine|it) is (?:rented|yours)|check (?:fans|slot)")
+AWS = (
+    "`aws ec2 stop-instances --instance-ids i-0123abcd`, then `aws ec2 wait instance-stopped --instance-ids i-0123abcd`"
+)
+AZURE_OFF = f"`az vm deallocate --ids {AZURE_ID}`, then `az vm start --ids {AZURE_ID}`"
+MOMENT = "2026-11-28T10:00:00+00:00"
+GOOGLE_OFF = "`gcloud compute instances stop gpu-7 --zone us-west1-b`, then `gcloud compute instances start gpu-7"
+
+
+# What a board, its slot or its cooling has: on a T4, and on an A100 where the T4 cannot have it.
+FAULTS: tuple[dict[str, Any], ...] = (
+    {"temperature_c": 96},
+    {"event_reasons": 0x40},
+    {"event_reasons": 0x80},
+    {"retired_pages": records.RetiredPages(80, 0, False)},
+    {"ecc_errors": records.EccErrors(0, 3, 0, 3)},
+    {"ecc_errors": records.EccErrors(10**6, 0, 10**6, 0)},
+    {"pcie_errors": records.PcieErrors(0, 0, 4)},
+    {"recovery_action": "bus_reset"},
+    {"temperature_c": records.Missing("gpu_is_lost")},
+)
+
+
+def hardware_remedies() -> Iterator[str]:
+    gpus = FINISHED.gpus
+    assert not isinstance(gpus, records.Missing)
+    seen = [dataclasses.replace(FINISHED, gpus=(dataclasses.replace(gpus[0], **fault),)) for fault in FAULTS]
+    address = gpus[0].pci_address or ""
+    seen += [dataclasses.replace(FINISHED, xids=(records.Xid(code, address, "", MOMENT),)) for code in (48, 64, 79, 92)]
+    for snapshot in seen:
+        found = [
+            one
+            for one in checks.compare(resolved(), snapshot)
+            if one.status in (records.Status.FAIL, records.Status.WARN)
+        ]
+        assert found
+        yield from (one.remedy for one in found)
+
+
+@pytest.mark.parametrize(
+    ("provider", "named", "said"),
+    [
+        ("aws", "i-0123abcd", AWS),
+        ("azure", AZURE_ID, AZURE_OFF),
+        ("gcp", "us-west1-b/gpu-7", GOOGLE_OFF),
+        ("aws", None, "`aws ec2 stop-instances --instance-ids INSTANCE`"),
+        ("aws", "i-0 `id`; $(id)", "--instance-ids 'i-0 `id`; $(id)'"),
+    ],
+    ids=["aws", "azure", "gcp", "not named", "hostile"],
+)
+def test_a_clouds_machine_gets_its_clouds_advice(provider: str, named: str | None, said: str) -> None:
+    """Who rents has nobody to ask but the cloud, and no fans to look at."""
+    rented = dataclasses.replace(FINISHED, cloud=records.CloudFacts(provider, "t4.none", "DMI", named))
+    moved = 0
+    for remedy in hardware_remedies():
+        words = commands.expanded(remedy, record(after=rented))
+        assert not MAY_BE_EITHER.search(words), words
+        assert ("stop the machine" in words) == (said in words)
+        moved += said in words
+        assert commands.expanded(remedy, record(after=FINISHED)) == remedy
+    assert moved >= 8
