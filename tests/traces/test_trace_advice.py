@@ -121,7 +121,7 @@ IN_NHWC = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tile
 
 def convolved(
     kernel: str, ns: int = 400_000, last: bool = False, strides: bool = True, dtype: str = "c10::BFloat16",
-    filter_size: tuple[int, ...] = (128, 1, 3, 3),
+    filter_size: tuple[int, ...] = (128, 1, 3, 3), beside: str = "",
 ) -> Callable[[], Program]:  # fmt: skip
     """One convolution beside 2 ms of products. `last`: its picture lies with the channels together."""
     image = (64, 128, 56, 56)
@@ -136,7 +136,13 @@ def convolved(
     if filter_size[2] == 1:
         given["args"]["Concrete Inputs"] = ["", "", "[0, 0]", "[1, 1]", "[1, 1]"]
     op = "aten::_conv_depthwise2d" if filter_size[2] > 1 else "aten::cudnn_convolution"
-    return lambda: of(lambda p, _: p.op(op, Kernel(kernel, ns), **given))(0)
+
+    def work(p: Program, _: int) -> None:
+        p.op(op, Kernel(kernel, ns), **given)
+        if beside:
+            p.op(beside, Kernel("RowwiseMomentsCUDAKernel", 9_000))
+
+    return lambda: of(work)(0)
 
 
 def convolutions(bias: bool, normed: bool = True, moving: bool = False) -> Callable[[], Program]:
@@ -484,9 +490,9 @@ def read_back(p: Program, ns: int) -> None:
 OTHER: dict[str, Any] = {"shapes": [[4096, 4096], [4096, 8192]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
 # Of a rule a program of a number, and a number above and one below the limit that docs/traces.md names.
 LIMITS: dict[str, tuple[Callable[[int], Program], int, int]] = {
-    "low-util": (of(paused), 3_700_000, 2_400_000),
-    "gaps": (of(paused), 400_000, 240_000),
-    "dataloader": (of(loaded(LOADER)), 185_000, 140_000),
+    "low-util": (of(paused), 2_300_000, 1_800_000),
+    "gaps": (of(paused), 260_000, 180_000),
+    "dataloader": (of(loaded(LOADER)), 140_000, 90_000),
     "workers0": (of(loaded(LOADER0)), 30_000, 12_000),
     "sync": (of(read_back), 150_000, 50_000),
     "unstable": (lambda spread: uneven(spread)(), 2_500_000, 900_000),
@@ -554,6 +560,31 @@ def test_a_depthwise_convolution_gains_what_it_takes_above_the_roof_of_its_bytes
     gain = said(convolved(DEPTHWISE)(), tmp_path)["transposes"].gain
     assert gain is not None
     assert gain.us == pytest.approx(400 - 2 * 64 * 128 * 56 * 56 * 2 / (3350e3 * 0.88 * 0.55), rel=0.05)
+
+
+def test_a_pause_at_the_end_of_each_step_counts_in_the_last_step_too(tmp_path: Path) -> None:
+    gain = said(of(paused)(5_000_000), tmp_path)["gaps"].gain
+    assert gain is not None
+    assert gain.us == pytest.approx(5_000, rel=0.02)
+
+
+def test_beside_group_normalisation_channels_last_promises_nothing(tmp_path: Path) -> None:
+    one = said(convolved(DEPTHWISE, beside="aten::native_group_norm")(), tmp_path)["transposes"]
+    assert (one.severity, one.gain) == ("hint", None)
+    assert "measure it" in one.recommendation
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("optimizer-single", "opt-foreach"),  # it launches most of the kernels
+        ("sync-item", "sync"),  # a CUDA graph cannot contain it
+        ("launch-eager", "launch-bound"),
+    ],
+)
+def test_the_cause_comes_before_the_launches_that_it_explains(name: str, first: str) -> None:
+    told = opening.open_trace(Path(__file__).parent / "recorded" / f"{name}.json.gz").document.advice
+    assert [one.rule for one in told][: 1 + (first != "launch-bound")] == list(dict.fromkeys([first, "launch-bound"]))
 
 
 def test_every_rule_has_its_programs() -> None:

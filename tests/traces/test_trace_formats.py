@@ -163,7 +163,7 @@ def test_a_gain_of_nothing_is_not_called_one(opened: dict[str, document.TraceDoc
     none = replace(one, advice=(replace(one.advice[0], gain=document.Gain(0.0, "nothing"), severity="hint"),))
     assert "saves 0" not in formats.text(none)
     assert "saves nothing" in formats.text(none)
-    assert "(launch-bound): hint" in formats.FORMATS["markdown"](none)
+    assert "(sync): hint" in formats.FORMATS["markdown"](none)
 
 
 def test_full_has_all_tables(shown: document.TraceDocument) -> None:

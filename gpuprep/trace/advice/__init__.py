@@ -81,6 +81,7 @@ MACHINE = "machine"
 PYTORCH = re.compile(r"\bat(en)?::|torch")  # its ops, its kernels, and what torch.compile makes
 LOST_KERNELS = "lost-kernels"
 NOTHING = 0.002  # of the step
+CAUSES, HALF = ("opt-foreach", "zero-grad", "sync", "alloc"), 0.5  # of what `launch-bound` tells
 SEVERITIES = ("problem", "hint", "missing")
 
 
@@ -114,7 +115,7 @@ def advise(
     slowdown = recorded.slowed(evidence)
     # The replay and the evidence refer to each other: so that of a large profile 0.4 GB go now, and not some time.
     evidence.replayed = None
-    return tuple(sorted(all_advice, key=_order)), slowdown
+    return _ordered(all_advice), slowdown
 
 
 def _weighed(advice: Advice, document: TraceDocument) -> Advice:
@@ -132,6 +133,27 @@ def _board(profile: Profile, document: TraceDocument) -> Board | None:
     return boards[0] if boards else None
 
 
-def _order(advice: Advice) -> tuple[float, int]:
-    """The largest gain first; those without one by their severity."""
-    return (-(advice.gain.us if advice.gain else 0.0), SEVERITIES.index(advice.severity))
+def _ordered(all_advice: list[Advice]) -> tuple[Advice, ...]:
+    """The largest gain first; those without one by their severity.
+
+    A CPU that cannot launch fast enough is a symptom. What launches at least half of the kernels, or saves half of its
+    gain, comes before it, and what a CUDA graph cannot contain.
+    """
+    launching = next((one for one in all_advice if one.rule == "launch-bound"), None)
+
+    def order(advice: Advice) -> tuple[float, bool, int]:
+        us = advice.gain.us if advice.gain else 0.0
+        if launching is not None and launching.gain is not None and _causes(advice, launching, us):
+            us = max(us, launching.gain.us)
+        return -us, advice is launching, SEVERITIES.index(advice.severity)
+
+    return tuple(sorted(all_advice, key=order))
+
+
+def _causes(advice: Advice, launching: Advice, us: float) -> bool:
+    if advice.rule not in CAUSES or advice.severity != "problem" or launching.gain is None:
+        return False
+    if advice.rule == "sync" and launching.figures["reads"]:
+        return True
+    launches = advice.figures.get("kernels", 0.0)
+    return us >= HALF * launching.gain.us or launches >= HALF * launching.figures["kernels"]

@@ -52,13 +52,20 @@ class Evidence:
 
     @cached_property
     def window(self) -> tuple[int, int]:
-        """From the first op of the first chosen iteration to the last end of the last one: the summary's wall clock."""
+        """From the first op of the first chosen iteration to the last end of the last one: the summary's wall clock.
+
+        A last iteration that marks its own end may do something else behind its last op, as the others may: all of it
+        counts, as far as it is not longer than they are.
+        """
         iterations = self.profile.iterations
         if not len(iterations.start):
             return 0, 0
         chosen = slice(self.first, self.last + 1)
-        begin = int(iterations.first[self.first])
-        return begin, max(begin, int(iterations.until[chosen].max()))
+        begin, until = int(iterations.first[self.first]), int(iterations.until[chosen].max())
+        if self.last > self.first and not iterations.how.startswith("key op"):
+            usual = int(np.median(np.diff(iterations.start[chosen])))
+            until = max(until, min(int(iterations.end[self.last]), int(iterations.start[self.last]) + usual))
+        return begin, max(begin, until)
 
     @property
     def wall(self) -> int:

@@ -138,7 +138,8 @@ def launch_bound(e: Evidence) -> Found | None:
     idle = intervals.length(waits)
     if not short or idle <= 0.2 * e.wall:
         return None
-    figures = {"kernels": len(rows) / e.steps, "median": median / 1e3, "idle_ms": e.a_step(idle)}
+    reads = len(e.outermost(e.ranges(kinds.READING_BACK))) / e.steps
+    figures = {"kernels": len(rows) / e.steps, "median": median / 1e3, "idle_ms": e.a_step(idle), "reads": reads}
     replayed = replay(e)
     main = e.trace.gpu.device[e.gpu] == e.main_device
     busy = float(e.gpu_dur[main].sum()) / e.steps
@@ -150,7 +151,7 @@ def launch_bound(e: Evidence) -> Found | None:
     )
     most_ns = intervals.length(e.idle) / e.steps
     inside = "A graph cannot contain the waits for the GPU of this step (.item()): remove them first."
-    first = inside if len(e.ranges(kinds.READING_BACK)) else ""
+    first = inside if reads else ""
     return Found(
         figures, {"first": first}, gain=of_steps(replayed, lambda cpu: graph + remains * cpu, how, most_ns=most_ns)
     )

@@ -228,7 +228,10 @@ def _cut(
     strange = kernel[cuts[-1] :] & ~np.isin(tokens[cuts[-1] :], step)
     if len(cuts) <= FEWEST or strange.sum() > STRANGE * size:
         return None
-    borders = np.append(np.where(begins < 0, trace.calls.start[rows], begins), _last_moment(trace) + 1)[cuts]
+    borders = np.where(begins < 0, start, begins)[cuts[:-1]]
+    borders = np.append(
+        borders, end[: cuts[-1]].max() + 1
+    )  # what the program does behind its last step is no part of it
     names = [f"step {number}" for number in range(len(borders) - 1)]
     return Borders(names, borders[:-1], borders[1:] - 1, REPEATED, np.zeros(0, np.int64))
 
