@@ -41,6 +41,7 @@ TOGETHER = 0.85  # of what healthy boards usually reach, in the median of the da
 LOOK_AT_CLOCKS = "look at clock, power and temperature under load (nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE)"
 SLOW_SHAPE = 0.9  # of the speed that `explain` has for a large square; below it the shape decides, too
 SQUARE = "8192"
+SMALL_SIDE = 2048
 LARGE_SQUARE = "measure a large square, such as 8192x8192x8192 (probes.gemm.shapes)"
 UNMEASURED = {
     "fp8": (
@@ -135,6 +136,9 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
                 return Finding(gpu.subject, name, Status.PASS, expected, f"{shown[:-1]}: {reached})")
             why = f"{explained.words}; the shape decides, not the GPU: {reached}"
             return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, LARGE_SQUARE)
+    if percent < limit.percent and _says_little(gpu, gemm):
+        why = "so small a product ends before the GPU has its clock, and its clock was not recorded: it says little"
+        return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, LARGE_SQUARE)
     if percent < limit.percent:
         if why := _other_layout(shapes, gemm, percent):
             remedy = f"record its `layout`: {', '.join(LAYOUTS)} (docs/explain.md)"
@@ -201,6 +205,12 @@ def _shapes(gpu: Gpu, gemm: Product, kind: tuple[str, str]) -> dict[str, Predict
     }
     slow = any(expected.tflops < SLOW_SHAPE * large.tflops for expected in found.values())
     return found if slow and names[0] in found else {}
+
+
+def _says_little(gpu: Gpu, gemm: Product) -> bool:
+    """Whether a published product is small and has no clock: sound GPUs gave half of their speed in the first ones."""
+    sides = [side or 0 for side in (gemm.m, gemm.n, gemm.k)]
+    return gpu.published and isinstance(gemm.graphics_clock_mhz, Missing) and max(sides) <= SMALL_SIDE
 
 
 def _low(expected: Prediction) -> float:
