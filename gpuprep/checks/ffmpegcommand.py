@@ -144,7 +144,8 @@ def needs(words: Sequence[str], version: str = "") -> Asked:
         what = f"the command begins with {words[0][:40]!r}, not with ffmpeg" if words else "no ffmpeg command is given"
         raise UsageError(what, "gpuprep codec check HOST -- ffmpeg -i in.mp4 out.mp4")
     asked = Asked()
-    _split(asked, words[1:], ffmpeg.version_of(version))
+    release = ffmpeg.version_of(version)
+    _split(asked, words[1:], release)
     general, inputs, outputs = asked.general, asked.inputs, asked.outputs
     if not outputs:
         raise UsageError("the command has no output, and FFmpeg refuses it", "write the whole ffmpeg command after --")
@@ -161,9 +162,13 @@ def needs(words: Sequence[str], version: str = "") -> Asked:
             asked.say(
                 Status.FAIL, "output", short(file.url), file.url, why, "name another file, and move it afterwards"
             )
+    ends = "" if release is not None and release < (6, 0) else ",; "  # newer ones overlook these at the end
     for text, where in graphs(asked):
         if not text.strip():
             asked.say(Status.FAIL, "filter", "", where, "the graph is empty", f"leave {where} out")
+        elif not all(step.strip() for part in pieces(text.rstrip(ends), ";") for step in pieces(part, ",")):
+            why = "a comma or a semicolon has no filter on one of its sides"
+            asked.say(Status.FAIL, "filter", "", f"{where} {text}", why, "leave it out")
     for name, value in general:
         _graph_option(asked, name, value)
     for file in inputs:

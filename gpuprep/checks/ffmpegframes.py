@@ -25,6 +25,7 @@ from gpuprep.checks.ffmpegcommand import (
     graphs,
     links,
     output_format,
+    short,
 )
 from gpuprep.checks.ffmpegfilters import DECODER, GPU, MEMORY, SOUND, UNKNOWN, Filters, Frames, is_source, size_of
 from gpuprep.checks.ffmpegoptions import coded, default_encoder, encoders_of, of_another
@@ -234,6 +235,9 @@ class _Following(Filters):
         for value in maps:
             if value.startswith("["):
                 streams.append((labels.get(value.strip("[] "), Frames(UNKNOWN)), True))
+            elif re.match(r"-?\d+:[^\dvVasdtpgimu#:?]", value):
+                why = "FFmpeg knows no such kind of streams"
+                self.refuse(short(value), f"-map {value}", why, "write v, a, s or d behind the colon", "stream")
             elif match := re.match(r"(\d{1,5})(?::([a-zA-Z]?))?", value):
                 frames = self._of_input(int(match[1]), match[2] or "", value.rstrip("?"), f"-map {value}")
                 streams.append((frames if match[2] not in ("s", "d", "t") else Frames(SOUND), False))
@@ -286,12 +290,19 @@ class _Following(Filters):
             frames = Frames(UNKNOWN, None, size_of(size))
         if size:
             frames = replace(frames, size=size_of(size))
+        self._even(frames, encoder, where)
         pix_fmt = pixel(_of_stream(file, "pix_fmt", at).lstrip("+"))
         if not encoder:
             encoder = self._default(file)
         frames = self._last(frames, pix_fmt, encoder, where)
         if encoder.endswith("_nvenc"):
             self._needs(frames, encoder, where)
+
+    def _even(self, frames: Frames, encoder: str, where: str) -> None:
+        """x264 and x265 take odd sizes in 4:4:4 alone."""
+        odd = "x".join("?" if side is None else str(side) for side in frames.size)
+        if encoder in ("libx264", "libx265") and any(side is not None and side % 2 for side in frames.size):
+            self.asked.note(f"{where}: it stops at pictures of {odd}, unless they are 4:4:4: write even sides")
 
     def _last(self, frames: Frames, pix_fmt: str, encoder: str, where: str) -> Frames:
         """The frames as the encoder gets them."""

@@ -163,7 +163,8 @@ def _by_codec(need: Need, have: set[str]) -> Answer | None:
 
 def _have(kind: str, parts: Codec) -> set[str] | None:
     """Names of this kind in the build; None if the record does not have them."""
-    listed = getattr(parts, kind, None) if kind in LISTED else None
+    kind_of_list = "demuxers" if kind == "indevs" else kind  # FFmpeg lists devices among its formats
+    listed = getattr(parts, kind_of_list, None) if kind_of_list in LISTED else None
     if listed is not None and not isinstance(listed, Missing):
         return set(listed)
     if kind in CONFIGURED and not isinstance(parts.buildconf, Missing):

@@ -11,11 +11,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterator
+from functools import cache
 from typing import Any
 
 from gpuprep.catalogue import ffmpeg
 from gpuprep.checks.ffmpegcommand import (
+    BSFS,
     CODECS,
+    FILTERS,
+    GRAPHS,
     INPUT_FORMATS,
     KINDS,
     Asked,
@@ -27,6 +31,8 @@ from gpuprep.checks.ffmpegcommand import (
     links,
     may_have,
     output_format,
+    pieces,
+    short,
 )
 from gpuprep.records import Status
 
@@ -72,6 +78,7 @@ SHAPES = {
 }
 FORMULAS = ("formula", "rate", "ratio")
 CONSTANTS = frozenset(("PI", "E", "PHI", "QP2LAMBDA", "default", "max", "min", "none", "all"))
+UNSEEKABLE = re.compile(r"-$|(?:pipe|fd):|(?:tcp|udp|srt|rtmps?|rtp|tls|https?|unix)://")
 IMAGES_WITH_NUMBER = re.compile(r"%\d*d")
 
 
@@ -80,13 +87,17 @@ def check(asked: Asked, version: str, gpus: int | None, encoders: Collection[str
     release = ffmpeg.version_of(version)
     for file in asked.inputs:
         _names(asked, file, release, "input")
+        _times(asked, file)
         _input(asked, file)
     for file in asked.outputs:
         _names(asked, file, release, "output")
+        _times(asked, file)
         for kind, stream, encoder in encoders_of(file):
             _values(asked, file, kind, stream, encoder, release)
             _container(asked, file, kind, encoder, release)
+            _bitstream(asked, file, kind, encoder)
         _unnamed(asked, file, encoders)
+        _place(asked, file)
     for name, value in asked.general:
         _one_name(asked, name, value, release, "general")
     _gone_filters(asked, release)
@@ -312,7 +323,8 @@ def _shape(asked: Asked, name: str, value: str, release: tuple[int, int] | None)
     words = data["words"].get(base)
     if words is None or value in words or NUMBER.fullmatch(value):
         return
-    if wrong := [part for part in re.split(r"[-+]", value) if part and part not in words and not part.isdigit()]:
+    known = {*words, *(CONSTANTS if base not in ("fps_mode", "vsync") else ())}
+    if wrong := [part for part in re.split(r"[-+]", value) if part and part not in known and not part.isdigit()]:
         near = difflib.get_close_matches(wrong[0][:40], words, 1, 0.6) if len(asked.answers) < MOST_NEAR else []
         status = _status(release)
         why = f"FFmpeg knows no {wrong[0][:40]} of {base}"
@@ -457,9 +469,9 @@ def _container(asked: Asked, file: File, kind: str, encoder: str, release: tuple
             remedy = "write another format (out.mkv holds all), or name another encoder"
             asked.say(Status.FAIL, "output", file.url[:60], f"-c:{kind[0]} {encoder}", why, remedy)
     allowed = entry.get({"video": "only", "audio": "sound"}.get(kind, "subtitles"))
-    if allowed is None or encoder == "copy" or coded(encoder) in allowed:
+    if allowed is None or encoder == "copy" or coded(encoder) in allowed or coded(encoder) not in _codecs():
         return
-    what = f"only {' or '.join(allowed)}" if allowed else "no pictures"
+    what = f"only {' or '.join(allowed[:5])}{' or others' * (len(allowed) > 5)}" if allowed else "no pictures"
     asked.say(
         Status.FAIL,
         "output",
@@ -470,6 +482,78 @@ def _container(asked: Asked, file: File, kind: str, encoder: str, release: tuple
         if kind == "subtitle" and allowed
         else "write another format (out.mkv holds all), or name another encoder",
     )
+
+
+@cache
+def _codecs() -> frozenset[str]:
+    """All codecs that are held somewhere: what is none of them is no codec."""
+    keys = ("video", "audio", "only", "sound", "subtitles")
+    return frozenset(
+        one for entry in ffmpeg.commands()["muxers"].values() for key in keys for one in entry.get(key, ())
+    )
+
+
+def _bitstream(asked: Asked, file: File, kind: str, encoder: str) -> None:
+    """A bitstream filter that works on another codec than the encoder writes."""
+    for name, value in file.options:
+        base, _, stream = name.partition(":")
+        if base not in BSFS or stream[:1] not in ("", kind[0]) or encoder == "copy":
+            continue
+        for one in pieces(value, ","):
+            codec = one.partition("_")[0]
+            if codec in ("h264", "hevc", "av1", "vp9", "aac", "vvc") and codec != coded(encoder):
+                why = f"it works on {codec}, and {encoder} writes {coded(encoder)}"
+                asked.say(Status.FAIL, "bsfs", one[:40], f"-{name} {value}", why, "leave it out")
+
+
+def _place(asked: Asked, file: File) -> None:
+    """What the place of an output cannot hold: pipes, pieces and pictures need words of their own."""
+    form, url, seeking = _format(file), file.url, ffmpeg.commands()["seeking"]
+    names = {name.split(":")[0] for name, _ in file.options}
+    pieces_of = {*re.split(r"[+-]", file.last("movflags"))} & {*seeking["flags"]} or names & {*seeking["options"]}
+    wrong = ("", "")
+    if form in seeking["formats"] and UNSEEKABLE.match(url) and not pieces_of:
+        wrong = (
+            f"{form} is completed at its beginning, which this place cannot do",
+            "write -movflags frag_keyframe+empty_moov",
+        )
+    if form == "tee" and "map" not in names:
+        wrong = "FFmpeg chooses no streams for tee by itself", "write -map 0:v -map 0:a before it"
+    if form == "segment" and "%" not in url:
+        wrong = "each piece needs a name of its own", f"write a number into it: {_numbered(url)}"
+    one = names & {"frames", "vframes", "update", "t", "to", "filter_complex", *FILTERS} or any(
+        name in GRAPHS for name, _ in asked.general
+    )
+    if form == "image2" and not re.search(r"[%*]", url) and not one and any(_moves(other) for other in asked.inputs):
+        wrong = "it is one picture, and FFmpeg stops at the second", f"write -frames:v 1, or {_numbered(url)} for all"
+    if all(wrong):
+        asked.say(Status.FAIL, "output", short(url), short(url), *wrong)
+
+
+def _numbered(url: str) -> str:
+    stem, dot, ending = url.rpartition(".")
+    return short(f"{stem}%03d{dot}{ending}")
+
+
+def _moves(file: File) -> bool:
+    """Whether an input surely has more than one picture."""
+    return bool(file.last("loop")) or extension(file.url) not in ffmpeg.commands()["images"] or "%" in file.url
+
+
+def _times(asked: Asked, file: File) -> None:
+    """FFmpeg stops where -to is not behind -ss, which is 0 if it is not given."""
+    end, start = _seconds(file.last("to")), _seconds(file.last("ss") or "0")
+    if end is not None and start is not None and end <= start and not file.last("t"):
+        why = f"the end is not behind the beginning ({file.last('ss') or 0}), and FFmpeg stops"
+        asked.say(Status.FAIL, "option", "-to", f"-to {file.last('to')}", why, "write a later time, or -t and how long")
+
+
+def _seconds(value: str) -> float | None:
+    """Of 1:30, 90 or 1.5s; None if that is not simple."""
+    if not (match := re.fullmatch(r"(?:(?:(\d+):)?(\d+):)?(\d+(?:\.\d*)?)s?", value)):
+        return None
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return hours * 3600 + minutes * 60 + seconds
 
 
 def _unnamed(asked: Asked, file: File, encoders: Collection[str] | None) -> None:

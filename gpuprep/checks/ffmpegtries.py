@@ -20,11 +20,11 @@ from gpuprep.checks.ffmpegoptions import encoders_of, of_another
 from gpuprep.records import Status
 
 PICTURE, SOUND = "color=s=3840x2160:r=25:d=0.04", "anullsrc=r=48000:cl=stereo:d=0.1"
-# What each input of a whole graph is: the size and the rate of the real one are not known. What FFmpeg refuses in the
-# same words with a tiny picture and with a very large one does not depend on them.
+# What each input of a whole graph is: of the real one neither size, rate, shape of a pixel nor format is known. What
+# FFmpeg refuses in the same words with a tiny picture and with a very large one does not depend on them.
 INPUTS = (
     "color=s=64x64:r=25:d=0.04[out0];anullsrc=r=48000:cl=stereo:d=0.1[out1]",
-    "color=s=8192x4320:r=30:d=0.04[out0];anullsrc=r=44100:cl=mono:d=0.1[out1]",
+    "color=s=8192x4320:r=30:d=0.04,format=yuv444p,setsar=4/3[out0];anullsrc=r=44100:cl=mono:d=0.1[out1]",
 )
 MOST_INPUTS = 8  # of a graph that is tried
 OF_INPUT = re.compile(r"\d(?::[va](?::0)?)?")  # a stream that each of these inputs has
@@ -32,25 +32,29 @@ LABEL = re.compile(r"[A-Za-z0-9_:]{1,64}")
 # A backslash or a bracket could be read otherwise by FFmpeg than by us, and bring in another filter.
 ONE_FILTER = re.compile(r"(?:[^'\\\[\],;\n]|'[^'\\]*')*")
 OF_FILES = re.compile(
-    r"file|path|url|log|stats|dump|plot|model|plugin|script|params|opts|(?<![a-z])(?:key|iv)(?![a-z])"
+    r"(?<!pro)file|path|url|log|stats|dump|plot|model|plugin|script|params|opts|(?<![a-z])(?:key|iv)(?![a-z])"
 )
+SHAPES = {"video": {"pix_fmt": NAME}, "audio": {"ar": re.compile(r"\d{1,6}")}}  # that an encoder is asked to take
 MOST_LETTERS = 4000  # of a filter or an option that is tried
 # FFmpeg's words for a name or a value that it does not take, whatever the pictures are.
 REFUSED = re.compile(
-    r"Option '?[^']{1,99}'? not found|Error applying option|Undefined constant or missing|Unable to parse"
+    r"Option '?[^']{1,99}'? not found|Error applying option|Could not set non-existent|Unable to parse"
+    r"|Undefined constant or missing"
     r"|Error setting (?:option|preset)|Error parsing (?:option\b|a filter)|Error when evaluating|out of range \["
     r"|Unrecognized option|Invalid chars|Missing '\)'|Unknown function|Invalid size|(?:Unable to|Cannot) find color"
 )
-# Its words for a link that cannot be, too: after its name the filter, as "[Parsed_hstack_2 @ 0x55...] Input 1 ...".
+# Its words for a link that cannot be, too. Before "Failed to configure" the filter itself has said why.
 UNLINKED = re.compile(
-    REFUSED.pattern + r"|Cannot find a matching stream|Cannot find an unused|matches no streams|do(?:es)? not match"
-    r"|Invalid too big|cannot be smaller than input|was expected to have exactly 1 input|has an unconnected"
-    r"|has output \d+ \([^)]*\) unconnected|not connected to any|No \w+ pad can be associated"
-    r"|(?:Too many|Not enough) inputs|More \w+ link labels|Cannot connect (?:video|audio)|Tried to connect"
-    r"|Media type mismatch|Impossible to convert between|could not choose their formats|Cannot select"
-    r"|Unable to parse graph|cannot connect it to|needs? to be a constant frame rate"
+    REFUSED.pattern + r"|Cannot find a matching stream|Cannot find an unused|matches no streams|has an unconnected"
+    r"|was expected to have exactly 1 input|has output \d+ \([^)]*\) unconnected|not connected to any"
+    r"|No \w+ pad can be associated|(?:Too many|Not enough) inputs|More \w+ link labels|Cannot connect (?:video|audio)"
+    r"|Tried to connect|Media type mismatch|Impossible to convert between"
+    r"|Unable to parse graph|cannot connect it to"
 )
+UNCONFIGURED = re.compile(r"Failed to configure \w+ pad on (Parsed_\w+)")
 FILTER = re.compile(r"Parsed_([a-z0-9_]+)_\d+|(?:the|filter) [\"']([a-z0-9_]+)[\"']")
+# An encoder's words for pictures or sound in a form that it does not take.
+UNENCODED = re.compile(REFUSED.pattern + r"|Error setting profile|Specified [\w ]+ is not supported|doesn't support")
 # NVENC reads its options before it looks for a GPU, and none is to be seen.
 WITHOUT_GPU = re.compile(
     r"libcuda\.so|libnvidia-encode|libnvcuvid|cuInit|CUDA_ERROR|no CUDA-capable device|No capable devices"
@@ -86,7 +90,7 @@ def settle(asked: Asked, tried: Sequence[tuple[Try, Sequence[tuple[int, str]]]])
     """`tried`: each Try with the exit code and the words of FFmpeg for each of its ways."""
     clear = 0
     for one, ends in tried:
-        refusals = {_refusal(text, UNLINKED if one.names else REFUSED) for _, text in ends}
+        refusals = {_refusal(text, one) for _, text in ends}
         line, prefix = refusals.pop() if len(refusals) == 1 else ("", "")
         kinds = ("option", "filter", *(("frames", "label") if one.names else ()))
         about = [answer for answer in asked.answers if answer.need.kind in kinds and (
@@ -111,12 +115,14 @@ def settle(asked: Asked, tried: Sequence[tuple[Try, Sequence[tuple[int, str]]]])
         )
 
 
-def _refusal(text: str, refused: re.Pattern[str]) -> tuple[str, str]:
+def _refusal(text: str, one: Try) -> tuple[str, str]:
     """The line that says what FFmpeg refuses, and the name in front of it: ("Option 'x' not found", "Parsed_eq_1")."""
-    for line in text.splitlines():
-        bare = PREFIX.sub("", line.strip())
-        if refused.search(bare):
-            return bare, line.strip()[1:].partition(" @")[0] if bare != line.strip() else ""
+    words = UNLINKED if one.names else UNENCODED if one.kind == "encoder" else REFUSED
+    unable = UNCONFIGURED.search(text) if one.names else None
+    for line in map(str.strip, text.splitlines()):
+        bare = PREFIX.sub("", line)
+        if words.search(bare) or (unable and line.startswith(f"[{unable[1]} @")):
+            return bare, line[1:].partition(" @")[0] if bare != line else ""
     return "", ""
 
 
@@ -208,6 +214,10 @@ def _encoders(file: File) -> Iterator[Try]:
             if base in ours or base.removeprefix("no") in ours or OF_FILES.search(base) or len(value) > MOST_LETTERS:
                 continue
             if NAME.fullmatch(base) and (own in ("", kind[0], stream) or not stream):
+                options[base] = value
+        for base, shape in SHAPES.get(kind, {}).items():
+            value = file.last(base, f"{base}:{kind[0]}", f"{base}:{stream}")
+            if value != "cuda" and shape.fullmatch(value):
                 options[base] = value
         words = [word for base, value in options.items() for word in (f"-{base}", value)]
         source = SOUND if kind == "audio" else PICTURE

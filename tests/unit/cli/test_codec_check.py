@@ -595,6 +595,8 @@ TOMORROW = ["ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "-option_of_tomorrow", "
         (EQ, [[1, "Invalid too big or non positive size for width '9000'"], [0, ""]], 0, "PASS"),  # of the made picture
         (EQ, [[124, "timed out"]], 0, "PASS"),
         (EQ, [[1, "Error applying option 'x' to filter 'eq': Option not found"]], 1, "FAIL    filter eq: FFmpeg"),
+        (EQ, [[1, "[AVFilterGraph @ 0x5] Could not set non-existent option 'x' to value '1'"]], 1, "says: Could not"),
+        (EQ, [[0, ""], [1, "x264 [error]: high profile doesn't support 4:4:4"]], 1, "FAIL    encoder libx264: FFmpeg"),
         (EQ, [[1, "Error parsing global options: Invalid argument"]], 0, "PASS"),  # of the try's own words
         (TOMORROW, [[0, ""]], 0, "PASS"),
         (TOMORROW, [[1, "Unrecognized option 'option_of_tomorrow'."]], 1, "Unrecognized option"),
@@ -620,7 +622,10 @@ def test_what_the_hosts_ffmpeg_says(
 
 STACK = ["ffmpeg", "-i", "a.mp4", "-i", "b.mp4", "-filter_complex", "[0:v]scale=9:9[a];[1:v][a]hstack[o]",
          "-map", "[o]", "-c:v", "libx264", "-an", "o.mp4"]  # fmt: skip
-HEIGHTS = "[Parsed_hstack_1 @ 0x55] Input 1 height 9 does not match input 0 height {}.\nError reinitializing filters!"
+HEIGHTS = (
+    "[Parsed_hstack_1 @ 0x55] Input 1 height 9 does not match input 0 height {}.\n"
+    "[Parsed_hstack_1 @ 0x55] Failed to configure output pad on Parsed_hstack_1\nError reinitializing filters!"
+)
 
 
 @pytest.mark.parametrize(
