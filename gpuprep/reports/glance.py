@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuprep.checks.gemm.gemmclock import NO_REASON
 from gpuprep.checks.throughput.capacity import STREAM_FPS
 from gpuprep.records import RunRecord
 from gpuprep.reports import measured
@@ -35,7 +36,17 @@ def _products(record: RunRecord) -> Pairs:
     rows = best(record)
     floats = ", ".join(f"{row.type} {figure(row.tflops)}" for row in rows if row.dtype != "int8")
     whole = ", ".join(f"{row.type} {figure(row.tflops)}" for row in rows if row.dtype == "int8")
-    return [(unit, speeds) for unit, speeds in (("best TFLOPS", floats), ("best TOPS", whole)) if speeds]
+    pairs = [(unit, speeds) for unit, speeds in (("best TFLOPS", floats), ("best TOPS", whole)) if speeds]
+    return pairs + _slowed(rows)
+
+
+def _slowed(rows: list[Gemm]) -> Pairs:
+    """What kept the clock low in the product that lost most by it; under the long load where there was one."""
+    clocks = [(why.factor("clock"), row) for row in rows if (why := row.lasting or row.attribution)]
+    lowest, row = min(clocks, key=lambda one: one[0].value, default=(None, None))
+    if lowest is None or row is None or lowest.value >= NO_REASON:
+        return []
+    return [("slowed by", f"{lowest.words} in {row.type}")]
 
 
 def _memory(record: RunRecord) -> Pairs:

@@ -175,6 +175,20 @@ def test_the_first_screen_is_no_longer_than_a_terminal(make: Any) -> None:
     assert "At a glance" in "\n".join(lines[:SCREEN])
 
 
+def test_a_glance_says_what_kept_the_clock_low() -> None:
+    assert re.search(r"^  slowed by +the 70 W power cap \(SM \d+ of 1590 MHz\) in \w+$", as_text(t4(), width=100), re.M)
+    assert re.search(
+        r"^  slowed by +the 700 W power cap \(SM \d+ of 1980 MHz\) in \w+$", as_text(h200(), width=100), re.M
+    )
+    free = copy.deepcopy(t4())
+    for result in free.measurements:
+        if result.probe == "gemm" and isinstance(result.values, dict):
+            for gpu in result.values["gpus"]:
+                for product in gpu["gemms"]:
+                    product.update(graphics_clock_mhz=1590, event_reasons=0, sustained=None)
+    assert "slowed by" not in as_text(free)
+
+
 def test_a_glance_of_nothing_is_nothing() -> None:
     assert "At a glance" not in as_text(dataclasses.replace(record(), measurements=()))
 
