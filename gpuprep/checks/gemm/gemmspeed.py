@@ -216,8 +216,8 @@ def _says_little(gpu: Gpu, gemm: Product) -> bool:
 def _low(expected: Prediction) -> float:
     """The low end of what `explain` says, in per cent of the peak, rounded down to three digits."""
     percent = 100 * expected.low_tflops / expected.peak.tflops
-    decimals = 2 - math.floor(math.log10(percent))
-    return math.floor(percent * 10**decimals) / 10**decimals
+    step = 10.0 ** (2 - math.floor(math.log10(percent)))
+    return math.floor(percent * step) / step
 
 
 def _other_layout(shapes: dict[str, Prediction], gemm: Product, percent: float) -> str:
