@@ -587,6 +587,37 @@ def test_the_cause_comes_before_the_launches_that_it_explains(name: str, first: 
     assert [one.rule for one in told][: 1 + (first != "launch-bound")] == list(dict.fromkeys([first, "launch-bound"]))
 
 
+NORM, SUMMED = "vectorized_layer_norm_kernel<float, float>", "reduce_kernel<512, 1, ReduceOp<float>>"
+COPY, FILL = ("Memcpy DtoD (Device -> Device)", 200, 26, "gpu_memcpy"), ("Memset (Device)", 1, 0, "gpu_memset")
+# A step's kernels between products (name, µs, elements as a power of 2), and µs that fusing them saves.
+CHAINS: dict[str, tuple[list[tuple[Any, ...]], int]] = {
+    "three of one size": ([(ADD, 200, 26)] * 3, 400),
+    "begun and ended by a normalisation": ([(NORM, 190, 26), (ADD, 200, 26), (ADD, 200, 26), (NORM, 190, 26)], 580),
+    "a sum inside: it is read once more": ([(ADD, 200, 26), (SUMMED, 80, 26), (ADD, 200, 26)], 200),
+    "a sum at the end": ([(ADD, 200, 26), (ADD, 200, 26), (SUMMED, 80, 26)], 280),
+    "a fill that a sum needs": ([(ADD, 200, 26), FILL, (ADD, 200, 26)], 200),
+    "a copy on the GPU": ([(ADD, 200, 26), COPY, (ADD, 200, 26)], 400),
+    "another size is another loop": ([(ADD, 200, 26), (ADD, 90, 25), (ADD, 200, 26), (ADD, 90, 25)], 290),
+    "strided: slower than its bytes": ([(ADD, 600, 24)] * 2, 1_132),
+}
+
+
+@pytest.mark.parametrize("what", CHAINS)
+def test_a_fused_chain_takes_as_long_as_its_longest_kernel_and_its_sums(what: str, tmp_path: Path) -> None:
+    kernels, saved = CHAINS[what]
+
+    def work(p: Program, _: int) -> None:
+        for name, us, elements, *kind in kernels:
+            kernel = Kernel(name, us * 1_000, kind=kind[0] if kind else "kernel")
+            p.op("aten::add", kernel, shapes=[[2**elements]], dtypes=["float"])
+
+    one = said(of(work)(0), tmp_path)
+    gain = one.get("compile", one.get("elementwise"))
+    assert gain is not None
+    assert gain.gain is not None
+    assert gain.gain.us == pytest.approx(saved, rel=0.05)
+
+
 def test_every_rule_has_its_programs() -> None:
     assert set(CASES) | {"straggler", "machine"} == set(rules())
 

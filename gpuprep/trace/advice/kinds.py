@@ -30,7 +30,8 @@ MEMORY_LIMITED = re.compile(
     _I,
 )
 SPLIT = re.compile(r"splitKreduce|reduceSplit|split_k", _I)
-REDUCTION = re.compile(r"reduce_kernel|softmax|layer_?norm|rms_?norm", _I)
+SUM = re.compile(r"reduce_kernel|GammaBeta", _I)  # these sum alone; the others write what they normalise, too
+REDUCTION = re.compile(SUM.pattern + r"|softmax|layer_?norm|rms_?norm", _I)
 MULTI_TENSOR = re.compile(r"multi_tensor_apply|FusedAdam|FusedSgd|fused_adam|fused_sgd", _I)
 SMALL_ALIGN = re.compile(r"_align[12](?![0-9])", _I)
 NCHW_NORM = re.compile(
@@ -40,7 +41,7 @@ NCHW_NORM = re.compile(
 )
 PAGEABLE = re.compile(r"HtoD \(Pageable", _I)
 HOST_COPY = re.compile(r"HtoD|DtoH", _I)
-HTOD, DTOH = re.compile(r"HtoD", _I), re.compile(r"DtoH", _I)
+HTOD, DTOH, DTOD = re.compile(r"HtoD", _I), re.compile(r"DtoH", _I), re.compile(r"Memcpy DtoD", _I)
 
 # ---------------------------------------------------------------- calls of the CUDA API
 LAUNCH = re.compile(r"LaunchKernel|LaunchCooperativeKernel|GraphLaunch")

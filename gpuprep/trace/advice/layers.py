@@ -12,8 +12,9 @@ from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.found import Found
 from gpuprep.trace.advice.gains import all_gpu, calls_in, calls_of, durations, gain, gpu_of_calls
 from gpuprep.trace.advice.replay import Change, Times
-from gpuprep.trace.columns import Ints
+from gpuprep.trace.columns import GpuKind, Ints
 from gpuprep.trace.document import Gain
+from gpuprep.trace.profile import Direction
 from gpuprep.trace.work.flops import shape
 from gpuprep.trace.work.optypes import data_type
 
@@ -35,7 +36,10 @@ PERHAPS = "Group and instance normalisation work in NCHW alone, so that it may t
 BACKWARD_FLOPS = 2.5  # of the forward pass: the scores again, and four gradients
 MUCH = 0.4  # of the kernels' time
 LITTLE = 0.02  # of the step
-SURE = 0.8  # of a gain
+SURE = 0.8  # of a time
+# Kernels of torch.compile are launched from Python: one takes 19 to 35 µs of the CPU (launch-compiled and
+# elementwise-compiled in tests/traces/recorded), where an elementwise op of PyTorch takes 13 to 15.
+FUSED_CALL_NS = 10_000
 TRITON = (7, 0)  # compute capability from which on torch.compile makes kernels
 NEAR_OPS = 12  # between a softmax and its products stand scaling, masking, dropout and views
 
@@ -298,53 +302,62 @@ def _fusing(e: Evidence) -> str:
 
 
 def _fused(e: Evidence) -> tuple[tuple[Ints, Ints], Gain | None]:
-    """Chains of at least two elementwise kernels on a stream, with the reduction that ends one, and the gain if each
-    were one kernel. Once for both rules."""
+    """Chains of at least two elementwise kernels on a stream, with the sums and normalisations between them, and the
+    gain if each were one kernel. Once for both rules."""
     if e.chains is None:
         inside, chain = _chains(e)
         made = None
         if len(inside):
-            new = durations(e)
-            order = np.lexsort((new[inside], chain))
-            longest = np.append(np.diff(chain[order]) > 0, True)  # the last of each chain
-            without = np.zeros(len(e.trace.gpu.start), bool)
-            without[inside[order[~longest]]] = True
+            new, op = durations(e), e.profile.gpu.op[inside]
+            # What has another size is another loop: the cast of a weight is not fused with the activations beside it.
+            size = np.array([float(physics.largest(e.arguments(row))) for row in range(len(e.profile.ops))])[op]
+            loop = np.unique(np.column_stack((chain, size)), axis=0, return_inverse=True)[1].reshape(-1)
+            # After a sum the fused kernel reads its input once more.
+            again = e.kernel_rows(kinds.SUM)[e.profile.gpu.kernel[inside]] & np.append(np.diff(chain) == 0, False)
+            order = np.lexsort((np.where(again, -1.0, new[inside]), loop))
+            longest = np.append(np.diff(loop[order]) > 0, True)  # the last of each loop
+            without = np.zeros(len(new), bool)
+            without[inside[order[~longest & ~again[order]]]] = True
+            new[inside] = np.where(again, new[inside], np.minimum(new[inside], _streamed(e)[op]))
             instance = e.profile.gpu.instance[without]
             change = Change(
-                without_gpu=without, without_calls=calls_of(e, without), cut=e.range_set(instance[instance >= 0])
-            )
-            made = gain(e, change, "each chain of elementwise kernels becomes one that takes as long as its longest")
-            made = _of_the_gpu(made, gain(e, Change(without_gpu=without), ""))
+                gpu_ns=new, without_gpu=without, without_calls=calls_of(e, without),
+                cut=e.range_set(instance[instance >= 0]), added_ns=FUSED_CALL_NS * len(np.unique(chain)) / e.steps,
+            )  # fmt: skip
+            how = "each chain of elementwise kernels becomes one that takes as long as its longest and its sums"
+            made = gain(e, change, f"{how}, and {FUSED_CALL_NS / 1e3:.0f} µs more of the CPU to launch it")
         e.chains = ((inside, chain), made)
     return e.chains
 
 
-def _of_the_gpu(made: Gain | None, alone: Gain | None) -> Gain | None:
-    """The CPU saves launches, but calling the fused kernels costs it time: how much is not in the profile."""
-    if made is None or alone is None or alone.us >= SURE * made.us:
-        return made
-    part = f"{alone.us / 1e3:.2f} ms"
-    how = f"{made.how}; of this the GPU's own part is {part}: calling fused kernels costs the CPU time, too"
-    least, most = min(alone.us, made.least_us or made.us), made.most_us or made.us
-    middle = (least + most) / 2
-    share = None if made.share_percent is None or not made.us else made.share_percent * middle / made.us
-    return Gain(middle, how, least, most, share_percent=share)
+def _streamed(e: Evidence) -> Times:
+    """Of each row of Profile.ops the time to read two tensors of its size and to write one: what a fused kernel of the
+    forward pass takes at most. Strided kernels of PyTorch take two or three times as long. Backward more is read."""
+    times, board = np.full(len(e.profile.ops), np.inf), e.board
+    for op, row in enumerate(e.profile.ops if board is not None else ()):
+        given = e.arguments(op)
+        size = max((physics.bytes_of(given.dtypes, place) for place in range(len(given.dtypes))), default=4)
+        if board is not None and row.direction != Direction.BACKWARD and (elements := physics.largest(given)):
+            times[op] = physics.memory_ns(board, 3 * size * elements) or np.inf
+    return times
 
 
 def _chains(e: Evidence) -> tuple[Ints, Ints]:
-    """(GPU events in chains, number of the chain of each), in the order of their streams."""
+    """(GPU events in chains, number of the chain of each), in the order of their streams. A fill, as sums need it, is
+    no end of a chain."""
     gpu = e.trace.gpu
     rows = e.kernel_rows(kinds.POINTWISE) & ~e.kernel_rows(kinds.TRITON) & ~e.kernel_rows(kinds.MULTI_TENSOR)
-    usable = e.kernels & ~e.optimizer_gpu[e.gpu]
+    rows |= e.kernel_rows(kinds.DTOD)
     order = np.lexsort((gpu.start[e.gpu], gpu.stream[e.gpu], gpu.device[e.gpu]))
-    simple = (e.of_kernels(rows) & usable)[order]
-    closing = (e.of_kernels(e.kernel_rows(kinds.REDUCTION) & ~rows) & usable)[order]
+    order = order[gpu.kind[e.gpu[order]] != GpuKind.MEMSET]
+    usable = ~e.optimizer_gpu[e.gpu[order]]
+    simple = e.of_kernels(rows)[order] & usable
+    member = simple | (e.of_kernels(e.kernel_rows(kinds.REDUCTION))[order] & usable)
     events = e.gpu[order]
-    follows = np.zeros(len(order), bool)  # a simple kernel before it on the same stream
-    same_lane = (np.diff(gpu.stream[events]) == 0) & (np.diff(gpu.device[events]) == 0)
-    follows[1:] = simple[:-1] & same_lane
-    number: Ints = np.cumsum(simple & ~follows)
-    member = simple | (closing & follows)
-    many = np.bincount(number[member], minlength=int(number[-1]) + 1 if len(number) else 1)
-    member &= many[number] >= 2
+    follows = np.zeros(len(order), bool)  # another one before it on the same stream
+    follows[1:] = member[:-1] & (np.diff(gpu.stream[events]) == 0) & (np.diff(gpu.device[events]) == 0)
+    number: Ints = np.cumsum(member & ~follows)
+    count = int(number[-1]) + 1 if len(number) else 1
+    some, many = np.bincount(number[simple], minlength=count), np.bincount(number[member], minlength=count)
+    member &= (many[number] >= 2) & (some[number] >= 1)
     return events[member], number[member]
