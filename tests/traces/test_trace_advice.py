@@ -556,6 +556,12 @@ def test_a_rule_at_its_edge(rule: str, made: Callable[[], Program], speaks: bool
     assert (rule in said(made(), tmp_path)) is speaks
 
 
+def test_volumes_are_told_to_use_their_own_layout(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"shapes": [[8, 64, 32, 32, 32], [64, 64, 3, 3, 3]], "dtypes": ["float", "float"]}
+    made = of(launching("aten::cudnn_convolution", TRANSPOSE, **given))(500_000)
+    assert "torch.channels_last_3d" in said(made, tmp_path)["transposes"].recommendation
+
+
 def test_a_depthwise_convolution_gains_what_it_takes_above_the_roof_of_its_bytes(tmp_path: Path) -> None:
     gain = said(convolved(DEPTHWISE)(), tmp_path)["transposes"].gain
     assert gain is not None

@@ -134,18 +134,18 @@ def _board(profile: Profile, document: TraceDocument) -> Board | None:
 
 
 def _ordered(all_advice: list[Advice]) -> tuple[Advice, ...]:
-    """The largest gain first; those without one by their severity.
+    """The largest gain first; those without one, or with nearly the same, by their severity.
 
     A CPU that cannot launch fast enough is a symptom. What launches at least half of the kernels, or saves half of its
     gain, comes before it, and what a CUDA graph cannot contain.
     """
     launching = next((one for one in all_advice if one.rule == "launch-bound"), None)
 
-    def order(advice: Advice) -> tuple[float, bool, int]:
+    def order(advice: Advice) -> tuple[float, bool, int, float]:
         us = advice.gain.us if advice.gain else 0.0
         if launching is not None and launching.gain is not None and _causes(advice, launching, us):
             us = max(us, launching.gain.us)
-        return -us, advice is launching, SEVERITIES.index(advice.severity)
+        return -float(f"{us:.1e}"), advice is launching, SEVERITIES.index(advice.severity), -us
 
     return tuple(sorted(all_advice, key=order))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 
@@ -31,7 +30,7 @@ SDPA = re.compile(r"scaled_dot_product|flash_attention|efficient_attention")
 # These have no kernel for channels_last: they copy to NCHW, and what follows gets NCHW, or both layouts. A U-Net with
 # them on an H200 took 16.0 ms a step in channels_last, and 12.3 without.
 NCHW_ALONE = re.compile(r"(group|instance)_norm")
-LAST = "Use channels_last: model.to(memory_format=torch.channels_last), and the same for the input."
+LAST = "Use {last}: model.to(memory_format=torch.{last}), and the same for the input."
 PERHAPS = "Group and instance normalisation work in NCHW alone, so that it may take longer: measure it."
 BACKWARD_FLOPS = 2.5  # of the forward pass: the scores again, and four gradients
 MUCH = 0.4  # of the kernels' time
@@ -70,11 +69,14 @@ def transposes(e: Evidence) -> Found | None:
         less = f"{e.a_step(norms_ns):.2f} ms less for batch normalisation"
         how.append(f"{less}, which then reads channels side by side")
     figures = {"count": count, "ms": e.a_step(ns), "percent": percent, "slow_ms": e.a_step(slow_ns)}
-    ops = np.union1d(e.profile.gpu.op[e.gpu[mask]], slow).tolist()
-    found = Found(figures, {"what": " ".join(what), "todo": LAST}, ops=ops, kernels=np.flatnonzero(rows).tolist())
+    ops = np.union1d(e.profile.gpu.op[e.gpu[mask]], np.array(slow, np.int32)).tolist()
+    volumes = any(isinstance(size, tuple) and len(size) == 5 for op in ops for size in e.arguments(op).shapes)
+    todo, kernels = LAST.format(last="channels_last_3d" if volumes else "channels_last"), np.flatnonzero(rows).tolist()
     if any(NCHW_ALONE.search(row.type) and ns > 0 for row, ns in zip(e.profile.ops, e.op_time, strict=True)):
-        return replace(found, texts={**found.texts, "todo": f"{PERHAPS} {LAST}"}, severity="hint")
-    return replace(found, gain=gain(e, change, ", and ".join(how)))
+        texts = {"what": " ".join(what), "todo": f"{PERHAPS} {todo}"}
+        return Found(figures, texts, ops=ops, kernels=kernels, severity="hint")
+    made = gain(e, change, ", and ".join(how))
+    return Found(figures, {"what": " ".join(what), "todo": todo}, ops=ops, kernels=kernels, gain=made)
 
 
 def _in_nhwc(e: Evidence) -> tuple[Times, list[int], int, int]:
