@@ -16,7 +16,7 @@ from typing import Any
 from gpuprep.catalogue import ffmpeg
 from gpuprep.checks.ffmpegcommand import Asked, Link, arguments
 from gpuprep.checks.ffmpegoptions import of_another
-from gpuprep.checks.pixelformats import RGB, bits, is_full_chroma, named, pixel, surface_for
+from gpuprep.checks.pixelformats import RGB, bits, has_alpha, is_full_chroma, named, pixel, surface_for
 from gpuprep.records import Status
 
 GPU, MEMORY, SOUND, UNKNOWN = "gpu", "memory", "sound", "unknown"
@@ -37,7 +37,7 @@ class Frames:
     place: str
     formats: tuple[str, ...] | None = None
     size: Size = (None, None)
-    origin: str = ""  # the words that put them there: "-hwaccel_output_format cuda"
+    origin: str = ""  # the words that put them there: "-hwaccel_output_format cuda"; of a picture its codec
     downloaded: bool = False  # by hwdownload, and no filter has fixed the format yet: `formats` are the surface's
     cropped: bool = False  # in the GPU's memory: only marked, and the next one must look
 
@@ -208,18 +208,24 @@ class Filters:
             remedy = "write hwupload_cuda, or -init_hw_device cuda=cu -filter_hw_device cu before the inputs"
             self.refuse(name, where, "nothing says which device it uploads to", remedy)
         frames = self.unfixed(frames, where)
-        formats = None if frames.formats is None else tuple(dict.fromkeys(map(self._uploaded, frames.formats)))
+        possible = self.data["pictures"].get(frames.origin) if frames.formats is None else frames.formats
+        formats = None if possible is None else tuple(dict.fromkeys(self._uploaded(one, name) for one in possible))
         return Frames(GPU, formats if formats and "" not in formats else None, frames.size, name)
 
-    def _uploaded(self, name: str) -> str:
-        """The surface format that FFmpeg converts a pixel format to."""
-        if name in self.data["uploads"] or not name:
+    def _uploaded(self, name: str, by: str) -> str:
+        """The surface format that FFmpeg converts a pixel format to, "" if that is not known. As 5.1 and 7.1 do it."""
+        newer = self.release is None or self.release >= (8, 0)
+        if not name or name in self.data["uploads"] or (newer and name in self.data["uploads_newer"]):
             return name
+        if newer or (by == "hwupload" and name in ("rgba", "bgra")):
+            return ""
+        if has_alpha(name) or name in ("rgba", "bgra", "argb", "abgr"):
+            return "yuva420p"
+        if RGB.match(name) or name.startswith(("gray", "gbrp", "pal8", "mono")):
+            return "yuv444p16le" if bits(name) > 8 else "rgb0"
         if bits(name) > 8:
             return "yuv444p16le" if is_full_chroma(name) else "p010le"
-        if name.startswith("yuva"):
-            return "yuva420p"
-        return "" if RGB.match(name) else "yuv444p" if is_full_chroma(name) else "yuv420p"
+        return "yuv444p" if is_full_chroma(name) else "yuv420p"
 
     # ------------------------------------------------------------ on the GPU
 
@@ -288,7 +294,7 @@ class Filters:
         if kept:
             return kept if main.formats is not None else None
         remedy = "write scale_cuda=format=yuv420p on the main picture"
-        if any(one in rules["yuv420p"] for one in above):
+        if all(one in rules["yuv420p"] for one in above):
             remedy += " before overlay_cuda"
         else:
             remedy += ", format=yuva420p,hwupload_cuda on the other"

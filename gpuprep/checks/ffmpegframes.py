@@ -29,7 +29,7 @@ from gpuprep.checks.ffmpegcommand import (
 )
 from gpuprep.checks.ffmpegfilters import DECODER, GPU, MEMORY, SOUND, UNKNOWN, Filters, Frames, is_source, size_of
 from gpuprep.checks.ffmpegoptions import coded, default_encoder, encoders_of, of_another
-from gpuprep.checks.pixelformats import DECODED, bits, is_full_chroma, is_half_chroma, pixel, surface_for
+from gpuprep.checks.pixelformats import DECODED, bits, has_alpha, is_full_chroma, is_half_chroma, pixel, surface_for
 from gpuprep.records import Status
 
 MOST_LINKS = 500  # a file with more is not a graph that people write
@@ -84,8 +84,7 @@ class _Following(Filters):
             )
             return Frames(MEMORY, known, size)
         if hwaccel in ("", "none"):
-            image = extension(file.url) in ffmpeg.commands()["images"]
-            return Frames(MEMORY, None, size, "" if image else DECODER)
+            return Frames(MEMORY, None, size, ffmpeg.commands()["images"].get(extension(file.url), DECODER))
         if hwaccel == "auto" and wanted == "cuda":
             hwaccel = "cuda"  # another one would give other frames, and FFmpeg would stop
         if hwaccel not in ("cuda", "nvdec", "cuvid"):
@@ -345,7 +344,7 @@ class _Following(Filters):
         codec = encoder.removesuffix("_nvenc")
         formats = frames.formats
         if formats and "" not in formats:
-            if all(bits(one) > 8 for one in formats):
+            if all(bits(one) > 8 and not has_alpha(one) for one in formats):
                 self.asked.add("gpu", f"nvenc.{codec}.10bit", f"{where} of {formats[0]}")
             newer = self.release is not None and self.release >= (8, 0)
             half = all(is_half_chroma(one) for one in formats)
@@ -359,6 +358,11 @@ class _Following(Filters):
                         " decode; format=yuv420p gives what all do"
                     )
         width, height = frames.size
+        if codec == "h264" and (
+            formats == DECODED if frames.place == GPU else frames.origin == DECODER and not formats
+        ):
+            words = "scale_cuda=format=yuv420p" if frames.place == GPU else "format=yuv420p"
+            self.asked.note(f"{where}: only Blackwell makes H.264 of 10 bits; if an input may have them, write {words}")
         if not all(limits.fit(width, height) for limits in encoded_sizes(codec)):
             self.asked.add("gpu", f"nvenc.{codec}.size.{width or '?'}x{height or '?'}", where)
 

@@ -56,6 +56,11 @@ ONLY_ENCODERS = frozenset(
     )
 )
 ONLY_CUVID = frozenset(("resize", "crop", "deint", "drop_second_field"))
+CUVID_VALUES = {
+    "resize": (re.compile(r"\d+x\d+"), "width x height, as 1280x720"),
+    "crop": (re.compile(r"\d+x\d+x\d+x\d+"), "top x bottom x left x right, as 8x8x0x0"),
+    "deint": (re.compile(r"weave|bob|adaptive|[0-2]"), "weave, bob or adaptive"),
+}
 NUMBER = re.compile(
     r"[-+]?(?:0[xX][0-9a-fA-F]+|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?:dB|(?:[yzafpnumcdhkKMGTPEZY]i?)?B?)"
 )
@@ -246,6 +251,14 @@ def _gone_filters(asked: Asked, release: tuple[int, int] | None) -> None:
                     "this filter has no option enable: it works on all frames or on none",
                     "leave enable out, or split the frames and trim them",
                 )
+            formulas = ffmpeg.commands()["filters"]["formulas"].get(link.name, {"of": [], "names": []})
+            for value in (arguments(link).get(name, "") for name in formulas["of"]):
+                if unknown := _names_in(value) - CONSTANTS - {*formulas["names"]}:
+                    why = f"its formula has the name {min(unknown)[:40]}, which it does not know"
+                    remedy = f"its names are {', '.join(formulas['names'])}"
+                    asked.say(
+                        _status(release), "filter", link.name, f"{where} {link.name}={link.arguments}", why, remedy
+                    )
             for name, words in ffmpeg.commands()["filters"]["values"].get(link.name, {}).items():
                 value = arguments(link).get(name, "")
                 if value and value not in words and not re.match(r"[-+\d(]", value):
@@ -281,6 +294,11 @@ def _gone_filters(asked: Asked, release: tuple[int, int] | None) -> None:
 def _input(asked: Asked, file: File) -> None:
     decoders = [value for name, value in file.options if name.split(":")[0] in CODECS]
     if any(decoder.endswith("_cuvid") for decoder in decoders):
+        for name, value in file.options:
+            pattern, write = CUVID_VALUES.get(name.split(":")[0], (None, ""))
+            if pattern is not None and not pattern.fullmatch(value):
+                why = f"the decoder does not read {value[:40] or 'an empty word'}"
+                asked.say(Status.FAIL, "option", f"-{name}", f"-{name} {value}", why, f"write {write}")
         return
     for name, value in file.options:
         if name.split(":")[0] in ONLY_CUVID:
@@ -337,7 +355,12 @@ def _formula(value: str, shape: str) -> bool:
     """Whether FFmpeg may calculate it: a formula whose names every option has."""
     if not re.search(r"[-+*/^();]", value.lstrip("-+")) and value not in (CONSTANTS if shape == "formula" else ("PI",)):
         return False
-    return set(re.findall(r"(?<![\d.\w])[A-Za-z_]\w*(?!\w*\()", value)) <= CONSTANTS
+    return _names_in(value) <= CONSTANTS
+
+
+def _names_in(formula: str) -> set[str]:
+    """Without those of functions."""
+    return set(re.findall(r"(?<![\d.\w])[A-Za-z_]\w*(?!\w*\()", formula))
 
 
 def _values(asked: Asked, file: File, kind: str, stream: str, encoder: str, release: tuple[int, int] | None) -> None:

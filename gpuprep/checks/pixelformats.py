@@ -37,8 +37,14 @@ def is_half_chroma(name: str) -> bool:
 
 def is_full_chroma(name: str) -> bool:
     """Whether NVENC gets 4:4:4 of it: FFmpeg takes the format that loses nothing, so 4:2:2 becomes 4:4:4, too."""
-    wide = r"yuvj?a?4(?:44|22|40)|gbr|nv(?:16|20|24|42)|p[24]1[026]|yuyv|uyvy|y21|rgb24|bgr24|gray|rgb48|bgr48"
-    return bool(re.match(wide, name))
+    # As FFmpeg 7.1 chooses. Gray and planar RGB of 10 bits become x2rgb10, which NVENC makes 4:2:0 of.
+    wide = r"yuvj?4(?:44|22|40|11)|nv(?:16|20|24|42)|p[24]1[026]|yuyv|uyvy|y21|(?:gbrp|gray)(?!10)"
+    return bool(re.match(wide + "|(?:rgb|bgr)(?:24|48|5)|pal8|mono|xyz", name))
+
+
+def has_alpha(name: str) -> bool:
+    """Transparency: NVENC gets rgba of it, of 8 bits, and makes 4:2:0."""
+    return name.startswith(("yuva", "gbrap", "ya"))
 
 
 def surface_for(formats: Sequence[str]) -> str:

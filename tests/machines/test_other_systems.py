@@ -375,6 +375,7 @@ def gets_the_module_of_an_old_kernel(machine: str, dist: str, wish: str) -> None
     """Somebody chose an old kernel for the next boot: its headers are no longer in the repositories."""
     old, folder = OLD_KERNELS[dist]
     archive = f"file:///usr/lib/gpuprep-sim/archive/{folder}/x86_64/os"
+    must("provision", f"sim:{machine}", "--profile", wish)  # it also imports the keys of the repositories
     inside(machine, f"dnf -y -q --repofrompath=old,{archive} install kernel-{old}")
     inside(machine, f"grubby --set-default /boot/vmlinuz-{old}.x86_64")
     found = only(gpuprep("drift", f"sim:{machine}", "--profile", wish, "--json"))
@@ -394,9 +395,7 @@ def test_a_kernel_that_only_the_vault_has_gets_its_module(rocky: str, tmp_path: 
 @pytest.mark.only_all
 def test_a_kernel_that_only_almalinuxs_vault_has_gets_its_module(tmp_path: Path) -> None:
     with fresh("e2e-vault-almalinux8", "almalinux8", ["t4"]) as machine:
-        wish = profile(tmp_path, "nvidia", "580")
-        must("provision", f"sim:{machine}", "--profile", wish)
-        gets_the_module_of_an_old_kernel(machine, "el8", wish)
+        gets_the_module_of_an_old_kernel(machine, "el8", profile(tmp_path, "nvidia", "580"))
 
 
 @pytest.mark.only_all
