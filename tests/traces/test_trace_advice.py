@@ -116,6 +116,7 @@ def with_kernel(name: str, op: str, ns: int = 50_000) -> Callable[[], Program]:
 
 
 DEPTHWISE = "void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel<3, c10::BFloat16, int>(...)"
+VOLTA = "volta_fp16_s884cudnn_fp16_256x128_ldg8_relu_f2f_exp_small_nhwc2nchw_tn_v1"
 IN_NHWC = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_kernel"
 
 
@@ -546,6 +547,7 @@ EDGES: tuple[tuple[str, Callable[[], Program], bool], ...] = (
     ("transposes", convolved("cutlass_80_tensorop_bf16_s16816gemm_align2", filter_size=(256, 128, 1, 1)), True),
     ("transposes", convolved("cutlass_80_tensorop_bf16_s16816gemm", 60_000, filter_size=(256, 128, 1, 1)), False),
     ("transposes", convolved(IN_NHWC, filter_size=(256, 128, 1, 1)), False),  # it may be slow, but not for its layout
+    ("transposes", convolved(VOLTA, filter_size=(256, 128, 1, 1)), False),
     ("bad-shape", convolved("cutlass_80_tensorop_bf16_s16816gemm_align2", filter_size=(256, 128, 1, 1)), False),
     ("eligible-not-used", convolved(DEPTHWISE), False),
 )

@@ -18,6 +18,7 @@ from gpuprep.trace.advice.intervals import Intervals
 from gpuprep.trace.columns import Arguments, GpuKind, Ints, OpKind
 from gpuprep.trace.document import Gain, TraceDocument
 from gpuprep.trace.profile import OUTSIDE, Profile, UsesTensorCores
+from gpuprep.trace.work.eligible import FIRST
 
 Mask = NDArray[np.bool_]
 NO_ARGUMENTS = Arguments()
@@ -333,8 +334,10 @@ class Evidence:
     def in_nchw(self) -> Mask:
         """Of each row of Profile.ops: a convolution of 16 bits whose pictures do not lie with their channels together.
 
-        As the strides say; where there are none, as the names of its kernels do.
+        As the strides say; where there are none, as the names of its kernels do. None on a GPU without Tensor Cores.
         """
+        if self.capability is not None and self.capability < FIRST:
+            return np.zeros(len(self.profile.ops), bool)
         named = np.zeros(len(self.profile.ops), bool)
         named[self.profile.gpu.op[self.gpu[self.of_kernels(self.kernel_rows(kinds.NCHW))]]] = True
         mask = np.zeros(len(named), bool)

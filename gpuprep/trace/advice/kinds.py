@@ -8,9 +8,9 @@ _I = re.IGNORECASE
 
 # ---------------------------------------------------------------- kernels
 NCCL = re.compile(r"^nccl|ncclKernel|ncclDevKernel", _I)
-TRANSPOSE = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw", _I)
+TRANSPOSE = re.compile(r"nchwToNhwc|nhwcToNchw", _I)  # ..._nhwc2nchw_tn_v1 is a convolution of Volta
 NHWC = re.compile(r"nhwc|cutlass__5x_cudnn", _I)  # also of kernels that change the layout
-NCHW = re.compile(rf"{TRANSPOSE.pattern}|nchw|conv_depthwise", _I)  # PyTorch's own depthwise kernels know NCHW alone
+NCHW = re.compile(r"nchw|conv_depthwise", _I)  # PyTorch's own depthwise kernels know NCHW alone
 PRODUCT = re.compile(
     r"gemm|gemv|cutlass|nvjet|xmma|scudnn|cudnn.*conv|conv2d|convolve|winograd|wgrad|dgrad|fprop|splitK|_mma|flash_|fmha"
     r"|implicit_con|triton_tem|triton_mm",
