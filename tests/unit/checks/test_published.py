@@ -87,6 +87,14 @@ def test_no_healthy_figure_fails() -> None:
     assert len(of_state("healthy", records.Status.PASS)) >= 250
 
 
+def test_half_of_a_healthy_figure_does_not_pass() -> None:
+    passed = of_state("healthy", records.Status.PASS)[::4]
+    half = [one for one in passed if verdict_of({**one, "tflops": one["tflops"] / 2}) == records.Status.PASS.value]
+    assert len(passed) > 100
+    # Sound T4s were published with a range as wide as that.
+    assert [one for one in half if (one["board"], one["dtype"]) != ("t4", "fp16")] == []
+
+
 def test_what_one_source_says_of_a_board_is_sound_together() -> None:
     of_source: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for figure, found in verdicts():
