@@ -106,7 +106,7 @@ def unclocked() -> list[Row]:
     """The same of published figures without a clock: healthy is what boards of this kind usually reach."""
     found = []
     for board in catalogue.boards().values():
-        usual = {}
+        usual, ends = {}, {}
         for dtype in dict.fromkeys(kind.dtype for kind in TYPES):
             above = roofline.roof(board, dtype)
             if not isinstance(above, Roof):
@@ -114,13 +114,14 @@ def unclocked() -> list[Row]:
             own = board.floors.get("fp64_tensor" if above.unit == "tensor_fp64" else dtype)
             if own and own.usual:
                 usual[dtype] = own.usual / 100 * above.tflops
+                ends[dtype] = int(100 * own.percent / own.usual)
         if len(usual) > 1:
-            found.append(_published(board, EVERYTHING, usual, set(usual)))
-        found += [_published(board, dtype, usual, {dtype}) for dtype in usual]
+            found.append(_published(board, EVERYTHING, usual, set(usual), max(84, *ends.values())))
+        found += [_published(board, dtype, usual, {dtype}, ends[dtype]) for dtype in usual]
     return found
 
 
-def _published(board: Board, what: str, usual: Mapping[str, float], slow: set[str]) -> Row:
+def _published(board: Board, what: str, usual: Mapping[str, float], slow: set[str], guess: int) -> Row:
     def told(percent: int) -> list[Finding]:
         gemms = [
             {"dtype": dtype, "tflops": tflops * (percent / 100 if dtype in slow else 1), **dict.fromkeys("mnk", SIZE)}
@@ -131,7 +132,7 @@ def _published(board: Board, what: str, usual: Mapping[str, float], slow: set[st
         figures = from_figures({"measurements": [{"probe": "gemm", "source": "measured", "values": values}]})
         return [one for one in judge(figures, shipped(board.model.profile)).findings if one.status in GRAVEST]
 
-    low, found = end_of_pass(told, lambda told: not told)
+    low, found = end_of_pass(told, lambda told: not told, guess)
     worst = min(found, key=lambda one: GRAVEST.index(one.status))
     return Row(board.key, what, low, worst.status.value, worst.property)
 
