@@ -28,9 +28,10 @@ from gpuprep.records import Finding, Fix, Missing, Snapshot, Status
 from gpuprep.records.findings import PROBLEMS
 from gpuprep.remote import Host
 
-TIMEOUT_SECONDS = 3600.0  # packages of CUDA are gigabytes, and DKMS builds a module again
+TIMEOUT_SECONDS = 3600.0  # packages of CUDA are gigabytes
 LAST_CHARACTERS = 300
 PROGRAMS = ("ffmpeg", "ffprobe")
+SOURCES = "/usr/src/"
 
 
 @dataclass(frozen=True)
@@ -169,12 +170,14 @@ def _hold(names: Sequence[str], snapshot: Snapshot) -> str:
 
 
 def _again(subject: str) -> Callable[[Wanted, Snapshot], str]:
-    """A function that returns the command that installs packages again whose files are gone or changed."""
+    """A function that returns the command that installs packages again whose files are gone or changed; "" if one has
+    a module's sources: its script builds the module, for which the role prepares DKMS.
+    """
 
     def command(_: Wanted, snapshot: Snapshot) -> str:
         found = {} if isinstance(snapshot.package_files, Missing) else snapshot.package_files
         broken = [name for name in sorted(found) if whose(name) == subject and name in snapshot.packages]
-        if not broken:
+        if not broken or any(said.startswith(SOURCES) for name in broken for said in found[name]):
             return ""
         if snapshot.apt is None:
             names = " ".join(map(shlex.quote, broken))

@@ -107,12 +107,12 @@ NAMES = [name_of(batch[0]) if len(batch) == 1 else f"{len(batch)} from {name_of(
 def changed(request: pytest.FixtureRequest, one: Finished) -> Iterator[list[dict[str, Any]]]:
     """The machine with these changes, put back afterwards. The next test sees whether they were: it finds its own."""
     batch: list[dict[str, Any]] = request.param
-    for case in batch:
-        if "fault" in case:
-            must("sim", "fault", one.machine, case["fault"])
-        else:
-            inside(one.machine, case["undo"])
     try:
+        for case in batch:
+            if "fault" in case:
+                must("sim", "fault", one.machine, case["fault"])
+            else:
+                inside(one.machine, case["undo"])
         yield batch
     finally:
         for case in batch:
@@ -180,16 +180,12 @@ def type_what_is_printed(machine: Finished) -> None:
 
 
 def repair(machine: Finished, seen: dict[str, dict[str, Any]]) -> set[str]:
-    """What the findings say, typed as it stands: first what only --fix or a person does, then the printed command.
+    """What the findings say, typed as it stands: first what only a person does, then --fix, then the printed command.
 
     Returns whose words were not typed: what a role or a restart repairs takes minutes, and is for `make test-all`.
     """
     remedies = {key: finding["remedy"].partition("; or: ")[0] for key, finding in seen.items()}
     fixed = [key for key, remedy in remedies.items() if remedy.endswith("--fix` puts it back")]
-    if fixed:
-        done = gpuprep("drift", machine.host, "--profile", machine.profile, "--fix")
-        assert done.exit_code in (0, 1, 3), done.text[-4000:]
-        assert "FAILED" not in done.text, done.text
     for edits in (True, False):  # apt installs nothing while its preferences are malformed
         for key, remedy in remedies.items():
             if key not in fixed and not seen[key]["role"]:
@@ -199,6 +195,10 @@ def repair(machine: Finished, seen: dict[str, dict[str, Any]]) -> set[str]:
             for command in OURS.findall(remedy):
                 words = command.replace("HOST", machine.host).replace("PROFILE", machine.profile)
                 must(*shlex.split(words))
+    if fixed:
+        done = gpuprep("drift", machine.host, "--profile", machine.profile, "--fix")
+        assert done.exit_code in (0, 1, 3), done.text[-4000:]
+        assert "FAILED" not in done.text, done.text
     by_role = {key for key in remedies if seen[key]["role"] and key not in fixed}
     restarted = {key for key, remedy in remedies.items() if RESTART.search(remedy)}
     if not amount.ALL:

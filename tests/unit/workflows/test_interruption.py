@@ -162,7 +162,9 @@ def newest_id(folder: Path) -> str:
 def test_figures_of_probes_that_had_ended_are_kept_and_judged(transcoding: SlowMachine, number: signal.Signals) -> None:
     process = begin(transcoding)
     wait_until(process, "transcodes of NVIDIA's FFmpeg guide")
-    until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in transcoding.left()), transcoding.left, HANG)
+    until(
+        lambda: any("/bin/ffmpeg" in one and " -nostdin " in one for one in transcoding.left()), transcoding.left, HANG
+    )
     process.send_signal(number)
     _, said = process.communicate(timeout=HANG)
     assert process.returncode == 130
@@ -190,7 +192,9 @@ def test_a_second_one_ends_at_once_and_the_host_tidies_up_by_itself(transcoding:
     before = newest_id(transcoding.folder)
     process = begin(transcoding)
     wait_until(process, "transcodes of NVIDIA's FFmpeg guide")
-    until(lambda: any("/bin/ffmpeg" in one and " -i " in one for one in transcoding.left()), transcoding.left, HANG)
+    until(
+        lambda: any("/bin/ffmpeg" in one and " -nostdin " in one for one in transcoding.left()), transcoding.left, HANG
+    )
     process.send_signal(signal.SIGINT)
     wait_until(process, "Interrupted: ending what runs")
     time.sleep(ONE_WISH_SECONDS)  # before, it would be the same wish
