@@ -31,10 +31,8 @@ MISSING_REASONS = {
     INTERRUPTED: "the run was interrupted before it was measured",
     FIRST_FAILURE: "the run ended at the first FAIL, as --first-failure asks",
 }
-# nvidia-persistenced holds the GPU open; where it starts, clocks and power are set again.
-GPU_RESET = (
-    "`sudo systemctl stop nvidia-persistenced && sudo nvidia-smi -r && sudo systemctl start nvidia-persistenced`"
-)
+# nvidia-persistenced holds the GPU open. It starts again also where the reset failed, and clocks are set again then.
+GPU_RESET = "`sudo systemctl stop nvidia-persistenced; sudo nvidia-smi -r; sudo systemctl start nvidia-persistenced`"
 # What cloudmachine.addressed() says in the words of the machine's cloud.
 RESTART = "stop the machine and start it again"
 RENTED = "if the machine is rented, show the provider this report and ask for another machine"

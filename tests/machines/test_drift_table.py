@@ -134,9 +134,7 @@ LINE_IN = re.compile(r"write the line `([^`]*)` into (/[^\s,;]+) again")
 WORD_OUT = re.compile(r"take `([^`]*)` out of the line `([^`]*)` of (/[^\s,;]+)")
 STANZA_OUT = re.compile(r"remove the stanza `(Package: [^`]*)` from (/[^\s,;]+)")
 CORRECT = re.compile(r"correct or remove it; .*?: (/[^\s,;]+)")
-RESTART = re.compile(
-    r"^(?:then )?reboot|^stop the machine and start it again|end all programs .* or reboot|, then reboot"
-)
+RESTART = re.compile(r"(?:^|; )(?:then )?reboot|^stop the machine and start it again|, then reboot")
 # What no command repairs: somebody has to look at the board, or to give another one.
 CALL = re.compile(r"provider|server's maker|watch it")
 EDIT = r"""

@@ -10,7 +10,7 @@ from gpuprep.checks.common import GPU_RESET, NOT_TOLD, RENTED, unknown
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.findings import PROBLEMS
 
-RESET = f"end all programs on the GPU (`nvidia-smi` lists them) and reset it ({GPU_RESET}), or reboot"
+RESET = f"reboot, or end all programs on the GPU (`nvidia-smi` lists them) and reset it ({GPU_RESET})"
 CALL = f"{RENTED}; if it is yours, call the server's maker"
 # NVIDIA replaces a board when its field diagnostic confirms the flag.
 RMA = (

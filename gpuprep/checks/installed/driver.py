@@ -325,6 +325,7 @@ def _repository(snapshot: Snapshot) -> list[Finding]:
     wrong = [entry for entry in entries if entry.unverified]
     ours = all(entry.file.rpartition("/")[2].startswith("gpuprep-") for entry in wrong)
     files = ", ".join(dict.fromkeys(entry.file for entry in wrong))
+    aside = ", ".join(dict.fromkeys(byhand.aside(snapshot, entry.file) for entry in wrong))
     return [
         none_of(
             "driver",
@@ -335,7 +336,7 @@ def _repository(snapshot: Snapshot) -> list[Finding]:
             role=ROLE if ours else "",
             remedy=""
             if ours
-            else f"take that entry out of {files} (or remove the file), then `{PROVISION} --only driver`",
+            else f"take that entry out of {files}; if a file has no other: {aside}; then `{PROVISION} --only driver`",
         )
     ]
 

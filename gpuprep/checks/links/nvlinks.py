@@ -19,7 +19,7 @@ PROP = "nvlinks"
 EXPECTED = "all up, or none in use"
 FABRIC = "look at `systemctl status nvidia-fabricmanager` and `nvidia-smi topo -m`"
 LOOK = (
-    f"`nvidia-smi nvlink -s` shows them; end all programs on the linked GPUs and reset these ({GPU_RESET}), or reboot;"
+    f"`nvidia-smi nvlink -s` shows them; reboot, or end all programs on the linked GPUs and reset these ({GPU_RESET});"
     f" with NVSwitches {FABRIC}; if it stays so, show the provider this report"
 )
 BRIDGE = "see that each bridge is pushed in fully and is of the right kind; else show the provider this report"
