@@ -92,7 +92,7 @@ def test_only_what_is_installed_and_free_is_held() -> None:
 def test_packages_with_sources_of_a_module_are_left_to_the_role(said: str) -> None:
     """Their script builds the module, and fails where DKMS has no tree; the role makes that first."""
     there = {**FINISHED.packages, "nvidia-kernel-dkms": records.Package("550.163.01-2", held=True)}
-    broken = {"nvidia-kernel-dkms": (said,), "libcuda1": ("/usr/lib/libcuda.so.1 is gone",)}
+    broken: dict[str, tuple[str, ...]] = {"nvidia-kernel-dkms": (said,), "libcuda1": ("/usr/lib/libcuda.so.1 is gone",)}
     snapshot = dataclasses.replace(FINISHED, packages=there, package_files=broken)
     made = [one.command.rpartition(" install ")[2] for one in fixes.plan(WANTED, snapshot, failed("driver.files"))]
     options = "--reinstall --no-install-recommends --allow-change-held-packages --no-remove"
