@@ -30,6 +30,14 @@ def most_b_frames(model: str, codec: str) -> int | None:
     return limit
 
 
+def takes(model: str, option: str) -> bool | None:
+    """Whether NVENC of a model does what an option asks for ("nvenc.h264.refs"); None for what is no such option."""
+    codec, _, what = option.removeprefix("nvenc.").partition(".")
+    if what not in ("refs", "interlaced", "lossless", "weighted_pred"):
+        return None
+    return f"{codec}.{what}" not in _data()["refused"].get(_data()["models"][model]["nvenc"], [])
+
+
 @dataclass(frozen=True)
 class Sizes:
     """The pictures that an encoder takes."""

@@ -299,7 +299,7 @@ def _output(asked: Asked, file: File) -> None:
     ]  # fmt: skip
     for name, value in encoders:
         _named(asked, "encoders", value, f"-{name} {value}")
-        if value.endswith(NVENC):
+        if value in ffmpeg.commands()["encoders"]:
             _encoder(asked, file, value.removesuffix(NVENC), f"-{name} {value}", depth)
     for name, value in file.options:
         base = name.split(":")[0]
@@ -388,12 +388,17 @@ def _encoder(asked: Asked, file: File, codec: str, where: str, depth: str) -> No
         asked.add("gpu", f"nvenc.{codec}.444", where)
     if "high422" in depth:
         asked.add("gpu", f"nvenc.{codec}.422", where)
-    features = {"bf": "b_frames", "rc-lookahead": "lookahead", "temporal-aq": "temporal_aq"}
+    features = {"bf": "b_frames", "rc-lookahead": "lookahead", "temporal-aq": "temporal_aq", "refs": "refs",
+                "weighted-pred": "weighted_pred", "highbitdepth": "10bit"}  # fmt: skip
     for option, feature in features.items():
         if options.get(option, "0") not in ("0", "", "false", "disabled"):
             asked.add("gpu", f"nvenc.{codec}.{feature}", f"-{option} {options[option]}")
     if re.fullmatch(r"[4-9]|[1-9]\d{1,3}", count := options.get("bf", "")):  # "b_frames" means three at least
         asked.add("gpu", f"nvenc.{codec}.b_frames.{count}", f"-bf {count}")
+    if "+ildct" in f"+{options.get('flags', '')}":
+        asked.add("gpu", f"nvenc.{codec}.interlaced", f"-flags {options['flags']}")
+    if options.get("tune") == "lossless":
+        asked.add("gpu", f"nvenc.{codec}.lossless", "-tune lossless")
     if options.get("b-ref-mode", "disabled") not in ("disabled", "0"):
         asked.add("gpu", f"nvenc.{codec}.b_ref", f"-b_ref_mode {options['b-ref-mode']}")
 

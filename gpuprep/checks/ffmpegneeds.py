@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from gpuprep.agent.video.licences import licence
 from gpuprep.catalogue import Board, ffmpeg
-from gpuprep.catalogue.video import capabilities, encoded_sizes, most_b_frames
+from gpuprep.catalogue.video import capabilities, encoded_sizes, most_b_frames, takes
 from gpuprep.checks import ffmpegframes, ffmpegoptions, ffmpegtries, probes
 from gpuprep.checks.ffmpegcommand import SPOKEN, Answer, Asked, Need, graphs, links
 from gpuprep.checks.pixelformats import pixel
@@ -243,7 +243,9 @@ def _one_gpu(need: Need, board: Board | None) -> Answer:
     able = capabilities(board.model.key)
     if able is None:
         return Answer(need, Status.UNKNOWN, f"what the video engines of a {board.model.title} can do is not known")
-    if need.name in able:
+    side, codec, *feature = need.name.split(".")
+    unable = side == "nvenc" and feature and f"nvenc.{codec}" not in able  # that the codec is lacking is said by itself
+    if need.name in able or unable or takes(board.model.key, need.name):
         return Answer(need, Status.PASS)
     if match := re.fullmatch(r"nvenc\.(\w+)\.b_frames\.(\d+)", need.name):
         most = most_b_frames(board.model.key, match[1])
@@ -255,8 +257,7 @@ def _one_gpu(need: Need, board: Board | None) -> Answer:
         return Answer(need, Status.FAIL, why, f"write -bf {most}")
     if match := re.fullmatch(r"nvenc\.(\w+)\.size\.(\d+|\?)x(\d+|\?)", need.name):
         return _size(need, board, match[1], *(int(side) if side.isdigit() else None for side in match.groups()[1:]))
-    side = need.name.partition(".")[0]
-    if side == "nvdec" and need.name.split(".")[1] not in {
+    if side == "nvdec" and codec not in {
         capability.split(".")[1] for capability in able if capability.startswith(side)
     } | {"av1"}:
         return Answer(need, Status.UNKNOWN, f"whether a {board.model.title} decodes it is not in gpuprep's catalogue")
@@ -277,7 +278,7 @@ def _one_gpu(need: Need, board: Board | None) -> Answer:
 
 def _size(need: Need, board: Board, codec: str, width: int | None, height: int | None) -> Answer:
     sizes = encoded_sizes(codec, board.model.key)
-    if not sizes or sizes[0].fit(width, height):  # without sizes it does not encode this codec, which is said by itself
+    if not sizes or sizes[0].fit(width, height):
         return Answer(need, Status.PASS)
     least, most = ("x".join(map(str, sides)) for sides in (sizes[0].least, sizes[0].most))
     why = f"the encoder (NVENC) of a {board.model.title} encodes {codec} of {least} to {most}"

@@ -22,6 +22,7 @@ from gpuprep.checks.ffmpegcommand import (
     GRAPHS,
     INPUT_FORMATS,
     KINDS,
+    WITHOUT,
     Asked,
     File,
     arguments,
@@ -203,6 +204,10 @@ def _one_name(asked: Asked, name: str, value: str, release: tuple[int, int] | No
         *data["options"],
         *(one for key in ("input", "output", "both", "general", "plain") for one in program[key]),
     }
+    # Generic options of codecs may have the letter of a kind of streams in front: -vb, -aprofile.
+    generic = {"profile", *data["values"]["formula"], *data["values"]["words"]}
+    if name[:1] in ("v", "a", "s") and name[1:] in generic:
+        return
     old = {one for entry in data["gone"].values() for one in entry.get("options", {})}
     if bare in known or bare in program["switches"] or bare in old:
         return
@@ -491,8 +496,12 @@ def _container(asked: Asked, file: File, kind: str, encoder: str, release: tuple
             why = f"the format {form} holds {coded(encoder)} since FFmpeg {since}"
             remedy = "write another format (out.mkv holds all), or name another encoder"
             asked.say(Status.FAIL, "output", file.url[:60], f"-c:{kind[0]} {encoder}", why, remedy)
+    written = coded(encoder)
+    pieces_of_mp4 = file.last("hls_segment_type") == "fmp4"
+    if form in ("mpegts", "hls") and written in ("av1", "vp9", "vp8", "mjpeg", "prores") and not pieces_of_mp4:
+        asked.note(f"MPEG-TS has no number for {written}, and players do not find it there: write MP4")
     allowed = entry.get({"video": "only", "audio": "sound"}.get(kind, "subtitles"))
-    if allowed is None or encoder == "copy" or coded(encoder) in allowed or coded(encoder) not in _codecs():
+    if allowed is None or encoder == "copy" or written in allowed or written not in _codecs():
         return
     what = f"only {' or '.join(allowed[:5])}{' or others' * (len(allowed) > 5)}" if allowed else "no pictures"
     asked.say(
@@ -500,7 +509,7 @@ def _container(asked: Asked, file: File, kind: str, encoder: str, release: tuple
         "output",
         file.url[:60],
         f"-c:{kind[0]} {encoder}",
-        f"the format {form} holds {what}, not {coded(encoder)}",
+        f"the format {form} holds {what}, not {written}",
         f"write -c:s {allowed[0]}, or another format"
         if kind == "subtitle" and allowed
         else "write another format (out.mkv holds all), or name another encoder",
@@ -540,6 +549,12 @@ def _place(asked: Asked, file: File) -> None:
             f"{form} is completed at its beginning, which this place cannot do",
             "write -movflags frag_keyframe+empty_moov",
         )
+    if (
+        form == "rtp"
+        and {"video", "audio"} <= {kind for kind, _, _ in encoders_of(file)}
+        and not names & {"map", *WITHOUT}
+    ):
+        wrong = "RTP carries one stream", "write -an or -vn, or -f rtp_mpegts for both"
     if form == "tee" and "map" not in names:
         wrong = "FFmpeg chooses no streams for tee by itself", "write -map 0:v -map 0:a before it"
     if form == "segment" and "%" not in url:
