@@ -239,6 +239,10 @@ class _Following(Filters):
                 self.refuse(short(value), f"-map {value}", why, "write v, a, s or d behind the colon", "stream")
             elif match := re.match(r"(\d{1,5})(?::([a-zA-Z]?))?", value):
                 frames = self._of_input(int(match[1]), match[2] or "", value.rstrip("?"), f"-map {value}")
+                if re.fullmatch(r"\d+:(?:[sdt](?::\d+)?|[vVa]:[1-9]\d*)", value):
+                    self.asked.note(
+                        f"-map {value}: FFmpeg stops if the input has no such stream; with {value}? it goes on"
+                    )
                 streams.append((frames if match[2] not in ("s", "d", "t") else Frames(SOUND), False))
         if not maps:
             streams = [(frames, True) for frames in loose] or [(self._chosen(), False)]

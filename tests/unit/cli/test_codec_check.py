@@ -139,6 +139,12 @@ def test_an_option_that_only_other_encoders_have_is_a_note(option: str, said: bo
     assert not any("and FFmpeg leaves it out" in note for note in noted)
 
 
+@pytest.mark.parametrize(("value", "said"), [("0:s", True), ("0:v:1", True), ("0:s?", False), ("0:a", False)])
+def test_a_stream_that_an_input_may_lack_is_a_note(value: str, said: bool) -> None:
+    notes = checked(f"ffmpeg -i a.mkv -map 0:v -map {value} -c copy b.mkv", VIDEO).asked.notes
+    assert any("no such stream" in note for note in notes) == said
+
+
 def test_what_only_a_file_could_tell_is_said_and_no_need() -> None:
     notes = " ".join(asked("ffmpeg -i a.mp4 -filter_complex_script g.txt b.mp4").notes)
     assert "no file is opened" in notes
