@@ -180,7 +180,7 @@ def type_what_is_printed(machine: Finished) -> None:
 def repair(machine: Finished, seen: dict[str, dict[str, Any]]) -> set[str]:
     """What the findings say, typed as it stands: first what only a person does, then --fix, then the printed command.
 
-    Returns whose words were not typed: what a role or a restart repairs takes minutes, and is for `make test-all`.
+    Returns whose words were not typed: a role, a restart or a validation takes minutes, and is for `make test-all`.
     """
     remedies = {key: finding["remedy"].partition("; or: ")[0] for key, finding in seen.items()}
     fixed = [key for key, remedy in remedies.items() if remedy.endswith("--fix` puts it back")]
@@ -188,19 +188,21 @@ def repair(machine: Finished, seen: dict[str, dict[str, Any]]) -> set[str]:
         for key, remedy in remedies.items():
             if key not in fixed and not seen[key]["role"]:
                 by_hand(machine, remedy, edits=edits)
-    for key, remedy in remedies.items():
-        if key not in fixed and not seen[key]["role"] and not (CALL.search(remedy) or HOST_COMMAND.search(remedy)):
-            for command in OURS.findall(remedy):
-                words = command.replace("HOST", machine.host).replace("PROFILE", machine.profile)
-                must(*shlex.split(words))
     if fixed:
         done = gpuprep("drift", machine.host, "--profile", machine.profile, "--fix")
         assert done.exit_code in (0, 1, 3), done.text[-4000:]
         assert "FAILED" not in done.text, done.text
     by_role = {key for key in remedies if seen[key]["role"] and key not in fixed}
     restarted = {key for key, remedy in remedies.items() if RESTART.search(remedy)}
+    ours = {
+        key: OURS.findall(remedy)
+        for key, remedy in remedies.items()
+        if key not in {*fixed, *by_role} and not (CALL.search(remedy) or HOST_COMMAND.search(remedy))
+    }
     if not amount.ALL:
-        return by_role | restarted
+        return by_role | restarted | {key for key, commands in ours.items() if commands}
+    for command in (command for commands in ours.values() for command in commands):
+        must(*shlex.split(command.replace("HOST", machine.host).replace("PROFILE", machine.profile)))
     if by_role:
         type_what_is_printed(machine)
     if restarted:
@@ -250,7 +252,7 @@ def test_a_change_is_found_and_what_is_said_repairs_it(changed: list[dict[str, A
         assert finding["reason"]
         assert finding["remedy"]
         assert finding["since"]
-    untyped = repair(one, seen)
+    untyped = repair(one, seen).union(*(case["found"] for case in changed if case.get("backup")))
     left = {key: finding for key, finding in found(drift(one)).items() if key not in untyped}
     if amount.ALL and "driver.dkms" in seen:  # built again, and no build has the bytes of the last
         assert "`gpuprep baseline set" in left["libraries.contents"]["remedy"]
