@@ -74,7 +74,11 @@ class Way(NamedTuple):
 USUAL = Way(far=False, first=100, then=((0.15, 700),), leaves=63, least=8)
 # A third of int8's products of few tiles and long k get a kernel that is 2 to 6 times as slow: a kind of its own, which
 # trees find if they may follow it.
-WAYS = {"int8": Way(far=True, first=100, then=((0.3, 100), (0.2, 100), (0.12, 500)), leaves=63, least=8)}
+WAYS = {
+    "half": USUAL._replace(leaves=127),
+    "tf32": USUAL._replace(leaves=127),
+    "int8": Way(far=True, first=100, then=((0.3, 100), (0.2, 100), (0.12, 500)), leaves=63, least=8),
+}
 
 
 class Row(NamedTuple):
