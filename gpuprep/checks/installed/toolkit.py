@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from gpuprep import catalogue
 from gpuprep.agent.host_paths import CUDA_PIN
+from gpuprep.checks import byhand
 from gpuprep.checks.common import check, skip
 from gpuprep.checks.installed.driver import files, holds, pin
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
 
 CUDA_ROLE, CUDNN_ROLE = "gpu_cuda", "gpu_cudnn"
+OF_ROLE = (*(f"{folder}/" for folder in byhand.OF_THE_SYSTEM), "/usr/local/cuda")  # where a role's nvcc may be
 
 
 def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
@@ -72,16 +74,19 @@ def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
     """Findings on the toolkit that programs get, by whoever it was installed: nvcc's version and CUPTI."""
     facts = snapshot.cuda
     nvcc_version = catalogue.host_version(facts.nvcc_version)
+    good = isinstance(nvcc_version, str) and catalogue.matches(nvcc_version, wanted.cuda.version)
+    by_hand = "" if good else _in_the_way(wanted, snapshot)
     version = check(
         "cuda",
         "version",
         nvcc_version,
-        isinstance(nvcc_version, str) and catalogue.matches(nvcc_version, wanted.cuda.version),
+        good,
         expected=wanted.cuda.version,
         why="no CUDA toolkit is installed (no nvcc): CUDA programs cannot be compiled"
         if facts.nvcc_version is None
         else f"nvcc is of CUDA {facts.nvcc_version}: programs are built for another toolkit than {wanted.cuda.version}",
-        role=CUDA_ROLE,
+        role="" if by_hand else CUDA_ROLE,
+        remedy=by_hand,
     )
     cupti = check(
         "cuda",
@@ -93,6 +98,15 @@ def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
         role=CUDA_ROLE,
     )
     return version, cupti
+
+
+def _in_the_way(wanted: Wanted, snapshot: Snapshot) -> str:
+    """What takes somebody else's nvcc out of the way of the wanted toolkit's, where that is installed: no role does."""
+    path = snapshot.cuda.nvcc_path
+    absent = not wanted.installs or any(name not in snapshot.packages for name in wanted.cuda.packages)
+    if absent or not isinstance(path, str) or path.startswith(OF_ROLE):
+        return ""
+    return byhand.in_the_way(snapshot, path, "")
 
 
 def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:

@@ -104,6 +104,21 @@ BY_HAND: list[tuple[str, dict[str, Any], str]] = [
         "/boot/vmlinuz-9.9-mine, which belongs to no package: `sudo mv /boot/vmlinuz-9.9-mine /root/`",
     ),
     (
+        "cuda.version",
+        {
+            "cuda": dataclasses.replace(FINISHED.cuda, nvcc_path="/opt/cuda-11/bin/nvcc", nvcc_version="11.8"),
+            "config_lines": (
+                records.ConfigLine("/etc/profile.d/c.sh", "export PATH=/opt/cuda-11/bin:$PATH", ("/opt/cuda-11/bin",)),
+            ),
+        },
+        "remove the line `export PATH=/opt/cuda-11/bin:$PATH` from /etc/profile.d/c.sh",
+    ),
+    (
+        "cuda.version",
+        {"cuda": dataclasses.replace(FINISHED.cuda, nvcc_path="/opt/bin/nvcc", nvcc_version="11.8")},
+        "`sudo mv /opt/bin/nvcc /opt/bin/nvcc.off`",
+    ),
+    (
         "extras.tmux",
         {"commands": {**FINISHED.commands, "tmux": None}, "owners": {"/usr/bin/tmux": "tmux"}},
         "`sudo apt-get install --reinstall tmux`",
