@@ -124,6 +124,11 @@ def by_repetition(trace: Trace, call_of: Ints, ranges: Sweep) -> Borders | None:
     if not LEAST_LAUNCHES <= len(tokens) <= MOST_LAUNCHES:
         return None
     begins = _begins(trace, calls, ranges)
+    if np.count_nonzero(begins >= 0) < FEWEST:
+        return None
+    start, end = (each[calls].astype(np.int64) for each in (trace.calls.start, trace.calls.end))
+    last = np.maximum.accumulate(end)
+    gap = start - np.append(start[0], last[:-1])
     sums, inverse = _hashes(tokens)
     best: tuple[bool, int] = (False, 0)
     found: Borders | None = None
@@ -140,9 +145,13 @@ def by_repetition(trace: Trace, call_of: Ints, ranges: Sweep) -> Borders | None:
             few = share < ALIKE or len(alike) < ALIKE * (len(places) - 1) or covered < COVER * len(tokens)
             if few or size < 2 or (found is not None and rank <= best):
                 continue
-            steps = _cut(trace, calls, tokens, kernel, begins, places, size)
+            steps = _cut(gap, tokens, kernel, begins, places, size)
             if steps is not None:
-                best, found = rank, steps
+                # What the program does behind its last step is no part of it.
+                borders = np.append(np.where(begins < 0, start, begins)[steps[:-1]], last[steps[-1] - 1] + 1)
+                names = [f"step {number}" for number in range(len(borders) - 1)]
+                found = Borders(names, borders[:-1], borders[1:] - 1, REPEATED, np.zeros(0, np.int64))
+                best = rank
         if found is not None:
             return found
     return None
@@ -200,11 +209,12 @@ def _begins(trace: Trace, rows: Ints, ranges: Sweep) -> Ints:
     return np.where(begin >= before, begin, NONE)
 
 
-def _cut(
-    trace: Trace, rows: Ints, tokens: Ints, kernel: NDArray[np.bool_], begins: Ints, places: Ints, size: int
-) -> Borders | None:
-    """Steps begin where most of them are whole, and there where the CPU does most between two launches: there the loop
-    of the program begins again."""
+def _cut(gap: Ints, tokens: Ints, kernel: NDArray[np.bool_], begins: Ints, places: Ints, size: int) -> Ints | None:
+    """Where each step begins, and where the last one ends; None: these are no steps.
+
+    Steps begin where most of them are whole, and there where the CPU does most between two launches (`gap`):
+    there the loop of the program begins again.
+    """
     first, phase = int(places[0]), np.arange(size)
     step = tokens[first : first + size]
     # Before the first place and behind the last there is more of a step, or all of it.
@@ -212,8 +222,6 @@ def _cut(
     right = _alike(tokens[places[-1] : places[-1] + 2 * size], np.tile(step, 2))
     whole = (size - phase <= left).astype(int) + (phase <= right) + (phase + size <= right)
     some = places[:-1][np.diff(places) == size][: max(1, MOST_LAUNCHES // size), None] + phase
-    start, end = (each[rows].astype(np.int64) for each in (trace.calls.start, trace.calls.end))
-    gap = start - np.append(start[0], np.maximum.accumulate(end)[:-1])
     possible = (begins[some] >= 0).all(axis=0)
     if not possible.any():
         return None
@@ -228,12 +236,7 @@ def _cut(
     strange = kernel[cuts[-1] :] & ~np.isin(tokens[cuts[-1] :], step)
     if len(cuts) <= FEWEST or strange.sum() > STRANGE * size:
         return None
-    borders = np.where(begins < 0, start, begins)[cuts[:-1]]
-    borders = np.append(
-        borders, end[: cuts[-1]].max() + 1
-    )  # what the program does behind its last step is no part of it
-    names = [f"step {number}" for number in range(len(borders) - 1)]
-    return Borders(names, borders[:-1], borders[1:] - 1, REPEATED, np.zeros(0, np.int64))
+    return cuts
 
 
 def _alike(some: Ints, others: Ints) -> int:
