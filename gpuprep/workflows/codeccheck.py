@@ -15,7 +15,7 @@ from gpuprep.desired.host_rules import board_at, nvidia_gpus
 from gpuprep.desired.loading.schema import allowed_parts
 from gpuprep.desired.state import check_profile
 from gpuprep.errors import HostError, PlanRefused, SimError, UsageError
-from gpuprep.records import Missing, ProbeResult, RunRecord, Source
+from gpuprep.records import FactsRequest, Missing, ProbeResult, RunRecord, Snapshot, Source
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.codec import Codec
 from gpuprep.remote import Host, agent_client
@@ -56,15 +56,17 @@ def check(
         answers = ffmpegneeds.answers(asked, parts, boards, shipped, allowed)
         return Checked(f"profile {wish.name}", wish.codec.ffmpeg, "", False, asked, tuple(answers))
     tries = ffmpegtries.of(asked, allowed["filters"])
-    answered = None if host is None else _ask(host, tries)
+    answered, facts = ("", None) if host is None else _ask(host, tries)
     values: Any = answered.values if isinstance(answered, ProbeResult) else None
-    record = _record(host, run, store, f"{answered}" if values is None else "")
+    record = _record(host, run, store, answered if isinstance(answered, str) else "") if facts is None else None
     listed = measured(Codec, values) if values is not None else _parts(record) if record else Missing("not_recorded")
     known = listed if isinstance(listed, Codec) else Codec()
     asked = needs(words, known.version)
-    if isinstance(answered, str):
+    if isinstance(answered, str) and answered:
         asked.note(f"{host} was not asked, and this is of its last record: {answered}")
-    on = [] if record is None else _boards(record)
+    if record is not None:
+        facts = record.after or record.before
+    on = [] if facts is None else [board_at(facts, device) for device in nvidia_gpus(facts)]
     tried = None
     if values is not None:
         ends = _ends(values)
@@ -75,16 +77,18 @@ def check(
     return Checked(about, known.version, licence_of(known), source is Source.SIMULATED, asked, tuple(answers))
 
 
-def _ask(host: str, tries: Sequence[ffmpegtries.Try]) -> ProbeResult | str:
-    """What the codec probe of the host answers now, as its user and without a change; or why there is no answer."""
+def _ask(host: str, tries: Sequence[ffmpegtries.Try]) -> tuple[ProbeResult | str, Snapshot | None]:
+    """(what the codec probe of the host answers now, as its user and without a change; or why not, its facts)"""
     try:
         (target,) = targets.parse([host])
         with Host(target, connect_timeout=CONNECT_SECONDS) as reached:
             asked = {"tries": [list(words) for one in tries for words in one.ways]}
             result = agent_client.probe(reached, "codec", asked, timeout=ASK_SECONDS)
+            if isinstance(result.values, Missing):
+                return f"{result.values.reason}: {result.values.detail}", None
+            return result, agent_client.snapshot(reached, FactsRequest())
     except (HostError, UsageError, SimError) as error:
-        return error.what
-    return f"{result.values.reason}: {result.values.detail}" if isinstance(result.values, Missing) else result
+        return error.what, None
 
 
 def _ends(values: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
@@ -122,10 +126,3 @@ def _parts(record: RunRecord) -> Codec | Missing:
     if values is None:
         return Missing("not_recorded", "this run did not ask FFmpeg for its parts (validate --only codec does)")
     return measured(Codec, values)
-
-
-def _boards(record: RunRecord) -> list[Board | None]:
-    facts = record.after or record.before
-    if facts is None:
-        return []
-    return [board_at(facts, device) for device in nvidia_gpus(facts)]

@@ -581,6 +581,8 @@ def test_a_name_that_configure_writes_otherwise_is_found() -> None:
 def answers_of(script: Script, *ends: Any, **parts: Any) -> None:
     """Let the host answer with these parts, and FFmpeg end so with what it tries."""
     script.connecting.clear()
+    facts = record_of("20261120-100000-abc123", 1.0).before
+    script.snapshots = [facts] if facts else []
     values = {**PARTS, "filters": ["eq", "scale", "movie"], **parts, "tried": list(ends)}
     script.probes["codec"] = records.ProbeResult("codec", records.Source.MEASURED, values, 1.0)
 
@@ -670,7 +672,7 @@ def test_a_host_without_a_run_is_asked_too(check: Check, script: Script) -> None
     answers_of(script)
     words = ["--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "-an", "b.mp4"]
     assert check("gpu-2", *words)[0] == 0
-    assert check("gpu-2", *words[:-1], "-gpu", "1", words[-1])[0] == 3  # how many it has, no run says
+    assert check("gpu-2", *words[:4], "h264_nvenc", "-gpu", "1", *words[5:])[0] == 1  # it has one
 
 
 @pytest.mark.parametrize(
