@@ -17,6 +17,7 @@ from typing import Any
 from gpuprep.catalogue import datafile
 from gpuprep.catalogue.boards import Board, boards
 from gpuprep.records import Missing, Snapshot
+from gpuprep.records.cloudnames import is_name
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,12 @@ def name(provider: str) -> str:
 
 
 def restart(provider: str, instance: str) -> str:
-    """The commands that give a machine another computer, in backticks; "" for a cloud that the catalogue lacks."""
+    """The commands that give a machine another computer, in backticks; "" for a cloud that the catalogue lacks.
+
+    `instance` is a text of the record: one that is no name there is not put in, and its word stays.
+    """
     zone, _, name = instance.rpartition("/")
-    words = {"INSTANCE": instance, "NAME": name, "ZONE": zone} if instance else {}
+    words = {"INSTANCE": instance, "NAME": name, "ZONE": zone} if is_name(provider, instance) else {}
     text = str(_data()["restart"].get(provider, ""))
     return re.sub(r"\b(INSTANCE|NAME|ZONE)\b", lambda found: shlex.quote(words.get(found[0], found[0])), text)
 

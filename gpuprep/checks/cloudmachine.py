@@ -19,16 +19,19 @@ EXPECTED = "the GPUs of its type"
 
 
 def addressed(remedy: str, snapshot: Snapshot | None) -> str:
-    """The remedy as it is said to somebody whose machine is of the snapshot's cloud; else as it is."""
+    """The remedy as it is said to somebody whose machine is of the snapshot's cloud, if the catalogue has that; else as
+    it is."""
     cloud = snapshot.cloud if snapshot else None
     if cloud is None or isinstance(cloud, Missing):
         return remedy
     name = clouds.name(cloud.provider)
     commands = clouds.restart(cloud.provider, cloud.instance if isinstance(cloud.instance, str) else "")
+    if not commands:
+        return remedy
     rented = f"{RESTART}: {name} gives it another computer; if it stays so, show {name} this report"
-    said = re.sub(rf"(?:{OWN}[^;]*; )?{re.escape(RENTED)}; if it is yours, [^;]*", rented, remedy)
+    said = re.sub(rf"(?:{OWN}[^;]*; )?{re.escape(RENTED)}; if it is yours, [^;]*", lambda _: rented, remedy)
     said = said.replace(f"the provider{MAKER}", name).replace("the provider", name)
-    return said.replace(RESTART, f"{RESTART} ({commands})", 1) if commands else said
+    return said.replace(RESTART, f"{RESTART} ({commands}; compare the name first)", 1)
 
 
 def findings(snapshot: Snapshot) -> list[Finding]:

@@ -15,6 +15,7 @@ from typing import Any, Dict, Optional, Tuple
 from gpuprep.agent import host_paths
 from gpuprep.agent.programs.run import read_text
 from gpuprep.records import CloudFacts, Missing, OptStr
+from gpuprep.records.cloudnames import is_name
 from gpuprep.untrusted.limits import json_document
 
 DMI = Path(host_paths.DMI)
@@ -33,18 +34,12 @@ KEPT: Dict[str, Tuple[str, ...]] = {
     "aws": ("ds", "meta_data", "instance-type"),
     "azure": ("ds", "meta_data", "imds", "compute", "vmSize"),
 }
-# And the words by which the cloud's own command names the machine, and their form.
+# And the words by which the cloud's own command names the machine.
 NAMED: Dict[str, Tuple[Tuple[str, ...], ...]] = {
     "aws": (("v1", "instance_id"),),
     "azure": (("ds", "meta_data", "imds", "compute", "resourceId"),),
     "gcp": (("v1", "availability_zone"), ("v1", "local_hostname")),
 }
-NAMES = {
-    "aws": re.compile(r"i-[0-9a-f]{8,17}"),
-    "azure": re.compile(r"/subscriptions/[\w-]{1,64}/resourceGroups/[\w.()-]{1,90}/providers/Microsoft\.Compute/"
-                        r"virtualMachines/[\w.-]{1,64}"),
-    "gcp": re.compile(r"[a-z][a-z0-9-]{0,62}/[a-z][a-z0-9-]{0,62}"),
-}  # fmt: skip
 # Path and headers of the question to the metadata service.
 ASKED: Dict[str, Tuple[str, Dict[str, str]]] = {
     "aws": ("/latest/meta-data/instance-type", {}),
@@ -65,7 +60,7 @@ def facts(
     nitro = cloud == "aws" and _text(dmi / "sys_vendor") == AWS_VENDOR
     named = _text(dmi / "product_name") if nitro else ""
     instance = "/".join(_kept(path, kept) for path in NAMED[cloud])
-    names = [name for name in (_text(dmi / "board_asset_tag"), instance) if NAMES[cloud].fullmatch(name)]
+    names = [name for name in (_text(dmi / "board_asset_tag"), instance) if is_name(cloud, name)]
     name = names[0] if names else None
     if TYPE.fullmatch(named):
         return CloudFacts(cloud, named, "DMI", name)

@@ -323,9 +323,15 @@ def hardware_remedies() -> Iterator[str]:
         ("azure", AZURE_ID, AZURE_OFF),
         ("gcp", "us-west1-b/gpu-7", GOOGLE_OFF),
         ("aws", None, "`aws ec2 stop-instances --instance-ids INSTANCE`"),
-        ("aws", "i-0 `id`; $(id)", "--instance-ids 'i-0 `id`; $(id)'"),
+        *(
+            ("aws", named, "`aws ec2 stop-instances --instance-ids INSTANCE`")
+            for named in ("i-0 `id`; $(id)", "i-0123abcd\n", "i-1" * 200_000, "--region=eu")
+        ),
+        ("azure", AZURE_ID + "\u0660", "`az vm deallocate --ids INSTANCE`"),
+        ("gcp", "noslash", "`gcloud compute instances stop NAME --zone ZONE`"),
+        ("gcp", "--zone=a/gpu-7", "`gcloud compute instances stop NAME --zone ZONE`"),
     ],
-    ids=["aws", "azure", "gcp", "not named", "hostile"],
+    ids=lambda text: str(text)[:12],
 )
 def test_a_clouds_machine_gets_its_clouds_advice(provider: str, named: str | None, said: str) -> None:
     """Who rents has nobody to ask but the cloud, and no fans to look at."""
@@ -335,6 +341,14 @@ def test_a_clouds_machine_gets_its_clouds_advice(provider: str, named: str | Non
         words = commands.expanded(remedy, record(after=rented))
         assert not MAY_BE_EITHER.search(words), words
         assert ("stop the machine" in words) == (said in words)
+        assert ("compare the name first" in words) == (said in words)
         moved += said in words
         assert commands.expanded(remedy, record(after=FINISHED)) == remedy
     assert moved >= 8
+
+
+@pytest.mark.parametrize("provider", ["\\g<9>", "\\1", "hetzner", ""])
+def test_a_cloud_that_the_catalogue_lacks_changes_no_advice(provider: str) -> None:
+    rented = dataclasses.replace(FINISHED, cloud=records.CloudFacts(provider, "t4.none", "DMI", "i-0123abcd"))
+    for remedy in hardware_remedies():
+        assert commands.expanded(remedy, record(after=rented)) == remedy
