@@ -57,7 +57,7 @@ def newest_passed(connection: Connection, host: str, *, any_part: bool = False) 
 
     With `any_part` also a run that does not certify by itself, because the user chooses it.
     """
-    where = [runs.c.verdict == Status.PASS.value]
+    where = [runs.c.verdict == Status.PASS.value, runs.c.exit_code == 0]
     if not any_part:
         where.append(runs.c.certifies.is_not(False))
     one_probe = None  # of an earlier version: passed with few probes; counts where there is nothing else

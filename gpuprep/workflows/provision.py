@@ -241,12 +241,13 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
         run.draft.begun.clear()
         some = any(result.partial for result in run.draft.measurements[kept:])
         _add_unmeasured(run, kinds, facts.source, INTERRUPTED)
-        _judge_measured(run, wanted, facts, before, kinds)
+        run.draft.judgement = _judge_measured(run, wanted, facts, before, kinds)[2]
         half = ", with what the next one had measured by then" if some else ""
         more = f"; {kept} of {len(kinds)} probes had ended, and their figures are kept{half}" if kinds else ""
         raise watch.interrupted(run.target.name, more) from None
     _add_unmeasured(run, kinds, facts.source, FIRST_FAILURE)
     findings, measured, judgement = _judge_measured(run, wanted, facts, before, kinds)
+    run.draft.judgement = judgement
     # What was measured while its judgement is waived is no measure for later runs.
     asked = [kind.name for kind in kinds]
     of_probes = {finding.key for finding in checks.compare_figures(wanted, facts, run.draft.measurements, asked=asked)}
@@ -279,8 +280,7 @@ def _judge_measured(
         before=before,
     )
     aside = set_aside(run.options)
-    run.draft.judgement = judgement = judge(run.terms(wanted), findings, lambda found: _still_so(run, aside(found)))
-    return findings, measured, judgement
+    return findings, measured, judge(run.terms(wanted), findings, lambda found: _still_so(run, aside(found)))
 
 
 def _still_so(run: ProfileRun, findings: Sequence[Finding]) -> Sequence[Finding]:

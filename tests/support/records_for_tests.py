@@ -138,7 +138,8 @@ def record(run_id: str = "20261120-100000-abc123", **changes: Any) -> RunRecord:
         findings=FINDINGS,
         options={"check": False, "only": []},
     )
-    return dataclasses.replace(whole, **changes)
+    passed = {"exit_code": 0} if changes.get("verdict") is PASSED else {}
+    return dataclasses.replace(whole, **{**passed, **changes})
 
 
 PASSED = Verdict(Status.PASS, "PASS: profile a100, 5 checks", FINDINGS[:1])

@@ -220,6 +220,8 @@ def test_the_certified_run_is_the_newest_that_passed(store: Store) -> None:
     ):  # fmt: skip
         store.append(record(run_id, command=command, verdict=verdict, started_at=f"2026-11-0{day}T02:30:00+00:00"))
     store.append(record("r6", command="validate", verdict=PASSED, host="another"))
+    lost = record("r7", command="validate", verdict=PASSED, started_at="2026-11-02T03:00:00+00:00")
+    store.append(dataclasses.replace(lost, exit_code=3, error="the connection was lost"))
     certified, checked = store.certified("sim:t4"), store.newest("sim:t4", "drift")
     assert (certified and certified.run_id, checked and checked.run_id) == ("r2", "r4")
     newest = store.newest("sim:t4", "validate")

@@ -206,6 +206,14 @@ def test_first_failure_ends_the_run_and_says_what_was_not_measured(
     assert ("Not measured, because the run ended at its first FAIL" in reports.render(made, "text")) == bool(left)
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_host_that_is_lost_before_its_probes_end_has_no_verdict(stage: Stage, asked: bool) -> None:
+    stage.script.ending = {"gemm": errors.HostUnreachable("here: the connection was lost")}
+    made = stage(provision.validate, quick=True, first_failure=asked)
+    assert (made.verdict, made.exit_code) == (None, 3)
+    assert stage.store.certified("here") is None
+
+
 def test_no_validate_ends_without_a_verdict(stage: Stage) -> None:
     made = stage(provision.provision, validate=False)
     assert (made.verdict, made.exit_code) == (None, 0)
