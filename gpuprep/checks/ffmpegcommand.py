@@ -26,7 +26,8 @@ GRAPHS = frozenset(("filter_complex", "lavfi"))
 SCRIPTS = frozenset(("filter_script", "filter_complex_script"))
 BSFS = frozenset(("bsf", "vbsf", "absf"))
 SHORT_FOR = {"codec": "c", "vcodec": "c:v", "acodec": "c:a", "scodec": "c:s", "vf": "filter:v", "af": "filter:a"}
-REPEATED = frozenset(("map", "metadata", "attach", "program", "stream_group", "streamid"))  # each time means one more
+# Each time means one more.
+REPEATED = frozenset(("map", "map_channel", "metadata", "attach", "program", "stream_group", "streamid"))
 INNER = ("segment_format", "fifo_format")  # the format that another one writes
 # No value looks so: what stands before it is an option without one that is not known here.
 NO_VALUE = re.compile(r"-(?:i|f|map|[vas]f|(?:c|codec|filter|b|bsf)(?::.*)?|[vas]codec|filter_complex|pix_fmt|hwaccel)")
@@ -233,10 +234,21 @@ def _split(asked: Asked, words: Sequence[str], version: tuple[int, int] | None) 
 
 
 def _last_ones(asked: Asked, options: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Without those that the same option, given again behind it, makes void: FFmpeg takes the last of them."""
+    """Without those that the same option, given again behind it, makes void: FFmpeg takes the last of them. One of
+    flags with a sign before its first flag adds to the one before: `-movflags a -movflags +b` is `-movflags a+b`.
+    """
+    of_flags = ffmpeg.commands()["of_flags"]
+    joined: list[tuple[str, str]] = []
+    given: dict[str, int] = {}
+    for name, value in options:
+        if name in given and name.partition(":")[0] in of_flags and value.startswith(("+", "-")):
+            joined[given[name]] = (name, joined[given[name]][1] + value)
+            continue
+        given[name] = len(joined)
+        joined.append((name, value))
     last: dict[str, str] = {}
     kept: list[tuple[str, str]] = []
-    for name, value in reversed(options):
+    for name, value in reversed(joined):
         base, _, stream = name.partition(":")
         key = f"{SHORT_FOR.get(base, base)}:{stream}".rstrip(":")
         if base not in REPEATED and last.setdefault(key, value) != value:
@@ -246,6 +258,12 @@ def _last_ones(asked: Asked, options: list[tuple[str, str]]) -> list[tuple[str, 
         else:
             kept.append((name, value))
     return kept[::-1]
+
+
+def flags_of(value: str) -> set[str]:
+    """The flags that are on after all: {"a"} of "+a+b-b"."""
+    signs = {name: sign for sign, name in re.findall(r"([+-]?)([^+-]+)", value)}
+    return {name for name, sign in signs.items() if sign != "-"}
 
 
 def _valued_switch(asked: Asked, name: str, value: str, *, old: bool, version: tuple[int, int] | None) -> None:
@@ -395,7 +413,7 @@ def _encoder(asked: Asked, file: File, codec: str, where: str, depth: str) -> No
             asked.add("gpu", f"nvenc.{codec}.{feature}", f"-{option} {options[option]}")
     if re.fullmatch(r"[4-9]|[1-9]\d{1,3}", count := options.get("bf", "")):  # "b_frames" means three at least
         asked.add("gpu", f"nvenc.{codec}.b_frames.{count}", f"-bf {count}")
-    if "+ildct" in f"+{options.get('flags', '')}":
+    if "ildct" in flags_of(options.get("flags", "")):
         asked.add("gpu", f"nvenc.{codec}.interlaced", f"-flags {options['flags']}")
     if options.get("tune") == "lossless":
         asked.add("gpu", f"nvenc.{codec}.lossless", "-tune lossless")

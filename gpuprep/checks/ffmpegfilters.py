@@ -119,7 +119,7 @@ class Filters:
             main = Frames(UNKNOWN)
         if link.name == "concat":
             given = arguments(link)
-            pictures = int(given["v"]) if given.get("v", "").isdigit() else 1
+            pictures = int(given["v"]) if re.fullmatch("[0-9]{1,3}", given.get("v", "")) else 1
             return [main if at < pictures else Frames(SOUND) for at in range(outputs)]
         return [main] * outputs
 

@@ -28,6 +28,7 @@ from gpuprep.checks.ffmpegcommand import (
     arguments,
     decides,
     extension,
+    flags_of,
     graphs,
     links,
     may_have,
@@ -542,7 +543,7 @@ def _place(asked: Asked, file: File) -> None:
     """What the place of an output cannot hold: pipes, pieces and pictures need words of their own."""
     form, url, seeking = _format(file), file.url, ffmpeg.commands()["seeking"]
     names = {name.split(":")[0] for name, _ in file.options}
-    pieces_of = {*re.split(r"[+-]", file.last("movflags"))} & {*seeking["flags"]} or names & {*seeking["options"]}
+    pieces_of = flags_of(file.last("movflags")) & {*seeking["flags"]} or names & {*seeking["options"]}
     wrong = ("", "")
     if form in seeking["formats"] and UNSEEKABLE.match(url) and not pieces_of:
         wrong = (
@@ -574,8 +575,12 @@ def _numbered(url: str) -> str:
 
 
 def _moves(file: File) -> bool:
-    """Whether an input surely has more than one picture."""
-    return bool(file.last("loop")) or extension(file.url) not in ffmpeg.commands()["images"] or "%" in file.url
+    """Whether an input surely has more than one picture: not if it is cut, to one picture perhaps."""
+    cut = file.last("f") == "lavfi" and re.search(r"[=:](?:d|duration)=|trim|select|movie", file.url)
+    if cut or file.last("t", "to", "sseof"):
+        return False
+    still = extension(file.url) in ffmpeg.commands()["images"] and "%" not in file.url
+    return not still or file.last("loop") in ("1", "true", "yes", "on")
 
 
 def _times(asked: Asked, file: File) -> None:

@@ -1,4 +1,4 @@
-"""What of a command can FFmpeg itself try, on made pictures and without a GPU, and what do its answers mean? Pure.
+"""What of a command can FFmpeg itself try, on test pictures and without a GPU, and what do its answers mean? Pure.
 
     of(asked, known)        a Try for each filter in the computer's memory, for each encoder with its options, and for
                             each graph of such filters as a whole
@@ -20,11 +20,12 @@ from gpuprep.checks.ffmpegoptions import encoders_of, of_another
 from gpuprep.records import Status
 
 PICTURE, SOUND = "color=s=3840x2160:r=25:d=0.04", "anullsrc=r=48000:cl=stereo:d=0.1"
-# What each input of a whole graph is: of the real one neither size, rate, shape of a pixel nor format is known. What
-# FFmpeg refuses in the same words with a tiny picture and with a very large one does not depend on them.
+# What each input of a whole graph is: of the real one neither size, rate, shape of a pixel nor planes are known. What
+# FFmpeg refuses in the same words with a tiny picture (YUV) and with a very large one (RGB), both with alpha, does not
+# depend on them. The large one has no frame: FFmpeg links the graph all the same, without the memory and the time.
 INPUTS = (
-    "color=s=64x64:r=25:d=0.04[out0];anullsrc=r=48000:cl=stereo:d=0.1[out1]",
-    "color=s=8192x4320:r=30:d=0.04,format=yuv444p,setsar=4/3[out0];anullsrc=r=44100:cl=mono:d=0.1[out1]",
+    "color=s=64x64:r=25:d=0.04,format=yuva420p[out0];anullsrc=r=48000:cl=stereo:d=0.1[out1]",
+    "nullsrc=s=16000x16000:r=30:d=0,format=gbrap,setsar=4/3[out0];anullsrc=r=44100:cl=mono:d=0.1[out1]",
 )
 MOST_INPUTS = 8  # of a graph that is tried
 OF_INPUT = re.compile(r"\d(?::[va](?::0)?)?")  # a stream that each of these inputs has
@@ -110,7 +111,7 @@ def settle(asked: Asked, tried: Sequence[tuple[Try, Sequence[tuple[int, str]]]])
             ]
     if tried:
         asked.note(
-            f"the host's FFmpeg tried {len(tried)} filters, encoders and graphs on made pictures, and {clear} gave an"
+            f"the host's FFmpeg tried {len(tried)} filters, encoders and graphs on test pictures, and {clear} gave an"
             " answer"
         )
 
@@ -149,7 +150,7 @@ def _words(link: Link, known: Collection[str]) -> tuple[str, bool] | None:
 
 
 def _filter(link: Link, where: str, known: Collection[str]) -> Try | None:
-    """The filter alone, between made pictures (or sound) and nothing."""
+    """The filter alone, between test pictures (or sound) and nothing."""
     data = ffmpeg.commands()["filters"]
     words = _words(link, known)
     if words is None or link.name.endswith("src"):

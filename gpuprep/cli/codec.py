@@ -68,8 +68,8 @@ def check(
     The frames are followed through each filter: where they are (in the GPU's memory or the computer's) and in which
     format. Options and their values are those of the build's version of FFmpeg.
 
-    The FFmpeg of HOST is asked for its parts, and tries those filters, graphs and encoders of the command on made
-    pictures that need no GPU. A HOST that cannot be reached is judged by its last record (`gpuprep validate HOST --only
+    The FFmpeg of HOST is asked for its parts. It tries, on test pictures, what of the command needs no GPU: filters,
+    graphs, encoders. A HOST that cannot be reached is judged by its last record (`gpuprep validate HOST --only
     codec` makes one). --record and --profile ask nobody.
 
     Exit code 0: the build has all parts, and they fit together. 1: a part is missing, or FFmpeg would not do what the

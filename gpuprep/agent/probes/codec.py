@@ -1,4 +1,4 @@
-"""Lists the parts of the FFmpeg on the PATH, and lets it try words on a made picture. Tests the build, not the GPU."""
+"""Lists the parts of the FFmpeg on the PATH, and lets it try words on a test picture. Tests the build, not the GPU."""
 
 from __future__ import annotations
 

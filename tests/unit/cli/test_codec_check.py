@@ -124,6 +124,9 @@ def test_an_encoder_that_is_left_to_ffmpeg_is_a_note(words: str, left: list[str]
         ("-c:v libx264 -c:v mpeg4", "-c:v libx264 is given again behind it, and FFmpeg takes the last: mpeg4"),
         ("-vcodec libx264 -c:v mpeg4", "-vcodec libx264 is given again behind it, and FFmpeg takes the last: mpeg4"),
         ("-vf hflip -filter:v vflip", "-vf hflip is given again behind it, and FFmpeg takes the last: vflip"),
+        ("-flags +cgop -flags ilme", "-flags +cgop is given again behind it, and FFmpeg takes the last: ilme"),
+        ("-flags cgop -flags +ilme -movflags faststart -movflags -empty_moov", ""),
+        ("-map_channel 0.0.0 -map_channel 0.0.1", ""),
         ("-b:v 2M -b:v 2M -map 0:v -map 0:a -metadata a=b -metadata c=d -c:v:0 h264_nvenc -c:v:1 libx264 -an -an", ""),
     ],
 )  # fmt: skip
@@ -154,8 +157,15 @@ def test_what_only_a_file_could_tell_is_said_and_no_need() -> None:
 
 @pytest.mark.parametrize(
     "graph",
-    ["x" + "[a]" * 15000, "[a]" * 15000 + "x", "[" * 60000, ";".join(f"[a{n + 1}]x[a{n}]" for n in range(3000))],
-    ids=["labels-behind", "labels-before", "brackets", "backwards"],
+    [
+        "[0:v]concat=v=\u00b2",
+        "[0:v]concat=v=" + "9" * 5000,
+        "x" + "[a]" * 15000,
+        "[a]" * 15000 + "x",
+        "[" * 60000,
+        ";".join(f"[a{n + 1}]x[a{n}]" for n in range(3000)),
+    ],
+    ids=["another-digit", "large-figure", "labels-behind", "labels-before", "brackets", "backwards"],
 )
 def test_a_graph_that_is_made_to_take_long_does_not(graph: str) -> None:
     assert checked(["ffmpeg", "-i", "a.mp4", "-filter_complex", graph, "b.mp4"], VIDEO).exit_code in (0, 1, 3)
@@ -600,7 +610,7 @@ TOMORROW = ["ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "-option_of_tomorrow", "
          "        -> look it up there: ffmpeg -h filter=eq\n"),
         (EQ, [[-11, "[Eval @ 0x7f] Undefined constant or missing '(' in 'y'"], [0, ""]], 1, "in 'y'"),  # and it crashed
         (EQ, [[0, ""], [1, "[libx264 @ 0x5] Error setting preset/tune fast/(null)."]], 1, "FAIL    encoder libx264: "),
-        (EQ, [[1, "Invalid too big or non positive size for width '9000'"], [0, ""]], 0, "PASS"),  # of the made picture
+        (EQ, [[1, "Invalid too big or non positive size for width '9000'"], [0, ""]], 0, "PASS"),  # of the test picture
         (EQ, [[124, "timed out"]], 0, "PASS"),
         (EQ, [[1, "Error applying option 'x' to filter 'eq': Option not found"]], 1, "FAIL    filter eq: FFmpeg"),
         (EQ, [[1, "[AVFilterGraph @ 0x5] Could not set non-existent option 'x' to value '1'"]], 1, "says: Could not"),
@@ -623,7 +633,7 @@ def test_what_the_hosts_ffmpeg_says(
     ended, out, _ = check("gpu-1", "--", *words)
     assert (ended, says in out) == (code, True), out
     assert "of gpu-1, as it is now\n" in out
-    assert f"tried {3 if words is EQ else 1} filters, encoders and graphs on made pictures, and " in out
+    assert f"tried {3 if words is EQ else 1} filters, encoders and graphs on test pictures, and " in out
     assert not {"\x1b", "\u202e"} & set(out)
     assert len(out) < 2000
 
@@ -665,7 +675,7 @@ def test_options_that_only_ffmpeg_knows_are_named(check: Check, script: Script) 
     answers_of(script, [0, ""], [124, ""], [1, "Option 'x' not found"])
     _, out, _ = check("gpu-1", *words)
     assert "not looked up" not in out
-    assert "tried 5 filters, encoders and graphs on made pictures, and 2 gave an answer\n" in out
+    assert "tried 5 filters, encoders and graphs on test pictures, and 2 gave an answer\n" in out
 
 
 def test_a_host_without_a_run_is_asked_too(check: Check, script: Script) -> None:
@@ -727,6 +737,13 @@ def test_a_real_ffmpeg_is_asked(check: Check, monkeypatch: pytest.MonkeyPatch, t
         ("-filter_complex [0:v]scale=64:64[x];[x][1:v]hstack[y] -map [y]", ""),
         ("-filter_complex [0:v]scale=64:64[x];[1:v]scale=64:36[y];[x][y]hstack[z] -map [z]", "filter hstack: "),
         ("-filter_complex [0:v][0:a][1:v][1:a]concat=n=2:v=1:a=1[x][y] -map [x] -map [y]", ""),
+        ("-vf crop=9000:100", ""),  # of an input that is wide enough
+        ("-vf crop=9000:9000", ""),
+        *((f"-vf extractplanes={plane}", "") for plane in "yuvargb"),
+        ("-filter_complex [0:v]extractplanes=y+u+a[x][y][z] -map [x] -map [y] -map [z]", ""),
+        ("-filter_complex [0:v]extractplanes=r+a[x][y] -map [x] -map [y]", ""),
+        ("-filter_complex [0:v]extractplanes=y+r[x][y] -map [x] -map [y]", "filter extractplanes: FFmpeg on"),
+        ("-filter_complex [0:v]alphaextract[x] -map [x]", ""),
         ("-filter_complex [0:v]drawtext=fontfile=x:text=y,split[x][y];[x]hflip[z];[z][y]vstack -map 0:a", ""),
     ],
 )
