@@ -56,7 +56,7 @@ class NvLink:
 
 def on_machines(count: int) -> str:
     """ "3 machines": how many a figure of healthy boards rests on."""
-    return f"{count or 'no'} machine{'s' if count > 1 else ''}"
+    return f"{count} machine{'s' if count > 1 else ''}" if count else "no machine of this kind was measured"
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,11 @@ def floor(evidence: Evidence, name: str, board: Board | None = None) -> Floor | 
     return Floor(threshold.percent, words, FAIL_SHARE if threshold.shipped else 1.0)
 
 
+def fault_below(percent: float) -> str:
+    """What a WARN adds to its reason: why a figure below the limit is no FAIL."""
+    return f"; healthy machines differ: below {percent:.3g} % it is a fault"
+
+
 def is_shipped(evidence: Evidence, name: str) -> bool:
     """Whether a threshold is gpuprep's own. A user's threshold in a profile has priority over healthy boards."""
     return name in evidence.thresholds and evidence.thresholds[name].shipped

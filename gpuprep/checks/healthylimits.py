@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpuprep.catalogue.boards import on_machines
 from gpuprep.catalogue.topologies import Healthy
-from gpuprep.checks.floors import Floor, figure, percents
+from gpuprep.checks.floors import Floor, fault_below, figure, percents
 
 # A board that is 15 % slow is never PASS, and healthy boards differ by a few per cent from each other.
 PASS_SHARE = 0.88
@@ -29,8 +29,7 @@ class Limits:
 
     def beside(self, status: str) -> str:
         """What a finding adds to its reason: why a figure below the limit is no FAIL."""
-        few = f"; this limit rests on few machines: below {self.fails:.3g} % it is a fault"
-        return few if status == "WARN" and self.fails < self.passes else ""
+        return fault_below(self.fails) if status == "WARN" and self.fails < self.passes else ""
 
     def status(self, percent: float) -> str:
         if percent >= self.passes - SLACK:
@@ -43,5 +42,6 @@ def limits(least: Floor, healthy: Healthy | None, subject: str = "") -> Limits:
     if healthy is None:
         return Limits(least.percent, least.fails, least.source)
     passes = max(PASS_SHARE * healthy.percent, least.percent)
-    source = f"{subject}: healthy boards reach {healthy.percent:.3g} %, {on_machines(healthy.machines)}"
+    which = "healthy boards" if healthy.machines else "healthy boards like it"
+    source = f"{subject}: {which} reach {healthy.percent:.3g} %, {on_machines(healthy.machines)}"
     return Limits(passes, least.fail_share * passes, source)

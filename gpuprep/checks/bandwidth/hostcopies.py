@@ -65,11 +65,13 @@ def _copy(
         remedy = f"say {FLOOR} under thresholds in the profile"
         return Finding(subject, prop, Status.UNKNOWN, "a floor", shown, "the profile sets no floor", remedy)
     if board and is_chip_to_chip(board):
-        return _over_chip_to_chip(subject, prop, what, reached, board, least)
+        return _over_chip_to_chip(evidence, subject, prop, what, reached, board, least)
     return _over_pcie(evidence, subject, gpu, what, reached, link, least, published=published)
 
 
-def _over_chip_to_chip(subject: str, prop: str, what: str, reached: float, board: Board, least: Floor) -> Finding:
+def _over_chip_to_chip(
+    evidence: Evidence, subject: str, prop: str, what: str, reached: float, board: Board, least: Floor
+) -> Finding:
     healthy, most = healthy_chip_to_chip(board), chip_to_chip_carries()
     if reached > ROUNDING * most:
         why = f"NVLink-C2C carries {most:.0f} GB/s in one direction: the measurement is wrong"
@@ -77,8 +79,12 @@ def _over_chip_to_chip(subject: str, prop: str, what: str, reached: float, board
     if healthy is None:
         why = "no figure of a healthy board was published"
         return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.1f} GB/s", why, "compare it with another")
-    least = dataclasses.replace(least, percent=least.percent * healthy.percent / 100)
-    limit = limits(least, healthy, f"NVLink-C2C of {board.name}")
+    least = dataclasses.replace(
+        least,
+        percent=least.percent * healthy.percent / 100,
+        source=f"{least.source}: {least.percent:g} % of what healthy boards reach",
+    )
+    limit = limits(least, healthy if is_shipped(evidence, FLOOR) else None, f"NVLink-C2C of {board.name}")
     percent = 100 * reached / most
     shown, status = f"{reached:.1f} GB/s, {percents(percent, limit.passes)[0]} %", Status(limit.status(percent))
     if status is Status.PASS:

@@ -15,7 +15,7 @@ from gpuprep.catalogue.boards import MASKED
 from gpuprep.checks import conditions
 from gpuprep.checks.common import COMPARE_IT, DEFECT, MEASURE_AGAIN, skip, unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import FAIL_SHARE, Floor, figure, floor, percents
+from gpuprep.checks.floors import FAIL_SHARE, Floor, fault_below, figure, floor, percents
 from gpuprep.checks.gemm import gemmclock, gemmcredible
 from gpuprep.checks.gemm.gemmclock import Slow
 from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, turning, why_unusable
@@ -38,7 +38,10 @@ from gpuprep.records.evidence.gemm import Product
 
 SLOW = (Status.FAIL, Status.WARN)
 TOGETHER = 0.85  # of what healthy boards usually reach, in the median of the data types, of two in both
-LOOK_AT_CLOCKS = "look at clock, power and temperature under load (nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE)"
+LOOK_AT_CLOCKS = (
+    "look at clock, power and temperature under load (nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE); if they are as"
+    " they should be, show the provider this report"
+)
 SLOW_SHAPE = 0.9  # of the speed that `explain` has for a large square; below it the shape decides, too
 SQUARE = "8192"
 SMALL_SIDE = 2048
@@ -146,7 +149,7 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
         status = _below(gpu, gemm, explained, slow, fault=percent < limit.fails)
         why, remedy = _why(gpu, gemm, explained, limit)
         if status is Status.WARN:
-            why += f"; the floor rests on few machines, so FAIL begins below {limit.fails:.3g} %"
+            why += fault_below(limit.fails)
         return Finding(gpu.subject, name, status, expected, shown, why, remedy)
     if shapes and not shapes[_rows(gemm)].measured:
         advice = "; ".join(explained.advice) if isinstance(explained, Attribution) else ""
@@ -171,12 +174,13 @@ def _together(evidence: Evidence, gpu: Gpu) -> list[Finding]:
     if len(shares) < 2 or free:
         return []
     percent, least = 100 * statistics.median_high(shares), 100 * TOGETHER  # of two the better one: both are slow
-    expected = f"≥ {least:.0f} % of what healthy boards of this kind usually reach (published)"
+    expected = f"≥ {least:.0f} % of what healthy boards of this kind usually reach"
     which = "median" if len(shares) > 2 else "better"
     shown = f"{percents(percent, least)[0]} % (the {which} of {len(shares)} data types)"
     if percent >= least:
         return [Finding(gpu.subject, "gemm_together", Status.PASS, expected, shown)]
-    why = "its data types are slow alike, though none is below its floor: power, heat or set clocks lower them all"
+    why = "its data types are slow alike, though none is below its floor: "
+    why += "power, heat, set clocks or a defect may do that"
     return [Finding(gpu.subject, "gemm_together", Status.WARN, expected, shown, why, LOOK_AT_CLOCKS)]
 
 

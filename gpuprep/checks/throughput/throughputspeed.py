@@ -61,7 +61,8 @@ class _Limits:
         passes = max(least.percent, DEFAULT_FLOOR) if shipped else least.percent
         self.tell = passes / 100 * self.total
         count = f"one {WORDS[bound.part]}" if bound.count is None else bound.in_words()
-        share = f"at least {passes:g} % ({least.source}) of {self.total:.0f} fps"
+        source = least.source if passes == least.percent else "gpuprep"
+        share = f"at least {passes:g} % ({source}) of {self.total:.0f} fps"
         self.expected = f"{share}: {count} x {self.engine_fps:.0f} at {clock:.0f} MHz"
         if rate.share < 1:
             self.expected += f" ({100 * rate.share:.0f} % of NVIDIA's rate come through FFmpeg)"

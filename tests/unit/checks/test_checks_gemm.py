@@ -288,6 +288,17 @@ def test_all_together_against_alone() -> None:
     assert (found["gpu 0.gemm_together"], found["gpu 1.gemm_together"]) == ("PASS", "WARN")
 
 
+def test_types_that_are_slow_alike_are_told_and_a_defect_may_be_the_cause() -> None:
+    """Between their floors (75 and 81 %) and 85 % of what is usual (89 and 98 %), without a clock."""
+    slow = {"fp16": 235.5, "fp32": 16.0}
+    bare = [{"dtype": dtype, "m": 8192, "n": 8192, "k": 8192, "tflops": tflops} for dtype, tflops in slow.items()]
+    published = {"published": "by others", "gpus": [{"pci_device_id": "20b0", "gemms": bare}]}
+    found = one(judge("a100", published), "gpu 0.gemm_together")
+    assert (found.status, found.reason.rpartition(": ")[2]) == (
+        records.Status.WARN, "power, heat, set clocks or a defect may do that",
+    )  # fmt: skip
+
+
 def test_what_a_figure_varied_by_is_no_difference_between_gpus() -> None:
     unsteady = gpu("20b2", [gemm("fp16", 262.0, rel_stdev_percent=7.0)], index=1)
     found = judge("a100", values(gpu("20b2", [gemm("fp16", 280.0)]), unsteady))

@@ -16,6 +16,9 @@ from bandwidths_for_tests import (
     snapshot,
     sound_gpu,
 )
+from builders import resolved
+from judgedbandwidth import figures as findings_of
+from judgedbandwidth import own
 
 from gpuprep import catalogue, records
 
@@ -52,6 +55,8 @@ def test_three_quarters_is_no_pass_and_half_is_a_fault_on_every_board(key: str) 
         assert len(told) >= 2
         assert {one.status for one in told} == {status}, [one for one in told if one.status is not status]
         assert all(" machine" in one.expected for one in told)
+        for one in told:
+            assert ("no machine of this kind was measured" in one.expected) == ("boards like it" in one.expected)
 
 
 LINKS: list[tuple[str, str, dict[str, int], records.Status, str]] = [
@@ -166,6 +171,16 @@ def test_chips_joined_by_c2c_have_no_pcie_floor(key: str) -> None:
     assert bad(judged(values)) == {"gpu 0.host_to_device": FAIL}
     values["gpus"][0]["h2d_gb_per_s"] = 500.0
     assert bad(judged(values)) == {"gpu 0.host_to_device": UNKNOWN}
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.55, PASS), (0.45, FAIL)])
+def test_the_users_own_figure_is_the_only_limit_of_c2c(share: float, status: records.Status) -> None:
+    values = machine("gh200_96")
+    values["gpus"][0]["h2d_gb_per_s"] *= share
+    mine = own({"host_link_percent_of_peak": 50})
+    found = {one.key: one for one in findings_of("bandwidth", values, resolved("t4", gpus=["t4"]), snapshot(), mine)}
+    assert found["gpu 0.host_to_device"].status is status
+    assert "50 % of what healthy boards reach" in found["gpu 0.host_to_device"].expected
 
 
 def test_one_direction_that_is_slow_is_said_to_be_no_matter_of_the_link() -> None:
