@@ -19,6 +19,9 @@ from gpuprep.catalogue.boards import Board, boards
 from gpuprep.records import Missing, Snapshot
 from gpuprep.records.cloudnames import is_name
 
+# The parts of a machine's name (records/cloudnames.py) as the commands of clouds.yml have them.
+WORDS = {"aws": ("REGION", "INSTANCE"), "azure": ("INSTANCE",), "gcp": ("PROJECT", "ZONE", "NAME")}
+
 
 @dataclass(frozen=True)
 class CloudMachine:
@@ -65,10 +68,12 @@ def restart(provider: str, instance: str) -> str:
 
     `instance` is a text of the record: one that is no name there is not put in, and its word stays.
     """
-    zone, _, name = instance.rpartition("/")
-    words = {"INSTANCE": instance, "NAME": name, "ZONE": zone} if is_name(provider, instance) else {}
+    words: dict[str, str] = {}
+    if is_name(provider, instance):
+        parts = [instance] if provider == "azure" else instance.split("/")
+        words = dict(zip(reversed(WORDS[provider]), reversed(parts), strict=False))
     text = str(_data()["restart"].get(provider, ""))
-    return re.sub(r"\b(INSTANCE|NAME|ZONE)\b", lambda found: shlex.quote(words.get(found[0], found[0])), text)
+    return re.sub(r"\b[A-Z]{4,}\b", lambda found: shlex.quote(words.get(found[0], found[0])), text)
 
 
 @cache

@@ -13,9 +13,12 @@ from gpuprep.catalogue.clouds import CloudMachine
 from gpuprep.checks.common import MAKER, OWN, RENTED, RESTART, skip, why_missing
 from gpuprep.desired.host_rules import board_at, nvidia_gpus, title
 from gpuprep.records import Finding, Missing, Snapshot, Status
+from gpuprep.records.cloudnames import is_name
 
 SUBJECT, PROPERTY = "gpus", "of_machine_type"
 EXPECTED = "the GPUs of its type"
+LOST = "what is on its local disks is lost, and the start may find no free GPU"
+TYPE = "type on your own computer"
 
 
 def addressed(remedy: str, snapshot: Snapshot | None) -> str:
@@ -25,13 +28,15 @@ def addressed(remedy: str, snapshot: Snapshot | None) -> str:
     if cloud is None or isinstance(cloud, Missing):
         return remedy
     name = clouds.name(cloud.provider)
-    commands = clouds.restart(cloud.provider, cloud.instance if isinstance(cloud.instance, str) else "")
+    instance = cloud.instance if isinstance(cloud.instance, str) else ""
+    commands = clouds.restart(cloud.provider, instance)
     if not commands:
         return remedy
     rented = f"{RESTART}: {name} gives it another computer; if it stays so, show {name} this report"
     said = re.sub(rf"(?:{OWN}[^;]*; )?{re.escape(RENTED)}; if it is yours, [^;]*", lambda _: rented, remedy)
     said = said.replace(f"the provider{MAKER}", name).replace("the provider", name)
-    return said.replace(RESTART, f"{RESTART} ({commands}; compare the name first)", 1)
+    typed = f"compare the name, then {TYPE}" if is_name(cloud.provider, instance) else TYPE
+    return said.replace(RESTART, f"{RESTART} ({LOST}; {typed}: {commands})", 1)
 
 
 def findings(snapshot: Snapshot) -> list[Finding]:

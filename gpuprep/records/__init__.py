@@ -425,7 +425,7 @@ class CloudFacts:
     provider: str  # "aws" | "azure" | "gcp"
     instance_type: OptStr  # "g4dn.xlarge", "Standard_NC4as_T4_v3", "a2-highgpu-1g"
     told_by: str  # "DMI" | "cloud-init" | "metadata service"; of the type
-    instance: OptStr = NOT_READ  # "i-0123456789abcdef0", Azure's resource id, Google's "ZONE/NAME"; None: not known
+    instance: OptStr = NOT_READ  # in a form of records/cloudnames.py: "eu-west-1/i-0123abcd"; None: not known
 
 
 @dataclass(frozen=True)

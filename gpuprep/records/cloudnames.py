@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 
 FORMS = {
-    "aws": re.compile(r"i-[0-9a-f]{8,17}"),
+    "aws": re.compile(r"(?:[a-z]{2,8}(?:-[a-z]{2,16}){1,3}-[0-9]{1,2}/)?i-[0-9a-f]{8,17}"),  # REGION/ID, or ID
     "azure": re.compile(r"/subscriptions/[\w-]{1,64}/resourceGroups/[\w.()-]{1,90}/providers/Microsoft\.Compute/"
                         r"virtualMachines/[\w.-]{1,64}", re.ASCII),
-    "gcp": re.compile(r"[a-z][a-z0-9-]{0,62}/[a-z][a-z0-9-]{0,62}"),
+    "gcp": re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9](?:/[a-z][a-z0-9-]{0,62}){2}"),  # PROJECT/ZONE/NAME
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import contextlib
 import re
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 from gpuprep.agent import host_paths
 from gpuprep.agent.programs.run import read_text
@@ -34,12 +34,8 @@ KEPT: Dict[str, Tuple[str, ...]] = {
     "aws": ("ds", "meta_data", "instance-type"),
     "azure": ("ds", "meta_data", "imds", "compute", "vmSize"),
 }
-# And the words by which the cloud's own command names the machine.
-NAMED: Dict[str, Tuple[Tuple[str, ...], ...]] = {
-    "aws": (("v1", "instance_id"),),
-    "azure": (("ds", "meta_data", "imds", "compute", "resourceId"),),
-    "gcp": (("v1", "availability_zone"), ("v1", "local_hostname")),
-}
+# Google's host name of a machine for which nobody chose another: of a chosen one nothing says the machine's name.
+GOOGLE_HOST = re.compile(r"([a-z0-9-]{1,63})(?:\.[a-z0-9-]{1,63})?\.c\.([a-z0-9-]{1,30})\.internal")
 # Path and headers of the question to the metadata service.
 ASKED: Dict[str, Tuple[str, Dict[str, str]]] = {
     "aws": ("/latest/meta-data/instance-type", {}),
@@ -59,15 +55,28 @@ def facts(
         return None
     nitro = cloud == "aws" and _text(dmi / "sys_vendor") == AWS_VENDOR
     named = _text(dmi / "product_name") if nitro else ""
-    instance = "/".join(_kept(path, kept) for path in NAMED[cloud])
-    names = [name for name in (_text(dmi / "board_asset_tag"), instance) if is_name(cloud, name)]
-    name = names[0] if names else None
+    name = next((name for name in _names(cloud, dmi, kept) if is_name(cloud, name)), None)
     if TYPE.fullmatch(named):
         return CloudFacts(cloud, named, "DMI", name)
     instance_type = _kept(KEPT[cloud], kept) if cloud in KEPT else ""
     if TYPE.fullmatch(instance_type):
         return CloudFacts(cloud, instance_type, "cloud-init", name)
     return CloudFacts(cloud, ask(cloud, metadata), "metadata service", name)
+
+
+def _names(cloud: str, dmi: Path, kept: Path) -> Iterator[str]:
+    """What may be the words by which the cloud's own command names the machine, the best first."""
+    if cloud == "aws":
+        region = _kept(("v1", "region"), kept)
+        ids = (_text(dmi / "board_asset_tag"), _kept(("v1", "instance_id"), kept))
+        yield from (f"{region}/{one}" for one in ids)
+        yield from ids
+    elif cloud == "azure":
+        yield _kept(("ds", "meta_data", "imds", "compute", "resourceId"), kept)
+    else:
+        host = GOOGLE_HOST.fullmatch(_kept(("ds", "meta_data", "local-hostname"), kept))
+        if host:
+            yield f"{host[2]}/{_kept(('v1', 'availability_zone'), kept)}/{host[1]}"
 
 
 def provider(dmi: Path = DMI, xen: Path = XEN) -> Optional[str]:

@@ -27,10 +27,15 @@ XEN = {"sys_vendor": "Xen", "product_uuid": "EC2E1916-9099-7CAF-FD21-012345ABCDE
 AZURE = {"sys_vendor": "Microsoft Corporation", "chassis_asset_tag": cloud.AZURE_TAG}
 AZURE_ID = "/subscriptions/0a1b/resourceGroups/gpu.rg/providers/Microsoft.Compute/virtualMachines/gpu-7"
 GOOGLE = {"product_name": "Google Compute Engine", "product_serial": "GoogleCloud-0123"}
+GOOGLE_HOST = "gpu-7.us-west1-b.c.team-1.internal"
 Serve = Callable[[Callable[[BaseHTTPRequestHandler], None]], str]
 
 
 FINISHED = finished_snapshot(resolved(), bare_snapshot())
+
+
+def google(host: str) -> dict[str, Any]:
+    return {"v1": {"availability_zone": "us-west1-b"}, "ds": {"meta_data": {"local-hostname": host}}}
 
 
 def dmi(folder: Path, texts: dict[str, str]) -> Path:
@@ -113,8 +118,12 @@ def test_a_machine_of_a_cloud(
     [
         ({**NITRO, "board_asset_tag": "i-0123456789abcdef0"}, {}, "i-0123456789abcdef0"),
         (XEN, {"v1": {"instance_id": "i-0123abcd"}}, "i-0123abcd"),
+        (XEN, {"v1": {"instance_id": "i-0123abcd", "region": "us-gov-west-1"}}, "us-gov-west-1/i-0123abcd"),
+        (XEN, {"v1": {"instance_id": "i-0123abcd", "region": "--region=eu"}}, "i-0123abcd"),
         (AZURE, {"ds": {"meta_data": {"imds": {"compute": {"resourceId": AZURE_ID}}}}}, AZURE_ID),
-        (GOOGLE, {"v1": {"availability_zone": "us-west1-b", "local_hostname": "gpu-7"}}, "us-west1-b/gpu-7"),
+        *((GOOGLE, google(host), "team-1/us-west1-b/gpu-7") for host in (GOOGLE_HOST, "gpu-7.c.team-1.internal")),
+        (GOOGLE, google("db.corp.example"), None),  # chosen: the machine has another name
+        (GOOGLE, {"v1": {"availability_zone": "us-west1-b", "local_hostname": "gpu-7"}}, None),
         (GOOGLE, {"v1": {"availability_zone": "us-west1-b"}}, None),
         (NITRO, {"v1": {"instance_id": "i-0123abcd; rm -rf /"}}, None),
         (AZURE, {"ds": {"meta_data": {"imds": {"compute": {"resourceId": "/subscriptions/$(id)"}}}}}, None),
@@ -278,12 +287,15 @@ def test_other_devices_are_no_gpus() -> None:
 # ---------------------------------------------------------------- what only the machine's owner can do
 
 MAY_BE_EITHER = re.compile(r"the provider|server's maker|if (?:the machine|it) is (?:rented|yours)|check (?:fans|slot)")
-AWS = (
-    "`aws ec2 stop-instances --instance-ids i-0123abcd`, then `aws ec2 wait instance-stopped --instance-ids i-0123abcd`"
-)
-AZURE_OFF = f"`az vm deallocate --ids {AZURE_ID}`, then `az vm start --ids {AZURE_ID}`"
+NO_NAME = "; type on your own computer: "
+NAMED = "; compare the name, then type on your own computer: "
+AWS_OFF = "`aws ec2 stop-instances --region eu-west-1 --instance-ids i-0123abcd`, then `aws ec2 wait instance-stopped"
+AZURE_OFF = f"{NAMED}`az vm deallocate --ids {AZURE_ID}`, then `az vm start --ids {AZURE_ID}`"
 MOMENT = "2026-11-28T10:00:00+00:00"
-GOOGLE_OFF = "`gcloud compute instances stop gpu-7 --zone us-west1-b`, then `gcloud compute instances start gpu-7"
+GOOGLE_OFF = (
+    "`gcloud compute instances stop gpu-7 --project team-1 --zone us-west1-b --discard-local-ssd=true`, then"
+    " `gcloud compute instances start gpu-7 --project team-1 --zone us-west1-b`"
+)
 
 
 # What a board, its slot or its cooling has: on a T4, and on an A100 where the T4 cannot have it.
@@ -319,17 +331,20 @@ def hardware_remedies() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("provider", "named", "said"),
     [
-        ("aws", "i-0123abcd", AWS),
+        ("aws", "eu-west-1/i-0123abcd", f"{NAMED}{AWS_OFF}"),
+        ("aws", "i-0123abcd", f"{NAMED}`aws ec2 stop-instances --region REGION --instance-ids i-0123abcd`"),
         ("azure", AZURE_ID, AZURE_OFF),
-        ("gcp", "us-west1-b/gpu-7", GOOGLE_OFF),
-        ("aws", None, "`aws ec2 stop-instances --instance-ids INSTANCE`"),
+        ("gcp", "team-1/us-west1-b/gpu-7", f"{NAMED}{GOOGLE_OFF}"),
+        ("aws", None, f"{NO_NAME}`aws ec2 stop-instances --region REGION --instance-ids INSTANCE`"),
         *(
-            ("aws", named, "`aws ec2 stop-instances --instance-ids INSTANCE`")
+            ("aws", named, f"{NO_NAME}`aws ec2 stop-instances --region REGION --instance-ids INSTANCE`")
             for named in ("i-0 `id`; $(id)", "i-0123abcd\n", "i-1" * 200_000, "--region=eu")
         ),
-        ("azure", AZURE_ID + "\u0660", "`az vm deallocate --ids INSTANCE`"),
-        ("gcp", "noslash", "`gcloud compute instances stop NAME --zone ZONE`"),
-        ("gcp", "--zone=a/gpu-7", "`gcloud compute instances stop NAME --zone ZONE`"),
+        ("azure", AZURE_ID + "\u0660", f"{NO_NAME}`az vm deallocate --ids INSTANCE`"),
+        *(
+            ("gcp", named, f"{NO_NAME}`gcloud compute instances stop NAME --project PROJECT --zone ZONE")
+            for named in ("noslash", "us-west1-b/gpu-7", "team-1/--zone=a/gpu-7")
+        ),
     ],
     ids=lambda text: str(text)[:12],
 )
@@ -341,7 +356,7 @@ def test_a_clouds_machine_gets_its_clouds_advice(provider: str, named: str | Non
         words = commands.expanded(remedy, record(after=rented))
         assert not MAY_BE_EITHER.search(words), words
         assert ("stop the machine" in words) == (said in words)
-        assert ("compare the name first" in words) == (said in words)
+        assert ("what is on its local disks is lost" in words) == (said in words)
         moved += said in words
         assert commands.expanded(remedy, record(after=FINISHED)) == remedy
     assert moved >= 8
