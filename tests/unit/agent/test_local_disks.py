@@ -117,4 +117,5 @@ def test_a_folder_is_where_its_links_lead_and_one_to_come_is_where_it_would_be_m
     free, places = folders(link, new, circle, str(tmp_path))
     assert places[link].mount == "/proc"
     assert places[new] == places[circle] == places[str(tmp_path)]
-    assert free[new] == free[str(tmp_path)] > 0
+    assert free[new] == pytest.approx(free[str(tmp_path)], rel=0.1)  # others write to the same disk
+    assert free[new] > 0
