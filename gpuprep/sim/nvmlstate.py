@@ -24,8 +24,8 @@ ARCHITECTURES = {"volta": 5, "turing": 6, "ampere": 7, "hopper": 9}
 BRAND_TESLA, BRAND_NVIDIA = 2, 14
 # What outlives a reboot: ECC is the board's, faults are ours, counters of ECC errors and lasting defects the board's
 LASTING = (
-    "ecc", "ecc_pending", "ecc_corrected", "ecc_uncorrected", "remap_failed", "banks_without_spares",
-    "sram_threshold_exceeded",
+    "ecc", "ecc_pending", "ecc_corrected", "ecc_uncorrected", "retired_pages", "remapped_rows", "remap_failed",
+    "banks_without_spares", "sram_threshold_exceeded",
 )  # fmt: skip
 
 BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

@@ -71,3 +71,24 @@ nvmlReturn_t nvmlDeviceSetAccountingMode(nvmlDevice_t device, int mode)
     set_number(call.gpu, "accounting", mode != 0);
     return OK;
 }
+
+/* A mode that was chosen for the next start of the GPU counts from now on; what waited to be repaired is repaired. */
+nvmlReturn_t reset_gpu(nvmlDevice_t device)
+{
+    SET_GPU(device);
+    int working;
+    load_of(call.gpu, &working);
+    if (working || others_have_it_open())
+        return IN_USE;
+    static const char *const pending[][2] = {{"ecc_pending", "ecc"}, {"mig_pending", "mig"}};
+    for (size_t i = 0; i < sizeof pending / sizeof *pending; i++)
+        if (has(call.gpu, pending[i][0]))
+            set_number(call.gpu, pending[i][1], number(call.gpu, pending[i][0], 0));
+    static const char *const repaired[] = {"remap_pending", "retired_pages_pending"};
+    for (size_t i = 0; i < sizeof repaired / sizeof *repaired; i++)
+        if (has(call.gpu, repaired[i]))
+            set_number(call.gpu, repaired[i], 0);
+    set_number(call.gpu, "compute_mode", 0);
+    forget_settings(call.gpu);
+    return OK;
+}

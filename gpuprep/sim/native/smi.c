@@ -9,8 +9,11 @@
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device);
 
+#define IS_PRIMARY 20
 #define DEVICE_BY_INDEX 81
 #define ENFORCED_POWER_LIMIT 108
+#define RESET 168
+#define FABRIC_STATE 169
 #define FIRST_PROCESS_LIST 213
 #define LAST_PROCESS_LIST 215
 #define HOST_MAX_PCIE_GENERATION 230
@@ -24,17 +27,38 @@ static bool is_device(const void *pointer)
     return false;
 }
 
+/* What `nvidia-smi -r` calls. It says which GPUs are in use only where the whole is UNKNOWN_ERROR; else it prints the whole's. */
+static nvmlReturn_t reset(unsigned int count, nvmlDevice_t *devices, nvmlReturn_t *results)
+{
+    nvmlReturn_t whole = OK;
+    for (unsigned int i = 0; i < count; i++) {
+        results[i] = reset_gpu(devices[i]);
+        if (results[i] != OK)
+            whole = results[i] == IN_USE ? UNKNOWN_ERROR : results[i];
+    }
+    return whole;
+}
+
 /* Called by every slot of the table (stubs.c, generated). */
 long internal_call(unsigned int slot, void *first, void *second, void *third)
 {
-    (void)third;
     if (slot == DEVICE_BY_INDEX)
         return nvmlDeviceGetHandleByIndex_v2((unsigned int)(uintptr_t)first, second);
+    if (slot == RESET)
+        return reset((unsigned int)(uintptr_t)first, second, third);
+    if (slot == FABRIC_STATE) {
+        *(unsigned int *)first = 0; /* no NVSwitch to reset together with the GPU */
+        return OK;
+    }
     if (!is_device(first))
         return OK; /* bookkeeping of nvidia-smi itself */
     GPU(first);
     if (slot >= FIRST_PROCESS_LIST && slot <= LAST_PROCESS_LIST) {
         *(unsigned int *)second = 0; /* until then it is the room in the caller's buffer */
+        return OK;
+    }
+    if (slot == IS_PRIMARY) { /* of a display: it cannot be reset. What the third says is not known */
+        *(unsigned int *)second = *(unsigned int *)third = 0;
         return OK;
     }
     if (slot == ENFORCED_POWER_LIMIT) {

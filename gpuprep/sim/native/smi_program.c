@@ -12,8 +12,12 @@ int main(int argc, char **argv)
     char version[96] = "", name[96] = "";
     unsigned int count = 0;
     for (int i = 1; i < argc; i++)
-        if (strncmp(argv[i], "--query-gpu=", 12) == 0)
+        if (strncmp(argv[i], "--query-gpu=", 12) == 0) {
             wanted = argv[i] + 12;
+        } else if (strcmp(argv[i], "-r") == 0 || strcmp(argv[i], "--gpu-reset") == 0) {
+            puts("This stand-in resets no GPU");
+            return 3;
+        }
     void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     if (nvml == NULL) {
         puts("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system (stand-in)");

@@ -333,15 +333,26 @@ bool in_list(int gpu, const char *key, unsigned int value)
 static const char *const VOLATILE[] = {"app_graphics", "app_memory", "locked_graphics_min", "locked_graphics_max",
                                        "locked_memory_min", "locked_memory_max", "power_limit_mw", NULL};
 
+void forget_settings(int gpu)
+{
+    for (int i = 0; VOLATILE[i] != NULL; i++)
+        forget(gpu, VOLATILE[i]);
+}
+
+/* Where it answers false, this process keeps the lock alone until its next flock: nobody comes meanwhile. */
+bool others_have_it_open(void)
+{
+    return clients_fd < 0 || geteuid() != 0 || flock(clients_fd, LOCK_EX | LOCK_NB) != 0;
+}
+
 static void forget_if_alone(void)
 {
-    if (clients_fd < 0 || geteuid() != 0 || flock(clients_fd, LOCK_EX | LOCK_NB) != 0)
+    if (others_have_it_open())
         return;
     if (load(true)) {
         for (int gpu = 0; gpu < gpu_count(); gpu++)
             if (number(gpu, "persistence", 0) == 0)
-                for (int i = 0; VOLATILE[i] != NULL; i++)
-                    forget(gpu, VOLATILE[i]);
+                forget_settings(gpu);
         unload();
     }
 }

@@ -15,7 +15,7 @@ typedef int nvmlReturn_t;
 enum {
     OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15,
-    LIB_RM_VERSION_MISMATCH = 18, VERSION_MISMATCH = 25, DEPRECATED = 26, UNKNOWN_ERROR = 999,
+    LIB_RM_VERSION_MISMATCH = 18, IN_USE = 19, VERSION_MISMATCH = 25, DEPRECATED = 26, UNKNOWN_ERROR = 999,
 };
 
 /* A device handle is the address of its slot. */
@@ -48,6 +48,12 @@ long number(int gpu, const char *key, long otherwise);
 void set_number(int gpu, const char *key, long value);
 void forget(int gpu, const char *key);
 
+/* The driver's settings that no GPU keeps: they go with its last client, and with a reset. */
+void forget_settings(int gpu);
+
+/* Has another process NVML open? Only root can tell: true for others. */
+bool others_have_it_open(void);
+
 /* What a getter does: NOT_SUPPORTED where the GPU has no such value. */
 nvmlReturn_t give_number(int gpu, const char *key, unsigned int *into);
 nvmlReturn_t give_text(int gpu, const char *key, char *into, unsigned int size);
@@ -69,6 +75,9 @@ struct load {
 };
 int loads(int gpu, struct load *into, int room);
 struct load load_of(int gpu, int *count);
+
+/* What `nvidia-smi -r` does with one GPU. */
+nvmlReturn_t reset_gpu(nvmlDevice_t device);
 
 /* The path of a file of the state folder. */
 const char *state_path(const char *name, char *into, size_t size);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -153,6 +154,16 @@ def test_the_scope_of_a_power_limit_is_a_byte(machine: Bench, scope: int, says: 
     assert machine.ask("import struct\n" + POWER_VALUE.format(scope=scope)) == says
 
 
+# As `nvidia-smi -r -i GPU` resets: the GPU's handle, and room for its own answer, in a table that has no header.
+RESET = """
+table, handles, answers = ctypes.POINTER(ctypes.c_void_p)(), (ctypes.c_void_p * 1)(), (ctypes.c_int * 1)()
+handles[0] = ctypes.cast(h({gpu}), ctypes.c_void_p)
+n.nvmlLib.nvmlInternalGetExportTable(ctypes.byref(table), bytes.fromhex("c4fe3e6cc98f6c4ea327ee696e12f7c4"))
+reset = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)(table[168])
+print(reset(1, handles, answers), answers[0])
+"""
+
+
 @needs_root
 @pytest.mark.parametrize("call", ["PersistenceMode(h(), 1)", "ApplicationsClocks(h(), 5001, 1590)", "EccMode(h(), 0)"])
 def test_setters_are_for_root(call: str) -> None:
@@ -162,7 +173,39 @@ def test_setters_are_for_root(call: str) -> None:
         machine.boot("t4")
         ordinary = "import os; os.setuid(65534)\n"
         assert machine.ask(f"{ordinary}n.nvmlDeviceSet{call}") == "error 4"
+        assert machine.ask(ordinary + RESET.format(gpu=0)) == "4 4"
         assert machine.ask(f"{ordinary}print(n.nvmlDeviceGetName(h()))") == "Tesla T4"
+
+
+@needs_root
+def test_a_reset_repairs_what_waits_for_it_on_that_gpu_alone(machine: Bench) -> None:
+    for gpu in (0, 1):
+        machine.play("remap_pending", gpu)
+    machine.ask("n.nvmlDeviceSetEccMode(h(), 0)")
+    assert machine.ask(RESET.format(gpu=0)) == "0 0"
+    rows = "print(n.nvmlDeviceGetRemappedRows(h(1)))"
+    pages = "print(n.nvmlDeviceGetRetiredPagesPendingStatus(h()), len(n.nvmlDeviceGetRetiredPages(h(), 1)))"
+    assert machine.ask(pages) == "0 1"
+    assert machine.ask("print(n.nvmlDeviceGetEccMode(h()), n.nvmlDeviceGetEccMode(h(1)))") == "[0, 0] [1, 1]"
+    assert machine.ask(rows).split(", ")[2] == "1"
+    assert machine.ask(RESET.format(gpu=1)) == "0 0"
+    repaired = machine.ask(rows)
+    assert repaired.split(", ")[2] == "0"
+    machine.boot(*MODELS)
+    assert (machine.ask(pages), machine.ask(rows)) == ("0 1", repaired)
+
+
+@needs_root
+def test_a_reset_is_refused_while_somebody_uses_the_gpu_and_brings_no_lost_gpu_back(machine: Bench) -> None:
+    machine.play("remap_pending")
+    with machine.load(utilization=50):
+        assert machine.ask(RESET.format(gpu=0)) == "999 19"
+    with (machine.folder / "clients").open() as client:  # as nvidia-persistenced has it
+        fcntl.flock(client, fcntl.LOCK_SH)
+        assert machine.ask(RESET.format(gpu=0)) == "999 19"
+    machine.play("gpu_lost", 1)
+    assert machine.ask(RESET.format(gpu=1)) == "error 15"
+    assert machine.ask("print(n.nvmlDeviceGetRetiredPagesPendingStatus(h()))") == "1"
 
 
 def test_supported_clocks_are_highest_first_and_known_by_memory_clock(machine: Bench) -> None:
