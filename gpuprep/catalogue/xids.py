@@ -8,6 +8,15 @@ from pathlib import Path
 
 from gpuprep.catalogue import datafile
 
+# nvidia-persistenced holds the GPU open. It starts again also where the reset failed, and clocks are set again then.
+# Without -i it resets all GPUs, as those that NVLinks join need it before Ampere. Reports fill in INDEX.
+_RESET = (
+    "(`sudo fuser -v /dev/nvidia*` shows them; nvidia-persistenced may stay) and reset {it} (`sudo systemctl stop"
+    " nvidia-persistenced; sudo nvidia-smi -r{which}; sudo systemctl start nvidia-persistenced`)"
+)
+RESET = f"reboot, or end all programs on the GPU {_RESET.format(it='it', which=' -i INDEX')}"
+RESET_ALL = f"reboot, or end all programs on all GPUs {_RESET.format(it='them', which='')}"
+
 
 @dataclass(frozen=True)
 class XidMeaning:
@@ -27,7 +36,9 @@ def xid(code: int) -> XidMeaning:
 @cache
 def _known() -> dict[int, XidMeaning]:
     document = datafile.read(Path(__file__).parent / "xids.yml")
-    actions = document["actions"]
+    actions = {
+        name: text.replace("RESET_ALL", RESET_ALL).replace("RESET", RESET) for name, text in document["actions"].items()
+    }
     return {
         code: XidMeaning(code, row["what"], row["gravity"], actions.get(row["do"], row["do"]))
         for code, row in document["xids"].items()

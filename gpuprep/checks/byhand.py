@@ -123,12 +123,13 @@ def option_out(snapshot: Snapshot, line: ModprobeLine, key: str = "") -> str:
 
 
 def installed_again(snapshot: Snapshot, packages: Mapping[str, Package], *, same: bool) -> str:
-    """The command that installs exactly these versions, and holds again what was held. `same`: they are installed."""
+    """The command that installs exactly these versions, and holds again what was held, also where it failed. `same`:
+    they are installed."""
     if snapshot.apt is None:
         names = [f"{name}-{package.version}" for name, package in packages.items()]
         return f"`{command('sudo', 'dnf', 'reinstall' if same else 'install', *names)}`"
     held = [name for name, package in packages.items() if package.held]
-    hold = f" && {command('sudo', 'apt-mark', 'hold', *held)}" if held else ""
+    hold = f"; {command('sudo', 'apt-mark', 'hold', *held)}" if held else ""
     options = ("--reinstall", "--allow-change-held-packages") if same else (
         "--allow-downgrades", "--allow-change-held-packages",
     )  # fmt: skip

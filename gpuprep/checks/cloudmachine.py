@@ -4,13 +4,12 @@ there: a cloud's machine gets another computer by a stop and a start, and nobody
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
 from gpuprep.catalogue import Board, clouds
 from gpuprep.catalogue.clouds import CloudMachine
-from gpuprep.checks.common import MAKER, OWN, RENTED, RESTART, skip, why_missing
+from gpuprep.checks.common import MAKER, RENTED, RESTART, YOURS, skip, why_missing
 from gpuprep.desired.host_rules import board_at, nvidia_gpus, title
 from gpuprep.records import Finding, Missing, Snapshot, Status
 from gpuprep.records.cloudnames import is_name
@@ -33,8 +32,8 @@ def addressed(remedy: str, snapshot: Snapshot | None) -> str:
     if not commands:
         return remedy
     rented = f"{RESTART}: {name} gives it another computer; if it stays so, show {name} this report"
-    said = re.sub(rf"(?:{OWN}[^;]*; )?{re.escape(RENTED)}; if it is yours, [^;]*", lambda _: rented, remedy)
-    said = said.replace(f"the provider{MAKER}", name).replace("the provider", name)
+    steps = dict.fromkeys(step for step in remedy.split("; ") if not step.startswith(YOURS))
+    said = "; ".join(steps).replace(RENTED, rented).replace(f"the provider{MAKER}", name).replace("the provider", name)
     typed = f"compare the name, then {TYPE}" if is_name(cloud.provider, instance) else TYPE
     return said.replace(RESTART, f"{RESTART} ({LOST}; {typed}: {commands})", 1)
 

@@ -31,13 +31,11 @@ MISSING_REASONS = {
     INTERRUPTED: "the run was interrupted before it was measured",
     FIRST_FAILURE: "the run ended at the first FAIL, as --first-failure asks",
 }
-# nvidia-persistenced holds the GPU open. It starts again also where the reset failed, and clocks are set again then.
-GPU_RESET = "`sudo systemctl stop nvidia-persistenced; sudo nvidia-smi -r; sudo systemctl start nvidia-persistenced`"
 # What cloudmachine.addressed() says in the words of the machine's cloud.
 RESTART = "stop the machine and start it again"
 RENTED = "if the machine is rented, show the provider this report and ask for another machine"
 MAKER = ", or the server's maker,"
-OWN = "check (?:fans|slot|the power supplies)"  # how advice for one's own machine begins
+YOURS = "if it is yours, "  # how a step begins that only the machine's owner can take
 REMEDIES = {
     "gpu_is_lost": f"{RESTART}; if it happens again, ask the provider{MAKER} for another",
     "version_mismatch": "reboot, so that module and library are of one version",

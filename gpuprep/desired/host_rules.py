@@ -507,6 +507,12 @@ def _no_machine(snapshot: Snapshot) -> list[Refusal]:
     return [refuse("host.kernel", reason, "gpuprep on the machine that runs the container; `gpuprep validate` in here")]
 
 
+def entry_off(path: str) -> str:
+    """How an entry of the package manager's sources is turned off; its file stays, as it may have other entries."""
+    how = {".repo": "write `enabled=0` into", ".sources": "write `Enabled: no` into"}.get(Path(path).suffix)
+    return f"{how or 'write `#` before'} that entry of {path}"
+
+
 def _repositories(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
     """Refusals of NVIDIA repositories for another system, or beside the system's own archive: packages would mix."""
     release = catalogue.archive(snapshot.os.id, snapshot.os.version_id)
@@ -516,7 +522,7 @@ def _repositories(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
     own, refusals = catalogue.nvidia_folder(release), []
     for entry in listed_here:
         is_ours = Path(entry.file).name.startswith("gpuprep-")
-        removal = f"take that entry out of {entry.file} (or remove the file), then run again"
+        removal = f"{entry_off(entry.file)}, then run again"
         if entry.unverified and not is_ours:  # its own the role writes again
             reason = (
                 f"{entry.file} has NVIDIA's repository with {entry.unverified}: its packages would be installed as root"

@@ -45,6 +45,11 @@ class Group:
         return len({(finding.expected, finding.actual, finding.reason) for finding in self.findings}) == 1
 
     @property
+    def subject(self) -> str:
+        """The one subject of all; "" of several."""
+        return self.first.subject if len({finding.subject for finding in self.findings}) == 1 else ""
+
+    @property
     def subjects(self) -> str:
         """ "transcode, throughput": the first words of the subjects, at most a few."""
         kinds = list(dict.fromkeys(finding.subject.partition(" ")[0] for finding in self.findings))

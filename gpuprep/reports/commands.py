@@ -2,7 +2,7 @@
 
     again(record, "validate", "--quick")    the command on the host of a record
     repair(records, findings)               what puts the findings right: one command for all hosts; "" if none does
-    expanded(text, record)                  a text whose commands in backticks have HOST and PROFILE filled in
+    expanded(text, record, "gpu 3")         a text whose commands have HOST, PROFILE and the GPU's INDEX filled in
 
 A run keeps its options as typed in its record (`RecordedOptions.asked`), so a report read later has the same commands.
 The values are quoted for a shell, whatever they are. A password is never among them.
@@ -26,6 +26,7 @@ VALUES = (("ssh_key", "--ssh-key"), ("store", "--store"))
 FLAGS = (("accept_new_host_key", "--accept-new-host-key"), ("ask_become_pass", "--ask-become-pass"))
 # Commands that a finding's remedy may name: words without a meaning to a shell, in backticks.
 QUOTED = re.compile(r"`(gpuprep [\w .,:=/-]+)`")
+GPU = re.compile(r"gpu ([0-9]+|[0-9a-f]+:[0-9a-f]+:[0-9a-f]+\.[0-9a-f]+)")
 FIX = "`gpuprep drift HOST --profile PROFILE --fix` puts it back"  # how a remedy of drift begins where --fix repairs it
 ON_HOSTS = ("provision", "plan", "tune", "validate", "drift")
 
@@ -78,12 +79,15 @@ def report(record: RunRecord) -> str:
     return plaintext.command("gpuprep", "report", *store, about=record.run_id)
 
 
-def expanded(text: str, record: RunRecord) -> str:
+def expanded(text: str, record: RunRecord, subject: str) -> str:
     """`text` with the host and the options of the run in its commands; a command that names no HOST stays as it is.
+    Where `subject` is a GPU, also its index, or its address on the bus if the driver gave it no index.
 
     What only the machine's owner can do is said in the words of the machine's cloud.
     """
     said = cloudmachine.addressed(text, record.after or record.before)
+    if gpu := GPU.fullmatch(subject):
+        said = said.replace("-i INDEX", f"-i {gpu[1]}")
     return QUOTED.sub(lambda found: f"`{_filled(found[1].split(), record)}`", said)
 
 

@@ -87,7 +87,7 @@ def _case(suite: ET.Element, record: RunRecord, finding: Finding) -> None:
         line,
         drifted.since(finding, record.started_at),
         finding.reason,
-        f"what to do: {commands.expanded(finding.remedy, record)}" if finding.remedy else "",
+        f"what to do: {commands.expanded(finding.remedy, record, finding.subject)}" if finding.remedy else "",
     ]
     text = _clean("\n".join(part for part in whole if part))
     if finding.status is Status.WARN:

@@ -162,7 +162,7 @@ def _finding(record: RunRecord, group: causes.Group, now: str) -> tuple[str, ...
     seen = (finding.expected, finding.actual) if group.same_values else ("", "")
     since = drifted.since(finding, now) if now else ""
     why = "; ".join(filter(None, [group.cause, since]))
-    remedy = commands.expanded(finding.remedy, record)
+    remedy = commands.expanded(finding.remedy, record, group.subject)
     return (
         f"{MARKS[finding.status]} {finding.status.value}",
         *map(plain, ("; ".join(group.names), *seen, why, remedy)),

@@ -76,5 +76,5 @@ def _group(page: Page, record: RunRecord, group: causes.Group, now: str) -> None
     if group.cause:
         page.text(f"why: {group.cause}", indent=" " * 10, later=" " * 12)
     if first.remedy:
-        remedy = whole_commands(commands.expanded(first.remedy, record))
+        remedy = whole_commands(commands.expanded(first.remedy, record, group.subject))
         page.text(f"what to do: {remedy}", indent=" " * 10, later=" " * 12)

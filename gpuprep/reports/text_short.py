@@ -68,7 +68,7 @@ def cause(page: Page, group: causes.Group, record: RunRecord, *, now: str = "", 
         )
     by_hand = "" if is_interrupted(first) else _by_hand(first)  # the command that follows is what to do
     if by_hand:
-        remedy = whole_commands(commands.expanded(by_hand, record))
+        remedy = whole_commands(commands.expanded(by_hand, record, group.subject))
         page.text(f"what to do: {remedy}", indent=later, later=later + "  ")
 
 

@@ -186,7 +186,10 @@ def _again(subject: str) -> Callable[[Wanted, Snapshot], str]:
         options = "--reinstall --no-install-recommends --allow-change-held-packages --no-remove"
         again = f"DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=600 install {options} {names}"
         held = " ".join(shlex.quote(name) for name in broken if snapshot.packages[name].held)
-        return f"{again} && apt-mark hold {held}" if held else again  # apt releases what it may change
+        if not held:
+            return again
+        # apt releases what it may change, also where it then fails. No `exit`: that ends the shell of who types this.
+        return f"{again}; failed=$?; apt-mark hold {held} && (exit $failed)"
 
     return command
 

@@ -43,7 +43,7 @@ HEALTH: dict[str, tuple[Change, Status, str, str]] = {
         "could not be replaced",
         "field diagnostic",
     ),
-    "gpu 0.mig": (gpu(mig_current=True, mig_pending=True), Status.FAIL, "divided", "nvidia-smi -i 0 -mig 0"),
+    "gpu 0.mig": (gpu(mig_current=True, mig_pending=True), Status.FAIL, "divided", "nvidia-smi -i INDEX -mig 0"),
     "driver.xids": (
         lambda s: dataclasses.replace(s, xids=Missing("no_permission", "kmsg")),
         Status.UNKNOWN,

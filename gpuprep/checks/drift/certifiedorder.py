@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gpuprep.catalogue.xids import RESET
 from gpuprep.checks.common import RESTART
 from gpuprep.checks.drift.certified import CERTIFY, Certified, Difference, Unread
-from gpuprep.checks.health.healthwords import RESET
 from gpuprep.checks.links import nvlinks
 from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, PcieLink, RemappedRows, RetiredPages, Status
 

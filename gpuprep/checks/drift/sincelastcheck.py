@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuprep.catalogue.health import limit
+from gpuprep.catalogue.xids import RESET
 from gpuprep.checks.common import skip
 from gpuprep.checks.drift.certified import spoken
 from gpuprep.checks.earlier import LEAST_SECONDS, elapsed
 from gpuprep.checks.earlier import grown as growth
-from gpuprep.checks.health.healthwords import CALL, COOLING, RESET, RMA, SUPPLY
+from gpuprep.checks.health.healthwords import CALL, COOLING, RMA, SUPPLY
 from gpuprep.records import (
     EccErrors,
     Finding,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuprep.catalogue import Board, board_of
+from gpuprep.catalogue.xids import RESET
 from gpuprep.checks import gpuprocesses
 from gpuprep.checks.common import REMEDIES, unknown
 from gpuprep.checks.earlier import earlier
@@ -23,7 +24,7 @@ from gpuprep.checks.health import (
     temperature,
     xidfindings,
 )
-from gpuprep.checks.health.healthwords import RESET, judged, refused
+from gpuprep.checks.health.healthwords import judged, refused
 from gpuprep.checks.installed.toolkitlibraries import toolkit_libraries
 from gpuprep.checks.links import nvlinks
 from gpuprep.desired.host_rules import board_at
@@ -108,7 +109,7 @@ def _mig(subject: str, gpu: GpuFacts) -> Finding | None:
     for part in (current, pending):
         if isinstance(part, Missing):
             return refused(subject, "mig", part, "off")
-    remedy = f"`sudo nvidia-smi -i {gpu.index} -mig 0`, then {RESET}"
+    remedy = f"`sudo nvidia-smi -i INDEX -mig 0`, then {RESET}"
     problem = None
     if current:
         why = "the GPU is divided (MIG): programs see instances of it, and none has its whole speed"

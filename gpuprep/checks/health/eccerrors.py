@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.health import limit
+from gpuprep.catalogue.xids import RESET
 from gpuprep.checks.common import NOT_TOLD, skip
 from gpuprep.checks.earlier import Earlier, grown
 from gpuprep.checks.health.healthwords import (
     CALL,
     NOT_THERE,
-    RESET,
     RMA,
     Problem,
     checked_reading,

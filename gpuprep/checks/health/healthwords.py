@@ -6,19 +6,18 @@ import math
 from collections.abc import Collection
 
 from gpuprep.catalogue.health import plausible
-from gpuprep.checks.common import GPU_RESET, NOT_TOLD, RENTED, unknown
+from gpuprep.checks.common import NOT_TOLD, RENTED, YOURS, unknown
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.findings import PROBLEMS
 
-RESET = f"reboot, or end all programs on the GPU (`nvidia-smi` lists them) and reset it ({GPU_RESET})"
-CALL = f"{RENTED}; if it is yours, call the server's maker"
+CALL = f"{RENTED}; {YOURS}call the server's maker"
 # NVIDIA replaces a board when its field diagnostic confirms the flag.
 RMA = (
-    f"take the GPU out of use; {RENTED}; if it is yours, run NVIDIA's field diagnostic and give its log and this report"
+    f"take the GPU out of use; {RENTED}; {YOURS}run NVIDIA's field diagnostic and give its log and this report"
     " to the server's maker, who replaces the board"
 )
-COOLING = f"check fans, air flow and the room's temperature; {CALL}"
-SUPPLY = f"check the power supplies and the server's power limit (BMC); {CALL}"
+COOLING = f"{RENTED}; {YOURS}check fans, air flow and the room's temperature, then call the server's maker"
+SUPPLY = f"{RENTED}; {YOURS}check the power supplies and the server's power limit (BMC), then call the server's maker"
 NOT_THERE = ("not_supported",)  # the GPU does not have it
 Problem = tuple[Status, str, str]  # how severe, why, what to do
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.health import limit, repairs
+from gpuprep.catalogue.xids import RESET
 from gpuprep.checks.common import NOT_TOLD, skip
 from gpuprep.checks.health.eccerrors import not_protected
 from gpuprep.checks.health.healthwords import (
     CALL,
-    RESET,
     RMA,
     Problem,
     checked_reading,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from gpuprep.catalogue.health import limit
-from gpuprep.checks.common import NOT_TOLD
+from gpuprep.checks.common import NOT_TOLD, RENTED, YOURS
 from gpuprep.checks.earlier import Earlier, grown
 from gpuprep.checks.floors import apart
 from gpuprep.checks.health.healthwords import (
-    CALL,
     Problem,
     checked_reading,
     counted,
@@ -19,7 +18,7 @@ from gpuprep.checks.health.healthwords import (
 from gpuprep.records import Finding, GpuFacts, Missing, PcieErrors, PcieLink, Status
 
 WHAT = "the errors of the PCIe link"
-REMEDY = f"check slot, riser and cable (dmesg may say more: AER); {CALL}"
+REMEDY = f"{RENTED}; {YOURS}check slot, riser and cable (dmesg may say more: AER), then call the server's maker"
 
 
 def finding(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier | None) -> Finding | None:

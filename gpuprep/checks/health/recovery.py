@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gpuprep.catalogue.xids import RESET
 from gpuprep.checks.common import NOT_TOLD, RESTART
 from gpuprep.checks.health.healthwords import (
     CALL,
-    RESET,
     judged,
     refused,
 )

@@ -14,7 +14,7 @@ from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVE
 from gpuprep.checks import byhand
 from gpuprep.checks.common import PROVISION, check, none_of, provision, skip, small_file, unknown
 from gpuprep.checks.installed import modprobe, signatures
-from gpuprep.desired.host_rules import uninstall
+from gpuprep.desired.host_rules import entry_off, uninstall
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
 from gpuprep.desired.state import Wanted
@@ -324,8 +324,7 @@ def _repository(snapshot: Snapshot) -> list[Finding]:
         return []
     wrong = [entry for entry in entries if entry.unverified]
     ours = all(entry.file.rpartition("/")[2].startswith("gpuprep-") for entry in wrong)
-    files = ", ".join(dict.fromkeys(entry.file for entry in wrong))
-    aside = ", ".join(dict.fromkeys(byhand.aside(snapshot, entry.file) for entry in wrong))
+    off = ", ".join(dict.fromkeys(entry_off(entry.file) for entry in wrong))
     return [
         none_of(
             "driver",
@@ -334,9 +333,7 @@ def _repository(snapshot: Snapshot) -> list[Finding]:
             expected="signatures checked",
             why="what comes from NVIDIA's repository is installed as root without a check of its signature",
             role=ROLE if ours else "",
-            remedy=""
-            if ours
-            else f"take that entry out of {files}; if a file has no other: {aside}; then `{PROVISION} --only driver`",
+            remedy="" if ours else f"{off}; then `{PROVISION} --only driver`",
         )
     ]
 

@@ -12,15 +12,16 @@ from collections.abc import Mapping, Sequence
 from gpuprep import catalogue
 from gpuprep.catalogue import Board, topologies
 from gpuprep.catalogue.topologies import Family, Machine
-from gpuprep.checks.common import GPU_RESET, skip
+from gpuprep.catalogue.xids import RESET_ALL
+from gpuprep.checks.common import skip
 from gpuprep.records import Finding, GpuFacts, Missing, Status
 
 PROP = "nvlinks"
 EXPECTED = "all up, or none in use"
 FABRIC = "look at `systemctl status nvidia-fabricmanager` and `nvidia-smi topo -m`"
 LOOK = (
-    f"`nvidia-smi nvlink -s` shows them; reboot, or end all programs on the linked GPUs and reset these ({GPU_RESET});"
-    f" with NVSwitches {FABRIC}; if it stays so, show the provider this report"
+    f"`nvidia-smi nvlink -s` shows them; {RESET_ALL}; with NVSwitches {FABRIC}; if it stays so, show the provider this"
+    " report"
 )
 BRIDGE = "see that each bridge is pushed in fully and is of the right kind; else show the provider this report"
 UNBRIDGED = "this card has no NVLink bridge: cards of this kind are sold with and without a bridge"

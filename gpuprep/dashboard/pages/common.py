@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -13,9 +13,9 @@ from gpuprep.dashboard.board import Board
 from gpuprep.dashboard.digest import Host
 from gpuprep.dashboard.speeds import Falling, Speeds
 from gpuprep.errors import UsageError
-from gpuprep.records import Finding, ended
+from gpuprep.records import Finding, RunRecord, ended
 from gpuprep.records.moments import minute, moment
-from gpuprep.reports import drifted
+from gpuprep.reports import commands, drifted
 from gpuprep.reports.causes import Group
 from gpuprep.reports.readings import figure
 from gpuprep.store.overview import Run
@@ -122,10 +122,10 @@ def _since(finding: Finding, now: str) -> str:
 
 
 def cause_row(
-    group: Group, hosts: Sequence[Host] = (), expand: Callable[[str], str] = str, now: str = ""
+    group: Group, hosts: Sequence[Host] = (), record: RunRecord | None = None, now: str = ""
 ) -> dict[str, Any]:
-    """What did not pass for one reason, with the hosts that have it. `expand`: a remedy's commands, for one host.
-    `now`: when that host was checked."""
+    """What did not pass for one reason, with the hosts that have it. `record`: of one host, its remedy has commands to
+    paste. `now`: when that host was checked."""
     first, values = group.first, Counter(finding.actual for finding in group.findings)
     keys = list(dict.fromkeys(finding.key for finding in group.findings))
     oldest = min((finding for finding in group.findings if moment(finding.since)), key=_began, default=None)
@@ -143,7 +143,7 @@ def cause_row(
         "kinds": len(values),
         "expected": first.expected if len({finding.expected for finding in group.findings}) == 1 else "",
         "reason": f"{'' if alike else 'for example: '}{first.reason}" if first.reason else "",
-        "remedy": expand(first.remedy),
+        "remedy": commands.expanded(first.remedy, record, group.subject) if record else first.remedy,
         "since": _since(oldest, now) if oldest else "",
         "hosts": [{"name": name, "path": host_path(name)} for name in named[:NAMED]],
         "count": len(named),

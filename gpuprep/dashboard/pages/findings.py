@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import date
 
 from gpuprep.dashboard import charts
@@ -26,7 +26,7 @@ from gpuprep.dashboard.speeds import NIGHTS
 from gpuprep.performance import trend
 from gpuprep.records import Finding, Status
 from gpuprep.records.findings import PROBLEMS, in_order, weight
-from gpuprep.reports import causes, commands, drifted
+from gpuprep.reports import causes, drifted
 from gpuprep.reports.causes import Group
 from gpuprep.untrusted.plaintext import one_line
 
@@ -36,7 +36,7 @@ def findings(board: Board, query: Query) -> Page:
     groups = causes_of(now.hosts)
     rows = cut(groups, query)
     silent = [host for host in now.hosts if not host.problems and host.word != Status.PASS.value]
-    shown = [cause_row(group, hosts, _of_one_host(hosts)) for group, hosts in rows.rows]
+    shown = [cause_row(group, hosts, hosts[0].record if len(hosts) == 1 else None) for group, hosts in rows.rows]
     variables = {
         "cut": rows,
         "unjudged": [{"name": host.name, "path": host_path(host.name)} for host in silent[:NAMED]],
@@ -86,12 +86,6 @@ def causes_of(
         return PROBLEMS.index(first.status), weight(first.subject, first.role), -len(each[1])
 
     return sorted(groups, key=place)
-
-
-def _of_one_host(hosts: Sequence[Host]) -> Callable[[str], str]:
-    """Of one host its commands can be pasted; of several they name no host."""
-    record = hosts[0].record
-    return (lambda remedy: commands.expanded(remedy, record)) if len(hosts) == 1 else str
 
 
 def finding(board: Board, key: str, query: Query) -> Page:

@@ -29,7 +29,7 @@ from gpuprep.performance.trend import FEWEST_NIGHTS
 from gpuprep.records import Status
 from gpuprep.records.findings import GRAVEST_FIRST
 from gpuprep.records.moments import minute
-from gpuprep.reports import commands, drifted
+from gpuprep.reports import drifted
 from gpuprep.reports.readings import figure
 from gpuprep.store.overview import Run
 from gpuprep.untrusted.plaintext import one_line
@@ -59,10 +59,7 @@ def host(board: Board, name: str, query: Query) -> Page:
         "others": names[1:],
         "host": latest,
         "word": latest.word if latest else "",
-        "problems": [
-            cause_row(group, (), lambda remedy: commands.expanded(remedy, latest.record), latest.record.started_at)
-            for group, _ in causes_of([latest])
-        ]
+        "problems": [cause_row(group, (), latest.record, latest.record.started_at) for group, _ in causes_of([latest])]
         if latest
         else [],
         "most": MOST_SHOWN,

@@ -67,7 +67,11 @@ def contents(record: RunRecord) -> dict[str, Any]:
     bad = in_order(findings, PROBLEMS)
     beside = columns(record)
     groups = [
-        (group, drifted.since(group.first, record.started_at), pasted.expanded(group.first.remedy, record))
+        (
+            group,
+            drifted.since(group.first, record.started_at),
+            pasted.expanded(group.first.remedy, record, group.subject),
+        )
         for group in causes.groups(bad, record.started_at)
     ]
     variables = {

@@ -154,7 +154,11 @@ def _host(record: RunRecord) -> dict[str, Any]:
         "what": fleet.what(record),
         "error": record.error or "",
         "bad": [
-            (group, drifted.since(group.first, record.started_at), pasted.expanded(group.first.remedy, record))
+            (
+                group,
+                drifted.since(group.first, record.started_at),
+                pasted.expanded(group.first.remedy, record, group.subject),
+            )
             for group in causes.groups(bad, record.started_at)
         ],
         "waived": waived,

@@ -7,8 +7,10 @@ import dataclasses
 import pytest
 from builders import finished_snapshot, resolved
 from healthkeys import HEALTH, Change, gpu
+from records_for_tests import record
 
 from gpuprep import checks, records
+from gpuprep.reports import commands
 
 WANTED = resolved("t4", "debian13")
 FINISHED = finished_snapshot(WANTED)
@@ -158,6 +160,23 @@ def test_xids_by_gravity(code: int, status: records.Status) -> None:
 
 def test_an_xid_of_a_gpu_that_is_gone_keeps_its_address() -> None:
     assert named(xids(79, address="0000:81:00.0"))["gpu 0000:81:00.0.xids"].status is records.Status.FAIL
+
+
+@pytest.mark.parametrize(
+    ("code", "address", "command"),
+    [
+        (48, BUS, "sudo nvidia-smi -r -i 0;"),
+        (46, "0000:81:00.0", "sudo nvidia-smi -r -i 0000:81:00.0;"),
+        (48, "0;reboot", "sudo nvidia-smi -r -i INDEX;"),
+        (74, BUS, "end all programs on all GPUs (`sudo fuser -v /dev/nvidia*` shows them;"),
+    ],
+)
+def test_a_reset_is_of_the_gpu_that_needs_it(code: int, address: str, command: str) -> None:
+    """Without -i, nvidia-smi resets the GPUs of everybody."""
+    (finding,) = [one for one in named(xids(code, address=address)).values() if one.property == "xids"]
+    said = commands.expanded(finding.remedy, record(), finding.subject)
+    assert command in said
+    assert "sudo fuser -v /dev/nvidia*" in said
 
 
 def test_every_xid_we_know_says_what_it_is_and_what_to_do() -> None:

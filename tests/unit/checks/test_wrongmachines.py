@@ -90,7 +90,7 @@ def test_repositories_that_would_mix_are_refused(system: str, source: str, entry
     (reason,) = refusals(there, driver={"source": source})
     assert reason.startswith(f"host.sources: /x/{entry[0]} has NVIDIA's repository")
     assert says in reason
-    assert f"take that entry out of /x/{entry[0]}" in reason
+    assert f"that entry of /x/{entry[0]}" in reason
 
 
 @pytest.mark.parametrize(
@@ -110,19 +110,21 @@ def test_the_repository_of_this_system_is_none(system: str, source: str, entry: 
 
 
 @pytest.mark.parametrize(
-    ("system", "entry", "how"),
+    ("system", "entry", "how", "off"),
     [
-        ("amzn2023", ("/etc/yum.repos.d/cuda-amzn2023.repo", "amzn2023"), "gpgcheck=0"),
-        ("ubuntu2404", ("/etc/apt/sources.list.d/cuda.list", "ubuntu2404"), "trusted=yes"),
-        ("debian12", ("/etc/apt/sources.list.d/cuda.sources", "debian12"), "Allow-Insecure: yes"),
+        ("amzn2023", ("/etc/yum.repos.d/cuda-amzn2023.repo", "amzn2023"), "gpgcheck=0", "write `enabled=0` into"),
+        ("ubuntu2404", ("/etc/apt/sources.list", "ubuntu2404"), "trusted=yes", "write `#` before"),
+        ("debian12", ("/etc/apt/sources.list.d/a.sources", "debian12"), "Trusted: yes", "write `Enabled: no` into"),
     ],
 )
-def test_a_repository_without_signatures_is_refused_and_found(system: str, entry: tuple[str, str], how: str) -> None:
-    """gpuprep's own entry, if somebody changed it, is written again by the role."""
+def test_a_repository_without_signatures_is_refused_and_found(
+    system: str, entry: tuple[str, str], how: str, off: str
+) -> None:
+    """gpuprep's own entry, if somebody changed it, is written again by the role. No file is taken away."""
     there = dataclasses.replace(bare_snapshot(system), nvidia_repositories=(records.NvidiaRepository(*entry, how),))
     (reason,) = refusals(there, driver={"source": "nvidia"})
     assert reason.startswith(f"host.sources: {entry[0]} has NVIDIA's repository with {how}: ")
-    assert f"take that entry out of {entry[0]}" in reason
+    assert f"{off} that entry of {entry[0]}" in reason
     assert "provision adds it with NVIDIA's key" in reason
     own = records.NvidiaRepository("/etc/apt/sources.list.d/gpuprep-nvidia.sources", entry[1], how)
     wanted = state.resolve(load("t4", driver={"source": "nvidia"}), bare_snapshot(system))
@@ -131,6 +133,7 @@ def test_a_repository_without_signatures_is_refused_and_found(system: str, entry
         (finding,) = [one for one in found if one.key == "driver.repository"]
         assert (finding.status, finding.role) == (records.Status.FAIL, role)
         assert how in finding.reason
+        assert finding.remedy.startswith("`gpuprep provision" if role else f"{off} that entry of {entry[0]}; then")
 
 
 def test_entries_that_are_in_force_are_read(tmp_path: Path) -> None:

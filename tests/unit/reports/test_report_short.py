@@ -334,3 +334,12 @@ def test_the_worst_stand_first_and_an_error_is_one_cause_of_many() -> None:
     assert [row.split()[1] for row in rows] == ["UNKNOWN", "WARN", "WARN", "PASS", "PASS"]
     page = printed(*(dataclasses.replace(lost(), host=f"h{n}", error=f"h{n}: no answer") for n in range(9)))
     assert page.count("no answer (9 hosts: ") == 1
+
+
+def test_a_command_for_one_gpu_names_that_gpu_and_never_one_of_several() -> None:
+    remedy = "reset it (`sudo nvidia-smi -r -i INDEX`)"
+    one, other = (dataclasses.replace(HOT, subject=f"gpu {index}", remedy=remedy) for index in (3, 5))
+    assert "`sudo nvidia-smi -r -i 3`" in short(made(one))
+    both = short(made(one, other))
+    assert "gpu 3: temperature; gpu 5: temperature" in both
+    assert "`sudo nvidia-smi -r -i INDEX`" in both

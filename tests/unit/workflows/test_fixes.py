@@ -97,7 +97,8 @@ def test_packages_with_sources_of_a_module_are_left_to_the_role(said: str) -> No
     made = [one.command.rpartition(" install ")[2] for one in fixes.plan(WANTED, snapshot, failed("driver.files"))]
     options = "--reinstall --no-install-recommends --allow-change-held-packages --no-remove"
     again = f"{options} libcuda1={there['libcuda1'].version} nvidia-kernel-dkms=550.163.01-2"
-    assert made == ([] if "/usr/src" in said else [f"{again} && apt-mark hold libcuda1 nvidia-kernel-dkms"])
+    held = "apt-mark hold libcuda1 nvidia-kernel-dkms"
+    assert made == ([] if "/usr/src" in said else [f"{again}; failed=$?; {held} && (exit $failed)"])
 
 
 def test_what_needs_a_package_a_reboot_or_a_role_is_left() -> None:
