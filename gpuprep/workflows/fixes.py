@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 
 from gpuprep import catalogue
 from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
-from gpuprep.agent.facts.packagefiles import whose
+from gpuprep.agent.facts.packagefiles import ABSENT, whose
 from gpuprep.agent.host_paths import AGENT_PROGRAM, CDI, CUDA_PIN, HEADERS_LINK, HOLDS, LOADER_LIST, PIN, PROGRAM_LINKS
 from gpuprep.catalogue.roles import cuda_pin_text, driver_pin_text, loader_list_text
 from gpuprep.desired.state import Wanted
@@ -171,13 +171,15 @@ def _hold(names: Sequence[str], snapshot: Snapshot) -> str:
 
 def _again(subject: str) -> Callable[[Wanted, Snapshot], str]:
     """A function that returns the command that installs packages again whose files are gone or changed; "" if one has
-    a module's sources: its script builds the module, for which the role prepares DKMS.
+    a module's sources: its script builds the module, for which the role prepares DKMS. Also if a package is not there.
     """
 
     def command(_: Wanted, snapshot: Snapshot) -> str:
         found = {} if isinstance(snapshot.package_files, Missing) else snapshot.package_files
         broken = [name for name in sorted(found) if whose(name) == subject and name in snapshot.packages]
-        if not broken or any(said.startswith(SOURCES) for name in broken for said in found[name]):
+        if not broken or any(
+            said.startswith(SOURCES) or said.endswith(ABSENT) for name in broken for said in found[name]
+        ):
             return ""
         if snapshot.apt is None:
             names = " ".join(map(shlex.quote, broken))

@@ -1,7 +1,8 @@
-"""Which files of the driver's and the CUDA toolkit's packages are gone or changed? Changes nothing.
+"""What is wrong with the driver's and the CUDA toolkit's packages: files that are gone, changed or closed to users, and
+packages that they need and are not there. Changes nothing.
 
 Without gpuprep's other modules and stdlib only, Python 3.9 or newer: the agent imports it, and the roles run it as a
-script: `packagefiles.py driver` (or cuda, or compiler) prints {package: [what is wrong, ...]} as one JSON object.
+script: `packagefiles.py driver` (or cuda, or compiler) prints {"broken": [package, ...], "absent": [package, ...]}.
 
 As `dpkg --verify` and `rpm -V` do, but a file is read only if it changed in any way (ctime) after its package was
 installed: CUDA has gigabytes. ctime cannot be set by a program; a machine whose files were all copied is read whole.
@@ -13,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 import time
@@ -44,6 +46,13 @@ RPM_FILES = (
     "%{FILENAMES}\\n]"
 )
 
+DPKG_NEEDS = "${db:Status-Status}\\t${Package}\\t${Provides}\\t${Pre-Depends}, ${Depends}\\n"
+ABSENT = "which it needs, is not installed"  # how the agent says that of a package
+RPM_NEEDS = re.compile(
+    r"(?m)^\s+([A-Za-z0-9][\w.+-]{0,199})(?: [<=>]+ \S+)? is needed by \(installed\) (\S{1,200})-[^-\s]+-[^-\s]+$",
+    re.ASCII,
+)
+
 Digest = Callable[[Path, str], str]
 
 
@@ -52,6 +61,7 @@ class File(NamedTuple):
     installed: float  # when its package was
     algorithm: str
     digest: str  # "": there is none to compare with, as of a link
+    mode: int  # what everybody needs to be allowed, of 0o555
 
 
 class TooSlow(Exception):
@@ -76,6 +86,24 @@ def wrong(packages: Iterable[str], *, rpm: bool, digest: Digest, dpkg: Path = DP
     return found
 
 
+def absent(names: Sequence[str], *, rpm: bool, dpkg: Path = DPKG) -> List[Tuple[str, str]]:
+    """(package, what it needs and is not installed): somebody removed it by force. By names alone, not by versions."""
+    if rpm:
+        # Ends with 1 where a package is wanting.
+        said = _run(["rpm", "-V", "--nofiles", "--noscripts", *names]) if names else ""
+        return sorted({(package, need) for need, package in RPM_NEEDS.findall(said or "")})
+    text = _run(["dpkg-query", f"--admindir={dpkg}", "-W", "-f", DPKG_NEEDS])
+    rows = [line.split("\t") for line in (text or "").splitlines() if line.startswith("installed\t")]
+    there = {name for row in rows for name in _named(f"{row[1]}, {row[2]}")}
+    needs = ((row[1], _named(need.replace("|", ","))) for row in rows if row[1] in names for need in row[3].split(","))
+    return sorted({(name, either[0]) for name, either in needs if either and not there.intersection(either)})
+
+
+def _named(relation: str) -> List[str]:
+    """ "libc6 (>= 2.38), python3:any" ─► ["libc6", "python3"]."""
+    return re.findall(r"(?:^|,)\s*([a-z0-9][a-z0-9+.-]*)", relation)
+
+
 def md5_or_other(path: Path, algorithm: str) -> str:
     value = hashlib.new(algorithm)
     with open(path, "rb") as opened:
@@ -89,6 +117,9 @@ def _said(file: File, digest: Digest, ends: float) -> str:
         status = os.lstat(file.path)
     except (FileNotFoundError, NotADirectoryError):
         return "is gone"
+    if not stat.S_ISLNK(status.st_mode) and file.mode & ~status.st_mode:
+        use = "run" if file.mode & 0o111 else "read"
+        return f"has mode {stat.S_IMODE(status.st_mode):04o}: not everybody can {use} it"
     # rpm knows whole seconds.
     if not file.digest or status.st_ctime < int(file.installed) + 1:
         return ""
@@ -118,7 +149,9 @@ def _of_dpkg(names: Sequence[str], dpkg: Path) -> Iterator[Tuple[str, File]]:
                 if path in folders or path in settings or path == "/." or UNUSED.match(path):
                     continue
                 target, by = diverted.get(path, (path, name))
-                yield name, File(path if by == name else target, installed, "md5", digests.get(path, ""))
+                # dpkg keeps no modes.
+                mode = 0o555 if path.rpartition("/")[0].endswith("bin") else 0o444 if path.startswith("/usr/") else 0
+                yield name, File(path if by == name else target, installed, "md5", digests.get(path, ""), mode)
 
 
 def _diversions(path: Path) -> Iterator[Tuple[str, Tuple[str, str]]]:
@@ -148,7 +181,8 @@ def _of_rpm(names: Sequence[str]) -> Iterator[Tuple[str, File]]:
         if is_folder or int(flags) & (CONFIG | DOC | MISSING_OK | GHOST) or state not in ("0", "(none)", ""):
             continue
         if not UNUSED.match(path):
-            yield name, File(path, float(installed), ALGORITHMS.get(algorithm, "md5"), value.strip())
+            needed = int(mode) & 0o555
+            yield name, File(path, float(installed), ALGORITHMS.get(algorithm, "md5"), value.strip(), needed)
 
 
 def _run(command: Sequence[str]) -> Optional[str]:
@@ -165,7 +199,10 @@ def main() -> None:
     names = set((everything or "").splitlines())
     compiler = sys.argv[1] == "compiler"
     mine = {name for name in names if (COMPILER.match(name) if compiler else whose(name) == sys.argv[1])}
-    print(json.dumps(wrong(mine, rpm=rpm, digest=md5_or_other)))
+    # apt does nothing at all while one of them is lacking, be it another role's.
+    asked = mine if rpm else mine | set(filter(whose, names))
+    needed = sorted({need for _, need in absent(sorted(asked), rpm=rpm)})
+    print(json.dumps({"broken": list(wrong(mine, rpm=rpm, digest=md5_or_other)), "absent": needed}))
 
 
 if __name__ == "__main__":

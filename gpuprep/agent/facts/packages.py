@@ -71,10 +71,14 @@ def manager() -> Union[PackageManagerFacts, Missing]:
 
 
 def files(names: Iterable[str], digests: Digests) -> Union[Dict[str, Tuple[str, ...]], Missing]:
-    """Package of the driver or CUDA ─► which of its files are gone or changed; without packages that are whole."""
-    mine = [name for name in names if packagefiles.whose(name)]
+    """Package of the driver or CUDA ─► which of its files are gone or changed, and which packages it lacks; without
+    packages that are whole.
+    """
+    mine, rpm = [name for name in names if packagefiles.whose(name)], not uses_apt()
     try:
-        wrong = packagefiles.wrong(mine, rpm=not uses_apt(), digest=digests.of)
+        wrong = packagefiles.wrong(mine, rpm=rpm, digest=digests.of)
+        for name, need in packagefiles.absent(mine, rpm=rpm):
+            wrong.setdefault(name, []).append(f"{need}, {packagefiles.ABSENT}")
     except PermissionError as error:
         return Missing("no_permission", str(error))
     except (OSError, subprocess.SubprocessError, packagefiles.TooSlow) as error:

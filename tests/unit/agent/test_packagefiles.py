@@ -40,7 +40,11 @@ def moved_away(path: Path) -> None:
 
 
 def same_again(path: Path) -> None:
-    path.chmod(0o700)
+    path.chmod(0o775)
+
+
+def closed(path: Path) -> None:
+    path.chmod(0o750)
 
 
 CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -48,6 +52,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "another content": (replaced, "was changed"),
     "a link to a device": (linked, "is no file any more"),
     "the same content": (same_again, ""),
+    "closed to users": (closed, "has mode 0750: not everybody can run it"),
 }
 
 
@@ -57,6 +62,7 @@ def installed(root: Path, *, late: bool) -> tuple[Path, Path, float]:
     for path in (program, link):
         path.parent.mkdir(parents=True, exist_ok=True)
     program.write_bytes(CONTENT)
+    program.chmod(0o755)
     link.symlink_to("libnvidia-ml.so.550")
     return program, link, program.lstat().st_ctime + (-60 if late else 60)
 
@@ -88,7 +94,7 @@ def test_dpkgs_files_are_compared_where_they_changed_since_the_installation(
     assert found == ({"nvidia-smi": [f"{program} {said}"]} if said else {})
     os.utime(folder / f"info/{name}.list", (at + 600, at + 600))
     untouched = packagefiles.wrong(["nvidia-smi"], rpm=False, digest=(again := Reads()), dpkg=folder)
-    assert untouched == (found if said == "is gone" else {})
+    assert untouched == (found if act in (moved_away, closed) else {})
     assert again.paths == []
 
 
@@ -120,6 +126,36 @@ def test_rpms_files_are_compared_in_the_same_way(tmp_path: Path, monkeypatch: py
     act(program)
     found = packagefiles.wrong(["cuda-nvcc-12-8"], rpm=True, digest=Reads())
     assert found == ({"cuda-nvcc-12-8": [f"{program} {said}"]} if said else {})
+
+
+NEEDS = """\
+Unsatisfied dependencies for cuda-compiler-12-8-12.8.1-1.x86_64:
+\tcuda-nvcc-12-8 >= 12.8.93 is needed by (installed) cuda-compiler-12-8-12.8.1-1.x86_64
+\tcuda-cuobjdump-12-8 is needed by (installed) cuda-compiler-12-8-3:12.8.1-1.x86_64
+\tlibc.so.6(GLIBC_9)(64bit) is needed by (installed) cuda-compiler-12-8-12.8.1-1.x86_64
+\t--nogpgcheck >= 1 is needed by (installed) x-1-1.noarch
+"""
+
+
+def test_a_package_that_was_removed_by_force_is_named_by_who_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rpm").write_text(f"#!/bin/sh\ncat <<'E'\n{NEEDS}E\nexit 1\n")
+    (tmp_path / "rpm").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    compiler = "cuda-compiler-12-8"
+    lacks = [(compiler, "cuda-cuobjdump-12-8"), (compiler, "cuda-nvcc-12-8")]
+    assert packagefiles.absent([compiler], rpm=True) == lacks
+    stanzas = [
+        f"Package: {compiler}\nStatus: install ok installed\nDepends: cuda-nvcc-12-8 (>= 12.8.93), cuda-cuobjdump-12-8,"
+        " g++ | c++-compiler, awk",
+        "Package: cuda-nvcc-12-8\nStatus: deinstall ok config-files\nDepends: gone",
+        "Package: clang\nStatus: install ok installed\nProvides: c++-compiler (= 14), cc",
+        "Package: mawk\nStatus: install ok installed\nProvides: awk",
+        "Package: acme\nStatus: install ok installed\nDepends: nothing",
+    ]
+    (tmp_path / "status").write_text("".join(f"{stanza}\nVersion: 1\nArchitecture: amd64\n\n" for stanza in stanzas))
+    assert packagefiles.absent([compiler, "cuda-nvcc-12-8"], rpm=False, dpkg=tmp_path) == lacks
 
 
 def test_reading_has_a_limit_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
