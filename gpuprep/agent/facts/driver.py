@@ -27,6 +27,7 @@ from gpuprep.records import (
 from gpuprep.untrusted.limits import open_regular
 
 PROC = Path("/proc/driver/nvidia")
+MODULES = Path("/lib/modules")
 CUDA_LIBRARY = "libcuda.so.1"
 # What NVIDIA's .run installer leaves and no package has.
 RUNFILE_TRACES = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
@@ -68,12 +69,14 @@ def module_on_disk(kernel: str) -> VersionAndFlavour:
 
 
 def module_file(kernel: str) -> OptStr:
-    """The file of the main module. If there are several (Debian can have both flavours), modprobe's settings decide."""
-    folder = Path("/lib/modules") / kernel
+    """The file of the main module, None without one. If there are several (Debian can have both flavours), modprobe's
+    settings decide.
+    """
+    folder = MODULES / kernel
     index = read_text(folder / "modules.dep")
     if not isinstance(index, str):
         return index
-    modules = parse.driver_modules(index)
+    modules = [path for path in parse.driver_modules(index) if (folder / path).exists()]  # depmod may run later
     if not modules:
         return None
     return str(folder / (modules[0] if len(modules) == 1 else _chosen_by_modprobe(kernel, tuple(modules))))

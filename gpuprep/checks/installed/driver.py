@@ -68,7 +68,7 @@ def _modules(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     driver, kernel = snapshot.driver, snapshot.kernel
     if driver.module_version is not None:
         module_findings = [_flavour(wanted, snapshot), _origin(wanted, snapshot), _next_boot(wanted, snapshot)]
-        return [*module_findings, _loaded(snapshot), _library(snapshot)]
+        return [*module_findings, *_uvm(wanted, snapshot), _loaded(snapshot), _library(snapshot)]
     module_findings = [_origin(wanted, snapshot)]
     if kernel.next_boot != kernel.running:
         module_findings.append(_next_boot(wanted, snapshot))
@@ -152,7 +152,7 @@ def files(subject: str, snapshot: Snapshot, role: str) -> list[Finding]:
         return [unknown(subject, "files", found, expected=expected, role=role, what=what)]
     mine = {name: said for name, said in found.items() if whose(name) == subject}
     named = [f"{one} (package {name})" for name, said in mine.items() for one in said]
-    why = "files are not as their packages have them, and programs that need them fail or do otherwise"
+    why = "packages are not as they were installed, and programs that need them fail or do otherwise"
     return [none_of(subject, "files", named, expected=expected, why=why, role=role)]
 
 
@@ -438,6 +438,38 @@ def _dkms(snapshot: Snapshot) -> Finding:
         "gone after the next load"
     )
     return check("driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role=ROLE)
+
+
+def _uvm(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """Whether the module that CUDA needs lies beside the main one, for the running kernel and the next; [] in an older
+    record. A kernel without any module is another finding's.
+    """
+    if isinstance(snapshot.signatures, Missing):
+        return []
+    files: dict[str, list[str]] = {}
+    for module in snapshot.signatures.modules:
+        files.setdefault(module.kernel, []).append(module.path.rpartition("/")[2].partition(".ko")[0].replace("_", "-"))
+    lacking = [kernel for kernel, names in files.items() if not any(name.endswith("-uvm") for name in names)]
+    if not files:
+        return []
+    brought = [
+        byhand.reinstalled(snapshot, name)
+        for name in snapshot.packages
+        if wanted.driver.modules == PREBUILT
+        and name.startswith("linux-modules-nvidia-")
+        and name.endswith(tuple(lacking))
+    ]
+    return [
+        none_of(
+            "driver",
+            "uvm_module",
+            [f"none for kernel {kernel}" for kernel in lacking],
+            expected="for each kernel",
+            why="the module nvidia-uvm is gone, and CUDA does not start without it after a reboot",
+            role="" if brought else ROLE,
+            remedy="; ".join(brought),
+        )
+    ]
 
 
 def _next_boot(wanted: Wanted, snapshot: Snapshot) -> Finding:

@@ -22,6 +22,8 @@ from places import ROOT
 from signedmodules import BODY, MARK, Key, make_key, pkcs7, signed, trailer
 
 from gpuprep import checks, errors, records
+from gpuprep.agent.facts import driver as driver_facts
+from gpuprep.agent.facts import signatures
 from gpuprep.agent.programs import children, run
 from gpuprep.desired import loading, profile, state
 from gpuprep.provisioning import plan
@@ -514,6 +516,53 @@ def test_facts_go_through_json() -> None:
     assert records.from_json(records.Snapshot, records.to_json(snapshot)).signatures == snapshot.signatures
 
 
+# ---------------------------------------------------------------- which modules there are
+
+
+NEXT = "6.1.0-99-cloud-amd64"
+
+
+@pytest.mark.parametrize(
+    ("named", "modules", "lacking"),
+    [
+        (("nvidia.ko.xz", "nvidia-uvm.ko.xz"), "dkms", ()),
+        (("nvidia-current.ko", "nvidia-current-uvm.ko", "nvidia-current-drm.ko"), "dkms", ()),
+        (("nvidia-current-open.ko", "nvidia-current-open-modeset.ko"), "dkms", ("running",)),
+        (("nvidia.ko",), "prebuilt", ("running",)),
+        ((), "dkms", ()),  # driver.version and driver.next_boot_module say that
+    ],
+)
+def test_a_driver_without_the_module_of_cuda_is_found_and_repaired(
+    named: tuple[str, ...], modules: str, lacking: tuple[str, ...]
+) -> None:
+    there = host(*(module(name) for name in named), *(module(name, kernel=NEXT) for name in named), on=False)
+    running = there.kernel.running
+    package = f"linux-modules-nvidia-580-{running}"
+    there = dataclasses.replace(there, packages={**there.packages, package: records.Package("1", held=False)})
+    wanted = state.resolve(t4(), there, judging=True)
+    wanted = dataclasses.replace(wanted, driver=dataclasses.replace(wanted.driver, modules=modules))
+    found = [one for one in checks.compare(wanted, there) if one.key == "driver.uvm_module"]
+    assert len(found) == bool(named)
+    for finding in found:
+        assert finding.status is (records.Status.FAIL if lacking else records.Status.PASS)
+        assert (f"none for kernel {running}; none for kernel {NEXT}" in finding.actual) == bool(lacking)
+        repair = f"`sudo apt-get install --reinstall {package}`" if modules == "prebuilt" else "--only driver`"
+        assert (repair in finding.remedy) == bool(lacking)
+
+
+def test_a_module_whose_file_is_gone_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """modules.dep still names it until depmod runs."""
+    monkeypatch.setattr(driver_facts, "MODULES", tmp_path)
+    folder = tmp_path / "6.1/updates/dkms"
+    folder.mkdir(parents=True)
+    (tmp_path / "6.1/modules.dep").write_text("updates/dkms/nvidia.ko.xz:\nupdates/dkms/nvidia-uvm.ko.xz: nvidia\n")
+    assert driver_facts.module_file("6.1") is None
+    for name in ("nvidia.ko.xz", "nvidia-uvm.ko.xz"):
+        (folder / name).write_bytes(b"module")
+    assert driver_facts.module_file("6.1") == str(folder / "nvidia.ko.xz")
+    assert [path.name for path in signatures.modules_of("6.1")] == ["nvidia-uvm.ko.xz", "nvidia.ko.xz"]
+
+
 # ---------------------------------------------------------------- a profile that names a key
 
 
@@ -528,7 +577,7 @@ WISHED: dict[str, Any] = {"verified_by": FLEET.certificate}
 def test_modules_must_be_signed_for_the_certificate_of_the_profile(
     on: bool, changed: dict[str, Any], good: bool
 ) -> None:
-    snapshot = host(module(**changed), on=on, path=FLEET.certificate)
+    snapshot = host(module(**changed), module("nvidia-uvm.ko", **changed), on=on, path=FLEET.certificate)
     (finding,) = judged(snapshot, FLEET)
     assert finding.status is (records.Status.PASS if good else records.Status.FAIL), finding
     wanted = state.resolve(t4(FLEET), snapshot)

@@ -32,14 +32,17 @@ def read(path):
 
 
 def module(kernel, names):
-    """Version and flavour of the module on disk for a kernel; the licence tells open from proprietary."""
+    """Version and flavour of the module on disk for a kernel, and whether the one that CUDA needs lies beside it (DKMS sees
+    the main one alone). The licence tells open from proprietary.
+    """
     for name in names:
         fields = run("modinfo", "-k", kernel, name)
         found = dict(line.partition(":")[::2] for line in reversed(fields.splitlines()) if ":" in line)
         if "version" in found:
             flavour = "open" if "MIT" in found.get("license", "") else "proprietary"
-            return {"version": found["version"].strip(), "flavour": flavour}
-    return {"version": "", "flavour": ""}
+            beside = re.sub(r"\.ko(\.\w+)?$", r"-uvm.ko\1", found.get("filename", "").strip())
+            return {"version": found["version"].strip(), "flavour": flavour, "whole": Path(beside).is_file()}
+    return {"version": "", "flavour": "", "whole": False}
 
 
 def loaded():
