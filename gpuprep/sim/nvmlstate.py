@@ -108,6 +108,7 @@ def of_device(device: Device, index: int) -> dict[str, str]:
         values[f"graphics_clocks_{memory}"] = " ".join(map(str, graphics))
     if data["ecc"]:
         values |= {"ecc": 1, "ecc_pending": 1, "ecc_default": 1, "ecc_corrected": 0, "ecc_uncorrected": 0}
+        values |= {"ecc_corrected_volatile": 0, "ecc_uncorrected_volatile": 0}
     if new:
         values |= {"remapped_rows": 0, "remap_pending": 0, "remap_failed": 0, "sram_threshold_exceeded": 0}
         values |= {"banks": data["banks"], "banks_without_spares": 0}

@@ -59,9 +59,10 @@ nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, int mode)
 nvmlReturn_t nvmlDeviceClearEccErrorCounts(nvmlDevice_t device, int counter)
 {
     SET_GPU(device);
-    (void)counter;
-    set_number(call.gpu, "ecc_corrected", 0);
-    set_number(call.gpu, "ecc_uncorrected", 0);
+    if (counter != 0 && counter != 1)
+        return INVALID_ARGUMENT;
+    set_number(call.gpu, counter ? "ecc_corrected" : "ecc_corrected_volatile", 0);
+    set_number(call.gpu, counter ? "ecc_uncorrected" : "ecc_uncorrected_volatile", 0);
     return OK;
 }
 
@@ -72,7 +73,8 @@ nvmlReturn_t nvmlDeviceSetAccountingMode(nvmlDevice_t device, int mode)
     return OK;
 }
 
-/* A mode that was chosen for the next start of the GPU counts from now on; what waited to be repaired is repaired. */
+/* A mode that was chosen for the next start of the GPU counts from now on; what waited to be repaired is repaired; errors
+ * are counted anew. */
 nvmlReturn_t reset_gpu(nvmlDevice_t device)
 {
     SET_GPU(device);
@@ -84,11 +86,11 @@ nvmlReturn_t reset_gpu(nvmlDevice_t device)
     for (size_t i = 0; i < sizeof pending / sizeof *pending; i++)
         if (has(call.gpu, pending[i][0]))
             set_number(call.gpu, pending[i][1], number(call.gpu, pending[i][0], 0));
-    static const char *const repaired[] = {"remap_pending", "retired_pages_pending"};
-    for (size_t i = 0; i < sizeof repaired / sizeof *repaired; i++)
-        if (has(call.gpu, repaired[i]))
-            set_number(call.gpu, repaired[i], 0);
-    set_number(call.gpu, "compute_mode", 0);
+    static const char *const gone[] = {"remap_pending", "retired_pages_pending", "ecc_corrected_volatile",
+                                       "ecc_uncorrected_volatile", "compute_mode"};
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
+        if (has(call.gpu, gone[i]))
+            set_number(call.gpu, gone[i], 0);
     forget_settings(call.gpu);
     return OK;
 }

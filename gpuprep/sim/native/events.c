@@ -93,7 +93,7 @@ enum { UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3, SIGNED_INT = 5 };
 
 static const struct { unsigned int id; const char *key; int type; } FIELDS[] = {
     {1, "ecc", UNSIGNED_INT}, {2, "ecc_pending", UNSIGNED_INT},
-    {3, "ecc_corrected", UNSIGNED_LONG_LONG}, {4, "ecc_uncorrected", UNSIGNED_LONG_LONG},
+    {3, "ecc_corrected_volatile", UNSIGNED_LONG_LONG}, {4, "ecc_uncorrected_volatile", UNSIGNED_LONG_LONG},
     {5, "ecc_corrected", UNSIGNED_LONG_LONG}, {6, "ecc_uncorrected", UNSIGNED_LONG_LONG},
     {31, "retired_pages_pending", UNSIGNED_INT}, {82, "temperature_memory", UNSIGNED_INT},
     {143, "remapped_rows", UNSIGNED_INT}, {144, "remap_pending", UNSIGNED_INT}, {145, "remap_failed", UNSIGNED_INT},

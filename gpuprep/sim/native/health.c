@@ -198,13 +198,20 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned int *current, un
     return result == OK ? give_number(call.gpu, "ecc_pending", pending) : result;
 }
 
+/* Errors of the memory: `counter` 0 since the driver was loaded or the GPU reset, 1 in the board's life. */
+static unsigned long long ecc_errors(int gpu, int kind, int counter)
+{
+    static const char *const keys[2][2] = {{"ecc_corrected_volatile", "ecc_corrected"},
+                                           {"ecc_uncorrected_volatile", "ecc_uncorrected"}};
+    return counter == 0 || counter == 1 ? (unsigned long long)number(gpu, keys[kind != 0][counter], 0) : 0;
+}
+
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int kind, int counter, unsigned long long *count)
 {
     GPU(device);
     if (!number(call.gpu, "ecc", 0))
         return NOT_SUPPORTED;
-    const char *key = kind == 0 ? "ecc_corrected" : "ecc_uncorrected";
-    *count = counter == 0 || counter == 1 ? (unsigned long long)number(call.gpu, key, 0) : 0;
+    *count = ecc_errors(call.gpu, kind, counter);
     return OK;
 }
 
@@ -214,8 +221,7 @@ nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, int kind, int 
     if (!number(call.gpu, "ecc", 0))
         return NOT_SUPPORTED;
     const int device_memory = 2;
-    const char *key = kind == 0 ? "ecc_corrected" : "ecc_uncorrected";
-    *count = location == device_memory && counter <= 1 ? (unsigned long long)number(call.gpu, key, 0) : 0;
+    *count = location == device_memory ? ecc_errors(call.gpu, kind, counter) : 0;
     return OK;
 }
 
