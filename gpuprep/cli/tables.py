@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
+from gpuprep.reports.terminal import COLORS, aligned, painted
 from gpuprep.untrusted.plaintext import one_line
 
 MOST_LETTERS = 255  # of a cell
-COLORS = {
-    "PASS": "green", "STEADY": "green", "WARN": "yellow", "FAIL": "red", "DOWN": "red", "REFUSED": "red",
-    "FAILED": "red", "UNKNOWN": "magenta", "SKIP": "cyan", "PLAN": "cyan", "WAIVED": "blue", "STOPPED": "yellow",
-    "DONE": "green",
-}  # fmt: skip
 
 
 def lines(
@@ -31,16 +25,16 @@ def lines(
 
         drawn = drawing.table(rows, columns=columns - len(indent), color=color, colors=COLORS)
         return [indent + line for line in drawn]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
-    aligned_rows = []
-    for row in rows:
-        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
-        painted = [
-            click.style(cell, fg=COLORS[word]) if color and word in COLORS else cell
-            for cell, word in zip(cells, row, strict=True)
-        ]
-        aligned_rows.append((indent + "  ".join(painted)).rstrip())
-    return aligned_rows
+    return [
+        (
+            indent
+            + "  ".join(
+                painted(cell, COLORS[word]) if color and word in COLORS else cell
+                for cell, word in zip(cells, row, strict=True)
+            )
+        ).rstrip()
+        for cells, row in zip(aligned(rows), rows, strict=True)
+    ]
 
 
 def fitting(

@@ -11,7 +11,7 @@ from gpuprep.records import Missing, RunRecord, Source
 from gpuprep.records.evidence import throughput
 from gpuprep.reports import measured
 from gpuprep.reports.readings import answer, figure, known
-from gpuprep.reports.text_columns import Page
+from gpuprep.reports.terminal import Page, aligned
 
 TITLES = {
     "decode": "decode",
@@ -23,7 +23,7 @@ TITLES = {
 }
 HEADROOM = f"A stream is {STREAM_FPS} pictures a second: streams = floor(fps / {STREAM_FPS}), nothing kept in reserve."
 CATALOGUE = "catalogue: NVIDIA's published rates times the engines, at the highest clock: an estimate."
-HEADS = ("codec", "preset", "1080p30", "4K30", "catalogue", "limit", "PSNR", "XPSNR", "ms")
+HEADS = ("codec", "preset", "1080p30", "4K30", "catalogue", "PSNR", "XPSNR", "ms", "limit")  # the limit may be long
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,22 @@ def cells(line: Line) -> tuple[str, ...]:
         _streams(line.usual),
         _streams(line.large),
         _expected(line),
-        main.limit_words if main.streams is not None else ("cannot" if not main.can else "UNKNOWN"),
         figure(known(good.psnr_db) if good else None, 1),
         figure(known(good.xpsnr_db) if good else None, 1),
         figure(known(late.median_ms) if late else None, 1),
+        main.limit_words if main.streams is not None else ("cannot" if not main.can else "UNKNOWN"),
     )
+
+
+def tables(record: RunRecord) -> dict[str, list[tuple[str, ...]]]:
+    """A table for each kind of work: its title, and its rows by HEADS."""
+    every = lines_of(record)
+    several = len({line.gpu for line in every}) > 1
+    by_title: dict[str, list[tuple[str, ...]]] = {}
+    for line in every:
+        title = TITLES.get(line.kind, line.kind)
+        by_title.setdefault(f"GPU {line.gpu}: {title}" if several else title, []).append(cells(line))
+    return by_title
 
 
 def _streams(row: Row | None) -> str:
@@ -190,29 +201,16 @@ def lines(record: RunRecord) -> tuple[StreamLine, ...]:
 
 
 def text(page: Page, record: RunRecord) -> None:
-    """The tables on a terminal, one for each kind of work."""
-    every = lines_of(record)
-    if not every:
-        return
-    mark = " (SIMULATED)" if measured.source_of(record, "throughput") is Source.SIMULATED else ""
-    page.heading(f"Streams{mark}")
-    several = len({line.gpu for line in every}) > 1
-    blocks: dict[tuple[int | None, str], list[Line]] = {}
-    for line in every:
-        blocks.setdefault((line.gpu, line.kind), []).append(line)
-    for (gpu, kind), listed in blocks.items():
-        title = TITLES.get(kind, kind)
-        page.text(f"GPU {gpu}: {title}" if several else title, indent="  ")
-        _table(page, [cells(line) for line in listed])
+    """The tables on a terminal, without columns that say nothing."""
+    every = tables(record)
+    if every:
+        simulated = measured.source_of(record, "throughput") is Source.SIMULATED
+        page.heading("Streams (SIMULATED)" if simulated else "Streams")
+    for title, rows in every.items():
+        page.text(title, indent="  ")
+        kept = [at for at in range(len(HEADS)) if at < 3 or any(row[at] not in ("–", "") for row in rows)]
+        numbers = [place for place, at in enumerate(kept) if 2 <= at < len(HEADS) - 1]
+        shown = aligned([[row[at] for at in kept] for row in (HEADS, *rows)], numbers)
+        page.lines += [f"    {'  '.join(row)}".rstrip() for row in shown]
     for note in notes(record):
         page.text(note, indent="  ", later="      ")
-
-
-def _table(page: Page, lines: list[tuple[str, ...]]) -> None:
-    """Columns that say nothing are left out; the limit is last, because it may be long."""
-    order = [0, 1, 2, 3, 4, 6, 7, 8, 5]
-    kept = [at for at in order if at < 3 or any(line[at] not in ("–", "") for line in lines)]
-    widths = {at: max(len(HEADS[at]), *(len(line[at]) for line in lines)) for at in kept}
-    for line in (HEADS, *lines):
-        shown = [f"{line[at]:<{widths[at]}}" if at < 2 or at == 5 else f"{line[at]:>{widths[at]}}" for at in kept]
-        page.lines.append(f"    {'  '.join(shown)}".rstrip())

@@ -8,14 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from gpuprep.checks.common import is_interrupted
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import findings_of
 from gpuprep.reports import drifted
 
-_T = TypeVar("_T")
+
+class _Judged(Protocol):
+    @property
+    def subject(self) -> str:
+        """What the checks call it."""
+
+
+_T = TypeVar("_T", bound=_Judged)
 FEW = 3  # names that a group shows; a larger one shows how many there are
 QUOTED = re.compile(r'(, and the driver says so)?: "[^"]*"')  # the driver's words differ where the cause is one
 NUMBER = re.compile(r"(?<![A-Za-z])[0-9][0-9a-fA-F.:]*")  # figures, versions, addresses on the bus; not "a100"
@@ -137,14 +144,12 @@ def of_subjects(record: RunRecord) -> dict[str, Group]:
     return by_subject
 
 
-def folded(
-    rows: Sequence[_T], subject: Callable[[_T], str], record: RunRecord
-) -> tuple[list[_T], list[tuple[Group, list[_T]]]]:
+def folded(rows: Sequence[_T], record: RunRecord) -> tuple[list[_T], list[tuple[Group, list[_T]]]]:
     """The rows of a table to show; and those of which several were skipped for one cause, by cause."""
     of = of_subjects(record)
     by_cause: dict[int, tuple[Group, list[_T]]] = {}
     for row in rows:
-        if group := of.get(subject(row)):
+        if group := of.get(row.subject):
             by_cause.setdefault(id(group), (group, []))[1].append(row)
     more = [(group, listed) for group, listed in by_cause.values() if len(listed) > 1]
     folded_rows = {id(row) for _, listed in more for row in listed}

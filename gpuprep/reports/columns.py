@@ -10,8 +10,8 @@ from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.findings import findings_of
 from gpuprep.reports import figures, measured
 from gpuprep.reports.figures import Shown
+from gpuprep.reports.measured import Gemm, Gpu
 from gpuprep.reports.readings import NOTHING, figure, known
-from gpuprep.reports.rows import Gemm, Gpu
 
 MOST = 32  # GPUs; a record with more is shown GPU by GPU
 LOWEST = "↓"  # behind the lowest of a row

@@ -1,4 +1,4 @@
-"""Commands to paste, with the options that the run was given. Pure.
+"""Commands to paste, with the options that the run was given.
 
     again(record, "validate", "--quick")    the command on the host of a record
     repair(records, findings)               what puts the findings right: one command for all hosts; "" if none does
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gpuprep.checks import cloudmachine
 from gpuprep.records import Finding, RunRecord
+from gpuprep.records.findings import PROBLEMS, findings_of
 from gpuprep.records.recorded_options import Asked, RecordedOptions
 from gpuprep.untrusted import plaintext
 
@@ -29,6 +31,8 @@ QUOTED = re.compile(r"`(gpuprep [\w .,:=/-]+)`")
 GPU = re.compile(r"gpu ([0-9]+|[0-9a-f]+:[0-9a-f]+:[0-9a-f]+\.[0-9a-f]+)")
 FIX = "`gpuprep drift HOST --profile PROFILE --fix` puts it back"  # how a remedy of drift begins where --fix repairs it
 ON_HOSTS = ("provision", "plan", "tune", "validate", "drift")
+# An id of a run may come from another machine: one that is no plain name is no name of a file here.
+FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
 def again(record: RunRecord, verb: str, *more: str) -> str:
@@ -89,6 +93,30 @@ def expanded(text: str, record: RunRecord, subject: str) -> str:
     if gpu := GPU.fullmatch(subject):
         said = said.replace("-i INDEX", f"-i {gpu[1]}")
     return QUOTED.sub(lambda found: f"`{_filled(found[1].split(), record)}`", said)
+
+
+@dataclass(frozen=True)
+class Command:
+    why: str
+    line: str
+
+
+def suggested(record: RunRecord) -> list[Command]:
+    """A run of a record file has no host that could be asked again."""
+    suggestions = []
+    if record.profile and record.command in ON_HOSTS:
+        bad = [finding for finding in findings_of(record) if finding.status in PROBLEMS]
+        if line := repair([record], bad):
+            suggestions.append(Command("put it in order", line))
+        suggestions.append(Command("measure and judge again", again(record, "validate")))
+    suggestions.append(Command("all that was recorded", report_file(record, "json")))
+    return suggestions
+
+
+def report_file(record: RunRecord, style: str) -> str:
+    """The command that writes this run into a file of the format `style`."""
+    file = f"{record.run_id if FILE_NAME.fullmatch(record.run_id) else 'report'}.{style}"
+    return plaintext.command("gpuprep", "report", "--format", style, "--output", file, about=record.run_id)
 
 
 def _filled(words: list[str], record: RunRecord) -> str:

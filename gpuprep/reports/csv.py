@@ -11,14 +11,12 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpuprep.records import Finding, Missing, RunRecord, Source
+from gpuprep.records import Missing, RunRecord, Source
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.findings import findings_of
 from gpuprep.records.moments import seconds_between
 from gpuprep.reports import figures, measured
-from gpuprep.reports.figures import R, Shown
 from gpuprep.reports.readings import is_partial
-from gpuprep.reports.rows import Gemm, Gpu
 from gpuprep.reports.text import outcome
 from gpuprep.untrusted.plaintext import visible
 
@@ -67,7 +65,7 @@ def _rows(record: RunRecord) -> Iterator[Cells]:
         record.host, record.run_id, record.batch_id, record.command, record.profile.name if record.profile else "",
         record.started_at,
     )  # fmt: skip
-    own = _source(record, None)
+    own = _source(record)
     for kind, source, cells in _all(record, own):
         yield (kind, *named, source, *(_short(cell) for cell in cells))
 
@@ -75,92 +73,37 @@ def _rows(record: RunRecord) -> Iterator[Cells]:
 def _all(record: RunRecord, own: str) -> Iterator[tuple[str, str, Cells]]:
     word, line = outcome(record)
     took = seconds_between(record.started_at, record.ended_at)
-    yield (
-        "run",
-        own,
-        (
-            "run",
-            "result",
-            word,
-            "" if took is None else took,
-            "" if took is None else "s",
-            "",
-            line,
-            record.error or "",
-            "",
-        ),
-    )
+    timed = ("", "") if took is None else (took, "s")
+    yield "run", own, ("run", "result", word, *timed, "", line, record.error or "", "")
     for step in record.plan.steps if record.plan and not record.verdict else ():
-        reboots, took = "may reboot" if step.may_reboot else "", step.seconds
-        timed = ("", "") if took is None else (took, "s")
+        reboots = "may reboot" if step.may_reboot else ""
+        timed = ("", "") if step.seconds is None else (step.seconds, "s")
         yield "step", own, (step.role, step.title, "", *timed, "", reboots, "; ".join(step.reasons), "")
     for finding in findings_of(record):
-        yield "finding", own, _finding(finding)
+        said = finding.expected, finding.actual, finding.reason, finding.remedy
+        yield "finding", own, (finding.subject, finding.property, finding.status.value, "", "", *said)
     halves = {result.probe for result in record.measurements if is_partial(result)}
     for probe, subject, name, value, unit in _figures(record):
         if value is not None and not isinstance(value, Missing):
             why = UNFINISHED if probe in halves else ""
-            yield "figure", _source(record, probe), (subject, name, "", float(f"{value:.6g}"), unit, "", "", why, "")
-
-
-def _finding(finding: Finding) -> Cells:
-    return (
-        finding.subject,
-        finding.property,
-        finding.status.value,
-        "",
-        "",
-        finding.expected,
-        finding.actual,
-        finding.reason,
-        finding.remedy,
-    )
+            source = measured.source_of(record, probe).value
+            yield "figure", source, (subject, name, "", float(f"{value:.6g}"), unit, "", "", why, "")
 
 
 def _figures(record: RunRecord) -> Iterator[tuple[str, str, str, Figure | None, str]]:
     """(probe, subject, name, value, unit) of all that was measured; the units are those of docs/records.md."""
-    for gemm in measured.gemms(record):
-        for name, value, unit in _named(figures.PRODUCT, gemm, f"{gemm.type} {_shape(gemm)}"):
-            yield "gemm", _gpu(gemm.gpu), name, value, figures.product_unit(unit, gemm)
-    for moved in measured.bandwidths(record):
-        for name, value, unit in _named(figures.BANDWIDTH, moved, moved.what):
-            yield "bandwidth", _gpu(moved.gpu), name, value, unit
-    for collective in measured.collectives(record):
-        subject = f"{collective.operation} {collective.bytes} bytes"
-        for name, value, unit in _named(figures.COLLECTIVE, collective, subject):
-            yield "nccl", f"{collective.gpus} GPUs", name, value, unit
-    for made in measured.convolutions(record):
-        for name, value, unit in _named(figures.CONVOLUTION, made, f"convolution {made.name}"):
-            yield "cudnn", _gpu(made.gpu), name, value, unit
-    for case in measured.transcodes(record):
-        for name, value, unit in _named(figures.TRANSCODE, case):
-            yield "transcode", measured.transcode_subject(case), name, value, unit
-    for series in measured.throughputs(record):
-        subject = f"{series.name} {series.size}".strip().replace("×", "x")
-        for name, value, unit in _named(figures.SERIES, series, subject):
-            yield "throughput", _gpu(series.gpu), name, value, unit
+    for table in figures.TABLES:
+        for row in table.rows(record):
+            subject, name = table.csv(row)
+            for shown in table.figures:
+                if shown.csv is not None:
+                    unit = figures.product_unit(shown.unit, row) if table is figures.PRODUCTS else shown.unit
+                    whole = f"{name} {shown.csv}".strip()
+                    yield table.probe, subject, whole, shown.value(row), PLAIN_UNITS.get(unit, unit)
 
 
-def _named(shown: Sequence[Shown[R]], row: R, subject: str = "") -> Iterator[tuple[str, Figure | None, str]]:
-    """(name, value, unit) of each figure of a row that has a name in CSV."""
-    for one in shown:
-        if one.csv is not None:
-            yield f"{subject} {one.csv}".strip(), one.value(row), PLAIN_UNITS.get(one.unit, one.unit)
-
-
-def _shape(gemm: Gemm) -> str:
-    """As in the history of figures, and without letters that a spreadsheet may take for another code page's."""
-    return "x".join("?" if size is None else str(size) for size in (gemm.m, gemm.n, gemm.k))
-
-
-def _gpu(gpu: Gpu) -> str:
-    return gpu.label.lower() if gpu.index is not None else gpu.label
-
-
-def _source(record: RunRecord, probe: str | None) -> str:
-    """Of a figure its probe's; of the rest the run's, which is simulated where any part is."""
-    if probe is not None:
-        return measured.source_of(record, probe).value
+def _source(record: RunRecord) -> str:
+    """Simulated where any part is."""
     return (Source.SIMULATED if measured.simulated(record) else record.source).value
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuprep.records import Finding, Missing, RunRecord
+from gpuprep.records import Finding, Missing, NightlyFacts, RunRecord
 from gpuprep.records.moments import minute, moment
 from gpuprep.records.recorded_options import RecordedOptions
+from gpuprep.untrusted.plaintext import one_line
 
 FIRST = "none: this is the first check"
 NOT_CERTIFIED = "no run is certified yet: compared with the profile alone"
@@ -99,6 +100,23 @@ def speeds(record: RunRecord) -> list[Figure]:
         )
         for speed in (record.drift.compared if record.drift else ())
     ]
+
+
+def nightly(host: str, left: NightlyFacts) -> str:
+    lines = [f"{host}: {one_line(night(left))}"]
+    verb = "written" if left.scheduled else "removed"
+    lines += [f"  {verb}: {one_line(path)}" for path in left.changed] or ["  nothing to change"]
+    lines += [f"  note: {one_line(note)}" for note in left.notes]
+    return "\n".join(lines) + "\n"
+
+
+def night(left: NightlyFacts) -> str:
+    if not left.scheduled:
+        return "does not check itself any more"
+    later = f" and up to {left.random_delay_minutes} minutes later" if left.random_delay_minutes else ""
+    probe = ", measuring too" if left.probe == "quick" else ""
+    soon = f"; next at {left.next_at}" if left.next_at else ""
+    return f"checks itself every night at {left.at}{later}, by its own clock{probe}{soon}"
 
 
 def words(key: str) -> str:

@@ -11,8 +11,9 @@ from gpuprep.performance.operations import LAYOUTS
 from gpuprep.performance.predict import Prediction
 from gpuprep.performance.roofline import speed_unit
 from gpuprep.records import Missing
-from gpuprep.reports import explained_board, explained_model, paragraphs
+from gpuprep.reports import explained_sheets
 from gpuprep.reports.readings import figure
+from gpuprep.reports.terminal import named
 
 
 def page(answer: Answer, width: int, *, whole: bool = False) -> str:
@@ -23,9 +24,9 @@ def page(answer: Answer, width: int, *, whole: bool = False) -> str:
     blocks += [_product(product, width) for product in answer.products]
     blocks += [_attention(attention, width) for attention in answer.attentions]
     if answer.sheet is not None:
-        blocks.append(explained_board.page(answer.sheet, width, whole=whole))
+        blocks.append(explained_sheets.board_page(answer.sheet, width, whole=whole))
     if answer.model is not None:
-        blocks.append(explained_model.page(answer.model, width, whole=whole))
+        blocks.append(explained_sheets.model_page(answer.model, width, whole=whole))
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
@@ -36,14 +37,14 @@ def document(answer: Answer) -> dict[str, Any]:
         "meant": [candidate.key for candidate in answer.candidates],
         "products": [_product_values(product) for product in answer.products],
         "attentions": [_attention_values(attention) for attention in answer.attentions],
-        "board": None if answer.sheet is None else explained_board.values(answer.sheet),
-        "model": None if answer.model is None else explained_model.values(answer.model),
+        "board": None if answer.sheet is None else explained_sheets.board_values(answer.sheet),
+        "model": None if answer.model is None else explained_sheets.model_values(answer.model),
     }
 
 
 def _which(board: Board, candidates: tuple[Board, ...], width: int) -> list[str]:
     others = ", ".join(candidate.key for candidate in candidates if candidate.key != board.key)
-    return [board.name, *paragraphs.named([("also meant", others)], width)]
+    return [board.name, *named([("also meant", others)], width)]
 
 
 def duration(seconds: float) -> str:
@@ -63,7 +64,7 @@ def _product(product: Product, width: int) -> list[str]:
     prediction = product.prediction
     head = f"{product.dtype} {product.operation.words}"
     if isinstance(prediction, Missing):
-        return [head, *paragraphs.named([("not known", prediction.detail)], width)]
+        return [head, *named([("not known", prediction.detail)], width)]
     unit = speed_unit(prediction.dtype)
     rows = [
         ("expected", f"{amount(prediction.tflops)} {unit} in {duration(prediction.seconds)}, {_band(prediction)}"),
@@ -77,7 +78,7 @@ def _product(product: Product, width: int) -> list[str]:
         ("lost", losses.words(prediction)),
         ("better", _better(product)),
     ]
-    return [head, *paragraphs.named(rows, width)]
+    return [head, *named(rows, width)]
 
 
 def _share(prediction: Prediction) -> str:
@@ -187,7 +188,7 @@ def _attention(attention: Attended, width: int) -> list[str]:
     head = f"{attention.dtype} {attention.operation.words}"
     speeds = attention.prediction
     if isinstance(speeds, Missing):
-        return [head, *paragraphs.named([("not known", speeds.detail)], width)]
+        return [head, *named([("not known", speeds.detail)], width)]
     density = f"{amount(speeds.intensity)} operations a byte"
     fused = "not known: " + speeds.fused_source
     if speeds.fused_seconds is not None and speeds.fused_tflops is not None:
@@ -202,7 +203,7 @@ def _attention(attention: Attended, width: int) -> list[str]:
         ("bound", f"{speeds.bound}: {density} when fused, the peak needs {amount(speeds.ridge)}"),
         ("peak", f"{amount(speeds.peak.tflops)} TFLOPS ({speeds.peak.formula})"),
     ]
-    return [head, *paragraphs.named(rows, width)]
+    return [head, *named(rows, width)]
 
 
 def _product_values(product: Product) -> dict[str, Any]:

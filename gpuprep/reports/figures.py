@@ -1,20 +1,22 @@
-"""Which figures do reports show of each row of measurements? Listed once, for text, Markdown, CSV, Prometheus and HTML.
+"""Which tables of measurements do reports have, and which figures do these show? Declared once, for all formats.
 
-PRODUCT, BANDWIDTH, … have an entry a figure, in the order of the columns. A new figure of a probe is a new entry: its
-value is mostly an attribute of `row.measured`, the evidence. Each name decides whether a format has the figure.
+TABLES has an entry a probe. PRODUCT, BANDWIDTH, … have an entry a figure, in the order of the columns. A new figure of
+a probe is a new entry: its value is mostly an attribute of `row.measured`, the evidence. Each name decides whether a
+format has the figure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from gpuprep.nightly.exposition import Metric, times
+from gpuprep.records import RunRecord
 from gpuprep.records.evidence.decode import Figure
+from gpuprep.reports import causes, measured
+from gpuprep.reports.measured import Bandwidth, Collective, Convolution, Gemm, Gpu, Series, Transcode
 from gpuprep.reports.readings import figure, known
-from gpuprep.reports.rows import Bandwidth, Collective, Convolution, Gemm, Series, Transcode
 
 R = TypeVar("R")
 PERCENT = "%"
@@ -42,29 +44,73 @@ class Shown(Generic[R]):
         return percent(known(value)) if self.unit == PERCENT else figure(value, self.digits)
 
 
-def heads(figures: Sequence[Shown[R]]) -> tuple[str, ...]:
-    return tuple(shown.head for shown in figures if shown.head)
-
-
-def cells(figures: Sequence[Shown[R]], row: R) -> tuple[str, ...]:
-    """The texts below `heads`."""
-    return tuple(shown.cell(row) for shown in figures if shown.head)
-
-
-def metrics(figures: Sequence[Shown[R]], labels: tuple[str, ...]) -> dict[str, Metric]:
-    return {shown.metric: Metric(labels, shown.help) for shown in figures if shown.metric}
-
-
-def samples(figures: Sequence[Shown[R]], row: R) -> Iterator[tuple[str, float | None]]:
-    """The name of each metric, and its value in base units; None where nothing can be true."""
-    return ((shown.metric, times(shown.value(row), shown.factor)) for shown in figures if shown.metric)
-
-
 def percent(value: float | None) -> str:
     """Rounded down: 39.96 never looks like the floor of 40 that it is below."""
     if value is None or not math.isfinite(value):
         return "–"
     return f"{math.floor(10 * value + 1e-6) / 10:.1f} %"
+
+
+@dataclass(frozen=True)
+class Words(Generic[R]):
+    """A column of words beside the figures. A format leaves it out if its head is None here."""
+
+    cell: Callable[[R], str]
+    text: str | None
+    markdown: str | None
+    right: bool = False  # below each other's ends
+
+
+@dataclass(frozen=True)
+class Table(Generic[R]):
+    """What a probe measured: the rows and their columns, in text, Markdown, CSV and Prometheus."""
+
+    probe: str
+    title: str  # {0} is the first row
+    rows: Callable[[RunRecord], Sequence[R]]
+    names: tuple[Words[R], ...]
+    figures: tuple[Shown[R], ...]
+    csv: Callable[[R], tuple[str, str]]  # the subject, and how the names of its figures begin
+    labels: Mapping[str, Callable[[R], str]]  # of the metrics
+    notes: tuple[Words[R], ...] = ()  # in text beneath a row, in Markdown the last columns
+    # The rows to show, and those that were skipped for one cause, which are one line.
+    fold: Callable[[Sequence[R], RunRecord], tuple[list[R], list[tuple[causes.Group, list[R]]]]] | None = None
+    short: Callable[[R], bool] = lambda _: True  # whether a terminal has the row, too
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The texts of a table in one format."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    right: set[int]  # the columns of numbers
+    note_heads: tuple[str, ...]
+    notes: list[tuple[str, ...]]  # of each row
+    left_out: list[str]  # a line for each cause for which rows were skipped
+
+
+def filled(table: Table[R], record: RunRecord, form: Literal["text", "markdown"]) -> Filled:
+    rows, left_out = table.rows(record), []
+    if table.fold:
+        rows, more = table.fold(rows, record)
+        left_out = [f"{len(listed)} skipped: {group.cause}" for group, listed in more]
+    if form == "text":
+        rows = [row for row in rows if table.short(row)]
+    names = [column for column in table.names if getattr(column, form) is not None]
+    notes = [column for column in table.notes if getattr(column, form) is not None]
+    shown = [figure for figure in table.figures if figure.head]
+    heads = (*(getattr(column, form) for column in names), *(figure.head for figure in shown))
+    return Filled(
+        table.title.format(*rows[:1]) if rows else table.title,
+        heads,
+        [(*(name.cell(row) for name in names), *(figure.cell(row) for figure in shown)) for row in rows],
+        {place for place in range(len(heads)) if place >= len(names) or names[place].right},
+        tuple(getattr(column, form) for column in notes),
+        [tuple(note.cell(row) for note in notes) for row in rows],
+        left_out,
+    )
 
 
 PRODUCT: tuple[Shown[Gemm], ...] = (
@@ -128,6 +174,10 @@ CONVOLUTION: tuple[Shown[Convolution], ...] = (
 
 TRANSCODE: tuple[Shown[Transcode], ...] = (
     Shown(
+        lambda row: None if row.outcome in ("not_built", "not_run") else float(row.outcome == "completed"), "",
+        metric="transcode_completed", help="1 where the transcode ran to its end, else 0.",
+    ),
+    Shown(
         lambda row: row.measured.seconds, "s", "s", csv="duration",
         metric="transcode_duration_seconds", help="How long the transcode took.",
     ),
@@ -153,6 +203,121 @@ SERIES: tuple[Shown[Series], ...] = (
     Shown(lambda row: row.engine_percent, PERCENT, "engine"),
     Shown(lambda row: row.best.measured.video_clock_mhz if row.best else None, "MHz", "MHz", 0),
 )  # fmt: skip
+
+
+def _subject(gpu: Gpu) -> str:
+    return gpu.label.lower() if gpu.index is not None else gpu.label
+
+
+def _shape(row: Gemm) -> str:
+    return "x".join("?" if size is None else str(size) for size in (row.m, row.n, row.k))
+
+
+_GPU: Mapping[str, Callable[[Any], str]] = {
+    "gpu": lambda row: "" if row.gpu.index is None else str(row.gpu.index),
+    "uuid": lambda row: row.gpu.uuid,
+}
+PRODUCTS = Table[Gemm](
+    "gemm",
+    "Matrix products",
+    measured.gemms,
+    (
+        Words(lambda row: row.gpu.label, "", "GPU"),
+        Words(lambda row: row.type, "type", "Type"),
+        Words(lambda row: row.shape, "shape", "Shape"),
+    ),
+    PRODUCT,
+    lambda row: (_subject(row.gpu), f"{row.type} {_shape(row)}"),
+    {**_GPU, "dtype": lambda row: row.dtype, "accumulate": lambda row: row.accumulate, "shape": _shape},
+    notes=(
+        Words(lambda row: row.error, "", None),
+        Words(
+            lambda row: row.error or (row.attribution.words if row.attribution else ""), None, "Where the speed went"
+        ),
+    ),
+)
+BANDWIDTHS = Table[Bandwidth](
+    "bandwidth",
+    "Bandwidth",
+    measured.bandwidths,
+    (Words(lambda row: row.gpu.label, "", "GPU"), Words(lambda row: row.what, "path", "Path")),
+    BANDWIDTH,
+    lambda row: (_subject(row.gpu), row.what),
+    {**_GPU, "path": lambda row: row.what},
+)
+COLLECTIVES = Table[Collective](
+    "nccl",
+    "Collectives over {0.gpus} GPUs (NCCL)",
+    measured.collectives,
+    (Words(lambda row: row.name, "", "Collective"), Words(lambda row: row.size, "size", "Size", right=True)),
+    COLLECTIVE,
+    lambda row: (f"{row.gpus} GPUs", f"{row.operation} {row.bytes} bytes"),
+    {
+        "operation": lambda row: row.operation,
+        "bytes": lambda row: str(row.bytes or ""),
+        "gpus": lambda row: str(row.gpus),
+    },
+    notes=(Words(lambda row: row.error, "", "Error"),),
+    short=lambda row: row.telling or bool(row.wrong),
+)
+CONVOLUTIONS = Table[Convolution](
+    "cudnn",
+    "Convolutions",
+    measured.convolutions,
+    (
+        Words(lambda row: row.measured.dtype, "type", "Type"),
+        Words(lambda row: row.measured.layout, "layout", "Layout"),
+        Words(lambda row: row.measured.shape, "shape", "Shape"),
+    ),
+    CONVOLUTION,
+    lambda row: (_subject(row.gpu), f"convolution {row.name}"),
+    {
+        "dtype": lambda row: row.measured.dtype,
+        "layout": lambda row: row.measured.layout,
+        "shape": lambda row: row.measured.shape,
+    },
+    notes=(Words(lambda row: row.measured.error, "", "Error"),),
+)
+TRANSCODES = Table[Transcode](
+    "transcode",
+    "Transcodes",
+    measured.transcodes,
+    (
+        Words(lambda row: "" if row.number is None else str(row.number), None, "#", right=True),
+        Words(lambda row: row.id, "case", None),
+        Words(lambda row: row.title or row.id, None, "Transcode"),
+        Words(lambda row: row.result, "result", "Result"),
+    ),
+    TRANSCODE,
+    lambda row: (row.subject, ""),
+    {"case": lambda row: row.id, "title": lambda row: row.title},
+    notes=(Words(lambda row: row.decisive_line, "", "Decisive line"),),
+    fold=causes.folded,
+)
+VIDEO = Table[Series](
+    "throughput",
+    "Throughput",
+    measured.throughputs,
+    (
+        Words(lambda row: f"{row.gpu.label} {row.name}" if row.several else row.name, "series", None),
+        Words(lambda row: row.gpu.label, None, "GPU"),
+        Words(lambda row: row.name, None, "Series"),
+        Words(lambda row: row.size, "size", "Size"),
+        Words(lambda row: row.result, "result", "Result"),
+    ),
+    SERIES,
+    lambda row: (_subject(row.gpu), f"{row.name} {row.size}".strip().replace("×", "x")),
+    {
+        **_GPU,
+        "kind": lambda row: row.kind,
+        "codec": lambda row: row.codec,
+        "preset": lambda row: row.preset,
+        "size": lambda row: row.size,
+    },
+    notes=(Words(lambda row: row.decisive_line, "", "Decisive line"),),
+    fold=causes.folded,
+)
+TABLES: tuple[Table[Any], ...] = (PRODUCTS, BANDWIDTHS, COLLECTIVES, CONVOLUTIONS, TRANSCODES, VIDEO)
 
 
 def product_unit(unit: str, row: Gemm) -> str:

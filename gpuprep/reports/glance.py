@@ -6,8 +6,8 @@ from gpuprep.checks.gemm.gemmclock import NO_REASON
 from gpuprep.checks.throughput.capacity import STREAM_FPS
 from gpuprep.records import RunRecord
 from gpuprep.reports import measured
+from gpuprep.reports.measured import Bandwidth, Gemm, Series
 from gpuprep.reports.readings import figure, known
-from gpuprep.reports.rows import Bandwidth, Gemm, Series
 
 Pairs = list[tuple[str, str]]
 

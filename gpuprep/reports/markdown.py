@@ -197,65 +197,16 @@ def _columns_row(row: Row) -> tuple[str, ...]:
 
 
 def _measurements(record: RunRecord) -> list[str]:
-    gemms = [
-        (
-            plain(row.gpu.label),
-            plain(row.type),
-            plain(row.shape),
-            *figures.cells(figures.PRODUCT, row),
-            plain(row.error or (row.attribution.words if row.attribution else "")),
-        )
-        for row in measured.gemms(record)
-    ]
-    right = figures.heads(figures.PRODUCT)
-    parts = _section("Matrix products", ("GPU", "Type", "Shape", *right, "Where the speed went"), gemms, right)
-    moved = [
-        (plain(row.gpu.label), plain(row.what), *figures.cells(figures.BANDWIDTH, row))
-        for row in measured.bandwidths(record)
-    ]
-    right = figures.heads(figures.BANDWIDTH)
-    parts += _section("Bandwidth", ("GPU", "Path", *right), moved, right)
-    together = [
-        (plain(row.name), row.size, *figures.cells(figures.COLLECTIVE, row), plain(row.error))
-        for row in measured.collectives(record)
-    ]
-    right = ("Size", *figures.heads(figures.COLLECTIVE))
-    parts += _section("Collectives over all GPUs", ("Collective (NCCL)", *right, "Error"), together, right)
-    convolved = [
-        (
-            *map(plain, (row.measured.dtype, row.measured.layout, row.measured.shape)),
-            *figures.cells(figures.CONVOLUTION, row),
-            plain(row.measured.error),
-        )
-        for row in measured.convolutions(record)
-    ]
-    right = figures.heads(figures.CONVOLUTION)
-    parts += _section("Convolutions", ("Type", "Layout", "Shape", *right, "Error"), convolved, right)
-    ran, more = causes.folded(measured.transcodes(record), measured.transcode_subject, record)
-    cases = [
-        (
-            "" if row.number is None else str(row.number), plain(row.title or row.id), plain(row.result),
-            *figures.cells(figures.TRANSCODE, row), plain(row.decisive_line),
-        )
-        for row in ran
-    ]  # fmt: skip
-    right = figures.heads(figures.TRANSCODE)
-    heads = ("#", "Transcode", "Result", *right, "Decisive line")
-    parts += [*_section("Transcodes", heads, cases, ("#", *right)), *_more(more)]
-    parts += _streams(record)
-    every = measured.throughputs(record)
-    several = measured.several_gpus(every)
-    shown, left = causes.folded(every, lambda series: measured.series_subject(series, several=several), record)
-    series = [
-        (
-            plain(row.gpu.label), plain(row.name), row.size, plain(row.result),
-            *figures.cells(figures.SERIES, row), plain(row.decisive_line),
-        )
-        for row in shown
-    ]  # fmt: skip
-    right = figures.heads(figures.SERIES)
-    heads = ("GPU", "Series", "Size", "Result", *right, "Decisive line")
-    return [*parts, *_section("Throughput", heads, series, right), *_more(left)]
+    parts = []
+    for each in figures.TABLES:
+        if each is figures.VIDEO:
+            parts += _streams(record)
+        made = figures.filled(each, record, "markdown")
+        rows = [tuple(map(plain, (*row, *notes))) for row, notes in zip(made.rows, made.notes, strict=True)]
+        right = [made.heads[place] for place in made.right]
+        parts += _section(made.title, (*made.heads, *made.note_heads), rows, right)
+        parts += map(paragraph, made.left_out)
+    return parts
 
 
 def _streams(record: RunRecord) -> list[str]:
@@ -268,10 +219,6 @@ def _streams(record: RunRecord) -> list[str]:
         return []
     section = _section("Streams", ("GPU", "Work", *capacity.HEADS), rows, right=("1080p30", "4K30"))
     return [*section, *(paragraph(note) for note in capacity.notes(record))]
-
-
-def _more(folded: Sequence[tuple[causes.Group, Sequence[object]]]) -> list[str]:
-    return [paragraph(f"{len(listed)} skipped: {group.cause}") for group, listed in folded]
 
 
 def plain(text: str) -> str:

@@ -1,24 +1,258 @@
-"""RunRecord ─► rows of what the probes measured (docs/records.md). Absent values are left out."""
+"""RunRecord ─► rows of what the probes measured (docs/records.md), one small dataclass per table of all formats.
+
+Rows do not judge a figure; the verdict does. Peaks come from the catalogue, for comparison. Absent values are left out.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from gpuprep import catalogue
 from gpuprep.agent.compute import ncclplan
 from gpuprep.checks.links import carries
+from gpuprep.performance import roofline
 from gpuprep.performance.attribution import Attribution, explain, sustained
 from gpuprep.records import Missing, RunRecord, Source, Status
 from gpuprep.records.evidence import bandwidth, cudnn, gemm, measured, nccl, throughput, transcode
+from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.shared import AnyProbe, NamedGpu, Telemetry
 from gpuprep.records.findings import PROBLEMS, findings_of
 from gpuprep.reports.readings import answer, entries, known, probe
-from gpuprep.reports.rows import Bandwidth, Collective, Convolution, Gemm, Gpu, Series, Step, Together, Transcode, share
 
+# docs/records.md
+OUTCOMES = ("completed", "failed", "not_built", "not_run", "refused", "timed_out", "no_time", "interrupted", "unknown")
+# "NxCxHxW * KxCxRxS" of a convolution.
+SHAPE = re.compile(r"(\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7}) \* (\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7})")
 # What counts of several findings on one transcode. One that ran is not skipped because one check of it was.
 GRAVEST = (*PROBLEMS, Status.WAIVED, Status.PASS, Status.SKIP)
 FAR_BEHIND = 0.8  # of the fastest product of its data type
+
+
+@dataclass(frozen=True)
+class Gpu:
+    index: int | None
+    uuid: str
+    name: str
+    pci_device_id: str
+    facts: catalogue.Board | None = field(default=None, repr=False, compare=False)  # None: not in the catalogue
+
+    @property
+    def kind(self) -> str:
+        """The same for GPUs that are one board."""
+        return self.facts.key if self.facts else self.pci_device_id
+
+    @property
+    def label(self) -> str:
+        return "GPU" if self.index is None else f"GPU {self.index}"
+
+
+@dataclass(frozen=True)
+class Gemm:
+    gpu: Gpu
+    source: Source
+    dtype: str
+    accumulate: str
+    m: int | None
+    n: int | None
+    k: int | None
+    tflops: Figure
+    attribution: Attribution | None  # None: no speed, no shape, or no peak in the catalogue
+    lasting: Attribution | None  # the same of the long run
+    sustained_tflops: Figure
+    exact: bool | None
+    error: str
+    telemetry: Telemetry = field(repr=False, compare=False)  # of the long run where there was one
+    measured: gemm.Product = field(repr=False, compare=False)
+
+    @property
+    def shape(self) -> str:
+        sizes = (self.m, self.n, self.k)
+        if None in sizes:
+            return "?"
+        return f"{self.m}³" if len(set(sizes)) == 1 else "×".join(str(size) for size in sizes)
+
+    @property
+    def type(self) -> str:
+        """The data type, and the type of the sums if it is not the usual type."""
+        usual = {"fp64": "fp64", "int8": "int32"}.get(self.dtype, "fp32")
+        return self.dtype if self.accumulate in ("", usual) else f"{self.dtype}+{self.accumulate}"
+
+    @property
+    def title(self) -> str:
+        name, _, sums = self.type.upper().partition("+")
+        return f"{name} ({sums} sums)" if sums else name
+
+    @property
+    def unit(self) -> str:
+        """The unit of its speed."""
+        return roofline.speed_unit(self.dtype)
+
+    @property
+    def percent(self) -> float | None:
+        """Of the catalogue's peak at boost clock."""
+        return self.attribution.percent_of_peak if self.attribution else None
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    gpu: Gpu
+    source: Source
+    what: str
+    gb_per_s: Figure
+    peak_gb_per_s: float | None
+    crosses: str  # "memory", "link" or "peer"
+
+    @property
+    def percent(self) -> float | None:
+        return share(self.gb_per_s, self.peak_gb_per_s)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective of NCCL over all GPUs, in one size."""
+
+    source: Source
+    gpus: int
+    operation: str
+    bytes: int | None
+    measured: nccl.Point = field(repr=False)
+    wrong: int | None  # results that were not right; None where they were not compared
+    telling: bool  # whether a short table shows it, too
+
+    @property
+    def name(self) -> str:
+        return self.operation.replace("_", "-")
+
+    @property
+    def size(self) -> str:
+        return "?" if self.bytes is None else ncclplan.words(self.bytes)
+
+    @property
+    def error(self) -> str:
+        return f"{self.wrong} results are wrong" if self.wrong else ""
+
+
+@dataclass(frozen=True)
+class Together:
+    """One GPU while all of the host calculate."""
+
+    label: str
+    dtype: str
+    tflops: Figure
+    graphics_clock_mhz: Figure
+    percent: float | None  # of the fastest
+
+
+@dataclass(frozen=True)
+class Transcode:
+    id: str
+    number: int | None
+    title: str
+    command: str
+    outcome: str
+    measured: transcode.Case = field(repr=False)
+    fps: float | None  # frames of the outputs in all, divided by the seconds of the process
+    psnr_db: float | None  # the lowest of the outputs
+    decisive_line: str
+    source: Source
+    status: Status | None  # the worst of the checks' findings on it; None: not judged
+
+    @property
+    def result(self) -> str:
+        return result(self.outcome, self.status)
+
+    @property
+    def subject(self) -> str:
+        """What the checks call it."""
+        return f"transcode {self.id}"
+
+
+@dataclass(frozen=True)
+class Step:
+    sessions: int
+    fps: float
+    measured: throughput.Step = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Series:
+    gpu: Gpu
+    source: Source
+    kind: str
+    codec: str
+    preset: str
+    size: str
+    outcome: str
+    decisive_line: str
+    engines: int | None  # how many sessions keep all engines at work, by the catalogue
+    steps: tuple[Step, ...]
+    subject: str  # what the checks call it
+    several: bool  # whether other series are of another GPU
+    status: Status | None  # as of Transcode
+
+    @property
+    def result(self) -> str:
+        return result(self.outcome, self.status)
+
+    @property
+    def name(self) -> str:
+        return " ".join(part for part in (self.kind, self.codec, self.preset) if part)
+
+    @property
+    def engine_percent(self) -> float | None:
+        """How busy the engine was that this series is about, at the best number of sessions."""
+        if self.best is None:
+            return None
+        step = self.best.measured
+        return known(step.decoder_utilization_percent if self.kind == "decode" else step.encoder_utilization_percent)
+
+    @property
+    def best(self) -> Step | None:
+        return max(self.steps, key=lambda step: step.fps, default=None)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    gpu: Gpu
+    measured: cudnn.Convolution
+
+    @property
+    def name(self) -> str:
+        """ "fp16 NHWC 32x64x56x56 * 64x64x3x3"."""
+        return f"{self.measured.dtype} {self.measured.layout} {self.measured.shape}"
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations per byte if input, filter and output cross the memory bus once.
+
+        The operations are the speed times the time; they tell the size of the output too, so no padding is guessed.
+        """
+        sizes = SHAPE.fullmatch(self.measured.shape)
+        tflops, microseconds = known(self.measured.tflops), known(self.measured.microseconds)
+        item = roofline.INPUT_BYTES.get(self.measured.dtype)
+        if not sizes or not tflops or not microseconds or item is None:
+            return None
+        n, c, h, w, k, _, r, s = map(int, sizes.groups())
+        operations = tflops * microseconds * 1e6
+        output = operations / max(1, 2 * c * r * s)
+        moved = item * (n * c * h * w + k * c * r * s + output)
+        return operations / moved if moved > 0 and operations > 0 else None
+
+
+def result(outcome: str, status: Status | None) -> str:
+    """The status of the verdict; without a verdict, what happened. An expected refusal is no failure.
+
+    The host reports what happened, so none of its own words may look like a verdict.
+    """
+    return status.value if status else (outcome if outcome in OUTCOMES else "unknown").replace("_", " ")
+
+
+def share(value: Figure, peak: float | None) -> float | None:
+    read = known(value)
+    return None if read is None or not peak else 100.0 * read / peak
 
 
 def gpu_of(named: NamedGpu | None, record: RunRecord | None = None) -> Gpu:
@@ -30,12 +264,32 @@ def gpu_of(named: NamedGpu | None, record: RunRecord | None = None) -> Gpu:
 
 
 def gemms(record: RunRecord) -> list[Gemm]:
-    evidence, source = answer(record, gemm.Gemm, "gemm"), source_of(record, "gemm")
-    return [
-        _gemm(gpu_of(gpu, record), gpu, product, source)
-        for gpu in entries(evidence.gpus)
-        for product in entries(gpu.gemms)
-    ]
+    evidence, source, rows = answer(record, gemm.Gemm, "gemm"), source_of(record, "gemm"), []
+    for measured_gpu in entries(evidence.gpus):
+        gpu = gpu_of(measured_gpu, record)
+        for product in entries(measured_gpu.gemms):
+            long = sustained(product)
+            short = explain(product, gpu.facts, measured_gpu) if gpu.facts else None
+            lasting = explain(long, gpu.facts, measured_gpu) if gpu.facts and long else None
+            row = Gemm(
+                gpu=gpu,
+                source=source,
+                dtype=product.dtype,
+                accumulate=product.accumulate,
+                m=product.m,
+                n=product.n,
+                k=product.k,
+                tflops=product.tflops,
+                attribution=short if isinstance(short, Attribution) else None,
+                lasting=lasting if isinstance(lasting, Attribution) else None,
+                sustained_tflops=long.tflops if long else gemm.Sustained().tflops,
+                exact=product.exact,
+                error=product.error,
+                telemetry=(long.telemetry if long else None) or product.telemetry or Telemetry(),
+                measured=product,
+            )
+            rows.append(row)
+    return rows
 
 
 def telling(rows: Sequence[Gemm]) -> list[Gemm]:
@@ -56,29 +310,6 @@ def telling(rows: Sequence[Gemm]) -> list[Gemm]:
         if first:
             fastest.add(key)
     return gemms
-
-
-def _gemm(gpu: Gpu, of: gemm.GemmGpu, product: gemm.Product, source: Source) -> Gemm:
-    long = sustained(product)
-    short = explain(product, gpu.facts, of) if gpu.facts else None
-    lasting = explain(long, gpu.facts, of) if gpu.facts and long else None
-    return Gemm(
-        gpu=gpu,
-        source=source,
-        dtype=product.dtype,
-        accumulate=product.accumulate,
-        m=product.m,
-        n=product.n,
-        k=product.k,
-        tflops=product.tflops,
-        attribution=short if isinstance(short, Attribution) else None,
-        lasting=lasting if isinstance(lasting, Attribution) else None,
-        sustained_tflops=long.tflops if long else gemm.Sustained().tflops,
-        exact=product.exact,
-        error=product.error,
-        telemetry=(long.telemetry if long else None) or product.telemetry or Telemetry(),
-        measured=product,
-    )
 
 
 def together(record: RunRecord) -> list[Together]:
@@ -134,82 +365,63 @@ def collectives(record: RunRecord) -> list[Collective]:
 
 
 def transcodes(record: RunRecord) -> list[Transcode]:
-    source, cases = source_of(record, "transcode"), answer(record, transcode.Transcode, "transcode").cases
-    return [_transcode(case, source, _judged(record, f"transcode {case.id}")) for case in cases]
+    source, rows = source_of(record, "transcode"), []
+    for case in answer(record, transcode.Transcode, "transcode").cases:
+        frames = [known(output.frames) for output in case.outputs]
+        lasted = known(case.seconds)
+        read = [count for count in frames if count is not None]
+        psnr = [value for output in case.outputs if (value := known(output.psnr_db)) is not None]
+        row = Transcode(
+            id=case.id,
+            number=case.number,
+            title=case.title,
+            command=case.command,
+            outcome=case.outcome or "unknown",
+            measured=case,
+            fps=sum(read) / lasted if read and len(read) == len(frames) and lasted else None,
+            psnr_db=min(psnr, default=None),
+            decisive_line=case.decisive_line,
+            source=source,
+            status=None,
+        )
+        rows.append(dataclasses.replace(row, status=_judged(record, row.subject)))
+    return rows
 
 
-def transcode_subject(case: Transcode) -> str:
-    """What the checks call it."""
-    return f"transcode {case.id}"
-
-
-def series_subject(series: Series, *, several: bool) -> str:
-    """What the checks call it; with `several` GPUs it names its GPU."""
-    return f"throughput {series.name}" + (f" gpu {series.gpu.index}" if several else "")
-
-
-def several_gpus(series: Sequence[Series]) -> bool:
-    return len({row.gpu.index for row in series}) > 1
+def throughputs(record: RunRecord) -> list[Series]:
+    evidence, source, rows = answer(record, throughput.Throughput, "throughput"), source_of(record, "throughput"), []
+    for series in evidence.series:
+        steps = []
+        for step in series.steps:
+            fps = known(step.fps)
+            if step.sessions is not None and fps is not None and fps > 0:  # sessions that all died delivered nothing
+                steps.append(Step(step.sessions, fps, step))
+        named = evidence.gpu if isinstance(series.gpu, Missing) else series.gpu or evidence.gpu
+        row = Series(
+            gpu=gpu_of(named, record),
+            source=source,
+            kind=series.kind or "?",
+            codec=series.codec,
+            preset=series.preset,
+            size="" if series.width is None or series.height is None else f"{series.width}×{series.height}",
+            outcome=series.outcome or "unknown",
+            decisive_line=series.decisive_line,
+            engines=series.engines,
+            steps=tuple(steps),
+            subject="",
+            several=False,
+            status=None,
+        )
+        subject = f"throughput {row.name}" + (f" gpu {row.gpu.index}" if len(evidence.gpus) > 1 else "")
+        rows.append(dataclasses.replace(row, subject=subject, status=_judged(record, subject)))
+    several = len({row.gpu.index for row in rows}) > 1
+    return [dataclasses.replace(row, several=several) for row in rows]
 
 
 def _judged(record: RunRecord, subject: str) -> Status | None:
     """The most severe status of the findings on `subject`."""
     statuses = {finding.status for finding in findings_of(record) if finding.subject == subject}
     return next((status for status in GRAVEST if status in statuses), None)
-
-
-def _transcode(case: transcode.Case, source: Source, status: Status | None) -> Transcode:
-    frames = [known(output.frames) for output in case.outputs]
-    lasted = known(case.seconds)
-    read = [count for count in frames if count is not None]
-    psnr = [value for output in case.outputs if (value := known(output.psnr_db)) is not None]
-    ssim = [value for output in case.outputs if (value := known(output.ssim)) is not None]
-    return Transcode(
-        id=case.id,
-        number=case.number,
-        title=case.title,
-        command=case.command,
-        outcome=case.outcome or "unknown",
-        measured=case,
-        fps=sum(read) / lasted if read and len(read) == len(frames) and lasted else None,
-        psnr_db=min(psnr, default=None),
-        ssim=min(ssim, default=None),
-        decisive_line=case.decisive_line,
-        source=source,
-        status=status,
-    )
-
-
-def throughputs(record: RunRecord) -> list[Series]:
-    evidence, source = answer(record, throughput.Throughput, "throughput"), source_of(record, "throughput")
-    several = len(evidence.gpus) > 1
-    made = []
-    for series in evidence.series:
-        named = evidence.gpu if isinstance(series.gpu, Missing) else series.gpu or evidence.gpu
-        row = _series(gpu_of(named, record), series, source)
-        made.append(dataclasses.replace(row, status=_judged(record, series_subject(row, several=several))))
-    return made
-
-
-def _series(gpu: Gpu, series: throughput.Series, source: Source) -> Series:
-    steps = []
-    for step in series.steps:
-        fps = known(step.fps)
-        if step.sessions is not None and fps is not None and fps > 0:  # sessions that all died delivered nothing
-            steps.append(Step(step.sessions, fps, step))
-    return Series(
-        gpu=gpu,
-        source=source,
-        kind=series.kind or "?",
-        codec=series.codec,
-        preset=series.preset,
-        size="" if series.width is None or series.height is None else f"{series.width}×{series.height}",
-        outcome=series.outcome or "unknown",
-        decisive_line=series.decisive_line,
-        engines=series.engines,
-        steps=tuple(steps),
-        status=None,
-    )
 
 
 def convolutions(record: RunRecord) -> list[Convolution]:

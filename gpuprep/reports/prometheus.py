@@ -7,21 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gpuprep.nightly import metrics
-from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric
+from gpuprep.nightly.exposition import COMMON, Exposition, Metric, times
 from gpuprep.records import RunRecord, Status, ended
 from gpuprep.records.findings import findings_of
-from gpuprep.reports import figures, measured
-from gpuprep.reports.figures import R, Shown
+from gpuprep.reports import figures
 from gpuprep.reports.readings import is_partial
-from gpuprep.reports.rows import Gpu
 
-GEMM = (*GPU, "dtype", "accumulate", "shape")
-COLLECTIVE = (*COMMON, "operation", "bytes", "gpus")
-CASE = (*COMMON, "case", "title")
-SERIES = (*GPU, "kind", "codec", "preset", "size")
 # name without prefix: labels and HELP.
 METRICS = {
     "run_info": Metric((*COMMON, "run", "command", "version"), "The run that these figures are of; always 1."),
@@ -32,13 +26,12 @@ METRICS = {
     "findings": Metric((*COMMON, "status"), "How many checks ended with this status."),
     "check": Metric((*COMMON, "subject", "property", "status"), "One check of the run; always 1."),
     **metrics.METRICS,
-    **figures.metrics(figures.PRODUCT, GEMM),
-    **figures.metrics(figures.BANDWIDTH, (*GPU, "path")),
-    **figures.metrics(figures.COLLECTIVE, COLLECTIVE),
-    **figures.metrics(figures.CONVOLUTION, (*COMMON, "dtype", "layout", "shape")),
-    "transcode_completed": Metric(CASE, "1 where the transcode ran to its end, else 0."),
-    **figures.metrics(figures.TRANSCODE, CASE),
-    **figures.metrics(figures.SERIES, SERIES),
+    **{
+        shown.metric: Metric((*COMMON, *table.labels), shown.help)
+        for table in figures.TABLES
+        for shown in table.figures
+        if shown.metric
+    },
 }
 
 
@@ -60,9 +53,7 @@ class _Run:
         self._common = metrics.common(record)
         self._run(record)
         record = _whole(record)
-        self._gemms(record)
-        self._bandwidths(record)
-        self._video(record)
+        self._figures(record)
         if record.command == "drift":
             metrics.add(self.exposition, record)
         else:
@@ -87,40 +78,13 @@ class _Run:
         for finding in findings:
             self._add("check", 1, subject=finding.subject, property=finding.property, status=finding.status.value)
 
-    def _figures(self, shown: Sequence[Shown[R]], row: R, labels: Mapping[str, str]) -> None:
-        for name, value in figures.samples(shown, row):
-            self._add(name, value, **labels)
-
-    def _gemms(self, record: RunRecord) -> None:
-        for row in measured.gemms(record):
-            labels = {**_gpu(row.gpu), "dtype": row.dtype, "accumulate": row.accumulate}
-            labels["shape"] = "x".join("?" if size is None else str(size) for size in (row.m, row.n, row.k))
-            self._figures(figures.PRODUCT, row, labels)
-        for made in measured.convolutions(record):
-            of = made.measured
-            self._figures(figures.CONVOLUTION, made, {"dtype": of.dtype, "layout": of.layout, "shape": of.shape})
-
-    def _bandwidths(self, record: RunRecord) -> None:
-        for row in measured.bandwidths(record):
-            self._figures(figures.BANDWIDTH, row, {**_gpu(row.gpu), "path": row.what})
-
-        for collective in measured.collectives(record):
-            labels = {
-                "operation": collective.operation,
-                "bytes": str(collective.bytes or ""),
-                "gpus": str(collective.gpus),
-            }
-            self._figures(figures.COLLECTIVE, collective, labels)
-
-    def _video(self, record: RunRecord) -> None:
-        for case in measured.transcodes(record):
-            labels = {"case": case.id, "title": case.title}
-            if case.outcome not in ("not_built", "not_run"):
-                self._add("transcode_completed", float(case.outcome == "completed"), **labels)
-            self._figures(figures.TRANSCODE, case, labels)
-        for series in measured.throughputs(record):
-            labels = {**_gpu(series.gpu), "kind": series.kind, "codec": series.codec, "preset": series.preset}
-            self._figures(figures.SERIES, series, {**labels, "size": series.size})
+    def _figures(self, record: RunRecord) -> None:
+        for table in figures.TABLES:
+            for row in table.rows(record):
+                labels = {name: value(row) for name, value in table.labels.items()}
+                for shown in table.figures:
+                    if shown.metric:
+                        self._add(shown.metric, times(shown.value(row), shown.factor), **labels)
 
 
 def _whole(record: RunRecord) -> RunRecord:
@@ -128,7 +92,3 @@ def _whole(record: RunRecord) -> RunRecord:
     return dataclasses.replace(
         record, measurements=tuple(measurement for measurement in record.measurements if not is_partial(measurement))
     )
-
-
-def _gpu(gpu: Gpu) -> dict[str, str]:
-    return {"gpu": "" if gpu.index is None else str(gpu.index), "uuid": gpu.uuid}

@@ -1,9 +1,8 @@
-"""A record as text for a terminal: short (text_short.py), or everything. The verdict is the last line of both."""
+"""A record as text for a terminal: short (text_findings.py), or everything. The verdict is the last line of both."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -11,13 +10,9 @@ from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source,
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import seconds_between
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import causes, commands, drifted, nightly, readings, taking, text_measured, text_short
-from gpuprep.reports.text_findings import UNBROKEN, not_passed, not_passed_groups, skipped
-
-COLORS = {
-    Status.PASS: "32", Status.WARN: "33", Status.FAIL: "31", Status.UNKNOWN: "35", Status.SKIP: "36",
-    Status.WAIVED: "34",
-}  # fmt: skip
+from gpuprep.reports import causes, commands, drifted, readings, taking, text_findings, text_measured
+from gpuprep.reports.terminal import Page
+from gpuprep.reports.text_findings import not_passed, not_passed_groups, skipped_causes
 
 
 def render(
@@ -40,7 +35,7 @@ def render(
     else:
         _short(page, record, stored, error_shown)
     named = stored or not (error_shown or record.command == "judge")  # nobody can ask for a verdict that was not kept
-    text_short.ending(page, record, *outcome(record), named=named, error_shown=error_shown)
+    text_findings.ending(page, record, *outcome(record), named=named, error_shown=error_shown)
     return page.done()
 
 
@@ -52,20 +47,20 @@ def _short(page: Page, record: RunRecord, stored: bool, error_shown: bool) -> No
         _error(page, record)
     findings = findings_of(record)
     if record.drift is not None:
-        text_short.problems(page, record, now=record.started_at)
+        text_findings.problems(page, record, now=record.started_at)
         _waived(page, record, findings)
         put_back(page, record)
         _speeds(page, record)
         _against(page, record)
     elif record.verdict or record.measurements:
-        text_short.problems(page, record)
+        text_findings.problems(page, record)
         text_measured.short(page, record)
         _waived(page, record, findings)
     elif record.plan is not None and not record.playbook:
         plan_lines(page, record.plan)
     _steps_in_short(page, record)
     if record.verdict:
-        text_short.skipped(page, findings)
+        text_findings.skipped(page, findings)
     page.blank()
     if stored and not error_shown:
         page.lines.append(f"Report: {commands.report(record)}")
@@ -84,7 +79,7 @@ def _everything(page: Page, record: RunRecord, error_shown: bool) -> None:
     findings = findings_of(record)
     if record.drift is not None:
         _drift(page, record, findings)
-        skipped(page, findings)
+        skipped_causes(page, findings)
     elif record.verdict or not record.plan or record.error:
         _first_screen(page, record, findings)
         _waived(page, record, findings)
@@ -132,7 +127,7 @@ def render_plan(record: RunRecord, *, color: bool = False, width: int = 80, erro
             page.text("To do it:")
             page.lines.append(f"  {commands.carried_out(record)}")
     page.blank()
-    text_short.ending(page, record, *outcome(record), named=False, error_shown=error_shown)
+    text_findings.ending(page, record, *outcome(record), named=False, error_shown=error_shown)
     return page.done()
 
 
@@ -147,55 +142,11 @@ def outcome(record: RunRecord) -> tuple[str, str]:
             return ended.word(Status.WAIVED, 0), f"its verdict is none: {summary}"
         return word, summary.removeprefix(f"{word}: ")
     if record.nightly is not None:
-        return "DONE", nightly.sentence(record.nightly)
+        return "DONE", drifted.night(record.nightly)
     if record.plan is not None:
         steps = len(record.plan.steps)
         return "PLAN", f"{_count(steps, 'step')} to do" if steps else "nothing to do"
     return "DONE", "no verdict was asked for"
-
-
-class Page:
-    def __init__(self, color: bool, width: int) -> None:
-        self.color, self.width = color, width
-        self.lines: list[str] = []
-
-    def paint(self, text: str, key: Status | str) -> str:
-        known = {"REFUSED": "31", "FAILED": "31", "STOPPED": "33", "PLAN": "36", "DONE": "32", "bold": "1"}
-        code = COLORS.get(key) if isinstance(key, Status) else known.get(key)
-        if code is None and key in Status.__members__:
-            code = COLORS[Status[key]]
-        return f"\x1b[{code}m{text}\x1b[0m" if self.color and code else text
-
-    def blank(self) -> None:
-        if self.lines and self.lines[-1]:
-            self.lines.append("")
-
-    def heading(self, text: str) -> None:
-        self.blank()
-        self.lines.append(self.paint(text, "bold"))
-
-    def text(self, text: str, indent: str = "", later: str | None = None) -> None:
-        lines = textwrap.wrap(
-            text,
-            self.width + (len(text) - len(_plain(text))),
-            initial_indent=indent,
-            subsequent_indent=indent if later is None else later,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
-        self.lines += [line.replace(UNBROKEN, " ") for line in lines]
-
-    def field(self, name: str, value: str) -> None:
-        self.text(value, indent=f"  {name:<16} ", later=" " * 19)
-
-    def done(self) -> str:
-        return "\n".join(self.lines).rstrip() + "\n"
-
-
-def _plain(text: str) -> str:
-    import re
-
-    return re.sub(r"\x1b\[\d+m", "", text)
 
 
 def _head(page: Page, record: RunRecord) -> None:
@@ -273,7 +224,7 @@ def _first_screen(page: Page, record: RunRecord, findings: Sequence[Finding]) ->
         )
     text_measured.first(page, record)
     not_passed_groups(page, record, more, heading="What else did not pass")
-    skipped(page, findings)
+    skipped_causes(page, findings)
 
 
 def _waived(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from gpuprep.records import Finding, RunRecord
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import causes, commands, fleet, taking, text, text_short
+from gpuprep.reports import causes, commands, fleet, taking, text, text_findings
 from gpuprep.reports.measured import simulated
-from gpuprep.reports.text import Page, outcome, put_back
-from gpuprep.reports.text_findings import whole_commands
+from gpuprep.reports.terminal import Page
+from gpuprep.reports.text import outcome, put_back
+from gpuprep.reports.text_findings import shortened, whole_commands
 
 MOST_LINES = 80
 MOST_ROWS = 40  # of hosts that did not pass
@@ -162,7 +163,7 @@ def _rows(page: Page, rows: Sequence[RunRecord], ordered: Sequence[RunRecord], s
             painted = page.paint(cell, cell) if head == "VERDICT" else cell
             start += (painted + " " * (size - len(cell)) if fits else " " * size) + "  "
         # One line a host: the rest of it stands once among the causes.
-        page.lines.append((start + text_short.shortened(_what(record, page.width - left), page.width - left)).rstrip())
+        page.lines.append((start + shortened(_what(record, page.width - left), page.width - left)).rstrip())
 
 
 def _cell(head: str, record: RunRecord) -> str:
@@ -188,7 +189,7 @@ def _what(record: RunRecord, room: int) -> str:
 
 def _fold(page: Page, word: str, names: Sequence[str], reason: str) -> None:
     """One row of several hosts: their names, as many as fit."""
-    in_brackets = f" ({text_short.shortened(reason, 60)})" if reason else ""
+    in_brackets = f" ({shortened(reason, 60)})" if reason else ""
     head = f"{len(names)} {word}{in_brackets}: "
     later = " " * min(len(head), 12)
     room = FOLD_LINES * (page.width - len(later)) - len(head) - 20
@@ -234,7 +235,7 @@ def _grouped(ordered: Sequence[RunRecord]) -> list[Cause]:
 
 def _block(page: Page, cause: Cause) -> list[str]:
     part = Page(page.color, page.width)
-    text_short.cause(part, cause.group, cause.records[0], now=cause.records[0].started_at, where=_on(cause.records))
+    text_findings.cause(part, cause.group, cause.records[0], now=cause.records[0].started_at, where=_on(cause.records))
     return part.lines
 
 
@@ -299,7 +300,7 @@ def _plans(page: Page, ordered: Sequence[RunRecord]) -> None:
         part = Page(page.color, page.width)
         name = page.paint(role.removeprefix("gpu_"), "bold")
         hosts = list({record.host: record for record in records}.values())
-        part.text(f"{name}: {text_short.shortened(reason)}{_on(hosts)}", indent="  ", later="    ")
+        part.text(f"{name}: {shortened(reason)}{_on(hosts)}", indent="  ", later="    ")
         blocks.append(part.lines)
     if blocks:
         page.heading("Why")

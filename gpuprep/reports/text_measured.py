@@ -1,30 +1,36 @@
-"""The measurements of a run as tables that fit a terminal."""
+"""The measurements of a run as tables that fit a terminal; of several GPUs side by side, as many columns as fit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gpuprep.checks.common import FIRST_FAILURE, INTERRUPTED
-from gpuprep.records import RunRecord, Source
-from gpuprep.reports import capacity, causes, columns, figures, glance, measured, text_columns
+from gpuprep.records import RunRecord, Source, Status
+from gpuprep.reports import capacity, figures, glance, measured
+from gpuprep.reports.columns import LEGEND, LOWEST, MARKED, Columns, Row, columns
+from gpuprep.reports.measured import Gemm
 from gpuprep.reports.readings import IMPOSSIBLE, figure, known
-from gpuprep.reports.rows import Gemm
-from gpuprep.reports.text_columns import Page
+from gpuprep.reports.terminal import Page, cut, plain
 
-Row = tuple[str, ...]
 NOT_RUN = {INTERRUPTED: "the run was interrupted", FIRST_FAILURE: "the run ended at its first FAIL (--first-failure)"}
 MOST_FIGURES = 10  # of the first screen of several GPUs
+NAME = 28  # columns of the widest name of a row; a longer one is cut
+CLAIM = "lowest"  # the last column
+# Beside the speeds of several GPUs, which stand side by side already.
+NO_SPEED = dataclasses.replace(figures.VIDEO, title="Video series without a speed", short=lambda row: row.best is None)
 
 
 def first(page: Page, record: RunRecord) -> None:
     """The few figures that people look for."""
-    if text_columns.first(page, record):
+    if _first_beside(page, record):
         return
     pairs = glance.lines(record)
     if pairs:
-        page.heading("At a glance" + (" (SIMULATED)" if measured.simulated(record) else ""))
+        page.heading(_marked("At a glance", simulated=measured.simulated(record)))
     for name, words in pairs:
-        page.field(_cut(_plain(name), 16), _plain(words))
+        page.field(cut(plain(name), 16), plain(words))
 
 
 def short(page: Page, record: RunRecord) -> None:
@@ -32,14 +38,14 @@ def short(page: Page, record: RunRecord) -> None:
     if record.command == "capacity":  # its tables are what was asked for
         capacity.text(page, record)
         return
-    beside = columns.columns(record)
+    beside = columns(record)
     if not beside.labels:
         first(page, record)
         return
-    title = f"At a glance: {len(beside.labels)} GPUs" + (" (SIMULATED)" if measured.simulated(record) else "")
-    page.heading(title)
+    title = f"At a glance: {len(beside.labels)} GPUs"
+    page.heading(_marked(title, simulated=measured.simulated(record)))
     rows = [(f"{row.name} {row.unit}", _spread(row, beside.labels)) for row in beside.first]
-    rows = [(_cut(_plain(name), text_columns.NAME), spread) for name, spread in rows if spread]
+    rows = [(cut(plain(name), NAME), spread) for name, spread in rows if spread]
     wide = max((len(name) for name, _ in rows), default=0)
     kept = rows if len(rows) <= MOST_FIGURES else rows[: MOST_FIGURES - 1]
     for name, spread in kept:
@@ -48,7 +54,7 @@ def short(page: Page, record: RunRecord) -> None:
         page.text(f"and {len(rows) - len(kept)} more", indent="  ")
 
 
-def _spread(row: columns.Row, labels: Sequence[str]) -> str:
+def _spread(row: Row, labels: Sequence[str]) -> str:
     """ "265" of GPUs with equal figures; else "240 (GPU 1) to 265"; "impossible" if no figure can be true."""
     read = zip(map(known, row.values), labels, strict=True)
     pairs = [(value, label) for value, label in read if value is not None]
@@ -65,18 +71,18 @@ def has_first(record: RunRecord) -> bool:
 
 
 def lines(page: Page, record: RunRecord) -> None:
-    beside = text_columns.lines(page, record)
+    beside = _beside(page, record)
     if not beside:
-        _gemms(page, record)
+        _table(page, record, figures.PRODUCTS)
     _where_it_went(page, record)
     if not beside:
         _together(page, record)
-        _bandwidths(page, record)
-    _collectives(page, record)
-    _convolutions(page, record)
+        _table(page, record, figures.BANDWIDTHS)
+    _table(page, record, figures.COLLECTIVES)
+    _table(page, record, figures.CONVOLUTIONS)
     capacity.text(page, record)
-    _transcodes(page, record)
-    _throughputs(page, record, whole=not beside)
+    _table(page, record, figures.TRANSCODES)
+    _table(page, record, NO_SPEED if beside else figures.VIDEO)
     silent = measured.unanswered(record)
     for reason, words in NOT_RUN.items():
         if rest := [probe for probe, missing in silent if missing.reason == reason]:
@@ -87,15 +93,6 @@ def lines(page: Page, record: RunRecord) -> None:
             continue
         page.heading(f"{probe}: no answer")
         page.text(f"{missing.reason.replace('_', ' ')}{': ' + missing.detail if missing.detail else ''}", indent="  ")
-
-
-def _gemms(page: Page, record: RunRecord) -> None:
-    rows, notes = [], []
-    for row in measured.gemms(record):
-        rows.append((row.gpu.label, row.type, row.shape, *figures.cells(figures.PRODUCT, row)))
-        notes.append(row.error)
-    heads = ("", "type", "shape", *figures.heads(figures.PRODUCT))
-    _table(page, _title("Matrix products", record, "gemm"), heads, rows, notes, right_from=3)
 
 
 def _where_it_went(page: Page, record: RunRecord) -> None:
@@ -126,112 +123,90 @@ def _together(page: Page, record: RunRecord) -> None:
         (row.label, row.dtype, figure(row.tflops), figures.percent(row.percent), figure(row.graphics_clock_mhz, 0))
         for row in measured.together(record)
     ]
-    title = _title("All GPUs at once", record, "gemm")
-    _table(page, title, ("", "type", "TFLOPS", "of fastest", "MHz"), every, right_from=2)
+    if every:
+        page.heading(_title("All GPUs at once", record, "gemm"))
+        page.table(("", "type", "TFLOPS", "of fastest", "MHz"), every, range(2, 5))
 
 
-def _bandwidths(page: Page, record: RunRecord) -> None:
-    rows = [(row.gpu.label, row.what, *figures.cells(figures.BANDWIDTH, row)) for row in measured.bandwidths(record)]
-    heads = ("", "path", *figures.heads(figures.BANDWIDTH))
-    _table(page, _title("Bandwidth", record, "bandwidth"), heads, rows, right_from=2)
-
-
-def _collectives(page: Page, record: RunRecord) -> None:
-    """The sizes that tell most; the other formats have all."""
-    made = [row for row in measured.collectives(record) if row.telling or row.wrong]
-    rows = [(row.name, row.size, *figures.cells(figures.COLLECTIVE, row)) for row in made]
-    title = f"Collectives over {made[0].gpus} GPUs (NCCL)" if made else ""
-    heads = ("", "size", *figures.heads(figures.COLLECTIVE))
-    _table(page, _title(title, record, "nccl"), heads, rows, [row.error for row in made], right_from=1)
-
-
-def _convolutions(page: Page, record: RunRecord) -> None:
-    made = measured.convolutions(record)
-    rows = [
-        (row.measured.dtype, row.measured.layout, row.measured.shape, *figures.cells(figures.CONVOLUTION, row))
-        for row in made
-    ]
-    heads = ("type", "layout", "shape", *figures.heads(figures.CONVOLUTION))
-    notes = [row.measured.error for row in made]
-    _table(page, _title("Convolutions", record, "cudnn"), heads, rows, notes, right_from=3)
-
-
-def _transcodes(page: Page, record: RunRecord) -> None:
-    cases, more = causes.folded(measured.transcodes(record), measured.transcode_subject, record)
-    rows = [(row.id, row.result, *figures.cells(figures.TRANSCODE, row)) for row in cases]
-    heads = ("case", "result", *figures.heads(figures.TRANSCODE))
-    notes = [row.decisive_line for row in cases]
-    title = _title("Transcodes", record, "transcode")
-    _table(page, title, heads, rows, notes, right_from=2, more=_more(more))
-
-
-def _throughputs(page: Page, record: RunRecord, *, whole: bool) -> None:
-    """Without `whole` only those that gave no speed: the speeds stand side by side already."""
-    rows, notes = [], []
-    every = measured.throughputs(record)
-    several = measured.several_gpus(every)
-    shown, more = causes.folded(every, lambda series: measured.series_subject(series, several=several), record)
-    for series in shown if whole else [row for row in shown if row.best is None]:
-        name = f"{series.gpu.label} {series.name}" if several else series.name
-        rows.append((name, series.size, series.result, *figures.cells(figures.SERIES, series)))
-        notes.append(series.decisive_line)
-    heads = ("series", "size", "result", *figures.heads(figures.SERIES))
-    title = _title("Throughput" if whole else "Video series without a speed", record, "throughput")
-    _table(page, title, heads, rows, notes, right_from=3, more=_more(more))
-
-
-def _more(folded: Sequence[tuple[causes.Group, Sequence[object]]]) -> list[str]:
-    return [f"{len(listed)} skipped: {group.cause}" for group, listed in folded]
+def _table(page: Page, record: RunRecord, table: figures.Table[Any]) -> None:
+    made = figures.filled(table, record, "text")
+    if made.rows or made.left_out:
+        page.heading(_title(made.title, record, table.probe))
+    if made.rows:
+        page.table(made.heads, made.rows, made.right, ["".join(notes) for notes in made.notes])
+    for line in made.left_out:
+        page.text(" ".join(plain(line).split()), indent="  ", later="      ")
 
 
 def _title(name: str, record: RunRecord, probe: str) -> str:
-    return f"{name} (SIMULATED)" if measured.source_of(record, probe) is Source.SIMULATED else name
+    return _marked(name, simulated=measured.source_of(record, probe) is Source.SIMULATED)
 
 
-def _table(
-    page: Page,
-    title: str,
-    heads: Row,
-    rows: Sequence[Row],
-    notes: Sequence[str] = (),
-    *,
-    right_from: int,
-    more: Sequence[str] = (),
-) -> None:
-    """Aligned columns; those from `right_from` on are numbers. A cell too long for the page is cut with an ellipsis.
-
-    `more` are lines below the table.
-    """
-    if rows or more:
-        page.heading(title)
-    if rows:
-        _aligned(page, heads, rows, notes, right_from)
-    for line in more:
-        page.text(" ".join(_plain(line).split()), indent="  ", later="      ")
+def _marked(title: str, *, simulated: bool) -> str:
+    return f"{title} (SIMULATED)" if simulated else title
 
 
-def _aligned(page: Page, heads: Row, rows: Sequence[Row], notes: Sequence[str], right_from: int) -> None:
-    widths = [max(len(_plain(row[column])) for row in (heads, *rows)) for column in range(len(heads))]
-    over = 2 * len(widths) + sum(widths) - page.width
-    if over > 0:  # the widest words give way, not the numbers
-        widest = max(range(right_from), key=lambda column: widths[column])
-        widths[widest] = max(4, widths[widest] - over)
-    for number, row in enumerate((heads, *rows)):
-        cells = [_cut(_plain(cell), widths[column]) for column, cell in enumerate(row)]
-        line = "  ".join(
-            f"{cell:>{width}}" if column >= right_from else f"{cell:<{width}}"
-            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        page.lines.append(f"  {line}".rstrip())
-        # A note that the next rows share stands once, beneath the last of them.
-        if number and notes and notes[number - 1] and notes[number - 1 : number] != notes[number : number + 1]:
-            page.text(" ".join(_plain(notes[number - 1]).split()), indent="      ")
+# ---------------------------------------------------------------- several GPUs side by side
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+def _first_beside(page: Page, record: RunRecord) -> bool:
+    """What people look for first; False where fewer than two GPUs were measured."""
+    beside = columns(record)
+    if not beside.labels:
+        return False
+    page.heading(_marked("At a glance", simulated=measured.simulated(record)))
+    shared = _blocks(page, beside, beside.first, states=True)
+    page.text(LEGEND if shared else MARKED, indent="  ")
+    return True
 
 
-def _plain(text: str) -> str:
-    """Without what would move the cursor or colour the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+def _beside(page: Page, record: RunRecord) -> bool:
+    """All figures; False where fewer than two GPUs were measured."""
+    beside = columns(record)
+    for part in beside.parts:
+        page.heading(_marked(part.title, simulated=measured.simulated(record)))
+        _blocks(page, beside, part.rows)
+    return bool(beside.labels)
+
+
+def _blocks(page: Page, beside: Columns, rows: Sequence[Row], *, states: bool = False) -> bool:
+    """`rows` for as many GPUs as fit into the width, then for the next ones. True if there was room for shares."""
+    last = False
+    names = [cut(plain(f"{row.name} {row.unit}"), NAME) for row in rows]
+    wide = max(map(len, names), default=0)
+    cells = [[f"{cell}{LOWEST if low else ' '}" for cell, low in zip(row.cells, row.low, strict=True)] for row in rows]
+    shares = ["" if row.share is None else figures.percent(row.share) for row in rows]
+    every = [*(cell for line in cells for cell in line), *(f"{label} " for label in beside.labels)]
+    every += [f"{state.value} " for state in beside.states if state and states]
+    size = max(map(len, every)) + 1
+    for start, end in _fitting(len(beside.labels), page.width - 2 - wide, size):
+        last = end == len(beside.labels) and page.width - 2 - wide - size * (end - start) > len(CLAIM) and any(shares)
+        heads = [f"{label} " for label in beside.labels[start:end]]
+        page.lines.append(_line("", wide, heads, size, CLAIM if last else ""))
+        if states:
+            page.lines.append(_states(page, beside.states[start:end], wide, size))
+        for name, line, share in zip(names, cells, shares, strict=True):
+            page.lines.append(_line(name, wide, line[start:end], size, share if last else ""))
+    return last
+
+
+def _fitting(count: int, room: int, size: int) -> Iterator[tuple[int, int]]:
+    """(0, 8): where each block of columns begins and ends; blocks of nearly one size."""
+    fit = max(1, room // size)
+    blocks = -(-count // fit)
+    fit = -(-count // blocks)
+    yield from ((start, min(start + fit, count)) for start in range(0, count, fit))
+
+
+def _line(name: str, wide: int, cells: Sequence[str], size: int, share: str) -> str:
+    return f"  {name:<{wide}}{''.join(f'{cell:>{size}}' for cell in cells)}{share:>{len(CLAIM) + 1}}".rstrip()
+
+
+def _states(page: Page, states: Sequence[Status | None], wide: int, size: int) -> str:
+    """The worst status of each GPU."""
+    shown = [state.value if state else "–" for state in states]
+    painted = [
+        " " * (size - 1 - len(word)) + (page.paint(word, status) if status else word) + " "
+        for word, status in zip(shown, states, strict=True)
+    ]
+    return f"  {'checks':<{wide}}{''.join(painted)}".rstrip()

@@ -1,10 +1,15 @@
 """The bars of the first screen: the best product of each type, memory and links, streams of video; floors on them.
 
 Of several GPUs of one board a bar is that of the lowest, which is the one to look at.
+
+A floor is read from the finding that judged the figure. A finding says it in words ("≥ 55 % of 1071 TFLOPS at 1980 MHz
+(profile h200)") that the record keeps, so the floor is that of the day of the run, also after the profile was changed.
+Words that are not understood give none.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,14 +18,13 @@ from gpuprep.agent.video.throughputplan import LARGER
 from gpuprep.checks.floors import apart
 from gpuprep.checks.throughput.capacity import STREAM_FPS
 from gpuprep.performance.attribution import Attribution
-from gpuprep.records import RunRecord, Status
+from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of
 from gpuprep.reports import figures, glance, measured
 from gpuprep.reports.columns import ALIKE_PERCENT
-from gpuprep.reports.floors import Floor, Floors
-from gpuprep.reports.html.waterfall_chart import NAMES, WORTH_A_BAR
+from gpuprep.reports.html.charts import NAMES, WORTH_A_BAR
+from gpuprep.reports.measured import Bandwidth, Gemm, Series
 from gpuprep.reports.readings import figure, known
-from gpuprep.reports.rows import Bandwidth, Gemm, Series
 
 _T = TypeVar("_T", Gemm, Bandwidth, Series)
 HD = (1920, 1080)
@@ -83,12 +87,11 @@ def streams(record: RunRecord) -> list[Bars]:
     """Whole streams of 30 frames a second, a chart a size of picture; all bars of a chart have one scale."""
     floors = Floors(findings_of(record))
     every = measured.throughputs(record)
-    several = measured.several_gpus(every)
     charts = []
     for size in dict.fromkeys(series.size for series in every if series.best):
         ran = [series for series in every if series.best and series.size == size]
         pairs = _lowest(ran, lambda series: (series.gpu.kind, series.name), _fps)
-        limits = {id(row): _limit(row, floors, several=several) for row, _ in pairs}
+        limits = {id(row): _limit(row, floors) for row, _ in pairs}
         top = max([_fps(row) or 0.0 for row, _ in pairs] + [limit.value for limit in limits.values() if limit])
         rows = tuple(_streams(row, of, limits[id(row)], top) for row, of in pairs)
         note = ". ".join(filter(None, (f"One stream is {size or 'a video'} at {STREAM_FPS} fps", _note(pairs))))
@@ -182,9 +185,9 @@ def _moved(row: Bandwidth, floor: Floor | None, which: str) -> Bar:
     )
 
 
-def _limit(row: Series, floors: Floors, *, several: bool) -> Floor | None:
+def _limit(row: Series, floors: Floors) -> Floor | None:
     """In frames of this size; the check counts in pictures of 1080p."""
-    floor = floors.of_series(measured.series_subject(row, several=several))
+    floor = floors.of_series(row.subject)
     width, _, height = row.size.partition("×")
     if floor is None or not (width.isdigit() and height.isdigit() and int(width) and int(height)):
         return floor
@@ -235,3 +238,56 @@ def _is_below(floor: Floor | None) -> bool:
 def _share(value: float, whole: float | None) -> float | None:
     """Per cent of the bar, from 0 to 100."""
     return min(100.0, max(0.0, 100.0 * value / whole)) if whole and whole > 0 else None
+
+
+# ---------------------------------------------------------------- floors
+
+
+NUMBER = r"(\d{1,9}(?:\.\d{1,6})?)"
+SHARE = re.compile(rf"≥ ?{NUMBER} % of {NUMBER} (?:TFLOPS|TOPS|GB/s)\b")
+RATE = re.compile(rf"at least {NUMBER} % [^%]{{0,200}}?of {NUMBER} fps\b")
+SOUND = re.compile(rf", and {NUMBER} fps, ")  # below it a series is slow enough to tell
+MOST_LETTERS = 500  # of a finding's words that are looked at
+
+
+@dataclass(frozen=True)
+class Floor:
+    value: float  # in the unit of the figure
+    status: Status  # the check's result for the figure
+    percent: str = ""  # of the peak, as the finding says it
+
+
+class Floors:
+    """The floors of one record, by subject and property of a finding."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self._by_key: dict[tuple[str, str], Floor] = {}
+        for finding in findings:
+            if (value := _read(finding.expected)) is not None:
+                share = SHARE.search(finding.expected[:MOST_LETTERS])
+                floor = Floor(value, finding.status, share[1] if share else "")
+                self._by_key.setdefault((finding.subject, finding.property), floor)
+
+    def of_gemm(self, row: Gemm, *, lasting: bool = False) -> Floor | None:
+        sums = f"_accumulate_{row.accumulate}" if "+" in row.type else ""
+        return self._by_key.get((f"gpu {row.gpu.index}", f"gemm_{row.dtype}{sums}{'_sustained' if lasting else ''}"))
+
+    def of_bandwidth(self, row: Bandwidth) -> Floor | None:
+        name = row.what.replace("device ", "memory_") if row.crosses == "memory" else row.what.replace(" ", "_")
+        return self._by_key.get((f"gpu {row.gpu.index}", name))
+
+    def of_series(self, subject: str) -> Floor | None:
+        """Frames a second, in pictures of 1080p."""
+        return self._by_key.get((subject, "fps"))
+
+
+def _read(expected: str) -> float | None:
+    """The floor that these words of a finding name; None where they name none."""
+    words = expected[:MOST_LETTERS]
+    if match := SHARE.search(words):
+        return float(match[1]) / 100 * float(match[2])
+    if match := RATE.search(words):
+        share = float(match[1]) / 100 * float(match[2])
+        healthy = SOUND.search(words)
+        return max(share, float(healthy[1])) if healthy else share
+    return None

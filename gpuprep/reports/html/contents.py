@@ -13,18 +13,16 @@ from gpuprep.records.evidence.transcode import Transcode
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, seconds_between
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import capacity, causes, drifted, figures, glance, measured
-from gpuprep.reports import commands as pasted
+from gpuprep.reports import capacity, causes, commands, drifted, figures, glance, measured
 from gpuprep.reports.columns import LEGEND, LOWEST, Part, columns
-from gpuprep.reports.html import bars, commands, drawings, headline
+from gpuprep.reports.html import bars, charts, headline
 from gpuprep.reports.html.bars import Bars
+from gpuprep.reports.measured import share
 from gpuprep.reports.readings import answer, entries, figure, held_to, known, unfinished
-from gpuprep.reports.rows import Series, share
 from gpuprep.reports.text import outcome, shown
 
 Pairs = list[tuple[str, str]]
 
-CELLS = (0, 1, 2, 3, 4, 6, 7, 8, 5)  # of reports/capacity.py: the limit is last, because it may be long
 STAND_IN = "SIMULATED: no figure here is of a real GPU"
 
 
@@ -70,7 +68,7 @@ def contents(record: RunRecord) -> dict[str, Any]:
         (
             group,
             drifted.since(group.first, record.started_at),
-            pasted.expanded(group.first.remedy, record, group.subject),
+            commands.expanded(group.first.remedy, record, group.subject),
         )
         for group in causes.groups(bad, record.started_at)
     ]
@@ -98,7 +96,7 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "compared": drifted.compared_with(record),
         "put_back": drifted.put_back(record),
         "speeds": drifted.speeds(record),
-        "commands": commands.commands(record),
+        "commands": commands.suggested(record),
         "unanswered": measured.unanswered(record),
         "unfinished": unfinished(record),
         "checks": findings,
@@ -126,31 +124,31 @@ def _measured(record: RunRecord) -> dict[str, Any]:
     """What the probes measured, for the folds."""
     bandwidths = measured.bandwidths(record)
     gemms = measured.gemms(record)
-    series, left_out = _series(record)
-    falls = drawings.falls(record)
+    series, left_out = causes.folded(measured.throughputs(record), record)
+    falls = charts.falls(record)
     return {
         "gemms": gemms,
         "under_load": figures.under_load,
         "lasting": any(known(row.sustained_tflops) is not None for row in gemms),
-        "rooflines": drawings.rooflines(record),
+        "rooflines": charts.rooflines(record),
         "falls": falls,
         "several_falls": len(falls) > 1,
-        "timelines": drawings.timelines(record),
+        "timelines": charts.timelines(record),
         "together": measured.together(record),
         "bandwidths": bandwidths,
         "several": len({row.gpu.index for row in bandwidths if row.crosses != "peer"}) > 1,
         "links": _links(record),
         "collectives": measured.collectives(record),
         "convolutions": measured.convolutions(record),
-        "transcodes": drawings.transcodes(record),
+        "transcodes": charts.transcodes(record),
         "chunks": _chunks(record),
         "why_refused": _refused(record),
         "series": series,
         "left_out": left_out,
-        "several_series": measured.several_gpus(measured.throughputs(record)),
+        "several_series": any(row.several for row in measured.throughputs(record)),
         "streams": glance.streams,
-        "capacity": _capacity(record),
-        "capacity_heads": [capacity.HEADS[place] for place in CELLS],
+        "capacity": capacity.tables(record).items(),
+        "capacity_heads": capacity.HEADS,
         "capacity_notes": capacity.notes(record),
         "no_streams": headline.no_series(record),
     }
@@ -161,18 +159,6 @@ def _charts(record: RunRecord) -> list[list[Bars]]:
     halves = [[bars.products(record)], [bars.memory(record), *bars.streams(record)]]
     shown = [[chart for chart in half if chart.rows] for half in halves]
     return [half for half in shown if half]
-
-
-def _capacity(record: RunRecord) -> list[tuple[str, list[list[str]]]]:
-    """A table of streams for each kind of work: its title and rows."""
-    tables: dict[str, list[list[str]]] = {}
-    every = capacity.lines_of(record)
-    several = len({line.gpu for line in every}) > 1
-    for line in every:
-        title = capacity.TITLES.get(line.kind, line.kind)
-        cells = capacity.cells(line)
-        tables.setdefault(f"GPU {line.gpu}: {title}" if several else title, []).append([cells[at] for at in CELLS])
-    return list(tables.items())
 
 
 def _is_shown(name: str, values: dict[str, Any]) -> bool:
@@ -281,19 +267,12 @@ def gpus_of(record: RunRecord) -> str:
     return ", ".join(name if number == 1 else f"{number} × {name}" for name, number in names.items())
 
 
-def _series(record: RunRecord) -> tuple[list[Series], list[tuple[causes.Group, list[Series]]]]:
-    """The series to show; and by cause those that were skipped."""
-    every = measured.throughputs(record)
-    several = measured.several_gpus(every)
-    return causes.folded(every, lambda series: measured.series_subject(series, several=several), record)
-
-
 def _refused(record: RunRecord) -> str:
     """Why transcodes were skipped: "18: this GPU has no NVENC; 1: FFmpeg was built without ..."."""
     of = causes.of_subjects(record)
     counted: Counter[str] = Counter()
     for case in measured.transcodes(record):
-        if case.status is Status.SKIP and (group := of.get(measured.transcode_subject(case))):
+        if case.status is Status.SKIP and (group := of.get(case.subject)):
             counted[group.cause] += 1
     return "; ".join(f"{number}: {cause}" for cause, number in counted.items())
 

@@ -12,9 +12,7 @@ from gpuprep.records import RunRecord, Status
 from gpuprep.records.evidence.decode import NOT_RECORDED, Figure
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, moment
-from gpuprep.reports import causes, drifted, fleet, glance
-from gpuprep.reports import commands as pasted
-from gpuprep.reports.html import commands
+from gpuprep.reports import causes, commands, drifted, fleet, glance
 from gpuprep.reports.html.contents import STAND_IN, Pairs, gpus_of
 from gpuprep.reports.html.headline import HALVES, WORK
 from gpuprep.reports.measured import simulated
@@ -157,7 +155,7 @@ def _host(record: RunRecord) -> dict[str, Any]:
             (
                 group,
                 drifted.since(group.first, record.started_at),
-                pasted.expanded(group.first.remedy, record, group.subject),
+                commands.expanded(group.first.remedy, record, group.subject),
             )
             for group in causes.groups(bad, record.started_at)
         ],
@@ -224,7 +222,7 @@ def _facts(record: RunRecord) -> Pairs:
         facts.append(("verdict", record.verdict.summary))
     facts += drifted.compared_with(record)
     if record.command != "last":  # that one is not stored: the host was not reached, or had nothing
-        facts.append(("whole page", commands.report(record, "html")))
+        facts.append(("whole page", commands.report_file(record, "html")))
     return facts
 
 

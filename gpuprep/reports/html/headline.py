@@ -11,8 +11,8 @@ from gpuprep.records.findings import findings_of
 from gpuprep.reports import causes, measured
 from gpuprep.reports.html import bars
 from gpuprep.reports.html.bars import Bar
+from gpuprep.reports.measured import Series
 from gpuprep.reports.readings import probe
-from gpuprep.reports.rows import Series
 
 UNKNOWN = Status.UNKNOWN.value
 HALVES = ("BF16", "FP16")  # data types of training and inference, with sums in FP32
@@ -92,10 +92,10 @@ def _no_streams(record: RunRecord, every: Sequence[Series]) -> Tile:
 
 def _lacks(record: RunRecord, every: Sequence[Series]) -> str:
     """Why the most series were skipped: "encode: this GPU has no NVENC"."""
-    of, several = causes.of_subjects(record), measured.several_gpus(every)
+    of = causes.of_subjects(record)
     reasons: Counter[tuple[str, str]] = Counter()
     for series in every:
-        group = of.get(measured.series_subject(series, several=several))
+        group = of.get(series.subject)
         if group and series.status is Status.SKIP:
             reasons[series.kind, group.cause] += 1
     (most,) = reasons.most_common(1) or [(("", ""), 0)]

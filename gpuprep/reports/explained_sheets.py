@@ -1,21 +1,26 @@
-"""What is known of a board: a page, and the values of the JSON document."""
+"""What is known of a board, and the memory that a model needs: pages, and the values of the JSON document."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
+from gpuprep.performance.answers import ModelAnswer
 from gpuprep.performance.boardsheet import STREAM, PrecisionRow, Sheet, StreamRow
-from gpuprep.reports import paragraphs
+from gpuprep.performance.modelmemory import Fit, Memory
+from gpuprep.records import Missing
 from gpuprep.reports.readings import figure
+from gpuprep.reports.terminal import named
 
 
-def page(sheet: Sheet, width: int, *, whole: bool = False) -> list[str]:
+def board_page(sheet: Sheet, width: int, *, whole: bool = False) -> list[str]:
     board, model = sheet.board, sheet.board.model
     lines = [f"{board.name} ({board.key}), {model.architecture}, compute capability {model.compute_capability}"]
     facts = [
         ("siblings", ", ".join(sheet.siblings)),
         ("SMs", f"{_or(board.sms)} at up to {_or(board.boost_mhz)} MHz"),
-        ("memory", f"{_gib(board.memory_mib)}, {_or(board.memory_gb_per_s)} GB/s; L2 cache {_or(board.l2_mib)} MiB"),
+        ("memory", f"{_gib_of(board.memory_mib)}, {_or(board.memory_gb_per_s)} GB/s; L2 cache {_or(board.l2_mib)} MiB"),
         ("power", _power(sheet)),
         ("links", _links(sheet)),
         ("temperature", _temperatures(sheet)),
@@ -23,7 +28,7 @@ def page(sheet: Sheet, width: int, *, whole: bool = False) -> list[str]:
         ("decoders", f"{_or(model.nvdec_engines)} NVDEC: {_can(sheet.nvdec)}"),
         ("encoders", f"{_or(model.nvenc_engines)} NVENC: {_can(sheet.nvenc)}"),
     ]
-    lines += paragraphs.named(facts, width)
+    lines += named(facts, width)
     lines += ["", f"  {'TYPE':<6} {'TENSOR':<8} {'CUDA':<8} {'TFLOPS':>8}  {'OPS/BYTE':>8}  {'SOUND':>8}"]
     lines += [_precision(precision) for precision in sheet.precisions]
     lines += ["", *_streams(sheet, whole)]
@@ -31,7 +36,7 @@ def page(sheet: Sheet, width: int, *, whole: bool = False) -> list[str]:
         ("not known", ", ".join(sheet.not_known)),
         ("remembered", f"{', '.join(sheet.unverified)} (read in no source)" if sheet.unverified else ""),
     ]
-    missing = paragraphs.named(gaps, width)
+    missing = named(gaps, width)
     return [*lines, "", *missing] if missing else lines
 
 
@@ -39,7 +44,7 @@ def _or(value: float | None) -> str:
     return "unknown" if value is None else f"{value:g}"
 
 
-def _gib(mib: int | None) -> str:
+def _gib_of(mib: int | None) -> str:
     return "unknown size" if mib is None else f"{mib / 1024:.1f} GiB"
 
 
@@ -104,7 +109,7 @@ def _stream(row: StreamRow) -> str:
     return f"  {name:<16} {row.streams:>4} streams, {row.fps:.0f} fps = {row.words}"
 
 
-def values(sheet: Sheet) -> dict[str, Any]:
+def board_values(sheet: Sheet) -> dict[str, Any]:
     board, model = sheet.board, sheet.board.model
     return {
         "board": board.key,
@@ -154,3 +159,107 @@ def values(sheet: Sheet) -> dict[str, Any]:
         "not_known": list(sheet.not_known),
         "unverified": list(sheet.unverified),
     }  # fmt: skip
+
+
+# ---------------------------------------------------------------- the memory of a model
+
+
+GIB = 2**30
+FEW = 5  # boards with a row each; more are told by whether the model fits, and the rest with -v
+NAMED = 2  # of those that are told together
+PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
+
+
+def model_page(answer: ModelAnswer, width: int, *, whole: bool = False) -> list[str]:
+    needs, work = answer.needs, answer.needs.workload
+    doing = f"trained with {work.optimizer}" if work.optimizer else "used, not trained"
+    rows = [(name.replace("_", " "), _part(needs, name)) for name in PARTS]
+    rows.append(("together", f"{_gib(needs.known)}, and {_gib(needs.context)} for CUDA itself"))
+    rows += [("note", note) for note in needs.notes]
+    lines = [f"{work.parameters:g} parameters in {work.precision}, {doing}", *named(rows, width)]
+    if len(answer.boards) > FEW and not whole:
+        note = "`--gpu NAME` asks for one board, -v shows all"
+        return [*lines, "", *named([*_together(answer.boards), ("more", note)], width)]
+    lines += ["", f"  {'BOARD':<24} {'MEMORY':>10}  FITS"]
+    return lines + [f"  {board.name:<24} {_size(board.memory_bytes):>10}  {_fits(board)}" for board in answer.boards]
+
+
+def _together(boards: Sequence[Fit]) -> list[tuple[str, str]]:
+    """A row for each kind of answer, with the boards nearest to the size that is needed."""
+    by_answer = sorted(boards, key=lambda board: (_kind(board), abs(board.free_bytes or 0)))
+    rows = []
+    for (_, kind), listed in groupby(by_answer, key=_kind):
+        every = list(listed)
+        names = [f"{board.name}, {_size(board.memory_bytes)} ({_fits(board)})" for board in every[:NAMED]]
+        if every[0].memory_bytes is None:
+            names = [board.name for board in every[:NAMED]]
+        more = [f"and {len(every) - NAMED} more"] if len(every) > NAMED else []
+        rows.append((kind, "; ".join([*names, *more])))
+    return rows
+
+
+def _kind(board: Fit) -> tuple[int, str]:
+    """Place and name of the row of a board."""
+    if board.memory_bytes is None or board.free_bytes is None:
+        return 4, "not known"
+    if board.fits is False:
+        return 3, "too small"
+    if board.tight:
+        return 2, "hardly"
+    return (0, "fits") if board.fits else (1, "may fit")
+
+
+def _part(needs: Memory, name: str) -> str:
+    value = getattr(needs, name)
+    if value is None or value == 0:
+        return ""
+    if isinstance(value, Missing):
+        return f"not known: {value.detail}"
+    return f"{_gib(value)} = {needs.formulas[name]}"
+
+
+def _fits(fit: Fit) -> str:
+    if fit.memory_bytes is None or fit.free_bytes is None:
+        return "not known: the catalogue lacks its memory"
+    share = f"; it fits if {fit.gpus_at_least} or more share it" if fit.gpus_at_least and fit.gpus_at_least > 1 else ""
+    if fit.fits is False:
+        return f"no, {_gib(-fit.free_bytes)} too much{share}"
+    if fit.tight:
+        return "hardly: the rest is less than CUDA itself needs"
+    if fit.fits is None:
+        return f"{_gib(fit.free_bytes)} are left for activations"
+    return f"yes, {_gib(fit.free_bytes)} are left"
+
+
+def _size(value: float | None) -> str:
+    return "–" if value is None else _gib(value)
+
+
+def _gib(value: float) -> str:
+    return f"{value / GIB:.1f} GiB"
+
+
+def model_values(answer: ModelAnswer) -> dict[str, Any]:
+    needs, work = answer.needs, answer.needs.workload
+    return {
+        "parameters": work.parameters,
+        "precision": work.precision,
+        "optimizer": work.optimizer,
+        "bytes": {name: _known(getattr(needs, name)) for name in PARTS},
+        "together_bytes": needs.known,
+        "context_bytes": needs.context,
+        "formulas": needs.formulas,
+        "notes": list(needs.notes),
+        "boards": [
+            {
+                "board": board.board, "name": board.name, "memory_bytes": board.memory_bytes,
+                "needed_bytes": board.needed_bytes, "free_bytes": board.free_bytes, "fits": board.fits,
+                "tight": board.tight, "gpus_at_least": board.gpus_at_least,
+            }
+            for board in answer.boards
+        ],
+    }  # fmt: skip
+
+
+def _known(value: float | Missing | None) -> float | None:
+    return None if isinstance(value, Missing) else value
