@@ -539,6 +539,22 @@ def _repositories(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
     return refusals
 
 
+# As the role gpu_driver does: over a module that DKMS does not know, it installs its own only by force.
+DKMS_TREE = (
+    "`sudo mkdir -p /var/lib/dkms /usr/share/dkms/modules_to_force_install`, then `printf '%s\\n' nvidia nvidia-current"
+    " nvidia-current-open nvidia-open nvidia-srv nvidia-srv-open | sudo tee"
+    " /usr/share/dkms/modules_to_force_install/own`, then "
+)
+
+
+def configure_packages(snapshot: Snapshot) -> str:
+    """The commands that configure what dpkg left. Where its tree is gone, DKMS refuses all, and its packages fail."""
+    there = snapshot.package_manager
+    left = () if isinstance(there, Missing) else there.unfinished
+    told = any("dkms" in name or name.startswith("linux-") for name in left)  # a package of a kernel tells DKMS of it
+    return f"{DKMS_TREE if told and not snapshot.driver.dkms else ''}`sudo dpkg --configure -a`"
+
+
 def _packages_half_done(snapshot: Snapshot) -> list[Refusal]:
     """Refusals of packages that somebody left half done: the next step of apt or dnf would fail at them.
 
@@ -551,7 +567,7 @@ def _packages_half_done(snapshot: Snapshot) -> list[Refusal]:
     others = of_others(there.unfinished, there.ours)  # its own step provision completes
     if there.journal and (others or not there.ours):
         reason = f"dpkg was broken off ({there.journal[0]}), and apt refuses all work until that is done"
-        refusals.append(refuse("host.packages", reason, "`sudo dpkg --configure -a`, then run again"))
+        refusals.append(refuse("host.packages", reason, f"{configure_packages(snapshot)}, then run again"))
     again = [name for name, wrong in others.items() if wrong in ("half-installed", "reinst-required")]
     twice = [name for name, wrong in others.items() if wrong == "installed twice"]
     alone = [name for name, wrong in others.items() if wrong.startswith("installed without ")]
@@ -560,7 +576,7 @@ def _packages_half_done(snapshot: Snapshot) -> list[Refusal]:
         (again, "`sudo apt-get install --reinstall {}` (or `sudo dpkg --remove --force-remove-reinstreq {}`)"),
         (twice, "`sudo dnf remove --duplicates` (`sudo dnf check` shows all)"),
         (alone, "`sudo apt-get --fix-broken install`, which shows what it would do"),
-        (other, "`sudo dpkg --configure -a`, which says why; what nobody needs: `sudo apt-get purge {}`"),
+        (other, f"{configure_packages(snapshot)}, which says why; what nobody needs: `sudo apt-get purge {{}}`"),
     ):
         if names:
             said = [f"{name} is {there.unfinished[name]}" for name in names[:MOST_PACKAGES]]

@@ -7,6 +7,7 @@ from gpuprep.agent.facts.packagestate import of_others
 from gpuprep.agent.host_paths import PROVENANCE
 from gpuprep.checks import byhand
 from gpuprep.checks.common import check, none_of, unknown
+from gpuprep.desired.host_rules import configure_packages
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
 
@@ -141,7 +142,7 @@ def packages_finished(snapshot: Snapshot) -> list[Finding]:
     named = [f"{name} is {wrong}" for name, wrong in (others or there.unfinished).items()]
     named += [f"unfinished work in {path}" for path in there.journal]
     own = bool(there.ours) and not others
-    by_hand = "`sudo dpkg --configure -a`" if snapshot.apt is not None else "`sudo dnf remove --duplicates`"
+    by_hand = configure_packages(snapshot) if snapshot.apt is not None else "`sudo dnf remove --duplicates`"
     toolkit = any(whose(name) == "cuda" for name in there.unfinished)
     return [
         none_of(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import posixpath
 
 from gpuprep.checks import byhand
-from gpuprep.checks.common import skip, unknown
+from gpuprep.checks.common import provision, skip, unknown
+from gpuprep.checks.installed.toolkit import CUDA_ROLE, OF_ROLE
 from gpuprep.records import Finding, Missing, Snapshot, Status
 
 # cuDNN has a check of its own; the driver's libraries do not come with the toolkit.
@@ -26,14 +27,20 @@ def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
     nowhere = Missing("not_read", f"no folder of libraries belongs to {cuda.nvcc_path}")
     folders = cuda.nvcc_path if isinstance(cuda.nvcc_path, Missing) else cuda.library_folders or nowhere
     if isinstance(folders, Missing):
-        return [unknown("cuda", "libraries", folders, expected=expected, what="where the toolkit's libraries are")]
+        what, nvcc = "where the toolkit's libraries are", str(cuda.nvcc_path)
+        another = nvcc.startswith("/") and not nvcc.startswith(OF_ROLE)
+        remedy = byhand.in_the_way(snapshot, nvcc, "") if another else provision(CUDA_ROLE)
+        return [unknown("cuda", "libraries", folders, expected=expected, what=what, remedy=remedy)]
     major = cuda.nvcc_version.split(".")[0]
     names = [name for name in snapshot.libraries if any(_is(name, stem, major) for stem in STEMS)]
     wrong, strangers = [], []
     for name in names:
         path = snapshot.libraries[name]
         if isinstance(path, Missing):
-            return [unknown("cuda", "libraries", path, expected=expected, what=f"where the loader finds {name}")]
+            what = f"where the loader finds {name}"
+            return [
+                unknown("cuda", "libraries", path, expected=expected, what=what, remedy="`/sbin/ldconfig -p` says why")
+            ]
         if path is not None and not any(_inside(path, folder) for folder in folders):
             wrong.append(f"{name} from {path}")
             strangers.append(path)

@@ -96,6 +96,11 @@ UNREADABLE = records.Missing("no_permission", "lock-frontend")
     [
         (left({"acme-agent": "half-configured"}), "acme-agent is half-configured", "`sudo apt-get purge acme-agent`"),
         (left({"a": "unpacked"}, holders=UNREADABLE), "a is unpacked", "`sudo dpkg --configure -a`"),
+        (
+            left({"nvidia-dkms-580": "half-configured"}),
+            "nvidia-dkms-580 is half-",
+            "`sudo mkdir -p /var/lib/dkms /usr/",
+        ),
         (left({"a": "installed without e"}), "a is installed without e", "`sudo apt-get --fix-broken install`"),
         (left({"b": "reinst-required"}), "b is reinst-required", "`sudo apt-get install --reinstall b`"),
         (left({"c.x86_64": "installed twice"}), "c.x86_64 is installed twice", "`sudo dnf remove --duplicates`"),

@@ -221,6 +221,10 @@ def test_libraries_of_another_major_and_of_nobody_are_no_wrong_ones() -> None:
     assert found == {}
     unknown = named(lambda s: dataclasses.replace(s, cuda=dataclasses.replace(s.cuda, library_folders=())))
     assert {key: finding.status for key, finding in unknown.items()} == {"cuda.libraries": records.Status.UNKNOWN}
+    assert unknown["cuda.libraries"].remedy.endswith("--only cuda`")
+    mine = dataclasses.replace(FINISHED.cuda, nvcc_path="/opt/mine/nvcc", library_folders=())
+    another = findings(lambda s: dataclasses.replace(s, cuda=mine))["cuda.libraries"]
+    assert "sudo mv /opt/mine/nvcc /opt/mine/nvcc.off" in another.remedy
     beside = {"libcudart.so.12": "/usr/lib/x86_64-linux-gnu-other/libcudart.so.12"}
     assert "cuda.libraries" in named(lambda s: dataclasses.replace(s, libraries={**s.libraries, **beside}))
 
