@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from gpuprep.errors import SimError
-from gpuprep.sim import driver, inside, modprobe, nvmlstate, store
+from gpuprep.sim import driver, inside, modprobe, nvmlstate, store, sysfs
 
 # The pipe has no name when the script ends: a program that logged to it while nobody reads would wait for ever.
 KERNEL_LOG = """
@@ -63,7 +63,7 @@ def play(name: str, kind: str, *, gpu: int = 0, clear: bool = False) -> None:
     if fault.get("loaded_differs"):
         _mismatch(name, run, clear)
     if fault.get("nouveau"):
-        _nouveau(run, clear)
+        _nouveau(store.folder(name), clear)
 
 
 def _section(name: str, state: Mapping[str, Any], section: str) -> Any:
@@ -206,7 +206,10 @@ def _mismatch(name: str, run: Path, clear: bool) -> None:
         version.write_text(driver.version_text(driver.Loaded(system["driver"], is_open, (), {})))
 
 
-def _nouveau(run: Path, clear: bool) -> None:
-    modules = run / "proc/modules"
-    lines = [line for line in modules.read_text().splitlines(keepends=True) if "nouveau" not in line]
-    modules.write_text("".join(lines) if clear else driver.modules_text(None, True) + "".join(lines))
+def _nouveau(folder: Path, clear: bool) -> None:
+    """/proc/modules is what a snapshot reads, /sys/module what the roles do."""
+    modules, version = folder / "run/proc/modules", folder / "sys/module/nvidia/version"
+    others = "".join(line for line in modules.read_text().splitlines(keepends=True) if "nouveau" not in line)
+    text = others if clear else driver.modules_text(None, True) + others
+    modules.write_text(text)
+    sysfs.write_modules(folder / "sys/module", text, version.read_text().strip() if version.exists() else "")

@@ -152,6 +152,7 @@ def write_boot(folder: Path, loaded: driver.Loaded | None, devices: Sequence[Dev
             state[section] = of_device(device, index)
             old = before.get(section, {})
             state[section].update({k: v for k, v in old.items() if k in LASTING or k.startswith("fault_")})
+            state[section].pop("fault_gpu_lost", None)  # the boot finds it on the bus again
             if "ecc_pending" in state[section]:
                 state[section]["ecc"] = state[section]["ecc_pending"]
 

@@ -227,7 +227,7 @@ def test_a_lost_gpu_is_lost_and_the_other_is_not(machine: Bench) -> None:
     machine.play("gpu_lost")
     assert machine.ask("h(0)") == "error 15"
     assert machine.ask("print(n.nvmlDeviceGetName(h(1)))") == "NVIDIA A100-SXM4-40GB"
-    machine.play("gpu_lost", clear=True)
+    machine.boot(*MODELS)
     assert machine.ask("print(n.nvmlDeviceGetName(h(0)))") == "Tesla T4"
 
 
