@@ -738,7 +738,7 @@ def test_one_pause_of_the_program_is_a_pause_and_not_many_launches(pause_ms: int
     p = Program()
     for _ in p.steps(6):
         for _ in range(150):
-            p.op("aten::add_", Kernel(ADD, 9_000))
+            p.op("aten::relu", Kernel(ADD, 9_000))
         p.now += pause_ms * 1_000_000
     found = said(p, tmp_path)
     assert next(iter(found)) == "gaps"

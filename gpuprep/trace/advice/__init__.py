@@ -81,7 +81,7 @@ MACHINE = "machine"
 PYTORCH = re.compile(r"\bat(en)?::|torch")  # its ops, its kernels, and what torch.compile makes
 LOST_KERNELS = "lost-kernels"
 NOTHING = 0.002  # of the step
-CAUSES, HALF = ("opt-foreach", "zero-grad", "sync", "alloc"), 0.5  # of what `launch-bound` tells
+CAUSES, PART = ("opt-foreach", "zero-grad", "sync", "alloc"), 0.25  # of what `launch-bound` tells
 SEVERITIES = ("problem", "hint", "missing")
 
 
@@ -136,8 +136,8 @@ def _board(profile: Profile, document: TraceDocument) -> Board | None:
 def _ordered(all_advice: list[Advice]) -> tuple[Advice, ...]:
     """The largest gain first; those without one, or with nearly the same, by their severity.
 
-    A CPU that cannot launch fast enough is a symptom. What launches at least half of the kernels, or saves half of its
-    gain, comes before it, and what a CUDA graph cannot contain.
+    A CPU that cannot launch fast enough is a symptom. What launches at least a quarter of the kernels, or saves a
+    quarter of its gain, comes before it: it is the smaller change. So does what a CUDA graph cannot contain.
     """
     launching = next((one for one in all_advice if one.rule == "launch-bound"), None)
 
@@ -156,4 +156,4 @@ def _causes(advice: Advice, launching: Advice, us: float) -> bool:
     if advice.rule == "sync" and launching.figures["reads"]:
         return True
     launches = advice.figures.get("kernels", 0.0)
-    return us >= HALF * launching.gain.us or launches >= HALF * launching.figures["kernels"]
+    return us >= PART * launching.gain.us or launches >= PART * launching.figures["kernels"]

@@ -12,13 +12,14 @@ from gpuprep.trace.advice.found import Found
 from gpuprep.trace.advice.gains import all_gpu, calls_of, durations, gain, of_steps, replay
 from gpuprep.trace.advice.intervals import Intervals
 from gpuprep.trace.advice.replay import Change
-from gpuprep.trace.advice.transfers import waits_behind
+from gpuprep.trace.advice.transfers import pageable_copies, waits_behind
 from gpuprep.trace.columns import Ints, OpKind
 
 READY_BATCH_NS = 200_000  # to take a ready batch from a worker: its tensors are mapped, not copied
 WORKERS = 4  # that are proposed at most, as a profile does not tell how many cores there are
 GRAPH_NODE_GAP_NS = 1_000.0  # between nodes of a CUDA graph on a stream
 GRAPH_LAUNCH_NS = 15_000.0
+ASKING_NS = 20_000  # torch.cuda.synchronize() takes longer than its call
 
 
 def _shares(e: Evidence) -> dict[str, Intervals]:
@@ -138,7 +139,8 @@ def launch_bound(e: Evidence) -> Found | None:
     idle = intervals.length(waits)
     if not short or idle <= 0.2 * e.wall:
         return None
-    reads = len(e.outermost(e.ranges(kinds.READING_BACK))) / e.steps
+    back = int(e.of_kernels(e.kernel_rows(kinds.DTOH)).sum())
+    reads = (max(back, len(e.outermost(e.ranges(kinds.READING_BACK)))) + len(_asked(e))) / e.steps
     figures = {"kernels": len(rows) / e.steps, "median": median / 1e3, "idle_ms": e.a_step(idle), "reads": reads}
     replayed = replay(e)
     main = e.trace.gpu.device[e.gpu] == e.main_device
@@ -150,7 +152,9 @@ def launch_bound(e: Evidence) -> Found | None:
         "each, one launch, and the waits for data and for the rest of the program, which remain"
     )
     most_ns = intervals.length(e.idle) / e.steps
-    inside = "A graph cannot contain the waits for the GPU of this step (.item()): remove them first."
+    inside = (
+        "A graph cannot contain the waits for the GPU of this step (.item(), .cpu(), synchronize()): remove them first."
+    )
     first = inside if reads else ""
     return Found(
         figures, {"first": first}, gain=of_steps(replayed, lambda cpu: graph + remains * cpu, how, most_ns=most_ns)
@@ -164,16 +168,17 @@ def sync(e: Evidence) -> Found | None:
     """Of all waits those behind which the GPU runs dry: a wait for work of the step before hurts nobody."""
     calls = e.trace.calls
     # A copy to pageable memory waits inside its own call, and the call behind it has nothing left to wait for.
-    back = e.profile.gpu.call[e.gpu[e.of_kernels(e.kernel_rows(kinds.DTOH))]]
+    pageable = pageable_copies(e)
+    back = e.profile.gpu.call[e.gpu[e.of_kernels(e.kernel_rows(kinds.DTOH)) & ~pageable]]
     rows = np.union1d(e.sync_calls, back[back >= 0])
     launches = e.profile.gpu.call[e.profile.gpu.call >= 0]
     if len(launches):
         rows = rows[calls.start[rows] < calls.start[launches].max()]  # the profiler's own at its end
-    # Those of a DataLoader, of gloo, and behind a copy from pageable memory: other rules say what to do about them.
+    # Those of a DataLoader, of gloo, and behind a copy of pageable memory: other rules say what to do about them.
     for others in (e.data_waits, e.ranges(kinds.GLOO)):
         rows = rows[~e.inside_ranges(others, calls.start[rows])]
-    pageable = e.profile.gpu.call[e.gpu[e.of_kernels(e.kernel_rows(kinds.PAGEABLE))]]
-    rows = np.setdiff1d(rows, waits_behind(e, np.unique(pageable[pageable >= 0])))
+    copying = e.profile.gpu.call[e.gpu[pageable]]
+    rows = np.setdiff1d(rows, waits_behind(e, np.unique(copying[copying >= 0])))
     idle = e.idle_of_host
     if not len(rows) or not len(idle):
         return None
@@ -183,6 +188,12 @@ def sync(e: Evidence) -> Found | None:
     behind = (place >= 0) & (idle[:, 0] <= calls.end[order[np.maximum(place, 0)]] + 5_000)
     lost = int((idle[behind, 1] - idle[behind, 0]).sum())
     guilty = np.unique(order[place[behind]])
+    # The GPU had run dry before: what such a wait costs is the CPU's own time.
+    asked = np.intersect1d(rows, _asked(e))
+    asking = intervals.union(calls.start[asked] - ASKING_NS, calls.end[asked])
+    dry = np.setdiff1d(asked[intervals.Covered(idle).between(calls.start[asked], calls.end[asked]) > 0], guilty)
+    lost += intervals.length(intervals.both(intervals.union(calls.start[dry] - ASKING_NS, calls.end[dry]), idle))
+    guilty = np.union1d(guilty, dry)
     if lost <= 0.01 * e.wall:
         return None
     reads = e.outermost(e.ranges(kinds.READING_BACK))
@@ -193,7 +204,7 @@ def sync(e: Evidence) -> Found | None:
         no_waits=no_waits,
         without_gpu=copies,
         without_calls=calls_of(e, copies),
-        cut=e.range_set(reads) if len(reads) else None,
+        cut=intervals.union(*np.concatenate((e.range_set(reads), asking)).T),
     )
     names = sorted({e.names[calls.name[row]] for row in guilty.tolist()})
     ops = sorted({e.name_of(row) for row in reads.tolist()})
@@ -203,6 +214,13 @@ def sync(e: Evidence) -> Found | None:
     most_ns = (intervals.length(e.idle) + float(durations(e)[copies].sum())) / e.steps
     made = gain(e, change, "without these waits and the copies that they wait for", most_ns=most_ns)
     return Found({"count": len(guilty) / e.steps, "idle_ms": e.a_step(lost)}, {"what": what}, gain=made)
+
+
+def _asked(e: Evidence) -> Ints:
+    """Calls for which the program asks itself, without the profiler's own at the end."""
+    rows = e.calls(kinds.DEVICE_WAIT)
+    launches = e.profile.gpu.call[e.profile.gpu.call >= 0]
+    return rows[e.trace.calls.start[rows] < e.trace.calls.start[launches].max()] if len(launches) else rows[:0]
 
 
 def _copies_back(e: Evidence, reads: Ints) -> Mask:

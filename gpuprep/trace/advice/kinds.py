@@ -39,7 +39,7 @@ NCHW_NORM = re.compile(
     r"|bn_(fw|bw)_(tr_)?1C11",
     _I,
 )
-PAGEABLE = re.compile(r"HtoD \(Pageable", _I)
+PAGEABLE = re.compile(r"HtoD \(Pageable|DtoH \(Device -> Pageable", _I)
 HOST_COPY = re.compile(r"HtoD|DtoH", _I)
 HTOD, DTOH, DTOD = re.compile(r"HtoD", _I), re.compile(r"DtoH", _I), re.compile(r"Memcpy DtoD", _I)
 
@@ -50,6 +50,7 @@ WAITING_CALL = re.compile(
     r"^(cuda(Stream|Device|Event)Synchronize|cudaMemcpy|cu(Stream|Ctx|Event)Synchronize"
     r"|hip(Stream|Device|Event)Synchronize|hipMemcpyWithStream)$"
 )
+DEVICE_WAIT = re.compile(r"^(cudaDevice|cuCtx|hipDevice)Synchronize$")  # PyTorch itself calls none inside a step
 ALLOCATION = re.compile(
     r"^(cudaMalloc|cudaFree|cuMem(Create|Map|Unmap|Release|SetAccess|Alloc|Free).*|hipMalloc|hipFree)$"
 )

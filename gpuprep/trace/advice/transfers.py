@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from gpuprep.trace.advice import intervals, kinds, physics
-from gpuprep.trace.advice.evidence import Evidence
+from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.found import Found
 from gpuprep.trace.advice.gains import all_gpu, calls_between, calls_of, durations, gain, gpu_of_calls, has_call
 from gpuprep.trace.advice.replay import Change
@@ -19,12 +19,24 @@ CREATED = re.compile(
 COPIED = re.compile(r"^aten::(to|_to_copy|copy_|cuda)$")
 BEHIND_NS = 30_000  # a wait that begins so soon behind a copy waits for it
 SHORTEST_COPY_NS = 2_000
+LEAST_BACK_BYTES = 1_000_000  # of a copy to the host: below it is a result that is read, and the wait is what costs
 SHORTEST_FILL_NS = 2_000
 ON_DEVICE_NS = 10_000  # of the CPU: an op that launches one kernel
+TO_GPU = "Use pin_memory=True in the DataLoader (or tensor.pin_memory()) and .to(device, non_blocking=True)."
+FROM_GPU = (
+    "Copy results into memory that is pinned once, kept = torch.empty(..., pin_memory=True), with "
+    "kept.copy_(result, non_blocking=True), and wait for an event where they are used."
+)
+
+
+def pageable_copies(e: Evidence) -> Mask:
+    """Of `gpu`: copies from pageable memory, and large ones to it."""
+    small = e.of_kernels(e.kernel_rows(kinds.DTOH)) & (e.trace.gpu.bytes[e.gpu] < LEAST_BACK_BYTES)
+    return e.of_kernels(e.kernel_rows(kinds.PAGEABLE)) & ~small
 
 
 def pageable(e: Evidence) -> Found | None:
-    mask = e.of_kernels(e.kernel_rows(kinds.PAGEABLE))
+    mask = pageable_copies(e)
     rows = e.gpu[mask]
     if not len(rows):
         return None
@@ -51,7 +63,10 @@ def pageable(e: Evidence) -> Found | None:
         "ms": e.a_step(ns),
         "rate": moved / max(1, ns),
     }
-    return Found(figures, kernels=np.unique(e.profile.gpu.kernel[rows]).tolist(), gain=made)
+    back = int((mask & e.of_kernels(e.kernel_rows(kinds.DTOH))).sum())
+    todo = [TO_GPU] if back < len(rows) else []
+    todo += [FROM_GPU] if back else []
+    return Found(figures, {"todo": " ".join(todo)}, kernels=np.unique(e.profile.gpu.kernel[rows]).tolist(), gain=made)
 
 
 def waits_behind(e: Evidence, own: Ints) -> Ints:
@@ -67,8 +82,8 @@ def waits_behind(e: Evidence, own: Ints) -> Ints:
 
 
 def h2d_exposed(e: Evidence) -> Found | None:
-    # From pageable memory none can be hidden: `pageable` says so first.
-    mask = e.of_kernels(e.kernel_rows(kinds.HOST_COPY) & ~e.kernel_rows(kinds.PAGEABLE))
+    # With pageable memory none can be hidden: `pageable` says so first.
+    mask = e.of_kernels(e.kernel_rows(kinds.HOST_COPY)) & ~pageable_copies(e)
     if not mask.any():
         return None
     device = e.trace.gpu.device[e.gpu] == e.main_device
