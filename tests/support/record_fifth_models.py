@@ -53,7 +53,6 @@ def _adam_by_hand(*, foreach: bool) -> Build:
         means = [torch.zeros_like(one) for one in weights]
         squares = [torch.zeros_like(one) for one in weights]
 
-        @torch.no_grad()
         def update() -> None:
             grads = [one.grad for one in weights if one.grad is not None]
             if foreach:
@@ -72,7 +71,8 @@ def _adam_by_hand(*, foreach: bool) -> Build:
         def step() -> None:
             model.zero_grad()
             model(x).square().mean().backward()
-            update()
+            with torch.no_grad():
+                update()
 
         return step
 
