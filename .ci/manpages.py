@@ -19,7 +19,7 @@ import click
 
 from gpuprep import __version__
 from gpuprep.cli import cli
-from gpuprep.cli.defaultgroup import DefaultGroup
+from gpuprep.cli.groups import DefaultGroup
 
 FILES = (
     ("~/.local/state/gpuprep/history.db", "the store of runs, if no other is chosen"),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from gpuprep import __version__
-from gpuprep.cli.lazy import LazyGroup
+from gpuprep.cli.groups import LazyGroup
 
 EPILOG = """\b
 Exit codes:

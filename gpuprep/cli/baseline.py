@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from gpuprep.cli import options, tables
+from gpuprep.cli.groups import Subcommands
 from gpuprep.cli.output import Output, as_output
-from gpuprep.cli.subcommands import Subcommands
 from gpuprep.untrusted.plaintext import one_line
 
 

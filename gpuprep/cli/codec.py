@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from gpuprep.cli import options
-from gpuprep.cli.console import emit, refuse_link
-from gpuprep.cli.steps import steps
-from gpuprep.cli.subcommands import Subcommands
+from gpuprep.cli.console import emit, refuse_link, steps
+from gpuprep.cli.groups import Subcommands
 
 
 @click.group(cls=Subcommands, short_help="Check an ffmpeg command against a build, and build FFmpeg for other machines")

@@ -18,7 +18,7 @@ import click
 
 from gpuprep.cli import candidates
 from gpuprep.cli.candidates import Asked, Candidate
-from gpuprep.cli.defaultgroup import DefaultGroup
+from gpuprep.cli.groups import DefaultGroup
 from gpuprep.untrusted.plaintext import one_line
 
 VARIABLE = "_GPUPREP_COMPLETE"

@@ -11,7 +11,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO, cast
@@ -46,7 +46,7 @@ MOST_AT_WORK = 3  # hosts in that line
 # How often the live display is drawn.
 DRAWN_SECONDS = 0.5
 NEVER = float("-inf")
-OUR_COLORS = re.compile(r"(\x1b\[(?:0|1|3[0-7])m)")  # of reports/text.py and click.style
+OUR_COLORS = re.compile(r"(\x1b\[(?:0|1|3[0-7])m)")  # of reports/terminal.py and click.style
 COLORS = {"changed": "yellow", "failed": "red", "unreachable": "red", "ok": "green"}
 
 
@@ -401,3 +401,31 @@ def _plain(event: Progress) -> Progress:
     """The event with its texts safe to show: each on one line, except a diff."""
     detail = visible(event.detail.replace("\r\n", "\n")) if event.kind == "diff" else one_line(event.detail)
     return dataclasses.replace(event, role=one_line(event.role), task=one_line(event.task), detail=detail)
+
+
+# ---------------------------------------------------------------- a command that works on this computer
+
+
+class Steps:
+    """Call it at each step. `count` reports progress within a step: 412 of 980 "files compiled"."""
+
+    def __init__(self, what: str, console: Console) -> None:
+        self._what, self._console = what, console
+
+    def __call__(self, step: str) -> None:
+        self._tell("stage", step)
+
+    def count(self, unit: str, done: int, of: int) -> None:
+        self._tell("doing", "", unit, done, of)
+
+    def _tell(self, kind: str, detail: str, unit: str = "", done: int = 0, of: int = 0) -> None:
+        from gpuprep.provisioning.ansible_events import Progress
+
+        self._console.progress(self._what, Progress(kind, "", kind, detail, 0.0, unit=unit, done=done, of=of))
+
+
+@contextlib.contextmanager
+def steps(what: str, *, quiet: bool) -> Iterator[Steps]:
+    """`what` is the command: "sim up t4"."""
+    with Console([what], verbose=0, quiet=quiet, no_color=False) as console:
+        yield Steps(what, console)

@@ -1,15 +1,22 @@
-"""gpuprep drift: the check itself, and the subcommands of the night check."""
+"""gpuprep drift: the check itself, and schedule, unschedule and last of the night check on the host itself."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprep.cli import drift_nightly, options
-from gpuprep.cli.defaultgroup import DefaultGroup
-from gpuprep.cli.work import Request, execute
+from gpuprep.cli import options
+from gpuprep.cli.console import check_output, emit
+from gpuprep.cli.groups import DefaultGroup
+from gpuprep.cli.work import Request, errors_to_stderr, execute, load_profile, on_hosts, run_options
 from gpuprep.reports import RECORDS
+
+if TYPE_CHECKING:
+    from gpuprep.cli.work import Workflow
+    from gpuprep.records import RunRecord
 
 
 @click.group(cls=DefaultGroup, default="check")
@@ -54,5 +61,107 @@ def check(probe: str, deep: bool, fix: bool, last: bool, **shared: Any) -> int:
     return execute("drift", request, probe=probe, deep=deep, fix=fix, quick=True)
 
 
-for command in (drift_nightly.schedule, drift_nightly.unschedule, drift_nightly.last):
-    drift.add_command(command)
+def _time_of_day(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    from gpuprep.nightly.units import AT
+
+    if value is not None and not AT.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is no time of day; allowed: 00:00 to 23:59, the host's local time")
+    return value
+
+
+@drift.command("schedule", short_help="Let machines check themselves every night")
+@options.hosts
+@options.profile
+@click.option(
+    "--at",
+    metavar="HH:MM",
+    callback=_time_of_day,
+    help="Time of the check, in the host's local time. Default: from the profile, 02:30 if it sets none.",
+)
+@click.option(
+    "--random-delay",
+    metavar="MINUTES",
+    type=click.IntRange(0, 720),
+    help="Longest random delay after that time, so that not all hosts start together. Default: from the profile.",
+)
+@click.option(
+    "--probe",
+    type=click.Choice(["none", "quick"]),
+    help="quick also measures the speed, if no program uses a GPU. Default: from the profile.",
+)
+@options.output
+@options.store
+def schedule(at: str | None, random_delay: int | None, probe: str | None, **shared: Any) -> int:
+    """Let machines check themselves every night, without the controller.
+
+    Installs the agent of this gpuprep, unless the host has it already, and a systemd timer. You can run it again: it
+    changes only what differs.
+    """
+    from gpuprep.workflows import provision, runs
+    from gpuprep.workflows import schedule as nightly
+
+    request = Request(**shared)
+    wished = load_profile("drift schedule", request)
+    assert wished is not None
+    chosen: dict[str, Any] = {"at": at, "random_delay_minutes": random_delay, "probe": probe}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    profile = dataclasses.replace(wished, drift=dataclasses.replace(wished.drift, **given))
+    provision.check_request(profile, runs.Options())
+    return _show(
+        _on_hosts(request, lambda target, options, line: nightly.schedule(target, profile, options, line)), request
+    )
+
+
+@drift.command("unschedule", short_help="Remove the night check; its results stay")
+@options.hosts
+@options.output
+@options.store
+def unschedule(**shared: Any) -> int:
+    """Remove the night check from machines. Its results stay on the machines and in the store."""
+    request = Request(profile=None, **shared)
+    from gpuprep.workflows import schedule as nightly
+
+    return _show(_on_hosts(request, nightly.unschedule), request)
+
+
+@drift.command("last", short_help="Show the results of the last night check")
+@options.hosts
+@options.results(*RECORDS)
+@options.store
+def last(**shared: Any) -> int:
+    """Show the newest result of each machine's night check, and store it here.
+
+    Needs one round trip per machine, and neither root nor a profile. The exit code is 3 if there is no result, or if
+    the result is older than two nights, from the future or from another machine: then the machine's state is unknown.
+    """
+    return execute("last", Request(profile=None, **shared))
+
+
+def _on_hosts(request: Request, workflow: Workflow) -> list[RunRecord]:
+    from gpuprep import settings
+    from gpuprep.errors import UsageError
+
+    check_output(request.output)
+    name = click.get_current_context().command_path
+    if not request.hosts and request.inventory is None:
+        raise UsageError(f"`{name}` needs a HOST", f"{name} HOST, or {name} -i INVENTORY")
+    site = settings.load()
+    return on_hosts(name, request, site, workflow, run_options(request, site))
+
+
+def _show(records: list[RunRecord], request: Request) -> int:
+    """Print a few lines per host, for schedule and unschedule."""
+    from gpuprep.records import showable
+    from gpuprep.reports import drifted, json
+    from gpuprep.workflows import provision
+
+    def page(those: Sequence[RunRecord]) -> str:
+        if request.as_json:
+            return json.render_several(those, provision.worst([record.exit_code for record in those]))
+        return "".join(drifted.nightly(host.host, host.nightly) for host in those if host.nightly is not None)
+
+    whole, shown = showable.each(page, records, whole=request.as_json)
+    if whole:
+        emit(whole, request.output)
+    errors_to_stderr(shown)
+    return provision.worst([record.exit_code for record in shown])

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 import click
 
-from gpuprep.cli import history_list, history_names, history_upkeep, options, tables
-from gpuprep.cli.defaultgroup import DefaultGroup
+from gpuprep.cli import history_list, options, tables
+from gpuprep.cli.console import check_output, open_output, unwritable
+from gpuprep.cli.edge import drop_stdout
+from gpuprep.cli.groups import DefaultGroup
 from gpuprep.cli.output import Output, as_output
+from gpuprep.untrusted.plaintext import one_line
 
 STATUSES = {"DOWN": "FAIL", "STEADY": "PASS", "UNKNOWN": "UNKNOWN"}
 
@@ -19,16 +25,7 @@ def history() -> None:
     """
 
 
-for command in (
-    history_list.list_runs,
-    history_upkeep.prune,
-    history_upkeep.forget,
-    history_upkeep.export,
-    history_names.names,
-    history_names.join,
-    history_names.part,
-):
-    history.add_command(command)
+history.add_command(history_list.list_runs)
 
 
 @history.command("trend", short_help="Find figures of a host that get worse from night to night")
@@ -80,3 +77,250 @@ def trend(host: str, nights: int, percent: float, output: Output, store: str | N
     elif not output.quiet:
         click.echo(f"no figures of {host} are recorded: drift with --probe quick and validate measure some", err=True)
     return code
+
+
+HOW = {"joined": "joined by you", "apart": "set apart by you", "": "by SSH host key and hardware"}
+
+
+@history.command("names", short_help="List the names of hosts, and which are one host")
+@as_output(options.output)
+@options.store
+def names(output: Output, store: str | None) -> None:
+    """List the names of hosts, and which of them are one host.
+
+    Names of one host have one history. gpuprep joins two names if both answered with SSH host keys of one machine, and
+    machine id and hardware, or a GPU, are the same.
+    """
+    from gpuprep.workflows import storeofruns
+
+    with storeofruns.existing(store) as opened:
+        known_names = opened.names()
+    if output.as_json:
+        from gpuprep.reports import documents
+
+        listed = [
+            documents.NameLine(
+                known.name,
+                known.host,
+                tuple(sorted(known.identity.gpus)),
+                known.identity.proven,
+                known.seen_at,
+                known.by_hand,
+            )
+            for known in known_names
+        ]
+        output.write(documents.document(documents.Names(tuple(listed))))
+        return
+    if not known_names:
+        if not output.quiet:
+            click.echo("no host was identified yet", err=True)
+        return
+    together = {known.host for known in known_names if known.name != known.host}
+    rows = [("NAME", "HOST", "GPUS", "SEEN", "")]
+    rows += [
+        (known.name, known.host, str(len(known.identity.gpus)), known.seen_at[:10],
+         HOW.get(known.by_hand, "") if known.by_hand or known.host in together else "")
+        for known in known_names
+    ]  # fmt: skip
+    output.write("\n".join(tables.lines(rows, columns=output.columns)))
+
+
+@history.command("join", short_help="Say that two names are one host")
+@click.argument("name", callback=options.named)
+@click.argument("other", metavar="NAME", callback=options.named)
+@as_output(options.output)
+@options.store
+def join(name: str, other: str, output: Output, store: str | None) -> None:
+    """Say that two names are one host: from now on they have one history, certified run and baseline."""
+    from gpuprep.errors import UsageError
+    from gpuprep.records.ids import now
+    from gpuprep.workflows import storeofruns
+
+    with storeofruns.existing(store) as opened:
+        storeofruns.check_known(opened, name, other)
+        if name == other:
+            raise UsageError("a name cannot be joined with itself", "give two names")
+        joined_names = opened.join(name, other, now())
+    if output.as_json:
+        from gpuprep.reports import documents
+
+        output.write(documents.document(documents.Joined(name, tuple(joined_names))))
+    else:
+        output.confirm(f"one host from now on: {', '.join(map(one_line, joined_names))}")
+
+
+@history.command("part", short_help="Say that a name is a host of its own")
+@click.argument("name", callback=options.named)
+@as_output(options.output)
+@options.store
+def part(name: str, output: Output, store: str | None) -> None:
+    """Say that a name is a host of its own. It is not joined with another again, unless you do it with `join`."""
+    from gpuprep.records.ids import now
+    from gpuprep.workflows import storeofruns
+
+    with storeofruns.existing(store) as opened:
+        storeofruns.check_known(opened, name)
+        others = opened.set_apart(name, now())
+    if output.as_json:
+        from gpuprep.reports import documents
+
+        output.write(documents.document(documents.Parted(name, tuple(others))))
+    else:
+        was = f"; it was joined with {', '.join(map(one_line, others))}" if others else ""
+        output.confirm(f"{one_line(name)} is a host of its own{was}")
+
+
+@history.command("prune", short_help="Delete old runs that nothing refers to")
+@click.option("--keep-days", type=click.IntRange(1, 36_500), required=True, help="Keep all runs of this many days.")
+@click.option(
+    "--keep-last",
+    type=click.IntRange(min=0),
+    default=30,
+    show_default=True,
+    help="Keep this many runs of each host, however old.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@as_output(options.output)
+@options.store
+def prune(keep_days: int, keep_last: int, dry_run: bool, output: Output, store: str | None) -> None:
+    """Delete old runs that nothing refers to.
+
+    Deletes each run with its findings, its measurements and its log folder on this machine. Always keeps the certified
+    run of a host, the runs of its baseline and its last drift check.
+    """
+    from datetime import datetime, timedelta, timezone
+
+    from gpuprep.paths import state_dir
+    from gpuprep.store.retention import log_folders, remove
+    from gpuprep.workflows import storeofruns
+
+    before = (datetime.now(timezone.utc) - timedelta(days=keep_days)).isoformat(timespec="seconds")
+    with storeofruns.existing(store) as opened:
+        old = opened.prunable(before, keep_last)
+        removed = old if dry_run else opened.prune(old)
+    folders = log_folders(state_dir() / "runs", removed)
+    if not dry_run:
+        remove(folders)
+    if output.as_json:
+        from gpuprep.reports import documents
+
+        output.write(documents.document(documents.Pruned(before, dry_run, tuple(removed), len(folders))))
+        return
+    lines = list(removed) if output.verbose else []
+    would = "would be deleted" if dry_run else "deleted"
+    lines.append(f"{len(removed)} runs from before {before[:10]} {would}, and {len(folders)} log folders")
+    output.confirm("\n".join(lines))
+
+
+@history.command("forget", short_help="Delete all that is stored of a host")
+@click.argument("host", callback=options.named)
+@click.option("--yes", is_flag=True, help="Also of a host with a certified run.")
+@as_output(options.output)
+@options.store
+def forget(host: str, yes: bool, output: Output, store: str | None) -> None:
+    """Delete all that is stored of a host, for good: a mistyped name, or a machine that was given back.
+
+    Deletes its runs with their log folders on this machine, its baseline and its certified run. Other names of the same
+    host stay. The machine itself is not contacted; a nightly check there goes on.
+    """
+    from gpuprep.errors import UsageError
+    from gpuprep.paths import state_dir
+    from gpuprep.store.retention import log_folders, remove
+    from gpuprep.untrusted.plaintext import command, one_line
+    from gpuprep.workflows import storeofruns
+
+    with storeofruns.existing(store) as opened:
+        storeofruns.check_known(opened, host)
+        run_id = opened.host_baseline(host).run_id
+        if run_id and opened.host_of(run_id) == host and not yes:
+            advice = f"to delete it for good: `{command('gpuprep', 'history', 'forget', '--yes', about=host)}`"
+            raise UsageError(f"{one_line(host)} has a certified run, {run_id}", advice)
+        removed = opened.forget(host)
+    folders = log_folders(state_dir() / "runs", removed)
+    remove(folders)
+    if output.as_json:
+        from gpuprep.reports import documents
+
+        output.write(documents.document(documents.Forgotten(host, tuple(removed), len(folders))))
+        return
+    output.confirm(f"{one_line(host)} is forgotten: {len(removed)} runs deleted, and {len(folders)} log folders")
+
+
+@history.command("export", short_help="Write runs to stdout or a file, oldest first")
+@click.argument("host", required=False, callback=options.named)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["jsonl", "csv"]),
+    default="jsonl",
+    show_default=True,
+    help="jsonl: the whole record of each run, one per line. csv: rows of a table, see --what.",
+)
+@click.option(
+    "--what",
+    type=click.Choice(["runs", "findings", "measurements"]),
+    help="With csv: which table. Default: runs.",
+)
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to FILE instead of stdout.",
+)
+@options.store
+def export(host: str | None, style: str, what: str | None, output: Path | None, store: str | None) -> None:
+    """Write runs to stdout or a file, oldest first, of one host or of all hosts.
+
+    A large store needs no more memory than a small store.
+    """
+    from gpuprep.errors import UsageError
+    from gpuprep.workflows import storeofruns
+
+    if style == "jsonl" and what is not None:
+        raise UsageError("--what goes with --format csv: jsonl is whole records", "add --format csv, or drop --what")
+    check_output(output)
+    with storeofruns.existing(store) as opened:
+        if host is not None:
+            storeofruns.check_known(opened, host)
+        if style == "jsonl":
+            _write((f"{_strict(record)}\n" for record in opened.export_records(host)), output)
+        else:
+            from gpuprep.reports.csv import lines
+
+            _write(lines(opened.export_rows(what or "runs", host)), output)
+
+
+def _strict(record: str) -> str:
+    """The record as strict JSON: an older gpuprep may have stored NaN and Infinity, which JSON does not have."""
+    if "NaN" not in record and "Infinity" not in record:
+        return record
+    import json
+
+    from gpuprep.records.showable import strict_json
+
+    return strict_json(json.loads(record))
+
+
+def _write(pieces: Iterable[str], output: Path | None) -> None:
+    """Write to stdout, or to a file that appears only when it is complete."""
+    import sys
+
+    if output is None:
+        try:
+            sys.stdout.writelines(pieces)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `| head`
+            drop_stdout()
+        return
+    plain = output.is_file() or not output.exists()  # a pipe or a terminal cannot be replaced
+    part = output.with_name(f".{output.name}.part") if plain else output
+    try:
+        with open_output(part) as file:
+            file.writelines(piece.encode() for piece in pieces)
+        if plain:
+            part.replace(output)
+    except OSError as error:
+        raise unwritable(output, error) from error
+    finally:
+        if plain:
+            part.unlink(missing_ok=True)

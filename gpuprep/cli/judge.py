@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.cli import options
-from gpuprep.cli import page as pages_of
 from gpuprep.cli.console import page_width
-from gpuprep.cli.output import Output, as_output
+from gpuprep.cli.output import Output, as_output, show_records
 from gpuprep.reports import RECORDS
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def judge(
             opened.close()
     code = provision.worst([record.exit_code for record in records])
     if output.form != "text":
-        pages_of.show(records, output.form, output.file, open_page=output.open_page, code=lambda _: code)
+        show_records(records, output.form, output.file, open_page=output.open_page, code=lambda _: code)
         return code
     everything = output.verbose or output.file is not None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpuprep.cli.console import check_output, emit
-from gpuprep.cli.subcommands import Subcommands
+from gpuprep.cli.groups import Subcommands
 
 _output = click.option(
     "--output",

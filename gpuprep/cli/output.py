@@ -1,16 +1,30 @@
-"""Where the result of a command goes, in which format, and how much of it is shown: one argument for all commands."""
+"""Where the result of a command goes, in which format, and how much of it is shown: one argument for all commands.
+
+A page of HTML goes to --output, to a file where stdout is a terminal, else to stdout; and to the browser.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuprep.cli import options, page
+import click
+
+from gpuprep.cli import options
 from gpuprep.cli.console import check_output, emit, emit_as_it_is, table_columns, want_color
+from gpuprep.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuprep.records import RunRecord
+
+    Records = Sequence[RunRecord]
+
 
 Command = Callable[..., Any]
 
@@ -44,11 +58,11 @@ class Output:
         emit(text, self.file)
 
     def deliver(self, made: str | bytes, name: str) -> None:
-        """Write a result in `form`; `name` is that of a page of HTML that goes to a file of its own (page.py)."""
+        """Write a result in `form`; `name` is that of a page of HTML that goes to a file of its own."""
         if isinstance(made, bytes):
             emit_as_it_is(made, self.file)
         else:
-            page.deliver(made, self.form, self.file, open_page=self.open_page, name=name)
+            deliver(made, self.form, self.file, open_page=self.open_page, name=name)
 
     def confirm(self, text: str) -> None:
         """Write what was done. With --quiet only to a file."""
@@ -82,3 +96,77 @@ def as_output(stack: Callable[[Command], Command]) -> Callable[[Command], Comman
         return stack(command)
 
     return decorate
+
+
+MOST_PAGES = 50  # that are kept; each can be made again from its record
+NOT_PLAIN = re.compile("[^0-9A-Za-z._-]+")  # ids and commands may come from another machine
+MOST_LETTERS = 80
+
+
+def show_records(
+    records: Sequence[RunRecord], style: str, output: Path | None, *, open_page: bool, code: Callable[[Records], int]
+) -> list[RunRecord]:
+    """Records as one document in a format that is not text; returns them as shown. `code` gives the exit code."""
+    from gpuprep.records import showable
+    from gpuprep.reports import PROGRAMS, several
+
+    whole, shown = showable.each(lambda those: several(those, style, code(those)), records, whole=style in PROGRAMS)
+    deliver(whole, style, output, open_page=open_page, name=name_of(shown))
+    return shown
+
+
+def deliver(text: str, style: str, output: Path | None, *, open_page: bool, name: str) -> None:
+    """Write the document of a command to `output` or stdout.
+
+    An HTML page that would go to a terminal, or that is to be opened, goes to a new file; prints the file's path.
+    """
+    if style != "html":
+        emit(text, output)
+        return
+    to_file = output is None and (open_page or sys.stdout.isatty())
+    if not to_file:
+        emit(text, output, markup=True)
+    path = _write(text, name) if to_file else output
+    if to_file:
+        emit(str(path), None)
+    if open_page and path is not None:
+        browse(path)
+
+
+def name_of(records: Sequence[RunRecord]) -> str:
+    """A name for the page of these records: "validate-20261120-100000-abc123"; of several, with their batch."""
+    first = records[0]
+    run_or_batch = (first.batch_id if len(records) > 1 else "") or first.run_id
+    return f"{first.command}-{run_or_batch}"
+
+
+def browse(path: Path) -> None:
+    """Open a page in the user's browser; if that is not possible, print the path of the page on stderr."""
+    import webbrowser
+
+    # Without a display webbrowser would start a browser inside the terminal, or wait for one.
+    seen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if not seen:
+        click.echo(f"There is no display here, so no browser was opened. The page is {path}", err=True)
+    elif not webbrowser.open(path.absolute().as_uri()):
+        click.echo(f"No browser could be opened. The page is {path}", err=True)
+
+
+def _write(text: str, name: str) -> Path:
+    from gpuprep.paths import private_folder, private_text, state_dir
+
+    path = state_dir() / "pages" / f"{NOT_PLAIN.sub('_', name)[:MOST_LETTERS]}.html"
+    try:
+        private_folder(path.parent)
+        private_text(path, text)
+        _tidy(path.parent)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}", "give a file with --output") from error
+    return path
+
+
+def _tidy(folder: Path) -> None:
+    """Keep the newest pages."""
+    pages = sorted(folder.glob("*.html"), key=lambda page: page.stat().st_mtime, reverse=True)
+    for page in pages[MOST_PAGES:]:
+        page.unlink(missing_ok=True)

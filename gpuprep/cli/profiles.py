@@ -8,7 +8,7 @@ import click
 
 from gpuprep.cli import tables
 from gpuprep.cli.console import emit, table_columns
-from gpuprep.cli.subcommands import Subcommands
+from gpuprep.cli.groups import Subcommands
 from gpuprep.untrusted.plaintext import command, visible
 
 MOST_MODELS = 5  # that the table names of one profile

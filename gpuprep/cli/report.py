@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options, page
+from gpuprep.cli import options
 from gpuprep.cli.console import page_width
-from gpuprep.cli.output import Output, as_output
+from gpuprep.cli.output import Output, as_output, name_of, show_records
 from gpuprep.reports import FORMATS, render
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def report(run: str | None, batch: str | None, output: Output, store: str | None
     """
     records = _records(run, batch, output.form, store)
     if output.form != "text" and batch is None:
-        output.deliver(render(records[0], output.form), page.name_of(records))
+        output.deliver(render(records[0], output.form), name_of(records))
         return
     if output.form != "text":
-        page.show(records, output.form, output.file, open_page=output.open_page, code=_worst)
+        show_records(records, output.form, output.file, open_page=output.open_page, code=_worst)
         return
     from gpuprep.records import showable
     from gpuprep.reports import text, text_hosts

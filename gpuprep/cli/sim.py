@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from gpuprep.cli.steps import steps
-from gpuprep.cli.subcommands import Subcommands
+from gpuprep.cli.console import steps
+from gpuprep.cli.groups import Subcommands
 
 
 @click.group(

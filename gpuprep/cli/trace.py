@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.cli import options, trace_check, trace_compare, trace_job, trace_options, trace_record, trace_serve
-from gpuprep.cli.console import page_width
+from gpuprep.cli.console import page_width, steps
+from gpuprep.cli.groups import Subcommands
 from gpuprep.cli.output import Output, as_output
-from gpuprep.cli.steps import steps
-from gpuprep.cli.subcommands import Subcommands
 
 if TYPE_CHECKING:
     from gpuprep.trace.document import TraceDocument

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.cli import options, tables, trace_job, trace_options
+from gpuprep.cli.console import steps
 from gpuprep.cli.output import Output, as_output
-from gpuprep.cli.steps import steps
 
 if TYPE_CHECKING:
     from gpuprep.trace.checking import Checked

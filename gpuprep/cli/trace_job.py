@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuprep.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuprep.cli.steps import Steps
+    from gpuprep.cli.console import Steps
     from gpuprep.records import RunRecord
     from gpuprep.trace.checking import Checked
     from gpuprep.trace.comparing import JobComparison

@@ -8,7 +8,7 @@ import click
 
 from gpuprep import listening
 from gpuprep.cli import options, trace_options
-from gpuprep.cli.steps import steps
+from gpuprep.cli.console import steps
 
 PORT = 8766
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprep.cli import page as pages_of
 from gpuprep.cli.console import Console, check_output, emit, page_width, want_color
 from gpuprep.cli.options import chosen as one_format
+from gpuprep.cli.output import show_records
 from gpuprep.cli.repeated_errors import Failed, groups, names
 from gpuprep.untrusted.masking import keep_secret, masked, without_secret
 from gpuprep.untrusted.plaintext import command as shell_command
@@ -328,7 +328,7 @@ def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
         )
         emit(whole, request.output)
         return _gravest(shown)  # the page has the errors of all hosts
-    shown = pages_of.show(records, style, request.output, open_page=request.open_page, code=_gravest)
+    shown = show_records(records, style, request.output, open_page=request.open_page, code=_gravest)
     errors_to_stderr(shown)
     return _gravest(shown)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TextIO
 
 from gpuprep.cli import console
+from gpuprep.cli.console import Steps, steps
 from gpuprep.cli.running import Running
-from gpuprep.cli.steps import Steps, steps
 from gpuprep.codecbuild import build
 from gpuprep.provisioning.ansible_events import Progress
 
