@@ -317,7 +317,7 @@ def _output(asked: Asked, file: File) -> None:
     ]  # fmt: skip
     for name, value in encoders:
         _named(asked, "encoders", value, f"-{name} {value}")
-        if value in ffmpeg.commands()["encoders"]:
+        if value.endswith(NVENC) and value in ffmpeg.commands()["encoders"]:
             _encoder(asked, file, value.removesuffix(NVENC), f"-{name} {value}", depth)
     for name, value in file.options:
         base = name.split(":")[0]

@@ -79,6 +79,10 @@ def check(
 
     if host is not None and host.rpartition("/")[2] == "ffmpeg":  # `codec check --profile video -- ffmpeg ...`
         words, host = (host, *words), None
+    # click leaves options that it does not know to the command, and FFmpeg has none with two dashes.
+    for word in (host or "", *words[:1]):
+        if word.startswith("--"):
+            raise click.NoSuchOption(word.partition("=")[0], ctx=click.get_current_context())
     document = codeccheck.check(words, host=host, run=run, profile=profile, store=store)
     emit(shown.as_json(document) if as_json else shown.as_text(document), None)
     return document.exit_code

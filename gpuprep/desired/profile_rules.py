@@ -196,6 +196,11 @@ def codec_rules(profile: Profile) -> list[Refusal]:
     if codec.npp and catalogue.parse(codec.ffmpeg) >= catalogue.parse(removed):
         reason = f"FFmpeg {removed} removed libnpp's filters, and {codec.ffmpeg} is wished"
         refusals.append(refuse("codec.npp", reason, "npp: false with scale_cuda, or FFmpeg 7.1.5"))
+    for name in codec.parts.get("filters", ()):
+        since = build.commands()["filters"]["gpu"].get(name, {}).get("since")
+        if since and catalogue.parse(codec.ffmpeg) < catalogue.parse(since):
+            reason = f"FFmpeg has the filter {name} since {since}, and {codec.ffmpeg} is wished"
+            refusals.append(refuse("codec.parts", reason, f"a list without {name}"))
     refusals += _library_rules(profile)
     cuda = profile.cuda.version
     if codec.npp and cuda not in ("auto", "none") and catalogue.parse(cuda) >= catalogue.parse(cuda_below):

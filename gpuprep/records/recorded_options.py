@@ -56,6 +56,7 @@ class RecordedOptions:
     check: Optional[bool]
     deep: Optional[bool]
     quick: Optional[bool]
+    first_failure: Optional[bool]
     fix: Optional[bool]
     probe: Optional[str]  # of drift: "none", "quick"
     random_delay_minutes: Optional[float]  # of a nightly check
@@ -75,6 +76,7 @@ class RecordedOptions:
             check=_flag(options.get("check")),
             deep=_flag(options.get("deep")),
             quick=_flag(options.get("quick")),
+            first_failure=_flag(options.get("first_failure")),
             fix=_flag(options.get("fix")),
             probe=probe if isinstance(probe, str) else None,
             random_delay_minutes=delay if isinstance(delay, (int, float)) and not isinstance(delay, bool) else None,

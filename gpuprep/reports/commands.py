@@ -61,8 +61,8 @@ def same(records: Sequence[RunRecord]) -> str:
     more = _listed("--only", options.probes or ()) if verb == "validate" else []
     if verb == "provision":
         more = _chosen(first)
-    if verb == "validate" and first.command == verb and options.quick is True:
-        more.append("--quick")
+    if verb == "validate" and first.command == verb:
+        more += ["--quick"] * (options.quick is True) + ["--first-failure"] * (options.first_failure is True)
     return _line(records, verb, more)
 
 

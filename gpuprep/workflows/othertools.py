@@ -52,6 +52,7 @@ NCCL_RANK = re.compile(
 )  # fmt: skip
 NCCL_ROW = re.compile(NCCL_TAG + GAP.join((r"(\d{1,15})", r"\d{1,15}", r"[a-z]\w{1,15}", r"([^\n#]{20,200})$")), LINES)
 NCCL_NAME = re.compile(r"(?<!concluded: )\b([a-z_]{3,40})_perf\b")
+CPU_TIME = "cputime"  # above the column of times that are the CPU's
 NCCL_LEAST = 1.0  # GB/s: of less, its two decimals do not say enough
 SUMS = ("all_reduce", "reduce_scatter")
 NCCL_RANKS = (
@@ -259,6 +260,8 @@ def _nccl_tests(path: Path, text: str) -> dict[str, Any]:
                 raise _named(path, "nccl-tests", NCCL_RANKS)
             named = NCCL_NAME.findall(before)
             points = [_nccl_point(row, counts="#wrong" in part) for row in rows]
+            if CPU_TIME in part:  # with -C; the speeds are of the collective all the same
+                points = [{key: figure for key, figure in point.items() if key != "microseconds"} for point in points]
             collective = named[-1] if named else _collective(rows[-1], len(ranks))
             gpus = tuple(ranks[rank][4].strip(" ?") for rank in sorted(ranks))
             runs.setdefault(gpus, []).extend({"operation": collective, **point} for point in points)
@@ -290,13 +293,17 @@ def _nccl_text(document: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     if len(devices) == 1 and isinstance(threads, int) and isinstance(gpus, int):
         ranks |= {str(at): (words(devices[0], "hostname"), "?") for at in range(1, min(threads * gpus, MOST_GPUS))}
     lines = [f"# Rank {rank} Pid 1 on {host} device 0 [0] {name}" for rank, (host, name) in ranks.items()]
-    for row in listed(document.get("results")):
+    results = listed(document.get("results"))
+    by_cpu = any(isinstance(side, dict) and "cpu_time" in side for row in results for side in row.values())
+    time, title = ("cpu_time", CPU_TIME) if by_cpu else ("time", "time")
+    for row in results:
         sides = (row.get(side) for side in ("out_of_place", "in_place"))
         timed = ({} if not isinstance(side, dict) else side for side in sides)
-        figures = (words(side, "time", "alg_bw", "bus_bw", "nwrong") for side in timed)
+        figures = (words(side, time, "alg_bw", "bus_bw", "nwrong") for side in timed)
         lines.append(" ".join((words(row, "size", "count", "type", "redop", "root"), *figures)))
     arguments = document.get("args")
-    return "\n".join((*map(str, arguments[:1] if isinstance(arguments, list) else ()), "nThread 1 #wrong", *lines))
+    begin = (*map(str, arguments[:1] if isinstance(arguments, list) else ()), f"nThread 1 {title} #wrong")
+    return "\n".join((*begin, *lines))
 
 
 def _nccl_point(row: re.Match[str], *, counts: bool) -> dict[str, Any]:

@@ -413,6 +413,8 @@ def test_a_stdout_that_takes_nothing_is_no_inner_error(words: tuple[str, ...], t
         (("history", "--limit", "99999999999999999999"), "not in the range"),
         (("codec", "check", "--profile", "t4", "--", "sudo", "ffmpeg", "-i", "a", "b"), "what is 'sudo'?"),
         (("codec", "check", "--profile", "t4", "--", "ffmpeg", "-i", "a"), "the command has no output"),
+        (("codec", "check", "--gpu", "t4", "--", "ffmpeg", "-i", "a", "b.mp4"), "No such option '--gpu'"),
+        (("codec", "check", "--profile", "t4", "--gpu=t4", "ffmpeg", "-i", "a", "b.mp4"), "No such option '--gpu'"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else None,
 )

@@ -878,9 +878,9 @@ def nccl_tests(busbw: float, name: str = "all_reduce", gpu_name: str = A100_80, 
     )  # fmt: skip
 
 
-def nccl_json(busbw: float, listed: int = 8, **more: Any) -> str:
+def nccl_json(busbw: float, listed: int = 8, clock: str = "time", **more: Any) -> str:
     """What all_reduce_perf writes with -J on 8 GPUs, of which it lists so many."""
-    side = {"time": 4 * 1024**3 / (busbw / 1.75) / 1e3, "alg_bw": busbw / 1.75, "bus_bw": busbw, "nwrong": 0.0}
+    side = {clock: 4 * 1024**3 / (busbw / 1.75) / 1e3, "alg_bw": busbw / 1.75, "bus_bw": busbw, "nwrong": 0.0}
     row = {"size": 4 * 1024**3, "count": 1024**3, "type": "float", "redop": "sum", "root": "    -1"}
     devices = [
         {"rank": at, "group": 0, "pid": 9, "hostname": "n1", "device": at, "device_hex": "0", "device_info": A100_80}
@@ -947,6 +947,8 @@ OTHER_TOOLS = (
     ("nccl-tests, two machines one by one", nccl_tests(231.0) + nccl_tests(120.0, gpu_name=V100), 3, ["V100"]),
     ("nccl-tests of 2019", NCCL_2019, 3, ["V100"]),
     ("nccl-tests -J", nccl_json(231.0), 0, ["1 PASS, 1 SKIP"]),
+    ("nccl-tests -J -C", nccl_json(90.0, clock="cpu_time"), 1, ["all_reduce of 4 GiB reaches 90 GB/s"]),
+    ("nccl-tests -C", nccl_tests(90.0).replace("   time", "cputime"), 1, ["all_reduce of 4 GiB reaches 90 GB/s"]),
     ("nccl-tests -J, slow", nccl_json(90.0), 1, ["all_reduce of 4 GiB reaches 90 GB/s"]),
     ("nccl-tests -J, the other GPUs without a name", nccl_json(231.0, 1), 3, ["which GPU it was is not recorded"]),
     ("nccl-tests -J, hostile", nccl_json(231.0, results=[{"size": "1\n# Rank 9", "in_place": [3]}, 7], args=7), 2,

@@ -121,6 +121,7 @@ def test_the_build_key_names_what_makes_a_build() -> None:
         (load("a100", driver={"version": "418"}), "driver.version", "450 or newer", "auto"),
         (load("a100", cuda={"version": "10.2"}), "cuda.version", "first CUDA", "11.0 or newer"),
         (load("t4", gpus=("rtx",)), "gpus", "no GPU model 'rtx'", "t4"),
+        (load("t4", codec={"parts": {"filters": ("pad_cuda",)}}), "codec.parts", "pad_cuda since 8.1", "a list"),
         (load("t4", codec={"parts": {"filters": ("scale_npp",)}}), "codec.parts", "needs libnpp", "scale_cuda"),
         (load("t4", codec={"parts": {"encoders": ("libx264",)}}), "codec.parts", "libx264 needs x264", "with x264"),
         (load("t4", codec={"parts": {"protocols": ("https",)}}), "codec.parts", "gnutls or openssl", "with gnutls"),

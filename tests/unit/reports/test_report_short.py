@@ -139,9 +139,9 @@ def test_one_command_repairs_it_with_the_options_of_the_run() -> None:
 
 
 def test_what_no_step_repairs_is_checked_again_the_same_way() -> None:
-    options = {"asked": {"profile": "t4"}, "probes": ["gemm"], "quick": True}
+    options = {"asked": {"profile": "t4"}, "probes": ["gemm"], "quick": True, "first_failure": True}
     (words,) = pasted(short(made(HOT, options=options)))
-    assert words == ["gpuprep", "validate", "web1", "--profile", "t4", "--only", "gemm", "--quick"]
+    assert words == ["gpuprep", "validate", "web1", "--profile", "t4", "--only", "gemm", "--quick", "--first-failure"]
 
 
 def test_what_a_ctrl_c_left_unmeasured_is_told_once() -> None:
