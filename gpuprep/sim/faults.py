@@ -160,12 +160,15 @@ def put_gpu(section: MutableMapping[str, str], fault: Mapping[str, Any], *, clea
 def put(section: MutableMapping[str, str], values: dict[str, Any]) -> None:
     """Puts a fault's values into a section of the state; null takes a key away, a key's name stands for its value.
 
-    A key "kept_..." that is there stays: a fault that is played twice still knows what was there before it.
+    A key "kept_..." that is there stays: a fault that is played twice still knows what was there before it. Where it is
+    gone, a boot has put back what it kept.
     """
     for key, value in values.items():
+        kept_already = key.startswith("kept_") and key in section
+        put_back_already = str(value).startswith("kept_") and value not in section
         if value is None:
             section.pop(key, None)
-        elif not (key.startswith("kept_") and key in section):
+        elif not (kept_already or put_back_already):
             section[key] = section.get(str(value), str(value))
 
 

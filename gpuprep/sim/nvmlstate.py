@@ -81,6 +81,7 @@ def of_device(device: Device, index: int) -> dict[str, str]:
         "power_usage_mw": power["idle"] * 1000,
         "power_management": 1,
         "temperature": heat["idle"],
+        "temperature_idle": heat["idle"],
         "temperature_slowdown": heat["slowdown"],
         "temperature_shutdown": heat["shutdown"],
         "temperature_max": heat["slowdown"] - 4,

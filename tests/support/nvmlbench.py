@@ -106,6 +106,10 @@ class Bench:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
+    def state(self, section: str) -> dict[str, str]:
+        with nvmlstate.changed(self.folder) as state:
+            return dict(state[section])
+
     def put(self, section: str, **values: str) -> None:
         with nvmlstate.changed(self.folder) as state:
             state[section].update(values)

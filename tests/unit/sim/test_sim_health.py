@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from builders import finished_snapshot, resolved
-from nvmlbench import Bench
+from nvmlbench import FAULTS, Bench
 
 from gpuprep import checks, records
 
@@ -102,6 +102,23 @@ def test_history_is_no_fault_of_today(bench: Bench, kind: str) -> None:
     assert [
         one.key for one in judged(bench).values() if one.status not in (records.Status.PASS, records.Status.SKIP)
     ] == []
+
+
+# Not ecc_pending: its mode is the board's after a boot.
+REMOVED = [kind for kind, fault in FAULTS.items() if fault.keys() & {"gpu", "present"} and kind != "ecc_pending"]
+
+
+@pytest.mark.parametrize("kind", REMOVED)
+def test_a_fault_that_is_removed_leaves_nothing_also_where_a_boot_ended_it(bench: Bench, kind: str) -> None:
+    bench.boot("t4")
+    before = bench.state("gpu.0")
+    bench.play(kind)
+    bench.play(kind, clear=True)
+    assert bench.state("gpu.0") == before
+    bench.play(kind)
+    bench.boot("t4")
+    bench.play(kind, clear=True)
+    assert bench.state("gpu.0") == before
 
 
 @pytest.mark.parametrize(("kind", "model"), [("remap_failure", "a100"), ("sram_threshold", "h200")])
