@@ -27,6 +27,7 @@ LAGGING = (
     "`gpuprep provision HOST --profile PROFILE --only driver`; Canonical may build modules for a new kernel some days"
     " later: do not reboot before, or take `driver.modules: dkms`"
 )
+UVM = re.compile(r"[-_]uvm\.ko(\.(gz|xz|zst))?\Z")
 COUNTERS_OPTION = "NVreg_RestrictProfilingToAdminUsers"
 COUNTERS = {True: "profilers of ordinary users cannot read them", False: "every user can read what others' jobs do"}
 
@@ -448,8 +449,8 @@ def _uvm(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         return []
     files: dict[str, list[str]] = {}
     for module in snapshot.signatures.modules:
-        files.setdefault(module.kernel, []).append(module.path.rpartition("/")[2].partition(".ko")[0].replace("_", "-"))
-    lacking = [kernel for kernel, names in files.items() if not any(name.endswith("-uvm") for name in names)]
+        files.setdefault(module.kernel, []).append(module.path)
+    lacking = [kernel for kernel, paths in files.items() if not any(map(UVM.search, paths))]
     if not files:
         return []
     brought = [

@@ -528,6 +528,7 @@ NEXT = "6.1.0-99-cloud-amd64"
         (("nvidia.ko.xz", "nvidia-uvm.ko.xz"), "dkms", ()),
         (("nvidia-current.ko", "nvidia-current-uvm.ko", "nvidia-current-drm.ko"), "dkms", ()),
         (("nvidia-current-open.ko", "nvidia-current-open-modeset.ko"), "dkms", ("running",)),
+        (("nvidia.ko", "nvidia-uvm.ko.before"), "dkms", ("running",)),
         (("nvidia.ko",), "prebuilt", ("running",)),
         ((), "dkms", ()),  # driver.version and driver.next_boot_module say that
     ],
