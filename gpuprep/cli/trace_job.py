@@ -35,7 +35,7 @@ def rendered(
         )
     if form == "csv" and table not in TABLES:
         raise UsageError(f"--table {table}: there is no such table of a folder", f"one of {', '.join(TABLES)}")
-    from gpuprep.trace.formats import json, junit, ranks
+    from gpuprep.trace.formats import documents, junit, ranks
     from gpuprep.trace.opening.job import now_and_then, open_job, open_rank
     from gpuprep.trace.page import html_of_job
 
@@ -53,7 +53,7 @@ def rendered(
     if form == "xlsx":
         return ranks.xlsx(document)
     if form == "json":
-        return json.render(document)
+        return documents.render(document)
     return ranks.markdown(document) if form == "markdown" else ranks.text(document, full=full)
 
 

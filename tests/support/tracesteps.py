@@ -25,17 +25,18 @@ import pytest
 
 from gpuprep.catalogue import Board
 from gpuprep.records import RunRecord
-from gpuprep.trace import advice, columns, notes, reading, tables
+from gpuprep.trace import advice, columns, model, opening, page, reading, tables
 from gpuprep.trace.advice import gains, intervals, pace, replay
 from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.document import Advice, Gain, KernelLine, Slowdown, TraceDocument
 from gpuprep.trace.formats import documents
-from gpuprep.trace.model import groups, iterations, linking, sums, sweep
-from gpuprep.trace.opening import Wish, job, machine, texts
-from gpuprep.trace.page import assembly, html_of_job, pack
+from gpuprep.trace.model import groups, iterations, sums
+from gpuprep.trace.model import intervals as nesting
+from gpuprep.trace.opening import Wish, job, machine
+from gpuprep.trace.page import html_of_job, pack
 from gpuprep.trace.profile import OpRow, Profile
 from gpuprep.trace.ranks import RanksDocument, summary
-from gpuprep.trace.reading import growing, halves, nsysexport, pieces
+from gpuprep.trace.reading import builders, chunks, files, parallel
 from gpuprep.trace.roofs import with_roofs
 
 Spans = list[tuple[int, int]]
@@ -56,7 +57,7 @@ def passed_over(folder: Path) -> list[str]:
 
 
 def linked(trace: columns.Trace, *, key_op: str = "") -> Profile:
-    return linking.profile(trace, key_op=key_op)
+    return model.profile(trace, key_op=key_op)
 
 
 def summed(of: columns.Trace | Profile, start: int | None = None, stop: int | None = None) -> TraceDocument:
@@ -98,11 +99,11 @@ def ranks(traces: list[Path], name: str = "job") -> RanksDocument:
 
 def sentence(key: str, count: int) -> str:
     """A note of a profile in words."""
-    return notes.sentence(key, count)
+    return tables.sentence(key, count)
 
 
 def note_keys() -> list[str]:
-    return sorted(notes.keys())
+    return sorted(tables.note_keys())
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -113,7 +114,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 def shown(text: str) -> str:
     """A text of a profile as everything shows it."""
     trace = handmade.trace(handmade.Op(text, 0, 1))
-    texts.make_safe(trace, keep_paths=False)
+    opening.make_safe(trace, keep_paths=False)
     return trace.names[0]
 
 
@@ -255,43 +256,43 @@ def fewer_iterations(monkeypatch: pytest.MonkeyPatch, pieces_of_all: int) -> Non
 
 def small_pieces(monkeypatch: pytest.MonkeyPatch, size: int = 1 << 16, event: int = 1 << 20) -> None:
     """A file is read in pieces of that size, and no event is longer than that."""
-    monkeypatch.setattr(pieces, "PIECE", size)
-    monkeypatch.setattr(pieces, "MOST_EVENT", event)
+    monkeypatch.setattr(chunks, "PIECE", size)
+    monkeypatch.setattr(chunks, "MOST_EVENT", event)
 
 
 def few_brackets(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(pieces, "MOST_BRACKETS", most)
+    monkeypatch.setattr(chunks, "MOST_BRACKETS", most)
 
 
 def two_halves(monkeypatch: pytest.MonkeyPatch, start: str = "{}") -> None:
     """Files of a kilobyte are read by two processes. `start`: what the second one runs, {} what it should run."""
-    monkeypatch.setattr(halves, "SMALLEST", 1000)
-    monkeypatch.setattr(halves, "START", start.replace("{}", halves.START))
+    monkeypatch.setattr(parallel, "SMALLEST", 1000)
+    monkeypatch.setattr(parallel, "START", start.replace("{}", parallel.START))
 
 
 def memory_given_back(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with each time that a reader asks for arrays of at least so many bytes to be given back."""
     asked: list[int] = []
-    monkeypatch.setattr(halves, "own_memory_for_arrays", lambda least=0: asked.append(least))
+    monkeypatch.setattr(parallel, "own_memory_for_arrays", lambda least=0: asked.append(least))
     return asked
 
 
 def large_profiles(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """From this size on, memory is what matters."""
-    monkeypatch.setattr(halves, "LARGEST", size)
+    monkeypatch.setattr(parallel, "LARGEST", size)
 
 
 def few_different(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Names, threads and arguments that are kept."""
-    monkeypatch.setattr(growing, "MOST_NAMES", most)
-    monkeypatch.setattr(growing, "MOST_THREADS", most)
-    monkeypatch.setattr(growing, "MOST_ARGUMENTS", most)
+    monkeypatch.setattr(builders, "MOST_NAMES", most)
+    monkeypatch.setattr(builders, "MOST_THREADS", most)
+    monkeypatch.setattr(builders, "MOST_ARGUMENTS", most)
 
 
 def no_nsys(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     """NVIDIA's program is neither on PATH nor where it is usually installed."""
     monkeypatch.setenv("PATH", str(path))
-    monkeypatch.setattr(nsysexport, "PLACES", ())
+    monkeypatch.setattr(files, "PLACES", ())
 
 
 def small_parts(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
@@ -299,12 +300,12 @@ def small_parts(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(groups, "CHUNK", rows)
     monkeypatch.setattr(iterations, "CHUNK", rows)
     monkeypatch.setattr(sums, "CHUNK", rows)
-    monkeypatch.setattr(sweep, "CHUNK", rows)
+    monkeypatch.setattr(nesting, "CHUNK", rows)
     monkeypatch.setattr(pack, "CHUNK", rows)
 
 
 def few_ranks_in_a_page(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(assembly, "MOST_PROFILES", most)
+    monkeypatch.setattr(page, "MOST_PROFILES", most)
 
 
 def room_of_a_server(monkeypatch: pytest.MonkeyPatch, size: int) -> None:

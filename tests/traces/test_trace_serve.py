@@ -418,7 +418,7 @@ def test_the_list_tells_gpu_date_and_step_of_each_run(name: str, words: str, ser
 
 
 def test_what_is_not_read_yet_is_said_and_is_there_later(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuprep.trace.web.cards.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("gpuprep.trace.web.library.PATIENCE_SECONDS", 0.0)
     library = library_of(served)
     first = listed(library)
     waiting = re.search(r"<p>(\d) of 5 are still read\.", first)

@@ -18,7 +18,7 @@ from gpuprep.trace.advice.intervals import Intervals
 from gpuprep.trace.columns import Arguments, GpuKind, Ints, OpKind
 from gpuprep.trace.document import Gain, TraceDocument
 from gpuprep.trace.profile import OUTSIDE, Profile, UsesTensorCores
-from gpuprep.trace.work.eligible import FIRST
+from gpuprep.trace.work.optypes import FIRST_CAPABILITY
 
 Mask = NDArray[np.bool_]
 NO_ARGUMENTS = Arguments()
@@ -336,7 +336,7 @@ class Evidence:
 
         As the strides say; where there are none, as the names of its kernels do. None on a GPU without Tensor Cores.
         """
-        if self.capability is not None and self.capability < FIRST:
+        if self.capability is not None and self.capability < FIRST_CAPABILITY:
             return np.zeros(len(self.profile.ops), bool)
         named = np.zeros(len(self.profile.ops), bool)
         named[self.profile.gpu.op[self.gpu[self.of_kernels(self.kernel_rows(kinds.NCHW))]]] = True

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Union
 
 from gpuprep.trace.document import TraceDocument
-from gpuprep.trace.formats import json as _json
+from gpuprep.trace.formats import documents as _documents
 from gpuprep.trace.formats import junit as _junit
 from gpuprep.trace.formats import markdown as _markdown
 from gpuprep.trace.formats.comparison import markdown as markdown_of_comparison
 from gpuprep.trace.formats.comparison import text as text_of_comparison
-from gpuprep.trace.formats.csv import render as csv
 from gpuprep.trace.formats.documents import checked, compared
 from gpuprep.trace.formats.junit import render_checked as junit_of_checked
+from gpuprep.trace.formats.sheets import csv
 from gpuprep.trace.formats.text import render as text
 
 __all__ = [
@@ -40,7 +40,7 @@ def _xlsx(document: TraceDocument) -> bytes:
 
 
 FORMATS: Mapping[str, Callable[[TraceDocument], Union[str, bytes]]] = {
-    "json": _json.render,
+    "json": _documents.render,
     "junit": _junit.render,
     "markdown": _markdown.render,
     "xlsx": _xlsx,

@@ -5,17 +5,33 @@ To write schemas/*.schema.json again: python -m gpuprep.trace.formats.documents
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from gpuprep.records import Status
 from gpuprep.records.schema import document_schema, write
 from gpuprep.trace.checking import Checked, Line
 from gpuprep.trace.comparing import Comparison, JobComparison
-from gpuprep.trace.document import SCHEMA_VERSION, TraceDocument
-from gpuprep.trace.formats.json import render
+from gpuprep.trace.document import SCHEMA_VERSION, TraceDocument, plain
 from gpuprep.trace.ranks import RanksDocument
+
+NOT_ASCII = re.compile("[^\x00-\x7e]")
+
+
+def render(document: Any) -> str:
+    """A dataclass of trace/document as pure ASCII: no name in it can act on a terminal. NaN is null."""
+    text = msgspec.json.format(msgspec.json.encode(document, enc_hook=plain), indent=2).decode()
+    return text if text.isascii() and "\x7f" not in text else NOT_ASCII.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """As JSON writes a character: beyond 16 bits as two."""
+    units = match[0].encode("utf-16-be")
+    return "".join(f"\\u{units[place] << 8 | units[place + 1]:04x}" for place in range(0, len(units), 2))
 
 
 @dataclass(frozen=True)

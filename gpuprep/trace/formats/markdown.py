@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
 
 from gpuprep.reports.markdown import paragraph, plain, table
 from gpuprep.trace.advice import rules
 from gpuprep.trace.document import Advice, TraceDocument
 from gpuprep.trace.formats.numbers import cell
-from gpuprep.trace.formats.sheets import sheet
+from gpuprep.trace.formats.sheets import Sheet, sheet
 
 MOST_LETTERS = 240
 LINK = re.compile(r"https?://[\w.-]+(?:/[\w./#%=&?+-]*)?", re.ASCII)
@@ -35,7 +37,7 @@ def render(document: TraceDocument) -> str:
     for advice in document.advice:
         parts.append(_advice(advice))
     for name, (most, chosen) in TABLES.items():
-        parts += _section(document, name, most, chosen)
+        parts += section(sheet(document, name), most, chosen)
     return "\n\n".join(parts) + "\n"
 
 
@@ -50,20 +52,19 @@ def _advice(advice: Advice) -> str:
     return "\n\n".join(lines)
 
 
-def _section(document: TraceDocument, name: str, most: int, chosen: tuple[str, ...]) -> list[str]:
-    content = sheet(document, name)
+def section(content: Sheet, most: int | None = None, chosen: Sequence[str] = ()) -> list[str]:
+    """Heading and table of a sheet; [] without rows. `chosen`: titles of its columns, all where none are named."""
     titles = [column.title for column in content.columns]
-    places = [titles.index(title) for title in chosen] if chosen else list(range(len(titles)))
-    rows = [row for _, row in zip(range(most), content.rows, strict=False)]
+    columns = [(place, content.columns[place]) for place in map(titles.index, chosen)] or list(
+        enumerate(content.columns)
+    )
+    rows = list(itertools.islice(content.rows, most))
     if not rows:
         return []
-    heads = []
-    for place in places:
-        unit = {"us": "ms"}.get(content.columns[place].unit, content.columns[place].unit)
-        heads.append(f"{titles[place]} ({unit})" if unit else titles[place])
-    numbers = [head for head, place in zip(heads, places, strict=True) if not isinstance(rows[0][place], str)]
-    cells = [[plain(_short(cell(row[place], content.columns[place].unit))) for place in places] for row in rows]
-    if name == "summary":  # its unit stands in a column
+    heads = [column.head(milliseconds=True) for _, column in columns]
+    numbers = [head for head, (place, _) in zip(heads, columns, strict=True) if not isinstance(rows[0][place], str)]
+    cells = [[plain(_short(cell(row[place], column.unit))) for place, column in columns] for row in rows]
+    if content.name == "summary":  # its unit stands in a column
         cells = [_summary(row) for row in rows]
     return [f"## {content.title}\n\n{table(heads, cells, numbers)}"]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
-from gpuprep.reports.csv import lines as csv_lines
 from gpuprep.reports.markdown import paragraph, plain
-from gpuprep.reports.markdown import table as markdown_table
-from gpuprep.trace.formats.csv import head
-from gpuprep.trace.formats.numbers import cell, count, milliseconds
-from gpuprep.trace.formats.sheets import Cell, Column, Sheet
+from gpuprep.trace.formats.markdown import section
+from gpuprep.trace.formats.numbers import aligned, cell, count, milliseconds
+from gpuprep.trace.formats.sheets import Cell, Sheet, columns_of, csv_of
 from gpuprep.trace.ranks import RanksDocument
 from gpuprep.untrusted.plaintext import one_line
 
@@ -78,19 +76,13 @@ def markdown(document: RanksDocument) -> str:
     said = (document.slowdown.words, *_findings(document), f"Clocks: {document.clocks}{_error(document)}.")
     parts += [paragraph(words) for words in said if words]
     for table in tables(document):
-        rows = [[plain(cell(each, table.columns[place].unit)) for place, each in enumerate(row)] for row in table.rows]
-        if rows:
-            heads = [_head(column) for column in table.columns]
-            numbers = [each for each, column in zip(heads, table.columns, strict=True) if column.title not in _TEXTS]
-            parts.append(f"## {table.title}\n\n{markdown_table(heads, rows, numbers)}")
+        parts += section(table)
     return "\n\n".join(parts) + "\n"
 
 
 def csv(document: RanksDocument, table: str = "ranks") -> str:
     """Raises KeyError for a table that is none of `tables`."""
-    sheet = {sheet.name: sheet for sheet in tables(document)}[table]
-    rows: Iterable[Sequence[Cell]] = ((document.job, *row) for row in sheet.rows)
-    return "".join(csv_lines([("Job", *map(head, sheet.columns)), *rows]))
+    return csv_of({sheet.name: sheet for sheet in tables(document)}[table], "Job", document.job)
 
 
 def xlsx(document: RanksDocument) -> bytes:
@@ -133,32 +125,17 @@ def _rank(document: RanksDocument, place: int) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def _columns(*titles: tuple[str, str]) -> tuple[Column, ...]:
-    return tuple(Column(title, unit) for title, unit in titles)
-
-
-_RANKS = _columns(
-    ("Rank", ""), ("Step", "us"), ("GPU busy", "us"), ("GPU busy", "%"), ("Compute", "us"), ("Collectives", "us"),
-    ("Exposed", "us"), ("Overlapped", "us"), ("Waiting", "us"), ("Late", "us"), ("Last", "%"), ("Clock moved", "us"),
-    ("GPU", ""), ("File", ""),
-)  # fmt: skip
-_COLLECTIVES = _columns(
-    ("Collective", ""), ("Group", ""), ("Ranks", ""), ("Data type", ""), ("Size", "bytes"), ("Calls a rank", ""),
-    ("All calls", "us"), ("One call", "us"), ("Exposed", "us"), ("Overlapped", "us"), ("Transfer", "us"),
-    ("Bus bandwidth", "GB/s"),
-)  # fmt: skip
-_STEPS = _columns(
-    ("Name", ""), ("Rank", ""), ("Duration", "us"), ("GPU busy", "us"), ("Exposed", "us"), ("Late", "us"),
-    ("Waited for", ""),
-)  # fmt: skip
-_NOTES = _columns(("Note", ""), ("Count", ""), ("What", ""))
+_RANKS = columns_of(
+    "Rank, Step (us), GPU busy (us), GPU busy (%), Compute (us), Collectives (us), Exposed (us), Overlapped (us)"
+    ", Waiting (us), Late (us), Last (%), Clock moved (us), GPU, File"
+)
+_COLLECTIVES = columns_of(
+    "Collective, Group, Ranks, Data type, Size (bytes), Calls a rank, All calls (us), One call (us), Exposed (us)"
+    ", Overlapped (us), Transfer (us), Bus bandwidth (GB/s)"
+)
+_STEPS = columns_of("Name, Rank, Duration (us), GPU busy (us), Exposed (us), Late (us), Waited for")
+_NOTES = columns_of("Note, Count, What")
 _SAID = "Exposed: collectives beside which no kernel runs. Late: what the others wait for this rank."
-_TEXTS = {"Collective", "Group", "Data type", "Name", "Waited for", "Note", "What", "File"}
-
-
-def _head(column: Column) -> str:
-    unit = "ms" if column.unit == "us" else column.unit
-    return f"{column.title} ({unit})" if unit else column.title
 
 
 def _table(sheet: Sheet, full: bool) -> Iterator[str]:
@@ -166,18 +143,12 @@ def _table(sheet: Sheet, full: bool) -> Iterator[str]:
     if not rows:
         return
     shown = rows if full else rows[: MOST_ROWS[sheet.name]]
-    titles = [_head(column) for column in sheet.columns]
+    titles = [column.head(milliseconds=True) for column in sheet.columns]
     kept = [place for place, title in enumerate(titles) if full or title in SHORT[sheet.name]]
     heads = [titles[place] for place in kept]
     cells = [[one_line(cell(row[place], sheet.columns[place].unit), NAME) for place in kept] for row in shown]
-    left = [sheet.columns[place].title in _TEXTS for place in kept]
-    widths = [max(len(head), *(len(row[place]) for row in cells)) for place, head in enumerate(heads)]
     yield ""
     yield sheet.title
-    for row_ in (heads, *cells):
-        yield "  " + "  ".join(
-            f"{text:<{width}}" if is_left else f"{text:>{width}}"
-            for text, width, is_left in zip(row_, widths, left, strict=True)
-        )
+    yield from aligned([heads, *cells], [not isinstance(rows[0][place], str) for place in kept])
     if len(shown) < len(rows):
         yield f"  ... and {len(rows) - len(shown):,} more: --full"

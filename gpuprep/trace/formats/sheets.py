@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Union
 
+from gpuprep.reports.csv import lines as csv_lines
 from gpuprep.trace.document import (
     Advice,
     DeviceTotals,
@@ -32,6 +33,11 @@ class Column:
     title: str
     unit: str = ""  # "us", "%", "bytes", "TFLOPS", "FLOP"
 
+    def head(self, *, milliseconds: bool = False) -> str:
+        """ "GPU time (us)". `milliseconds`: of a table whose times numbers.cell() writes."""
+        unit = "ms" if milliseconds and self.unit == "us" else self.unit
+        return f"{self.title} ({unit})" if unit else self.title
+
 
 @dataclass(frozen=True)
 class Sheet:
@@ -43,13 +49,24 @@ class Sheet:
     rows: Iterator[tuple[Cell, ...]]
 
 
-def _columns(titles: str) -> tuple[Column, ...]:
+def columns_of(titles: str) -> tuple[Column, ...]:
     """ "Calls, GPU time (us)" """
     made = []
     for each in titles.split(", "):
         title, _, unit = each.partition(" (")
         made.append(Column(title, unit.removesuffix(")")))
     return tuple(made)
+
+
+def csv(document: TraceDocument, name: str = "ops") -> str:
+    """One table for spreadsheets, the profile's name in each row. `name`: one of NAMES."""
+    return csv_of(sheet(document, name), "Profile", document.file.profile_name)
+
+
+def csv_of(table: Sheet, of: str, name: str) -> str:
+    """With a column `of` before the others, which has `name` in each row."""
+    heads = (of, *(column.head() for column in table.columns))
+    return "".join(csv_lines([heads, *((name, *row) for row in table.rows)]))
 
 
 def sheets(document: TraceDocument) -> Iterator[Sheet]:
@@ -187,15 +204,15 @@ def _note(note: Note) -> tuple[Cell, ...]:
 _FOUR = "{0} total (us), {0} average (us), {0} shortest (us), {0} longest (us)"
 Rows = Callable[[TraceDocument], Iterable[tuple[Cell, ...]]]
 _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
-    "summary": ("Performance summary", _columns("Figure, Value, Unit"), _summary),
+    "summary": ("Performance summary", columns_of("Figure, Value, Unit"), _summary),
     "advice": (
         "Recommendations",
-        _columns("Rule, Kind, Problem, Recommendation, Gain a step (us), Estimated by, Link, Ops, Kernels"),
+        columns_of("Rule, Kind, Problem, Recommendation, Gain a step (us), Estimated by, Link, Ops, Kernels"),
         lambda document: map(_advice, document.advice),
     ),
     "ops": (
         "Ops",
-        _columns(
+        columns_of(
             "GPU time (us), GPU time with children (us), CPU time (us), Op name, Direction, Op type, Calls"
             ", Could use Tensor Cores, Uses Tensor Cores, Kernel calls, Data type, Input shapes, Module"
             ", CPU overhead (us), GPU idle (us)"
@@ -205,7 +222,7 @@ _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
     ),
     "op-types": (
         "Op type summary",
-        _columns(
+        columns_of(
             ", ".join(
                 (
                     "Op type, Ops, Calls",
@@ -217,7 +234,7 @@ _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
     ),
     "kernels": (
         "Kernels",
-        _columns(
+        columns_of(
             "Kernel name, Uses Tensor Cores, Calls, GPU time (us), Average (us), Shortest (us), Longest (us), Kind"
             ", Rule, Id"
         ),
@@ -225,7 +242,7 @@ _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
     ),
     "iterations": (
         "Iterations",
-        _columns(
+        columns_of(
             "Iteration, Name, Profiled, Start (us), Duration (us), GPU busy (us), Kernels, Tensor Core kernels"
             ", GPU time (us), Tensor Core time (us), Other kernel time (us), Memory operation time (us)"
         ),
@@ -233,7 +250,7 @@ _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
     ),
     "gpus": (
         "GPUs",
-        _columns(
+        columns_of(
             "GPU, Name, Compute capability, SMs, Memory (bytes), Utilization (%), Kernels, Kernel time (us)"
             ", Memory operations, Memory operation time (us), Busy time of the file (us), Span of the file (us)"
         ),
@@ -241,18 +258,18 @@ _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
     ),
     "modules": (
         "Modules",
-        _columns("Module, Calls, GPU time with modules below (us), Tensor Core time (us), CPU time (us)"),
+        columns_of("Module, Calls, GPU time with modules below (us), Tensor Core time (us), CPU time (us)"),
         lambda document: map(_module, document.modules),
     ),
     "roofs": (
         "Roofs",
-        _columns(
+        columns_of(
             "Op type, Shape, Data type, Calls, GPU time (us), Speed (TFLOPS), Roof (TFLOPS), Of the roof (%), Why"
             ", Better, Saves a step (us), Roof from, Op"
         ),
         lambda document: map(_roof, document.roofs),
     ),
-    "machine": ("System config", _columns("Field, Value"), _machine),
-    "notes": ("Left out or mended", _columns("Note, Count, What"), lambda document: map(_note, document.file.notes)),
+    "machine": ("System config", columns_of("Field, Value"), _machine),
+    "notes": ("Left out or mended", columns_of("Note, Count, What"), lambda document: map(_note, document.file.notes)),
 }
 NAMES = tuple(_SHEETS)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
 from gpuprep.trace.advice import rules
 from gpuprep.trace.document import Advice, TraceDocument
-from gpuprep.trace.formats.numbers import NOT_TOLD, cell, count, gpus, milliseconds, percent, share
+from gpuprep.trace.formats.numbers import NOT_TOLD, aligned, cell, count, gpus, milliseconds, percent, share
 from gpuprep.trace.formats.sheets import Cell, Sheet, sheet
 from gpuprep.trace.profile import REPEATED
 from gpuprep.untrusted.plaintext import one_line
@@ -198,17 +199,12 @@ def _notes(document: TraceDocument, width: int) -> Iterator[str]:
 
 
 def _table(sheet: Sheet, most: int) -> Iterator[str]:
-    rows: list[tuple[Cell, ...]] = []
-    more = 0
-    for row in sheet.rows:
-        if len(rows) < most:
-            rows.append(row)
-        else:
-            more += 1
+    rows = list(itertools.islice(sheet.rows, most))
+    more = sum(1 for _ in sheet.rows)
     if not rows:
         return
     kept = [place for place, column in enumerate(sheet.columns) if place == 0 or not _is_too_wide(column.title)]
-    heads = [_head_of(sheet, place) for place in kept]
+    heads = [sheet.columns[place].head(milliseconds=True) for place in kept]
     rows = list(map(_short_names(sheet), rows))
     most_letters = [WORDS if sheet.columns[place].title in SENTENCES else NAME for place in kept]
     cells = [
@@ -219,11 +215,9 @@ def _table(sheet: Sheet, most: int) -> Iterator[str]:
         for row in rows
     ]
     numbers = [all(not isinstance(row[place], str) for row in rows) for place in kept]
-    widths = [max(len(head), *(len(row[place]) for row in cells)) for place, head in enumerate(heads)]
     yield ""
     yield sheet.title
-    for row_ in (heads, *cells):
-        yield "  " + "  ".join(_aligned(row_, widths, numbers))
+    yield from aligned([heads, *cells], numbers, left=NOT_TOLD)
     if more:
         yield f"  ... and {more:,} more rows: --format csv --table {sheet.name} has all"
 
@@ -247,22 +241,9 @@ def _short_names(sheet: Sheet) -> Callable[[tuple[Cell, ...]], tuple[Cell, ...]]
     return shorter
 
 
-def _head_of(sheet: Sheet, place: int) -> str:
-    column = sheet.columns[place]
-    unit = "ms" if column.unit == "us" else column.unit
-    return f"{column.title} ({unit})" if unit else column.title
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> Iterator[str]:
-    for text, width, number in zip(row, widths, numbers, strict=True):
-        yield f"{text:>{width}}" if number and text != NOT_TOLD else f"{text:<{width}}"
-
-
 def _is_too_wide(title: str) -> bool:
     return any(title == word or title.endswith(f" {word}") for word in TOO_WIDE)
 
 
-def _cut(line: str, width: int | None) -> str:
-    if width is None:
-        return line
+def _cut(line: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"

@@ -10,7 +10,6 @@ from typing import Any
 import xlsxwriter
 
 from gpuprep.trace.document import TraceDocument
-from gpuprep.trace.formats.csv import head
 from gpuprep.trace.formats.sheets import Cell, Sheet, sheets
 from gpuprep.untrusted.plaintext import NOT_XML
 
@@ -55,9 +54,9 @@ def book(name: str, tables: Iterable[Sheet]) -> bytes:
 def _fill(page: Any, sheet: Sheet, name: str, styles: dict[str, Any], bold: Any) -> None:
     """Row 0 names the profile, row 1 the columns."""
     page.write_string(0, 0, _clean(f"{sheet.title} of {name}"), bold)
-    widths = [len(head(column)) // 2 + 4 for column in sheet.columns]
+    widths = [len(column.head()) // 2 + 4 for column in sheet.columns]
     for place, column in enumerate(sheet.columns):
-        page.write_string(1, place, head(column), bold)
+        page.write_string(1, place, column.head(), bold)
     row = 1
     for row, cells in enumerate(sheet.rows, 2):
         if row >= MOST_ROWS:

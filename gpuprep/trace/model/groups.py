@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuprep.trace.columns import Ints
-from gpuprep.trace.model.sweep import CHUNK
+from gpuprep.trace.model.intervals import CHUNK
 
 FEW = 4  # possible groups a row
 

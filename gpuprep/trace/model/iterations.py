@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import NONE, GpuKind, Ints, OpKind, Trace
-from gpuprep.trace.model.sweep import CHUNK, Sweep
+from gpuprep.trace.model.intervals import CHUNK, Sweep
 from gpuprep.trace.profile import OUTSIDE, REPEATED
 
 STEP = re.compile(r"ProfilerStep\s?#?\d+\Z")

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from gpuprep.trace.columns import GpuEvents, Ints, Trace
 from gpuprep.trace.model.groups import Groups, joined, narrow, total
-from gpuprep.trace.model.intervals import union, union_by_group
-from gpuprep.trace.model.modules import Modules
-from gpuprep.trace.model.sweep import CHUNK, Sweep, and_none
+from gpuprep.trace.model.intervals import CHUNK, Sweep, and_none, union, union_by_group
+from gpuprep.trace.model.rows import Modules
 from gpuprep.trace.profile import Cells, ModuleCells, OpCells
 
 

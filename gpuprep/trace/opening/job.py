@@ -13,9 +13,8 @@ from gpuprep.trace.advice import pace
 from gpuprep.trace.columns import Format
 from gpuprep.trace.document import Note, Slowdown
 from gpuprep.trace.model import profile as linked
-from gpuprep.trace.opening import Opened, Say, Wish, open_trace
+from gpuprep.trace.opening import Opened, Say, Wish, make_safe, open_trace
 from gpuprep.trace.opening.machine import beside
-from gpuprep.trace.opening.texts import make_safe
 from gpuprep.trace.ranks import OneRank, RanksDocument, join, ranks_of
 from gpuprep.trace.reading import DEEPEST, Found, look, read
 from gpuprep.untrusted.plaintext import one_line

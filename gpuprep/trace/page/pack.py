@@ -28,10 +28,9 @@ import numpy as np
 from gpuprep.trace.columns import NONE, Format, Ints, OpKind
 from gpuprep.trace.memory import give_back
 from gpuprep.trace.model.groups import Groups, joined, narrow, parts
-from gpuprep.trace.model.intervals import union
-from gpuprep.trace.model.sweep import CHUNK, of_ops
+from gpuprep.trace.model.intervals import CHUNK, of_ops, union
 from gpuprep.trace.profile import NO_OP, Profile
-from gpuprep.trace.reading.nvtx import DOMAIN
+from gpuprep.trace.reading.nsys import DOMAIN
 from gpuprep.untrusted.plaintext import one_line
 
 VERSION = 1

@@ -12,7 +12,74 @@ from numpy.typing import NDArray
 from gpuprep.trace.columns import NONE, Arguments, GpuKind, Ints, OpKind
 from gpuprep.trace.model.intervals import Union, union
 from gpuprep.trace.profile import Profile
-from gpuprep.trace.ranks import kinds
+
+# Found in a name without its other letters, the first that fits: "_reduce_scatter_base", "ncclDevKernel_AllReduce_…".
+_NAMES = {
+    "allreduce": "all_reduce",
+    "reducescatter": "reduce_scatter",
+    "allgather": "all_gather",
+    "alltoall": "all_to_all",
+    "sendrecv": "send_recv",
+    "broadcast": "broadcast",
+    "barrier": "barrier",
+    "gather": "gather",
+    "scatter": "scatter",
+    "reduce": "reduce",  # vLLM's cross_device_reduce is an all-reduce, see below
+    "send": "send",
+    "recv": "recv",
+}
+# No rank leaves before the last one has come.
+TOGETHER = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier")
+
+KERNEL = re.compile(r"^(nccl|rccl)|cross_device_reduce|(one|two)_shot_all_?reduce|multimem_all_?reduce", re.IGNORECASE)
+ON_CPU = re.compile(r"^(gloo|mpi):", re.IGNORECASE)
+
+_BYTES = {
+    "byte": 1, "char": 1, "signedchar": 1, "unsignedchar": 1, "bool": 1, "uint8": 1, "int8": 1,
+    "half": 2, "short": 2, "float16": 2, "bfloat16": 2, "int16": 2,
+    "float": 4, "int": 4, "float32": 4, "int32": 4,
+    "double": 8, "long": 8, "int64": 8, "float64": 8, "complexfloat": 8, "complexdouble": 16,
+}  # fmt: skip
+
+
+def collective(name: str) -> str:
+    """all_reduce, …; "other" for a name that says nothing."""
+    letters = re.sub("[^a-z]", "", name[:200].lower())
+    if "crossdevicereduce" in letters:
+        return "all_reduce"
+    return next((plain for fragment, plain in _NAMES.items() if fragment in letters), "other")
+
+
+def is_together(name: str) -> bool:
+    """Of a range: whether it is PyTorch's own of a collective that all ranks leave together."""
+    return name.startswith(("nccl:", "c10d::")) and collective(name) in TOGETHER
+
+
+def element_bytes(dtype: str) -> int | None:
+    """Of the names that PyTorch gives: Float, BFloat16, c10::Half, signed char, Float8_e4m3fn."""
+    plain = re.sub("[^a-z0-9]", "", dtype[:40].lower().rpartition(":")[2])
+    return 1 if plain.startswith("float8") else _BYTES.get(plain)
+
+
+def message_bytes(name: str, sent: int, received: int, size: int) -> int:
+    """Of elements of one rank: what nccl-tests call the size. All-gather: the result; reduce-scatter: what goes in."""
+    if name == "all_gather":
+        return received * size
+    if name in ("reduce_scatter", "all_reduce", "all_to_all"):
+        return sent * size
+    return max(sent, received) * size
+
+
+def bus_factor(name: str, ranks: int) -> float | None:
+    """Bus bandwidth / (bytes / time), by nccl-tests; None where they have none."""
+    if ranks < 1:
+        return None
+    if name == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    if name in ("all_gather", "reduce_scatter", "all_to_all"):
+        return (ranks - 1) / ranks
+    return 1.0 if name in ("broadcast", "reduce", "send_recv", "send", "recv") else None
+
 
 _RANK_IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _HIGHEST = 8  # ranges between a launch and the range that tells of its collective
@@ -80,7 +147,7 @@ def ranks_of(profile: Profile) -> list[OneRank]:
 def _rank_of_device(profile: Profile, device: int, rank: int, guessed: bool) -> OneRank:
     trace = profile.trace
     zero = max(trace.zero_ns, 0)
-    names = np.array([bool(kinds.KERNEL.search(name)) for name in trace.names] or [False])
+    names = np.array([bool(KERNEL.search(name)) for name in trace.names] or [False])
     here = trace.gpu.device == device
     kernel = here & (trace.gpu.kind == GpuKind.KERNEL)
     is_collective = kernel & names[trace.gpu.name]
@@ -146,7 +213,7 @@ def _windows(profile: Profile) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def _collectives(profile: Profile, events: Ints, compute: Union) -> tuple[list[Kind], Collectives, int]:
     trace = profile.trace
-    on_cpu = np.array([bool(kinds.ON_CPU.search(name)) for name in trace.names] or [False])
+    on_cpu = np.array([bool(ON_CPU.search(name)) for name in trace.names] or [False])
     ranges = np.flatnonzero(on_cpu[trace.ops.name] & (trace.ops.kind != OpKind.PYTHON))
     has_shape = [any(key == "Collective name" for key, _ in argument.other) for argument in trace.arguments]
     collectives = _around(profile, profile.gpu.instance[events], np.array([*has_shape, False])[trace.ops.arguments])
@@ -175,11 +242,11 @@ def _names(profile: Profile, events: Ints, collectives: NDArray[np.int64]) -> In
     trace, ops = profile.trace, profile.trace.ops
     names: Ints = trace.gpu.name[events].copy()
     used = np.unique(names)
-    sending = used[[kinds.collective(trace.names[name]) == "send_recv" for name in used.tolist()]]
+    sending = used[[collective(trace.names[name]) == "send_recv" for name in used.tolist()]]
     pairs = np.flatnonzero((collectives < 0) & np.isin(names, sending))
     if not len(pairs):
         return names
-    together = np.array([*map(kinds.is_together, trace.names)])
+    together = np.array([*map(is_together, trace.names)])
     around = _around(profile, profile.gpu.instance[events[pairs]], together[ops.name])
     names[pairs[around >= 0]] = ops.name[around[around >= 0]]
     return names
@@ -209,15 +276,15 @@ def _arguments(profile: Profile, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 def _kind(text: str, arguments: Arguments | None) -> tuple[Kind, int]:
     """What it is, and its number in its group."""
     other = dict(arguments.other) if arguments else {}
-    name = kinds.collective(other.get("Collective name", "") or text)
+    name = collective(other.get("Collective name", "") or text)
     if name == "other":
-        name = kinds.collective(text)
+        name = collective(text)
     dtype = other.get("dtype", "")
     sent, received = _whole(other.get("In msg nelems")), _whole(other.get("Out msg nelems"))
     if arguments and not other and arguments.dtypes and arguments.shapes:  # gloo's ranges have inputs instead
         dtype, sent = arguments.dtypes[0], _elements(arguments.shapes[0])
         received = sent
-    size = kinds.element_bytes(dtype)
+    size = element_bytes(dtype)
     known = size is not None and sent >= 0 and received >= 0
     group = " ".join(filter(None, (other.get("Process Group Name", ""), other.get("Process Group Ranks", ""))))
     return (
@@ -226,7 +293,7 @@ def _kind(text: str, arguments: Arguments | None) -> tuple[Kind, int]:
             group=group,
             group_size=_whole(other.get("Group size")),
             dtype=dtype,
-            bytes=kinds.message_bytes(name, sent, received, size) if known and size is not None else NONE,
+            bytes=message_bytes(name, sent, received, size) if known and size is not None else NONE,
         ),
         _whole(other.get("Seq")),
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import Trace
-from gpuprep.trace.reading import halves, nsys, nsysexport
-from gpuprep.trace.reading.finding import DEEPEST, Found, find, look, shown
+from gpuprep.trace.reading import files, nsys, parallel
+from gpuprep.trace.reading.files import DEEPEST, Found, find, look, shown
 from gpuprep.untrusted.databasefile import is_database
 
 __all__ = ["DEEPEST", "Found", "find", "look", "read"]
@@ -28,9 +28,9 @@ def read(path: Path, *, stacks: bool = True) -> Trace:
         if not path.is_file():
             kind = "a folder, no file" if path.is_dir() else "no regular file" if path.exists() else "no such file"
             raise UsageError(f"{shown(path)}: {kind}")
-        if path.name.endswith(nsysexport.ENDINGS):
-            with nsysexport.exported(path) as export:
+        if path.name.endswith(files.REPORTS):
+            with files.exported(path) as export:
                 return replace(nsys.Reader(export, path.name).read(), size=path.stat().st_size)
-        return nsys.Reader(path).read() if is_database(path) else halves.read(path, stacks)
+        return nsys.Reader(path).read() if is_database(path) else parallel.read(path, stacks)
     except OSError as error:
         raise UsageError(f"{shown(path)}: cannot be read: {error.strerror or error}") from error

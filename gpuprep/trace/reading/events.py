@@ -7,11 +7,15 @@ kind has a small structure of its own, which is faster than one for all, and flo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Generic, TypeVar, Union
 
 import msgspec
+import numpy as np
 
+from gpuprep.trace.columns import NONE, Arguments, OpKind
 from gpuprep.trace.reading import repair
+from gpuprep.trace.reading.builders import ArgumentsTable, Threads
 
 Raw = msgspec.Raw
 NO_TEXT = Raw(b"")
@@ -233,3 +237,134 @@ def _number(value: Any) -> Number | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if abs(value) < 1e300 else None  # False for nan, too
+
+
+_LONGEST = 4096  # characters of a text
+_LONGEST_STACK = 1 << 16
+_MOST_INPUTS = 4096  # foreach optimizers have hundreds
+_DEEPEST = 3  # a list of tensors is a list of lists of sizes
+_TITLES, _FIELDS = tuple(OTHER), tuple(OTHER.values())
+_STACK = _FIELDS.index("call_stack")
+_INPUTS = 4
+# One call for all fields: this is done for every op.
+_values = attrgetter("shapes", "dtypes", "strides", "concrete", *_FIELDS)
+_NOTHING = _values(OpArgs())
+
+
+def argument_rows(args: Sequence[OpArgs], table: ArgumentsTable, stacks: bool) -> list[int]:
+    """Indices of the arguments in `table`, NONE where an op has none."""
+    return [NONE if values == _NOTHING else _row(values, table, stacks) for values in map(_values, args)]
+
+
+def _row(values: tuple[Any, ...], table: ArgumentsTable, stacks: bool) -> int:
+    key = tuple(map(bytes, values))
+    if not stacks and key[_INPUTS + _STACK]:
+        key = (*key[: _INPUTS + _STACK], b"", *key[_INPUTS + _STACK + 1 :])
+    row = table.find(key)
+    if row is not None:
+        return row
+    if not any(key):
+        return NONE
+    shapes, dtypes, strides, concrete = (_decoded(text) for text in key[:_INPUTS])
+    return table.add(
+        key,
+        Arguments(
+            shapes=_sizes(shapes),
+            dtypes=_texts(dtypes),
+            strides=_sizes(strides),
+            concrete=_texts(concrete),
+            other=tuple(
+                (_TITLES[place], _text(_decoded(text), _LONGEST_STACK if place == _STACK else _LONGEST))
+                for place, text in enumerate(key[_INPUTS:])
+                if text
+            ),
+        ),
+    )
+
+
+def _decoded(text: bytes) -> Any:
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return text.decode("utf-8", "replace")
+
+
+def _sizes(value: Any, depth: int = 0) -> tuple[Any, ...]:
+    if not isinstance(value, list) or depth > _DEEPEST:
+        return ()
+    return tuple(_size(entry, depth) for entry in value[:_MOST_INPUTS])
+
+
+def _size(entry: Any, depth: int) -> Any:
+    if isinstance(entry, list):
+        return _sizes(entry, depth + 1)
+    return entry if isinstance(entry, int) else -1
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(_text(entry, _LONGEST) for entry in value[:_MOST_INPUTS]) if isinstance(value, list) else ()
+
+
+def _text(value: Any, most: int) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode("utf-8", "replace")
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def sizes_of(text: bytes) -> tuple[Any, ...]:
+    """Sizes of all inputs, of JSON; () where it is none."""
+    return _sizes(_decoded(text))
+
+
+Array = np.ndarray[Any, Any]
+
+
+class Flows:
+    def __init__(self) -> None:
+        self._starts: dict[Any, tuple[Any, Any, int]] = {}
+        self._ends: dict[Any, tuple[Any, Any, int]] = {}
+
+    def add(self, events: list[AnyEvent], times: Array) -> None:
+        """A flow's begin (s) stands at the forward op, its end (f) at the backward op, with the same id."""
+        for event, time in zip(events, times.tolist(), strict=True):
+            (self._starts if event.ph == "s" else self._ends)[event.id] = (event.pid, event.tid, time)
+
+    def join(self, others: Flows) -> None:
+        self._starts.update(others._starts)
+        self._ends.update(others._ends)
+
+    def pairs(self, ops: dict[str, Array], threads: Threads, zero: int) -> Array:
+        """int32, (pairs, 2): rows of `ops`, whose times count from `zero`.
+
+        An end without a begin, and the other way round, is no pair.
+        """
+        both = [flow for flow in self._starts if flow in self._ends]
+        if not both or not len(ops["start"]):
+            return np.empty((0, 2), np.int32)
+        rows = np.stack(
+            [_rows_of_ends([ends[flow] for flow in both], ops, threads, zero) for ends in (self._starts, self._ends)], 1
+        )
+        row_pairs = rows[(rows >= 0).all(axis=1)]
+        return row_pairs[np.lexsort((row_pairs[:, 1], row_pairs[:, 0]))].astype(np.int32)
+
+
+def _rows_of_ends(ends: list[tuple[Any, Any, int]], ops: dict[str, Array], threads: Threads, zero: int) -> Array:
+    """The op that starts at the time on the thread; of several the one with a sequence number, then the innermost."""
+    candidates = np.flatnonzero(ops["kind"] == OpKind.OP)
+    numbered = ops["sequence"][candidates] >= 0
+    order = candidates[
+        np.lexsort((ops["end"][candidates], ~numbered, ops["start"][candidates], ops["thread"][candidates]))
+    ]
+    width = int(ops["start"].max()) + 2
+    thread = threads.ids([(pid, tid) for pid, tid, _ in ends]).astype(np.int64)
+    time = np.array([time for _, _, time in ends], np.int64) - zero
+    inside = (time >= 0) & (time < width - 1)
+    if width * (len(threads.threads) + 1) >= 2**62:  # absurd times in the file: no key of one number
+        return np.full(len(ends), -1)
+    keys = ops["thread"][order].astype(np.int64) * width + ops["start"][order]
+    wanted = thread * width + time
+    at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    if not len(keys):
+        return np.full(len(ends), -1)
+    return np.where(inside & (keys[at] == wanted), order[at], -1)

@@ -19,21 +19,32 @@ import numpy as np
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import NONE, Arguments, Calls, Format, GpuEvents, GpuKind, MemoryEvents, OpKind, Ops, Trace
-from gpuprep.trace.reading import arguments, flows, outside, sanity, strangers
+from gpuprep.trace.reading import files, sanity
+from gpuprep.trace.reading.builders import (
+    ArgumentsTable,
+    Names,
+    Table,
+    Threads,
+    every,
+    numbers,
+    plain_id,
+    whole_numbers,
+)
+from gpuprep.trace.reading.chunks import Part, Pieces
 from gpuprep.trace.reading.events import (
     NO_TIME,
     AnyEvent,
     ArgsOf,
     CallArgs,
+    Flows,
     GpuArgs,
     MemoryArgs,
     NameArgs,
     OpArgs,
+    argument_rows,
 )
-from gpuprep.trace.reading.finding import shown
-from gpuprep.trace.reading.growing import ArgumentsTable, Names, Table, Threads, every, numbers, plain_id, whole_numbers
-from gpuprep.trace.reading.pieces import Part, Pieces
-from gpuprep.trace.reading.source import Source
+from gpuprep.trace.reading.files import Source, shown
+from gpuprep.trace.reading.metadata import Metadata, absolute_ns, read_metadata
 
 GPU = {
     "kernel": GpuKind.KERNEL,
@@ -68,7 +79,7 @@ UNUSED = {
     "Trace", "gpu_user_annotation", "cuda_sync", "cuda_event", "external_correlation",
     "ac2g", "async", "async_cpu_to_gpu", "collective_comm", "hardware_counters",
 }  # fmt: skip
-# Categories of runtimes that are not CUDA's, and what is reported of them. AMD's are named like CUDA's: outside.py.
+# Categories of runtimes that are not CUDA's, and what is reported of them. AMD's are named like CUDA's: metadata.py.
 ACCELERATORS = {
     "xpu_": "xpu", "mtia_": "other_accelerator", "privateuse1_": "other_accelerator", "hpu_": "other_accelerator",
 }  # fmt: skip
@@ -99,13 +110,13 @@ class Content:
     threads: list[tuple[Any, Any]]
     arguments: list[tuple[Any, Arguments]]
     left_out: tuple[int, int, int]
-    flows: flows.Flows
+    flows: Flows
     labels: dict[tuple[Any, Any], str]
     seen: set[str]
     first: int
     notes: Counter[str]
     exact: bool
-    outside: dict[str, Any]
+    header: dict[str, Any]
 
 
 class Reader:
@@ -116,7 +127,7 @@ class Reader:
         self.names = Names()
         self.threads = Threads()
         self.arguments = ArgumentsTable()
-        self.flows = flows.Flows()
+        self.flows = Flows()
         self.labels: dict[tuple[Any, Any], str] = {}
         self.shapes: dict[bytes, int] = {}
         self.seen: set[str] = set()  # categories
@@ -148,7 +159,7 @@ class Reader:
             if collecting:
                 gc.enable()
         self.exact = self.pieces.exact
-        self.outside = self.pieces.outside
+        self.header = self.pieces.header
 
     def content(self) -> Content:
         """All that was read; gives the tables away."""
@@ -164,7 +175,7 @@ class Reader:
             first=self.first,
             notes=self.notes,
             exact=self.exact,
-            outside=self.outside,
+            header=self.header,
         )
 
     def join(self, second: Content) -> None:
@@ -187,7 +198,7 @@ class Reader:
         self.first = min(self.first, second.first)
         self.notes.update(second.notes)
         self.exact = self.exact or second.exact
-        self.outside.update(second.outside)
+        self.header.update(second.header)
 
     def _tables(self) -> dict[str, Table]:
         return {"gpu": self.gpu, "calls": self.calls, "ops": self.ops, "memory": self.memory}
@@ -323,7 +334,7 @@ class Reader:
             external=self._external(args),
             sequence=whole_numbers([x.sequence for x in args]),
             forward_thread=whole_numbers([x.forward_thread for x in args]),
-            arguments=np.array(arguments.rows(args, self.arguments, self.stacks), np.int32),
+            arguments=np.array(argument_rows(args, self.arguments, self.stacks), np.int32),
         )
 
     def _python(self, events: list[AnyEvent]) -> None:
@@ -375,7 +386,7 @@ class Reader:
         }
         self.notes.update({note: count for note, count in beyond.items() if count})
         gpu, calls, ops, memory = (table.columns() for table in (self.gpu, self.calls, self.ops, self.memory))
-        metadata = outside.read(self.outside, self.notes)
+        metadata = read_metadata(self.header, self.notes)
         if not self.notes["amd_gpu"] and any(
             self.names.texts[name].startswith("hip") for name in np.unique(calls["name"])
         ):
@@ -394,7 +405,7 @@ class Reader:
             format=Format.KINETO,
             generation=self._generation(metadata),
             size=self.path.stat().st_size,
-            zero_ns=outside.absolute(zero, metadata),
+            zero_ns=absolute_ns(zero, metadata),
             names=self.names.texts,
             processes=self.threads.processes or [""],
             threads=self.threads.threads,
@@ -415,10 +426,10 @@ class Reader:
     def _nothing(self) -> UsageError:
         if self.notes["unknown_categories"]:
             why = "a trace, but not of PyTorch's profiler: no event has a category that gpuprep knows"
-            return UsageError(f"{shown(self.path)}: {why}", strangers.READABLE)
+            return UsageError(f"{shown(self.path)}: {why}", files.READABLE)
         if count := self.notes["unreadable_events"]:
             why = f"a trace without one event that can be read: of {count:,} the time, the duration or the name is none"
-            return UsageError(f"{shown(self.path)}: {why}", strangers.READABLE)
+            return UsageError(f"{shown(self.path)}: {why}", files.READABLE)
         if self.notes["torn"]:
             return UsageError(
                 f"{shown(self.path)}: the file ends before its first event does: its writer was stopped",
@@ -428,14 +439,14 @@ class Reader:
             f"{shown(self.path)}: the trace holds no events", "record at least one step; see docs/traces.md"
         )
 
-    def _generation(self, header: outside.Outside) -> str:
+    def _generation(self, header: Metadata) -> str:
         if FIRST & self.seen:
             return "G1"
         if header.base_ns is not None:
             return "G4"
         return "G3" if self.exact else "G2"
 
-    def _switches(self, header: outside.Outside) -> dict[str, bool]:
+    def _switches(self, header: Metadata) -> dict[str, bool]:
         """As the file says; where it says nothing, as its events show."""
         seen = {
             "record_shapes": any(row.shapes for row in self.arguments.rows),

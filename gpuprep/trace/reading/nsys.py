@@ -3,22 +3,26 @@
 Tables are made only where something was recorded, so every one may be missing. Read-only, tables and columns by name,
 never a view, and never an environment: of TARGET_INFO_SYSTEM_ENV only the rows named here are asked for.
 Source of tables and numbers: SQLite Schema Reference of the Nsight Systems guide, schema 3.28.
+
+torch.autograd.profiler.emit_nvtx writes `aten::mm, seq = 5, op_id = 17, sizes = [[64, 128], [128, 32]]`.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import (
     NONE,
+    Arguments,
     Calls,
     Device,
     Format,
@@ -30,9 +34,65 @@ from gpuprep.trace.columns import (
     Thread,
     Trace,
 )
-from gpuprep.trace.reading import nvtx, sanity
-from gpuprep.trace.reading.growing import LONGEST_NAME, ArgumentsTable, Names, Table, whole_numbers
+from gpuprep.trace.reading import sanity
+from gpuprep.trace.reading.builders import LONGEST_NAME, ArgumentsTable, Names, Table, whole_numbers
+from gpuprep.trace.reading.events import sizes_of
 from gpuprep.untrusted.plaintext import one_line
+
+DOMAIN = "NVTX domain"  # key of Arguments.other
+_VERSION = re.compile(r"_v\d{4,}(?:_ptsz|_ptds)?$")
+_DETAILS = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = ")
+_SEQUENCE = re.compile(r", seq = (\d{1,18})(?=,|$)")
+_SIZES = re.compile(r", sizes = (\[.*?\])(?=, input_op_ids|$)")
+_OPERATOR = re.compile(r"[a-zA-Z_][\w.]{0,60}::\w|autograd::engine::evaluate_function: ")
+
+
+class Range(NamedTuple):
+    name: str
+    is_op: bool
+    sequence: int
+    sizes: str  # as in the text, "" without
+    domain: str
+
+
+def call_name(name: str) -> str:
+    """cudaLaunchKernel of cudaLaunchKernel_v7000."""
+    return _VERSION.sub("", name)
+
+
+def process_of(tid: object) -> int | None:
+    """Of a global thread id."""
+    return tid >> 24 if isinstance(tid, int) else None
+
+
+def domain_name(tid: object, number: object, names: Mapping[tuple[object, object], str]) -> str:
+    """The name of a range's domain; "" for the default one, and "domain 3" where the export does not name it."""
+    if not isinstance(number, int) or not number:
+        return ""
+    return names.get((process_of(tid), number)) or names.get((None, number)) or f"domain {number}"
+
+
+def range_of(text: str, domain: str) -> Range:
+    details = _DETAILS.search(text)
+    if not details:
+        return Range(text, bool(_OPERATOR.match(text)) and not domain, NONE, "", domain)
+    sequence, sizes = _SEQUENCE.search(text), _SIZES.search(text)
+    return Range(
+        text[: details.start()], True, int(sequence[1]) if sequence else NONE, sizes[1] if sizes else "", domain
+    )
+
+
+def arguments_row_of(push_pop: Range, table: ArgumentsTable) -> int:
+    """Index of the range's arguments in `table`, NONE where it has none."""
+    if not push_pop.sizes and not push_pop.domain:
+        return NONE
+    key = (push_pop.sizes, push_pop.domain)
+    place = table.find(key)
+    if place is not None:
+        return place
+    other = ((DOMAIN, push_pop.domain),) if push_pop.domain else ()
+    return table.add(key, Arguments(shapes=sizes_of(push_pop.sizes.encode()), other=other))
+
 
 KNOWN_SCHEMA = (3, 28)
 _ROWS = 50_000  # rows fetched at once
@@ -264,7 +324,7 @@ class Reader:
             start, end, tid, correlation, name = columns
             self.calls.add(
                 **self._times(start, end),
-                name=self.names.ids([nvtx.call(text) for text in self._texts(name)]),
+                name=self.names.ids([call_name(text) for text in self._texts(name)]),
                 tid=whole_numbers(tid),
                 correlation=whole_numbers(correlation),
                 external=np.full(len(start), NONE),
@@ -283,9 +343,7 @@ class Reader:
             start, end, tid, text, text_id, domain = columns
             registered = self._texts(text_id)
             ranges = [
-                nvtx.range_of(
-                    str(own)[:LONGEST_NAME] if own is not None else other, nvtx.domain(thread, number, domains)
-                )
+                range_of(str(own)[:LONGEST_NAME] if own is not None else other, domain_name(thread, number, domains))
                 for own, other, thread, number in zip(text, registered, tid, domain, strict=True)
             ]
             self.ops.add(
@@ -296,7 +354,7 @@ class Reader:
                 external=np.full(len(start), NONE),
                 sequence=whole_numbers([span.sequence for span in ranges]),
                 forward_thread=np.full(len(start), NONE),
-                arguments=np.array([nvtx.arguments_row(span, self.arguments) for span in ranges], np.int32),
+                arguments=np.array([arguments_row_of(span, self.arguments) for span in ranges], np.int32),
             )
 
     def _domains(self) -> dict[tuple[Any, Any], str]:
@@ -312,7 +370,7 @@ class Reader:
         ):
             name = str(text)[:_MOST_VALUE] if text is not None else self._texts([text_id])[0][:_MOST_VALUE]
             if number and name:
-                domains[nvtx.process(tid), number] = name
+                domains[process_of(tid), number] = name
         return domains
 
     def _count_others(self) -> None:

@@ -1,4 +1,4 @@
-"""Times that cannot be: left out or clipped, and counted. The columns begin at 0 afterwards."""
+"""Drops or clips impossible timestamps, and counts them. The columns begin at 0 afterwards."""
 
 from __future__ import annotations
 

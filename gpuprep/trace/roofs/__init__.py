@@ -7,19 +7,72 @@ with_roofs(...)                             the document with the lines, or with
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import Union
 
-from gpuprep.catalogue import Board
+from gpuprep.catalogue import Board, parse
 from gpuprep.catalogue import board as catalogue_board
-from gpuprep.records import Missing, RunRecord
+from gpuprep.performance import roofline
+from gpuprep.performance.roofline import Roof
+from gpuprep.records import Missing, RunRecord, Source
+from gpuprep.records.evidence import measured as decoded
+from gpuprep.records.evidence.gemm import Gemm, GemmGpu, Product
 from gpuprep.trace import work
 from gpuprep.trace.columns import OTHER_VENDORS
 from gpuprep.trace.document import Note, OpLine, RoofLine, TraceDocument
-from gpuprep.trace.profile import Profile
-from gpuprep.trace.roofs import ceiling, faster, reasons
-from gpuprep.trace.roofs.kernels import OpKernels, kernels_of_ops
+from gpuprep.trace.profile import Profile, UsesTensorCores
+from gpuprep.trace.roofs import faster, reasons
+from gpuprep.trace.roofs.reasons import OpKernels, kernels_of_ops
 from gpuprep.trace.work.flops import Work
+from gpuprep.trace.work.optypes import ABOVE, proves
+
+MeasuredRoofs = Mapping[str, tuple[float, str]]  # data type ► TFLOPS and where they are from
+
+
+def dtype_of(given: str, board: Board, uses: UsesTensorCores, tflops: float) -> tuple[str, str]:
+    """(data type of the roof, what is not sure about it). FP32 on Tensor Cores is TF32: the kernels' names tell.
+
+    Where they do not, a speed that CUDA cores cannot reach does. `tflops` 0: it proves nothing, as of a convolution.
+    """
+    if given != "fp32" or parse(board.model.compute_capability) < parse("8.0"):
+        return given, ""
+    if uses is UsesTensorCores.NO:
+        return "fp32", ""
+    if uses is UsesTensorCores.YES or proves(board, given, tflops):
+        return "tf32", ""
+    return "tf32", "the kernels' names do not tell whether this was TF32 or FP32"
+
+
+def roof_of(board: Board, dtype: str) -> Union[Roof, Missing]:
+    return roofline.roof(board, dtype) if dtype else Missing("not_recorded", "the profile does not tell the data type")
+
+
+def impossible(tflops: float, roof: Roof) -> bool:
+    """More than the roof_of is not a fast kernel, but a wrong figure."""
+    return tflops > ABOVE * roof.tflops
+
+
+def measured_roofs(record: RunRecord | None, gpu_names: Collection[str]) -> MeasuredRoofs:
+    """The fastest product of each data type that the record has of these GPUs. `gpu_names`: those that worked."""
+    fastest: dict[str, tuple[float, str]] = {}
+    for result in record.measurements if record else ():
+        values = decoded(Gemm, result.values) if result.probe == "gemm" else None
+        if record is None or values is None or isinstance(values, Missing):
+            continue
+        simulated = " (simulated)" if result.source is Source.SIMULATED else ""
+        for gemm in _products(values, gpu_names):
+            best = fastest.get(gemm.dtype, (0.0, ""))[0]
+            if not isinstance(gemm.tflops, Missing) and gemm.tflops > best:
+                fastest[gemm.dtype] = (float(gemm.tflops), f"record {record.run_id}{simulated}")
+    return fastest
+
+
+def _products(values: Gemm, gpu_names: Collection[str]) -> list[Product]:
+    """Of GPUs with such a name; of all where the profile names none."""
+    gpus = [gpu for gpu in values.gpus if isinstance(gpu, GemmGpu) and (not gpu_names or gpu.name in gpu_names)]
+    return [gemm for gpu in gpus for gemm in gpu.gemms if isinstance(gemm, Product)]
+
 
 PREDICTED = 300  # ops for which better shapes are looked for, by GPU time
 MOST = 5000  # lines
@@ -36,7 +89,7 @@ def roofs(
     if board is None:
         return ()
     named = {device.name for device in document.file.devices if device.kernels}
-    measured = ceiling.measured(record, named)
+    measured = measured_roofs(record, named)
     summary = document.summary
     kernels = kernels_of_ops(profile, summary.start_iteration, summary.stop_iteration)
     model, lines = faster.Model(board), list[RoofLine]()
@@ -86,7 +139,7 @@ def _line(
     shape: Work,
     board: Board,
     kernels: OpKernels,
-    measured: ceiling.MeasuredRoofs,
+    measured: MeasuredRoofs,
     model: faster.Model | None,
     iterations: int,
 ) -> RoofLine | None:
@@ -95,13 +148,13 @@ def _line(
     calls = min(op.calls, kernels.calls) if kernels.calls else op.calls
     tflops = shape.flops * shape.needed * calls / op.gpu_us / 1e6
     proof = 0.0 if shape.kind == "convolution" else tflops
-    dtype, doubt = ceiling.dtype_of(work.dtype(op.type, given), board, kernels.uses_tensor_cores, proof)
-    peak = ceiling.peak(board, dtype)
+    dtype, doubt = dtype_of(work.dtype(op.type, given), board, kernels.uses_tensor_cores, proof)
+    peak = roof_of(board, dtype)
     if isinstance(peak, Missing):
         return None
     top, source = measured.get(dtype, (peak.tflops, "catalogue"))
     case = reasons.Case(op, shape, board, dtype, peak, kernels, tflops, work.misaligned(op.type, given))
-    if ceiling.impossible(tflops, peak) and not kernels.calculates_less:
+    if impossible(tflops, peak) and not kernels.calculates_less:
         words, better = reasons.impossible(case), None
     else:
         quicker = "faster than every product in the record" if top < tflops and source != "catalogue" else ""
@@ -117,7 +170,7 @@ def _line(
         tflops=tflops,
         roof_tflops=top,
         roof_source=source,
-        percent=None if tflops > top and ceiling.impossible(tflops, peak) else 100.0 * tflops / top,
+        percent=None if tflops > top and impossible(tflops, peak) else 100.0 * tflops / top,
         words=words,
         better=better.words if better else "",
         better_us=better.saved_us * calls / max(1, iterations) if better else None,

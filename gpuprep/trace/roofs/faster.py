@@ -15,8 +15,7 @@ from gpuprep.performance import bettershape, gemm_shapes
 from gpuprep.performance.operations import LARGEST, Operation
 from gpuprep.performance.predict import Prediction, predict
 from gpuprep.records import Missing
-from gpuprep.trace.work.aligned import FIRST_LAYER
-from gpuprep.trace.work.flops import Work
+from gpuprep.trace.work.flops import FIRST_LAYER, Work
 
 WORTH = bettershape.WORTH
 LEAST_SAVED = 1e-6  # seconds of a call

@@ -26,8 +26,7 @@ from gpuprep import errorlog
 from gpuprep.errors import GpuprepError, UsageError
 from gpuprep.records.moments import minute
 from gpuprep.trace.formats.numbers import count, milliseconds
-from gpuprep.trace.web.cards import Card
-from gpuprep.trace.web.library import Asked, Library
+from gpuprep.trace.web.library import Asked, Card, Library
 from gpuprep.untrusted.limits import open_regular
 from gpuprep.untrusted.masking import masked
 from gpuprep.untrusted.plaintext import one_line, visible

@@ -10,10 +10,9 @@ dtype, multiple, misaligned(op_type, arguments)  data type of the operands; elem
 kernel_alignment(kernel_name)                    elements that the kernel loads at once, where its name tells
 """
 
-from gpuprep.trace.work.aligned import dtype, kernel_alignment, misaligned, multiple
-from gpuprep.trace.work.eligible import NOT_NVIDIA, bottom, eligible
-from gpuprep.trace.work.flops import Work, flops, shape, with_outputs
+from gpuprep.trace.work.flops import Work, dtype, flops, kernel_alignment, misaligned, multiple, shape, with_outputs
 from gpuprep.trace.work.kernels import tensor_cores
+from gpuprep.trace.work.optypes import NOT_NVIDIA, bottom, eligible
 
 __all__ = [
     "NOT_NVIDIA",

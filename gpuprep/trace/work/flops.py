@@ -1,4 +1,4 @@
-"""The shape and the FLOPs of an op, from its recorded inputs. Pure.
+"""The shape of an op's work, its FLOPs and the alignment of its rows, from the recorded inputs.
 
 Formulas as torch/utils/flop_counter.py: a multiply and an add are two, a bias is none, a causal mask saves none. One
 exception: of the weight gradient of a convolution in groups torch counts all pairs of channels, groups times too many.
@@ -8,13 +8,65 @@ What the inputs do not tell is None, never a guess.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from gpuprep.trace.columns import Arguments
-from gpuprep.trace.work.inputs import Inputs, Sizes
-from gpuprep.trace.work.optypes import op_type
+from gpuprep.trace.work.optypes import OpType, data_type, op_type, operand_type
+
+Sizes = tuple[int, ...]
+LARGEST_SIZE = 2**40  # of a size: beyond it a file is damaged, or lies
+MOST_DIMENSIONS = 16
+
+
+class Inputs:
+    def __init__(self, known: OpType, arguments: Arguments) -> None:
+        self.at, self.arguments = known.at, arguments
+
+    def sizes(self, name: str) -> Sizes | None:
+        """Sizes of a tensor; None where there is none."""
+        return self._whole(name, self.arguments.shapes)
+
+    def strides(self, name: str) -> Sizes | None:
+        return self._whole(name, self.arguments.strides)
+
+    def _whole(self, name: str, every: tuple[object, ...]) -> Sizes | None:
+        at = self.at.get(name)
+        if at is None or at >= len(every):
+            return None
+        sizes = every[at]
+        if not isinstance(sizes, (tuple, list)) or not 0 < len(sizes) <= MOST_DIMENSIONS:
+            return None
+        good = all(isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= LARGEST_SIZE for size in sizes)
+        return tuple(sizes) if good else None
+
+    def has(self, name: str) -> bool:
+        """Whether a tensor was given for an input that may be left out."""
+        return self.sizes(name) is not None
+
+    def text(self, name: str) -> str:
+        at, concrete = self.at.get(name), self.arguments.concrete
+        return "" if at is None or at >= len(concrete) else concrete[at]
+
+    def numbers(self, name: str, many: int, default: int | None = None) -> Sizes | None:
+        """ "[1, 2]" as (1, 2), and "1" as (1, 1): one number stands for all. `default`: the op has no such input."""
+        if name not in self.at:
+            return None if default is None else (default,) * many
+        numerals = re.findall(r"-?\d{1,9}", self.text(name)[:200])
+        if len(numerals) == 1:
+            numerals = numerals * many
+        return tuple(map(int, numerals)) if len(numerals) == many else None
+
+    def flag(self, name: str, default: bool) -> bool | None:
+        if name not in self.at:
+            return default
+        return {"true": True, "1": True, "false": False, "0": False}.get(self.text(name).strip().lower())
+
+    def flags(self, name: str) -> tuple[bool, ...]:
+        return tuple(word in ("true", "1") for word in re.findall(r"true|false|[01]", self.text(name)[:200].lower()))
+
 
 MOST = 1e24  # FLOPs of one call: days of the fastest GPU. More is a damaged shape
 
@@ -329,3 +381,38 @@ _KINDS: dict[str, Callable[[Inputs], Work | None]] = {
     "rows_attention": _rows_attention,
     "rows_attention_backward": _rows_attention_backward,
 }
+
+
+ROW = 16  # bytes
+FIRST_LAYER = 4  # channels: cuDNN has kernels of its own for images
+
+
+def dtype(op_type: str, arguments: Arguments | None) -> str:
+    """Of what is multiplied, as gpuprep's catalogue names it: "fp16"; "" where the profile does not tell."""
+    known = data_type(operand_type(op_type, arguments))
+    return known.short if known else ""
+
+
+def multiple(op_type: str, arguments: Arguments | None) -> int | None:
+    """Elements of 16 bytes: 8 of FP16 and BF16, 4 of FP32 as TF32, 16 of INT8 and FP8. None: the type is not known."""
+    known = data_type(operand_type(op_type, arguments))
+    return max(1, ROW // known.bytes) if known else None
+
+
+def misaligned(op_type: str, arguments: Arguments | None) -> tuple[tuple[str, int], ...]:
+    """Sizes of rows that are no multiple of 16 bytes: (("k", 4097),). () where all are, or the profile does not tell.
+
+    Only sizes along which elements lie side by side count. Where the profile has no strides, those of a forward pass.
+    """
+    work, needed = shape(op_type, arguments), multiple(op_type, arguments)
+    if work is None or needed is None:
+        return ()
+    first = work.kind == "convolution" and work.filter[1] <= FIRST_LAYER
+    rows = dict.fromkeys(work.rows)  # operands of a product may share theirs
+    return tuple((name, size) for name, size in rows if size % needed and not (first and name == "channels in"))
+
+
+def kernel_alignment(kernel_name: str) -> int | None:
+    """Elements that a CUTLASS kernel loads at once, of `_align8` in its name; the least of several. None: none."""
+    alignments = re.findall(r"_align[abc]?(\d{1,3})(?!\d)", kernel_name[:2000])
+    return min(map(int, alignments)) if alignments else None

@@ -51,7 +51,7 @@ CONSTANTS = {
     "gpuprep.agent.probes.gemm.QUICK_RULE": "its times and numbers of samples",
     "gpuprep.agent.probes.transcodecases.BY_ID": "a case of the test",
     "gpuprep.remote.agent_client.BOOTSTRAP": "a host whose Python has no memfd",
-    "gpuprep.trace.reading.halves.START": "a second process that fails",
+    "gpuprep.trace.reading.parallel.START": "a second process that fails",
     "gpuprep.trace.tensorboard.READABLE": "a computer without TensorBoard's library",
     "gpuprep.workflows.schedule_state.READ": "its places, in a folder of the test",
     # Of modules that a test loads from a file:
@@ -73,7 +73,7 @@ EXCEPTIONS = {
     "gpuprep.agent.video.clips.prepare": "counts the clips that are asked for",
     "gpuprep.agent.video.clips._generate": "counts the clips that are made, and makes them",
     "gpuprep.trace.page.pack._pack": "counts what is packed, and packs it",
-    "gpuprep.trace.reading.halves.own_memory_for_arrays": "a setting of the process that cannot be taken back",
+    "gpuprep.trace.reading.parallel.own_memory_for_arrays": "a setting of the process that cannot be taken back",
     "torch.backends.cuda.matmul.allow_tf32": "a setting of PyTorch, in the script that records traces",
     "torch.backends.cudnn.allow_tf32": "the same",
     "psycopg.connect": "no server quotes the password that it refuses",

@@ -39,7 +39,7 @@ const between = (iteration, start, stop) => {
   return [at(start), at(stop + 1)];
 };
 
-// Paths of modules as a tree, numbers in names by their value: as trace/tables/ops.py sorts them.
+// Paths of modules as a tree, numbers in names by their value: as trace/tables.py sorts them.
 const placeOf = path => path.split("/").map(name => (name.match(/[0-9]+|[^0-9]+/g) || []).map(piece => {
   if (!/^[0-9]/.test(piece)) return [2 ** 30, piece];
   const digits = piece.replace(/^0+/, "");

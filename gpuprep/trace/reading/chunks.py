@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from gpuprep.errors import UsageError
-from gpuprep.trace.reading import repair, strangers
+from gpuprep.trace.reading import files, repair
 from gpuprep.trace.reading.events import (
     FAULTS,
     AnyEvent,
@@ -28,7 +28,7 @@ from gpuprep.trace.reading.events import (
     decode_raw,
     lenient,
 )
-from gpuprep.trace.reading.source import Source
+from gpuprep.trace.reading.files import Source
 
 PIECE = 4 << 20  # bytes decoded at once
 MOST_EVENT = 64 << 20  # bytes of one event, and of what stands before and after the events
@@ -57,7 +57,7 @@ class NoBorder(Exception):
 
 
 class Pieces:
-    """Reads `source` once. `outside` has the rest of the file's object after the last batch.
+    """Reads `source` once. `header` has the rest of the file's object after the last batch.
 
     Of the FIRST part NoBorder is raised where it does not end between two events.
     """
@@ -67,7 +67,7 @@ class Pieces:
         self.part = part
         self.notes = notes
         self.name = name
-        self.outside: dict[str, Any] = {}
+        self.header: dict[str, Any] = {}
         self.bare_list = False
         self.exact = False  # times are decimals of µs since 1970: read as text
         self.bytes = 0
@@ -96,7 +96,7 @@ class Pieces:
             self._rest(buffer)
         else:
             yield from self._last(buffer)
-        self._read_outside()
+        self._read_header()
 
     def _long(self, buffer: bytes) -> tuple[list[AnyEvent], bytes]:
         """Not an event is long, but what stands behind all of them; else UsageError."""
@@ -124,13 +124,13 @@ class Pieces:
             self.bare_list = True
             return buffer[1:]
         if buffer[:1] != b"{":
-            raise strangers.refusal(self.name, buffer[: strangers.ENOUGH])
+            raise files.refusal(self.name, buffer[: files.ENOUGH])
         searched = tried = 0
         while True:
             for match in _ARRAY.finditer(buffer, searched):
                 tried += 1
                 if tried > _ARRAYS:
-                    raise strangers.refusal(self.name, buffer[: strangers.ENOUGH])
+                    raise files.refusal(self.name, buffer[: files.ENOUGH])
                 # Inside a text or a deeper object the part before would not be an object when closed here.
                 if _object(buffer[: match.end()] + b"]}") is not None:
                     self._head = buffer[: match.end()] + b"]}"
@@ -138,7 +138,7 @@ class Pieces:
             searched = max(0, len(buffer) - 64)
             more = self._read(PIECE)
             if not more or len(buffer) > MOST_EVENT:
-                raise strangers.refusal(self.name, buffer[: strangers.ENOUGH])
+                raise files.refusal(self.name, buffer[: files.ENOUGH])
             buffer += more
 
     @staticmethod
@@ -209,7 +209,7 @@ class Pieces:
     def _closing(self, buffer: bytes) -> tuple[list[AnyEvent], bytes]:
         """Raises UsageError where a small file (gzip) would become gigabytes of empty objects."""
         if buffer.count(b"{") + buffer.count(b"[") > MOST_BRACKETS:
-            raise UsageError(f"{self.name}: millions of lists or objects that are no events", strangers.READABLE)
+            raise UsageError(f"{self.name}: millions of lists or objects that are no events", files.READABLE)
         try:
             # The array is complete and nothing follows: a bare list.
             text = b"[" + buffer
@@ -291,7 +291,7 @@ class Pieces:
                 return
             self._tail += more
 
-    def _read_outside(self) -> None:
+    def _read_header(self) -> None:
         if self.source.torn and not self.notes["torn"]:
             self.notes["torn"] += 1
         if self.source.garbage:
@@ -299,14 +299,14 @@ class Pieces:
         if self.bare_list:
             self.notes["bare_list"] += 1
             return
-        self.outside = _object(self._head) or {}
+        self.header = _object(self._head) or {}
         tail = bytes(self._tail).strip()
         if tail and tail != b"}":
             trailer = _object(b'{"":0' + tail) if tail[:1] == b"," else None
             if trailer is None:
                 self._count("unreadable_end", int(self._ended))
             else:
-                self.outside.update(trailer)
+                self.header.update(trailer)
 
 
 def _object(text: bytes) -> dict[str, Any] | None:

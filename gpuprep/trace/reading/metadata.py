@@ -23,7 +23,7 @@ _EPOCH_NS = 978_307_200 * 10**9
 
 
 @dataclass
-class Outside:
+class Metadata:
     devices: list[Device] = field(default_factory=list)
     machine: dict[str, str] = field(default_factory=dict)
     switches: dict[str, bool] = field(default_factory=dict)
@@ -32,13 +32,13 @@ class Outside:
     base_ns: int | None = None
 
 
-def read(document: dict[str, Any], notes: Counter[str]) -> Outside:
+def read_metadata(document: dict[str, Any], notes: Counter[str]) -> Metadata:
     devices = document.get("deviceProperties")
     distributed = document.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
     versions = {key: document[key] for key in VERSIONS if _plain(document.get(key))}
     versions |= {key: distributed[key] for key in DISTRIBUTED if _plain(distributed.get(key))}
-    read = Outside(
+    read = Metadata(
         devices=[
             _device(entry, place)
             for place, entry in enumerate((devices if isinstance(devices, list) else [])[:_MOST_DEVICES])
@@ -57,9 +57,9 @@ def read(document: dict[str, Any], notes: Counter[str]) -> Outside:
     return read
 
 
-def absolute(zero: int, outside: Outside) -> int:
+def absolute_ns(zero: int, read: Metadata) -> int:
     """ns since 1970 of the columns' time 0; NONE where the file does not tell."""
-    moved = zero + (outside.base_ns or 0)
+    moved = zero + (read.base_ns or 0)
     return moved if moved >= _EPOCH_NS and moved < 2**63 else NONE
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import Trace
 from gpuprep.trace.memory import own_memory_for_arrays
+from gpuprep.trace.reading.chunks import NoBorder, Part
+from gpuprep.trace.reading.files import GZIP, Source
 from gpuprep.trace.reading.kineto import Content, Reader
-from gpuprep.trace.reading.pieces import NoBorder, Part
-from gpuprep.trace.reading.source import GZIP, Source
 
 SMALLEST = 96 << 20  # bytes of a file: below this the start of a process costs more than it saves
 LARGEST = 2 << 30  # above this memory is what matters: the columns of one half would be there twice
@@ -30,7 +30,7 @@ _CUT = re.compile(rb'\}\s*,\s*(\{\s*"ph"\s*:\s*"[A-Za-z]"\s*,)')
 # Isolated, so that a folder it is started in cannot bring modules of its own; the path is that of this process.
 START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from gpuprep.trace.reading import halves; halves.second(*sys.argv[2:])"
+    "from gpuprep.trace.reading import parallel; parallel.second(*sys.argv[2:])"
 )
 
 
