@@ -21,7 +21,6 @@ from gpuprep.cli.candidates import Asked, Candidate
 from gpuprep.cli.groups import DefaultGroup
 from gpuprep.untrusted.plaintext import one_line
 
-VARIABLE = "_GPUPREP_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 SECONDS = 3.0  # then the shell gets no answer: a folder on a network that does not answer must not hold the terminal
 MOST_HELP = 70
@@ -43,27 +42,18 @@ def completion(shell: str) -> None:
     Tab then completes commands, options and their values, hosts, profiles and runs. Completion only reads files of this
     machine: it contacts no host, runs no inventory script and writes nothing.
     """
-    click.echo(script(shell), nl=False)
-
-
-def script(shell: str) -> str:
-    return (Path(__file__).parent / "shells" / f"gpuprep.{shell}").read_text(encoding="utf-8")
+    click.echo((Path(__file__).parent / "shells" / f"gpuprep.{shell}").read_text(encoding="utf-8"), nl=False)
 
 
 def answer(cli: click.Group, instruction: str) -> int:
     """Print the candidates for the shell; returns 0. Prints nothing on stderr. `instruction`: "bash_complete"."""
-    shell, _, what = instruction.partition("_")
+    shell = instruction.partition("_")[0]
     if shell not in SHELLS:
-        return 0
-    if what == "source":  # what `eval "$(_GPUPREP_COMPLETE=bash_source gpuprep)"` of older versions asks for
-        click.echo(script(shell), nl=False)
         return 0
     signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         try:
-            if "GPUPREP_COMP_LINE" not in os.environ and "GPUPREP_COMP_WORDS" not in os.environ:
-                return _older(cli, instruction)
             text = _answered(cli, shell)
         except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001  there is nobody whom a message would help
             text = ""
@@ -73,13 +63,6 @@ def answer(cli: click.Group, instruction: str) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     return 0
-
-
-def _older(cli: click.Group, instruction: str) -> int:
-    """Answer the completion script of an older gpuprep, which uses click's own protocol; returns the exit code."""
-    from click.shell_completion import shell_complete
-
-    return shell_complete(cli, {}, "gpuprep", VARIABLE, instruction)
 
 
 def _answered(cli: click.Group, shell: str) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprep.cli import options
-from gpuprep.cli.console import check_output, emit
 from gpuprep.cli.groups import DefaultGroup
+from gpuprep.cli.output import as_output
 from gpuprep.cli.work import Request, errors_to_stderr, execute, load_profile, on_hosts, run_options
 from gpuprep.reports import RECORDS
 
@@ -40,7 +40,7 @@ def drift() -> None:
 @click.option("--deep", is_flag=True, help="Also run Ansible's check mode over the same roles.")
 @click.option("--fix", is_flag=True, help="Repair what needs no reboot and no new package.")
 @click.option("--last", is_flag=True, help="Show the results of the hosts' last night check; needs no profile.")
-@options.results(*RECORDS)
+@as_output(options.results(*RECORDS))
 @options.store
 def check(probe: str, deep: bool, fix: bool, last: bool, **shared: Any) -> int:
     """Compare machines with their profile, their certified run and their last check.
@@ -89,7 +89,7 @@ def _time_of_day(_ctx: click.Context, _parameter: click.Parameter, value: str | 
     type=click.Choice(["none", "quick"]),
     help="quick also measures the speed, if no program uses a GPU. Default: from the profile.",
 )
-@options.output
+@as_output(options.output)
 @options.store
 def schedule(at: str | None, random_delay: int | None, probe: str | None, **shared: Any) -> int:
     """Let machines check themselves every night, without the controller.
@@ -114,7 +114,7 @@ def schedule(at: str | None, random_delay: int | None, probe: str | None, **shar
 
 @drift.command("unschedule", short_help="Remove the night check; its results stay")
 @options.hosts
-@options.output
+@as_output(options.output)
 @options.store
 def unschedule(**shared: Any) -> int:
     """Remove the night check from machines. Its results stay on the machines and in the store."""
@@ -126,7 +126,7 @@ def unschedule(**shared: Any) -> int:
 
 @drift.command("last", short_help="Show the results of the last night check")
 @options.hosts
-@options.results(*RECORDS)
+@as_output(options.results(*RECORDS))
 @options.store
 def last(**shared: Any) -> int:
     """Show the newest result of each machine's night check, and store it here.
@@ -141,7 +141,6 @@ def _on_hosts(request: Request, workflow: Workflow) -> list[RunRecord]:
     from gpuprep import settings
     from gpuprep.errors import UsageError
 
-    check_output(request.output)
     name = click.get_current_context().command_path
     if not request.hosts and request.inventory is None:
         raise UsageError(f"`{name}` needs a HOST", f"{name} HOST, or {name} -i INVENTORY")
@@ -156,12 +155,12 @@ def _show(records: list[RunRecord], request: Request) -> int:
     from gpuprep.workflows import provision
 
     def page(those: Sequence[RunRecord]) -> str:
-        if request.as_json:
+        if request.output.as_json:
             return json.render_several(those, provision.worst([record.exit_code for record in those]))
         return "".join(drifted.nightly(host.host, host.nightly) for host in those if host.nightly is not None)
 
-    whole, shown = showable.each(page, records, whole=request.as_json)
+    whole, shown = showable.each(page, records, whole=request.output.as_json)
     if whole:
-        emit(whole, request.output)
+        request.output.write(whole)
     errors_to_stderr(shown)
     return provision.worst([record.exit_code for record in shown])

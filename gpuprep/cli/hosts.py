@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from gpuprep.cli import options
+from gpuprep.cli.output import as_output
 from gpuprep.cli.work import Request, execute
 from gpuprep.reports import PLANS, RECORDS
 
@@ -30,7 +31,7 @@ STEP_HELP = "driver, agent, tuning, cuda, cudnn, nccl, codec, containers, extras
     "--no-validate", is_flag=True, help="Do not check the machine after the last step; the run ends without a verdict."
 )
 @click.option("--deep", is_flag=True, help="Run every role, even if the host's facts already match.")
-@options.results(*RECORDS)
+@as_output(options.results(*RECORDS))
 @options.store
 def provision(
     check: bool,
@@ -65,7 +66,7 @@ def provision(
 @click.command()
 @options.hosts
 @options.profile
-@options.results(*PLANS)
+@as_output(options.results(*PLANS))
 def plan(**shared: Any) -> int:
     """Show what provision would do and why; change nothing.
 
@@ -82,7 +83,7 @@ def plan(**shared: Any) -> int:
 @click.option("--diff", is_flag=True, help="Show the lines of files that change; with --check, that would change.")
 @click.option("--no-reboot", is_flag=True, help="Never reboot the machine. If a reboot is needed, stop and say so.")
 @click.option("--deep", is_flag=True, help="Run the roles, even if the host's facts already match.")
-@options.results(*RECORDS)
+@as_output(options.results(*RECORDS))
 @options.store
 def tune(check: bool, diff: bool, no_reboot: bool, deep: bool, **shared: Any) -> int:
     """Set only persistence mode, clocks, power limit, ECC and compute mode.
@@ -105,7 +106,7 @@ PROBE_HELP = (
 @click.option("--only", multiple=True, metavar="PROBE", callback=options.names, help=f"Only these probes: {PROBE_HELP}")
 @click.option("--quick", is_flag=True, help="Short measurements, about ten seconds per GPU and probe.")
 @click.option("--first-failure", is_flag=True, help="End at the first FAIL; what was not measured by then is UNKNOWN.")
-@options.results(*RECORDS)
+@as_output(options.results(*RECORDS))
 @options.store
 def validate(only: tuple[str, ...], quick: bool, first_failure: bool, **shared: Any) -> int:
     """Measure machines and judge them by a profile; change nothing.
@@ -122,7 +123,7 @@ def validate(only: tuple[str, ...], quick: bool, first_failure: bool, **shared: 
 @options.hosts
 @options.profile
 @click.option("--quick", is_flag=True, help="Decoding and one preset only, about fifteen seconds per GPU.")
-@options.results(*RECORDS)
+@as_output(options.results(*RECORDS))
 @options.store
 def capacity(quick: bool, **shared: Any) -> int:
     """Measure how many video streams machines carry; change nothing.

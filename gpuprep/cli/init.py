@@ -11,6 +11,7 @@ import click
 
 from gpuprep.cli import options
 from gpuprep.cli.console import emit, page_width, want_color
+from gpuprep.cli.output import Output
 from gpuprep.cli.work import Request, errors_to_stderr, on_hosts, run_options
 from gpuprep.untrusted.plaintext import command, visible
 
@@ -108,8 +109,8 @@ def init(
     key = Path(login.target.identity_file) if login.target.identity_file and login.user else None
     request = Request(
         hosts=(login.target.login,), profile=None, inventory=None, limit=None, forks=1, ssh_key=key,
-        accept_new_host_key=False, become=False, ask_become_pass=ask_become_pass, as_json=False, output=None,
-        verbose=verbose, quiet=quiet, no_color=no_color, store=store,
+        accept_new_host_key=False, become=False, ask_become_pass=ask_become_pass,
+        output=Output("text", None, verbose, quiet, no_color, open_page=False), store=store,
     )  # fmt: skip
     made = _planned(request)
     plan, effort = made.record.plan, made.effort
@@ -120,7 +121,10 @@ def init(
     called = name or firstmachine.inventory_name(login.target)
     profile = profile_file or firstmachine.default_profile(made.proposal)
     written = _write(login.target, called, inventory, profile, made.proposal, force=force)
-    next_, why = (_command(verb, login.target, called, inventory, profile) for verb in (_next(made.record), "plan"))
+    next_, why = (
+        _command(verb, login.target, called, inventory, profile)
+        for verb in (("provision" if made.record.plan and made.record.plan.steps else "validate"), "plan")
+    )
     logged = [f"Login: {login.user} with {login.key}"] if login.user else []
     lines = [
         *_page(made.record, plan, effort, color=want_color(sys.stdout, no_color)),
@@ -195,10 +199,6 @@ def _write(
         return [*lines, f"Inventory: none is written, {target.name} is a simulated machine's whole name"]
     new = ownprofile.write(file, content, force=force)
     return [*lines, f"Inventory: {file}, host {called}, {'written' if new else 'there already'}"]
-
-
-def _next(record: RunRecord) -> str:
-    return "provision" if record.plan and record.plan.steps else "validate"
 
 
 def _command(verb: str, target: Target, called: str, inventory: Path, profile: Path) -> str:

@@ -35,7 +35,7 @@ class Output:
 
     form: str  # "text", "json" or another format of the command
     file: Path | None  # None: stdout
-    verbose: bool
+    verbosity: int  # how often -v was given
     quiet: bool
     no_color: bool
     open_page: bool
@@ -43,6 +43,10 @@ class Output:
     @property
     def as_json(self) -> bool:
         return self.form == "json"
+
+    @property
+    def verbose(self) -> bool:
+        return self.verbosity > 0
 
     @property
     def color(self) -> bool:
@@ -91,7 +95,7 @@ def as_output(stack: Callable[[Command], Command]) -> Callable[[Command], Comman
         ) -> Any:
             form = options.chosen(style, as_json, open_page)
             check_output(output)
-            return function(output=Output(form, output, verbose > 0, quiet, no_color, open_page), **others)
+            return function(output=Output(form, output, verbose, quiet, no_color, open_page), **others)
 
         return stack(command)
 

@@ -1,4 +1,4 @@
-"""Shows a failure that several hosts have in common once, with the number of hosts. Pure.
+"""Shows a failure that several hosts have in common once, with the number of hosts.
 
 Two errors are equal if they differ only in the host's name, in addresses and in the run id.
 """

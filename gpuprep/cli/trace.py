@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options, trace_check, trace_compare, trace_job, trace_options, trace_record, trace_serve
+from gpuprep import listening
+from gpuprep.cli import options, trace_check, trace_job, trace_options, trace_record
 from gpuprep.cli.console import page_width, steps
 from gpuprep.cli.groups import Subcommands
 from gpuprep.cli.output import Output, as_output
 
 if TYPE_CHECKING:
+    from gpuprep.trace.comparing import Comparison, JobComparison
     from gpuprep.trace.document import TraceDocument
     from gpuprep.trace.opening import Opened
 
+
+PORT = 8766  # of serve
 FORMATS = ("text", "html", "json", "csv", "xlsx", "junit", "markdown")
 
 
@@ -112,5 +116,103 @@ def _name(document: TraceDocument) -> str:
     return document.file.profile_name or document.file.name
 
 
-for command in (trace_check.check, trace_compare.compare, trace_serve.serve, trace_record.record):
+@trace.command(short_help="Show what changed between two profiles")
+@click.argument("before", metavar="PATH", type=click.Path(path_type=Path))
+@click.argument("after", metavar="PATH", type=click.Path(path_type=Path))
+@click.option("--key-op", metavar="NAME", default="", help="An iteration begins at each call of this op.")
+@trace_options.record
+@as_output(options.results("text", "json", "markdown", description="see docs/traces.md"))
+@options.store
+def compare(before: Path, after: Path, key_op: str, run: str | None, output: Output, store: str | None) -> None:
+    """Show what changed between two profiles: steps, ops, kernels, recommendations.
+
+    The first PATH was recorded before a change, the second after it. Both are profiles, or folders with one file per
+    rank: then each rank is compared with the rank of the same number. Times and calls are those of one step. The exit
+    code is 0 whether they differ or not: `gpuprep trace check PATH --baseline FILE` is for CI.
+    """
+    trace_options.need_extra()
+    from gpuprep.trace import comparing, formats
+    from gpuprep.trace.opening import Wish, open_trace
+    from gpuprep.trace.reading import look
+
+    record, wish = trace_options.recorded(run, store), Wish(key_op=key_op)
+    old, new = (before, look(before)), (after, look(after))
+    comparison: Comparison | JobComparison
+    with steps(f"trace compare {before.name} {after.name}", quiet=output.quiet) as say:
+        if trace_job.both_folders(old, new):
+            trace_job.no_record(record)
+            comparison = trace_job.compared(old, new, wish, say=say)
+        else:
+            old_document, new_document = (
+                open_trace(files.profiles[0], wish, record, say=say).document for _, files in (old, new)
+            )
+            comparison = comparing.compare(old_document, new_document)
+    if output.form == "json":
+        output.write(formats.compared(comparison))
+    elif output.form == "markdown":
+        output.write(formats.markdown_of_comparison(comparison))
+    else:
+        output.write(formats.text_of_comparison(comparison, full=output.verbose, width=page_width()))
+
+
+@trace.command(short_help="Show profiles in a browser")
+@trace_options.path
+@click.option(
+    "--listen", metavar="ADDRESS:PORT", default=f"127.0.0.1:{PORT}", show_default=True, help="Where to listen."
+)
+@options.no_token
+@options.server_names
+@trace_options.record
+@trace_options.keep_paths
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+@options.store
+def serve(
+    path: Path,
+    listen: str,
+    no_token: bool,
+    names: tuple[str, ...],
+    run: str | None,
+    keep_paths: bool,
+    quiet: bool,
+    store: str | None,
+) -> None:
+    """Show profiles in a browser: the page of `gpuprep trace report PATH --format html`, and Perfetto.
+
+    PATH is a profile, or a folder of them. It prints the address, with a token that the browser must give once. A page
+    takes start=N, stop=M and key_op=NAME in its address. Ctrl-C ends it.
+    """
+    trace_options.need_extra()
+    from gpuprep.errors import UsageError
+    from gpuprep.trace import serve as server
+    from gpuprep.trace.reading import find
+    from gpuprep.trace.web import Asked, Library, application
+    from gpuprep.untrusted.masking import keep_secret
+
+    where = listening.parse(listen, PORT)
+    if no_token and not where.is_loopback:
+        raise UsageError(
+            f"--no-token with --listen {listen}: everybody who reaches this address could read the pages",
+            "leave --no-token out",
+        )
+    if not where.is_loopback:
+        click.echo(f"Note: {where.host} is no loopback address, and there is no TLS: others can read along", err=True)
+    token = "" if no_token else listening.new_token()
+    keep_secret(token)
+    record = trace_options.recorded(run, store)
+    library = Library(
+        lambda: {str(each.relative_to(path)) if path.is_dir() else each.name: each for each in find(path)},
+        [path] if path.is_dir() else [],
+        whole=True,
+        keep_paths=keep_paths,
+        record=record,
+    )
+    runs = library.names()
+    if len(runs) == 1:  # what is wrong with it is reported here, not in the browser
+        with steps(f"trace serve {path.name}", quiet=quiet) as say:
+            say(f"reading {path.name}")
+            library.page(Asked(runs[0]))
+    server.serve(application(library), where, token, names, say=lambda line: click.echo(line))
+
+
+for command in (trace_check.check, trace_record.record):
     trace.add_command(command)

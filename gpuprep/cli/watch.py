@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprep.cli import options
+from gpuprep.cli.output import as_output
 
 if TYPE_CHECKING:
     from gpuprep.remote import Target
@@ -29,7 +30,7 @@ UNKNOWN = 3
     show_default=True,
     help="Seconds between two readings of a host.",
 )
-@options.output
+@as_output(options.output)
 @options.store
 def watch(interval: float, **shared: Any) -> int:
     """Watch the GPUs of machines on the terminal, as they are now; change nothing.
@@ -42,14 +43,14 @@ def watch(interval: float, **shared: Any) -> int:
     could not be read. Watch judges nothing: `gpuprep drift` does. Runs and night checks go on meanwhile.
     """
     from gpuprep import settings
-    from gpuprep.cli.console import check_output, emit, table_columns, want_color
+    from gpuprep.cli.console import want_color
     from gpuprep.cli.work import Request, ask_password, machines_of
     from gpuprep.errors import UsageError
     from gpuprep.untrusted.masking import keep_secret
     from gpuprep.workflows.watch import Watching
 
     request = Request(profile=None, **shared)
-    check_output(request.output)
+    output = request.output
     if not request.hosts and request.inventory is None:
         raise UsageError("`gpuprep watch` needs a HOST", "gpuprep watch HOST, or gpuprep watch -i INVENTORY")
     site = settings.load()
@@ -71,13 +72,13 @@ def watch(interval: float, **shared: Any) -> int:
         become_password=password,
         accept_new_host_key=request.accept_new_host_key,
     )
-    if not (request.as_json or request.output) and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+    if not (output.as_json or output.file) and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         from gpuprep.cli import watchscreen
 
         try:
             with watching:
                 watchscreen.show(
-                    sys.stdout, want_color(sys.stdout, request.no_color), watching.hosts, watching.wait, interval
+                    sys.stdout, want_color(sys.stdout, output.no_color), watching.hosts, watching.wait, interval
                 )
         except KeyboardInterrupt:  # how a view is ended
             return 0
@@ -85,10 +86,7 @@ def watch(interval: float, **shared: Any) -> int:
         watching.wait_for_each()
         hosts = watching.hosts()
     code = UNKNOWN if any(not host.gpus for host in hosts) else 0
-    if request.as_json:
-        emit(_document(hosts, code), request.output)
-    else:
-        emit(_page(hosts, table_columns(request.output)), request.output)
+    output.write(_document(hosts, code) if output.as_json else _page(hosts, output.columns))
     return code
 
 

@@ -49,7 +49,7 @@ def _row(name: str, seen: Seen, of_host: Sequence[str]) -> tuple[str, ...]:
     gpu, held = seen.gpu, seen.held
     clocks = gpu.application_clocks if isinstance(gpu.application_clocks, ClockPair) else None
     sm, memory = (clocks.graphics_mhz, clocks.memory_mhz) if clocks else (None, None)
-    limit = _number(gpu.power_limit_watts)
+    limit = None if isinstance(gpu.power_limit_watts, Missing) else gpu.power_limit_watts
     if held:
         sm, memory, limit = held.graphics_mhz, held.memory_mhz, held.watts
     notes = [*seen.notes, *of_host, *_processes(seen)]
@@ -71,10 +71,6 @@ def _row(name: str, seen: Seen, of_host: Sequence[str]) -> tuple[str, ...]:
 
 def _shown(value: float | Missing | None) -> str:
     return "?" if value is None or isinstance(value, Missing) else f"{value:.0f}"
-
-
-def _number(value: float | Missing) -> float | None:
-    return None if isinstance(value, Missing) else value
 
 
 def _against(now: float | Missing, held: Held | None, wanted: float | None) -> str:

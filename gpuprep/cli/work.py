@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprep.cli.console import Console, check_output, emit, page_width, want_color
-from gpuprep.cli.options import chosen as one_format
-from gpuprep.cli.output import show_records
+from gpuprep.cli.console import Console, page_width
+from gpuprep.cli.output import Output, show_records
 from gpuprep.cli.repeated_errors import Failed, groups, names
 from gpuprep.untrusted.masking import keep_secret, masked, without_secret
 from gpuprep.untrusted.plaintext import command as shell_command
@@ -48,27 +47,14 @@ class Request:
     accept_new_host_key: bool
     become: bool
     ask_become_pass: bool
-    as_json: bool
-    output: Path | None
-    verbose: int
-    quiet: bool
-    no_color: bool
+    output: Output
     store: str | None = None
-    style: str = "text"
-    open_page: bool = False
-
-    @property
-    def form(self) -> str:
-        """The output format. Raises UsageError where the options exclude each other."""
-        return one_format(self.style, self.as_json, self.open_page)
 
 
 def execute(command: str, request: Request, *, stored: bool = True, **chosen: Any) -> int:
     """Run one workflow on every host and show the result in the format of the request; returns the exit code."""
     from gpuprep import settings
 
-    style = request.form
-    check_output(request.output)
     site = settings.load()
     profile = load_profile(command, request)
 
@@ -78,11 +64,11 @@ def execute(command: str, request: Request, *, stored: bool = True, **chosen: An
     if profile is not None:
         provision.check_request(profile, options)
     records = on_hosts(command, request, site, _workflow(command, profile), options, stored=stored)
-    if style != "text" or (command in DRIFT and (request.inventory is not None or len(records) > 1)):
-        return show_fleet(records, request, style)
+    as_table = command in DRIFT and (request.inventory is not None or len(records) > 1)
     # `drift last` stores a result of the host; that there is none is no run.
     kept = command != "last" or not records[0].error
-    return _show(records, request, as_plan=options.check or command == "plan", stored=kept)
+    as_plan = options.check or command == "plan"
+    return show(records, request.output, as_table=as_table, as_plan=as_plan, stored=kept)
 
 
 def _workflow(command: str, profile: Profile | None) -> Workflow:
@@ -111,7 +97,7 @@ def run_options(request: Request, site: SiteConfig, **chosen: Any) -> Options:
         accept_new_host_key=request.accept_new_host_key,
         mirrors=site.mirrors,
         builds=site.builds,
-        verbosity=max(0, request.verbose - 1),
+        verbosity=max(0, request.output.verbosity - 1),
         asked=_asked(request),
         **chosen,
     )
@@ -156,9 +142,9 @@ def on_hosts(
     try:
         with Console(
             [target.name for target in machines],
-            verbose=request.verbose,
-            quiet=request.quiet,
-            no_color=request.no_color,
+            verbose=request.output.verbosity,
+            quiet=request.output.quiet,
+            no_color=request.output.no_color,
         ) as console:
             line = Line(console.progress, store, cancel.is_set, console.shows_time_left, batch_id=batch, past=past)
 
@@ -277,59 +263,38 @@ def ask_password() -> str:
     return password
 
 
-def _show(records: list[RunRecord], request: Request, *, as_plan: bool, stored: bool = True) -> int:
-    import sys
-
+def show(
+    records: list[RunRecord], output: Output, *, as_table: bool = False, as_plan: bool = False, stored: bool = True
+) -> int:
+    """The records of a command in its format; returns the exit code. `as_table`: a row a host, also of a single one."""
     from gpuprep.records import showable
-    from gpuprep.reports import json, text_hosts
+    from gpuprep.reports import text_hosts
 
-    if request.as_json:
-        whole, shown = showable.each(lambda those: json.render_several(those, _gravest(those)), records, whole=True)
-        emit(whole, request.output)
-        errors_to_stderr(shown)
-        return _gravest(shown)
-    color = request.output is None and want_color(sys.stdout, request.no_color)
     # A terminal gets a short page; -v and a file have all of it.
-    everything = request.verbose > 0 or request.output is not None
+    everything = output.verbose or output.file is not None
 
     def page(those: Sequence[RunRecord]) -> str:
-        # The error of a single host is printed on stderr, as any program's; a file of --output holds it all the same.
-        error_only = len(those) == 1 and bool(those[0].error) and request.output is None
+        if as_table:
+            return text_hosts.fleet_page(those, color=output.color, width=page_width(), everything=everything)
         return text_hosts.document(
             those,
-            color=color,
+            color=output.color,
             width=page_width(),
             everything=everything,
             as_plan=as_plan,
             stored=stored,
-            error_shown=error_only,
+            # Of a single host it is printed on stderr, as any program's; a file of --output holds it all the same.
+            error_shown=len(those) == 1 and bool(those[0].error) and output.file is None,
         )
 
-    whole, shown = showable.each(page, records)
-    if len(shown) == 1 or request.output is not None:  # a table has the errors of its hosts
+    if output.form != "text":
+        shown = show_records(records, output.form, output.file, open_page=output.open_page, code=_gravest)
         errors_to_stderr(shown)
-    emit(whole, request.output)
-    return _gravest(shown)
-
-
-def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
-    """Runs of hosts as one document, worst first; returns the exit code."""
-    import sys
-
-    from gpuprep.records import showable
-    from gpuprep.reports import text_hosts
-
-    style = "json" if request.as_json else style
-    if style == "text":
-        color = request.output is None and want_color(sys.stdout, request.no_color)
-        everything = request.verbose > 0 or request.output is not None
-        whole, shown = showable.each(
-            lambda those: text_hosts.fleet_page(those, color=color, width=page_width(), everything=everything), records
-        )
-        emit(whole, request.output)
-        return _gravest(shown)  # the page has the errors of all hosts
-    shown = show_records(records, style, request.output, open_page=request.open_page, code=_gravest)
-    errors_to_stderr(shown)
+        return _gravest(shown)
+    whole, shown = showable.each(page, records)
+    if not as_table and (len(shown) == 1 or output.file is not None):  # a table has the errors of its hosts
+        errors_to_stderr(shown)
+    output.write(whole)
     return _gravest(shown)
 
 

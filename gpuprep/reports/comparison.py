@@ -1,4 +1,4 @@
-"""Two recorded runs side by side: what changed in facts, in findings and in figures. Pure; it never judges.
+"""Two recorded runs side by side: what changed in facts, in findings and in figures. It never judges.
 
 compare(one, two) -> Comparison. The runs may be of different hosts; GPUs are then paired by their index.
 """
@@ -303,17 +303,16 @@ def _of_probe(
         for name, before in was[versions].items()
         if name in now[versions] and before > 0
     ]
-    alone = [(which, _only(mine, other, shared)) for which, mine, other in (("one", was, now), ("two", now, was))]
+    alone = [
+        (which, tuple(name for versions in shared for name in mine[versions] if name not in other[versions]))
+        for which, mine, other in (("one", was, now), ("two", now, was))
+    ]
     left = [
         NotCompared(label, probe, names, (NOT_MEASURED,), f"only run {which} measured {_named(names)}")
         for which, names in alone
         if names
     ]
     return changes, left
-
-
-def _only(mine: Mapping[str, Figures], other: Mapping[str, Figures], shared: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for versions in shared for name in mine[versions] if name not in other[versions])
 
 
 def _named(names: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from gpuprep.records.findings import findings_of
 from gpuprep.records.moments import seconds_between
 from gpuprep.reports import figures, measured
 from gpuprep.reports.readings import is_partial
+from gpuprep.reports.terminal import cut
 from gpuprep.reports.text import outcome
 from gpuprep.untrusted.plaintext import visible
 
@@ -65,9 +66,10 @@ def _rows(record: RunRecord) -> Iterator[Cells]:
         record.host, record.run_id, record.batch_id, record.command, record.profile.name if record.profile else "",
         record.started_at,
     )  # fmt: skip
-    own = _source(record)
+    # Simulated where any part is.
+    own = (Source.SIMULATED if measured.simulated(record) else record.source).value
     for kind, source, cells in _all(record, own):
-        yield (kind, *named, source, *(_short(cell) for cell in cells))
+        yield (kind, *named, source, *(cut(cell, MOST_LETTERS) if isinstance(cell, str) else cell for cell in cells))
 
 
 def _all(record: RunRecord, own: str) -> Iterator[tuple[str, str, Cells]]:
@@ -100,12 +102,3 @@ def _figures(record: RunRecord) -> Iterator[tuple[str, str, str, Figure | None, 
                     unit = figures.product_unit(shown.unit, row) if table is figures.PRODUCTS else shown.unit
                     whole = f"{name} {shown.csv}".strip()
                     yield table.probe, subject, whole, shown.value(row), PLAIN_UNITS.get(unit, unit)
-
-
-def _source(record: RunRecord) -> str:
-    """Simulated where any part is."""
-    return (Source.SIMULATED if measured.simulated(record) else record.source).value
-
-
-def _short(value: object) -> object:
-    return value if not isinstance(value, str) or len(value) <= MOST_LETTERS else f"{value[:MOST_LETTERS]}…"

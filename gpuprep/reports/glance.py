@@ -17,23 +17,13 @@ def lines(record: RunRecord) -> Pairs:
     return [*_products(record), *_memory(record), *_video(record)]
 
 
-def best(record: RunRecord) -> list[Gemm]:
-    """The fastest product of each data type, in the order of the measurement."""
-    fastest: dict[str, Gemm] = {}
-    for row in measured.gemms(record):
-        speed = known(row.tflops)
-        if speed is not None and speed > (known(fastest[row.type].tflops) or 0.0 if row.type in fastest else 0.0):
-            fastest[row.type] = row
-    return list(fastest.values())
-
-
 def streams(fps: float) -> int:
     """Whole streams of 30 frames per second."""
     return int(fps // STREAM_FPS)
 
 
 def _products(record: RunRecord) -> Pairs:
-    rows = best(record)
+    rows = list(measured.fastest(measured.gemms(record), lambda row: row.type).values())
     floats = ", ".join(f"{row.type} {figure(row.tflops)}" for row in rows if row.dtype != "int8")
     whole = ", ".join(f"{row.type} {figure(row.tflops)}" for row in rows if row.dtype == "int8")
     pairs = [(unit, speeds) for unit, speeds in (("best TFLOPS", floats), ("best TOPS", whole)) if speeds]

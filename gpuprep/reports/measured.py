@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from gpuprep import catalogue
 from gpuprep.agent.compute import ncclplan
@@ -28,6 +29,7 @@ OUTCOMES = ("completed", "failed", "not_built", "not_run", "refused", "timed_out
 SHAPE = re.compile(r"(\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7}) \* (\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7})")
 # What counts of several findings on one transcode. One that ran is not skipped because one check of it was.
 GRAVEST = (*PROBLEMS, Status.WAIVED, Status.PASS, Status.SKIP)
+_K = TypeVar("_K", bound=Hashable)
 FAR_BEHIND = 0.8  # of the fastest product of its data type
 
 
@@ -292,24 +294,27 @@ def gemms(record: RunRecord) -> list[Gemm]:
     return rows
 
 
+def fastest(rows: Iterable[Gemm], key: Callable[[Gemm], _K]) -> dict[_K, Gemm]:
+    """The product of each key with the highest speed, in the order of the measurement."""
+    best: dict[_K, Gemm] = {}
+    for row in rows:
+        of, speed = key(row), known(row.tflops)
+        if speed is not None and (of not in best or speed > (known(best[of].tflops) or 0.0)):
+            best[of] = row
+    return best
+
+
 def telling(rows: Sequence[Gemm]) -> list[Gemm]:
     """The products to explain first: for each GPU and data type the fastest, and those much slower."""
-    best: dict[tuple[str, str], float] = {}
-    for row in rows:
-        key = (row.gpu.label, row.type)
-        best[key] = max(best.get(key, 0.0), known(row.tflops) or 0.0)
-    fastest = set()
-    gemms = []
-    for row in rows:
-        key, speed = (row.gpu.label, row.type), known(row.tflops)
-        if speed is None or not row.attribution:
-            continue
-        first = speed == best[key] and key not in fastest
-        if first or speed < FAR_BEHIND * best[key]:
-            gemms.append(row)
-        if first:
-            fastest.add(key)
-    return gemms
+    best = fastest(rows, lambda row: (row.gpu.label, row.type))
+    far_behind = {key: FAR_BEHIND * (known(row.tflops) or 0.0) for key, row in best.items()}
+    return [
+        row
+        for row in rows
+        if row.attribution
+        and (speed := known(row.tflops)) is not None
+        and (best[row.gpu.label, row.type] is row or speed < far_behind[row.gpu.label, row.type])
+    ]
 
 
 def together(record: RunRecord) -> list[Together]:

@@ -43,52 +43,45 @@ def several(records: Sequence[RunRecord]) -> str:
     """Each metric's HELP and TYPE once, the series of all runs below it."""
     exposition = Exposition(METRICS)
     for record in records:
-        _Run(record, exposition)
+        _run(record, exposition)
+        # What a probe had measured that did not come to its end is left out: a metric cannot say so beside its figure.
+        whole = tuple(result for result in record.measurements if not is_partial(result))
+        record = dataclasses.replace(record, measurements=whole)
+        _figures(record, exposition)
+        if record.command == "drift":
+            metrics.add(exposition, record)
+        else:
+            metrics.add_speeds(exposition, record)
     return exposition.text()
 
 
-class _Run:
-    def __init__(self, record: RunRecord, exposition: Exposition) -> None:
-        self.exposition = exposition
-        self._common = metrics.common(record)
-        self._run(record)
-        record = _whole(record)
-        self._figures(record)
-        if record.command == "drift":
-            metrics.add(self.exposition, record)
-        else:
-            metrics.add_speeds(self.exposition, record)
+def _run(record: RunRecord, exposition: Exposition) -> None:
+    common = metrics.common(record)
 
-    def _add(self, name: str, value: object, **labels: str) -> None:
-        self.exposition.add(name, value, {**self._common, **labels})
+    def add(name: str, value: object, **labels: str) -> None:
+        exposition.add(name, value, {**common, **labels})
 
-    def _run(self, record: RunRecord) -> None:
-        began, end = metrics.seconds(record.started_at), metrics.seconds(record.ended_at)
-        self._add("run_info", 1, run=record.run_id, command=record.command, version=record.gpuprep_version)
-        self._add("run_start_timestamp_seconds", began)
-        if began is not None and end is not None:
-            self._add("run_duration_seconds", max(0.0, end - began))
-        self._add("run_exit_code", record.exit_code)
-        findings = findings_of(record)
-        counts = Counter(finding.status for finding in findings)
-        for status in Status:
-            if record.verdict:
-                self._add("verdict", float(ended.status(record) is status), status=status.value)
-            self._add("findings", counts[status], status=status.value)
-        for finding in findings:
-            self._add("check", 1, subject=finding.subject, property=finding.property, status=finding.status.value)
-
-    def _figures(self, record: RunRecord) -> None:
-        for table in figures.TABLES:
-            for row in table.rows(record):
-                labels = {name: value(row) for name, value in table.labels.items()}
-                for shown in table.figures:
-                    if shown.metric:
-                        self._add(shown.metric, times(shown.value(row), shown.factor), **labels)
+    began, end = metrics.seconds(record.started_at), metrics.seconds(record.ended_at)
+    add("run_info", 1, run=record.run_id, command=record.command, version=record.gpuprep_version)
+    add("run_start_timestamp_seconds", began)
+    if began is not None and end is not None:
+        add("run_duration_seconds", max(0.0, end - began))
+    add("run_exit_code", record.exit_code)
+    findings = findings_of(record)
+    counts = Counter(finding.status for finding in findings)
+    for status in Status:
+        if record.verdict:
+            add("verdict", float(ended.status(record) is status), status=status.value)
+        add("findings", counts[status], status=status.value)
+    for finding in findings:
+        add("check", 1, subject=finding.subject, property=finding.property, status=finding.status.value)
 
 
-def _whole(record: RunRecord) -> RunRecord:
-    """Without what a probe had measured that did not come to its end: a metric cannot say so beside its figure."""
-    return dataclasses.replace(
-        record, measurements=tuple(measurement for measurement in record.measurements if not is_partial(measurement))
-    )
+def _figures(record: RunRecord, exposition: Exposition) -> None:
+    common = metrics.common(record)
+    for table in figures.TABLES:
+        for row in table.rows(record):
+            labels = {**common, **{name: value(row) for name, value in table.labels.items()}}
+            for shown in table.figures:
+                if shown.metric:
+                    exposition.add(shown.metric, times(shown.value(row), shown.factor), labels)

@@ -78,7 +78,11 @@ def _everything(page: Page, record: RunRecord, error_shown: bool) -> None:
         _error(page, record)
     findings = findings_of(record)
     if record.drift is not None:
-        _drift(page, record, findings)
+        not_passed(page, record, in_order(findings, PROBLEMS), now=record.started_at)
+        _waived(page, record, findings)
+        put_back(page, record)
+        _speeds(page, record)
+        _against(page, record)
         skipped_causes(page, findings)
     elif record.verdict or not record.plan or record.error:
         _first_screen(page, record, findings)
@@ -176,15 +180,6 @@ def error_lines(page: Page, error: str) -> None:
             page.text(line, indent="  ", later="    ")
 
 
-def _drift(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
-    """Differences first, then what is waived, what was repaired, and what the host was compared with."""
-    not_passed(page, record, in_order(findings, PROBLEMS), now=record.started_at)
-    _waived(page, record, findings)
-    put_back(page, record)
-    _speeds(page, record)
-    _against(page, record)
-
-
 def _speeds(page: Page, record: RunRecord) -> None:
     if figures := drifted.speeds(record):
         page.heading("Speed beside the baseline")
@@ -228,12 +223,8 @@ def _first_screen(page: Page, record: RunRecord, findings: Sequence[Finding]) ->
 
 
 def _waived(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
-    if waived := _of(findings, Status.WAIVED):
+    if waived := [finding for finding in findings if finding.status is Status.WAIVED]:
         not_passed(page, record, waived, heading=f"Waived ({len(waived)})", now=record.started_at)
-
-
-def _of(findings: Iterable[Finding], *statuses: Status) -> list[Finding]:
-    return [finding for finding in findings if finding.status in statuses]
 
 
 def plan_lines(page: Page, plan: Plan) -> None:

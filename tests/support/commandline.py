@@ -33,7 +33,7 @@ def nothing_may_listen(monkeypatch: pytest.MonkeyPatch) -> None:
 def kept_options(**typed: Any) -> dict[str, Any]:
     """What a record keeps of the options of a command that were typed."""
     fields = {field.name: None for field in dataclasses.fields(work.Request)}
-    request = work.Request(**{**fields, "hosts": (), "verbose": 0, **typed})
+    request = work.Request(**{**fields, "hosts": (), **typed})
     return work._asked(request)
 
 

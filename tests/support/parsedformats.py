@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 from collections.abc import Iterator, Sequence
@@ -18,8 +17,8 @@ from rich.console import Console as RichConsole
 
 from gpuprep import reports
 from gpuprep.cli import console, drawing, tables, work
+from gpuprep.cli.output import Output
 from gpuprep.cli.running import Running
-from gpuprep.cli.work import Request
 from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import RunRecord
 
@@ -72,18 +71,10 @@ def parsed(text: str, style: str) -> str:
     return text.replace("\\", "").replace("<!-- -->", "")
 
 
-def _request(**changes: object) -> Request:
-    plain = Request(
-        hosts=(), profile=None, inventory="x", limit=None, forks=None, ssh_key=None, accept_new_host_key=False,
-        become=False, ask_become_pass=False, as_json=False, output=None, verbose=0, quiet=False, no_color=True,
-    )  # fmt: skip
-    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
-
-
-def shown(records: list[RunRecord], *, fleet: str = "", **request: bool | int) -> int:
+def shown(records: list[RunRecord], *, fleet: str = "", as_json: bool = False, verbose: int = 0) -> int:
     """What a command shows of its records, in a format of a fleet or as pages; its exit code."""
-    asked = _request(**request)
-    return work.show_fleet(records, asked, fleet) if fleet else work._show(records, asked, as_plan=False)
+    output = Output("json" if as_json else fleet or "text", None, verbose, quiet=False, no_color=True, open_page=False)
+    return work.show(records, output, as_table=bool(fleet))
 
 
 def complained(records: Sequence[RunRecord]) -> None:

@@ -69,7 +69,8 @@ def products(record: RunRecord) -> Bars:
     for gemm in measured.gemms(record):
         key = (gemm.gpu.label, gemm.type)
         long[key] = max(long.get(key, 0.0), known(gemm.sustained_tflops) or 0.0)
-    pairs = _lowest(_best(record), lambda row: (row.gpu.kind, row.type), _tflops)
+    best = measured.fastest(measured.gemms(record), lambda row: (row.gpu.label, row.type)).values()
+    pairs = _lowest(best, lambda row: (row.gpu.kind, row.type), _tflops)
     rows = [_product(row, floors, long[row.gpu.label, row.type], _which(row, of, _tflops)) for row, of in pairs]
     seen = {lost.class_: NAMES.get(lost.class_.removeprefix("l-"), "") for row in rows for lost in row.losses}
     return Bars("Best product of each type", tuple(rows), tuple(seen.items()), _note(pairs))
@@ -102,16 +103,6 @@ def streams(record: RunRecord) -> list[Bars]:
 def named(size: str) -> str:
     """ "1080p30" of "1920×1080"."""
     return SIZES.get(size, f"{size} at {STREAM_FPS} fps".strip())
-
-
-def _best(record: RunRecord) -> list[Gemm]:
-    """Of each GPU the fastest product of each type, in the order of the measurement."""
-    fastest: dict[tuple[str, str], Gemm] = {}
-    for row in measured.gemms(record):
-        key, speed = (row.gpu.label, row.type), known(row.tflops)
-        if speed is not None and (key not in fastest or speed > (known(fastest[key].tflops) or 0.0)):
-            fastest[key] = row
-    return list(fastest.values())
 
 
 def _lowest(

@@ -64,11 +64,7 @@ def falls(record: RunRecord) -> list[dict[str, Any]]:
     """Waterfalls, a group a GPU: `cards` of the best product of each type, `others` of the rest, slow ones first."""
     rows = measured.gemms(record)
     telling = measured.telling(rows)
-    fastest: dict[tuple[str, str], Gemm] = {}
-    for row in telling:
-        known_best = fastest.setdefault((row.gpu.label, row.type), row)
-        if (known(row.tflops) or 0.0) > (known(known_best.tflops) or 0.0):
-            fastest[row.gpu.label, row.type] = row
+    fastest = measured.fastest(telling, lambda row: (row.gpu.label, row.type))
     groups: dict[str, dict[str, Any]] = {}
     for row in rows:
         for why, lasting in ((row.attribution, False), (row.lasting, True)):
@@ -353,17 +349,13 @@ def _reasons(seconds: Sequence[float | None], masks: Sequence[float | None]) -> 
     """Stretches of one set of reasons: from, to, words."""
     read = [(at, int(mask)) for at, mask in zip(seconds, masks) if at is not None and mask is not None and mask >= 0]  # noqa: B905
     stretches = []
-    for words, group in groupby(read, key=lambda one: _reason_words(one[1])):
+    for words, group in groupby(read, key=lambda one: ", ".join(reason.name for reason in named(one[1] & ~IDLE))):
         moments = [at for at, _ in group]
         stretches.append((moments[0], moments[-1], words))
     return [
         (start, stretches[i + 1][0] if i + 1 < len(stretches) else end, words)
         for i, (start, end, words) in enumerate(stretches)
     ]
-
-
-def _reason_words(mask: int) -> str:
-    return ", ".join(reason.name for reason in named(mask & ~IDLE))
 
 
 def _strip(stretches: Sequence[tuple[float, float, str]], x: Scale, top: float) -> list[Markup]:

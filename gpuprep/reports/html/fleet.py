@@ -112,7 +112,10 @@ def _causes(ordered: Sequence[RunRecord]) -> list[Cause]:
     lost: dict[str, list[tuple[str, str]]] = {}
     for place, record in enumerate(ordered):
         if record.error:
-            lost.setdefault(_error(record), []).append((f"host-{place}", record.host))
+            # Without the host's name, so that hosts that are lost in the same way are one cause.
+            lost.setdefault((record.error.replace(record.host, "the host") if record.error else ""), []).append(
+                (f"host-{place}", record.host)
+            )
     all_causes += [_lost(error, hosts) for error, hosts in lost.items()]
     worst = [status.value for status in PROBLEMS]
     return sorted(all_causes, key=lambda cause: (worst.index(cause.word), -len(cause.hosts)))
@@ -125,11 +128,6 @@ def _cause(group: causes.Group, hosts: list[tuple[str, str]]) -> Cause:
         "" if group.cause == first.actual else group.cause,
     ]
     return Cause(first.status.value, group.checks, ": ".join(filter(None, parts)), first.remedy, tuple(hosts))
-
-
-def _error(record: RunRecord) -> str:
-    """Without the host's name, so that hosts that are lost in the same way are one cause."""
-    return record.error.replace(record.host, "the host") if record.error else ""
 
 
 def _lost(error: str, hosts: list[tuple[str, str]]) -> Cause:
