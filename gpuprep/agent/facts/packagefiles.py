@@ -132,6 +132,7 @@ def _said(file: File, digest: Digest, ends: float) -> str:
 
 def _of_dpkg(names: Sequence[str], dpkg: Path) -> Iterator[Tuple[str, File]]:
     diverted = dict(_diversions(dpkg / "diversions"))
+    overridden = {line.split(" ", 3)[-1] for line in _lines(str(dpkg / "statoverride"))}  # modes that somebody chose
     for name in names:
         for listing in [dpkg / f"info/{name}.list", *sorted((dpkg / "info").glob(f"{name}:*.list"))]:
             if not listing.exists():
@@ -151,6 +152,7 @@ def _of_dpkg(names: Sequence[str], dpkg: Path) -> Iterator[Tuple[str, File]]:
                 target, by = diverted.get(path, (path, name))
                 # dpkg keeps no modes.
                 mode = 0o555 if path.rpartition("/")[0].endswith("bin") else 0o444 if path.startswith("/usr/") else 0
+                mode = 0 if path in overridden else mode
                 yield name, File(path if by == name else target, installed, "md5", digests.get(path, ""), mode)
 
 
