@@ -49,6 +49,10 @@ class Row:
         return [number for value in self.values if (number := known(value)) is not None]
 
     @property
+    def rank(self) -> tuple[int, float]:
+        return len(self.read), max(self.read, default=0.0)
+
+    @property
     def is_empty(self) -> bool:
         """No GPU has anything to show: neither a number nor a figure that cannot be true."""
         return all(cell == NOTHING for cell in self.cells)
@@ -128,13 +132,9 @@ def _products(record: RunRecord, labels: tuple[str, ...]) -> tuple[list[Row], di
     best: dict[str, Row] = {}
     for line in rows:
         dtype = line.name.partition(" ")[0]
-        if dtype not in best or _rank(line) > _rank(best[dtype]):
+        if dtype not in best or line.rank > best[dtype].rank:
             best[dtype] = line
     return rows, {line.name: by_name[line.name] for line in best.values()}
-
-
-def _rank(row: Row) -> tuple[int, float]:
-    return len(row.read), max(row.read, default=0.0)
 
 
 def _each(rows: dict[str, Gemm], shown: Shown[Gemm]) -> dict[str, Figure | None]:

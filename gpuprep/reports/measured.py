@@ -54,7 +54,6 @@ class Gpu:
 @dataclass(frozen=True)
 class Gemm:
     gpu: Gpu
-    source: Source
     dtype: str
     accumulate: str
     m: int | None
@@ -101,7 +100,6 @@ class Gemm:
 @dataclass(frozen=True)
 class Bandwidth:
     gpu: Gpu
-    source: Source
     what: str
     gb_per_s: Figure
     peak_gb_per_s: float | None
@@ -116,7 +114,6 @@ class Bandwidth:
 class Collective:
     """One collective of NCCL over all GPUs, in one size."""
 
-    source: Source
     gpus: int
     operation: str
     bytes: int | None
@@ -159,7 +156,6 @@ class Transcode:
     fps: float | None  # frames of the outputs in all, divided by the seconds of the process
     psnr_db: float | None  # the lowest of the outputs
     decisive_line: str
-    source: Source
     status: Status | None  # the worst of the checks' findings on it; None: not judged
 
     @property
@@ -182,7 +178,6 @@ class Step:
 @dataclass(frozen=True)
 class Series:
     gpu: Gpu
-    source: Source
     kind: str
     codec: str
     preset: str
@@ -266,7 +261,7 @@ def gpu_of(named: NamedGpu | None, record: RunRecord | None = None) -> Gpu:
 
 
 def gemms(record: RunRecord) -> list[Gemm]:
-    evidence, source, rows = answer(record, gemm.Gemm, "gemm"), source_of(record, "gemm"), []
+    evidence, rows = answer(record, gemm.Gemm, "gemm"), []
     for measured_gpu in entries(evidence.gpus):
         gpu = gpu_of(measured_gpu, record)
         for product in entries(measured_gpu.gemms):
@@ -275,7 +270,6 @@ def gemms(record: RunRecord) -> list[Gemm]:
             lasting = explain(long, gpu.facts, measured_gpu) if gpu.facts and long else None
             row = Gemm(
                 gpu=gpu,
-                source=source,
                 dtype=product.dtype,
                 accumulate=product.accumulate,
                 m=product.m,
@@ -333,31 +327,30 @@ def together(record: RunRecord) -> list[Together]:
 
 
 def bandwidths(record: RunRecord) -> list[Bandwidth]:
-    evidence, source, rows = answer(record, bandwidth.Bandwidth, "bandwidth"), source_of(record, "bandwidth"), []
+    evidence, rows = answer(record, bandwidth.Bandwidth, "bandwidth"), []
     gpus = entries(evidence.gpus)
     for measured_gpu in gpus:
         gpu = gpu_of(measured_gpu, record)
         memory = gpu.facts.memory_gb_per_s if gpu.facts else None
         pcie = measured_gpu.pcie if isinstance(measured_gpu.pcie, bandwidth.Pcie) else bandwidth.Pcie()
         link = carries(pcie.max_generation, pcie.max_width)
-        rows += [Bandwidth(gpu, source, what, speed, memory, "memory") for what, speed in measured_gpu.memory.items()]
-        rows += [Bandwidth(gpu, source, what, speed, link, "link") for what, speed in measured_gpu.host.items()]
+        rows += [Bandwidth(gpu, what, speed, memory, "memory") for what, speed in measured_gpu.memory.items()]
+        rows += [Bandwidth(gpu, what, speed, link, "link") for what, speed in measured_gpu.host.items()]
     indexed = {gpu.index: gpu_of(gpu) for gpu in gpus}
     for pair in evidence.peers:
         gpu = indexed.get(pair.start, gpu_of(NamedGpu(pair.start)))
         what = f"GPU {pair.start} to GPU {pair.end}"
-        rows.append(Bandwidth(gpu, source, what, pair.gb_per_s, None, "peer"))
+        rows.append(Bandwidth(gpu, what, pair.gb_per_s, None, "peer"))
     return rows
 
 
 def collectives(record: RunRecord) -> list[Collective]:
-    evidence, source = answer(record, nccl.Nccl, "nccl"), source_of(record, "nccl")
+    evidence = answer(record, nccl.Nccl, "nccl")
     points = entries(evidence.points)
     largest = max((point.bytes or 0 for point in points), default=0)
     telling = {ncclplan.words(size) for size in (*ncclplan.QUICK_SIZES, largest)}
     return [
         Collective(
-            source=source,
             gpus=len(evidence.gpus),
             operation=point.operation,
             bytes=point.bytes,
@@ -370,7 +363,7 @@ def collectives(record: RunRecord) -> list[Collective]:
 
 
 def transcodes(record: RunRecord) -> list[Transcode]:
-    source, rows = source_of(record, "transcode"), []
+    rows = []
     for case in answer(record, transcode.Transcode, "transcode").cases:
         frames = [known(output.frames) for output in case.outputs]
         lasted = known(case.seconds)
@@ -386,7 +379,6 @@ def transcodes(record: RunRecord) -> list[Transcode]:
             fps=sum(read) / lasted if read and len(read) == len(frames) and lasted else None,
             psnr_db=min(psnr, default=None),
             decisive_line=case.decisive_line,
-            source=source,
             status=None,
         )
         rows.append(dataclasses.replace(row, status=_judged(record, row.subject)))
@@ -394,7 +386,7 @@ def transcodes(record: RunRecord) -> list[Transcode]:
 
 
 def throughputs(record: RunRecord) -> list[Series]:
-    evidence, source, rows = answer(record, throughput.Throughput, "throughput"), source_of(record, "throughput"), []
+    evidence, rows = answer(record, throughput.Throughput, "throughput"), []
     for series in evidence.series:
         steps = []
         for step in series.steps:
@@ -404,7 +396,6 @@ def throughputs(record: RunRecord) -> list[Series]:
         named = evidence.gpu if isinstance(series.gpu, Missing) else series.gpu or evidence.gpu
         row = Series(
             gpu=gpu_of(named, record),
-            source=source,
             kind=series.kind or "?",
             codec=series.codec,
             preset=series.preset,

@@ -102,7 +102,8 @@ def render(
         _causes(page, ordered)
         _put_back(page, ordered)
     _commands(page, ordered, stored=stored, as_plan=as_plan)
-    page.lines.append(_counts(page, records))
+    # "57 PASS, 2 FAIL, 1 UNKNOWN of 60", each status in its colour
+    page.lines.append(re.sub(r"\b[A-Z]{4,}\b", lambda found: page.paint(found[0], found[0]), fleet.counts(records)))
     return page.done()
 
 
@@ -207,7 +208,11 @@ def _fold(page: Page, word: str, names: Sequence[str], reason: str) -> None:
 
 def _causes(page: Page, ordered: Sequence[RunRecord]) -> None:
     """Each cause once, the one of most hosts first among the worst, while the page has room."""
-    blocks = [*_errors(page, ordered), *(_block(page, cause) for cause in _grouped(ordered))]
+    blocks = _errors(page, ordered)
+    for cause in _grouped(ordered):
+        part, first = Page(page.color, page.width), cause.records[0]
+        text_findings.cause(part, cause.group, first, now=first.started_at, where=_on(cause.records))
+        blocks.append(part.lines)
     if blocks:
         page.heading("What did not pass")
     _add_while_room(page, blocks, "causes: the report of a host has them")
@@ -231,12 +236,6 @@ def _grouped(ordered: Sequence[RunRecord]) -> list[Cause]:
             key = tuple(GPU.sub("gpu", _without(record.host, word)) for word in words)
             by_finding.setdefault(key, Cause(first, group, [])).records.append(record)
     return sorted(by_finding.values(), key=lambda group: (PROBLEMS.index(group.finding.status), -len(group.records)))
-
-
-def _block(page: Page, cause: Cause) -> list[str]:
-    part = Page(page.color, page.width)
-    text_findings.cause(part, cause.group, cause.records[0], now=cause.records[0].started_at, where=_on(cause.records))
-    return part.lines
 
 
 def _errors(page: Page, ordered: Sequence[RunRecord]) -> list[list[str]]:
@@ -333,8 +332,3 @@ def _commands(page: Page, ordered: Sequence[RunRecord], *, stored: bool, as_plan
     kept = [record for record in (bad or ordered) if record.command != "last" or not record.error]
     if stored and kept:
         page.lines.append(f"Report of a host: {commands.report(kept[0])}")
-
-
-def _counts(page: Page, records: Sequence[RunRecord]) -> str:
-    """ "57 PASS, 2 FAIL, 1 UNKNOWN of 60", each status in its colour."""
-    return re.sub(r"\b[A-Z]{4,}\b", lambda found: page.paint(found[0], found[0]), fleet.counts(records))

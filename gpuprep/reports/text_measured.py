@@ -96,26 +96,20 @@ def lines(page: Page, record: RunRecord) -> None:
 
 
 def _where_it_went(page: Page, record: RunRecord) -> None:
-    products = _explained_products(record)
-    if products:
-        page.heading(_title("Where the speed went", record, "gemm"))
-    for row in products:
-        why = row.attribution
-        if why:
-            head = f"  {row.gpu.label} {row.type} {row.shape}: "
-            page.text(". ".join((why.words, *why.advice)), indent=head, later="      ")
-
-
-def _explained_products(record: RunRecord) -> list[Gemm]:
     """Of several GPUs all products of the first, and of each data type the slowest GPU's."""
     rows = measured.telling(measured.gemms(record))
-    labels = list(dict.fromkeys(row.gpu.label for row in rows))
+    if rows:
+        page.heading(_title("Where the speed went", record, "gemm"))
     slowest: dict[str, Gemm] = {}
     for row in rows:
         of = slowest.setdefault(f"{row.type} {row.shape}", row)
         if (known(row.tflops) or 0.0) < (known(of.tflops) or 0.0):
             slowest[f"{row.type} {row.shape}"] = row
-    return [row for row in rows if row.gpu.label == labels[0] or any(row is product for product in slowest.values())]
+    for row in rows:
+        of, why = slowest[f"{row.type} {row.shape}"], row.attribution
+        if why and (row.gpu.label == rows[0].gpu.label or of is row):
+            head = f"  {row.gpu.label} {row.type} {row.shape}: "
+            page.text(". ".join((why.words, *why.advice)), indent=head, later="      ")
 
 
 def _together(page: Page, record: RunRecord) -> None:

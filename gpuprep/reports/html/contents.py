@@ -16,7 +16,6 @@ from gpuprep.records.showable import SIMULATED
 from gpuprep.reports import capacity, causes, commands, drifted, figures, glance, measured
 from gpuprep.reports.columns import LEGEND, LOWEST, Part, columns
 from gpuprep.reports.html import bars, charts, headline
-from gpuprep.reports.html.bars import Bars
 from gpuprep.reports.measured import share
 from gpuprep.reports.readings import answer, entries, figure, held_to, known, unfinished
 from gpuprep.reports.text import outcome, shown
@@ -72,6 +71,7 @@ def contents(record: RunRecord) -> dict[str, Any]:
         )
         for group in causes.groups(bad, record.started_at)
     ]
+    halves = [[bars.products(record)], [bars.memory(record), *bars.streams(record)]]
     variables = {
         "record": record,
         "word": word,
@@ -83,7 +83,8 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "source": (Source.SIMULATED if simulated else record.source).value,
         "about": _about(record),
         "tiles": headline.tiles(record),
-        "charts": _charts(record),
+        # Two columns: products; memory and video.
+        "charts": [half for each in halves if (half := [chart for chart in each if chart.rows])],
         "worst": groups[:1],
         "bad": groups[1:],
         "skipped": causes.groups(finding for finding in findings if finding.status is Status.SKIP),
@@ -152,13 +153,6 @@ def _measured(record: RunRecord) -> dict[str, Any]:
         "capacity_notes": capacity.notes(record),
         "no_streams": headline.no_series(record),
     }
-
-
-def _charts(record: RunRecord) -> list[list[Bars]]:
-    """Two columns: products; memory and video."""
-    halves = [[bars.products(record)], [bars.memory(record), *bars.streams(record)]]
-    shown = [[chart for chart in half if chart.rows] for half in halves]
-    return [half for half in shown if half]
 
 
 def _is_shown(name: str, values: dict[str, Any]) -> bool:

@@ -86,7 +86,7 @@ def contents(records: Sequence[RunRecord]) -> dict[str, Any]:
         "word": next((host["word"] for host in hosts if host["word"] == Status.FAIL.value), hosts[0]["word"]),
         "headline": f"{rest} of {len(hosts)} did not pass" if rest else f"{len(hosts)} of {len(hosts)} passed",
         "command": kinds[0] if len(kinds) == 1 else "runs",
-        "what": f"{kinds[0] if len(kinds) == 1 else 'runs'} of {_several(len(hosts), 'host')}",
+        "what": f"{kinds[0] if len(kinds) == 1 else 'runs'} of {len(hosts)} {_noun(len(hosts), 'host')}",
         "counts": fleet.counts(records),
         "about": _about(records),
         "tiles": _tiles(ordered),
@@ -251,14 +251,11 @@ def _tiles(records: Sequence[RunRecord]) -> list[dict[str, str]]:
     ]
     waived = [sum(finding.status is Status.WAIVED for finding in findings_of(record)) for record in records]
     if total := sum(waived):
-        what = f"on {_several(sum(map(bool, waived)), 'host')}"
+        on = sum(map(bool, waived))
+        what = f"on {on} {_noun(on, 'host')}"
         tile = {"word": Status.WAIVED.value, "value": str(total), "unit": _noun(total, "finding"), "what": what}
         tiles.insert(shown.index(Status.WARN.value) + 1, tile)
     return tiles
-
-
-def _several(number: int, noun: str) -> str:
-    return f"{number} {_noun(number, noun)}"
 
 
 def _noun(number: int, noun: str) -> str:
