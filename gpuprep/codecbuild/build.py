@@ -2,28 +2,171 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gpuprep import __version__
+from gpuprep import __version__, catalogue
 from gpuprep.agent.video.licences import licence
 from gpuprep.catalogue.agent import role_folder
-from gpuprep.catalogue.roles import ffmpeg_release_key
-from gpuprep.codecbuild import buildroot, bundle, libraries, sources
+from gpuprep.catalogue.roles import codec_libraries, ffmpeg_release_key
+from gpuprep.codecbuild import buildroot, sources
 from gpuprep.codecbuild.target import Target, targets
 from gpuprep.desired.profile import CodecWish
 from gpuprep.errors import GpuprepError, UsageError
 from gpuprep.paths import cache_dir
 from gpuprep.untrusted.limits import file_text
+
+# ---------------------------------------------------------------- libraries
+
+# The libraries that a build is linked with: their packages, and the files that go into the archive beside it.
+
+Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
+SYSTEM = "debian-12"  # of the build roots
+TOOLS = ("patchelf",)
+# Of glibc: every Linux has its own, and it must be that one.
+OF_THE_SYSTEM = re.compile(r"(ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libresolv|libmvec|libnsl|libutil)\.so")
+LINKED = re.compile(r"^\s*(\S+) => (/\S+) \(0x", re.MULTILINE)
+MOST_FILES, MOST_BYTES = 200, 64 << 20
+
+
+def packages(wanted: Sequence[str]) -> tuple[str, ...]:
+    """Packages of the build root for these libraries of a profile; () for none."""
+    if not wanted:
+        return ()
+    known = codec_libraries(catalogue.archives()[SYSTEM])
+    return tuple(sorted({*TOOLS, *(package for name in wanted for package in known[name])}))
+
+
+def gather(root: Path, target: Target, run: Run) -> dict[str, bytes]:
+    """Names in the archive ► content: lib/*, and the licence of each library's package.
+
+    The programs then look for their libraries in ../lib before the system's: a library of another version would do
+    harm. `run` runs a command in the root. Raises GpuprepError where a library is not found.
+    """
+    programs = [f"/build/work/out/bin/{name}" for name in target.programs]
+    _run(run, ["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib", *programs])
+    output = _run(run, ["ldd", *programs])
+    if "not found" in output:
+        raise GpuprepError(f"a library of the build is missing: {output.strip()[:500]}", "run it again")
+    needed = {name: path for name, path in LINKED.findall(output) if not OF_THE_SYSTEM.match(name)}
+    if len(needed) > MOST_FILES:
+        raise GpuprepError(f"the build needs {len(needed)} libraries", "choose fewer codec.libraries")
+    files: dict[str, bytes] = {}
+    for name, path in sorted(needed.items()):
+        files[f"lib/{name}"] = _inside(root, path).read_bytes()
+    if sum(map(len, files.values())) > MOST_BYTES:
+        raise GpuprepError(f"the libraries have more than {MOST_BYTES >> 20} MiB", "choose fewer codec.libraries")
+    return files | _licences(root, needed.values())
+
+
+def _run(run: Run, words: Sequence[str]) -> str:
+    done = run(words)
+    if done.returncode != 0:
+        raise GpuprepError(f"{words[0]} failed: {(done.stderr or done.stdout).strip()[-300:]}", "run it again")
+    return done.stdout
+
+
+def _inside(root: Path, path: str) -> Path:
+    """A file of the build root, links followed within it: its links are relative, or begin at its root."""
+    at = root / path.lstrip("/")
+    for _ in range(8):
+        if not at.is_symlink():
+            return at
+        target = at.readlink()
+        at = root / str(target).lstrip("/") if target.is_absolute() else at.parent / target
+    raise GpuprepError(f"{path} of the build root is a chain of links", "remove the build root and run it again")
+
+
+def _licences(root: Path, paths: Iterable[str]) -> dict[str, bytes]:
+    """licences/PACKAGE of each package that one of the files is of, as Debian has it."""
+    wanted = {alias for path in paths for alias in (path, f"/usr{path}", path.removeprefix("/usr"))}
+    licences: dict[str, bytes] = {}
+    for listed in sorted((root / "var/lib/dpkg/info").glob("*.list")):
+        if wanted.isdisjoint(listed.read_text(encoding="utf-8", errors="replace").splitlines()):
+            continue
+        package = listed.stem.partition(":")[0]
+        text = root / "usr/share/doc" / package / "copyright"
+        if text.is_file() and not text.is_symlink():
+            licences[f"licences/{package}"] = text.read_bytes()
+    return licences
+
+
+# ---------------------------------------------------------------- build
+
+# ---------------------------------------------------------------- bundle
+
+# The archive that people get: programs, licences, a manifest with the sha256 of each file, a check to run there.
+
+CHECKS = {"windows": "check.ps1", "linux": "check.sh"}
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def write(
+    built: Path, target: Target, about: Mapping[str, Any], output: Path, beside: Mapping[str, bytes] | None = None
+) -> Path:
+    """Writes the archive of the folder `built` (bin/, share/doc/ffmpeg/) completely or not at all; returns its path.
+
+    `beside`: further files by their names in the archive.
+    """
+    name = f"ffmpeg-{about['version']}-nvenc-{target.name}-x86_64"
+    files: dict[str, bytes] = {f"bin/{program}": _regular(built / "bin" / program) for program in target.programs}
+    for path in sorted((built / "share/doc/ffmpeg").iterdir()):
+        files[f"licences/{path.name}"] = _regular(path)
+    files.update(beside or {})
+    check = (resources.files(__package__) / CHECKS[target.name]).read_text(encoding="utf-8")
+    files[CHECKS[target.name]] = check.replace("@MINIMUM_DRIVER@", str(about["minimum_driver"])).encode()
+    digests = {path: sources.sha256(content) for path, content in sorted(files.items())}
+    files["manifest.json"] = (json.dumps({**about, "files": digests}, indent=1) + "\n").encode()
+    output.mkdir(parents=True, exist_ok=True)
+    final = output / f"{name}.{target.archive}"
+    descriptor, name_of_part = tempfile.mkstemp(dir=output, prefix=f".{final.name}.")
+    os.fchmod(descriptor, 0o644)
+    os.close(descriptor)
+    temporary = Path(name_of_part)
+    try:
+        (_zip if target.archive == "zip" else _tar)(temporary, name, files)
+        temporary.rename(final)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return final
+
+
+def _regular(path: Path) -> bytes:
+    """The build ran as a stranger: what it left as a link is not followed."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        return file.read()
+
+
+def _zip(path: Path, folder: str, files: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(files.items()):
+            entry = zipfile.ZipInfo(f"{folder}/{name}", EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, content)
+
+
+def _tar(path: Path, folder: str, files: Mapping[str, bytes]) -> None:
+    with tarfile.open(path, "w:xz") as archive:
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(f"{folder}/{name}")
+            entry.size, entry.mode = len(content), 0o755 if name.startswith("bin/") or name.endswith(".sh") else 0o644
+            archive.addfile(entry, io.BytesIO(content))
+
+
+# ---------------------------------------------------------------- build
 
 PROGRAMS = ("build.sh", "parts.py", "release-key.asc", "sealing.py", "state.py")
 Progress = Callable[[str], None]
@@ -59,7 +202,7 @@ def build(
             "change the profile or the target",
         )
     tarballs = sources.fetch(codec, mirrors, progress)
-    root = buildroot.ensure(target, libraries.packages(codec.libraries), progress)
+    root = buildroot.ensure(target, packages(codec.libraries), progress)
     with tempfile.TemporaryDirectory(prefix="gpuprep-codec-", dir=_scratch()) as folder:
         scratch = Path(folder)
         flags = _prepare(scratch, codec, target, tarballs)
@@ -84,8 +227,8 @@ def build(
             "minimum_driver": _minimum_driver(scratch / "work/headers/README", target),
             "built_by": f"gpuprep {__version__}",
         }
-        beside = libraries.gather(root, target, partial(buildroot.run, root, scratch)) if codec.libraries else {}
-        return bundle.write(scratch / "work/out", target, about, output, beside)
+        beside = gather(root, target, partial(buildroot.run, root, scratch)) if codec.libraries else {}
+        return write(scratch / "work/out", target, about, output, beside)
 
 
 def _count(work: Path, count: Count) -> None:

@@ -9,33 +9,167 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import json
 import os
+import signal
 import stat
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from gpuprep import __version__, checks
 from gpuprep.agent import host_paths
 from gpuprep.agent.facts.simulation import source
+from gpuprep.agent.programs import children
 from gpuprep.checks import drift
 from gpuprep.checks.drift import quick, samehost
 from gpuprep.checks.drift.quick import Quick
 from gpuprep.checks.judgement import Judgement, Terms
 from gpuprep.desired import probes
 from gpuprep.errors import AgentFailed, GpuprepError, HostLocked, UsageError
-from gpuprep.nightly import lastmeasured, metrics, nightlyplan
-from gpuprep.nightly.ask import Agent
+from gpuprep.nightly import freshness, metrics, nightlyplan
 from gpuprep.nightly.journal import ERROR, INFO, WARNING, say, where
 from gpuprep.nightly.nightlyplan import NightlyPlan
 from gpuprep.nightly.notify import Notifier, summary_of
 from gpuprep.nightly.results import FOLDER, Results
-from gpuprep.records import DecodeError, Finding, Missing, ProbeResult, RunRecord, Snapshot, Source, Status, ended
+from gpuprep.records import (
+    DecodeError,
+    DriftFacts,
+    FactsRequest,
+    Finding,
+    Missing,
+    ProbeResult,
+    RunRecord,
+    Snapshot,
+    Source,
+    Status,
+    ended,
+    to_json,
+)
 from gpuprep.records.baseline import compared
+from gpuprep.records.codec import from_last_line, last_line
 from gpuprep.records.ended import COULD_NOT_TELL
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.untrusted.limits import file_text
+
+# ---------------------------------------------------------------- ask
+
+# Runs this machine's agent for facts and probes, each in its own process with a time limit. If a driver hangs, or a
+# probe crashes or takes all memory, only a child process ends and the check goes on: a night without evidence must
+# still leave a result that says so. The controller uses remote/agent_client.py instead.
+
+FACTS_TIMEOUT = 180.0
+FAREWELL = 5.0  # for a killed child to be gone; one that hangs inside of the kernel never is
+LAST_LINES = 3
+
+_Record = TypeVar("_Record", Snapshot, ProbeResult)
+
+
+def agent_program() -> tuple[str, ...]:
+    """The command of the agent with this Python, isolated from the environment (-I) if this process is."""
+    return (sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", "gpuprep.agent")
+
+
+class Agent:
+    """This machine's agent. Methods raise AgentFailed without a valid answer."""
+
+    def __init__(self, program: Sequence[str] | None = None, facts_timeout: float = FACTS_TIMEOUT) -> None:
+        self._program = tuple(program or agent_program())
+        self._facts_timeout = facts_timeout
+
+    def facts(self, request: FactsRequest) -> Snapshot:
+        return self._ask(Snapshot, ["facts"], to_json(request), self._facts_timeout)
+
+    def probe(self, name: str, arguments: dict[str, Any], timeout: float) -> ProbeResult:
+        return self._ask(ProbeResult, ["probe", name], json.dumps(arguments), timeout)
+
+    def _ask(self, record: type[_Record], words: list[str], request: str, timeout: float) -> _Record:
+        what = " ".join(words)
+        answer = _answer([*self._program, *words], request.encode(), timeout, what).decode(errors="replace")
+        try:
+            return from_last_line(record, answer)
+        except DecodeError as error:
+            output = last_line(answer) or "nothing"
+            raise AgentFailed(
+                f"gpuprep-agent {what} answered no {record.__name__} ({error}); its output: {output:.200}", REPROVISION
+            ) from error
+
+
+REPROVISION = "run `sudo gpuprep-agent facts` on the host to see it; gpuprep provision renews the agent"
+
+
+def _answer(argv: list[str], request: bytes, timeout: float, what: str) -> bytes:
+    try:
+        process = children.start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    except OSError as error:
+        raise AgentFailed(f"gpuprep-agent {what} cannot be started: {error}", REPROVISION) from error
+    try:
+        output, errors = process.communicate(request, timeout)
+    except subprocess.TimeoutExpired:
+        _give_up(process)
+        raise AgentFailed(
+            f"gpuprep-agent {what} took longer than {timeout:g} s",
+            "see whether nvidia-smi answers, and what `journalctl -k -g NVRM` says; a driver that hangs needs a reboot",
+        ) from None
+    except BaseException:
+        children.end(process)
+        raise
+    if process.returncode != 0:
+        stderr = " | ".join(errors.decode(errors="replace").strip().splitlines()[-LAST_LINES:]) or "nothing"
+        ended = f"exit code {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
+        raise AgentFailed(f"gpuprep-agent {what} ended with {ended}; its output: {stderr:.300}", REPROVISION)
+    return output
+
+
+def _give_up(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and wait at most FAREWELL seconds; children.end might wait for ever."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(FAREWELL)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+# ---------------------------------------------------------------- run
+
+# ---------------------------------------------------------------- lastmeasured
+
+# Since when should a host measure its speed at night, and when did it last measure?
+# On a GPU that is always in use the probe is skipped every night, perhaps for longer than results are kept. So each
+# record copies both times from the record before; nightly/metrics.py shows them.
+
+
+def carried(newest: RunRecord | None, seen: Snapshot | None, now: str, measured_at: str) -> tuple[str, str]:
+    """(wanted since, measured at) for a check with `probe: quick`. All moments in UTC, ISO 8601; "" for never.
+
+    `newest` is the previous record, `seen` are the present facts, `measured_at` is "" if this check did not measure.
+    Times in `newest` from a wrong clock or another machine are ignored.
+    """
+    before = DriftFacts()
+    if newest is not None and newest.drift is not None and not _is_foreign(newest, seen):
+        before = newest.drift
+    return _until(now, before.probe_asked_since) or now, measured_at or _until(now, before.probe_measured_at)
+
+
+def _is_foreign(newest: RunRecord, seen: Snapshot | None) -> bool:
+    """Whether the record is another machine's (its image had it). Without facts this is unknown: False."""
+    if seen is None:
+        return False
+    return bool(freshness.why_not_of(newest, freshness.Machine.of(seen)))
+
+
+def _until(now: str, noted: str) -> str:
+    """`noted` if it is a moment not later than `now`, else ""."""
+    then, limit = freshness.moment(noted), freshness.moment(now)
+    return noted if then is not None and limit is not None and then <= limit else ""
+
+
+# ---------------------------------------------------------------- run
 
 PLAN = Path(host_paths.DRIFT_PLAN)
 CONTROLLERS_LOCK = Path(host_paths.LOCK)
@@ -231,7 +365,7 @@ class Night:
     def _carry_on(self, ended_at: str) -> None:
         """Note for the metrics when the speed was last measured; only if the plan asks for it and it is possible."""
         if self._plan.drift.probe == "quick" and self._quick_probes():
-            since, measured = lastmeasured.carried(self._newest, self._after, ended_at, self._measured_at)
+            since, measured = carried(self._newest, self._after, ended_at, self._measured_at)
             self._facts = dataclasses.replace(self._facts, probe_asked_since=since, probe_measured_at=measured)
 
 

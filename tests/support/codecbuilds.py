@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuprep.codecbuild import bundle, libraries
+from gpuprep.codecbuild import build
 from gpuprep.codecbuild.target import targets
 
 ABOUT = {"version": "7.1.5", "minimum_driver": "531.61", "licence": "GPL version 2 or later"}
@@ -28,7 +28,7 @@ def compiled(folder: Path, system: str) -> Path:
 
 
 def archived(built: Path, system: str, output: Path, beside: Mapping[str, bytes] | None = None) -> Path:
-    return bundle.write(built, targets()[system], ABOUT, output, beside)
+    return build.write(built, targets()[system], ABOUT, output, beside)
 
 
 def unpacked(path: Path) -> tuple[dict[str, bytes], dict[str, Any]]:
@@ -53,9 +53,9 @@ def parts(system: str, wished: Mapping[str, tuple[str, ...]]) -> dict[str, list[
 
 def packages(wished: Sequence[str]) -> tuple[str, ...]:
     """What is installed where FFmpeg is compiled with these libraries."""
-    return libraries.packages(wished)
+    return build.packages(wished)
 
 
-def gathered(root: Path, system: str, run: libraries.Run) -> dict[str, bytes]:
+def gathered(root: Path, system: str, run: build.Run) -> dict[str, bytes]:
     """The libraries and licences that go beside the programs. `run` runs a command in the build's root."""
-    return libraries.gather(root, targets()[system], run)
+    return build.gather(root, targets()[system], run)

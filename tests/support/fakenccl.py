@@ -25,7 +25,7 @@ import numpy
 import pytest
 
 from gpuprep.agent.compute import cudacalls, libraries
-from gpuprep.agent.probes import nccl, nccllibrary
+from gpuprep.agent.probes import nccl, ncclrun
 from gpuprep.records import Missing
 
 MIB = 2**20
@@ -213,7 +213,7 @@ def install(
     monkeypatch.setattr(cudacalls, "versions", lambda _: {"cuda-bindings": "13.0.3"})
     monkeypatch.setattr(libraries, "toolkit", lambda: {"nvcc": "/x/nvcc", "version": "12.9", "library_dirs": []})
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "12.9.1")
-    monkeypatch.setattr(nccllibrary, "SONAME", str(built(folder)))
+    monkeypatch.setattr(ncclrun, "SONAME", str(built(folder)))
 
 
 @functools.cache

@@ -32,7 +32,7 @@ from gpuprep import settings
 from gpuprep.agent import host_paths
 from gpuprep.agent.facts import apt, modprobe, parse, xids
 from gpuprep.agent.video import ffmpegerrors
-from gpuprep.agent.video.progress import Progress, steady_state
+from gpuprep.agent.video.sessions import Progress, steady_state
 from gpuprep.catalogue import versions
 from gpuprep.desired import loading
 from gpuprep.errors import GpuprepError, HostError, UsageError

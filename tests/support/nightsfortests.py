@@ -18,7 +18,7 @@ from gpuprep import __version__, checks
 from gpuprep.agent import identity, parts
 from gpuprep.desired import probes as probing
 from gpuprep.desired.profile import DriftWish, NotifyWish
-from gpuprep.nightly import ask, hooks, nightlyplan
+from gpuprep.nightly import hooks, nightlyplan, run
 from gpuprep.nightly.nightlyplan import NightlyPlan
 from gpuprep.records import (
     Finding,
@@ -34,7 +34,7 @@ from gpuprep.records import (
     to_json,
 )
 
-Agent = ask.Agent
+Agent = run.Agent
 NOBODY = NotifyWish("", "", "")
 WISH = DriftWish("02:30", 30, "none", 60, "", NOBODY)
 # Answers `facts` with facts.json beside it and `probe NAME` with probe-NAME.json; no such file: it fails.

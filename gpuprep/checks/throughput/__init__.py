@@ -14,7 +14,7 @@ from gpuprep.agent.video.ffmpegerrors import Cause, cause
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
-from gpuprep.checks.throughput import capacitysense, throughputgpu, throughputpeers
+from gpuprep.checks.throughput import capacitysense, throughputgpu, throughputspeed
 from gpuprep.checks.throughput.throughputsense import contradiction
 from gpuprep.checks.throughput.throughputseries import Judged, counted, positive
 from gpuprep.checks.throughput.throughputspeed import FPS, speed
@@ -48,7 +48,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     disturbed = [throughputgpu.alone(series.gpu, series.published)[0] for series in every]
     for series, why in zip(every, disturbed, strict=True):
         findings += _series(evidence, series, why)
-    findings += throughputpeers.findings(every, dict(enumerate(disturbed)))
+    findings += throughputspeed.findings(every, dict(enumerate(disturbed)))
     findings += capacitysense.findings(values)
     for place, gpu in enumerate(gpus):
         its = [series for series in every if series.gpu is gpu]

@@ -437,7 +437,7 @@ def night_of(folder: Path, first: str = "") -> subprocess.Popen[str]:
     """A check as a process of its own, whose agent is agent.sh in `folder`; `first` is what it does before."""
     script = (
         "import sys; from pathlib import Path\n"
-        "from gpuprep.nightly import run; from gpuprep.nightly.ask import Agent\n"
+        "from gpuprep.nightly import run; from gpuprep.nightly.run import Agent\n"
         "folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
         "sys.exit(run.main(folder / 'drift.json', folder / 'drift', Agent(['sh', str(folder / 'agent.sh')])))\n"
     )
@@ -527,7 +527,7 @@ def on_a_full_disk(folder: Path, words: str) -> subprocess.CompletedProcess[str]
     """`words` in a program that can make files and write nothing into them: write(2) fails, as on a full disk."""
     script = (
         "import resource, signal, sys; from pathlib import Path; from gpuprep.nightly import run\n"
-        "from gpuprep.nightly.ask import Agent; folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
+        "from gpuprep.nightly.run import Agent; folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
         f"agent = Agent(['sh', '-c', {ANSWERS!r}, str(folder / 'agent')])\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         f"sys.exit({words})\n"
