@@ -1,4 +1,4 @@
-"""What the fleet's page needs of a host's newest run: a record without its facts and measurements. Pure.
+"""What the fleet's page needs of a host's newest run: a record without its facts and measurements.
 
 A whole record takes some 15 ms to decode, and there are a thousand. So what is not shown is dropped before.
 """

@@ -1,4 +1,4 @@
-"""What a host measured in the last nights, in a few figures: the headline figures and those that fall. Pure."""
+"""What a host measured in the last nights, in a few figures: the headline figures and those that fall."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a matrix product lost speed: peak x clock x bound x tile x wave x alignment x kernel = measured speed. Pure.
+"""Where a matrix product lost speed: peak x clock x bound x tile x wave x alignment x kernel = measured speed.
 
     explain(gemm, gpu)                 a GEMM of docs/records.md and the catalogue's GPU ─► Attribution
     explain(gemm, gpu, around=entry)   with its entry of `gpus`: power limit, highest clock

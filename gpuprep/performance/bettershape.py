@@ -1,4 +1,4 @@
-"""Shapes near a matrix product that a board calculates faster, larger or smaller, as predict.py has them. Pure.
+"""Shapes near a matrix product that a board calculates faster, larger or smaller, as predict.py has them.
 
 near(prediction)    at most one larger and one smaller shape, each with what it gives
 """

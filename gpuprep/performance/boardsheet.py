@@ -1,4 +1,4 @@
-"""What is known of one board: precisions and roofs, memory, links, power, video engines and streams. Pure.
+"""What is known of one board: precisions and roofs, memory, links, power, video engines and streams.
 
     sheet(board)    `not_known` is what the catalogue lacks, `unverified` what was not read in a source
 

@@ -1,4 +1,4 @@
-"""NVML's clock event reasons: what each bit says about why a GPU is slow. Pure.
+"""NVML's clock event reasons: what each bit says about why a GPU is slow.
 
 Source of the bits: nvml.h, nvmlClocksEventReason* (the same values as the older nvmlClocksThrottleReason*).
 """

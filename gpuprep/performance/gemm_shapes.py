@@ -1,4 +1,4 @@
-"""Shapes of matrix products: tiles and waves, alignment, and the better shape near a bad one. Pure.
+"""Shapes of matrix products: tiles and waves, alignment, and the better shape near a bad one.
 
 Sources: NVIDIA's "Matrix Multiplication Background User's Guide": tile quantization, wave quantization, and Table 1
 (dimensions should be multiples of 16 bytes, on A100 and newer of 128 bytes).

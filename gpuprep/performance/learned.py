@@ -1,4 +1,4 @@
-"""Corrects the formula of predict.py by what was learned from measured products (catalogue/productlearned.py). Pure.
+"""Corrects the formula of predict.py by what was learned from measured products (catalogue/productlearned.py).
 
     ratio(features(kernels, product, "bf16", sms, rate, Formula(...), Way()), "bf16")    measured / expected time
 

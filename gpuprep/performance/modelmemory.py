@@ -1,4 +1,4 @@
-"""How much GPU memory a model takes, in training or in use, and which boards hold it. Pure.
+"""How much GPU memory a model takes, in training or in use, and which boards hold it.
 
     memory(Workload(7e9, "bf16", "adam"))     parameters, gradients, optimizer states, activations in bytes
     fits(found, board)                        whether one board holds it, and among how many it must be shared

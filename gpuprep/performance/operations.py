@@ -1,4 +1,4 @@
-"""Operations as the matrix products that calculate them: shapes, convolutions, attention. Pure.
+"""Operations as the matrix products that calculate them: shapes, convolutions, attention.
 
     products("4097x4097x4097", batch=16)          a product, or many of one shape
     convolution("32,56,56,64,64,3,3")             n, h, w, c, k, r, s[, stride, pad]

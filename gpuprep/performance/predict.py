@@ -1,4 +1,4 @@
-"""How fast a matrix product will be on a board, before it runs. Pure.
+"""How fast a matrix product will be on a board, before it runs.
 
     predict(board, product("4097x4097x4097"), "fp16")      Prediction, or Missing where the catalogue lacks a figure
 
@@ -26,11 +26,13 @@ from dataclasses import dataclass, replace
 from gpuprep.catalogue import Board, boards, productlearned
 from gpuprep.catalogue import productmodel as catalogue
 from gpuprep.catalogue.productmodel import Kernels
-from gpuprep.performance import gemm_shapes, learned, roofline, tiles
+from gpuprep.performance import attribution, gemm_shapes, learned, roofline, tiles
+from gpuprep.performance.attribution import Factor
 from gpuprep.performance.operations import Operation, transposed
 from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES, Roof
 from gpuprep.performance.tiles import Tiled
 from gpuprep.records import Missing
+from gpuprep.records.evidence.gemm import Algorithm, Product
 
 FULL_ALIGNMENT = 16  # bytes
 LOWEST_CLOCK = 0.3  # of the boost clock
@@ -372,3 +374,36 @@ def kind_of(operation: Operation, dtype: str, seconds: float, aligned: int) -> s
     if min(operation.m, operation.n, operation.k) <= SKINNY:
         return "skinny"
     return "aligned" if aligned >= FULL_ALIGNMENT or dtype == "fp32" else "misaligned"
+
+
+def losses(prediction: Prediction) -> tuple[Factor, ...]:
+    """Clock, bound, tile, wave, alignment, kernel; () for what is no single product."""
+    operation, tiled = prediction.operation, prediction.tiled
+    if operation.kind != "product" or operation.batch > 1:
+        return ()
+    algorithm = Algorithm(tile_m=tiled.tile_m, tile_n=tiled.tile_n, split_k=tiled.split_k)
+    explained = attribution.explain(
+        Product(
+            dtype=prediction.dtype,
+            m=operation.m,
+            n=operation.n,
+            k=operation.k,
+            tflops=prediction.tflops,
+            graphics_clock_mhz=prediction.clock_mhz,
+            algorithm=algorithm,
+        ),
+        prediction.board,
+        rows="" if prediction.aligned_gain is None else operation.rows,
+    )
+    if isinstance(explained, Missing):
+        return ()
+    own = {"clock": f"the clock under this load ({prediction.clock_mhz:.0f} of {prediction.peak.clock_mhz:.0f} MHz)"}
+    if prediction.bound == "launch":
+        own["kernel"] = "the start of the kernel"
+    return tuple(replace(factor, words=own.get(factor.name, factor.words)) for factor in explained.factors)
+
+
+def words(prediction: Prediction) -> str:
+    """ "167 of 1071 TFLOPS: 152 lost to the clock …" """
+    factors = losses(prediction)
+    return attribution.words(prediction.dtype, prediction.tflops, prediction.peak.tflops, factors) if factors else ""

@@ -1,4 +1,4 @@
-"""The limits (roofs) of a GPU's speed: what its units can calculate at a clock, what its memory delivers. Pure.
+"""The limits (roofs) of a GPU's speed: what its units can calculate at a clock, what its memory delivers.
 
     roof(gpu, "fp16", "fp32")     peak at the data type's best rate; Missing if it is not in the catalogue
     roofs(gpu), points(...)       what a roofline plot draws

@@ -1,4 +1,4 @@
-"""How many cycles an SM takes for a matrix product, by the tiles into which the library cuts the result. Pure.
+"""How many cycles an SM takes for a matrix product, by the tiles into which the library cuts the result.
 
     fastest(kernels, product("4096x4096x4096"), "bf16", sms=132, rate=2048.0)     the best of all tiles and splits
     tiled(..., tile=(128, 128))                                                   one tile: whole, and best split

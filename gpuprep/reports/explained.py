@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuprep.catalogue import Board
-from gpuprep.performance import bettershape, gemm_shapes, losses
+from gpuprep.performance import bettershape, gemm_shapes, predict
 from gpuprep.performance.answers import Answer, Attended, Product
 from gpuprep.performance.operations import LAYOUTS
 from gpuprep.performance.predict import Prediction
@@ -75,7 +75,7 @@ def _product(product: Product, width: int) -> list[str]:
         ("waves", _waves(prediction)),
         ("alignment", _alignment(prediction)),
         ("memory", _too_large(prediction)),
-        ("lost", losses.words(prediction)),
+        ("lost", predict.words(prediction)),
         ("better", _better(product)),
     ]
     return [head, *named(rows, width)]
@@ -261,7 +261,7 @@ def _expected(prediction: Prediction) -> dict[str, Any]:
         "aligned_gain": prediction.aligned_gain,
         "factors": [
             {"name": loss.name, "value": loss.value, "lost_tflops": loss.lost_tflops, "words": loss.words}
-            for loss in losses.losses(prediction)
+            for loss in predict.losses(prediction)
         ],
     }
 

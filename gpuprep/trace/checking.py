@@ -1,4 +1,4 @@
-"""Does a profile pass? For CI: no rule speaks that did not speak before, and the step is not slower. Pure.
+"""Does a profile pass? For CI: no rule speaks that did not speak before, and the step is not slower.
 
     check(document, rules=("all",))                      no problem at all
     check(document, rules=("all",), baseline=before)     no problem that the baseline has not, steps within 5 %

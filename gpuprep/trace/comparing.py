@@ -1,4 +1,4 @@
-"""What changed between two profiles of the same program: steps, ops, kernels, recommendations. Pure.
+"""What changed between two profiles of the same program: steps, ops, kernels, recommendations.
 
 Steps are compared by their mean time. Ops are matched by type, name, direction and shapes, kernels by name; times and
 calls are those of one step, so that profiles of different length can be compared.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuprep.trace.document import Advice, KernelLine, OpLine, TraceDocument, unlike
+from gpuprep.trace.document import Advice, TraceDocument, unlike
 from gpuprep.trace.ranks import RankLine, RanksDocument
 
 MACHINE = "machine"
@@ -83,7 +83,11 @@ class JobComparison:
 
 
 def compare(before: TraceDocument, after: TraceDocument) -> Comparison:
-    old, new = ({_about(advice): advice for advice in document.advice} for document in (before, after))
+    # The machine's findings are several of one rule.
+    old, new = (
+        {(advice.rule, advice.problem if advice.rule == MACHINE else ""): advice for advice in document.advice}
+        for document in (before, after)
+    )
     return Comparison(
         before=before.file.profile_name,
         after=after.file.profile_name,
@@ -163,11 +167,6 @@ def _job_remarks(before: RanksDocument, after: RanksDocument) -> Iterator[str]:
             yield f"No step is in all profiles of the {which} job."
 
 
-def _about(advice: Advice) -> Hashable:
-    """The machine's findings are several of one rule."""
-    return (advice.rule, advice.problem if advice.rule == MACHINE else "")
-
-
 def _figures(before: TraceDocument, after: TraceDocument) -> tuple[Figure, ...]:
     old, new = before.summary, after.summary
     a, b = max(1, old.iterations), max(1, new.iterations)
@@ -191,21 +190,17 @@ _Sums = dict[Hashable, tuple[str, str, str, float, float]]  # key ► name, type
 
 
 def _ops(document: TraceDocument) -> _Sums:
-    return _sums((_op_key(op), op.name, op.type, op.shapes, op.gpu_us, op.calls) for op in document.ops)
-
-
-def _op_key(line: OpLine) -> Hashable:
-    return (line.type, line.name, line.direction, line.shapes)
+    return _sums(
+        ((op.type, op.name, op.direction, op.shapes), op.name, op.type, op.shapes, op.gpu_us, op.calls)
+        for op in document.ops
+    )
 
 
 def _kernels(document: TraceDocument) -> _Sums:
     return _sums(
-        (_kernel_key(kernel), kernel.name, "", "", kernel.total_us, kernel.calls) for kernel in document.kernels
+        ((kernel.name, kernel.memory), kernel.name, "", "", kernel.total_us, kernel.calls)
+        for kernel in document.kernels
     )
-
-
-def _kernel_key(line: KernelLine) -> Hashable:
-    return (line.name, line.memory)
 
 
 def _sums(lines: Iterable[tuple[Hashable, str, str, str, float, int]]) -> _Sums:

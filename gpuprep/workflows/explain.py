@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gpuprep.catalogue import Board, boardnames, boards, modelmemory, models
 from gpuprep.errors import UsageError
-from gpuprep.performance import attend, bettershape, boardsheet, operations, predict, roofline
+from gpuprep.performance import answers, bettershape, boardsheet, operations, predict, roofline
 from gpuprep.performance import modelmemory as memory
 from gpuprep.performance.answers import Answer, Attended, ModelAnswer, Product
 from gpuprep.records import Missing
@@ -83,7 +83,7 @@ def answer(question: Question) -> Answer:
         candidates,
         tuple(_product(board, product, dtype) for product in wanted for dtype in question.dtypes),
         tuple(
-            Attended(attention, dtype, attend.predict(board, attention, dtype))
+            Attended(attention, dtype, answers.predict_attention(board, attention, dtype))
             for attention in attended
             for dtype in question.dtypes
         ),

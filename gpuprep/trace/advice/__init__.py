@@ -14,21 +14,9 @@ from dataclasses import replace
 
 from gpuprep.catalogue import Board
 from gpuprep.records import RunRecord
-from gpuprep.trace.advice import (
-    hostside,
-    layers,
-    machine,
-    memory,
-    optimizers,
-    physics,
-    recorded,
-    several,
-    tensorcores,
-    transfers,
-)
+from gpuprep.trace.advice import hostside, layers, machine, optimizers, physics, recorded, tensorcores, transfers
 from gpuprep.trace.advice.evidence import LETTERS, Evidence
-from gpuprep.trace.advice.found import Found, advice
-from gpuprep.trace.advice.rulebook import Rule, rules
+from gpuprep.trace.advice.rulebook import Found, Rule, advice, rules
 from gpuprep.trace.columns import Format
 from gpuprep.trace.document import Advice, Slowdown, TraceDocument
 from gpuprep.trace.profile import Profile
@@ -58,13 +46,13 @@ RULES: Mapping[str, Callable[[Evidence], Found | None]] = {
     "elementwise": layers.elementwise,
     "compile": layers.compiled,
     "attention": layers.attention,
-    "comm-exposed": several.comm_exposed,
-    "dp-not-ddp": several.dp_not_ddp,
-    "not-nccl": several.not_nccl,
-    "straggler": several.straggler,
+    "comm-exposed": machine.comm_exposed,
+    "dp-not-ddp": machine.dp_not_ddp,
+    "not-nccl": machine.not_nccl,
+    "straggler": machine.straggler,
     "alloc": hostside.alloc,
-    "mem-high": memory.mem_high,
-    "mem-low": memory.mem_low,
+    "mem-high": recorded.mem_high,
+    "mem-low": recorded.mem_low,
     "lazy-load": recorded.lazy_load,
     "unstable": recorded.unstable,
     "no-gpu": recorded.no_gpu,

@@ -8,10 +8,10 @@ import numpy as np
 
 from gpuprep.trace.advice import intervals, kinds
 from gpuprep.trace.advice.evidence import Evidence, Mask
-from gpuprep.trace.advice.found import Found
 from gpuprep.trace.advice.gains import all_gpu, calls_of, durations, gain, of_steps, replay
 from gpuprep.trace.advice.intervals import Intervals
 from gpuprep.trace.advice.replay import Change
+from gpuprep.trace.advice.rulebook import Found
 from gpuprep.trace.advice.transfers import pageable_copies, waits_behind
 from gpuprep.trace.columns import Ints, OpKind
 

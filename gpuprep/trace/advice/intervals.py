@@ -1,4 +1,4 @@
-"""Sets of times as sorted, separate intervals: int64 arrays of shape (n, 2), start and end in ns. Pure."""
+"""Sets of times as sorted, separate intervals: int64 arrays of shape (n, 2), start and end in ns."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def clipped(of: Intervals, start: int, end: int) -> Intervals:
 
 
 def gaps(of: Intervals, start: int, end: int) -> Intervals:
-    """What of [start, end] is in none of them."""
+    """The complement within [start, end]."""
     inside = clipped(of, start, end)
     edges = np.concatenate(([start], inside.ravel(), [end])).reshape(-1, 2)
     return edges[edges[:, 1] > edges[:, 0]]
 
 
 def both(intervals: Intervals, other: Intervals) -> Intervals:
-    """What is in both."""
+    """The intersection."""
     if not len(intervals) or not len(other):
         return EMPTY
     starts, ends = (
@@ -57,7 +57,7 @@ def both(intervals: Intervals, other: Intervals) -> Intervals:
 
 
 def without(intervals: Intervals, other: Intervals) -> Intervals:
-    """What is in `one` and not in `other`."""
+    """The difference: `intervals` without `other`."""
     if not len(intervals) or not len(other):
         return intervals
     low, high = int(intervals[0, 0]), int(intervals[-1, 1])

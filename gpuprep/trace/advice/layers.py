@@ -8,9 +8,9 @@ import numpy as np
 
 from gpuprep.trace.advice import kinds, physics
 from gpuprep.trace.advice.evidence import Evidence, Mask
-from gpuprep.trace.advice.found import Found
 from gpuprep.trace.advice.gains import all_gpu, calls_in, calls_of, durations, gain, gpu_of_calls
 from gpuprep.trace.advice.replay import Change, Times
+from gpuprep.trace.advice.rulebook import Found
 from gpuprep.trace.columns import GpuKind, Ints
 from gpuprep.trace.document import Gain
 from gpuprep.trace.profile import Direction

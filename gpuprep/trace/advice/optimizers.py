@@ -10,9 +10,9 @@ import numpy as np
 
 from gpuprep.trace.advice import intervals, kinds, physics
 from gpuprep.trace.advice.evidence import Evidence, Mask
-from gpuprep.trace.advice.found import Found
 from gpuprep.trace.advice.gains import calls_between, calls_in, calls_of, durations, gain, gpu_of_calls
 from gpuprep.trace.advice.replay import Change
+from gpuprep.trace.advice.rulebook import Found
 from gpuprep.trace.columns import Ints
 
 # Of the CPU: Python walks over the parameters once and sorts them by device and type (torch/optim/optimizer.py).

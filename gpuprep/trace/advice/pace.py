@@ -1,4 +1,4 @@
-"""How fast are a step and its CPU work without the profiler? Pure.
+"""How fast are a step and its CPU work without the profiler?
 
 A profiler slows the CPU, and by how much a profile does not tell. RECORDING_NS for each range and call that it wrote
 down is certain. In own traces (tests/traces) the CPU's work then takes 0.5 to 1.1 of what is left, the same program on

@@ -1,4 +1,4 @@
-"""How long a product, a copy or a fill takes on a board, and how long it would take otherwise. Pure.
+"""How long a product, a copy or a fill takes on a board, and how long it would take otherwise.
 
 Products are predicted by gpuprep's own model (performance/predict.py). What is used: ratios of two predictions, because
 what the model has wrong of a shape, both have wrong; a prediction times what similar products of the same profile took

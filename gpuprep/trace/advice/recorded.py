@@ -1,15 +1,38 @@
-"""Reports which data a profile lacks, how to record them, and what disturbs a profile."""
+"""Rules about what a profile lacks, how to record it, what disturbs a profile, and how full the GPU's memory is."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuprep.trace.advice import intervals, kinds, memory, pace
+from gpuprep.trace.advice import intervals, kinds, pace
 from gpuprep.trace.advice.evidence import Evidence
-from gpuprep.trace.advice.found import Found
+from gpuprep.trace.advice.rulebook import Found
 from gpuprep.trace.columns import Format, OpKind
 from gpuprep.trace.document import Slowdown
+
+
+def memory_peak(e: Evidence) -> tuple[float, float] | None:
+    """(per cent of the GPU's memory, GB) at the peak of the fullest GPU; None where the profile does not tell."""
+    memory = e.trace.memory
+    peaks = []
+    for device in e.trace.devices:
+        mine = (memory.device == device.index) & (memory.allocated >= 0)
+        if device.memory_bytes > 0 and mine.any():
+            most = float(memory.allocated[mine].max())
+            peaks.append((100 * most / device.memory_bytes, most / 1e9))
+    return max(peaks) if peaks else None
+
+
+def mem_high(e: Evidence) -> Found | None:
+    most = memory_peak(e)
+    return Found({"percent": most[0], "gb": most[1]}) if most and most[0] > 90 else None
+
+
+def mem_low(e: Evidence) -> Found | None:
+    most = memory_peak(e)
+    return Found({"percent": most[0], "gb": most[1]}) if most and most[0] < 25 else None
+
 
 # Notes of the readers that say that a part of the file is not there.
 CUT = ("torn", "truncated", "cut", "unreadable_events", "lost_events", "invalid_events")
@@ -80,7 +103,7 @@ def no_shapes(e: Evidence) -> Found | None:
 
 def no_memory(e: Evidence) -> Found | None:
     """Of a GPU that worked: profiles of before 2022 have no totals, and others lack the size of the GPU's memory."""
-    if memory.peak(e) is not None:
+    if memory_peak(e) is not None:
         return None
     if not len(e.trace.memory.time):
         return Found({}, {"what": "The profile has no memory events.", "newer": ""})

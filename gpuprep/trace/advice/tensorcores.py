@@ -13,9 +13,9 @@ from gpuprep.performance.operations import Operation
 from gpuprep.performance.roofline import INPUT_BYTES
 from gpuprep.trace.advice import kinds, physics
 from gpuprep.trace.advice.evidence import Evidence
-from gpuprep.trace.advice.found import Found, quoted
 from gpuprep.trace.advice.gains import durations, gain, replay
 from gpuprep.trace.advice.replay import Change, Times
+from gpuprep.trace.advice.rulebook import Found, quoted
 from gpuprep.trace.columns import Arguments
 from gpuprep.trace.document import Gain
 from gpuprep.trace.profile import Direction, UsesTensorCores

@@ -8,9 +8,9 @@ import numpy as np
 
 from gpuprep.trace.advice import intervals, kinds, physics
 from gpuprep.trace.advice.evidence import Evidence, Mask
-from gpuprep.trace.advice.found import Found
 from gpuprep.trace.advice.gains import all_gpu, calls_between, calls_of, durations, gain, gpu_of_calls, has_call
 from gpuprep.trace.advice.replay import Change
+from gpuprep.trace.advice.rulebook import Found
 from gpuprep.trace.columns import Ints
 
 CREATED = re.compile(

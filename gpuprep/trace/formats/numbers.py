@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from gpuprep.trace.document import TraceDocument
 
@@ -38,14 +38,6 @@ def cell(value: str | int | float | None, unit: str) -> str:
     if unit == "us":
         return milliseconds(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}" if unit == "%" else f"{value:,.4g}"
-
-
-def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool], *, left: str = "") -> Iterator[str]:
-    """Lines of a table for a terminal. `right`: columns that end at the right, but for a cell that is `left`."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = zip(row, widths, right, strict=True)
-        yield "  " + "  ".join(f"{text:{'>' if ends and text != left else '<'}{width}}" for text, width, ends in cells)
 
 
 def count(number: int, noun: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuprep.reports.markdown import paragraph, plain
+from gpuprep.reports.terminal import aligned
 from gpuprep.trace.formats.markdown import section
-from gpuprep.trace.formats.numbers import aligned, cell, count, milliseconds
+from gpuprep.trace.formats.numbers import cell, count, milliseconds
 from gpuprep.trace.formats.sheets import Cell, Sheet, columns_of, csv_of
 from gpuprep.trace.ranks import RanksDocument
 from gpuprep.untrusted.plaintext import one_line
@@ -149,6 +150,7 @@ def _table(sheet: Sheet, full: bool) -> Iterator[str]:
     cells = [[one_line(cell(row[place], sheet.columns[place].unit), NAME) for place in kept] for row in shown]
     yield ""
     yield sheet.title
-    yield from aligned([heads, *cells], [not isinstance(rows[0][place], str) for place in kept])
+    right = {column for column, place in enumerate(kept) if not isinstance(rows[0][place], str)}
+    yield from ("  " + "  ".join(line) for line in aligned([heads, *cells], right))
     if len(shown) < len(rows):
         yield f"  ... and {len(rows) - len(shown):,} more: --full"

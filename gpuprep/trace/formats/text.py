@@ -7,9 +7,10 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
+from gpuprep.reports.terminal import aligned, cut
 from gpuprep.trace.advice import rules
 from gpuprep.trace.document import Advice, TraceDocument
-from gpuprep.trace.formats.numbers import NOT_TOLD, aligned, cell, count, gpus, milliseconds, percent, share
+from gpuprep.trace.formats.numbers import NOT_TOLD, cell, count, gpus, milliseconds, percent, share
 from gpuprep.trace.formats.sheets import Cell, Sheet, sheet
 from gpuprep.trace.profile import REPEATED
 from gpuprep.untrusted.plaintext import one_line
@@ -92,17 +93,17 @@ def _changes(document: TraceDocument, width: int) -> Iterator[str]:
     shown = advice[:MOST_ADVICE]
     yield ""
     left = f" ({len(shown)} of {len(advice)}, then {', '.join(_ids(advice))})" if len(shown) < len(advice) else ""
-    yield _cut(f"What to change in a step{left}", width)
+    yield cut(f"What to change in a step{left}", width)
     for change in shown:
-        yield _cut(f"  {_gain(change):>14}  {rules()[change.rule].title}", width)
+        yield cut(f"  {_gain(change):>14}  {rules()[change.rule].title}", width)
         wrapped = _wrapped(change.recommendation, width)
         yield from wrapped[: MOST_LINES - 1]
         if len(wrapped) >= MOST_LINES:
             rest = wrapped[MOST_LINES - 1]
-            yield rest if len(wrapped) == MOST_LINES else _cut(f"{rest} …", width)
+            yield rest if len(wrapped) == MOST_LINES else cut(f"{rest} …", width)
     if missing := next((one for one in document.advice if one.unjudged and one not in shown), None):
-        yield _cut(f"  {_gain(missing):>14}  {', '.join(missing.unjudged)}", width)
-        yield _cut(_wrapped(missing.recommendation, width)[0], width)
+        yield cut(f"  {_gain(missing):>14}  {', '.join(missing.unjudged)}", width)
+        yield cut(_wrapped(missing.recommendation, width)[0], width)
 
 
 def _ids(listed: Sequence[Advice]) -> list[str]:
@@ -152,7 +153,7 @@ def _ops(document: TraceDocument, width: int, most: int) -> Iterator[str]:
         uses = "yes" if op.using_tensor_cores else "NO" if op.eligible else "-"
         name = op_name(op.name, op.module, op.shapes)
         figures = f"  {milliseconds(op.gpu_us):>8}  {share(op.gpu_us, whole):>7}  {op.calls:>6,}"
-        yield _cut(f"{figures}  {uses:<{len(TENSOR_CORES)}}  {name}", width)
+        yield cut(f"{figures}  {uses:<{len(TENSOR_CORES)}}  {name}", width)
 
 
 def op_name(name: str, module: str, shapes: str) -> str:
@@ -181,7 +182,7 @@ def _left_out(document: TraceDocument, width: int) -> Iterator[str]:
     yield from lines[: MOST_LINES - 1]
     if len(lines) >= MOST_LINES:
         rest = lines[MOST_LINES - 1]
-        yield rest if len(lines) == MOST_LINES else _cut(f"{rest} …", width)
+        yield rest if len(lines) == MOST_LINES else cut(f"{rest} …", width)
 
 
 def _notes(document: TraceDocument, width: int) -> Iterator[str]:
@@ -203,7 +204,11 @@ def _table(sheet: Sheet, most: int) -> Iterator[str]:
     more = sum(1 for _ in sheet.rows)
     if not rows:
         return
-    kept = [place for place, column in enumerate(sheet.columns) if place == 0 or not _is_too_wide(column.title)]
+    kept = [
+        place
+        for place, column in enumerate(sheet.columns)
+        if place == 0 or not any(column.title == word or column.title.endswith(f" {word}") for word in TOO_WIDE)
+    ]
     heads = [sheet.columns[place].head(milliseconds=True) for place in kept]
     rows = list(map(_short_names(sheet), rows))
     most_letters = [WORDS if sheet.columns[place].title in SENTENCES else NAME for place in kept]
@@ -214,10 +219,13 @@ def _table(sheet: Sheet, most: int) -> Iterator[str]:
         ]
         for row in rows
     ]
-    numbers = [all(not isinstance(row[place], str) for row in rows) for place in kept]
+    right = {at for at, place in enumerate(kept) if all(not isinstance(row[place], str) for row in rows)}
     yield ""
     yield sheet.title
-    yield from aligned([heads, *cells], numbers, left=NOT_TOLD)
+    for line in aligned([heads, *cells], right):
+        # Where there is no figure, nothing needs to end below others.
+        texts = (f"{NOT_TOLD:<{len(text)}}" if text.strip() == NOT_TOLD else text for text in line)
+        yield "  " + "  ".join(texts)
     if more:
         yield f"  ... and {more:,} more rows: --format csv --table {sheet.name} has all"
 
@@ -239,11 +247,3 @@ def _short_names(sheet: Sheet) -> Callable[[tuple[Cell, ...]], tuple[Cell, ...]]
         return tuple(cells)
 
     return shorter
-
-
-def _is_too_wide(title: str) -> bool:
-    return any(title == word or title.endswith(f" {word}") for word in TOO_WIDE)
-
-
-def _cut(line: str, width: int) -> str:
-    return line if len(line) <= width else line[: width - 1] + "…"

@@ -91,7 +91,7 @@ def _absurd(start: Array, end: Array, middle: int) -> Array:
 
 
 def _twice(gpu: Columns, order: Array) -> int:
-    """GPU events that stand in the file once more, as of a file that was joined with itself. One of 0 ns tells nothing:
+    """GPU events that stand in the file once more, as of a file that was joined with itself. Those of 0 ns are ignored:
     old profilers count whole µs. `order`: by device, stream, start, end."""
     same = gpu["end"][order[1:]] > gpu["start"][order[1:]]
     for key in ("device", "stream", "start", "end", "name", "correlation", "graph_node"):

@@ -1,4 +1,4 @@
-"""How much faster an op would be with larger sizes, by gpuprep's model of products (performance/predict.py). Pure.
+"""How much faster an op would be with larger sizes, by gpuprep's model of products (performance/predict.py).
 
 Both the recorded and the larger shape are predicted, and the recorded time is multiplied by the ratio: what the model
 has wrong of the board, both have wrong. The result is never quicker than the quick end of the prediction for the larger

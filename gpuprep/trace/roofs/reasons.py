@@ -49,17 +49,17 @@ class OpKernels:
         if len(self.rows) < 2:
             return 0.0, ""
         whole = sum(ns for _, ns in self.rows)
-        rest = [(ns, row.name) for row, ns in self.rows if _helps(row)]
+        rest = [
+            (ns, row.name)
+            for row, ns in self.rows
+            if row.rule in HELPERS or (row.rule == COPIES[0] and COPIES[1] in row.name)
+        ]
         return (sum(ns for ns, _ in rest) / whole, max(rest)[1]) if rest and whole else (0.0, "")
 
 
 FEWER = re.compile(r"winograd|fft", re.IGNORECASE)
 HELPERS = ("helper-of-gemm", "layout", "flash-helper")  # rules of work/kernels.yml
 COPIES = ("torch-native", "elementwise_kernel")  # PyTorch's copies, conversions and additions; a rule, and in the name
-
-
-def _helps(row: KernelRow) -> bool:
-    return row.rule in HELPERS or (row.rule == COPIES[0] and COPIES[1] in row.name)
 
 
 def kernels_of_ops(profile: Profile, start: int, stop: int) -> dict[int, OpKernels]:

@@ -21,7 +21,7 @@ from places import TESTS
 
 from gpuprep import catalogue, records
 from gpuprep.catalogue import boards
-from gpuprep.performance import bettershape, losses, operations, predict, roofline
+from gpuprep.performance import bettershape, operations, predict, roofline
 from gpuprep.records import evidence
 from gpuprep.records.evidence import kinds
 
@@ -96,7 +96,7 @@ def test_no_prediction_is_faster_than_the_roofs(
     assert 0 < found.tiled.wave_fill <= 1
     assert found.aligned_gain is None or found.aligned_gain >= 1
     assert found.bound in ("math", "memory", "launch")
-    factors = losses.losses(found)
+    factors = predict.losses(found)
     if factors:
         assert math.prod(one.value for one in factors) == pytest.approx(found.tflops / found.peak.tflops, rel=1e-6)
 
@@ -109,9 +109,9 @@ def test_crooked_rows_lose_the_tensor_cores_best_kernels(dtype: str) -> None:
     assert crooked.aligned_gain is not None
     assert crooked.aligned_gain > 2.5
     assert straight.tflops > 2.5 * crooked.tflops
-    alignment = next(one for one in losses.losses(crooked) if one.name == "alignment")
+    alignment = next(one for one in predict.losses(crooked) if one.name == "alignment")
     assert alignment.lost_tflops > 0.5 * crooked.peak.tflops * 0.7
-    assert next(one.value for one in losses.losses(straight) if one.name == "alignment") == 1.0
+    assert next(one.value for one in predict.losses(straight) if one.name == "alignment") == 1.0
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_what_crooked_rows_cost_elsewhere_is_a_range_and_no_advice(key: str) -> 
             aligned = expected(board, replace(found.operation, aligned=(8,)), "fp16")
             assert one.prediction.tflops >= bettershape.WORTH * aligned.tflops
             assert one.direction == "smaller" or one.time_ratio < 1
-        assert next((one.value for one in losses.losses(found) if one.name == "alignment"), 1.0) == 1.0
+        assert next((one.value for one in predict.losses(found) if one.name == "alignment"), 1.0) == 1.0
     assert expected(boards()["rtx_4090"], operations.product("2055x2055x2055"), "fp16").low_tflops < 116
 
 
@@ -219,9 +219,9 @@ def test_which_limit_binds() -> None:
     assert expected(H100, operations.product("8192x16x8192"), "bf16").bound == "memory"
     short, long = (expected(H100, operations.product(shape), "bf16") for shape in ("64x64x64", "8192x8192x8192"))
     assert short.bound == "launch"
-    assert "the start of the kernel" in [one.words for one in losses.losses(short)]
-    assert "the start of the kernel" not in [one.words for one in losses.losses(long)]
-    assert losses.losses(expected(H100, operations.product("512x512x512", 64), "bf16")) == (), "no single product"
+    assert "the start of the kernel" in [one.words for one in predict.losses(short)]
+    assert "the start of the kernel" not in [one.words for one in predict.losses(long)]
+    assert predict.losses(expected(H100, operations.product("512x512x512", 64), "bf16")) == (), "no single product"
 
 
 def test_the_error_that_is_said_depends_on_what_was_measured() -> None:
