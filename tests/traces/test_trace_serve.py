@@ -407,7 +407,10 @@ def library_of(folder: Path) -> web.Library:
         ("large.json", "more than 64 MB: read when it is opened"),
     ],
 )
-def test_the_list_tells_gpu_date_and_step_of_each_run(name: str, words: str, served: Path) -> None:
+def test_the_list_tells_gpu_date_and_step_of_each_run(
+    name: str, words: str, served: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuprep.trace.web.library.PATIENCE_SECONDS", 600.0)
     with (served / "large.json").open("wb") as file:
         file.truncate((64 << 20) + 1)
     page = listed(library_of(served))
