@@ -1,0 +1,70 @@
+"""Waivers: findings that the profile accepts until a date. Pure.
+
+apply(waivers, host, findings, today)    findings, with accepted findings turned into WAIVED
+
+Patterns are those of fnmatch, with case: `gpu *.xids` for findings, `rack7-*` for hosts. A waiver that matches nothing
+on this host is not reported: it may be for another host or for GPUs that this host lacks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from gpuprep.desired.profile import Waiver
+from gpuprep.records import Finding, Status
+from gpuprep.records.findings import PROBLEMS
+
+
+def apply(waivers: Sequence[Waiver], host: str, findings: Sequence[Finding], today: str) -> tuple[Finding, ...]:
+    """`today` as "2026-11-21" (UTC), the last day on which a waiver that `expires` then is valid.
+
+    A valid waiver turns a finding that did not pass into WAIVED. An expired waiver turns it into FAIL; if all its
+    findings pass, a WARN asks to remove it. PASS and SKIP never change.
+    """
+    here = [waiver for waiver in waivers if fnmatchcase(host, waiver.hosts)]
+    # Of several that fit, one that still holds counts, and of those the one that holds longest.
+    here.sort(key=lambda waiver: waiver.expires, reverse=True)
+    judged = [_judged(finding, here, today) for finding in findings]
+    spent = [waiver for waiver in here if waiver.expires < today]
+    return (*judged, *(_no_longer_needed(waiver) for waiver in spent if _all_pass(waiver, findings)))
+
+
+def _judged(finding: Finding, waivers: Sequence[Waiver], today: str) -> Finding:
+    waiver = next((waiver for waiver in waivers if fnmatchcase(finding.key, waiver.finding)), None)
+    if waiver is None or finding.status not in PROBLEMS:
+        return finding
+    because = f": {finding.reason}" if finding.reason else ""
+    if waiver.expires < today:
+        return dataclasses.replace(
+            finding,
+            status=Status.FAIL,
+            reason=f"its waiver expired on {waiver.expires} ({waiver.justification}){because}",
+            remedy="; ".join(filter(None, [finding.remedy, "or renew the waiver in the profile (waivers)"])),
+            waiver_expires=waiver.expires,
+        )
+    return dataclasses.replace(
+        finding,
+        status=Status.WAIVED,
+        reason=f"waived until {waiver.expires} ({waiver.justification}){because}",
+        waived=finding.status.value,
+        waiver_expires=waiver.expires,
+    )
+
+
+def _all_pass(waiver: Waiver, findings: Sequence[Finding]) -> bool:
+    """Whether the waiver matches a finding, and all matching findings pass."""
+    return {f.status for f in findings if fnmatchcase(f.key, waiver.finding)} == {Status.PASS}
+
+
+def _no_longer_needed(waiver: Waiver) -> Finding:
+    return Finding(
+        "waiver",
+        waiver.finding,
+        Status.WARN,
+        "a waiver that is needed",
+        f"expired on {waiver.expires}; the waived check passes now",
+        f"no longer needed on this host: {waiver.justification}",
+        "remove it from the profile (waivers)",
+    )
