@@ -27,13 +27,13 @@ def test_an_older_record_has_none_of_them() -> None:
     assert recorded.whole
     assert recorded.every_probe
     assert recorded.asked == recorded_options.Asked()
-    none = {"probes", "check", "deep", "quick", "fix", "probe", "random_delay_minutes"}
+    none = {"probes", "check", "deep", "quick", "first_failure", "fix", "probe", "random_delay_minutes"}
     assert {name for name, value in dataclasses.asdict(recorded).items() if value is None} == none
 
 
 @pytest.mark.parametrize("strange", ["driver", 1, {"a": 1}, [1], [None], True])
 def test_what_cannot_be_read_asks_no_less(strange: Any) -> None:
-    names = ("only", "skip", "probes", "check", "quick", "fix", "probe", "random_delay_minutes", "asked")
+    names = ("only", "skip", "probes", "check", "quick", "first_failure", "fix", "probe", "random_delay_minutes", "asked")
     recorded = recorded_options.RecordedOptions.read(dict.fromkeys(names, strange))
     assert not recorded.whole
     assert not recorded.every_probe
