@@ -27,7 +27,7 @@ from gpuprep.checks.links import Way, generation_of
 from gpuprep.records import NOT_READ, ClockPair, Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
 from gpuprep.records.gpu import PcieLink
 
-# ---------------------------------------------------------------- beyondboard
+# ---------------------------------------------------------------- limits of the board
 
 # Which readings are impossible for this board: power limits, watts, clocks, memory of programs? By NVML and catalogue.
 # NVML has limits for most readings: a record with a reading beyond its limit contradicts itself. If the catalogue has
@@ -40,7 +40,7 @@ CLOCK_ABOVE = 1.05  # of the highest clock: clocks are read to a step or two
 BELOW, ABOVE = 1 - POWER_TOLERANCE, 1 + POWER_TOLERANCE
 
 
-def readings(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
+def _beyond_limits(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
     """ "power.current_watts = 2000, and the board has at most 770"."""
     yield from _limits(gpu, board)
     yield from _clocks(gpu, board)
@@ -105,7 +105,7 @@ def _clocks(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
             yield f"{name} = {clock:g}, above the highest, {most:g}"
 
 
-# ---------------------------------------------------------------- readings
+# ---------------------------------------------------------------- the finding
 
 ALWAYS = ("temperature_c", "event_reasons")  # every gpuprep read them
 TOGETHER = (
@@ -207,4 +207,4 @@ def _beyond(gpu: GpuFacts, board: Board | None) -> Iterator[str]:
             if isinstance(percent, int) and percent > 100:
                 yield f"utilization.{name} = {percent} %"
     yield from _beside(gpu)
-    yield from readings(gpu, board)
+    yield from _beyond_limits(gpu, board)

@@ -48,7 +48,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     disturbed = [throughputgpu.alone(series.gpu, series.published)[0] for series in every]
     for series, why in zip(every, disturbed, strict=True):
         findings += _series(evidence, series, why)
-    findings += throughputspeed.findings(every, dict(enumerate(disturbed)))
+    findings += throughputspeed.against_best(every, dict(enumerate(disturbed)))
     findings += capacitysense.findings(values)
     for place, gpu in enumerate(gpus):
         its = [series for series in every if series.gpu is gpu]

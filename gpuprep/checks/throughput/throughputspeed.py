@@ -18,7 +18,7 @@ from gpuprep.checks.throughput.throughputseries import WORDS, Engines, Judged, p
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.throughput import Step
 
-# ---------------------------------------------------------------- throughputpeers
+# ---------------------------------------------------------------- beside other GPUs
 
 # Several GPUs of one machine: are the video engines of each GPU as fast as those of the best?
 
@@ -30,7 +30,7 @@ REMEDY = (
 )
 
 
-def findings(every: Sequence[Judged], disturbed: dict[int, str]) -> list[Finding]:
+def against_best(every: Sequence[Judged], disturbed: dict[int, str]) -> list[Finding]:
     """A finding for each series that several GPUs of one board have. `disturbed`: by position, why it was disturbed."""
     findings = []
     for place, judged in enumerate(every):
@@ -68,7 +68,7 @@ def _against(judged: Judged, best: Judged, disturbed: str) -> Finding:
     return Finding(judged.subject, prop, status, EXPECTED, shown, why, REMEDY)
 
 
-# ---------------------------------------------------------------- throughputspeed
+# ---------------------------------------------------------------- one series
 
 FPS = "fps"
 THRESHOLD = "engine_percent_of_rate"

@@ -140,7 +140,8 @@ def launch_bound(e: Evidence) -> Found | None:
     if not short or idle <= 0.2 * e.wall:
         return None
     back = int(e.of_kernels(e.kernel_rows(kinds.DTOH)).sum())
-    reads = (max(back, len(e.outermost(e.ranges(kinds.READING_BACK)))) + len(_asked(e))) / e.steps
+    asked = _of_program(e, e.calls(kinds.DEVICE_WAIT))
+    reads = (max(back, len(e.outermost(e.ranges(kinds.READING_BACK)))) + len(asked)) / e.steps
     figures = {"kernels": len(rows) / e.steps, "median": median / 1e3, "idle_ms": e.a_step(idle), "reads": reads}
     replayed = replay(e)
     main = e.trace.gpu.device[e.gpu] == e.main_device
@@ -171,9 +172,7 @@ def sync(e: Evidence) -> Found | None:
     pageable = pageable_copies(e)
     back = e.profile.gpu.call[e.gpu[e.of_kernels(e.kernel_rows(kinds.DTOH)) & ~pageable]]
     rows = np.union1d(e.sync_calls, back[back >= 0])
-    launches = e.profile.gpu.call[e.profile.gpu.call >= 0]
-    if len(launches):
-        rows = rows[calls.start[rows] < calls.start[launches].max()]  # the profiler's own at its end
+    rows = _of_program(e, rows)
     # Those of a DataLoader, of gloo, and behind a copy of pageable memory: other rules say what to do about them.
     for others in (e.data_waits, e.ranges(kinds.GLOO)):
         rows = rows[~e.inside_ranges(others, calls.start[rows])]
@@ -189,7 +188,7 @@ def sync(e: Evidence) -> Found | None:
     lost = int((idle[behind, 1] - idle[behind, 0]).sum())
     guilty = np.unique(order[place[behind]])
     # The GPU had run dry before: what such a wait costs is the CPU's own time.
-    asked = np.intersect1d(rows, _asked(e))
+    asked = np.intersect1d(rows, e.calls(kinds.DEVICE_WAIT))
     asking = intervals.union(calls.start[asked] - ASKING_NS, calls.end[asked])
     dry = np.setdiff1d(asked[intervals.Covered(idle).between(calls.start[asked], calls.end[asked]) > 0], guilty)
     lost += intervals.length(intervals.both(intervals.union(calls.start[dry] - ASKING_NS, calls.end[dry]), idle))
@@ -216,11 +215,11 @@ def sync(e: Evidence) -> Found | None:
     return Found({"count": len(guilty) / e.steps, "idle_ms": e.a_step(lost)}, {"what": what}, gain=made)
 
 
-def _asked(e: Evidence) -> Ints:
-    """Calls for which the program asks itself, without the profiler's own at the end."""
-    rows = e.calls(kinds.DEVICE_WAIT)
+def _of_program(e: Evidence, rows: Ints) -> Ints:
+    """Of these calls those before the last launch: what follows are the profiler's own at its end."""
     launches = e.profile.gpu.call[e.profile.gpu.call >= 0]
-    return rows[e.trace.calls.start[rows] < e.trace.calls.start[launches].max()] if len(launches) else rows[:0]
+    starts = e.trace.calls.start
+    return rows[starts[rows] < starts[launches].max()] if len(launches) else rows
 
 
 def _copies_back(e: Evidence, reads: Ints) -> Mask:
