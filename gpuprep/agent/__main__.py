@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import List, Optional
 
 from gpuprep import __version__
-from gpuprep.agent import host_paths, probereports
-from gpuprep.agent.probes import PROBES
+from gpuprep.agent import host_paths, probereports, probes
 from gpuprep.agent.programs import children
 from gpuprep.agent.programs.run import ReadingFailed
 from gpuprep.records import DecodeError, FactsRequest, Missing, from_json, to_json
@@ -65,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs.add_parser("identity", help="version and digest of this agent's sources")
     facts = verbs.add_parser("facts", help="all facts of this machine; request as JSON on stdin")
     probe = verbs.add_parser("probe", help="one probe; its arguments as JSON on stdin")
-    probe.add_argument("name", choices=PROBES)
+    probe.add_argument("name", type=probes.probe)
     live = verbs.add_parser("live", help="what changes while something runs, again for each line on stdin")
     for verb in (facts, probe, live):
         verb.add_argument("--expect", metavar="IDENTITY", help=argparse.SUPPRESS)

@@ -30,7 +30,7 @@ from gpuprep.desired.state import Wanted
 from gpuprep.records import FactsRequest, Finding, ProbeResult, Snapshot
 from gpuprep.records.baseline import Baseline
 
-__all__ = ["comparable", "compare", "compare_figures", "probe_names", "request"]
+__all__ = ["comparable", "compare", "compare_figures", "request"]
 
 
 def compare(
@@ -71,11 +71,6 @@ def compare_figures(
     """As compare, for measurements from an unknown host: only the measurements are judged."""
     unknown = unknowngpus.findings(wanted, snapshot) + identity.findings(snapshot, probed)
     return (*unknown, *probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline))
-
-
-def probe_names() -> tuple[str, ...]:
-    """Names of probes whose measurements can be judged."""
-    return tuple(probes.JUDGES)
 
 
 def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import below, figure, floor
-from gpuprep.checks.gemm import gemmrecord, gemmtrust
+from gpuprep.checks.judges.gemm import gemmrecord, gemmtrust
 from gpuprep.performance.attribution import sustained
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Status
 from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey, Measured

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from gpuprep.agent.video.licences import licence
 from gpuprep.catalogue import Board, ffmpeg
 from gpuprep.catalogue.video import capabilities, encoded_sizes, most_b_frames, takes
-from gpuprep.checks import ffmpegframes, ffmpegoptions, ffmpegtries, probes
+from gpuprep.checks import ffmpegframes, ffmpegoptions, ffmpegtries
 from gpuprep.checks.ffmpegcommand import SPOKEN, Answer, Asked, Need, graphs, links
+from gpuprep.checks.judges import codec
+from gpuprep.checks.judges.codec import CONFIGURED, configured
 from gpuprep.checks.pixelformats import pixel
-from gpuprep.checks.probes import CONFIGURED, configured
 from gpuprep.records import Missing, Status
 from gpuprep.records.ended import EXIT_CODES
 from gpuprep.records.evidence.codec import Codec
@@ -24,7 +25,7 @@ from gpuprep.records.findings import PROBLEMS
 
 LISTED = ("encoders", "decoders", "filters", "hwaccels", "muxers", "demuxers", "bsfs", "protocols", "pix_fmts")
 # As a profile and configure call it ► as `ffmpeg -protocols` lists it.
-LISTED_AS = {"libsrt": "srt", **probes.LISTED_AS}
+LISTED_AS = {"libsrt": "srt", **codec.LISTED_AS}
 CONFIGURED_AS = {listed: name for name, listed in LISTED_AS.items()}
 
 

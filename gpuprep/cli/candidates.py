@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pkgutil
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +39,8 @@ MOST_OF_RANGE = 1000
 STORE_SECONDS = 0.5
 # Equal to the lists that commands use, whose import takes longer than all of this: test_completion.py compares.
 STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
-PROBES = ("toolkit", "codec", "cudnn", "gemm", "bandwidth", "nccl", "transcode", "throughput")
+# Each probe has a judge of its name; to load what it declares takes longer than all of this.
+PROBES = sorted(judge.name for judge in pkgutil.iter_modules([str(Path(__file__).parents[1] / "checks" / "judges")]))
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 TABLES = (
     "summary", "advice", "ops", "op-types", "kernels", "iterations", "gpus", "modules", "roofs", "machine", "notes",

@@ -177,7 +177,7 @@ def _streams(known: Headline | None) -> str:
     """ "20 transcode": whole streams, and of which kind."""
     if known is None or known.video_fps is None:
         return ""
-    from gpuprep.checks.throughput.capacity import STREAM_FPS
+    from gpuprep.checks.judges.throughput.capacity import STREAM_FPS
 
     return f"{int(known.video_fps // STREAM_FPS)} {known.video.partition(' ')[0]}"
 

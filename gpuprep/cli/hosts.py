@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gpuprep.cli import options
+from gpuprep.cli import candidates, options
 from gpuprep.cli.output import as_output
 from gpuprep.cli.work import Request, execute
 from gpuprep.reports import PLANS, RECORDS
@@ -94,10 +94,7 @@ def tune(check: bool, diff: bool, no_reboot: bool, deep: bool, **shared: Any) ->
     return execute("tune", Request(**shared), check=check, diff=diff, reboot=not no_reboot, deep=deep)
 
 
-PROBE_HELP = (
-    "toolkit, codec, cudnn, gemm, bandwidth, nccl, transcode, throughput, or facts (no probe); "
-    "repeat the option, or write a,b."
-)
+PROBE_HELP = f"{', '.join(candidates.PROBES)}, or facts (no probe); repeat the option, or write a,b."
 
 
 @click.command()

@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import catalogue
-from gpuprep.agent.turn import ALONE, SHARED
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
+from gpuprep.records.evidence import throughput
+from gpuprep.records.evidence.kinds import PROBES
+from gpuprep.records.evidence.shared import Probe
 
-
-@dataclass(frozen=True)
-class Kind:
-    """One probe. `step` is the step that it tests: if the step is left out, the probe does not run."""
-
-    name: str
-    step: str
-    what: str  # for the progress line
-    measures: bool = True  # a figure; the others only say whether something works
-    timeout_seconds: float = 600.0
-    turn: str = ALONE
-    clips: bool = False  # it reads clips, which can be made beforehand
-
-
-KINDS = (
-    Kind("toolkit", "cuda", "compiling with nvcc", measures=False, turn=SHARED),
-    Kind("codec", "codec", "asking ffmpeg for its parts", measures=False, turn=SHARED),
-    # Medians of thousands of short convolutions: one program that starts beside them moves none.
-    Kind("cudnn", "cudnn", "convolutions through cuDNN", turn=SHARED),
-    Kind("gemm", "cuda", "matrix products"),
-    Kind("bandwidth", "cuda", "memory and link bandwidth"),
-    Kind("nccl", "cuda", "collectives over all GPUs (NCCL)"),
-    # Whether transcodes work and look right; how fast the engines are is the next one's question.
-    Kind("transcode", "codec", "transcodes of NVIDIA's FFmpeg guide", timeout_seconds=1200.0, turn=SHARED),
-    Kind("throughput", "codec", "aggregate throughput of the video engines", timeout_seconds=900.0, clips=True),
+CAPACITY = dataclasses.replace(
+    throughput.PROBE, what="streams that the video engines carry", timeout_seconds=2400.0, clips=False
 )
-CAPACITY = Kind("throughput", "codec", "streams that the video engines carry", timeout_seconds=2400.0)
-NAMES = tuple(kind.name for kind in KINDS)
+NAMES = tuple(probe.name for probe in PROBES)
 QUICK = ("gemm", "bandwidth")  # what drift measures with `--probe quick`: at most ten seconds a GPU in all
 # Its work is on the GPU alone and lasts: beside it processors may make what later probes read.
 LEAVES_PROCESSORS = "gemm"
@@ -48,25 +25,25 @@ TELL_MOST = ("gemm", "bandwidth", "nccl")  # a second: of a GPU that is at fault
 FACTS = "facts"  # in place of probes: only what every run reads anyway
 
 
-def in_turn(kinds: Sequence[Kind], *, first_failure: bool = False) -> tuple[Kind, ...]:
+def in_turn(kinds: Sequence[Probe], *, first_failure: bool = False) -> tuple[Probe, ...]:
     """The probes in the order in which they begin: first those that share a turn, the longest first.
 
     `first_failure`: the run ends at a FAIL, so those that tell most are first.
     """
-    order = sorted(kinds, key=lambda kind: (kind.turn == ALONE, kind.name != LONGEST))
+    order = sorted(kinds, key=lambda kind: (not kind.shares_turn, kind.name != LONGEST))
     return tuple(sorted(order, key=lambda kind: first_failure and kind.name not in TELL_MOST))
 
 
 def chosen(
     wanted: Wanted, *, probes: Collection[str] = (), without: Collection[str] = (), measure: bool = True
-) -> tuple[Kind, ...]:
+) -> tuple[Probe, ...]:
     """The probes of one run: `probes` (empty: all), minus those of steps that the profile lacks or `without` names."""
     absent = {"cuda": wanted.cuda.version, "cudnn": wanted.cudnn.version, "codec": wanted.codec.ffmpeg}
     # With one GPU NCCL has nothing to measure, and only says so.
     alone = len(wanted.gpus) < 2
     return tuple(
-        dataclasses.replace(kind, turn=SHARED) if alone and kind.name == "nccl" else kind
-        for kind in KINDS
+        dataclasses.replace(kind, shares_turn=True) if alone and kind.name == "nccl" else kind
+        for kind in PROBES
         if (not probes or kind.name in probes)
         and absent[kind.step] != "none"
         and kind.step not in without

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.agent.programs import atomicfile
-from gpuprep.checks.gemm import gemmrecord
+from gpuprep.checks.judges.gemm import gemmrecord
 from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric, times
 from gpuprep.records import (
     Finding,

@@ -27,7 +27,6 @@ from gpuprep.checks import drift
 from gpuprep.checks.drift import quick, samehost
 from gpuprep.checks.drift.quick import Quick
 from gpuprep.checks.judgement import Judgement, Terms
-from gpuprep.desired import probes
 from gpuprep.errors import AgentFailed, GpuprepError, HostLocked, UsageError
 from gpuprep.nightly import freshness, metrics, nightlyplan
 from gpuprep.nightly.journal import ERROR, INFO, WARNING, say, where
@@ -51,6 +50,7 @@ from gpuprep.records import (
 from gpuprep.records.baseline import compared
 from gpuprep.records.codec import from_last_line, last_line
 from gpuprep.records.ended import COULD_NOT_TELL
+from gpuprep.records.evidence.shared import Probe
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.untrusted.limits import file_text
@@ -343,7 +343,7 @@ class Night:
     def _measure(self, facts: Snapshot) -> Quick:
         return quick.measure(self._plan.wanted, facts, self._look, self._probe, self._give_way)
 
-    def _probe(self, kind: probes.Kind, source: Source) -> ProbeResult:
+    def _probe(self, kind: Probe, source: Source) -> ProbeResult:
         self._doing = kind.what
         try:
             result = self._agent.probe(kind.name, self._plan.probe_arguments, kind.timeout_seconds)
@@ -359,7 +359,7 @@ class Night:
         self._facts = dataclasses.replace(self._facts, probe_skipped=busy)
         return _unmeasured(facts, busy)
 
-    def _quick_probes(self) -> tuple[probes.Kind, ...]:
+    def _quick_probes(self) -> tuple[Probe, ...]:
         return quick.chosen(self._plan.wanted)
 
     def _carry_on(self, ended_at: str) -> None:

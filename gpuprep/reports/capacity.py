@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuprep import catalogue
-from gpuprep.checks.throughput import capacity
-from gpuprep.checks.throughput.capacity import STREAM_FPS, Row
+from gpuprep.checks.judges.throughput import capacity
+from gpuprep.checks.judges.throughput.capacity import STREAM_FPS, Row
 from gpuprep.records import Missing, RunRecord, Source
 from gpuprep.records.evidence import throughput
 from gpuprep.reports import measured

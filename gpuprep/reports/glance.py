@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuprep.checks.gemm.gemmclock import NO_REASON
-from gpuprep.checks.throughput.capacity import STREAM_FPS
+from gpuprep.checks.judges.gemm.gemmclock import NO_REASON
+from gpuprep.checks.judges.throughput.capacity import STREAM_FPS
 from gpuprep.records import RunRecord
 from gpuprep.reports import measured
 from gpuprep.reports.measured import Bandwidth, Gemm, Series

@@ -19,6 +19,7 @@ from gpuprep.desired.state import Wanted
 from gpuprep.errors import GpuprepError, Interrupted
 from gpuprep.records import DriftFacts, Finding, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import compared
+from gpuprep.records.evidence.shared import Probe
 from gpuprep.remote import Host, Target
 from gpuprep.workflows import fixes
 from gpuprep.workflows.measuring import one_probe
@@ -73,7 +74,7 @@ class Check:
         arguments = probes.arguments(run.profile, wanted, quick=True)
         run.expect([], quick.chosen(wanted))
 
-        def probe(kind: probes.Kind, source: Source) -> ProbeResult:
+        def probe(kind: Probe, source: Source) -> ProbeResult:
             return one_probe(run, host, kind, arguments, source)
 
         def give_way(_: Snapshot, busy: str) -> Finding:

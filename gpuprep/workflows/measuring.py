@@ -19,6 +19,7 @@ from gpuprep.agent import turn
 from gpuprep.desired import probes
 from gpuprep.errors import AgentFailed, HostError, TookTooLong
 from gpuprep.records import Missing, ProbeResult, Source
+from gpuprep.records.evidence.shared import Probe
 from gpuprep.remote import Host, agent_client
 from gpuprep.remote.probereports import Doing
 from gpuprep.workflows.runs import Begun, Run
@@ -44,7 +45,7 @@ class _News:
 def measure(
     run: Run,
     host: Host,
-    kinds: Sequence[probes.Kind],
+    kinds: Sequence[Probe],
     arguments: Mapping[str, Any],
     source: Source,
     has_failed: Callable[[], bool] | None = None,
@@ -62,7 +63,7 @@ def measure(
     beside = False
     try:
         while waiting or at_work.names:
-            at_once = beside and waiting and waiting[0].turn == turn.SHARED
+            at_once = beside and waiting and waiting[0].shares_turn
             if waiting and (at_once or not at_work.is_any_waiting):
                 kind = waiting.pop(0)
                 before = sum(limits[name] for name in at_work.names)  # it may have to wait so long for its turn
@@ -90,7 +91,7 @@ def measure(
         at_work.end()
 
 
-def one_probe(run: Run, host: Host, kind: probes.Kind, arguments: Mapping[str, Any], source: Source) -> ProbeResult:
+def one_probe(run: Run, host: Host, kind: Probe, arguments: Mapping[str, Any], source: Source) -> ProbeResult:
     """Run one probe alone; returns its result and adds it to the draft."""
     result = ask(run, host, kind, arguments, source)
     run.draft.measurements = (*run.draft.measurements, result)
@@ -101,7 +102,7 @@ def one_probe(run: Run, host: Host, kind: probes.Kind, arguments: Mapping[str, A
 def ask(
     run: Run,
     host: Host,
-    kind: probes.Kind,
+    kind: Probe,
     arguments: Mapping[str, Any],
     source: Source,
     *,
@@ -128,7 +129,7 @@ def ask(
         else:
             run.doing(kind.name, doing)
 
-    asked = {**arguments, "turn": kind.turn, "turn_seconds": kind.timeout_seconds}
+    asked = {**arguments, "turn": turn.SHARED if kind.shares_turn else turn.ALONE, "turn_seconds": kind.timeout_seconds}
     seconds = kind.timeout_seconds if timeout is None else timeout
     try:
         result = agent_client.probe(
@@ -143,7 +144,7 @@ def ask(
     return result
 
 
-def _make_clips(run: Run, host: Host, readers: Sequence[probes.Kind], arguments: Mapping[str, Any]) -> None:
+def _make_clips(run: Run, host: Host, readers: Sequence[Probe], arguments: Mapping[str, Any]) -> None:
     """Make the clips that these probes read. A probe tries again to make a missing clip, and reports why that fails.
 
     If the host is lost meanwhile, the next probe reports that.

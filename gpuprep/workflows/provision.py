@@ -23,6 +23,7 @@ from gpuprep.provisioning.plan import make as make_plan
 from gpuprep.provisioning.plan import role_variables
 from gpuprep.records import Finding, Missing, Plan, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import Measured
+from gpuprep.records.evidence.shared import Probe
 from gpuprep.records.findings import need_reboot
 from gpuprep.remote import Host, Target, leftovers, watch
 from gpuprep.workflows import certify, effort, measuring, sources
@@ -257,7 +258,7 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
         run.baseline = {} if waived or doubts.worse else measured
 
 
-def _add_unmeasured(run: ProfileRun, kinds: Sequence[probes.Kind], source: Source, reason: str) -> None:
+def _add_unmeasured(run: ProfileRun, kinds: Sequence[Probe], source: Source, reason: str) -> None:
     """Results of the probes that did not run, so that each of them is UNKNOWN and says why."""
     have = {result.probe for result in run.draft.measurements}
     rest = [kind for kind in kinds if kind.name not in have]
@@ -265,7 +266,7 @@ def _add_unmeasured(run: ProfileRun, kinds: Sequence[probes.Kind], source: Sourc
 
 
 def _judge_measured(
-    run: ProfileRun, wanted: Wanted, facts: Snapshot, before: Snapshot, kinds: Sequence[probes.Kind]
+    run: ProfileRun, wanted: Wanted, facts: Snapshot, before: Snapshot, kinds: Sequence[Probe]
 ) -> tuple[Sequence[Finding], Measured, Judgement]:
     """Judge what is in the draft: (findings before waivers, figures that later runs are compared with, judgement)."""
     measurements = run.draft.measurements
@@ -310,7 +311,7 @@ def _measure(
     host: Host,
     wanted: Wanted,
     source: Source,
-    kinds: Sequence[probes.Kind],
+    kinds: Sequence[Probe],
     has_failed: Callable[[], bool],
 ) -> None:
     early = has_failed if run.options.first_failure else None
@@ -319,7 +320,7 @@ def _measure(
     measuring.measure(run, host, kinds, probes.arguments(run.profile, wanted, quick=run.options.quick), source, early)
 
 
-def _probes(run: ProfileRun, wanted: Wanted, *, measure: bool) -> tuple[probes.Kind, ...]:
+def _probes(run: ProfileRun, wanted: Wanted, *, measure: bool) -> tuple[Probe, ...]:
     without = set(STEPS) - set(chosen_steps(run.options))
     return probes.chosen(wanted, probes=run.options.probes, without=without, measure=measure)
 

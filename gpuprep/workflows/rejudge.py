@@ -17,7 +17,7 @@ from gpuprep.desired.state import Wanted, resolve
 from gpuprep.errors import PlanRefused
 from gpuprep.records import Finding, Missing, ProbeResult, ProfileRef, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import Baseline, Measured
-from gpuprep.records.evidence import measured
+from gpuprep.records.evidence import kinds, measured
 from gpuprep.records.evidence.gemm import Gemm
 from gpuprep.records.evidence.toolkit import Toolkit
 from gpuprep.records.findings import need_reboot
@@ -115,7 +115,7 @@ FILL_IN = "add them; `gpuprep judge --template json` shows where they belong, do
 def judge_file(path: Path, profile: Profile, past: Past | None = None) -> list[RunRecord]:
     """A new record for each record of the file. Raises UsageError (the file), PlanRefused (the profile)."""
     gpu = models()[profile.gpus[0]].title if len(profile.gpus) == 1 and profile.gpus[0] in models() else ""
-    return [judge(recorded, profile, past, str(path)) for recorded in read(path, checks.probe_names(), gpu)]
+    return [judge(recorded, profile, past, str(path)) for recorded in read(path, probes.NAMES, gpu)]
 
 
 def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin: str = "") -> RunRecord:
@@ -182,7 +182,7 @@ def _incomplete(record: RunRecord) -> Iterator[Finding]:
             why,
             "measure it: `gpuprep validate HOST --profile PROFILE`",
         )
-    loads = {kind.name for kind in probes.KINDS if kind.measures}
+    loads = {kind.name for kind in kinds.PROBES if kind.measures}
     if record.before and record.after is None and loads.intersection(result.probe for result in record.measurements):
         why = "the host's facts were not read again after the load, so errors that the load brought about are not known"
         yield Finding("record", "after", Status.UNKNOWN, "facts from after the load", "none", why, "validate again")

@@ -16,7 +16,6 @@ from gpuprep import __version__, checks, errorlog
 from gpuprep.checks.drift import samehost
 from gpuprep.checks.drift.samehost import Identity
 from gpuprep.checks.judgement import Judgement, Terms
-from gpuprep.desired.probes import Kind
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import GpuprepError, HostError, HostLocked, Interrupted, StoreError
@@ -42,6 +41,7 @@ from gpuprep.records import (
 )
 from gpuprep.records.baseline import Baseline, Measured
 from gpuprep.records.codec import plain_json
+from gpuprep.records.evidence.shared import Probe
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.remote import Host, HostLock, LockOwner, Target, agent_client, watch
@@ -128,7 +128,7 @@ class Line:
 class Begun:
     """A probe that runs, and the measurements that it has reported so far."""
 
-    kind: Kind
+    kind: Probe
     source: Source
     so_far: SoFar = field(default_factory=SoFar)
 
@@ -432,7 +432,7 @@ class ProfileRun(Run):
     def terms(self, wanted: Wanted) -> Terms:
         return Terms.of(self.profile, self.target.name, wanted, self.started_at)
 
-    def expect(self, roles: Sequence[str], kinds: Sequence[Kind]) -> None:
+    def expect(self, roles: Sequence[str], kinds: Sequence[Probe]) -> None:
         """Report which steps this run will have, with their times in earlier runs."""
         if not self._line.estimates or not (roles or kinds):
             return

@@ -11,13 +11,13 @@ import pytest
 from records_for_tests import SNAPSHOT, record
 
 from gpuprep import errors, records, remote
-from gpuprep.desired import probes
 from gpuprep.records import codec
+from gpuprep.records.evidence import kinds
 from gpuprep.store import Store
 from gpuprep.untrusted import limits
 from gpuprep.workflows import runs
 
-GEMM = next(kind for kind in probes.KINDS if kind.name == "gemm")
+GEMM = next(kind for kind in kinds.PROBES if kind.name == "gemm")
 AT = ["a", "b", "c", "d", "e", "f", "g", "h"]
 
 
@@ -66,7 +66,7 @@ def test_a_run_that_nothing_could_read_again_is_not_stored_and_says_so(tmp_path:
     """Each answer is within the limits; eight of them together are not."""
     assert home
     result = records.ProbeResult("gemm", records.Source.MEASURED, {"a": ["x" * 60_000] * 50}, 1.0)
-    many = tuple(dataclasses.replace(result, probe=kind.name) for kind in probes.KINDS)
+    many = tuple(dataclasses.replace(result, probe=kind.name) for kind in kinds.PROBES)
     store = Store.open(f"sqlite:///{tmp_path}/runs.db")
     line = runs.Line(lambda _host, _event: None, store, threading.Event().is_set)
     run = runs.Run("validate", remote.Target("host-1"), runs.Options(), line)

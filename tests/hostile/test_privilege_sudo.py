@@ -15,7 +15,7 @@ from hostilesshd import HostileSshd, Session
 from places import ROOT
 
 from gpuprep import errors, records, remote
-from gpuprep.desired import probes
+from gpuprep.records.evidence import kinds
 from gpuprep.remote import agent_client
 
 HERE = remote.Target("here", local=True)
@@ -131,7 +131,7 @@ def test_the_documents_rules_fit_what_is_asked(stage: Stage) -> None:
     (advised,) = re.findall(r"`USER (ALL=.*?)`", caught.value.hint)
     assert f"gpuprep {advised.replace(str(stage.agent), AGENT)}\n" in DRIFT
     identity = stage.asked[0].split()[-1]
-    asked = [["facts"], *(["probe", kind.name] for kind in probes.KINDS)]
+    asked = [["facts"], *(["probe", kind.name] for kind in kinds.PROBES)]
     assert all(allowed(f"{AGENT} {' '.join(words)} --expect {identity}") for words in asked)
     assert len(rules(DRIFT)) == 2
     assert [rule.pattern for rule in rules(PROVISION)] == ["/bin/sh( .*)?"]

@@ -8,7 +8,7 @@ from typing import Any
 from gpuprep import catalogue
 from gpuprep.agent.compute.convolution import SHAPE
 from gpuprep.agent.probes.cudnn import CASES
-from gpuprep.checks.bandwidth.peercopies import NVLINK_GB_PER_S
+from gpuprep.checks.judges.bandwidth.peercopies import NVLINK_GB_PER_S
 from gpuprep.checks.links import carries
 from gpuprep.desired.state import Wanted
 

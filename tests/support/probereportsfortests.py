@@ -53,4 +53,5 @@ def measure(name: str, **arguments: Any) -> dict[str, Any] | Missing:
 
 def judged(name: str, values: dict[str, Any] | Missing, wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """The findings of the probe's own judge."""
-    return judges.JUDGES[name](Evidence(wanted, snapshot, {name: values}))
+    found: list[Finding] = judges.judge(name).findings(Evidence(wanted, snapshot, {name: values}))
+    return found

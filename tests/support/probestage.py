@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from gpuprep.agent import turn
-from gpuprep.desired import probes
 from gpuprep.errors import Interrupted
 from gpuprep.records import ProbeResult, Source
+from gpuprep.records.evidence import kinds
 from gpuprep.remote import agent_client
 from gpuprep.remote.probereports import Doing
 from gpuprep.workflows import measuring
@@ -21,7 +21,7 @@ from gpuprep.workflows.runs import Run
 PATIENCE = 300.0
 
 
-KINDS = {kind.name: kind for kind in probes.KINDS}
+KINDS = {kind.name: kind for kind in kinds.PROBES}
 
 
 class Stage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import signal
 import time
 from typing import Any, Dict, Iterator
@@ -13,11 +14,19 @@ from gpuprep.agent.facts.simulation import source
 from gpuprep.agent.probereports import tell
 from gpuprep.records import ProbeResult
 
-# Each is a module of this folder with `measure(arguments) -> values or Missing`, imported when it is asked for: the
-# libraries of one probe must not be needed, nor loaded, for another. The forms of the values are docs/records.md.
-# Where it also has `get_ready(arguments)`, that does beforehand what needs no GPU; what fails there fails again later.
-PROBES = ("toolkit", "codec", "bandwidth", "nccl", "cudnn", "transcode", "throughput", "gemm")
 MOST_SECONDS = 86_400
+
+
+def probe(name: str) -> str:
+    """The name of a probe: a module of this folder with `measure(arguments) -> values or Missing` (docs/records.md).
+
+    It is imported when it is asked for: the libraries of one probe must not be needed, nor loaded, for another. Where
+    it also has `get_ready(arguments)`, that does beforehand what needs no GPU; what fails there fails again later.
+    Raises ValueError if there is no such module.
+    """
+    if not name.isidentifier() or importlib.util.find_spec(f"{__name__}.{name}") is None:
+        raise ValueError(name)
+    return name
 
 
 def run_probe(name: str, arguments: Dict[str, Any]) -> ProbeResult:

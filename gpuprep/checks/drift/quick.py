@@ -15,6 +15,7 @@ from gpuprep.desired import probes
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import AgentFailed
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Status
+from gpuprep.records.evidence.shared import Probe
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Quick:
     unmeasured: tuple[Finding, ...] = ()  # what was not measured, and why
 
 
-def chosen(wanted: Wanted) -> tuple[probes.Kind, ...]:
+def chosen(wanted: Wanted) -> tuple[Probe, ...]:
     return probes.chosen(wanted, probes=probes.QUICK)
 
 
@@ -32,7 +33,7 @@ def measure(
     wanted: Wanted,
     facts: Snapshot,
     look: Callable[[str], Snapshot],
-    probe: Callable[[probes.Kind, Source], ProbeResult],
+    probe: Callable[[Probe, Source], ProbeResult],
     give_way: Callable[[Snapshot, str], Finding],
 ) -> Quick:
     """Run the quick probes. `look` reads the facts again, `give_way` gets the reason why the rest is not measured."""
@@ -48,7 +49,7 @@ def measure(
     return Quick(look("reading facts again, after the load"), results)  # errors that only work brings about
 
 
-def broken(kind: probes.Kind, source: Source, error: AgentFailed) -> ProbeResult:
+def broken(kind: Probe, source: Source, error: AgentFailed) -> ProbeResult:
     """The result of a probe that broke: no values."""
     return ProbeResult(kind.name, source, Missing("command_failed", error.what), 0.0)
 

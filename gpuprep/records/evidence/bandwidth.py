@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import NOT_RECORDED, Error, Figure, Size
-from gpuprep.records.evidence.shared import Library, NamedGpu, Process, Telemetry
+from gpuprep.records.evidence.shared import Library, NamedGpu, Probe, Process, Telemetry
 
 
 @dataclass(frozen=True)
@@ -80,3 +80,6 @@ class Bandwidth:
     gpus: tuple[Union[BandwidthGpu, Missing], ...] = ()
     peers: tuple[Peer, ...] = ()
     published: str = ""
+
+
+PROBE = Probe("bandwidth", Bandwidth, 50, "cuda", "memory and link bandwidth")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuprep.records.evidence.decode import NOT_RECORDED, Names
+from gpuprep.records.evidence.shared import Probe
 
 
 @dataclass(frozen=True)
@@ -23,3 +24,6 @@ class Codec:
     protocols: Names = NOT_RECORDED
     pix_fmts: Names = NOT_RECORDED
     licence: str = ""  # "GPL version 2 or later"
+
+
+PROBE = Probe("codec", Codec, 30, "codec", "asking ffmpeg for its parts", measures=False, shares_turn=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from gpuprep.records.evidence.decode import NOT_RECORDED, Error, Figure, Word
-from gpuprep.records.evidence.shared import Library, NamedGpu
+from gpuprep.records.evidence.shared import Library, NamedGpu, Probe
 
 
 @dataclass(frozen=True)
@@ -29,3 +29,7 @@ class Cudnn:
     libraries: tuple[Library, ...] = ()
     gpu: Optional[NamedGpu] = None
     convolutions: tuple[Convolution, ...] = ()
+
+
+# Medians of thousands of short convolutions: one program that starts beside them moves none.
+PROBE = Probe("cudnn", Cudnn, 20, "cudnn", "convolutions through cuDNN", shares_turn=True)

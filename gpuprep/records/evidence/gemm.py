@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import NOT_RECORDED, Error, Figure, Size, Word
-from gpuprep.records.evidence.shared import Library, NamedGpu, Process, Telemetry
+from gpuprep.records.evidence.shared import Library, NamedGpu, Probe, Process, Telemetry
 
 
 @dataclass(frozen=True)
@@ -107,3 +107,6 @@ class Gemm:
     together: tuple[Together, ...] = ()
     published: str = ""
     error: Error = ""
+
+
+PROBE = Probe("gemm", Gemm, 40, "cuda", "matrix products")

@@ -1,28 +1,17 @@
-"""Which dataclass has the values of which probe? All probes; who reads only some names those that it leaves out."""
+"""All probes, and which dataclass has the values of which: each module of this folder that declares a PROBE."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gpuprep.records.evidence.bandwidth import Bandwidth
-from gpuprep.records.evidence.codec import Codec
-from gpuprep.records.evidence.cudnn import Cudnn
-from gpuprep.records.evidence.gemm import Gemm
-from gpuprep.records.evidence.nccl import Nccl
-from gpuprep.records.evidence.throughput import Throughput
-from gpuprep.records.evidence.toolkit import Toolkit
-from gpuprep.records.evidence.transcode import Transcode
+from gpuprep.records import evidence
+from gpuprep.records.evidence.shared import Probe
 
-OF_PROBE: Mapping[str, type] = MappingProxyType(
-    {
-        "toolkit": Toolkit,
-        "codec": Codec,
-        "cudnn": Cudnn,
-        "nccl": Nccl,
-        "gemm": Gemm,
-        "bandwidth": Bandwidth,
-        "transcode": Transcode,
-        "throughput": Throughput,
-    }
-)
+SHARED = ("decode", "kinds", "shared")  # modules that belong to no probe
+_NAMES = [module.name for module in pkgutil.iter_modules(evidence.__path__) if module.name not in SHARED]
+_DECLARED: list[Probe] = [importlib.import_module(f"{evidence.__name__}.{name}").PROBE for name in _NAMES]
+PROBES = tuple(sorted(_DECLARED, key=lambda probe: probe.place))
+OF_PROBE: Mapping[str, type] = MappingProxyType({probe.name: probe.evidence for probe in PROBES})

@@ -8,7 +8,7 @@ from typing import Optional, Union
 from gpuprep.records import Missing
 from gpuprep.records.evidence.bandwidth import Pcie
 from gpuprep.records.evidence.decode import NOT_RECORDED, Error, Figure, Size, Word
-from gpuprep.records.evidence.shared import Library, NamedGpu, Process
+from gpuprep.records.evidence.shared import Library, NamedGpu, Probe, Process
 
 Count = Union[int, Missing]
 
@@ -98,3 +98,6 @@ class Nccl:
     stopped: Optional[Stopped] = None
     published: str = ""
     error: Error = ""
+
+
+PROBE = Probe("nccl", Nccl, 60, "cuda", "collectives over all GPUs (NCCL)")

@@ -71,3 +71,21 @@ class AnyProbe:
     ffmpeg: Optional[Ffmpeg] = None
     gpu: Optional[NamedGpu] = None
     gpus: tuple[NamedGpu, ...] = ()
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What is known of a probe before it runs. Its files have its name: agent/probes/ measures, checks/judges/ judges.
+
+    `evidence` is the dataclass of its values, `place` where it stands among the others in reports and in lists.
+    """
+
+    name: str
+    evidence: type
+    place: int
+    step: str  # of a plan, which it tests: if the step is left out, the probe does not run
+    what: str  # for the progress line
+    measures: bool = True  # a figure, briefly with --quick; the others only say whether something works
+    timeout_seconds: float = 600.0
+    shares_turn: bool = False  # others that share may measure at the same time (agent/turn.py)
+    clips: bool = False  # it reads clips, which can be made beforehand

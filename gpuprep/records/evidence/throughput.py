@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import NOT_RECORDED, Column, Error, Figure, Size
-from gpuprep.records.evidence.shared import Ffmpeg, NamedGpu, Process
+from gpuprep.records.evidence.shared import Ffmpeg, NamedGpu, Probe, Process
 
 
 @dataclass(frozen=True)
@@ -139,3 +139,8 @@ class Throughput:
     capacity: bool = False  # whether all was measured by which one plans
     latency: tuple[Latency, ...] = ()
     quality: tuple[Quality, ...] = ()
+
+
+PROBE = Probe(
+    "throughput", Throughput, 80, "codec", "aggregate throughput of the video engines", timeout_seconds=900, clips=True
+)  # fmt: skip

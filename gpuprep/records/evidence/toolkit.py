@@ -10,6 +10,7 @@ from typing import Optional, Union
 
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import NOT_RECORDED, Figure, Size
+from gpuprep.records.evidence.shared import Probe
 
 NO_VERDICT = Missing("unparsable", "no verdict")
 NO_RUN = Missing("unparsable", "the probe says nothing of runs")
@@ -39,3 +40,6 @@ class Toolkit:
     run_output: str = ""
     host_compiler: str = ""
     cupti: Union[Cupti, Missing] = NO_COUNTERS
+
+
+PROBE = Probe("toolkit", Toolkit, 10, "cuda", "compiling with nvcc", measures=False, shares_turn=True)

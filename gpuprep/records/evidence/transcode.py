@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import NOT_RECORDED, Capabilities, Error, Figure, Names, Size, Word, Written
-from gpuprep.records.evidence.shared import Ffmpeg, NamedGpu
+from gpuprep.records.evidence.shared import Ffmpeg, NamedGpu, Probe
 
 # What ffprobe says of an output: None where the output has none of it, Missing where that was not read.
 Text = Union[str, Missing, None]
@@ -133,3 +133,9 @@ class Transcode:
     inputs: tuple[Input, ...] = ()
     cases: tuple[Case, ...] = ()
     chunks: Union[Chunks, Missing] = NOT_RECORDED
+
+
+# Whether transcodes work and look right; how fast the engines are is the next one's question.
+PROBE = Probe(
+    "transcode", Transcode, 70, "codec", "transcodes of NVIDIA's FFmpeg guide", timeout_seconds=1200, shares_turn=True
+)  # fmt: skip

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from gpuprep.agent.video.throughputplan import LARGER
 from gpuprep.checks.floors import apart
-from gpuprep.checks.throughput.capacity import STREAM_FPS
+from gpuprep.checks.judges.throughput.capacity import STREAM_FPS
 from gpuprep.performance.attribution import Attribution
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of

@@ -25,7 +25,7 @@ SUSTAINED = 0.88  # of the memory's bandwidth: what a triad reaches on healthy b
 # Of what SUSTAINED leaves: kernels in NHWC that sum over rows, and do not multiply matrices (tests/traces/recorded:
 # batch normalisation in a ResNet-50).
 SUMMING = 0.55
-PINNED = 0.85  # of the PCIe link: what copies from pinned memory reach (checks/bandwidth)
+PINNED = 0.85  # of the PCIe link: what copies from pinned memory reach (checks/judges/bandwidth)
 BYTES = {
     "float": 4, "c10::Half": 2, "c10::BFloat16": 2, "double": 8, "int": 4, "long int": 8, "bool": 1, "long": 8,
     "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1, "unsigned char": 1, "signed char": 1, "short": 2,

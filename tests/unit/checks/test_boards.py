@@ -392,7 +392,7 @@ def test_one_unknown_gpu_does_not_refuse_the_machine() -> None:
     assert [(gpu.model, gpu.name) for gpu in wanted.gpus] == [("t4", "T4"), ("", STRANGER.name)]
     assert plan.make("h", wanted, checks.compare(wanted, host)).steps
     assert probes.arguments(shipped("t4"), wanted, quick=False)["gpus"]["2782"] == {}
-    assert len(probes.chosen(wanted)) == len(probes.KINDS)
+    assert len(probes.chosen(wanted)) == len(kinds.PROBES)
 
 
 def test_its_verdict_is_unknown_and_says_its_name() -> None:

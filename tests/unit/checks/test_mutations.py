@@ -13,7 +13,7 @@ import pytest
 from mutations import NEVER_PASS, Mutation, bases, change_of, failures, families, of_bases, places, table
 
 from gpuprep.cli import cli, edge
-from gpuprep.desired import probes
+from gpuprep.records.evidence import kinds
 
 EXIT_CODES = {"PASS": 0, "WARN": 0, "FAIL": 1, "UNKNOWN": 3}
 THROUGH_THE_COMMAND = amount.examples(100)
@@ -57,8 +57,8 @@ def test_products_added_in_fp16_do_not_stand_for_those_added_in_fp32(name: str) 
 def test_each_probe_has_a_real_record_and_each_record_has_classes_of_faults() -> None:
     real = {document["probe"] for name, base in bases().items() if name.startswith("h200")
             for document in base.document["measurements"]}  # fmt: skip
-    assert {kind.name for kind in probes.KINDS} - real == set(WITHOUT_RECORD)
-    assert not [kind.name for kind in probes.KINDS if kind.measures and kind.name in WITHOUT_RECORD]
+    assert {kind.name for kind in kinds.PROBES} - real == set(WITHOUT_RECORD)
+    assert not [kind.name for kind in kinds.PROBES if kind.measures and kind.name in WITHOUT_RECORD]
     assert set(bases()) - {record for entry in table() for record in entry["records"]} == set(WITHOUT_CLASS)
 
 

@@ -301,7 +301,7 @@ def test_a_record_is_stored_once_whoever_makes_it_first(stage: Stage, monkeypatc
     assert stage.store.get("last") == ended
     # Before it begins what measures no speed: these share their turn.
     kept = [result.probe for result in ended.measurements]
-    assert kept[:2] == ["toolkit", "codec"]
+    assert kept[:2] == ["toolkit", "cudnn"]
     assert kept[-1] == "gemm"
     assert "bandwidth" not in kept
 

@@ -15,6 +15,7 @@ from probestage import KINDS, PATIENCE, Fake, Stage, measured
 from gpuprep import errors, records
 from gpuprep.agent import __main__, host_paths, turn
 from gpuprep.desired import probes
+from gpuprep.records.evidence import kinds
 from gpuprep.remote import agent_client
 from gpuprep.workflows import measuring, runs
 
@@ -68,7 +69,7 @@ def test_what_shares_a_turn_is_at_work_together_and_before_the_others(monkeypatc
                 stage.until(f"{other} begins")
 
     stage = Stage(work)
-    names = ["toolkit", "codec", "cudnn", "gemm", "transcode"]
+    names = ["toolkit", "cudnn", "codec", "gemm", "transcode"]
     run = measured(monkeypatch, stage, *names)
     assert run.names == names
     assert stage.said.index("gemm begins") > max(stage.said.index(f"{name} ends") for name in sharing)
@@ -144,8 +145,8 @@ def test_when_the_user_stops_it_what_was_measured_is_kept(monkeypatch: pytest.Mo
     run = Fake(stage)
     monkeypatch.setattr(agent_client, "probe", stage.probe)
     with pytest.raises(errors.Interrupted):
-        measuring.measure(cast(runs.Run, run), cast(Any, None), list(probes.KINDS), {}, records.Source.MEASURED)
-    assert run.names == ["toolkit", "codec", "cudnn", "gemm", "transcode"]
+        measuring.measure(cast(runs.Run, run), cast(Any, None), list(kinds.PROBES), {}, records.Source.MEASURED)
+    assert run.names == ["toolkit", "cudnn", "codec", "gemm", "transcode"]
 
 
 def test_the_agent_knows_each_probe_that_a_run_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +155,7 @@ def test_the_agent_knows_each_probe_that_a_run_asks_for(capsys: pytest.CaptureFi
         assert __main__.main(["probe", name, "--expect", "another"]) == of_another_agent
     with pytest.raises(SystemExit):
         __main__.main(["probe", "nonsense", "--expect", "another"])
-    assert "invalid choice" in capsys.readouterr().err
+    assert "invalid probe value: 'nonsense'" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- turns on the host

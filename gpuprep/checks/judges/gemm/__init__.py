@@ -5,10 +5,12 @@ Published figures (`published` names the source) contain only the speed; checks 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, twice
-from gpuprep.checks.gemm import gemmpeers, gemmspeed, gemmtrust
-from gpuprep.checks.gemm.gemmrecord import Gpu, gpus
+from gpuprep.checks.judges.gemm import gemmpeers, gemmspeed, gemmtrust
+from gpuprep.checks.judges.gemm.gemmrecord import Gpu, gpus
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Gemm
 
@@ -89,3 +91,19 @@ def _all_there(evidence: Evidence, values: Gemm, measured: list[Gpu]) -> list[Fi
         return []
     why = f"{', '.join(absent)} was seen by NVML and not measured"
     return [Finding("gemm", "gpus", Status.UNKNOWN, EXPECTED, f"without {', '.join(absent)}", why, "measure again")]
+
+
+def parts(measurement: Gemm) -> Iterator[str]:
+    """The data types of each GPU: "fp16", and "fp16 sustained" where it has a speed that lasts."""
+    for gpu in measurement.gpus:
+        if isinstance(gpu, Missing):
+            continue
+        kinds: dict[str, None] = {}
+        for product in gpu.gemms:
+            if isinstance(product, Missing) or product.error or isinstance(product.tflops, Missing):
+                continue
+            kinds[str(product.dtype)] = None
+            lasting = product.sustained
+            if lasting is not None and not isinstance(lasting, Missing) and not isinstance(lasting.tflops, Missing):
+                kinds[f"{product.dtype} sustained"] = None
+        yield from kinds

@@ -16,10 +16,10 @@ from gpuprep.checks import conditions
 from gpuprep.checks.common import COMPARE_IT, DEFECT, MEASURE_AGAIN, skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import FAIL_SHARE, Floor, fault_below, figure, floor, percents
-from gpuprep.checks.gemm import gemmclock, gemmcredible
-from gpuprep.checks.gemm.gemmclock import Slow
-from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, turning, why_unusable
-from gpuprep.checks.gemm.gemmtrust import LOWERED
+from gpuprep.checks.judges.gemm import gemmclock, gemmcredible
+from gpuprep.checks.judges.gemm.gemmclock import Slow
+from gpuprep.checks.judges.gemm.gemmrecord import Gpu, prop, shape_of, speed, turning, why_unusable
+from gpuprep.checks.judges.gemm.gemmtrust import LOWERED
 from gpuprep.performance import attribution, roofline
 from gpuprep.performance.attribution import Attribution
 from gpuprep.performance.clock_events import (

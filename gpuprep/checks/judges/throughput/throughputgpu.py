@@ -9,9 +9,9 @@ from gpuprep.checks import conditions, links
 from gpuprep.checks.common import skip
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import percents
-from gpuprep.checks.throughput import throughputloss
-from gpuprep.checks.throughput.throughputsense import contradiction
-from gpuprep.checks.throughput.throughputseries import Judged, positive
+from gpuprep.checks.judges.throughput import throughputloss
+from gpuprep.checks.judges.throughput.throughputsense import contradiction
+from gpuprep.checks.judges.throughput.throughputseries import Judged, positive
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.throughput import Pcie, ThroughputGpu
 

@@ -5,15 +5,15 @@ Published figures (`published` names the source) contain only speeds; checks abo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gpuprep.agent.compute import ncclplan
 from gpuprep.checks import conditions, gpuprocesses
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus, twice
 from gpuprep.checks.installed import ncclinstalled
-from gpuprep.checks.nccl import ncclreadings, ncclspeed
-from gpuprep.checks.nccl.ncclways import Way, way
+from gpuprep.checks.judges.nccl import ncclreadings, ncclspeed
+from gpuprep.checks.judges.nccl.ncclways import Way, way
 from gpuprep.performance import clock_events
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Bandwidth
@@ -227,3 +227,14 @@ def _clocks(gpus: Sequence[NcclGpu]) -> list[Finding]:
             remedy = "see its temperature, its fans and the power supply; show the provider this report"
             findings.append(Finding(subject, "nccl_clocks", Status.WARN, expected, names, why, remedy))
     return findings
+
+
+def parts(measurement: Nccl) -> Iterator[str]:
+    """Each collective and size, once for each GPU that took part, because fewer GPUs are less coverage."""
+    points = {
+        f"{point.operation} of {ncclplan.words(point.bytes)}"
+        for point in measurement.points
+        if not isinstance(point, Missing) and point.bytes and not isinstance(point.busbw_gb_per_s, Missing)
+    }
+    for _ in measurement.gpus:
+        yield from sorted(points)

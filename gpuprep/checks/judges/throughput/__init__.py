@@ -7,17 +7,17 @@ the run (throughputloss).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gpuprep.agent.video import throughputplan
 from gpuprep.agent.video.ffmpegerrors import Cause, cause
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
-from gpuprep.checks.throughput import capacitysense, throughputgpu, throughputspeed
-from gpuprep.checks.throughput.throughputsense import contradiction
-from gpuprep.checks.throughput.throughputseries import Judged, counted, positive
-from gpuprep.checks.throughput.throughputspeed import FPS, speed
+from gpuprep.checks.judges.throughput import capacitysense, throughputgpu, throughputspeed
+from gpuprep.checks.judges.throughput.throughputsense import contradiction
+from gpuprep.checks.judges.throughput.throughputseries import Judged, counted, positive
+from gpuprep.checks.judges.throughput.throughputspeed import FPS, speed
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.throughput import Clip, Series, Throughput, ThroughputGpu
 
@@ -248,3 +248,14 @@ def _died(judged: Judged) -> list[Finding]:
             remedy = known.remedy if known else RETRY
             return [Finding(judged.subject, "sessions", Status.FAIL, "all run to the end", actual, why, remedy)]
     return []
+
+
+def parts(measurement: Throughput) -> Iterator[str]:
+    """ "encode h264 p4" of each GPU and each series that has a speed."""
+    kinds = {
+        (gpu.uuid if (gpu := series.gpu or measurement.gpu) and not isinstance(gpu, Missing) else "",
+         " ".join(filter(None, (series.kind, series.codec, series.preset))))
+        for series in measurement.series
+        if series.outcome == "completed" and any(not isinstance(step.fps, Missing) for step in series.steps)
+    }  # fmt: skip
+    yield from (what for _, what in sorted(kinds))

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, apart, floor, is_shipped, percents
-from gpuprep.checks.throughput import throughputloss
-from gpuprep.checks.throughput.throughputsense import contradiction
-from gpuprep.checks.throughput.throughputseries import WORDS, Engines, Judged, positive
+from gpuprep.checks.judges.throughput import throughputloss
+from gpuprep.checks.judges.throughput.throughputsense import contradiction
+from gpuprep.checks.judges.throughput.throughputseries import WORDS, Engines, Judged, positive
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.throughput import Step
 

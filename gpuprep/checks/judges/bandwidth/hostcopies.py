@@ -14,11 +14,11 @@ from gpuprep.catalogue.topologies import (
     wired_with,
 )
 from gpuprep.checks import links
-from gpuprep.checks.bandwidth.memoryspeed import ALONE, speed
 from gpuprep.checks.common import unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, apart, floor, is_shipped, percents
 from gpuprep.checks.healthylimits import ROUNDING, Limits, limits
+from gpuprep.checks.judges.bandwidth.memoryspeed import ALONE, speed
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
 from gpuprep.records.evidence.decode import Figure

@@ -6,14 +6,14 @@ figures make no finding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gpuprep.checks import links
-from gpuprep.checks.bandwidth import bandwidthtrust, hostcopies, memoryspeed, peercopies
-from gpuprep.checks.bandwidth.bandwidthtrust import occupied
-from gpuprep.checks.bandwidth.memoryspeed import BINDINGS
 from gpuprep.checks.common import REMEDIES, skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus, twice
+from gpuprep.checks.judges.bandwidth import bandwidthtrust, hostcopies, memoryspeed, peercopies
+from gpuprep.checks.judges.bandwidth.bandwidthtrust import occupied
+from gpuprep.checks.judges.bandwidth.memoryspeed import BINDINGS
 from gpuprep.checks.links import named
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu
@@ -92,3 +92,13 @@ def _failed(subject: str, error: str) -> Finding:
         return Finding(subject, prop, Status.FAIL, "right results", "wrong results", error, remedy)
     remedy = "repair what the message names, then measure again"
     return Finding(subject, prop, Status.UNKNOWN, "measured", "failed", why, remedy)
+
+
+def parts(measurement: Bandwidth) -> Iterator[str]:
+    """The ways of each GPU that have a figure: "device copy"; and "peer copies" for each pair."""
+    for gpu in measurement.gpus:
+        if not isinstance(gpu, Missing):
+            yield from (name for name, gb in {**gpu.memory, **gpu.host}.items() if not isinstance(gb, Missing))
+    yield from (
+        "peer copies" for peer in measurement.peers if not peer.error and not isinstance(peer.gb_per_s, Missing)
+    )

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from gpuprep.catalogue import topologies
 from gpuprep.catalogue.topologies import Family, Machine
 from gpuprep.checks import links as pcie
-from gpuprep.checks.bandwidth.bandwidthtrust import occupied
-from gpuprep.checks.bandwidth.memoryspeed import ALONE
 from gpuprep.checks.common import unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import FAIL_SHARE, Floor, apart, figure, percents
 from gpuprep.checks.healthylimits import Limits, limits
+from gpuprep.checks.judges.bandwidth.bandwidthtrust import occupied
+from gpuprep.checks.judges.bandwidth.memoryspeed import ALONE
 from gpuprep.checks.links import AGAIN, PCIE_MOST, named, nvlinks
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu, Pcie, Peer

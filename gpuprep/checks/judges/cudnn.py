@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from gpuprep import catalogue
 from gpuprep.agent.compute.convolution import SHAPE, TOLERANCE
@@ -184,3 +185,9 @@ def _wrong(case: Convolution, what: str) -> str:
     if off < 0:
         return f"the convolution in {what} has an error of {off:.2g}, which cannot be"
     return f"the convolution in {what} is off by {off:.2g} of its largest value, and {allowed:g} is allowed"
+
+
+def parts(measurement: Cudnn) -> Iterator[str]:
+    """ "fp16 nhwc" of each convolution that ran."""
+    done = (convolution for convolution in measurement.convolutions if not convolution.error)
+    yield from dict.fromkeys(f"{convolution.dtype} {convolution.layout}" for convolution in done)

@@ -8,8 +8,8 @@ from gpuprep.catalogue import Board
 from gpuprep.checks import conditions
 from gpuprep.checks.common import known
 from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.judges.nccl import ncclways
 from gpuprep.checks.links import HALF, RESEAT, Way, capped, generation_of, impossible
-from gpuprep.checks.nccl import ncclways
 from gpuprep.performance.clock_events import IDLE
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Pcie

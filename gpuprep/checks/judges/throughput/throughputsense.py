@@ -10,8 +10,8 @@ from gpuprep.catalogue.topologies import chip_to_chip_carries, is_chip_to_chip
 from gpuprep.checks import conditions
 from gpuprep.checks.conditions import no_temperature
 from gpuprep.checks.floors import apart
+from gpuprep.checks.judges.throughput.throughputseries import PARTS, WORDS, Judged, positive
 from gpuprep.checks.links import MOST_GB_PER_S, Way
-from gpuprep.checks.throughput.throughputseries import PARTS, WORDS, Judged, positive
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.throughput import Clip, Pcie, Step

@@ -10,7 +10,7 @@ from gpuprep.catalogue import is_version, parse
 from gpuprep.checks import conditions
 from gpuprep.checks.common import REMEDIES, RESTART, SET_CLOCKS
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.gemm.gemmrecord import Gpu, masks, shape_of
+from gpuprep.checks.judges.gemm.gemmrecord import Gpu, masks, shape_of
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.decode import is_no_number
 from gpuprep.records.evidence.gemm import Gemm, Product

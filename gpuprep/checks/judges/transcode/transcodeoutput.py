@@ -10,7 +10,7 @@ from typing import Union
 
 from gpuprep.agent.probes.transcodecases import Case as Planned
 from gpuprep.checks.common import unknown
-from gpuprep.checks.transcode import transcodetrust
+from gpuprep.checks.judges.transcode import transcodetrust
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.transcode import NOT_ASKED, Case, Expected, GpuProof, Output
 

@@ -6,7 +6,7 @@ they disagree, one of them is wrong, and that is a finding. The table of FFmpeg'
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpuprep import catalogue
 from gpuprep.agent.probes.transcodecases import CASES
@@ -17,7 +17,7 @@ from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks.common import provision, skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import apart
-from gpuprep.checks.transcode import transcodeoutput, transcodetrust
+from gpuprep.checks.judges.transcode import transcodeoutput, transcodetrust
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.transcode import Case, Transcode
 
@@ -283,3 +283,8 @@ def _chunks(values: Transcode, known: frozenset[str] | None) -> list[Finding]:
     why = f"one process for all files took {one} s, and a process for each output {each} s"
     remedy = "see that nothing else uses the GPU and its CPU cores, and validate again"
     return [Finding(subject, prop, Status.WARN, expected, shown, why, remedy)]
+
+
+def parts(measurement: Transcode) -> Iterator[str]:
+    """The cases that ran to their end."""
+    yield from dict.fromkeys(case.id for case in measurement.cases if case.outcome == COMPLETED)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, below, figure, floor
-from gpuprep.checks.gemm import gemmcredible
-from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of, speed, spread
+from gpuprep.checks.judges.gemm import gemmcredible
+from gpuprep.checks.judges.gemm.gemmrecord import Gpu, shape_of, speed, spread
 from gpuprep.performance import attribution
 from gpuprep.performance.roofline import speed_unit
 from gpuprep.records import Finding, Missing, Status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuprep.checks.common import known
 from gpuprep.checks.conditions import MEMORY_CLOCK_HIGHEST, POWER_PEAK, most_watts, no_temperature
 from gpuprep.checks.floors import apart
-from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of
+from gpuprep.checks.judges.gemm.gemmrecord import Gpu, shape_of
 from gpuprep.performance import attribution, roofline
 from gpuprep.performance.attribution import Attribution
 from gpuprep.performance.clock_events import IDLE
