@@ -25,16 +25,8 @@ def lines(
 
         drawn = drawing.table(rows, columns=columns - len(indent), color=color, colors=COLORS)
         return [indent + line for line in drawn]
-    return [
-        (
-            indent
-            + "  ".join(
-                painted(cell, COLORS[word]) if color and word in COLORS else cell
-                for cell, word in zip(cells, row, strict=True)
-            )
-        ).rstrip()
-        for cells, row in zip(aligned(rows), rows, strict=True)
-    ]
+    painted_rows = [[painted(cell, COLORS.get(cell, "")) for cell in row] for row in rows] if color else rows
+    return [(indent + "  ".join(cells)).rstrip() for cells in aligned(painted_rows)]
 
 
 def fitting(

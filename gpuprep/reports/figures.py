@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from gpuprep.records import RunRecord
 from gpuprep.records.evidence.decode import Figure
-from gpuprep.reports import causes, measured
-from gpuprep.reports.measured import Bandwidth, Collective, Convolution, Gemm, Gpu, Series, Transcode
+from gpuprep.reports import causes, glance, measured
+from gpuprep.reports.measured import Bandwidth, Collective, Convolution, Gemm, Gpu, Series, Together, Transcode
 from gpuprep.reports.readings import figure, known
 
 R = TypeVar("R")
@@ -37,7 +37,12 @@ class Shown(Generic[R]):
     help: str = ""  # of the metric
     beside: str | None = None  # behind the name of the row, in the table of several GPUs side by side
     marked: bool = True  # in that table: whether the lowest is the worst
-    under_load: bool = False  # whether it is in the column "under load" of the HTML page
+    page: str | None = None  # head of its column on the HTML page, where that is not `head`
+    narrow: bool = True  # whether a narrow page has room for it
+
+    @property
+    def page_head(self) -> str:
+        return self.head if self.page is None else self.page
 
     def cell(self, row: R) -> str:
         value = self.value(row)
@@ -59,23 +64,31 @@ class Words(Generic[R]):
     text: str | None
     markdown: str | None
     right: bool = False  # below each other's ends
+    page: Literal["", "name", "beneath", "result"] = ""  # where the HTML page has it: "beneath" the name, smaller
 
 
 @dataclass(frozen=True)
 class Table(Generic[R]):
-    """What a probe measured: the rows and their columns, in text, Markdown, CSV and Prometheus."""
+    """What a probe measured: the rows and their columns, in text, Markdown, HTML, CSV and Prometheus."""
 
     probe: str
     title: str  # {0} is the first row
     rows: Callable[[RunRecord], Sequence[R]]
     names: tuple[Words[R], ...]
     figures: tuple[Shown[R], ...]
-    csv: Callable[[R], tuple[str, str]]  # the subject, and how the names of its figures begin
-    labels: Mapping[str, Callable[[R], str]]  # of the metrics
+    csv: Callable[[R], tuple[str, str]] = lambda _: ("", "")  # the subject, and how the names of its figures begin
+    labels: Mapping[str, Callable[[R], str]] = field(default_factory=dict)  # of the metrics
     notes: tuple[Words[R], ...] = ()  # in text beneath a row, in Markdown the last columns
     # The rows to show, and those that were skipped for one cause, which are one line.
     fold: Callable[[Sequence[R], RunRecord], tuple[list[R], list[tuple[causes.Group, list[R]]]]] | None = None
     short: Callable[[R], bool] = lambda _: True  # whether a terminal has the row, too
+
+    def few(self, rows: Sequence[R]) -> list[R]:
+        return [row for row in rows if self.short(row)]
+
+    def on_page(self, row: R, place: str) -> list[str]:
+        """The words of a row at this place of the HTML page (Words.page)."""
+        return [cell for each in (*self.names, *self.notes) if each.page == place and (cell := each.cell(row))]
 
 
 @dataclass(frozen=True)
@@ -97,7 +110,7 @@ def filled(table: Table[R], record: RunRecord, form: Literal["text", "markdown"]
         rows, more = table.fold(rows, record)
         left_out = [f"{len(listed)} skipped: {group.cause}" for group, listed in more]
     if form == "text":
-        rows = [row for row in rows if table.short(row)]
+        rows = table.few(rows)
     names = [column for column in table.names if getattr(column, form) is not None]
     notes = [column for column in table.notes if getattr(column, form) is not None]
     shown = [figure for figure in table.figures if figure.head]
@@ -124,15 +137,15 @@ PRODUCT: tuple[Shown[Gemm], ...] = (
         metric="gemm_sustained_operations_per_second", factor=1e12, help="Matrix product: speed of a long run.",
     ),
     Shown(
-        lambda row: row.measured.graphics_clock_mhz, "MHz", "MHz", 0, csv="graphics clock", beside="", under_load=True,
+        lambda row: row.measured.graphics_clock_mhz, "MHz", "MHz", 0, csv="graphics clock", beside="", narrow=False,
         metric="gemm_graphics_clock_hertz", factor=1e6, help="Clock of the SMs, mean during the product.",
     ),
     Shown(
-        lambda row: row.measured.power_watts, "W", "W", 0, csv="power", beside="", marked=False, under_load=True,
+        lambda row: row.measured.power_watts, "W", "W", 0, csv="power", beside="", marked=False, narrow=False,
         metric="gemm_power_watts", help="Power drawn during the product.",
     ),
     Shown(
-        lambda row: row.measured.temperature_c, "°C", "", 0, csv="temperature", under_load=True,
+        lambda row: row.measured.temperature_c, "°C", "", 0, csv="temperature", page="°C", narrow=False,
         metric="gemm_temperature_celsius", help="Temperature of the GPU during the product.",
     ),
 )  # fmt: skip
@@ -152,7 +165,7 @@ COLLECTIVE: tuple[Shown[Collective], ...] = (
         metric="nccl_duration_seconds", factor=1e-6, help="How long a collective takes; of small messages the latency.",
     ),
     Shown(
-        lambda row: row.measured.algbw_gb_per_s, "GB/s", "algbw GB/s", csv="algorithm bandwidth",
+        lambda row: row.measured.algbw_gb_per_s, "GB/s", "algbw GB/s", csv="algorithm bandwidth", narrow=False,
         metric="nccl_algorithm_bytes_per_second", factor=1e9, help="Collective of NCCL: size divided by duration.",
     ),
     Shown(
@@ -170,6 +183,7 @@ CONVOLUTION: tuple[Shown[Convolution], ...] = (
         lambda row: row.measured.microseconds, "µs", "µs", csv="duration",
         metric="convolution_duration_seconds", factor=1e-6, help="How long the convolution takes.",
     ),
+    Shown(lambda row: row.measured.max_relative_error, "", digits=4, page="largest error", narrow=False),
 )  # fmt: skip
 
 TRANSCODE: tuple[Shown[Transcode], ...] = (
@@ -192,16 +206,17 @@ TRANSCODE: tuple[Shown[Transcode], ...] = (
 )  # fmt: skip
 
 SERIES: tuple[Shown[Series], ...] = (
+    Shown(lambda row: glance.streams(row.best.fps) if row.best else None, "streams", digits=0, page="streams"),
     Shown(
-        lambda row: row.best.sessions if row.best else None, "sessions", "sessions", 0, csv="sessions",
+        lambda row: row.best.sessions if row.best else None, "sessions", "sessions", 0, csv="sessions", narrow=False,
         metric="throughput_sessions", help="The number of sessions with the most frames a second.",
     ),
     Shown(
         lambda row: row.best.fps if row.best else None, "fps", "fps", 0, csv="",
         metric="throughput_frames_per_second", help="Frames a second of all sessions, at the best number of sessions.",
     ),
-    Shown(lambda row: row.engine_percent, PERCENT, "engine"),
-    Shown(lambda row: row.best.measured.video_clock_mhz if row.best else None, "MHz", "MHz", 0),
+    Shown(lambda row: row.engine_percent, PERCENT, "engine", narrow=False),
+    Shown(lambda row: row.best.measured.video_clock_mhz if row.best else None, "MHz", "MHz", 0, narrow=False),
 )  # fmt: skip
 
 
@@ -213,6 +228,19 @@ def _shape(row: Gemm) -> str:
     return "x".join("?" if size is None else str(size) for size in (row.m, row.n, row.k))
 
 
+def _filling(row: Series) -> str:
+    """ "2 sessions fill the engines"."""
+    if not (row.engines and row.best):
+        return ""
+    return "1 session fills the engines" if row.engines == 1 else f"{row.engines} sessions fill the engines"
+
+
+def _by_sessions(row: Series) -> str:
+    steps = ", ".join(f"{step.sessions} give {figure(step.fps, 0)}" for step in row.steps)
+    return f"fps by sessions: {steps}" if len(row.steps) > 1 else ""
+
+
+EXACT = {True: "exact", False: "NOT EXACT", None: ""}  # whether the sums of integers were
 _GPU: Mapping[str, Callable[[Any], str]] = {
     "gpu": lambda row: "" if row.gpu.index is None else str(row.gpu.index),
     "uuid": lambda row: row.gpu.uuid,
@@ -222,15 +250,16 @@ PRODUCTS = Table[Gemm](
     "Matrix products",
     measured.gemms,
     (
-        Words(lambda row: row.gpu.label, "", "GPU"),
-        Words(lambda row: row.type, "type", "Type"),
-        Words(lambda row: row.shape, "shape", "Shape"),
+        Words(lambda row: row.gpu.label, "", "GPU", page="beneath"),
+        Words(lambda row: row.type, "type", "Type", page="name"),
+        Words(lambda row: row.shape, "shape", "Shape", page="name"),
     ),
     PRODUCT,
     lambda row: (_subject(row.gpu), f"{row.type} {_shape(row)}"),
     {**_GPU, "dtype": lambda row: row.dtype, "accumulate": lambda row: row.accumulate, "shape": _shape},
     notes=(
-        Words(lambda row: row.error, "", None),
+        Words(lambda row: EXACT[row.exact], None, None, page="beneath"),
+        Words(lambda row: row.error, "", None, page="beneath"),
         Words(
             lambda row: row.error or (row.attribution.words if row.attribution else ""), None, "Where the speed went"
         ),
@@ -240,7 +269,10 @@ BANDWIDTHS = Table[Bandwidth](
     "bandwidth",
     "Bandwidth",
     measured.bandwidths,
-    (Words(lambda row: row.gpu.label, "", "GPU"), Words(lambda row: row.what, "path", "Path")),
+    (
+        Words(lambda row: row.gpu.label, "", "GPU", page="beneath"),
+        Words(lambda row: row.what, "path", "Path", page="name"),
+    ),
     BANDWIDTH,
     lambda row: (_subject(row.gpu), row.what),
     {**_GPU, "path": lambda row: row.what},
@@ -249,7 +281,10 @@ COLLECTIVES = Table[Collective](
     "nccl",
     "Collectives over {0.gpus} GPUs (NCCL)",
     measured.collectives,
-    (Words(lambda row: row.name, "", "Collective"), Words(lambda row: row.size, "size", "Size", right=True)),
+    (
+        Words(lambda row: row.name, "", "Collective", page="name"),
+        Words(lambda row: row.size, "size", "Size", right=True, page="name"),
+    ),
     COLLECTIVE,
     lambda row: (f"{row.gpus} GPUs", f"{row.operation} {row.bytes} bytes"),
     {
@@ -257,7 +292,7 @@ COLLECTIVES = Table[Collective](
         "bytes": lambda row: str(row.bytes or ""),
         "gpus": lambda row: str(row.gpus),
     },
-    notes=(Words(lambda row: row.error, "", "Error"),),
+    notes=(Words(lambda row: row.error, "", "Error", page="beneath"),),
     short=lambda row: row.telling or bool(row.wrong),
 )
 CONVOLUTIONS = Table[Convolution](
@@ -265,9 +300,9 @@ CONVOLUTIONS = Table[Convolution](
     "Convolutions",
     measured.convolutions,
     (
-        Words(lambda row: row.measured.dtype, "type", "Type"),
-        Words(lambda row: row.measured.layout, "layout", "Layout"),
-        Words(lambda row: row.measured.shape, "shape", "Shape"),
+        Words(lambda row: row.measured.dtype, "type", "Type", page="name"),
+        Words(lambda row: row.measured.layout, "layout", "Layout", page="name"),
+        Words(lambda row: row.measured.shape, "shape", "Shape", page="beneath"),
     ),
     CONVOLUTION,
     lambda row: (_subject(row.gpu), f"convolution {row.name}"),
@@ -276,7 +311,7 @@ CONVOLUTIONS = Table[Convolution](
         "layout": lambda row: row.measured.layout,
         "shape": lambda row: row.measured.shape,
     },
-    notes=(Words(lambda row: row.measured.error, "", "Error"),),
+    notes=(Words(lambda row: row.measured.error, "", "Error", page="beneath"),),
 )
 TRANSCODES = Table[Transcode](
     "transcode",
@@ -300,10 +335,10 @@ VIDEO = Table[Series](
     measured.throughputs,
     (
         Words(lambda row: f"{row.gpu.label} {row.name}" if row.several else row.name, "series", None),
-        Words(lambda row: row.gpu.label, None, "GPU"),
-        Words(lambda row: row.name, None, "Series"),
-        Words(lambda row: row.size, "size", "Size"),
-        Words(lambda row: row.result, "result", "Result"),
+        Words(lambda row: row.gpu.label, None, "GPU", page="beneath"),
+        Words(lambda row: row.name, None, "Series", page="name"),
+        Words(lambda row: row.size, "size", "Size", page="name"),
+        Words(lambda row: row.result, "result", "Result", page="result"),
     ),
     SERIES,
     lambda row: (_subject(row.gpu), f"{row.name} {row.size}".strip().replace("×", "x")),
@@ -314,17 +349,31 @@ VIDEO = Table[Series](
         "preset": lambda row: row.preset,
         "size": lambda row: row.size,
     },
-    notes=(Words(lambda row: row.decisive_line, "", "Decisive line"),),
+    notes=(
+        Words(_filling, None, None, page="beneath"),
+        Words(lambda row: row.decisive_line, "", "Decisive line", page="beneath"),
+        Words(_by_sessions, None, None, page="beneath"),
+    ),
     fold=causes.folded,
 )
+TOGETHER = Table[Together](
+    "gemm",
+    "All GPUs at once",
+    measured.together,
+    (
+        Words(lambda row: row.label, "", "GPU", page="name"),
+        Words(lambda row: row.dtype, "type", "Type", page="name"),
+    ),
+    (
+        Shown(lambda row: row.tflops, SPEED, "TFLOPS"),
+        Shown(lambda row: row.percent, PERCENT, "of fastest"),
+        Shown(lambda row: row.graphics_clock_mhz, "MHz", "MHz", 0),
+    ),
+)
+# Those of Markdown, CSV and Prometheus; TOGETHER is in text and HTML alone.
 TABLES: tuple[Table[Any], ...] = (PRODUCTS, BANDWIDTHS, COLLECTIVES, CONVOLUTIONS, TRANSCODES, VIDEO)
 
 
 def product_unit(unit: str, row: Gemm) -> str:
     """The unit of a figure of PRODUCT in this row: a speed of integers is in TOPS."""
     return row.unit if unit == SPEED else unit
-
-
-def under_load(row: Gemm) -> list[str]:
-    """What the GPU did during a product: "1590 MHz", "68 W", "61 °C"."""
-    return [f"{shown.cell(row)} {shown.unit}" for shown in PRODUCT if shown.under_load]

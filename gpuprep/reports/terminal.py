@@ -77,13 +77,16 @@ def painted(text: str, color: str) -> str:
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[list[str]]:
     """The cells of each row, as wide as the widest of their column; those of the columns `right` end below each other.
 
-    All rows have the same number of cells.
+    All rows have the same number of cells. Colours of painted() take no room.
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        [f"{cell:>{widths[place]}}" if place in right else f"{cell:<{widths[place]}}" for place, cell in enumerate(row)]
-        for row in rows
-    ]
+    sizes = [[len(OUR_CODE.sub("", cell)) for cell in row] for row in rows]
+    widths = [max(column) for column in zip(*sizes, strict=True)]
+    made = []
+    for row, size in zip(rows, sizes, strict=True):
+        blanks = [" " * (width - used) for width, used in zip(widths, size, strict=True)]
+        pairs = zip(row, blanks, strict=True)
+        made.append([blank + cell if place in right else cell + blank for place, (cell, blank) in enumerate(pairs)])
+    return made
 
 
 def named(rows: Iterable[tuple[str, str]], width: int, indent: str = "  ") -> list[str]:

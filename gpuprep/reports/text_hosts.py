@@ -14,7 +14,7 @@ from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.showable import SIMULATED
 from gpuprep.reports import causes, commands, fleet, taking, text, text_findings
 from gpuprep.reports.measured import simulated
-from gpuprep.reports.terminal import Page
+from gpuprep.reports.terminal import Page, aligned
 from gpuprep.reports.text import outcome, put_back
 from gpuprep.reports.text_findings import shortened, whole_commands
 
@@ -148,23 +148,17 @@ def _rows(page: Page, rows: Sequence[RunRecord], ordered: Sequence[RunRecord], s
             [f"{row[0]} (simulated)" if simulated(record) else row[0], *row[1:]]
             for record, row in zip(rows, cells, strict=True)
         ]
-    wide = [
-        max([len(head), *(len(row[place]) for row in cells if len(row[place]) <= most)])
-        for place, (head, most) in enumerate(columns)
-    ]
-    left = sum(wide) + 2 * len(wide)
-    heads = "".join(f"{head:<{size}}  " for (head, _), size in zip(columns, wide, strict=True))
+    table = [[head for head, _ in columns]]
+    for row in cells:
+        short = [cell if len(cell) <= most else "" for cell, (_, most) in zip(row, columns, strict=True)]
+        table.append([short[0], page.paint(short[1], short[1]), *short[2:]])
+    heads, *lines = [f"{'  '.join(row)}  " for row in aligned(table)]
     page.lines.append(page.paint(f"{heads}WHAT", "bold"))
-    for record, row in zip(rows, cells, strict=True):
-        start = ""
-        for (head, _), cell, size in zip(columns, row, wide, strict=True):
-            fits = len(cell) <= size
-            if not fits:
-                page.lines.append(cell)
-            painted = page.paint(cell, cell) if head == "VERDICT" else cell
-            start += (painted + " " * (size - len(cell)) if fits else " " * size) + "  "
+    for record, row, start in zip(rows, cells, lines, strict=True):
+        page.lines += [cell for cell, (_, most) in zip(row, columns, strict=True) if len(cell) > most]
         # One line a host: the rest of it stands once among the causes.
-        page.lines.append((start + shortened(_what(record, page.width - left), page.width - left)).rstrip())
+        room = page.width - len(heads)
+        page.lines.append((start + shortened(_what(record, room), room)).rstrip())
 
 
 def _cell(head: str, record: RunRecord) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpuprep.checks.common import FIRST_FAILURE, INTERRUPTED
-from gpuprep.records import RunRecord, Source, Status
+from gpuprep.records import RunRecord, Source
 from gpuprep.reports import capacity, figures, glance, measured
 from gpuprep.reports.columns import LEGEND, LOWEST, MARKED, Columns, Row, columns
 from gpuprep.reports.measured import Gemm
 from gpuprep.reports.readings import IMPOSSIBLE, figure, known
-from gpuprep.reports.terminal import Page, cut, plain
+from gpuprep.reports.terminal import Page, aligned, cut, plain
 
 NOT_RUN = {INTERRUPTED: "the run was interrupted", FIRST_FAILURE: "the run ended at its first FAIL (--first-failure)"}
 MOST_FIGURES = 10  # of the first screen of several GPUs
@@ -76,7 +76,7 @@ def lines(page: Page, record: RunRecord) -> None:
         _table(page, record, figures.PRODUCTS)
     _where_it_went(page, record)
     if not beside:
-        _together(page, record)
+        _table(page, record, figures.TOGETHER)
         _table(page, record, figures.BANDWIDTHS)
     _table(page, record, figures.COLLECTIVES)
     _table(page, record, figures.CONVOLUTIONS)
@@ -110,16 +110,6 @@ def _where_it_went(page: Page, record: RunRecord) -> None:
         if why and (row.gpu.label == rows[0].gpu.label or of is row):
             head = f"  {row.gpu.label} {row.type} {row.shape}: "
             page.text(". ".join((why.words, *why.advice)), indent=head, later="      ")
-
-
-def _together(page: Page, record: RunRecord) -> None:
-    every = [
-        (row.label, row.dtype, figure(row.tflops), figures.percent(row.percent), figure(row.graphics_clock_mhz, 0))
-        for row in measured.together(record)
-    ]
-    if every:
-        page.heading(_title("All GPUs at once", record, "gemm"))
-        page.table(("", "type", "TFLOPS", "of fastest", "MHz"), every, range(2, 5))
 
 
 def _table(page: Page, record: RunRecord, table: figures.Table[Any]) -> None:
@@ -167,20 +157,26 @@ def _blocks(page: Page, beside: Columns, rows: Sequence[Row], *, states: bool = 
     """`rows` for as many GPUs as fit into the width, then for the next ones. True if there was room for shares."""
     last = False
     names = [cut(plain(f"{row.name} {row.unit}"), NAME) for row in rows]
-    wide = max(map(len, names), default=0)
     cells = [[f"{cell}{LOWEST if low else ' '}" for cell, low in zip(row.cells, row.low, strict=True)] for row in rows]
     shares = ["" if row.share is None else figures.percent(row.share) for row in rows]
-    every = [*(cell for line in cells for cell in line), *(f"{label} " for label in beside.labels)]
-    every += [f"{state.value} " for state in beside.states if state and states]
-    size = max(map(len, every)) + 1
-    for start, end in _fitting(len(beside.labels), page.width - 2 - wide, size):
-        last = end == len(beside.labels) and page.width - 2 - wide - size * (end - start) > len(CLAIM) and any(shares)
-        heads = [f"{label} " for label in beside.labels[start:end]]
-        page.lines.append(_line("", wide, heads, size, CLAIM if last else ""))
-        if states:
-            page.lines.append(_states(page, beside.states[start:end], wide, size))
-        for name, line, share in zip(names, cells, shares, strict=True):
-            page.lines.append(_line(name, wide, line[start:end], size, share if last else ""))
+    worst = [[state.value if state else "–" for state in beside.states]] if states else []
+    size = (
+        max(
+            len(cell)
+            for line in (*cells, *([f"{word} " for word in line] for line in (beside.labels, *worst)))
+            for cell in line
+        )
+        + 1
+    )
+    lines = [["", *(f"{label:>{size - 1}} " for label in beside.labels), f" {CLAIM}"]]
+    lines += [["checks", *(f"{page.paint(word, word)} " for word in line), ""] for line in worst]
+    lines += [[name, *line, share] for name, line, share in zip(names, cells, shares, strict=True)]
+    room = page.width - 2 - max(map(len, names), default=0)
+    for start, end in _fitting(len(beside.labels), room, size):
+        last = end == len(beside.labels) and room - size * (end - start) > len(CLAIM) and any(shares)
+        columns = [0, *range(1 + start, 1 + end), *([-1] if last else [])]
+        block = aligned([[line[place] for place in columns] for line in lines], range(1, len(columns)))
+        page.lines += [f"  {''.join(line)}".rstrip() for line in block]
     return last
 
 
@@ -190,17 +186,3 @@ def _fitting(count: int, room: int, size: int) -> Iterator[tuple[int, int]]:
     blocks = -(-count // fit)
     fit = -(-count // blocks)
     yield from ((start, min(start + fit, count)) for start in range(0, count, fit))
-
-
-def _line(name: str, wide: int, cells: Sequence[str], size: int, share: str) -> str:
-    return f"  {name:<{wide}}{''.join(f'{cell:>{size}}' for cell in cells)}{share:>{len(CLAIM) + 1}}".rstrip()
-
-
-def _states(page: Page, states: Sequence[Status | None], wide: int, size: int) -> str:
-    """The worst status of each GPU."""
-    shown = [state.value if state else "–" for state in states]
-    painted = [
-        " " * (size - 1 - len(word)) + (page.paint(word, status) if status else word) + " "
-        for word, status in zip(shown, states, strict=True)
-    ]
-    return f"  {'checks':<{wide}}{''.join(painted)}".rstrip()

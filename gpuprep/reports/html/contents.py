@@ -13,7 +13,7 @@ from gpuprep.records.evidence.transcode import Transcode
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, seconds_between
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import capacity, causes, commands, drifted, figures, glance, measured
+from gpuprep.reports import capacity, causes, commands, drifted, figures, measured
 from gpuprep.reports.columns import LEGEND, LOWEST, Part, columns
 from gpuprep.reports.html import bars, charts, headline
 from gpuprep.reports.measured import share
@@ -123,21 +123,19 @@ def contents(record: RunRecord) -> dict[str, Any]:
 
 def _measured(record: RunRecord) -> dict[str, Any]:
     """What the probes measured, for the folds."""
-    bandwidths = measured.bandwidths(record)
     gemms = measured.gemms(record)
     series, left_out = causes.folded(measured.throughputs(record), record)
     falls = charts.falls(record)
     return {
         "gemms": gemms,
-        "under_load": figures.under_load,
+        "tables": figures,
         "lasting": any(known(row.sustained_tflops) is not None for row in gemms),
         "rooflines": charts.rooflines(record),
         "falls": falls,
         "several_falls": len(falls) > 1,
         "timelines": charts.timelines(record),
         "together": measured.together(record),
-        "bandwidths": bandwidths,
-        "several": len({row.gpu.index for row in bandwidths if row.crosses != "peer"}) > 1,
+        "bandwidths": measured.bandwidths(record),
         "links": _links(record),
         "collectives": measured.collectives(record),
         "convolutions": measured.convolutions(record),
@@ -146,8 +144,6 @@ def _measured(record: RunRecord) -> dict[str, Any]:
         "why_refused": _refused(record),
         "series": series,
         "left_out": left_out,
-        "several_series": any(row.several for row in measured.throughputs(record)),
-        "streams": glance.streams,
         "capacity": capacity.tables(record).items(),
         "capacity_heads": capacity.HEADS,
         "capacity_notes": capacity.notes(record),
