@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from sshserver import SSHD, Serve, Sshd, free_port, make_key, servers
 from waiting import until
@@ -410,6 +412,21 @@ def test_through_a_jump_host(serve: Serve, home: Path) -> None:
     )
     with remote.Host(remote.Target("inner", user=inner.user, identity_file=str(inner.key))) as host:
         assert host.run("echo inside").stdout == "inside\n"
+
+
+@pytest.mark.parametrize("name", ["lab", "inner"])
+def test_small_packets_are_sent_at_once(serve: Serve, home: Path, name: str) -> None:
+    server = serve()
+    server.trust("127.0.0.1", "localhost")
+    write_config(home, server)
+    with (home / ".ssh" / "config").open("a") as config:
+        config.write(f"Host inner\n  HostName localhost\n  Port {server.port}\n  ProxyJump lab\n")
+        config.write(f"  User {server.user}\n  IdentityFile {server.key}\n")
+    with remote.Host(remote.Target(name)) as host:
+        host.run("true")
+        (wire,) = [one.fd for one in psutil.Process().net_connections() if one.raddr and one.raddr.port == server.port]
+        with socket.socket(fileno=os.dup(wire)) as ours:
+            assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
 def test_the_key_of_a_jump_host_is_checked_too(serve: Serve, home: Path) -> None:
