@@ -56,12 +56,14 @@ def version(as_json: bool, store: str | None) -> None:
     libraries = {name: of(name) for name in ("ansible-core", "click", "sqlalchemy", "paramiko", "rich")}
     extras = {name: all(map(importlib.util.find_spec, modules)) for name, modules in EXTRAS.items()}
     if as_json:
-        from gpuprep.cli import tables
+        from gpuprep.reports import documents
 
         click.echo(
-            tables.document(
-                gpuprep=__version__, python=platform.python_version(), executable=sys.executable, store=place,
-                libraries=libraries, extras=extras, package=str(Path(__file__).parents[1]),
+            documents.document(
+                {
+                    "gpuprep": __version__, "python": platform.python_version(), "executable": sys.executable,
+                    "store": place, "libraries": libraries, "extras": extras, "package": str(Path(__file__).parents[1]),
+                }
             )
         )  # fmt: skip
         return

@@ -20,9 +20,9 @@ import click
 
 from gpuprep.cli.clock import clock
 from gpuprep.cli.edge import drop_stdout
-from gpuprep.cli.repeated_errors import Failed, RepeatedErrors
 from gpuprep.cli.stopping import STOPPING
 from gpuprep.errors import UsageError
+from gpuprep.reports.failures import Failed, RepeatedErrors
 from gpuprep.untrusted.databasefile import is_database
 from gpuprep.untrusted.owners import link_of_others
 from gpuprep.untrusted.plaintext import one_line, visible

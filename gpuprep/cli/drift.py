@@ -151,12 +151,12 @@ def _on_hosts(request: Request, workflow: Workflow) -> list[RunRecord]:
 def _show(records: list[RunRecord], request: Request) -> int:
     """Print a few lines per host, for schedule and unschedule."""
     from gpuprep.records import showable
-    from gpuprep.reports import drifted, json
+    from gpuprep.reports import documents, drifted
     from gpuprep.workflows import provision
 
     def page(those: Sequence[RunRecord]) -> str:
         if request.output.as_json:
-            return json.render_several(those, provision.worst([record.exit_code for record in those]))
+            return documents.render_several(those, provision.worst([record.exit_code for record in those]))
         return "".join(drifted.nightly(host.host, host.nightly) for host in those if host.nightly is not None)
 
     whole, shown = showable.each(page, records, whole=request.output.as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -25,26 +26,28 @@ def list_profiles(as_json: bool) -> None:
     """List all profiles: those of gpuprep and your own."""
     from gpuprep.desired.loading import available, document
     from gpuprep.errors import ProfileError
+    from gpuprep.reports import documents
+    from gpuprep.reports.documents import ProfileLine
 
     rows = []
     for name, path in available().items():
         try:
             data = document(str(path))
-            row = {"name": name, "gpus": data["gpus"], "description": data["description"], "path": str(path)}
+            row = ProfileLine(name, tuple(data["gpus"]), data["description"], str(path))
         except ProfileError as error:
             count = len(error.problems)
             see = command("gpuprep", "profiles", "check", about=name)
             note = f"has {count} problem{'s' if count > 1 else ''}: see {see}"
-            row = {"name": name, "gpus": [], "description": note, "path": str(path)}
+            row = ProfileLine(name, (), note, str(path))
         rows.append(row)
     if as_json:
-        emit(tables.document(profiles=rows), None)
+        emit(documents.document(documents.Profiles(tuple(rows))), None)
         return
-    table = [("NAME", "GPUS", "DESCRIPTION"), *((r["name"], _few(r["gpus"]), r["description"]) for r in rows)]
+    table = [("NAME", "GPUS", "DESCRIPTION"), *((row.name, _few(row.gpus), row.description) for row in rows)]
     emit("\n".join(tables.lines(table, columns=table_columns(None))), None)
 
 
-def _few(gpus: list[str]) -> str:
+def _few(gpus: Sequence[str]) -> str:
     """The first models by name and how many more: a profile may be for all models."""
     if len(gpus) <= MOST_MODELS:
         return ", ".join(gpus)

@@ -88,27 +88,19 @@ def down(names: tuple[str, ...], keep: bool, quiet: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def list_machines(as_json: bool) -> None:
     """List all simulated machines, running or stopped."""
-    import json
-
     import gpuprep.sim
 
     machines = gpuprep.sim.machines()
     if as_json:
-        rows = [
-            {
-                "name": m.name,
-                "os": m.os,
-                "gpus": list(m.gpus),
-                "address": m.address,
-                "port": m.port,
-                "user": m.user,
-                "identity_file": m.identity_file,
-                "known_hosts": m.known_hosts,
-                "running": m.running,
-            }
+        from gpuprep.reports import documents
+
+        rows = tuple(
+            documents.Machine(
+                m.name, m.os, tuple(m.gpus), m.address, m.port, m.user, m.identity_file, m.known_hosts, m.running
+            )
             for m in machines
-        ]
-        click.echo(json.dumps({"schema_version": 1, "machines": rows}, indent=2))
+        )
+        click.echo(documents.document(documents.Machines(rows)))
         return
     if not machines:
         click.echo("no simulated VMs; gpuprep sim up t4 makes one")

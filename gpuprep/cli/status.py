@@ -49,7 +49,9 @@ def status(hosts: tuple[str, ...], output: Output, store: str | None) -> None:
     now = datetime.now(timezone.utc)
     if output.as_json:
         listed = [{"host": run.host, "result": _result(run), "age_seconds": _age(run, now), "run": run} for run in runs]
-        output.write(tables.document(hosts=listed))
+        from gpuprep.reports import documents
+
+        output.write(documents.document({"hosts": listed}))
         return
     if not runs:
         if not output.quiet:

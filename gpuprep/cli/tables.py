@@ -1,9 +1,8 @@
-"""Rows of text as aligned columns, and JSON documents with the schema version."""
+"""Rows of text as aligned columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from gpuprep.reports.terminal import COLORS, aligned, painted
 from gpuprep.untrusted.plaintext import one_line
@@ -48,11 +47,3 @@ def fitting(
         if columns is None or sum(widths[column] for column in (*keep, place)) <= columns:
             keep.add(place)
     return [tuple(row[place] for place in sorted(keep)) for row in rows]
-
-
-def document(**values: Any) -> str:
-    """One JSON document with the schema version of records."""
-    from gpuprep.records import SCHEMA_VERSION
-    from gpuprep.records.showable import strict_json
-
-    return strict_json({"schema_version": SCHEMA_VERSION, **values}, indent=2)

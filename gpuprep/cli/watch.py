@@ -117,8 +117,8 @@ def _page(hosts: Sequence[Watched], columns: int | None) -> str:
 
 
 def _document(hosts: Sequence[Watched], code: int) -> str:
-    from gpuprep.cli import tables
     from gpuprep.records import Source
+    from gpuprep.reports import documents
 
     listed = [
         {
@@ -137,4 +137,4 @@ def _document(hosts: Sequence[Watched], code: int) -> str:
         }
         for host in hosts
     ]
-    return tables.document(hosts=listed, exit_code=code)
+    return documents.document({"hosts": listed, "exit_code": code})

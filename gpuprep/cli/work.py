@@ -13,7 +13,7 @@ import click
 
 from gpuprep.cli.console import Console, page_width
 from gpuprep.cli.output import Output, show_records
-from gpuprep.cli.repeated_errors import Failed, groups, names
+from gpuprep.reports.failures import Failed, groups, names
 from gpuprep.untrusted.masking import keep_secret, masked, without_secret
 from gpuprep.untrusted.plaintext import command as shell_command
 from gpuprep.untrusted.plaintext import visible
@@ -299,7 +299,7 @@ def show(
 
 
 def errors_to_stderr(records: Sequence[RunRecord]) -> None:
-    """Print the errors of all records; equal errors of several hosts are printed once (repeated_errors.py)."""
+    """Print the errors of all records; equal errors of several hosts are printed once (reports/failures.py)."""
     failed = {record.run_id: record for record in records if record.error}
     for group in groups([Failed(record.host, record.error or "", run_id) for run_id, record in failed.items()]):
         record = failed[group[0].run_id]

@@ -9,8 +9,8 @@ from gpuprep import catalogue
 from gpuprep.desired.state import Wanted, tuning_document
 from gpuprep.records import Finding, Plan, Step
 from gpuprep.records.findings import DONE
+from gpuprep.records.recorded_options import STEPS
 
-# Playbook order: what a role needs is done by one above it.
 TITLES = {
     "gpu_preflight": "Restart into the newest kernel",
     "gpu_driver": "Install the NVIDIA driver with its options and holds",
@@ -23,7 +23,8 @@ TITLES = {
     "gpu_containers": "Let containers have the GPUs",
     "gpu_extras": "Install the extras",
 }
-ROLES = tuple(TITLES)
+# Playbook order: what a role needs is done by one before it.
+ROLES = ("gpu_preflight", *(f"gpu_{step}" for step in STEPS))
 # What gpu_driver puts right without a restart: the loaded module stays the installed one.
 NO_REBOOT = frozenset(
     {

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
+# Names of --only and --skip, in the order in which their roles run: "driver" is the role gpu_driver.
+STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
+
 
 @dataclass(frozen=True)
 class Asked:

@@ -30,7 +30,7 @@ def render(record: RunRecord, style: str) -> str:
         raise ValueError(f"no such format: {style}")
     from gpuprep.records import showable  # not above: the command line reads the names of formats with every Tab
 
-    form = importlib.import_module(f"gpuprep.reports.{style}")
+    form = importlib.import_module(f"gpuprep.reports.{'documents' if style == 'json' else style}")
     return showable.document(lambda shown: form.render(shown[0]), [record], whole=style in PROGRAMS)
 
 
@@ -58,10 +58,10 @@ def several(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
 def fleet_page(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
     """A document of hosts, of records that are safe to show (records.showable)."""
     from gpuprep.nightly import metrics
-    from gpuprep.reports import csv, fleet, json, junit, markdown, prometheus, text_hosts
+    from gpuprep.reports import csv, documents, fleet, junit, markdown, prometheus, text_hosts
 
     if style == "json":
-        return json.render_several(records, exit_code)
+        return documents.render_several(records, exit_code)
     if style == "junit":
         return junit.render_several(fleet.order(records))
     if style == "csv":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 from gpuprep.checks.ffmpegcommand import SPOKEN
 from gpuprep.checks.ffmpegneeds import Checked
-from gpuprep.records import SCHEMA_VERSION, Status
+from gpuprep.records import Status
+from gpuprep.reports import documents
 from gpuprep.untrusted.plaintext import one_line
 
 
@@ -46,7 +46,6 @@ def _verdict(checked: Checked) -> str:
 
 def as_json(checked: Checked) -> str:
     document = {
-        "schema_version": SCHEMA_VERSION,
         "about": checked.about,
         "ffmpeg": checked.version or None,
         "licence": checked.licence or None,
@@ -62,4 +61,4 @@ def as_json(checked: Checked) -> str:
         "notes": checked.asked.notes,
         "exit_code": checked.exit_code,
     }  # fmt: skip
-    return json.dumps(document, indent=2)
+    return documents.document(document)

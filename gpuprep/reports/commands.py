@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from gpuprep.checks import cloudmachine
 from gpuprep.records import Finding, RunRecord
 from gpuprep.records.findings import PROBLEMS, findings_of
-from gpuprep.records.recorded_options import Asked, RecordedOptions
+from gpuprep.records.recorded_options import STEPS, Asked, RecordedOptions
 from gpuprep.untrusted import plaintext
 
-# Names of --only, in the order of the roles. A test compares them with those of the command.
-STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
 MOST_NAMED = 2  # steps that --only names; of more, the whole of provision is shorter and does the same
 MOST_HOSTS = 60  # names in one command; of more, the pattern that was typed
 VALUES = (("ssh_key", "--ssh-key"), ("store", "--store"))

@@ -9,14 +9,16 @@ To write schemas/*.schema.json again: python -m gpuprep.reports.documents
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuprep.performance.trend import Direction, Trend
-from gpuprep.records import RunRecord, Source, Status
+from gpuprep.records import SCHEMA_VERSION, RunRecord, Source, Status
 from gpuprep.records.schema import document_schema, write
 from gpuprep.records.showable import strict_json
+from gpuprep.reports import capacity
 from gpuprep.reports.capacity import StreamLine
 from gpuprep.reports.comparison import Comparison
 from gpuprep.reports.text import outcome
@@ -320,9 +322,28 @@ VERSIONS = {kind: version for kind, version in DOCUMENTS.values()}
 
 
 def document(made: Any, indent: int | None = 2) -> str:
-    """One of these as JSON."""
+    """One of these, or fields without a schema, as JSON."""
+    if isinstance(made, Mapping):
+        return strict_json({"schema_version": SCHEMA_VERSION, **made}, indent=indent)
     fields = {each.name: getattr(made, each.name) for each in dataclasses.fields(made)}
     return strict_json({"schema_version": VERSIONS[type(made)], **fields}, indent=indent)
+
+
+def render(record: RunRecord) -> str:
+    """One run; the document is described by gpuprep/records/record.schema.json."""
+    return strict_json(record, indent=2)
+
+
+def render_several(records: Sequence[RunRecord], exit_code: int) -> str:
+    """The output of a command with --json: one form for one host and for many.
+
+    Several hosts are on one line, because Python's encoder with indentation takes ten times as long.
+    """
+    runs, counted = tuple(records), [record for record in records if record.command == "capacity"]
+    streams = tuple(row for record in counted for row in capacity.lines(record))
+    return document(
+        Capacity(runs, exit_code, streams) if counted else Runs(runs, exit_code), 2 if len(runs) == 1 else None
+    )
 
 
 def of_record(record: RunRecord) -> RunLine:

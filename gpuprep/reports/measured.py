@@ -16,7 +16,7 @@ from gpuprep.agent.compute import ncclplan
 from gpuprep.checks.links import carries
 from gpuprep.performance import roofline
 from gpuprep.performance.attribution import Attribution, explain, sustained
-from gpuprep.records import Missing, RunRecord, Source, Status
+from gpuprep.records import Missing, RunRecord, Source, Status, TaskResult
 from gpuprep.records.evidence import bandwidth, cudnn, gemm, measured, nccl, throughput, transcode
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.shared import AnyProbe, NamedGpu, Telemetry
@@ -239,6 +239,15 @@ class Convolution:
         return operations / moved if moved > 0 and operations > 0 else None
 
 
+@dataclass(frozen=True)
+class Role:
+    name: str
+    seconds: float
+    tasks: int
+    changed: int
+    percent: float | None  # of the longest
+
+
 def result(outcome: str, status: Status | None) -> str:
     """The status of the verdict; without a verdict, what happened. An expected refusal is no failure.
 
@@ -424,6 +433,19 @@ def convolutions(record: RunRecord) -> list[Convolution]:
     evidence = answer(record, cudnn.Cudnn, "cudnn")
     gpu = gpu_of(evidence.gpu, record)
     return [Convolution(gpu, convolution) for convolution in evidence.convolutions]
+
+
+def roles(record: RunRecord) -> list[Role]:
+    """The roles that ran, in their order; tasks of a playbook itself are "playbook"."""
+    by_name: dict[str, list[TaskResult]] = {}
+    for task in record.playbook.tasks if record.playbook else ():
+        by_name.setdefault(task.role.removeprefix("gpu_") or "playbook", []).append(task)
+    took = {name: sum(task.seconds for task in tasks) for name, tasks in by_name.items()}
+    longest = max(took.values(), default=0.0)
+    return [
+        Role(name, took[name], len(tasks), sum(task.outcome == "changed" for task in tasks), share(took[name], longest))
+        for name, tasks in by_name.items()
+    ]
 
 
 def unanswered(record: RunRecord) -> list[tuple[str, Missing]]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status, ended
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import seconds_between
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import causes, commands, drifted, readings, taking, text_findings, text_measured
+from gpuprep.reports import causes, commands, drifted, measured, readings, taking, text_findings, text_measured
 from gpuprep.reports.terminal import Page
 from gpuprep.reports.text_findings import not_passed, not_passed_groups, skipped_causes
 
@@ -264,14 +263,8 @@ def _steps(page: Page, record: RunRecord) -> None:
     if record.playbook.status == "not needed":
         page.text("none was needed: the host's facts already matched, Ansible was not started", indent="  ")
         return
-    roles: dict[str, list[float]] = {}
-    changed: dict[str, int] = {}
-    for task in record.playbook.tasks:
-        name = task.role.removeprefix("gpu_") or "playbook"
-        roles.setdefault(name, []).append(task.seconds)
-        changed[name] = changed.get(name, 0) + (task.outcome == "changed")
-    for name, seconds in roles.items():
-        page.field(name, f"{_duration(sum(seconds)):>10}  {_count(len(seconds), 'task')}, {changed[name]} changed")
+    for role in measured.roles(record):
+        page.field(role.name, f"{_duration(role.seconds):>10}  {_count(role.tasks, 'task')}, {role.changed} changed")
     total = record.playbook
     page.field("all", f"{_duration(total.seconds):>10}  {total.changed} changed, {total.failed} failed")
 
@@ -281,8 +274,7 @@ def _steps_in_short(page: Page, record: RunRecord) -> None:
     played = record.playbook
     if played is None or played.status == "not needed":
         return
-    roles = Counter(task.role.removeprefix("gpu_") or "playbook" for task in played.tasks if task.outcome == "changed")
-    where = ", ".join(f"{role} {count}" for role, count in roles.items())
+    where = ", ".join(f"{role.name} {role.changed}" for role in measured.roles(record) if role.changed)
     failed = f", {played.failed} failed" if played.failed else ""
     page.blank()
     page.text(

@@ -13,6 +13,7 @@ from gpuprep.records import Finding, RunRecord
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.showable import SIMULATED
 from gpuprep.reports import causes, commands, fleet, taking, text, text_findings
+from gpuprep.reports.failures import Failed, without
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.terminal import Page, aligned
 from gpuprep.reports.text import outcome, put_back
@@ -23,7 +24,6 @@ MOST_ROWS = 40  # of hosts that did not pass
 ALL_ROWS = 16  # up to so many hosts each has a row, also one that passed
 MOST_NAMES = 6  # hosts named beside a cause
 WIDE = 80  # columns from which on the table has the ids of the runs
-SHORTEST = 4  # letters of a name
 FEW = 3  # hosts of one outcome that still have a row each
 FOLD_LINES = 9  # of the names of hosts that share one row
 AT_END = 5  # lines kept free for the command and the counts
@@ -227,7 +227,7 @@ def _grouped(ordered: Sequence[RunRecord]) -> list[Cause]:
         for group in causes.groups(in_order(findings_of(record), PROBLEMS)):
             first = group.first
             words = (first.status.value, first.property, first.expected, group.cause, first.remedy)
-            key = tuple(GPU.sub("gpu", _without(record.host, word)) for word in words)
+            key = tuple(GPU.sub("gpu", without(record.host, word)) for word in words)
             by_finding.setdefault(key, Cause(first, group, [])).records.append(record)
     return sorted(by_finding.values(), key=lambda group: (PROBLEMS.index(group.finding.status), -len(group.records)))
 
@@ -237,8 +237,7 @@ def _errors(page: Page, ordered: Sequence[RunRecord]) -> list[list[str]]:
     by_message: dict[str, list[RunRecord]] = {}
     for record in ordered:
         if record.error:
-            message = _without(record.host, record.error.removeprefix(f"{record.host}: "))
-            by_message.setdefault(message, []).append(record)
+            by_message.setdefault(Failed(record.host, record.error, record.run_id).plain, []).append(record)
     blocks = []
     for message, records in sorted(by_message.items(), key=lambda pair: -len(pair[1])):
         part = Page(page.color, page.width)
@@ -250,13 +249,6 @@ def _errors(page: Page, ordered: Sequence[RunRecord]) -> list[list[str]]:
             part.text(whole_commands(line.strip()), indent=" " * 10, later=" " * 12)
         blocks.append(part.lines)
     return blocks
-
-
-def _without(host: str, text: str) -> str:
-    """`text` with HOST for the name, so that two hosts have the same; a very short name may be a word of the text."""
-    if len(host) < SHORTEST:
-        return text
-    return re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "HOST", text)
 
 
 def _on(records: Sequence[RunRecord]) -> str:

@@ -17,13 +17,14 @@ from gpuprep.desired import probes
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import GpuprepError, Interrupted
+from gpuprep.provisioning.plan import ROLES
 from gpuprep.records import DriftFacts, Finding, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import compared
 from gpuprep.records.evidence.shared import Probe
 from gpuprep.remote import Host, Target
 from gpuprep.workflows import fixes
 from gpuprep.workflows.measuring import one_probe
-from gpuprep.workflows.provision import STEPS, try_play
+from gpuprep.workflows.provision import try_play
 from gpuprep.workflows.runs import Line, Options, ProfileRun
 
 NOTHING_TO_CHANGE = "nothing to change"
@@ -131,7 +132,7 @@ def _deep(run: ProfileRun, wanted: Wanted) -> list[Finding]:
     run.stage("comparing with Ansible's check mode")
     checking = replace(run.options, check=True)
     try:
-        outcome = try_play(run, "provision.yml", wanted, [f"gpu_{name}" for name in STEPS], checking)
+        outcome = try_play(run, "provision.yml", wanted, ROLES[1:], checking)
     except Interrupted:
         raise
     except GpuprepError as error:  # changes nothing and could not tell: no failed step of a provisioning

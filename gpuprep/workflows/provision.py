@@ -25,13 +25,12 @@ from gpuprep.records import Finding, Missing, Plan, PlaybookResult, ProbeResult,
 from gpuprep.records.baseline import Measured
 from gpuprep.records.evidence.shared import Probe
 from gpuprep.records.findings import need_reboot
+from gpuprep.records.recorded_options import STEPS
 from gpuprep.remote import Host, Target, leftovers, watch
 from gpuprep.workflows import certify, effort, measuring, sources
 from gpuprep.workflows.run_variables import run_variables
 from gpuprep.workflows.runs import Line, Options, ProfileRun
 
-# Names a user gives to --only and --skip, in the order in which the roles run.
-STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
 # The step that a finding belongs to which no role, but the user can put right.
 OF_SUBJECT = {"ffmpeg": "gpu_codec", "ffprobe": "gpu_codec", "extras": "gpu_extras"}
 KEPT_NOT = f"the GPU did not keep it; {RESTART}; if it stays, show the provider this report"

@@ -22,7 +22,7 @@ from gpuprep.records.evidence.gemm import Gemm
 from gpuprep.records.evidence.toolkit import Toolkit
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.ids import new_run_id, now
-from gpuprep.records.recorded_options import RecordedOptions
+from gpuprep.records.recorded_options import STEPS, RecordedOptions
 from gpuprep.workflows import provision
 from gpuprep.workflows.record_file import Recorded, read, simulated
 from gpuprep.workflows.runs import Options
@@ -207,7 +207,7 @@ def _asked(recorded: Recorded, wanted: Wanted) -> list[str]:
     chosen = RecordedOptions.read(record.options).probes
     if not recorded.whole or record.command != "validate" or chosen is None:
         return there
-    left_out = set(provision.STEPS) - set(provision.chosen_steps(_options(record)))
+    left_out = set(STEPS) - set(provision.chosen_steps(_options(record)))
     return [*there, *(kind.name for kind in probes.chosen(wanted, probes=chosen, without=left_out))]
 
 
@@ -217,7 +217,7 @@ def _options(record: RunRecord) -> Options:
 
 
 def _steps(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if name in provision.STEPS)
+    return tuple(name for name in names if name in STEPS)
 
 
 def _with_toolkit(recorded: Recorded) -> Snapshot:

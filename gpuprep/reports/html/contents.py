@@ -16,7 +16,6 @@ from gpuprep.records.showable import SIMULATED
 from gpuprep.reports import capacity, causes, commands, drifted, figures, measured
 from gpuprep.reports.columns import LEGEND, LOWEST, Part, columns
 from gpuprep.reports.html import bars, charts, headline
-from gpuprep.reports.measured import share
 from gpuprep.reports.readings import answer, entries, figure, held_to, known, unfinished
 from gpuprep.reports.text import outcome, shown
 
@@ -103,7 +102,7 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "checks": findings,
         "statuses": [status.value for status, number in _counts(findings).items() if number],
         "plan": record.plan if record.plan and not record.verdict else None,
-        "steps": _steps(record),
+        "steps": measured.roles(record),
         "system": _system(record.after or record.before),
         "libraries": _libraries(record),
         "packages": _packages(record.after or record.before),
@@ -271,19 +270,6 @@ def _counts(findings: Iterable[Finding]) -> Counter[Status]:
     counts = Counter(dict.fromkeys(Status, 0))
     counts.update(finding.status for finding in findings)
     return counts
-
-
-def _steps(record: RunRecord) -> list[dict[str, Any]]:
-    """The roles that ran, in order: duration, share of the longest duration, number of changes."""
-    steps: dict[str, dict[str, Any]] = {}
-    for task in record.playbook.tasks if record.playbook else ():
-        name = task.role.removeprefix("gpu_") or "playbook"
-        step = steps.setdefault(name, {"name": name, "seconds": 0.0, "tasks": 0, "changed": 0})
-        step["seconds"] += task.seconds
-        step["tasks"] += 1
-        step["changed"] += task.outcome == "changed"
-    longest = max((step["seconds"] for step in steps.values()), default=0.0)
-    return [{**step, "percent": share(step["seconds"], longest)} for step in steps.values()]
 
 
 def _links(record: RunRecord) -> list[str]:

@@ -15,6 +15,11 @@ ADDRESS = re.compile(r"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}\b")
 PART = r"[\w.-]"  # of a name: web1 is not in web10
 
 
+def without(name: str, text: str, instead: str = "HOST") -> str:
+    """`text` with HOST for the name, so that two hosts have the same."""
+    return re.sub(rf"(?<!{PART}){re.escape(name)}(?!\w|[.-]\w)", instead, text) if name else text
+
+
 @dataclass(frozen=True)
 class Failed:
     host: str
@@ -24,10 +29,7 @@ class Failed:
     @property
     def plain(self) -> str:
         """The error without what differs between hosts: host name, addresses and run id."""
-        text = self.error
-        for word, instead in ((self.host, "HOST"), (self.run_id, "RUN")):
-            if word:
-                text = re.sub(rf"(?<!{PART}){re.escape(word)}(?!\w|[.-]\w)", instead, text)
+        text = without(self.run_id, without(self.host, self.error), "RUN")
         lines = ADDRESS.sub("ADDRESS", text).splitlines() or [""]
         return "\n".join([lines[0].removeprefix("HOST: "), *(line for line in lines[1:] if line != "where: HOST")])
 
