@@ -30,11 +30,11 @@ endif
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := .venv-build
-PINS := .ci/requirements-build.txt $(wildcard playbooks/roles/gpu_agent/files/requirements/*.txt)
+PINS := .ci/requirements-build.txt $(wildcard ansible_collections/gpuprep/gpu/roles/gpu_agent/files/requirements/*.txt)
 # The time that is written into wheel and sdist: that of the last commit, so that the same commit gives the same bytes.
 EPOCH = $(or $(shell git log -1 --format=%ct 2>/dev/null),1580601600)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SOURCES := pyproject.toml .ci/wheel_sbom.py .ci/requirements-build.txt $(shell find gpuprep playbooks profiles man -type f -not -name '*.pyc')
+SOURCES := pyproject.toml .ci/wheel_sbom.py .ci/requirements-build.txt $(shell find gpuprep ansible_collections profiles man -type f -not -name '*.pyc')
 
 # Two parts side by side: mypy takes as long as all others.
 LINT := lint-types lint-others
@@ -159,11 +159,11 @@ lint-types:
 	@$(BIN)/mypy
 
 lint-others:
-	@$(BIN)/ruff check gpuprep tests .ci
-	$(BIN)/ruff format --check gpuprep tests .ci
+	@$(BIN)/ruff check gpuprep tests .ci ansible_collections
+	$(BIN)/ruff format --check gpuprep tests .ci ansible_collections
 	$(BIN)/lint-imports
-	$(BIN)/yamllint --strict playbooks profiles gpuprep
-	PATH="$$PWD/$(BIN):$$PATH" $(BIN)/ansible-lint --offline -q playbooks
+	$(BIN)/yamllint --strict ansible_collections profiles gpuprep
+	PATH="$$PWD/$(BIN):$$PATH" ANSIBLE_COLLECTIONS_PATH="$$PWD" $(BIN)/ansible-lint --offline -q ansible_collections
 
 canary: $(VENV)/.installed
 	@$(BIN)/python .ci/canary.py

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1]
+# The Ansible collection gpuprep.gpu: beside the package, in a source tree as where it is installed.
+COLLECTION = Path(__file__).resolve().parents[2] / "ansible_collections/gpuprep/gpu"
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,7 @@ class Pin:
 
 
 def role_folder(role: str) -> Path:
-    """In a wheel the playbooks are inside the package, in a source tree beside it."""
-    places = (folder / "playbooks/roles" / role for folder in (PACKAGE, PACKAGE.parent))
-    return next(folder for folder in places if folder.is_dir())
+    return COLLECTION / "roles" / role
 
 
 def agent_libraries(cuda_major: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 import gpuprep
+from gpuprep.catalogue.agent import COLLECTION
 from gpuprep.errors import GpuprepError
 from gpuprep.remote.types import Target
 
@@ -27,22 +28,17 @@ from gpuprep.remote.types import Target
 RUNNER_SETTINGS = frozenset({"ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_STDOUT_CALLBACK", "ANSIBLE_RETRY_FILES_ENABLED"})
 
 # Of one task, so that a host that never answers holds no run for ever; tasks that may take longer say so themselves.
-# The same number is in playbooks/ansible.cfg.
+# The same number is in the collection's playbooks/ansible.cfg.
 TASK_SECONDS = 1800
 
 MEMORY_BYTES = 512 << 20  # of one process of Ansible; it needs about 100 MiB
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 
-PACKAGE = Path(gpuprep.__file__).resolve().parent
-# Inside the installed package, or beside it in a source tree.
-PLAYBOOKS = (PACKAGE / "playbooks", PACKAGE.parent / "playbooks")
-
 
 def playbooks_dir() -> Path:
-    for folder in PLAYBOOKS:
-        if folder.is_dir():
-            return folder
+    if COLLECTION.is_dir():
+        return COLLECTION / "playbooks"
     raise GpuprepError(
         "gpuprep's playbooks are missing", "files are missing in this installation of gpuprep: install it again"
     )
@@ -51,7 +47,7 @@ def playbooks_dir() -> Path:
 @cache
 def role_variable_names() -> frozenset[str]:
     """Role variables that a user may set: those with a default and a description in the roles."""
-    files = playbooks_dir().glob("roles/*/defaults/main.yml")
+    files = COLLECTION.glob("roles/*/defaults/main.yml")
     return frozenset(name for file in files for name in yaml.safe_load(file.read_text(encoding="utf-8")) or {})
 
 
@@ -145,7 +141,7 @@ def environment(target: Target, private: Path, playbooks: Path, *, accept_new_ho
         "ANSIBLE_CONFIG": str(playbooks / "ansible.cfg"),
         "ANSIBLE_HOME": str(private / "home"),
         "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
-        "ANSIBLE_ROLES_PATH": str(playbooks / "roles"),
+        "ANSIBLE_COLLECTIONS_PATH": str(COLLECTION.parents[2]),
         # A fact is what a host says of itself: it must never take the place of a variable of the roles.
         "ANSIBLE_INJECT_FACT_VARS": "False",
         "ANSIBLE_CALLBACKS_ENABLED": "gpuprep_plain",
@@ -210,7 +206,7 @@ def without_foreign_settings(prepared: Mapping[str, str], ours: Mapping[str, str
     }
     # The user's own plugins would otherwise come first; ansible-runner's folder is the last of the list.
     runners = prepared["ANSIBLE_CALLBACK_PLUGINS"].split(":")[-1]
-    kept["ANSIBLE_CALLBACK_PLUGINS"] = f"{playbooks_dir() / 'callback_plugins'}:{runners}"
+    kept["ANSIBLE_CALLBACK_PLUGINS"] = f"{COLLECTION / 'plugins/callback'}:{runners}"
     kept.pop("ORIGINAL_STDOUT_CALLBACK", None)
     kept.update({"PYTHONUNBUFFERED": "1"})
     return kept

@@ -179,6 +179,7 @@ OUTCOMES = {
 }
 # Modules that speak for our roles, not for the machine: they run on the controller.
 OUR_WORDS = ("ansible.builtin.assert", "ansible.builtin.fail", "assert", "fail")
+COLLECTION = "gpuprep.gpu."
 LENDS_TASKS = "gpu_preflight"
 # The task that fails where the machine must be restarted and may not (roles/gpu_driver/tasks/restart.yml).
 RESTART_CHECK = "Check that the machine may be restarted"
@@ -348,9 +349,9 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _names(data: Mapping[str, Any]) -> tuple[str, str]:
     """Role and task; in a task's name Ansible puts the role first, as `role : task`."""
-    role = _name(data.get("role"))
+    role = _name(data.get("role")).removeprefix(COLLECTION)
     task = _name(data.get("name") or data.get("task"))
-    return role, task.removeprefix(f"{role} : ") if role else task
+    return role, task.removeprefix(COLLECTION).removeprefix(f"{role} : ") if role else task
 
 
 def _name(value: Any) -> str:

@@ -1,8 +1,8 @@
 """Ends what an interrupted playbook left running on a host: downloads, compilers, everything that its tasks started.
 
 Killing ssh here ends nothing on the host. Every process of a task has the run id in its environment
-(playbooks/provision.yml), so it can be identified. A package manager is left to end by itself: killing it would damage
-its database.
+(the collection's playbooks/provision.yml), so it can be identified. A package manager is left to end by itself: killing
+it would damage its database.
 """
 
 from __future__ import annotations

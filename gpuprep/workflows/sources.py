@@ -17,7 +17,7 @@ from gpuprep import catalogue
 from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.agent.facts.packages import headers_package
 from gpuprep.catalogue import roles
-from gpuprep.catalogue.agent import role_folder
+from gpuprep.catalogue.agent import COLLECTION, role_folder
 from gpuprep.codecbuild import sources as tarballs
 from gpuprep.desired.modules import DKMS
 from gpuprep.desired.profile_rules import refuse
@@ -209,7 +209,7 @@ def _question(
         if role in steps and version != "none":
             wheels[f"nvidia-{library}-cu{wanted.cuda.major}"] = version
     components = () if release.rpm or wanted.driver.source == "nvidia" else roles.driver_components(release)
-    reader = _text(str(role_folder("gpu_driver") / "files/apt_sources.py")) if components else ""
+    reader = _text(str(COLLECTION / "plugins/module_utils/aptsources.py")) if components else ""
     return Question(
         tuple(repositories), asked, components, facts.os.codename, reader, wheels,
         versions={name: wish.version if wish.together or name == wish.packages[0] else ""

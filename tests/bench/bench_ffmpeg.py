@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from gpuprep import sim
-from gpuprep.provisioning import ansible_environment
+from gpuprep.catalogue.agent import role_folder
 from gpuprep.remote import Host
 from gpuprep.sim import mirror
 
@@ -41,7 +41,7 @@ make install-progs DESTDIR={folder}/plain/out
 
 def build(machine: str) -> tuple[float, float]:
     """Seconds of the role's build and of the plain one, in `machine`."""
-    role = ansible_environment.playbooks_dir() / "roles" / "gpu_codec"
+    role = role_folder("gpu_codec")
     with Host(sim.target(machine)) as host:
         spec = prepare(host, role)
         theirs = timed(host, f"nice -n {NICE} runuser -u {USER} -- bash -c {shlex.quote(PLAIN.format(folder=FOLDER))}")

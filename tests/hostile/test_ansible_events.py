@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from places import ROOT
+from places import COLLECTION
 
 from gpuprep.provisioning import ansible_events
 
@@ -174,7 +174,7 @@ def test_our_advice_is_not_displaced_by_a_machines(events: ansible_events.Events
     assert events.failure.hint == "reboot"
 
 
-RESTART = ROOT / "playbooks/roles/gpu_driver/tasks/restart.yml"
+RESTART = COLLECTION / "roles/gpu_driver/tasks/restart.yml"
 
 
 def test_that_a_reboot_is_needed_is_told_by_our_own_task_alone(events: ansible_events.Events) -> None:

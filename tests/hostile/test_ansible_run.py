@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
-from places import ROOT
+from places import COLLECTION, ROOT
 from scriptedhost import DEEP, HANG, ScriptedHost
 from waiting import until
 
@@ -296,14 +296,14 @@ def by_hand(book: str, folder: Path, settings: dict[str, str]) -> subprocess.Com
 
 
 def test_every_way_into_a_role_begins_with_that_refusal() -> None:
-    roles = ansible_environment.playbooks_dir() / "roles"
+    roles = COLLECTION / "roles"
     ways = [*roles.glob("*/tasks/main.yml"), *roles.glob("*/tasks/verify.yml")]
     ways += [roles / "gpu_agent/tasks/provenance.yml", roles / "gpu_preflight/tasks/resume.yml"]
     assert len(ways) > 15
     for way in ways:
         first = way.read_text().split("\n- name:")[1]
-        assert "import_tasks:" in first, way
-        assert "facts_apart.yml" in first, way
+        assert "import_" in first, way
+        assert "facts_apart" in first, way
 
 
 # ---------------------------------------------------------------- a host that never answers

@@ -178,7 +178,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     }
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-        "ANSIBLE_CONFIG": str(ROLE.parents[1] / "ansible.cfg"),
+        "ANSIBLE_CONFIG": str(ROLE.parents[1] / "playbooks/ansible.cfg"),
         "ANSIBLE_ROLES_PATH": str(ROLE.parent),
         "ANSIBLE_HOME": str(folder / "home"),
         "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),

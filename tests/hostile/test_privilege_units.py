@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from places import ROOT
+from places import COLLECTION
 
 from gpuprep.agent import host_paths
 from gpuprep.desired import loading
 from gpuprep.nightly import units
 
-TEMPLATES = ROOT / "playbooks/roles/gpu_tuning/templates"
+TEMPLATES = COLLECTION / "roles/gpu_tuning/templates"
 NIGHTLY = units.files(loading.load("t4").drift)[host_paths.DRIFT_SERVICE_FILE]
 TUNE = (TEMPLATES / "gpuprep-tune.service.j2").read_text()
 DAEMON = (TEMPLATES / "persistenced.conf.j2").read_text()

@@ -11,12 +11,14 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import amount
 import pip
 import pytest
 import wheelsfortests
+from programfile import MODULES, answer_of, module_of
 from roletasks import ROLES, Command, command, tasks
 
 VERSION = "9.10.2.21"
@@ -169,10 +171,7 @@ def test_a_line_of_requirements_cannot_be_smuggled_in(variable: str, value: str)
 )
 def test_a_manifest_of_cudnn_that_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
-    program = ROLES / "gpu_cudnn/files/cudnn_state.py"
-    done = run(Command([sys.executable, "-I", str(program), str(tmp_path), "d"], "/"))
-    assert done.returncode == 0, done.stderr[-300:]
-    assert done.stdout == "its manifest.json is damaged"
+    assert answer_of("wheel_state", path=str(tmp_path), sha256="d")["why"] == "its manifest.json is damaged"
 
 
 # ---------------------------------------------------------------- extra packages
@@ -299,12 +298,8 @@ def test_the_place_is_looked_at_before_anything_is_made_there(role: str, file: s
 # ---------------------------------------------------------------- the record of what is installed
 
 
-def provenance(tmp_path: Path) -> dict[str, Any]:
-    source = (ROLES / "gpu_agent/files/provenance.py").read_text()
-    functions: dict[str, Any] = {}
-    exec(compile(source.replace("\nmain()\n", "\n"), "provenance.py", "exec"), functions)
-    functions["RECORD"] = tmp_path / "provenance.json"
-    return functions
+def provenance() -> ModuleType:
+    return module_of(MODULES / "provenance.py")
 
 
 @pytest.mark.parametrize("attack", ["deep", "huge", "a pipe", "no text", "a device", "a folder"])
@@ -322,13 +317,13 @@ def test_a_manifest_that_is_none_is_left_out(tmp_path: Path, attack: str) -> Non
         path.symlink_to("/dev/zero")
     else:
         path.mkdir()
-    assert provenance(tmp_path)["manifest"](path) is None
+    assert provenance().manifest(path) is None
 
 
 def test_a_program_that_never_ends_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "dpkg-query").write_text("#!/bin/sh\nexec sleep infinity\n")
     (tmp_path / "dpkg-query").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    functions = provenance(tmp_path)
+    functions = vars(provenance())
     functions["MOST_SECONDS"] = 0.2
     assert functions["packages"]() == {}

@@ -29,6 +29,7 @@ import pytest
 from builders import shipped
 from compilequickly import compile_quickly
 from machines import CODEC_BUILDER
+from places import COLLECTION
 
 from gpuprep import paths, remote, sim
 from gpuprep.desired import state
@@ -227,7 +228,7 @@ def others_wait() -> Iterator[Callable[[Path], None]]:
 
     Both by the role's own programs. What an earlier session left there stays.
     """
-    files = ansible_environment.playbooks_dir() / "roles/gpu_codec/files"
+    files = COLLECTION / "roles/gpu_codec/files"
     shared = paths.cache_dir() / "artifacts/builds"
     shared.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = state.build_key("debian-13", platform.machine(), WISH)

@@ -164,5 +164,5 @@ def playbooks_of_the_test(folder: Path, monkeypatch: pytest.MonkeyPatch, **books
     (place / "ansible.cfg").write_text("[defaults]\n")
     for name, text in books.items():
         (place / f"{name}.yml").write_text(text)
-    monkeypatch.setattr(ansible_environment, "PLAYBOOKS", (place,))
+    monkeypatch.setattr(ansible_environment, "COLLECTION", folder)
     return place

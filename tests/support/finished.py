@@ -30,7 +30,7 @@ MACHINE, OS, PROFILE = "e2e-t4", "debian13", "t4"
 KEEP = os.environ.get("GPUPREP_E2E_KEEP") == "1"
 WRITTEN = "finished.json"
 # What makes the disk. The rest of gpuprep is brought up to date on each clone, as on any host.
-SOURCES = ("gpuprep/sim", "playbooks", "profiles", "tests/support/compilequickly.py")
+SOURCES = ("gpuprep/sim", "ansible_collections", "profiles", "tests/support/compilequickly.py")
 KEPT = "kept-t4-"
 
 

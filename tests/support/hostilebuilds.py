@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from places import ROOT
+from places import COLLECTION
 
-ROLE = ROOT / "playbooks" / "roles" / "gpu_codec"
+ROLE = COLLECTION / "roles" / "gpu_codec"
 CODEC = ROLE / "files" / "codec"
 KEY = "0123456789ab"
 NAMES = ("state", "parts", "copying", "sealing", "install")

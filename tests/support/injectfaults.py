@@ -41,7 +41,7 @@ from places import CASES, ROOT, SUPPORT
 PYTHON = ROOT / ".venv/bin/python"
 INSTALLED = ROOT / ".venv/.installed"  # where it is not there, `make` installs the wheel anew
 NEAR = {
-    "trace": ["tests/traces"], "playbooks": ["tests/unit/playbooks", "tests/unit/provisioning"],
+    "trace": ["tests/traces"], "ansible_collections": ["tests/unit/playbooks", "tests/unit/provisioning"],
     "profiles": ["tests/unit/desired"],
 }  # fmt: skip
 # As in the Makefile. Without -m the markers are those of pyproject.toml.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
+COLLECTION = ROOT / "ansible_collections/gpuprep/gpu"
 SUPPORT = TESTS / "support"
 CASES = TESTS / "cases"
 GOLDEN = TESTS / "golden"

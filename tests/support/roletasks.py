@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 from jinja2.nativetypes import NativeEnvironment
-from places import ROOT
+from places import COLLECTION
 
-ROLES = ROOT / "playbooks/roles"
+ROLES = COLLECTION / "roles"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def command(role: str, file: str, name: str, **given: str) -> Command:
 
 def roles_in_order() -> list[str]:
     """The roles of provision.yml, in its order."""
-    (play,) = yaml.safe_load((ROLES.parent / "provision.yml").read_text(encoding="utf-8"))
+    (play,) = yaml.safe_load((COLLECTION / "playbooks/provision.yml").read_text(encoding="utf-8"))
     (block,) = play["tasks"]
     roles = [task["ansible.builtin.import_role"] for task in block["block"]]
-    return [role["name"] for role in roles if "tasks_from" not in role]
+    return [role["name"].removeprefix("gpuprep.gpu.") for role in roles if "tasks_from" not in role]

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from places import ROOT
+from places import COLLECTION, ROOT
 
 from gpuprep.agent.facts import packages
 
-ROLES = ROOT / "playbooks/roles"
+ROLES = COLLECTION / "roles"
 PRINTED = re.compile(r"VALUE (\S+) ([A-Za-z0-9+/=]+) END")
 
 
@@ -28,15 +28,19 @@ def printing(name: str, expression: str) -> dict[str, str]:
 
 
 def played(
-    folder: Path, play: dict[str, Any], hosts: str = "localhost,"
+    folder: Path, play: dict[str, Any], hosts: str = "localhost,", collections: Path = ROOT
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Runs a play: how it ended, and name ► what printing() printed."""
     book = folder / "book.yml"
-    whole = {"hosts": "all", "connection": "local", "gather_facts": False, **play}
+    whole = {"hosts": "all", "connection": "local", "gather_facts": False, "collections": ["gpuprep.gpu"], **play}
     book.write_text(yaml.safe_dump([whole]), encoding="utf-8")
     extra = json.dumps({"ansible_python_interpreter": sys.executable})
     command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", hosts, "-e", extra, str(book)]
-    places = {"ANSIBLE_LOCAL_TEMP": str(folder / "tmp"), "ANSIBLE_HOME": str(folder), "ANSIBLE_ROLES_PATH": str(ROLES)}
+    places = {
+        "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
+        "ANSIBLE_HOME": str(folder),
+        "ANSIBLE_COLLECTIONS_PATH": str(collections),
+    }
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **places}, check=False)
     found = {name: json.loads(base64.b64decode(value)) for name, value in PRINTED.findall(done.stdout)}
     return done, found

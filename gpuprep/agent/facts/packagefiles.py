@@ -1,8 +1,8 @@
 """What is wrong with the driver's and the CUDA toolkit's packages: files that are gone, changed or closed to users, and
 packages that they need and are not there. Changes nothing.
 
-Without gpuprep's other modules and stdlib only, Python 3.9 or newer: the agent imports it, and the roles run it as a
-script: `packagefiles.py driver` (or cuda, or compiler) prints {"broken": [package, ...], "absent": [package, ...]}.
+Without gpuprep's other modules and stdlib only, Python 3.9 or newer: the agent imports it, and so does the collection's
+module package_files, by a link.
 
 As `dpkg --verify` and `rpm -V` do, but a file is read only if it changed in any way (ctime) after its package was
 installed: CUDA has gigabytes. ctime cannot be set by a program; a machine whose files were all copied is read whole.
@@ -11,12 +11,10 @@ installed: CUDA has gigabytes. ctime cannot be set by a program; a machine whose
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import stat
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -195,17 +193,14 @@ def _run(command: Sequence[str]) -> Optional[str]:
     return done.stdout
 
 
-def main() -> None:
+def broken_and_absent(subject: str) -> Dict[str, List[str]]:
+    """{"broken": packages, "absent": packages} of the driver, of cuda or of the compiler."""
     rpm = RED_HAT.exists()
     everything = _run(["rpm", "-qa", "--qf", "%{NAME}\\n"] if rpm else ["dpkg-query", "-W", "-f", "${Package}\\n"])
     names = set((everything or "").splitlines())
-    compiler = sys.argv[1] == "compiler"
-    mine = {name for name in names if (COMPILER.match(name) if compiler else whose(name) == sys.argv[1])}
+    compiler = subject == "compiler"
+    mine = {name for name in names if (COMPILER.match(name) if compiler else whose(name) == subject)}
     # apt does nothing at all while one of them is lacking, be it another role's.
     asked = mine if rpm else mine | set(filter(whose, names))
     needed = sorted({need for _, need in absent(sorted(asked), rpm=rpm)})
-    print(json.dumps({"broken": list(wrong(mine, rpm=rpm, digest=md5_or_other)), "absent": needed}))
-
-
-if __name__ == "__main__":
-    main()
+    return {"broken": list(wrong(mine, rpm=rpm, digest=md5_or_other)), "absent": needed}

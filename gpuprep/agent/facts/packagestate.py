@@ -1,23 +1,21 @@
 """What the package manager left half done, and who works with it now. Changes nothing.
 
-Without gpuprep's other modules and stdlib only, Python 3.9 or newer: the agent imports it, and the role gpu_preflight
-runs it as a script, which prints one JSON object and then the same in words.
+Without gpuprep's other modules and stdlib only, Python 3.9 or newer: the agent imports it, and so does the collection's
+module package_state, by a link.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import sqlite3
 import struct
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 from urllib.parse import quote
 
 NO_ANSWER = "the package manager does not answer"  # the agent's words; its caller knows what to do then
@@ -192,18 +190,18 @@ def _answer(query: Tuple[str, ...]) -> Optional[str]:
     return done.stdout if done.returncode == 0 else None
 
 
-def main() -> None:
+class Unreadable(Exception):
+    """The package manager does not say which packages there are."""
+
+
+def state() -> Dict[str, Any]:
+    """All of it: unfinished, journal, holders, others and ours."""
     rpm = RED_HAT.exists()
+    query = RPM_QUERY if rpm else DPKG_QUERY
     held = holders()
-    answer = _answer(RPM_QUERY if rpm else DPKG_QUERY)
+    answer = _answer(query)
     if answer is None:
-        sys.exit(f"{RPM_QUERY[0] if rpm else DPKG_QUERY[0]} cannot read which packages are installed")
+        raise Unreadable(f"{query[0]} cannot read which packages are installed")
     half, own = unfinished(answer, rpm=rpm), ours(rpm=rpm)
     journals = [] if rpm else journal()
-    state = {"unfinished": half, "journal": journals, "holders": held, "others": of_others(half, own), "ours": own}
-    print(json.dumps(state))
-    print(sentence(held))
-
-
-if __name__ == "__main__":
-    main()
+    return {"unfinished": half, "journal": journals, "holders": held, "others": of_others(half, own), "ours": own}

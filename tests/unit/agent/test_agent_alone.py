@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from builders import bare_snapshot, finished_snapshot, good_probes, measured_t4
-from places import ROOT
+from places import COLLECTION, ROOT
 from programfile import module_of
 
 from gpuprep import checks, records
@@ -58,8 +58,8 @@ print(json.dumps({"findings": to_json_value(found), "status": verdict.judge(wish
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle as the role unpacks it, and beside it links to the libraries of gpu_agent_libraries alone."""
     place = tmp_path_factory.mktemp("agent")
-    role = module_of(ROOT / "playbooks/roles/gpu_agent/filter_plugins/gpu_agent.py")
-    bundle = base64.b64decode(role.gpu_agent_bundle(str(ROOT / "gpuprep")))
+    role = module_of(COLLECTION / "plugins/filter/agent.py")
+    bundle = base64.b64decode(role.agent_bundle(str(ROOT / "gpuprep")))
     zipfile.ZipFile(io.BytesIO(bundle)).extractall(place)
     for name in LIBRARIES:
         there = importlib.util.find_spec(name)

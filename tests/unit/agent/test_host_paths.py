@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from places import ROOT
+from places import COLLECTION, ROOT
 
 from gpuprep.agent import host_paths
 from gpuprep.agent.facts import managed
@@ -64,8 +64,8 @@ def literals(source: str) -> Iterator[str]:
 
 def roles() -> dict[str, str]:
     """Every text of the roles, by its path below playbooks/."""
-    files = [path for path in (ROOT / "playbooks").rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    return {str(path.relative_to(ROOT / "playbooks")): path.read_text(encoding="utf-8") for path in files}
+    files = [path for path in COLLECTION.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    return {str(path.relative_to(COLLECTION)): path.read_text(encoding="utf-8") for path in files}
 
 
 def test_a_path_is_written_out_once_in_the_package() -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from builders import bare_snapshot, load
+from fakeprograms import program
 from places import CASES
+from programfile import answer_of
 
 from gpuprep import checks, errors, records
 from gpuprep.agent.facts import packagestate
@@ -72,12 +74,14 @@ def test_who_holds_a_lock_is_named_while_it_is_held(tmp_path: Path) -> None:
     assert packagestate.sentence({}) == ""
 
 
-def test_it_runs_alone_as_the_roles_run_it(tmp_path: Path) -> None:
-    alone = tmp_path / "script.py"
-    alone.write_text(Path(packagestate.__file__).read_text(encoding="utf-8"))
-    done = subprocess.run([sys.executable, "-I", str(alone)], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert done.stdout.startswith('{"unfinished": {')
-    assert len(done.stdout.splitlines()) == 2
+def test_the_roles_have_it_as_a_module(tmp_path: Path) -> None:
+    answer = answer_of("package_state")
+    assert set(answer) >= {"unfinished", "journal", "holders", "others", "ours", "msg"}
+    for name in ("dpkg-query", "rpm"):
+        program(tmp_path / name, "exit 2")
+    assert answer_of("package_state", {"PATH": str(tmp_path)})["msg"].endswith(
+        "cannot read which packages are installed"
+    )
 
 
 def left(

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import signedmodules
 from builders import bare_snapshot, finished_snapshot
-from places import ROOT
+from places import COLLECTION
+from programfile import MODULES, module_of
 from signedmodules import BODY, MARK, Key, make_key, pkcs7, signed, trailer
 
 from gpuprep import checks, errors, records
@@ -28,7 +29,7 @@ from gpuprep.agent.programs import children, run
 from gpuprep.desired import loading, profile, state
 from gpuprep.provisioning import plan
 
-SCRIPTS = ROOT / "playbooks/roles/gpu_driver/files"
+SCRIPTS = COLLECTION / "roles/gpu_driver/files"
 OWN = "/var/lib/dkms/mok.pub"
 FLEET = profile.SigningWish("/etc/mok/MOK.priv", "/etc/mok/MOK.der")
 
@@ -363,11 +364,8 @@ def test_the_role_looks_at_key_and_certificate(tmp_path: Path, keys: tuple[Key, 
 
 def test_the_roles_verification_is_the_agents(tmp_path: Path, keys: tuple[Key, Key]) -> None:
     """The role runs without the package, so it has its own; the same modules pass."""
-    names: dict[str, object] = {"__name__": "signers"}
-    exec((SCRIPTS / "module_signers.py").read_text(), names)  # a script of a role is in no package
-    is_signed, pem = names["is_signed"], names["pem"]
-    assert callable(is_signed)
-    assert callable(pem)
+    signatures = module_of(MODULES / "module_signatures.py")
+    is_signed, pem = signatures.is_signed, signatures.pem
     own, other = keys
     cases = {**damaged(keys), "good": signed(own), "sha512": signed(own, digest="sha512"), "other": signed(other)}
     cases |= {"unsigned": BODY, "changed": flipped(signed(own), 7)}

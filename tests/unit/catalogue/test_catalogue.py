@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 from builders import shipped
-from places import ROOT
+from places import COLLECTION
 
 from gpuprep import catalogue
 
 NO_VIDEO = ("p100", "b200", "gb200", "b300")  # nobody read what their engines can do
-ROLES = ROOT / "playbooks" / "roles"
+ROLES = COLLECTION / "roles"
 
 
 @pytest.mark.parametrize(

@@ -335,12 +335,14 @@ def test_plan_and_check_print_the_same_list(gpuprep: Shell, script: Script) -> N
 def test_a_failed_step_is_exit_code_4_with_its_last_lines(
     gpuprep: Shell, script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "ansible.cfg").write_text("")
-    (tmp_path / "provision.yml").write_text(
+    books = tmp_path / "playbooks"
+    books.mkdir()
+    (books / "ansible.cfg").write_text("")
+    (books / "provision.yml").write_text(
         "- hosts: all\n  gather_facts: false\n  tasks:\n"
         "    - name: Build\n      ansible.builtin.command: sh -c 'echo no compiler >&2; exit 9'\n      tags: [always]\n"
     )
-    monkeypatch.setattr(ansible_environment, "PLAYBOOKS", (tmp_path,))
+    monkeypatch.setattr(ansible_environment, "COLLECTION", tmp_path)
     script.snapshots = [bare_snapshot()]
     code, out, err = gpuprep("provision", "local", "-p", "t4", "--output", str(tmp_path / "page.txt"))
     assert (code, out) == (4, "")

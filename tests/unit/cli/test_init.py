@@ -18,7 +18,7 @@ from builders import bare_snapshot, finished_snapshot, resolved
 from click.testing import CliRunner, Result
 from commandline import own_folders
 from fakehost import Script
-from places import ROOT, SUPPORT
+from places import COLLECTION, SUPPORT
 from pseudoterminal import Program
 from records_for_tests import record
 from scriptedhosts import inventory_of
@@ -395,7 +395,7 @@ def test_a_key_file_that_no_inventory_can_name(path: str) -> None:
 
 def test_each_step_has_documented_figures_with_a_source() -> None:
     data = yaml.safe_load((resources.files("gpuprep") / "catalogue/effort.yml").read_text(encoding="utf-8"))
-    steps = {path.name.removeprefix("gpu_") for path in (ROOT / "playbooks/roles").glob("gpu_*")}
+    steps = {path.name.removeprefix("gpu_") for path in (COLLECTION / "roles").glob("gpu_*")}
     assert steps | {"facts", "measuring"} == set(data["seconds"])
     assert set(data["megabytes"]) < steps
     for entry in (*data["seconds"].values(), *data["megabytes"].values(), data["restart_seconds"]):

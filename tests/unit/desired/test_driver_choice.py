@@ -10,19 +10,16 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2.nativetypes import NativeEnvironment
-from places import ROOT
+from places import COLLECTION
 from programfile import module_of
 from systemprofiles import planned_driver
 
 from gpuprep import catalogue
 from gpuprep.catalogue import roles
 
-FILTERS = ROOT / "playbooks/roles/gpu_driver/filter_plugins/gpu_driver.py"
-VARS = FILTERS.parents[1] / "vars"
+VARS = COLLECTION / "roles/gpu_driver/vars"
 FLAVOURS = ("proprietary", "open")
-
-
-ROLE = module_of(FILTERS)
+ROLE = module_of(COLLECTION / "plugins/filter/driver.py")
 
 # ---------------------------------------------------------------- is this version the wished one?
 
@@ -43,18 +40,18 @@ epochs = st.sampled_from(["", "0:", "1:", "12:"])
 @example("550", "", "", "")
 def test_plan_and_role_agree_on_what_was_wished(version: str, wish: str, epoch: str, revision: str) -> None:
     package = f"{epoch}{version}{revision}"
-    assert ROLE.gpu_driver_fits(package, wish) == catalogue.matches(ROLE.gpu_driver_upstream(package), wish)
+    assert ROLE.driver_fits(package, wish) == catalogue.matches(ROLE.driver_upstream(package), wish)
 
 
 @given(versions.filter(catalogue.is_version), dotted | versions, epochs, revisions)
 def test_a_packages_epoch_and_revision_are_no_part_of_it(version: str, wish: str, epoch: str, revision: str) -> None:
-    assert ROLE.gpu_driver_upstream(f"{epoch}{version}{revision}") == version
-    assert ROLE.gpu_driver_fits(f"{epoch}{version}{revision}", wish) == catalogue.matches(version, wish)
+    assert ROLE.driver_upstream(f"{epoch}{version}{revision}") == version
+    assert ROLE.driver_fits(f"{epoch}{version}{revision}", wish) == catalogue.matches(version, wish)
 
 
 def test_a_version_that_is_none_is_no_offer() -> None:
     lines = ["libcuda1 | 550.163.01+really-1 | trixie/non-free", "libcuda1 | 550.90.07-1 | trixie/non-free"]
-    assert ROLE.gpu_driver_offered(lines, ["libcuda1"], "550") == {"libcuda1": "550.90.07-1"}
+    assert ROLE.driver_offered(lines, ["libcuda1"], "550") == {"libcuda1": "550.90.07-1"}
 
 
 # ---------------------------------------------------------------- which version of an archive is taken?
@@ -92,9 +89,9 @@ def both_choose(release: catalogue.OsRelease, wish: str, flavour: str) -> tuple[
         name for name in roles.driver_packages(release, "distribution", flavour, "550") if name not in OWN_VERSION
     ]
     lines = madison(release.sources["distribution"].drivers, packages, flavour)
-    offered = ROLE.gpu_driver_offered(lines, packages, told)
+    offered = ROLE.driver_offered(lines, packages, told)
     assert set(offered) in (set(), set(packages))
-    return planned, next((ROLE.gpu_driver_upstream(version) for version in offered.values()), None)
+    return planned, next((ROLE.driver_upstream(version) for version in offered.values()), None)
 
 
 OWN_VERSION = ("nvidia-modprobe", "nvidia-persistenced")
@@ -142,7 +139,7 @@ def test_plan_and_role_name_the_same_packages_of_each_branch(key: str) -> None:
     variables = yaml.safe_load((VARS / f"{release.roles.rpartition('-')[0]}.yml").read_text(encoding="utf-8"))
     for source, offer in release.sources.items():
         for driver in offer.drivers:
-            data = ROLE.gpu_driver_of_branch(variables["gpu_driver_sources"][source], driver.version)
+            data = ROLE.driver_of_branch(variables["gpu_driver_sources"][source], driver.version)
             assert "by_branch" not in data
             for flavour in driver.modules:
                 mine = [*data["kernel_packages"][flavour], *data["library_packages"], *data["tool_packages"]]
@@ -153,7 +150,7 @@ def test_plan_and_role_name_the_same_packages_of_each_branch(key: str) -> None:
 
 def test_every_package_of_every_branch_is_known_as_a_drivers() -> None:
     variables = yaml.safe_load((VARS / "Ubuntu.yml").read_text(encoding="utf-8"))
-    names = ROLE.gpu_driver_names(variables["gpu_driver_sources"])
+    names = ROLE.driver_names(variables["gpu_driver_sources"])
     for name in ("nvidia-dkms-570-open", "nvidia-dkms-580-server", "nvidia-dkms-open", "libnvidia-compute-550"):
         assert name in names
 
@@ -194,13 +191,13 @@ def test_firmware_of_another_driver_is_left_over_and_its_own_is_not() -> None:
         "nvidia-firmware-550-580.178.04": "580.178.04-0ubuntu1",
         "libnvidia-compute-580": "580.173.02-1",
     }
-    left = ROLE.gpu_driver_old_firmware(there, ["nvidia-firmware-580"], "580.178.04")
+    left = ROLE.driver_old_firmware(there, ["nvidia-firmware-580"], "580.178.04")
     assert left == ["nvidia-firmware-580-server-580.173.02"]
 
 
 def test_what_apt_would_remove_and_move_is_read_from_its_own_words() -> None:
     simulation = ["Remv nvidia-dkms-570 [570.211.01-0ubuntu1]", "Inst nvidia-dkms-580 (580.178.04-1ubuntu1 )", "Conf x"]
-    assert ROLE.gpu_driver_removals(simulation) == ["nvidia-dkms-570"]
+    assert ROLE.driver_removals(simulation) == ["nvidia-dkms-570"]
     policy = """\
 libcuda1:
   Installed: 580.95.05-1
@@ -213,7 +210,7 @@ absent:
   Installed: (none)
   Candidate: 1
 """.splitlines()
-    assert ROLE.gpu_driver_moves(policy) == ["libcuda1 from 580.95.05-1 to 615.71.09-1"]
+    assert ROLE.driver_moves(policy) == ["libcuda1 from 580.95.05-1 to 615.71.09-1"]
 
 
 def test_held_packages_that_apt_would_change_are_read() -> None:
@@ -226,8 +223,8 @@ def test_held_packages_that_apt_would_change_are_read() -> None:
         "1 upgraded, 3 newly installed, 0 to remove and 2 not upgraded.",
         "Inst dkms (3.0.11 Ubuntu)",
     ]
-    assert ROLE.gpu_driver_apt_held(simulation) == ["dkms", "libc6-dev", "linux-libc-dev"]
-    assert ROLE.gpu_driver_apt_held(simulation[:2]) == []
+    assert ROLE.driver_apt_held(simulation) == ["dkms", "libc6-dev", "linux-libc-dev"]
+    assert ROLE.driver_apt_held(simulation[:2]) == []
 
 
 TRANSACTION = """\
@@ -270,8 +267,8 @@ Install  2 Packages
     ],
 )
 def test_locks_that_a_transaction_of_dnf_does_not_keep_to(lock: str, in_the_way: bool) -> None:
-    assert ROLE.gpu_driver_locks_in_the_way(TRANSACTION.splitlines(), [lock]) == [lock] * in_the_way
+    assert ROLE.driver_locks_in_the_way(TRANSACTION.splitlines(), [lock]) == [lock] * in_the_way
 
 
 def test_what_dnf_would_remove_is_read() -> None:
-    assert ROLE.gpu_driver_dnf_removals(TRANSACTION.splitlines()) == ["libnvidia-gpucomp"]
+    assert ROLE.driver_dnf_removals(TRANSACTION.splitlines()) == ["libnvidia-gpucomp"]

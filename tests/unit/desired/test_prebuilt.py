@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import subprocess
 import sys
@@ -14,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 from builders import bare_snapshot, finished_snapshot, load
-from places import ROOT
-from programfile import module_of
+from places import COLLECTION, ROOT
+from programfile import answer_of, module_of
 from rolevalues import printing, values
 
 from gpuprep import catalogue, checks, errors, records
@@ -24,11 +23,11 @@ from gpuprep.desired import profile, state
 from gpuprep.provisioning import plan
 from gpuprep.sim.archive import repository
 
-ROLE_FOLDER = ROOT / "playbooks/roles/gpu_driver"
+ROLE_FOLDER = COLLECTION / "roles/gpu_driver"
 OWN = "/var/lib/shim-signed/mok/MOK.der"
 
 
-ROLE = module_of(ROLE_FOLDER / "filter_plugins/gpu_driver.py")
+ROLE = module_of(COLLECTION / "plugins/filter/driver.py")
 
 
 def host(
@@ -173,7 +172,7 @@ KERNELS = {
 @pytest.mark.parametrize(("kernel", "metas"), KERNELS)
 def test_plan_and_role_follow_the_same_kernels(kernel: str, metas: tuple[str, ...]) -> None:
     expected = KERNELS[kernel, metas]
-    assert ROLE.gpu_driver_kernels(metas, kernel) == expected
+    assert ROLE.driver_kernels(metas, kernel) == expected
     machine = host(kernel=kernel, metas=metas)
     if expected:
         prebuilt = wish(machine, modules="prebuilt", flavour="proprietary").driver.prebuilt
@@ -186,7 +185,7 @@ def test_plan_and_role_follow_the_same_kernels(kernel: str, metas: tuple[str, ..
 def test_plan_and_role_name_the_same_packages(flavour: str) -> None:
     release = catalogue.archives()["ubuntu-24.04"]
     variables = yaml.safe_load((ROLE_FOLDER / "vars/Ubuntu.yml").read_text(encoding="utf-8"))
-    data = ROLE.gpu_driver_of_branch(variables["gpu_driver_sources"]["distribution"], "580")
+    data = ROLE.driver_of_branch(variables["gpu_driver_sources"]["distribution"], "580")
     names = roles.driver_packages(release, "distribution", flavour, "580.126.20", modules="prebuilt")
     assert list(names) == [*data["prebuilt_packages"][flavour], *data["library_packages"]]
     end = "-open" if flavour == "open" else ""
@@ -195,7 +194,7 @@ def test_plan_and_role_name_the_same_packages(flavour: str) -> None:
     metas = roles.prebuilt_packages(release, "distribution", flavour, "580.126.20", ["aws"])
     assert metas == (f"linux-modules-nvidia-580-server{end}-aws",)
     forms = data["prebuilt_modules"][flavour]
-    assert tuple(ROLE.gpu_driver_prebuilt_names(forms, ["linux-image-aws"], "6.17.0-1019-aws")) == metas
+    assert tuple(ROLE.driver_prebuilt_names(forms, ["linux-image-aws"], "6.17.0-1019-aws")) == metas
     assert wish(host(), modules="prebuilt", flavour=flavour).driver.prebuilt == metas
 
 
@@ -206,11 +205,11 @@ def test_prebuilt_modules_of_another_flavour_or_of_none_are_left_over() -> None:
         "linux-signatures-nvidia-6.17.0-1019-aws", "linux-modules-nvidia-535-server-aws", "nvidia-utils-580-server",
     ]  # fmt: skip
     proprietary = ["linux-modules-nvidia-580-server-{kernel}"]
-    assert ROLE.gpu_driver_prebuilt_left(present, proprietary) == [present[2], present[5]]
-    assert ROLE.gpu_driver_prebuilt_left(present, ["linux-modules-nvidia-580-server-open-{kernel}"]) == [
+    assert ROLE.driver_prebuilt_left(present, proprietary) == [present[2], present[5]]
+    assert ROLE.driver_prebuilt_left(present, ["linux-modules-nvidia-580-server-open-{kernel}"]) == [
         present[0], present[1], present[3], present[5],
     ]  # fmt: skip
-    assert ROLE.gpu_driver_prebuilt_left(present, []) == present[:6]
+    assert ROLE.driver_prebuilt_left(present, []) == present[:6]
 
 
 @pytest.mark.parametrize("key", sorted(catalogue.archives()))
@@ -326,11 +325,7 @@ def apt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def built_for(apt: Path, *names: str) -> dict[str, Any]:
-    script = ROLE_FOLDER / "files/prebuilt_apt.py"
-    places = {**os.environ, "APT_CONFIG": str(apt)}
-    done = subprocess.run([sys.executable, str(script), *names], capture_output=True, text=True, env=places, check=True)
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    return answer_of("prebuilt_modules", {"APT_CONFIG": str(apt)}, packages=list(names))
 
 
 @pytest.mark.xdist_group("archives")

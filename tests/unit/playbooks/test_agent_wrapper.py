@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from places import ROOT
+from places import COLLECTION, ROOT
 
-INSTALL = ROOT / "playbooks" / "roles" / "gpu_agent" / "tasks" / "install.yml"
+INSTALL = COLLECTION / "roles" / "gpu_agent" / "tasks" / "install.yml"
 AGENT = "/opt/gpuprep/agent/current"
 DRIFT = "/usr/local/bin/gpuprep-drift"
 PROGRAM = 'import os, sys\nprint(os.environ["SAYS"])\nsys.exit(int(os.environ["ENDS"]))\n'

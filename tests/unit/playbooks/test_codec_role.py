@@ -20,6 +20,7 @@ import hostilebuilds as builds
 import pytest
 import yaml
 from hostilebuilds import CODEC, ROLE
+from places import ROOT
 
 from gpuprep import catalogue
 from gpuprep.catalogue import roles
@@ -272,7 +273,7 @@ def test_libraries_bring_their_options_and_say_the_licence(programs: dict[str, M
 
 def test_the_roles_libraries_are_those_of_the_catalogue(programs: dict[str, ModuleType]) -> None:
     known = set(programs["parts"].LIBRARY_FLAGS)
-    schema = json.loads((ROLE.parents[2] / "profiles" / "profile.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads((ROOT / "profiles" / "profile.schema.json").read_text(encoding="utf-8"))
     allowed = schema["properties"]["codec"]["properties"]["libraries"]["items"]["enum"]
     assert set(allowed) == known
     choices = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))

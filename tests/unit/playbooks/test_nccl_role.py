@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import wheelsfortests
 import yaml
+from programfile import answer_of
 from roletasks import ROLES, tasks
 
 UNPACK = ROLES / "gpu_preflight/files/unpack_wheel.py"
-STATE = ROLES / "gpu_cudnn/files/cudnn_state.py"
 HEADER = '#define NCCL_MAJOR 2\n#define NCCL_MINOR 28\n#define NCCL_PATCH 9\n#define NCCL_SUFFIX ""\n'
 
 
@@ -40,6 +40,10 @@ def unpack(folder: Path, digest: str) -> subprocess.CompletedProcess[str]:
     return run(UNPACK, folder / "scratch", folder / "2.28.9-cuda12", "2.28.9", "12", digest, "nccl")
 
 
+def why(folder: Path, digest: str) -> str:
+    return str(answer_of("wheel_state", path=str(folder), sha256=digest)["why"])
+
+
 def test_the_wheel_is_unpacked_and_recognised(tmp_path: Path) -> None:
     digest = wheelsfortests.sha256(wheel(tmp_path / "scratch/wheel"))
     assert unpack(tmp_path, digest).stderr == ""
@@ -55,14 +59,14 @@ def test_the_wheel_is_unpacked_and_recognised(tmp_path: Path) -> None:
     assert (folder / "lib/libnccl.so").readlink() == Path("libnccl.so.2")
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["version"], manifest["cuda_major"], manifest["wheel_sha256"]) == ("2.28.9", "12", digest)
-    assert run(STATE, folder, digest).stdout == "intact"
-    assert run(STATE, folder, "0" * 64).stdout == "it is of another wheel"
+    assert why(folder, digest) == "intact"
+    assert why(folder, "0" * 64) == "it is of another wheel"
     (folder / "lib/libnccl.so.2").write_text("another")  # as long as it was
-    assert run(STATE, folder, digest).stdout == "lib/libnccl.so.2 was changed"
+    assert why(folder, digest) == "lib/libnccl.so.2 was changed"
     (folder / "lib/libnccl.so.2").write_text("library")
-    assert run(STATE, folder, digest).stdout == "intact"
+    assert why(folder, digest) == "intact"
     (folder / "lib/libnccl.so.2").write_text("longer than it was")
-    assert run(STATE, folder, digest).stdout == "lib/libnccl.so.2 is missing or changed"
+    assert why(folder, digest) == "lib/libnccl.so.2 is missing or changed"
 
 
 def test_another_wheel_is_refused(tmp_path: Path) -> None:

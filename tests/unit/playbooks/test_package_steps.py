@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fakeprograms import program
+from places import COLLECTION
 from rolevalues import played, printing
 
 BUSY = {"/var/lib/dpkg/lock-frontend": "unattended-upgr (process 812)"}
@@ -23,17 +24,40 @@ STATES: dict[str, dict[str, Any]] = {
         "journal": ["/var/lib/dpkg/updates/0001"],
         "holders": {},
     },
+    "unreadable": {"msg": "dpkg-query cannot read which packages are installed"},
 }
 
 
 def step(name: str, tasks_from: str, state: str, **variables: Any) -> dict[str, Any]:
     """A step of gpu_preflight on a host in this state; printed is "done", or the message it fails with."""
-    given = {"gpu_preflight_state_places": [state], **variables}
-    role = {"ansible.builtin.include_role": {"name": "gpu_preflight", "tasks_from": tasks_from}, "vars": given}
+    role = {"ansible.builtin.include_role": {"name": "gpu_preflight", "tasks_from": tasks_from}, "vars": variables}
     return {
+        "environment": {"STATE": state},
         "block": [role, {"ansible.builtin.debug": printing(name, "'done'")}],
         "rescue": [{"ansible.builtin.debug": printing(name, "ansible_failed_result.msg")}],
     }
+
+
+# In place of the module package_state: the state that the step's environment names.
+PLAYED = """
+import json, os
+from ansible.module_utils.basic import AnsibleModule
+
+module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+with open(os.environ["STATE"]) as file:
+    answer = json.load(file)
+(module.fail_json if "unfinished" not in answer else module.exit_json)(**answer)
+"""
+
+
+def collection_that_is_told(folder: Path) -> Path:
+    """The collection, with PLAYED; where Ansible finds it."""
+    copy = folder / "ansible_collections/gpuprep/gpu"
+    (copy / "plugins/modules").mkdir(parents=True)
+    for part in ("roles", "plugins/filter", "plugins/module_utils"):
+        (copy / part).symlink_to(COLLECTION / part)
+    (copy / "plugins/modules/package_state.py").write_text(PLAYED)
+    return folder
 
 
 def test_a_step_waits_for_others_and_is_not_begun_on_what_is_half_done(
@@ -41,11 +65,9 @@ def test_a_step_waits_for_others_and_is_not_begun_on_what_is_half_done(
 ) -> None:
     states = {}
     for name, state in STATES.items():
-        path = tmp_path / f"{name}.py"
-        path.write_text(f"print({json.dumps(state)!r}); print({SAID if state['holders'] else ''!r})")
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({**state, "msg": SAID if state.get("holders") else state.get("msg", "")}))
         states[name] = str(path)
-    unreadable = tmp_path / "unreadable.py"
-    unreadable.write_text("import sys; sys.exit('dpkg-query cannot read which packages are installed')")
     folder = tmp_path / "bin"
     folder.mkdir()
     log = tmp_path / "log"
@@ -58,14 +80,15 @@ def test_a_step_waits_for_others_and_is_not_begun_on_what_is_half_done(
     packages = {"gpu_preflight_packages_title": "the driver packages", "gpu_preflight_packages": ["there", "new=2"]}
     tasks = [
         step("broken", "sound", states["broken"]),
-        step("unreadable", "wait", str(unreadable)),
+        step("unreadable", "wait", states["unreadable"]),
         step("installed", "packages_apt", states["sound"], **packages, gpu_preflight_packages_leaving=["old"]),
         step("waited", "packages_apt", states["busy"], **packages),
         step("failed", "packages_apt", states["sound"], **{**packages, "gpu_preflight_packages": ["refused=1"]}),
         step("again", "whole_apt", states["sound"], gpu_preflight_broken=["broken", "free"]),
     ]
     variables = {"gpu_preflight_package_manager": "apt", "gpu_preflight_lock_timeout": 0}
-    done, said = played(tmp_path, {"vars": variables, "tasks": tasks})
+    told = collection_that_is_told(tmp_path / "told")
+    done, said = played(tmp_path, {"vars": variables, "tasks": tasks}, collections=told)
     assert done.returncode == 0, done.stdout + done.stderr
     assert said["installed"] == "done"
     waited = f"{SAID}, for more than 0 seconds. Wait until it has ended (`ps -fp 812` shows what it is), then run this"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
-import json
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -18,14 +19,13 @@ import jinja2
 import pytest
 import yaml
 from builders import bare_snapshot, finished_snapshot, load
-from places import ROOT
-from programfile import module_of
+from places import COLLECTION, ROOT
+from programfile import MODULES, answer_of, module_of
 
 from gpuprep import __version__, checks, records
 from gpuprep.desired import state
 
-PLAYBOOKS = ROOT / "playbooks"
-ROLES = sorted(path for path in (PLAYBOOKS / "roles").iterdir() if (path / "tasks").is_dir())
+ROLES = sorted(path for path in (COLLECTION / "roles").iterdir() if (path / "tasks").is_dir())
 BIN = Path(sys.executable).parent
 
 
@@ -57,14 +57,18 @@ def all_tasks(items: Any) -> list[dict[str, Any]]:
 
 
 TASK_FILES = sorted(
-    [*PLAYBOOKS.glob("*.yml"), *PLAYBOOKS.glob("roles/*/tasks/*.yml"), *PLAYBOOKS.glob("roles/*/handlers/*.yml")]
+    [
+        *COLLECTION.glob("playbooks/*.yml"),
+        *COLLECTION.glob("roles/*/tasks/*.yml"),
+        *COLLECTION.glob("roles/*/handlers/*.yml"),
+    ]
 )
 
 
 # provision.yml has all roles; the others only when Ansible runs anyway.
 BOOKS = [
     pytest.param(path.name, marks=() if path.stem == "provision" else pytest.mark.machines)
-    for path in sorted(PLAYBOOKS.glob("*.yml"))
+    for path in sorted(COLLECTION.glob("playbooks/*.yml"))
 ]
 
 
@@ -72,7 +76,7 @@ BOOKS = [
 def test_syntax(book: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [program("ansible-playbook"), "--syntax-check", "-i", "host,", book],
-        cwd=PLAYBOOKS,
+        cwd=COLLECTION / "playbooks",
         capture_output=True,
         text=True,
         check=False,
@@ -95,18 +99,21 @@ def test_variables_carry_the_name_of_their_role(role: Path) -> None:
     assert all(name.startswith(f"{role.name}_") for name in defaults)
 
 
-@pytest.mark.parametrize("path", TASK_FILES, ids=lambda path: str(path.relative_to(PLAYBOOKS)))
+@pytest.mark.parametrize("path", TASK_FILES, ids=lambda path: str(path.relative_to(COLLECTION)))
 def test_failures_are_not_ignored(path: Path) -> None:
     for task in all_tasks(read(path)):
         assert "ignore_errors" not in task, task
         assert task.get("name"), task
 
 
-def test_only_modules_of_ansible_core() -> None:
-    """Nothing but ansible-core is installed with gpuprep: no collection may creep in."""
+OURS = ("ansible.builtin.", "gpuprep.gpu.")
+
+
+def test_only_modules_of_ansible_core_and_our_own() -> None:
+    """Nothing but ansible-core is installed with gpuprep: no other collection may creep in."""
     for path in TASK_FILES:
         for task in all_tasks(read(path)):
-            assert not [key for key in task if "." in key and not key.startswith("ansible.builtin.")], (path, task)
+            assert not [key for key in task if "." in key and not key.startswith(OURS)], (path, task)
 
 
 def test_refusals_say_what_to_do() -> None:
@@ -118,9 +125,20 @@ def test_refusals_say_what_to_do() -> None:
         assert len(task["ansible.builtin.assert"].get("fail_msg", "")) > 40, (path, task)
 
 
+def test_the_collection_is_built_whole(tmp_path: Path) -> None:
+    """What the agent and the modules share is a link here, and a file in what is built."""
+    galaxy = BIN / "ansible-galaxy"
+    run(str(galaxy), "collection", "build", str(COLLECTION), "--output-path", str(tmp_path), env={**os.environ})
+    with tarfile.open(tmp_path / f"gpuprep-gpu-{__version__}.tar.gz") as built:
+        files = {name.name for name in built.getmembers() if name.isfile()}
+    assert {"plugins/module_utils/packagestate.py", "plugins/modules/driver_state.py", "CHANGELOG.md"} <= files
+    assert {f"roles/{role.name}/README.md" for role in ROLES} <= files
+    assert not [name for name in files if name.endswith(".pyc")]
+
+
 # ---------------------------------------------------------------- choosing the driver's version
 
-DRIVER = module_of(PLAYBOOKS / "roles/gpu_driver/filter_plugins/gpu_driver.py")
+DRIVER = module_of(COLLECTION / "plugins/filter/driver.py")
 
 # captured: apt-cache madison on Debian 12, 2026-11, shortened
 MADISON = """\
@@ -133,38 +151,38 @@ nvidia-open-kernel-dkms | 535.261.03-1 | bookworm/contrib
 
 
 def test_newest_driver_that_all_packages_have() -> None:
-    offered = DRIVER.gpu_driver_offered(MADISON, ["nvidia-kernel-dkms", "libcuda1"], "535")
+    offered = DRIVER.driver_offered(MADISON, ["nvidia-kernel-dkms", "libcuda1"], "535")
     assert offered == {"nvidia-kernel-dkms": "535.309.01-0+deb12u1", "libcuda1": "535.309.01-0+deb12u1"}
 
 
 def test_open_modules_take_the_libraries_to_their_own_version() -> None:
-    offered = DRIVER.gpu_driver_offered(MADISON, ["nvidia-open-kernel-dkms", "libcuda1"], "535")
+    offered = DRIVER.driver_offered(MADISON, ["nvidia-open-kernel-dkms", "libcuda1"], "535")
     assert offered == {"nvidia-open-kernel-dkms": "535.261.03-1", "libcuda1": "535.261.03-1"}
 
 
 def test_an_exact_version() -> None:
-    offered = DRIVER.gpu_driver_offered(MADISON, ["nvidia-kernel-dkms", "libcuda1"], "535.261.03")
+    offered = DRIVER.driver_offered(MADISON, ["nvidia-kernel-dkms", "libcuda1"], "535.261.03")
     assert set(offered.values()) == {"535.261.03-1"}
 
 
 @pytest.mark.parametrize("wish", ["550", "53", "535.261", "535.309.02"])
 def test_nothing_that_was_not_wished(wish: str) -> None:
     expected = {"nvidia-kernel-dkms": "535.261.03-1", "libcuda1": "535.261.03-1"} if wish == "535.261" else {}
-    assert DRIVER.gpu_driver_offered(MADISON, ["nvidia-kernel-dkms", "libcuda1"], wish) == expected
+    assert DRIVER.driver_offered(MADISON, ["nvidia-kernel-dkms", "libcuda1"], wish) == expected
 
 
 def test_a_package_that_nobody_offers() -> None:
-    assert DRIVER.gpu_driver_offered(MADISON, ["nvidia-kernel-dkms", "nvidia-fabricmanager"], "535") == {}
+    assert DRIVER.driver_offered(MADISON, ["nvidia-kernel-dkms", "nvidia-fabricmanager"], "535") == {}
 
 
 def test_installed_only_if_whole_and_of_one_version() -> None:
     packages = ["nvidia-kernel-dkms", "libcuda1"]
     both = {"nvidia-kernel-dkms": "535.309.01-0+deb12u1", "libcuda1": "535.309.01-0+deb12u1"}
-    assert DRIVER.gpu_driver_installed(both, packages, "535") == "535.309.01"
-    assert DRIVER.gpu_driver_installed(both, packages, "550") == ""
-    assert DRIVER.gpu_driver_installed({**both, "libcuda1": "535.261.03-1"}, packages, "535") == ""
-    assert DRIVER.gpu_driver_installed({"libcuda1": "535.261.03-1"}, packages, "535") == ""
-    assert DRIVER.gpu_driver_installed({}, packages, "535") == ""
+    assert DRIVER.driver_installed(both, packages, "535") == "535.309.01"
+    assert DRIVER.driver_installed(both, packages, "550") == ""
+    assert DRIVER.driver_installed({**both, "libcuda1": "535.261.03-1"}, packages, "535") == ""
+    assert DRIVER.driver_installed({"libcuda1": "535.261.03-1"}, packages, "535") == ""
+    assert DRIVER.driver_installed({}, packages, "535") == ""
 
 
 # ---------------------------------------------------------------- the options of the driver's module
@@ -174,10 +192,10 @@ def test_installed_only_if_whole_and_of_one_version() -> None:
 @pytest.mark.parametrize("counters", ["open", "restricted"])
 @pytest.mark.parametrize("firmware", [True, False])
 def test_what_the_role_writes_for_the_module_is_what_was_wished(system: str, counters: str, firmware: bool) -> None:
-    names = read(PLAYBOOKS / f"roles/gpu_driver/vars/{system}.yml")["gpu_driver_module_names"]
+    names = read(COLLECTION / f"roles/gpu_driver/vars/{system}.yml")["gpu_driver_module_names"]
     environment = jinja2.Environment(trim_blocks=True)  # as Ansible
     environment.filters["bool"] = bool
-    template = (PLAYBOOKS / "roles/gpu_driver/templates/gpuprep-nvidia.conf.j2").read_text()
+    template = (COLLECTION / "roles/gpu_driver/templates/gpuprep-nvidia.conf.j2").read_text()
     for flavour in names:
         text = environment.from_string(template).render(
             gpu_driver_module_names=names, gpu_driver_flavour=flavour, gpu_driver_profiling_counters=counters,
@@ -209,10 +227,8 @@ WANTED = "main,contrib,non-free,non-free-firmware"
 
 
 def missing_components(etc_apt: Path, codename: str = "trixie") -> list[dict[str, Any]]:
-    script = PLAYBOOKS / "roles/gpu_driver/files/apt_sources.py"
-    done = run(sys.executable, str(script), "missing", codename, WANTED, str(etc_apt))
-    assert done.returncode == 0, done.stderr
-    result: list[dict[str, Any]] = json.loads(done.stdout)
+    answer = answer_of("apt_sources", codename=codename, components=WANTED.split(","), folder=str(etc_apt))
+    result: list[dict[str, Any]] = answer["missing"]
     return result
 
 
@@ -237,9 +253,8 @@ def test_whether_somebody_else_named_this_archive(tmp_path: Path, name: str, tex
     uri = "https://up.example/repos/ubuntu2404/x86_64"
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / "sources.list.d" / name).write_text(text.format(*[uri] * text.count("{}")))
-    script = PLAYBOOKS / "roles/gpu_driver/files/apt_sources.py"
-    done = run(sys.executable, str(script), "of", f"{uri}/", str(tmp_path))
-    assert json.loads(done.stdout) == there
+    answer = answer_of("apt_sources", uri=f"{uri}/", folder=str(tmp_path))
+    assert (answer["known"], answer["unverified"]) == (there is not None, there or "")
 
 
 @pytest.mark.parametrize(
@@ -259,12 +274,10 @@ def test_whether_somebody_else_named_this_repository_of_dnf(
     (tmp_path / "repos").mkdir()
     (tmp_path / "repos" / name).write_text(f"[cuda]\nbaseurl=https://up.example/repos/rhel9/x86_64\n{text}\n")
     (tmp_path / "dnf.conf").write_text(f"[main]\n{settings}\n")
-    script = PLAYBOOKS / "roles/gpu_driver/files/dnf_sources.py"
     uri = "https://up.example/repos/rhel9/x86_64/"
-    done = run(sys.executable, str(script), uri, str(tmp_path / "repos"), str(tmp_path / "dnf.conf"))
-    answer = json.loads(done.stdout)
-    assert (answer or "").partition(" in ")[0] == (there or "")
-    assert (answer is None) is (there is None)
+    answer = answer_of("dnf_sources", uri=uri, folder=str(tmp_path / "repos"), settings=str(tmp_path / "dnf.conf"))
+    assert answer["unverified"].partition(" in ")[0] == (there or "")
+    assert answer["known"] is (there is not None)
 
 
 def test_sources_in_one_line_format(tmp_path: Path) -> None:
@@ -320,30 +333,25 @@ def test_components_spread_over_two_entries(tmp_path: Path) -> None:
 
 
 def test_agent_digest_is_the_same_on_both_sides(tmp_path: Path) -> None:
-    agent = module_of(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py")
-    state = PLAYBOOKS / "roles/gpu_agent/files/agent_state.py"
+    agent = module_of(COLLECTION / "plugins/filter/agent.py")
     package = ROOT / "gpuprep"
-    zipfile.ZipFile(io.BytesIO(base64.b64decode(agent.gpu_agent_bundle(str(package))))).extractall(tmp_path)
-    functions: dict[str, Any] = {}
-    exec(compile(state.read_text().replace("\nmain()\n", "\n"), str(state), "exec"), functions)
+    zipfile.ZipFile(io.BytesIO(base64.b64decode(agent.agent_bundle(str(package))))).extractall(tmp_path)
+    state = module_of(MODULES / "agent_state.py")
     (tmp_path / "gpuprep/checks/__pycache__").mkdir()
     (tmp_path / "gpuprep/checks/__pycache__/driver.cpython-313.pyc").write_text("compiled there")
-    assert functions["digest"](tmp_path) == agent.gpu_agent_digest(str(package))
+    assert state.digest(tmp_path) == agent.agent_digest(str(package))
     for name in ("records/__init__.py", "catalogue/gpus.yml"):
         content = (tmp_path / "gpuprep" / name).read_bytes()
         (tmp_path / "gpuprep" / name).write_bytes(content + b"\n")
-        assert functions["digest"](tmp_path) != agent.gpu_agent_digest(str(package)), name
+        assert state.digest(tmp_path) != agent.agent_digest(str(package)), name
         (tmp_path / "gpuprep" / name).write_bytes(content)
 
 
 def test_the_agent_knows_its_libraries(tmp_path: Path) -> None:
-    differ = module_of(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py").gpu_agent_libraries_differ
-    state = PLAYBOOKS / "roles/gpu_agent/files/agent_state.py"
-    functions: dict[str, Any] = {}
-    exec(compile(state.read_text().replace("\nmain()\n", "\n"), str(state), "exec"), functions)
+    differ = module_of(COLLECTION / "plugins/filter/agent.py").agent_libraries_differ
     for name in ("nvidia_ml_py-13.615.71", "psutil-7.2.2", "pip-25.1.1", "cuda_core-1.2.2"):
         (tmp_path / f"{name}.dist-info").mkdir()
-    installed = functions["libraries"](tmp_path)
+    installed = module_of(MODULES / "agent_state.py").libraries(tmp_path)
     wanted = ["nvidia-ml-py==13.615.71", "psutil>=5.9", "cuda-core==1.2.2"]
     assert differ(installed, wanted) == []
     assert differ(installed, [*wanted, "numpy==2.3.5"]) == ["numpy"]
@@ -372,7 +380,7 @@ def test_no_library_of_the_agent_is_nvidias_own_cuda() -> None:
 
 
 def test_the_bundle_runs_by_itself(tmp_path: Path) -> None:
-    agent = module_of(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py")
-    zipfile.ZipFile(io.BytesIO(base64.b64decode(agent.gpu_agent_bundle(str(ROOT / "gpuprep"))))).extractall(tmp_path)
+    agent = module_of(COLLECTION / "plugins/filter/agent.py")
+    zipfile.ZipFile(io.BytesIO(base64.b64decode(agent.agent_bundle(str(ROOT / "gpuprep"))))).extractall(tmp_path)
     done = run(sys.executable, "-m", "gpuprep.agent", "--version", env={"PYTHONPATH": str(tmp_path)})
     assert done.stdout.split() == ["gpuprep-agent", __version__], done.stderr

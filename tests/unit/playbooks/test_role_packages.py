@@ -51,7 +51,7 @@ def tasks_for(system: str, source: str, flavour: str) -> list[dict[str, Any]]:
     ]
     templates = {f"{role}_holds": holds_of(role) for role in HOLDING}
     wish = f"gpu_cuda_sources['{source}'].versions | first"  # gpu_cuda's main.yml gives its tasks this
-    cuda = {"gpu_cuda_data": f"{{{{ gpu_cuda_sources['{source}'] | gpu_cuda_of_version({wish}) }}}}"}
+    cuda = {"gpu_cuda_data": f"{{{{ gpu_cuda_sources['{source}'] | gpuprep.gpu.cuda_of_version({wish}) }}}}"}
     names = ", ".join(f"'{role}': {role}_holds" for role in HOLDING)
     says = printing(f"{system}/{source}/{flavour}", f"{{{names}}}")
     return [*data, {"name": "Say what is held", "ansible.builtin.debug": says, "vars": {**known, **cuda, **templates}}]

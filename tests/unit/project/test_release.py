@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 from cyclonedxschema import mistakes
-from places import ROOT
+from places import COLLECTION, ROOT
 from programfile import module_of
 
 from gpuprep import __version__
 from gpuprep.catalogue.agent import agent_libraries
 
-SOURCES = ("gpuprep", "playbooks", "profiles", "docs", "man", ".ci", "Makefile",
+SOURCES = ("gpuprep", "ansible_collections", "profiles", "docs", "man", ".ci", "Makefile",
            "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", ".gitignore")  # fmt: skip
-REQUIREMENTS = ROOT / "playbooks/roles/gpu_agent/files/requirements"
+REQUIREMENTS = COLLECTION / "roles/gpu_agent/files/requirements"
 
 
 LIBRARIES = sorted(REQUIREMENTS.glob("*.txt"))  # of the agent
@@ -43,8 +43,8 @@ def copy(target: Path, umask: int, time: int) -> None:
         path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
         os.utime(path, (time, time))
     if umask:
-        (target / "playbooks/__pycache__").mkdir()
-        (target / "playbooks/__pycache__/x.cpython-313.pyc").write_text("compiled")
+        (target / "ansible_collections/__pycache__").mkdir()
+        (target / "ansible_collections/__pycache__/x.cpython-313.pyc").write_text("compiled")
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +148,9 @@ def test_every_pin_has_hashes_and_the_file_names_no_index(path: Path) -> None:
 
 @pytest.mark.parametrize("major", ["11", "12", "13"])
 def test_role_and_catalogue_read_the_same_pins(major: str) -> None:
-    role = module_of(ROOT / "playbooks/roles/gpu_agent/filter_plugins/gpu_agent.py")
-    text = role.gpu_agent_requirements(str(ROOT / "playbooks/roles/gpu_agent"), major)
-    assert role.gpu_agent_pins(text) == [f"{name}=={version}" for name, version in agent_libraries(major).items()]
+    role = module_of(COLLECTION / "plugins/filter/agent.py")
+    text = role.agent_requirements(str(COLLECTION / "roles/gpu_agent"), major)
+    assert role.agent_pins(text) == [f"{name}=={version}" for name, version in agent_libraries(major).items()]
 
 
 def test_hashes_are_written_anew_and_all_else_stays() -> None:

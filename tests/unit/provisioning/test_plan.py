@@ -25,7 +25,7 @@ from builders import (
     with_driver,
     with_parts,
 )
-from places import ROOT, TESTS
+from places import COLLECTION, TESTS
 from roletasks import roles_in_order
 
 from gpuprep import catalogue, checks, records
@@ -226,7 +226,7 @@ def test_probes_add_reasons() -> None:
 def argument_specs() -> dict[str, set[str]]:
     """Variables each role that exists takes."""
     found = {}
-    for path in sorted((ROOT / "playbooks" / "roles").glob("*/meta/argument_specs.yml")):
+    for path in sorted((COLLECTION / "roles").glob("*/meta/argument_specs.yml")):
         specs = yaml.safe_load(path.read_text())["argument_specs"]
         found[path.parent.parent.name] = set(specs["main"]["options"])
     return found

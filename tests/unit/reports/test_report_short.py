@@ -13,7 +13,7 @@ import pytest
 from builders import finished_snapshot, resolved
 from commandline import kept_options
 from pages import fleet, printed
-from places import ROOT
+from places import COLLECTION
 from records_for_tests import record
 from validations_for_tests import h200, several, t4
 
@@ -236,7 +236,7 @@ def test_no_password_is_in_a_command() -> None:
     assert kept_options(hosts=("web1",), store="postgresql://u:se cret@db/x") == {"hosts": ["web1"]}
 
 
-@pytest.mark.parametrize("role", sorted(path.name for path in (ROOT / "playbooks/roles").glob("gpu_*")))
+@pytest.mark.parametrize("role", sorted(path.name for path in (COLLECTION / "roles").glob("gpu_*")))
 def test_each_step_that_a_finding_names_can_be_repaired(role: str) -> None:
     """Of a role that --only does not take, the command is the whole of provision."""
     words = repair(short(made(dataclasses.replace(HELD, role=role))))

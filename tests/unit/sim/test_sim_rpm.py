@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import rpmarchives
 import yaml
-from places import ROOT
+from places import COLLECTION
 from rpmarchives import RPM_SYSTEMS, SYSTEMS, archives, inside, packages, streams
 
 from gpuprep import catalogue
@@ -56,7 +56,7 @@ def test_a_machine_has_each_driver_that_its_plan_can_choose(release: catalogue.O
 def test_no_package_that_a_role_installs_is_a_name_that_rpm_does_not_know(system: str) -> None:
     """No package of Enterprise Linux 8 is named `python3`: rpm says that it is absent, and each run installs it."""
     there = {package.name for package in packages(SYSTEMS[system])}
-    preflight = yaml.safe_load((ROOT / f"playbooks/roles/gpu_preflight/vars/{system}.yml").read_text())
+    preflight = yaml.safe_load((COLLECTION / f"roles/gpu_preflight/vars/{system}.yml").read_text())
     wanted = {*preflight["gpu_preflight_python_packages"], *preflight["gpu_preflight_hold_packages"]}
     wanted |= {name for tool in ("python3", "gcc", "tmux") for name in catalogue.tools(rpm=True)[tool].packages}
     assert wanted <= there

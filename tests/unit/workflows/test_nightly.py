@@ -268,7 +268,7 @@ def book(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     (folder / "ansible.cfg").write_text("[defaults]\n")
     (folder / "provision.yml").write_text(BOOK.format(installed=stage.machine.installed))
-    monkeypatch.setattr(ansible_environment, "PLAYBOOKS", (folder,))
+    monkeypatch.setattr(ansible_environment, "COLLECTION", tmp_path)
     return folder / "provision.yml"
 
 
