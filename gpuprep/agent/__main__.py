@@ -47,7 +47,7 @@ def main(argv: Optional[List[str]] = None) -> int:
             return _tune(options.action, options.settings)
         if options.verb == "whole":
             return _whole(options.folder)
-        os.chdir("/")  # who may ask by sudo chose the folder that this began in
+        os.chdir("/")  # a user with sudo rights chose the working folder
         children.watch()
         if options.verb == "live":
             return _live()
@@ -65,13 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     facts = verbs.add_parser("facts", help="all facts of this machine; request as JSON on stdin")
     probe = verbs.add_parser("probe", help="one probe; its arguments as JSON on stdin")
     probe.add_argument("name", type=probes.probe)
-    live = verbs.add_parser("live", help="what changes while something runs, again for each line on stdin")
+    live = verbs.add_parser("live", help="current load, clocks and processes, once for each line on stdin")
     for verb in (facts, probe, live):
         verb.add_argument("--expect", metavar="IDENTITY", help=argparse.SUPPRESS)
     tune = verbs.add_parser("tune", help="set or compare persistence, clocks, power limit, ECC, compute mode")
     tune.add_argument("action", choices=("apply", "check"))
     tune.add_argument("--settings", default=host_paths.TUNING, metavar="FILE")
-    whole = verbs.add_parser("whole", help="whether a folder that gpuprep installed is as its manifest says")
+    whole = verbs.add_parser("whole", help="compare an installed folder with its manifest")
     whole.add_argument("folder")
     return parser
 

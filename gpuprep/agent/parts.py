@@ -4,7 +4,7 @@
 # psutil where it is installed, as it is beside an installed agent.
 STREAMED = (
     "__init__.py", "agent/**/*.py", "untrusted/*.py",
-    "records/__init__.py", "records/cloudnames.py", "records/codec.py", "records/gpu.py", "records/live.py",
+    "records/__init__.py", "records/cloudnames.py", "records/serialize.py", "records/gpu.py", "records/live.py",
 )  # fmt: skip
 # Judgement, for the nightly check on the machine itself. PyYAML and prometheus-client too, Python 3.10 or newer.
 JUDGING = (

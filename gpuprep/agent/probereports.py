@@ -18,7 +18,7 @@ import os
 import threading
 from typing import Any, Mapping, Union
 
-from gpuprep.records.codec import to_json_value
+from gpuprep.records.serialize import to_json_value
 
 MARK = "gpuprep-doing "
 MEASURED = "gpuprep-measured "

@@ -23,10 +23,10 @@ from gpuprep.agent import host_paths
 from gpuprep.agent.programs import owncache
 
 ALONE, SHARED = "alone", "shared"
-# Told when a turn begins. Whoever hears it knows that the next probe may get ready. BESIDE: others that share begin at
-# once, too; a machine without cores enough never says so.
-BEGUN, BESIDE = "it is its turn", "it is its turn, beside others"
-# Below this, getting ready beside a measurement would take the processor that starts the measurement's work.
+# Progress events when a turn starts: the next probe may get ready. In a shared turn other SHARED probes may start, too;
+# a machine with fewer than LEAST_CORES never reports one.
+TURN_STARTED, SHARED_TURN_STARTED = "turn-started", "shared-turn-started"
+# With fewer cores, preparing the next probe would slow the running measurement.
 LEAST_CORES = 4
 FAREWELL_SECONDS = 5.0
 LOOK_SECONDS = 0.05
@@ -40,7 +40,7 @@ def has_room() -> bool:
 
 @contextlib.contextmanager
 def taken(kind: str) -> Iterator[bool]:
-    """Wait for the turn without a time limit, which the caller has. Yields whether the turn is shared.
+    """Wait for the turn; the caller limits the time. Yields whether the turn is shared.
 
     Without enough cores no turn is shared. Raises OSError if the file cannot be used.
     """

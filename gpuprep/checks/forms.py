@@ -17,10 +17,10 @@ from typing import Annotated, Any, Union
 
 from gpuprep.checks.evidence import Values
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.codec import shown
 from gpuprep.records.evidence.decode import Capabilities, Word, key_of
 from gpuprep.records.evidence.kinds import OF_PROBE
 from gpuprep.records.evidence.transcode import Expected
+from gpuprep.records.serialize import shown
 
 REFUSED = ("transcode", "throughput")
 # Older files have other forms of these; nothing but `quick` counts, and whatever is not `true` there is stricter.

@@ -26,8 +26,8 @@ from gpuprep.records import (
     to_json,
 )
 from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey
-from gpuprep.records.codec import from_json_value, plain_json, shown
 from gpuprep.records.findings import DONE, findings_of
+from gpuprep.records.serialize import from_json_value, plain_json, shown
 from gpuprep.untrusted.plaintext import one_line
 
 SCHEMA_VERSION = 3

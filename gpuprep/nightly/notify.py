@@ -320,7 +320,7 @@ def _retry_after(header: str) -> float:
 
 
 def _token(path: Path) -> str | Failed:
-    if trusted.whether_root() and (open_to := trusted.why_not(str(path))):
+    if trusted.is_root() and (open_to := trusted.untrusted_reason(str(path))):
         return Failed(f"the token file {path} is not used: {open_to}", None)
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:

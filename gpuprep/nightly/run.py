@@ -48,11 +48,11 @@ from gpuprep.records import (
     to_json,
 )
 from gpuprep.records.baseline import compared
-from gpuprep.records.codec import from_last_line, last_line
 from gpuprep.records.ended import COULD_NOT_TELL
 from gpuprep.records.evidence.shared import Probe
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.ids import new_run_id, now
+from gpuprep.records.serialize import from_last_line, last_line
 from gpuprep.untrusted.limits import file_text
 
 # ---------------------------------------------------------------- ask

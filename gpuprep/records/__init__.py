@@ -2,7 +2,7 @@
 
 This module also runs on the GPU VM (Python 3.9 or newer), so it avoids newer run-time features.
 A reading that failed is `Missing`: a value, never None and never an exception. None means "read, and there is none".
-GPUs are in records/gpu.py, the JSON codec in records/codec.py; import the names of all three from here.
+GPUs are in records/gpu.py, JSON in records/serialize.py; import the names of all three from here.
 """
 
 from __future__ import annotations
@@ -12,22 +12,6 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-from gpuprep.records.codec import (
-    DecodeError,
-    ExitCode,
-    Missing,
-    Moment,
-    OptDay,
-    OptMoment,
-    OptRunId,
-    RunId,
-    from_json,
-    from_json_value,
-    is_moment,
-    plain_json,
-    to_json,
-    to_json_value,
-)
 from gpuprep.records.gpu import (
     NOT_READ,
     Bool,
@@ -48,6 +32,22 @@ from gpuprep.records.gpu import (
     Temperatures,
     Throttled,
     Utilization,
+)
+from gpuprep.records.serialize import (
+    DecodeError,
+    ExitCode,
+    Missing,
+    Moment,
+    OptDay,
+    OptMoment,
+    OptRunId,
+    RunId,
+    from_json,
+    from_json_value,
+    is_moment,
+    plain_json,
+    to_json,
+    to_json_value,
 )
 
 __all__ = [

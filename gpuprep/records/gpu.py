@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
-from gpuprep.records.codec import Missing
+from gpuprep.records.serialize import Missing
 
 Str = Union[str, Missing]
 OptStr = Union[str, None, Missing]

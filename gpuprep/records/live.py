@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Union
 
 from gpuprep.records import Source, Xid
-from gpuprep.records.codec import Missing
 from gpuprep.records.gpu import ClockPair, Float, Int, OptStr, ProcessOnGpu, Str
+from gpuprep.records.serialize import Missing
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def _cleaned(value: Any) -> Any:
 
 @cache
 def _cleaner(kind: type) -> Callable[[Any], Any]:
-    """The function that cleans a type, made once per type as in records/codec: a record has thousands of parts."""
+    """The function that cleans a type, made once per type as in records/serialize: a record has thousands of parts."""
     if issubclass(kind, enum.Enum):
         return lambda value: value
     if dataclasses.is_dataclass(kind):

@@ -22,7 +22,7 @@ from gpuprep.agent.host_paths import AGENT_PROGRAM
 from gpuprep.agent.identity import OTHER_AGENT, PACKAGE, identity, sources
 from gpuprep.errors import AgentFailed, NoPrivilege
 from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, to_json
-from gpuprep.records.codec import from_last_line
+from gpuprep.records.serialize import from_last_line
 from gpuprep.remote import CommandResult, Host
 from gpuprep.remote.lock import INSTALL_PYTHON, NEWER_PYTHON
 from gpuprep.remote.probereports import Doing, SoFar

@@ -21,7 +21,7 @@ from typing import Any
 from gpuprep.catalogue import Model
 from gpuprep.errors import UsageError
 from gpuprep.performance.operations import LAYOUTS
-from gpuprep.records.codec import shown
+from gpuprep.records.serialize import shown
 from gpuprep.workflows.gpus_by_name import UNKNOWN_ID, board_named, subsystem
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")

@@ -8,7 +8,7 @@ from typing import Any
 from gpuprep.catalogue import Board, boardnames, boards
 from gpuprep.catalogue.boards import MASKED
 from gpuprep.records import DecodeError
-from gpuprep.records.codec import shown
+from gpuprep.records.serialize import shown
 
 WHICH = "which GPU it was: a PCI device id as 20b2 (`lspci -n`), or in `name` a name that is one board"
 MOST_NAMED = 8  # boards that an error lists

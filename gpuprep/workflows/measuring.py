@@ -124,8 +124,8 @@ def ask(
         turn_begins(kind.name, beside)
 
     def heard(doing: Doing) -> None:
-        if doing.what in (turn.BEGUN, turn.BESIDE):
-            begin(doing.what == turn.BESIDE)
+        if doing.what in (turn.TURN_STARTED, turn.SHARED_TURN_STARTED):
+            begin(doing.what == turn.SHARED_TURN_STARTED)
         else:
             run.doing(kind.name, doing)
 

@@ -20,9 +20,9 @@ from gpuprep.catalogue import Model
 from gpuprep.checks import forms
 from gpuprep.errors import UsageError
 from gpuprep.records import DecodeError, Missing, ProbeResult, RunRecord, Snapshot, Source, from_json_value
-from gpuprep.records.codec import shown
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.shared import AnyProbe, NamedGpu
+from gpuprep.records.serialize import shown
 from gpuprep.untrusted.limits import MIB, BeyondLimit, file_text, json_document
 from gpuprep.workflows import figures_csv, gpus_by_name, othertools
 

@@ -40,10 +40,10 @@ from gpuprep.records import (
     to_json_value,
 )
 from gpuprep.records.baseline import Baseline, Measured
-from gpuprep.records.codec import plain_json
 from gpuprep.records.evidence.shared import Probe
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.ids import new_run_id, now
+from gpuprep.records.serialize import plain_json
 from gpuprep.remote import Host, HostLock, LockOwner, Target, agent_client, watch
 from gpuprep.remote.probereports import Doing, SoFar
 from gpuprep.settings import Builds

@@ -11,7 +11,7 @@ import pytest
 from records_for_tests import SNAPSHOT, record
 
 from gpuprep import errors, records, remote
-from gpuprep.records import codec
+from gpuprep.records import serialize
 from gpuprep.records.evidence import kinds
 from gpuprep.store import Store
 from gpuprep.untrusted import limits
@@ -56,10 +56,10 @@ def test_an_answer_is_less_deep_than_the_record_that_it_becomes_a_part_of() -> N
     def answer(levels: int) -> str:
         return f'{{"probe": "gemm", "source": "measured", "seconds": 1.0, "values": {{"a": {nested(levels)}}}}}'
 
-    deepest = codec.from_last_line(records.ProbeResult, answer(limits.PART_DEPTH - 2))
+    deepest = serialize.from_last_line(records.ProbeResult, answer(limits.PART_DEPTH - 2))
     records.from_json(records.RunRecord, records.to_json(record("20261121-023107-0a1b2", measurements=(deepest,))))
     with pytest.raises(records.DecodeError, match="nested deeper"):
-        codec.from_last_line(records.ProbeResult, answer(limits.PART_DEPTH - 1))
+        serialize.from_last_line(records.ProbeResult, answer(limits.PART_DEPTH - 1))
 
 
 def test_a_run_that_nothing_could_read_again_is_not_stored_and_says_so(tmp_path: Path, home: Path) -> None:

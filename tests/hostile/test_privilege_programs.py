@@ -216,7 +216,7 @@ def test_what_only_root_can_change_is_run(tmp_path: Path) -> None:
     real.parent.chmod(0o775)
     assert run([str(tmp_path / "ffmpeg")]) == "ffmpeg version 7.1.5 Copyright\n"
     for path in ("/usr/bin/env", "/bin/sh", sys.executable, "/tmp", "/no/such"):
-        assert trusted.why_not(path) == ""
+        assert trusted.untrusted_reason(path) == ""
 
 
 def test_what_is_not_there_is_not_found() -> None:

@@ -25,7 +25,7 @@ class Liar(Stage):
     def probe(self, _: object, name: str, arguments: dict[str, Any], **options: Any) -> records.ProbeResult:
         if "heard" in options:
             for _ in range(20):
-                options["heard"](probereports.Doing(turn.BEGUN))
+                options["heard"](probereports.Doing(turn.TURN_STARTED))
         return super().probe(_, name, arguments, **options)
 
 

@@ -127,7 +127,7 @@ class FakeHost:
         if " probe " not in command:
             return self.run(command, **options)
         with self._turn:  # agent/turn.py
-            heard(Doing(turn.BEGUN))
+            heard(Doing(turn.TURN_STARTED))
             return self._probe(heard, command, so_far, options)
 
     def _probe(

@@ -71,7 +71,7 @@ class Stage:
                 self._alone = name
         try:
             self.say(f"{name} begins")
-            options["heard"](Doing(turn.BESIDE if shares else turn.BEGUN))
+            options["heard"](Doing(turn.SHARED_TURN_STARTED if shares else turn.TURN_STARTED))
             self.work(name)
             self.say(f"{name} ends")
         finally:

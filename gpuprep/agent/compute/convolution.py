@@ -1,4 +1,4 @@
-"""A small convolution: its shape, its inputs, and what some of its outputs must be."""
+"""A small convolution: its shape, its inputs, and some of its expected outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Callable, List, Sequence, Tuple
 
 Value = Callable[[int, int, int, int], float]
-# Of all channels at once: a number at a time, reading numpy tables took a second.
+# Values of all channels at once: reading numpy tables one number at a time took a second.
 Channels = Callable[[int, int, int], Sequence[float]]
 
 
@@ -43,7 +43,7 @@ class Shape:
 
 SHAPE = Shape(images=32, channels=64, height=56, width=56, filters=64, kernel=3)
 SAMPLES = 512
-# Of the largest output. FP16 has 11 bits, FP32 on Tensor Cores (TF32) as many; sums of 576 products are kept in FP32.
+# Relative to the largest output. FP16 and TF32 have 11 bits; sums of 576 products are kept in FP32.
 TOLERANCE = {"fp16": 0.01, "fp32": 0.01}
 
 
@@ -69,7 +69,7 @@ def laid_out(numpy: Any, values: Any, layout: str) -> Any:
 
 
 def sampled_error(shape: Shape, picture: Channels, weight: Channels, got: Value, samples: int = SAMPLES) -> float:
-    """The largest difference of `samples` outputs and all corners from FP64, over the largest output.
+    """The largest difference from FP64 among `samples` outputs and all corners, divided by the largest output.
 
     picture(n, y, x) and weight(k, row, column) give a value for each channel, got(n, k, y, x) a single one.
     Not-a-numbers give infinity.

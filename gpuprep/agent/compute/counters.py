@@ -20,8 +20,8 @@ TIMEOUT_SECONDS = 60.0
 # CUptiResult in cupti_result.h: INSUFFICIENT_PRIVILEGES, VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES
 REFUSED = (35, 40)
 
-# Needs Python alone: no headers, no compiler, and the same calls from CUDA 11.8 to 13. The image of available counters
-# is what every profiler asks for first, and it is where the driver's restriction is felt.
+# Needs Python alone: no headers, no compiler, and the same calls from CUDA 11.8 to 13. Every profiler first asks for
+# the image of available counters, and this is the call that the driver refuses.
 SCRIPT = r"""
 import ctypes, json, sys
 path, with_gpu = sys.argv[1], sys.argv[2] == "gpu"
@@ -99,7 +99,7 @@ def cupti(*, simulated: bool) -> Union[Dict[str, Any], Missing]:
         return to_json_document({**entry, "counters": counters, "detail": "RmProfilingAdminOnly of the driver"})
     entry.update(verdict(answer))
     if entry["counters"] is not True and user == ORDINARY_USER:
-        why = trusted.why_not(path)
+        why = trusted.untrusted_reason(path)
         root = Missing("not_trusted", f"root does not load {path}: {why}") if why else _ask(path, "root", gpu=True)
         entry["counters_as_root"] = root if isinstance(root, Missing) else verdict(root)["counters"]
     return to_json_document(entry)
@@ -111,7 +111,7 @@ def to_json_document(values: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def verdict(answer: Dict[str, Any]) -> Dict[str, Any]:
-    """The script's answer ─► {"counters", "detail"}: refused for lack of privileges is false, another error Missing."""
+    """The script's answer ─► {"counters", "detail"}: False if privileges are lacking, Missing for another error."""
     code, error = int(answer["code"]), f"{answer['stage']}: {answer['name']}"
     if code == 0:
         return {"counters": True, "detail": ""}
@@ -129,12 +129,12 @@ def _ask(path: str, user: str, *, gpu: bool) -> Union[Dict[str, Any], Missing]:
         argv = [*as_user(user), python, "-I", "-S", "-B", "-c", SCRIPT, path, "gpu" if gpu else "no"]
         answer = _parsed(run(argv, timeout=TIMEOUT_SECONDS, cwd="/"))
         if not isinstance(answer, Missing):
-            return answer  # else: an interpreter below /root is not for everybody, the system's is
+            return answer  # else try the system's Python: other users cannot enter /root
     return answer
 
 
 def as_user(user: str) -> List[str]:
-    """What to put before a command so that root runs it as `user`; nothing for oneself."""
+    """The words before a command with which root runs it as `user`; [] for the current user."""
     account = pwd.getpwnam(user)
     if account.pw_uid == os.getuid():
         return []

@@ -18,7 +18,7 @@ from gpuprep.agent.programs import trusted
 from gpuprep.agent.programs.run import read_text
 from gpuprep.records import Missing, to_json_value
 
-MAPS = Path("/proc/self/maps")  # psutil reads smaps for it, where the kernel counts each page of gigabytes
+MAPS = Path("/proc/self/maps")  # psutil would read smaps, for which the kernel counts every page of gigabytes
 # NVIDIA's user space libraries that a probe may load. libcuda.so is the driver's own.
 NAMES = ("cublasLt", "cublas", "cudart", "nvrtc", "cuda", "nvJitLink", "cudnn", "cupti")
 # Last column of a mapping; the kernel adds " (deleted)" where a package upgrade replaced the file meanwhile.
@@ -66,7 +66,7 @@ def toolkit() -> Dict[str, Any]:
     nvcc = find_nvcc(which("nvcc", login_path()))
     if nvcc is None:
         nvcc = Missing("not_installed", "no nvcc on the PATH of a login shell nor under /usr/local/cuda*")
-    elif isinstance(nvcc, str) and trusted.whether_root() and (why := trusted.why_not(nvcc)):
+    elif isinstance(nvcc, str) and trusted.is_root() and (why := trusted.untrusted_reason(nvcc)):
         nvcc = Missing("not_trusted", f"root loads no library beside {nvcc}: {why}")
     version = nvcc_version(nvcc)
     folders: Any = library_folders(nvcc) if isinstance(nvcc, str) else nvcc

@@ -1,4 +1,4 @@
-"""Which collectives the nccl probe runs, with which sizes, and the formulas of their speeds. Pure.
+"""Which collectives the nccl probe runs, with which sizes, and the formulas of their speeds.
 
 Sizes and formulas are those of NVIDIA's nccl-tests (doc/PERFORMANCE.md there), so figures can be compared: the size is
 the whole buffer, also of all-gather and reduce-scatter; algbw is size / time; busbw is algbw times what each GPU must
@@ -18,8 +18,8 @@ SIZES = (
     128 * MIB, 512 * MIB, GIB, 2 * GIB, 4 * GIB,
 )  # fmt: skip
 QUICK_SIZES = (8, 32 * KIB, 8 * MIB, 2 * GIB)
-SMALL = 8 * KIB  # up to here the time is latency, not speed
-# Of what one GPU sends: from LARGE on the speed is that of the links; MEDIUM reaches three quarters of it and more.
+SMALL = 8 * KIB  # up to this size the time is latency, not bandwidth
+# Bytes that one GPU sends: from LARGE on bus bandwidth is that of the links; from MEDIUM on at least 3/4 of it.
 LARGE, MEDIUM = GIB, 128 * MIB
 
 

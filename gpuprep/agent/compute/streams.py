@@ -24,7 +24,7 @@ BLOCKS_PER_SM = (8, 32, 128, 0)  # which is fastest differs between GPUs, so eac
 SCALE = 3.0
 PERIOD = 4096  # elements after which `fill` begins anew
 
-# Both read 16 bytes a thread at a time, four of them under way. `fill` makes values whose triad is exact in FP32.
+# In both kernels each thread has four reads of 16 bytes in flight. `fill` makes values whose triad is exact in FP32.
 KERNELS = r"""
 extern "C" __global__ void fill(float4* b, float4* c, unsigned long long count) {
     unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
@@ -57,7 +57,7 @@ extern "C" __global__ void triad(float4* __restrict__ a, const float4* __restric
 
 
 def buffer_mib(free_mib: int, l2_mib: int) -> Union[int, Missing]:
-    """MiB of each of three buffers, so that half of the free memory stays free. Missing if that is too near to L2."""
+    """MiB of each of three buffers that fill half of the free memory. Missing if that is hardly larger than L2."""
     size = min(LARGEST_MIB, free_mib // 6)
     if size < PAST_L2 * l2_mib or size < 1:
         need = 6 * PAST_L2 * max(l2_mib, 1)
@@ -182,7 +182,7 @@ class HostMemory:
         return gb_per_s(self.size, self.timer.median(self.work(direction), seconds=seconds))
 
     def link(self, read: Callable[[], Dict[str, Any]], seconds: float) -> Dict[str, Any]:
-        """The last result of `read`, which reads the link, while copies keep it busy."""
+        """The last result of `read`, a reading of the link, while copies keep the link busy."""
         work = self.work("h2d")
         once = max(self.timer.once(work), 1e-6)
         for _ in range(max(4, int(seconds / once))):

@@ -12,10 +12,10 @@ from gpuprep.records import AptFacts, AptPin, Missing
 BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
 PREFERENCES = Path("/etc/apt/preferences")
 FOLDER = Path("/etc/apt/preferences.d")
-# apt passes over files of other names without a word (apt_preferences(5)), and over these with intent.
+# apt ignores files with other names silently (apt_preferences(5)); these endings say that it is intended.
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
 LEFT_OVER = (".disabled", ".bak", ".save", ".orig", ".distUpgrade", ".dpkg-old", ".dpkg-new", ".dpkg-dist", ".ucf-old")
-MEANT_SO = "meant so"
+INTENDED = "intended"
 FIELDS = ("package", "pin", "pin-priority")
 
 
@@ -24,8 +24,8 @@ def facts(preferences: Path = PREFERENCES, folder: Path = FOLDER) -> AptFacts:
     malformed: List[str] = []
     passed_over: List[str] = []
     for path in preference_files(preferences, folder):
-        if path.parent == folder and (reason := _passed_over(path)):
-            passed_over += [f"{path}: {reason}"] if reason != MEANT_SO else []
+        if path.parent == folder and (reason := _ignored_reason(path)):
+            passed_over += [f"{path}: {reason}"] if reason != INTENDED else []
             continue
         text = read_text(path)
         if isinstance(text, Missing):
@@ -49,12 +49,12 @@ def blacklist() -> Union[Tuple[str, ...], Missing]:
     return text if isinstance(text, Missing) else tuple(line for line in text.splitlines() if line)
 
 
-def _passed_over(path: Path) -> str:
+def _ignored_reason(path: Path) -> str:
     """Why apt ignores this file of preferences.d; "" if apt reads it."""
     if path.is_dir() or path.name.startswith(".") or path.name.endswith((*LEFT_OVER, "~")):
-        return MEANT_SO
+        return INTENDED
     if not NAME.fullmatch(path.name):
-        return "apt passes over files of such a name"
+        return "apt ignores files with such a name"
     if "." in path.name and not path.name.endswith(".pref"):
         return "apt reads files that end in .pref or have no ending"
     return ""

@@ -1,4 +1,4 @@
-"""Which cloud is this machine of, which type and which name has it there? By DMI, cloud-init, the metadata service.
+"""The machine's cloud, type and name in that cloud, from DMI, cloud-init and the metadata service.
 
 Nothing leaves the machine's own network: the metadata service has a link-local address, and is asked only where DMI
 names a cloud and nothing on the machine says the type.
@@ -25,7 +25,7 @@ METADATA = "169.254.169.254"
 SECONDS = 1.0  # until the metadata service must have answered
 MOST_BYTES = 4096  # of its answer
 TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,63}")
-# What cloud-init's ds-identify goes by.
+# How cloud-init's ds-identify recognises a cloud.
 AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
 AWS_VENDOR = "Amazon EC2"  # on Nitro the product's name is the type; on Xen (p2, p3) it is not
 GOOGLE_PRODUCTS = ("Google Compute Engine", "Google")
@@ -34,7 +34,7 @@ KEPT: Dict[str, Tuple[str, ...]] = {
     "aws": ("ds", "meta_data", "instance-type"),
     "azure": ("ds", "meta_data", "imds", "compute", "vmSize"),
 }
-# Google's host name of a machine for which nobody chose another: of a chosen one nothing says the machine's name.
+# Google's default host name contains the machine's name; a chosen host name does not.
 GOOGLE_HOST = re.compile(r"([a-z0-9-]{1,63})(?:\.[a-z0-9-]{1,63})?\.c\.([a-z0-9-]{1,30})\.internal")
 # Path and headers of the question to the metadata service.
 ASKED: Dict[str, Tuple[str, Dict[str, str]]] = {
@@ -47,7 +47,7 @@ ASKED: Dict[str, Tuple[str, Dict[str, str]]] = {
 def facts(
     *, simulated: bool, dmi: Path = DMI, xen: Path = XEN, kept: Path = CLOUD_INIT, metadata: str = METADATA
 ) -> Optional[CloudFacts]:
-    """Cloud and machine type; None: no known cloud. `simulated`: DMI is not read, it belongs to the computer below."""
+    """Cloud and machine type; None: no known cloud. `simulated`: DMI is not read."""
     if simulated:
         return None
     cloud = provider(dmi, xen)
@@ -65,7 +65,7 @@ def facts(
 
 
 def _names(cloud: str, dmi: Path, kept: Path) -> Iterator[str]:
-    """What may be the words by which the cloud's own command names the machine, the best first."""
+    """Candidates for the machine's name in commands of its cloud, best first."""
     if cloud == "aws":
         region = _kept(("v1", "region"), kept)
         ids = (_text(dmi / "board_asset_tag"), _kept(("v1", "instance_id"), kept))

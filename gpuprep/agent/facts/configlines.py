@@ -1,6 +1,6 @@
-"""Lines of anybody's files that decide which program or library is found first, or undo apt's list of held-back names.
+"""Finds settings that decide which program or library comes first, or that undo apt's list of held-back names.
 
-A finding then names the line that is in the way, and its file.
+Findings name the file and the line that is wrong.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ PLACES: Dict[str, Pattern[str]] = {
 }
 OF_A_USER = (".bash_profile", ".bash_login", ".profile", ".bashrc")
 MOST_FILES, MOST_LINES, MOST_LETTERS = 200, 300, 400
-COMMENT = re.compile(r"#(?!clear\b)|//")  # apt has a #clear that does something
+COMMENT = re.compile(r"#(?!clear\b)|//")  # in apt's files #clear is a command, not a comment
 FOLDER = re.compile(r"[=:\"'\s]|/+$")  # what stands between folders; PATH="/opt/a/bin:$PATH"
 
 
 def lines(root: Path = Path("/"), home: Optional[Path] = None) -> Tuple[ConfigLine, ...]:
-    """The lines, file by file. A file that may not be read counts as empty: what it does is then not known by name."""
+    """The lines, file by file. A file that may not be read counts as empty."""
     home = home or Path(pwd.getpwuid(os.getuid()).pw_dir)
     found: List[ConfigLine] = []
     for pattern, wanted in PLACES.items():

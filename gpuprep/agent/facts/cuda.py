@@ -50,9 +50,9 @@ def nvcc_version(nvcc: OptStr) -> OptStr:
 
 
 def compiler_refused(nvcc: OptStr, search_path: Str) -> OptStr:
-    """What nvcc says where it finds no compiler of the host that it takes; None if it takes one.
+    """nvcc's error if it accepts no compiler of the host; None if it accepts one.
 
-    nvcc preprocesses an empty program with it: that takes a tenth of a second, and its headers refuse a wrong version.
+    nvcc preprocesses an empty program, in a tenth of a second: its headers refuse a compiler of a wrong version.
     """
     if not isinstance(nvcc, str) or isinstance(search_path, Missing):
         return nvcc if isinstance(nvcc, Missing) else Missing("not_installed", "there is no nvcc")
@@ -92,7 +92,7 @@ def cudnn_facts(loader: Loader, digests: Digests) -> CudnnFacts:
     if not isinstance(library, str):
         return CudnnFacts(library, library, library, library, library)
     header, version = _header(Path(library))
-    if version is None:  # no header where one is looked for: the file's own name, libcudnn.so.9.14.0, has it
+    if version is None:  # no header was found: take the version from the file name, libcudnn.so.9.14.0
         version = parse.soname_version(os.path.realpath(library))
     folder, manifest = _manifest_near(Path(library))
     return CudnnFacts(

@@ -110,7 +110,7 @@ def _parts(data: bytes) -> List[Part]:
             raise ValueError(f"it has more than {MOST_PARTS} parts")
         start, length = _header(data, at)
         if start + length > len(data):
-            raise ValueError(f"a part says {length} bytes, and {len(data) - start} are there")
+            raise ValueError(f"a part claims {length} bytes, and {len(data) - start} are left")
         parts.append(Part(data[at], data[at : start + length], data[start : start + length]))
         at = start + length
     return parts
@@ -125,7 +125,7 @@ def _header(data: bytes, at: int) -> Tuple[int, int]:
         return start, first
     count = first & 0x7F
     if not 0 < count <= MOST_LENGTH_BYTES or start + count > len(data):
-        raise ValueError("a part has a length that cannot be")
+        raise ValueError("a part has an impossible length")
     return start + count, int.from_bytes(data[start : start + count], "big")
 
 

@@ -61,7 +61,7 @@ class Digests:
         """Store the digests that were used in this run, and no others."""
         if os.geteuid() != 0 or not self.keeps:
             return
-        with contextlib.suppress(OSError):  # a disk that is full or read-only: then the next reading takes its seconds
+        with contextlib.suppress(OSError):  # the disk is full or read-only: the next run reads again, in seconds
             atomicfile.shared_folder(self._cache.parent)
             if self._used != self._known:
                 atomicfile.write(self._cache, json.dumps(self._used))
@@ -72,7 +72,7 @@ def _load(cache: Path) -> Dict[str, str]:
     try:
         document = json.loads(text) if isinstance(text, str) else {}
         return {str(key): str(digest) for key, digest in document.items()}
-    except (ValueError, AttributeError):  # torn or not ours: as if there were none
+    except (ValueError, AttributeError):  # damaged, or of another format: treated as empty
         return {}
 
 
@@ -82,7 +82,7 @@ def sha256(path: Path) -> str:
 
 def digest_of(path: Path, algorithm: str) -> str:
     """The digest of a regular file (a device has no end). Raises OSError."""
-    import hashlib  # three MiB of OpenSSL, which a night whose files are all known does without
+    import hashlib  # late import: OpenSSL takes 3 MiB, and is not needed if all digests are cached
 
     digest = hashlib.new(algorithm)
     with open_regular(path) as file:

@@ -17,7 +17,7 @@ LSBLK = ("lsblk", "--json", "--bytes", "--output", "NAME,TYPE,SIZE,MODEL,FSTYPE,
 
 
 def blank(*, simulated: bool) -> Union[Tuple[LocalDisk, ...], Missing]:
-    """The blank local disks. () if `simulated`: the disks belong to the computer below."""
+    """The blank local disks. () if `simulated`: the disks belong to the computer that runs the container."""
     if simulated:
         return ()
     output = run(LSBLK)

@@ -1,4 +1,4 @@
-"""The driver at the four places where it shows its version: loaded, on disk, library, NVML."""
+"""Reads the driver's version in four places: loaded module, module on disk, library, NVML."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpuprep.untrusted.limits import open_regular
 PROC = Path("/proc/driver/nvidia")
 MODULES = Path("/lib/modules")
 CUDA_LIBRARY = "libcuda.so.1"
-# What NVIDIA's .run installer leaves and no package has.
+# Files that NVIDIA's .run installer leaves, and no package has.
 RUNFILE_TRACES = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
 
 VersionAndFlavour = Union[Tuple[str, str], None, Missing]
@@ -110,9 +110,9 @@ def library_version(loader: Loader) -> OptStr:
 
 
 def libraries(loader: Loader, module: OptStr) -> Dict[str, LoadedLibrary]:
-    """Whose the driver's libraries are that programs get; without those that the loader does not find.
+    """The driver's libraries that programs get; without those that the loader does not find.
 
-    A file's name tells its version. libcuda's content must tell the same: a stub may have any name.
+    The version is in the file name. libcuda must also contain it, because a stub may have any name.
     """
     places = {name: place for name in DRIVER_LIBRARIES if isinstance(place := loader.place(name), str)}
     found = {}
@@ -121,14 +121,14 @@ def libraries(loader: Loader, module: OptStr) -> Dict[str, LoadedLibrary]:
         match = re.search(r"\.so\.(\d+\.\d+(?:\.\d+)*)$", path)
         version: OptStr = match.group(1) if match else None
         if name == CUDA_LIBRARY and (claimed := version or module):
-            told = claimed if isinstance(claimed, Missing) else _tells(Path(path), claimed)
+            told = claimed if isinstance(claimed, Missing) else _contains_version(Path(path), claimed)
             version = told if isinstance(told, Missing) else claimed if told else None
         found[name] = LoadedLibrary(path, place, version)
     return found
 
 
-def _tells(path: Path, version: str) -> Bool:
-    """Whether the content of a library has the version, as each build of libcuda does."""
+def _contains_version(path: Path, version: str) -> Bool:
+    """Whether the library contains the version as text, as each build of libcuda does."""
     try:
         with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return content.find(version.encode()) >= 0

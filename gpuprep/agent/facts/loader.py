@@ -36,14 +36,14 @@ class Loader:
         return os.path.realpath(place) if isinstance(place, str) else place
 
     def place(self, soname: str) -> OptStr:
-        """As `find`, but the path as the loader has it, which says in which folder it looked."""
+        """As `find`, but without resolving links: the path in the loader's folder."""
         if isinstance(self.paths, Missing):
             return self.paths
         triplet = f"{platform.machine()}-linux-gnu"
         folders = [Path(folder.format(triplet=triplet)) for folder in DEFAULT_FOLDERS]
         listed = self.paths.get(soname)
         for path in [folder / soname for folder in self.first]:
-            if _is_of_this_machine(path):  # the loader passes over another architecture's
+            if _is_of_this_machine(path):  # the loader ignores libraries of another architecture
                 return str(path)
         for path in ([Path(listed)] if listed else []) + [folder / soname for folder in folders]:
             if path.exists():
@@ -54,7 +54,7 @@ class Loader:
         """As `find`, for the highest version of `stem`: libcudnn.so ─► .9, libcupti.so ─► .12 or Debian 12's .11.8."""
         if isinstance(self.paths, Missing):
             return self.paths
-        # Numbers alone, by `sonames`: nothing that `packaging`, which the agent does not have, would add.
+        # Sonames have plain numbers, so `packaging`, which the agent lacks, is not needed.
         versions = [tuple(int(part) for part in name[len(stem) + 1 :].split(".")) for name in self.sonames(stem)]
         return self.find(".".join([stem, *map(str, max(versions))])) if versions else None
 
@@ -73,7 +73,7 @@ class Loader:
 
 
 def unlisted(found: Dict[str, OptStr], config_lines: Sequence[ConfigLine]) -> Tuple[str, ...]:
-    """Libraries that are not found although they lie in a folder of the loader's: ldconfig was not run since."""
+    """Libraries in a folder of the loader that it does not find: ldconfig did not run after they came."""
     folders = [folder for line in config_lines if line.file.startswith("/etc/ld.so.conf") for folder in line.folders]
     absent = [name for name, path in found.items() if path is None]
     return tuple(name for name in absent if any(any(Path(folder).glob(f"{name}*")) for folder in folders))

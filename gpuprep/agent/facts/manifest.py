@@ -46,9 +46,9 @@ def is_intact(folder: Path, manifest: Dict[str, Any], digest: Callable[[Path], s
     if not isinstance(files, dict) or not files:
         return Missing("unparsable", f"{folder / NAME} names no files")
     if len(files) > MOST_FILES or not all(_is_below(name) for name in files):
-        return Missing("unparsable", f"{folder / NAME} names files that cannot be below it, or more than {MOST_FILES}")
+        return Missing("unparsable", f"{folder / NAME} names files outside of it, or more than {MOST_FILES}")
     try:
-        return not _has_stranger(folder, {*files, NAME}) and all(
+        return not _has_unlisted_file(folder, {*files, NAME}) and all(
             _is_as_named(folder / name, entry, digest) for name, entry in files.items()
         )
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -61,7 +61,7 @@ def _is_below(name: str) -> bool:
     return len(name) < 256 and bool(FILE_NAME.fullmatch(name)) and not {".", ".."}.intersection(name.split("/"))
 
 
-def _has_stranger(folder: Path, named: Collection[str]) -> bool:
+def _has_unlisted_file(folder: Path, named: Collection[str]) -> bool:
     """Whether the folder has anything that is not in the manifest. Enters only folders with files of the manifest.
 
     A link to a file of the manifest beside it is allowed.

@@ -30,7 +30,7 @@ def lines(
             files.setdefault(path.name, path)
     lines: List[ModprobeLine] = []
     for name in sorted(files):
-        if os.path.realpath(str(files[name])) == os.devnull:  # how a file of a later folder is put out of force
+        if os.path.realpath(str(files[name])) == os.devnull:  # a link to /dev/null disables a file of a later folder
             continue
         text = read_text(files[name])
         if isinstance(text, Missing):
@@ -65,7 +65,7 @@ def of_command_line(text: str, file: str = COMMAND_LINE) -> List[ModprobeLine]:
 
 
 def keeps_out(line: ModprobeLine) -> bool:
-    """Whether modprobe, where nobody names the module, does not load it because of this line."""
+    """Whether this line stops modprobe from loading the module automatically, by its alias."""
     return line.words[0] == "blacklist" or (
         line.words[0] == "install" and line.words[2:3] != () and line.words[2] in NOTHING
     )
@@ -78,9 +78,9 @@ def keeps_out_nouveau(lines: Sequence[ModprobeLine]) -> bool:
 def nouveau_in_initramfs(
     kernel: str, lines: Union[Tuple[ModprobeLine, ...], Missing], root: Path = Path("/")
 ) -> Union[bool, Missing, None]:
-    """Whether the initramfs of `kernel` loads nouveau; None where nouveau is not in there, as with kernels of clouds.
+    """Whether the initramfs of `kernel` loads nouveau; None if nouveau is not in it, as with kernels of clouds.
 
-    It has modprobe's files as they were when it was made: a file that is newer, or not in it, does not count.
+    It has copies of modprobe's files from when it was made: a file that is newer, or missing in it, does not count.
     """
     index = read_text(root / "lib/modules" / kernel / "modules.dep")
     if not isinstance(index, str) or "/nouveau.ko" not in index:

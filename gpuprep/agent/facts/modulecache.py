@@ -51,11 +51,11 @@ def _load(cache: Path) -> Dict[str, Tuple[str, str]]:
     try:
         document = json.loads(text) if isinstance(text, str) else {}
         return {str(key): (str(version), str(flavour)) for key, (version, flavour) in document.items()}
-    except (ValueError, TypeError, AttributeError):  # torn or not ours: as if there were none
+    except (ValueError, TypeError, AttributeError):  # damaged, or of another format: treated as empty
         return {}
 
 
 def _save(cache: Path, known: Dict[str, Tuple[str, str]]) -> None:
-    with contextlib.suppress(OSError):  # a disk that is full or read-only: then the next reading takes its seconds
+    with contextlib.suppress(OSError):  # the disk is full or read-only: the next run reads again, in seconds
         atomicfile.shared_folder(cache.parent)
         atomicfile.write(cache, json.dumps(known))

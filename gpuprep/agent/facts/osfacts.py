@@ -50,7 +50,7 @@ def kernel_facts() -> KernelFacts:
         headers_available=True if headers else headers_available(running),
         secure_boot=secure_boot(),
         boot_id=boot_id(),
-        uptime_seconds=round(time.clock_gettime(time.CLOCK_BOOTTIME), 2),  # psutil has no clock that nobody can set
+        uptime_seconds=round(time.clock_gettime(time.CLOCK_BOOTTIME), 2),  # not psutil: its clocks can be set
     )
 
 

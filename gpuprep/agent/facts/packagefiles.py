@@ -87,7 +87,7 @@ def wrong(packages: Iterable[str], *, rpm: bool, digest: Digest, dpkg: Path = DP
 def absent(names: Sequence[str], *, rpm: bool, dpkg: Path = DPKG) -> List[Tuple[str, str]]:
     """(package, what it needs and is not installed): somebody removed it by force. By names alone, not by versions."""
     if rpm:
-        # Ends with 1 where a package is wanting.
+        # Ends with 1 if a package is missing.
         said = _run(["rpm", "-V", "--nofiles", "--noscripts", *names]) if names else ""
         return sorted({(package, need) for need, package in RPM_NEEDS.findall(said or "")})
     text = _run(["dpkg-query", f"--admindir={dpkg}", "-W", "-f", DPKG_NEEDS])
@@ -200,7 +200,7 @@ def broken_and_absent(subject: str) -> Dict[str, List[str]]:
     names = set((everything or "").splitlines())
     compiler = subject == "compiler"
     mine = {name for name in names if (COMPILER.match(name) if compiler else whose(name) == subject)}
-    # apt does nothing at all while one of them is lacking, be it another role's.
+    # apt refuses to work while any of them is missing, also one of another role.
     asked = mine if rpm else mine | set(filter(whose, names))
     needed = sorted({need for _, need in absent(sorted(asked), rpm=rpm)})
     return {"broken": list(wrong(mine, rpm=rpm, digest=md5_or_other)), "absent": needed}

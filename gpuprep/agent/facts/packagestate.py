@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 from urllib.parse import quote
 
-NO_ANSWER = "the package manager does not answer"  # the agent's words; its caller knows what to do then
+NO_ANSWER = "the package manager does not answer"  # the error of the agent; its caller adds what to do
 MOST = 50  # of packages and of files that are named
 RED_HAT = Path("/etc/system-release")  # Red Hat's system, those built from its sources, and Amazon Linux
 # How each manager is asked for all packages. dpkg's states are letters: wanted, is, error.
 DPKG_FIELDS = "${db:Status-Abbrev}\\t${Package}\\t${Provides}\\t${Pre-Depends}, ${Depends}\\n"
 DPKG_QUERY = ("dpkg-query", "-W", "-f", DPKG_FIELDS)
 RPM_QUERY = ("rpm", "-qa", "--qf", "%{NAME}.%{ARCH}\\n")
-# dpkg(1) on what was begun and did not end, as in `dpkg --audit`. Triggers that wait are no fault: apt runs them.
+# States of dpkg(1) for an unfinished step, as in `dpkg --audit`. Waiting triggers are no fault: apt runs them.
 UNFINISHED = {"H": "half-installed", "U": "unpacked", "F": "half-configured"}
 BROKEN = "reinst-required"
-# What provision installs again, and apt then has what it lacked.
+# Packages that provision installs again: then apt's dependencies are met.
 OWN = re.compile(r"(lib)?(nvidia|nv|cuda|cudnn|cublas|cufft|cufile|cuinj|cupti|curand|cusolver|cusparse|npp)|dkms$")
 WITHOUT = "installed without "  # and a package that it needs
-# rpm knows no halves: a transaction that was broken off leaves the old package beside the new one.
+# rpm has no half-installed state: an interrupted transaction leaves the old package beside the new one.
 TWICE = "installed twice"
 SIDE_BY_SIDE = ("kernel", "kmod-", "gpg-pubkey")  # dnf installs several versions of these beside each other
 JOURNAL = Path("/var/lib/dpkg/updates")  # what dpkg had not yet written into its database; apt then refuses all work
@@ -72,7 +72,7 @@ def unfinished(answer: str, *, rpm: bool) -> Dict[str, str]:
 
 
 def _unmet(depends: str, there: Set[str]) -> str:
-    """What an installed package lacks: apt then does nothing else. By names alone: versions are apt's business."""
+    """A dependency that an installed package lacks: apt then refuses to work. Only names are compared, not versions."""
     for need in depends.split(","):
         names = _names(need.replace("|", ","))
         if names and not there.intersection(names) and not any(map(OWN.match, names)):
@@ -87,7 +87,7 @@ def _names(relation: str) -> List[str]:
 
 
 def journal(folder: Path = JOURNAL) -> List[str]:
-    """dpkg's files of a run that was broken off, as apt looks for them: names of digits alone."""
+    """Files of an interrupted run of dpkg, as apt looks for them: their names are digits."""
     try:
         return sorted(str(path) for path in folder.iterdir() if path.name.isdigit())[:MOST]
     except (FileNotFoundError, NotADirectoryError):
@@ -161,7 +161,7 @@ def _holder(path: str) -> str:
 
 
 def _writer(path: str) -> str:
-    """Who wrote this file of dnf's and still runs; a file that dnf left behind counts for nothing."""
+    """The running process that wrote this lock file of dnf; a stale file is ignored."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             text = file.read(20).strip()

@@ -1,4 +1,4 @@
-"""Outputs and files of a Linux machine ─► values. Pure: text in, value out. Cases are in tests/cases/."""
+"""Parses outputs and files of a Linux machine. Cases are in tests/cases/."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Dict, List, Optional, Tuple
 from gpuprep.records import Mount, Package, UnitFacts
 
 OPEN_LICENCE = "Dual MIT/GPL"
-# Where room is asked for: the file systems that hold these are facts, whatever their kind.
+# Free space is checked at these paths: their file systems are always facts, whatever their type.
 DISK_PATHS = (
     "/", "/boot", "/lib/modules", "/opt", "/opt/gpuprep", "/tmp", "/usr", "/usr/local", "/usr/src", "/var",
     "/var/cache", "/var/lib",

@@ -17,7 +17,7 @@ MOST_FILES = 200
 # .../compute/cuda/repos/ubuntu2404/x86_64, at NVIDIA or on a mirror that keeps its folders.
 ADDRESS = re.compile(r"\b(?:https?|file):\S*/cuda/repos/([a-z]{2,12}[0-9]{1,4})/\S*")
 OFF = ("0", "no", "false", "off")
-# What has apt install what no key has signed, of one entry: as an option in a line, or as a field of a stanza.
+# Turns off apt's check of signatures for one entry: an option in a line, or a field of a stanza.
 UNVERIFIED = re.compile(
     r"(?im)(?:^|[\[\s])((?:trusted|allow-insecure|allow-weak|allow-downgrade-to-insecure)\s*[=:]\s*(?:yes|true|on|1))\b"
 )
@@ -43,7 +43,7 @@ def nvidia(apt: Path = APT, dnf: Path = DNF, dnf_settings: Path = DNF_SETTINGS) 
 
 
 def _insecure() -> str:
-    """Which of apt's settings has it install what no key has signed, from whichever entry; "" if none does."""
+    """The setting of apt that turns off the check of signatures for all entries; "" if none does."""
     text = run(["apt-config", "dump", "--format", "%F %v%n", *INSECURE])
     lines = (line.split() for line in text.splitlines()) if isinstance(text, str) else iter(())
     return next((f'{words[0]} "{words[1]}"' for words in lines if len(words) == 2 and words[1].lower() not in OFF), "")

@@ -48,7 +48,7 @@ MOST_MODULES = 16  # of one kernel: there are six at most
 MOST_CERTIFICATE = 64 * 1024
 OPENSSL_SECONDS = 60
 VERIFY = ("openssl", "cms", "-verify", "-binary", "-inform", "DER", "-nointern", "-noverify", "-out", "/dev/null")
-# What openssl says where it could do its work and the signature is another module's, or of another key.
+# openssl's messages for a signature of another module or by another key; any other message is an error.
 NOT_ASKED = Missing("not_read", "asked only of a signer whose certificate is not on the host")
 CHANGED = re.compile(r":(?:CMS_\w+:)?verification failure:|:content verify error:")
 PEM = re.compile(rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")
@@ -171,7 +171,7 @@ def _certificate(path: str) -> Optional[Certificate]:
         if armoured:
             data = base64.b64decode(armoured[1])
         return Certificate(path, file_identity(Path(path)) or "", data, der.certificate(data))
-    except (OSError, ValueError):  # none, or not one that can be read: no signature is verified with it
+    except (OSError, ValueError):  # missing or unreadable: not used for verifying
         return None
 
 
@@ -206,7 +206,7 @@ class _Cache:
     def keep(self) -> None:
         if not self._keeps or self._used == self._known:
             return
-        with contextlib.suppress(OSError):  # a disk that is full or read-only: then the next reading takes its seconds
+        with contextlib.suppress(OSError):  # the disk is full or read-only: the next run reads again, in seconds
             atomicfile.shared_folder(self._path.parent)
             atomicfile.write(
                 self._path,
@@ -219,5 +219,5 @@ def _load(cache: Path) -> Dict[str, ModuleSignature]:
     try:
         document = json.loads(text) if isinstance(text, str) else {}
         return {str(key): from_json_value(ModuleSignature, value) for key, value in document.items()}
-    except (ValueError, AttributeError, DecodeError):  # torn or not ours: as if there were none
+    except (ValueError, AttributeError, DecodeError):  # damaged, or of another format: treated as empty
         return {}

@@ -27,7 +27,7 @@ DIGEST_LETTERS = 32
 ID = re.compile(r"[0-9a-f]{32}")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 SERIALS = ("product_serial", "board_serial")
-# UUIDs that makers leave in thousands of boards: nothing at all, and an example of AMI's firmware.
+# UUIDs that thousands of boards share: blank ones, and the example of AMI's firmware.
 NOBODYS = ("03000200-0400-0500-0006-000700080009",)
 
 

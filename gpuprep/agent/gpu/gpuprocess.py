@@ -18,13 +18,13 @@ NO_PSUTIL = Missing("not_installed", "psutil, which reads it, is not installed w
 def look(pid: int) -> Tuple[str, Str, Int]:
     """(the program's name, its owner, its age in seconds). The name is "" if it cannot be read."""
     try:
-        import psutil  # not above: where the GPUs are idle, the agent does without its memory
+        import psutil  # late import: with idle GPUs the agent saves its memory
     except ImportError:
         return _name(pid), NO_PSUTIL, NO_PSUTIL
     try:
         process = psutil.Process(pid)
         name, owner, started = _name(pid), process.username(), process.create_time()
-        if not process.is_running():  # its number may be another program's already, and so may what was read
+        if not process.is_running():  # its id may be reused already, and the values may be another program's
             raise psutil.NoSuchProcess(pid)
     except (psutil.Error, OSError, RuntimeError) as error:  # the latter two where a container hides /proc/stat
         unseen = Missing("not_visible", f"{error}")

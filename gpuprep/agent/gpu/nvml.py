@@ -26,7 +26,7 @@ REASONS = {
     25: "version_mismatch",  # NVML_ERROR_ARGUMENT_VERSION_MISMATCH
     26: "deprecated",  # NVML_ERROR_DEPRECATED
 }
-# With these the successor of a call is not there, and its predecessor is worth asking.
+# Errors that mean that the driver lacks the newer call: the older one is tried.
 ASK_PREDECESSOR = ("function_not_found", "deprecated", "not_supported", "version_mismatch")
 
 GRAPHICS, MEMORY, VIDEO = 0, 2, 3  # nvmlClockType_t

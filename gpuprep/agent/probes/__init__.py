@@ -20,8 +20,8 @@ MOST_SECONDS = 86_400
 def probe(name: str) -> str:
     """The name of a probe: a module of this folder with `measure(arguments) -> values or Missing` (docs/records.md).
 
-    It is imported when it is asked for: the libraries of one probe must not be needed, nor loaded, for another. Where
-    it also has `get_ready(arguments)`, that does beforehand what needs no GPU; what fails there fails again later.
+    It is imported when it is asked for: the libraries of one probe must not be needed, nor loaded, for another. If it
+    also has `get_ready(arguments)`, that prepares what needs no GPU; its failures come again in `measure`.
     Raises ValueError if there is no such module.
     """
     if not name.isidentifier() or importlib.util.find_spec(f"{__name__}.{name}") is None:
@@ -41,7 +41,7 @@ def run_probe(name: str, arguments: Dict[str, Any]) -> ProbeResult:
     waited = turn.taken(str(kind)) if kind is not None else contextlib.nullcontext(False)
     with waited as beside, _ends_within(seconds):
         if kind is not None:
-            tell(turn.BESIDE if beside else turn.BEGUN)
+            tell(turn.SHARED_TURN_STARTED if beside else turn.TURN_STARTED)
         started = time.monotonic()
         values = module.measure(arguments)
         return ProbeResult(name, source(), values, round(time.monotonic() - started, 3))

@@ -1,4 +1,4 @@
-"""Lists the parts of the FFmpeg on the PATH, and lets it try words on a test picture. Tests the build, not the GPU."""
+"""Lists the parts of the FFmpeg on the PATH, and tries options on a test picture. Tests the build, not the GPU."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
 
 
 def tried(path: str, tries: List[Any]) -> List[Tuple[int, str]]:
-    """How FFmpeg ends with these words in front of an output to nowhere, without a GPU and as nobody's user if we are
-    root: some of the words may come from anywhere.
+    """How FFmpeg ends with these words in front of an output to nowhere, without a GPU, and as the user nobody if we
+    are root: the words may come from anybody.
     """
     environment = {"PATH": SEARCH_PATH, "LC_ALL": "C", "HOME": "/nonexistent", "CUDA_VISIBLE_DEVICES": ""}
     start = [*LIMITED, *(AS_NOBODY if os.geteuid() == 0 else ()), path, "-nostdin", "-hide_banner", "-v", "error"]
@@ -101,7 +101,7 @@ def tried(path: str, tries: List[Any]) -> List[Tuple[int, str]]:
 
 
 def named(path: str) -> Union[str, Missing]:
-    """`path` if its file name is ffmpeg, else Missing: who may run probes must not start other programs as root."""
+    """`path` if its file name is ffmpeg, else Missing: a probe must not start other programs as root."""
     return path if Path(path).name.startswith("ffmpeg") else Missing("not_supported", f"{path} is no ffmpeg")
 
 

@@ -41,7 +41,7 @@ def load_kernels(device: CudaDevice, kinds: Sequence[DataType], shape: Shape) ->
     _handle(device)
     with ThreadPoolExecutor(len(kinds)) as pool:
         for asked in [pool.submit(ask, kind) for kind in kinds]:
-            # The product itself fails in the same way, and its row says why.
+            # Ignored: the product fails in the same way, and its row has the reason.
             with contextlib.suppress(Error, CUDAError, RuntimeError, MemoryError):
                 asked.result()
 

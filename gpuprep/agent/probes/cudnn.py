@@ -110,7 +110,7 @@ def _real(library: ctypes.CDLL, uuid: str, seconds: float) -> Any:
         return Missing("not_installed", f"the agent's environment has no {error.name} ({FRONTEND} and numpy)")
     except (ImportError, OSError) as error:
         return Missing("command_failed", f"{FRONTEND}: {error}")
-    # A library among Python's packages would go first with the frontend; this is the one a program gets.
+    # The frontend would prefer a library in Python's packages; this is the one that programs get.
     frontend._pybind_module._set_dlhandle_cudnn(library._handle)
     try:
         timer = Timer(cuda, cuda.device(uuid))

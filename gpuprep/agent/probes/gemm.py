@@ -23,9 +23,9 @@ from gpuprep.records import Missing, to_json_value
 
 CALLERS = ("nvmath-python", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")  # the first that is there is used
 OLDEST_CUDA = 11
-# A burst is what the GPU does before its power cap bites. In a full measurement it is repeated, each time after a
-# rest, until one is steady. There is no time for that in a quick one, where one burst differs by up to 5 % from run
-# to run: the cap bites early or late in it. So there it is made of pulses, with pauses in which the power falls.
+# A burst is the load before the power cap acts. In a full measurement it is repeated, each time after a rest, until one
+# is steady. A quick measurement has no time for that, and single bursts differ by up to 5 %, because the cap acts early
+# or late in them. So a quick burst is made of pulses, with pauses in which the power falls.
 # Seven runs of each of eight types differed by 0.1 to 1.8 %; 0.12 s under load, where the clock swings, by 7. All
 # measured on H200s.
 FULL = {
@@ -50,7 +50,7 @@ QUICK = {
     "final_seconds": 0.02,  # pulses are too short for the cap
     "final_rounds": 1,
     "sustained_seconds": 0.0,
-    "together_seconds": 0.0,  # nothing to compare it with: that is a lasting load of one GPU alone
+    "together_seconds": 0.0,  # not measured: there is no sustained load of one GPU to compare it with
 }
 # One burst in forty varied by 16 %; a second one is then worth its 0.2 s.
 QUICK_RULE = Rule(
@@ -160,7 +160,7 @@ def _measured(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[
         full = _settings(runner, arguments, QUICK if quick else FULL)
         brief = full if quick else _settings(runner, arguments, BRIEF)
         sessions: List[Any] = []
-        # The lasting load of the first GPU is what the common load of all is compared with (gemm_together).
+        # The common load of all GPUs is compared with the sustained load of the first one (gemm_together).
         rows = [
             _gpu(runner, gpu, brief if number else full, sessions, Pace(number, len(gpus)))
             for number, gpu in enumerate(gpus)

@@ -5,7 +5,7 @@ times     y = M x for a column-major M: a thread a row.
 dots      y = Mᵀ x: a block a column.
 ticks     each SM's own count of cycles and the device's nanoseconds: two readings give the clock between them, exactly,
           where NVML's is renewed only every 100 ms.
-hold      keeps the device waiting for some nanoseconds, so that the host is ahead with what follows.
+hold      keeps the device waiting for some nanoseconds, so that the host can queue what follows.
 Sums are made in FP64, which is exact for the whole numbers that are used.
 """
 

@@ -29,9 +29,9 @@ except ModuleNotFoundError:  # no nvmath-python: the environment for CUDA 11 has
 
 # What CUDA, cuBLASLt and their bindings raise when the device, its memory or the library refuses.
 FAILURES = (CUDAError, blas.Error, RuntimeError, MemoryError, OSError)
-# The first candidate, cuBLASLt's own choice, and the best of a glance are tried as the burst runs: after a rest, and as
-# long. The power cap does not act alike in each trial: with one round an algorithm that was 7 % slower won now and
-# then. So where cuBLASLt's own choice does not win, all that were near the fastest have a second round.
+# cuBLASLt's own choice (the first candidate) and the best of the single runs are timed like the burst: after a rest,
+# and as long. The power cap acts differently in each trial: in one round an algorithm that was 7 % slower sometimes
+# won. So if cuBLASLt's own choice does not win, all that were near the fastest get a second round.
 FINAL_REST_SECONDS, FINAL_SAMPLES, NEAR = 0.1, 8, 1.15
 # FP64 of 16384x8192x4096 was 6 % faster as its transpose on an H100, and so PyTorch was. The other types were alike,
 # and each trial under the power cap may find the slower of two that are alike the faster.
@@ -61,7 +61,7 @@ class Settings(NamedTuple):
 
 
 class Session:
-    """One GPU, open for measuring. `used` releases nothing by itself: call close()."""
+    """One GPU, open for measuring. Call close() to release it."""
 
     def __init__(self, gpu: Gpu, pci_address: str, settings: Settings) -> None:
         self.gpu, self.settings = gpu, settings

@@ -166,7 +166,7 @@ def timed(argv: Sequence[str], units: Sequence[bytes], made: Mapping[str, str]) 
     if len(left) != len(units) or len(entered) != len(units):
         return Missing("unparsable", f"{len(entered)} pictures went in, and {len(left)} came out")
     late = [1000 * (out - into) for into, out in zip(entered, left)][SETTLED:]  # noqa: B905  Python 3.9
-    # On a busy CPU the feeding thread may look at its clock after the picture has left: that reading says nothing.
+    # On a busy CPU the feeding thread may read its clock after the picture came out: such a time is dropped.
     late = [delay for delay in late if delay > 0]
     return late if len(late) >= LEAST else Missing("not_sampled", f"only {len(late)} pictures counted")
 

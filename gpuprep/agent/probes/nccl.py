@@ -106,7 +106,7 @@ class _Caller:
 
 
 def _environment() -> List[Dict[str, str]]:
-    """Environment variables that change NCCL's behaviour; without NCCL_VERSION, which containers set in vain."""
+    """Environment variables that change NCCL's behaviour; without NCCL_VERSION: NCCL ignores it."""
     set_here = os.environ.items()
     variables = sorted((name, value) for name, value in set_here if name.startswith("NCCL_") and name != "NCCL_VERSION")
     return [{"name": name[:MOST_LETTERS], "value": value[:MOST_LETTERS]} for name, value in variables[:MOST_VARIABLES]]

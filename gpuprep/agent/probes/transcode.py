@@ -142,7 +142,7 @@ class Runner:
                 tell("making the clips")
                 made = maker.submit(prepare, inputs_of(able), within=self.clips)
                 if not beside:
-                    made.result()  # with few cores a case beside it would take long, and its seconds are shown
+                    made.result()  # with few cores this would slow a case at the same time, whose seconds are reported
                 begun = {number: lane.submit(self._case, number, cases[number], pool) for number in beside}
                 ended = {n: self._case(n, case, pool) for n, case in enumerate(cases) if n not in begun}
                 ended.update((number, future.result()) for number, future in begun.items())
@@ -155,7 +155,7 @@ class Runner:
                         row["outputs"] = proof.result()
                         measured(row, "cases", number)
                     rows.append(row)
-            except BaseException:  # told to end: what has not begun does not begin
+            except BaseException:  # interrupted: cases that have not begun are cancelled
                 for executor in (maker, lane, pool):
                     executor.shutdown(wait=False, cancel_futures=True)
                 for process in list(self._running):

@@ -87,7 +87,7 @@ def start(argv: Sequence[str], *, marked: bool = True, **popen: Any) -> "subproc
     Raises OSError if it cannot be started; trusted.NotTrusted if root would run a file that another user can change.
     """
     environment: Optional[Mapping[str, str]] = popen.pop("env", None)
-    if trusted.whether_root():
+    if trusted.is_root():
         if environment is not None and "PATH" in environment:
             environment = {**environment, "PATH": trusted.folders(environment["PATH"])}
         search = (os.environ if environment is None else environment).get("PATH", os.defpath)
@@ -107,7 +107,7 @@ def _that_root_may_run(program: str, search: str, cwd: str) -> str:
     for place in places:
         path = place if place.startswith("/") else f"{cwd}/{place}"
         if os.access(path, os.X_OK) and not Path(path).is_dir():
-            if why := trusted.why_not(path):
+            if why := trusted.untrusted_reason(path):
                 raise trusted.NotTrusted(f"root does not run {path}: {why}")
             return path
     return program
@@ -144,7 +144,7 @@ def scratch(name: str, need_mib: int = 16, within: Optional[Path] = None) -> Ite
 
     `within`: make it in this folder, so that a file can be renamed from one to the other.
     """
-    import shutil  # these two cost facts, which need no scratch folder, a tenth of their time
+    import shutil  # late imports: facts need no scratch folder, and would take a tenth longer
     import tempfile
 
     folder = Path(tempfile.mkdtemp(prefix=f"gpuprep-{name}-", dir=str(within) if within else _place(need_mib)))
@@ -297,7 +297,7 @@ def _marked(mark: bytes) -> List[int]:
                     starting = True
         if pids or not starting:
             return pids
-        select.poll().poll(PAUSE_MS)  # the kernel tells nobody when it is done
+        select.poll().poll(PAUSE_MS)  # no event says when execve has ended
     return []
 
 

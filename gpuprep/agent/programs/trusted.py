@@ -1,10 +1,9 @@
 """May root run or read the file at a path? Only if no other user can replace it.
 
-    why_not("/opt/conda/bin/ffmpeg")    "/opt/conda belongs to alice"; "" where only root can change it
-    folders("/opt/conda/bin:/usr/bin")  the folders of a PATH that only root can change
+    untrusted_reason("/opt/conda/bin/ffmpeg")  "/opt/conda belongs to alice"; "" where only root can change it
+    folders("/opt/conda/bin:/usr/bin")         the folders of a PATH that only root can change
 
-For a user other than root these questions have no meaning, because he has no more rights to lose: ask whether_root()
-first.
+Ask is_root() first: another user has no more rights to lose.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ class NotTrusted(OSError):
     """Root does not start this program; the text names the user who could have replaced it."""
 
 
-def whether_root() -> bool:
+def is_root() -> bool:
     return os.geteuid() == ROOT
 
 
-def why_not(path: str) -> str:
+def untrusted_reason(path: str) -> str:
     """Which user besides root can change the file at `path` (absolute), in words; "" if none, or without a file."""
     found = weakness(path, {ROOT})
     return found.why if found else ""
@@ -41,4 +40,4 @@ def _is_closed(folder: str) -> bool:
         shared = Path(folder).stat().st_mode & stat.S_IWOTH
     except OSError:
         shared = 0
-    return not shared and not why_not(folder)
+    return not shared and not untrusted_reason(folder)

@@ -65,7 +65,7 @@ def tune(action: str, gpus: Union[Sequence[Device], Missing], settings: TuningSe
     for gpu in gpus:
         rows += _tune_one(gpu, settings, locks, apply=action == "apply")
     if action == "apply" and locks.changed:
-        # Root's alone: the lock of who provisions is in there, too (remote/lockprogram.py).
+        # Closed to other users: the lock of provisioning is in this folder, too (remote/lockprogram.py).
         locks_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         atomicfile.write(locks_file, locked_clocks_document(tuple(locks.by_uuid.values())))
     return Report(action, boot, tuple(rows))

@@ -113,7 +113,7 @@ def _by_application(
     if isinstance(wanted, Missing):
         error = f"the GPU does not report its default clocks: {shown(wanted)}"
     elif apply:
-        if before.uuid in locks.by_uuid:  # a lock of an earlier wish would win over application clocks
+        if before.uuid in locks.by_uuid:  # locked clocks of an earlier setting would override application clocks
             error = _unlock(gpu, before, locks)
         if not error and was != wanted:
             refused = gpu.reset_application_clocks() if pair is None else gpu.set_application_clocks(wanted)
@@ -141,7 +141,7 @@ def _by_locking(gpu: Device, before: GpuFacts, pair: Optional[ClockPair], locks:
     if apply and pair is None and was is not None:
         error = _unlock(gpu, before, locks)
     elif apply and pair is not None:
-        # Set even when written down as locked: a reload of the driver in this boot would have dropped it.
+        # Locked again even if noted as locked: a reload of the driver since the boot has unlocked it.
         error = _lock(gpu, before, pair, locks)
     now = locks.by_uuid.get(before.uuid)
     return Row(

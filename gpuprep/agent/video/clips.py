@@ -27,7 +27,7 @@ from gpuprep.agent.programs import children, owncache, trusted
 from gpuprep.agent.programs.run import run
 from gpuprep.records import Missing
 
-VERSION = 1  # of the pictures and settings below: a change of them is another folder
+VERSION = 1  # of the pictures and settings below, in the folder's name: raise it with each change of them
 FPS = 30
 # A multiple of 16 frames is a whole number of AAC frames (1024 samples at 48 kHz): picture and sound end together.
 LONG, SHORT = 96, 48
@@ -111,7 +111,7 @@ SPECS = {
     "av1-2160p": Spec("av1", 3840, 2160, SHORT, "yuv420p", BARS, 440, *UHD),
 }  # fmt: skip
 
-# Who encodes: first is best. What stands in braces is the clip's own (Spec).
+# Encoders, best first. Braces are replaced by the values of the clip (Spec).
 RATE = ("-b:v", "{kbps}k", "-maxrate", "{most}k", "-bufsize", "{buffer}k")
 ENCODERS = {
     "h264": (
@@ -136,7 +136,7 @@ SOFTWARE_ROW = re.compile(r"^ V[A-Z.]{5} (\S+) ", re.MULTILINE)
 
 def folder() -> Path:
     """Where clips are kept: the machine's cache for root, else the user's own."""
-    base = Path(host_paths.CACHE) if trusted.whether_root() else owncache.folder()
+    base = Path(host_paths.CACHE) if trusted.is_root() else owncache.folder()
     return base / "clips" / f"v{VERSION}"
 
 
@@ -149,7 +149,7 @@ def clip(name: str, seconds: Optional[float] = None, *, within: Optional[Path] =
         place = folder() if within is None else within
     except OSError as error:
         return Missing("command_failed", str(error))
-    if trusted.whether_root() and (why := trusted.why_not(str(place))):
+    if trusted.is_root() and (why := trusted.untrusted_reason(str(place))):
         return Missing("not_trusted", f"root writes no clips to {place}: {why}")
     return _made(name, repeats(SPECS[name], seconds), place)
 
@@ -230,7 +230,7 @@ def by_processor(name: str) -> bool:
 
 def programs() -> List[str]:
     """Paths of every ffmpeg that may have an encoder: the agent's own static one, then those on a login's PATH."""
-    spec = importlib.util.find_spec("imageio_ffmpeg")  # asks where it is without importing it
+    spec = importlib.util.find_spec("imageio_ffmpeg")  # finds it without importing it
     places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
     places += sorted(AGENT.glob("python3*/site-packages/imageio_ffmpeg"))  # an agent that was sent along runs elsewhere
     paths: List[str] = []

@@ -55,8 +55,8 @@ CAUSES = (
     ),
     Cause(
         r"CUDA_ERROR_DEVICE_UNAVAILABLE|CUDA_ERROR_COMPUTE_MODE",
-        "the GPU takes no further process: its compute mode is exclusive or prohibited",
-        "set tuning.compute_mode to default, or end the process that has the GPU",
+        "the GPU accepts no further process: its compute mode is exclusive or prohibited",
+        "set tuning.compute_mode to default, or end the process that uses the GPU",
     ),
     Cause(
         r"CUDA_ERROR_(ILLEGAL_ADDRESS|LAUNCH_FAILED|UNKNOWN|ECC_UNCORRECTABLE|HARDWARE_STACK_ERROR|CONTAINED)",
@@ -76,7 +76,7 @@ CAUSES = (
     ),
     Cause(
         r"CUDA_ERROR_OUT_OF_MEMORY|out of memory \(10\)|: Cannot allocate memory",
-        "no memory left for it on the GPU or on the machine",
+        "the GPU or the machine has no memory left",
         "end other processes on the GPU, or start fewer at once",
     ),
     Cause(
@@ -105,7 +105,7 @@ CAUSES = (
     ),
     Cause(
         r"Max B-frames \d+ exceed \d+",
-        "the encoder makes fewer B-frames for this codec",
+        "the encoder supports fewer B-frames for this codec",
         "use a smaller -bf",
         denies="nvenc.*.b_frames",
     ),
@@ -117,20 +117,20 @@ CAUSES = (
     ),
     Cause(
         r"Codec not supported",
-        "the encoder does not know this codec",
+        "the encoder does not support this codec",
         "use another codec",
         denies="nvenc.*",
     ),
     Cause(
         r"Hardware is lacking required capabilities|Codec \S+ is not supported",
-        "the decoder (NVDEC) of this GPU does not know this codec or format",
-        "decode it in software, or use a GPU that knows it",
+        "the decoder (NVDEC) of this GPU does not support this codec or format",
+        "decode it in software, or use a GPU that supports it",
         denies="nvdec.*",
     ),
     Cause(
         r"Video (width|height) \d+ not within range|Frame Dimension less than the minimum",
-        "the pictures are smaller or larger than the engine takes",
-        "use a size that the engine takes: 256x256 and more is safe",
+        "the pictures are smaller or larger than the engine supports",
+        "use a size that the engine supports: 256x256 and more is safe",
     ),
     Cause(r"No decoder surfaces left", "the decoder ran out of surfaces", "raise -extra_hw_frames"),
     Cause(
@@ -143,29 +143,29 @@ CAUSES = (
         "this FFmpeg was built without a part, or is of a version that does not know the option",
         "rebuild FFmpeg with the part (gpuprep provision, step codec)",
     ),
-    Cause(r"InitializeEncoder failed", "the encoder refused these settings", "read the line for which one"),
+    Cause(r"InitializeEncoder failed", "the encoder refused these settings", "read FFmpeg's lines to see which one"),
     Cause(r"Invalid data found when processing input|moov atom not found", "the input is damaged",
           "remove the kept clips (gpuprep/clips in the cache folder): they are made again"),
 )  # fmt: skip
-# These come with other causes too and explain less: they decide only where nothing above is printed.
+# These also follow other errors and explain less: they count only if no line above matches.
 CONSEQUENCES = (
     Cause(
         r"Impossible to convert between the formats supported by the filter",
-        "pictures on the GPU met a filter of the CPU, or the GPU's decoder failed before",
+        "a filter of the CPU got pictures in the GPU's memory, or the GPU's decoder failed before",
         "read the lines above it",
     ),
     Cause(
         r"No (NVENC )?capable devices found|Provided device doesn't support required NVENC features",
-        "no GPU offers what the encoder was asked for",
+        "no GPU supports the requested encoder settings",
         "read the line above it",
     ),
     Cause(
         r"Device creation failed|No device available|Failed setup for format cuda|doesn't support hardware accelerated",
-        "the GPU could not be opened for this",
+        "FFmpeg could not open the GPU",
         "read the lines above it",
     ),
 )
-# A warning after which FFmpeg ends with 0 and has not done what was asked.
+# A warning after which FFmpeg ends with 0 but has ignored an option.
 UNUSED_OPTION = re.compile(r"has not been used for any stream")
 LOOKS_BAD = re.compile(r"\b(error|failed|cannot|invalid|unable|not supported|denied|killed)\b", re.IGNORECASE)
 PREFIX = re.compile(r"^(\[[^\]]*@ 0x[0-9a-f]+\] *)+")

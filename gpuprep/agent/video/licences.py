@@ -1,4 +1,4 @@
-"""The licence of an FFmpeg, from configure's options. Pure."""
+"""The licence of an FFmpeg, from configure's options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which series the throughput probe runs, with which commands, and up to how many sessions. Pure."""
+"""Which series the throughput probe runs, with which commands, and up to how many sessions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 KINDS = ("decode", "encode", "transcode", "ladder", "download", "software")  # of series, as reports order them
 REPEAT = 4  # `encode`: how often each decoded picture is encoded
 GROWTH = 1.03  # more sessions that bring less than this did not help
-# NVML's word for engines almost without a pause. On a real H100 more sessions brought 2 % from there, and took 9 s.
+# NVML's utilisation of busy engines. On a real H100 more sessions brought 2 % from there, and took 9 s.
 FULL_PERCENT = 95
 MOST_SESSIONS = 32
 CLIPS = {

@@ -1,7 +1,7 @@
 """JSON values ─► evidence, value by value: a value that does not fit counts as not recorded, and the others are read.
 
-records/codec.py has read these values before and refuses records that do not fit, so their size and depth are bounded
-and their texts can be shown. Meaning of types:
+records/serialize.py has read these values before and refuses records that do not fit, so their size and depth are
+bounded and their texts can be shown. Meaning of types:
 
     str                 a text
     int                 a whole number (also 3.0)
@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Annotated, Any, Optional, Union
 
-from gpuprep.records.codec import Missing
+from gpuprep.records.serialize import Missing
 
 LARGEST = 1e15
 NOT_RECORDED = Missing("not_recorded")

@@ -12,7 +12,7 @@ from judgedrecords import judgement
 from gpuprep import records
 from gpuprep.checks.drift import quick
 from gpuprep.desired import profile
-from gpuprep.records import codec
+from gpuprep.records import serialize
 
 FACTS = finished_snapshot(resolved())
 WAIVED = profile.Waiver("gpu 0.power_limit", "box", "the rack has one supply", "2026-12-31")
@@ -106,12 +106,11 @@ def test_a_program_at_work_is_left_alone(busy: tuple[int, ...], probes: list[str
 
 def test_the_last_line_is_the_record_whatever_a_login_script_printed() -> None:
     (result, *_) = good_probes(resolved())
-    assert (
-        codec.from_last_line(records.ProbeResult, f"Welcome to gpu-1\n{{}}\n{records.to_json(result)}\r\n\n") == result
-    )
+    output = f"Welcome to gpu-1\n{{}}\n{records.to_json(result)}\r\n\n"
+    assert serialize.from_last_line(records.ProbeResult, output) == result
 
 
 @pytest.mark.parametrize("output", ["", "Welcome", '{"probe": "gemm"}\nbye'])
 def test_another_last_line_is_no_record(output: str) -> None:
     with pytest.raises(records.DecodeError):
-        codec.from_last_line(records.ProbeResult, output)
+        serialize.from_last_line(records.ProbeResult, output)

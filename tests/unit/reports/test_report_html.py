@@ -258,7 +258,7 @@ def test_streams_have_their_limit_quality_and_latency() -> None:
         assert row in told, row
     for note in (
         "streams = floor(fps / 30)",
-        "the encoder does not know this codec (Codec not supported)",
+        "the encoder does not support this codec (Codec not supported)",
         "XPSNR is UNKNOWN: this ffmpeg has no filter xpsnr",
         "ms: the median time of one picture, HOW",
         "of a clip encoded at 5000 kbit/s",
