@@ -33,7 +33,7 @@ COMMANDS: dict[str, Entry] = {
     "report": Entry("gpuprep.cli.report", "Show the report of a recorded run"),
     "serve": Entry("gpuprep.cli.serve", "Show the recorded runs in a browser; change nothing"),
     "judge": Entry("gpuprep.cli.judge", "Judge a recorded run again; no host is contacted"),
-    "trace": Entry("gpuprep.cli.trace", "Read a profile of GPU work and show where the time went"),
+    "trace": Entry("gpuprep.trace.cli", "Read a profile of GPU work and show where the time went"),
     "explain": Entry("gpuprep.cli.explain", "Show what a GPU can do, without a machine"),
     "codec": Entry("gpuprep.cli.codec", "Check an ffmpeg command against a build, and build FFmpeg for other machines"),
     "monitoring": Entry("gpuprep.cli.monitoring", "Print alert rules and a dashboard for the metrics of drift"),

@@ -21,7 +21,7 @@ def _note_json(ctx: click.Context, parameter: click.Parameter, value: Any) -> An
     return value
 
 
-def _stack(*options: Callable[[F], F]) -> Callable[[F], F]:
+def stack(*options: Callable[[F], F]) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         for option in reversed(options):
             function = option(function)
@@ -63,7 +63,7 @@ def named(
     return value
 
 
-_destination = _stack(
+_destination = stack(
     click.option(
         "--output",
         metavar="FILE",
@@ -75,7 +75,7 @@ _destination = _stack(
     click.option("--no-color", is_flag=True, help="No colour. The NO_COLOR variable does the same."),
 )
 
-output = _stack(
+output = stack(
     click.option(
         "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="Print one JSON document on stdout."
     ),
@@ -92,7 +92,7 @@ def results(*formats: str, description: str = "one document for all hosts (docs/
     page = click.option(
         "--open", "open_page", is_flag=True, help="With --format html: write the page to a file and open a browser."
     )
-    return _stack(
+    return stack(
         click.option(
             "--format",
             "style",
@@ -149,7 +149,7 @@ profile = click.option(
     help="Wanted state: a profile name (`gpuprep profiles list`), or the path of a YAML file.",
 )
 
-hosts = _stack(
+hosts = stack(
     click.argument("hosts", metavar="HOST...", nargs=-1),
     click.option(
         "-i",

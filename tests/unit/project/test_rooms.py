@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 import grimp  # what import-linter reads the imports with
 import pytest
 from places import ROOT
+from validations_for_tests import t4
+
+from gpuprep import records
 
 MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 FILE = re.compile(r"`(?:python )?([\w./*-]+(?:/|\.(?:py|yml|json|md|toml)))`")
@@ -67,6 +73,20 @@ def test_the_judges_load_neither_nvml_nor_the_readers_of_a_machine() -> None:
     code = "import sys, gpuprep.checks.probes; print({'pynvml', 'gpuprep.agent.facts.system'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["judge", "record.json", "--profile", "t4"]])
+def test_all_other_commands_run_without_trace(tmp_path: Path, words: list[str]) -> None:
+    shutil.copytree(ROOT / "gpuprep", tmp_path / "gpuprep", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.rmtree(tmp_path / "gpuprep" / "trace")
+    for folder in ("playbooks", "profiles"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    (tmp_path / "record.json").write_text(records.to_json(t4()))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    command = [sys.executable, "-m", "gpuprep.cli", *words]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode in (0, 1), done.stderr) == (True, "")
+    assert ("Usage: " if words == ["--help"] else "UNKNOWN") in done.stdout
 
 
 @pytest.mark.only_all

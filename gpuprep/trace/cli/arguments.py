@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli.options import _stack
+from gpuprep.cli.options import stack
 
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
@@ -17,7 +17,7 @@ NEEDED = ("msgspec", "numpy")
 
 path = click.argument("path", metavar="PATH", type=click.Path(path_type=Path))
 
-iterations = _stack(
+iterations = stack(
     click.option("--iter-start", "start", metavar="N", type=click.IntRange(min=0), help="First iteration that counts."),
     click.option("--iter-stop", "stop", metavar="M", type=click.IntRange(min=0), help="Last iteration that counts."),
     click.option("--key-op", metavar="NAME", default="", help="An iteration begins at each call of this op."),

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from gpuprep.cli import options, trace_options
+from gpuprep.cli import options
 from gpuprep.cli.console import refuse_link
+from gpuprep.trace.cli import arguments
 
 STEPS_FROM = ("optimizer", "forward", "none")
 NOTHING_RECORDED = 3
@@ -58,7 +59,7 @@ NOTHING_RECORDED = 3
 @click.option("--shapes/--no-shapes", default=True, show_default=True, help="Record the shapes of inputs.")
 @click.option("--stacks/--no-stacks", default=False, show_default=True, help="Record Python's stacks, for modules.")
 @click.option("--memory/--no-memory", default=False, show_default=True, help="Record what the allocator does.")
-@trace_options.record
+@arguments.record
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @options.store
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- PROGRAM [ARGUMENT]...")
@@ -97,7 +98,7 @@ def record(
         raise UsageError(
             "--steps-from: a function of the program's own file cannot be watched", "name a function of a module"
         )
-    host = trace_options.recorded(run, store)
+    host = arguments.recorded(run, store)
     folder = output or Path(time.strftime("gpuprep-trace-%Y%m%d-%H%M%S"))
     refuse_link(folder)
     new = not folder.exists()

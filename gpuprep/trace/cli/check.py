@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options, tables, trace_job, trace_options
+from gpuprep.cli import options, tables
 from gpuprep.cli.console import steps
 from gpuprep.cli.output import Output, as_output
+from gpuprep.trace.cli import arguments, folders
 
 if TYPE_CHECKING:
     from gpuprep.trace.checking import Checked
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Pass or fail a profile, for CI")
-@trace_options.path
+@arguments.path
 @click.option(
     "--rules",
     metavar="RULE",
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --baseline: how much slower a step may be.",
 )
-@trace_options.iterations
-@trace_options.record
+@arguments.iterations
+@arguments.record
 @as_output(options.results("text", "json", "junit", description="see docs/traces.md"))
 @options.store
 def check(
@@ -63,21 +64,21 @@ def check(
     slower than there. The exit code is 0 if everything passed, 1 if a check failed, and 3 if nothing failed but a rule
     that counts could not be judged from this profile.
     """
-    trace_options.need_extra()
+    arguments.need_extra()
     from gpuprep.trace import checking, formats
     from gpuprep.trace.opening import Wish, open_trace
     from gpuprep.trace.reading import look
 
-    record = trace_options.recorded(run, store)
+    record = arguments.recorded(run, store)
     wish, rules = Wish(start, stop, key_op), rules or (checking.ALL,)
     files = look(path)
     old = (baseline, look(baseline)) if baseline else None
     document: TraceDocument | RanksDocument
-    several = trace_job.both_folders((path, files), old) if old else len(files.profiles) > 1
+    several = folders.both_folders((path, files), old) if old else len(files.profiles) > 1
     with steps(f"trace check {path.name}", quiet=output.quiet) as say:
         if several:
-            trace_job.no_record(record)
-            document, checked = trace_job.checked(path, files, wish, rules, old, within_percent=within, say=say)
+            folders.no_record(record)
+            document, checked = folders.checked(path, files, wish, rules, old, within_percent=within, say=say)
         else:
             # The profile itself is not kept: memory for one is enough.
             before = open_trace(old[1].profiles[0], Wish(key_op=key_op), record, say=say).document if old else None

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep import listening
-from gpuprep.cli import options, trace_check, trace_job, trace_options, trace_record
+from gpuprep.cli import options
 from gpuprep.cli.console import page_width, steps
 from gpuprep.cli.groups import Subcommands
 from gpuprep.cli.output import Output, as_output
+from gpuprep.trace.cli import arguments, folders
+from gpuprep.trace.cli.check import check
+from gpuprep.trace.cli.record import record
 
 if TYPE_CHECKING:
     from gpuprep.trace.comparing import Comparison, JobComparison
@@ -33,11 +36,11 @@ def trace() -> None:
 
 
 @trace.command(short_help="Show where the time of a profile went")
-@trace_options.path
-@trace_options.iterations
-@trace_options.record
+@arguments.path
+@arguments.iterations
+@arguments.record
 @click.option("--profile-name", metavar="TEXT", default="", help="Name of the profile, in the head of every export.")
-@trace_options.keep_paths
+@arguments.keep_paths
 @click.option("--full", is_flag=True, help="With --format text: all tables, not the first screen alone.")
 @click.option(
     "--table",
@@ -71,18 +74,18 @@ def report(
     form = output.form
     if table is not None and form != "csv":
         raise UsageError("--table goes with --format csv", "add --format csv, or drop --table")
-    trace_options.need_extra(*(("xlsxwriter",) if form == "xlsx" else ()))
+    arguments.need_extra(*(("xlsxwriter",) if form == "xlsx" else ()))
     if form == "xlsx":
-        trace_options.check_bytes(output.file)
+        arguments.check_bytes(output.file)
     from gpuprep.trace.opening import Wish, job, open_trace
     from gpuprep.trace.reading import look
 
     wish = Wish(start, stop, key_op, profile_name, keep_paths)
-    record = trace_options.recorded(run, store)
+    record = arguments.recorded(run, store)
     files = look(path)
     if len(files.profiles) > 1:  # a file of each rank
         with steps(f"trace report {path.name}", quiet=output.quiet) as say:
-            rendered = trace_job.rendered(
+            rendered = folders.rendered(
                 path, files, wish, form, record, table=table or "ranks", full=full or output.verbose, say=say
             )
         output.deliver(rendered, f"trace-{path.resolve().name}")
@@ -90,7 +93,7 @@ def report(
     (path,) = files.profiles
     table = table or "ops"
     if form == "csv":
-        trace_options.check_table(table)
+        arguments.check_table(table)
     with steps(f"trace report {path.name}", quiet=output.quiet) as say:
         opened = open_trace(path, wish, record, say=say).with_notes(job.others(files))
         say("writing")
@@ -120,7 +123,7 @@ def _name(document: TraceDocument) -> str:
 @click.argument("before", metavar="PATH", type=click.Path(path_type=Path))
 @click.argument("after", metavar="PATH", type=click.Path(path_type=Path))
 @click.option("--key-op", metavar="NAME", default="", help="An iteration begins at each call of this op.")
-@trace_options.record
+@arguments.record
 @as_output(options.results("text", "json", "markdown", description="see docs/traces.md"))
 @options.store
 def compare(before: Path, after: Path, key_op: str, run: str | None, output: Output, store: str | None) -> None:
@@ -130,18 +133,18 @@ def compare(before: Path, after: Path, key_op: str, run: str | None, output: Out
     rank: then each rank is compared with the rank of the same number. Times and calls are those of one step. The exit
     code is 0 whether they differ or not: `gpuprep trace check PATH --baseline FILE` is for CI.
     """
-    trace_options.need_extra()
+    arguments.need_extra()
     from gpuprep.trace import comparing, formats
     from gpuprep.trace.opening import Wish, open_trace
     from gpuprep.trace.reading import look
 
-    record, wish = trace_options.recorded(run, store), Wish(key_op=key_op)
+    record, wish = arguments.recorded(run, store), Wish(key_op=key_op)
     old, new = (before, look(before)), (after, look(after))
     comparison: Comparison | JobComparison
     with steps(f"trace compare {before.name} {after.name}", quiet=output.quiet) as say:
-        if trace_job.both_folders(old, new):
-            trace_job.no_record(record)
-            comparison = trace_job.compared(old, new, wish, say=say)
+        if folders.both_folders(old, new):
+            folders.no_record(record)
+            comparison = folders.compared(old, new, wish, say=say)
         else:
             old_document, new_document = (
                 open_trace(files.profiles[0], wish, record, say=say).document for _, files in (old, new)
@@ -156,14 +159,14 @@ def compare(before: Path, after: Path, key_op: str, run: str | None, output: Out
 
 
 @trace.command(short_help="Show profiles in a browser")
-@trace_options.path
+@arguments.path
 @click.option(
     "--listen", metavar="ADDRESS:PORT", default=f"127.0.0.1:{PORT}", show_default=True, help="Where to listen."
 )
 @options.no_token
 @options.server_names
-@trace_options.record
-@trace_options.keep_paths
+@arguments.record
+@arguments.keep_paths
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @options.store
 def serve(
@@ -181,7 +184,7 @@ def serve(
     PATH is a profile, or a folder of them. It prints the address, with a token that the browser must give once. A page
     takes start=N, stop=M and key_op=NAME in its address. Ctrl-C ends it.
     """
-    trace_options.need_extra()
+    arguments.need_extra()
     from gpuprep.errors import UsageError
     from gpuprep.trace import serve as server
     from gpuprep.trace.reading import find
@@ -198,7 +201,7 @@ def serve(
         click.echo(f"Note: {where.host} is no loopback address, and there is no TLS: others can read along", err=True)
     token = "" if no_token else listening.new_token()
     keep_secret(token)
-    record = trace_options.recorded(run, store)
+    record = arguments.recorded(run, store)
     library = Library(
         lambda: {str(each.relative_to(path)) if path.is_dir() else each.name: each for each in find(path)},
         [path] if path.is_dir() else [],
@@ -214,5 +217,5 @@ def serve(
     server.serve(application(library), where, token, names, say=lambda line: click.echo(line))
 
 
-for command in (trace_check.check, trace_record.record):
+for command in (check, record):
     trace.add_command(command)
