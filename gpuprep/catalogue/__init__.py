@@ -16,7 +16,8 @@ from typing import Any
 
 from gpuprep.catalogue import datafile
 from gpuprep.catalogue.boards import Board, Model, board, board_in, board_like, board_of, boards, models
-from gpuprep.catalogue.versions import branch, host_version, is_version, matches, parse, upstream
+from gpuprep.catalogue.packagenames import is_version, matches, upstream
+from gpuprep.catalogue.versions import branch, host_version, parse
 
 __all__ = [
     "Archive",

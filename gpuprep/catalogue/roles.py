@@ -5,13 +5,12 @@ Only where the playbooks are: on the controller, not on a host.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpuprep.catalogue import OsRelease, datafile
+from gpuprep.catalogue import OsRelease, datafile, packagenames
 from gpuprep.catalogue.agent import role_folder
 
 
@@ -45,13 +44,12 @@ def prebuilt_packages(
     release: OsRelease, source: str, flavour: str, version: str, kernels: Sequence[str]
 ) -> tuple[str, ...]:
     """Prebuilt modules for these flavours of kernels ("aws"), which have the kernel's version and are not held."""
-    names = _driver(release, source, version)["prebuilt_modules"][flavour]
-    return tuple(name.replace("{kernel}", kernel) for kernel in kernels for name in names)
+    return packagenames.prebuilt(_driver(release, source, version)["prebuilt_modules"][flavour], kernels)
 
 
 def names_of_branch(release: OsRelease, source: str, branch: int) -> dict[str, Any]:
     """All names that the role gpu_driver has for a branch; equal for branches whose packages are called alike."""
-    return {key: names for key, names in _driver(release, source, str(branch)).items() if key != "by_branch"}
+    return _driver(release, source, str(branch))
 
 
 def driver_stream(release: OsRelease, source: str, flavour: str, version: str) -> str:
@@ -150,7 +148,7 @@ def loader_list_text(cudnn_prefix: str) -> str:
 
 def container_packages() -> tuple[str, ...]:
     """Packages of the container toolkit that the role gpu_containers installs and holds, on every system."""
-    return tuple(_variables("gpu_containers", "main")["gpu_containers_packages"])
+    return tuple(datafile.read(role_folder("gpu_containers") / "defaults" / "main.yml")["gpu_containers_packages"])
 
 
 def codec_build_packages(release: OsRelease, libraries: Sequence[str], *, npp: bool) -> tuple[str, ...]:
@@ -188,20 +186,12 @@ def ffmpeg_release_key() -> str:
 
 
 def _driver(release: OsRelease, source: str, version: str) -> dict[str, Any]:
-    """The role does the same by gpu_driver_of_branch; tests compare."""
-    branch = version.split(".")[0]
-    data = _variables("gpu_driver", release.roles.rpartition("-")[0])["gpu_driver_sources"][source]
-    source_variables: dict[str, Any] = _filled(
-        {**data, **data.get("by_branch", {}).get(branch, {})}, {"{branch}": branch}
-    )
-    return source_variables
+    sources = _variables("gpu_driver", release.roles.rpartition("-")[0])["gpu_driver_sources"]
+    return packagenames.of_branch(sources[source], version)
 
 
 def _cuda(release: OsRelease, source: str, version: str) -> dict[str, Any]:
-    data = _variables("gpu_cuda", release.roles)["gpu_cuda_sources"][source]
-    words = {"{version}": version, "{dashed}": version.replace(".", "-"), "{major}": version.split(".")[0]}
-    source_variables: dict[str, Any] = _filled(data, words)
-    return source_variables
+    return packagenames.of_toolkit(_variables("gpu_cuda", release.roles)["gpu_cuda_sources"][source], version)
 
 
 def _template(role: str, words: Mapping[str, str]) -> str:
@@ -210,13 +200,6 @@ def _template(role: str, words: Mapping[str, str]) -> str:
     for word, value in words.items():
         text = text.replace("{{ " + word + " }}", value)
     return text
-
-
-def _filled(data: Any, words: Mapping[str, str]) -> Any:
-    text = json.dumps(data)
-    for word, value in words.items():
-        text = text.replace(word, value)
-    return json.loads(text)
 
 
 @cache

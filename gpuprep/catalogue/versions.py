@@ -1,4 +1,4 @@
-"""Dotted version numbers: compare them, and match them with the version of a profile.
+"""Dotted version numbers, as hosts send them.
 
 A version from a host goes into commands, paths and Ansible variables of the controller. So the whole text must be a
 version number; otherwise it is no version (`is_version`, `host_version`).
@@ -7,17 +7,8 @@ Not `packaging`: it takes "v1.0" and " 1.0\\n" for versions, too, and the agent'
 
 from __future__ import annotations
 
-import re
-
+from gpuprep.catalogue.packagenames import is_version
 from gpuprep.records import Missing
-
-# ASCII digits only: \d would take those of every script. No real version has more parts or longer ones.
-_VERSION = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9}){0,7}")
-
-
-def is_version(text: object) -> bool:
-    """Whether `text` is a dotted number and nothing else: "12.4" is, "12.4-1", "12.4\\n" and "١٢" are not."""
-    return isinstance(text, str) and _VERSION.fullmatch(text) is not None
 
 
 def host_version(reading: str | Missing | None) -> str | Missing | None:
@@ -37,16 +28,3 @@ def parse(version: str) -> tuple[int, ...]:
 def branch(version: str) -> int:
     """A driver's branch: "550.163.01" ► 550."""
     return parse(version)[0]
-
-
-def upstream(package: str) -> str:
-    """A package's version without epoch and revision: "3:580.95.05-0ubuntu1" ► "580.95.05"."""
-    return package.split(":")[-1].split("-")[0].split("~")[0]
-
-
-def matches(version: str, wish: str) -> bool:
-    """Whether `version` fits the wanted version: equal, or begins with it ("550" fits "550.163.01").
-
-    The role gpu_driver decides the same about packages (gpu_driver_fits).
-    """
-    return is_version(version) and (version == wish or version.startswith(f"{wish}."))

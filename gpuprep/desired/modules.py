@@ -6,10 +6,9 @@ these kernels trust. So Secure Boot accepts them, and neither headers nor a comp
 
 from __future__ import annotations
 
-import re
-
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
+from gpuprep.catalogue.packagenames import followed, kernel_flavour
 from gpuprep.catalogue.roles import prebuilt_packages
 from gpuprep.desired.host_rules import certificate, place
 from gpuprep.desired.nearest import Nearest
@@ -18,9 +17,6 @@ from gpuprep.desired.profile_rules import Refusal, listed, refuse
 from gpuprep.records import Missing, Snapshot
 
 AUTO, DKMS, PREBUILT = "auto", "dkms", "prebuilt"
-# A kernel of Ubuntu's archive: "6.8.0-136-generic", "6.17.0-1019-aws". Its flavour is part of a package's name.
-_KERNEL = re.compile(r"[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3}-[0-9]{1,5}-([a-z][a-z0-9]{0,20}(?:-[a-z0-9]{1,20}){0,3})")
-_META = re.compile(r"linux-image-([a-z][a-z0-9.-]{0,60})")
 
 
 def chosen(profile: Profile, snapshot: Snapshot, release: OsRelease | None, driver: str | None) -> str:
@@ -42,25 +38,8 @@ def packages(profile: Profile, snapshot: Snapshot, release: OsRelease, flavour: 
     """The packages that bring the prebuilt modules of every kernel that the machine follows."""
     if not release.sources[profile.driver.source].prebuilt:  # refused by itself
         return ()
-    return prebuilt_packages(release, profile.driver.source, flavour, driver, followed(snapshot))
-
-
-def kernel_flavour(kernel: str) -> str:
-    """ "6.17.0-1019-aws" ► "aws"; "" for a kernel that is not Ubuntu's."""
-    match = _KERNEL.fullmatch(kernel)
-    return match[1] if match else ""
-
-
-def followed(snapshot: Snapshot) -> tuple[str, ...]:
-    """The meta packages of kernels of the running flavour that are installed: "aws", "generic-hwe-24.04".
-
-    The machine gets new kernels by them. The role gpu_driver has the same rule (gpu_driver_kernels); tests compare.
-    """
-    flavour = kernel_flavour(snapshot.kernel.running)
-    names = (match[1] for match in map(_META.fullmatch, snapshot.packages) if match)
-    # linux-image-virtual is a smaller package of the same kernels as linux-image-generic.
-    metas = {re.sub(r"^virtual\b", "generic", name) for name in names if not name.startswith("unsigned-")}
-    return tuple(sorted(name for name in metas if f"{name}-".startswith(f"{flavour}-"))) or (flavour,)
+    kernels = followed(snapshot.kernel.running, snapshot.packages)
+    return prebuilt_packages(release, profile.driver.source, flavour, driver, kernels)
 
 
 def refusals(here: Nearest, release: OsRelease | None, driver: str | None) -> list[Refusal]:

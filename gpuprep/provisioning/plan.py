@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuprep import catalogue
+from gpuprep.catalogue import roles
 from gpuprep.desired.state import Wanted, tuning_document
 from gpuprep.records import Finding, Plan, Step
 from gpuprep.records.findings import DONE
@@ -99,6 +100,7 @@ def role_variables(wanted: Wanted) -> dict[str, Any]:
         "gpu_driver_gpu_firmware": wanted.driver.gpu_firmware,
         "gpu_driver_profiling_counters": wanted.tuning.profiling_counters,
         **_signing(wanted),
+        **_packages(wanted),
         "gpu_agent_version": wanted.agent.version,
         "gpu_agent_cuda_major": wanted.cuda.major,
         **{f"gpu_tuning_{key}": value for key, value in tuning.items()},
@@ -119,6 +121,28 @@ def role_variables(wanted: Wanted) -> dict[str, Any]:
         "gpu_extras_mount": _mount(wanted),
     }
     return variables | _codec(wanted)
+
+
+def _packages(wanted: Wanted) -> dict[str, list[str]]:
+    """The packages that are judged, for the roles to install the same; empty lists on a system that is not known."""
+    driver, cuda = wanted.driver, wanted.cuda
+    release = catalogue.archives().get(wanted.os_key)
+    tools: tuple[str, ...] = ()
+    fabric: tuple[str, ...] = ()
+    if release is not None and driver.packages:
+        tools = roles.driver_tools(release, driver.source, driver.archive_version)
+        fabric = roles.fabric_packages(release, driver.source, driver.archive_version)
+    return {
+        "gpu_driver_packages": [name for name in driver.packages if name not in (*tools, *fabric)],
+        "gpu_driver_tool_packages": list(tools),
+        "gpu_driver_fabric_packages": list(fabric),
+        "gpu_driver_prebuilt_packages": list(driver.prebuilt),
+        "gpu_cuda_packages": list(cuda.packages),
+        "gpu_cuda_compiler_packages": list(roles.cuda_compiler(release, driver.source, cuda.version))
+        if release is not None and cuda.packages
+        else [],
+        "gpu_containers_packages": list(wanted.containers.packages),
+    }
 
 
 def _signing(wanted: Wanted) -> dict[str, str]:

@@ -33,7 +33,7 @@ from gpuprep.agent import host_paths
 from gpuprep.agent.facts import apt, modprobe, parse, xids
 from gpuprep.agent.video import ffmpegerrors
 from gpuprep.agent.video.sessions import Progress, steady_state
-from gpuprep.catalogue import versions
+from gpuprep.catalogue import packagenames, versions
 from gpuprep.desired import loading
 from gpuprep.errors import GpuprepError, HostError, UsageError
 from gpuprep.nightly import freshness, hooks, metrics, nightlyplan, notify
@@ -249,7 +249,7 @@ def decoders(folder: Path) -> list[Decoder]:
         Decoder("known hosts", 10, host_keys, (UsageError,), (known,)),
         Decoder("ssh config", 10, ssh_config, (UsageError,), (ssh,)),
         Decoder("version", 30, versions.parse, (ValueError,), ("550.163.01", "12.4", "9.10.2.21-1~deb13u1")),
-        Decoder("version matches", 10, lambda text: versions.matches(text, "550"), none, ("550.163.01",)),
+        Decoder("version matches", 10, lambda text: packagenames.matches(text, "550"), none, ("550.163.01",)),
         Decoder("moment", 50, freshness.moment, none, ("2026-11-22T02:30:00+00:00", "2026-11-22T02:30:00.123+01:00")),
         Decoder("seconds", 50, metrics.seconds, none, ("2026-11-22T02:30:00+00:00",)),
         Decoder("slurm node", 20, lambda text: hooks.parse_node("gpu-1", text), (hooks.NoSlurm,), (node,)),

@@ -18,7 +18,7 @@ from programfile import answer_of, module_of
 from rolevalues import printing, values
 
 from gpuprep import catalogue, checks, errors, records
-from gpuprep.catalogue import roles
+from gpuprep.catalogue import packagenames, roles
 from gpuprep.desired import profile, state
 from gpuprep.provisioning import plan
 from gpuprep.sim.archive import repository
@@ -170,9 +170,9 @@ KERNELS = {
 
 
 @pytest.mark.parametrize(("kernel", "metas"), KERNELS)
-def test_plan_and_role_follow_the_same_kernels(kernel: str, metas: tuple[str, ...]) -> None:
+def test_which_kernels_are_followed(kernel: str, metas: tuple[str, ...]) -> None:
     expected = KERNELS[kernel, metas]
-    assert ROLE.driver_kernels(metas, kernel) == expected
+    assert list(packagenames.followed(kernel, metas)) == expected
     machine = host(kernel=kernel, metas=metas)
     if expected:
         prebuilt = wish(machine, modules="prebuilt", flavour="proprietary").driver.prebuilt
@@ -185,7 +185,7 @@ def test_plan_and_role_follow_the_same_kernels(kernel: str, metas: tuple[str, ..
 def test_plan_and_role_name_the_same_packages(flavour: str) -> None:
     release = catalogue.archives()["ubuntu-24.04"]
     variables = yaml.safe_load((ROLE_FOLDER / "vars/Ubuntu.yml").read_text(encoding="utf-8"))
-    data = ROLE.driver_of_branch(variables["gpu_driver_sources"]["distribution"], "580")
+    data = packagenames.of_branch(variables["gpu_driver_sources"]["distribution"], "580")
     names = roles.driver_packages(release, "distribution", flavour, "580.126.20", modules="prebuilt")
     assert list(names) == [*data["prebuilt_packages"][flavour], *data["library_packages"]]
     end = "-open" if flavour == "open" else ""

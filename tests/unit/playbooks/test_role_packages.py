@@ -50,11 +50,9 @@ def tasks_for(system: str, source: str, flavour: str) -> list[dict[str, Any]]:
         for role in HOLDING
     ]
     templates = {f"{role}_holds": holds_of(role) for role in HOLDING}
-    wish = f"gpu_cuda_sources['{source}'].versions | first"  # gpu_cuda's main.yml gives its tasks this
-    cuda = {"gpu_cuda_data": f"{{{{ gpu_cuda_sources['{source}'] | gpuprep.gpu.cuda_of_version({wish}) }}}}"}
     names = ", ".join(f"'{role}': {role}_holds" for role in HOLDING)
     says = printing(f"{system}/{source}/{flavour}", f"{{{names}}}")
-    return [*data, {"name": "Say what is held", "ansible.builtin.debug": says, "vars": {**known, **cuda, **templates}}]
+    return [*data, {"name": "Say what is held", "ansible.builtin.debug": says, "vars": {**known, **templates}}]
 
 
 def held(folder: Path, offered: Sequence[tuple[str, str]], more: list[dict[str, Any]]) -> dict[str, Any]:
@@ -75,8 +73,25 @@ DAILY = [("Debian-13", "distribution"), ("EL-9", "nvidia")]
 
 @pytest.fixture(scope="module")
 def daily(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one run of Ansible says: of the holds of DAILY, and of the headers of HEADERS."""
-    return held(tmp_path_factory.mktemp("daily"), DAILY, headers())
+    """What one run of Ansible says: of the holds of DAILY, of those of GIVEN, and of the headers of HEADERS."""
+    return held(tmp_path_factory.mktemp("daily"), DAILY, [*given(), *headers()])
+
+
+GIVEN = {
+    "gpu_driver_version": "999",
+    "gpu_driver_packages": ["cuda-drivers-999", "libcuda-999"],
+    "gpu_driver_tool_packages": ["tool"],
+    "gpu_cuda_packages": ["toolkit"],
+}
+
+
+def given() -> list[dict[str, Any]]:
+    """What is held where somebody gives the packages by hand; before the others, whose data stays."""
+    *data, says = tasks_for(*DAILY[0], "open")
+    says["ansible.builtin.debug"] = printing("given", "{'gpu_driver': gpu_driver_holds, 'gpu_cuda': gpu_cuda_holds}")
+    also = printing("others", "(gpu_driver_others + gpu_driver_replaced)")
+    tasks = [*data, says, {**says, "ansible.builtin.debug": also}]
+    return [{**task, "vars": {**task["vars"], **GIVEN}} for task in tasks]
 
 
 def wanted(system: str, source: str = "distribution", flavour: str = "auto") -> state.Wanted:
@@ -107,6 +122,12 @@ def holds_what_is_checked(system: str, source: str, said: dict[str, Any]) -> Non
 @pytest.mark.parametrize(("system", "source"), DAILY)
 def test_what_the_roles_hold_is_what_is_checked(system: str, source: str, daily: dict[str, Any]) -> None:
     holds_what_is_checked(system, source, daily)
+
+
+def test_packages_that_are_given_are_those_that_are_held(daily: dict[str, Any]) -> None:
+    assert daily["given"]["gpu_driver"] == ["cuda-drivers-999", "libcuda-999", "tool"]
+    assert daily["given"]["gpu_cuda"] == ["toolkit"]
+    assert {"nvidia-open-kernel-dkms", "nvidia-kernel-dkms"} <= set(daily["others"]), "which go"
 
 
 @pytest.mark.machines

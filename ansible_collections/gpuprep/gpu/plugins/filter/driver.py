@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-
-def driver_upstream(version: str) -> str:
-    """The driver's own version within a package's: "535.309.01-0+deb12u1" ► "535.309.01"."""
-    return re.sub(r"^[0-9]+:", "", version).split("-")[0]
-
-
-def driver_fits(version: str, wish: str) -> bool:
-    """Is a package's or driver's version the wished one? A wish is exact ("550.163.01") or a branch ("550").
-
-    As gpuprep's catalogue decides (catalogue/versions.py, which is not there where a role runs alone): tests compare.
-    """
-    upstream = driver_upstream(version)
-    is_version = re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{1,9}){0,7}", upstream) is not None
-    return is_version and (upstream == wish or upstream.startswith(f"{wish}."))
+from ansible_collections.gpuprep.gpu.plugins.module_utils.packagenames import (
+    followed,
+    matches,
+    of_branch,
+    prebuilt,
+    upstream,
+)
 
 
 def driver_installed(installed: Mapping[str, str], packages: Sequence[str], wish: str) -> str:
     """The one driver version that all of `packages` are installed in and that fits the wish; "" if there is none."""
-    versions = {driver_upstream(installed.get(package, "")) for package in packages}
+    versions = {upstream(installed.get(package, "")) for package in packages}
     version = versions.pop() if len(versions) == 1 else ""
-    return version if version and driver_fits(version, wish) else ""
+    return version if matches(version, wish) else ""
 
 
 def driver_offered(madison: Iterable[str], packages: Sequence[str], wish: str) -> dict[str, str]:
@@ -41,22 +33,13 @@ def driver_offered(madison: Iterable[str], packages: Sequence[str], wish: str) -
     offers: dict[str, dict[str, str]] = {package: {} for package in packages}
     for line in madison:
         package, version = (field.strip() for field in line.split("|")[:2])
-        if package in offers and driver_fits(version, wish):
-            offers[package].setdefault(driver_upstream(version), version)
+        if package in offers and matches(upstream(version), wish):
+            offers[package].setdefault(upstream(version), version)
     common = set.intersection(*(set(by_version) for by_version in offers.values()))
     if not common:
         return {}
     newest = max(common, key=lambda version: [int(part) for part in version.split(".")])
     return {package: by_version[newest] for package, by_version in offers.items()}
-
-
-def driver_of_branch(source: Mapping[str, Any], wish: str) -> dict[str, Any]:
-    """The data of a source for the branch of a wished version: `by_branch` applied, {branch} replaced."""
-    branch = wish.split(".")[0]
-    data = {**source, **source.get("by_branch", {}).get(branch, {})}
-    data.pop("by_branch", None)
-    found: dict[str, Any] = json.loads(json.dumps(data).replace("{branch}", branch))
-    return found
 
 
 def driver_names(sources: Mapping[str, Mapping[str, Any]], libraries: str = "compute") -> list[str]:
@@ -67,7 +50,7 @@ def driver_names(sources: Mapping[str, Mapping[str, Any]], libraries: str = "com
     names = set()
     for source in sources.values():
         for branch in (*source.get("by_branch", {}), "0"):  # "0": names of branches without an entry
-            data = driver_of_branch(source, branch)
+            data = of_branch(source, branch)
             kinds = ("kernel_packages", "prebuilt_packages")
             lists = [names for kind in kinds for names in data.get(kind, {}).values()]
             lists += [data[kind] for kind in ("library_packages", "tool_packages", "fabric_packages")]
@@ -76,26 +59,9 @@ def driver_names(sources: Mapping[str, Mapping[str, Any]], libraries: str = "com
     return sorted(names)
 
 
-def driver_kernels(metas: Iterable[str], kernel: str) -> list[str]:
-    """Which kernels of the running one's flavour a machine follows, by its meta packages: "aws", "generic-hwe-24.04".
-
-    As gpuprep's plan decides (desired/modules.py): tests compare. Empty for a kernel that is none of Ubuntu's.
-    """
-    form = r"[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3}-[0-9]{1,5}-([a-z][a-z0-9]{0,20}(?:-[a-z0-9]{1,20}){0,3})"
-    running = re.fullmatch(form, kernel)
-    if running is None:
-        return []
-    names = (
-        match[1] for match in (re.fullmatch(r"linux-image-([a-z][a-z0-9.-]{0,60})", meta) for meta in metas) if match
-    )
-    # linux-image-virtual is a smaller package of the same kernels as linux-image-generic.
-    followed = {re.sub(r"^virtual\b", "generic", name) for name in names if not name.startswith("unsigned-")}
-    return sorted(name for name in followed if f"{name}-".startswith(f"{running[1]}-")) or [running[1]]
-
-
 def driver_prebuilt_names(forms: Iterable[str], metas: Iterable[str], kernel: str) -> list[str]:
     """Packages with prebuilt modules: "linux-modules-nvidia-580-server-{kernel}" for each flavour that is followed."""
-    return [form.replace("{kernel}", flavour) for flavour in driver_kernels(metas, kernel) for form in forms]
+    return list(prebuilt(forms, followed(kernel, metas)))
 
 
 def driver_prebuilt_left(present: Iterable[str], forms: Sequence[str]) -> list[str]:
@@ -170,7 +136,7 @@ def _breaks(lock: str, heading: str, name: str, arch: str, version: str) -> bool
 def driver_old_firmware(installed: Mapping[str, str], packages: Sequence[str], version: str) -> list[str]:
     """Firmware that another driver brought: Ubuntu's packages have the driver's version in their names."""
     firmware = [name for name in installed if name.startswith("nvidia-firmware-") and name not in packages]
-    return sorted(name for name in firmware if driver_upstream(installed[name]) != version)
+    return sorted(name for name in firmware if upstream(installed[name]) != version)
 
 
 def driver_lost(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
@@ -195,7 +161,7 @@ def driver_moves(policy: Iterable[str]) -> list[str]:
 class FilterModule:
     def filters(self) -> dict[str, object]:
         return {
-            "driver_fits": driver_fits,
+            "driver_fits": matches,
             "driver_apt_held": driver_apt_held,
             "driver_dnf_removals": driver_dnf_removals,
             "driver_installed": driver_installed,
@@ -203,11 +169,11 @@ class FilterModule:
             "driver_lost": driver_lost,
             "driver_moves": driver_moves,
             "driver_names": driver_names,
-            "driver_of_branch": driver_of_branch,
+            "driver_of_branch": of_branch,
             "driver_old_firmware": driver_old_firmware,
             "driver_offered": driver_offered,
             "driver_prebuilt_left": driver_prebuilt_left,
             "driver_prebuilt_names": driver_prebuilt_names,
             "driver_removals": driver_removals,
-            "driver_upstream": driver_upstream,
+            "driver_upstream": upstream,
         }

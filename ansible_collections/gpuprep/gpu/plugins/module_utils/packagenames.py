@@ -1,0 +1,1 @@
+../../../../../gpuprep/catalogue/packagenames.py
