@@ -48,6 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from gpuprep.cli.completion import answer
 
         sys.exit(answer(cli, os.environ["_GPUPREP_COMPLETE"]))
-    from gpuprep.cli.edge import run
+    from gpuprep.cli.run_command import run
 
     sys.exit(run(cli, list(sys.argv[1:] if arguments is None else arguments)))

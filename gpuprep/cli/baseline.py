@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from gpuprep.cli import options, tables
+from gpuprep.cli import options
 from gpuprep.cli.groups import Subcommands
-from gpuprep.cli.output import Output, as_output
+from gpuprep.cli.output import Output, as_output, table_lines
 from gpuprep.untrusted.plaintext import one_line
 
 
@@ -67,7 +67,7 @@ def show(host: str, output: Output, store: str | None) -> int:
     )
     rows = pages.baseline_table(host_baseline.figures)
     output.write(
-        "\n".join([f"{host}: {run}", *also, *(tables.lines(rows, columns=output.columns) or [pages.NO_FIGURES])]),
+        "\n".join([f"{host}: {run}", *also, *(table_lines(rows, columns=output.columns) or [pages.NO_FIGURES])]),
     )
     return code
 

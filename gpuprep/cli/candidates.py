@@ -38,7 +38,6 @@ RANGE = re.compile(r"\[(\d{1,9}|[a-z]):(\d{1,9}|[a-z])(?::(\d{1,4}))?\]")
 MOST_OF_RANGE = 1000
 STORE_SECONDS = 0.5
 # Equal to the lists that commands use, whose import takes longer than all of this: test_completion.py compares.
-STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
 # Each probe has a judge of its name; to load what it declares takes longer than all of this.
 PROBES = sorted(judge.name for judge in pkgutil.iter_modules([str(Path(__file__).parents[1] / "checks" / "judges")]))
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
@@ -394,6 +393,12 @@ def several(words: Sequence[str]) -> Source:
     return found
 
 
+def steps(asked: Asked) -> Iterable[Candidate]:
+    from gpuprep.records.recorded_options import STEPS
+
+    return several(STEPS)(asked)
+
+
 def files(_asked: Asked) -> Iterator[Candidate]:
     yield Candidate("", kind="file")
 
@@ -424,7 +429,7 @@ BY_WORD: dict[str, Source] = {
     "run": runs,
     "PROFILE": profiles,
     "NAME|PATH": profiles,
-    "STEP": several(STEPS),
+    "STEP": steps,
     "PROBE": several((*PROBES, "facts")),
     "TYPE": several(DTYPES),
     "PATH": files,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options, tables
-from gpuprep.cli.output import Output, as_output
+from gpuprep.cli import options
+from gpuprep.cli.output import Output, as_output, table_lines
 
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
@@ -48,17 +48,17 @@ def _page(first: RunRecord, second: RunRecord, result: Comparison, output: Outpu
 
     whole, color, columns = output.verbose, output.color, output.columns
     runs = [pages.compared_run("first", first), pages.compared_run("second", second)]
-    lines = tables.lines(runs, color=color, columns=columns)
+    lines = table_lines(runs, color=color, columns=columns)
     lines += [f"note: {note}" for note in result.notes]
     lines += ["", f"Facts: {len(result.facts)} changed"]
-    lines += tables.lines(pages.facts_table(result), indent="  ", columns=columns)
+    lines += table_lines(pages.facts_table(result), indent="  ", columns=columns)
     rows, passed = pages.findings_table(result, whole=whole)
     beside = f"; {passed} more that only one run checked passed there (-v shows them)" if passed else ""
     lines += ["", f"Findings: {len(rows)} changed{beside}"]
-    lines += tables.lines(rows, color=color, indent="  ", columns=columns)
+    lines += table_lines(rows, color=color, indent="  ", columns=columns)
     rows, similar = pages.figures_table(result, whole=whole)
     beside = f", {similar} of them within {pages.ALIKE_PERCENT:g} % (-v shows them)" if similar else ""
     lines += ["", f"Figures: {len(result.figures)} compared{beside}"]
-    lines += tables.lines(rows, indent="  ", columns=columns)
+    lines += table_lines(rows, indent="  ", columns=columns)
     lines += [f"  not compared: {why}" for why in pages.not_compared(result)]
     return lines

@@ -18,9 +18,8 @@ from typing import IO, TYPE_CHECKING, TextIO, cast
 
 import click
 
-from gpuprep.cli.clock import clock
-from gpuprep.cli.edge import drop_stdout
-from gpuprep.cli.stopping import STOPPING
+from gpuprep.cli.run_command import STOPPING, drop_stdout
+from gpuprep.cli.running import clock
 from gpuprep.errors import UsageError
 from gpuprep.reports.failures import Failed, RepeatedErrors
 from gpuprep.untrusted.databasefile import is_database

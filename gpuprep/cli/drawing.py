@@ -1,7 +1,7 @@
 """What rich draws on a terminal: the live display below the lines of progress, with one bar per host; tables of lists.
 
 Only this module imports rich, and it is imported only for a terminal: without a terminal, cli/console.py and
-cli/tables.py print plain lines.
+cli/output.py print plain lines.
 
 Everything drawn is a rich.text.Text, in which rich interprets no markup, no emoji names and no links.
 """
@@ -20,8 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gpuprep.cli.clock import clock
-from gpuprep.cli.running import Running, counted, steady
+from gpuprep.cli.running import Running, clock, counted, steady
 
 HOST_COLUMNS = 24
 STEP_COLUMNS = 10

@@ -11,11 +11,11 @@ import click
 from gpuprep.cli import options
 from gpuprep.cli.groups import DefaultGroup
 from gpuprep.cli.output import as_output
-from gpuprep.cli.work import Request, errors_to_stderr, execute, load_profile, on_hosts, run_options
+from gpuprep.cli.run_hosts import Request, errors_to_stderr, execute, load_profile, on_hosts, run_options
 from gpuprep.reports import RECORDS
 
 if TYPE_CHECKING:
-    from gpuprep.cli.work import Workflow
+    from gpuprep.cli.run_hosts import Workflow
     from gpuprep.records import RunRecord
 
 

@@ -9,7 +9,7 @@ import click
 
 from gpuprep.cli import candidates, options
 from gpuprep.cli.output import as_output
-from gpuprep.cli.work import Request, execute
+from gpuprep.cli.run_hosts import Request, execute
 from gpuprep.reports import PLANS, RECORDS
 
 STEP_HELP = "driver, agent, tuning, cuda, cudnn, nccl, codec, containers, extras. Repeat the option, or write a,b."

@@ -12,7 +12,7 @@ import click
 from gpuprep.cli import options
 from gpuprep.cli.console import emit, page_width, want_color
 from gpuprep.cli.output import Output
-from gpuprep.cli.work import Request, errors_to_stderr, on_hosts, run_options
+from gpuprep.cli.run_hosts import Request, errors_to_stderr, on_hosts, run_options
 from gpuprep.untrusted.plaintext import command, visible
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _note_json(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """--json or --format json: errors are JSON, too (cli/edge.py)."""
+    """--json or --format json: errors are JSON, too (cli/run_command.py)."""
     session = ctx.find_root().obj
     asked = ctx.meta.setdefault("gpuprep.json", {})
     asked[parameter.name] = value is True or value == "json"

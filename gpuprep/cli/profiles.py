@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from gpuprep.cli import tables
 from gpuprep.cli.console import emit, table_columns
 from gpuprep.cli.groups import Subcommands
+from gpuprep.cli.output import table_lines
 from gpuprep.untrusted.plaintext import command, visible
 
 MOST_MODELS = 5  # that the table names of one profile
@@ -44,7 +44,7 @@ def list_profiles(as_json: bool) -> None:
         emit(documents.document(documents.Profiles(tuple(rows))), None)
         return
     table = [("NAME", "GPUS", "DESCRIPTION"), *((row.name, _few(row.gpus), row.description) for row in rows)]
-    emit("\n".join(tables.lines(table, columns=table_columns(None))), None)
+    emit("\n".join(table_lines(table, columns=table_columns(None))), None)
 
 
 def _few(gpus: Sequence[str]) -> str:

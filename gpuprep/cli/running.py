@@ -6,11 +6,17 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpuprep.cli.clock import clock
 from gpuprep.workflows.remaining import FACTS, seconds_left, step_of
 
 if TYPE_CHECKING:
     from gpuprep.provisioning.ansible_events import ExpectedStep, Progress
+
+
+def clock(seconds: float) -> str:
+    """Whole minutes and seconds: 65.9 ─► "1:05"."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
 
 # How a run ended, by its exit code.
 ENDED = {0: "ok", 1: "failed", 2: "refused", 4: "failed", 130: "stopped"}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options, tables
-from gpuprep.cli.output import Output, as_output
+from gpuprep.cli import options
+from gpuprep.cli.output import Output, as_output, fitting_columns, table_lines
 from gpuprep.untrusted.plaintext import command as shell_command
 from gpuprep.untrusted.plaintext import one_line
 
@@ -95,8 +95,8 @@ def _page(summaries: list[RunSummary], now: datetime, output: Output, *, whole: 
         rows.append(
             (run.host, _result(run), run.command, _age_text(_age(run, now)), run.profile, simulated + run.summary)
         )
-    rows = tables.fitting(rows, output.columns, OPTIONAL, "SUMMARY", SUMMARY)
-    lines = tables.lines(rows, color=output.color, columns=output.columns)
+    rows = fitting_columns(rows, output.columns, OPTIONAL, "SUMMARY", SUMMARY)
+    lines = table_lines(rows, color=output.color, columns=output.columns)
     counts = [f"{sum(_result(run) == word for run in summaries)} {word}" for word in ended.WORST_FIRST]
     shown = ", ".join(count for count in counts if count[:2] != "0 ")
     total = f"{len(summaries)} host{'s' * (len(summaries) != 1)}: {shown}"

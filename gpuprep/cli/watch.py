@@ -44,7 +44,7 @@ def watch(interval: float, **shared: Any) -> int:
     """
     from gpuprep import settings
     from gpuprep.cli.console import want_color
-    from gpuprep.cli.work import Request, ask_password, machines_of
+    from gpuprep.cli.run_hosts import Request, ask_password, machines_of
     from gpuprep.errors import UsageError
     from gpuprep.untrusted.masking import keep_secret
     from gpuprep.workflows.watch import Watching
@@ -110,10 +110,11 @@ def _certified(hosts: Sequence[Target], url: str | None) -> Mapping[str, Mapping
 
 
 def _page(hosts: Sequence[Watched], columns: int | None) -> str:
-    from gpuprep.cli import tables, watchrows
+    from gpuprep.cli import watchrows
+    from gpuprep.cli.output import table_lines
 
     table = [watchrows.HEAD, *watchrows.rows(hosts)]
-    return "\n".join([*tables.lines(table, columns=columns), watchrows.counted(hosts), watchrows.KEY])
+    return "\n".join([*table_lines(table, columns=columns), watchrows.counted(hosts), watchrows.KEY])
 
 
 def _document(hosts: Sequence[Watched], code: int) -> str:

@@ -20,7 +20,7 @@ from records_for_tests import measured, record
 
 from gpuprep import errors, paths, records
 from gpuprep.checks import drift
-from gpuprep.cli import cli, edge
+from gpuprep.cli import cli, run_command
 from gpuprep.performance import trend
 from gpuprep.reports import comparison
 from gpuprep.store import Store
@@ -114,7 +114,7 @@ def test_records_and_error_logs_are_their_owners_alone(state: Path) -> None:
     paths.private_text(state / "runs" / "r1" / "record.json", "\ud83d")
     assert [mode(path) for path in (state, state / "runs", state / "runs/r1")] == [0o700] * 3
     assert mode(state / "runs/r1/record.json") == 0o600
-    edge._unexpected(edge.Session(), ValueError("x"), ["drift"])
+    run_command._unexpected(run_command.Session(), ValueError("x"), ["drift"])
     [log] = (state / "errors").iterdir()
     assert (mode(log), mode(log.parent)) == (0o600, 0o700)
 
@@ -244,8 +244,8 @@ def _clean(text: str) -> None:
 
 @pytest.mark.parametrize("name", URLS)
 def test_interrupted_says_no_password(state: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: ARG001
-    edge.say_interrupted(["history", "--store", URLS[name]])
-    edge.say_interrupted(["history", f"--store={URLS[name]}"])
+    run_command.say_interrupted(["history", "--store", URLS[name]])
+    run_command.say_interrupted(["history", f"--store={URLS[name]}"])
     said = capsys.readouterr().err
     _clean(said)
     assert "db.example" in said, "the rest of the URL stays"
@@ -269,7 +269,7 @@ def test_an_error_log_holds_no_password(
     words = {"argument": ["--store", url], "one word": [f"--store={url}"], "environment": []}[how]
     if how == "environment":
         monkeypatch.setenv("GPUPREP_STORE", url)
-    assert edge.run(cli, ["history", "list", "--json", *words]) == 3
+    assert run_command.run(cli, ["history", "list", "--json", *words]) == 3
     [log] = (state / "errors").iterdir()
     said = capsys.readouterr()
     _clean(said.out + said.err)
@@ -299,16 +299,16 @@ def test_what_is_no_url_shows_no_password(
 
     def told(*words: str) -> None:
         masking._known.clear()
-        assert edge.run(cli, [*words]) in (0, 2, 3)
+        assert run_command.run(cli, [*words]) in (0, 2, 3)
 
-    edge.say_interrupted(["history", "--store", url])
-    edge.say_interrupted(["history", f"--store={url}"])
+    run_command.say_interrupted(["history", "--store", url])
+    run_command.say_interrupted(["history", f"--store={url}"])
     told("history", "list", "--json", "--store", url)
     told("version", f"--store={url}")
     monkeypatch.setenv("GPUPREP_STORE", url)
     told("status")
     told("no-such-command", url.replace(" ", ""))
-    edge._unexpected(edge.Session(), ValueError(f"could not use {url}"), ["status"])
+    run_command._unexpected(run_command.Session(), ValueError(f"could not use {url}"), ["status"])
     monkeypatch.delenv("GPUPREP_STORE")
     settings.parent.mkdir(parents=True)
     settings.write_text(f"store: {json.dumps(url)}\nmirrors: {{ffmpeg: 'https:/me:hunter2@h'}}\n")
@@ -323,8 +323,8 @@ def test_what_is_no_url_shows_no_password(
 
 def test_a_short_password_is_hidden_in_its_place(state: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: ARG001
     for url in ("postgresql://u:Pw", "postgresql:/u:Pw@h/db"):
-        edge.say_interrupted(["history", "--store", url])
-        assert edge.run(cli, ["history", "list", "--store", url]) == 2
+        run_command.say_interrupted(["history", "--store", url])
+        assert run_command.run(cli, ["history", "list", "--store", url]) == 2
     said = capsys.readouterr().err
     assert "Pw" not in said
     assert "--store postgresql:***: this is no URL of a database" in said
@@ -346,7 +346,7 @@ def test_a_password_typed_as_a_word_of_another_command_is_not_printed(
     for url in [*URLS.values(), *(url for name, url in NO_URLS.items() if name != "no user")]:
         masking._known.clear()
         typed = [word.format(url) for word in words.split()]
-        assert edge.run(cli, typed) in (2, 3), typed
+        assert run_command.run(cli, typed) in (2, 3), typed
         said = capsys.readouterr()
         assert not any(secret in said.out + said.err for secret in SECRETS), (typed, said)
     assert not (state / "errors").exists(), "no internal error"
@@ -357,7 +357,7 @@ def test_a_password_typed_as_a_word_of_another_command_is_not_printed(
     "fan replaced: ask bob@example.com", "moved to postgres: see ticket 5", "4096x4096x4096", "/mnt/a@b:c/t.json",
 ])  # fmt: skip
 def test_what_is_no_password_is_not_refused(state: Path, capsys: pytest.CaptureFixture[str], word: str) -> None:  # noqa: ARG001
-    assert edge.run(cli, ["status", word, "--no-such-option"]) == 2
+    assert run_command.run(cli, ["status", word, "--no-such-option"]) == 2
     assert "no-such-option" in capsys.readouterr().err
     assert masking.astray(["status", word]) is None
 
@@ -400,7 +400,7 @@ def test_a_driver_that_quotes_the_password_is_masked(state: Path, monkeypatch: p
 
 @pytest.mark.usefixtures("state")
 def test_a_word_of_the_command_line_that_is_wrong_is_quoted_without_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert edge.run(cli, ["report", "last", URLS["plain"], "\x1b[2J"]) == 2
+    assert run_command.run(cli, ["report", "last", URLS["plain"], "\x1b[2J"]) == 2
     said = capsys.readouterr()
     _clean(said.out + said.err)
     assert "\x1b" not in said.err

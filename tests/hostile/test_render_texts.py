@@ -22,7 +22,7 @@ from parsedformats import _no_constant, coloured, complained, listed, parsed, pr
 from validations_for_tests import h200, t4
 
 from gpuprep import errors, records, reports
-from gpuprep.cli import edge
+from gpuprep.cli import run_command
 from gpuprep.nightly import journal, last, notify
 from gpuprep.provisioning import ansible_events
 from gpuprep.store import Store
@@ -181,7 +181,7 @@ def test_progress_shows_it_on_lines_of_its_host(name: str) -> None:
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_errors_show_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     complained([hostilerecords.of(error=f"evil: {PAYLOADS[name]}")])
-    edge.show(errors.HostError("x", log=f"/tmp/{PAYLOADS[name]}".replace("\n", "")))
+    run_command.show(errors.HostError("x", log=f"/tmp/{PAYLOADS[name]}".replace("\n", "")))
     said = capsys.readouterr().err
     harmless(said)
     assert all(line.startswith(("Error: ", "  ")) for line in said.splitlines())

@@ -10,7 +10,7 @@ from typing import Any
 import pseudoterminal
 import pytest
 
-from gpuprep.cli import cli, edge, work
+from gpuprep.cli import cli, run_command, run_hosts
 
 
 def own_folders(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -32,9 +32,9 @@ def nothing_may_listen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def kept_options(**typed: Any) -> dict[str, Any]:
     """What a record keeps of the options of a command that were typed."""
-    fields = {field.name: None for field in dataclasses.fields(work.Request)}
-    request = work.Request(**{**fields, "hosts": (), **typed})
-    return work._asked(request)
+    fields = {field.name: None for field in dataclasses.fields(run_hosts.Request)}
+    request = run_hosts.Request(**{**fields, "hosts": (), **typed})
+    return run_hosts._asked(request)
 
 
 class Shell:
@@ -43,7 +43,7 @@ class Shell:
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
         """Exit code, stdout and stderr of one command line."""
-        code = edge.run(cli, list(words))
+        code = run_command.run(cli, list(words))
         captured = self._capsys.readouterr()
         assert "Traceback" not in captured.out + captured.err
         return code, captured.out, captured.err

@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console as RichConsole
 
 from gpuprep import reports
-from gpuprep.cli import console, drawing, tables, work
-from gpuprep.cli.output import Output
+from gpuprep.cli import console, drawing, run_hosts
+from gpuprep.cli.output import Output, table_lines
 from gpuprep.cli.running import Running
 from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import RunRecord
@@ -74,11 +74,11 @@ def parsed(text: str, style: str) -> str:
 def shown(records: list[RunRecord], *, fleet: str = "", as_json: bool = False, verbose: int = 0) -> int:
     """What a command shows of its records, in a format of a fleet or as pages; its exit code."""
     output = Output("json" if as_json else fleet or "text", None, verbose, quiet=False, no_color=True, open_page=False)
-    return work.show(records, output, as_table=bool(fleet))
+    return run_hosts.show(records, output, as_table=bool(fleet))
 
 
 def complained(records: Sequence[RunRecord]) -> None:
-    work.errors_to_stderr(records)
+    run_hosts.errors_to_stderr(records)
 
 
 def coloured(record: RunRecord) -> None:
@@ -95,7 +95,7 @@ def progress(stream: TextIO, *hosts: str, no_color: bool = True) -> Iterator[con
 
 def listed(rows: Sequence[tuple[str, ...]], *, color: bool = False, columns: int | None = None) -> list[str]:
     """The lines of a list; the last door to a terminal lets all of them through."""
-    made = tables.lines(rows, color=color, columns=columns)
+    made = table_lines(rows, color=color, columns=columns)
     assert console.for_terminal("\n".join(made)) == "\n".join(made)
     return made
 

@@ -23,7 +23,7 @@ from commandline import own_folders
 from records_for_tests import record as host_record
 from traceserver import RECORDED
 
-from gpuprep.cli import cli, edge
+from gpuprep.cli import cli, run_command
 from gpuprep.store import Store
 from gpuprep.untrusted import plaintext
 
@@ -44,7 +44,7 @@ def gpuprep(
     own_folders(monkeypatch, tmp_path)
 
     def run(*words: str | Path) -> Answer:
-        code = edge.run(cli, [str(word) for word in words])
+        code = run_command.run(cli, [str(word) for word in words])
         said = capsys.readouterr()
         return Answer(code, said.out, said.err)
 

@@ -14,7 +14,7 @@ import tracesteps
 from commandline import own_folders
 from manyranks import STEP, RankTrace, job
 
-from gpuprep.cli import cli, edge
+from gpuprep.cli import cli, run_command
 
 Run = Callable[..., tuple[int, str, str]]
 EVEN = (0.0, 100.0, 150.0)  # in place of manyranks.EXTRA: no rank is late
@@ -25,7 +25,7 @@ def gpuprep(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.Monke
     own_folders(monkeypatch, tmp_path)
 
     def run(*words: str | Path) -> tuple[int, str, str]:
-        code = edge.run(cli, ["trace", str(words[0]), "-q", *map(str, words[1:])])
+        code = run_command.run(cli, ["trace", str(words[0]), "-q", *map(str, words[1:])])
         said = capfdbinary.readouterr()
         return code, said.out.decode("utf-8"), said.err.decode("utf-8")
 

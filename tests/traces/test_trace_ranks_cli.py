@@ -19,7 +19,7 @@ import tracesteps
 from commandline import own_folders
 from manyranks import RankTrace, job
 
-from gpuprep.cli import cli, edge
+from gpuprep.cli import cli, run_command
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -29,7 +29,7 @@ def report(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.Monkey
     own_folders(monkeypatch, tmp_path)
 
     def run(*words: str | Path) -> tuple[int, str, str]:
-        code = edge.run(cli, ["trace", "report", *map(str, words)])
+        code = run_command.run(cli, ["trace", "report", *map(str, words)])
         said = capfdbinary.readouterr()
         return code, said.out.decode("utf-8"), said.err.decode("utf-8")
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options, tables
+from gpuprep.cli import options
 from gpuprep.cli.console import steps
-from gpuprep.cli.output import Output, as_output
+from gpuprep.cli.output import Output, as_output, table_lines
 from gpuprep.trace.cli import arguments, folders
 
 if TYPE_CHECKING:
@@ -112,6 +112,6 @@ def _page(checked: Checked, output: Output) -> list[str]:
         for (status, words, _), names in rules.items()
     ]
     passed = sum(line.status.value == "PASS" for line in checked.lines) * (not output.verbose)
-    lines = tables.lines(rows, color=output.color, columns=output.columns)
+    lines = table_lines(rows, color=output.color, columns=output.columns)
     lines += [f"{passed} passed (-v shows them)"] if passed else []
     return [*lines, checked.status.value]

@@ -12,7 +12,7 @@ import amount
 import pytest
 from mutations import NEVER_PASS, Mutation, bases, change_of, failures, families, of_bases, places, table
 
-from gpuprep.cli import cli, edge
+from gpuprep.cli import cli, run_command
 from gpuprep.records.evidence import kinds
 
 EXIT_CODES = {"PASS": 0, "WARN": 0, "FAIL": 1, "UNKNOWN": 3}
@@ -82,7 +82,7 @@ def test_the_command_ends_with_a_documented_code_and_its_json_is_json(
     for one in through_the_command():
         path.write_text(json.dumps(one.document()), encoding="utf-8")
         profile = bases()[one.record].profile.name
-        code = edge.run(cli, ["judge", str(path), "--profile", profile, "--json"])
+        code = run_command.run(cli, ["judge", str(path), "--profile", profile, "--json"])
         document = json.loads(capsys.readouterr().out)
         assert document["exit_code"] == code
         if code == 2:  # a file that no run writes

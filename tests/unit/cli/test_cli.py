@@ -52,7 +52,9 @@ ALL = dict(commands())
 
 
 def test_start_up_imports_nothing_of_weight() -> None:
-    program = "import sys; from gpuprep.cli import cli, edge; code = edge.run(cli, ['--help']); print(*sys.modules)"
+    program = (
+        "import sys; from gpuprep.cli import cli, run_command; run_command.run(cli, ['--help']); print(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert loaded.isdisjoint(HEAVY)
@@ -488,12 +490,12 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, words: list[str], c
 @pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
 def test_an_interruption_says_how_to_go_on(tmp_path: Path, signal_name: str) -> None:
     program = (
-        "import os, signal, click; from gpuprep.cli import edge\n"
+        "import os, signal, click; from gpuprep.cli import run_command\n"
         # A shell that starts tests in the background has them ignore SIGINT.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "@click.group()\ndef cli(): pass\n"
         f"@cli.command()\ndef wait(): os.kill(os.getpid(), signal.{signal_name}); signal.pause()\n"
-        "raise SystemExit(edge.run(cli, ['wait']))"
+        "raise SystemExit(run_command.run(cli, ['wait']))"
     )
     process = run_python(program, tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     out, err = process.communicate(timeout=300)

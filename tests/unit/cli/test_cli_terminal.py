@@ -31,11 +31,11 @@ sys.path.insert(0, {tests!r})
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from builders import finished_snapshot, good_probes, measured_t4, resolved
 from fakehost import FakeHost, Script
-from gpuprep.cli import main, stopping
+from gpuprep.cli import main, run_command
 from gpuprep.workflows import runs
 
 runs.ENDING_SECONDS = 600.0  # only a second Ctrl-C ends what waits at the gate
-stopping.ONE_WISH_SECONDS = 0.0
+run_command.ONE_WISH_SECONDS = 0.0
 WANTED = resolved()
 GATE = os.open({gate!r}, os.O_RDONLY) if {gate!r} else None
 

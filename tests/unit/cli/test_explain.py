@@ -11,7 +11,7 @@ from pages import too_wide
 
 from gpuprep import catalogue
 from gpuprep.catalogue import boards
-from gpuprep.cli import cli, edge
+from gpuprep.cli import cli, run_command
 
 ENVELOPE = {"schema_version", "gpu", "meant", "products", "attentions", "board", "model", "exit_code"}
 
@@ -21,7 +21,7 @@ class Shell:
         self._capsys = capsys
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        code = edge.run(cli, ["explain", *arguments])
+        code = run_command.run(cli, ["explain", *arguments])
         out, err = self._capsys.readouterr()
         return code, out, err
 

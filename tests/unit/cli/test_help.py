@@ -15,7 +15,7 @@ from records_for_tests import record
 from shellsfortests import offered
 
 from gpuprep import __version__, records
-from gpuprep.cli import cli, edge
+from gpuprep.cli import cli, run_command
 from gpuprep.store import Store
 
 Answer = tuple[int, str, str]
@@ -28,7 +28,7 @@ def gpuprep(
     own_folders(monkeypatch, tmp_path)
 
     def run(*words: str) -> Answer:
-        code = edge.run(cli, list(words))
+        code = run_command.run(cli, list(words))
         said = capsys.readouterr()
         return code, said.out, said.err
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import hints
 import pytest
 
-from gpuprep.cli import cli, edge
+from gpuprep.cli import cli, run_command
 
 WRITTEN = sorted(set(hints.written()))
 # What stands in for a value in a text; a command with one of these can be parsed and not be run.
@@ -67,4 +67,4 @@ def test_what_needs_no_host_runs(
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path))
     monkeypatch.delenv("GPUPREP_STORE", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert edge.run(cli, shlex.split(line)) == 0, capsys.readouterr().err
+    assert run_command.run(cli, shlex.split(line)) == 0, capsys.readouterr().err

@@ -210,7 +210,7 @@ def test_a_second_one_ends_at_once_and_the_host_tidies_up_by_itself(transcoding:
 
 DROPPED = """
 import signal, time
-from gpuprep.cli.stopping import STOPPING
+from gpuprep.cli.run_command import STOPPING
 STOPPING.install()
 
 class Destroyed:
