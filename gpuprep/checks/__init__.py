@@ -5,29 +5,18 @@ Plan, verdict and drift all start from `compare`. A missing reading becomes UNKN
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 from gpuprep import catalogue
 from gpuprep.agent.host_paths import CUDNN_PREFIX
-from gpuprep.checks import cloudmachine, health, identity, probes, unknowngpus
+from gpuprep.checks import cloudmachine, health, identity, probes
 from gpuprep.checks.baseline import figures as comparable
-from gpuprep.checks.installed import (
-    aptpins,
-    asfound,
-    codec,
-    containers,
-    driver,
-    kernel,
-    libraries,
-    machine,
-    ncclinstalled,
-    shells,
-    toolkit,
-    tuning,
-)
+from gpuprep.checks.common import check, skip
+from gpuprep.checks.installed import aptpins, codec, containers, driver, libraries, machine, toolkit, tuning
 from gpuprep.desired.profile import Profile, Threshold
 from gpuprep.desired.state import Wanted
-from gpuprep.records import FactsRequest, Finding, ProbeResult, Snapshot
+from gpuprep.records import FactsRequest, Finding, Missing, ProbeResult, Snapshot, Status
 from gpuprep.records.baseline import Baseline
 
 __all__ = ["comparable", "compare", "compare_figures", "request"]
@@ -50,8 +39,8 @@ def compare(
     measurements: the growth of counters since then is judged as a rate. Without probes (a plan from facts alone) the
     manifests on the host are the evidence.
     """
-    findings = _as_provisioned(wanted, snapshot) if wanted.installs else asfound.findings(wanted, snapshot)
-    findings += unknowngpus.findings(wanted, snapshot)
+    findings = _as_provisioned(wanted, snapshot) if wanted.installs else _as_found(wanted, snapshot)
+    findings += identity.unknown_gpus(wanted, snapshot)
     findings += cloudmachine.findings(snapshot)
     findings += identity.findings(snapshot, probed)
     findings += health.findings(wanted, snapshot, before=before, rested=not asked and not probed)
@@ -69,13 +58,13 @@ def compare_figures(
     baseline: Baseline | None = None,
 ) -> tuple[Finding, ...]:
     """As compare, for measurements from an unknown host: only the measurements are judged."""
-    unknown = unknowngpus.findings(wanted, snapshot) + identity.findings(snapshot, probed)
+    unknown = identity.unknown_gpus(wanted, snapshot) + identity.findings(snapshot, probed)
     return (*unknown, *probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline))
 
 
 def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     findings = machine.packages_finished(snapshot)
-    findings += kernel.findings(wanted, snapshot)
+    findings += machine.kernels(wanted, snapshot)
     findings += driver.findings(wanted, snapshot)
     findings += aptpins.findings(wanted, snapshot)
     findings += libraries.findings(wanted, snapshot)
@@ -83,10 +72,10 @@ def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     findings += tuning.findings(wanted, snapshot)
     findings += toolkit.cuda(wanted, snapshot)
     findings += toolkit.cudnn(wanted, snapshot)
-    findings += ncclinstalled.findings(wanted, snapshot)
+    findings += libraries.nccl(wanted, snapshot)
     findings += codec.findings(wanted, snapshot)
     findings += containers.findings(wanted, snapshot)
-    findings += shells.findings(wanted, snapshot)
+    findings += toolkit.shells(wanted, snapshot)
     findings += machine.extras(wanted, snapshot)
     return findings
 
@@ -108,3 +97,72 @@ def request(profile: Profile) -> FactsRequest:
         packages=tuple(dict.fromkeys(p for tool in tools for p in tool.packages)),
         prefixes=(f"{profile.codec.prefix}/ffmpeg", f"{profile.codec.prefix}/nv-codec-headers", CUDNN_PREFIX),
     )
+
+
+# ---------------------------------------------------------------- a system that gpuprep did not install
+
+
+def _as_found(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    name = snapshot.os.pretty_name or f"{snapshot.os.id} {snapshot.os.version_id}"
+    why = f"gpuprep has no packages for {name}"
+    if catalogue.archive(snapshot.os.id, snapshot.os.version_id) is not None:
+        why = "gpuprep did not install the driver here"
+    reason = f"{why}: what is installed is measured, not compared with packages and units"
+    host_findings = [skip("host", "provisioning", expected="a system gpuprep provisions", actual=name, reason=reason)]
+    host_findings += _driver_as_found(wanted, snapshot)
+    host_findings += libraries.findings(wanted, snapshot)
+    host_findings += tuning.gpus(wanted, snapshot)
+    if wanted.cuda.version != "none":
+        host_findings += toolkit.found(wanted, snapshot)
+    if wanted.codec.ffmpeg != "none":
+        host_findings.append(_ffmpeg_as_found(snapshot))
+    return [_without_role(finding, name) for finding in host_findings]
+
+
+def _without_role(finding: Finding, system: str) -> Finding:
+    """The finding without its role, because no role can repair it on this host."""
+    remedy = finding.remedy
+    if (
+        finding.role
+        and (not remedy or remedy.startswith(("`gpuprep provision", "`gpuprep tune")))
+        and finding.status is not Status.PASS
+    ):
+        remedy = f"gpuprep installed nothing on this {system}: do it by hand, with what its vendor or NVIDIA offers"
+    return dataclasses.replace(finding, role="", remedy=remedy)
+
+
+def _driver_as_found(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """Whether module, library and NVML have the same version, by whoever they were installed."""
+    facts = snapshot.driver
+    loaded = facts.loaded_version
+    remedy = "install an NVIDIA driver and load it; dmesg | grep -i nvrm says why one does not load"
+    driver_findings = [
+        check(
+            "driver", "loaded", loaded, isinstance(loaded, str), expected="a driver",
+            why="no NVIDIA driver is loaded: no program can use the GPU",
+            remedy=remedy,
+        )
+    ]  # fmt: skip
+    if not isinstance(loaded, str):
+        return driver_findings
+    for prop, what, version in (
+        ("library_version", "the library", facts.library_version),
+        ("nvml_version", "NVML", facts.nvml_version),
+    ):
+        why = f"{what} is of driver {version or 'none'}, and {loaded} is loaded: programs fail until a reboot"
+        driver_findings.append(
+            check(
+                "driver", prop, version, version == loaded, expected=loaded, why=why, remedy="reboot the machine",
+                reboot=version is not None,
+            )
+        )  # fmt: skip
+    return [*driver_findings, driver.counters(wanted, snapshot)]
+
+
+def _ffmpeg_as_found(snapshot: Snapshot) -> Finding:
+    path = snapshot.codec.ffmpeg_path
+    return check(
+        "ffmpeg", "path", path, isinstance(path, str), expected="on the PATH",
+        why="no ffmpeg is on the PATH: transcodes cannot start",
+        remedy="install an FFmpeg with NVENC and NVDEC", shown=None if isinstance(path, Missing) else str(path),
+    )  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import below, figure, floor
-from gpuprep.checks.judges.gemm import gemmrecord, gemmtrust
+from gpuprep.checks.judges.gemm import decoded, trust
 from gpuprep.performance.attribution import sustained
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Status
 from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey, Measured
@@ -107,20 +107,20 @@ def _is_real(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> bool:
 
 
 def _slack(evidence: Evidence, key: BaselineKey) -> Mapping[str, float]:
-    """Figure ► its variation in per cent, for figures that varied more than gemmrecord.STEADY_PERCENT."""
+    """Figure ► its variation in per cent, for figures that varied more than decoded.STEADY_PERCENT."""
     values = evidence.of(Gemm, key.probe) if key.probe == "gemm" else NO_ANSWER
     if isinstance(values, Missing):
         return {}
     spreads = {
         _name(gemm): gemm.rel_stdev_percent
-        for gpu in gemmrecord.gpus(values)
+        for gpu in decoded.gpus(values)
         if gpu.uuid == key.gpu_uuid
         for gemm in gpu.gemms
     }
     return {
         name: spread
         for name, spread in spreads.items()
-        if not isinstance(spread, Missing) and spread > gemmrecord.STEADY_PERCENT
+        if not isinstance(spread, Missing) and spread > decoded.STEADY_PERCENT
     }
 
 
@@ -180,21 +180,21 @@ def _versions(values: AnyProbe, agent_version: str) -> str:
 
 def _gemm(values: object) -> Iterator[tuple[str, str, float]]:
     products = measured(Gemm, values)
-    for gpu in () if isinstance(products, Missing) else gemmrecord.gpus(products):
-        disturbed, _ = gemmtrust.alone(gpu)
+    for gpu in () if isinstance(products, Missing) else decoded.gpus(products):
+        disturbed, _ = trust.alone(gpu)
         for gemm in () if disturbed else gpu.gemms:
-            if gemmrecord.why_unusable(gemm):
+            if decoded.why_unusable(gemm):
                 continue
-            yield gpu.uuid, _name(gemm), gemmrecord.speed(gemm.tflops)
+            yield gpu.uuid, _name(gemm), decoded.speed(gemm.tflops)
             lasting = sustained(gemm)
             if lasting is not None and not isinstance(lasting.tflops, Missing):
                 yield gpu.uuid, f"{_name(gemm)} sustained", lasting.tflops
 
 
 def _name(gemm: Product) -> str:
-    dtype, accumulate = gemmrecord.kind_of(gemm)
+    dtype, accumulate = decoded.kind_of(gemm)
     kind = f"{dtype}/{accumulate}" if accumulate else dtype
-    return f"{kind} {gemmrecord.shape_of(gemm)} {gemm.layout}".strip()
+    return f"{kind} {decoded.shape_of(gemm)} {gemm.layout}".strip()
 
 
 def _bandwidth(values: object) -> Iterator[tuple[str, str, float]]:

@@ -1,17 +1,17 @@
-"""Was a GPU measured without other processes, and was its clock not lowered? The same rules for every probe. Pure."""
+"""Was a GPU measured without other processes, and was its clock not lowered? The same rules for every probe."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Union
 
 from gpuprep.catalogue import Board, boards
-from gpuprep.checks import gpuprocesses
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
-from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.evidence.decode import Figure
+from gpuprep.records import Finding, Missing, ProcessOnGpu, Status
+from gpuprep.records.evidence import Figure
 from gpuprep.records.evidence.shared import Process
+from gpuprep.untrusted.plaintext import one_line
 
 GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
 MANY_SAMPLES = 20  # one sample of so many is a passing moment
@@ -47,7 +47,7 @@ def alone(subject: str, prop: str, listed: Processes) -> tuple[str, Finding]:
     if not listed:
         return "", Finding(subject, prop, Status.PASS, expected, "none")
     names = ", ".join(
-        "an entry that is not valid" if isinstance(process, Missing) else gpuprocesses.named(process)
+        "an entry that is not valid" if isinstance(process, Missing) else shown_process(process)
         for process in listed[:3]
     )
     why = f"another process used the GPU while it was measured: {names}"
@@ -133,3 +133,31 @@ def slowdowns(
         remedy = "take the GPUs out of the sync boost group (dcgmi config), and measure again"
         return Finding(subject, prop, Status.WARN, expected, shown, why, remedy)
     return Finding(subject, prop, Status.PASS, expected, shown)
+
+
+# ---------------------------------------------------------------- programs on a GPU
+
+AGE_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+MOST_NAME_LETTERS = 64  # of a name: a program and its owner call themselves what they like
+OLDEST_SECONDS = 10**10  # three centuries: no program is older
+
+
+def shown_process(process: ProcessOnGpu | Process) -> str:
+    """The text for a process of a record or of a measurement's `other_processes`; unknown parts are left out."""
+    name, owner, age = process.name, process.owner, process.age_seconds
+    about = [f"pid {'?' if process.pid is None else process.pid}"]
+    if isinstance(owner, str) and owner:
+        about.append(one_line(owner, MOST_NAME_LETTERS))
+    if isinstance(age, int) and 0 <= age < OLDEST_SECONDS:
+        about.append(f"since {span(age)}")
+    return f"{one_line(name, MOST_NAME_LETTERS) if name else 'a program'} ({', '.join(about)})"
+
+
+def shown_processes(processes: Iterable[ProcessOnGpu | Process]) -> str:
+    return ", ".join(map(shown_process, processes))
+
+
+def span(seconds: int) -> str:
+    """A duration in the largest unit that fits: "2 h"."""
+    unit, length = next(((unit, length) for unit, length in AGE_UNITS if seconds >= length), AGE_UNITS[-1])
+    return f"{seconds // length} {unit}"

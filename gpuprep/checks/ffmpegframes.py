@@ -27,9 +27,25 @@ from gpuprep.checks.ffmpegcommand import (
     output_format,
     short,
 )
-from gpuprep.checks.ffmpegfilters import DECODER, GPU, MEMORY, SOUND, UNKNOWN, Filters, Frames, is_source, size_of
+from gpuprep.checks.ffmpegfilters import (
+    DECODED,
+    DECODER,
+    GPU,
+    MEMORY,
+    SOUND,
+    UNKNOWN,
+    Filters,
+    Frames,
+    bits,
+    has_alpha,
+    is_full_chroma,
+    is_half_chroma,
+    is_source,
+    pixel,
+    size_of,
+    surface_for,
+)
 from gpuprep.checks.ffmpegoptions import coded, default_encoder, encoders_of, of_another
-from gpuprep.checks.pixelformats import DECODED, bits, has_alpha, is_full_chroma, is_half_chroma, pixel, surface_for
 from gpuprep.records import Status
 
 MOST_LINKS = 500  # a file with more is not a graph that people write

@@ -15,9 +15,9 @@ from gpuprep.catalogue import Board, ffmpeg
 from gpuprep.catalogue.video import capabilities, encoded_sizes, most_b_frames, takes
 from gpuprep.checks import ffmpegframes, ffmpegoptions, ffmpegtries
 from gpuprep.checks.ffmpegcommand import SPOKEN, Answer, Asked, Need, graphs, links
+from gpuprep.checks.ffmpegfilters import pixel
 from gpuprep.checks.judges import codec
 from gpuprep.checks.judges.codec import CONFIGURED, configured
-from gpuprep.checks.pixelformats import pixel
 from gpuprep.records import Missing, Status
 from gpuprep.records.ended import EXIT_CODES
 from gpuprep.records.evidence.codec import Codec

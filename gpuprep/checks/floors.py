@@ -1,10 +1,12 @@
-"""The profile's thresholds as findings show them: figure and source."""
+"""The profile's thresholds, and limits from what healthy boards reach, as findings show them: figure and source."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from gpuprep.catalogue import Board
+from gpuprep.catalogue.boards import on_machines
+from gpuprep.catalogue.topologies import Healthy
 from gpuprep.checks.evidence import Evidence
 
 MOST_DECIMALS = 7  # two figures that differ by less are the same
@@ -97,3 +99,45 @@ def percents(percent: float, limit: float) -> tuple[str, str]:
 
 def _decimals(value: float) -> int:
     return 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+
+
+# ---------------------------------------------------------------- limits from what healthy boards reach
+
+# Two limits for a speed: below the first it is not PASS, below the second it is FAIL.
+# A board that is 15 % slow is never PASS, and healthy boards differ by a few per cent from each other.
+PASS_SHARE = 0.88
+SLACK = 1e-9
+# Readings are rounded, and clocks vary: this much above the impossible is still possible.
+ROUNDING = 1.01
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Per cent of the peak. At `passes` and above: PASS. Below `fails`: FAIL. Between the two: WARN."""
+
+    passes: float
+    fails: float
+    source: str
+
+    def of(self, peak: float, percent: float) -> str:
+        """ "≥ 82 % of 4800 GB/s (H200 SXM 141 GB, healthy boards reach 93 %)", beside the `percent` reached."""
+        return f"≥ {percents(percent, self.passes)[1]} % of {figure(peak)} GB/s ({self.source})"
+
+    def beside(self, status: str) -> str:
+        """What a finding adds to its reason: why a figure below the limit is no FAIL."""
+        return fault_below(self.fails) if status == "WARN" and self.fails < self.passes else ""
+
+    def status(self, percent: float) -> str:
+        if percent >= self.passes - SLACK:
+            return "PASS"
+        return "FAIL" if percent < self.fails - SLACK else "WARN"
+
+
+def healthy_limits(least: Floor, healthy: Healthy | None, subject: str = "") -> Limits:
+    """Limits from a floor, and from what healthy boards reach, if known. `subject` names these boards."""
+    if healthy is None:
+        return Limits(least.percent, least.fails, least.source)
+    passes = max(PASS_SHARE * healthy.percent, least.percent)
+    which = "healthy boards" if healthy.machines else "healthy boards like it"
+    source = f"{subject}: {which} reach {healthy.percent:.3g} %, {on_machines(healthy.machines)}"
+    return Limits(passes, least.fail_share * passes, source)

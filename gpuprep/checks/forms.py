@@ -1,7 +1,7 @@
 """Checks the form of measurements: each value has the type that its dataclass names. Pure.
 
 Probes always have this form; a file may contain anything. Decoding turns a value of another type into "not recorded"
-(records/evidence/decode.py), and many checks accept a missing figure. But the program that wrote a wrong value may have
+(records/evidence.py), and many checks accept a missing figure. But the program that wrote a wrong value may have
 written other wrong values, so the result is UNKNOWN. A file of video figures is refused, with the wrong key.
 Keys may be absent, and a figure or text may be null or missing: the checks decide what that means.
 """
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Union
 
 from gpuprep.checks.evidence import Values
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.evidence.decode import Capabilities, Word, key_of
+from gpuprep.records.evidence import Capabilities, Word, key_of
 from gpuprep.records.evidence.kinds import OF_PROBE
 from gpuprep.records.evidence.transcode import Expected
 from gpuprep.records.serialize import shown

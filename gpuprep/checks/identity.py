@@ -1,7 +1,8 @@
 """Does a GPU's own data fit the catalogue's board? If not, one of the two is wrong, and no floor can be used.
 
 Memory size, number of multiprocessors, highest clock, compute capability and name, in the snapshot and in each
-measurement; and whether a measurement names a device that the host has.
+measurement; and whether a measurement names a device that the host has. GPUs that the catalogue lacks are set up and
+measured like the others, but their expected speed is unknown; GPUs of other makers are only named.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Any
 
 from gpuprep.catalogue import Board, board_in, board_of, boards
 from gpuprep.catalogue.boards import MASKED
-from gpuprep.checks.common import MEASURE_AGAIN, NOT_TOLD, unknown
-from gpuprep.records import Finding, GpuFacts, Missing, ProbeResult, Snapshot, Status
+from gpuprep.checks.common import COMPARE_IT, MEASURE_AGAIN, NOT_TOLD, skip, unknown
+from gpuprep.desired.host_rules import title
+from gpuprep.desired.state import Wanted, WantedGpu
+from gpuprep.records import Finding, GpuFacts, Missing, PciDevice, ProbeResult, Snapshot, Status
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.bandwidth import Bandwidth
 from gpuprep.records.evidence.gemm import Gemm, GemmGpu
@@ -201,3 +204,53 @@ def _owners() -> dict[str, list[str]]:
 def _plain(name: str) -> str:
     """The name without "NVIDIA", which drivers from R470 on put in front of some names."""
     return name.lower().removeprefix("nvidia ").removeprefix("tesla ").strip()
+
+
+# ---------------------------------------------------------------- GPUs that the catalogue lacks
+
+IN_CATALOGUE = "a GPU that the catalogue has"
+BY_MODEL = "judge it by the profile of its model alone (`gpuprep profiles list` shows them)"
+VGA = "0300"  # of another maker most often the board's own, for its console
+AMD = "1002"
+
+
+def unknown_gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """UNKNOWN for each such GPU: a machine that cannot be judged completely does not pass. SKIP for other makers."""
+    unknown = [
+        _unknown_gpu(gpu, _nvml_index(snapshot, gpu, place)) for place, gpu in enumerate(wanted.gpus) if not gpu.model
+    ]
+    return unknown + _of_other_makers(snapshot)
+
+
+def _nvml_index(snapshot: Snapshot, gpu: WantedGpu, place: int) -> int:
+    """NVML's index of the GPU; without a driver, its position on the PCI bus."""
+    read = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
+    return next((facts.index for facts in read if facts.pci_address == gpu.pci_address), place)
+
+
+def _unknown_gpu(gpu: WantedGpu, index: int) -> Finding:
+    ids = f"10de:{gpu.pci_device_id}"
+    shown = gpu.name if ids in gpu.name else f"{gpu.name} ({ids})"
+    why = f"the catalogue does not have {shown}, or cannot tell which board it is: it is measured without floors"
+    if gpu.pci_device_id not in MASKED:
+        return Finding(f"gpu {index}", "in_catalogue", Status.UNKNOWN, IN_CATALOGUE, shown, why, COMPARE_IT)
+    # Figures from elsewhere have no id of such a GPU, and perhaps no name.
+    if gpu.pci_device_id in gpu.name:
+        why = "which GPU it was is not recorded: no floor is known"
+        return Finding(f"gpu {index}", "in_catalogue", Status.UNKNOWN, IN_CATALOGUE, "not named", why, BY_MODEL)
+    why = f"the catalogue does not have {gpu.name:.80}: no floor is known"
+    return Finding(f"gpu {index}", "in_catalogue", Status.UNKNOWN, IN_CATALOGUE, f"{gpu.name:.80}", why, COMPARE_IT)
+
+
+def _of_other_makers(snapshot: Snapshot) -> list[Finding]:
+    """One SKIP for all GPUs of other makers."""
+    devices = () if isinstance(snapshot.other_gpus, Missing) else snapshot.other_gpus
+    shown = [f"{title(snapshot, device)} at {device.address}" for device in devices if not _console(device)]
+    if not shown:
+        return []
+    reason = "gpuprep sets up and measures NVIDIA's GPUs; these were not changed"
+    return [skip("gpus", "of_other_makers", expected="NVIDIA's", actual=", ".join(shown), reason=reason)]
+
+
+def _console(device: PciDevice) -> bool:
+    return device.class_code.startswith(VGA) and device.vendor_id.lower() != AMD

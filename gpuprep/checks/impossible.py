@@ -2,7 +2,7 @@
 
 They are UNKNOWN in every probe.
 
-Decoding turns such a figure into "not recorded" (records/evidence/decode.py), and many checks accept a missing figure.
+Decoding turns such a figure into "not recorded" (records/evidence.py), and many checks accept a missing figure.
 But a program that wrote one impossible figure may have written other wrong ones. So this module reads the values as the
 record has them.
 """
@@ -24,7 +24,7 @@ from gpuprep.checks.conditions import (
 )
 from gpuprep.checks.evidence import Values
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.evidence.decode import LARGEST, is_missing, missing_of
+from gpuprep.records.evidence import LARGEST, is_missing, missing_of
 
 NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # how the codec keeps a float that is not finite
 NAMED = 3

@@ -2,13 +2,79 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuprep.checks import verdict, waivers
+from gpuprep.checks import waivers
 from gpuprep.desired.profile import Profile, Threshold, Waiver
 from gpuprep.desired.state import Wanted
-from gpuprep.records import Finding, Verdict
+from gpuprep.records import Finding, RunRecord, Status, Verdict
+from gpuprep.records.ended import COULD_NOT_TELL, EXIT_CODES
+from gpuprep.records.findings import GRAVEST_FIRST, PROBLEMS, in_order
+from gpuprep.untrusted.plaintext import one_line
+
+NAMED = 3  # findings named in the summary; the report has all
+
+
+def verdict_of(wanted: Wanted, findings: Sequence[Finding]) -> Verdict:
+    """FAIL if any check failed, else UNKNOWN if any is UNKNOWN, else WARN if any is WARN, else PASS.
+
+    Without any check: UNKNOWN, because absent evidence is never PASS. SKIP and WAIVED do not count.
+    """
+    status = status_of(findings)
+    ordered = tuple(in_order(findings, GRAVEST_FIRST))
+    return Verdict(status, _summary(wanted, status, ordered), ordered)
+
+
+def status_of(findings: Sequence[Finding]) -> Status:
+    """The status of these findings by the rule of judge()."""
+    present = {finding.status for finding in findings}
+    return next((status for status in (*PROBLEMS, Status.PASS) if status in present), Status.UNKNOWN)
+
+
+def believed(record: RunRecord) -> RunRecord:
+    """A record from another machine, with verdict and exit code recalculated from its findings.
+
+    If the record's own verdict differs, it is unclear which is true: an additional UNKNOWN finding reports that. If a
+    finding is FAIL, the verdict stays FAIL.
+    """
+    verdict = record.verdict
+    if verdict is None:
+        error = record.error or "it ended without a verdict"
+        return dataclasses.replace(record, error=error, exit_code=COULD_NOT_TELL)
+    listed = set(verdict.findings)
+    findings = (*verdict.findings, *(finding for finding in record.findings if finding not in listed))
+    status = status_of(findings)
+    # What it looks like in a list is the summary, what counts is the status: both are its own word.
+    claims = [verdict.status.value, verdict.summary.partition(":")[0].strip()]
+    if wrong := next((claim for claim in claims if claim != status.value), ""):
+        why = "a host's verdict must fit its findings; this result was not written by gpuprep"
+        remedy = (
+            "look at who wrote it on the host, and check the host from here: `gpuprep drift HOST --profile PROFILE`"
+        )
+        doubt = Finding("result", "verdict", Status.UNKNOWN, status.value, one_line(wrong, 60), why, remedy)
+        findings = (*findings, doubt)
+        status = status_of(findings)
+        summary = f"{status.value}: its verdict, {one_line(wrong, 60)}, is not that of its {len(findings) - 1} findings"
+        verdict = Verdict(status, summary, findings)
+    code = EXIT_CODES[status] if not record.error else COULD_NOT_TELL
+    return dataclasses.replace(record, verdict=verdict, findings=findings, exit_code=code)
+
+
+def _summary(wanted: Wanted, status: Status, findings: Sequence[Finding]) -> str:
+    if not findings:
+        return f"UNKNOWN: nothing of profile {wanted.profile} was checked"
+    counts = Counter(finding.status for finding in findings)
+    counted = ", ".join(f"{counts[s]} {s.value}" for s in GRAVEST_FIRST if counts[s])
+    grave = [f.key for f in findings if f.status in PROBLEMS]
+    more = f" and {len(grave) - NAMED} more" if len(grave) > NAMED else ""
+    named = f"; {', '.join(grave[:NAMED])}{more}" if grave else ""
+    if not grave and not counts[Status.PASS]:
+        named = "; nothing passed and nothing failed"
+    return f"{status.value}: profile {wanted.profile}, {len(findings)} checks: {counted}{named}"
+
 
 Adjust = Callable[[tuple[Finding, ...]], Sequence[Finding]]
 
@@ -35,10 +101,11 @@ class Judgement:
 
     @property
     def exit_code(self) -> int:
-        return verdict.exit_code(self.verdict)
+        """0: passed, 1: a check failed, 3: unknown."""
+        return EXIT_CODES[self.verdict.status]
 
 
 def judge(terms: Terms, findings: Sequence[Finding], adjust: Adjust = tuple) -> Judgement:
     """Apply waivers, then `adjust` (a command leaves out parts, or adds dates), then make verdict and exit code."""
     adjusted = tuple(adjust(waivers.apply(terms.waivers, terms.host, findings, terms.moment[:10])))
-    return Judgement(adjusted, verdict.judge(terms.wanted, adjusted))
+    return Judgement(adjusted, verdict_of(terms.wanted, adjusted))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.agent.programs import atomicfile
-from gpuprep.checks.judges.gemm import gemmrecord
+from gpuprep.checks.judges.gemm import decoded
 from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric, times
 from gpuprep.records import (
     Finding,
@@ -179,7 +179,7 @@ def add_speeds(exposition: Exposition, record: RunRecord) -> None:
     """The speeds of the probes gemm and bandwidth, if the run has them."""
     labels = common(record)
     products = measured(Gemm, _values(record.measurements, "gemm"))
-    for gpu in [] if isinstance(products, Missing) else gemmrecord.gpus(products):
+    for gpu in [] if isinstance(products, Missing) else decoded.gpus(products):
         of_gpu = {**labels, "gpu": str(gpu.index), "uuid": gpu.uuid}
         for gemm in gpu.gemms:
             shape = "x".join("?" if size is None else str(size) for size in (gemm.m, gemm.n, gemm.k))

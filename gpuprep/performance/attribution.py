@@ -31,7 +31,7 @@ from gpuprep.performance.clock_events import clock_cause
 from gpuprep.performance.operations import LAYOUTS, ROW_MAJOR
 from gpuprep.performance.roofline import Roof
 from gpuprep.records import Missing
-from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence import Figure
 from gpuprep.records.evidence.gemm import GemmGpu, Product
 
 KERNEL, NOT_RECORDED = "the kernel", "a cause that was not recorded"

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Union
 
 from gpuprep.records import Missing, ProbeResult, RunRecord
-from gpuprep.records.evidence import kinds
-from gpuprep.records.evidence.decode import key_of
+from gpuprep.records.evidence import key_of, kinds
 
 SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 MISSING = {

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpuprep.records import RunRecord, Status
-from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence import Figure
 from gpuprep.records.findings import findings_of
 from gpuprep.reports import figures, measured
 from gpuprep.reports.figures import Shown

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuprep.records import Missing, RunRecord, Source
-from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence import Figure
 from gpuprep.records.findings import findings_of
 from gpuprep.records.moments import seconds_between
 from gpuprep.reports import figures, measured

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from gpuprep.records import RunRecord
-from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence import Figure
 from gpuprep.reports import causes, glance, measured
 from gpuprep.reports.measured import Bandwidth, Collective, Convolution, Gemm, Gpu, Series, Together, Transcode
 from gpuprep.reports.readings import figure, known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuprep.checks.judges.gemm.gemmclock import NO_REASON
+from gpuprep.checks.judges.gemm.clock import NO_REASON
 from gpuprep.checks.judges.throughput.capacity import STREAM_FPS
 from gpuprep.records import RunRecord
 from gpuprep.reports import measured

@@ -17,8 +17,7 @@ from gpuprep.checks.links import carries
 from gpuprep.performance import roofline
 from gpuprep.performance.attribution import Attribution, explain, sustained
 from gpuprep.records import Missing, RunRecord, Source, Status, TaskResult
-from gpuprep.records.evidence import bandwidth, cudnn, gemm, measured, nccl, throughput, transcode
-from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence import Figure, bandwidth, cudnn, gemm, measured, nccl, throughput, transcode
 from gpuprep.records.evidence.shared import AnyProbe, NamedGpu, Telemetry
 from gpuprep.records.findings import PROBLEMS, findings_of
 from gpuprep.reports.readings import answer, entries, known, probe

@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 from gpuprep.checks import impossible
 from gpuprep.checks.ffmpegneeds import licence_of
 from gpuprep.records import Missing, ProbeResult, RunRecord
-from gpuprep.records.evidence import measured
+from gpuprep.records.evidence import Figure, is_no_number, measured
 from gpuprep.records.evidence.codec import Codec
-from gpuprep.records.evidence.decode import Figure, is_no_number
 
 _T = TypeVar("_T")
 IMPOSSIBLE = Missing("impossible")

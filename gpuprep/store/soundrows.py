@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpuprep.records import Source, Status
-from gpuprep.records.evidence.decode import LARGEST
+from gpuprep.records.evidence import LARGEST
 from gpuprep.store.tables import metadata
 from gpuprep.untrusted.plaintext import one_line
 

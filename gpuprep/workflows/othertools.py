@@ -15,7 +15,7 @@ from typing import Any
 
 from gpuprep.agent.compute import ncclplan
 from gpuprep.errors import UsageError
-from gpuprep.records.evidence.decode import LARGEST
+from gpuprep.records.evidence import LARGEST
 from gpuprep.untrusted.limits import json_document
 from gpuprep.workflows.gpus_by_name import UNKNOWN_ID
 

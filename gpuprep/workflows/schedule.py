@@ -25,7 +25,7 @@ from gpuprep.agent.identity import identity
 from gpuprep.checks import drift
 from gpuprep.checks.baseline import has_quick
 from gpuprep.checks.drift import quick
-from gpuprep.checks.verdict import believed
+from gpuprep.checks.judgement import believed
 from gpuprep.desired import probes
 from gpuprep.desired.loading.files import available
 from gpuprep.desired.profile import Profile

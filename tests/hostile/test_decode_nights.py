@@ -15,7 +15,7 @@ from records_for_tests import FINDINGS, PASSED, record
 
 from gpuprep import errors, records, remote
 from gpuprep.agent import host_paths
-from gpuprep.checks import verdict
+from gpuprep.checks import judgement
 from gpuprep.records import ids
 from gpuprep.store import Store
 from gpuprep.workflows import runs, schedule, schedule_state
@@ -191,7 +191,7 @@ def test_no_verdict_and_no_error_is_unknown(ask: Callable[..., records.RunRecord
 
 def test_an_honest_night_stays_as_it_is(ask: Callable[..., records.RunRecord]) -> None:
     assert ask(Answering()) == dataclasses.replace(night(), host="gpu-1")
-    assert verdict.believed(night()) == night()
+    assert judgement.believed(night()) == night()
 
 
 # ---------------------------------------------------------------- whose run, and when

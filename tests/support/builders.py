@@ -17,7 +17,7 @@ from gpuprep.agent.host_paths import CUDA_PIN, DRIVER_STREAM
 from gpuprep.catalogue import topologies
 from gpuprep.catalogue.agent import agent_libraries
 from gpuprep.catalogue.roles import cuda_pin_text
-from gpuprep.checks.installed import clocks
+from gpuprep.checks.installed import tuning
 from gpuprep.checks.installed.libraries import NEEDED
 from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile
@@ -259,7 +259,7 @@ def gpu_facts(index: int, device: PciDevice, wanted: Wanted) -> GpuFacts:
         nvlinks=(True,) * links if links else Missing("not_supported", "Not Supported"),
         processes=(),
     )
-    pair = clocks.wanted_pair(wanted, facts)
+    pair = tuning.wanted_pair(wanted, facts)
     return dataclasses.replace(facts, application_clocks=pair) if isinstance(pair, ClockPair) else facts
 
 

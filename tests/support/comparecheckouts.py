@@ -142,6 +142,7 @@ def differences(part: str, old: Path, new: Path) -> Iterator[str]:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--write":
+        sys.path.pop(0)  # the folder of this file: each checkout has its own tests/support
         write(sys.argv[2], Path(sys.argv[3]))
         sys.exit()
     checkouts = [Path(word).resolve() for word in sys.argv[1:3]]

@@ -8,7 +8,7 @@ from typing import Any
 import builders
 
 from gpuprep import catalogue, checks
-from gpuprep.checks import verdict
+from gpuprep.checks import judgement
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.records import Finding, ProbeResult, Source, Status
 
@@ -86,4 +86,4 @@ def one(found: list[Finding], key: str) -> Finding:
 def overall(profile: str, measured: Any, model: str = "") -> Status:
     snapshot = builders.bare_snapshot(gpus=(model or profile,))
     wanted = resolve(builders.load(profile), snapshot, judging=True)
-    return verdict.judge(wanted, judge(profile, measured, model)).status
+    return judgement.verdict_of(wanted, judge(profile, measured, model)).status

@@ -16,7 +16,7 @@ from gpuprep.agent.video.throughputplan import CLIPS
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.codecs import engine_rate
 from gpuprep.catalogue.video import capabilities
-from gpuprep.checks.judges.throughput.throughputseries import CHIPS, FIELDS
+from gpuprep.checks.judges.throughput.series import CHIPS, FIELDS
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Status
 

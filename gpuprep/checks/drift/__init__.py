@@ -1,9 +1,10 @@
-"""Is the machine still what was certified? Compares its facts with profile, certified run and last check. Pure.
+"""Is the machine still what was certified? Compares its facts with profile, certified run and last check.
 
     Past(certified, previous)          the two records that a check compares with, in addition to the profile
     resolve(profile, snapshot, past)   what the profile means on the machine that was certified
     findings(wanted, snapshot, past)   all checks of the profile, and differences from the past
     judge(terms, snapshot, past)       the same with waivers, dates and verdict
+    compared_with_past(...)            the differences from the past alone
     dated(findings, previous, now)     findings, each with the moment since when it exists
     unseen(findings, previous, looked) earlier findings that this check could not look at
     still_failing(...)                 failures of the last check that are not shown to be gone
@@ -22,13 +23,15 @@ from dataclasses import dataclass
 from gpuprep import checks
 from gpuprep.checks import judgement
 from gpuprep.checks.baseline import uncompared
-from gpuprep.checks.drift import certifiedgpus, quick, sincecertified, sincelastcheck
+from gpuprep.checks.common import skip
+from gpuprep.checks.drift import certifiedgpus, certifiedsystem, quick, samehost, sincelastcheck
+from gpuprep.checks.drift.certified import Certified
 from gpuprep.checks.judgement import Adjust, Judgement, Terms
 from gpuprep.desired import state
 from gpuprep.desired.profile import Profile, Threshold
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import PlanRefused
-from gpuprep.records import DriftFacts, Finding, Missing, ProbeResult, RunRecord, Snapshot, Status, Unseen
+from gpuprep.records import NOT_READ, DriftFacts, Finding, Missing, ProbeResult, RunRecord, Snapshot, Status, Unseen
 from gpuprep.records.baseline import Baseline
 from gpuprep.records.findings import DONE, findings_of
 from gpuprep.records.moments import moment
@@ -89,7 +92,7 @@ def findings(
 ) -> tuple[Finding, ...]:
     """Findings of checks.compare, differences from the certified run and the last check, and missing baselines."""
     by_profile = checks.compare(wanted, snapshot, probed, asked=asked, thresholds=thresholds, baseline=baseline)
-    since = sincecertified.findings(wanted, snapshot, past.certified, past.previous, by_profile)
+    since = compared_with_past(wanted, snapshot, past.certified, past.previous, by_profile)
     return (*by_profile, *since, *uncompared(snapshot, probed, baseline or {}, wanted.profile))
 
 
@@ -222,7 +225,7 @@ def _open(record: RunRecord | None, looked: Looked | None = None) -> list[Unseen
         if looked is None or record.after is None:
             return frozenset()
         fact_findings = checks.compare(looked.wanted, record.after)
-        return frozenset(finding.key for finding in fact_findings) | sincecertified.ALWAYS
+        return frozenset(finding.key for finding in fact_findings) | ALWAYS_COMPARED
 
     seen = [
         Unseen(finding.key, _status(finding), finding.since, _needs(record, finding.key, looked, by_facts))
@@ -239,3 +242,71 @@ def _is_past(since: str, now: str) -> bool:
 
 def _status(finding: Finding) -> str:
     return finding.waived or finding.status.value
+
+
+# ---------------------------------------------------------------- the certified run and the last check
+
+# What is compared with the certified run of every host; what each GPU has is in certifiedgpus.py.
+ALWAYS_COMPARED = frozenset(
+    {
+        "apt.pins_certified", "cuda.package_versions", "driver.module_options", "driver.package_versions",
+        "files.managed", "gpus.identity", "gpus.order", "host.identity", "host.system", "kernel.running",
+        "libraries.contents", "libraries.paths", "shells.tools", "units.definition",
+    }
+)  # fmt: skip
+
+
+def compared_with_past(
+    wanted: Wanted,
+    snapshot: Snapshot,
+    certified: RunRecord | None,
+    previous: RunRecord | None,
+    by_profile: Sequence[Finding] = (),
+) -> list[Finding]:
+    """Findings in addition to `by_profile`, the findings of the profile on the same snapshot."""
+    return [
+        *_since_certified(wanted, snapshot, certified, by_profile),
+        *_since_last_check(snapshot, previous, by_profile),
+    ]
+
+
+def _since_certified(
+    wanted: Wanted, snapshot: Snapshot, record: RunRecord | None, by_profile: Sequence[Finding]
+) -> list[Finding]:
+    if record is None or record.after is None:
+        reason = (
+            "no run of this host is certified yet: the first `gpuprep validate HOST --profile PROFILE` that passes is"
+        )
+        nothing = skip("host", "since_certified", expected="as certified", actual="not compared", reason=reason)
+        return [nothing, *certifiedgpus.planned(wanted, snapshot)]
+    certified = Certified(record.after, record.run_id, record.started_at, by_profile, findings_of(record))
+    findings = [*_same_machine(record.after, snapshot, certified), *certifiedgpus.findings(snapshot, certified)]
+    return findings + certifiedsystem.findings(wanted, snapshot, certified) if wanted.installs else findings
+
+
+def _same_machine(was: Snapshot, now: Snapshot, certified: Certified) -> list[Finding]:
+    """Compares the machine's identity; [] if the certified run did not read it."""
+    if isinstance(was.identity, Missing) or now.identity == NOT_READ:
+        return []
+    if isinstance(now.identity, Missing):
+        return [certified.missing("host", "identity", now.identity, what="which machine this is")]
+    what = samehost.change(samehost.of(was), samehost.of(now))
+    if what == samehost.ANOTHER:
+        text, status = "another machine answers to this name (other machine id, other hardware or GPUs)", Status.FAIL
+        why = "the certified run is of another machine"
+    else:
+        text, status = "the machine was installed anew (another machine id on the same hardware)", Status.WARN
+        why = "nothing of the certified installation is left"
+    differences = [text] if what else []
+    return [certified.same("host", "identity", differences, "the same machine", why=why, status=status)]
+
+
+def _since_last_check(snapshot: Snapshot, record: RunRecord | None, by_profile: Sequence[Finding]) -> list[Finding]:
+    if record is None or record.after is None:
+        reason = "this is the first check: counters are compared from the next check on"
+        return [skip("host", "since_last_check", expected="nothing new", actual="not compared", reason=reason)]
+    waived = {
+        finding.key for finding in findings_of(record) if finding.status is Status.WAIVED
+    }  # which says nothing of what came since
+    speakers = [finding for finding in by_profile if finding.key not in waived]
+    return sincelastcheck.findings(snapshot, record.after, record.started_at, speakers)

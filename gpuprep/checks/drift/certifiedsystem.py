@@ -11,7 +11,7 @@ from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.checks import byhand
 from gpuprep.checks.common import show, skip
 from gpuprep.checks.drift.certified import AGAIN, CERTIFY, MEANT, Certified, Difference, Unread
-from gpuprep.checks.installed import aptpins, modprobe
+from gpuprep.checks.installed import aptpins, driver
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Package, Snapshot, Status
 from gpuprep.untrusted.plaintext import command, one_line
@@ -383,7 +383,7 @@ def _module_options(snapshot: Snapshot, certified: Certified) -> Finding:
         return certified.missing(
             "driver", "module_options", now, reported_by=["driver.module_allowed"], what="modprobe's configuration"
         )  # fmt: skip
-    before, today = modprobe.options(was), modprobe.options(now)
+    before, today = driver.modprobe_options(was), driver.modprobe_options(now)
     differences = []
     for module in sorted({*before, *today}):
         mine, theirs = before.get(module, {}), today.get(module, {})
@@ -391,7 +391,7 @@ def _module_options(snapshot: Snapshot, certified: Certified) -> Finding:
             (value, _), (is_now, file) = mine.get(key, ("not set", "")), theirs.get(key, ("not set", ""))
             if value != is_now:
                 text = f"{module} {key} was {value}, is {is_now}" + (f" ({file})" if file else "")
-                line, old = modprobe.setting(now, module, key), modprobe.setting(was, module, key)
+                line, old = driver.modprobe_line(now, module, key), driver.modprobe_line(was, module, key)
                 step = ""
                 if line is not None and line != old:
                     step = byhand.option_out(snapshot, line, key)

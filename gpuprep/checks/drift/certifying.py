@@ -5,7 +5,7 @@ on a machine whose link has lost lanes. So a run does not replace the certified 
 
 - left a part of the machine out, or measured less than the certified run measured;
 - could not read something that the certified run read;
-- finds a GPU worse than certified (checks/drift/certifiedorder.py), for example with fewer lanes;
+- finds a GPU worse than certified (checks/drift/certifiedgpus.py), for example with fewer lanes;
 - follows a drift check that failed, and does not show that what failed is gone.
 
 The user can choose such a run with `gpuprep baseline set`. The figures of a run that found something worse, or that
@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gpuprep.checks import drift, judgement
-from gpuprep.checks.drift import Looked, Past, certifiedorder, coverage, sincecertified
+from gpuprep.checks.drift import Looked, Past, certifiedgpus, coverage
 from gpuprep.checks.judgement import Terms
 from gpuprep.records import Finding, ProbeResult, RunRecord, Snapshot, Status
 from gpuprep.records.moments import moment
@@ -60,7 +60,7 @@ class Doubts:
 def doubts(run: Passed, past: Past) -> Doubts:
     """The doubts about a run. Without an earlier certified run these are only left-out parts and an open failure."""
     less = ["left a part of the machine out (--only, --skip)"] if run.left_out else []
-    since = sincecertified.findings(run.terms.wanted, run.facts, past.certified, past.previous, run.findings)
+    since = drift.compared_with_past(run.terms.wanted, run.facts, past.certified, past.previous, run.findings)
     findings = judgement.judge(run.terms, [*run.findings, *since]).findings
     worse, unread = _worse(findings), []
     if past.certified is not None and past.certified.after is not None:
@@ -75,7 +75,7 @@ def _worse(findings: Sequence[Finding]) -> list[str]:
     return [
         f"found {finding.subject} worse than certified ({finding.actual})"
         for finding in findings
-        if finding.property in certifiedorder.GROUPS and finding.status is Status.FAIL
+        if finding.property in certifiedgpus.GROUPS and finding.status is Status.FAIL
     ]
 
 

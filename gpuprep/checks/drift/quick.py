@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuprep.checks import gpuprocesses
+from gpuprep.checks import conditions
 from gpuprep.checks.common import why_missing
 from gpuprep.desired import probes
 from gpuprep.desired.state import Wanted
@@ -64,7 +64,7 @@ def in_use(snapshot: Snapshot) -> str:
         if isinstance(gpu.processes, Missing):
             return f"whether a program uses gpu {gpu.index} could not be read: {why_missing(gpu.processes)}"
     working = [
-        f"{gpuprocesses.named(process)} on gpu {gpu.index}"
+        f"{conditions.shown_process(process)} on gpu {gpu.index}"
         for gpu in snapshot.gpus
         if not isinstance(gpu.processes, Missing)
         for process in gpu.processes

@@ -11,20 +11,11 @@ from collections.abc import Sequence
 
 from gpuprep.catalogue import Board, board_of
 from gpuprep.catalogue.xids import RESET
-from gpuprep.checks import gpuprocesses
+from gpuprep.checks import conditions
 from gpuprep.checks.common import REMEDIES, unknown
-from gpuprep.checks.earlier import earlier
-from gpuprep.checks.health import (
-    eccerrors,
-    memoryrepair,
-    pcieerrors,
-    readings,
-    slowdowns,
-    temperature,
-    xidfindings,
-)
-from gpuprep.checks.health.healthwords import judged, refused
-from gpuprep.checks.installed.toolkitlibraries import toolkit_libraries
+from gpuprep.checks.health import memory, pcieerrors, readings, temperature, xids
+from gpuprep.checks.health.shared import earlier, judged, refused
+from gpuprep.checks.installed.toolkit import toolkit_libraries
 from gpuprep.checks.links import nvlinks
 from gpuprep.desired.host_rules import board_at
 from gpuprep.desired.state import Wanted
@@ -45,7 +36,7 @@ def findings(
     findings = [*_silent(gpus), *readings.of_host(snapshot)]
     for gpu in gpus:
         findings += _lost(gpu) or _gpu(wanted, snapshot, readings.complete(gpu), before, rested=rested, gpus=gpus)
-    findings += xidfindings.findings(snapshot, gpus)
+    findings += xids.findings(snapshot, gpus)
     findings += nvlinks.ends(gpus)
     if wanted.cuda.version != "none":
         findings += toolkit_libraries(snapshot)
@@ -85,10 +76,10 @@ def _gpu(
     then, uptime = earlier(gpu, snapshot, before), snapshot.kernel.uptime_seconds
     gpu_findings = [
         *temperature.findings(subject, gpu, board, rested=rested),
-        *slowdowns.findings(subject, gpu, uptime, then),
-        *eccerrors.findings(subject, gpu, board, wanted.tuning.ecc, uptime, then),
-        *memoryrepair.findings(subject, gpu, board),
-        xidfindings.recovery(subject, gpu),
+        *temperature.slowdowns(subject, gpu, uptime, then),
+        *memory.findings(subject, gpu, board, wanted.tuning.ecc, uptime, then),
+        *memory.memory_repairs(subject, gpu, board),
+        xids.recovery(subject, gpu),
         pcieerrors.finding(subject, gpu, uptime, then),
         readings.finding(subject, gpu, board),
         _mig(subject, gpu),
@@ -128,6 +119,6 @@ def _processes(subject: str, processes: Sequence[ProcessOnGpu] | Missing) -> Fin
     """Lists processes on the GPU, which are no fault. During a measurement, that probe's check reports them."""
     if isinstance(processes, Missing):
         return refused(subject, "processes", processes, "known")
-    shown = gpuprocesses.listed(processes) or "none"
+    shown = conditions.shown_processes(processes) or "none"
     note = "measurements share the GPU with these programs" if processes else ""
     return judged(subject, "processes", None, "known", shown, note)

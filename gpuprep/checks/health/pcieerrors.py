@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from gpuprep.catalogue.health import limit
 from gpuprep.checks.common import NOT_TOLD, RENTED, YOURS
-from gpuprep.checks.earlier import Earlier, grown
 from gpuprep.checks.floors import apart
-from gpuprep.checks.health.healthwords import (
+from gpuprep.checks.health.shared import (
+    Earlier,
     Problem,
     checked_reading,
     counted,
     first_missing,
+    grown,
     judged,
     refused,
     worst,

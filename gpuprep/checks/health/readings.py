@@ -22,7 +22,7 @@ from gpuprep.checks.conditions import (
     most_watts,
 )
 from gpuprep.checks.evidence import twice
-from gpuprep.checks.health.healthwords import checked_reading
+from gpuprep.checks.health.shared import checked_reading
 from gpuprep.checks.links import Way, generation_of
 from gpuprep.records import NOT_READ, ClockPair, Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
 from gpuprep.records.gpu import PcieLink

@@ -1,4 +1,4 @@
-"""Is a GPU, or its memory, near the temperature at which it slows down?
+"""Is a GPU, or its memory, near the temperature at which it slows down, and does something hold its clocks down?
 
 The limits are NVML's if it has them, else the catalogue's. Boards from Ada and Hopper on report margins (T.Limit):
 degrees left until the nearest slowdown.
@@ -10,17 +10,21 @@ from gpuprep.catalogue import Board
 from gpuprep.catalogue.health import limit
 from gpuprep.checks import conditions
 from gpuprep.checks.common import NOT_TOLD, skip
-from gpuprep.checks.health.healthwords import (
+from gpuprep.checks.floors import percents
+from gpuprep.checks.health.shared import (
     COOLING,
+    SUPPLY,
+    Earlier,
     Problem,
     checked_reading,
     first_missing,
+    grown,
     judged,
     refused,
     worst,
 )
-from gpuprep.performance.clock_events import HW_THERMAL, IDLE, SW_THERMAL
-from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Status, Temperatures, Utilization
+from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, IDLE, POWER_BRAKE, SW_THERMAL, named
+from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Status, Temperatures, Throttled, Utilization
 
 NONE = Temperatures(NOT_READ, NOT_READ, NOT_READ, NOT_READ, NOT_READ, NOT_READ, NOT_READ)
 DEGREES = "°C"
@@ -144,3 +148,79 @@ def _hot_at_rest(gpu: GpuFacts, degrees: float) -> Problem | None:
         return None
     why = f"the GPU is idle and has {degrees:g} {DEGREES}; a cooled GPU at rest stays below {most:g} {DEGREES}"
     return worst([(Status.WARN, why, COOLING)])
+
+
+# ---------------------------------------------------------------- slowdowns
+
+GRAVE, LIGHT = HW_THERMAL | POWER_BRAKE | HW_SLOWDOWN, SW_THERMAL
+HELD_DOWN = "the time with the clocks held down"
+AGAINST = {HW_THERMAL: COOLING, POWER_BRAKE: SUPPLY, HW_SLOWDOWN: f"{COOLING}; {SUPPLY}", SW_THERMAL: COOLING}
+# Counter ► how severe, what it was, what to do, the reason that shows it at this moment.
+CAUSES = (
+    ("hw_thermal", Status.FAIL, "the hardware's thermal slowdown", COOLING, HW_THERMAL),
+    ("power_brake", Status.FAIL, "the power brake (the machine's power supply asks for less)", SUPPLY, POWER_BRAKE),
+    ("sw_thermal", Status.WARN, "heat", COOLING, SW_THERMAL),
+)
+
+
+def slowdowns(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier | None) -> list[Finding | None]:
+    """gpu N.slowdown_now and gpu N.held_down."""
+    return [slowdown_now(subject, gpu), held_down(subject, gpu, uptime_seconds, earlier)]
+
+
+def slowdown_now(subject: str, gpu: GpuFacts) -> Finding | None:
+    """The present slowdown, also of an idle GPU: a hardware fault lowers the clocks at rest, too."""
+    expected = "none by heat or hardware"
+    mask = checked_reading(gpu.event_reasons, "event_reasons", "event reasons")
+    if isinstance(mask, Missing):
+        return refused(subject, "slowdown_now", mask, expected)
+    held = named(int(mask) & (GRAVE | LIGHT))
+    shown = ", ".join(reason.name for reason in held) or "none"
+    degrees = "" if isinstance(gpu.temperature_c, Missing) else f" at {gpu.temperature_c} °C"
+    problem = None
+    if held:
+        status = Status.FAIL if int(mask) & GRAVE else Status.WARN
+        problem = (status, f"the clocks are held down by {held[0].cause}{degrees}", AGAINST[held[0].bit])
+    return judged(subject, "slowdown_now", problem, expected, shown)
+
+
+def held_down(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier | None) -> Finding | None:
+    """Slowdowns as a share of the time since the earlier reading, else since the machine's start.
+
+    If the driver was loaded later than that, the true share is higher, never lower.
+    """
+    times, most = gpu.throttled, limit("held_down_percent")
+    expected = f"under {most:g} % of the time by heat or hardware"
+    if isinstance(times, Missing):
+        return refused(subject, "held_down", times, expected, what=HELD_DOWN, absent=NOT_TOLD)
+    then = earlier.gpu.throttled if earlier and isinstance(earlier.gpu.throttled, Throttled) else None
+    mask = 0 if isinstance(gpu.event_reasons, Missing) else gpu.event_reasons
+    problems: list[Problem] = []
+    causes, unread = [], []
+    for name, status, cause, remedy, bit in CAUSES:
+        total = checked_reading(getattr(times, name), "seconds", f"seconds held down by {name}")
+        unread.append(total)
+        if isinstance(total, Missing):
+            continue
+        held: float | None = total
+        seconds, since, least = uptime_seconds, "since the start", limit("held_down_seconds")
+        if earlier and then:
+            held, seconds = grown(getattr(then, name), total, earlier.same_boot), earlier.seconds
+            since, least = "since the previous reading", 1.0
+        elif status is Status.FAIL:
+            status = Status.WARN  # it may be long ago
+        if not held or seconds <= 0 or held < 1:
+            continue
+        causes.append(f"{cause} {held:.0f} s")
+        percent = min(100.0, 100 * held / seconds)
+        if percent >= most and held >= least and not mask & bit:  # slowdown_now says what still does
+            share = percents(percent, most)[0]
+            why = f"the clocks were held down by {cause} for {held:.0f} s of {seconds:.0f} s {since} ({share} %)"
+            problems.append((status, why, remedy))
+    missing = first_missing(*unread)
+    unknown = (
+        None if missing is None else refused(subject, "held_down", missing, expected, what=HELD_DOWN, absent=NOT_TOLD)
+    )
+    if unknown is not None and not any(status is Status.FAIL for status, _, _ in problems):
+        return unknown
+    return judged(subject, "held_down", worst(problems), expected, ", ".join(causes) or "not at all")

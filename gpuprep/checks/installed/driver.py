@@ -1,24 +1,24 @@
-"""The driver: is it the same version and flavour everywhere? Also its options and holds."""
+"""The driver: is it the same version and flavour everywhere? Also its options in modprobe's files, and holds."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuprep import catalogue
 from gpuprep.agent.facts.apt import BLACKLIST
 from gpuprep.agent.facts.managed import FABRIC_MANAGER
-from gpuprep.agent.facts.modprobe import keeps_out_nouveau
+from gpuprep.agent.facts.modprobe import keeps_out, keeps_out_nouveau
 from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
 from gpuprep.checks import byhand
 from gpuprep.checks.common import PROVISION, check, none_of, provision, skip, small_file, unknown
-from gpuprep.checks.installed import modprobe, signatures
+from gpuprep.checks.installed import signatures
 from gpuprep.desired.host_rules import entry_off, uninstall
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
 from gpuprep.desired.state import Wanted
-from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Snapshot
+from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, ModprobeLine, OptStr, Snapshot
 from gpuprep.untrusted.plaintext import command
 
 ROLE = "gpu_driver"
@@ -40,7 +40,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         *_repository(snapshot),
         *_runfile(snapshot),
         _options(wanted, snapshot),
-        *modprobe.blocked(snapshot),
+        *module_blocked(snapshot),
     ]
     if _absent(wanted, snapshot):
         return driver_findings
@@ -353,7 +353,7 @@ def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
         wrong.append("no NVreg_EnableGpuFirmware=0")
     place, by_hand = MODULE_OPTIONS, ""
     if not wrong:
-        others = modprobe.overriding(snapshot, {
+        others = overriding_options(snapshot, {
             COUNTERS_OPTION: restrict,
             "NVreg_EnableGpuFirmware": None if wanted.driver.gpu_firmware else "0",
         })  # fmt: skip
@@ -568,7 +568,7 @@ def _as_the_module(prop: str, actual: OptStr, module: OptStr, why: str, what: st
 def counters(wanted: Wanted, snapshot: Snapshot) -> Finding:
     reading = snapshot.driver.counters_restricted
     actual, wish = None if reading is None else "restricted" if reading else "open", wanted.tuning.profiling_counters
-    others = modprobe.overriding(snapshot, {COUNTERS_OPTION: "0" if wish == "open" else "1"})
+    others = overriding_options(snapshot, {COUNTERS_OPTION: "0" if wish == "open" else "1"})
     by_hand = "; ".join(dict.fromkeys(out for _, _, out in others))  # the role writes its own file alone
     return check(
         "driver",
@@ -596,3 +596,69 @@ def _fabric_manager(snapshot: Snapshot) -> Finding:
         why="the GPUs are behind NVSwitches and Fabric Manager does not run: CUDA ends with error 802",
         role=ROLE,
     )
+
+
+# ---------------------------------------------------------------- modprobe's files
+
+
+def modprobe_options(lines: Sequence[ModprobeLine]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Module ─► option ─► (value, file that sets it last), for NVIDIA's modules; later lines override earlier ones."""
+    by_module: dict[str, dict[str, tuple[str, str]]] = {}
+    for line in lines:
+        if line.words[0] == "options" and line.words[1] != "nouveau":
+            pairs = (word.partition("=") for word in line.words[2:])
+            mine = by_module.setdefault(line.words[1], {})
+            mine.update({key: (value.strip("\"'"), line.file) for key, _, value in pairs})
+    return by_module
+
+
+def overriding_options(snapshot: Snapshot, wishes: Mapping[str, str | None]) -> list[tuple[str, str, str]]:
+    """(wish, file with another value, what to do) for each overridden wish. `wishes`: option ─► value; None: anything
+    but "0".
+    """
+    if isinstance(snapshot.modprobe, Missing):
+        return []
+    wrong = []
+    for module, mine in modprobe_options(snapshot.modprobe).items():
+        for key, wish in wishes.items():
+            value, file = mine.get(key, (wish or "", ""))
+            if (wish is None and value == "0") or (wish is not None and value != wish):
+                line = modprobe_line(snapshot.modprobe, module, key)
+                out = byhand.option_out(snapshot, line, key) if line else ""
+                wrong.append((f"{key}={wish}" if wish is not None else f"no {key}=0", file, out))
+    return list(dict.fromkeys(wrong))
+
+
+def modprobe_line(lines: Sequence[ModprobeLine], module: str, key: str) -> ModprobeLine | None:
+    """The line that sets an option of a module last."""
+    return next(
+        (
+            line
+            for line in reversed(lines)
+            if line.words[:2] == ("options", module) and any(word.partition("=")[0] == key for word in line.words[2:])
+        ),
+        None,
+    )
+
+
+def module_blocked(snapshot: Snapshot) -> list[Finding]:
+    """FAIL for lines that keep the driver's module from being loaded; [] if the record lacks them."""
+    lines = snapshot.modprobe
+    if isinstance(lines, Missing):
+        what = "modprobe's configuration"
+        return (
+            []
+            if lines == NOT_READ
+            else [unknown("driver", "module_allowed", lines, expected="may be loaded", what=what)]
+        )
+    against = [line for line in lines if line.words[1] != "nouveau" and keeps_out(line)]
+    return [
+        none_of(
+            "driver",
+            "module_allowed",
+            [f"{' '.join(line.words)} ({line.file})" for line in against],
+            expected="may be loaded",
+            why="modprobe is configured not to load the driver's module: the GPU is gone after the next boot",
+            remedy="; ".join(dict.fromkeys(byhand.option_out(snapshot, line) for line in against)),
+        )
+    ]

@@ -1,14 +1,17 @@
-"""CUDA toolkit and cuDNN as a program would find them."""
+"""CUDA toolkit and cuDNN as a program would find them, in shells and by the loader."""
 
 from __future__ import annotations
 
+import posixpath
+import re
+
 from gpuprep import catalogue
-from gpuprep.agent.host_paths import CUDA_PIN
+from gpuprep.agent.host_paths import CUDA_PIN, ENVIRONMENT, LOGIN_ENVIRONMENT, PROGRAM_LINKS, SERVICE_ENVIRONMENT
 from gpuprep.checks import byhand
-from gpuprep.checks.common import check, skip
+from gpuprep.checks.common import check, provision, skip, small_file, unknown
 from gpuprep.checks.installed.driver import files, holds, pin
 from gpuprep.desired.state import Wanted
-from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
+from gpuprep.records import NOT_READ, Finding, Missing, OptStr, Snapshot, Status, Str
 
 CUDA_ROLE, CUDNN_ROLE = "gpu_cuda", "gpu_cudnn"
 OF_ROLE = (*(f"{folder}/" for folder in byhand.OF_THE_SYSTEM), "/usr/local/cuda")  # where a role's nvcc may be
@@ -171,3 +174,135 @@ def _cudnn_files(snapshot: Snapshot) -> list[Finding]:
             "cudnn", "files", intact, intact is True, expected="as unpacked", shown=shown, why=why, role=CUDNN_ROLE,
         )
     ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- the toolkit in shells
+
+# Way of starting ► (field of the snapshot, file that prepares it, what the file must say, in words).
+SHELLS = {
+    "login_shell": (LOGIN_ENVIRONMENT, r"\bCUDA_HOME=", "a login shell"),
+    "non_login_shell": (ENVIRONMENT, r"^\s*PATH=", "a non-login shell (ssh HOST COMMAND)"),
+    "systemd_service": (SERVICE_ENVIRONMENT, r"\bCUDA_HOME=", "a systemd service"),
+}
+
+
+def shells(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """Findings for each installed tool; a missing tool is reported by its own check."""
+    shell_findings = []
+    for way, (path, pattern, words) in SHELLS.items():
+        tools: dict[str, OptStr] = getattr(snapshot.shells, way)
+        if wanted.cuda.version != "none" and snapshot.cuda.nvcc_path is not None:
+            nvcc = snapshot.cuda.nvcc_path
+            shell_findings.append(_tool_in_shells(snapshot, way, words, tools, "nvcc", nvcc, "gpu_cuda", exact=False))
+            shell_findings.append(_shell_environment(way, words, path, pattern, snapshot))
+        if wanted.codec.ffmpeg != "none" and snapshot.codec.ffmpeg_path is not None:
+            ffmpeg = snapshot.codec.ffmpeg_path
+            shell_findings.append(
+                _tool_in_shells(snapshot, way, words, tools, "ffmpeg", ffmpeg, "gpu_codec", exact=True)
+            )
+    return shell_findings
+
+
+def _tool_in_shells(
+    snapshot: Snapshot,
+    way: str,
+    words: str,
+    tools: dict[str, OptStr],
+    name: str,
+    expected: Str,
+    role: str,
+    *,
+    exact: bool,
+) -> Finding:
+    """A finding on one tool. `exact`: it must be the same file everywhere; several nvcc may belong to one toolkit."""
+    path = tools.get(name, Missing("command_failed", f"{name} was not looked for"))
+    if isinstance(expected, Missing):
+        return unknown(way, name, expected, expected=f"a path of {name}", role=role)
+    ok = isinstance(path, str) and (path in (expected, f"{PROGRAM_LINKS}/{name}") or not exact)
+    other = isinstance(path, str) and not ok and path.rpartition("/")[0] not in byhand.OF_THE_SYSTEM
+    by_hand = byhand.in_the_way(snapshot, str(path), PROGRAM_LINKS) if other else ""
+    why = (
+        (f"{words} starts {path} as {name}, not {expected}: jobs run another version")
+        if path
+        else f"{words} has no {name}: jobs that call it fail"
+    )
+    return check(
+        way, name, path, ok, expected=expected, why=why, role="" if by_hand else role, remedy=by_hand
+    )  # fmt: skip
+
+
+def _shell_environment(way: str, words: str, path: str, pattern: str, snapshot: Snapshot) -> Finding:
+    text = small_file(snapshot, path)
+    ok = isinstance(text, str) and re.search(pattern, text, re.MULTILINE) is not None
+    return check(
+        way,
+        "environment",
+        text,
+        ok,
+        expected=f"set by {path}",
+        shown=f"set by {path}" if ok else f"{path} does not set it",
+        why=f"{words} does not get PATH and CUDA_HOME from {path}: builds there do not find CUDA",
+        role="gpu_cuda",
+    )
+
+
+# ---------------------------------------------------------------- libraries of other toolkits
+
+# cuDNN has a check of its own; the driver's libraries do not come with the toolkit.
+STEMS = ("libcublas.so.", "libcublasLt.so.", "libcudart.so.", "libnvJitLink.so.", "libnvrtc.so.")
+OFF_THE_LOADER = (
+    "take the other folder off LD_LIBRARY_PATH and /etc/ld.so.conf.d, run ldconfig, and start programs in a new shell"
+)
+
+
+def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
+    """FAIL for libraries that come from elsewhere; [] without a toolkit (see cuda.*). Unknown libraries are ignored."""
+    cuda, expected = snapshot.cuda, "the installed toolkit's"
+    if cuda.nvcc_path is None or cuda.nvcc_version is None:
+        return []
+    if isinstance(cuda.nvcc_version, Missing):
+        why = "the toolkit's version is not known: cuda.version reports why"
+        return [skip("cuda", "libraries", expected=expected, actual="not compared", reason=why)]
+    nowhere = Missing("not_read", f"no folder of libraries belongs to {cuda.nvcc_path}")
+    folders = cuda.nvcc_path if isinstance(cuda.nvcc_path, Missing) else cuda.library_folders or nowhere
+    if isinstance(folders, Missing):
+        what, nvcc = "where the toolkit's libraries are", str(cuda.nvcc_path)
+        another = nvcc.startswith("/") and not nvcc.startswith(OF_ROLE)
+        remedy = byhand.in_the_way(snapshot, nvcc, "") if another else provision(CUDA_ROLE)
+        return [unknown("cuda", "libraries", folders, expected=expected, what=what, remedy=remedy)]
+    major = cuda.nvcc_version.split(".")[0]
+    names = [name for name in snapshot.libraries if any(_is_library(name, stem, major) for stem in STEMS)]
+    wrong, strangers = [], []
+    for name in names:
+        path = snapshot.libraries[name]
+        if isinstance(path, Missing):
+            what = f"where the loader finds {name}"
+            return [
+                unknown("cuda", "libraries", path, expected=expected, what=what, remedy="`/sbin/ldconfig -p` says why")
+            ]
+        if path is not None and not any(_inside(path, folder) for folder in folders):
+            wrong.append(f"{name} from {path}")
+            strangers.append(path)
+    shown = " or ".join(folders)
+    if not wrong:
+        return [Finding("cuda", "libraries", Status.PASS, expected, f"{len(names)} from {shown}")]
+    why = f"programs get {', '.join(wrong)}, and the toolkit of {cuda.nvcc_path} keeps its libraries in {shown}"
+    return [
+        Finding(
+            "cuda",
+            "libraries",
+            Status.FAIL,
+            expected,
+            ", ".join(wrong),
+            why,
+            byhand.off_the_loader(snapshot, strangers) or OFF_THE_LOADER,
+        )
+    ]
+
+
+def _is_library(name: str, stem: str, major: str) -> bool:
+    return name.startswith(stem) and name[len(stem) :].split(".")[0] == major
+
+
+def _inside(path: str, folder: str) -> bool:
+    return posixpath.normpath(path).startswith(posixpath.normpath(folder).rstrip("/") + "/")

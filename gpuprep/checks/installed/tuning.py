@@ -8,10 +8,9 @@ from gpuprep.agent.facts.managed import PERSISTENCED, TUNE
 from gpuprep.agent.host_paths import PERSISTENCE_DROP_IN, TUNE_RULE, TUNING
 from gpuprep.checks import byhand
 from gpuprep.checks.common import check, skip, small_file, unknown, why_missing
-from gpuprep.checks.installed import clocks
 from gpuprep.desired import host_rules
 from gpuprep.desired.state import Wanted, tuning_document
-from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status
+from gpuprep.records import ClockPair, Finding, GpuFacts, LockedClocks, Missing, Snapshot, Status
 
 ROLE = "gpu_tuning"
 NOT_FOUND = "not-found"  # the agent's word for a unit that systemd does not know
@@ -179,7 +178,7 @@ def _lost(gpu: GpuFacts) -> bool:
 
 
 def _gpu(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> list[Finding]:
-    gpu_findings = [_persistence(wanted, gpu), clocks.finding(wanted, snapshot, gpu), _power(wanted, gpu)]
+    gpu_findings = [_persistence(wanted, gpu), clocks(wanted, snapshot, gpu), _power(wanted, gpu)]
     if wanted.tuning.ecc != "keep":
         gpu_findings.append(_ecc(wanted, gpu))
     else:
@@ -285,3 +284,120 @@ def _compute_mode(wanted: Wanted, gpu: GpuFacts) -> Finding:
         ),
         role=ROLE,
     )
+
+
+# ---------------------------------------------------------------- clocks
+
+NO_APPLICATION_CLOCKS = ("not_supported", "deprecated", "function_not_found")
+
+
+def wanted_pair(wanted: Wanted, gpu: GpuFacts) -> ClockPair | Missing | None:
+    """The wanted clock pair of this GPU; None: the driver's default."""
+    if isinstance(wanted.tuning.clocks, ClockPair):
+        return wanted.tuning.clocks
+    if wanted.tuning.clocks == "default":
+        return None
+    known = next((g.catalogue_clocks for g in wanted.gpus if g.pci_device_id == gpu.pci_device_id.lower()), None)
+    supported = gpu.supported_clocks
+    if isinstance(supported, Missing):
+        return known or supported
+    if known is not None and (not supported or known in supported):
+        return known
+    if not supported:
+        return Missing("not_supported", "the device names no supported clocks")
+    return max(supported, key=lambda pair: (pair.memory_mhz, pair.graphics_mhz))
+
+
+def clocks(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> Finding:
+    subject, expected = f"gpu {gpu.index}", wanted_pair(wanted, gpu)
+    if isinstance(expected, Missing):
+        return unknown(subject, "clocks", expected, expected="max", role=ROLE, what=f"the highest clocks of {subject}")
+    locked = _locked_clocks(snapshot, gpu)
+    if expected is None:
+        return _default_clocks(gpu, locked)
+    current = gpu.application_clocks
+    if not isinstance(current, Missing):
+        return check(
+            subject,
+            "clocks",
+            current,
+            current == expected,
+            expected=f"application {mhz(expected)}",
+            shown=f"application {mhz(current)}",
+            why=f"the application clocks of {subject} are {mhz(current)} instead of {mhz(expected)}:"
+            f" {_clocks_effect(current, expected)}",
+            role=ROLE,
+        )
+    if current.reason not in NO_APPLICATION_CLOCKS:
+        return unknown(subject, "clocks", current, expected=mhz(expected), role=ROLE)
+    ok = locked is not None and _same_clocks(locked, expected)
+    return check(
+        subject,
+        "clocks",
+        locked,
+        ok,
+        expected=f"locked {mhz(expected)}",
+        shown=f"locked {_shown_clocks(locked)}" if locked else "not locked since the last boot",
+        why=f"{subject} has no application clocks, and its clocks are "
+        + (
+            f"locked at {_shown_clocks(locked)}, not {mhz(expected)}: its speed is not the profile's"
+            if locked
+            else "not locked since the last boot: its speed changes from job to job"
+        ),
+        role=ROLE,
+    )
+
+
+def _default_clocks(gpu: GpuFacts, locked: LockedClocks | None) -> Finding:
+    subject = f"gpu {gpu.index}"
+    if locked is not None:
+        shown = f"locked {_shown_clocks(locked)}"
+        why = f"the clocks of {subject} are locked at {_shown_clocks(locked)}: they do not follow the load"
+        return check(subject, "clocks", shown, False, expected="default", why=why, role=ROLE)
+    current, usual = gpu.application_clocks, gpu.default_application_clocks
+    if isinstance(current, Missing):
+        return _no_default_clocks(subject, current)
+    if isinstance(usual, Missing):
+        return _no_default_clocks(subject, usual)
+    why = (
+        f"the application clocks of {subject} are {mhz(current)} instead of the default {mhz(usual)}:"
+        f" {_clocks_effect(current, usual)}"
+    )
+    expected = f"default {mhz(usual)}"
+    return check(
+        subject, "clocks", current, current == usual, expected=expected, shown=mhz(current), why=why, role=ROLE
+    )
+
+
+def _no_default_clocks(subject: str, reading: Missing) -> Finding:
+    if reading.reason not in NO_APPLICATION_CLOCKS:
+        return unknown(subject, "clocks", reading, expected="default", role=ROLE)
+    reason = "this driver has no application clocks, and gpuprep locked none"
+    return skip(subject, "clocks", expected="default", actual="not set", reason=reason, role=ROLE)
+
+
+def _clocks_effect(current: ClockPair, expected: ClockPair) -> str:
+    if (current.graphics_mhz, current.memory_mhz) < (expected.graphics_mhz, expected.memory_mhz):
+        return "every job is slower"
+    return "it draws more power and gets hotter than the profile allows"
+
+
+def _locked_clocks(snapshot: Snapshot, gpu: GpuFacts) -> LockedClocks | None:
+    """The locks of this GPU; None if they were made in an earlier boot, because a reboot ends them."""
+    mine = [
+        lock for lock in snapshot.locked_clocks if lock.uuid == gpu.uuid and lock.boot_id == snapshot.kernel.boot_id
+    ]
+    return mine[-1] if mine else None
+
+
+def _same_clocks(locked: LockedClocks, expected: ClockPair) -> bool:
+    """Whether the locks are as expected. Before Ampere, only the graphics clock can be locked and is compared."""
+    return locked.graphics_mhz == expected.graphics_mhz and locked.memory_mhz in (None, expected.memory_mhz)
+
+
+def _shown_clocks(locked: LockedClocks) -> str:
+    return f"{locked.memory_mhz if locked.memory_mhz is not None else 'free'},{locked.graphics_mhz} MHz"
+
+
+def mhz(pair: ClockPair) -> str:
+    return f"{pair.memory_mhz},{pair.graphics_mhz} MHz"

@@ -13,8 +13,8 @@ from gpuprep.checks.floors import figure
 from gpuprep.performance import roofline
 from gpuprep.performance.roofline import Roof
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence import is_no_number
 from gpuprep.records.evidence.cudnn import Convolution, Cudnn
-from gpuprep.records.evidence.decode import is_no_number
 
 ROLE = "gpu_cudnn"
 AGAIN = "measure again"

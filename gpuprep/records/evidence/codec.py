@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuprep.records.evidence.decode import NOT_RECORDED, Names
+from gpuprep.records.evidence import NOT_RECORDED, Names
 from gpuprep.records.evidence.shared import Probe
 
 

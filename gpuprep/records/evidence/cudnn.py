@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from gpuprep.records.evidence.decode import NOT_RECORDED, Error, Figure, Word
+from gpuprep.records.evidence import NOT_RECORDED, Error, Figure, Word
 from gpuprep.records.evidence.shared import Library, NamedGpu, Probe
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Optional, Union
 
 from gpuprep.records import Missing
+from gpuprep.records.evidence import NOT_RECORDED, Error, Figure, Size, Word
 from gpuprep.records.evidence.bandwidth import Pcie
-from gpuprep.records.evidence.decode import NOT_RECORDED, Error, Figure, Size, Word
 from gpuprep.records.evidence.shared import Library, NamedGpu, Probe, Process
 
 Count = Union[int, Missing]

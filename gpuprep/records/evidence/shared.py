@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from gpuprep.records.evidence.decode import Column, Size
+from gpuprep.records.evidence import Column, Size
 
 
 @dataclass(frozen=True)

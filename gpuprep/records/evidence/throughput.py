@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Optional, Union
 
 from gpuprep.records import Missing
-from gpuprep.records.evidence.decode import NOT_RECORDED, Column, Error, Figure, Size
+from gpuprep.records.evidence import NOT_RECORDED, Column, Error, Figure, Size
 from gpuprep.records.evidence.shared import Ffmpeg, NamedGpu, Probe, Process
 
 

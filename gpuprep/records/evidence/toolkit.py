@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Optional, Union
 
 from gpuprep.records import Missing
-from gpuprep.records.evidence.decode import NOT_RECORDED, Figure, Size
+from gpuprep.records.evidence import NOT_RECORDED, Figure, Size
 from gpuprep.records.evidence.shared import Probe
 
 NO_VERDICT = Missing("unparsable", "no verdict")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Optional, Union
 
 from gpuprep.records import Missing
-from gpuprep.records.evidence.decode import NOT_RECORDED, Capabilities, Error, Figure, Names, Size, Word, Written
+from gpuprep.records.evidence import NOT_RECORDED, Capabilities, Error, Figure, Names, Size, Word, Written
 from gpuprep.records.evidence.shared import Ffmpeg, NamedGpu, Probe
 
 # What ffprobe says of an output: None where the output has none of it, Missing where that was not read.

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from gpuprep import __version__
 from gpuprep.records import RunRecord, Status
-from gpuprep.records.evidence.decode import NOT_RECORDED, Figure
+from gpuprep.records.evidence import NOT_RECORDED, Figure
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, moment
 from gpuprep.reports import causes, commands, drifted, fleet, glance

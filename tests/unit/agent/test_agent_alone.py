@@ -39,7 +39,7 @@ print(len(names))
 
 JUDGES = """
 import json, sys
-from gpuprep.checks import drift, verdict
+from gpuprep.checks import drift, judgement
 from gpuprep.records import ProbeResult, Snapshot, from_json_value, to_json_value
 from gpuprep.desired.profile import Thresholds
 from gpuprep.desired.state import Wanted
@@ -50,7 +50,7 @@ found = drift.findings(
     [from_json_value(ProbeResult, result) for result in told["probed"]],
     asked=told["asked"], thresholds=from_json_value(Thresholds, told["thresholds"]),
 )
-print(json.dumps({"findings": to_json_value(found), "status": verdict.judge(wish, found).status.value}))
+print(json.dumps({"findings": to_json_value(found), "status": judgement.verdict_of(wish, found).status.value}))
 """
 
 

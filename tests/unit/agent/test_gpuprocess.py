@@ -19,7 +19,7 @@ from fakepynvml import gpu, install, refuse, t4_answers
 
 from gpuprep import records
 from gpuprep.agent.gpu import gpuprocess
-from gpuprep.checks import gpuprocesses
+from gpuprep.checks import conditions
 from gpuprep.records import evidence
 from gpuprep.records.evidence import shared
 from gpuprep.remote import agent_client
@@ -268,7 +268,7 @@ def read(**values: Any) -> shared.Process:
 def test_a_record_of_before_is_still_read() -> None:
     process = records.from_json_value(records.ProcessOnGpu, {"pid": 77, "name": "python3", "memory_mib": 300})
     assert (process.owner, process.age_seconds) == (records.NOT_READ, records.NOT_READ)
-    assert gpuprocesses.named(process) == "python3 (pid 77)"
+    assert conditions.shown_process(process) == "python3 (pid 77)"
 
 
 @pytest.mark.parametrize(
@@ -286,21 +286,23 @@ def test_a_record_of_before_is_still_read() -> None:
     ],
 )
 def test_how_a_process_is_named(process: records.ProcessOnGpu | dict[str, Any], words: str) -> None:
-    assert gpuprocesses.named(process if isinstance(process, records.ProcessOnGpu) else read(**process)) == words
+    assert conditions.shown_process(process if isinstance(process, records.ProcessOnGpu) else read(**process)) == words
 
 
 def test_a_long_name_is_cut() -> None:
-    text = gpuprocesses.named(read(pid=7, name="n" * 10**6, owner="o" * 10**6))
-    assert len(text) < 2 * gpuprocesses.MOST_LETTERS + 20
+    text = conditions.shown_process(read(pid=7, name="n" * 10**6, owner="o" * 10**6))
+    assert len(text) < 2 * conditions.MOST_NAME_LETTERS + 20
 
 
 def test_several() -> None:
-    assert gpuprocesses.listed([read(pid=1, name="a"), records.ProcessOnGpu(2, "b", 1)]) == "a (pid 1), b (pid 2)"
-    assert gpuprocesses.listed([]) == ""
+    assert (
+        conditions.shown_processes([read(pid=1, name="a"), records.ProcessOnGpu(2, "b", 1)]) == "a (pid 1), b (pid 2)"
+    )
+    assert conditions.shown_processes([]) == ""
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0, "0 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h"), (86399, "23 h"), (86400, "1 d")]
 )
 def test_spans(seconds: int, words: str) -> None:
-    assert gpuprocesses.span(seconds) == words
+    assert conditions.span(seconds) == words

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from places import ROOT, TESTS
 
 from gpuprep import checks, errors, records
-from gpuprep.checks import verdict
+from gpuprep.checks import judgement
 from gpuprep.cli import cli
 from gpuprep.desired import loading, profile, state
 from gpuprep.store import Store
@@ -66,7 +66,7 @@ def recorded(
         before=snapshot,
         after=snapshot,
         measurements=results,
-        verdict=verdict.judge(WANTED, found),
+        verdict=judgement.verdict_of(WANTED, found),
         findings=found,
     )
 

@@ -419,7 +419,7 @@ def test_an_error_inside_of_gpuprep_leaves_a_result(host: Nights, monkeypatch: p
     def broken(*_: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("gpuprep.checks.verdict.judge", broken)
+    monkeypatch.setattr("gpuprep.checks.judgement.judge", broken)
     night = host.night(host.agent(facts()), expected=3)
     assert (night.record.error or "").startswith("an error inside gpuprep while judging: KeyError: 'x' (test_night_run")
 

@@ -16,7 +16,7 @@ from rolevalues import ROLES, not_in_every_snapshot, played, printing, values
 
 from gpuprep import catalogue, checks, records
 from gpuprep.catalogue import roles
-from gpuprep.checks.drift import sincecertified
+from gpuprep.checks import drift
 from gpuprep.desired import state
 from gpuprep.workflows import fixes
 
@@ -253,6 +253,6 @@ def compared(names: set[str]) -> int:
     facts = dataclasses.replace(finished_snapshot(wish), packages=dict.fromkeys(names, records.Package("1", False)))
     at, measured = "2026-11-20T10:00:00+00:00", records.Source.MEASURED
     certified = records.RunRecord("c", "validate", "here", at, at, measured, 0, "0.1.0", after=facts)
-    found = sincecertified.findings(wish, facts, certified, None)
+    found = drift.compared_with_past(wish, facts, certified, None)
     actual = [one.actual for one in found if one.property == "package_versions"]
     return sum(int(words.split()[0]) for words in actual)

@@ -61,7 +61,7 @@ CONSTANTS = {
 }
 EXCEPTIONS = {
     "gpuprep.workflows.sources.TARBALLS": "upstream's tarballs, which a plan fetches: tests have no upstream",
-    "gpuprep.checks.verdict.judge": "an error inside gpuprep that nobody knows of",
+    "gpuprep.checks.judgement.judge": "an error inside gpuprep that nobody knows of",
     "gpuprep.store.Store.append_new": "the same: the store takes every record that we know",
     "gpuprep.untrusted.masking._known": "what this process remembers: a test begins without the passwords of others",
     "gpuprep.provisioning.ansible_events.Events.handle": "listens to what Ansible says, and passes it on",

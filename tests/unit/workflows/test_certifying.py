@@ -96,11 +96,10 @@ WORSE: dict[str, records.Snapshot] = {
 @pytest.mark.parametrize("what", WORSE)
 def test_what_is_worse_fails_and_what_is_better_does_not(what: str, life: Life) -> None:
     from gpuprep.checks import drift
-    from gpuprep.checks.drift import sincecertified
 
     def compared(was: records.Snapshot, now: records.Snapshot) -> dict[str, records.Status]:
         certified = dataclasses.replace(life.validate(WHOLE), after=was)
-        found = sincecertified.findings(drift.resolve(T4, now, drift.Past(None, None)), now, certified, None)
+        found = drift.compared_with_past(drift.resolve(T4, now, drift.Past(None, None)), now, certified, None)
         return {one.key: one.status for one in found if one.status not in (records.Status.PASS, records.Status.SKIP)}
 
     worse, whole = WORSE[what], host(nvlinks=(True, True)) if "NVLink" in what else WHOLE

@@ -10,7 +10,7 @@ from certifiedhosts import LAME, check_of, host, still_open
 from finishedt4 import WANTED, real
 
 from gpuprep import checks, records
-from gpuprep.checks.drift import sincecertified
+from gpuprep.checks import drift
 from gpuprep.records import baseline
 
 DAYS = [f"2026-11-{day:02d}T02:30:00+00:00" for day in range(1, 9)]
@@ -187,10 +187,10 @@ def test_an_older_record_keeps_the_dates_that_it_has() -> None:
 
 
 def test_all_that_is_always_compared_is_known_as_such() -> None:
-    found = sincecertified.findings(WANTED, CALM, CERTIFIED, None)
+    found = drift.compared_with_past(WANTED, CALM, CERTIFIED, None)
     keys = {one.key for one in found} - {"host.since_last_check", "gpu 0.as_certified"}
-    assert keys <= sincecertified.ALWAYS, "else a finding that is gone keeps its date"
-    assert sincecertified.ALWAYS - keys <= {"apt.pins_certified", "host.identity"}  # of what this host has not read
+    assert keys <= drift.ALWAYS_COMPARED, "else a finding that is gone keeps its date"
+    assert drift.ALWAYS_COMPARED - keys <= {"apt.pins_certified", "host.identity"}  # of what this host has not read
 
 
 # ---------------------------------------------------------------- is a failure still open?

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from gpuprep.checks import links
 from gpuprep.checks.common import REMEDIES, skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus, twice
-from gpuprep.checks.judges.bandwidth import bandwidthtrust, hostcopies, memoryspeed, peercopies
-from gpuprep.checks.judges.bandwidth.bandwidthtrust import occupied
-from gpuprep.checks.judges.bandwidth.memoryspeed import BINDINGS
+from gpuprep.checks.judges.bandwidth import hostcopies, memoryspeed, peercopies
+from gpuprep.checks.judges.bandwidth.memoryspeed import BINDINGS, occupied
 from gpuprep.checks.links import named
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu
@@ -57,7 +56,7 @@ def _gpu(evidence: Evidence, gpu: BandwidthGpu, gpus: Sequence[BandwidthGpu], *,
         findings.append(link)
     findings += hostcopies.findings(evidence, subject, gpu, link, busy, published=published)
     if not published or not isinstance(gpu.event_reasons, Missing) or gpu.telemetry:
-        findings.append(bandwidthtrust.slowdowns(subject, gpu))
+        findings.append(memoryspeed.slowdowns(subject, gpu))
     if not busy:
         findings += memoryspeed.against_best(evidence, subject, gpu, undisturbed)
         findings += hostcopies.against_best(subject, gpu, undisturbed)

@@ -16,12 +16,11 @@ from gpuprep.catalogue.topologies import (
 from gpuprep.checks import links
 from gpuprep.checks.common import unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import Floor, apart, floor, is_shipped, percents
-from gpuprep.checks.healthylimits import ROUNDING, Limits, limits
+from gpuprep.checks.floors import ROUNDING, Floor, Limits, apart, floor, healthy_limits, is_shipped, percents
 from gpuprep.checks.judges.bandwidth.memoryspeed import ALONE, speed
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence import Figure
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
-from gpuprep.records.evidence.decode import Figure
 
 FLOOR = "host_link_percent_of_peak"
 KEYS = {"host to device": "h2d", "device to host": "d2h"}
@@ -84,7 +83,7 @@ def _over_chip_to_chip(
         percent=least.percent * healthy.percent / 100,
         source=f"{least.source}: {least.percent:g} % of what healthy boards reach",
     )
-    limit = limits(least, healthy if is_shipped(evidence, FLOOR) else None, f"NVLink-C2C of {board.name}")
+    limit = healthy_limits(least, healthy if is_shipped(evidence, FLOOR) else None, f"NVLink-C2C of {board.name}")
     percent = 100 * reached / most
     shown, status = f"{reached:.1f} GB/s, {percents(percent, limit.passes)[0]} %", Status(limit.status(percent))
     if status is Status.PASS:
@@ -138,7 +137,7 @@ def _over_pcie(
 
 def _limits(evidence: Evidence, board: Board | None, way: links.Way, what: str, least: Floor) -> Limits:
     healthy = healthy_pcie(way.generation or 0, KEYS[what]) if is_shipped(evidence, FLOOR) else None
-    return limits(least, healthy, f"{board.name if board else 'a link'} at {way}")
+    return healthy_limits(least, healthy, f"{board.name if board else 'a link'} at {way}")
 
 
 def _narrow(

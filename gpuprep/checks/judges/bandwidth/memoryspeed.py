@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.boards import MEMORY_TOLERANCE
 from gpuprep.catalogue.topologies import Healthy, healthy_memory_percents
+from gpuprep.checks import conditions
 from gpuprep.checks.common import COMPARE_IT, SET_CLOCKS, unknown
-from gpuprep.checks.conditions import ANY_CLOCK_MHZ, ANY_MEMORY_CLOCK_MHZ, ANY_MEMORY_MIB
+from gpuprep.checks.conditions import ANY_CLOCK_MHZ, ANY_MEMORY_CLOCK_MHZ, ANY_MEMORY_MIB, GRAVE, mask
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import apart, below, figure, floor, is_shipped, percents
-from gpuprep.checks.healthylimits import ROUNDING, limits
+from gpuprep.checks.floors import ROUNDING, apart, below, figure, floor, healthy_limits, is_shipped, percents
 from gpuprep.records import Finding, GpuFacts, Missing, Status
+from gpuprep.records.evidence import Figure
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
-from gpuprep.records.evidence.decode import Figure
 
 FLOOR = "memory_percent_of_peak"
 COPY_SHARE = 0.8  # of the profile's floor, which is for kernels
@@ -67,7 +67,9 @@ def _speed(
         return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.0f} GB/s", lacks, remedy)
     if kind == "copy":
         least = dataclasses.replace(least, percent=round(least.percent * COPY_SHARE, 1))
-    limit = limits(least, _healthy(evidence, gpu, board, kind) if is_shipped(evidence, FLOOR) else None, board.name)
+    limit = healthy_limits(
+        least, _healthy(evidence, gpu, board, kind) if is_shipped(evidence, FLOOR) else None, board.name
+    )
     percent = 100 * reached / peak
     share = percents(percent, limit.passes)[0]
     shown = f"{reached:.0f} GB/s, {share} %"
@@ -254,3 +256,32 @@ def _credible(evidence: Evidence, gpu: BandwidthGpu, what: str) -> float | None:
 def speed(reading: Figure | None) -> float | None:
     """The reading if it is a figure above 0, else None."""
     return reading if isinstance(reading, float) and reading > 0 else None
+
+
+# ---------------------------------------------------------------- other processes, and slowdowns
+
+
+def occupied(gpu: BandwidthGpu) -> str:
+    """Why the figures of this GPU do not count (another process used it); "" if they do."""
+    others = gpu.other_processes
+    if isinstance(others, Missing):
+        return f"whether another process used the GPU is not known{f' ({others.detail})' if others.detail else ''}"
+    unread = ["an entry that is not valid"] if any(isinstance(process, Missing) for process in others) else []
+    listed = conditions.shown_processes([process for process in others if not isinstance(process, Missing)][:3])
+    names = ", ".join([*([listed] if listed else []), *unread])
+    return f"another process used the GPU while it was measured: {names}" if names else ""
+
+
+def slowdowns(subject: str, gpu: BandwidthGpu) -> Finding:
+    """As for matrix products: FAIL for hardware slowdowns, WARN for heat; the power cap is normal for these cards."""
+    samples = _samples(gpu)
+    grave = sum(1 for sample in samples if (sample or 0) & GRAVE)
+    return conditions.slowdowns(
+        subject, "bandwidth_slowdowns", [mask(gpu.event_reasons)], sampled=samples, grave_samples=grave,
+        samples=len(samples), measured="the memory", clock="clocks",
+    )  # fmt: skip
+
+
+def _samples(gpu: BandwidthGpu) -> list[int | None]:
+    read = gpu.telemetry.event_reasons if gpu.telemetry else ()
+    return [mask(reasons) for reasons in read if reasons is not None]

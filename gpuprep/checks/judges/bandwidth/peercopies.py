@@ -12,10 +12,8 @@ from gpuprep.catalogue.topologies import Family, Machine
 from gpuprep.checks import links as pcie
 from gpuprep.checks.common import unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.floors import FAIL_SHARE, Floor, apart, figure, percents
-from gpuprep.checks.healthylimits import Limits, limits
-from gpuprep.checks.judges.bandwidth.bandwidthtrust import occupied
-from gpuprep.checks.judges.bandwidth.memoryspeed import ALONE
+from gpuprep.checks.floors import FAIL_SHARE, Floor, Limits, apart, figure, healthy_limits, percents
+from gpuprep.checks.judges.bandwidth.memoryspeed import ALONE, occupied
 from gpuprep.checks.links import AGAIN, PCIE_MOST, named, nvlinks
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu, Pcie, Peer
@@ -293,11 +291,11 @@ def _direct(pair: Pair, reached: float, carries: float, by: str) -> Finding:
 
 def _limits(pair: Pair) -> Limits:
     if pair.links:
-        return limits(PEER_FLOOR, pair.family.healthy if pair.family else None, "NVLink between two")
+        return healthy_limits(PEER_FLOOR, pair.family.healthy if pair.family else None, "NVLink between two")
     generations = [_generation(gpu) for gpu in (pair.origin, pair.target)]
     near = pair.peer.topology in NEAR and all(generations)
     lowest = min((generation for generation in generations if generation), default=0)
-    return limits(PEER_FLOOR, topologies.healthy_pcie(lowest, "h2d") if near else None, "PCIe below one CPU")
+    return healthy_limits(PEER_FLOOR, topologies.healthy_pcie(lowest, "h2d") if near else None, "PCIe below one CPU")
 
 
 def _generation(gpu: BandwidthGpu) -> int | None:

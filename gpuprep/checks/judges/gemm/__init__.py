@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, twice
-from gpuprep.checks.judges.gemm import gemmpeers, gemmspeed, gemmtrust
-from gpuprep.checks.judges.gemm.gemmrecord import Gpu, gpus
+from gpuprep.checks.judges.gemm import peers, speed, trust
+from gpuprep.checks.judges.gemm.decoded import Gpu, gpus
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Gemm
 
@@ -28,19 +28,19 @@ def findings(evidence: Evidence) -> list[Finding]:
         why = f"figures that were published ({values.published}): nothing is known about the host"
         findings.append(skip("gemm", "host", expected="of this host", actual="published", reason=why))
     if values.libraries or not values.published:
-        findings.append(gemmtrust.library(values))
+        findings.append(trust.library(values))
     for gpu in measured:
         findings += _gpu(evidence, gpu)
     findings += _long_run(values, measured)
-    return findings + gemmpeers.findings(evidence, measured, values)
+    return findings + peers.findings(evidence, measured, values)
 
 
 def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
-    failed = gemmtrust.errors(gpu)
+    failed = trust.errors(gpu)
     if not gpu.gemms:
         return failed or [_empty(gpu)]
-    disturbed, alone = gemmtrust.alone(gpu)
-    results, slowdowns = gemmtrust.results(gpu), gemmtrust.slowdowns(gpu)
+    disturbed, alone = trust.alone(gpu)
+    results, slowdowns = trust.results(gpu), trust.slowdowns(gpu)
     if gpu.published:
         # Who publishes a speed does not say what else was recorded; what is recorded counts as always.
         absent = isinstance(gpu.measured.other_processes, Missing)
@@ -51,10 +51,10 @@ def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
         *alone,
         *results,
         *slowdowns,
-        *gemmtrust.temperature(gpu),
-        *gemmtrust.memory_clock(gpu),
-        *gemmtrust.power_limit(evidence, gpu),
-        *gemmspeed.findings(evidence, gpu, disturbed),
+        *trust.temperature(gpu),
+        *trust.memory_clock(gpu),
+        *trust.power_limit(evidence, gpu),
+        *speed.findings(evidence, gpu, disturbed),
     ]
 
 

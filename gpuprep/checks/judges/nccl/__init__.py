@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuprep.agent.compute import ncclplan
-from gpuprep.checks import conditions, gpuprocesses
-from gpuprep.checks.common import skip, unknown
+from gpuprep.catalogue import Board
+from gpuprep.checks import conditions, links
+from gpuprep.checks.common import known, skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus, twice
-from gpuprep.checks.installed import ncclinstalled
-from gpuprep.checks.judges.nccl import ncclreadings, ncclspeed
-from gpuprep.checks.judges.nccl.ncclways import Way, way
+from gpuprep.checks.installed import libraries
+from gpuprep.checks.judges.nccl import speed, ways
+from gpuprep.checks.judges.nccl.ways import Way, way
 from gpuprep.performance import clock_events
+from gpuprep.performance.clock_events import IDLE
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.evidence.bandwidth import Bandwidth
+from gpuprep.records.evidence.bandwidth import Bandwidth, Pcie
 from gpuprep.records.evidence.nccl import Nccl, NcclGpu, Point
 
 EXPECTED = "collectives over all GPUs"
@@ -63,17 +65,17 @@ def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[
         return [*nccl_findings, Finding("nccl", "gpus", Status.UNKNOWN, "two GPUs or more", "one", why, AGAIN)]
     several = twice("nccl", gpus)
     taken = Missing("not_recorded", several[0].reason) if several else way(evidence, values, gpus)
-    nccl_findings += ncclspeed.findings(values, taken, points, ranks, busy)
+    nccl_findings += speed.findings(values, taken, points, ranks, busy)
     if values.published:
         why = f"figures that were published ({values.published}): nothing is known about the host"
         nccl_findings.append(skip("nccl", "host", expected="of this host", actual="published", reason=why))
         return [*nccl_findings, *_results(values, points, ranks)]
-    nccl_findings += [*several, *_links(taken), *ncclreadings.findings(evidence, values, gpus, taken)]
+    nccl_findings += [*several, *_links(taken), *readings(evidence, values, gpus, taken)]
     over_pcie = not isinstance(taken, Missing) and taken.kind == "pcie"
     if over_pcie and isinstance(evidence.of(Bandwidth, "bandwidth"), Missing):
-        nccl_findings += ncclreadings.narrow(evidence, gpus)
-    nccl_findings += [*ncclinstalled.loaded(evidence, values)]
-    return [*nccl_findings, *_results(values, points, ranks), *ncclspeed.latency(points, ranks, busy), *_clocks(gpus),
+        nccl_findings += narrow_links(evidence, gpus)
+    nccl_findings += [*libraries.nccl_loaded(evidence, values)]
+    return [*nccl_findings, *_results(values, points, ranks), *speed.latency(points, ranks, busy), *_clocks(gpus),
             *_heat(evidence, gpus)]  # fmt: skip
 
 
@@ -120,7 +122,7 @@ def _links(taken: Way | Missing) -> list[Finding]:
         return []
     expected, shown = f"{taken.wired} NVLinks up on each GPU", f"{taken.up}"
     why = f"{taken.up} of {taken.wired} NVLinks of a GPU are up"
-    return [Finding("nccl", "nvlinks", Status.FAIL, expected, shown, why, ncclspeed.LINKS)]
+    return [Finding("nccl", "nvlinks", Status.FAIL, expected, shown, why, speed.LINKS)]
 
 
 def _sizes(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], points: Sequence[Point]) -> list[Finding]:
@@ -165,7 +167,7 @@ def _busy(values: Nccl, gpus: Sequence[NcclGpu]) -> str:
                 continue
             return f"whether another process used gpu {gpu.index} could not be read"
         if others:
-            names = gpuprocesses.listed([process for process in others if not isinstance(process, Missing)][:3])
+            names = conditions.shown_processes([process for process in others if not isinstance(process, Missing)][:3])
             return f"another process used gpu {gpu.index} meanwhile: {names or 'its name could not be read'}"
     return ""
 
@@ -238,3 +240,76 @@ def parts(measurement: Nccl) -> Iterator[str]:
     }
     for _ in measurement.gpus:
         yield from sorted(points)
+
+
+# ---------------------------------------------------------------- readings beside the speeds
+
+CLOCK_SLACK = 1.05  # of the boost clock
+IDLE_CLOCK = 0.4  # of the boost
+OVER_LINKS = ("P2P", "NVLS")  # what NCCL calls its ways over NVLink
+
+
+def readings(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], way: ways.Way | Missing) -> list[Finding]:
+    """UNKNOWN for each GPU with an impossible reading, and if NCCL does not use NVLinks that are up."""
+    gpu_findings = []
+    for gpu in gpus:
+        wrong = list(_impossible(gpu, evidence.board(gpu)))
+        if wrong:
+            why = f"no GPU has {', '.join(wrong[:3])}: so the measurement or its record is damaged"
+            gpu_findings.append(
+                Finding(f"gpu {gpu.index}", "nccl_readings", Status.UNKNOWN, "possible figures", wrong[0], why, AGAIN)
+            )
+    return [*gpu_findings, *_unused_links(values, way)]
+
+
+def _impossible(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
+    boost = board.boost_mhz if board and not board.model.free_clocks else None
+    most = boost * CLOCK_SLACK if boost else conditions.ANY_CLOCK_MHZ
+    clock, watts, degrees = known(gpu.graphics_clock_mhz), known(gpu.power_watts), known(gpu.temperature_c)
+    if clock is not None and not 0 < clock <= most:
+        yield f"a clock of {clock:g} MHz"
+    own = board.boost_mhz if board else None
+    # The highest clock during the run: copies keep a GPU at its boost clock, and what lowers it has a reason.
+    if clock is not None and own and 0 < clock < IDLE_CLOCK * own and conditions.mask(gpu.event_reasons) in (0, IDLE):
+        yield f"a clock of {clock:g} MHz while it copies, which is an idle GPU's"
+    limit = board.power_watts if board else None
+    if watts is not None and (watts <= 0 or (limit and watts > conditions.POWER_PEAK * limit)):
+        yield f"a power of {watts:g} W"
+    if degrees is not None and conditions.no_temperature(degrees, board):
+        yield f"a temperature of {degrees:g} °C"
+    link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
+    highest = (links.Way(link.max_generation, link.max_width), links.Way(link.device_generation, link.device_width))
+    yield from links.impossible(links.Way(link.generation, link.width), highest, links.generation_of(board))
+
+
+def narrow_links(evidence: Evidence, gpus: Sequence[NcclGpu]) -> list[Finding]:
+    """FAIL for a PCIe link at half of the maximum of GPU and slot. The bandwidth probe checks it more precisely."""
+    link_findings = []
+    for gpu in gpus:
+        link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
+        board = evidence.board(gpu)
+        now, most = (
+            links.capped(links.Way(*generation_and_width), board)
+            for generation_and_width in ((link.generation, link.width), (link.max_generation, link.max_width))
+        )
+        carries, could = now.gb_per_s, most.gb_per_s
+        if carries and could and carries <= links.HALF * could:
+            shown = f"generation {now.generation} x{now.width}"
+            why = f"the PCIe link ran at {carries:.1f} of {could:.1f} GB/s while NCCL ran ({shown})"
+            expected = f"generation {most.generation} x{most.width}"
+            link_findings.append(
+                Finding(f"gpu {gpu.index}", "nccl_pcie_link", Status.FAIL, expected, shown, why, links.RESEAT)
+            )
+    return link_findings
+
+
+def _unused_links(values: Nccl, way: ways.Way | Missing) -> list[Finding]:
+    names = [transport.name for transport in values.chosen.transports] if values.chosen else []
+    if isinstance(way, Missing) or way.kind not in ("switch", "direct"):
+        return []
+    if not any(names) or any(name.startswith(OVER_LINKS) for name in names):
+        return []
+    shown = ", ".join(names[:3])
+    why = f"by its log NCCL uses {shown:.80}, and {way.words} are up: it does not use them, or the record is damaged"
+    remedy = "see the NCCL_ variables that are set (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL) and /etc/nccl.conf"
+    return [Finding("nccl", "transports", Status.UNKNOWN, "over NVLink", f"{shown:.80}", why, remedy)]

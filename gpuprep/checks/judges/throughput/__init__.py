@@ -1,8 +1,8 @@
 """Are the total frames per second as high as NVIDIA's rate x engines x clock? Pure.
 
-Every series is judged: whether its figures are possible (throughputsense), its speed (throughputspeed), and its speed
-compared with the same series of another GPU (throughputpeers). A figure below the floor is explained by readings during
-the run (throughputloss).
+Every series is judged: whether its figures are possible (sense.py), its speed (speed.py), and its speed
+compared with the same series of another GPU. A figure below the floor is explained by readings during
+the run (speed.py).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from gpuprep.agent.video.ffmpegerrors import Cause, cause
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
-from gpuprep.checks.judges.throughput import capacitysense, throughputgpu, throughputspeed
-from gpuprep.checks.judges.throughput.throughputsense import contradiction
-from gpuprep.checks.judges.throughput.throughputseries import Judged, counted, positive
-from gpuprep.checks.judges.throughput.throughputspeed import FPS, speed
+from gpuprep.checks.judges.throughput import sense, speed, undisturbed
+from gpuprep.checks.judges.throughput.sense import contradiction
+from gpuprep.checks.judges.throughput.series import Judged, counted, positive
+from gpuprep.checks.judges.throughput.speed import FPS, of_series
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.throughput import Clip, Series, Throughput, ThroughputGpu
 
@@ -45,15 +45,15 @@ def findings(evidence: Evidence) -> list[Finding]:
     if not values.published:
         findings += absent_gpus(evidence, "throughput", gpus, len(listed) - len(gpus))
     every = _every(evidence, values, gpus)
-    disturbed = [throughputgpu.alone(series.gpu, series.published)[0] for series in every]
+    disturbed = [undisturbed.alone(series.gpu, series.published)[0] for series in every]
     for series, why in zip(every, disturbed, strict=True):
         findings += _series(evidence, series, why)
-    findings += throughputspeed.against_best(every, dict(enumerate(disturbed)))
-    findings += capacitysense.findings(values)
+    findings += speed.against_best(every, dict(enumerate(disturbed)))
+    findings += sense.findings(values)
     for place, gpu in enumerate(gpus):
         its = [series for series in every if series.gpu is gpu]
         findings += _nothing_ran(gpu, its) + _absent(evidence, values, gpu, its, place)
-        findings += [] if gpu.error else throughputgpu.findings(evidence, gpu, its, bool(values.published))
+        findings += [] if gpu.error else undisturbed.findings(evidence, gpu, its, bool(values.published))
     return findings
 
 
@@ -164,7 +164,7 @@ def _series(evidence: Evidence, judged: Judged, disturbed: str) -> list[Finding]
     best = judged.best
     if best is None:
         return [_failed(judged)]
-    return [speed(evidence, judged, best, disturbed), *_died(judged)]
+    return [of_series(evidence, judged, best, disturbed), *_died(judged)]
 
 
 def _contradicts(judged: Judged, why: str) -> Finding:

@@ -18,7 +18,7 @@ from gpuprep.catalogue import Board
 from gpuprep.catalogue.codecs import engine_rate
 from gpuprep.checks.links import carries
 from gpuprep.records import Missing
-from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence import Figure
 from gpuprep.records.evidence.throughput import Latency, Pcie, Quality, Series, Step, Throughput, ThroughputGpu
 
 STREAM_FPS = 30  # of one stream: broadcast and most cameras

@@ -17,7 +17,7 @@ from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks.common import provision, skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import apart
-from gpuprep.checks.judges.transcode import transcodeoutput, transcodetrust
+from gpuprep.checks.judges.transcode import outputs, trust
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.transcode import Case, Transcode
 
@@ -51,7 +51,7 @@ def findings(evidence: Evidence) -> list[Finding]:
         every.setdefault(case.id, case)
     findings = [finding for case in every.values() for finding in _case(evidence, case, every, model, known)]
     findings += [finding for case in every.values() for finding in _other_needs(case)]
-    if why := transcodetrust.inputs(values):
+    if why := trust.inputs(values):
         expected = "the clips that gpuprep makes"
         findings.append(Finding("transcode", "inputs", Status.UNKNOWN, expected, "others", why, "measure again"))
     return [*findings, *_twice(values), *_left_out(values), *_chunks(values, known)]
@@ -72,18 +72,18 @@ def _case(
     model: catalogue.Model | None,
     known: frozenset[str] | None,
 ) -> list[Finding]:
-    subject, own = f"transcode {case.id}", transcodetrust.planned(case)
+    subject, own = f"transcode {case.id}", trust.planned(case)
     outcome = case.outcome
     if outcome not in OUTCOMES:
         reading = Missing("unparsable", f"outcome {outcome!r}") if outcome else Missing("not_recorded", "no outcome")
         return [unknown(subject, COMPLETED, reading, expected=EXPECTED, what="how the case ended")]
-    why = transcodetrust.contradiction(case, every)
+    why = trust.contradiction(case, every)
     if own is None or why:
         expected, shown = "a possible record", str(outcome)
         return [Finding(subject, COMPLETED, Status.UNKNOWN, expected, shown, why, "measure again")]
     lacking = _lacking(own, known)
     if outcome == "completed":
-        return [*_beyond(subject, model, lacking), *transcodeoutput.findings(subject, case, own)]
+        return [*_beyond(subject, model, lacking), *outputs.findings(subject, case, own)]
     if outcome == "not_built":
         return [_not_built(evidence, subject, case)]
     if outcome == "not_run":
@@ -92,8 +92,8 @@ def _case(
 
 
 def _other_needs(case: Case) -> list[Finding]:
-    own = transcodetrust.planned(case)
-    if own is None or not (why := transcodetrust.other_needs(case, own)):
+    own = trust.planned(case)
+    if own is None or not (why := trust.other_needs(case, own)):
         return []
     subject, expected = f"transcode {case.id}", "as gpuprep's case"
     return [Finding(subject, "needs", Status.UNKNOWN, expected, "others", why, "measure again")]

@@ -18,7 +18,7 @@ from gpuprep.agent.video import clips
 from gpuprep.agent.video.ffmpegerrors import cause
 from gpuprep.checks import pictures
 from gpuprep.records import Missing
-from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence import Figure
 from gpuprep.records.evidence.transcode import Case, Expected, Number, Output, Transcode
 
 RAN = ("completed", "failed", "timed_out")

@@ -16,7 +16,7 @@ from gpuprep.checks import conditions
 from gpuprep.checks.common import DEFECT, MEASURE_AGAIN
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import figure, percents
-from gpuprep.checks.judges.gemm.gemmrecord import Gpu, prop, shape_of, speed, why_unusable
+from gpuprep.checks.judges.gemm.decoded import Gpu, prop, shape_of, speed, why_unusable
 from gpuprep.performance import attribution
 from gpuprep.performance.attribution import Attribution
 from gpuprep.performance.clock_events import (

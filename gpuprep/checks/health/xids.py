@@ -1,4 +1,4 @@
-"""Findings on the Xids of this boot, for each GPU."""
+"""Findings on the Xids of this boot, and on what the driver itself asks for, for each GPU."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from collections.abc import Sequence
 
 from gpuprep.catalogue.xids import RESET, XidMeaning, xid
 from gpuprep.checks.common import NOT_TOLD, RESTART, unknown
-from gpuprep.checks.health.healthwords import (
-    CALL,
-    judged,
-    refused,
-)
+from gpuprep.checks.health.shared import CALL, judged, refused
 from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status, Xid
 
 # ---------------------------------------------------------------- recovery
@@ -64,7 +60,7 @@ def recovery(subject: str, gpu: GpuFacts) -> Finding | None:
     return Finding(subject, "recovery_action", status, EXPECTED, shown, reason, remedy, reboot=action == "reboot")
 
 
-# ---------------------------------------------------------------- xidfindings
+# ---------------------------------------------------------------- Xids
 
 GRAVE = (Status.FAIL, Status.WARN)
 

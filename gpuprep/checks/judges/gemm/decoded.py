@@ -10,7 +10,7 @@ from gpuprep.catalogue.boards import MASKED
 from gpuprep.checks import conditions
 from gpuprep.performance.gemm_shapes import show
 from gpuprep.records import Missing
-from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence import Figure
 from gpuprep.records.evidence.gemm import Gemm, GemmGpu, Product
 from gpuprep.records.evidence.shared import NamedGpu
 

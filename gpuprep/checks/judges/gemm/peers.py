@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, below, figure, floor
-from gpuprep.checks.judges.gemm import gemmcredible
-from gpuprep.checks.judges.gemm.gemmrecord import Gpu, shape_of, speed, spread
+from gpuprep.checks.judges.gemm import trust
+from gpuprep.checks.judges.gemm.decoded import Gpu, shape_of, speed, spread
 from gpuprep.performance import attribution
 from gpuprep.performance.roofline import speed_unit
 from gpuprep.records import Finding, Missing, Status
@@ -75,9 +75,7 @@ def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str], speeds: Speeds) -> tupl
 def _by_shape(gpu: Gpu, kind: tuple[str, str]) -> dict[str, float]:
     """Shape ► speed, without impossible figures, beside which a healthy GPU would look slow."""
     return {
-        shape_of(product): speed(product.tflops)
-        for product in gpu.usable(kind)
-        if not gemmcredible.impossible(gpu, product)
+        shape_of(product): speed(product.tflops) for product in gpu.usable(kind) if not trust.impossible(gpu, product)
     }
 
 
@@ -109,7 +107,7 @@ def _one_together(
     expected = f"less than {limit.percent:g} % slower than alone ({limit.source})" if limit else "as fast as alone"
     speeds = [f"{entry.dtype} {figure(speed(entry.tflops))}" for entry in entries if speed(entry.tflops) > 0]
     products = [Product(e.dtype, tflops=e.tflops, graphics_clock_mhz=e.graphics_clock_mhz) for e in entries]
-    if impossible := next(filter(None, (gemmcredible.impossible(gpu, product) for product in products)), ""):
+    if impossible := next(filter(None, (trust.impossible(gpu, product) for product in products)), ""):
         why = f"figures of all GPUs at once are impossible: {impossible.partition(': ')[2]}"  # without shape
         return Finding(gpu.subject, "gemm_together", Status.UNKNOWN, expected, ", ".join(speeds), why, "measure again")
     if speeds and quick and not any(_alone(gpu, entry.dtype, gpus) for entry in entries):

@@ -11,7 +11,7 @@ from gpuprep.agent.compute.ncclplan import LARGE, MEDIUM, SMALL
 from gpuprep.catalogue import nccl as catalogue
 from gpuprep.checks.common import unknown, why_missing
 from gpuprep.checks.floors import FAIL_SHARE, apart, figure, percents
-from gpuprep.checks.judges.nccl.ncclways import Way
+from gpuprep.checks.judges.nccl.ways import Way
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.nccl import Nccl, Point
 

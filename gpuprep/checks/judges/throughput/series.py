@@ -11,7 +11,7 @@ from gpuprep.agent.video.throughputplan import LARGER, clip_of
 from gpuprep.catalogue.codecs import EngineRate, engine_rate, most_engines
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.records import Missing
-from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence import Figure
 from gpuprep.records.evidence.throughput import Clip, Series, Step, ThroughputGpu
 
 PARTS = {"decode": ("decode",), "encode": ("encode",), "transcode": ("decode", "encode")}

@@ -10,7 +10,7 @@ from typing import Union
 
 from gpuprep.agent.probes.transcodecases import Case as Planned
 from gpuprep.checks.common import unknown
-from gpuprep.checks.judges.transcode import transcodetrust
+from gpuprep.checks.judges.transcode import trust
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.transcode import NOT_ASKED, Case, Expected, GpuProof, Output
 
@@ -28,7 +28,7 @@ REMEDY = "run the case's command by hand on the host, look at what FFmpeg says, 
 
 def findings(subject: str, case: Case, own: Planned) -> list[Finding]:
     """Findings on a case that FFmpeg ended with 0, which alone proves nothing. `own`: gpuprep's own case."""
-    asked = transcodetrust.wanted(own)
+    asked = trust.wanted(own)
     outputs = [dataclasses.replace(output, expected=asked[output.name]) for output in case.outputs]
     if not outputs:
         absent = Missing("not_recorded", "no output is described")

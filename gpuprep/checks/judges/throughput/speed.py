@@ -8,13 +8,13 @@ Below the speed of healthy engines a series is WARN: 90 % of the speed of health
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from gpuprep.checks.common import skip, unknown
+from gpuprep.checks.common import RESTART, known, skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, apart, floor, is_shipped, percents
-from gpuprep.checks.judges.throughput import throughputloss
-from gpuprep.checks.judges.throughput.throughputsense import contradiction
-from gpuprep.checks.judges.throughput.throughputseries import WORDS, Engines, Judged, positive
+from gpuprep.checks.judges.throughput.sense import contradiction
+from gpuprep.checks.judges.throughput.series import WORDS, Engines, Judged, positive
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.throughput import Step
 
@@ -78,7 +78,7 @@ MISSING_SHARE = 0.7  # of all engines' rate: below it an engine that is missing 
 DISTURBED = "end the other work on this GPU and validate again"
 
 
-def speed(evidence: Evidence, judged: Judged, best: Step, disturbed: str) -> Finding:
+def of_series(evidence: Evidence, judged: Judged, best: Step, disturbed: str) -> Finding:
     """The finding on the speed of a series. `disturbed`: why a low figure says nothing about these engines, or ""."""
     fps, clock = positive(best.fps) * judged.pixels, judged.clock(best)
     sessions = f"fps with {best.sessions} session{'' if best.sessions == 1 else 's'}"
@@ -140,7 +140,7 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
     unread = isinstance(bound.used(best), Missing)
     if bound.count is None and fps >= limits.tell:
         if slow := _slow_alone(judged, limits):
-            return Finding(subject, FPS, Status.WARN, expected, actual, slow, throughputloss.SLOW)
+            return Finding(subject, FPS, Status.WARN, expected, actual, slow, SLOW)
         reason = f"no source says how many {WORDS[bound.part]}s a {judged.model.title if judged.model else 'GPU'} has"
         return skip(subject, FPS, expected=expected, actual=actual, reason=f"{reason}; one gives so much")
     if fps >= limits.tell:
@@ -165,7 +165,7 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
             why,
             "measure it: `gpuprep validate HOST --profile PROFILE --only throughput`",
         )
-    loss = throughputloss.explain(judged.steps, best, bound.part, bound.count or 1, limits.engine_fps)
+    loss = why_slow(judged.steps, best, bound.part, bound.count or 1, limits.engine_fps)
     if fps >= limits.fail and not (loss.missing_engines and fps < MISSING_SHARE * limits.total):
         why = f"that is less than {limits.limit_text}: {loss.reason}"
         return Finding(subject, FPS, Status.WARN, expected, actual, why, loss.remedy)
@@ -194,3 +194,71 @@ def _too_few(judged: Judged, best: Step, bound: Engines, limits: _Limits) -> str
         return ""
     sessions_in_words = "1 session" if sessions == 1 else f"{sessions} sessions"
     return f"{sessions_in_words} cannot fill {count} {WORDS[bound.part]}s, and more were not run"
+
+
+# ---------------------------------------------------------------- why video engines were slow
+
+BUSY_PERCENT = 90  # an engine that is used less waits for someone
+CPU_FULL_PERCENT = 85
+STORAGE_PERCENT = 10  # of all CPUs' time
+MISSING_ENGINES = 0.75  # a share of one: so much less than all is an engine that is not there
+SLOW = f"{RESTART}; if it stays so, ask the provider for another GPU"
+ENGINE = {"decode": "decoders", "encode": "encoders"}
+
+
+@dataclass(frozen=True)
+class Loss:
+    reason: str
+    remedy: str
+    missing_engines: bool = False
+
+
+def why_slow(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: float) -> Loss:
+    """Why the step with the most frames per second was slow. `bound`: the limiting engines, `rate`: fps of one."""
+    if best.died and not isinstance(best.died, Missing):
+        line = best.died_because or "they died"
+        return Loss(
+            f"{best.died} of {best.sessions} sessions ended early ({line}), so the engines were not filled",
+            "repair that first, then measure again",
+        )
+    used = known(best.decoder_utilization_percent if bound == "decode" else best.encoder_utilization_percent)
+    if used is None:
+        reason = f"NVML did not say how busy the {ENGINE[bound]} were, so the cause is not known"
+        return Loss(reason, "look at `nvidia-smi dmon -s u` while FFmpeg runs")
+    if used < BUSY_PERCENT:
+        return _waited_for(best, bound, used)
+    alone = next((fps for step in steps if step.sessions == 1 and (fps := known(step.fps))), None)
+    works = (known(best.fps) or 0.0) / alone if alone else float(engines)
+    if alone is not None and alone >= 0.85 * rate and works < engines - MISSING_ENGINES:
+        return Loss(
+            f"one session alone reaches {alone:.0f} of {rate:.0f} fps, all together no more than {works:.1f} of them: "
+            f"it looks like fewer than {engines} {ENGINE[bound]} at work",
+            "ask the provider whether this is a slice of a GPU (MIG, vGPU) or a GPU with engines switched off",
+            missing_engines=True,
+        )
+    return Loss(
+        f"the {ENGINE[bound]} were {used:.0f} % busy and yet slow: each gives less than its rate at this clock",
+        SLOW,
+    )
+
+
+def _waited_for(best: Step, bound: str, used: float) -> Loss:
+    sentence = f"the {ENGINE[bound]} were only {percents(used, BUSY_PERCENT)[0]} % busy: "
+    storage, cpu = known(best.io_wait_percent), known(best.cpu_percent)
+    if storage is not None and storage >= STORAGE_PERCENT:
+        return Loss(
+            f"{sentence}they waited for the storage (the CPUs spent {storage:.0f} % of their time waiting for it)",
+            "keep inputs on a faster disk or in memory",
+        )
+    if cpu is not None and cpu >= CPU_FULL_PERCENT:
+        return Loss(
+            f"{sentence}they waited for the CPU, which was {cpu:.0f} % busy",
+            "use a machine with more CPU cores for this GPU, or end other work on it",
+        )
+    seen = "how busy its CPU and storage were could not be read"
+    if storage is not None and cpu is not None:
+        seen = f"though neither CPU nor storage was full (CPU {cpu:.0f} % busy)"
+    return Loss(
+        f"{sentence}they waited for the host, {seen}; more sessions did not help",
+        "look for a slow PCIe link, a CPU in power-saving mode, or limits of the virtual machine",
+    )

@@ -1,7 +1,7 @@
 """Is a GPU as fast as it should be, and if not, why?
 
 Two checks: the best product of each data type is compared with the board's floor, and every product is compared with
-healthy boards at the same clock and with the same kind of kernel (gemmclock), so that a power limit is no fault.
+healthy boards at the same clock and with the same kind of kernel (clock.py), so that a power limit is no fault.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from gpuprep.checks import conditions
 from gpuprep.checks.common import COMPARE_IT, DEFECT, MEASURE_AGAIN, skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import FAIL_SHARE, Floor, fault_below, figure, floor, percents
-from gpuprep.checks.judges.gemm import gemmclock, gemmcredible
-from gpuprep.checks.judges.gemm.gemmclock import Slow
-from gpuprep.checks.judges.gemm.gemmrecord import Gpu, prop, shape_of, speed, turning, why_unusable
-from gpuprep.checks.judges.gemm.gemmtrust import LOWERED
+from gpuprep.checks.judges.gemm import clock, trust
+from gpuprep.checks.judges.gemm.clock import Slow
+from gpuprep.checks.judges.gemm.decoded import Gpu, prop, shape_of, speed, turning, why_unusable
+from gpuprep.checks.judges.gemm.trust import LOWERED
 from gpuprep.performance import attribution, roofline
 from gpuprep.performance.attribution import Attribution
 from gpuprep.performance.clock_events import (
@@ -65,12 +65,12 @@ def findings(evidence: Evidence, gpu: Gpu, disturbed: str) -> list[Finding]:
     findings = []
     for kind in gpu.kinds():
         findings.append(_burst(evidence, gpu, kind, disturbed))
-        findings += [] if disturbed else gemmclock.others(gpu, kind)
+        findings += [] if disturbed else clock.others(gpu, kind)
         for gemm in gpu.of_kind(kind):
             if gemm.sustained is not None:
                 findings.append(_sustained(evidence, gpu, kind, gemm, disturbed))
     if not disturbed:
-        findings += gemmclock.altogether(gpu)
+        findings += clock.altogether(gpu)
         findings += [] if any(one.status in SLOW for one in findings) else _together(evidence, gpu)
     return findings + _not_measured(evidence, gpu)
 
@@ -82,9 +82,7 @@ def _burst(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], disturbed: str) 
             dict.fromkeys(filter(None, (why_unusable(g, published=gpu.published) for g in gpu.of_kind(kind))))
         )
         return _unknown(gpu, prop(kind), _expected(evidence, gpu, kind), "; ".join(reasons))
-    if contradictions := list(
-        filter(None, (gemmcredible.impossible(gpu, g) for g in gpu.of_kind(kind) if not g.error))
-    ):
+    if contradictions := list(filter(None, (trust.impossible(gpu, g) for g in gpu.of_kind(kind) if not g.error))):
         shown = f"{figure(speed(best.tflops))} {speed_unit(kind[0])} ({shape_of(best)})"
         why = (
             f"these figures are impossible: {'; '.join(contradictions[:2])}; the measurement or the catalogue is wrong"
@@ -128,7 +126,7 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
     if why := turning(gemm, percent, limit.percent):
         return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, MEASURE_AGAIN)
     explained = attribution.explain(gemm, gpu.facts, gpu.measured) if gpu.facts else Missing("not_in_catalogue")
-    slow = gemmclock.slow(gpu, gemm, explained, evidence) if isinstance(explained, Attribution) else None
+    slow = clock.slow(gpu, gemm, explained, evidence) if isinstance(explained, Attribution) else None
     if percent < limit.percent and isinstance(explained, Attribution) and slow is None:
         tiling = explained.factor("tile").value * explained.factor("wave").value
         if percent / tiling >= limit.percent:
@@ -156,7 +154,7 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
         why = f"the shape may decide, not the GPU: {limit.source}, {shapes[_rows(gemm)].error_words}; {advice}"
         return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, LARGE_SQUARE)
     if slow is None and isinstance(explained, Attribution):
-        slow = gemmclock.unclocked(gpu, gemm, explained)
+        slow = clock.unclocked(gpu, gemm, explained)
     if slow is not None:
         return Finding(gpu.subject, name, slow.status, expected, shown, slow.why, slow.remedy)
     return Finding(gpu.subject, name, Status.PASS, expected, shown)
@@ -250,7 +248,7 @@ def _why(gpu: Gpu, gemm: Product, explained: Attribution | Missing, limit: Floor
     adjusted, soundness = explained.clock_adjusted_percent, explained.soundness
     if adjusted is None:
         return f"{explained.words}; the clock was not read, so throttling and a defect look the same", DEFECT
-    if adjusted >= limit.percent and (soundness is None or soundness >= gemmclock.least(explained)):
+    if adjusted >= limit.percent and (soundness is None or soundness >= clock.least(explained)):
         at_clock = percents(adjusted, limit.percent)[0]
         cause = f"throttled, not defective: at the clock it ran at it reaches {at_clock} %"
         return f"{explained.words}; {cause}", _unthrottle(gemm, gpu)

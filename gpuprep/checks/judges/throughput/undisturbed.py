@@ -9,9 +9,8 @@ from gpuprep.checks import conditions, links
 from gpuprep.checks.common import skip
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import percents
-from gpuprep.checks.judges.throughput import throughputloss
-from gpuprep.checks.judges.throughput.throughputsense import contradiction
-from gpuprep.checks.judges.throughput.throughputseries import Judged, positive
+from gpuprep.checks.judges.throughput.sense import contradiction
+from gpuprep.checks.judges.throughput.series import Judged, positive
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.throughput import Pcie, ThroughputGpu
 
@@ -19,6 +18,27 @@ CLOCK_FLOOR, CLOCK_FAIL = 90.0, 50.0  # per cent of the engines' highest clock
 CLOCK_SLACK = 0.03  # by which the highest clock of a board may differ from the catalogue's
 IDLE_PERCENT = 5  # use of an engine before we began that is no other's work
 AGAIN = "measure again"
+# NVML's nvmlClocksEventReasons, the ones that lower a clock.
+LOWERS = {
+    0x2: (
+        "application clocks are set below the highest",
+        "`gpuprep tune HOST --profile PROFILE` sets them (tuning.clocks in the profile)",
+    ),
+    0x4: (
+        "the power limit holds it back",
+        (
+            "see that the power limit is the card's own (tuning.power_limit_watts: default, then "
+            "`gpuprep tune HOST --profile PROFILE`)"
+        ),
+    ),
+    0x8: (
+        "hardware slowdown: power supply or temperature",
+        "ask the provider: this machine's power or cooling is at fault",
+    ),
+    0x20: ("it is too warm (software thermal slowdown)", "ask the provider: this machine's cooling is at fault"),
+    0x40: ("it is too hot (hardware thermal slowdown)", "ask the provider: this machine's cooling is at fault"),
+    0x80: ("an external power brake holds it back", "ask the provider: this machine's power supply is at fault"),
+}
 
 
 def findings(evidence: Evidence, gpu: ThroughputGpu, series: Sequence[Judged], published: bool) -> list[Finding]:
@@ -105,8 +125,18 @@ def _clock(gpu: ThroughputGpu, series: Sequence[Judged]) -> list[Finding]:
         return [Finding(subject, prop, Status.UNKNOWN, expected, f"{clock:.0f} MHz", why, AGAIN)]
     if clock >= highest * CLOCK_FLOOR / 100:
         return [Finding(subject, prop, Status.PASS, expected, f"{clock:.0f} MHz")]
-    why, remedy = throughputloss.low_clock(lowest.event_reasons)
+    why, remedy = _low_clock(lowest.event_reasons)
     share = percents(100 * clock / highest, CLOCK_FLOOR)[0]
     reason = f"the video engines ran at {share} % of their clock: {why}"
     status = Status.FAIL if clock < highest * CLOCK_FAIL / 100 else Status.WARN
     return [Finding(subject, prop, status, expected, f"{clock:.0f} MHz", reason, remedy)]
+
+
+def _low_clock(event_reasons: int | None) -> tuple[str, str]:
+    """(why the clock was low, what to do) from NVML's event reasons."""
+    if event_reasons is None:
+        return "NVML did not say why", "look at `nvidia-smi -q -d PERFORMANCE` under load"
+    known = [words for bit, words in LOWERS.items() if event_reasons & bit]
+    if not known:
+        return f"NVML names no reason (event reasons {event_reasons:#x})", "look at `nvidia-smi -q -d CLOCK` under load"
+    return "; ".join(why for why, _ in known), known[-1][1]
