@@ -125,7 +125,9 @@ class Asked:
         if all((need.kind, need.name) != (kind, name) for need in self.needs):
             self.needs.append(Need(kind, name, where))
 
-    def say(self, status: Status, kind: str, name: str, where: str, why: str, remedy: str = "") -> None:
+    def say(
+        self, kind: str, name: str, where: str, why: str, remedy: str = "", *, status: Status = Status.FAIL
+    ) -> None:
         answer = Answer(Need(kind, name, short(where)), status, why, remedy)
         if answer not in self.answers:
             self.answers.append(answer)
@@ -154,22 +156,18 @@ def needs(words: Sequence[str], version: str = "") -> Asked:
         raise UsageError("an -i of the command has no file", "write the whole ffmpeg command after --")
     if not inputs and not any(name.split(":")[0] in (*GRAPHS, *SCRIPTS) for name, _ in general):
         why = "without an input an output gets nothing"
-        asked.say(
-            Status.FAIL, "input", "", short(outputs[0].url), why, f"write -i before the input: -i {outputs[0].url}"
-        )
+        asked.say("input", "", short(outputs[0].url), why, f"write -i before the input: -i {outputs[0].url}")
     for file in outputs:
         if any(file.url == one.url and not SCHEME.match(file.url) and file.url != "-" for one in inputs):
             why = "it is an input, too, and FFmpeg writes no file that it reads"
-            asked.say(
-                Status.FAIL, "output", short(file.url), file.url, why, "name another file, and move it afterwards"
-            )
+            asked.say("output", short(file.url), file.url, why, "name another file, and move it afterwards")
     ends = "" if release is not None and release < (6, 0) else ",; "  # newer ones overlook these at the end
     for text, where in graphs(asked):
         if not text.strip():
-            asked.say(Status.FAIL, "filter", "", where, "the graph is empty", f"leave {where} out")
+            asked.say("filter", "", where, "the graph is empty", f"leave {where} out")
         elif not all(step.strip() for part in pieces(text.rstrip(ends), ";") for step in pieces(part, ",")):
             why = "a comma or a semicolon has no filter on one of its sides"
-            asked.say(Status.FAIL, "filter", "", f"{where} {text}", why, "leave it out")
+            asked.say("filter", "", f"{where} {text}", why, "leave it out")
     for name, value in general:
         _graph_option(asked, name, value)
     for file in inputs:
@@ -207,14 +205,7 @@ def _split(asked: Asked, words: Sequence[str], version: tuple[int, int] | None) 
             pending.append((name, ""))
             continue
         if at >= len(words):
-            asked.say(
-                Status.FAIL,
-                "option",
-                word[:40],
-                word,
-                "it is the last word, and needs a value",
-                "write its value behind it",
-            )
+            asked.say("option", word[:40], word, "it is the last word, and needs a value", "write its value behind it")
         at += 1
         if base == "i":
             asked.inputs.append(File(value, _last_ones(asked, pending)))
@@ -229,7 +220,7 @@ def _split(asked: Asked, words: Sequence[str], version: tuple[int, int] | None) 
         if f"-{name}" != words[-1] and base not in general and base.removeprefix("no") not in general:
             why = "it stands behind the last output, and FFmpeg leaves it out"
             remedy = "write it before the output (or before the -i) that it is for"
-            asked.say(Status.FAIL, "option", f"-{name[:40]}", f"-{name} {value}".strip(), why, remedy)
+            asked.say("option", f"-{name[:40]}", f"-{name} {value}".strip(), why, remedy)
     asked.general += [(name, value) for name, value in pending if name.split(":")[0] in general]
 
 
@@ -273,10 +264,12 @@ def _valued_switch(asked: Asked, name: str, value: str, *, old: bool, version: t
         return
     if old and version is None:
         why = f"up to FFmpeg 6.1 {value} is its value, since 7.0 an output file; which version this is is not known"
-        asked.say(Status.UNKNOWN, "option", f"-{name}", where, why, f"write {right}, which works in every version")
+        asked.say(
+            "option", f"-{name}", where, why, f"write {right}, which works in every version", status=Status.UNKNOWN
+        )
         return
     why = f"this option takes no value: FFmpeg reads {value} as the name of an output file"
-    asked.say(Status.FAIL, "option", f"-{name}", where, why, f"write {right}")
+    asked.say("option", f"-{name}", where, why, f"write {right}")
 
 
 def _input(asked: Asked, file: File) -> None:
@@ -356,18 +349,18 @@ def _no_format(asked: Asked, url: str) -> None:
     scheme = "pipe" if url == "-" else match[1].lower() if match else ""
     if url.startswith(("\u2013", "\u2014")):
         why = "it begins with a long dash, and FFmpeg reads it as the name of an output file"
-        asked.say(Status.FAIL, "option", short(url), url, why, f"write -{short(url.lstrip(chr(0x2013) + chr(0x2014)))}")
+        asked.say("option", short(url), url, why, f"write -{short(url.lstrip(chr(0x2013) + chr(0x2014)))}")
     elif scheme:
         form = NEEDED_FORMATS.get(scheme, "mpegts")
         why = "FFmpeg takes the format of an output from -f or from an ending, and this has neither"
-        asked.say(Status.FAIL, "output", short(url), url, why, f"write -f {form} before it, or another format")
+        asked.say("output", short(url), url, why, f"write -f {form} before it, or another format")
     else:
         what = f"the ending .{extension(url)}" if extension(url) else "no ending"
         why = f"FFmpeg knows no format of a file with {what}"
         remedy = (
             "name the format with -f (-f mp4), or give the file an ending; if it is no file: an option takes no value"
         )
-        asked.say(Status.FAIL, "output", short(url), url, why, remedy)
+        asked.say("output", short(url), url, why, remedy)
 
 
 def decides(name: str, kind: str) -> bool:
@@ -560,14 +553,8 @@ def _named(asked: Asked, kind: str, name: str, where: str) -> None:
         return
     what = "is empty" if not name.strip() else "is no name that FFmpeg's parts can have"
     shown = name if name.isascii() and name.isprintable() and len(name) <= 64 else ascii(name)[:64]
-    asked.say(
-        Status.FAIL,
-        kind,
-        f'"{shown}"',
-        where,
-        f"it {what}",
-        "name one; ffmpeg -encoders lists those of a build" if kind == "encoders" else "",
-    )
+    remedy = "name one; ffmpeg -encoders lists those of a build" if kind == "encoders" else ""
+    asked.say(kind, f'"{shown}"', where, f"it {what}", remedy)
 
 
 def output_format(ending: str) -> str:

@@ -60,7 +60,7 @@ class Filters:
         self.has_other = bool(named | used) or any(file.last("vaapi_device", "qsv_device") for file in asked.inputs)
 
     def refuse(self, name: str, where: str, why: str, remedy: str, kind: str = "frames") -> None:
-        self.asked.say(Status.FAIL, kind, name, where, why, remedy)
+        self.asked.say(kind, name, where, why, remedy)
 
     def before(self, release: tuple[int, int]) -> bool | None:
         """Whether this FFmpeg is older than `release`; None for one that nobody knows or whose sources nobody read."""
@@ -84,7 +84,7 @@ class Filters:
             return [self._download(main, shown)]
         if given.get("derive_device", "cuda") != "cuda" and name == "hwupload":
             why = f"frames of a device of {given['derive_device'][:20]} are not followed"
-            self.asked.say(Status.UNKNOWN, "frames", name, f"{shown}={link.arguments}", why)
+            self.asked.say("frames", name, f"{shown}={link.arguments}", why, status=Status.UNKNOWN)
             return [Frames(UNKNOWN)] * outputs
         if name in ("hwupload", "hwupload_cuda"):
             return [self._upload(name, main, shown)]
@@ -98,7 +98,7 @@ class Filters:
                 "what it makes of the frames is not known without running it",
                 "write hwupload_cuda or hwdownload",
             )
-            self.asked.say(Status.UNKNOWN, "frames", name, shown, why, f"{remedy} in place of hwmap")
+            self.asked.say("frames", name, shown, why, f"{remedy} in place of hwmap", status=Status.UNKNOWN)
             return [Frames(UNKNOWN)] * outputs
         if of_another(name):
             return [Frames(UNKNOWN)] * outputs
@@ -106,7 +106,7 @@ class Filters:
             return [self._on_gpu(link, incoming, given, shown)] * outputs
         if name not in self.known:
             if name in self.built:  # a patched FFmpeg's; one that the build lacks is a finding of its own
-                self.asked.say(Status.UNKNOWN, "frames", name, shown, "gpuprep does not know this filter")
+                self.asked.say("frames", name, shown, "gpuprep does not know this filter", status=Status.UNKNOWN)
             return [Frames(UNKNOWN)] * outputs
         return [self._in_memory(link, incoming, main, given, shown)] * outputs
 
@@ -162,7 +162,9 @@ class Filters:
                 "FFmpeg may take another one of these than the surface has",
                 "write the one that it has alone: ",
             )
-            self.asked.say(Status.UNKNOWN, "frames", "hwdownload", where, why, f"{remedy}hwdownload,format={kept[0]}")
+            self.asked.say(
+                "frames", "hwdownload", where, why, f"{remedy}hwdownload,format={kept[0]}", status=Status.UNKNOWN
+            )
         elif possible is not None and kept[0] != possible[0]:
             note = f"{where}: works only if the decoder gives {kept[0]}; of 8-bit video it gives {possible[0]}"
             self.asked.note(note)
@@ -276,7 +278,7 @@ class Filters:
                 f"it writes {named(takes)}, not {wanted[:40]}",
                 "write one of these: scale_cuda=format=yuv420p",
             )
-            self.asked.say(status, "frames", name, where, why, remedy)
+            self.asked.say("frames", name, where, why, remedy, status=status)
             return None
         if formats and all(bool(RGB.match(one)) is not bool(RGB.match(wanted)) for one in formats):
             why = f"it does not convert {formats[0]} to {wanted}: not between YUV and RGB"
@@ -338,7 +340,7 @@ class Filters:
                 remedy += ", or -c:v h264_cuvid -crop TOPxBOTTOMxLEFTxRIGHT before -i"
             else:
                 why += "the next one may not look"
-            self.asked.say(Status.FAIL if older else Status.UNKNOWN, "frames", name, where, why, remedy)
+            self.asked.say("frames", name, where, why, remedy, status=Status.FAIL if older else Status.UNKNOWN)
             return frames if older else Frames(UNKNOWN)
         if name == "vflip":
             why = f"{on}, where FFmpeg only counts their lines backwards, which NVENC, hwdownload and the CUDA filters"

@@ -60,7 +60,7 @@ def follow(
     """Look at all graphs and at all outputs of a command. `known`: FFmpeg's filters, `built`: those of the build."""
     if sum(len(chain) for text, _ in graphs(asked) for chain in links(text)) > MOST_LINKS:
         why = f"the graphs have more than {MOST_LINKS} filters, which are not followed"
-        asked.say(Status.UNKNOWN, "frames", "", "-filter_complex", why, "check a part of it")
+        asked.say("frames", "", "-filter_complex", why, "check a part of it", status=Status.UNKNOWN)
         return
     _Following(asked, ffmpeg.version_of(version), encoders, known, built).all()
 
@@ -203,14 +203,9 @@ class _Following(Filters):
         """The frames of an input's stream: [0:v], [1:a:0], [0:2]."""
         match = STREAM.fullmatch(label)
         if match is None:
-            self.asked.say(
-                Status.UNKNOWN,
-                "label",
-                f"[{label[:40]}]",
-                f"[{label}]{link.name}",
-                "no filter gives it, and it is no stream of an input: FFmpeg stops, or takes any stream",
-                "write a stream ([0:v]) or a label that a filter gives",
-            )
+            why = "no filter gives it, and it is no stream of an input: FFmpeg stops, or takes any stream"
+            remedy = "write a stream ([0:v]) or a label that a filter gives"
+            self.asked.say("label", f"[{label[:40]}]", f"[{label}]{link.name}", why, remedy, status=Status.UNKNOWN)
             return Frames(UNKNOWN)
         return self._of_input(
             int(match[1]) if len(match[1]) < 6 else 99999, match[2] or "", label, f"[{label}]{link.name}"

@@ -25,6 +25,7 @@ from gpuprep.checks.ffmpegcommand import (
     WITHOUT,
     Asked,
     File,
+    Link,
     arguments,
     decides,
     extension,
@@ -42,21 +43,10 @@ MOST_NEAR = 20  # answers after which no similar name is looked for: that takes 
 NEWEST = (9, 0)  # the newest FFmpeg whose options the catalogue has
 OLDEST = (5, 1)
 # Options of encoders that no decoder has: before an input FFmpeg refuses them.
-ONLY_ENCODERS = frozenset(
-    (
-        "preset",
-        "tune",
-        "rc",
-        "cq",
-        "crf",
-        "multipass",
-        "rc-lookahead",
-        "spatial-aq",
-        "temporal-aq",
-        "aq-strength",
-        "b_ref_mode",
-    )
-)
+ONLY_ENCODERS = frozenset((
+    "preset", "tune", "rc", "cq", "crf", "multipass", "rc-lookahead", "spatial-aq", "temporal-aq", "aq-strength",
+    "b_ref_mode",
+))  # fmt: skip
 ONLY_CUVID = frozenset(("resize", "crop", "deint", "drop_second_field"))
 CUVID_VALUES = {
     "resize": (re.compile(r"\d+x\d+"), "width x height, as 1280x720"),
@@ -125,32 +115,10 @@ def encoders_of(file: File) -> Iterator[tuple[str, str, str]]:
         yield kind or ("audio" if coded(value) in SOUND else "video"), stream, value
 
 
-SOUND = frozenset(
-    (
-        "aac",
-        "ac3",
-        "eac3",
-        "mp2",
-        "mp3",
-        "opus",
-        "vorbis",
-        "flac",
-        "alac",
-        "pcm_s16le",
-        "pcm_s24le",
-        "pcm_s32le",
-        "pcm_f32le",
-        "pcm_s16be",
-        "pcm_mulaw",
-        "pcm_alaw",
-        "dca",
-        "truehd",
-        "wavpack",
-        "speex",
-        "amr_nb",
-        "amr_wb",
-    )
-)
+SOUND = frozenset((
+    "aac", "ac3", "eac3", "mp2", "mp3", "opus", "vorbis", "flac", "alac", "pcm_s16le", "pcm_s24le", "pcm_s32le",
+    "pcm_f32le", "pcm_s16be", "pcm_mulaw", "pcm_alaw", "dca", "truehd", "wavpack", "speex", "amr_nb", "amr_wb",
+))  # fmt: skip
 
 
 def coded(encoder: str) -> str:
@@ -189,7 +157,7 @@ def _one_name(asked: Asked, name: str, value: str, release: tuple[int, int] | No
     for since, instead in _gone(release, "options"):
         if base in instead:
             remedy = f"write {instead[base]} in place of -{base}" if instead[base] else "leave it out"
-            asked.say(Status.FAIL, "option", f"-{base}", where, f"FFmpeg {since} and newer have no such option", remedy)
+            asked.say("option", f"-{base}", where, f"FFmpeg {since} and newer have no such option", remedy)
             return
     after = "write it after the last -i, before the output that it is for"
     for wrong, what, remedy in (
@@ -199,7 +167,7 @@ def _one_name(asked: Asked, name: str, value: str, release: tuple[int, int] | No
         (base in ONLY_ENCODERS and side == "input", "encoders, and stands before an -i", after),
     ):  # fmt: skip
         if wrong:
-            asked.say(Status.FAIL, "option", f"-{base}", where, f"it is an option of {what}", remedy)
+            asked.say("option", f"-{base}", where, f"it is an option of {what}", remedy)
             return
     known = {
         *data["options"],
@@ -212,19 +180,16 @@ def _one_name(asked: Asked, name: str, value: str, release: tuple[int, int] | No
     old = {one for entry in data["gone"].values() for one in entry.get("options", {})}
     if bare in known or bare in program["switches"] or bare in old:
         return
-    near = difflib.get_close_matches(base[:40], sorted(known), 1, 0.75) if len(asked.answers) < MOST_NEAR else []
+    near = _near(asked, base, known, 0.75)
     if release is None or release > NEWEST:
         why = f"gpuprep does not know it, and knows the options of FFmpeg {_dotted(OLDEST)} to {_dotted(NEWEST)} only"
-        asked.say(Status.UNKNOWN, "option", f"-{base[:40]}", where, why, f"did you mean -{near[0]}?" if near else "")
+        asked.say(
+            "option", f"-{base[:40]}", where, why, f"did you mean -{near}?" if near else "", status=Status.UNKNOWN
+        )
         return
-    asked.say(
-        Status.FAIL,
-        "option",
-        f"-{base[:40]}",
-        where,
-        "FFmpeg has no such option, and refuses the whole command",
-        f"write -{near[0]}" if near else "leave it out, or look it up: ffmpeg -h full",
-    )
+    why = "FFmpeg has no such option, and refuses the whole command"
+    remedy = f"write -{near}" if near else "leave it out, or look it up: ffmpeg -h full"
+    asked.say("option", f"-{base[:40]}", where, why, remedy)
 
 
 def _gone(release: tuple[int, int] | None, kind: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -234,67 +199,50 @@ def _gone(release: tuple[int, int] | None, kind: str) -> Iterator[tuple[str, dic
             yield since, entry.get(kind, {})
 
 
+def _near(asked: Asked, word: str, words: Collection[str], cutoff: float = 0.6) -> str:
+    """The most similar of `words`; "" if none is similar, or many answers were given."""
+    if len(asked.answers) >= MOST_NEAR:
+        return ""
+    return next(iter(difflib.get_close_matches(word[:40], sorted(words), 1, cutoff)), "")
+
+
 def _gone_filters(asked: Asked, release: tuple[int, int] | None) -> None:
     for text, where in graphs(asked):
         for link in (link for chain in links(text) for link in chain):
-            options = ffmpeg.commands()["filters"]["options"].get(link.name)
-            for since, instead in _gone(release, "filters"):
-                if link.name in instead:
-                    asked.say(
-                        Status.FAIL,
-                        "filter",
-                        link.name,
-                        f"{where} {link.name}",
-                        f"FFmpeg {since} and newer have no such filter",
-                        f"write {instead[link.name]} in place of it" if instead[link.name] else "",
-                    )
-            if "enable" in arguments(link) and link.name in ffmpeg.commands()["filters"]["no_timeline"]:
-                asked.say(
-                    Status.FAIL,
-                    "filter",
-                    link.name,
-                    f"{where} {link.name}={link.arguments}",
-                    "this filter has no option enable: it works on all frames or on none",
-                    "leave enable out, or split the frames and trim them",
-                )
-            formulas = ffmpeg.commands()["filters"]["formulas"].get(link.name, {"of": [], "names": []})
-            for value in (arguments(link).get(name, "") for name in formulas["of"]):
-                if unknown := _names_in(value) - CONSTANTS - {*formulas["names"]}:
-                    why = f"its formula has the name {min(unknown)[:40]}, which it does not know"
-                    remedy = f"its names are {', '.join(formulas['names'])}"
-                    asked.say(
-                        _status(release), "filter", link.name, f"{where} {link.name}={link.arguments}", why, remedy
-                    )
-            for name, words in ffmpeg.commands()["filters"]["values"].get(link.name, {}).items():
-                value = arguments(link).get(name, "")
-                if value and value not in words and not re.match(r"[-+\d(]", value):
-                    near = difflib.get_close_matches(value[:40], words, 1, 0.6)
-                    asked.say(
-                        _status(release),
-                        "filter",
-                        link.name,
-                        f"{where} {link.name}={link.arguments}",
-                        f"its option {name} has no {value[:40]}",
-                        f"write {near[0]}" if near else f"one of {', '.join(words)}",
-                    )
-            for name in arguments(link) if options is not None else ():
-                if name in options or name in ffmpeg.commands()["filters"]["every"]:
-                    continue
-                near = difflib.get_close_matches(name[:40], options, 1, 0.6) if len(asked.answers) < MOST_NEAR else []
-                status = _status(release)
-                what = (
-                    "more values than it has options"
-                    if name.startswith("#")
-                    else f"{name[:40]}, which it does not have"
-                )
-                asked.say(
-                    status,
-                    "filter",
-                    link.name,
-                    f"{where} {link.name}={link.arguments}",
-                    f"this filter is given {what}",
-                    f"write {near[0]}" if near else f"look them up: ffmpeg -h filter={link.name}",
-                )
+            _filter(asked, link, where, release)
+
+
+def _filter(asked: Asked, link: Link, where: str, release: tuple[int, int] | None) -> None:
+    data, given, written = ffmpeg.commands()["filters"], arguments(link), f"{where} {link.name}={link.arguments}"
+    for since, instead in _gone(release, "filters"):
+        if link.name in instead:
+            why = f"FFmpeg {since} and newer have no such filter"
+            remedy = f"write {instead[link.name]} in place of it" if instead[link.name] else ""
+            asked.say("filter", link.name, f"{where} {link.name}", why, remedy)
+    if "enable" in given and link.name in data["no_timeline"]:
+        why = "this filter has no option enable: it works on all frames or on none"
+        asked.say("filter", link.name, written, why, "leave enable out, or split the frames and trim them")
+    formulas = data["formulas"].get(link.name, {"of": [], "names": []})
+    for value in (given.get(name, "") for name in formulas["of"]):
+        if unknown := _names_in(value) - CONSTANTS - {*formulas["names"]}:
+            why = f"its formula has the name {min(unknown)[:40]}, which it does not know"
+            remedy = f"its names are {', '.join(formulas['names'])}"
+            asked.say("filter", link.name, written, why, remedy, status=_status(release))
+    for name, words in data["values"].get(link.name, {}).items():
+        value = given.get(name, "")
+        if value and value not in words and not re.match(r"[-+\d(]", value):
+            near = difflib.get_close_matches(value[:40], words, 1, 0.6)
+            remedy = f"write {near[0]}" if near else f"one of {', '.join(words)}"
+            asked.say(
+                "filter", link.name, written, f"its option {name} has no {value[:40]}", remedy, status=_status(release)
+            )
+    options = data["options"].get(link.name)
+    for name in given if options is not None else ():
+        if name not in options and name not in data["every"]:
+            similar = _near(asked, name, options)
+            what = "more values than it has options" if name.startswith("#") else f"{name[:40]}, which it does not have"
+            remedy = f"write {similar}" if similar else f"look them up: ffmpeg -h filter={link.name}"
+            asked.say("filter", link.name, written, f"this filter is given {what}", remedy, status=_status(release))
 
 
 def _input(asked: Asked, file: File) -> None:
@@ -304,18 +252,15 @@ def _input(asked: Asked, file: File) -> None:
             pattern, write = CUVID_VALUES.get(name.split(":")[0], (None, ""))
             if pattern is not None and not pattern.fullmatch(value):
                 why = f"the decoder does not read {value[:40] or 'an empty word'}"
-                asked.say(Status.FAIL, "option", f"-{name}", f"-{name} {value}", why, f"write {write}")
+                asked.say("option", f"-{name}", f"-{name} {value}", why, f"write {write}")
         return
     for name, value in file.options:
         if name.split(":")[0] in ONLY_CUVID:
-            asked.say(
-                Status.FAIL,
-                "option",
-                f"-{name}",
-                f"-{name} {value}",
-                "only the _cuvid decoders have it: without one FFmpeg leaves it out, and the pictures stay as they are",
-                "write -c:v h264_cuvid (or the decoder of the input's codec) before -i",
+            why = (
+                "only the _cuvid decoders have it: without one FFmpeg leaves it out, and the pictures stay as they are"
             )
+            remedy = "write -c:v h264_cuvid (or the decoder of the input's codec) before -i"
+            asked.say("option", f"-{name}", f"-{name} {value}", why, remedy)
 
 
 # ---------------------------------------------------------------- values
@@ -335,26 +280,26 @@ def _shape(asked: Asked, name: str, value: str, release: tuple[int, int] | None)
         if unit and shape in ("number", "formula"):
             write = f"{unit[1]}{unit[2]}: k, M and G are its units"
         why = f"FFmpeg does not read {value[:40] or 'an empty word'} as {what}"
-        asked.say(Status.FAIL, "option", f"-{name}", where, why, f"write {write}")
+        asked.say("option", f"-{name}", where, why, f"write {write}")
     negative = base in data["duration"] and re.match(r"-[\d:.]*[1-9]", value)  # -0:30
     plain = -1.0 if negative else float(value) if re.fullmatch(r"[-+]?\d{1,15}(?:\.\d*)?", value) else None
     if plain is not None and plain < (least := data["least"].get(base, plain)):
         why = f"FFmpeg takes nothing below {least} here"
-        asked.say(Status.FAIL, "option", f"-{name}", where, why, f"write {least} or more, or leave it out")
+        asked.say("option", f"-{name}", where, why, f"write {least} or more, or leave it out")
     if plain is not None and base in data["whole"] and plain % 1:
         why = "FFmpeg takes a whole number here"
-        asked.say(Status.FAIL, "option", f"-{name}", where, why, f"write {int(plain)} or {int(plain) + 1}")
+        asked.say("option", f"-{name}", where, why, f"write {int(plain)} or {int(plain) + 1}")
     words = data["words"].get(base)
     if words is None or value in words or NUMBER.fullmatch(value):
         return
     known = {*words, *(CONSTANTS if base not in ("fps_mode", "vsync") else ())}
     if wrong := [part for part in re.split(r"[-+]", value) if part and part not in known and not part.isdigit()]:
-        near = difflib.get_close_matches(wrong[0][:40], words, 1, 0.6) if len(asked.answers) < MOST_NEAR else []
-        status = _status(release)
-        why = f"FFmpeg knows no {wrong[0][:40]} of {base}"
-        asked.say(
-            status, "option", f"-{name}", where, why, f"write {near[0]}" if near else f"one of {', '.join(words)}"
+        near = _near(asked, wrong[0], words)
+        why, remedy = (
+            f"FFmpeg knows no {wrong[0][:40]} of {base}",
+            f"write {near}" if near else f"one of {', '.join(words)}",
         )
+        asked.say("option", f"-{name}", where, why, remedy, status=_status(release))
 
 
 def _formula(value: str, shape: str) -> bool:
@@ -382,25 +327,15 @@ def _values(asked: Asked, file: File, kind: str, stream: str, encoder: str, rele
         if own[:1] in ("v", "a", "s") and own[:1] != kind[:1]:
             continue
         if base in strings and value not in strings[base] and not value.isdigit():
-            words = _parts_of(value) if base == "tune" else [value]
+            words = [part for part in re.split(r"[,+. -]", value) if part] if base == "tune" else [value]
             if any(word not in strings[base] for word in words):
-                asked.say(
-                    Status.FAIL,
-                    "option",
-                    f"-{name}",
-                    where,
-                    f"{encoder} has no {base} {value[:40]}",
-                    f"one of {', '.join(strings[base])}",
-                )
+                why = f"{encoder} has no {base} {value[:40]}"
+                asked.say("option", f"-{name}", where, why, f"one of {', '.join(strings[base])}")
         if encoder.endswith("_nvenc") and base in data["not_nvenc"]:
             near = f": -rc vbr -cq {value[:10]} is nearest to it" if base == "crf" else ""
             asked.note(f"{encoder} has no -{base}, and FFmpeg leaves it out{near}")
         if base in table:
             _value(asked, encoder, base, value, where, release)
-
-
-def _parts_of(value: str) -> list[str]:
-    return [part for part in re.split(r"[,+. -]", value) if part]
 
 
 def _value(asked: Asked, encoder: str, option: str, value: str, where: str, release: tuple[int, int] | None) -> None:
@@ -411,7 +346,6 @@ def _value(asked: Asked, encoder: str, option: str, value: str, where: str, rele
     for since, instead in _gone(release, option):
         if value in instead and value in words:
             asked.say(
-                Status.FAIL,
                 "option",
                 f"-{option}",
                 where,
@@ -428,40 +362,29 @@ def _value(asked: Asked, encoder: str, option: str, value: str, where: str, rele
                 return
             status = Status.UNKNOWN if release is None else Status.FAIL
             asked.say(
-                status,
                 "option",
                 f"-{option}",
                 where,
                 f"{encoder} has it since FFmpeg {since}",
                 f"one of {_listed(words)}" if words else "",
+                status=status,
             )
             return
     if NUMBER.fullmatch(value):
         low, high = entry.get("range") or (None, None)
         plain = re.fullmatch(r"[-+]?\d+(?:\.\d+)?", value)
         if plain and low is not None and high is not None and not low <= float(value) <= high:
-            asked.say(
-                Status.FAIL,
-                "option",
-                f"-{option}",
-                where,
-                f"{encoder} takes {low} to {high}",
-                f"write a number from {low} to {high}",
-            )
+            what = f"-{option}"
+            asked.say("option", what, where, f"{encoder} takes {low} to {high}", f"write a number from {low} to {high}")
         return
     if re.search(r"[-+*/()]", value):
         return  # a formula
     status = _status(release)
     gone = {word for _, instead in _gone(release, option) for word in instead}
     left = [word for word in words if word not in gone]
-    asked.say(
-        status,
-        "option",
-        f"-{option}",
-        where,
-        f"{encoder} has no {option} {value[:40] or 'without a value'}",
-        f"one of {_listed(left)}" if left else f"write a number from {entry['range'][0]} to {entry['range'][1]}",
-    )
+    why = f"{encoder} has no {option} {value[:40] or 'without a value'}"
+    remedy = f"one of {_listed(left)}" if left else f"write a number from {entry['range'][0]} to {entry['range'][1]}"
+    asked.say("option", f"-{option}", where, why, remedy, status=status)
 
 
 def _listed(words: list[str]) -> str:
@@ -496,7 +419,7 @@ def _container(asked: Asked, file: File, kind: str, encoder: str, release: tuple
         ):
             why = f"the format {form} holds {coded(encoder)} since FFmpeg {since}"
             remedy = "write another format (out.mkv holds all), or name another encoder"
-            asked.say(Status.FAIL, "output", file.url[:60], f"-c:{kind[0]} {encoder}", why, remedy)
+            asked.say("output", file.url[:60], f"-c:{kind[0]} {encoder}", why, remedy)
     written = coded(encoder)
     pieces_of_mp4 = file.last("hls_segment_type") == "fmp4"
     if form in ("mpegts", "hls") and written in ("av1", "vp9", "vp8", "mjpeg", "prores") and not pieces_of_mp4:
@@ -505,16 +428,13 @@ def _container(asked: Asked, file: File, kind: str, encoder: str, release: tuple
     if allowed is None or encoder == "copy" or written in allowed or written not in _codecs():
         return
     what = f"only {' or '.join(allowed[:5])}{' or others' * (len(allowed) > 5)}" if allowed else "no pictures"
-    asked.say(
-        Status.FAIL,
-        "output",
-        file.url[:60],
-        f"-c:{kind[0]} {encoder}",
-        f"the format {form} holds {what}, not {written}",
+    where = f"-c:{kind[0]} {encoder}"
+    remedy = (
         f"write -c:s {allowed[0]}, or another format"
         if kind == "subtitle" and allowed
-        else "write another format (out.mkv holds all), or name another encoder",
+        else "write another format (out.mkv holds all), or name another encoder"
     )
+    asked.say("output", file.url[:60], where, f"the format {form} holds {what}, not {written}", remedy)
 
 
 @cache
@@ -536,7 +456,7 @@ def _bitstream(asked: Asked, file: File, kind: str, encoder: str) -> None:
             codec = one.partition("_")[0]
             if codec in ("h264", "hevc", "av1", "vp9", "aac", "vvc") and codec != coded(encoder):
                 why = f"it works on {codec}, and {encoder} writes {coded(encoder)}"
-                asked.say(Status.FAIL, "bsfs", one[:40], f"-{name} {value}", why, "leave it out")
+                asked.say("bsfs", one[:40], f"-{name} {value}", why, "leave it out")
 
 
 def _place(asked: Asked, file: File) -> None:
@@ -566,7 +486,7 @@ def _place(asked: Asked, file: File) -> None:
     if form == "image2" and not re.search(r"[%*]", url) and not one and any(_moves(other) for other in asked.inputs):
         wrong = "it is one picture, and FFmpeg stops at the second", f"write -frames:v 1, or {_numbered(url)} for all"
     if all(wrong):
-        asked.say(Status.FAIL, "output", short(url), short(url), *wrong)
+        asked.say("output", short(url), short(url), *wrong)
 
 
 def _numbered(url: str) -> str:
@@ -588,7 +508,7 @@ def _times(asked: Asked, file: File) -> None:
     end, start = _seconds(file.last("to")), _seconds(file.last("ss") or "0")
     if end is not None and start is not None and end <= start and not file.last("t"):
         why = f"the end is not behind the beginning ({file.last('ss') or 0}), and FFmpeg stops"
-        asked.say(Status.FAIL, "option", "-to", f"-to {file.last('to')}", why, "write a later time, or -t and how long")
+        asked.say("option", "-to", f"-to {file.last('to')}", why, "write a later time, or -t and how long")
 
 
 def _seconds(value: str) -> float | None:
@@ -608,14 +528,8 @@ def _unnamed(asked: Asked, file: File, encoders: Collection[str] | None) -> None
         why = f"no {left[0]} encoder is named, and what the format {form[:40]} takes then is not known"
         if form == "tee":
             why = f"no {left[0]} encoder is named, and tee takes none by itself"
-        asked.say(
-            Status.FAIL if form == "tee" else Status.UNKNOWN,
-            "encoder",
-            "",
-            file.url,
-            why,
-            f"name it: -c:{left[0][0]}, or -{left[0][0]}n for none",
-        )
+        remedy = f"name it: -c:{left[0][0]}, or -{left[0][0]}n for none"
+        asked.say("encoder", "", file.url, why, remedy, status=Status.FAIL if form == "tee" else Status.UNKNOWN)
     if not form or entry is None or encoders is None:
         return
     image = ffmpeg.commands()["images"].get(extension(file.url)) if form == "image2" else None
@@ -632,12 +546,12 @@ def _unnamed(asked: Asked, file: File, encoders: Collection[str] | None) -> None
             image = image or candidates[-1]
             add = f"codec.parts.encoders with {image}" + (" and codec.libraries with zlib" if image == "png" else "")
         asked.say(
-            Status.FAIL if sure else Status.UNKNOWN,
             "encoder",
             "",
             file.url,
             why if sure else f"{why}: FFmpeg stops if an input has {'sound' if kind == 'audio' else 'pictures'}",
             add if image else f"add {add}",
+            status=Status.FAIL if sure else Status.UNKNOWN,
         )
 
 
@@ -704,33 +618,19 @@ def _gpu_numbers(asked: Asked, gpus: int | None) -> None:
         if not re.fullmatch(r"\d{1,3}", value) or int(value) == 0:
             continue
         if gpus is None:
+            remedy = "ask with HOST or --record in place of --profile; the first GPU is 0"
             asked.say(
-                Status.UNKNOWN,
-                "gpu number",
-                value,
-                where,
-                "how many GPUs the host has is not known",
-                "ask with HOST or --record in place of --profile; the first GPU is 0",
+                "gpu number", value, where, "how many GPUs the host has is not known", remedy, status=Status.UNKNOWN
             )
         elif int(value) >= gpus:
             have = "one GPU, number 0" if gpus == 1 else f"{gpus} GPUs, numbers 0 to {gpus - 1}"
             asked.say(
-                Status.FAIL,
-                "gpu number",
-                value,
-                where,
-                f"the host has {have}",
-                "write 0" if gpus == 1 else f"write 0 to {gpus - 1}",
+                "gpu number", value, where, f"the host has {have}", "write 0" if gpus == 1 else f"write 0 to {gpus - 1}"
             )
     every = [re.match(r"[a-z0-9_]+(?:=([^:@,]*))?", value) for name, value in asked.general if name == "init_hw_device"]
     names = {match[1] for match in every if match and match[1]}
     for name, value in asked.general:
         if name == "filter_hw_device" and value not in names and not re.fullmatch(r"[a-z]+\d+", value):
-            asked.say(
-                Status.FAIL,
-                "option",
-                f"-{name}",
-                f"-{name} {value}",
-                f"no -init_hw_device names a device {value[:40]}",
-                f"write -init_hw_device cuda={value[:40] if value.isalnum() else 'cu'} before it",
-            )
+            why = f"no -init_hw_device names a device {value[:40]}"
+            remedy = f"write -init_hw_device cuda={value[:40] if value.isalnum() else 'cu'} before it"
+            asked.say("option", f"-{name}", f"-{name} {value}", why, remedy)

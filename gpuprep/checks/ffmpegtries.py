@@ -102,7 +102,7 @@ def settle(asked: Asked, tried: Sequence[tuple[Try, Sequence[tuple[int, str]]]])
             remedy = f"look it up there: ffmpeg -h {one.kind}={name}"
             if one.names and not REFUSED.search(line):
                 remedy = f"give {name} the inputs and outputs that it takes: ffmpeg -h filter={name}" if name else ""
-            asked.say(Status.FAIL, one.kind, name, one.where, f"FFmpeg on the host says: {line[:200]}", remedy)
+            asked.say(one.kind, name, one.where, f"FFmpeg on the host says: {line[:200]}", remedy)
         answered = any(code == 0 or WITHOUT_GPU.search(text) for code, text in ends)
         clear += bool(line or answered)
         if not line and answered and not one.names:

@@ -44,12 +44,9 @@ def _judged(finding: Finding, waivers: Sequence[Waiver], today: str) -> Finding:
             remedy="; ".join(filter(None, [finding.remedy, "or renew the waiver in the profile (waivers)"])),
             waiver_expires=waiver.expires,
         )
+    why = f"waived until {waiver.expires} ({waiver.justification}){because}"
     return dataclasses.replace(
-        finding,
-        status=Status.WAIVED,
-        reason=f"waived until {waiver.expires} ({waiver.justification}){because}",
-        waived=finding.status.value,
-        waiver_expires=waiver.expires,
+        finding, status=Status.WAIVED, reason=why, waived=finding.status.value, waiver_expires=waiver.expires
     )
 
 
@@ -59,12 +56,7 @@ def _all_pass(waiver: Waiver, findings: Sequence[Finding]) -> bool:
 
 
 def _no_longer_needed(waiver: Waiver) -> Finding:
-    return Finding(
-        "waiver",
-        waiver.finding,
-        Status.WARN,
-        "a waiver that is needed",
-        f"expired on {waiver.expires}; the waived check passes now",
-        f"no longer needed on this host: {waiver.justification}",
-        "remove it from the profile (waivers)",
-    )
+    expected = "a waiver that is needed"
+    actual = f"expired on {waiver.expires}; the waived check passes now"
+    why = f"no longer needed on this host: {waiver.justification}"
+    return Finding("waiver", waiver.finding, Status.WARN, expected, actual, why, "remove it from the profile (waivers)")

@@ -20,18 +20,13 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         return [unknown("apt", "preferences", apt, expected="well-formed", what="apt's preferences")]
     moving = [pin for pin in apt.pins if (names := touched(pin, wanted, snapshot)) and _moves(pin, names, snapshot)]
     away = [described(pin) for pin in moving]
+    expected = "none that moves a held version"
+    shown = "; ".join(away) or "none that moves a held version"
+    why = f"a pin would have apt install other versions than the ones that are held: {'; '.join(away)}"
+    remedy = "; ".join(dict.fromkeys(taken_out(snapshot, pin) for pin in moving))
     return [
         _preferences(snapshot, apt),
-        check(
-            "apt",
-            "pins",
-            len(away),
-            not away,
-            expected="none that moves a held version",
-            shown="; ".join(away) or "none that moves a held version",
-            why=f"a pin would have apt install other versions than the ones that are held: {'; '.join(away)}",
-            remedy="; ".join(dict.fromkeys(taken_out(snapshot, pin) for pin in moving)),
-        ),
+        check("apt", "pins", len(away), not away, expected=expected, shown=shown, why=why, remedy=remedy),
     ]
 
 

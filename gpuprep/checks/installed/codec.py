@@ -58,20 +58,14 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     codec_findings += [path, *_ffprobe(snapshot, beside)]
     if not ours and not isinstance(real, Missing):  # what another one is made of is no question
         return codec_findings
+    ok = facts.ffmpeg_version == wanted.codec.ffmpeg
+    why = (
+        f"ffmpeg on the PATH is {facts.ffmpeg_version or 'of unknown version'}: its options and "
+        f"results may differ from {wanted.codec.ffmpeg}"
+    )
     return [
         *codec_findings,
-        check(
-            "ffmpeg",
-            "version",
-            facts.ffmpeg_version,
-            facts.ffmpeg_version == wanted.codec.ffmpeg,
-            expected=wanted.codec.ffmpeg,
-            why=(
-                f"ffmpeg on the PATH is {facts.ffmpeg_version or 'of unknown version'}: its options and "
-                f"results may differ from {wanted.codec.ffmpeg}"
-            ),
-            role=ROLE,
-        ),
+        check("ffmpeg", "version", facts.ffmpeg_version, ok, expected=wanted.codec.ffmpeg, why=why, role=ROLE),
         check(
             "ffmpeg",
             "build",
@@ -138,18 +132,12 @@ def _headers_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         return [skip("nv-codec-headers", "files", expected=expected, actual="not compared", reason=why)]
     if facts.headers_version != wanted.codec.headers or facts.headers_intact == NOT_READ:
         return []
+    ok = facts.headers_intact is True
+    shown = "as installed" if facts.headers_intact else "changed since"
+    why = (
+        "files of nv-codec-headers were changed after they were installed (sha256 differs from the "
+        "manifest): the next build would use them"
+    )
     return [
-        check(
-            "nv-codec-headers",
-            "files",
-            facts.headers_intact,
-            facts.headers_intact is True,
-            expected=expected,
-            shown="as installed" if facts.headers_intact else "changed since",
-            why=(
-                "files of nv-codec-headers were changed after they were installed (sha256 differs from the "
-                "manifest): the next build would use them"
-            ),
-            role=ROLE,
-        )
+        check("nv-codec-headers", "files", facts.headers_intact, ok, expected=expected, shown=shown, why=why, role=ROLE)
     ]

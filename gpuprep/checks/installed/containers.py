@@ -21,18 +21,13 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     if isinstance(facts, Missing):
         reading = Missing("not_read", "the agent did not look for it") if facts == NOT_READ else facts
         return [unknown("containers", "toolkit", reading, expected=wanted.containers.toolkit, role=ROLE)]
-    toolkit = check(
-        "containers",
-        "toolkit",
-        facts.toolkit,
-        facts.toolkit == wanted.containers.toolkit,
-        expected=wanted.containers.toolkit,
-        why=(
-            f"the container toolkit is {facts.toolkit or 'not installed'}: containers may not get the "
-            "GPU as the profile says"
-        ),
-        role=ROLE,
+    ok = facts.toolkit == wanted.containers.toolkit
+    expected = wanted.containers.toolkit
+    why = (
+        f"the container toolkit is {facts.toolkit or 'not installed'}: containers may not get the "
+        "GPU as the profile says"
     )
+    toolkit = check("containers", "toolkit", facts.toolkit, ok, expected=expected, why=why, role=ROLE)
     if facts.toolkit is None:
         return [toolkit]
     held = holds("containers", wanted.containers.packages, wanted.containers.hold, snapshot, ROLE)

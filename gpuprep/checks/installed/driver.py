@@ -101,17 +101,10 @@ def _version(wanted: Wanted, snapshot: Snapshot) -> Finding:
 
 def _packages(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     absent = [name for name in wanted.driver.packages if name not in snapshot.packages]
+    shown = f"not installed: {', '.join(absent)}" if absent else "all installed"
+    why = f"parts of the driver are missing, and programs that need them fail: {', '.join(absent)}"
     package_findings = [
-        check(
-            "driver",
-            "packages",
-            len(absent),
-            not absent,
-            expected="all installed",
-            shown=f"not installed: {', '.join(absent)}" if absent else "all installed",
-            why=f"parts of the driver are missing, and programs that need them fail: {', '.join(absent)}",
-            role=ROLE,
-        )
+        check("driver", "packages", len(absent), not absent, expected="all installed", shown=shown, why=why, role=ROLE)
     ]
     return (
         package_findings
@@ -128,18 +121,9 @@ def holds(subject: str, names: tuple[str, ...], hold: bool, snapshot: Snapshot, 
     if not hold:
         return [skip(subject, "held", expected="as it is", actual="not checked", reason="the profile asks for no hold")]
     free = [name for name in names if name in snapshot.packages and not snapshot.packages[name].held]
-    return [
-        check(
-            subject,
-            "held",
-            len(free),
-            not free,
-            expected="all held",
-            shown=f"not held: {', '.join(free)}" if free else "all held",
-            why=f"the next upgrade may change these, and jobs fail until a reboot: {', '.join(free)}",
-            role=role,
-        )
-    ]
+    shown = f"not held: {', '.join(free)}" if free else "all held"
+    why = f"the next upgrade may change these, and jobs fail until a reboot: {', '.join(free)}"
+    return [check(subject, "held", len(free), not free, expected="all held", shown=shown, why=why, role=role)]
 
 
 def files(subject: str, snapshot: Snapshot, role: str) -> list[Finding]:
@@ -231,19 +215,12 @@ def _stream(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         return []
     text: object = small_file(snapshot, DRIVER_STREAM)
     here = enabled_stream(text) if isinstance(text, str) else ""
-    return [
-        check(
-            "driver",
-            "stream",
-            text,
-            here == wish,
-            expected=wish,
-            shown=here or "none enabled",
-            why=f"dnf has {f'stream {here}' if here else 'no stream'} of the module nvidia-driver enabled: it hides the"
-            " driver's packages, or takes them from another branch",
-            role=ROLE,
-        )
-    ]
+    shown = here or "none enabled"
+    why = (
+        f"dnf has {f'stream {here}' if here else 'no stream'} of the module nvidia-driver enabled: it hides the"
+        " driver's packages, or takes them from another branch"
+    )
+    return [check("driver", "stream", text, here == wish, expected=wish, shown=shown, why=why, role=ROLE)]
 
 
 def enabled_stream(text: str) -> str:
@@ -272,16 +249,9 @@ def _nouveau(snapshot: Snapshot) -> list[Finding]:
     else:
         text = lines
         ok = not isinstance(lines, Missing) and keeps_out_nouveau(lines)
+    why = "nouveau is loaded and holds the GPU: NVIDIA's module cannot take it"
     return [
-        check(
-            "nouveau",
-            "loaded",
-            loaded,
-            not loaded,
-            expected="no",
-            why="nouveau is loaded and holds the GPU: NVIDIA's module cannot take it",
-            role=ROLE,
-        ),
+        check("nouveau", "loaded", loaded, not loaded, expected="no", why=why, role=ROLE),
         check(
             "nouveau",
             "blacklist",
@@ -301,19 +271,12 @@ def _nouveau_in_initramfs(snapshot: Snapshot) -> list[Finding]:
     loads = snapshot.driver.nouveau_in_initramfs
     if loads is None or loads == NOT_READ:
         return []
-    return [
-        check(
-            "nouveau",
-            "initramfs",
-            loads,
-            loads is False,
-            expected="kept out",
-            shown="loaded without a blacklist" if loads is True else "kept out",
-            why=f"the initramfs of kernel {snapshot.kernel.next_boot} has nouveau and no blacklist of it: it takes "
-            "the GPU at the next boot",
-            role=ROLE,
-        )
-    ]
+    shown = "loaded without a blacklist" if loads is True else "kept out"
+    why = (
+        f"the initramfs of kernel {snapshot.kernel.next_boot} has nouveau and no blacklist of it: it takes "
+        "the GPU at the next boot"
+    )
+    return [check("nouveau", "initramfs", loads, loads is False, expected="kept out", shown=shown, why=why, role=ROLE)]
 
 
 def _repository(snapshot: Snapshot) -> list[Finding]:
@@ -587,15 +550,9 @@ def counters(wanted: Wanted, snapshot: Snapshot) -> Finding:
 def _fabric_manager(snapshot: Snapshot) -> Finding:
     unit = snapshot.units.get(FABRIC_MANAGER)
     actual = f"{unit.enabled}, {unit.active}" if unit else Missing("not_installed", FABRIC_MANAGER)
-    return check(
-        "driver",
-        "fabric_manager",
-        actual,
-        actual == "enabled, active",
-        expected="enabled, active",
-        why="the GPUs are behind NVSwitches and Fabric Manager does not run: CUDA ends with error 802",
-        role=ROLE,
-    )
+    ok = actual == "enabled, active"
+    why = "the GPUs are behind NVSwitches and Fabric Manager does not run: CUDA ends with error 802"
+    return check("driver", "fabric_manager", actual, ok, expected="enabled, active", why=why, role=ROLE)
 
 
 # ---------------------------------------------------------------- modprobe's files
@@ -652,13 +609,7 @@ def module_blocked(snapshot: Snapshot) -> list[Finding]:
             else [unknown("driver", "module_allowed", lines, expected="may be loaded", what=what)]
         )
     against = [line for line in lines if line.words[1] != "nouveau" and keeps_out(line)]
-    return [
-        none_of(
-            "driver",
-            "module_allowed",
-            [f"{' '.join(line.words)} ({line.file})" for line in against],
-            expected="may be loaded",
-            why="modprobe is configured not to load the driver's module: the GPU is gone after the next boot",
-            remedy="; ".join(dict.fromkeys(byhand.option_out(snapshot, line) for line in against)),
-        )
-    ]
+    wrong = [f"{' '.join(line.words)} ({line.file})" for line in against]
+    why = "modprobe is configured not to load the driver's module: the GPU is gone after the next boot"
+    remedy = "; ".join(dict.fromkeys(byhand.option_out(snapshot, line) for line in against))
+    return [none_of("driver", "module_allowed", wrong, expected="may be loaded", why=why, remedy=remedy)]

@@ -24,17 +24,10 @@ def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             f"gpuprep's agent is of version {installed}: its probes and settings are not those of "
             f"{wanted.agent.version}"
         )
+    ok = installed == wanted.agent.version
     return [
         *_libraries(wanted, snapshot),
-        check(
-            "agent",
-            "version",
-            installed,
-            installed == wanted.agent.version,
-            expected=wanted.agent.version,
-            why=why,
-            role=AGENT_ROLE,
-        ),
+        check("agent", "version", installed, ok, expected=wanted.agent.version, why=why, role=AGENT_ROLE),
         check(
             "provenance",
             "file",
@@ -114,17 +107,9 @@ def _mount(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     named = wish.device.startswith("/dev/")
     ok = there is not None and there.fstype == wish.fstype and (not named or there.device == wish.device)
     shown = f"{there.device} ({there.fstype})" if there else "nothing mounted"
-    return [
-        check(
-            "extras",
-            "mount",
-            shown,
-            ok,
-            expected=f"{wish.device} ({wish.fstype}) on {wish.path}",
-            why=f"{wish.path} has {shown} instead of {wish.device} ({wish.fstype}): data go to another disk",
-            role=EXTRAS_ROLE,
-        )
-    ]
+    expected = f"{wish.device} ({wish.fstype}) on {wish.path}"
+    why = f"{wish.path} has {shown} instead of {wish.device} ({wish.fstype}): data go to another disk"
+    return [check("extras", "mount", shown, ok, expected=expected, why=why, role=EXTRAS_ROLE)]
 
 
 def packages_finished(snapshot: Snapshot) -> list[Finding]:

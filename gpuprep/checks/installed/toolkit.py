@@ -24,17 +24,12 @@ def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     absent = [name for name in wanted.cuda.packages if name not in snapshot.packages]
     if snapshot.cuda.nvcc_version is None and len(absent) == len(wanted.cuda.packages):
         return [version]
+    shown = f"not installed: {', '.join(absent)}" if absent else "all installed"
+    why = f"parts of the CUDA toolkit are missing, and builds that need them fail: {', '.join(absent)}"
     return [
         version,
         check(
-            "cuda",
-            "packages",
-            len(absent),
-            not absent,
-            expected="all installed",
-            shown=f"not installed: {', '.join(absent)}" if absent else "all installed",
-            why=f"parts of the CUDA toolkit are missing, and builds that need them fail: {', '.join(absent)}",
-            role=CUDA_ROLE,
+            "cuda", "packages", len(absent), not absent, expected="all installed", shown=shown, why=why, role=CUDA_ROLE
         ),
         *files("cuda", snapshot, CUDA_ROLE),
         *_host_compiler(snapshot),
@@ -91,15 +86,9 @@ def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
         role="" if by_hand else CUDA_ROLE,
         remedy=by_hand,
     )
-    cupti = check(
-        "cuda",
-        "cupti",
-        facts.cupti_path,
-        isinstance(facts.cupti_path, str),
-        expected="found by the loader",
-        why="the loader does not find libcupti: profilers cannot read the GPU's counters",
-        role=CUDA_ROLE,
-    )
+    ok = isinstance(facts.cupti_path, str)
+    why = "the loader does not find libcupti: profilers cannot read the GPU's counters"
+    cupti = check("cuda", "cupti", facts.cupti_path, ok, expected="found by the loader", why=why, role=CUDA_ROLE)
     return version, cupti
 
 
@@ -124,16 +113,10 @@ def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     wheel, major = facts.wheel_version, facts.cuda_major
     short = ".".join(wanted.cudnn.version.split(".")[:3])
     identity = next((part for part in (wheel, major) if isinstance(part, Missing)), f"{wheel} for CUDA {major}")
+    ok = isinstance(path, str) and path.startswith(home)
+    why = f"programs get another cuDNN than the profile's: {path}"
     return [
-        check(
-            "cudnn",
-            "library",
-            path,
-            isinstance(path, str) and path.startswith(home),
-            expected=wanted.cudnn_directory,
-            why=f"programs get another cuDNN than the profile's: {path}",
-            role=role,
-        ),
+        check("cudnn", "library", path, ok, expected=wanted.cudnn_directory, why=why, role=role),
         check(
             "cudnn",
             "version",
@@ -234,16 +217,9 @@ def _tool_in_shells(
 def _shell_environment(way: str, words: str, path: str, pattern: str, snapshot: Snapshot) -> Finding:
     text = small_file(snapshot, path)
     ok = isinstance(text, str) and re.search(pattern, text, re.MULTILINE) is not None
-    return check(
-        way,
-        "environment",
-        text,
-        ok,
-        expected=f"set by {path}",
-        shown=f"set by {path}" if ok else f"{path} does not set it",
-        why=f"{words} does not get PATH and CUDA_HOME from {path}: builds there do not find CUDA",
-        role="gpu_cuda",
-    )
+    shown = f"set by {path}" if ok else f"{path} does not set it"
+    why = f"{words} does not get PATH and CUDA_HOME from {path}: builds there do not find CUDA"
+    return check(way, "environment", text, ok, expected=f"set by {path}", shown=shown, why=why, role="gpu_cuda")
 
 
 # ---------------------------------------------------------------- libraries of other toolkits
@@ -287,17 +263,8 @@ def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
     if not wrong:
         return [Finding("cuda", "libraries", Status.PASS, expected, f"{len(names)} from {shown}")]
     why = f"programs get {', '.join(wrong)}, and the toolkit of {cuda.nvcc_path} keeps its libraries in {shown}"
-    return [
-        Finding(
-            "cuda",
-            "libraries",
-            Status.FAIL,
-            expected,
-            ", ".join(wrong),
-            why,
-            byhand.off_the_loader(snapshot, strangers) or OFF_THE_LOADER,
-        )
-    ]
+    remedy = byhand.off_the_loader(snapshot, strangers) or OFF_THE_LOADER
+    return [Finding("cuda", "libraries", Status.FAIL, expected, ", ".join(wrong), why, remedy)]
 
 
 def _is_library(name: str, stem: str, major: str) -> bool:

@@ -53,16 +53,9 @@ def _settings(wanted: Wanted, snapshot: Snapshot) -> Finding:
     text = small_file(snapshot, TUNING)
     expected = tuning_document(wanted)
     differing = _differences(text, expected) if isinstance(text, str) else [f"{TUNING} is absent"]
-    return check(
-        "gpuprep-tune",
-        "settings",
-        text,
-        not differing,
-        expected="as wanted",
-        shown="as wanted" if not differing else "; ".join(differing),
-        why=f"the next boot would set other clocks, power or modes: {'; '.join(differing)}",
-        role=ROLE,
-    )
+    shown = "as wanted" if not differing else "; ".join(differing)
+    why = f"the next boot would set other clocks, power or modes: {'; '.join(differing)}"
+    return check("gpuprep-tune", "settings", text, not differing, expected="as wanted", shown=shown, why=why, role=ROLE)
 
 
 def _differences(text: str, expected: dict[str, object]) -> list[str]:
@@ -130,16 +123,10 @@ def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
 
 def _udev_rule(snapshot: Snapshot) -> Finding:
     text = small_file(snapshot, TUNE_RULE)
-    return check(
-        "gpuprep-tune",
-        "driver_reload",
-        text,
-        isinstance(text, str) and "gpuprep-tune" in text,
-        expected="applied again",
-        shown="applied again" if isinstance(text, str) and "gpuprep-tune" in text else f"{TUNE_RULE} absent",
-        why="the clocks are back at the default after a reload of the driver",
-        role=ROLE,
-    )
+    ok = isinstance(text, str) and "gpuprep-tune" in text
+    shown = "applied again" if isinstance(text, str) and "gpuprep-tune" in text else f"{TUNE_RULE} absent"
+    why = "the clocks are back at the default after a reload of the driver"
+    return check("gpuprep-tune", "driver_reload", text, ok, expected="applied again", shown=shown, why=why, role=ROLE)
 
 
 # ---------------------------------------------------------------- each GPU
@@ -156,18 +143,13 @@ def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             Finding(f"gpu {i}", "settings", Status.UNKNOWN, "as wanted", actual, reason, remedy, ROLE)
             for i in range(len(devices))
         ]
-    count = check(
-        "gpus",
-        "count",
-        len(snapshot.gpus),
-        len(snapshot.gpus) == len(devices),
-        expected=str(len(devices)),
-        why=(
-            f"the PCI bus has {len(devices)} NVIDIA GPUs and the driver shows {len(snapshot.gpus)}: "
-            "programs cannot use the others"
-        ),
-        remedy="see `dmesg | grep -i nvrm`; a GPU that has fallen off the bus needs the machine stopped and started",
+    ok = len(snapshot.gpus) == len(devices)
+    why = (
+        f"the PCI bus has {len(devices)} NVIDIA GPUs and the driver shows {len(snapshot.gpus)}: "
+        "programs cannot use the others"
     )
+    remedy = "see `dmesg | grep -i nvrm`; a GPU that has fallen off the bus needs the machine stopped and started"
+    count = check("gpus", "count", len(snapshot.gpus), ok, expected=str(len(devices)), why=why, remedy=remedy)
     return [count, *(finding for gpu in snapshot.gpus if not _lost(gpu) for finding in _gpu(wanted, snapshot, gpu))]
 
 
@@ -189,15 +171,10 @@ def _gpu(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> list[Finding]:
 def _persistence(wanted: Wanted, gpu: GpuFacts) -> Finding:
     mode = gpu.persistence_mode
     shown, want = "on" if mode is True else "off", wanted.tuning.persistence
+    expected = "on" if want else "off"
+    why = f"persistence mode of gpu {gpu.index} is {shown}: {UNLOADS if want else STAYS}"
     return check(
-        f"gpu {gpu.index}",
-        "persistence_mode",
-        mode,
-        mode == want,
-        expected="on" if want else "off",
-        shown=shown,
-        why=f"persistence mode of gpu {gpu.index} is {shown}: {UNLOADS if want else STAYS}",
-        role=ROLE,
+        f"gpu {gpu.index}", "persistence_mode", mode, mode == want, expected=expected, shown=shown, why=why, role=ROLE
     )
 
 
@@ -211,17 +188,12 @@ def _power(wanted: Wanted, gpu: GpuFacts) -> Finding:
         return unknown(subject, "power_limit", current, expected=f"{wish}", role=ROLE)
     if isinstance(target, Missing):
         return unknown(subject, "power_limit", target, expected=f"{wish}", role=ROLE)
-    return check(
-        subject,
-        "power_limit",
-        current,
-        abs(current - target) < 1,
-        expected=f"{target:g} W",
-        shown=f"{current:g} W",
-        why=f"the power limit of gpu {gpu.index} is {current:g} W instead of {target:g} W: "
-        + ("under load it is slower" if current < target else "under load it draws more than the profile allows"),
-        role=ROLE,
+    ok = abs(current - target) < 1
+    expected = f"{target:g} W"
+    why = f"the power limit of gpu {gpu.index} is {current:g} W instead of {target:g} W: " + (
+        "under load it is slower" if current < target else "under load it draws more than the profile allows"
     )
+    return check(subject, "power_limit", current, ok, expected=expected, shown=f"{current:g} W", why=why, role=ROLE)
 
 
 def _ecc(wanted: Wanted, gpu: GpuFacts) -> Finding:
@@ -273,17 +245,10 @@ def _ecc_unread(gpu: GpuFacts, reading: Missing, expected: str) -> Finding:
 
 
 def _compute_mode(wanted: Wanted, gpu: GpuFacts) -> Finding:
-    return check(
-        f"gpu {gpu.index}",
-        "compute_mode",
-        gpu.compute_mode,
-        gpu.compute_mode == wanted.tuning.compute_mode,
-        expected=wanted.tuning.compute_mode,
-        why=(
-            f"the compute mode of gpu {gpu.index} is {gpu.compute_mode}: {MODES.get(str(gpu.compute_mode), OTHER_MODE)}"
-        ),
-        role=ROLE,
-    )
+    ok = gpu.compute_mode == wanted.tuning.compute_mode
+    expected = wanted.tuning.compute_mode
+    why = f"the compute mode of gpu {gpu.index} is {gpu.compute_mode}: {MODES.get(str(gpu.compute_mode), OTHER_MODE)}"
+    return check(f"gpu {gpu.index}", "compute_mode", gpu.compute_mode, ok, expected=expected, why=why, role=ROLE)
 
 
 # ---------------------------------------------------------------- clocks
@@ -331,21 +296,13 @@ def clocks(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> Finding:
     if current.reason not in NO_APPLICATION_CLOCKS:
         return unknown(subject, "clocks", current, expected=mhz(expected), role=ROLE)
     ok = locked is not None and _same_clocks(locked, expected)
-    return check(
-        subject,
-        "clocks",
-        locked,
-        ok,
-        expected=f"locked {mhz(expected)}",
-        shown=f"locked {_shown_clocks(locked)}" if locked else "not locked since the last boot",
-        why=f"{subject} has no application clocks, and its clocks are "
-        + (
-            f"locked at {_shown_clocks(locked)}, not {mhz(expected)}: its speed is not the profile's"
-            if locked
-            else "not locked since the last boot: its speed changes from job to job"
-        ),
-        role=ROLE,
+    shown = f"locked {_shown_clocks(locked)}" if locked else "not locked since the last boot"
+    why = f"{subject} has no application clocks, and its clocks are " + (
+        f"locked at {_shown_clocks(locked)}, not {mhz(expected)}: its speed is not the profile's"
+        if locked
+        else "not locked since the last boot: its speed changes from job to job"
     )
+    return check(subject, "clocks", locked, ok, expected=f"locked {mhz(expected)}", shown=shown, why=why, role=ROLE)
 
 
 def _default_clocks(gpu: GpuFacts, locked: LockedClocks | None) -> Finding:

@@ -39,16 +39,9 @@ def _kind(kind: str, names: Sequence[str], values: Codec | Missing) -> Finding:
         return unknown("ffmpeg", kind, reading, expected=expected, role="gpu_codec")
     have = set(listed) if kind in own else configured(listed, CONFIGURED[kind])
     absent = [name for name in names if _listed_name(kind, name) not in have]
-    return check(
-        "ffmpeg",
-        kind,
-        len(absent),
-        not absent,
-        expected=expected,
-        shown=f"lacks {', '.join(absent)}" if absent else expected,
-        why=f"FFmpeg lacks the {kind} {', '.join(absent)}",
-        role="gpu_codec",
-    )
+    shown = f"lacks {', '.join(absent)}" if absent else expected
+    why = f"FFmpeg lacks the {kind} {', '.join(absent)}"
+    return check("ffmpeg", kind, len(absent), not absent, expected=expected, shown=shown, why=why, role="gpu_codec")
 
 
 def _listed_name(kind: str, name: str) -> str:

@@ -156,15 +156,8 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
         return Finding(subject, FPS, Status.UNKNOWN, expected, actual, few, "measure again, with less load on the host")
     if unread and judged.published:
         why = f"how busy the {WORDS[bound.part]}s were is not known: a host that feeds them slowly looks the same"
-        return Finding(
-            subject,
-            FPS,
-            Status.UNKNOWN,
-            expected,
-            actual,
-            why,
-            "measure it: `gpuprep validate HOST --profile PROFILE --only throughput`",
-        )
+        remedy = "measure it: `gpuprep validate HOST --profile PROFILE --only throughput`"
+        return Finding(subject, FPS, Status.UNKNOWN, expected, actual, why, remedy)
     loss = why_slow(judged.steps, best, bound.part, bound.count or 1, limits.engine_fps)
     if fps >= limits.fail and not (loss.missing_engines and fps < MISSING_SHARE * limits.total):
         why = f"that is less than {limits.limit_text}: {loss.reason}"

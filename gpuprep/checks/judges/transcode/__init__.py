@@ -190,15 +190,8 @@ def _failed(
             explained.remedy if explained else RETRY,
         )  # fmt: skip
     actual = "stopped: it did not end" if case.outcome == "timed_out" else f"exit code {case.exit_code}"
-    return Finding(
-        subject,
-        COMPLETED,
-        Status.FAIL,
-        EXPECTED,
-        actual,
-        f'"{line}"{meaning}',
-        explained.remedy if explained else RETRY,
-    )
+    why = f'"{line}"{meaning}'
+    return Finding(subject, COMPLETED, Status.FAIL, EXPECTED, actual, why, explained.remedy if explained else RETRY)
 
 
 def denies(explained: Cause, capability: str) -> bool:
