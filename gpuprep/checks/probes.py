@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from gpuprep.checks import forms, impossible, judges
+from gpuprep.checks import judges, plausible
 from gpuprep.checks.baseline import findings as compared_with_baseline
 from gpuprep.checks.evidence import Evidence, Values
 from gpuprep.desired.profile import Threshold
@@ -41,4 +41,4 @@ def findings(
     findings = [
         finding for probe in PROBES if probe.name in results for finding in judge(probe.name).findings(evidence)
     ]
-    return findings + impossible.findings(results) + forms.findings(results) + compared_with_baseline(evidence)
+    return findings + plausible.findings(results) + compared_with_baseline(evidence)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from gpuprep.checks import impossible
+from gpuprep.checks import plausible
 from gpuprep.checks.ffmpegneeds import licence_of
 from gpuprep.records import Missing, ProbeResult, RunRecord
 from gpuprep.records.evidence import Figure, is_no_number, measured
@@ -84,9 +84,9 @@ def _decoded(kind: Any, same: _Same) -> Any:
 def _possible(values: Any) -> Any:
     """The values of a probe; a negative figure that it cannot have measured is Missing, and is shown as impossible.
 
-    The checks call it UNKNOWN (checks/impossible.py).
+    The checks call it UNKNOWN (checks/plausible.py).
     """
-    return _without_negative(values, "") if next(impossible.figures(values), None) else values
+    return _without_negative(values, "") if next(plausible.figures(values), None) else values
 
 
 def _without_negative(values: Any, key: str) -> Any:
@@ -95,7 +95,7 @@ def _without_negative(values: Any, key: str) -> Any:
     if isinstance(values, (list, tuple)):
         return [_without_negative(value, key) for value in values]
     number = isinstance(values, (int, float)) and not isinstance(values, bool)
-    return IMPOSSIBLE if number and values < impossible.LEAST.get(key, 0) else values
+    return IMPOSSIBLE if number and values < plausible.LEAST.get(key, 0) else values
 
 
 def licence(record: RunRecord) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.catalogue import Model
-from gpuprep.checks import forms
+from gpuprep.checks import plausible
 from gpuprep.errors import UsageError
 from gpuprep.records import DecodeError, Missing, ProbeResult, RunRecord, Snapshot, Source, from_json_value
 from gpuprep.records.evidence import measured
@@ -258,7 +258,7 @@ def _check(measurements: tuple[ProbeResult, ...], probes: tuple[str, ...]) -> No
         if result.probe not in probes:
             allowed = ", ".join(probes)
             raise DecodeError(f"measurements[{index}].probe: {shown(result.probe)} is none of {allowed}")
-        if wrong := forms.refused(result.probe, result.values):
+        if wrong := plausible.refused(result.probe, result.values):
             raise DecodeError(f"measurements[{index}].values.{wrong}")
 
 

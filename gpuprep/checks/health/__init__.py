@@ -10,16 +10,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuprep.catalogue import Board, board_of
+from gpuprep.catalogue.health import limit
 from gpuprep.catalogue.xids import RESET
 from gpuprep.checks import conditions
-from gpuprep.checks.common import REMEDIES, unknown
-from gpuprep.checks.health import memory, pcieerrors, readings, temperature, xids
-from gpuprep.checks.health.shared import earlier, judged, refused
+from gpuprep.checks.common import NOT_TOLD, REMEDIES, RENTED, YOURS, unknown
+from gpuprep.checks.floors import apart
+from gpuprep.checks.health import memory, readings, temperature, xids
+from gpuprep.checks.health.shared import (
+    Earlier,
+    Problem,
+    checked_reading,
+    counted,
+    earlier,
+    first_missing,
+    grown,
+    judged,
+    refused,
+    worst,
+)
 from gpuprep.checks.installed.toolkit import toolkit_libraries
 from gpuprep.checks.links import nvlinks
 from gpuprep.desired.host_rules import board_at
 from gpuprep.desired.state import Wanted
-from gpuprep.records import Finding, GpuFacts, Missing, ProcessOnGpu, Snapshot, Status
+from gpuprep.records import Finding, GpuFacts, Missing, PcieErrors, PcieLink, ProcessOnGpu, Snapshot, Status
 
 
 def findings(
@@ -80,7 +93,7 @@ def _gpu(
         *memory.findings(subject, gpu, board, wanted.tuning.ecc, uptime, then),
         *memory.memory_repairs(subject, gpu, board),
         xids.recovery(subject, gpu),
-        pcieerrors.finding(subject, gpu, uptime, then),
+        _pcie_errors(subject, gpu, uptime, then),
         readings.finding(subject, gpu, board),
         _mig(subject, gpu),
         _links(subject, gpu, gpus, snapshot.nvswitches),
@@ -122,3 +135,50 @@ def _processes(subject: str, processes: Sequence[ProcessOnGpu] | Missing) -> Fin
     shown = conditions.shown_processes(processes) or "none"
     note = "measurements share the GPU with these programs" if processes else ""
     return judged(subject, "processes", None, "known", shown, note)
+
+
+# ---------------------------------------------------------------- errors of the PCIe link
+
+PCIE_ERRORS = "the errors of the PCIe link"
+RESEAT_LINK = f"{RENTED}; {YOURS}check slot, riser and cable (dmesg may say more: AER), then call the server's maker"
+
+
+def _pcie_errors(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier | None) -> Finding | None:
+    """gpu N.pcie_errors: the rate since the earlier reading, else since the machine's start.
+
+    If the driver was loaded later than that, the true rate is higher, never lower.
+    """
+    most = limit("pcie_replays_per_minute")
+    expected = f"at most {most:g} packets a minute sent again"
+    errors = gpu.pcie_errors if isinstance(gpu.pcie_errors, PcieErrors) else None
+    fatal = checked_reading(errors.fatal, "pcie_errors", "fatal errors of the link") if errors else 0
+    broken = not isinstance(fatal, Missing) and fatal > 0
+    if isinstance(gpu.pcie, Missing) and broken:
+        return judged(subject, "pcie_errors", _fatal_pcie(fatal), expected, "packets sent again: not known")
+    if isinstance(gpu.pcie, Missing):
+        reading = first_missing(gpu.pcie, gpu.pcie_errors) or gpu.pcie
+        return refused(subject, "pcie_errors", reading, expected, what=PCIE_ERRORS, absent=NOT_TOLD)
+    count = checked_reading(gpu.pcie.replays, "replays", "packets sent again")
+    failed = gpu.pcie_errors if isinstance(gpu.pcie_errors, Missing) else fatal
+    wrong = first_missing(count, failed)
+    if isinstance(count, Missing) or (wrong is not None and wrong.reason not in (*NOT_TOLD, "not_read")):
+        assert wrong is not None
+        return refused(subject, "pcie_errors", wrong, expected, what=PCIE_ERRORS)
+    then = earlier.gpu.pcie if earlier and isinstance(earlier.gpu.pcie, PcieLink) else None
+    more, seconds, since = count, uptime_seconds, "since the start"
+    if earlier and then and (growth := grown(then.replays, count, earlier.same_boot)) is not None:
+        more, seconds, since = growth, earlier.seconds, "since the previous reading"
+    problems: list[Problem] = []
+    rate = 60 * more / max(seconds, 60.0)
+    if rate > most:
+        a_minute = apart(rate, most, 0)[0]
+        why = f"{counted(more, 'packet')} had to be sent again {since}, {a_minute} a minute: the link has errors"
+        problems.append((Status.WARN, why, RESEAT_LINK))
+    problems += [_fatal_pcie(fatal)] if broken else []
+    shown = f"{more:.0f} sent again {since}" + (f", {apart(rate, most, 1)[0]} a minute" if more else "")
+    return judged(subject, "pcie_errors", worst(problems), expected, shown)
+
+
+def _fatal_pcie(count: float | Missing) -> Problem:
+    assert not isinstance(count, Missing)
+    return (Status.WARN, f"the link had {counted(count, 'fatal error')} since the driver was loaded", RESEAT_LINK)

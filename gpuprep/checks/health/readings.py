@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.boards import POWER_TOLERANCE
-from gpuprep.checks import impossible, links
+from gpuprep.checks import links, plausible
 from gpuprep.checks.common import known
 from gpuprep.checks.conditions import (
     ANY_CLOCK_MHZ,
@@ -150,7 +150,7 @@ def complete(gpu: GpuFacts) -> GpuFacts:
 def finding(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
     """gpu N.figures: UNKNOWN for impossible readings; None without any."""
     read = {name: value for name, value in to_json_value(gpu).items() if name not in JUDGED}
-    wrong = [*impossible.figures(read), *_beyond(gpu, board)]
+    wrong = [*plausible.figures(read), *_beyond(gpu, board)]
     if not wrong:
         return None
     why = f"no GPU can have {', '.join(wrong[:3])}"

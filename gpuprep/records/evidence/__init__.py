@@ -4,7 +4,7 @@
 
 A record keeps the values as the probe sent them, so that values of another gpuprep version are not lost. They are
 decoded here before use: a value that does not fit counts as not recorded, and the other values stay valid. The checks
-decide what its absence means. records/codec.py has read these values before and refuses records that do not fit, so
+decide what its absence means. records/serialize.py has read these values before and refuses records that do not fit, so
 their size and depth are bounded and their texts can be shown. Meaning of types:
 
     str                 a text

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from gpuprep.records import evidence
 from gpuprep.records.evidence.shared import Probe
 
-SHARED = ("decode", "kinds", "shared")  # modules that belong to no probe
+SHARED = ("kinds", "shared")  # modules that belong to no probe
 _NAMES = [module.name for module in pkgutil.iter_modules(evidence.__path__) if module.name not in SHARED]
 _DECLARED: list[Probe] = [importlib.import_module(f"{evidence.__name__}.{name}").PROBE for name in _NAMES]
 PROBES = tuple(sorted(_DECLARED, key=lambda probe: probe.place))

@@ -221,7 +221,7 @@ from nightlymachine import Machine
         ("monkeypatch.setattr(nightly, name, None)", "gpuprep.workflows.schedule.?"),
         ('part = nightly\nmonkeypatch.setattr(part, "play", None)', "? part.play"),
         ('monkeypatch.setattr("os.rename", None)', "os.rename"),
-        ('monkeypatch.setattr("gpuprep.checks.forms.FORMS", None)', "gpuprep.checks.forms.FORMS"),
+        ('monkeypatch.setattr("gpuprep.checks.plausible.FORMS", None)', "gpuprep.checks.plausible.FORMS"),
         ('monkeypatch.setattr("gpuprep.remote.agent_client.NO_SUCH", None)', "gpuprep.remote.agent_client.NO_SUCH"),
     ],
 )

@@ -12,12 +12,13 @@ from gpuprep.agent.probes import latency, quality
 from gpuprep.agent.video import clips
 from gpuprep.agent.video.throughputplan import KINDS, LARGER, PRESETS, SOFTWARE
 from gpuprep.catalogue.topologies import chip_to_chip_carries, is_chip_to_chip
-from gpuprep.checks import conditions, pictures
+from gpuprep.checks import conditions
 from gpuprep.checks.common import known, unknown
 from gpuprep.checks.conditions import no_temperature
 from gpuprep.checks.floors import apart
 from gpuprep.checks.judges.throughput.series import PARTS, WORDS, Judged, positive
 from gpuprep.checks.links import MOST_GB_PER_S, Way
+from gpuprep.checks.plausible import impossible_quality
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence import Figure
 from gpuprep.records.evidence.throughput import Clip, Latency, Pcie, Quality, Step, Throughput
@@ -267,7 +268,7 @@ def _time(row: Latency) -> Iterator[str]:
 
 
 def _pictures(row: Quality) -> Iterator[str]:
-    yield from pictures.impossible(known(row.psnr_db), known(row.xpsnr_db), lossy=True)
+    yield from impossible_quality(known(row.psnr_db), known(row.xpsnr_db), lossy=True)
     rate, asked = known(row.bit_rate_kbps), known(row.asked_kbps)
     if asked is not None and asked != quality.KBPS:
         yield f"{asked:g} kbit/s were asked for, and the probe asks for {quality.KBPS}"

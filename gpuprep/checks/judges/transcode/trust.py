@@ -16,7 +16,7 @@ from gpuprep.agent.probes.transcodecases import Case as Planned
 from gpuprep.agent.probes.transcodeproof import IDENTICAL_DB, expected
 from gpuprep.agent.video import clips
 from gpuprep.agent.video.ffmpegerrors import cause
-from gpuprep.checks import pictures
+from gpuprep.checks.plausible import impossible_quality
 from gpuprep.records import Missing
 from gpuprep.records.evidence import Figure
 from gpuprep.records.evidence.transcode import Case, Expected, Number, Output, Transcode
@@ -168,7 +168,7 @@ def _area(asked: Expected) -> float:
 def _output(output: Output, asked: Expected) -> Iterator[str]:
     psnr, ssim, xpsnr = (_number(value) for value in (output.psnr_db, output.ssim, output.xpsnr_db))
     floor = _number(asked.psnr_db)
-    yield from pictures.impossible(psnr, xpsnr, lossy=floor is None or floor < EXACT_DB)
+    yield from impossible_quality(psnr, xpsnr, lossy=floor is None or floor < EXACT_DB)
     if ssim is not None and not -1 <= ssim <= 1:
         yield f"an SSIM of {ssim:g} is recorded, and more than 1 is impossible"
     if psnr is not None and psnr >= IDENTICAL_DB and ssim is not None and ssim < 1:
