@@ -17,9 +17,9 @@ from typing import Generic, TypeVar
 from gpuprep.errors import UsageError
 from gpuprep.untrusted.plaintext import one_line
 
-# More than browsers of a team open at a time. With one thread for each it must stay below what a process may have.
+# More than the browsers of a team open at a time. Each has a thread, so it must be below the limit of a process.
 MOST_CONNECTIONS = 200
-# For a whole request, and for each part of an answer until it is taken.
+# For a whole request, and for each part of an answer until the client takes it.
 WAIT_SECONDS = 15.0
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")  # RFC 1035, and _ as some use it
@@ -53,11 +53,11 @@ class Listen:
 
 
 class Connections(Generic[_Connection]):
-    """The open connections of one server, for several threads: whoever opens hundreds shuts out nobody.
+    """The open connections of one server, for several threads: a client that opens hundreds cannot shut out others.
 
     A server waits for a client that has not yet sent its request, or does not take the answer. It waits WAIT_SECONDS at
-    the most, whatever comes in between; and where there are more than MOST_CONNECTIONS, the one that it has waited for
-    longest is closed. One who asks at once is not among these.
+    the most, whatever comes in between; if there are more than MOST_CONNECTIONS, it closes the one that it has waited
+    for longest. A client that sends its request at once is never closed.
     """
 
     def __init__(self, close: Callable[[_Connection], None]) -> None:
@@ -124,7 +124,7 @@ def is_token(given: str, token: str) -> bool:
 
 
 def cookie_value(token: str, server: str) -> str:
-    """What a browser that gave the token sends from then on: whoever reads it does not know the token."""
+    """The cookie of a browser that gave the token; the token cannot be read from it."""
     return hmac.new(token.encode(), f"cookie of {server}".encode(), hashlib.sha256).hexdigest()
 
 
@@ -153,8 +153,8 @@ def own_names(given: Iterable[str]) -> frozenset[str]:
 
 
 def answers_to(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header names this server. Another name that leads here is a foreign page's (DNS rebinding); an
-    address leads to no other server than the one that the browser asked."""
+    """Whether a Host header names this server. Another name that resolves to this server may be a hostile page's (DNS
+    rebinding); an IP address cannot be one."""
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     try:
         ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))

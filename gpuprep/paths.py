@@ -32,7 +32,7 @@ def private_folder(path: Path) -> Path:
     check_state_dir()
     top = state_dir()
     ours = [folder for folder in (path, *path.parents) if top in (folder, *folder.parents)]
-    missing = [folder for folder in path.parents if not folder.exists()]  # mkdir gives those parents any mode
+    missing = [folder for folder in path.parents if not folder.exists()]  # mkdir ignores `mode` for the parents
     for folder in [*reversed(missing), *reversed(ours), path]:
         folder.mkdir(exist_ok=True, mode=0o700)
     if ours:
@@ -89,6 +89,6 @@ def user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError) as error:  # OSError: from Python 3.13 on
         raise UsageError(
-            f"the user with the number {os.getuid()} has no name: no line of /etc/passwd has it",
-            "set LOGNAME to a name; what runs Ansible (provision, tune) needs the line, because ssh needs it",
+            f"user id {os.getuid()} has no name: /etc/passwd has no line for it",
+            "set LOGNAME to a name; commands that run Ansible (provision, tune) need that line, because ssh does",
         ) from error

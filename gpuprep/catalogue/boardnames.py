@@ -42,7 +42,7 @@ def named(words: str) -> tuple[Board, ...]:
 
 
 def other_maker(words: str) -> str:
-    """Who makes a GPU that is called so, where that is not NVIDIA; "" else."""
+    """The maker of a GPU with such a name, if it is not NVIDIA; else ""."""
     lowercase = words.strip().lower()
     vendor = re.match(r"(?:0x)?([0-9a-f]{4})[:/]", lowercase)
     if vendor and vendor[1] in MAKERS_BY_ID:

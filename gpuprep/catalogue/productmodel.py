@@ -81,7 +81,7 @@ def tiles_of(architecture: str) -> tuple[tuple[int, int], ...] | None:
 
 
 def unmeasured_percent(short: bool) -> float:
-    """What is said where nothing was measured: on another board, or (`short`) of a product that ends too soon."""
+    """The error that is stated without a measurement: on another board, or (`short`) for a short product."""
     return float(_data()["unmeasured_percent"]["short" if short else "board"])
 
 

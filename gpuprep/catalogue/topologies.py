@@ -1,7 +1,7 @@
 """How boards are connected: NVLinks by family (topologies.yml), speed of healthy links and memory (bandwidths.yml).
 
 family(board)            the NVLinks of a board, or None where the catalogue does not know them
-machine(...)             the wiring that fits the links which were seen between several GPUs best
+machine(...)             the known wiring that best fits the links seen between several GPUs
 healthy_memory_percents(board)      per cent of its bandwidth that a healthy board's memory reaches
 """
 
@@ -69,7 +69,7 @@ class HealthyMemoryPercents:
 
 @dataclass(frozen=True)
 class Narrow:
-    """A cloud's machine that has a board with fewer lanes than the board."""
+    """A cloud's machine that wires a board with fewer lanes than the board has."""
 
     width: int
     where: str  # "AWS g4dn"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.errors import GpuprepError, UsageError
-from gpuprep.untrusted.masking import astray, masked, masked_words, remember_store, remember_words
+from gpuprep.untrusted.masking import masked, masked_words, misplaced_password, remember_store, remember_words
 from gpuprep.untrusted.plaintext import command, visible
 
 if TYPE_CHECKING:
@@ -150,9 +150,9 @@ def _refuse_passwords(arguments: list[str]) -> None:
     """Raises UsageError for a password where no command takes one: it would stand in messages, records and logs."""
     if tuple(arguments[:2]) in OTHERS_WORDS:
         for word in itertools.takewhile(lambda word: word != "--", arguments):
-            if astray([word]):
+            if misplaced_password([word]):
                 remember_store(word)
-    elif (shown := astray(word for word in arguments if not os.path.lexists(word))) is not None:
+    elif (shown := misplaced_password(word for word in arguments if not os.path.lexists(word))) is not None:
         raise UsageError(
             f"{shown}: a word of this command has a password, or is a store's URL, and only --store takes one",
             "for the store of runs `--store URL`, or GPUPREP_STORE; for a host `USER@HOST` with an SSH key;"

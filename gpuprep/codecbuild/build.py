@@ -145,7 +145,7 @@ def write(
 
 
 def _regular(path: Path) -> bytes:
-    """The build ran as a stranger: what it left as a link is not followed."""
+    """The build ran as another user: links that it left are not followed."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
         return file.read()
 

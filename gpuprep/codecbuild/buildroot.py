@@ -39,7 +39,7 @@ def command(root: Path, scratch: Path, words: Sequence[str]) -> list[str]:
 def run(
     root: Path, scratch: Path, words: Sequence[str], meanwhile: Callable[[], None] = lambda: None
 ) -> subprocess.CompletedProcess[str]:
-    """`meanwhile` is called every few seconds. Whatever ends the waiting ends the build: its root is its pid 1's."""
+    """`meanwhile` is called every few seconds. However this call ends, the build ends with it, with its pid 1."""
     asked = command(root, scratch, words)
     process = subprocess.Popen(
         asked, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"

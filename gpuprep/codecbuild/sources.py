@@ -1,4 +1,4 @@
-"""The tarballs of a build: fetched once, believed by their sha256 alone; a signature is fetched each time."""
+"""The tarballs of a build: fetched once, trusted only by their sha256; a signature is fetched each time."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _file(url: str, known: tuple[str, ...], folder: Path, progress: Progress) ->
                 f"{shown} has the sha256 {checksum}, and {' or '.join(known)} is wanted", "try another mirror"
             )
         temporary.rename(path)
-    except (OSError, http.client.HTTPException, ValueError) as error:  # the last: of an address that is none
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an invalid address
         if not known and path.is_file():  # a broken one is replaced as soon as a mirror answers
             return path
         reason = one_line(masked(str(getattr(error, "reason", error) or type(error).__name__)), 300)
@@ -140,7 +140,7 @@ def _within(seconds: float, work: Callable[[], None]) -> None:
     try:
         error = ended.get(timeout=seconds)
     except queue.Empty:
-        raise TimeoutError(f"it was not there after {seconds:g} s") from None
+        raise TimeoutError(f"it did not arrive within {seconds:g} s") from None
     if error is not None:
         raise error
 

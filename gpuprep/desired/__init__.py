@@ -1,1 +1,1 @@
-"""What should the machine be? The profile as data, and the exact versions and settings for one host. Pure."""
+"""What should the machine be? The profile as data, and the exact versions and settings for one host."""

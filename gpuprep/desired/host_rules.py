@@ -1,4 +1,4 @@
-"""Does the profile fit one host: what does its OS offer, and what on the host prevents it? Pure.
+"""Does the profile fit one host: what does its OS offer, and what on the host prevents it?
 
 Each function appends to `refusals` every impossible combination, so that a user sees all reasons at once.
 """
@@ -88,11 +88,11 @@ def gpus(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> list[
     boards = [board_at(snapshot, device) for device in devices]
     models = [board.model for board in boards if board is not None]
     for key in sorted({model.key for model in models} - set(profile.gpus)):
-        refusals.append(_stranger(profile, catalogue.models()[key], [model.key for model in models]))
+        refusals.append(_wrong_model(profile, catalogue.models()[key], [model.key for model in models]))
     return boards
 
 
-def _stranger(profile: Profile, model: Model, present: Sequence[str]) -> Refusal:
+def _wrong_model(profile: Profile, model: Model, present: Sequence[str]) -> Refusal:
     together = sorted(set(present))
     titles = listed(catalogue.models()[key].title for key in profile.gpus if key in catalogue.models())
     if len(together) > 1:
@@ -174,7 +174,7 @@ def driver(here: Nearest, release: OsRelease, flavour: str, refusals: list[Refus
     wanted = offered.auto or "auto" if profile.driver.version == "auto" else profile.driver.version
     fitting = [d for d in drivers if wanted == "auto" or catalogue.matches(d.version, wanted)]
     if profile.driver.version != "auto" and not here.suits(catalogue.branch(wanted)):
-        return None  # refused for the GPUs' sake, whatever the archive has
+        return None  # refused because of the GPUs, whatever the archive has
     if not fitting and (unlisted := here.unlisted_driver(here.source, wanted)):
         fitting = [unlisted]
     if not fitting:
@@ -182,8 +182,8 @@ def driver(here: Nearest, release: OsRelease, flavour: str, refusals: list[Refus
         return None
     served = [d.version for d in fitting if flavour in d.modules]
     if served:
-        # An archive may have open modules of an older version only; module and libraries must be of one, so that
-        # older one it is. The role chooses by the same rule from what the archive has on the day.
+        # An archive may have open modules only in an older version. Module and libraries must have one version, so the
+        # older one is chosen. The role chooses by the same rule from what the archive has on that day.
         return served[0]
     other = OPEN if flavour == PROPRIETARY else PROPRIETARY
     ways = [f"driver.flavour {other}"] if other in here.common_flavours() & set(fitting[0].modules) else []
@@ -257,7 +257,8 @@ def too_old_or_new(
                 reason += f" in {place(release, profile.driver.source)}"
                 refusals.append(refuse("cuda.version", reason, f"{here.cuda()}, or {yourself}"))
         if profile.driver.flavour == "auto" and flavour not in limits.module_flavours:
-            reason = f"{family} works with {listed(limits.module_flavours)} kernel modules only, another GPU here not"
+            flavours = listed(limits.module_flavours)
+            reason = f"{family} works only with {flavours} kernel modules, and another GPU here does not"
             refusals.append(refuse("host.gpus", reason, "GPUs of one kind in a machine"))
     return refusals
 
@@ -356,7 +357,7 @@ def _offered(snapshot: Snapshot) -> bool:
     """
     kernel = snapshot.kernel
     if not isinstance(kernel.headers_available, Missing):
-        # These keep old kernels elsewhere, where the role looks.
+        # These keep old kernels in another archive, which the role searches.
         return kernel.headers_available or snapshot.os.id in ("rocky", "almalinux")
     image = f"linux-image-{kernel.running}"
     return (
@@ -417,7 +418,7 @@ def _free_on(mount: str, snapshot: Snapshot) -> int | None:
     return min(readings, default=None)
 
 
-def in_the_way(here: Nearest, *, prebuilt: bool = False, instead: str = "") -> list[Refusal]:
+def obstacles_on_host(here: Nearest, *, prebuilt: bool = False, instead: str = "") -> list[Refusal]:
     """Refusals because of runfile drivers, NVSwitches, Secure Boot, kernels without headers, parts of GPUs.
 
     `prebuilt`: the modules are prebuilt, so they need neither headers nor a key. `instead`: how to get prebuilt modules
@@ -454,7 +455,7 @@ def in_the_way(here: Nearest, *, prebuilt: bool = False, instead: str = "") -> l
 
 
 def uninstall(runfile: str) -> str:
-    """The command that takes a .run file's driver off; one program under two names, of which either may be left."""
+    """The command that uninstalls a .run file's driver. The program has two names, and one may be missing."""
     return f"`{command('sudo', runfile, '--uninstall', '--silent')}`"
 
 
@@ -501,7 +502,7 @@ def _no_machine(snapshot: Snapshot) -> list[Refusal]:
     if snapshot.source is Source.SIMULATED or kind not in WITHOUT_KERNEL:
         return []
     if kind == "wsl":
-        reason = "this is Windows' subsystem for Linux: its kernel is Windows' own, and so is the driver"
+        reason = "this is the Windows Subsystem for Linux: kernel and driver are those of Windows"
         return [refuse("host.kernel", reason, "NVIDIA's driver for Windows, installed in Windows; no driver in here")]
     reason = f"this is a container ({kind}): it has no kernel of its own to install a driver for"
     return [refuse("host.kernel", reason, "gpuprep on the machine that runs the container; `gpuprep validate` in here")]
@@ -548,7 +549,7 @@ DKMS_TREE = (
 
 
 def configure_packages(snapshot: Snapshot) -> str:
-    """The commands that configure what dpkg left. Where its tree is gone, DKMS refuses all, and its packages fail."""
+    """The commands that configure what dpkg left. Without its tree DKMS refuses to work, and packages fail."""
     there = snapshot.package_manager
     left = () if isinstance(there, Missing) else there.unfinished
     told = any("dkms" in name or name.startswith("linux-") for name in left)  # a package of a kernel tells DKMS of it
@@ -558,15 +559,15 @@ def configure_packages(snapshot: Snapshot) -> str:
 def _packages_half_done(snapshot: Snapshot) -> list[Refusal]:
     """Refusals of packages that somebody left half done: the next step of apt or dnf would fail at them.
 
-    While somebody works with the packages, what is half done is not left so: the role waits and looks again.
+    While another program works with the packages there are none: the role waits and looks again.
     """
     there = snapshot.package_manager
     if isinstance(there, Missing) or (not isinstance(there.holders, Missing) and there.holders):
         return []
     refusals = []
-    others = of_others(there.unfinished, there.ours)  # its own step provision completes
+    others = of_others(there.unfinished, there.ours)  # provision completes a step of its own
     if there.journal and (others or not there.ours):
-        reason = f"dpkg was broken off ({there.journal[0]}), and apt refuses all work until that is done"
+        reason = f"dpkg was interrupted ({there.journal[0]}), and apt refuses all work until it is repaired"
         refusals.append(refuse("host.packages", reason, f"{configure_packages(snapshot)}, then run again"))
     again = [name for name, wrong in others.items() if wrong in ("half-installed", "reinst-required")]
     twice = [name for name, wrong in others.items() if wrong == "installed twice"]
@@ -576,7 +577,7 @@ def _packages_half_done(snapshot: Snapshot) -> list[Refusal]:
         (again, "`sudo apt-get install --reinstall {}` (or `sudo dpkg --remove --force-remove-reinstreq {}`)"),
         (twice, "`sudo dnf remove --duplicates` (`sudo dnf check` shows all)"),
         (alone, "`sudo apt-get --fix-broken install`, which shows what it would do"),
-        (other, f"{configure_packages(snapshot)}, which says why; what nobody needs: `sudo apt-get purge {{}}`"),
+        (other, f"{configure_packages(snapshot)}, which says why; or, if not needed: `sudo apt-get purge {{}}`"),
     ):
         if names:
             said = [f"{name} is {there.unfinished[name]}" for name in names[:MOST_PACKAGES]]
@@ -593,11 +594,11 @@ def _vgpu(snapshot: Snapshot) -> list[Refusal]:
     read = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
     parts = [gpu.name for gpu in read if VGPU.search(gpu.name)]
     if parts and (known is None or not known.vgpu):
-        reason = f"{parts[0]} is a part of a GPU (vGPU), which works with the GRID driver of its host's version alone"
+        reason = f"{parts[0]} is a part of a GPU (vGPU), which works only with the GRID driver of its host's version"
         return [refuse("host.gpus", reason, "a machine with whole GPUs; `gpuprep validate` judges this one as it is")]
     if known is None or not known.vgpu:
         return []
-    reason = f"{known.title} has a part of a GPU (vGPU), which works with {known.cloud}'s own GRID driver alone"
+    reason = f"{known.title} has a part of a GPU (vGPU), which works only with {known.cloud}'s own GRID driver"
     return [refuse("host.cloud", reason, "a type of machine with whole GPUs")]
 
 

@@ -1,4 +1,4 @@
-"""Which kernel modules does one host get: built on the host by DKMS, or prebuilt and signed by Canonical? Pure.
+"""Which kernel modules does one host get: built on the host by DKMS, or prebuilt and signed by Canonical?
 
 Canonical builds modules for its own kernels, by flavour (generic, aws, gcp, azure), and signs them with a key that
 these kernels trust. So Secure Boot accepts them, and neither headers nor a compiler are needed.

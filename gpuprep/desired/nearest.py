@@ -1,4 +1,4 @@
-"""Which driver or CUDA could this machine have instead of a refused one? Every answer can be installed there. Pure."""
+"""Which driver or CUDA could this machine have instead of a refused one? Every answer can be installed there."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Nearest:
         return {OPEN, PROPRIETARY}.intersection(*(limits.module_flavours for limits in self.limits()))
 
     def unlisted_driver(self, source: str, wanted: str) -> ArchiveDriver | None:
-        """An exact version that the catalogue lacks, if it knows the names of its packages: taken at the user's word.
+        """An exact version that the catalogue lacks, if it knows the names of its packages: accepted without a check.
 
         The catalogue has what a source offered on one day; a live source may have more.
         """
@@ -99,7 +99,7 @@ class Nearest:
         return same if branch >= least else []
 
     def takes_cuda(self, source: str, version: str) -> bool:
-        """Whether a source has this toolkit: by the catalogue, or at the user's word where names have the version."""
+        """Whether a source has this toolkit: by the catalogue, or unchecked if package names have the version."""
         offer = self._offers().get(source)
         if self.release is None or offer is None:
             return False

@@ -18,10 +18,10 @@ CAPACITY = dataclasses.replace(
 )
 NAMES = tuple(probe.name for probe in PROBES)
 QUICK = ("gemm", "bandwidth")  # what drift measures with `--probe quick`: at most ten seconds a GPU in all
-# Its work is on the GPU alone and lasts: beside it processors may make what later probes read.
+# Runs long and only on the GPU: meanwhile the CPU may make clips for later probes.
 LEAVES_PROCESSORS = "gemm"
 LONGEST = "cudnn"
-TELL_MOST = ("gemm", "bandwidth", "nccl")  # a second: of a GPU that is at fault nearly always one of these is FAIL
+TELL_MOST = ("gemm", "bandwidth", "nccl")  # nearly always one of these is FAIL on a faulty GPU
 FACTS = "facts"  # in place of probes: only what every run reads anyway
 
 

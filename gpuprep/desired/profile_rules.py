@@ -1,4 +1,4 @@
-"""Impossible combinations: each refusal has the key, the reason, and the nearest combination that works. Pure."""
+"""Impossible combinations: each refusal has the key, the reason, and the nearest combination that works."""
 
 from __future__ import annotations
 
@@ -194,17 +194,17 @@ def codec_rules(profile: Profile) -> list[Refusal]:
         refusals.append(refuse("codec.headers", reason, listed(catalogue.source("nv_codec_headers"))))
     removed, cuda_below = catalogue.npp_limits()
     if codec.npp and catalogue.parse(codec.ffmpeg) >= catalogue.parse(removed):
-        reason = f"FFmpeg {removed} removed libnpp's filters, and {codec.ffmpeg} is wished"
+        reason = f"FFmpeg {removed} removed libnpp's filters, and {codec.ffmpeg} is wanted"
         refusals.append(refuse("codec.npp", reason, "npp: false with scale_cuda, or FFmpeg 7.1.5"))
     for name in codec.parts.get("filters", ()):
         since = build.commands()["filters"]["gpu"].get(name, {}).get("since")
         if since and catalogue.parse(codec.ffmpeg) < catalogue.parse(since):
-            reason = f"FFmpeg has the filter {name} since {since}, and {codec.ffmpeg} is wished"
+            reason = f"FFmpeg has the filter {name} since {since}, and {codec.ffmpeg} is wanted"
             refusals.append(refuse("codec.parts", reason, f"a list without {name}"))
     refusals += _library_rules(profile)
     cuda = profile.cuda.version
     if codec.npp and cuda not in ("auto", "none") and catalogue.parse(cuda) >= catalogue.parse(cuda_below):
-        reason = f"FFmpeg's configure refuses the libnpp of CUDA {cuda_below} and later, and {cuda} is wished"
+        reason = f"FFmpeg's configure refuses the libnpp of CUDA {cuda_below} and later, and {cuda} is wanted"
         refusals.append(refuse("codec.npp", reason, "npp: false with scale_cuda, or CUDA 12"))
     return refusals
 
@@ -214,7 +214,7 @@ def _library_rules(profile: Profile) -> list[Refusal]:
     codec, refusals = profile.codec, []
     tls = [name for name in codec.libraries if name in build.tls()]
     if len(tls) > 1:
-        reason = f"FFmpeg takes one TLS library, and {' and '.join(tls)} are wished"
+        reason = f"FFmpeg takes one TLS library, and {' and '.join(tls)} are wanted"
         refusals.append(refuse("codec.libraries", reason, f"{tls[0]} alone"))
     for kind, names in codec.parts.items():
         for name in names:

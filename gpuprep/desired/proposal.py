@@ -1,4 +1,4 @@
-"""Which profile fits the GPUs that a host has? Pure."""
+"""Which profile fits the GPUs that a host has?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profile + host ─► Wanted: concrete versions and settings for one machine, or PlanRefused with every reason. Pure."""
+"""Profile + host ─► Wanted: concrete versions and settings for one machine, or PlanRefused with every reason."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def resolve(
     )
     can_be = modules.offered(profile, snapshot, release, choice.driver)
     instead = "; or driver.modules: prebuilt" if can_be and profile.driver.signing is None else ""
-    obstacles += host_rules.in_the_way(here, prebuilt=choice.modules == PREBUILT, instead=instead)
+    obstacles += host_rules.obstacles_on_host(here, prebuilt=choice.modules == PREBUILT, instead=instead)
     refusals += host_rules.tuning(profile, snapshot, gpus)
     if not judging:
         refusals += obstacles
@@ -371,7 +371,7 @@ def build_key(os_key: str, architecture: str, codec: CodecWish) -> str:
         "npp": codec.npp,
         "parts": {kind: sorted(names) for kind, names in codec.parts.items()},
     }
-    if codec.libraries:  # without any, the key of a build is what it was before there were libraries
+    if codec.libraries:  # without libraries the key is that of versions without codec.libraries
         document["libraries"] = sorted(codec.libraries)
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
@@ -461,7 +461,7 @@ def _local_disks(profile: Profile, snapshot: Snapshot) -> tuple[str, ...]:
     sizes = ", ".join(f"{disk.device} ({disk.size_bytes / 1e9:.0f} GB)" for disk in disks[:MOST_DISKS])
     more = f" and {len(disks) - MOST_DISKS} more" if len(disks) > MOST_DISKS else ""
     return (
-        f"local NVMe that holds nothing: {sizes}{more}, blank again after each stop of the machine. To use it:"
+        f"empty local NVMe: {sizes}{more}, blank again after each stop of the machine. To use it:"
         f" `sudo mkfs.ext4 -L scratch {disks[0].device}`, and in the profile"
         " extras.mount: {device: LABEL=scratch, path: /scratch, fstype: ext4}",
     )
@@ -492,8 +492,8 @@ def _decisions(profile: Profile, gpus: Sequence[Board], choice: _Choice) -> tupl
     if cuda != "none" and cuda not in choice.release.sources[profile.driver.source].cuda:
         unlisted.append(f"CUDA {cuda}")
     decisions += [
-        f"{part}: the catalogue does not list it in {where}; it is taken at the profile's word, and `provision` stops"
-        " where that source does not offer it"
+        f"{part}: the catalogue does not list it in {where}; it is accepted without a check, and `provision` stops if "
+        "that source does not offer it"
         for part in unlisted
     ]
     if newest and newest != driver:

@@ -1,1 +1,1 @@
-"""How fast can a GPU be, and where was speed lost? Pure: uses figures of the catalogue and of records, no hosts."""
+"""How fast can a GPU be, and where was speed lost? Uses figures of the catalogue and of records, no hosts."""

@@ -105,7 +105,7 @@ def _mhz(clock: Figure) -> float | None:
 
 
 def _own(lasting: Figure, burst: Figure) -> Figure:
-    """The burst's where nobody recorded it of the long run."""
+    """The value of the sustained run, or that of the burst if it was not recorded."""
     return burst if isinstance(lasting, Missing) and lasting.reason == "not_recorded" else lasting
 
 
@@ -143,7 +143,7 @@ def explain(
     rest = achieved / (peak.tflops * modelled)
     reference = kernel(gpu.model.compute_capability, peak.unit)
     expected = _expected(reference, 2e-12 * m * n * k / (peak.tflops * modelled))
-    crooked = _crooked(dtype, peak.unit, (m, n, k), rows)
+    crooked = _misalignment(dtype, peak.unit, (m, n, k), rows)
     alignment = min(1.0, rest / (expected or 1.0)) if crooked else 1.0
     efficiency = rest / alignment
     if not CREDIBLE_KERNEL[0] <= efficiency <= CREDIBLE_KERNEL[1]:
@@ -190,7 +190,7 @@ def _expected(reference: Kernel | None, seconds_at_roof: float) -> float | None:
     return reference.expected(seconds_at_roof / reference.sound) if reference else None
 
 
-def _crooked(dtype: str, unit: str, shape: gemm_shapes.Shape, rows: str) -> str:
+def _misalignment(dtype: str, unit: str, shape: gemm_shapes.Shape, rows: str) -> str:
     """Words for what misalignment costs; "" where the shape is aligned or the unit does not mind."""
     if not unit.startswith("tensor_"):
         return ""

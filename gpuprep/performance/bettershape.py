@@ -14,7 +14,7 @@ from gpuprep.performance.gemm_shapes import Shape
 from gpuprep.performance.predict import Prediction
 from gpuprep.records import Missing
 
-WORTH = 1.05  # a shape that is less faster than that is not named
+WORTH = 1.05  # a smaller gain is not named
 LEAST_WORK = 0.7  # of the operations, a smaller shape keeps at least
 MOST_WORK = 1.5
 
@@ -64,7 +64,7 @@ def near(asked: Prediction) -> tuple[Better, ...]:
 
 
 def _by_formula(asked: Prediction, there: Prediction) -> float:
-    """The gain without what was learned: a shape that only the library's whims favour is no advice."""
+    """The gain by the formula alone: a shape that is faster only by a quirk of the library is no advice."""
     return there.operation.operations / asked.operation.operations * asked.formula_seconds / there.formula_seconds
 
 

@@ -24,7 +24,7 @@ ENCODED = ("h264", "hevc", "av1")
 PRESETS = ("p1", "p3", "p5", "p7")  # from the fastest to the best
 # What a codec of the rates is called among the capabilities of an engine.
 CAPABILITY = {"hevc10": "hevc.10bit"}
-# What a sheet is not whole without, in words.
+# What is named as not known if a sheet lacks it.
 WANTED = {
     "sms": "the number of SMs", "boost_mhz": "the boost clock", "memory_gb_per_s": "the memory's bandwidth",
     "memory_mib": "the memory's size", "l2_mib": "the size of the L2 cache", "power_watts": "the power limit",

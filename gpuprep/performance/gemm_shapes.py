@@ -78,14 +78,15 @@ def tiling(algorithm: Algorithm | Missing, m: int, n: int, k: int, sms: int | No
 def _waves(waves: float, tiles: int | None, sms: int | None) -> tuple[float, float | None, str]:
     """(factor, rounds of tiles per SM if a larger shape would fill them, words).
 
-    cuBLASLt counts grids of resident blocks. If an SM holds several blocks at a time, or blocks stay and take tile
-    after tile, this count says little: even with one block each, every SM is at work in the last wave. Then only the
+    cuBLASLt counts grids of resident blocks. If an SM holds several blocks at a time, or blocks are persistent and take
+    tile after tile, this count says
+    little: even with one block each, every SM is at work in the last wave. Then only the
     last round of tiles on the SMs is lost. (A real H200, FP32, 1.29 waves of six blocks per SM: 3 % lost, not 35 %.)
     """
     if not tiles or not sms or tiles <= sms:
         return wave_factor(waves), waves, _wave_words(waves)
     if waves < 1.0 - ROUNDING:
-        # Blocks that stay take tile after tile and finish together: a last round is not seen (H200: 18 rounds of 120
+        # Persistent blocks take tile after tile and finish together: there is no last round (H200: 18 rounds of 120
         # blocks would explain 1.02 times of what FP16 reached, 120 of 132 SMs alone 0.97).
         blocks = max(1, round(waves * sms))
         return blocks / sms, None, f"SMs without a tile ({blocks} of {sms} at work)"

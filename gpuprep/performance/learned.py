@@ -3,8 +3,9 @@
     ratio(features(kernels, product, "bf16", sms, rate, Formula(...), Way()), "bf16")    measured / expected time
 
 A library chooses among hundreds of kernels by rules that are not published, and one more column may make it choose
-another. No formula knows that; trees of decisions over thousands of measured shapes know much of it. They were grown on
-the logarithm of measured / expected time, and they tell nothing of sizes beyond those that were measured.
+another. No formula has these rules; decision trees trained with thousands of measured shapes have many of them. They
+were trained on the logarithm of measured / expected time, and do not apply to larger sizes than those that were
+measured.
 """
 
 from __future__ import annotations

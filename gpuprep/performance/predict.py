@@ -15,7 +15,7 @@ published speeds say of its power; its own kernels were not measured, and the pr
 The formula and what was learned know column-major results, as the library does: a row-major one is calculated as its
 transpose.
 
-On the measured board, what the formula has wrong was learned as well (learned.py): it multiplies all times.
+On the measured board a learned factor corrects the formula (learned.py): it multiplies all times.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def alignment(operation: Operation, dtype: str) -> int:
 
 
 def kernel_class(operation: Operation, dtype: str) -> int:
-    """The alignment that the library's choice of kernels goes by: of productmodel.yml's classes, the next one below.
+    """The alignment by which the library chooses kernels: the next lower class of productmodel.yml.
 
     For int8 cuBLASLt has kernels for any k that it takes, as long as the rows of C are multiples of 16 bytes; it takes
     its slowest ones if they are not (1,967 products on a real H100: no exception but vectors).
@@ -318,7 +318,7 @@ def _kernels(board: Board, dtype: str, aligned: int, peak: Roof) -> Kernels | No
     full = catalogue.kernels(dtype, FULL_ALIGNMENT)
     assert full is not None
     if aligned < FULL_ALIGNMENT and isinstance(reference, Roof) and board.sms and there.sms:
-        # Kernels for crooked rows are those of older architectures: as many multiply-adds a cycle there as here.
+        # Kernels for misaligned rows are those of older architectures, with as many multiply-adds a cycle as here.
         here = peak.tflops / (board.sms * peak.clock_mhz)
         ratio = reference.tflops / (there.sms * reference.clock_mhz) / here
         known = replace(

@@ -1,4 +1,4 @@
-"""Is a host getting slower, night after night? Figures of its runs ─► a trend per figure. Pure, stdlib only.
+"""Is a host getting slower, night after night? Figures of its runs ─► a trend per figure. Stdlib only.
 
 A trend is DOWN only if both are true: the Mann-Kendall test finds a fall whose probability by chance is below `p`, and
 the fall, by the Theil-Sen line, is more than `percent` over the window. One bad night changes neither, whatever it
@@ -234,7 +234,7 @@ def _trend(key: Key, series: Sequence[tuple[date, float]], percent: float, p: fl
     days = [float((day - first).days) for day, _ in series]
     line = theil_sen(days, values)
     start = line.at(0.0)
-    if start <= 0:  # figures are above zero: such a line fell through the floor, or rose through it
+    if start <= 0:  # figures are above zero: a line that crosses zero is no trend
         start = values[0]
     if not (start > 0 and math.isfinite(start) and math.isfinite(line.per_day)):  # no machine measures such figures
         return Trend(*key, Direction.UNKNOWN, *dated, None, None, None)

@@ -69,7 +69,7 @@ def ansible_program(name: str) -> Path:
     )
 
 
-def kept(pid_file: Path, target: Target) -> list[str]:
+def keeper_command(pid_file: Path, target: Target) -> list[str]:
     """A command prefix under which Ansible, its workers and its ssh processes end when gpuprep does, even by SIGKILL.
 
     If gpuprep ends, the lock on the host is gone, and a playbook that continued would disturb the next run. The keeper
@@ -142,7 +142,7 @@ def environment(target: Target, private: Path, playbooks: Path, *, accept_new_ho
         "ANSIBLE_HOME": str(private / "home"),
         "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
         "ANSIBLE_COLLECTIONS_PATH": str(COLLECTION.parents[2]),
-        # A fact is what a host says of itself: it must never take the place of a variable of the roles.
+        # A fact is what a host says of itself: it must never override a variable of the roles.
         "ANSIBLE_INJECT_FACT_VARS": "False",
         "ANSIBLE_CALLBACKS_ENABLED": "gpuprep_plain",
         "ANSIBLE_TASK_TIMEOUT": str(TASK_SECONDS),

@@ -164,7 +164,7 @@ def _as_json(value: Any) -> str:
             if len(text) > LOOKED_AT:
                 break
     except (RecursionError, TypeError, ValueError):
-        text += " … (too deep or too odd to show)"
+        text += " … (too deep or too complex to show)"
     return text
 
 

@@ -163,7 +163,7 @@ def _execute(
     config.prepare()
     pid_file = private / "keeper"
     config.command[:1] = [
-        *ansible_environment.kept(pid_file, target),
+        *ansible_environment.keeper_command(pid_file, target),
         str(ansible_environment.ansible_program("ansible-playbook")),
     ]
     config.env = ansible_environment.without_foreign_settings(config.env, environment)

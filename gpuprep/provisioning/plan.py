@@ -1,4 +1,4 @@
-"""Findings ─► ordered steps, each with its reasons; Wanted ─► the variables of the roles. Pure."""
+"""Findings ─► ordered steps, each with its reasons; Wanted ─► the variables of the roles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TITLES = {
     "gpu_cudnn": "Install cuDNN",
     "gpu_nccl": "Install NCCL",
     "gpu_codec": "Build FFmpeg with NVENC and NVDEC",
-    "gpu_containers": "Let containers have the GPUs",
+    "gpu_containers": "Give containers access to the GPUs",
     "gpu_extras": "Install the extras",
 }
 # Playbook order: what a role needs is done by one before it.

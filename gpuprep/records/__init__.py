@@ -690,7 +690,7 @@ class DriftFacts:
     on_host: bool = False  # the host checked itself
     probe: str = "none"  # "none" | "quick"
     probe_skipped: str = ""  # why a probe that was wished for was not made
-    probe_asked_since: OptMoment = ""  # at night: since when it is wished for; carried on from night to night
+    probe_asked_since: OptMoment = ""  # at night: since when it is wanted; carried on from night to night
     probe_measured_at: OptMoment = ""  # at night: when all probes last gave figures, this night or an earlier one
     fixes: tuple[Fix, ...] = ()
     compared: tuple[Compared, ...] = ()

@@ -39,7 +39,7 @@ def in_order(findings: Sequence[Finding], statuses: Iterable[Status]) -> list[Fi
 
 
 def weight(subject: str, role: str) -> int:
-    """How late a person needs to read a finding. A setting of a GPU is not the GPU: the machine works without it."""
+    """Sort key: a higher weight is read later. Settings of a GPU come after the GPU: it works without them."""
     if role == "gpu_tuning":
         return len(SUBJECTS)
     thing = subject.partition(" ")[0]

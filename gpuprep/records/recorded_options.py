@@ -1,10 +1,10 @@
-"""The options that a recorded run was started with. Pure.
+"""The options that a recorded run was started with.
 
     RecordedOptions.read(record.options).quick      True, False, or None where the record does not have it
 
 Other versions of gpuprep wrote other options, and a record may come from a file: an option of another type counts as
-not recorded. Not so where less would be required of a run: whatever stands in --only or --skip means that a part of the
-machine was left out, and `probes` that cannot be read are all that the profile wants.
+not recorded. Except where a run could then pass with less: any value of --only or --skip means that a part of the
+machine was left out, and unreadable `probes` mean all that the profile wants.
 """
 
 from __future__ import annotations

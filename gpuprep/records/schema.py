@@ -56,7 +56,7 @@ def _of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     origin = typing.get_origin(kind)
     arguments = typing.get_args(kind)
     if origin is Union or origin is getattr(types, "UnionType", Union):
-        # Sorted, because typing gives back the order of whichever equal Union was written first in the process.
+        # Sorted, because typing caches equal Unions and returns the order of the first one in the process.
         return {"anyOf": sorted((_of(option, definitions) for option in arguments), key=json.dumps)}
     if origin is tuple:
         return {"type": "array", "items": _of(arguments[0], definitions)}

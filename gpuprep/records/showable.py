@@ -74,8 +74,8 @@ def _unshowable(record: RunRecord, error: Exception) -> RunRecord:
         source=record.source if isinstance(record.source, Source) else Source.MEASURED,
         exit_code=COULD_NOT_TELL,
         gpuprep_version=one_line(str(record.gpuprep_version), 32),
-        error=f"{host}: its record cannot be shown: {message}\nwhat to do: see what its host reported; it is damaged,"
-        " or somebody made it so",
+        error=f"{host}: its record cannot be shown: {message}\nwhat to do: look at what its host reported: it is "
+        "damaged or forged",
     )
 
 

@@ -105,25 +105,25 @@ def _ask(
 ) -> _Record:
     asked = f"{AGENT_PROGRAM} {' '.join(shlex.quote(word) for word in [*words, '--expect', identity()])}"
     run = run or host.run
-    result = run(_as_root(asked) if become else _here(asked), stdin=request.encode(), timeout=timeout)
+    result = run(_as_root(asked) if become else _as_login_user(asked), stdin=request.encode(), timeout=timeout)
     allowed = not (become and _refused(result))
     try:
         if not allowed:
-            result = run(_here(asked), stdin=request.encode(), become=True, timeout=timeout)
+            result = run(_as_login_user(asked), stdin=request.encode(), become=True, timeout=timeout)
         if result.exit_code in NOT_OURS:
             result = _stream(run, words, request, become=become, timeout=timeout, compiled=host.target.local)
     except NoPrivilege as refused:
-        raise _lacking(host, refused, words, another=allowed) from refused
+        raise _no_sudo_rule(host, refused, words, another=allowed) from refused
     return _decode(host, record, result)
 
 
-def _here(asked: str) -> str:
+def _as_login_user(asked: str) -> str:
     """A command that runs the installed agent as the login user; exit code OTHER_AGENT: there is no agent."""
     return f"test -x {AGENT_PROGRAM} || exit {OTHER_AGENT}; exec {asked}"
 
 
 def _as_root(asked: str) -> str:
-    """As _here, but as root: if the login user is root, or by a sudo rule for the agent alone, without a root shell.
+    """The same as root: if the login user is root, or by a sudo rule for the agent alone, without a root shell.
 
     `sudo -l` first checks whether a rule exists (also a rule for all commands), without the command's input.
     """
@@ -145,7 +145,7 @@ def rule(words: Sequence[str], user: str = "USER") -> str:
     return f"{user} ALL=(root) NOPASSWD: {AGENT_PROGRAM} ^{' '.join(words)} --expect [0-9A-Za-z.+-]+$"
 
 
-def _lacking(host: Host, refused: NoPrivilege, words: Sequence[str], *, another: bool) -> NoPrivilege:
+def _no_sudo_rule(host: Host, refused: NoPrivilege, words: Sequence[str], *, another: bool) -> NoPrivilege:
     """The error if sudo allows no root shell; its hint is a sudo rule for the agent, which is enough."""
     if another:
         return NoPrivilege(

@@ -137,7 +137,7 @@ def _components(question: dict[str, Any]) -> str:
 
 
 def _dnf(scratch: Path, question: dict[str, Any], answer: dict[str, Any]) -> None:
-    """Streams and locks choose among what is offered; here it is asked what is offered at all."""
+    """Asks for all offers, also those that module streams and locks hide."""
     words = ["dnf", f"--setopt=cachedir={scratch}/cache", "--setopt=retries=2", f"--setopt=timeout={EACH_SECONDS}"]
     words += ["--setopt=*.skip_if_unavailable=true", "--setopt=*.module_hotfixes=true"]
     free, lacking = "--disableplugin=versionlock", answer["lacking"]
@@ -155,7 +155,7 @@ def _dnf(scratch: Path, question: dict[str, Any], answer: dict[str, Any]) -> Non
         if repository["lists"] and text:
             words += [f"--setopt={name}.repo_gpgcheck=1", f"--setopt={name}.gpgkey=file://{key}"]
     if question["epel"]:
-        quiet = [*words, "-y", "-q", free]  # -y: dnf asks on stdout whether a list's key may be taken
+        quiet = [*words, "-y", "-q", free]  # -y: dnf asks on stdout whether a list's key may be accepted
         has_dkms = re.search(r"(?m)^dkms-\d", _run([*quiet, "repoquery", "dkms"])[0])
         text, why = ("", "") if has_dkms else _epel(scratch, question["epel"], quiet)
         lacking.update({"epel": why} if why else {})
@@ -192,7 +192,7 @@ def _dnf(scratch: Path, question: dict[str, Any], answer: dict[str, Any]) -> Non
 
 
 def _key(repository: dict[str, Any]) -> tuple[str, str]:
-    """(NVIDIA's key, why it is not to be had): it comes from the repository, and is believed by its fingerprint."""
+    """(NVIDIA's key, why it is not to be had): it comes from the repository, and is trusted by its fingerprint."""
     content, why = _read(repository["key"], 1 << 16)
     text = content.decode("utf-8", "replace")
     if why:

@@ -59,7 +59,7 @@ TRIAL = "/bin/sh -c :"
 WITH_PASSWORD = "sudo -k -S -p '' --"
 
 
-# Ends with this, and says the word, before the command began: sudo would not have it, or took too long to say.
+# Exit code and message if sudo refused the command, or did not answer in time: the command did not begin.
 NOT_BEGUN, WORD = 96, b"gpuprep: not begun\n"
 
 

@@ -26,17 +26,17 @@ class Certificate:
     end: int
     restricted: bool  # by a critical option; none is defined for hosts
 
-    def wrong_for(self, host: str, now: float | None = None) -> str:
+    def invalid_reason(self, host: str, now: float | None = None) -> str:
         """Why the certificate is not valid for `host` (in small letters); "" if it is. No names in it mean any host."""
         moment = int(time.time() if now is None else now)
         if self.kind != FOR_HOST:
-            return "it is none of a host"
+            return "it is not a host certificate"
         if moment < self.begin:
             return "it is not valid yet"
         if moment >= self.end:
             return "it has expired"
         if self.names and host not in self.names:
-            return "it is of other names"
+            return "it is for other names"
         return "it has a critical option" if self.restricted else ""
 
 

@@ -202,7 +202,7 @@ class Known:
             if shown not in keys:
                 if (marker or not keys) and self._without_port(key, certificate) == Verdict.ACCEPTED:
                     return Verdict.ACCEPTED
-            elif shown is key or (certificate and not certificate.wrong_for(self.asked.host)):
+            elif shown is key or (certificate and not certificate.invalid_reason(self.asked.host)):
                 return Verdict.ACCEPTED
         if self.of(PLAIN):
             return Verdict.CHANGED
@@ -214,7 +214,7 @@ class Known:
 
     def algorithms(self) -> tuple[str, ...]:
         """The algorithms, those with a known key first, so that the host sends that key."""
-        firsts = {key.get_name(): key for key in reversed(self.of(PLAIN))}  # of a type OpenSSH looks at no other
+        firsts = {key.get_name(): key for key in reversed(self.of(PLAIN))}  # OpenSSH uses the first key of a type
         types = firsts.keys() - {name for name, key in firsts.items() if key in self.of(REVOKED)}
         wanted = self.asked.algorithms
         if _type(wanted[0]) in types:
@@ -229,7 +229,8 @@ class Known:
             return ""
         if certificate is None:
             return " (a certificate authority is known for it, and the host shows no certificate)"
-        wrong = certificate.wrong_for(self.asked.host) if certificate.authority in authorities else "it is of another"
+        known = certificate.authority in authorities
+        wrong = certificate.invalid_reason(self.asked.host) if known else "it is of another authority"
         return f" (a certificate authority is known for it, and the host's certificate does not count: {wrong})"
 
 

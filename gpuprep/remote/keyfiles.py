@@ -1,4 +1,4 @@
-"""The private key of a file. Of a locked key, and of one on a security token, the SSH agent signs.
+"""The private key of a file. For a locked key, or one on a security token, the SSH agent signs.
 
 A key on a token (FIDO: sk-ssh-ed25519, sk-ecdsa) has no secret in its file.
 """
@@ -17,7 +17,7 @@ import paramiko
 MOST_BYTES = 64 << 10
 MAGIC = b"openssh-key-v1\0"
 KINDS = (b"sk-ssh-ed25519@openssh.com", b"sk-ecdsa-sha2-nistp256@openssh.com")
-LOCKED = (paramiko.PasswordRequiredException, TypeError)  # so says cryptography of a key that wants a passphrase
+LOCKED = (paramiko.PasswordRequiredException, TypeError)  # errors for a key with a passphrase
 BROKEN = "broken"  # of a file that is no private key
 BEFORE = 3  # cipher, way of making a key from a passphrase, its options: strings before the number of keys
 

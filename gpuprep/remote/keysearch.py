@@ -279,7 +279,7 @@ def _refused(search: _Search) -> AuthenticationRefused:
     left = "" if len(search.keys) < MOST_KEYS else f"; no more than {MOST_KEYS} keys are tried"
     copy = copy_id(f"{user}@{address}", target.port, files)
     return AuthenticationRefused(
-        f"{target.name}: {address} lets nobody in. Tried: {'; '.join(search.tried)}{locked}{left}",
+        f"{target.name}: {address} refused every login. Tried: {'; '.join(search.tried)}{locked}{left}",
         f"{advice}. Another key: `--ssh-key FILE`. With a password of {user} there: `{copy}` lets your key in",
         where=target.name,
     )

@@ -26,7 +26,7 @@ class Lines:
                 break
             remaining = deadline - time.monotonic()
             try:
-                # Asked also when time is up: a host that always has one byte more would never be late otherwise.
+                # Checked after each byte: a host that always sends one byte more must time out, too.
                 if remaining <= 0:
                     raise TimeoutError
                 chunk = self._receive(remaining)

@@ -84,7 +84,7 @@ class SshConnection:
                 status, raw = converse(channel, marked, stdin, timeout, most, self.where, cut, errors)
         except GONE as error:
             raise lost(self.where, command) from error
-        # -1 is "no status": either a signal ended the command, after a proper end of its output, or all is gone.
+        # -1 is "no status": a signal ended the command, after a proper end of its output, or the connection is lost.
         if status < 0 and not (channel.eof_received and _is_connected(connection)):
             raise lost(self.where, command)
         if not marked.begun:

@@ -134,7 +134,7 @@ def converse(
         while chunk := _received(channel, where, marked.command, most):
             stdout += marked.own(chunk)
             if len(stdout) > most:
-                cut()  # to close the channel would be to ask the host to stop
+                cut()  # closing the channel would need the host's help
                 raise output_too_large(where, marked.command, most)
             channel.settimeout(_left(deadline))
         if not channel.status_event.wait(_left(deadline)):
@@ -238,7 +238,7 @@ class SshProcess:
 
     def _stuck(self) -> HostError:
         return HostError(
-            f"{self.where}: the host takes nothing that is sent to it",
+            f"{self.where}: the host does not read what is sent to it",
             "look at what the machine is busy with, then run again",
             where=self.where,
         )

@@ -41,7 +41,7 @@ class _Packets(Packetizer):  # type: ignore[misc]  # paramiko ships no types
         return data
 
     def close(self) -> None:
-        with contextlib.suppress(OSError, EOFError):  # the way through a jump host may be gone before what it carried
+        with contextlib.suppress(OSError, EOFError):  # the jump host's connection may have ended first
             super().close()
 
 
@@ -71,7 +71,7 @@ class Transport(paramiko.Transport):  # type: ignore[misc]
     def open_channel(self, *arguments: Any, **named: Any) -> Any:
         channel = super().open_channel(*arguments, **named)
         for pipe in (channel.in_buffer, channel.in_stderr_buffer):
-            pipe.__class__ = _Pipe  # and not a new pipe: a jump host's next one speaks at once, and is heard by now
+            pipe.__class__ = _Pipe  # keep the pipe: the host behind a jump host may have sent bytes already
         return channel
 
     def auth_publickey(self, *arguments: Any, **named: Any) -> Any:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from gpuprep.errors import GpuprepError, Interrupted
 from gpuprep.remote.limits import STOP_SECONDS
 
-LOOK_SECONDS = 0.25  # how often it is asked whether the user stopped the run
+LOOK_SECONDS = 0.25  # between two checks whether the user stopped the run
 
 
 def never() -> bool:

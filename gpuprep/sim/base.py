@@ -31,7 +31,7 @@ INITRAMFS = "etc/initramfs-tools/conf.d/gpuprep-sim"
 SMALL_INITRAMFS = (
     f'cd "$1" && mkdir -p $(dirname {INITRAMFS}) && printf "MODULES=list\\nCOMPRESSLEVEL=1\\n" >{INITRAMFS}'
 )
-# Where dpkg is told to leave writing to the kernel; a machine's own dpkg is not told so.
+# dpkg's setting to write without fsync while a base is made; it is removed for the machine's own dpkg.
 UNSAFE_IO = "etc/dpkg/dpkg.cfg.d/99mmdebstrap"
 
 SSHD = """\

@@ -22,7 +22,7 @@ NAME = re.compile(r"[a-z0-9][\w.+%~-]{1,200}\.deb")
 
 
 def _pool(os_name: str) -> Path:
-    """One for all that are the same Debian release below."""
+    """One pool for all systems that are the same Debian release."""
     return paths.cache_dir() / "packages" / base.release(os_name)
 
 
@@ -55,16 +55,16 @@ def harvest(os_name: str, upper: Path) -> int:
         new = [name for name in disk.files(ARCHIVES) if NAME.fullmatch(name) and not (pool / name).exists()]
         if not new or keyring is None:
             return 0
-        proven = signedpackages.proven(disk, keyring, new)
-        return sum(_copy(disk, name, pool, proven[name]) for name in new if name in proven)
+        verified = signedpackages.verified(disk, keyring, new)
+        return sum(_copy(disk, name, pool, verified[name]) for name in new if name in verified)
 
 
-def _copy(disk: Disk, name: str, pool: Path, proven: set[signedpackages.Content]) -> int:
+def _copy(disk: Disk, name: str, pool: Path, verified: set[signedpackages.Content]) -> int:
     temporary = pool / f".{name}.{os.getpid()}"
     digest = hashlib.sha256()
     with disk.file(f"{ARCHIVES}/{name}") as source:
         size = 0 if source is None else os.fstat(source).st_size
-        if source is None or str(size) not in {known for known, _ in proven}:
+        if source is None or str(size) not in {known for known, _ in verified}:
             return 0  # apt-get clean may have taken it away meanwhile; or it is another's
         left = size
         with temporary.open("wb") as copy:
@@ -72,7 +72,7 @@ def _copy(disk: Disk, name: str, pool: Path, proven: set[signedpackages.Content]
                 digest.update(block)
                 copy.write(block)
                 left -= len(block)
-    if (str(size), digest.hexdigest()) not in proven:
+    if (str(size), digest.hexdigest()) not in verified:
         temporary.unlink()
         return 0
     temporary.rename(pool / name)

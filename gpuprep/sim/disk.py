@@ -116,7 +116,7 @@ def _key(path: Path, comment: str) -> None:
 
 
 def freeze(name: str) -> tuple[str, ...]:
-    """Frozen disks, newest first, that hold what a stopped machine has now; the machine goes on above them itself."""
+    """Frozen disks, newest first, that hold what a stopped machine has now; the machine itself gets a new layer."""
     if store.process(name, "supervisor"):
         raise SimError(f"{name} runs, its disk changes", f"gpuprep sim down --keep {name}, then clone it")
     folder = store.folder(name)

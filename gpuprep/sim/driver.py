@@ -50,7 +50,7 @@ def supports(model: Model, version: str, is_open: bool) -> bool:
 
 
 def load(module: Module | None, devices: Sequence[Device], options: Mapping[str, str]) -> Loaded | None:
-    """What a boot makes of the module on the disk. A driver that finds no GPU of its own does not stay loaded."""
+    """The driver that a boot loads from the disk. A driver that finds no GPU of its own does not stay loaded."""
     if module is None or not module.version:
         return None
     drives = [d.bus_id for d in devices if not d.model.is_switch and supports(d.model, module.version, module.is_open)]

@@ -118,7 +118,7 @@ def _sections(state: configparser.ConfigParser) -> list[dict[str, str]]:
 
 
 def _number(state: configparser.ConfigParser, sections: list[dict[str, str]]) -> None:
-    """NVML's GPUs are these, in this order."""
+    """Write these GPUs to the state, numbered in this order."""
     for name in [name for name in state.sections() if name.startswith("gpu.")]:
         state.remove_section(name)
     for index, section in enumerate(sections):

@@ -38,7 +38,7 @@ def of_machine(name: str) -> int:
         if not any(_overlap((first, COUNT), other) for other in taken) and not _known(first):
             store.write_json(kept, {"first": first})
             return first
-    raise SimError("no 65536 user ids are free on this computer", "see /etc/subuid and /etc/subgid: who took them all?")
+    raise SimError("no 65536 user ids are free on this computer", "see /etc/subuid and /etc/subgid for who has them")
 
 
 def spare() -> int:

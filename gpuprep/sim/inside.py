@@ -42,7 +42,7 @@ def command(name: str, arguments: Sequence[str], *, tty: bool = False) -> list[s
     namespaces = ["mount", "uts", "ipc", "pid", "cgroup"]
     if not Path("/proc/self/ns/user").samefile(f"/proc/{init}/ns/user"):
         namespaces.append("user")
-    # A terminal stays the session's that it was opened in: setsid, lest a program of the machine types into it.
+    # setsid: otherwise a program of the machine could type into our terminal.
     enter = ["setsid", "--wait", "nsenter", f"--target={init}", *(f"--{kind}" for kind in namespaces)]
     enter += ["--setuid=0", "--setgid=0", "--root", "--wd"]  # both are init's: --wd=/ would be this computer's
     clean = ["env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM=xterm-256color"]

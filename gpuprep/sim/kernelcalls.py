@@ -8,7 +8,7 @@ import os
 
 # The numbers are the same on every architecture: these calls are younger than the common table.
 OPEN_TREE, MOVE_MOUNT, OPENAT2, MOUNT_SETATTR = 428, 429, 437, 442
-# What a call answers that the kernel, or a filter around us, does not have
+# Errors of a call that the kernel, or a seccomp filter, does not have
 CANNOT = (errno.ENOSYS, errno.EPERM)
 AT_FDCWD = -100
 AT_EMPTY_PATH = 0x1000

@@ -1,7 +1,7 @@
-"""Makes the base disk of RPM systems from a Debian: Debian's own package tools go out of sight, dnf is set up as there.
+"""Makes the base disk of RPM systems from a Debian: Debian's own package tools are hidden, dnf is set up as there.
 
-Programs that a stub package is to bring (archive/rpmpayload.py) go out of sight, too, and Debian's kernel headers to a
-place that does not name a kernel.
+Programs that a stub package is to bring (archive/rpmpayload.py) are hidden, too, and Debian's kernel headers are moved
+to a place that does not name a kernel.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ clean_requirements_on_remove=True
 best=True
 skip_if_unavailable=False
 """
-# Debian's own keeps lists in a folder that is out of sight.
+# Debian's own keeps lists in a hidden folder.
 ALTERNATIVES = f"""\
 #!/bin/sh
 exec /{HIDDEN}/usr/bin/update-alternatives --altdir /etc/alternatives --admindir /var/lib/alternatives "$@"
@@ -62,7 +62,7 @@ FILES = {
 
 
 def fingerprint() -> str:
-    """Of what this makes: another one is another base."""
+    """A digest of this recipe: if it changes, a new base is made."""
     return hashlib.sha256((Path(__file__).read_text() + repr(sorted(PROGRAMS.items()))).encode()).hexdigest()[:12]
 
 
@@ -93,7 +93,7 @@ def convert(root: Path) -> None:
 
 
 def _hide(root: Path, path: Path) -> None:
-    """A link is made again, to where it leads: what it is relative to changes."""
+    """Move `path` to HIDDEN; a link is made again with its absolute target."""
     to = root / HIDDEN / path.relative_to(root)
     to.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_symlink():

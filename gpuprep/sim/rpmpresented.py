@@ -1,4 +1,4 @@
-"""What makes a machine one of an RPM system: its name, repositories, kernel, and rpm's database of what it has."""
+"""Presents a machine as an RPM system: its name, repositories, kernel, and rpm's database of its packages."""
 
 from __future__ import annotations
 

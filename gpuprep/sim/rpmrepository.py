@@ -21,7 +21,7 @@ from gpuprep.sim.archive.payload import Payload
 from gpuprep.sim.archive.stubs import Archive, Stub
 from gpuprep.sim.paths import Progress
 
-# Programs that an RPM system does not have are out of sight in its base.
+# Programs that an RPM system does not have are hidden in its base.
 PATH = f"/usr/sbin:/usr/bin:/sbin:/bin:/{rpmpayload.HIDDEN}/usr/bin"
 
 

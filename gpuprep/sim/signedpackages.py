@@ -26,8 +26,8 @@ MOST_RELEASES = 16
 Content = tuple[str, str]  # size in bytes and sha256, as a list of packages writes them
 
 
-def proven(disk: Disk, keyring: Path, names: Iterable[str]) -> dict[str, set[Content]]:
-    """File name, as apt gives it, ► size and sha256 of the packages of that name; of `names`, only what is proven."""
+def verified(disk: Disk, keyring: Path, names: Iterable[str]) -> dict[str, set[Content]]:
+    """File name, as apt gives it, ► size and sha256 of the packages of that name; only verified ones of `names`."""
     wanted = {name.partition("_")[0].encode() for name in names}
     contents: dict[str, set[Content]] = {}
     releases = [name for name in disk.files(LISTS) if name.endswith("_InRelease")]

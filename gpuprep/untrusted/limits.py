@@ -17,9 +17,9 @@ from typing import Any, BinaryIO, Dict, List, Tuple, Union
 
 MIB = 1 << 20
 DOCUMENT_BYTES = 16 * MIB  # of JSON: the record of eight GPUs with all its measurements has about one
-DOCUMENT_NODES = 300_000  # values of such a document: memory goes by these, ten times as much as by bytes
-# Signs of it that are escaped or beyond ASCII: each may have to be made visible, which takes a hundred times as long as
-# to read one. Gpuprep itself writes pure ASCII.
+DOCUMENT_NODES = 300_000  # values of such a document: memory is proportional to this, ten times as much as to bytes
+# Characters that are escaped or not ASCII: making one visible takes a hundred times as long as reading one. gpuprep
+# itself writes only ASCII.
 DOCUMENT_ESCAPES = 400_000
 DEPTH = 64  # objects and lists in each other
 PART_DEPTH = 48  # of what becomes a part of a document, as a host's answer does
@@ -39,7 +39,7 @@ def json_document(text: str, depth: int = DEPTH) -> Any:
         raise BeyondLimit(f"it is larger than {DOCUMENT_BYTES // MIB} MiB")
     beyond = 0 if text.isascii() else len(text.encode("utf-8", "surrogatepass")) - len(text)
     if text.count("\\") + text.count("\x7f") + beyond > DOCUMENT_ESCAPES:
-        raise BeyondLimit(f"it has more than {DOCUMENT_ESCAPES} signs that are escaped or not ASCII")
+        raise BeyondLimit(f"it has more than {DOCUMENT_ESCAPES} characters that are escaped or not ASCII")
     # Counted before anything is built. Those inside of texts count, too: no record comes near.
     if text.count(",") + text.count("[") + text.count("{") > DOCUMENT_NODES:
         raise BeyondLimit(f"it has more than {DOCUMENT_NODES} values")
@@ -87,7 +87,7 @@ def _shown(size: int) -> str:
 
 
 def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    """Python would keep the last of two values of one key, and another reader the first."""
+    """Refuses a key that stands twice: Python would keep its last value, another reader the first."""
     members = dict(pairs)
     if len(members) < len(pairs):
         times = Counter(key for key, _ in pairs)

@@ -6,7 +6,7 @@ remember_words(words)     the same for the words of a command line
 keep_secret(password)     the same for a password
 masked(text)              `text` without passwords
 masked_words(words)       each word of a command line
-astray(words)             a word of a command line that holds a password where none belongs
+misplaced_password(words) a word of a command line that holds a password where none belongs
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
 MASK = "***"
-# What a shorter password looks like is found in every other word: such a one is masked in its place alone.
+# A shorter password would match parts of other words, so it is masked only in its own place.
 FEWEST_LETTERS = 4
 STORE, LIBPQ = "GPUPREP_STORE", "PGPASSWORD"
 # A password may hold any character, an "@" among them: it ends at the last one of its word.
@@ -28,7 +28,7 @@ _NAMED_IN_URL = re.compile(r"([?&][^=&\s]*(?:pass|pw|secret|token)[^=&\s]*=)([^&
 _NAMED = re.compile(
     r"""(\b\w*(?:password|passwd|passfile)\s*=\s*)('(?:[^'\\]|\\.)*'|"[^"]*"|[^\s&'"]+)""", re.IGNORECASE
 )
-# A URL whose parts can be told from each other: nothing but what is hidden in its place can be a password. %3A is ":".
+# A well-formed URL: only its password part can be a password. %3A is ":".
 _URL = re.compile(
     r"sqlite(?:\+\w+)?://.*"
     r"|[a-z][a-z0-9+.-]*://(?:(?:(?!%3a)[^\s:/@;?#])*(?::.*)?@)?(?:\[[0-9a-f:.%\w]*\]|[^\s:/@;?#\[\]]*)"
@@ -40,7 +40,7 @@ _SCHEME = re.compile(rf"{_DATABASE}(?=[:;/])|[a-z+]+(?=://)", re.IGNORECASE)
 _DATABASE_IN_TEXT = re.compile(
     rf"""(?<![\w./-]){_DATABASE}[:;](?:[/\\]|[^\s'"]*[:@])[^\s'"]*[^\s'":;,.)]""", re.IGNORECASE
 )
-# What may be a password in a URL that is none.
+# What may be a password in a malformed URL.
 _PIECE = re.compile(r"[^\s:/@?#&=;,'\"\\]+(?=@)")
 # A word of a command line that is the URL of a store, well or badly typed, also as the value of a mistyped option.
 _STORE_WORD = re.compile(rf"(?:\A|[=-]){_DATABASE}(?:[:;](?=\S)|//)", re.IGNORECASE)
@@ -78,7 +78,7 @@ def remember_words(words: Iterable[str]) -> None:
 
 
 def _and_store(words: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Each word, and what it has of the value of --store."""
+    """Each word, with the value of --store if the word has it, else ""."""
     before = ""
     for word in words:
         yield word, word if before == "--store" else word[len("--store=") :] if word.startswith("--store=") else ""
@@ -97,7 +97,7 @@ def masked(text: str) -> str:
 
 
 def masked_url(url: str) -> str:
-    """The same for one URL. Of what is none only the scheme stays; a mere file name stays whole."""
+    """The same for one URL. Of a text that is no URL only the scheme stays; a plain file name stays whole."""
     if is_url(url):
         return _in_place(_USERINFO_OF_WORD.sub(rf"\1:{MASK}@", url))
     if not any(sign in url for sign in ("@" if url.startswith("sqlite:") else ":@=")):
@@ -124,10 +124,10 @@ def masked_words(words: Iterable[str]) -> list[str]:
     ]
 
 
-def astray(words: Iterable[str]) -> str | None:
-    """The first word, masked, that holds a password and is not the value of --store; None if there is none.
+def misplaced_password(words: Iterable[str]) -> str | None:
+    """The first word, masked, that holds a password and is not the value of --store; else None.
 
-    Of such a word nothing tells which part is the password: `u:PASSWORD@h/db`, `postgresql:u/PASSWORD@h`.
+    In such a word one cannot tell which part is the password: `u:PASSWORD@h/db`, `postgresql:u/PASSWORD@h`.
     """
     for word, store in _and_store(words):
         if not store and (_STORE_WORD.search(word) or _LOGIN.search(word) or _in_place(word) != word):
@@ -137,7 +137,7 @@ def astray(words: Iterable[str]) -> str | None:
 
 
 def without_secret(store: str | None) -> str | None:
-    """What was given as --store as it may be shown again; None where there is none, or where it holds a secret."""
+    """The value of --store if it may be shown; None if there is none or it holds a secret."""
     return store if store and _without_known(masked_url(store)) == store else None
 
 

@@ -49,8 +49,8 @@ def weakness(
 ) -> Optional[Weakness]:
     """How a user who is none of `owners` can change what `path` (absolute) leads to; None if nobody can.
 
-    What is not there yet is what its folder is. `groups`: groups of people may write. `teams`: what these groups may
-    write to may belong to anybody.
+    A path that does not exist yet is as safe as its folder. `groups`: groups of people may write. `teams`: what these
+    groups may write to may belong to anybody.
     """
     rest, here, links = _parts(path), "/", 0
     while rest:
@@ -90,7 +90,7 @@ def _changed_by(
         owner = f"{_sudo()}chown {_user(os.geteuid())} {quoted}"
         return Weakness(f"{path} belongs to {_user(status.st_uid)}", owner)
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
-        return None  # as /tmp: what is ours in it stays
+        return None  # sticky, as /tmp: others cannot replace our files in it
     if status.st_mode & stat.S_IWOTH:
         return Weakness(f"everybody may write to {path}", f"{_sudo(status.st_uid)}chmod o-w {quoted}")
     people = status.st_mode & stat.S_IWGRP and not groups

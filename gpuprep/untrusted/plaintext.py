@@ -28,7 +28,7 @@ _MOST_LETTERS = 1000  # of one line
 
 def visible(text: str) -> str:
     """`text` with its unsafe characters as escapes; newlines and tabs stay."""
-    if text.isprintable():  # nearly all are, and this is the fastest question there is
+    if text.isprintable():  # true for nearly all texts, and the fastest test
         return text
     return _UNSAFE.sub(_escape, text)
 

@@ -1,4 +1,4 @@
-"""Estimates how long a run still takes, from earlier runs. Pure.
+"""Estimates how long a run still takes, from earlier runs.
 
     expected(steps, ours, similar)  how long each step of a run took in earlier runs, by their median
     seconds_left(...)               what is left of a run, from that and from what it has spent so far

@@ -1,4 +1,4 @@
-"""Which names are allowed for a HOST, an address, a user or a path of an inventory? Pure.
+"""Which names are allowed for a HOST, an address, a user or a path of an inventory?
 
 Names of machines become arguments of ssh, file names and Ansible patterns. Names from an inventory need not come from
 the user: a dynamic inventory passes on the tags of a cloud. So this module refuses what OpenSSH refuses (the shell of

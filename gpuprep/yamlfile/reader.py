@@ -152,7 +152,7 @@ class _Reader:
         self._report(line, "file", f"is not valid YAML: {what}")
 
     def _beyond(self, error: Exception) -> None:
-        """What PyYAML passes on from Python unplaced: a \\U escape beyond Unicode, a number of thousands of digits."""
+        """Python's errors that PyYAML cannot place: a \\U escape beyond Unicode, a number of thousands of digits."""
         if escape := _BEYOND_UNICODE.search(self.text):
             self._report(
                 self._line_at(escape.start()), "file", f"is not valid YAML: {escape.group()} is beyond Unicode"

@@ -265,14 +265,14 @@ def test_a_system_is_no_path(fact: str, make_stage: Callable[[], Stage]) -> None
 def test_by_hand_the_roles_refuse_to_let_facts_be_variables(book: str, tmp_path: Path) -> None:
     done = by_hand(book, tmp_path, {})
     assert done.returncode != 0
-    assert "lets facts of a machine take the place of variables" in done.stdout.replace("\n", " ")
+    assert "lets facts of a machine override variables" in done.stdout.replace("\n", " ")
     assert "ANSIBLE_CONFIG=" in done.stdout
 
 
 @pytest.mark.machines
 def test_by_hand_as_documented_they_run(tmp_path: Path) -> None:
     done = by_hand("verify.yml", tmp_path, {"ANSIBLE_CONFIG": str(ansible_environment.playbooks_dir() / "ansible.cfg")})
-    assert "take the place of variables, so" not in done.stdout
+    assert "override variables, so" not in done.stdout
     assert "Read the facts of the machine" in done.stdout
 
 

@@ -359,7 +359,7 @@ def test_a_password_typed_as_a_word_of_another_command_is_not_printed(
 def test_what_is_no_password_is_not_refused(state: Path, capsys: pytest.CaptureFixture[str], word: str) -> None:  # noqa: ARG001
     assert run_command.run(cli, ["status", word, "--no-such-option"]) == 2
     assert "no-such-option" in capsys.readouterr().err
-    assert masking.astray(["status", word]) is None
+    assert masking.misplaced_password(["status", word]) is None
 
 
 @pytest.mark.parametrize("text", [

@@ -133,7 +133,7 @@ def test_a_download_that_never_ends_is_given_up(
     first.attack = lambda handler: trickle(handler, first.ended)
     with monkeypatch.context() as patched:
         patched.setattr(sources, "TOTAL_SECONDS", 0.3)
-        refused(first.url, "could not be fetched: it was not there after 0.3 s")
+        refused(first.url, "could not be fetched: it did not arrive within 0.3 s")
     assert fetch(other.url) == GOOD
 
 

@@ -144,7 +144,7 @@ def fails_and_puts_back(machine: str, folder: Path) -> None:
     inside(machine, f"echo 'MAKE[0]=\"false\"' | tee {names}")  # DKMS does not build the module
     failed = gpuprep("provision", f"sim:{machine}", "--profile", profile(folder, "nvidia", "570"))
     assert failed.exit_code == 4, failed.text
-    assert "The packages that were there, their holds and their pin are as they were" in " ".join(failed.text.split())
+    assert "The previous packages, their holds and their pin are restored" in " ".join(failed.text.split())
     inside(machine, f"rm {names}")
     assert inside(machine, written).stdout == before
     assert inside(machine, VERSIONS[rpm]).stdout.split() == ["580.178.04"]

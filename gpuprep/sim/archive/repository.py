@@ -77,7 +77,7 @@ def public_key() -> Path:
 
 @contextmanager
 def alone(home: Path) -> Iterator[None]:
-    """One process at a time: all that sign share gpg's agent, and who is done ends it, also under the others' hands."""
+    """One process at a time: all that sign share gpg's agent, and the first to finish would end it for the others."""
     with paths.locked(home / ".in-use"):
         yield
 
@@ -104,7 +104,7 @@ def end_agent() -> None:
         asked = ["gpg-connect-agent", "--homedir", str(home), "--no-autostart", "GETINFO pid", "/bye"]
         answer = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
         subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"], check=False)
-        # It ends a moment later, and till then it still takes calls that it does not answer.
+        # It ends a moment later; until then it accepts calls and does not answer them.
         if match := re.search(r"^D (\d+)$", answer, re.MULTILINE):
             _await_end(int(match[1]))
 

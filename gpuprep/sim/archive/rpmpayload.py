@@ -1,6 +1,6 @@
 """What is inside a stub RPM package: as much as gpuprep and the real tools around it (dkms, ldconfig, systemd) look at.
 
-The machine is a Debian below. A program that a package brings on a real system is in the base already, out of sight
+The machine is really a Debian. A program that a package brings on a real system is in the base already, hidden
 (rpmbase.py): the stub puts a link to it where it belongs. So it is there when its package is, and only then.
 """
 

@@ -1,4 +1,4 @@
-"""What the data files say: stub packages with their names, versions and relations. Pure."""
+"""What the data files say: stub packages with their names, versions and relations."""
 
 from __future__ import annotations
 

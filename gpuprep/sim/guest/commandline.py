@@ -1,4 +1,4 @@
-"""The words of an ffmpeg command, taken apart: what is global, what belongs to each input and output. Pure."""
+"""The words of an ffmpeg command, taken apart: what is global, what belongs to each input and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filter graphs whose CUDA filters are taken over by software ones. Pure.
+"""Replaces the CUDA filters of filter graphs by software filters.
 
 Where pictures are (GPU or not) is followed through each chain, so that a graph which a real ffmpeg refuses is refused.
 """
@@ -28,7 +28,7 @@ LABEL = re.compile(r"\[([^\]]*)\]")
 
 
 class CannotConvert(Exception):
-    """Pictures on the GPU met a filter of the CPU, or the other way round; the text is ffmpeg's line."""
+    """A CPU filter got pictures in the GPU's memory, or the other way round; the text is ffmpeg's line."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""An ffmpeg command that uses the GPU ─► the software command in its place, and what of the GPU it asked for. Pure."""
+"""An ffmpeg command that uses the GPU ─► the software command in its place, and what of the GPU it asked for."""
 
 from __future__ import annotations
 

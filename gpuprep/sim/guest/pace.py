@@ -1,4 +1,4 @@
-"""The frame rate of work on a GPU's video engines, shared among all that runs there now. Pure.
+"""The frame rate of work on a GPU's video engines, shared among all that runs there now.
 
 A session cannot exceed one engine; sessions share the engines evenly. Rates are of 1080p and grow with the clock.
 """

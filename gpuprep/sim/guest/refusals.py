@@ -1,4 +1,4 @@
-"""What a simulated GPU, or its driver, refuses of a command: the lines that a real ffmpeg prints then. Pure."""
+"""What a simulated GPU, or its driver, refuses of a command: the lines that a real ffmpeg prints then."""
 
 from __future__ import annotations
 

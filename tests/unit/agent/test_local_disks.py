@@ -94,7 +94,7 @@ def test_a_plan_offers_the_disk_for_the_mount() -> None:
         records.LocalDisk("/dev/nvme2n1", AWS, 900_000_000_000),
     )
     said = decisions(machine(blank_disks=two))
-    assert "local NVMe that holds nothing: /dev/nvme1n1 (125 GB), /dev/nvme2n1 (900 GB)" in said
+    assert "empty local NVMe: /dev/nvme1n1 (125 GB), /dev/nvme2n1 (900 GB)" in said
     assert "extras.mount: {device: LABEL=scratch, path: /scratch, fstype: ext4}" in said
     mount = {"mount": profile.MountWish("LABEL=scratch", "/scratch", "ext4", "defaults,nofail")}
     assert "local NVMe" not in decisions(machine(blank_disks=two), extras=mount)

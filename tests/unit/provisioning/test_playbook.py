@@ -197,7 +197,7 @@ def test_what_does_not_listen_to_an_end_is_killed(tmp_path: Path, ends: str) -> 
     deaf, keeper = tmp_path / "deaf", tmp_path / "keeper"
     then = "until [ -s $0 ]; do sleep 0.05; done" + ("" if ends == "by itself" else "; sleep infinity")
     script = f"trap '' TERM; (setsid sh -c 'echo $$ >$0; exec sleep infinity' $0 &); {then}"
-    process = subprocess.Popen([*ansible_environment.kept(keeper, LOCAL), "sh", "-c", script, str(deaf)])
+    process = subprocess.Popen([*ansible_environment.keeper_command(keeper, LOCAL), "sh", "-c", script, str(deaf)])
     until(lambda: deaf.exists() and deaf.read_text().endswith("\n"), "nothing was started", 300)
     child = int(deaf.read_text())
     try:

@@ -394,8 +394,8 @@ def test_a_new_key_that_no_line_can_hold_is_refused(world: World, tmp_path: Path
     [
         ("plain", "shows no certificate"),
         ("certified-once", "it has expired"),
-        ("certified-for-alias", "it is of other names"),
-        ("certified-as-user", "it is none of a host"),
+        ("certified-for-alias", "it is for other names"),
+        ("certified-as-user", "it is not a host certificate"),
         ("certified-by-rsa", "it is of another"),
     ],
 )

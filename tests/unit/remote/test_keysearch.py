@@ -73,7 +73,7 @@ def test_a_user_that_is_named_is_the_only_one(serve: Serve, home: Path, tmp_path
     server.trust()
     give(home, make_key(tmp_path / "stranger"))
     with pytest.raises(
-        errors.AuthenticationRefused, match=r"lets nobody in\. Tried: nobody with ~/\.ssh/id_ed25519$"
+        errors.AuthenticationRefused, match=r"refused every login\. Tried: nobody with ~/\.ssh/id_ed25519$"
     ) as caught:
         keysearch.find(bare(server, user="nobody"), never, quiet)
     assert f"`gpuprep init 127.0.0.1:{server.port}` tries the usual users" in caught.value.hint

@@ -45,7 +45,7 @@ def driver_offered(madison: Iterable[str], packages: Sequence[str], wish: str) -
 def driver_names(sources: Mapping[str, Mapping[str, Any]], libraries: str = "compute") -> list[str]:
     """Every package of a driver that these sources know, of all branches and flavours.
 
-    Those for displays only where they are wished: on another machine they are a desktop's, and somebody else's.
+    Those for displays only where they are wanted: on another machine they are a desktop's, and somebody else's.
     """
     names = set()
     for source in sources.values():

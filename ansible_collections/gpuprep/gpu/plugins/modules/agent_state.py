@@ -1,7 +1,7 @@
 """Which agent of gpuprep is installed? Changes nothing. Stdlib only, Python 3.9 or newer.
 
 `digest` is computed as the filter agent_digest does on the controller, over the files that are there, so that a damaged
-installation is not taken for a good one.
+installation is noticed.
 """
 
 from __future__ import annotations

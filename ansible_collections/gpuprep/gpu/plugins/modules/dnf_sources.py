@@ -1,4 +1,4 @@
-"""Does a file of somebody else already name a repository of dnf? Changes nothing.
+"""Does a file that gpuprep did not write already name a repository of dnf? Changes nothing.
 
 As agent/facts/repositories.py reads it. Stdlib only, Python 3.9 or newer.
 """

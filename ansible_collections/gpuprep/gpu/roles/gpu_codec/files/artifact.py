@@ -1,4 +1,4 @@
-"""On the controller: which finished builds are handed on, and by whose word. No word of a host is believed here.
+"""On the controller: which finished builds other hosts may use, and who vouches for them. No host is trusted here.
 
     artifact.py check BUILDS KEY TRUSTED SIGNERS      may BUILDS/KEY.tar.xz be installed on other hosts?
     artifact.py accept BUILDS KEY PART BUILDER RECIPE PART, just fetched from BUILDER, becomes BUILDS/KEY.tar.xz
@@ -43,7 +43,7 @@ class Changed(Refused):
 
 
 def only_ours(path: Path, info: os.stat_result) -> None:
-    """What others may write is the word of others."""
+    """Refuses a file that other users may write."""
     if info.st_uid not in (0, os.geteuid()):
         raise Refused(f"{path} belongs to another user (id {info.st_uid})")
     if info.st_mode & 0o022:
@@ -149,9 +149,9 @@ def signature_flaw(archive: Path, signers: str) -> str:
         os.close(opened(signature, MOST_BYTES_OF_SIGNATURE))
         os.close(opened(Path(signers), MOST_BYTES_OF_JSON))
     except FileNotFoundError as error:
-        return f"no signature vouches for it: {error.filename} is missing"
+        return f"it has no good signature: {error.filename} is missing"
     except Refused as refusal:
-        return f"no signature vouches for it: {refusal}"
+        return f"it has no good signature: {refusal}"
     about = ["-f", signers, "-s", str(signature)]
     found = ssh_keygen(["-Y", "find-principals", *about], archive)
     names = [

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 
-def same(path: Path, text: bytes) -> bool:
+def is_unchanged(path: Path, text: bytes) -> bool:
     try:
         return not path.is_symlink() and path.read_bytes() == text and path.stat().st_mode & 0o7777 == 0o644
     except OSError:
@@ -19,7 +19,7 @@ def same(path: Path, text: bytes) -> bool:
 
 
 def put(path: Path, text: bytes) -> None:
-    """The file is whole or is not there, whoever else made one of that name."""
+    """Writes the file at once: a reader sees the old or the new one, never a part."""
     part, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(part, "wb") as file:
         file.write(text)
@@ -31,7 +31,7 @@ folder = Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
 folder.chmod(0o755)  # whatever the umask
 programs = {folder / name: text.encode() for name, text in json.load(sys.stdin).items()}
-other = {path: text for path, text in programs.items() if not same(path, text)}
+other = {path: text for path, text in programs.items() if not is_unchanged(path, text)}
 for path, text in other.items():
     put(path, text)
 print(len(other))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# NVIDIA's module of a version, whose source is on the disk. Prints what DKMS says of what it did.
+# Handles one version of NVIDIA's module, whose source is on the disk. Prints DKMS's messages.
 # build VERSION KERNEL  builds it for a kernel, over one that DKMS does not know, and makes DKMS know it first: where the open and the
 #                       proprietary package have one name in DKMS, the old package takes the new one's module with it when it goes
 # again VERSION KERNEL  takes the module from DKMS for a kernel, so that it is built and signed again

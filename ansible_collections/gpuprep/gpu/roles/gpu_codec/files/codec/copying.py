@@ -1,4 +1,4 @@
-"""Files of others into a fresh folder of root's: plain files and folders only, so many and so large, nothing else."""
+"""Copies files of another user to a new folder of root: plain files and folders only, limited in number and size."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def headers(spec: Spec, tarball: Path) -> dict[str, Any]:
 
 
 def built(spec: Spec, scratch: Path) -> dict[str, Any]:
-    """The scratch folder is root's; what is in its folder work is the build user's, and so is believed in nothing."""
+    """The scratch folder is root's; its folder work is the build user's, and nothing in it is trusted."""
     account = pwd.getpwnam(spec["user"])
     end_build(spec, account.pw_uid)
     new = fresh_folder(build_folder(spec))
@@ -97,7 +97,7 @@ def built(spec: Spec, scratch: Path) -> dict[str, Any]:
 
 
 def end_build(spec: Spec, user: int) -> None:
-    """Nothing of the build user runs any more that could change a file while it is copied."""
+    """Ends all processes of the build user, so that no file changes while it is copied."""
     # Waits until the unit has ended, with every process in it. A unit that has gone already is no failure.
     subprocess.run(["systemctl", "stop", f"{spec['unit']}.service"], capture_output=True, check=False)
     left = [process.name for process in Path("/proc").glob("[0-9]*") if owner_of(process) == user]
@@ -191,7 +191,7 @@ def pack(spec: Spec, archive: Path) -> dict[str, Any]:
 
 
 def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The same build gives the same archive."""
+    """Without owner and time, so that the same build gives the same archive."""
     member.uid = member.gid = 0
     member.uname = member.gname = "root"
     member.mtime = 0

@@ -1,4 +1,4 @@
-"""What of the codec stack is on this host, as JSON on stdout: `state.py SPEC`. Changes nothing.
+"""Prints the state of the codec stack on this host as JSON: `state.py SPEC`. Changes nothing.
 
 SPEC is JSON: os, arch, ffmpeg, headers, npp, parts, key, prefix, unit. Standard library only, Python 3.9 or newer.
 The role runs this file through stdin, so that asking leaves nothing behind; the other files of this folder import it.
@@ -81,7 +81,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def stranger(folder: Path, named: Collection[str]) -> str:
+def unlisted(folder: Path, named: Collection[str]) -> str:
     """The first thing in `folder` that is not a plain file of `named` or a folder of one; "" where there is none."""
     folders = {f"{parent}/" for name in named for parent in PurePosixPath(name).parents}
     waiting = [""]
@@ -112,7 +112,7 @@ def flaw(folder: Path, expected: dict[str, Any]) -> str:
     if not recorded:
         return f"{folder}/manifest.json names no files"
     try:
-        other = stranger(folder, {*recorded, "manifest.json"})
+        other = unlisted(folder, {*recorded, "manifest.json"})
         if other:
             return f"{folder} holds {other!a:.200}, which is no plain file that its manifest names"
         for name, digest in recorded.items():
