@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 
 from gpuprep.records import Finding, Missing, OptStr, Snapshot, Status
@@ -62,6 +63,10 @@ COMPARE_IT = "compare its figures with those of a healthy GPU of its kind"  # of
 def known(reading: float | Missing) -> float | None:
     """The figure, or None if it is missing."""
     return None if isinstance(reading, Missing) else reading
+
+
+def inside(path: str, folder: str) -> bool:
+    return posixpath.normpath(path).startswith(posixpath.normpath(folder).rstrip("/") + "/")
 
 
 def why_missing(reading: Missing) -> str:

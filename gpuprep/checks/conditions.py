@@ -10,7 +10,7 @@ from gpuprep.catalogue import Board, boards
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
 from gpuprep.records import Finding, Missing, ProcessOnGpu, Status
 from gpuprep.records.evidence import Figure
-from gpuprep.records.evidence.shared import Process
+from gpuprep.records.evidence.shared import Process, Telemetry
 from gpuprep.untrusted.plaintext import one_line
 
 GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
@@ -35,6 +35,11 @@ def mask(reading: float | Missing | None) -> int | None:
     if reading is None or isinstance(reading, Missing) or not 0 <= reading <= ALL_REASONS or reading != int(reading):
         return None
     return int(reading)
+
+
+def masks_of(telemetry: Telemetry | None) -> list[int | None]:
+    """The event reasons of each sample; None for an invalid mask."""
+    return [mask(reasons) for reasons in telemetry.event_reasons if reasons is not None] if telemetry else []
 
 
 def alone(subject: str, prop: str, listed: Processes) -> tuple[str, Finding]:
@@ -98,15 +103,13 @@ def slowdowns(
     read: Sequence[int | None],
     *,
     sampled: Sequence[int | None] = (),
-    grave_samples: int = 0,
-    samples: int = 0,
     measured: str = "it",
     clock: str = "clock",
 ) -> Finding:
     """FAIL for hardware slowdowns; WARN for heat and for a slower GPU of a group; the power cap is normal under load.
 
     `read`: event reasons of each part of the measurement, None if not read; `sampled`: those of single readings, None
-    for an invalid mask. `grave_samples` of `samples` single readings showed a hardware slowdown (0 of 0: none kept).
+    for an invalid mask; none where none were kept.
     `measured` and `clock` are words of the sentences.
     """
     expected = "no slowdown by heat or by the hardware"
@@ -117,8 +120,9 @@ def slowdowns(
     shown = ", ".join(reason.name for reason in named(seen)) or "none"
     if seen & GRAVE:
         parts = sum(bool(reasons & GRAVE) for reasons in known)
-        passing = samples >= MANY_SAMPLES and grave_samples <= 1 and parts <= 1
-        share = f" in {grave_samples} of {samples} samples" if samples else ""
+        grave = sum(bool((reasons or 0) & GRAVE) for reasons in sampled)
+        passing = len(sampled) >= MANY_SAMPLES and grave <= 1 and parts <= 1
+        share = f" in {grave} of {len(sampled)} samples" if sampled else ""
         why = f"{', '.join(r.name for r in named(seen & GRAVE))} while {measured} was measured{share}"
         status = Status.WARN if passing else Status.FAIL
         return Finding(subject, prop, status, expected, shown, why, SHOW_PROVIDER)

@@ -17,7 +17,7 @@ from gpuprep.catalogue.boards import MASKED
 from gpuprep.checks.common import COMPARE_IT, MEASURE_AGAIN, NOT_TOLD, skip, unknown
 from gpuprep.desired.host_rules import title
 from gpuprep.desired.state import Wanted, WantedGpu
-from gpuprep.records import Finding, GpuFacts, Missing, PciDevice, ProbeResult, Snapshot, Status
+from gpuprep.records import Finding, GpuFacts, Missing, ProbeResult, Snapshot, Status
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.bandwidth import Bandwidth
 from gpuprep.records.evidence.gemm import Gemm, GemmGpu
@@ -51,7 +51,7 @@ def findings(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> list[Finding]
     on_the_bus = {device.device_id.lower() for device in snapshot.pci_gpus}
     for gpu in facts:
         board = board_of(gpu)
-        if board is not None and not _lost(gpu):
+        if board is not None and (gpu.uuid or gpu.name):
             fitting[f"gpu {gpu.index}"] = board.name
             by_subject.setdefault(f"gpu {gpu.index}", []).extend(_of_facts(gpu, board))
             unread[f"gpu {gpu.index}"] = _unread(gpu)
@@ -158,10 +158,6 @@ def _finding(subject: str, wrong: Sequence[str], board: str, unread: str) -> Fin
     return Finding(subject, "identity", Status.PASS, EXPECTED, board) if board else None
 
 
-def _lost(gpu: GpuFacts) -> bool:
-    return not gpu.uuid and not gpu.name
-
-
 def _known(reading: Reading) -> bool:
     return reading is not None and not isinstance(reading, Missing)
 
@@ -245,12 +241,12 @@ def _unknown_gpu(gpu: WantedGpu, index: int) -> Finding:
 def _of_other_makers(snapshot: Snapshot) -> list[Finding]:
     """One SKIP for all GPUs of other makers."""
     devices = () if isinstance(snapshot.other_gpus, Missing) else snapshot.other_gpus
-    shown = [f"{title(snapshot, device)} at {device.address}" for device in devices if not _console(device)]
+    shown = [
+        f"{title(snapshot, device)} at {device.address}"
+        for device in devices
+        if not device.class_code.startswith(VGA) or device.vendor_id.lower() == AMD
+    ]
     if not shown:
         return []
     reason = "gpuprep sets up and measures NVIDIA's GPUs; these were not changed"
     return [skip("gpus", "of_other_makers", expected="NVIDIA's", actual=", ".join(shown), reason=reason)]
-
-
-def _console(device: PciDevice) -> bool:
-    return device.class_code.startswith(VGA) and device.vendor_id.lower() != AMD

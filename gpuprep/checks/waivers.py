@@ -27,8 +27,11 @@ def apply(waivers: Sequence[Waiver], host: str, findings: Sequence[Finding], tod
     # Of several that fit, one that still holds counts, and of those the one that holds longest.
     here.sort(key=lambda waiver: waiver.expires, reverse=True)
     judged = [_judged(finding, here, today) for finding in findings]
-    spent = [waiver for waiver in here if waiver.expires < today]
-    return (*judged, *(_no_longer_needed(waiver) for waiver in spent if _all_pass(waiver, findings)))
+    for waiver in here:
+        statuses = {finding.status for finding in findings if fnmatchcase(finding.key, waiver.finding)}
+        if waiver.expires < today and statuses == {Status.PASS}:
+            judged.append(_no_longer_needed(waiver))
+    return tuple(judged)
 
 
 def _judged(finding: Finding, waivers: Sequence[Waiver], today: str) -> Finding:
@@ -48,11 +51,6 @@ def _judged(finding: Finding, waivers: Sequence[Waiver], today: str) -> Finding:
     return dataclasses.replace(
         finding, status=Status.WAIVED, reason=why, waived=finding.status.value, waiver_expires=waiver.expires
     )
-
-
-def _all_pass(waiver: Waiver, findings: Sequence[Finding]) -> bool:
-    """Whether the waiver matches a finding, and all matching findings pass."""
-    return {f.status for f in findings if fnmatchcase(f.key, waiver.finding)} == {Status.PASS}
 
 
 def _no_longer_needed(waiver: Waiver) -> Finding:

@@ -27,6 +27,7 @@ from gpuprep.untrusted.plaintext import one_line, visible
 
 MOST_FINDINGS = 2000  # of a record; a machine of 16 GPUs has some hundreds
 MOST_LETTERS = 4000  # of one text of a finding
+TEXTS = ("subject", "property", "expected", "actual", "reason", "remedy")
 MOST_ERROR = 20_000  # letters of an error, which may quote the end of a log
 SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
 KEPT_FIRST = (*PROBLEMS, Status.WAIVED, Status.SKIP, Status.PASS)
@@ -95,7 +96,7 @@ def safe(record: RunRecord, *, whole: bool = False) -> RunRecord:
 
 def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """The most severe findings in their order, and a finding with the number of others; long texts are cut."""
-    short_findings = tuple(map(_shortened, findings)) if any(map(_is_long, findings)) else findings
+    short_findings = tuple(map(_shortened, findings))
     if len(short_findings) <= MOST_FINDINGS:
         return short_findings
     worst = sorted(range(len(short_findings)), key=lambda place: KEPT_FIRST.index(short_findings[place].status))
@@ -109,22 +110,13 @@ def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return (*(short_findings[place] for place in kept), note)
 
 
-def _texts(finding: Finding) -> tuple[str, ...]:
-    return (finding.subject, finding.property, finding.expected, finding.actual, finding.reason, finding.remedy)
-
-
-def _is_long(finding: Finding) -> bool:
-    return sum(map(len, _texts(finding))) > MOST_LETTERS
-
-
 def _shortened(finding: Finding) -> Finding:
-    subject, property_, expected, actual, reason, remedy = (
-        text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}… and {len(text) - MOST_LETTERS} more letters"
-        for text in _texts(finding)
-    )
-    return dataclasses.replace(
-        finding, subject=subject, property=property_, expected=expected, actual=actual, reason=reason, remedy=remedy
-    )
+    cut: dict[str, Any] = {
+        name: f"{text[:MOST_LETTERS]}… and {len(text) - MOST_LETTERS} more letters"
+        for name in TEXTS
+        if len(text := getattr(finding, name)) > MOST_LETTERS
+    }
+    return dataclasses.replace(finding, **cut) if cut else finding
 
 
 # ---------------------------------------------------------------- every text of a record

@@ -270,7 +270,7 @@ def _compared(
     worse, better, unread = [], [], []
     for fact in (ordered for ordered in FACTS if ordered.prop == prop):
         before, today = fact.read(was), fact.read(now)
-        if _unknown(before) or today is None or today == NOT_READ:
+        if before is None or isinstance(before, Missing) or today is None or today == NOT_READ:
             continue
         if isinstance(today, Missing):
             unread.append(Unread(f"{fact.what} of {subject}", today, [*reported_by, f"{subject}.on_the_bus"]))
@@ -295,10 +295,6 @@ def _once(was: GpuFacts, now: GpuFacts, prop: str, subject: str, unread: list[Un
     if prop == "pcie" and isinstance(now.pcie, Missing) and not isinstance(was.pcie, Missing):
         return [Unread(f"the PCIe link of {subject}", now.pcie, unread[0].reported_by)]
     return unread
-
-
-def _unknown(reading: object) -> bool:
-    return reading is None or isinstance(reading, Missing)
 
 
 def _rank(fact: Ordered, before: object, today: object) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.health import limit, repairs
 from gpuprep.catalogue.xids import RESET
-from gpuprep.checks.common import NOT_TOLD, skip
+from gpuprep.checks.common import NOT_TOLD, known, skip
 from gpuprep.checks.health.shared import (
     CALL,
     NOT_THERE,
@@ -73,7 +73,7 @@ def errors(
     subject: str, gpu: GpuFacts, board: Board | None, uptime_seconds: float, earlier: Earlier | None
 ) -> Finding | None:
     total = gpu.ecc_errors
-    if gpu.ecc_current is False and not _any(gpu):
+    if gpu.ecc_current is False and not any(known(count) for _, _, count in _counts(gpu)):
         reason = "ECC is off: memory errors are not counted"
         return skip(subject, "ecc_errors", expected=EXPECTED, actual="not counted", reason=reason)
     if isinstance(total, Missing) and total.reason == "not_supported" and gpu.ecc_current is not True:
@@ -102,11 +102,6 @@ def errors(
     if unknown is not None and not any(status is Status.FAIL for status, _, _ in problems):
         return unknown
     return judged(subject, "ecc_errors", worst(problems), EXPECTED, _shown(total))
-
-
-def _any(gpu: GpuFacts) -> bool:
-    """Whether any counter is not 0: with ECC off, all of them must be 0."""
-    return any(count != 0 for _, _, count in _counts(gpu) if not isinstance(count, Missing))
 
 
 def _absent(subject: str, gpu: GpuFacts, reading: Missing, board: Board | None) -> Finding | None:

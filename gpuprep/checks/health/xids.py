@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from gpuprep.catalogue.xids import RESET, XidMeaning, xid
+from gpuprep.catalogue.xids import RESET, xid
 from gpuprep.checks.common import NOT_TOLD, RESTART, unknown
 from gpuprep.checks.health.shared import CALL, judged, refused
 from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status, Xid
@@ -92,9 +92,6 @@ def _of(subject: str, seen: Sequence[Xid]) -> Finding:
     )
     last = [line for line in seen if line.code == worst.code][-1]
     when = "" if isinstance(last.time, Missing) else f" at {last.time}"
-    why = f"Xid {worst.code}{when}: {_explanation(worst, last)}"
+    what = f"{worst.what} ({last.message:.160})" if last.message else worst.what
+    why = f"Xid {worst.code}{when}: {what}"
     return Finding(subject, "xids", status, "no severe Xid", shown, why, worst.remedy if status in GRAVE else "")
-
-
-def _explanation(meaning: XidMeaning, line: Xid) -> str:
-    return f"{meaning.what} ({line.message:.160})" if line.message else meaning.what

@@ -19,18 +19,9 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             skip("ffmpeg", "version", expected="none", actual="not checked", reason="the profile asks for no FFmpeg")
         ]
     facts = snapshot.codec
-    headers = check(
-        "nv-codec-headers",
-        "version",
-        facts.headers_version,
-        facts.headers_version == wanted.codec.headers,
-        expected=wanted.codec.headers,
-        why=(
-            f"nv-codec-headers are {facts.headers_version or 'not installed'}:"
-            " an FFmpeg that is built here may not fit the driver"
-        ),
-        role=ROLE,
-    )
+    installed, wish = facts.headers_version, wanted.codec.headers
+    why = f"nv-codec-headers are {installed or 'not installed'}: an FFmpeg that is built here may not fit the driver"
+    headers = check("nv-codec-headers", "version", installed, installed == wish, expected=wish, why=why, role=ROLE)
     codec_findings = [headers, *_headers_files(wanted, snapshot)]
     if facts.ffmpeg_path is None:
         why = "no ffmpeg is on the PATH: transcodes cannot start"
@@ -63,44 +54,21 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         f"ffmpeg on the PATH is {facts.ffmpeg_version or 'of unknown version'}: its options and "
         f"results may differ from {wanted.codec.ffmpeg}"
     )
-    return [
-        *codec_findings,
-        check("ffmpeg", "version", facts.ffmpeg_version, ok, expected=wanted.codec.ffmpeg, why=why, role=ROLE),
-        check(
-            "ffmpeg",
-            "build",
-            facts.build_key,
-            facts.build_key == wanted.build_key,
-            expected=wanted.build_key,
-            why=(
-                "the FFmpeg on the PATH was built with other parts, versions or flags: jobs may lack a "
-                "codec or a filter"
-            ),
-            role=ROLE,
-        ),
-        check(
-            "ffmpeg",
-            "files",
-            facts.manifest_intact,
-            facts.manifest_intact is True,
-            expected="as built",
-            shown="as built" if facts.manifest_intact else "changed since the build",
-            why=(
-                "files of FFmpeg were changed after the build (sha256 differs from the manifest): results "
-                "cannot be trusted"
-            ),
-            role=ROLE,
-        ),
-        check(
-            "ffmpeg",
-            "redistributable",
-            facts.redistributable,
-            facts.redistributable is (not wanted.codec.npp),
-            expected="no" if wanted.codec.npp else "yes",
-            why="the build's mark does not say whether it may be redistributed (npp makes it nonfree)",
-            role=ROLE,
-        ),
-    ]
+    codec_findings.append(
+        check("ffmpeg", "version", facts.ffmpeg_version, ok, expected=wanted.codec.ffmpeg, why=why, role=ROLE)
+    )
+    key, ok = facts.build_key, facts.build_key == wanted.build_key
+    why = "the FFmpeg on the PATH was built with other parts, versions or flags: jobs may lack a codec or a filter"
+    codec_findings.append(check("ffmpeg", "build", key, ok, expected=wanted.build_key, why=why, role=ROLE))
+    intact, shown = facts.manifest_intact, "as built" if facts.manifest_intact else "changed since the build"
+    why = "files of FFmpeg were changed after the build (sha256 differs from the manifest): results cannot be trusted"
+    codec_findings.append(
+        check("ffmpeg", "files", intact, intact is True, expected="as built", shown=shown, why=why, role=ROLE)
+    )
+    free, expected = facts.redistributable, "no" if wanted.codec.npp else "yes"
+    why = "the build's mark does not say whether it may be redistributed (npp makes it nonfree)"
+    ok = free is (not wanted.codec.npp)
+    return [*codec_findings, check("ffmpeg", "redistributable", free, ok, expected=expected, why=why, role=ROLE)]
 
 
 def _ffprobe(snapshot: Snapshot, ours: str) -> list[Finding]:

@@ -39,20 +39,13 @@ def _specification(snapshot: Snapshot, facts: ContainerFacts) -> list[Finding]:
     count = len(snapshot.pci_gpus)
     names = devices if isinstance(devices, tuple) else ()
     lacking = [name for name in (*map(str, range(count)), "all") if not _has(names, name)]
-    device_findings = [
-        check(
-            "containers",
-            "devices",
-            devices if isinstance(devices, Missing) else len(names),
-            not lacking,
-            expected=f"{count} GPUs",
-            shown=f"no {CDI}" if devices is None else f"lacks {', '.join(lacking)}" if lacking else f"{count} GPUs",
-            why=f"a container cannot get these GPUs: {', '.join(lacking)}",
-            role=ROLE,
-            remedy=AGAIN,
-        )
-    ]
-    return [*device_findings, _contents(snapshot, facts)] if isinstance(devices, tuple) else device_findings
+    expected, reading = f"{count} GPUs", devices if isinstance(devices, Missing) else len(names)
+    shown = f"no {CDI}" if devices is None else f"lacks {', '.join(lacking)}" if lacking else expected
+    why = f"a container cannot get these GPUs: {', '.join(lacking)}"
+    listed = check(
+        "containers", "devices", reading, not lacking, expected=expected, shown=shown, why=why, role=ROLE, remedy=AGAIN
+    )
+    return [listed, _contents(snapshot, facts)] if isinstance(devices, tuple) else [listed]
 
 
 def _has(names: tuple[str, ...], name: str) -> bool:
@@ -71,30 +64,21 @@ def _contents(snapshot: Snapshot, facts: ContainerFacts) -> Finding:
         shown = why = f"what is not on this machine: {', '.join(facts.absent[:3])}{more}"
     else:
         shown, why = "this machine's", ""
+    ok, why = not (others or facts.absent), f"a container with a GPU would be given {why}"
     return check(
-        "containers",
-        "specification",
-        len(facts.absent),
-        not (others or facts.absent),
-        expected="this machine's",
-        shown=shown,
-        why=f"a container with a GPU would be given {why}",
-        role=ROLE,
-        remedy=AGAIN,
-    )
+        "containers", "specification", len(facts.absent), ok, expected="this machine's", shown=shown, why=why,
+        role=ROLE, remedy=AGAIN,
+    )  # fmt: skip
 
 
 def _runtimes(facts: ContainerFacts) -> list[Finding]:
-    return [
-        check(
-            "containers",
-            runtime.name,
-            runtime.configured,
-            runtime.configured is True,
-            expected="knows NVIDIA's runtime",
-            shown="knows NVIDIA's runtime" if runtime.configured is True else "does not know it",
-            why=f"{runtime.name} cannot start a container with NVIDIA's runtime: its settings do not name it",
-            role=ROLE,
+    expected, runtime_findings = "knows NVIDIA's runtime", []
+    for runtime in facts.runtimes:
+        ok = runtime.configured is True
+        shown = expected if ok else "does not know it"
+        why = f"{runtime.name} cannot start a container with NVIDIA's runtime: its settings do not name it"
+        reading = runtime.configured
+        runtime_findings.append(
+            check("containers", runtime.name, reading, ok, expected=expected, shown=shown, why=why, role=ROLE)
         )
-        for runtime in facts.runtimes
-    ]
+    return runtime_findings

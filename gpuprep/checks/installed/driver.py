@@ -173,19 +173,16 @@ def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         patterns = [] if isinstance(text, Missing) else list(text)
         free = [name for name in wanted.driver.packages if not _blacklisted(name, patterns)]
         lacks = "another file of /etc/apt/apt.conf.d undoes the list for"
+    expected, ours = "kept off the driver", lacks.startswith(HOLDS)
+    shown = f"{lacks} {', '.join(free)}" if free else expected
+    why = f"unattended upgrades may replace parts of the driver under the loaded module: {', '.join(free)}"
+    role, remedy = (ROLE, "") if ours else ("", _undoing(snapshot))
     return [
         check(
-            "driver",
-            "unattended_upgrades",
-            text,
-            not free,
-            expected="kept off the driver",
-            shown=f"{lacks} {', '.join(free)}" if free else "kept off the driver",
-            why=f"unattended upgrades may replace parts of the driver under the loaded module: {', '.join(free)}",
-            role=ROLE if lacks.startswith(HOLDS) else "",
-            remedy="" if lacks.startswith(HOLDS) else _undoing(snapshot),
+            "driver", "unattended_upgrades", text, not free, expected=expected, shown=shown, why=why, role=role,
+            remedy=remedy,
         )
-    ]
+    ]  # fmt: skip
 
 
 def _undoing(snapshot: Snapshot) -> str:
@@ -250,20 +247,11 @@ def _nouveau(snapshot: Snapshot) -> list[Finding]:
         text = lines
         ok = not isinstance(lines, Missing) and keeps_out_nouveau(lines)
     why = "nouveau is loaded and holds the GPU: NVIDIA's module cannot take it"
-    return [
-        check("nouveau", "loaded", loaded, not loaded, expected="no", why=why, role=ROLE),
-        check(
-            "nouveau",
-            "blacklist",
-            text,
-            ok,
-            expected="blacklisted",
-            shown="blacklisted" if ok else "not blacklisted in any file that modprobe reads",
-            why="nouveau is not blacklisted: it may take the GPU at the next boot",
-            role=ROLE,
-        ),
-        *_nouveau_in_initramfs(snapshot),
-    ]
+    now = check("nouveau", "loaded", loaded, not loaded, expected="no", why=why, role=ROLE)
+    shown = "blacklisted" if ok else "not blacklisted in any file that modprobe reads"
+    why = "nouveau is not blacklisted: it may take the GPU at the next boot"
+    later = check("nouveau", "blacklist", text, ok, expected="blacklisted", shown=shown, why=why, role=ROLE)
+    return [now, later, *_nouveau_in_initramfs(snapshot)]
 
 
 def _nouveau_in_initramfs(snapshot: Snapshot) -> list[Finding]:
@@ -533,18 +521,12 @@ def counters(wanted: Wanted, snapshot: Snapshot) -> Finding:
     actual, wish = None if reading is None else "restricted" if reading else "open", wanted.tuning.profiling_counters
     others = overriding_options(snapshot, {COUNTERS_OPTION: "0" if wish == "open" else "1"})
     by_hand = "; ".join(dict.fromkeys(out for _, _, out in others))  # the role writes its own file alone
+    why = f"the profiling counters are {actual}: {COUNTERS[wish == 'open']}; the module has to be loaded again"
+    role, remedy = ("", f"{by_hand}; then reboot") if by_hand else (ROLE, "")
     return check(
-        "driver",
-        "profiling_counters",
-        reading,
-        actual == wish,
-        expected=wish,
-        shown=actual,
-        why=f"the profiling counters are {actual}: {COUNTERS[wish == 'open']}; the module has to be loaded again",
-        role="" if by_hand else ROLE,
-        remedy=f"{by_hand}; then reboot" if by_hand else "",
-        reboot=bool(by_hand),
-    )
+        "driver", "profiling_counters", reading, actual == wish, expected=wish, shown=actual, why=why, role=role,
+        remedy=remedy, reboot=bool(by_hand),
+    )  # fmt: skip
 
 
 def _fabric_manager(snapshot: Snapshot) -> Finding:

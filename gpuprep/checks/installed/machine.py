@@ -25,20 +25,11 @@ def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             f"{wanted.agent.version}"
         )
     ok = installed == wanted.agent.version
-    return [
-        *_libraries(wanted, snapshot),
-        check("agent", "version", installed, ok, expected=wanted.agent.version, why=why, role=AGENT_ROLE),
-        check(
-            "provenance",
-            "file",
-            provenance,
-            isinstance(provenance, dict) and bool(provenance),
-            expected="present",
-            shown="present" if provenance else "absent",
-            why=f"who installed what, when and from where is not recorded ({PROVENANCE})",
-            role=AGENT_ROLE,
-        ),
-    ]
+    version = check("agent", "version", installed, ok, expected=wanted.agent.version, why=why, role=AGENT_ROLE)
+    ok, shown = isinstance(provenance, dict) and bool(provenance), "present" if provenance else "absent"
+    why, role = f"who installed what, when and from where is not recorded ({PROVENANCE})", AGENT_ROLE
+    file = check("provenance", "file", provenance, ok, expected="present", shown=shown, why=why, role=role)
+    return [*_libraries(wanted, snapshot), version, file]
 
 
 def _libraries(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
@@ -64,17 +55,11 @@ def extras(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     findings += [_module(name, snapshot) for name in wanted.extras.python_modules]
     absent = [name for name in wanted.extras.packages if name not in snapshot.packages]
     if wanted.extras.packages:
+        expected = "all installed"
+        shown = f"not installed: {', '.join(absent)}" if absent else expected
+        why, count = f"users miss packages that the profile promises: {', '.join(absent)}", len(absent)
         findings.append(
-            check(
-                "extras",
-                "packages",
-                len(absent),
-                not absent,
-                expected="all installed",
-                shown=f"not installed: {', '.join(absent)}" if absent else "all installed",
-                why=f"users miss packages that the profile promises: {', '.join(absent)}",
-                role=EXTRAS_ROLE,
-            )
+            check("extras", "packages", count, not absent, expected=expected, shown=shown, why=why, role=EXTRAS_ROLE)
         )
     return findings + _mount(wanted, snapshot)
 

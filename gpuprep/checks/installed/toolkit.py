@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 
 from gpuprep import catalogue
 from gpuprep.agent.host_paths import CUDA_PIN, ENVIRONMENT, LOGIN_ENVIRONMENT, PROGRAM_LINKS, SERVICE_ENVIRONMENT
 from gpuprep.checks import byhand
-from gpuprep.checks.common import check, provision, skip, small_file, unknown
+from gpuprep.checks.common import check, inside, provision, skip, small_file, unknown
 from gpuprep.checks.installed.driver import files, holds, pin
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, Missing, OptStr, Snapshot, Status, Str
@@ -46,18 +45,11 @@ def _host_compiler(snapshot: Snapshot) -> list[Finding]:
         return []
     if isinstance(nvcc, Missing):  # then nobody knows whom it takes
         refused = nvcc
-    return [
-        check(
-            "cuda",
-            "host_compiler",
-            refused,
-            refused is None,
-            expected="one that nvcc takes",
-            shown="one that nvcc takes" if refused is None else f"refused: {refused}",
-            why=f"nvcc finds no C++ compiler that it takes, so no CUDA program can be compiled: {refused}",
-            role=CUDA_ROLE,
-        )
-    ]
+    expected = "one that nvcc takes"
+    shown = expected if refused is None else f"refused: {refused}"
+    why = f"nvcc finds no C++ compiler that it takes, so no CUDA program can be compiled: {refused}"
+    ok, role = refused is None, CUDA_ROLE
+    return [check("cuda", "host_compiler", refused, ok, expected=expected, shown=shown, why=why, role=role)]
 
 
 def _pinned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
@@ -74,18 +66,11 @@ def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
     nvcc_version = catalogue.host_version(facts.nvcc_version)
     good = isinstance(nvcc_version, str) and catalogue.matches(nvcc_version, wanted.cuda.version)
     by_hand = "" if good else _in_the_way(wanted, snapshot)
-    version = check(
-        "cuda",
-        "version",
-        nvcc_version,
-        good,
-        expected=wanted.cuda.version,
-        why="no CUDA toolkit is installed (no nvcc): CUDA programs cannot be compiled"
-        if facts.nvcc_version is None
-        else f"nvcc is of CUDA {facts.nvcc_version}: programs are built for another toolkit than {wanted.cuda.version}",
-        role="" if by_hand else CUDA_ROLE,
-        remedy=by_hand,
-    )
+    why = f"nvcc is of CUDA {facts.nvcc_version}: programs are built for another toolkit than {wanted.cuda.version}"
+    if facts.nvcc_version is None:
+        why = "no CUDA toolkit is installed (no nvcc): CUDA programs cannot be compiled"
+    expected, role = wanted.cuda.version, "" if by_hand else CUDA_ROLE
+    version = check("cuda", "version", nvcc_version, good, expected=expected, why=why, role=role, remedy=by_hand)
     ok = isinstance(facts.cupti_path, str)
     why = "the loader does not find libcupti: profilers cannot read the GPU's counters"
     cupti = check("cuda", "cupti", facts.cupti_path, ok, expected="found by the loader", why=why, role=CUDA_ROLE)
@@ -115,34 +100,18 @@ def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     identity = next((part for part in (wheel, major) if isinstance(part, Missing)), f"{wheel} for CUDA {major}")
     ok = isinstance(path, str) and path.startswith(home)
     why = f"programs get another cuDNN than the profile's: {path}"
-    return [
-        check("cudnn", "library", path, ok, expected=wanted.cudnn_directory, why=why, role=role),
-        check(
-            "cudnn",
-            "version",
-            identity,
-            wheel == wanted.cudnn.version and major == wanted.cuda.major,
-            expected=f"{wanted.cudnn.version} for CUDA {wanted.cuda.major}",
-            why=(
-                f"programs get a cuDNN that is {wheel or 'of unknown origin'} for CUDA "
-                f"{major or 'unknown'}: speed and results may differ"
-            ),
-            role=role,
-        ),
-        check(
-            "cudnn",
-            "header",
-            facts.version,
-            facts.version == short,
-            expected=short,
-            why=(
-                f"programs are compiled for cuDNN {facts.version or 'none'} (the header) and run with "
-                f"{short} (the library)"
-            ),
-            role=role,
-        ),
-        *_cudnn_files(snapshot),
-    ]
+    library = check("cudnn", "library", path, ok, expected=wanted.cudnn_directory, why=why, role=role)
+    ok = wheel == wanted.cudnn.version and major == wanted.cuda.major
+    expected = f"{wanted.cudnn.version} for CUDA {wanted.cuda.major}"
+    why = (
+        f"programs get a cuDNN that is {wheel or 'of unknown origin'} for CUDA {major or 'unknown'}: speed and results"
+        " may differ"
+    )
+    version = check("cudnn", "version", identity, ok, expected=expected, why=why, role=role)
+    compiled = facts.version
+    why = f"programs are compiled for cuDNN {compiled or 'none'} (the header) and run with {short} (the library)"
+    header = check("cudnn", "header", compiled, compiled == short, expected=short, why=why, role=role)
+    return [library, version, header, *_cudnn_files(snapshot)]
 
 
 def _cudnn_files(snapshot: Snapshot) -> list[Finding]:
@@ -256,7 +225,7 @@ def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
             return [
                 unknown("cuda", "libraries", path, expected=expected, what=what, remedy="`/sbin/ldconfig -p` says why")
             ]
-        if path is not None and not any(_inside(path, folder) for folder in folders):
+        if path is not None and not any(inside(path, folder) for folder in folders):
             wrong.append(f"{name} from {path}")
             strangers.append(path)
     shown = " or ".join(folders)
@@ -269,7 +238,3 @@ def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
 
 def _is_library(name: str, stem: str, major: str) -> bool:
     return name.startswith(stem) and name[len(stem) :].split(".")[0] == major
-
-
-def _inside(path: str, folder: str) -> bool:
-    return posixpath.normpath(path).startswith(posixpath.normpath(folder).rstrip("/") + "/")

@@ -84,19 +84,11 @@ def _unit(snapshot: Snapshot, unit: str, disabled: str, stopped: str) -> list[Fi
     enabled, active = facts.enabled in STARTS_AT_BOOT, facts.active == "active"
     why = f"{unit} is {facts.enabled}: {disabled}"
     remedy = f"`gpuprep provision HOST --profile PROFILE --only tuning`; `systemctl status {unit}` says why it stopped"
+    starts = check(subject, "enabled", facts.enabled, enabled, expected="enabled", why=why, role=ROLE)
+    why, state = f"{unit} is {facts.active}: {stopped}", facts.active
     return [
-        check(subject, "enabled", facts.enabled, enabled, expected="enabled", why=why, role=ROLE),
-        check(
-            subject,
-            "active",
-            facts.active,
-            active,
-            expected="active",
-            why=f"{unit} is {facts.active}: {stopped}",
-            role=ROLE,
-            remedy=remedy,
-        ),
-    ]
+        starts, check(subject, "active", state, active, expected="active", why=why, role=ROLE, remedy=remedy)
+    ]  # fmt: skip
 
 
 def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
@@ -207,18 +199,10 @@ def _ecc(wanted: Wanted, gpu: GpuFacts) -> Finding:
     ecc_state = f"is {shown}"
     if gpu.ecc_current == want:
         ecc_state = f"becomes {'enabled' if gpu.ecc_pending else 'disabled'} at the next boot"
-    return check(
-        f"gpu {gpu.index}",
-        "ecc",
-        gpu.ecc_current,
-        gpu.ecc_current == want and gpu.ecc_pending == want,
-        expected=wish,
-        shown=shown + (", changes at the next boot" if gpu.ecc_pending != gpu.ecc_current else ""),
-        why=f"ECC of gpu {gpu.index} {ecc_state}: {ECC_ON if want else ECC_OFF}"
-        + ("; a reboot changes it" if waits else ""),
-        role=ROLE,
-        reboot=waits,
-    )
+    shown += ", changes at the next boot" if gpu.ecc_pending != gpu.ecc_current else ""
+    why = f"ECC of gpu {gpu.index} {ecc_state}: {ECC_ON if want else ECC_OFF}{'; a reboot changes it' if waits else ''}"
+    subject, current, ok = f"gpu {gpu.index}", gpu.ecc_current, gpu.ecc_current == want and gpu.ecc_pending == want
+    return check(subject, "ecc", current, ok, expected=wish, shown=shown, why=why, role=ROLE, reboot=waits)
 
 
 def _ecc_kept(gpu: GpuFacts) -> Finding:
@@ -282,17 +266,10 @@ def clocks(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> Finding:
         return _default_clocks(gpu, locked)
     current = gpu.application_clocks
     if not isinstance(current, Missing):
-        return check(
-            subject,
-            "clocks",
-            current,
-            current == expected,
-            expected=f"application {mhz(expected)}",
-            shown=f"application {mhz(current)}",
-            why=f"the application clocks of {subject} are {mhz(current)} instead of {mhz(expected)}:"
-            f" {_clocks_effect(current, expected)}",
-            role=ROLE,
-        )
+        ok, wish, shown = current == expected, f"application {mhz(expected)}", f"application {mhz(current)}"
+        why = f"the application clocks of {subject} are {mhz(current)} instead of {mhz(expected)}:"
+        why += f" {_clocks_effect(current, expected)}"
+        return check(subject, "clocks", current, ok, expected=wish, shown=shown, why=why, role=ROLE)
     if current.reason not in NO_APPLICATION_CLOCKS:
         return unknown(subject, "clocks", current, expected=mhz(expected), role=ROLE)
     ok = locked is not None and _same_clocks(locked, expected)

@@ -82,14 +82,7 @@ def _counters(evidence: Evidence, values: Toolkit) -> Finding:
         f"{user} may not read the GPU's performance counters, so profilers show "
         f"nothing{f': {cupti.detail}' if cupti.detail else ''}"
     )
+    ok, shown = counters is True, "readable" if counters is True else "restricted to administrators"
     return check(
-        "cupti",
-        "counters",
-        counters,
-        counters is True,
-        expected=expected,
-        why=why,
-        role=DRIVER_ROLE,
-        remedy=remedy,
-        shown="readable" if counters is True else "restricted to administrators",
+        "cupti", "counters", counters, ok, expected=expected, shown=shown, why=why, role=DRIVER_ROLE, remedy=remedy
     )

@@ -14,7 +14,7 @@ from gpuprep.catalogue.boards import MEMORY_TOLERANCE
 from gpuprep.catalogue.topologies import Healthy, healthy_memory_percents
 from gpuprep.checks import conditions
 from gpuprep.checks.common import COMPARE_IT, SET_CLOCKS, unknown
-from gpuprep.checks.conditions import ANY_CLOCK_MHZ, ANY_MEMORY_CLOCK_MHZ, ANY_MEMORY_MIB, GRAVE, mask
+from gpuprep.checks.conditions import ANY_CLOCK_MHZ, ANY_MEMORY_CLOCK_MHZ, ANY_MEMORY_MIB
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import ROUNDING, apart, below, figure, floor, healthy_limits, is_shipped, percents
 from gpuprep.records import Finding, GpuFacts, Missing, Status
@@ -274,14 +274,6 @@ def occupied(gpu: BandwidthGpu) -> str:
 
 def slowdowns(subject: str, gpu: BandwidthGpu) -> Finding:
     """As for matrix products: FAIL for hardware slowdowns, WARN for heat; the power cap is normal for these cards."""
-    samples = _samples(gpu)
-    grave = sum(1 for sample in samples if (sample or 0) & GRAVE)
-    return conditions.slowdowns(
-        subject, "bandwidth_slowdowns", [mask(gpu.event_reasons)], sampled=samples, grave_samples=grave,
-        samples=len(samples), measured="the memory", clock="clocks",
-    )  # fmt: skip
-
-
-def _samples(gpu: BandwidthGpu) -> list[int | None]:
-    read = gpu.telemetry.event_reasons if gpu.telemetry else ()
-    return [mask(reasons) for reasons in read if reasons is not None]
+    sampled, read = conditions.masks_of(gpu.telemetry), [conditions.mask(gpu.event_reasons)]
+    prop, measured = "bandwidth_slowdowns", "the memory"
+    return conditions.slowdowns(subject, prop, read, sampled=sampled, measured=measured, clock="clocks")

@@ -292,14 +292,11 @@ def _direct(pair: Pair, reached: float, carries: float, by: str) -> Finding:
 def _limits(pair: Pair) -> Limits:
     if pair.links:
         return healthy_limits(PEER_FLOOR, pair.family.healthy if pair.family else None, "NVLink between two")
-    generations = [_generation(gpu) for gpu in (pair.origin, pair.target)]
+    links = (pair.origin.pcie, pair.target.pcie)
+    generations = [link.generation if isinstance(link, Pcie) else None for link in links]
     near = pair.peer.topology in NEAR and all(generations)
     lowest = min((generation for generation in generations if generation), default=0)
     return healthy_limits(PEER_FLOOR, topologies.healthy_pcie(lowest, "h2d") if near else None, "PCIe below one CPU")
-
-
-def _generation(gpu: BandwidthGpu) -> int | None:
-    return gpu.pcie.generation if isinstance(gpu.pcie, Pcie) else None
 
 
 # ---------------------------------------------------------------- pair beside pair

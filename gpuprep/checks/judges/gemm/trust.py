@@ -5,13 +5,12 @@ Figures that contradict each other, the chip or the catalogue do not count.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable, Iterable
 
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import is_version, parse
 from gpuprep.checks import conditions
-from gpuprep.checks.common import REMEDIES, RESTART, SET_CLOCKS, known
+from gpuprep.checks.common import REMEDIES, RESTART, SET_CLOCKS, inside, known
 from gpuprep.checks.conditions import MEMORY_CLOCK_HIGHEST, POWER_PEAK, most_watts, no_temperature
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import apart
@@ -105,11 +104,10 @@ def alone(gpu: Gpu) -> tuple[str, list[Finding]]:
 def slowdowns(gpu: Gpu) -> list[Finding]:
     """FAIL for hardware slowdowns, WARN for heat; the power cap is normal under load."""
     read = [mask for gemm in gpu.gemms if not gemm.error for mask in masks(gemm)]
-    hits, samples = _samples(gpu, conditions.GRAVE)
-    finding = conditions.slowdowns(
-        gpu.subject, "slowdowns", read, sampled=_sampled(gpu), grave_samples=hits, samples=samples
-    )
-    return [finding]
+    parts = [part for gemm in gpu.gemms for part in (gemm, gemm.sustained)]
+    telemetry = [part.telemetry for part in parts if part and not isinstance(part, Missing)]
+    sampled = [mask for each in telemetry for mask in conditions.masks_of(each)]
+    return [conditions.slowdowns(gpu.subject, "slowdowns", read, sampled=sampled)]
 
 
 def temperature(gpu: Gpu) -> list[Finding]:
@@ -146,33 +144,12 @@ def power_limit(evidence: Evidence, gpu: Gpu) -> list[Finding]:
                     "set the board's own limit (tuning.power_limit_watts: default) and measure again")]  # fmt: skip
 
 
-def _sampled(gpu: Gpu) -> list[int | None]:
-    """The event reasons of every sample of telemetry; None for an invalid mask."""
-    parts = [part for gemm in gpu.gemms for part in (gemm, gemm.sustained)]
-    read = [part.telemetry for part in parts if part and not isinstance(part, Missing) and part.telemetry]
-    return [
-        conditions.mask(reasons) for telemetry in read for reasons in telemetry.event_reasons if reasons is not None
-    ]
-
-
-def _samples(gpu: Gpu, bits: int) -> tuple[int, int]:
-    """(samples with one of these bits, samples in all) of every telemetry."""
-    hits = samples = 0
-    for gemm in gpu.gemms:
-        for part in (gemm, gemm.sustained):
-            telemetry = None if part is None or isinstance(part, Missing) else part.telemetry
-            read = [reasons for reasons in telemetry.event_reasons if reasons is not None] if telemetry else []
-            samples += len(read)
-            hits += sum(1 for reasons in read if (conditions.mask(reasons) or 0) & bits)
-    return hits, samples
-
-
 def library(values: Gemm) -> Finding:
     """Whether the cuBLASLt that ran is the installed toolkit's: a bundled copy says nothing about the installation."""
     folders, version = values.toolkit.library_dirs, values.toolkit.version
     named_so = [lib for lib in values.libraries if lib.name.lower().removeprefix("lib") == "cublaslt"]
     # Where several were loaded, one that is not the toolkit's is what to tell.
-    strangers = [lib for lib in named_so if not any(_inside(lib.path, folder) for folder in folders)]
+    strangers = [lib for lib in named_so if not any(inside(lib.path, folder) for folder in folders)]
     loaded = next(iter([*strangers, *named_so]), None)
     expected = f"CUDA {version}'s, in {' or '.join(folders)}" if folders else "the installed toolkit's"
     remedy = (
@@ -186,7 +163,7 @@ def library(values: Gemm) -> Finding:
                        "measure again")  # fmt: skip
     own = (loaded.version if loaded else None) or ""
     shown = f"{path} ({own or 'version not known'})"
-    if not any(_inside(path, folder) for folder in folders):
+    if not any(inside(path, folder) for folder in folders):
         why = f"the products ran with {path}, not with the installed toolkit's libraries in {' or '.join(folders)}"
         return Finding("cuda", "cublaslt", Status.FAIL, expected, shown, why, remedy)
     majors = [parse(text)[:1] if is_version(text) else () for text in (own, version)]
@@ -197,11 +174,6 @@ def library(values: Gemm) -> Finding:
         why = f"{path} is version {own}, and the installed toolkit is CUDA {version} (in {' or '.join(folders)})"
         return Finding("cuda", "cublaslt", Status.FAIL, expected, shown, why, remedy)
     return Finding("cuda", "cublaslt", Status.PASS, expected, shown)
-
-
-def _inside(path: str, folder: str) -> bool:
-    whole = posixpath.normpath(path)
-    return whole.startswith(posixpath.normpath(folder).rstrip("/") + "/")
 
 
 # ---------------------------------------------------------------- possible figures

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpuprep.agent.compute import ncclplan
 from gpuprep.agent.compute.ncclplan import LARGE, MEDIUM, SMALL
 from gpuprep.catalogue import nccl as catalogue
-from gpuprep.checks.common import unknown, why_missing
+from gpuprep.checks.common import known, unknown, why_missing
 from gpuprep.checks.floors import FAIL_SHARE, apart, figure, percents
 from gpuprep.checks.judges.nccl.ways import Way
 from gpuprep.records import Finding, Missing, Status
@@ -69,7 +69,9 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
     if not values.published and (untold := _untold(points)):  # the slow one may be that of which nothing is known
         nothing = Missing("not_recorded", f"{', '.join(untold[:3])}: no duration or no bus bandwidth")
         return unknown("nccl", operation, nothing, expected="each size measured", what=missing, remedy=AGAIN)
-    large = [(point, busbw) for point in points if _sent(point, ranks) >= MEDIUM and (busbw := speed(point))]
+    large = [
+        (point, busbw) for point in points if _sent(point, ranks) >= MEDIUM and (busbw := known(point.busbw_gb_per_s))
+    ]
     if not large:
         nothing = Missing("not_recorded", f"no bus bandwidth where each GPU sends {ncclplan.words(MEDIUM)} or more")
         return unknown("nccl", operation, nothing, expected="a large message", what=missing, remedy=AGAIN)
@@ -170,11 +172,6 @@ def _judged(point: Point, busbw: float, ranks: int, floor: catalogue.NcclFloor, 
 def _shown(worst: _Judged, way: Way) -> str:
     percent = percents(100 * worst.busbw / way.carries, 100 * worst.need / way.carries)[0]
     return f"{figure(worst.busbw)} GB/s bus bandwidth at {ncclplan.words(worst.point.bytes or 0)}, {percent} %"
-
-
-def speed(point: Point) -> float | None:
-    """Bus bandwidth in GB/s; None if it is not recorded."""
-    return None if isinstance(point.busbw_gb_per_s, Missing) else point.busbw_gb_per_s
 
 
 def _untold(points: Sequence[Point]) -> list[str]:

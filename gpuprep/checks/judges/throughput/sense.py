@@ -70,7 +70,8 @@ def _outcome(judged: Judged) -> Iterator[str]:
     died = any(isinstance(step.died, Missing) or step.died for step in judged.steps)
     if outcome == "failed" and delivered:
         yield f"it ended as failed{line}, and yet it delivered frames"
-    lacking = "steps" if not judged.steps else "frames a second" if _all_missing(judged) else ""
+    unread = all(isinstance(step.fps, Missing) and step.fps.reason == "not_recorded" for step in judged.steps)
+    lacking = "steps" if not judged.steps else "frames a second" if unread else ""
     if outcome == "completed" and not delivered and lacking:
         yield f"its {lacking} are not recorded"
     elif outcome == "completed" and not delivered:
@@ -79,10 +80,6 @@ def _outcome(judged: Judged) -> Iterator[str]:
         yield f"the probe reports that it did not run ({outcome}), but there are figures of it"
     if outcome == "completed" and delivered and judged.decisive and not died:
         yield f"no session died, and yet there is a line why{line}"
-
-
-def _all_missing(judged: Judged) -> bool:
-    return all(isinstance(step.fps, Missing) and step.fps.reason == "not_recorded" for step in judged.steps)
 
 
 def _clip(judged: Judged) -> Iterator[str]:

@@ -81,7 +81,7 @@ def _case(
     if own is None or why:
         expected, shown = "a possible record", str(outcome)
         return [Finding(subject, COMPLETED, Status.UNKNOWN, expected, shown, why, "measure again")]
-    lacking = _lacking(own, known)
+    lacking = [] if known is None else [name for name in own.capabilities if name not in known]
     if outcome == "completed":
         return [*_beyond(subject, model, lacking), *outputs.findings(subject, case, own)]
     if outcome == "not_built":
@@ -101,11 +101,6 @@ def _other_needs(case: Case) -> list[Finding]:
 
 def _title(model: catalogue.Model | None) -> str:
     return "this GPU" if model is None else model.title
-
-
-def _lacking(own: Planned, known: frozenset[str] | None) -> list[str]:
-    """Capabilities that the case needs and that this GPU lacks according to the catalogue."""
-    return [] if known is None else [name for name in own.capabilities if name not in known]
 
 
 def _beyond(subject: str, model: catalogue.Model | None, lacking: Sequence[str]) -> list[Finding]:
