@@ -10,13 +10,14 @@ import enum
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Union
 
 from gpuprep.records import Missing, ProbeResult, RunRecord
 from gpuprep.records.evidence import key_of, kinds
 
+Reference = Callable[[Any, dict[str, Any]], dict[str, Any]]
 SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 MISSING = {
     "type": "object",
@@ -48,24 +49,28 @@ def schema_of(kind: Any, title: str) -> dict[str, Any]:
     }
 
 
-def _of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _of(kind: Any, definitions: dict[str, Any], reference: Reference | None = None) -> dict[str, Any]:
+    """The schema of a type; of a dataclass what `reference` says, which for a record is a reference to its schema."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return {}
     if kind in SIMPLE:
         return {"type": SIMPLE[kind]}
-    origin = typing.get_origin(kind)
-    arguments = typing.get_args(kind)
+    if origin is Annotated:
+        return _of(arguments[0], definitions, reference)
     if origin is Union or origin is getattr(types, "UnionType", Union):
         # Sorted, because typing caches equal Unions and returns the order of the first one in the process.
-        return {"anyOf": sorted((_of(option, definitions) for option in arguments), key=json.dumps)}
+        return {"anyOf": sorted((_of(option, definitions, reference) for option in arguments), key=json.dumps)}
     if origin is tuple:
-        return {"type": "array", "items": _of(arguments[0], definitions)}
+        return {"type": "array", "items": _of(arguments[0], definitions, reference)}
     if origin is dict:
-        return {"type": "object", "additionalProperties": _of(arguments[1], definitions)}
+        return {"type": "object", "additionalProperties": _of(arguments[1], definitions, reference)}
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return {"enum": [member.value for member in kind]}
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"no JSON Schema for {kind}")
+    if reference is not None and kind is not Missing:
+        return reference(kind, definitions)
     name = kind.__name__  # type: ignore[union-attr]
     if name not in definitions:
         definitions[name] = MISSING if kind is Missing else {}
@@ -98,20 +103,11 @@ def _values(probe: str, kind: Any, definitions: dict[str, Any]) -> dict[str, Any
 
 def _evidence(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of a type of records/evidence: each field may be absent, null or Missing; other fields are allowed."""
-    if kind is Missing or kind in SIMPLE:
-        return _of(kind, definitions)
-    arguments = typing.get_args(kind)
-    if typing.get_origin(kind) is Annotated:
-        return _evidence(arguments[0], definitions)
-    if typing.get_origin(kind) is Union:
-        return {"anyOf": sorted((_evidence(option, definitions) for option in arguments), key=json.dumps)}
-    if typing.get_origin(kind) is tuple:
-        return {"type": "array", "items": _evidence(arguments[0], definitions)}
     name = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
     if name not in definitions:
         hints = typing.get_type_hints(kind, include_extras=True)
         fields = {
-            key_of(spec): {"anyOf": [_evidence(hints[spec.name], definitions), {"$ref": "#/$defs/Absent"}]}
+            key_of(spec): {"anyOf": [_of(hints[spec.name], definitions, _evidence), {"$ref": "#/$defs/Absent"}]}
             for spec in dataclasses.fields(kind)
         }
         definitions[name] = {"type": "object", "properties": fields}

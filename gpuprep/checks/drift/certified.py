@@ -25,14 +25,10 @@ def spoken(
 ) -> Finding | None:  # fmt: skip
     """The first finding of `keys` that is at least as severe as `status` and names `naming`; None without one."""
     enough = PROBLEMS[: PROBLEMS.index(status) + 1]
-    return next(
-        (
-            finding
-            for finding in by_profile
-            if finding.key in keys and finding.status in enough and (not naming or names(finding, naming))
-        ),
-        None,
-    )
+    for finding in by_profile:
+        if finding.key in keys and finding.status in enough and (not naming or names(finding, naming)):
+            return finding
+    return None
 
 
 def names(finding: Finding, what: str) -> bool:

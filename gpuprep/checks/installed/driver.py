@@ -570,14 +570,10 @@ def overriding_options(snapshot: Snapshot, wishes: Mapping[str, str | None]) -> 
 
 def modprobe_line(lines: Sequence[ModprobeLine], module: str, key: str) -> ModprobeLine | None:
     """The line that sets an option of a module last."""
-    return next(
-        (
-            line
-            for line in reversed(lines)
-            if line.words[:2] == ("options", module) and any(word.partition("=")[0] == key for word in line.words[2:])
-        ),
-        None,
-    )
+    for line in reversed(lines):
+        if line.words[:2] == ("options", module) and any(word.partition("=")[0] == key for word in line.words[2:]):
+            return line
+    return None
 
 
 def module_blocked(snapshot: Snapshot) -> list[Finding]:
