@@ -1,4 +1,4 @@
-"""Is the machine as wanted? Wanted state and snapshot ─► Findings, each with the role that repairs it. Pure.
+"""Is the machine as wanted? Wanted state and snapshot ─► Findings, each with the role that repairs it.
 
 Plan, verdict and drift all start from `compare`. A missing reading becomes UNKNOWN with its reason, never PASS.
 """

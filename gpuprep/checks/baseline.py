@@ -1,4 +1,4 @@
-"""Is the host as fast as its baseline: the figures of its first run that passed? Pure.
+"""Is the host as fast as its baseline: the figures of its first run that passed?
 
 figures(snapshot, probed)    figures of a run that later runs can be compared with; {} on simulated GPUs
 findings(evidence)           one for each GPU and probe with a baseline

@@ -1,4 +1,4 @@
-"""What only the user can put right, in words: which line of which file is in the way, and of which package it is. Pure.
+"""What only the user can put right, in words: which line of which file is in the way, and of which package it is.
 
 gpuprep changes its own files alone. A finding on somebody else's file says exactly what to change there.
 """

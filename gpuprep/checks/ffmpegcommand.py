@@ -1,4 +1,4 @@
-"""What an ffmpeg command line needs from a build and from a GPU. Only reads the words; runs and opens nothing. Pure.
+"""What an ffmpeg command line needs from a build and from a GPU. Only reads the words; runs and opens nothing.
 
     needs(words)    the files with their options, one Need for each part (encoder, decoder, filter, muxer, ...), and
                     Answers to what the words alone decide

@@ -1,4 +1,4 @@
-"""What does each filter make of the frames that it gets, and which frames does it refuse? Pure.
+"""What does each filter make of the frames that it gets, and which frames does it refuse?
 
     Filters(asked, ...).step(link, incoming, where)    the Frames that a filter gives
 

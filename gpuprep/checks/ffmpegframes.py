@@ -1,4 +1,4 @@
-"""Where do the frames of a command live, from each input through each graph to each encoder? Pure.
+"""Where do the frames of a command live, from each input through each graph to each encoder?
 
 follow(asked, version, ...)    adds to `asked.answers` what cannot work, and to `asked.needs` what the GPU must do
 

@@ -1,4 +1,4 @@
-"""Does a build of FFmpeg have what a command needs, and can the GPU do it? Pure.
+"""Does a build of FFmpeg have what a command needs, and can the GPU do it?
 
 answers(asked, parts, boards)    an Answer for each need: PASS, FAIL with what would add it, or UNKNOWN
 """

@@ -1,4 +1,4 @@
-"""Would FFmpeg take the options of a command: their names, places and values, and what a file can hold? Pure.
+"""Would FFmpeg take the options of a command: their names, places and values, and what a file can hold?
 
 check(asked, version, gpus, encoders)    adds to `asked.answers` what is wrong, or cannot be known
 

@@ -1,4 +1,4 @@
-"""What of a command can FFmpeg itself try, on test pictures and without a GPU, and what do its answers mean? Pure.
+"""What of a command can FFmpeg itself try, on test pictures and without a GPU, and what do its answers mean?
 
     of(asked, known)        a Try for each filter in the computer's memory, for each encoder with its options, and for
                             each graph of such filters as a whole

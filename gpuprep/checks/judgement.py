@@ -1,4 +1,4 @@
-"""Findings ► waivers ► verdict ► exit code, for provision, validate, drift, the night and judge. Pure."""
+"""Findings ► waivers ► verdict ► exit code, for provision, validate, drift, the night and judge."""
 
 from __future__ import annotations
 

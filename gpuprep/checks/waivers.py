@@ -1,4 +1,4 @@
-"""Waivers: findings that the profile accepts until a date. Pure.
+"""Waivers: findings that the profile accepts until a date.
 
 apply(waivers, host, findings, today)    findings, with accepted findings turned into WAIVED
 

@@ -1,4 +1,4 @@
-"""The certified run, and how a difference from it becomes one Finding. Pure.
+"""The certified run, and how a difference from it becomes one Finding.
 
 Suppress a difference only if a profile check reports the same thing at equal or higher severity: it has the exact key,
 names the same object if the key alone does not, and passed in the certified run.

@@ -1,4 +1,4 @@
-"""Is the system as certified: kernel, packages, libraries, files, units, PATH, pins? Pure."""
+"""Is the system as certified: kernel, packages, libraries, files, units, PATH, pins?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May a run that passed replace the certified run? Pure.
+"""May a run that passed replace the certified run?
 
 A fault must not become certified. A run that measured little may pass all the same: `validate --only facts` also passes
 on a machine whose link has lost lanes. So a run does not replace the certified run if it

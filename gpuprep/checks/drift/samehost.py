@@ -1,4 +1,4 @@
-"""Are two names one host? By SSH host key, machine id, hardware and GPU UUIDs. Pure.
+"""Are two names one host? By SSH host key, machine id, hardware and GPU UUIDs.
 
     of(snapshot, proven)      the identity that a host reports, and the host key that it proved
     same_host(known, now)     whether two names are the same host

@@ -1,4 +1,4 @@
-"""Counters since the last check: memory errors, PCIe replays, seconds with lowered clocks. Pure.
+"""Counters since the last check: memory errors, PCIe replays, seconds with lowered clocks.
 
 Counters start at 0 when the driver is loaded. If a counter is smaller than before, it started again: all of it is new.
 """

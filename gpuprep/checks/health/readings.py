@@ -1,4 +1,4 @@
-"""Are the readings of a GPU complete and possible? Pure.
+"""Are the readings of a GPU complete and possible?
 
 An older gpuprep did not read some of them; its records have NOT_READ, which is no finding. But every version reads a
 group completely or not at all. So if one reading of a group is missing and most others are there, it was lost.

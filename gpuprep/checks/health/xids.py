@@ -14,30 +14,30 @@ from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status, Xid
 
 # The action that the driver itself recommends for a GPU (NVML's recovery action).
 
-EXPECTED = "none"
-AGAIN = f"if it comes again: {CALL}"
+NO_ACTION = "none"
+IF_AGAIN = f"if it comes again: {CALL}"
 # NVIDIA GPU Memory Error Management, "Error Recovery and Response Flags"; nvml.h, nvmlDeviceGpuRecoveryAction_t.
 ACTIONS = {
-    "reset": (Status.FAIL, "the GPU has an error that only a reset removes", f"{RESET}; {AGAIN}"),
+    "reset": (Status.FAIL, "the GPU has an error that only a reset removes", f"{RESET}; {IF_AGAIN}"),
     "reboot": (
         Status.FAIL, "an error of the GPU may have left the operating system inconsistent",
-        f"reboot the machine; {AGAIN}",
+        f"reboot the machine; {IF_AGAIN}",
     ),
     "drain_p2p": (
         Status.WARN, "programs that copy between GPUs must end before the driver can recover this GPU",
-        f"end the programs that use several GPUs (NCCL, NVLink); {AGAIN}",
+        f"end the programs that use several GPUs (NCCL, NVLink); {IF_AGAIN}",
     ),
     "drain_and_reset": (
         Status.WARN, "the GPU works with a part of its memory or links out of use until a reset",
-        f"start no new programs on it, let those that run end, then reset it or reboot; {AGAIN}",
+        f"start no new programs on it, let those that run end, then reset it or reboot; {IF_AGAIN}",
     ),
     "recover_imex_domain": (
         Status.FAIL, "the domain in which GPUs of several machines share memory (IMEX) must be recovered",
-        f"restart nvidia-imex on all machines of the domain; {AGAIN}",
+        f"restart nvidia-imex on all machines of the domain; {IF_AGAIN}",
     ),
     "bus_reset": (
         Status.FAIL, "the GPU answers again only after a reset of its PCIe bus",
-        f"{RESTART}; {AGAIN}",
+        f"{RESTART}; {IF_AGAIN}",
     ),
 }  # fmt: skip
 
@@ -46,18 +46,18 @@ def recovery(subject: str, gpu: GpuFacts) -> Finding | None:
     """A finding for a recovery action; None if the driver (before R565) or the record does not have it."""
     action = gpu.recovery_action
     if isinstance(action, Missing):
-        return refused(subject, "recovery_action", action, EXPECTED, what="what the driver asks for", absent=NOT_TOLD)
+        return refused(subject, "recovery_action", action, NO_ACTION, what="what the driver asks for", absent=NOT_TOLD)
     if action == "none":
-        return judged(subject, "recovery_action", None, EXPECTED, action)
+        return judged(subject, "recovery_action", None, NO_ACTION, action)
     shown = action.replace("_", " ")
     if action not in ACTIONS:
         why = f"the driver asks for something that gpuprep does not know: {shown:.60}"
         return judged(
-            subject, "recovery_action", (Status.UNKNOWN, why, "nvidia-smi -q shows it in words"), EXPECTED, shown
+            subject, "recovery_action", (Status.UNKNOWN, why, "nvidia-smi -q shows it in words"), NO_ACTION, shown
         )
     status, why, remedy = ACTIONS[action]
     reason = f"the driver asks for it ({shown}): {why}"
-    return Finding(subject, "recovery_action", status, EXPECTED, shown, reason, remedy, reboot=action == "reboot")
+    return Finding(subject, "recovery_action", status, NO_ACTION, shown, reason, remedy, reboot=action == "reboot")
 
 
 # ---------------------------------------------------------------- Xids

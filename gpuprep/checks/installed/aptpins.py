@@ -1,4 +1,4 @@
-"""Pins: can apt read them, and do they leave the held versions alone? Pure. Nothing on systems without apt."""
+"""Pins: can apt read them, and do they leave the held versions alone? Nothing on systems without apt."""
 
 from __future__ import annotations
 

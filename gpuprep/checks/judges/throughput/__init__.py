@@ -1,4 +1,4 @@
-"""Are the total frames per second as high as NVIDIA's rate x engines x clock? Pure.
+"""Are the total frames per second as high as NVIDIA's rate x engines x clock?
 
 Every series is judged: whether its figures are possible (sense.py), its speed (speed.py), and its speed
 compared with the same series of another GPU. A figure below the floor is explained by readings during

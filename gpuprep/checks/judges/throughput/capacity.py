@@ -1,4 +1,4 @@
-"""How many streams does a GPU carry, what is the limit, and what does the catalogue expect? By measured figures. Pure.
+"""How many streams does a GPU carry, what is the limit, and what does the catalogue expect? By measured figures.
 
     rows(values, boards)    a Row for each series that was measured or tried
 

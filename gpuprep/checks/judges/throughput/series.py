@@ -1,4 +1,4 @@
-"""One series of the throughput probe, the GPU it ran on, and that GPU's engines by the catalogue. Pure."""
+"""One series of the throughput probe, the GPU it ran on, and that GPU's engines by the catalogue."""
 
 from __future__ import annotations
 

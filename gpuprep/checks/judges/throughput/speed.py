@@ -1,4 +1,4 @@
-"""Compares the frames per second of one series with the speed of its video engines. Pure.
+"""Compares the frames per second of one series with the speed of its video engines.
 
 Below the speed of healthy engines a series is WARN: 90 % of the speed of healthy boards with gpuprep's own clip, else
 85 % of NVIDIA's rate (NVIDIA's clips are not published). FAIL begins at a share of that

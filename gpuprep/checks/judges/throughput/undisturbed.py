@@ -1,4 +1,4 @@
-"""Was a GPU undisturbed while its video engines were measured, was their clock lowered, is it the right GPU? Pure."""
+"""Was a GPU undisturbed while its video engines were measured, was their clock lowered, is it the right GPU?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Did the transcodes of NVIDIA's guide work? Pure.
+"""Did the transcodes of NVIDIA's guide work?
 
 Two sources show what a GPU cannot do: the catalogue and the driver's own error. If both agree, the case is SKIP; if
 they disagree, one of them is wrong, and that is a finding. The table of FFmpeg's errors explains all other failures.

@@ -1,4 +1,4 @@
-"""Is the output of a transcode as expected (the file and its pictures), and did the GPU make it? Pure."""
+"""Is the output of a transcode as expected (the file and its pictures), and did the GPU make it?"""
 
 from __future__ import annotations
 

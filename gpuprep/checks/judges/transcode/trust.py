@@ -1,4 +1,4 @@
-"""gpuprep's own requirements for a transcode, and whether the record of a transcode is possible. Pure.
+"""gpuprep's own requirements for a transcode, and whether the record of a transcode is possible.
 
 A record contains the needs of its case and the expectations for its outputs. But it is judged by gpuprep's own table of
 cases, because a record could contain wrong tolerances.
