@@ -79,7 +79,7 @@ def test_the_judges_load_neither_nvml_nor_the_readers_of_a_machine() -> None:
 def test_all_other_commands_run_without_trace(tmp_path: Path, words: list[str]) -> None:
     shutil.copytree(ROOT / "gpuprep", tmp_path / "gpuprep", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.rmtree(tmp_path / "gpuprep" / "trace")
-    for folder in ("playbooks", "profiles"):
+    for folder in ("ansible_collections", "playbooks", "profiles"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     (tmp_path / "record.json").write_text(records.to_json(t4()))
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
