@@ -129,7 +129,7 @@ def capacity(quick: bool, **shared: Any) -> int:
     1080p, 720p and 480p). Shows which engine is the limit, the picture quality and the latency. If a GPU has no
     encoder, the rest is measured. Takes about ten minutes. Without --profile the profile is base.
     """
-    from gpuprep.workflows.capacity import PROFILE
+    from gpuprep.workflows.provision import PROFILE
 
     request = Request(**shared)
     if request.profile is None:

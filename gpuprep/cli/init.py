@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuprep.remote import Target
     from gpuprep.workflows.effort import Effort
     from gpuprep.workflows.firstmachine import HostKey
-    from gpuprep.workflows.proposing import Proposed
+    from gpuprep.workflows.provision import Proposed
     from gpuprep.workflows.runs import Line, Options
 
 INVENTORY = Path("inventory")
@@ -213,24 +213,24 @@ def _command(verb: str, target: Target, called: str, inventory: Path, profile: P
 def _planned(request: Request) -> Proposed:
     """What provision would do by the profile that fits the GPUs."""
     from gpuprep import settings
-    from gpuprep.workflows import proposing
+    from gpuprep.workflows import provision
 
     site = settings.load()
     proposals: list[Proposed] = []
 
     def workflow(target: Target, chosen: Options, line: Line) -> RunRecord:
-        proposals.append(proposing.plan(target, chosen, line))
+        proposals.append(provision.plan_proposing(target, chosen, line))
         return proposals[0].record
 
     (record,) = on_hosts("plan", request, site, workflow, run_options(request, site), stored=False)
-    return proposals[0] if proposals else proposing.Proposed(record, None, None)
+    return proposals[0] if proposals else provision.Proposed(record, None, None)
 
 
 def _page(record: RunRecord, plan: Plan, effort: Effort, *, color: bool) -> list[str]:
     """The steps with their minutes, downloads and restarts; `gpuprep plan` shows why each step is needed."""
     from gpuprep.records import Source
     from gpuprep.records.showable import SIMULATED
-    from gpuprep.reports import taking
+    from gpuprep.reports import text
 
     lines = [SIMULATED, ""] if record.source is Source.SIMULATED else []
     if not plan.steps:
@@ -241,8 +241,8 @@ def _page(record: RunRecord, plan: Plan, effort: Effort, *, color: bool) -> list
     titles |= {"facts": "Connect, read facts", "preflight": titles.get("preflight", "Check the host")}
     titles |= {"measuring": "Measure briefly and judge"}
     for step in effort.steps:
-        download = taking.size(step.megabytes) if step.megabytes else ""
+        download = text.size(step.megabytes) if step.megabytes else ""
         restart = ", may restart the machine" if step.restart else ""
         lines.append(f"  {step.seconds / 60:9.1f}  {download:>8}  {titles[step.name]}{restart}")
-    lines += textwrap.wrap(taking.whole(effort.total), page_width(), initial_indent="  ", subsequent_indent="  ")
+    lines += textwrap.wrap(text.whole_effort(effort.total), page_width(), initial_indent="  ", subsequent_indent="  ")
     return lines

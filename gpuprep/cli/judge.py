@@ -54,9 +54,9 @@ def judge(
         other = record or "--history, --keep and --format"
         raise UsageError(f"--template prints a file to fill in, and does not go with {other}", "give one of them")
     if template is not None:
-        from gpuprep.workflows import judge_template
+        from gpuprep.workflows import rejudge
 
-        output.write(judge_template.text(template, profile))
+        output.write(rejudge.text(template, profile))
         return 0
     if record is None:
         raise UsageError("`gpuprep judge` needs a file", "`gpuprep judge --template csv` prints one to fill in")

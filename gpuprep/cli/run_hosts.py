@@ -75,17 +75,17 @@ def _workflow(command: str, profile: Profile | None) -> Workflow:
     from gpuprep.workflows import drift, provision
 
     if profile is None and command == "plan":
-        from gpuprep.workflows import proposing
+        from gpuprep.workflows import provision
 
-        return lambda target, options, line: proposing.plan(target, options, line).record
+        return lambda target, options, line: provision.plan_proposing(target, options, line).record
     if profile is None:
         from gpuprep.workflows import schedule
 
         return schedule.last
     if command == "capacity":
-        from gpuprep.workflows import capacity
+        from gpuprep.workflows import provision
 
-        return lambda target, options, line: capacity.capacity(target, profile, options, line)
+        return lambda target, options, line: provision.capacity(target, profile, options, line)
     run = drift.check if command == "drift" else getattr(provision, command)
     return lambda target, options, line: run(target, profile, options, line)
 
@@ -124,7 +124,7 @@ def on_hosts(
     """Run `workflow` on every host that the request names; the sudo password is asked for once, before the first."""
     from gpuprep.records.ids import new_run_id
     from gpuprep.store import Store
-    from gpuprep.workflows import killed
+    from gpuprep.workflows import storeofruns
     from gpuprep.workflows.runs import UNEXPECTED, Line, on_each
 
     machines = machines_of(request)
@@ -134,7 +134,7 @@ def on_hosts(
         keep_secret(options.become_password)
     store = Store.open(request.store or site.store) if stored else None
     if store is not None:
-        killed.store_all(store)
+        storeofruns.store_all(store)
     past = None if stored else _earlier_runs(request.store or site.store)
     # An inventory's hosts are a batch even where only one of them is left.
     batch = new_run_id() if len(machines) > 1 or request.inventory is not None else ""

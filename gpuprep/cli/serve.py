@@ -60,7 +60,7 @@ def serve(
     from gpuprep.errors import UsageError
 
     try:
-        from gpuprep.dashboard import serve as server
+        from gpuprep.dashboard import app as server
     except ImportError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in ("starlette", "uvicorn", "anyio"):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import importlib
 import logging
 import re
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import jinja2
+import uvicorn
 from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -21,20 +25,121 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gpuprep import __version__, errorlog
 from gpuprep.dashboard.board import Board
 from gpuprep.dashboard.guard import Guard, Rules
-from gpuprep.dashboard.pages import findings, fleet, host, nights, search, trends
+from gpuprep.dashboard.pages import findings, fleet, host
 from gpuprep.dashboard.pages.common import NotFound, Page, Query, host_path
 from gpuprep.errors import GpuprepError, UsageError
+from gpuprep.listening import Connections, Listen
 from gpuprep.records import SCHEMA_VERSION
 from gpuprep.records.moments import minute
 from gpuprep.records.showable import strict_json
 from gpuprep.reports import FORMATS, readings, render
 from gpuprep.reports.templates import environment, with_code
+from gpuprep.store.readonly import ReadOnlyStore
 from gpuprep.untrusted.masking import masked
 from gpuprep.untrusted.plaintext import one_line, visible
+
+# ---------------------------------------------------------------- listening
+
+
+GOODBYE_SECONDS = 1  # for answers that are on their way when it ends
+BACKLOG = 128
+
+
+def serve(
+    store: ReadOnlyStore, listen: Listen, token: str, names: Sequence[str], *, secure: bool, say: Callable[[str], None]
+) -> None:
+    """Answer until SIGINT or SIGTERM. `token` "": none is asked for. Closes the store.
+
+    Raises UsageError where nothing can listen there, StoreError where the store cannot be read.
+    """
+    board = Board(store)
+    try:
+        listening = _socket(listen)
+        with listening:
+            port = listening.getsockname()[1]
+            board.start(lambda hosts: say(f"{hosts} host{'' if hosts == 1 else 's'} in {store.shown_url}"))
+            rules = Rules(token, [listen.host, *names], cookie=f"gpuprep-{port}", secure=secure)
+            http, end_slow = _protocol()
+            config = uvicorn.Config(
+                application(board, rules), log_config=None, access_log=False, server_header=False, proxy_headers=False,
+                timeout_graceful_shutdown=GOODBYE_SECONDS, lifespan="off", ws="none", http=http,
+                callback_notify=end_slow, timeout_notify=1,
+            )  # fmt: skip
+            say(listen.url(port, token))
+            threading.Thread(target=warm, name="warms up", daemon=True).start()
+            uvicorn.Server(config).run(sockets=[listening])
+    except KeyboardInterrupt:
+        return
+    finally:
+        board.close()
+
+
+def _protocol() -> tuple[type[H11Protocol], Callable[[], Awaitable[None]]]:
+    """uvicorn's HTTP with a limit for clients that are slow, and what ends these: uvicorn itself waits for ever."""
+    connections = Connections[H11Protocol](lambda one: one.transport.abort())
+
+    class Limited(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+            super().connection_made(transport)
+            connections.waits(self)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._count()
+
+        def on_response_complete(self) -> None:
+            connections.waits(self)
+            super().on_response_complete()
+            self._count()  # a second request may have come with the first
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            connections.waits(self)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._count()
+
+        def _count(self) -> None:
+            answering = self.cycle is not None and not self.cycle.response_complete
+            (connections.works if answering else connections.waits)(self)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            connections.gone(self)
+            super().connection_lost(exc)
+
+    async def end_slow() -> None:
+        connections.end_slow()
+
+    return Limited, end_slow
+
+
+def _socket(listen: Listen) -> socket.socket:
+    """Bound before the store is read: a port that is taken is reported at once."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+            made.listen(BACKLOG)  # whoever comes while the store is read waits
+        except OSError:
+            made.close()
+            raise
+    except OSError as error:
+        raise listen.refused(error) from error
+    return made
+
+
+# ---------------------------------------------------------------- pages
+
 
 REPORTS = "gpuprep.reports.html"  # their style sheet and parts
 MOST_LETTERS = 2000  # of one text on a page
@@ -106,15 +211,15 @@ def application(board: Board, rules: Rules) -> ASGIApp:
         Route("/fleet", page(lambda _, query: fleet.fleet(board, query))),
         Route("/host/{name:anything}", page(lambda request, query: host.host(board, word(request, "name"), query))),
         Route("/run/{run:anything}", run),
-        Route("/nights", page(lambda *_: nights.nights(board))),
-        Route("/nights/{day}", page(lambda request, query: nights.night(board, word(request, "day"), query))),
-        Route("/trends", page(lambda _, query: trends.trends(board, query))),
+        Route("/nights", page(lambda *_: fleet.nights(board))),
+        Route("/nights/{day}", page(lambda request, query: fleet.night(board, word(request, "day"), query))),
+        Route("/trends", page(lambda _, query: fleet.trends(board, query))),
         Route("/findings", page(lambda _, query: findings.findings(board, query))),
         Route(
             "/findings/{key:anything}",
             page(lambda request, query: findings.finding(board, word(request, "key"), query)),
         ),
-        Route("/search", page(lambda _, query: search.search(board, query))),
+        Route("/search", page(lambda _, query: findings.search(board, query))),
         Route("/healthz", health),
         Route("/static/{file}", static),
     ]

@@ -10,10 +10,10 @@ from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.recorded_options import RecordedOptions
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import capacity, causes, commands, drifted, figures, fleet, glance, measured, taking
+from gpuprep.reports import capacity, causes, commands, drifted, figures, fleet, glance, measured
 from gpuprep.reports.columns import LEGEND, LOWEST, Columns, Part, Row, columns
 from gpuprep.reports.readings import figure, held_to, unfinished
-from gpuprep.reports.text import outcome, words
+from gpuprep.reports.text import outcome, step_costs, whole_effort, words
 from gpuprep.untrusted.plaintext import visible
 
 MARKS = {
@@ -121,11 +121,11 @@ def _plan(record: RunRecord) -> list[str]:
     rows = [
         (
             str(number), plain(step.title), plain(step.role.removeprefix("gpu_")), plain("; ".join(step.reasons)),
-            plain(", ".join(taking.of_step(step))),
+            plain(", ".join(step_costs(step))),
         )
         for number, step in enumerate(record.plan.steps, 1)
     ]  # fmt: skip
-    notes = [*record.plan.notes, *([taking.whole(record.plan.effort)] if record.plan.effort else [])]
+    notes = [*record.plan.notes, *([whole_effort(record.plan.effort)] if record.plan.effort else [])]
     return _section("Plan", ("", "What", "Step", "Why", ""), rows) + [paragraph(note) for note in notes]
 
 

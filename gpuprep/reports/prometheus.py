@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gpuprep.nightly import metrics
-from gpuprep.nightly.exposition import COMMON, Exposition, Metric, times
+from gpuprep.nightly.metrics import COMMON, Exposition, Metric, times
 from gpuprep.records import RunRecord, Status, ended
 from gpuprep.records.findings import findings_of
 from gpuprep.reports import figures

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gpuprep.records import Finding, RunRecord
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import causes, commands, fleet, taking, text, text_findings
+from gpuprep.reports import causes, commands, fleet, text, text_findings
 from gpuprep.reports.failures import Failed, without
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.terminal import Page, aligned
@@ -174,7 +174,7 @@ def _cell(head: str, record: RunRecord) -> str:
 def _what(record: RunRecord, room: int) -> str:
     if record.plan is not None and not record.verdict and not record.error:
         steps = record.plan.steps
-        known = [taking.minutes(record.plan.effort.seconds)] if record.plan.effort else []
+        known = [text.minutes(record.plan.effort.seconds)] if record.plan.effort else []
         known += ["may reboot"] if any(step.may_reboot for step in steps) else []
         names = ", ".join(step.role.removeprefix("gpu_") for step in steps) or "nothing to do"
         return names + (f" ({', '.join(known)})" if known else "")

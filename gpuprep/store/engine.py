@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from gpuprep.errors import StoreError, UsageError
-from gpuprep.store import soundrows, sqlitefile
+from gpuprep.store import soundrows
 from gpuprep.untrusted.databasefile import is_database
 from gpuprep.untrusted.masking import is_url, masked, masked_url, remember_store
 
@@ -97,7 +97,7 @@ def check_there(engine: Engine, shown: str) -> None:
 
 def sqlite(path: Path) -> Engine:
     """An engine for gpuprep's own file, whatever characters its path has; only its owner may read it."""
-    sqlitefile.check_owner(path)
+    soundrows.check_owner(path)
     _tighten(path)
     return _sqlite(sa.URL.create("sqlite", database=str(path)))
 
@@ -152,21 +152,21 @@ def _postgresql(url: sa.URL) -> Engine:
 
 def _sqlite(url: sa.URL) -> Engine:
     path = Path(url.database or "")
-    arguments = {"timeout": BUSY_SECONDS, "factory": sqlitefile.connection_class(path)}
+    arguments = {"timeout": BUSY_SECONDS, "factory": soundrows.connection_class(path)}
     engine = sa.create_engine(url, connect_args=arguments)
 
     @sa.event.listens_for(engine, "do_connect")
     def private(*_: Any) -> None:
-        sqlitefile.check_owner(path)
+        soundrows.check_owner(path)
         _make(path)
-        sqlitefile.check_owner(path)  # of a file that somebody made just before
+        soundrows.check_owner(path)  # of a file that somebody made just before
 
     @sa.event.listens_for(engine, "connect")
     def configure(connection: Any, _record: Any) -> None:
         # Python's sqlite3 opens transactions by itself and not before DDL: take that away and begin them below.
         connection.isolation_level = None
-        connection.text_factory = sqlitefile.text
-        sqlitefile.check_programs(connection, path)
+        connection.text_factory = soundrows.text
+        soundrows.check_programs(connection, path)
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys = ON")
         _write_ahead(cursor)

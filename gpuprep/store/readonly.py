@@ -17,7 +17,7 @@ from sqlalchemy.engine import Engine
 
 from gpuprep.errors import StoreError
 from gpuprep.paths import state_dir
-from gpuprep.store import Store, migrations, overview, sqlitefile
+from gpuprep.store import Store, migrations, overview, soundrows
 from gpuprep.store import engine as database
 from gpuprep.store.overview import Finding, Run
 
@@ -135,10 +135,10 @@ def _no_writes(connection: Any, _record: Any) -> None:
 
 
 def _reader(path: Path, stopped: Callable[[], bool]) -> Engine:
-    reader = sqlitefile.connection_class(path)
+    reader = soundrows.connection_class(path)
 
     def connect() -> sqlite3.Connection:
-        sqlitefile.check_owner(path)
+        soundrows.check_owner(path)
         connection = sqlite3.connect(
             f"file:{quote(str(path))}?mode=ro",
             uri=True,
@@ -147,9 +147,9 @@ def _reader(path: Path, stopped: Callable[[], bool]) -> Engine:
             check_same_thread=False,
             factory=reader,
         )
-        connection.text_factory = sqlitefile.text
+        connection.text_factory = soundrows.text
         connection.execute("PRAGMA query_only = ON")
-        sqlitefile.check_programs(connection, path)
+        soundrows.check_programs(connection, path)
         connection.set_progress_handler(stopped, STEPS)
         return connection
 

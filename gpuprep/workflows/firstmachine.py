@@ -14,7 +14,7 @@ from gpuprep.errors import UsageError
 from gpuprep.remote import Target
 from gpuprep.untrusted.plaintext import one_line
 from gpuprep.workflows import ownprofile
-from gpuprep.workflows.target_names import check_text, check_word
+from gpuprep.workflows.targets import check_text, check_word
 
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 

@@ -17,7 +17,7 @@ from gpuprep.agent.compute import ncclplan
 from gpuprep.errors import UsageError
 from gpuprep.records.evidence import LARGEST
 from gpuprep.untrusted.limits import json_document
-from gpuprep.workflows.gpus_by_name import UNKNOWN_ID
+from gpuprep.workflows.figures_csv import UNKNOWN_ID
 
 MEASURE = "`gpuprep validate HOST --profile PROFILE` measures; `gpuprep judge --template csv` prints a table to fill in"
 NO_SPEED = "it has no speed that gpuprep judges"

@@ -14,22 +14,113 @@ from dataclasses import dataclass
 from gpuprep import checks
 from gpuprep.checks.common import FIRST_FAILURE, INTERRUPTED, RESTART
 from gpuprep.checks.judgement import Adjust, Judgement, judge
-from gpuprep.desired import probes
+from gpuprep.desired import loading, probes
 from gpuprep.desired.profile import Profile
+from gpuprep.desired.proposal import BASE, Proposal, propose
 from gpuprep.desired.state import Wanted, check_profile, resolve
 from gpuprep.errors import GpuprepError, Interrupted, PlanRefused, ProvisionFailed, UsageError
 from gpuprep.provisioning import ansible_run
 from gpuprep.provisioning.plan import make as make_plan
 from gpuprep.provisioning.plan import role_variables
-from gpuprep.records import Finding, Missing, Plan, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
+from gpuprep.records import (
+    Finding,
+    Missing,
+    Plan,
+    PlaybookResult,
+    ProbeResult,
+    ProfileRef,
+    RunRecord,
+    Snapshot,
+    Source,
+    Status,
+)
 from gpuprep.records.baseline import Measured
 from gpuprep.records.evidence.shared import Probe
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.recorded_options import STEPS
 from gpuprep.remote import Host, Target, leftovers, watch
 from gpuprep.workflows import certify, effort, measuring, sources
-from gpuprep.workflows.run_variables import run_variables
+from gpuprep.workflows.effort import Effort
+from gpuprep.workflows.measuring import one_probe
 from gpuprep.workflows.runs import Line, Options, ProfileRun
+from gpuprep.workflows.sources import run_variables
+
+# ---------------------------------------------------------------- a plan without --profile
+
+
+class Proposing(ProfileRun):
+    """A ProfileRun whose profile is chosen after the facts are read. Until then it is base, for every GPU."""
+
+    def __init__(self, command: str, target: Target, options: Options, line: Line) -> None:
+        super().__init__(command, target, loading.load(BASE), options, line)
+        self._profile = None  # no profile is on record before there is one
+        self.proposal: Proposal | None = None
+
+    def look(self, host: Host, what: str = "reading facts") -> Snapshot:
+        facts = super().look(host, what)
+        if self.proposal is None:
+            self.take(propose(facts))
+        return facts
+
+    def take(self, proposal: Proposal) -> None:
+        self.proposal = proposal
+        self.profile = loading.load(proposal.profile)
+        self._profile = ProfileRef(self.profile.name, self.profile.path, self.profile.sha256)
+        if proposal.gpus:
+            self.stage(f"profile {proposal.profile}, proposed for {proposal.gpus}")
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """`proposal` is None if the facts could not be read; `effort` is None without a plan."""
+
+    record: RunRecord
+    proposal: Proposal | None
+    effort: Effort | None
+
+
+def plan_proposing(target: Target, options: Options, line: Line) -> Proposed:
+    """As plan, by a proposed profile; the plan's notes say so. Changes nothing."""
+    run = Proposing("plan", target, as_check(options), line)
+    record = run.record(plan_only, keep=False)
+    if record.error or run.proposal is None or record.plan is None:
+        return Proposed(record, run.proposal, None)
+    name = run.proposal.profile
+    note = f"profile {name} is proposed, for {run.proposal.why}; --profile {name} says the same, --profile FILE another"
+    with_note = dataclasses.replace(record.plan, notes=(note, *record.plan.notes))
+    return Proposed(dataclasses.replace(record, plan=with_note), run.proposal, run.effort)
+
+
+# ---------------------------------------------------------------- capacity
+
+
+PROFILE = "base"  # of a host for which nobody names one: any GPU
+
+
+def capacity(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
+    """Measures and judges. Changes nothing."""
+    return ProfileRun("capacity", target, profile, options, line).record(_measure_capacity)
+
+
+def _measure_capacity(run: ProfileRun) -> None:
+    with run.connect() as host:
+        facts = run.draft.before = run.look(host)
+        wanted = resolve(run.profile, facts, judging=True)
+        run.expect([], [probes.CAPACITY])
+        arguments = probes.arguments(run.profile, wanted, quick=run.options.quick)
+        arguments["capacity"] = not run.options.quick
+        run.stop_if_cancelled()
+        result = one_probe(run, host, probes.CAPACITY, arguments, facts.source)
+        run.stop_if_cancelled()
+        after = run.draft.after = run.look(host, "reading facts again, after the load")
+        findings = checks.compare_figures(
+            wanted, after, run.draft.measurements, asked=[result.probe], thresholds=run.profile.thresholds
+        )
+        run.draft.judgement = judge(run.terms(wanted), findings, set_aside(run.options))
+
+
+# ---------------------------------------------------------------- provision, plan, tune, validate
+
 
 # The step that a finding belongs to which no role, but the user can put right.
 OF_SUBJECT = {"ffmpeg": "gpu_codec", "ffprobe": "gpu_codec", "extras": "gpu_extras"}

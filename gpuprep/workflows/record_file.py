@@ -24,7 +24,7 @@ from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.shared import AnyProbe, NamedGpu
 from gpuprep.records.serialize import shown
 from gpuprep.untrusted.limits import MIB, BeyondLimit, file_text, json_document
-from gpuprep.workflows import figures_csv, gpus_by_name, othertools
+from gpuprep.workflows import figures_csv, othertools
 
 # An object with any key but these is the record of a run.
 OF_FIGURES = {"schema_version", "host", "source", "measurements", "before", "after", "note"}
@@ -168,7 +168,7 @@ def _recorded(path: Path, where: str, document: dict[str, Any], probes: tuple[st
         if not recorded.whole and not recorded.record.measurements:
             raise DecodeError("measurements: an empty list; there is nothing to judge")
         if not recorded.whole and not recorded.snapshot.pci_gpus:
-            raise DecodeError(f"measurements[0].values.gpus[0].pci_device_id: missing; say {gpus_by_name.WHICH}")
+            raise DecodeError(f"measurements[0].values.gpus[0].pci_device_id: missing; say {figures_csv.WHICH}")
     except DecodeError as error:
         # The codec names fields from the class on: "RunRecord.after.os".
         problem = str(error).removeprefix("RunRecord.").removeprefix("Snapshot.")
@@ -229,7 +229,7 @@ def _with_pci_ids(measurement: Any, where: str) -> Any:
     """The measurement with the PCI ids of its GPUs; a GPU that is given only by name gets the ids of its board."""
     if not isinstance(measurement, dict) or "values" not in measurement:
         return measurement
-    return {**measurement, "values": gpus_by_name.filled(measurement["values"], where)}
+    return {**measurement, "values": figures_csv.filled(measurement["values"], where)}
 
 
 def _devices(measurements: tuple[ProbeResult, ...]) -> list[dict[str, str | None]]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuprep import __version__, checks
-from gpuprep.catalogue import models
+from gpuprep import __version__, catalogue, checks
+from gpuprep.catalogue import Model, models
 from gpuprep.checks import judgement
 from gpuprep.checks.judgement import Terms
-from gpuprep.desired import probes
+from gpuprep.desired import loading, probes
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.errors import PlanRefused
@@ -23,9 +23,28 @@ from gpuprep.records.evidence.toolkit import Toolkit
 from gpuprep.records.findings import need_reboot
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.records.recorded_options import STEPS, RecordedOptions
-from gpuprep.workflows import provision
+from gpuprep.workflows import figures_csv, provision, record_file
 from gpuprep.workflows.record_file import Recorded, read, simulated
 from gpuprep.workflows.runs import Options
+
+# ---------------------------------------------------------------- a file to fill in
+
+
+def text(form: str, profile: str | None) -> str:
+    """The file to fill in, as "csv" or "json"; for the GPU of `profile` (a name or a path) if that is one model."""
+    model, gpu = _gpu(profile)
+    return figures_csv.template(model, gpu) if form == "csv" else record_file.template(model, gpu)
+
+
+def _gpu(profile: str | None) -> tuple[Model | None, str]:
+    """(the model, the name of its board). The name is "" if the model has several boards: only the user knows which."""
+    models = loading.load(profile).gpus if profile is not None else ()
+    if len(models) != 1:
+        return None, ""
+    model = catalogue.models()[models[0]]
+    names = [board.nvml_names for board in catalogue.boards().values() if board.model.key == model.key]
+    return model, names[0][0] if len(names) == 1 and names[0] else ""
+
 
 # ---------------------------------------------------------------- missing keys
 

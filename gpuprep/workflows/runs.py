@@ -47,7 +47,7 @@ from gpuprep.records.serialize import plain_json
 from gpuprep.remote import Host, HostLock, LockOwner, Target, agent_client, watch
 from gpuprep.remote.probereports import Doing, SoFar
 from gpuprep.settings import Builds
-from gpuprep.workflows import effort, killed, remaining
+from gpuprep.workflows import effort, remaining, storeofruns
 from gpuprep.workflows.effort import Effort
 from gpuprep.workflows.pool import Pool
 
@@ -204,7 +204,7 @@ class Run:
         """
         self.keeps = keep
         if keep and self._line.store is not None:
-            with killed.left(self._line.store, self.as_record(killed.KILLED, Interrupted.exit_code)):
+            with storeofruns.left(self._line.store, self.as_record(storeofruns.KILLED, Interrupted.exit_code)):
                 return self._recorded(body, keep)
         return self._recorded(body, keep)
 

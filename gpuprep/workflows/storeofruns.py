@@ -1,12 +1,93 @@
-"""The store of runs, for commands that read or change what is recorded."""
+"""The store of runs, for commands that read or change what is recorded, and the records of runs that were killed.
+
+While a run is at work, a file holds the record that it leaves if it is killed now, or if the computer loses its power.
+The file is locked, and the kernel ends the lock with the process. The next command that opens the store also stores the
+records of unlocked files.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from gpuprep import settings
 from gpuprep.errors import UsageError
+from gpuprep.paths import private_folder, state_dir
+from gpuprep.records import DecodeError, RunRecord, from_json, to_json
 from gpuprep.store import Store
+from gpuprep.untrusted.limits import FILE_BYTES
 from gpuprep.untrusted.plaintext import one_line
-from gpuprep.workflows import killed
+
+if TYPE_CHECKING:
+    from gpuprep.store import Store
+
+
+# ---------------------------------------------------------------- runs that were killed
+
+
+KILLED = (
+    "gpuprep was killed, or its computer stopped, before this run ended\n"
+    "what to do: run the same command again; what the run had begun on the host may still be at work there"
+)
+MOST = 1000  # records that one command stores
+
+
+@contextlib.contextmanager
+def left(store: Store, record: RunRecord) -> Iterator[None]:
+    """Leave `record` for the next command if this process is killed inside of the context."""
+    try:
+        path, file = _written(store, record)
+    except OSError:  # the run goes on, and its own record names the folder that cannot be written
+        yield
+        return
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(file)
+
+
+def store_all(store: Store) -> None:
+    """Store the records of the killed runs of this store. Raises StoreError."""
+    for path in sorted(_folder().glob(f"{_of(store)}-*.json"))[:MOST]:
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(DecodeError):  # the computer stopped while it was written: nothing is in it
+                store.append_new(from_json(RunRecord, file.read(FILE_BYTES).decode("utf-8", "replace")))
+            path.unlink(missing_ok=True)
+
+
+def _written(store: Store, record: RunRecord) -> tuple[Path, int]:
+    """The file and its descriptor, locked. Under its name it is locked and whole from the first moment."""
+    path = private_folder(_folder()) / f"{_of(store)}-{record.run_id}.json"
+    unnamed = path.with_suffix(".new")
+    file = os.open(unnamed, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(file, to_json(record).encode())
+        unnamed.rename(path)
+    except BaseException:
+        os.close(file)
+        unnamed.unlink(missing_ok=True)
+        raise
+    return path, file
+
+
+def _folder() -> Path:
+    return state_dir() / "running"
+
+
+def _of(store: Store) -> str:
+    """Which store it is, as a part of a file's name."""
+    return hashlib.sha256(store.shown_url.encode()).hexdigest()[:12]
+
+
+# ---------------------------------------------------------------- the store
 
 
 def existing(named: str | None) -> Store:
@@ -16,7 +97,7 @@ def existing(named: str | None) -> Store:
     made, empty. Raises UsageError, StoreError.
     """
     store = Store.open_existing(named) if named else Store.open(settings.load().store)
-    killed.store_all(store)
+    store_all(store)
     return store
 
 

@@ -32,7 +32,7 @@ from gpuprep.desired import loading, state
 from gpuprep.paths import cache_dir
 from gpuprep.provisioning import ansible_environment, plan
 from gpuprep.remote import Host, agent_client
-from gpuprep.workflows import run_variables
+from gpuprep.workflows import sources
 
 MACHINE = os.environ.get("GPUPREP_BENCH_MACHINE", "bench-t4")
 SECOND = f"{MACHINE}-second"
@@ -56,7 +56,7 @@ def plain_playbook(machine: str, scratch: Path, *options: str) -> Callable[[], o
     roles = plan.role_variables(wish)
     known = {
         **roles,
-        **run_variables.mirrored(roles, target.mirrors),
+        **sources.mirrored(roles, target.mirrors),
         "gpu_codec_artifact_dir": str(cache_dir() / "artifacts"),
         "gpuprep_profile": t4.name,
         "gpuprep_profile_sha256": t4.sha256,

@@ -6,7 +6,7 @@ import pytest
 from records_for_tests import record
 
 from gpuprep import records
-from gpuprep.reports import taking
+from gpuprep.reports import text
 from gpuprep.workflows import effort
 
 
@@ -19,5 +19,5 @@ def test_a_host_cannot_make_an_estimate_endless(seconds: float) -> None:
     assert run.plan is not None
     found = effort.of(run.plan, "nvidia", [run], [run])
     assert 0 < found.total.seconds < 100_000
-    assert "minutes" in taking.sentence(found.total)
+    assert "minutes" in text.effort_sentence(found.total)
     records.to_json(effort.onto(run.plan, found))

@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from gpuprep.dashboard import charts
-from gpuprep.dashboard.board import Board
-from gpuprep.dashboard.digest import Host
+from gpuprep.dashboard.board import Board, Host
 from gpuprep.dashboard.speeds import Falling, Speeds
 from gpuprep.errors import UsageError
 from gpuprep.records import Finding, RunRecord, ended

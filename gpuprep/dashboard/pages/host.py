@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuprep.dashboard import charts
-from gpuprep.dashboard.board import JUDGING, Board
-from gpuprep.dashboard.digest import Host
+from gpuprep.dashboard.board import JUDGING, Board, Host
 from gpuprep.dashboard.pages.common import (
     MOST_LETTERS,
     NotFound,

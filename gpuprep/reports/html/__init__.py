@@ -1,7 +1,7 @@
 """How does a run look as a page? One self-contained HTML file: offline, in print, dark and light, without its script.
 
 page.html is the template of a run and fleet.html that of a fleet; both fill base.html, take common parts from
-parts.html and use style.css and script.js. contents.py and fleet.py choose what is shown, headline.py and bars.py the
+parts.html and use style.css and script.js. contents.py and fleet.py choose what is shown, bars.py the
 first screen, charts.py draws. Jinja2 escapes all texts from hosts; drawings are made of escaped parts. The
 page forbids every script and style but these two, by their hashes.
 """
@@ -17,7 +17,7 @@ import jinja2
 from markupsafe import Markup
 
 from gpuprep.records import RunRecord
-from gpuprep.reports import figures, taking
+from gpuprep.reports import figures, text
 from gpuprep.reports.html import fleet
 from gpuprep.reports.html.contents import contents
 from gpuprep.reports.readings import figure
@@ -75,7 +75,7 @@ def _filled(template: str, variables: dict[str, Any]) -> str:
 def _environment() -> jinja2.Environment:
     made = environment(jinja2.FunctionLoader(_file))
     made.filters.update(figure=figure, percent=figures.percent, sentence=_sentence, with_code=with_code)
-    made.filters.update(taking=taking.of_step, taking_in_all=taking.whole)
+    made.filters.update(taking=text.step_costs, taking_in_all=text.whole_effort)
     made.globals.update(words=WORDS)
     return made
 

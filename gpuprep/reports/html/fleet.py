@@ -13,8 +13,7 @@ from gpuprep.records.evidence import NOT_RECORDED, Figure
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, moment
 from gpuprep.reports import causes, commands, drifted, fleet, glance
-from gpuprep.reports.html.contents import STAND_IN, Pairs, gpus_of
-from gpuprep.reports.html.headline import HALVES, WORK
+from gpuprep.reports.html.contents import HALVES, STAND_IN, WORK, Pairs, gpus_of
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.readings import answer, figure, known
 from gpuprep.reports.text import outcome

@@ -22,7 +22,7 @@ from gpuprep import errors, records, remote, reports
 from gpuprep.desired import loading, profile, state
 from gpuprep.records.findings import findings_of
 from gpuprep.reports import commands
-from gpuprep.workflows import provision, rejudge, run_variables, runs
+from gpuprep.workflows import provision, rejudge, runs, sources
 
 __all__ = ["stage"]  # a fixture
 
@@ -328,12 +328,12 @@ def test_each_host_has_its_record_in_order_and_at_most_forks_at_a_time() -> None
 def test_mirrors_keep_upstreams_file_names() -> None:
     roles = {"gpu_codec_ffmpeg_url": "https://ffmpeg.org/releases/ffmpeg-7.1.5.tar.xz"}
     mirrors = {"ffmpeg": "file:///srv/mirror/", "nv_codec_headers": "https://x"}
-    assert run_variables.mirrored(roles, mirrors) == {"gpu_codec_ffmpeg_url": "file:///srv/mirror/ffmpeg-7.1.5.tar.xz"}
+    assert sources.mirrored(roles, mirrors) == {"gpu_codec_ffmpeg_url": "file:///srv/mirror/ffmpeg-7.1.5.tar.xz"}
 
 
 def test_a_mirror_of_nvidias_repository_is_taken_whole_with_its_key() -> None:
     mirrors = {"nvidia": "https://mirror.example/cuda/repos/", "nvidia_key": "/etc/own.asc"}
-    assert run_variables.mirrored({}, mirrors) == {
+    assert sources.mirrored({}, mirrors) == {
         "gpu_driver_nvidia_url": "https://mirror.example/cuda/repos",
         "gpu_driver_nvidia_key": "/etc/own.asc",
     }
