@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuprep.workflows.effort import Effort
     from gpuprep.workflows.firstmachine import HostKey
     from gpuprep.workflows.provision import Proposed
-    from gpuprep.workflows.runs import Line, Options
+    from gpuprep.workflows.runs import Options, RunContext
 
 INVENTORY = Path("inventory")
 ACCEPT = "--accept-new-host-key"
@@ -218,8 +218,8 @@ def _planned(request: Request) -> Proposed:
     site = settings.load()
     proposals: list[Proposed] = []
 
-    def workflow(target: Target, chosen: Options, line: Line) -> RunRecord:
-        proposals.append(provision.plan_proposing(target, chosen, line))
+    def workflow(target: Target, chosen: Options, context: RunContext) -> RunRecord:
+        proposals.append(provision.plan_proposing(target, chosen, context))
         return proposals[0].record
 
     (record,) = on_hosts("plan", request, site, workflow, run_options(request, site), stored=False)

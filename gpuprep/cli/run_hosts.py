@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from gpuprep.remote import Target
     from gpuprep.settings import SiteConfig
     from gpuprep.store import Store
-    from gpuprep.workflows.runs import Line, Options
+    from gpuprep.workflows.runs import Options, RunContext
 
-    Workflow = Callable[[Target, Options, Line], RunRecord]
+    Workflow = Callable[[Target, Options, RunContext], RunRecord]
 
 DEFAULT_FORKS = 5
 NO_PROFILE = ("plan", "capacity", "drift last", "drift unschedule")  # they need none, or choose it themselves
@@ -77,7 +77,7 @@ def _workflow(command: str, profile: Profile | None) -> Workflow:
     if profile is None and command == "plan":
         from gpuprep.workflows import provision
 
-        return lambda target, options, line: provision.plan_proposing(target, options, line).record
+        return lambda target, options, context: provision.plan_proposing(target, options, context).record
     if profile is None:
         from gpuprep.workflows import schedule
 
@@ -85,9 +85,9 @@ def _workflow(command: str, profile: Profile | None) -> Workflow:
     if command == "capacity":
         from gpuprep.workflows import provision
 
-        return lambda target, options, line: provision.capacity(target, profile, options, line)
+        return lambda target, options, context: provision.capacity(target, profile, options, context)
     run = drift.check if command == "drift" else getattr(provision, command)
-    return lambda target, options, line: run(target, profile, options, line)
+    return lambda target, options, context: run(target, profile, options, context)
 
 
 def run_options(request: Request, site: SiteConfig, **chosen: Any) -> Options:
@@ -125,7 +125,7 @@ def on_hosts(
     from gpuprep.records.ids import new_run_id
     from gpuprep.store import Store
     from gpuprep.workflows import storeofruns
-    from gpuprep.workflows.runs import UNEXPECTED, Line, on_each
+    from gpuprep.workflows.runs import UNEXPECTED, RunContext, on_each
 
     machines = machines_of(request)
     if request.ask_become_pass:
@@ -146,12 +146,14 @@ def on_hosts(
             quiet=request.output.quiet,
             no_color=request.output.no_color,
         ) as console:
-            line = Line(console.progress, store, cancel.is_set, console.shows_time_left, batch_id=batch, past=past)
+            context = RunContext(
+                console.progress, store, cancel.is_set, console.shows_time_left, batch_id=batch, past=past
+            )
 
             def work(target: Target) -> RunRecord:
                 ended: tuple[int, str | None, str] = (UNEXPECTED, None, "")
                 try:
-                    record = workflow(target, options, line)
+                    record = workflow(target, options, context)
                     ended = (record.exit_code, record.error, record.run_id)
                     return record
                 finally:
@@ -167,7 +169,7 @@ def on_hosts(
                     "Interrupted: ending what runs and writing the record; this takes a few seconds. "
                     "Ctrl-C again ends at once, without a record"
                 ),
-                runs=line.runs,
+                runs=context.runs,
             )
     finally:
         for opened in (store, past):

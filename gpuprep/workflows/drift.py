@@ -25,16 +25,16 @@ from gpuprep.remote import Host, Target
 from gpuprep.workflows import fixes
 from gpuprep.workflows.measuring import one_probe
 from gpuprep.workflows.provision import try_play
-from gpuprep.workflows.runs import Line, Options, ProfileRun
+from gpuprep.workflows.runs import Options, ProfileRun, RunContext
 
 NOTHING_TO_CHANGE = "nothing to change"
 
 
-def check(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
+def check(target: Target, profile: Profile, options: Options, context: RunContext) -> RunRecord:
     """Compare one host with its profile, its certified run and its last check; options.fix repairs what it can."""
     if options.probe == "quick":
         options = replace(options, probes=probes.QUICK, quick=True)
-    return ProfileRun("drift", target, profile, options, line).record(_check)
+    return ProfileRun("drift", target, profile, options, context).record(_check)
 
 
 def _check(run: ProfileRun) -> None:

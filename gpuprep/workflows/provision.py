@@ -42,7 +42,7 @@ from gpuprep.remote import Host, Target, leftovers, watch
 from gpuprep.workflows import certify, effort, measuring, sources
 from gpuprep.workflows.effort import Effort
 from gpuprep.workflows.measuring import one_probe
-from gpuprep.workflows.runs import Line, Options, ProfileRun
+from gpuprep.workflows.runs import Options, ProfileRun, RunContext
 from gpuprep.workflows.sources import run_variables
 
 # ---------------------------------------------------------------- a plan without --profile
@@ -51,8 +51,8 @@ from gpuprep.workflows.sources import run_variables
 class Proposing(ProfileRun):
     """A ProfileRun whose profile is chosen after the facts are read. Until then it is base, for every GPU."""
 
-    def __init__(self, command: str, target: Target, options: Options, line: Line) -> None:
-        super().__init__(command, target, loading.load(BASE), options, line)
+    def __init__(self, command: str, target: Target, options: Options, context: RunContext) -> None:
+        super().__init__(command, target, loading.load(BASE), options, context)
         self._profile = None  # no profile is on record before there is one
         self.proposal: Proposal | None = None
 
@@ -79,9 +79,9 @@ class Proposed:
     effort: Effort | None
 
 
-def plan_proposing(target: Target, options: Options, line: Line) -> Proposed:
+def plan_proposing(target: Target, options: Options, context: RunContext) -> Proposed:
     """As plan, by a proposed profile; the plan's notes say so. Changes nothing."""
-    run = Proposing("plan", target, as_check(options), line)
+    run = Proposing("plan", target, as_check(options), context)
     record = run.record(plan_only, keep=False)
     if record.error or run.proposal is None or record.plan is None:
         return Proposed(record, run.proposal, None)
@@ -97,9 +97,9 @@ def plan_proposing(target: Target, options: Options, line: Line) -> Proposed:
 PROFILE = "base"  # of a host for which nobody names one: any GPU
 
 
-def capacity(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
+def capacity(target: Target, profile: Profile, options: Options, context: RunContext) -> RunRecord:
     """Measures and judges. Changes nothing."""
-    return ProfileRun("capacity", target, profile, options, line).record(_measure_capacity)
+    return ProfileRun("capacity", target, profile, options, context).record(_measure_capacity)
 
 
 def _measure_capacity(run: ProfileRun) -> None:
@@ -146,26 +146,26 @@ def check_request(profile: Profile, options: Options) -> None:
         )
 
 
-def provision(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
+def provision(target: Target, profile: Profile, options: Options, context: RunContext) -> RunRecord:
     """Plan, run the roles of the plan, read the facts again, judge."""
-    run = ProfileRun("provision", target, profile, options, line)
+    run = ProfileRun("provision", target, profile, options, context)
     return run.record(lambda run: _converge(run, "provision.yml"))
 
 
-def tune(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
+def tune(target: Target, profile: Profile, options: Options, context: RunContext) -> RunRecord:
     """As provision, for the agent and the tuning only; the rest of the profile is not judged."""
-    run = ProfileRun("tune", target, profile, dataclasses.replace(options, only=TUNE_STEPS), line)
+    run = ProfileRun("tune", target, profile, dataclasses.replace(options, only=TUNE_STEPS), context)
     return run.record(lambda run: _converge(run, "tune.yml"))
 
 
-def plan(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
+def plan(target: Target, profile: Profile, options: Options, context: RunContext) -> RunRecord:
     """What provision would do and why. Changes nothing and is not stored."""
-    return ProfileRun("plan", target, profile, as_check(options), line).record(plan_only, keep=False)
+    return ProfileRun("plan", target, profile, as_check(options), context).record(plan_only, keep=False)
 
 
-def validate(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
+def validate(target: Target, profile: Profile, options: Options, context: RunContext) -> RunRecord:
     """Facts and measurements against the profile. Changes nothing."""
-    return ProfileRun("validate", target, profile, options, line).record(_validate)
+    return ProfileRun("validate", target, profile, options, context).record(_validate)
 
 
 def as_check(options: Options) -> Options:

@@ -111,7 +111,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Line:
+class RunContext:
     """What a run needs from its caller: progress, store, cancellation."""
 
     progress: Callable[[str, Progress], None]  # host, what happened
@@ -120,7 +120,7 @@ class Line:
     estimates: bool = False  # whether somebody sees how long a run is still going to take
     batch_id: str = ""  # the same for all hosts of one command; "": a command on one host
     past: Store | None = None  # of a command that stores nothing: where earlier runs are, for an estimate
-    # Of each host, by its name: a run that hangs is ended from outside.
+    # Active runs by host, so that a hung one can be aborted.
     runs: dict[str, Run] = field(default_factory=dict)
 
 
@@ -175,14 +175,14 @@ class Run:
     """One run of a command on one host. `draft` becomes its record."""
 
     def __init__(
-        self, command: str, target: Target, options: Options, line: Line, profile: ProfileRef | None = None
+        self, command: str, target: Target, options: Options, context: RunContext, profile: ProfileRef | None = None
     ) -> None:
         self.command = command
         self.target = target
         self.options = options
-        self.cancelled = line.cancelled
+        self.cancelled = context.cancelled
         self._broken_off = threading.Event()
-        self._line = line
+        self._context = context
         self._profile = profile
         self._began = time.monotonic()
         self.started_at = now()
@@ -195,7 +195,7 @@ class Run:
         self.keeps = True  # in the store
         self._keeping = threading.Lock()
         self._kept: RunRecord | None = None  # what was stored: there is one record of a run
-        line.runs[target.name] = self
+        context.runs[target.name] = self
 
     def record(self: _Run, body: Callable[[_Run], None], *, keep: bool = True) -> RunRecord:
         """Run `body`, turn its errors into the record's, store the record and return it.
@@ -203,8 +203,8 @@ class Run:
         An error inside gpuprep also becomes the record's error: the answer of one host must not end the runs of others.
         """
         self.keeps = keep
-        if keep and self._line.store is not None:
-            with storeofruns.left(self._line.store, self.as_record(storeofruns.KILLED, Interrupted.exit_code)):
+        if keep and self._context.store is not None:
+            with storeofruns.left(self._context.store, self.as_record(storeofruns.KILLED, Interrupted.exit_code)):
                 return self._recorded(body, keep)
         return self._recorded(body, keep)
 
@@ -246,7 +246,7 @@ class Run:
 
     def _store(self, record: RunRecord, keep: bool) -> RunRecord:
         """Store the record and return it as stored. If it cannot be written, the returned record has that error."""
-        store = self._line.store
+        store = self._context.store
         if not keep or store is None:
             return record
         try:
@@ -314,7 +314,7 @@ class Run:
             drift=draft.drift,
             nightly=draft.nightly,
             history=draft.history,
-            batch_id=self._line.batch_id,
+            batch_id=self._context.batch_id,
             reboot_needed=draft.reboot_needed or need_reboot(findings),
         )
 
@@ -336,10 +336,10 @@ class Run:
     def know(self, host: Host, facts: Snapshot) -> None:
         """Tell the store which host this is. From then on the store answers for all names of the host."""
         now = samehost.of(facts, host.host_key(), local=self.target.local)
-        if self._line.store is None or isinstance(facts.identity, Missing) or now == self._identity:
+        if self._context.store is None or isinstance(facts.identity, Missing) or now == self._identity:
             return
         self._identity = now
-        known = self._line.store.know(self.target.name, now, self.started_at)
+        known = self._context.store.know(self.target.name, now, self.started_at)
         for note in known.notes:
             self.stage(note)
         if known.others or known.notes:
@@ -352,28 +352,28 @@ class Run:
 
     def chosen(self) -> str | None:
         """The id of the run that `baseline set` chose; None if it chose no run."""
-        return self._line.store.chosen(self.target.name) if self._line.store is not None else None
+        return self._context.store.chosen(self.target.name) if self._context.store is not None else None
 
     @property
     def is_one_of_several(self) -> bool:
         """Whether the command runs on several hosts, which are shown as a table."""
-        return bool(self._line.batch_id)
+        return bool(self._context.batch_id)
 
     @property
     def is_stored(self) -> bool:
-        return self._line.store is not None
+        return self._context.store is not None
 
     def certified(self) -> RunRecord | None:
         """The run whose facts are "what we certified": `Store.certified`."""
-        return self._line.store.certified(self.target.name) if self._line.store is not None else None
+        return self._context.store.certified(self.target.name) if self._context.store is not None else None
 
     def previous(self) -> RunRecord | None:
         """The newest drift check of this host that came to a verdict."""
-        return self._line.store.newest(self.target.name, "drift") if self._line.store is not None else None
+        return self._context.store.newest(self.target.name, "drift") if self._context.store is not None else None
 
     def baseline_of_host(self) -> Baseline:
         """All figures that this host's measurements are compared with, under whatever key."""
-        return self._line.store.baseline_of(self.target.name) if self._line.store is not None else {}
+        return self._context.store.baseline_of(self.target.name) if self._context.store is not None else {}
 
     def lock(self, host: Host) -> HostLock:
         owner = LockOwner(user_name(), socket.gethostname(), self.run_id, self.started_at)
@@ -391,7 +391,7 @@ class Run:
 
     def past(self, measured: Measured) -> Baseline:
         """What the host measured when it first passed, under the keys of what it measures now."""
-        store = self._line.store
+        store = self._context.store
         return store.baseline(self.target.name, list(measured)) if store is not None and measured else {}
 
     def stage(self, what: str, probe: str = "") -> None:
@@ -403,7 +403,7 @@ class Run:
         self.tell(Progress("doing", "", probe, doing.what, elapsed, done=doing.done, of=doing.of, unit=doing.unit))
 
     def tell(self, progress: Progress) -> None:
-        self._line.progress(self.target.name, progress)
+        self._context.progress(self.target.name, progress)
 
     def break_off(self) -> None:
         """End what still runs on the host, as if the user had stopped the run."""
@@ -417,8 +417,8 @@ class Run:
 class ProfileRun(Run):
     """A run of a command that takes a profile."""
 
-    def __init__(self, command: str, target: Target, profile: Profile, options: Options, line: Line) -> None:
-        super().__init__(command, target, options, line, ProfileRef(profile.name, profile.path, profile.sha256))
+    def __init__(self, command: str, target: Target, profile: Profile, options: Options, context: RunContext) -> None:
+        super().__init__(command, target, options, context, ProfileRef(profile.name, profile.path, profile.sha256))
         self.profile = profile
         self.effort: Effort | None = None  # what the plan takes, of a run that only looks
 
@@ -434,7 +434,7 @@ class ProfileRun(Run):
 
     def expect(self, roles: Sequence[str], kinds: Sequence[Probe]) -> None:
         """Report which steps this run will have, with their times in earlier runs."""
-        if not self._line.estimates or not (roles or kinds):
+        if not self._context.estimates or not (roles or kinds):
             return
         played = [remaining.PREFLIGHT, *map(remaining.step_of, roles)] if roles else []
         names = [remaining.FACTS, *dict.fromkeys(played), *(kind.name for kind in kinds)]
@@ -443,7 +443,7 @@ class ProfileRun(Run):
 
     def provisions(self, facts: Snapshot) -> tuple[list[RunRecord], list[RunRecord]]:
         """Earlier provisions of this host, and of hosts like it. ([], []) if the store cannot be read."""
-        store = self._line.store or self._line.past
+        store = self._context.store or self._context.past
         if store is None:
             return [], []
         try:
@@ -454,9 +454,9 @@ class ProfileRun(Run):
     def _earlier(self) -> tuple[list[RunRecord], list[RunRecord]]:
         """Runs of the same kind that ended well: of this host, and of its profile on the same system."""
         seen = self.draft.after or self.draft.before
-        if self._line.store is None or seen is None:
+        if self._context.store is None or seen is None:
             return [], []
-        ask = functools.partial(self._line.store.ended_well, self.command, seen.source)
+        ask = functools.partial(self._context.store.ended_well, self.command, seen.source)
         try:
             earlier_runs = [ask(host=self.target.name), ask(profile=self.profile.name)]
         except StoreError:  # the store's own errors are reported where the record is kept

@@ -53,7 +53,7 @@ from gpuprep.remote.lock import INSTALL_PYTHON
 from gpuprep.store import Store
 from gpuprep.untrusted.plaintext import command, one_line
 from gpuprep.workflows.provision import play
-from gpuprep.workflows.runs import Line, Options, ProfileRun, Run
+from gpuprep.workflows.runs import Options, ProfileRun, Run, RunContext
 from gpuprep.workflows.schedule_state import Found, look, must, read
 
 AGENT_ROLE = "gpu_agent"
@@ -62,24 +62,24 @@ MOST_NAMED = 3  # findings in a note
 MOST_KNOWN = 1000  # run ids that go along in one command line
 
 
-def schedule(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
+def schedule(target: Target, profile: Profile, options: Options, context: RunContext) -> RunRecord:
     """Let the host check itself every night, by profile.drift. Exit code 0: the timer runs."""
-    return ProfileRun("schedule", target, profile, options, line).record(_schedule)
+    return ProfileRun("schedule", target, profile, options, context).record(_schedule)
 
 
-def unschedule(target: Target, options: Options, line: Line) -> RunRecord:
+def unschedule(target: Target, options: Options, context: RunContext) -> RunRecord:
     """Take the timer, its service and its plan away; the results stay."""
-    return Run("unschedule", target, options, line).record(_unschedule)
+    return Run("unschedule", target, options, context).record(_unschedule)
 
 
-def last(target: Target, options: Options, line: Line) -> RunRecord:
+def last(target: Target, options: Options, context: RunContext) -> RunRecord:
     """The newest result of the host. Stores it and all kept results here, each once. One round trip, without root.
 
     No result, or a result that is too old, from the future or from another machine (nightly/freshness.py), is an error
     with exit code 3: the present state of the host is unknown.
     """
     records: list[RunRecord] = []
-    asked = Run("last", target, options, line).record(lambda run: _last(run, line.store, records), keep=False)
+    asked = Run("last", target, options, context).record(lambda run: _last(run, context.store, records), keep=False)
     if not records:
         return asked
     return dataclasses.replace(records[0], error=asked.error, exit_code=asked.exit_code) if asked.error else records[0]

@@ -199,7 +199,7 @@ def test_one_hostile_name_of_a_fleet_is_that_hosts_error(monkeypatch: pytest.Mon
     assert "begins with a dash" in found["'-oProxyCommand=id'"]
     assert "template" in found["'gpu2'"]
     bad = next(target for target in targets.parse(["all"], str(tmp_path / "hosts")) if target.refused)
-    line = runs.Line(lambda *_: None, None, lambda: False)
+    line = runs.RunContext(lambda *_: None, None, lambda: False)
     record = schedule.last(bad, runs.Options(), line)
     assert record.exit_code == 3
     assert "begins with a dash" in (record.error or "")

@@ -65,7 +65,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., record
 
     def last(host: Answering, name: str = "gpu-1") -> records.RunRecord:
         monkeypatch.setattr(runs, "Host", lambda *_, **__: host)
-        line = runs.Line(lambda _, progress: told.append(progress.detail), store, threading.Event().is_set)
+        line = runs.RunContext(lambda _, progress: told.append(progress.detail), store, threading.Event().is_set)
         return schedule.last(remote.Target(name), runs.Options(), line)
 
     last.store, last.told = store, told  # type: ignore[attr-defined]

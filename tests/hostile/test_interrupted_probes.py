@@ -68,7 +68,7 @@ def test_a_run_that_nothing_could_read_again_is_not_stored_and_says_so(tmp_path:
     result = records.ProbeResult("gemm", records.Source.MEASURED, {"a": ["x" * 60_000] * 50}, 1.0)
     many = tuple(dataclasses.replace(result, probe=kind.name) for kind in kinds.PROBES)
     store = Store.open(f"sqlite:///{tmp_path}/runs.db")
-    line = runs.Line(lambda _host, _event: None, store, threading.Event().is_set)
+    line = runs.RunContext(lambda _host, _event: None, store, threading.Event().is_set)
     run = runs.Run("validate", remote.Target("host-1"), runs.Options(), line)
     run.draft = runs.Draft(before=SNAPSHOT, after=SNAPSHOT, measurements=many)
 

@@ -34,7 +34,7 @@ from gpuprep.remote import Target
 from gpuprep.store import Store
 from gpuprep.workflows import certify, provision
 from gpuprep.workflows.drift import check
-from gpuprep.workflows.runs import Line, Options
+from gpuprep.workflows.runs import Options, RunContext
 
 SIXTEEN, FOUR = PcieLink(1, 16, 3, 16, 3, 0), PcieLink(1, 4, 3, 16, 3, 0)
 
@@ -79,8 +79,8 @@ class Life:
             for name, one in self.probes.items()
         }
 
-    def line(self) -> Line:
-        return Line(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
+    def line(self) -> RunContext:
+        return RunContext(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
 
     def target(self, name: str, key: str = "") -> Target:
         if key:

@@ -15,7 +15,7 @@ from gpuprep.provisioning.ansible_run import Progress
 from gpuprep.records import RunRecord
 from gpuprep.remote import Target
 from gpuprep.store import Store
-from gpuprep.workflows.runs import Line, Options
+from gpuprep.workflows.runs import Options, RunContext
 
 BOOK = """
 - hosts: all
@@ -49,9 +49,9 @@ class Stage:
         self.cancel = threading.Event()
 
     def __call__(
-        self, workflow: Callable[[Target, Any, Options, Line], RunRecord], target: Target = HERE, **options: Any
+        self, workflow: Callable[[Target, Any, Options, RunContext], RunRecord], target: Target = HERE, **options: Any
     ) -> RunRecord:
-        line = Line(lambda host, event: self.progress.append((host, event)), self.store, self.cancel.is_set)
+        line = RunContext(lambda host, event: self.progress.append((host, event)), self.store, self.cancel.is_set)
         return workflow(target, T4, Options(**options), line)
 
     @property

@@ -61,8 +61,8 @@ class Stage:
         self.cancel = threading.Event()
         self.file = books / "written"
 
-    def line(self) -> runs.Line:
-        return runs.Line(lambda _, event: self.progress.append(event), self.store, self.cancel.is_set)
+    def line(self) -> runs.RunContext:
+        return runs.RunContext(lambda _, event: self.progress.append(event), self.store, self.cancel.is_set)
 
     def __call__(self, *snapshots: records.Snapshot, of: profile.Profile = T4, **options: Any) -> records.RunRecord:
         self.script.snapshots = list(snapshots) or [FINISHED]
@@ -225,7 +225,7 @@ def test_a_check_is_one_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     store = Store.open(None)
     try:
         server.trust()
-        line = runs.Line(lambda *_: None, store, threading.Event().is_set)
+        line = runs.RunContext(lambda *_: None, store, threading.Event().is_set)
         made = drift.check(server.target(), T4, runs.Options(), line)
         log = (folder / "log").read_text()
     finally:

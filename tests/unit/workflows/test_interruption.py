@@ -295,7 +295,7 @@ def test_a_record_is_stored_once_whoever_makes_it_first(stage: Stage, monkeypatc
     script = Script(snapshots=[FINISHED], probes=ANSWERS)
     monkeypatch.setattr(runs, "Host", lambda target, **options: Late(script, target, options))
     line_runs: dict[str, runs.Run] = {}
-    line = runs.Line(lambda _host, _event: None, stage.store, lambda: False, runs=line_runs)
+    line = runs.RunContext(lambda _host, _event: None, stage.store, lambda: False, runs=line_runs)
     ended = provision.validate(HERE, T4, runs.Options(), line)
     assert ended is made["abandoned"]
     assert stage.store.get("last") == ended
@@ -389,7 +389,7 @@ def test_an_abandoned_run_has_what_its_probe_had_measured(stage: Stage, monkeypa
 
     script = Script(snapshots=[FINISHED], probes=ANSWERS, measured={"gemm": PARTS})
     monkeypatch.setattr(runs, "Host", lambda target, **options: Stuck(script, target, options))
-    line = runs.Line(lambda _host, _event: None, stage.store, lambda: False, runs=line_runs)
+    line = runs.RunContext(lambda _host, _event: None, stage.store, lambda: False, runs=line_runs)
     provision.validate(HERE, T4, runs.Options(), line)
     last = made[0].measurements[-1]
     assert (last.probe, last.values) == ("gemm", records.Missing("interrupted", "matrix products"))

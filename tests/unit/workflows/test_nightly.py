@@ -37,8 +37,8 @@ class Stage:
         self.store, self.machine = store, machine
         self.told: list[str] = []
 
-    def line(self) -> runs.Line:
-        return runs.Line(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
+    def line(self) -> runs.RunContext:
+        return runs.RunContext(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
 
     def schedule(self, wish: profile.Profile = T4, target: remote.Target = HOST, **drift: Any) -> records.RunRecord:
         wish = dataclasses.replace(wish, drift=dataclasses.replace(wish.drift, **drift))

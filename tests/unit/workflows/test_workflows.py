@@ -414,7 +414,7 @@ def test_what_is_measured_under_a_waiver_is_no_baseline(stage: Stage) -> None:
         stage.script.snapshots = [dataclasses.replace(FINISHED, source=records.Source.MEASURED)]
         stage.script.probes = gemm_probe(tflops)
         given = dataclasses.replace(T4, waivers=(profile.Waiver(waived, "*", "a slow one", "2099-12-31"),))
-        line = runs.Line(lambda *_: None, stage.store, stage.cancel.is_set)
+        line = runs.RunContext(lambda *_: None, stage.store, stage.cancel.is_set)
         return provision.validate(HERE, given, runs.Options(probes=("gemm",), quick=True), line)
 
     slow = validate(10.0, "gpu 0.*")
