@@ -89,7 +89,7 @@ class Archive:
     cuda: tuple[str, ...]
     auto: str = ""  # the branch for a profile that names none; "": the newest
     flavour: str = ""  # of the kernel modules, for a profile that names none; "": the open ones where the GPU can
-    unsuited: Mapping[str, str] = field(default_factory=dict)  # branch ► why its packages here cannot be taken
+    unsuited: Mapping[str, str] = field(default_factory=dict)  # branch ► why its packages here cannot be used
     prebuilt: tuple[str, ...] = ()  # branches of which it has prebuilt kernel modules
 
 

@@ -74,7 +74,7 @@ def _limit(what: int, wanted: int) -> None:
 
 
 def _end(_number: int, _frame: FrameType | None) -> NoReturn:
-    _ignore()  # a second signal must not break off what the first one began
+    _ignore()  # a second signal must not interrupt the cleanup
     raise Ended
 
 

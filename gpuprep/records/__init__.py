@@ -408,7 +408,7 @@ class Xid:
 
 @dataclass(frozen=True)
 class IdentityFacts:
-    """What identifies this machine, as digests, because others may read reports (agent/facts/whichmachine.py).
+    """What identifies this machine, as digests, because others may read reports (agent/facts/machineidentity.py).
 
     The host reports all this itself, so it proves nothing: checks/drift/samehost.py explains how it is used.
     """

@@ -32,7 +32,7 @@ FACTS_TIMEOUT = 180.0
 PROBE_TIMEOUT = 600.0
 LAST_LINES = 5
 LAST_LETTERS = 5000
-# What a shell, argparse and gpuprep-agent end with when the installed agent is not there, too old or another one.
+# Exit codes of a shell, argparse and gpuprep-agent if the installed agent is missing, too old or another one.
 NOT_OURS = (2, 126, 127, OTHER_AGENT)
 NO_RULE = 98
 UNCHECKED = (1).to_bytes(4, "little")  # flags of PEP 552
@@ -163,7 +163,7 @@ def _no_sudo_rule(host: Host, refused: NoPrivilege, words: Sequence[str], *, ano
 
 def _stream(run: Run, words: list[str], request: str, *, become: bool, timeout: float, compiled: bool) -> CommandResult:
     facts = words[0] == "facts"
-    if facts and compiled:  # to compile it takes a third of a second, and probes come after the facts
+    if facts and compiled:  # compiling takes a third of a second, and probes follow the facts
         threading.Thread(target=agent_archive, kwargs={"compiled": True}, name="compile", daemon=True).start()
     archive = agent_archive(compiled=compiled and not facts)
     arguments = " ".join(shlex.quote(word) for word in words)

@@ -43,7 +43,7 @@ class Lines:
         if not 0 <= end <= self._most:
             raise HostError(
                 f"{self._where}: a command printed a line of more than {self._most >> 10} KiB",
-                "this is not an answer of gpuprep: check which program answers on the host",
+                "this is no answer of gpuprep: check which program answers on the host",
                 where=self._where,
             )
         line = bytes(self._unread[:end])

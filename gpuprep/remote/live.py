@@ -65,7 +65,7 @@ class Live:
         self.as_root = True
         try:
             host.check_privilege()
-        except NoPrivilege:  # then the kernel's log may stay closed to us, and the rest is read all the same
+        except NoPrivilege:  # then the kernel's log may be unreadable; the rest is read
             self.as_root = False
         self._process: Process = host.start(command(), become=self.as_root)
         try:

@@ -53,7 +53,7 @@ class HostLock:
         self._command = command(owner, lock_file)
         self._stop = threading.Event()
         self._process: Process | None = None
-        self._input = threading.Lock()  # not closed while a heartbeat is written: its number may be another file's then
+        self._input = threading.Lock()  # not closed during a heartbeat: its number may be reused
         self._keeper = threading.Thread(target=self._keep, name=f"lock of {where}", daemon=True)
 
     def __enter__(self) -> HostLock:
@@ -83,7 +83,7 @@ class HostLock:
             raise
 
     def look(self) -> None:
-        """Raises HostLocked if somebody has the lock. Made without an owner, it takes nothing and makes nothing."""
+        """Raises HostLocked if somebody has the lock. Made without an owner, it changes nothing."""
         self._acquire().close()
 
     def _refused(self, word: str, rest: str, process: Process) -> HostError:

@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 def open_folder(path: Path) -> int:
-    """Open the folder, or make it. If it is ours and others may enter it, close it to them."""
+    """Open the folder, or make it. If it is root's and others may enter it, close it to them."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(0o700)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | CAREFUL)

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from gpuprep.sim import driver, gpus, modprobe, nvmlstate, pci, sysfs
+from gpuprep.sim.machinedisk import Disk
 from gpuprep.sim.store import Description
-from gpuprep.sim.within import Disk
 
 KERNEL = re.compile(r"vmlinuz-[\w.+~-]{1,100}")
 CHOSEN = "boot/grub2/grubenv"  # of an RPM system, where grubby keeps the kernel that somebody chose

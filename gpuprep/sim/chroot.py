@@ -1,4 +1,4 @@
-"""Runs programs of a disk that is being made."""
+"""Runs programs inside a base disk while it is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine inherits from this computer: package mirror, proxies, certificates, pip's settings.
+"""Reads what machines inherit from this computer: package mirror, proxies, certificates, pip's settings.
 
 The machine uses the same network: behind an intercepting proxy neither apt, pip nor https work without the
 controller's own settings.

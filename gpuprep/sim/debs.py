@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gpuprep.sim import base, paths, prerequisites, signedpackages
 from gpuprep.sim.archive import systems
-from gpuprep.sim.within import Disk
+from gpuprep.sim.machinedisk import Disk
 
 ARCHIVES = "var/cache/apt/archives"
 NAME = re.compile(r"[a-z0-9][\w.+%~-]{1,200}\.deb")
@@ -65,7 +65,7 @@ def _copy(disk: Disk, name: str, pool: Path, verified: set[signedpackages.Conten
     with disk.file(f"{ARCHIVES}/{name}") as source:
         size = 0 if source is None else os.fstat(source).st_size
         if source is None or str(size) not in {known for known, _ in verified}:
-            return 0  # apt-get clean may have taken it away meanwhile; or it is another's
+            return 0  # removed by apt-get clean meanwhile, or not the verified file
         left = size
         with temporary.open("wb") as copy:
             while left > 0 and (block := os.read(source, min(left, 1 << 20))):

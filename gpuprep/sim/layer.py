@@ -1,4 +1,4 @@
-"""Files of a layer of a machine's disk, with a system's usual modes."""
+"""Writes files to a layer of a machine's disk, with a system's usual modes."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def _wait_for_ssh(name: str, say: Progress) -> None:
         seen_supervisor = seen_supervisor or alive
         if (seen_supervisor or time.monotonic() - begun > 10) and not alive:
             raise SimError(f"{name} ended while it booted:\n{_last_lines(name)}", f"gpuprep sim down {name}")
-        time.sleep(0.1)  # nothing tells when a port of another machine opens
+        time.sleep(0.1)  # no event tells when the port of another machine opens
     raise SimError(f"{name} did not answer on its SSH port within {BOOT_SECONDS:.0f} s:\n{_last_lines(name)}")
 
 

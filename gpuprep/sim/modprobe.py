@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from gpuprep.errors import SimError
 from gpuprep.sim import moduleinfo
-from gpuprep.sim.within import Disk
+from gpuprep.sim.machinedisk import Disk
 
 FOLDERS = ("etc/modprobe.d", "run/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d")
 MODULE = re.compile(r"(nvidia(?:-current|-tesla-\d+|-tesla)?(?:-open)?)\.ko(?:\.(?:xz|zst|gz))?")

@@ -22,7 +22,7 @@ from gpuprep.sim.gpus import NVIDIA, Device
 # NVML's own numbers
 ARCHITECTURES = {"volta": 5, "turing": 6, "ampere": 7, "hopper": 9}
 BRAND_TESLA, BRAND_NVIDIA = 2, 14
-# What outlives a reboot: ECC is the board's, faults are ours, counters of ECC errors and lasting defects the board's
+# Kept over a reboot: the board's ECC mode, error counters and permanent defects, and our faults
 LASTING = (
     "ecc", "ecc_pending", "ecc_corrected", "ecc_uncorrected", "retired_pages", "remapped_rows", "remap_failed",
     "banks_without_spares", "sram_threshold_exceeded",
@@ -207,7 +207,7 @@ def _lock(file: IO[str]) -> None:
 
 
 def _kept_if_sound(folder: Path) -> None:
-    """A state that the machine made unreadable is not kept: its boards are then as new."""
+    """If the machine made its state unreadable, its boards start as new."""
     try:
         with changed(folder) as state:
             for section in state.sections():

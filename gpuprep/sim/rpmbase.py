@@ -54,9 +54,9 @@ FILES = {
     "etc/default/grub": 'GRUB_CMDLINE_LINUX="console=ttyS0"\n',
     # A unit of a package is off until somebody turns it on.
     "usr/lib/systemd/system-preset/99-default-disable.preset": "disable *\n",
-    # As on these systems: without /usr/local.
+    # The secure_path of these systems, without /usr/local.
     "etc/sudoers.d/10-path": "Defaults secure_path = /sbin:/bin:/usr/sbin:/usr/bin\n",
-    # DKMS asks for the distribution by its name, and knows `rhel` alone.
+    # DKMS reads the distribution's name, and supports only `rhel`.
     "etc/dkms/framework.conf.d/extra.conf": 'addon_modules_dir="extra"\n',
 }
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from urllib.parse import quote
 
-from gpuprep.sim.within import Disk
+from gpuprep.sim.machinedisk import Disk
 
 LISTS = "var/lib/apt/lists"
 RELEASE_BYTES, INDEX_BYTES = 4 << 20, 256 << 20

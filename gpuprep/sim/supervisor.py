@@ -105,7 +105,7 @@ def _first_id(folder: Path) -> int | None:
 
 def nspawn_command(description: store.Description, folder: Path, first_id: int | None) -> list[str]:
     """The command that boots a machine once; `first_id` of its range of ids on this computer, None for no range."""
-    # Of what gpuprep keeps for a machine, the machine writes the state of its GPUs, and nothing else.
+    # Of gpuprep's files the machine can write only the state of its GPUs.
     binds = [
         f"--bind-ro={folder / 'run'}:/run/gpuprep-sim",
         f"--bind={folder / 'run/nvml'}:{SIMULATED_GPUS}",
@@ -134,7 +134,7 @@ def nspawn_command(description: store.Description, folder: Path, first_id: int |
 def _environment() -> dict[str, str]:
     # Controller's own variables (proxies, certificates, locale) must not reach the machine's init.
     environment = {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")}
-    # dpkg asks for each file to be written out at once. A simulated disk need not outlive a power loss of its computer.
+    # dpkg syncs each file. A simulated disk need not survive a power loss of its computer.
     environment["SYSTEMD_SUPPRESS_SYNC"] = "1"
     if cgroup.has_v2():
         environment["SYSTEMD_UNIFIED_CGROUP_HIERARCHY"] = "1"

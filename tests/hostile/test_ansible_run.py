@@ -298,7 +298,7 @@ def by_hand(book: str, folder: Path, settings: dict[str, str]) -> subprocess.Com
 def test_every_way_into_a_role_begins_with_that_refusal() -> None:
     roles = COLLECTION / "roles"
     ways = [*roles.glob("*/tasks/main.yml"), *roles.glob("*/tasks/verify.yml")]
-    ways += [roles / "gpu_agent/tasks/provenance.yml", roles / "gpu_preflight/tasks/resume.yml"]
+    ways += [roles / "gpu_agent/tasks/provenance.yml", roles / "gpu_preflight/tasks/start_upgrades.yml"]
     assert len(ways) > 15
     for way in ways:
         first = way.read_text().split("\n- name:")[1]

@@ -13,7 +13,7 @@ import pytest
 from fakehost import Script, store_of_the_test
 from finishedt4 import ANSWERS, FINISHED, HERE, T4, WANTED
 
-from gpuprep.agent.facts import whichmachine
+from gpuprep.agent.facts import machineidentity
 from gpuprep.checks import drift, judgement
 from gpuprep.desired.profile import Profile
 from gpuprep.records import (
@@ -137,9 +137,9 @@ def since(made: RunRecord, key: str) -> str:
 def identity_of(folder: Path) -> IdentityFacts:
     """What the agent tells of a machine whose machine-id, dmi/* and ssh/* are in this folder."""
     return IdentityFacts(
-        whichmachine.machine_id(folder / "machine-id"),
-        whichmachine.hardware(folder / "dmi"),
-        whichmachine.ssh_host_keys(folder / "ssh"),
+        machineidentity.machine_id(folder / "machine-id"),
+        machineidentity.hardware(folder / "dmi"),
+        machineidentity.ssh_host_keys(folder / "ssh"),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuprep.sim import boot, modprobe, moduleinfo, within
+from gpuprep.sim import boot, machinedisk, modprobe, moduleinfo
 
 
 def module(fields: str = "version=550.163.01\0license=NVIDIA\0") -> bytes:
@@ -26,12 +26,12 @@ def module(fields: str = "version=550.163.01\0license=NVIDIA\0") -> bytes:
 
 def options(root: Path) -> dict[str, Any]:
     """Of the kernel's modules, by the disk's files for modprobe."""
-    with within.Disk(root) as disk:
+    with machinedisk.Disk(root) as disk:
         return dict(modprobe.read(disk).options)
 
 
 def newest_kernel(root: Path) -> str:
-    with within.Disk(root) as disk:
+    with machinedisk.Disk(root) as disk:
         return boot.newest_kernel(disk)
 
 
@@ -42,5 +42,5 @@ def small(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
 
 def loaded(root: Path, kernel: str = "6.1") -> modprobe.Module | None:
     """The NVIDIA module that modprobe loads. Raises SimError where that is none."""
-    with within.Disk(root) as disk:
+    with machinedisk.Disk(root) as disk:
         return modprobe.nvidia_module(disk, kernel, modprobe.read(disk))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpuprep.agent.facts import signatures
-from gpuprep.agent.programs import appended, trusted
+from gpuprep.agent.programs import modulesignature, trusted
 from gpuprep.records import Bool, ModuleSignature, SignatureFacts
 
 MARK = b"~Module signature appended~\n"
@@ -105,7 +105,7 @@ def facts(kernel: str, certificate: str, cache: Path) -> SignatureFacts:
 
 def largest_module(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """No module is unpacked beyond so many bytes."""
-    monkeypatch.setattr(appended, "MOST_MODULE", size)
+    monkeypatch.setattr(modulesignature, "MOST_MODULE", size)
 
 
 def programs_of_anybody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ KIND = "nvidia.com/gpu"
 MOST = 20  # paths that are named
 MOST_ITEMS = 4096  # devices, mounts and device nodes that are looked at
 LIBRARY = re.compile(r"\.so\.(\d{3}(?:\.\d+){1,2})$")
-# A runtime's program, where its settings may be, and how these say that it knows NVIDIA's runtime. Docker has a
-# containerd of its own, which needs nothing.
+# A runtime's program, the places of its settings, and how these name NVIDIA's runtime. Docker's own containerd needs no
+# settings.
 DOCKER = ("dockerd", ("/etc/docker/daemon.json",), re.compile(r'"runtimes"\s*:\s*\{[^}]*"nvidia"\s*:'))
 CONTAINERD = (
     "containerd", ("/etc/containerd/config.toml", "/etc/containerd/conf.d/99-nvidia.toml"),

@@ -16,7 +16,7 @@ from gpuprep.agent.programs.run import read_text, run
 from gpuprep.records import NOT_READ, CudaFacts, CudnnFacts, Missing, OptStr, Str
 
 STAND_IN = "stand-in of a simulated machine"  # an nvcc that compiles nothing
-# Where toolkits live that did not put nvcc on the PATH.
+# Places of toolkits whose nvcc is not on the PATH.
 NVCC_PLACES = ("/usr/local/cuda/bin/nvcc", "/usr/local/cuda-*/bin/nvcc", "/usr/lib/cuda/bin/nvcc")
 
 

@@ -132,7 +132,7 @@ def _of_dnf(history: Path) -> List[str]:
 
 
 def of_others(unfinished_packages: Dict[str, str], own: Sequence[str]) -> Dict[str, str]:
-    """What is half done and is no part of gpuprep's own step."""
+    """Half-done packages that are no part of gpuprep's own step."""
     return {name: wrong for name, wrong in unfinished_packages.items() if name not in own}
 
 

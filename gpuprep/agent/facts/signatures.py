@@ -22,7 +22,7 @@ from gpuprep.agent.facts import der
 from gpuprep.agent.facts.driver import module_file
 from gpuprep.agent.facts.managed import AGENT_HOME
 from gpuprep.agent.facts.modulecache import file_identity
-from gpuprep.agent.programs import appended, atomicfile, children
+from gpuprep.agent.programs import atomicfile, children, modulesignature
 from gpuprep.agent.programs.run import read_text, run
 from gpuprep.records import (
     Bool,
@@ -116,8 +116,8 @@ def signature(path: Path, kernel: str, known: Sequence[Certificate]) -> ModuleSi
         return ModuleSignature(str(path), kernel, signer, key, fits, by)
 
     try:
-        with children.scratch("module", appended.room(path)) as folder:
-            pkcs7 = appended.split(path, folder / "module")
+        with children.scratch("module", modulesignature.room(path)) as folder:
+            pkcs7 = modulesignature.split(path, folder / "module")
             if isinstance(pkcs7, Missing):
                 return of(pkcs7, pkcs7, pkcs7, pkcs7)
             if pkcs7 is None:

@@ -19,6 +19,7 @@ from gpuprep.agent.facts import (
     cuda,
     disks,
     driver,
+    machineidentity,
     managed,
     manifest,
     modprobe,
@@ -28,7 +29,6 @@ from gpuprep.agent.facts import (
     repositories,
     shells,
     signatures,
-    whichmachine,
     xids,
 )
 from gpuprep.agent.facts.digests import Digests
@@ -128,7 +128,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
             apt=apt_read.result() if apt_read else None,
             digests=digests.of_all(certifiable),
             other_gpus=other_gpus,
-            identity=whichmachine.identity(simulated=source() is Source.SIMULATED),
+            identity=machineidentity.identity(simulated=source() is Source.SIMULATED),
             cloud=cloud.facts(simulated=source() is Source.SIMULATED),
             containers=containers.facts(),
             nvidia_repositories=repositories.nvidia(),

@@ -1,4 +1,4 @@
-"""What is inside a stub package: as much as gpuprep and the real tools around it (dkms, ldconfig, systemd) look at.
+"""Makes the files of a stub package, as far as gpuprep and real tools (dkms, ldconfig, systemd) look at them.
 
 The kernel module is compiled by the machine's own DKMS, a prebuilt one here; it has a version and a licence, and no
 code. Libraries have a name and a version. Each program says that it is a stand-in.

@@ -1,4 +1,4 @@
-"""What is inside a stub RPM package: as much as gpuprep and the real tools around it (dkms, ldconfig, systemd) look at.
+"""Makes the files of a stub RPM package, as far as gpuprep and real tools (dkms, ldconfig, systemd) look at them.
 
 The machine is really a Debian. A program that a package brings on a real system is in the base already, hidden
 (rpmbase.py): the stub puts a link to it where it belongs. So it is there when its package is, and only then.
@@ -137,7 +137,7 @@ def _toolkit(content: Payload, stub: Stub, match: re.Match[str]) -> None:
         version = f"{match['major']}.{match['minor']}"
         link = f"/usr/local/cuda cuda /usr/local/cuda-{version}"
         content.scripts = {
-            # Last: Debian's program asks for the folder, which other packages bring.
+            # In posttrans: Debian's program needs the folder, which other packages bring.
             "posttrans": f"alternatives --install {link} {match['major']}{match['minor']}\n",
             "preun": f'[ "$1" != 0 ] || alternatives --remove cuda /usr/local/cuda-{version}\n',
         }

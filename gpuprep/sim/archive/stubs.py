@@ -1,4 +1,4 @@
-"""What the data files say: stub packages with their names, versions and relations."""
+"""Reads stub packages, with their names, versions and relations, from the data files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ VAULTS = {"el9": "9.6", "el8": "8.9"}  # an earlier minor release, whose kernels
 
 
 def rpm_archives(dist: str, nvidia: str) -> tuple[Archive, ...]:
-    """Those of an RPM system: NVIDIA's repository, its own ones, and the vault with what it had before."""
+    """Archives of an RPM system: NVIDIA's repository, its own ones, and the vault with earlier packages."""
     files = ("nvidia-rpm", "toolkit-rpm", "toolkit-rpm-older", "container-toolkit-rpm")
     archives = [Archive(f"nvidia/{nvidia}/x86_64", files, dist=dist, modules="nvidia-rpm-modules")]
     archives.append(Archive("container-toolkit/rpm/x86_64", ("container-toolkit-rpm",), dist=dist))

@@ -1,4 +1,4 @@
-"""The words of an ffmpeg command, taken apart: what is global, what belongs to each input and output."""
+"""Parses an ffmpeg command into global options, inputs and outputs."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuprep.agent.gpu import simstate
-from gpuprep.sim.guest import commandline, graph, machine, mapping, paced, refusals, software, voice
+from gpuprep.sim.guest import commandline, graph, machine, mapping, messages, paced, refusals, software
 from gpuprep.sim.guest.commandline import Command
 from gpuprep.sim.guest.machine import Machine
 from gpuprep.sim.guest.mapping import Plan
@@ -29,22 +29,22 @@ def main(arguments: Sequence[str], folder: Path = simstate.FOLDER) -> int:
     command = commandline.parse(words)
     this_machine = machine.look(command, real, folder)
     if lacking := _not_built(command, this_machine):
-        voice.say("", lacking)
+        messages.say("", lacking)
         return 8
     media = [machine.media(file, real) for file in command.inputs]
     try:
         plan = mapping.plan(command, media)
     except graph.CannotConvert as error:
-        voice.say("Parsed_null_0", str(error))
-        voice.say("", "Error reinitializing filters!")
+        messages.say("Parsed_null_0", str(error))
+        messages.say("", "Error reinitializing filters!")
         return 218
-    speaks = voice.level(command) >= VERBOSE
+    speaks = messages.level(command) >= VERBOSE
     refusal = _refused(this_machine, plan, speaks)
     if refusal is None and this_machine.gpu is not None:
         if speaks:
-            voice.announce(plan)
+            messages.announce(plan)
         for line in plan.warnings:
-            voice.say("in#0", line)
+            messages.say("in#0", line)
         if paced.is_for(command):
             return paced.run(command, plan, media, this_machine.gpu)
         return _work(plan, this_machine, speaks)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str], folder: Path = simstate.FOLDER) -> int:
 
 def _end(refusal: Refusal) -> int:
     for place, text in refusal.lines:
-        voice.say(place, text)
+        messages.say(place, text)
     return refusal.exit_code
 
 
@@ -74,7 +74,7 @@ def _refused(host: Machine, plan: Plan, speaks: bool) -> Refusal | None:
         if refusal := refusals.of_driver(encode, host.headers, host.nvenc_api):
             return refusal
         if speaks:
-            voice.say(encode.encoder, f"Loaded Nvenc version {host.nvenc_api}")
+            messages.say(encode.encoder, f"Loaded Nvenc version {host.nvenc_api}")
         if refusal := refusals.of_encode(encode, host.gpu.video):
             return refusal
     return None
@@ -108,7 +108,9 @@ def _not_built(command: Command, host: Machine) -> str:
 def _work(plan: Plan, host: Machine, speaks: bool) -> int:
     program = machine.software()
     if program is None:
-        voice.say("", "this simulated VM has no ffmpeg with software encoders: pip install imageio-ffmpeg in its agent")
+        messages.say(
+            "", "no ffmpeg with software encoders in this simulated VM: pip install imageio-ffmpeg in its agent"
+        )
         return 1
     gpu = host.gpu
     assert gpu is not None
@@ -117,7 +119,7 @@ def _work(plan: Plan, host: Machine, speaks: bool) -> int:
             return _end(refused)
         if speaks:
             for encode in plan.encodes:
-                voice.say(encode.encoder, "Nvenc initialized successfully")
+                messages.say(encode.encoder, "Nvenc initialized successfully")
         return software.run([str(program), *plan.words], plan, gpu)
 
 

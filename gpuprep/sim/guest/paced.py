@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from gpuprep.agent.gpu import simgpu, simstate
-from gpuprep.sim.guest import pace, refusals, software, voice
+from gpuprep.sim.guest import messages, pace, refusals, software
 from gpuprep.sim.guest.commandline import Command
 from gpuprep.sim.guest.mapping import Media, Plan
 
@@ -56,7 +56,7 @@ def work_of(command: Command, plan: Plan, media: Media | None) -> pace.Work:
 
 
 def run(command: Command, plan: Plan, media: Sequence[Media | None], gpu: simgpu.Gpu) -> int:
-    """Until the input is used up or we are told to end. ffmpeg's exit code."""
+    """Runs until the input ends or we are told to end; returns ffmpeg's exit code."""
     work = work_of(command, plan, media[0])
     known = media[0]
     total = (known.frames if known else 0) * (work.delivered or work.encode or 1.0)
@@ -66,17 +66,17 @@ def run(command: Command, plan: Plan, media: Sequence[Media | None], gpu: simgpu
     with software.sessions(plan, gpu, busy=False) as refused, _report(command.value("progress") or "-") as report:
         if refused is not None:
             for place, text in refused.lines:
-                voice.say(place, text)
+                messages.say(place, text)
             return refused.exit_code
         period = float(command.value("stats_period") or 0.5)
         frames = _frames(work, gpu, total, period, stop, report, known.fps if known else 25.0)
     if frames < 0:
         lost = refusals.lost_meanwhile()
         for place, text in lost.lines:
-            voice.say(place, text)
+            messages.say(place, text)
         return lost.exit_code
     if stop.is_set():
-        voice.say("", "Exiting normally, received signal 15.")
+        messages.say("", "Exiting normally, received signal 15.")
         return 255
     return 0
 
@@ -84,7 +84,7 @@ def run(command: Command, plan: Plan, media: Sequence[Media | None], gpu: simgpu
 def _frames(
     work: pace.Work, gpu: simgpu.Gpu, total: float, period: float, ended: threading.Event, report: TextIO, fps: float
 ) -> float:
-    """Reports until all frames are made; their number, -1 when the GPU was lost."""
+    """Reports progress until all frames are made; returns their number, -1 if the GPU was lost."""
     frames, told_of, looked = 0.0, 0.0, 0.0
     begun = time.monotonic()
     ended.wait(START_SECONDS)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuprep.sim.guest.mapping import Decode, Encode
 
-# The encoder API of nv-codec-headers ► its minimum Linux driver (facts of the headers' own README files).
+# The encoder API of nv-codec-headers ► its minimum Linux driver (from the headers' README files).
 MINIMUM_DRIVER = {"11.1": "470.57.02", "12.0": "520.56.06", "12.1": "530.41.03", "12.2": "550.54.14", "13.0": "570.0"}
 NVENC_FAILURE, NVDEC_FAILURE = 187, 69  # ffmpeg's exit codes: the low byte of AVERROR_EXTERNAL, of a failed filter
 SUBSAMPLING = {
@@ -27,7 +27,7 @@ class Refusal:
 
 
 def no_context(error: str) -> Refusal:
-    """CUDA refuses the GPU: it is lost, hidden, or taken."""
+    """CUDA's errors for a GPU that is lost, hidden, or in use."""
     return Refusal(
         (
             ("AVHWDeviceContext", error),
@@ -122,7 +122,7 @@ def of_encode(encode: Encode, video: Mapping[str, Any]) -> Refusal | None:
 
 
 def _first_lack(encode: Encode, features: Sequence[str], most_b_frames: int) -> str:
-    """In the order in which ffmpeg asks (nvenc_check_capabilities)."""
+    """The first capability that is missing, in ffmpeg's order (nvenc_check_capabilities)."""
     options = encode.options
     lookahead = next((options[name] for name in ("rc-lookahead", "rc_lookahead") if name in options), "0")
     temporal = next((options[name] for name in ("temporal-aq", "temporal_aq") if name in options), "0")

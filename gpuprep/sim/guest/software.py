@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from gpuprep.agent.gpu import simgpu, simstate
-from gpuprep.sim.guest import refusals, voice
+from gpuprep.sim.guest import messages, refusals
 from gpuprep.sim.guest.mapping import Plan
 from gpuprep.sim.guest.refusals import Refusal
 
@@ -54,7 +54,7 @@ def _open(plan: Plan, gpu: simgpu.Gpu, held: contextlib.ExitStack, busy: bool) -
 
 @contextlib.contextmanager
 def _alone(gpu: simgpu.Gpu) -> Iterator[None]:
-    """Nobody else opens a session meanwhile: counting and opening are one step."""
+    """A lock: counting the sessions and opening one are a single step."""
     descriptor = os.open(gpu.folder / "loads", os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -79,7 +79,7 @@ def shown(gpu: simgpu.Gpu, *, encoder: int = 0, decoder: int = 0) -> dict[str, i
 
 
 def run(argv: Sequence[str], plan: Plan, gpu: simgpu.Gpu) -> int:
-    """Runs it to its end with our stdin and stdout. Ends it when we are told to end, are killed, or the GPU is lost."""
+    """Runs the software ffmpeg with our stdin and stdout. Ends it if we are told to end, are killed or lose the GPU."""
     with subprocess.Popen(argv, stderr=subprocess.PIPE, preexec_fn=_die_with_us) as child:
 
         def pass_on(number: int, _frame: FrameType | None) -> None:
@@ -126,15 +126,15 @@ def _lost(child: subprocess.Popen[bytes]) -> int:
     child.wait()
     refusal = refusals.lost_meanwhile()
     for place, text in refusal.lines:
-        voice.say(place, text)
+        messages.say(place, text)
     return refusal.exit_code
 
 
 def _speak(data: bytes, plan: Plan) -> bytes:
-    """Says the whole lines of `data`, returns the rest. The status line ends with a carriage return."""
+    """Prints the complete lines of `data`, returns the rest. The status line ends with a carriage return."""
     *lines, rest = data.replace(b"\r", b"\r\n").split(b"\n")
     for line in lines:
-        text = voice.rewritten(line.decode(errors="replace"), plan)
+        text = messages.rewritten(line.decode(errors="replace"), plan)
         if text is not None:
             sys.stderr.write(text if text.endswith("\r") else f"{text}\n")
     sys.stderr.flush()

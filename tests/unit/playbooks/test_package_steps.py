@@ -79,12 +79,12 @@ def test_a_step_waits_for_others_and_is_not_begun_on_what_is_half_done(
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     packages = {"gpu_preflight_packages_title": "the driver packages", "gpu_preflight_packages": ["there", "new=2"]}
     tasks = [
-        step("broken", "sound", states["broken"]),
+        step("broken", "check_packages", states["broken"]),
         step("unreadable", "wait", states["unreadable"]),
         step("installed", "packages_apt", states["sound"], **packages, gpu_preflight_packages_leaving=["old"]),
         step("waited", "packages_apt", states["busy"], **packages),
         step("failed", "packages_apt", states["sound"], **{**packages, "gpu_preflight_packages": ["refused=1"]}),
-        step("again", "whole_apt", states["sound"], gpu_preflight_broken=["broken", "free"]),
+        step("again", "repair_apt", states["sound"], gpu_preflight_broken=["broken", "free"]),
     ]
     variables = {"gpu_preflight_package_manager": "apt", "gpu_preflight_lock_timeout": 0}
     told = collection_that_is_told(tmp_path / "told")

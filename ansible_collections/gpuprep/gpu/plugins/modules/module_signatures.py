@@ -1,6 +1,6 @@
 """Which of the driver's kernel modules are not signed by a certificate?
 
-As gpuprep's agent decides (agent/programs/appended.py, agent/facts/signatures.py), which comes after the driver: tests compare.
+As gpuprep's agent decides (agent/programs/modulesignature.py, agent/facts/signatures.py), which comes after the driver: tests compare.
 Stdlib only, Python 3.9 or newer.
 """
 

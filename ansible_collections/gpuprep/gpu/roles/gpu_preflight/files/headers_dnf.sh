@@ -7,7 +7,7 @@ shift
 offered() { [ -n "$(dnf -q repoquery --available "$1" 2>/dev/null)" ]; }
 installed() { rpm -q "$1" >/dev/null 2>&1; }
 
-# A kernel older than the newest installed one: the reboot that comes before the driver brings the newest.
+# A kernel older than the newest installed one: the reboot before the driver's installation starts the newest.
 newest=$(ls /boot/vmlinuz-* 2>/dev/null | grep -v rescue | sed 's,.*/vmlinuz-,,' | sort -V | tail -n 1)
 following=$(echo "$1" | sed "s,$running,$newest,")
 if [ -e "/lib/modules/$running/build/Makefile" ]; then echo present

@@ -1,4 +1,4 @@
-"""What ffmpeg's CUDA parts say on stderr, and at which level."""
+"""Prints what ffmpeg's CUDA parts print on stderr, at their log levels."""
 
 from __future__ import annotations
 
