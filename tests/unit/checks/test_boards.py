@@ -465,7 +465,7 @@ def test_a_gpu_that_the_archive_cannot_serve_is_refused_with_the_reason_but_judg
 
 def test_gpus_that_need_different_kernel_modules_are_refused_together() -> None:
     said = refused(shipped("base"), bare_snapshot(gpus=["v100", "rtx_5090"]))
-    assert "RTX 5090 (Blackwell) works with open kernel modules only" in said
+    assert "RTX 5090 (Blackwell) works only with open kernel modules" in said
 
 
 def test_proprietary_modules_are_refused_where_only_open_ones_work() -> None:

@@ -27,7 +27,7 @@ def refusals(snapshot: records.Snapshot, **wish: Any) -> tuple[str, ...]:
     [
         ("docker", "this is a container (docker)", "on the machine that runs the container"),
         ("systemd-nspawn", "this is a container (systemd-nspawn)", "`gpuprep validate` in here"),
-        ("wsl", "Windows' subsystem for Linux", "NVIDIA's driver for Windows"),
+        ("wsl", "Windows Subsystem for Linux", "NVIDIA's driver for Windows"),
     ],
 )
 def test_a_container_gets_no_driver(kind: str, says: str, works: str) -> None:
