@@ -127,12 +127,14 @@ def _without_role(finding: Finding, system: str) -> Finding:
         and (not remedy or remedy.startswith(("`gpuprep provision", "`gpuprep tune")))
         and finding.status is not Status.PASS
     ):
-        remedy = f"gpuprep installed nothing on this {system}: do it by hand, with what its vendor or NVIDIA offers"
+        remedy = (
+            f"gpuprep installed nothing on this {system}: change it by hand, with the packages of its vendor or NVIDIA"
+        )
     return dataclasses.replace(finding, role="", remedy=remedy)
 
 
 def _driver_as_found(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Whether module, library and NVML have the same version, by whoever they were installed."""
+    """Whether module, library and NVML have the same version, whoever installed them."""
     facts = snapshot.driver
     loaded = facts.loaded_version
     remedy = "install an NVIDIA driver and load it; dmesg | grep -i nvrm says why one does not load"

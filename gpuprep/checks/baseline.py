@@ -71,7 +71,7 @@ def uncompared(snapshot: Snapshot, probed: Sequence[ProbeResult], baseline: Base
     if not probed:
         return []
     if not _is_real(snapshot, probed):
-        reason = "the GPUs are simulated: their figures say nothing of a machine, so they have no baseline"
+        reason = "the GPUs are simulated: their figures do not describe a real machine, so they have no baseline"
         return [Finding("speed", "history", Status.SKIP, "as in its baseline", "not compared", reason)]
     return [
         _uncompared(_subject(snapshot, key.gpu_uuid), key, now, profile)
@@ -139,7 +139,7 @@ def _compare(
     lost = {name: 100.0 * (1.0 - now[name] / past[name].value) for name in past if name in now}
     both = {name: min(percent, max(0.0, percent - slack.get(name, 0.0))) for name, percent in lost.items()}
     if not both:
-        why = f"nothing that run {first.run_id} measured was measured now"
+        why = f"nothing that run {first.run_id} measured was measured this time"
         return Finding(subject, prop, Status.SKIP, expected, "nothing to compare", why)
     worst = sorted(both, key=lambda name: -both[name])
     status = Status(below(both[worst[0]], warn, fail))
@@ -172,7 +172,7 @@ def _versions(values: AnyProbe, agent_version: str) -> str:
         versions.append(f"ffmpeg {values.ffmpeg.version}")
     versions = [
         version.replace(",", ";") for version in versions
-    ]  # a version that a host made up must not read as another depth
+    ]  # a host must not pass a quick run off as a full one by the text of a version
     if values.quick is not False:
         versions.append(QUICK if values.quick else NOBODY_KNOWS)
     return ", ".join([versions[0], *sorted(versions[1:])])

@@ -1,6 +1,6 @@
 """What only the user can put right, in words: which line of which file is in the way, and of which package it is.
 
-gpuprep changes its own files alone. A finding on somebody else's file says exactly what to change there.
+gpuprep changes only its own files. A finding on another file says exactly what to change there.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from gpuprep.untrusted.plaintext import command, one_line
 COMMAND_LINE = "/proc/cmdline"
 OF_THE_SYSTEM = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
 LOADER_USUAL = ("/lib", "/usr/lib", "/usr/local/lib")  # and their 64-bit folders
-ASIDE = ".off"  # no program and no unit reads a file of this ending
-MOST = 5  # lines or files that are named one by one
+ASIDE = ".off"  # no program and no unit reads a file with this ending
+MOST = 5  # steps that a remedy names
 
 
 def owned(snapshot: Snapshot, path: str) -> str:
@@ -23,15 +23,17 @@ def owned(snapshot: Snapshot, path: str) -> str:
     owner = snapshot.owners.get(path, Missing("not_read"))
     if isinstance(owner, Missing):
         ask = command("dpkg", "-S", path) if snapshot.apt is not None else command("rpm", "-qf", path)
-        return f"{one_line(path)} (`{ask}` says whose it is)"
+        return f"{one_line(path)} (`{ask}` names its package)"
     return f"{one_line(path)}, which belongs to {f'package {one_line(owner)}' if owner else 'no package'}"
 
 
 def without(snapshot: Snapshot, path: str, line: str) -> str:
-    """How a line is taken out of a file. What a package has below /usr comes again with its next version."""
+    """How to remove a line from a file. A package's file below /usr is hidden: the package's next version would restore
+    it.
+    """
     if path == COMMAND_LINE:
         return (
-            f"take `{one_line(line)}` off the kernel's command line (GRUB_CMDLINE_LINUX in /etc/default/grub, then"
+            f"remove `{one_line(line)}` from the kernel's command line (GRUB_CMDLINE_LINUX in /etc/default/grub, then"
             f" `{'sudo update-grub' if snapshot.apt is not None else 'sudo grub2-mkconfig -o /boot/grub2/grub.cfg'}`)"
         )
     name = path.rpartition("/")[2]
@@ -42,7 +44,7 @@ def without(snapshot: Snapshot, path: str, line: str) -> str:
 
 
 def aside(snapshot: Snapshot, path: str) -> str:
-    """The command that takes a file out of the way."""
+    """The command that moves a file away, or removes its package."""
     owner = snapshot.owners.get(path)
     if isinstance(owner, str):
         verb = ("apt-get", "remove") if snapshot.apt is not None else ("dnf", "remove")
@@ -56,8 +58,8 @@ def drop_in_aside(snapshot: Snapshot, paths: Sequence[str]) -> str:
 
 
 def first_on_path(snapshot: Snapshot, path: str, wanted: str) -> str:
-    """What takes the program `path` out of the way of `wanted`, whose folder comes later on a login's PATH, or is not
-    on it; "" if that folder comes first.
+    """How to make a login find `wanted` before the program `path`: its folder comes later on PATH, or is not on it; ""
+    if its folder comes first.
     """
     folder, own = path.rpartition("/")[0], wanted.rpartition("/")[0]
     search = snapshot.shells.login_path
@@ -77,14 +79,14 @@ def in_the_way(snapshot: Snapshot, path: str, own: str) -> str:
 
 
 def off_the_loader(snapshot: Snapshot, paths: Sequence[str]) -> str:
-    """What makes the loader pass over these libraries; "" if no file is known that names their folders."""
+    """How to make the loader ignore these libraries; "" if no file is known that names their folders."""
     steps: list[str] = []
     renew = False
     for path in paths:
         folder = path.rpartition("/")[0]
         listed = [line for line in _lines(snapshot, folder) if line.file.startswith("/etc/ld.so.conf")]
         exported = _lines(snapshot, folder, "LD_LIBRARY_PATH")
-        usual = folder.startswith(LOADER_USUAL)  # everybody's: its other libraries stay
+        usual = folder.startswith(LOADER_USUAL)  # shared by many programs: its other libraries stay
         renew = renew or usual or bool(listed)
         steps += [_off_usual(snapshot, path)] if usual else [without(snapshot, line.file, line.line) for line in listed]
         steps += [_without_folder(snapshot, line, folder) for line in exported]
@@ -93,7 +95,7 @@ def off_the_loader(snapshot: Snapshot, paths: Sequence[str]) -> str:
 
 
 def _off_usual(snapshot: Snapshot, path: str) -> str:
-    """ldconfig takes a library by whatever name, so a file of no package leaves the folder."""
+    """ldconfig uses a library under any file name, so a file that no package owns is moved to another folder."""
     if snapshot.owners.get(path, "") is not None:
         return aside(snapshot, path)
     return f"{owned(snapshot, path)}: `{command('sudo', 'mv', path, '/root/')}`"
@@ -107,18 +109,18 @@ def _lines(snapshot: Snapshot, folder: str, variable: str = "") -> list[ConfigLi
 
 
 def _without_folder(snapshot: Snapshot, line: ConfigLine, folder: str) -> str:
-    """The whole line goes where it names this folder alone."""
+    """Remove the whole line if it names only this folder."""
     if any(other != folder and other in line.line for other in line.folders) and folder in line.line:
-        return f"take `{one_line(folder)}` out of the line `{one_line(line.line)}` of {owned(snapshot, line.file)}"
+        return f"remove `{one_line(folder)}` from the line `{one_line(line.line)}` of {owned(snapshot, line.file)}"
     return without(snapshot, line.file, line.line)
 
 
 def option_out(snapshot: Snapshot, line: ModprobeLine, key: str = "") -> str:
-    """How a line of modprobe's files loses its effect; of several options in one line, `key` alone goes."""
+    """How to disable a line of modprobe's files; of several options in one line, remove only `key`."""
     text = line.text or " ".join(line.words)
     pairs = [word for word in line.words[2:] if word.partition("=")[0] == key]
     if pairs and len(line.words) > 3 and line.file != COMMAND_LINE:
-        return f"take `{one_line(pairs[-1])}` out of the line `{one_line(text)}` of {owned(snapshot, line.file)}"
+        return f"remove `{one_line(pairs[-1])}` from the line `{one_line(text)}` of {owned(snapshot, line.file)}"
     return without(snapshot, line.file, text)
 
 

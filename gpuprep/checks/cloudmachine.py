@@ -1,5 +1,5 @@
-"""Does a cloud machine have the GPUs of its type? Checked on the PCI bus, so it needs no driver. And what a remedy says
-there: a cloud's machine gets another computer by a stop and a start, and nobody looks after its fans.
+"""Does a cloud machine have the GPUs of its type? Checked on the PCI bus, so it needs no driver. Remedies are adapted:
+a stop and a start give a cloud machine another computer, and its user cannot reach the fans.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ TYPE = "type on your own computer"
 
 
 def addressed(remedy: str, snapshot: Snapshot | None) -> str:
-    """The remedy as it is said to somebody whose machine is of the snapshot's cloud, if the catalogue has that; else as
-    it is."""
+    """The remedy in the words of the snapshot's cloud if the catalogue has them, else unchanged."""
     cloud = snapshot.cloud if snapshot else None
     if cloud is None or isinstance(cloud, Missing):
         return remedy
@@ -31,7 +30,7 @@ def addressed(remedy: str, snapshot: Snapshot | None) -> str:
     commands = clouds.restart(cloud.provider, instance)
     if not commands:
         return remedy
-    rented = f"{RESTART}: {name} gives it another computer; if it stays so, show {name} this report"
+    rented = f"{RESTART}: {name} gives it another computer; if that does not help, show {name} this report"
     steps = dict.fromkeys(step for step in remedy.split("; ") if not step.startswith(YOURS))
     said = "; ".join(steps).replace(RENTED, rented).replace(f"the provider{MAKER}", name).replace("the provider", name)
     typed = f"compare the name, then {TYPE}" if is_name(cloud.provider, instance) else TYPE
@@ -65,7 +64,7 @@ def _finding(snapshot: Snapshot, known: CloudMachine) -> Finding:
         remedy = f"{RESTART}, so that {known.cloud} gives another; report it to {known.cloud}"
         return Finding(SUBJECT, PROPERTY, Status.FAIL, expected, actual, why, remedy)
     if len(devices) > known.gpus or not _fit(there, known):
-        why = f"these are not the GPUs that {known.title} has by the catalogue: one of the two is wrong"
+        why = f"the catalogue has other GPUs for {known.title}: the machine or the catalogue is wrong"
         remedy = f"look at {known.cloud}'s page of this type; if the machine is right, tell gpuprep's authors"
         return Finding(SUBJECT, PROPERTY, Status.UNKNOWN, expected, actual, why, remedy)
     return Finding(SUBJECT, PROPERTY, Status.PASS, expected, actual)

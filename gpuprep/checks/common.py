@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from gpuprep.records import Finding, Missing, OptStr, Snapshot, Status
 
-INTERRUPTED = "interrupted"  # the reason of a reading that the user's Ctrl-C kept from being made
-FIRST_FAILURE = "first_failure"  # of a probe that did not run, as the run had failed already
+INTERRUPTED = "interrupted"  # reason of a reading that is missing because the user pressed Ctrl-C
+FIRST_FAILURE = "first_failure"  # of a probe that did not run because the run had already failed
 # Why a reading is missing, in the words of someone who has to act on it.
 MISSING_REASONS = {
     "not_supported": "this GPU or driver does not support it",
     "function_not_found": "this driver's library does not have the function",
     "gpu_is_lost": "the GPU has fallen off the bus",
     "no_permission": "reading it needs root",
-    "not_trusted": "root does not run what another user can change",
+    "not_trusted": "root does not run files that another user can change",
     "deprecated": "this driver no longer has it",
     "driver_not_loaded": "no NVIDIA driver is loaded",
     "library_not_found": "NVIDIA's management library is not installed",
@@ -25,28 +25,28 @@ MISSING_REASONS = {
     "unparsable": "the answer could not be read",
     "not_installed": "it is not installed",
     "not_read": "it was not read",
-    "not_visible": "it has ended, or this user may not see it",
+    "not_visible": "the process has ended, or this user may not see it",
     "not_recorded": "the record does not have it",
     "not_in_catalogue": "the catalogue does not know it",
-    "impossible": "the reading cannot be true",
+    "impossible": "the value is impossible",
     INTERRUPTED: "the run was interrupted before it was measured",
     FIRST_FAILURE: "the run ended at the first FAIL, as --first-failure asks",
 }
-# What cloudmachine.addressed() says in the words of the machine's cloud.
+# cloudmachine.addressed() replaces this by the words of the machine's cloud.
 RESTART = "stop the machine and start it again"
 RENTED = "if the machine is rented, show the provider this report and ask for another machine"
 MAKER = ", or the server's maker,"
-YOURS = "if it is yours, "  # how a step begins that only the machine's owner can take
+YOURS = "if it is yours, "  # begins a step that only the machine's owner can take
 REMEDIES = {
     "gpu_is_lost": f"{RESTART}; if it happens again, ask the provider{MAKER} for another",
     "version_mismatch": "reboot, so that module and library are of one version",
     "no_permission": "run as a user who may use sudo",
     INTERRUPTED: "run the same command again and let it end",
     FIRST_FAILURE: "repair what failed, then run the same command again",
-    "not_trusted": "give the file, and each folder on the way to it, to root (chown root, chmod go-w)",
+    "not_trusted": "make root the owner of the file and of each folder above it (chown root, chmod go-w)",
 }
 MOST_NAMED = 6  # of what one finding names
-NOT_READABLE = "not readable: "  # what a finding shows of a reading that is missing, before its reason
+NOT_READABLE = "not readable: "  # what a finding shows for a missing reading, before the reason
 PROVISION = "gpuprep provision HOST --profile PROFILE"
 TUNE = "`gpuprep tune HOST --profile PROFILE`"
 SET_CLOCKS = f"{TUNE} sets the clocks; a clock that stays low is a fault to show the provider"
@@ -54,8 +54,8 @@ SET_CLOCKS = f"{TUNE} sets the clocks; a clock that stays low is a fault to show
 NOT_TOLD = ("not_supported", "function_not_found", "deprecated", "version_mismatch")
 MEASURE_AGAIN = "measure again while nothing else uses the machine"
 DEFECT = (
-    "measure again; if it stays, look for Xid errors (`sudo dmesg | grep -i xid`) and for ECC errors"
-    f" (`nvidia-smi -q -d ECC`); {RESTART}; if it still stays, show the provider this report"
+    "measure again; if the result is the same, look for Xid errors (`sudo dmesg | grep -i xid`) and for ECC errors"
+    f" (`nvidia-smi -q -d ECC`); {RESTART}; if nothing changes, show the provider this report"
 )
 COMPARE_IT = "compare its figures with those of a healthy GPU of its kind"  # of a GPU that the catalogue lacks
 
@@ -113,7 +113,7 @@ def check(
 def none_of(
     subject: str, prop: str, named: Sequence[str], *, expected: str, why: str, role: str = "", remedy: str = ""
 ) -> Finding:
-    """PASS where nothing is named, else FAIL because of `why` and the first of what is named."""
+    """PASS if `named` is empty, else FAIL with `why` and the first entries of `named`."""
     more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     said = f"{'; '.join(named[:MOST_NAMED])}{more}"
     return check(

@@ -14,12 +14,12 @@ from gpuprep.records.evidence.shared import Process, Telemetry
 from gpuprep.untrusted.plaintext import one_line
 
 GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
-MANY_SAMPLES = 20  # one sample of so many is a passing moment
-ALL_REASONS = 0xFFFF  # nvml.h uses nine bits; what is far beyond them is no mask
-COLDEST_C, HOTTEST_C = -20.0, 130.0  # of any chip that answers
+MANY_SAMPLES = 20  # among so many samples, a single one is only a moment
+ALL_REASONS = 0xFFFF  # nvml.h uses nine bits; a much larger value is no mask
+COLDEST_C, HOTTEST_C = -20.0, 130.0  # of any chip that works
 SENSORS_DIFFER_C = 3.0
-ANY_CLOCK_MHZ = 3600  # above those of every board until now
-ANY_MEMORY_CLOCK_MHZ = 20_000  # the same: NVML says 14001 of the fastest memory until now (GDDR7)
+ANY_CLOCK_MHZ = 3600  # above the clock of every known board
+ANY_MEMORY_CLOCK_MHZ = 20_000  # the same: NVML reports 14001 for the fastest known memory (GDDR7)
 ANY_MEMORY_MIB = 500_000  # the same: a B300 has 275,040
 MEMORY_CLOCK_HIGHEST = 1.3  # of the board's own: overclocked cards have less
 POWER_PEAK = 1.6  # of the limit: H100 and H200 draw up to 1.3 of it for milliseconds
@@ -142,7 +142,7 @@ def slowdowns(
 # ---------------------------------------------------------------- programs on a GPU
 
 AGE_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-MOST_NAME_LETTERS = 64  # of a name: a program and its owner call themselves what they like
+MOST_NAME_LETTERS = 64  # of a name: any user can give a program a long name
 OLDEST_SECONDS = 10**10  # three centuries: no program is older
 
 

@@ -18,6 +18,7 @@ from gpuprep.records.evidence.shared import NamedGpu
 
 Values = Union[dict[str, Any], Missing]
 _T = TypeVar("_T")
+NOT_ASSIGNED = "it is not known which GPU a figure belongs to"
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Evidence:
     snapshot: Snapshot
     results: Mapping[str, Values]
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)
-    baseline: Baseline = field(default_factory=dict)  # of this host; {} where it has none, or is simulated
-    # Many judges ask for the same probe, and to decode half a megabyte of products takes 24 ms.
+    baseline: Baseline = field(default_factory=dict)  # of this host; {} if it has none, or is simulated
+    # Cached: many judges ask for the same probe, and decoding half a megabyte of products takes 24 ms.
     _decoded: dict[tuple[type, str], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of(self, kind: type[_T], probe: str) -> _T | Missing:
@@ -72,12 +73,12 @@ def absent_gpus(evidence: Evidence, subject: str, gpus: Sequence[NamedGpu], unre
     return [unknown(subject, "gpus", unmeasured, expected="every GPU measured", remedy="measure again")]
 
 
-def twice(subject: str, gpus: Sequence[NamedGpu | GpuFacts]) -> list[Finding]:
-    """UNKNOWN if two entries name the same GPU, or one of several no GPU: whose figures these are is not known then."""
+def duplicate_gpus(subject: str, gpus: Sequence[NamedGpu | GpuFacts]) -> list[Finding]:
+    """UNKNOWN if two entries name the same GPU, or one of several names none; else []."""
     numbers = [gpu.index for gpu in gpus if gpu.index is not None]
     if len(gpus) > 1 and len(numbers) < len(gpus):
-        why = f"the index of {len(gpus) - len(numbers)} of {len(gpus)} GPUs is not recorded: whose figures these are is"
-        return [Finding(subject, "entries", Status.UNKNOWN, "an index for each GPU", "not recorded", f"{why} not known",
+        why = f"{len(gpus) - len(numbers)} of {len(gpus)} entries have no GPU index: {NOT_ASSIGNED}"
+        return [Finding(subject, "entries", Status.UNKNOWN, "an index for each GPU", "not recorded", why,
                         "measure again")]  # fmt: skip
     places = [gpu.pci_address for gpu in gpus if isinstance(gpu, GpuFacts) and gpu.pci_address]
     duplicates = [f"index {index}" for index, count in Counter(numbers).items() if count > 1]
@@ -85,5 +86,5 @@ def twice(subject: str, gpus: Sequence[NamedGpu | GpuFacts]) -> list[Finding]:
     duplicates += [address for address, count in Counter(places).items() if count > 1]
     if not duplicates:
         return []
-    why = f"several entries name the same GPU ({', '.join(duplicates)}): whose figures these are is not known"
+    why = f"several entries name the same GPU ({', '.join(duplicates)}): {NOT_ASSIGNED}"
     return [Finding(subject, "entries", Status.UNKNOWN, "one entry for each GPU", "named twice", why, "measure again")]

@@ -26,13 +26,13 @@ GRAPHS = frozenset(("filter_complex", "lavfi"))
 SCRIPTS = frozenset(("filter_script", "filter_complex_script"))
 BSFS = frozenset(("bsf", "vbsf", "absf"))
 SHORT_FOR = {"codec": "c", "vcodec": "c:v", "acodec": "c:a", "scodec": "c:s", "vf": "filter:v", "af": "filter:a"}
-# Each time means one more.
+# Each use of these adds one; other options replace the earlier one.
 REPEATED = frozenset(("map", "map_channel", "metadata", "attach", "program", "stream_group", "streamid"))
-INNER = ("segment_format", "fifo_format")  # the format that another one writes
-# No value looks so: what stands before it is an option without one that is not known here.
+INNER = ("segment_format", "fifo_format")  # the format that this muxer writes into
+# No option has such a value. Before one of these words, an unknown option therefore has no value.
 NO_VALUE = re.compile(r"-(?:i|f|map|[vas]f|(?:c|codec|filter|b|bsf)(?::.*)?|[vas]codec|filter_complex|pix_fmt|hwaccel)")
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,30}):(//)?")
-# Written without // after the colon; elsewhere a colon may be a drive's or a device's.
+# These have no // after the colon; with other names, the colon may be that of a drive or a device.
 PLAIN_SCHEMES = frozenset(
     ("pipe", "file", "fd", "data", "concat", "crypto", "subfile", "cache", "async", "unix", "md5")
 )
@@ -48,7 +48,7 @@ INPUT_FORMATS = {
     "yuv": "rawvideo", "srt": "srt", "ass": "ass", "vtt": "webvtt", "png": "image2", "jpg": "image2", "jpeg": "image2",
     "sdp": "sdp", "mpg": "mpegps", "vob": "mpegps",
 }  # fmt: skip
-# Formats that a stream's URL gets with -f; a container that holds others.
+# Devices that are named with -f, and their kinds of input.
 DEVICES = frozenset(("lavfi", "v4l2", "alsa", "pulse", "x11grab", "xcbgrab", "kmsgrab", "decklink", "fbdev"))
 KINDS = ("video", "audio")
 MAPPED_KIND = re.compile(r"\d+:([vVasdt])(?![a-zA-Z])")  # "0:v:0" of -map
@@ -76,7 +76,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether a need is met; or what is wrong with a command, whatever a build has."""
+    """Whether a need is met; or what is wrong with the command itself, with any build."""
 
     need: Need
     status: Status
@@ -155,11 +155,11 @@ def needs(words: Sequence[str], version: str = "") -> Asked:
     if any(not file.url for file in inputs):
         raise UsageError("an -i of the command has no file", "write the whole ffmpeg command after --")
     if not inputs and not any(name.split(":")[0] in (*GRAPHS, *SCRIPTS) for name, _ in general):
-        why = "without an input an output gets nothing"
+        why = "the command has an output and no input"
         asked.say("input", "", short(outputs[0].url), why, f"write -i before the input: -i {outputs[0].url}")
     for file in outputs:
         if any(file.url == one.url and not SCHEME.match(file.url) and file.url != "-" for one in inputs):
-            why = "it is an input, too, and FFmpeg writes no file that it reads"
+            why = "it is also an input, and FFmpeg never writes to a file that it reads"
             asked.say("output", short(file.url), file.url, why, "name another file, and move it afterwards")
     ends = "" if release is not None and release < (6, 0) else ",; "  # newer ones overlook these at the end
     for text, where in graphs(asked):
@@ -205,7 +205,7 @@ def _split(asked: Asked, words: Sequence[str], version: tuple[int, int] | None) 
             pending.append((name, ""))
             continue
         if at >= len(words):
-            asked.say("option", word[:40], word, "it is the last word, and needs a value", "write its value behind it")
+            asked.say("option", word[:40], word, "it is the last word, and needs a value", "write its value after it")
         at += 1
         if base == "i":
             asked.inputs.append(File(value, _last_ones(asked, pending)))
@@ -218,15 +218,15 @@ def _split(asked: Asked, words: Sequence[str], version: tuple[int, int] | None) 
     for name, value in pending:
         base = name.split(":")[0]
         if f"-{name}" != words[-1] and base not in general and base.removeprefix("no") not in general:
-            why = "it stands behind the last output, and FFmpeg leaves it out"
+            why = "it comes after the last output, and FFmpeg ignores it"
             remedy = "write it before the output (or before the -i) that it is for"
             asked.say("option", f"-{name[:40]}", f"-{name} {value}".strip(), why, remedy)
     asked.general += [(name, value) for name, value in pending if name.split(":")[0] in general]
 
 
 def _last_ones(asked: Asked, options: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Without those that the same option, given again behind it, makes void: FFmpeg takes the last of them. One of
-    flags with a sign before its first flag adds to the one before: `-movflags a -movflags +b` is `-movflags a+b`.
+    """Drop options that are given again later: FFmpeg uses the last one. Flags that begin with a sign are added to the
+    earlier ones: `-movflags a -movflags +b` is `-movflags a+b`.
     """
     of_flags = ffmpeg.commands()["of_flags"]
     joined: list[tuple[str, str]] = []
@@ -243,27 +243,25 @@ def _last_ones(asked: Asked, options: list[tuple[str, str]]) -> list[tuple[str, 
         base, _, stream = name.partition(":")
         key = f"{SHORT_FOR.get(base, base)}:{stream}".rstrip(":")
         if base not in REPEATED and last.setdefault(key, value) != value:
-            asked.note(
-                f"-{name} {short(value)} is given again behind it, and FFmpeg takes the last: {short(last[key])}"
-            )
+            asked.note(f"-{name} {short(value)} is given again later, and FFmpeg uses the last: {short(last[key])}")
         else:
             kept.append((name, value))
     return kept[::-1]
 
 
 def flags_of(value: str) -> set[str]:
-    """The flags that are on after all: {"a"} of "+a+b-b"."""
+    """The flags that are set in the end: {"a"} of "+a+b-b"."""
     signs = {name: sign for sign, name in re.findall(r"([+-]?)([^+-]+)", value)}
     return {name for name, sign in signs.items() if sign != "-"}
 
 
 def _valued_switch(asked: Asked, name: str, value: str, *, old: bool, version: tuple[int, int] | None) -> None:
-    """Say what becomes of the 0 of `-autorotate 0`: a value up to FFmpeg 6.1, the name of an output since 7.0."""
+    """Report how FFmpeg reads the 0 of `-autorotate 0`: as a value up to 6.1, as the name of an output since 7.0."""
     where, right = f"-{name} {value}", f"-no{name}" if value == "0" else f"-{name}"
     if old and version is not None and version < (7, 0):
         return
     if old and version is None:
-        why = f"up to FFmpeg 6.1 {value} is its value, since 7.0 an output file; which version this is is not known"
+        why = f"up to FFmpeg 6.1 {value} is its value, since 7.0 an output file; the version here is not known"
         asked.say(
             "option", f"-{name}", where, why, f"write {right}, which works in every version", status=Status.UNKNOWN
         )
@@ -344,7 +342,7 @@ NEEDED_FORMATS = {"rtmp": "flv", "rtmps": "flv", "rtsp": "rtsp", "rtsps": "rtsp"
 
 
 def _no_format(asked: Asked, url: str) -> None:
-    """Say that nothing tells FFmpeg the format of an output: it looks at the ending alone, at no scheme of a URL."""
+    """Report an output whose format FFmpeg cannot know: FFmpeg uses only the ending, not the scheme of a URL."""
     match = SCHEME.match(url)
     scheme = "pipe" if url == "-" else match[1].lower() if match else ""
     if url.startswith(("\u2013", "\u2014")):
@@ -358,7 +356,8 @@ def _no_format(asked: Asked, url: str) -> None:
         what = f"the ending .{extension(url)}" if extension(url) else "no ending"
         why = f"FFmpeg knows no format of a file with {what}"
         remedy = (
-            "name the format with -f (-f mp4), or give the file an ending; if it is no file: an option takes no value"
+            "name the format with -f (-f mp4), or give the file an ending; if you meant no file: an option before "
+            "it takes no value"
         )
         asked.say("output", short(url), url, why, remedy)
 
@@ -551,7 +550,7 @@ def _named(asked: Asked, kind: str, name: str, where: str) -> None:
     if NAME.fullmatch(name):
         asked.add(kind, name, short(where))
         return
-    what = "is empty" if not name.strip() else "is no name that FFmpeg's parts can have"
+    what = "is empty" if not name.strip() else "cannot be the name of an FFmpeg part"
     shown = name if name.isascii() and name.isprintable() and len(name) <= 64 else ascii(name)[:64]
     remedy = "name one; ffmpeg -encoders lists those of a build" if kind == "encoders" else ""
     asked.say(kind, f'"{shown}"', where, f"it {what}", remedy)

@@ -19,7 +19,7 @@ from gpuprep.checks.ffmpegoptions import of_another
 from gpuprep.records import Status
 
 GPU, MEMORY, SOUND, UNKNOWN = "gpu", "memory", "sound", "unknown"
-READ = (9, 0)  # the newest FFmpeg whose sources were read for what its filters do with CUDA frames
+READ = (9, 0)  # the newest FFmpeg whose handling of CUDA frames is known (from its sources)
 DECODER = "decoder"  # the origin of frames that no filter has seen
 Size = tuple[int | None, int | None]
 SOURCES = frozenset((
@@ -63,7 +63,9 @@ class Filters:
         self.asked.say(kind, name, where, why, remedy)
 
     def before(self, release: tuple[int, int]) -> bool | None:
-        """Whether this FFmpeg is older than `release`; None for one that nobody knows or whose sources nobody read."""
+        """Whether this FFmpeg is older than `release`; None if its version is unknown, or gpuprep's data do not cover
+        it.
+        """
         return self.release < release if self.release is not None and self.release <= READ else None
 
     def step(self, link: Link, incoming: Sequence[Frames], where: str, outputs: int = 1) -> list[Frames]:
@@ -159,8 +161,8 @@ class Filters:
             return Frames(MEMORY, memory, frames.size)
         if len(memory) > 1 and possible != kept:
             why, remedy = (
-                "FFmpeg may take another one of these than the surface has",
-                "write the one that it has alone: ",
+                "FFmpeg may choose another one of these than the surface's format",
+                "write only the surface's format: ",
             )
             self.asked.say(
                 "frames", "hwdownload", where, why, f"{remedy}hwdownload,format={kept[0]}", status=Status.UNKNOWN
@@ -171,7 +173,9 @@ class Filters:
         return Frames(MEMORY, kept, frames.size)
 
     def unfixed(self, frames: Frames, where: str) -> Frames:
-        """Frames after hwdownload that go on without a format: FFmpeg then takes the first that the next one knows."""
+        """Frames after hwdownload that go on without a format: FFmpeg then uses the first format that the next filter
+        accepts.
+        """
         if not frames.downloaded:
             return frames
         if frames.formats is not None and "yuv420p" not in frames.formats:
@@ -192,10 +196,10 @@ class Filters:
         return Frames(MEMORY, frames.formats, frames.size, downloaded=True)
 
     def look(self, frames: Frames, where: str) -> None:
-        """Frames in the GPU's memory that crop has marked go to something that does not look at that."""
+        """Report frames in the GPU's memory that crop has marked and that go to a filter that ignores the mark."""
         if frames.cropped:
-            why = "crop only marks frames in the GPU's memory, and of those that get them only scale_cuda looks at that"
-            self.refuse("crop", where, why, "write scale_cuda behind crop, or hwdownload,format=nv12 before it")
+            why = "crop only marks frames in the GPU's memory, and only scale_cuda applies the mark"
+            self.refuse("crop", where, why, "write scale_cuda after crop, or hwdownload,format=nv12 before it")
 
     def _upload(self, name: str, frames: Frames, where: str) -> Frames:
         if frames.place == GPU:

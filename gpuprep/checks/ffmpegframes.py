@@ -2,7 +2,8 @@
 
 follow(asked, version, ...)    adds to `asked.answers` what cannot work, and to `asked.needs` what the GPU must do
 
-What each filter makes of them: ffmpegfilters.py. A format that is not known (of a file that is not opened) fits all.
+What each filter makes of them: ffmpegfilters.py. An unknown format (of a file that is not opened) is accepted
+everywhere.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class _Following(Filters):
         if hwaccel in ("", "none"):
             return Frames(MEMORY, None, size, ffmpeg.commands()["images"].get(extension(file.url), DECODER))
         if hwaccel == "auto" and wanted == "cuda":
-            hwaccel = "cuda"  # another one would give other frames, and FFmpeg would stop
+            hwaccel = "cuda"  # another decoder would give other frames, and FFmpeg would stop
         if hwaccel not in ("cuda", "nvdec", "cuvid"):
             return Frames(UNKNOWN if wanted else MEMORY, None, size)
         ending = extension(file.url)
@@ -169,7 +170,7 @@ class _Following(Filters):
         given = [label for _, _, gives, _ in waiting for label in gives]
         made = set(given)
         for label in sorted(one for one in made if given.count(one) > 1):
-            self.refuse(f"[{label}]", f"[{label}]", "two filters give it", "name one of them otherwise", "label")
+            self.refuse(f"[{label}]", f"[{label}]", "two filters give it", "rename one of them", "label")
         named = {
             int(match[1]) for _, takes, _, _ in waiting for one in takes if (match := re.match(r"(\d{1,5})(?!\d)", one))
         }
@@ -203,7 +204,7 @@ class _Following(Filters):
         """The frames of an input's stream: [0:v], [1:a:0], [0:2]."""
         match = STREAM.fullmatch(label)
         if match is None:
-            why = "no filter gives it, and it is no stream of an input: FFmpeg stops, or takes any stream"
+            why = "it is neither a filter's output nor a stream of an input: FFmpeg stops, or uses any stream"
             remedy = "write a stream ([0:v]) or a label that a filter gives"
             self.asked.say("label", f"[{label[:40]}]", f"[{label}]{link.name}", why, remedy, status=Status.UNKNOWN)
             return Frames(UNKNOWN)
@@ -246,8 +247,8 @@ class _Following(Filters):
             if value.startswith("["):
                 streams.append((labels.get(value.strip("[] "), Frames(UNKNOWN)), True))
             elif re.match(r"-?\d+:[^\dvVasdtpgimu#:?]", value):
-                why = "FFmpeg knows no such kind of streams"
-                self.refuse(short(value), f"-map {value}", why, "write v, a, s or d behind the colon", "stream")
+                why = "FFmpeg has no such kind of stream"
+                self.refuse(short(value), f"-map {value}", why, "write v, a, s or d after the colon", "stream")
             elif match := re.match(r"(\d{1,5})(?::([a-zA-Z]?))?", value):
                 frames = self._of_input(int(match[1]), match[2] or "", value.rstrip("?"), f"-map {value}")
                 if re.fullmatch(r"\d+:(?:[sdt](?::\d+)?|[vVa]:[1-9]\d*)", value):
@@ -282,12 +283,12 @@ class _Following(Filters):
         where = f"-c:v {encoder}" if encoder else file.url
         if encoder == "copy":
             if graph is not None or is_complex:
-                why = "copied pictures go through no filter"
+                why = "copied video cannot be filtered"
                 remedy = "name an encoder (-c:v h264_nvenc), or leave the filter out"
                 self.refuse("copy", f"-{graph[0]} {graph[1]}" if graph else where, why, remedy, "encoder")
             return
         if graph is not None and is_complex:
-            why = "these frames come from -filter_complex already, and FFmpeg takes one of both"
+            why = "these frames come from -filter_complex already, and FFmpeg accepts only one of the two"
             self.refuse("", f"-{graph[0]} {graph[1]}", why, "write the filter at the end of -filter_complex", "filter")
             return
         for chain in links(graph[1]) if graph is not None else ():
@@ -313,7 +314,7 @@ class _Following(Filters):
             self._needs(frames, encoder, where)
 
     def _even(self, frames: Frames, encoder: str, where: str) -> None:
-        """x264 and x265 take odd sizes in 4:4:4 alone."""
+        """x264 and x265 accept odd sizes only in 4:4:4."""
         odd = "x".join("?" if side is None else str(side) for side in frames.size)
         if encoder in ("libx264", "libx265") and any(side is not None and side % 2 for side in frames.size):
             self.asked.note(f"{where}: it stops at pictures of {odd}, unless they are 4:4:4: write even sides")
@@ -377,7 +378,7 @@ class _Following(Filters):
             formats == DECODED if frames.place == GPU else frames.origin == DECODER and not formats
         ):
             words = "scale_cuda=format=yuv420p" if frames.place == GPU else "format=yuv420p"
-            self.asked.note(f"{where}: only Blackwell makes H.264 of 10 bits; if an input may have them, write {words}")
+            self.asked.note(f"{where}: only Blackwell encodes 10-bit H.264; if an input may have them, write {words}")
         if not all(limits.fit(width, height) for limits in encoded_sizes(codec)):
             self.asked.add("gpu", f"nvenc.{codec}.size.{width or '?'}x{height or '?'}", where)
 

@@ -157,7 +157,7 @@ def _by_codec(need: Need, have: set[str]) -> Answer | None:
     if not able:
         return None
     if able[0].endswith(("_nvenc", "_cuvid")):
-        why = f"FFmpeg takes {able[0]} for it: what the GPU can is looked at where that is named"
+        why = f"FFmpeg takes {able[0]} for it: whether the GPU supports it is checked under that name"
         return Answer(need, Status.UNKNOWN, why, f"write {able[0]} in place of {need.name}")
     return Answer(need, Status.PASS, f"FFmpeg takes {able[0]} for it")
 
@@ -245,7 +245,7 @@ def _one_gpu(need: Need, board: Board | None) -> Answer:
     if able is None:
         return Answer(need, Status.UNKNOWN, f"what the video engines of a {board.model.title} can do is not known")
     side, codec, *feature = need.name.split(".")
-    unable = side == "nvenc" and feature and f"nvenc.{codec}" not in able  # that the codec is lacking is said by itself
+    unable = side == "nvenc" and feature and f"nvenc.{codec}" not in able  # a missing codec has an answer of its own
     if need.name in able or unable or takes(board.model.key, need.name):
         return Answer(need, Status.PASS)
     if match := re.fullmatch(r"nvenc\.(\w+)\.b_frames\.(\d+)", need.name):

@@ -1,4 +1,4 @@
-"""Would FFmpeg take the options of a command: their names, places and values, and what a file can hold?
+"""Would FFmpeg accept the options of a command: their names, places and values, and what a file can hold?
 
 check(asked, version, gpus, encoders)    adds to `asked.answers` what is wrong, or cannot be known
 
@@ -56,7 +56,7 @@ CUVID_VALUES = {
 NUMBER = re.compile(
     r"[-+]?(?:0[xX][0-9a-fA-F]+|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?:dB|(?:[yzafpnumcdhkKMGTPEZY]i?)?B?)"
 )
-# How FFmpeg reads the value of an option, whoever has it. What holds an operator may be a formula.
+# How FFmpeg reads the value of an option, in every encoder and format. A value with an operator may be a formula.
 SHAPES = {
     "number": (NUMBER, "a number", "a number, as 2 or 48k"),
     "formula": (NUMBER, "a number or a formula", "a number: k, M and G are its units"),
@@ -256,9 +256,7 @@ def _input(asked: Asked, file: File) -> None:
         return
     for name, value in file.options:
         if name.split(":")[0] in ONLY_CUVID:
-            why = (
-                "only the _cuvid decoders have it: without one FFmpeg leaves it out, and the pictures stay as they are"
-            )
+            why = "only the _cuvid decoders have it: without one FFmpeg ignores it, and the pictures stay as they are"
             remedy = "write -c:v h264_cuvid (or the decoder of the input's codec) before -i"
             asked.say("option", f"-{name}", f"-{name} {value}", why, remedy)
 
@@ -303,7 +301,7 @@ def _shape(asked: Asked, name: str, value: str, release: tuple[int, int] | None)
 
 
 def _formula(value: str, shape: str) -> bool:
-    """Whether FFmpeg may calculate it: a formula whose names every option has."""
+    """Whether FFmpeg may calculate the value: it is a formula of names that every option knows."""
     if not re.search(r"[-+*/^();]", value.lstrip("-+")) and value not in (CONSTANTS if shape == "formula" else ("PI",)):
         return False
     return _names_in(value) <= CONSTANTS
@@ -333,7 +331,7 @@ def _values(asked: Asked, file: File, kind: str, stream: str, encoder: str, rele
                 asked.say("option", f"-{name}", where, why, f"one of {', '.join(strings[base])}")
         if encoder.endswith("_nvenc") and base in data["not_nvenc"]:
             near = f": -rc vbr -cq {value[:10]} is nearest to it" if base == "crf" else ""
-            asked.note(f"{encoder} has no -{base}, and FFmpeg leaves it out{near}")
+            asked.note(f"{encoder} has no -{base}, and FFmpeg ignores it{near}")
         if base in table:
             _value(asked, encoder, base, value, where, release)
 
@@ -395,7 +393,7 @@ def _listed(words: list[str]) -> str:
 
 
 def _status(release: tuple[int, int] | None) -> Status:
-    """Of a name or a value that the catalogue lacks: it has those of certain versions."""
+    """The status of a name or a value that the catalogue lacks: it has only those of certain versions."""
     return Status.FAIL if release is not None and OLDEST <= release <= NEWEST else Status.UNKNOWN
 
 
@@ -439,7 +437,7 @@ def _container(asked: Asked, file: File, kind: str, encoder: str, release: tuple
 
 @cache
 def _codecs() -> frozenset[str]:
-    """All codecs that are held somewhere: what is none of them is no codec."""
+    """All codecs that some container can hold: any other word is no codec."""
     keys = ("video", "audio", "only", "sound", "subtitles")
     return frozenset(
         one for entry in ffmpeg.commands()["muxers"].values() for key in keys for one in entry.get(key, ())
@@ -460,14 +458,14 @@ def _bitstream(asked: Asked, file: File, kind: str, encoder: str) -> None:
 
 
 def _place(asked: Asked, file: File) -> None:
-    """What the place of an output cannot hold: pipes, pieces and pictures need words of their own."""
+    """What an output cannot be written to: pipes, segments and single pictures need options of their own."""
     form, url, seeking = _format(file), file.url, ffmpeg.commands()["seeking"]
     names = {name.split(":")[0] for name, _ in file.options}
     pieces_of = flags_of(file.last("movflags")) & {*seeking["flags"]} or names & {*seeking["options"]}
     wrong = ("", "")
     if form in seeking["formats"] and UNSEEKABLE.match(url) and not pieces_of:
         wrong = (
-            f"{form} is completed at its beginning, which this place cannot do",
+            f"{form} is completed by writing to its beginning, which is not possible here",
             "write -movflags frag_keyframe+empty_moov",
         )
     if (
@@ -495,7 +493,7 @@ def _numbered(url: str) -> str:
 
 
 def _moves(file: File) -> bool:
-    """Whether an input surely has more than one picture: not if it is cut, to one picture perhaps."""
+    """Whether an input certainly has more than one picture: an input that is cut may have only one."""
     cut = file.last("f") == "lavfi" and re.search(r"[=:](?:d|duration)=|trim|select|movie", file.url)
     if cut or file.last("t", "to", "sseof"):
         return False
@@ -504,10 +502,10 @@ def _moves(file: File) -> bool:
 
 
 def _times(asked: Asked, file: File) -> None:
-    """FFmpeg stops where -to is not behind -ss, which is 0 if it is not given."""
+    """FFmpeg stops if -to is not after -ss, which is 0 by default."""
     end, start = _seconds(file.last("to")), _seconds(file.last("ss") or "0")
     if end is not None and start is not None and end <= start and not file.last("t"):
-        why = f"the end is not behind the beginning ({file.last('ss') or 0}), and FFmpeg stops"
+        why = f"the end is not after the beginning ({file.last('ss') or 0}), and FFmpeg stops"
         asked.say("option", "-to", f"-to {file.last('to')}", why, "write a later time, or -t and how long")
 
 

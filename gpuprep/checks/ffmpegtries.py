@@ -20,9 +20,9 @@ from gpuprep.checks.ffmpegoptions import encoders_of, of_another
 from gpuprep.records import Status
 
 PICTURE, SOUND = "color=s=3840x2160:r=25:d=0.04", "anullsrc=r=48000:cl=stereo:d=0.1"
-# What each input of a whole graph is: of the real one neither size, rate, shape of a pixel nor planes are known. What
-# FFmpeg refuses in the same words with a tiny picture (YUV) and with a very large one (RGB), both with alpha, does not
-# depend on them. The large one has no frame: FFmpeg links the graph all the same, without the memory and the time.
+# The inputs of a whole graph. Size, rate, pixel shape and planes of the real inputs are not known. If FFmpeg refuses a
+# tiny picture (YUV) and a very large one (RGB), both with alpha, in the same words, the cause is not one of these. The
+# large one has no frame: FFmpeg still links the graph, without the memory and the time.
 INPUTS = (
     "color=s=64x64:r=25:d=0.04,format=yuva420p[out0];anullsrc=r=48000:cl=stereo:d=0.1[out1]",
     "nullsrc=s=16000x16000:r=30:d=0,format=gbrap,setsar=4/3[out0];anullsrc=r=44100:cl=mono:d=0.1[out1]",
@@ -30,21 +30,21 @@ INPUTS = (
 MOST_INPUTS = 8  # of a graph that is tried
 OF_INPUT = re.compile(r"\d(?::[va](?::0)?)?")  # a stream that each of these inputs has
 LABEL = re.compile(r"[A-Za-z0-9_:]{1,64}")
-# A backslash or a bracket could be read otherwise by FFmpeg than by us, and bring in another filter.
+# FFmpeg might read a backslash or a bracket differently from us, and so run another filter.
 ONE_FILTER = re.compile(r"(?:[^'\\\[\],;\n]|'[^'\\]*')*")
 OF_FILES = re.compile(
     r"(?<!pro)file|path|url|log|stats|dump|plot|model|plugin|script|params|opts|(?<![a-z])(?:key|iv)(?![a-z])"
 )
 SHAPES = {"video": {"pix_fmt": NAME}, "audio": {"ar": re.compile(r"\d{1,6}")}}  # that an encoder is asked to take
 MOST_LETTERS = 4000  # of a filter or an option that is tried
-# FFmpeg's words for a name or a value that it does not take, whatever the pictures are.
+# FFmpeg's messages for a name or a value that it refuses with any picture.
 REFUSED = re.compile(
     r"Option '?[^']{1,99}'? not found|Error applying option|Could not set non-existent|Unable to parse"
     r"|Undefined constant or missing"
     r"|Error setting (?:option|preset)|Error parsing (?:option\b|a filter)|Error when evaluating|out of range \["
     r"|Unrecognized option|Invalid chars|Missing '\)'|Unknown function|Invalid size|(?:Unable to|Cannot) find color"
 )
-# Its words for a link that cannot be, too. Before "Failed to configure" the filter itself has said why.
+# Also its messages for an impossible link. The line before "Failed to configure" is the filter's own reason.
 UNLINKED = re.compile(
     REFUSED.pattern + r"|Cannot find a matching stream|Cannot find an unused|matches no streams|has an unconnected"
     r"|was expected to have exactly 1 input|has output \d+ \([^)]*\) unconnected|not connected to any"
@@ -54,9 +54,9 @@ UNLINKED = re.compile(
 )
 UNCONFIGURED = re.compile(r"Failed to configure \w+ pad on (Parsed_\w+)")
 FILTER = re.compile(r"Parsed_([a-z0-9_]+)_\d+|(?:the|filter) [\"']([a-z0-9_]+)[\"']")
-# An encoder's words for pictures or sound in a form that it does not take.
+# An encoder's messages for a form of pictures or sound that it refuses.
 UNENCODED = re.compile(REFUSED.pattern + r"|Error setting profile|Specified [\w ]+ is not supported|doesn't support")
-# NVENC reads its options before it looks for a GPU, and none is to be seen.
+# NVENC reads its options before it looks for a GPU; a try runs without one.
 WITHOUT_GPU = re.compile(
     r"libcuda\.so|libnvidia-encode|libnvcuvid|cuInit|CUDA_ERROR|no CUDA-capable device|No capable devices"
 )
@@ -77,7 +77,7 @@ class Try:
 
 
 def of(asked: Asked, known: Collection[str]) -> list[Try]:
-    """`known`: FFmpeg's filters; others may open what they like."""
+    """`known`: FFmpeg's own filters; an unknown filter might open files."""
     tries = [one for text, where in graphs(asked) for chain in links(text) for link in chain
              if (one := _filter(link, where, known)) is not None]  # fmt: skip
     tries += [one for file in asked.outputs for one in _encoders(file)]
@@ -111,8 +111,8 @@ def settle(asked: Asked, tried: Sequence[tuple[Try, Sequence[tuple[int, str]]]])
             ]
     if tried:
         asked.note(
-            f"the host's FFmpeg tried {len(tried)} filters, encoders and graphs on test pictures, and {clear} gave an"
-            " answer"
+            f"the host's FFmpeg tried {len(tried)} filters, encoders and graphs on test pictures; {clear} of these "
+            "tests gave a clear answer"
         )
 
 
@@ -166,8 +166,8 @@ def _filter(link: Link, where: str, known: Collection[str]) -> Try | None:
 
 
 def _graph(text: str, where: str, known: Collection[str], inputs: int) -> Try | None:
-    """The whole graph, on made inputs; None if a part of it cannot be tried. It is put together again from what was
-    read, so FFmpeg sees no other filters than we do.
+    """The whole graph, on generated inputs; None if a part of it cannot be tried. It is rebuilt from the parsed graph,
+    so FFmpeg runs exactly the filters that were checked.
     """
     data = ffmpeg.commands()["filters"]
     chains = links(text)

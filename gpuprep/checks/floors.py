@@ -9,11 +9,12 @@ from gpuprep.catalogue.boards import on_machines
 from gpuprep.catalogue.topologies import Healthy
 from gpuprep.checks.evidence import Evidence
 
-MOST_DECIMALS = 7  # two figures that differ by less are the same
+MOST_DECIMALS = 7  # figures that differ by less count as equal
 
 
-# Of a floor that is gpuprep's own; below it FAIL, up to the floor WARN. Such a floor rests on fewer than ten machines,
-# and of 166 pairs of sources in tests/cases/published no healthy machine fell below 73 % of another source's floor.
+# Share of a floor of gpuprep itself: below it FAIL, up to the floor WARN. Such a floor rests on fewer than ten
+# machines, and of 166 pairs of sources in tests/cases/published no healthy machine fell below 73 % of another source's
+# floor.
 FAIL_SHARE = 0.7
 
 
@@ -73,7 +74,7 @@ def figure(value: float) -> str:
 
 
 def apart(value: float, limit: float, decimals: int | None = None) -> tuple[str, str]:
-    """Both numbers of a comparison, rounded alike, with as many digits as show which of them is larger.
+    """Both numbers of a comparison, with the same number of digits, enough to show which is larger.
 
     From `decimals` on; without it three significant digits. 39.96 and 40 ► "39.96" and "40.00", never both "40".
     """

@@ -29,7 +29,7 @@ from gpuprep.records.evidence.throughput import Throughput, ThroughputGpu
 MEMORY_DIFFERENCE = 0.08
 CLOCK_TOLERANCE = 0.05
 KINDS = {"gemm": Gemm, "bandwidth": Bandwidth, "throughput": Throughput, "nccl": Nccl}
-# A name of these words alone names no model: drivers print such names for boards that they do not know.
+# A name that has only these words names no model: drivers print such names for unknown boards.
 NAMELESS = frozenset({"nvidia", "corporation", "graphics", "device", "gpu", "board", "vgpu", "grid", ""})
 EXPECTED = "as the catalogue's board"
 REMEDY = (
@@ -47,7 +47,7 @@ def findings(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> list[Finding]
     facts = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
     by_subject: dict[str, list[str]] = {}
     fitting: dict[str, str] = {}
-    unread: dict[str, str] = {}  # what NVML should have read of a GPU and did not
+    unread: dict[str, str] = {}  # values that NVML should have read and did not
     on_the_bus = {device.device_id.lower() for device in snapshot.pci_gpus}
     for gpu in facts:
         board = board_of(gpu)
@@ -153,7 +153,7 @@ def _finding(subject: str, wrong: Sequence[str], board: str, unread: str) -> Fin
         why = "the GPU reports " + "; ".join(dict.fromkeys(wrong)) + ": one of the two is wrong, so no floor fits it"
         return Finding(subject, "identity", Status.UNKNOWN, EXPECTED, wrong[0], why, REMEDY)
     if unread:
-        failed = Missing("command_failed", "so whether it is the board that it says is not known")
+        failed = Missing("command_failed", "so it is not known whether it is the board that it reports")
         return unknown(subject, "identity", failed, expected=EXPECTED, what=unread, remedy=MEASURE_AGAIN)
     return Finding(subject, "identity", Status.PASS, EXPECTED, board) if board else None
 

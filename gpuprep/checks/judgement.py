@@ -47,17 +47,19 @@ def believed(record: RunRecord) -> RunRecord:
     listed = set(verdict.findings)
     findings = (*verdict.findings, *(finding for finding in record.findings if finding not in listed))
     status = status_of(findings)
-    # What it looks like in a list is the summary, what counts is the status: both are its own word.
+    # Lists show the summary, and the status counts: the host wrote both.
     claims = [verdict.status.value, verdict.summary.partition(":")[0].strip()]
     if wrong := next((claim for claim in claims if claim != status.value), ""):
-        why = "a host's verdict must fit its findings; this result was not written by gpuprep"
+        why = "the host's verdict contradicts its findings: gpuprep did not write this result"
         remedy = (
-            "look at who wrote it on the host, and check the host from here: `gpuprep drift HOST --profile PROFILE`"
+            "find out what wrote it on the host, and check the host from here: `gpuprep drift HOST --profile PROFILE`"
         )
         doubt = Finding("result", "verdict", Status.UNKNOWN, status.value, one_line(wrong, 60), why, remedy)
         findings = (*findings, doubt)
         status = status_of(findings)
-        summary = f"{status.value}: its verdict, {one_line(wrong, 60)}, is not that of its {len(findings) - 1} findings"
+        summary = (
+            f"{status.value}: its verdict, {one_line(wrong, 60)}, does not follow from its {len(findings) - 1} findings"
+        )
         verdict = Verdict(status, summary, findings)
     code = EXIT_CODES[status] if not record.error else COULD_NOT_TELL
     return dataclasses.replace(record, verdict=verdict, findings=findings, exit_code=code)
@@ -83,7 +85,7 @@ Adjust = Callable[[tuple[Finding, ...]], Sequence[Finding]]
 class Terms:
     """The terms for judging a host. The controller takes them from the profile, the night check from its plan."""
 
-    host: str  # the controller's name of it: a waiver may be for some hosts
+    host: str  # the host's name on the controller: a waiver may be for some hosts
     wanted: Wanted
     thresholds: Mapping[str, Threshold]
     waivers: Sequence[Waiver]
@@ -106,6 +108,6 @@ class Judgement:
 
 
 def judge(terms: Terms, findings: Sequence[Finding], adjust: Adjust = tuple) -> Judgement:
-    """Apply waivers, then `adjust` (a command leaves out parts, or adds dates), then make verdict and exit code."""
+    """Apply waivers, then `adjust` (a command drops findings, or adds dates), then make verdict and exit code."""
     adjusted = tuple(adjust(waivers.apply(terms.waivers, terms.host, findings, terms.moment[:10])))
     return Judgement(adjusted, verdict_of(terms.wanted, adjusted))

@@ -53,7 +53,7 @@ def _of_figures(probe: str, values: dict[str, Any]) -> Finding | None:
         return None
     why = f"no measurement can give {', '.join(wrong[:MOST_NAMED])}{_more(wrong)}"
     remedy = "measure again; if it happens again, show gpuprep's authors the record"
-    return Finding(probe, "figures", Status.UNKNOWN, "possible figures", f"{len(wrong)} that cannot be", why, remedy)
+    return Finding(probe, "figures", Status.UNKNOWN, "possible figures", f"{len(wrong)} impossible", why, remedy)
 
 
 def _of_forms(probe: str, values: dict[str, Any]) -> Finding | None:
@@ -77,9 +77,9 @@ POSITIVE = {
     "sms", "l2_mib", "power_limit_watts", "max_graphics_clock_mhz", "max_video_clock_mhz", "iterations", "buffer_mib",
     "repeats",
 }  # fmt: skip
-# Of others 0. exit_code: of a program that a signal ended. saved_seconds: one process may be the slower way.
+# All other figures are at least 0. exit_code: of a program ended by a signal. saved_seconds: one process may be slower.
 LEAST: Mapping[str, float] = {"exit_code": -255, "saved_seconds": -100_000, "temperature_c": COLDEST_C}
-# No GPU and no host has more, whatever its board: of single readings, too, which a board's own checks do not look at.
+# No GPU and no host has more, whatever its board: also for single readings, which the checks of a board do not cover.
 MOST: Mapping[str, float] = {
     **dict.fromkeys(("graphics_clock_mhz", "video_clock_mhz", "max_graphics_clock_mhz", "max_video_clock_mhz"),
                     ANY_CLOCK_MHZ),

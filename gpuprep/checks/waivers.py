@@ -24,7 +24,7 @@ def apply(waivers: Sequence[Waiver], host: str, findings: Sequence[Finding], tod
     findings pass, a WARN asks to remove it. PASS and SKIP never change.
     """
     here = [waiver for waiver in waivers if fnmatchcase(host, waiver.hosts)]
-    # Of several that fit, one that still holds counts, and of those the one that holds longest.
+    # Of several that match, a valid one counts, and of the valid ones the one that expires last.
     here.sort(key=lambda waiver: waiver.expires, reverse=True)
     judged = [_judged(finding, here, today) for finding in findings]
     for waiver in here:

@@ -15,8 +15,8 @@ def baseline() -> None:
     """Show, set and clear the certified run and the figures of a host.
 
     `gpuprep drift` compares a host with its certified run and its baseline figures. If you do not use `set`, each
-    provision or validate that passes becomes the certified run, unless it measured less than the certified run before
-    it or found something worse. A baseline figure comes from the first passing run that measured it.
+    provision or validate that passes becomes the certified run, unless the run measured less than the certified run
+    before it or found something worse. A baseline figure comes from the first passing run that measured it.
     """
 
 
@@ -79,7 +79,7 @@ def show(host: str, output: Output, store: str | None) -> int:
     "--reason",
     metavar="TEXT",
     default="",
-    help="Why you choose this run; needed if it measured less or found something worse.",
+    help="Why you choose this run; needed if the run measured less or found something worse.",
 )
 @as_output(options.output)
 @options.store
@@ -104,7 +104,7 @@ def set_(host: str, run: str | None, reason: str, output: Output, store: str | N
         output.write(documents.document(changed))
     else:
         simulated = " (simulated: its figures are none to compare with)" if done.record.source == "simulated" else ""
-        what = f"{host} is held to run {done.record.run_id} of {done.record.started_at}"
+        what = f"{host} is compared with run {done.record.run_id} of {done.record.started_at}"
         before = f"; before, to run {done.before}" if done.before not in (None, done.record.run_id) else ""
         why = f"; why: {one_line(reason.strip())}" if reason.strip() else ""
         output.confirm(f"{what}, with {count} figures{simulated}{before}{why}")

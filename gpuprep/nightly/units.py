@@ -1,4 +1,4 @@
-"""The files of the night check on the host, and the texts of its two systemd units. Pure.
+"""The files of the night check on the host, and the texts of its two systemd units.
 
 The service must see the machine as every program sees it. systemd's sandboxes (ProtectSystem, PrivateTmp,
 ProtectKernelLogs, ProtectClock and others) give a unit its own mounts and device rules, and the check would judge

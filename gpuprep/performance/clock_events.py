@@ -107,6 +107,6 @@ def _power_cap(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None) -> s
         return f"something outside the GPU that holds it at {held[0]:.0f} of {held[1]:.0f} W"
     drawn = gemm.power_watts
     if not isinstance(drawn, Missing) and drawn <= IDLE_WATTS * watts:
-        return f"the {watts:.0f} W power cap (though {drawn:.0f} W were read, which is an idle GPU's)"
+        return f"the {watts:.0f} W power cap (though {drawn:.0f} W were read, which is the clock of an idle GPU)"
     lowered = f", which is set below the card's {usual:g} W" if usual and watts < 0.97 * usual else ""
     return f"the {watts:.0f} W power cap{lowered}"

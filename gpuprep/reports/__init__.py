@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
 
-RECORDS = ("text", "json", "junit", "markdown", "html", "prometheus", "csv")  # of every command that ends in records
+RECORDS = ("text", "json", "junit", "markdown", "html", "prometheus", "csv")  # of every command whose result is records
 PLANS = ("text", "json", "markdown", "html", "csv")  # a plan judges nothing and measures nothing
 FORMATS = (*RECORDS, "sbom")
 PROGRAMS = ("json", "prometheus", "sbom")  # read by programs, with all findings counted
@@ -28,7 +28,7 @@ def render(record: RunRecord, style: str) -> str:
     """
     if style not in FORMATS:
         raise ValueError(f"no such format: {style}")
-    from gpuprep.records import showable  # not above: the command line reads the names of formats with every Tab
+    from gpuprep.records import showable  # not at the top: completion imports this module with every Tab
 
     form = importlib.import_module(f"gpuprep.reports.{'documents' if style == 'json' else style}")
     return showable.document(lambda shown: form.render(shown[0]), [record], whole=style in PROGRAMS)

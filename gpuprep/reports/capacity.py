@@ -51,7 +51,7 @@ def rows(record: RunRecord) -> list[Row]:
     facts = record.after or record.before
     boards = {gpu.index: catalogue.board_in(facts, gpu) for gpu in listed} if facts else {}
     rows = capacity.rows(values, boards)
-    # What gave no speed stands in the table of the series, too: only planning needs it here.
+    # The table of series also shows rows without a speed: here only planning needs them.
     return rows if values.capacity else [row for row in rows if row.streams is not None]
 
 
@@ -107,7 +107,7 @@ def _expected(line: Line) -> str:
 
 
 def notes(record: RunRecord) -> list[str]:
-    """What the table has no room for: how it was counted, what is below the catalogue, what is not known and why."""
+    """Notes below the table: how streams are counted, what is below the catalogue, what is not known and why."""
     every = rows(record)
     if not every:
         return []

@@ -19,15 +19,15 @@ from gpuprep.reports import drifted
 class _Judged(Protocol):
     @property
     def subject(self) -> str:
-        """What the checks call it."""
+        """The name that the checks use."""
 
 
 _T = TypeVar("_T", bound=_Judged)
 FEW = 3  # names that a group shows; a larger one shows how many there are
-QUOTED = re.compile(r'(, and the driver says so)?: "[^"]*"')  # the driver's words differ where the cause is one
+QUOTED = re.compile(r'(, and the driver says so)?: "[^"]*"')  # the driver's words differ although the cause is the same
 NUMBER = re.compile(r"(?<![A-Za-z])[0-9][0-9a-fA-F.:]*")  # figures, versions, addresses on the bus; not "a100"
 UNREAD = re.compile(r"^.{0,200}? could not be read: (?P<why>.+)$", re.DOTALL)
-# "H200 has no NVENC for H.264 (catalogue), ..." and what the other checks say of an engine that is not there.
+# "H200 has no NVENC for H.264 (catalogue), ..." and what the other checks say of a missing engine.
 LACKS = re.compile(r"^.{0,80}? has no (?P<engine>NVENC|NVDEC) for (?P<codecs>[^(]{1,80}?) \(catalogue\)")
 NO_ENGINE = (
     (re.compile(r"does not encode\b|\bno encoder \(NVENC\)"), "NVENC"),
@@ -48,7 +48,7 @@ class Group:
 
     @property
     def same_values(self) -> bool:
-        """Whether they differ in their name only."""
+        """Whether the findings differ only in their names."""
         return len({(finding.expected, finding.actual, finding.reason) for finding in self.findings}) == 1
 
     @property
@@ -89,7 +89,7 @@ class Group:
 
     @property
     def named(self) -> str:
-        """The names; of many that nobody could tell, how many there are and the first ones."""
+        """The names; if there are many, their number and the first ones."""
         names = self.names
         if not self.folded:
             return "; ".join(names)
@@ -116,7 +116,7 @@ def groups(findings: Iterable[Finding], now: str = "") -> list[Group]:
 
 
 def of_hosts(findings: Iterable[Finding]) -> list[Group]:
-    """As groups(), of the findings of several hosts or GPUs: one cause has other figures on each of them."""
+    """As groups(), for findings of several hosts or GPUs: the figures of one cause differ between them."""
 
     def key(finding: Finding) -> tuple[str, ...]:
         why = NUMBER.sub("#", QUOTED.sub("", finding.reason)) or finding.key
@@ -145,7 +145,7 @@ def of_subjects(record: RunRecord) -> dict[str, Group]:
 
 
 def folded(rows: Sequence[_T], record: RunRecord) -> tuple[list[_T], list[tuple[Group, list[_T]]]]:
-    """The rows of a table to show; and those of which several were skipped for one cause, by cause."""
+    """(rows of a table to show, rows left out by cause: several of them were skipped for the same cause)."""
     of = of_subjects(record)
     by_cause: dict[int, tuple[Group, list[_T]]] = {}
     for row in rows:
@@ -160,7 +160,7 @@ def _key(finding: Finding) -> tuple[str, ...]:
     if finding.status is Status.SKIP:
         engine, _ = _engine(finding.reason)
         return (engine or QUOTED.sub("", finding.reason) or finding.actual,)
-    if is_interrupted(finding):  # each names its probe, and the cause is one
+    if is_interrupted(finding):  # each sentence names its probe, but the cause is the same
         return (finding.actual, finding.remedy)
     if finding.status is Status.UNKNOWN and (unread := UNREAD.match(finding.reason)):
         return (unread["why"], finding.remedy)
@@ -181,7 +181,7 @@ def _cause(listed: list[Finding]) -> str:
     engine = _engine(first.reason)[0] if first.status is Status.SKIP else ""
     if engine:
         named = [_engine(finding.reason)[1] for finding in listed]
-        whole = not all(named)  # some of them say that there is no such engine at all
+        whole = not all(named)  # some sentences say that there is no such engine at all
         return f"this GPU has no {engine}" + ("" if whole else f" for {', '.join(dict.fromkeys(named))}")
     if is_interrupted(first):
         return "the run was interrupted before it measured them"

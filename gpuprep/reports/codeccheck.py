@@ -12,7 +12,7 @@ from gpuprep.untrusted.plaintext import one_line
 
 
 def as_text(checked: Checked) -> str:
-    """What lacks first, then what is not known, then the rest in one line; the verdict is last."""
+    """Missing parts first, then unknown ones, then the rest in one line; the verdict is last."""
     build = f"FFmpeg {checked.version}" if checked.version else "FFmpeg"
     licence = f", {checked.licence}" if checked.licence else ""
     lines = [f"{build}{licence}, of {checked.about}{' (SIMULATED)' if checked.simulated else ''}"]
@@ -34,14 +34,16 @@ def as_text(checked: Checked) -> str:
 
 
 def _verdict(checked: Checked) -> str:
-    """The last line: "FAIL    3 of 8 checks failed: FFmpeg would stop, or not do what the words say"."""
+    """The last line: "FAIL    3 of 8 checks failed: FFmpeg would stop, or not do what the command says"."""
     count = Counter(answer.status for answer in checked.answers)
     total = len(checked.answers)
     if count[Status.FAIL]:
-        return f"FAIL    {count[Status.FAIL]} of {total} checks failed: FFmpeg would stop, or not do what the words say"
+        return (
+            f"FAIL    {count[Status.FAIL]} of {total} checks failed: FFmpeg would stop, or not do what the command says"
+        )
     if count[Status.UNKNOWN]:
         return f"UNKNOWN {count[Status.UNKNOWN]} of {total} checks could not be made"
-    return f"PASS    all {total} parts that the command needs are there, and fit together"
+    return f"PASS    all {total} parts that the command needs are present and fit together"
 
 
 def as_json(checked: Checked) -> str:

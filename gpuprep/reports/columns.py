@@ -14,7 +14,7 @@ from gpuprep.reports.measured import Gemm, Gpu
 from gpuprep.reports.readings import NOTHING, figure, known
 
 MOST = 32  # GPUs; a record with more is shown GPU by GPU
-LOWEST = "↓"  # behind the lowest of a row
+LOWEST = "↓"  # marks the lowest of a row
 ALIKE_PERCENT = 99.5  # of the highest: less than what two measurements of one GPU differ by
 MARKED = f"{LOWEST}: the lowest of its row"
 LEGEND = f"{MARKED}; last column: the lowest in per cent of the highest"
@@ -54,7 +54,7 @@ class Row:
 
     @property
     def is_empty(self) -> bool:
-        """No GPU has anything to show: neither a number nor a figure that cannot be true."""
+        """No GPU has anything to show: neither a number nor an impossible figure."""
         return all(cell == NOTHING for cell in self.cells)
 
 
@@ -96,7 +96,7 @@ def columns(record: RunRecord) -> Columns:
 
 
 def _gpus(record: RunRecord) -> list[Gpu]:
-    """Each label once, by index."""
+    """Label ► GPU, each label once, in the order of the indices."""
     rows: list[Gpu] = [row.gpu for row in measured.gemms(record)]
     rows += [row.gpu for row in measured.bandwidths(record) if row.crosses != "peer"]
     rows += [row.gpu for row in measured.throughputs(record)]
@@ -123,7 +123,9 @@ def _row(
 
 
 def _products(record: RunRecord, labels: tuple[str, ...]) -> tuple[list[Row], dict[str, dict[str, Gemm]]]:
-    """All rows; and of each data type the row that most GPUs have (of these the fastest), by name and label."""
+    """(all rows, the row of each data type that most GPUs have, by name and label); of several such rows the
+    fastest.
+    """
     by_name: dict[str, dict[str, Gemm]] = {}
     for row in measured.gemms(record):
         by_name.setdefault(f"{row.type} {row.shape}", {})[row.gpu.label] = row

@@ -1,7 +1,7 @@
 """Commands to paste, with the options that the run was given.
 
     again(record, "validate", "--quick")    the command on the host of a record
-    repair(records, findings)               what puts the findings right: one command for all hosts; "" if none does
+    repair(records, findings)               the command that repairs the findings on all hosts; "" if none does
     expanded(text, record, "gpu 3")         a text whose commands have HOST, PROFILE and the GPU's INDEX filled in
 
 A run keeps its options as typed in its record (`RecordedOptions.asked`), so a report read later has the same commands.
@@ -20,16 +20,17 @@ from gpuprep.records.findings import PROBLEMS, findings_of
 from gpuprep.records.recorded_options import STEPS, Asked, RecordedOptions
 from gpuprep.untrusted import plaintext
 
-MOST_NAMED = 2  # steps that --only names; of more, the whole of provision is shorter and does the same
+MOST_NAMED = 2  # steps that --only names; for more steps, the whole provision is shorter and does the same
 MOST_HOSTS = 60  # names in one command; of more, the pattern that was typed
 VALUES = (("ssh_key", "--ssh-key"), ("store", "--store"))
 FLAGS = (("accept_new_host_key", "--accept-new-host-key"), ("ask_become_pass", "--ask-become-pass"))
 # Commands that a finding's remedy may name: words without a meaning to a shell, in backticks.
 QUOTED = re.compile(r"`(gpuprep [\w .,:=/-]+)`")
 GPU = re.compile(r"gpu ([0-9]+|[0-9a-f]+:[0-9a-f]+:[0-9a-f]+\.[0-9a-f]+)")
-FIX = "`gpuprep drift HOST --profile PROFILE --fix` puts it back"  # how a remedy of drift begins where --fix repairs it
+# how a remedy of drift begins if --fix repairs the finding
+FIX = "`gpuprep drift HOST --profile PROFILE --fix` puts it back"
 ON_HOSTS = ("provision", "plan", "tune", "validate", "drift")
-# An id of a run may come from another machine: one that is no plain name is no name of a file here.
+# A run's id may come from another machine: only a plain name becomes the name of a file.
 FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
@@ -52,7 +53,7 @@ def repair(records: Sequence[RunRecord], findings: Sequence[Finding]) -> str:
 
 
 def same(records: Sequence[RunRecord]) -> str:
-    """The command that made `records`, once more: after what no step of gpuprep repairs."""
+    """The command that made `records` again: for findings that no step of gpuprep repairs."""
     first = records[0]
     verb = "drift last" if first.command == "last" else first.command if first.command in ON_HOSTS else "validate"
     options = RecordedOptions.read(first.options)
@@ -85,7 +86,7 @@ def expanded(text: str, record: RunRecord, subject: str) -> str:
     """`text` with the host and the options of the run in its commands; a command that names no HOST stays as it is.
     Where `subject` is a GPU, also its index, or its address on the bus if the driver gave it no index.
 
-    What only the machine's owner can do is said in the words of the machine's cloud.
+    Steps that only the machine's owner can take are in the words of the machine's cloud.
     """
     said = cloudmachine.addressed(text, record.after or record.before)
     if gpu := GPU.fullmatch(subject):
@@ -105,7 +106,7 @@ def suggested(record: RunRecord) -> list[Command]:
     if record.profile and record.command in ON_HOSTS:
         bad = [finding for finding in findings_of(record) if finding.status in PROBLEMS]
         if line := repair([record], bad):
-            suggestions.append(Command("put it in order", line))
+            suggestions.append(Command("repair it", line))
         suggestions.append(Command("measure and judge again", again(record, "validate")))
     suggestions.append(Command("all that was recorded", report_file(record, "json")))
     return suggestions
@@ -134,11 +135,11 @@ def _line(records: Sequence[RunRecord], verb: str, more: Sequence[str]) -> str:
     asked = _asked(first)
     named = list(dict.fromkeys(record.host for record in records))
     limit: list[str] = []
-    if len(named) > MOST_HOSTS and asked.inventory:  # as typed: a host that is well already is recognised as such
+    if len(named) > MOST_HOSTS and asked.inventory:  # as typed: the command finds hosts that already pass
         named, limit = list(asked.hosts), _option("--limit", asked.limit)
     words = ["gpuprep", *verb.split()]
     words += [*_option("-i", asked.inventory), *limit]
-    # A name that looks like an option stands behind all options.
+    # A name that looks like an option comes after all options.
     late = any(name.startswith("-") for name in named)
     words += [] if late else named
     if verb not in ("drift last", "drift unschedule"):
@@ -158,7 +159,7 @@ def _option(flag: str, value: str | None) -> list[str]:
 
 
 def _only(record: RunRecord, steps: Sequence[str], *, whole: bool) -> list[str]:
-    """The steps to run; where these are many, those that the run itself was asked for."""
+    """The steps to run; if there are many, those that the run itself was given."""
     if steps and not whole and len(steps) <= MOST_NAMED:
         return ["--only", ",".join(steps)]
     return _chosen(record) if record.command == "provision" else []

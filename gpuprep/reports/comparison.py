@@ -16,13 +16,13 @@ from gpuprep.records.baseline import BaselineKey, Figures
 from gpuprep.records.findings import PROBLEMS, findings_of, of_figures
 from gpuprep.records.recorded_options import RecordedOptions
 
-# Facts that differ from one moment to the next, or only say which moment it was.
+# Facts that change from moment to moment, or only give the moment.
 MOMENTARY = {
     "taken_at", "schema_version", "disk_free_mib", "provenance", "is_root", "boot_id", "uptime_seconds",
     "graphics_clock_mhz", "memory_clock_mhz", "video_clock_mhz", "temperature_c", "event_reasons", "power_watts",
     "memory_used_mib", "performance_state", "utilization", "processes", "throttled", "generation", "holders",
 }  # fmt: skip
-# By which of its fields an object of a list is known.
+# The field that identifies an object of a list.
 NAMED_BY = ("index", "address", "uuid", "path", "module", "code")
 ABSENT = "absent"
 DEPTH = ""  # the key of "quick" or "full" among versions: no library has this name
@@ -53,12 +53,12 @@ class FigureChange:
     figure: str
     one: float
     two: float
-    percent: float  # by which two is more than one
+    percent: float  # by which the second run is higher than the first
 
 
 @dataclass(frozen=True)
 class NotCompared:
-    """Figures that are in a run and were not compared, and why."""
+    """Figures of a run that were not compared, and why."""
 
     gpu: str  # "gpu 0"; "": of all GPUs
     probe: str  # "": of all probes
@@ -321,7 +321,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _other_versions(was: str, now: str) -> tuple[tuple[str, ...], str]:
-    """Why two measurements with these versions are not compared: as REASONS, and in words."""
+    """Why measurements with these two versions are not compared: one of REASONS, and a sentence."""
     before, after = _parted(was), _parted(now)
     differ = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
     reasons, versions = [], []

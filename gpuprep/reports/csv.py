@@ -25,11 +25,11 @@ COLUMNS = (
     "kind", "host", "run_id", "batch_id", "command", "profile", "started_at", "source", "subject", "name", "status",
     "value", "unit", "expected", "found", "reason", "remedy",
 )  # fmt: skip
-# What a spreadsheet takes for the begin of a formula, and what some of them take for the end of a cell (OWASP, "CSV
-# injection"): numbers of ours are no texts, and stay as they are.
+# Characters that begin a formula in a spreadsheet, or end a cell in some of them (OWASP, "CSV injection"). Numbers are
+# no texts and stay as they are.
 FORMULA = re.compile("(^|[;\t\r\n])(?=[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
-UNFINISHED = "the probe did not come to its end: no check judged this figure"
-# Without letters that a spreadsheet may take for another code page's.
+UNFINISHED = "the probe did not finish: no check judged this figure"
+# Without letters that a spreadsheet may read in another code page.
 PLAIN_UNITS = {"°C": "degC", "µs": "us"}
 MOST_LETTERS = 32_000  # a cell of a spreadsheet holds 32 767
 
@@ -66,7 +66,7 @@ def _rows(record: RunRecord) -> Iterator[Cells]:
         record.host, record.run_id, record.batch_id, record.command, record.profile.name if record.profile else "",
         record.started_at,
     )  # fmt: skip
-    # Simulated where any part is.
+    # Simulated if any part is.
     own = (Source.SIMULATED if measured.simulated(record) else record.source).value
     for kind, source, cells in _all(record, own):
         yield (kind, *named, source, *(cut(cell, MOST_LETTERS) if isinstance(cell, str) else cell for cell in cells))

@@ -60,7 +60,7 @@ class RunLine:
     exit_code: int
     profile: ProfileName | None
     verdict: VerdictLine | None
-    result: str  # the word of lists and reports: the verdict's status, or REFUSED, FAILED, STOPPED, DONE, UNKNOWN
+    result: str  # the word in lists and reports: the verdict's status, or REFUSED, FAILED, STOPPED, DONE, UNKNOWN
     error: str | None  # its first line
     failed: int  # findings that failed
 
@@ -130,7 +130,7 @@ class Trends:
     """history trend"""
 
     host: str
-    nights: int  # that were looked back
+    nights: int  # that were read
     nights_needed: int  # with figures of the same versions, for a trend
     percent: float
     direction: Direction

@@ -312,7 +312,7 @@ def duration(seconds: float) -> str:
 
 
 def amount(value: float) -> str:
-    """Three figures that count, however small."""
+    """Three significant digits, also of very small numbers."""
     return figure(value) if value >= 1 else f"{value:.3g}"
 
 

@@ -16,7 +16,7 @@ from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import moment
 from gpuprep.reports.text import outcome
 
-# A host of which nothing is known is as bad as one that failed; both come before what only could not tell.
+# A host without any result is as bad as one that failed; both come before hosts with the verdict UNKNOWN.
 ERROR = "error"
 WORST_FIRST = (ERROR, *(status.value for status in (*PROBLEMS, Status.PASS, Status.SKIP)))
 COUNTED = ("PASS", "WARN", "FAIL", "UNKNOWN")

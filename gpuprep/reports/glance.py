@@ -31,7 +31,7 @@ def _products(record: RunRecord) -> Pairs:
 
 
 def _slowed(rows: list[Gemm]) -> Pairs:
-    """What kept the clock low in the product that lost most by it; under the long load where there was one."""
+    """What lowered the clock in the product that lost most speed by it; in the long run if there was one."""
     clocks = [(why.factor("clock"), row) for row in rows if (why := row.lasting or row.attribution)]
     lowest, row = min(clocks, key=lambda one: one[0].value, default=(None, None))
     if lowest is None or row is None or lowest.value >= NO_REASON:

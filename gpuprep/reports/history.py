@@ -14,7 +14,7 @@ from gpuprep.reports.text import outcome
 
 Rows = list[tuple[str, ...]]
 
-# Of a text beside another one.
+# Columns of a text beside another one.
 WIDEST = 60
 # Figures that differ by less count as equal: two runs of one machine do.
 ALIKE_PERCENT = 1.0
@@ -29,8 +29,8 @@ def trend_table(
 ) -> tuple[str, Rows, list[str]]:
     """A headline, a table, and notes.
 
-    Without `whole`, steady figures are only counted, figures with too few nights are a row a probe, and superseded
-    figures are shown where they fell.
+    Without `whole`, steady figures are only counted, figures with too few nights share a row for each probe, and of
+    superseded figures only those that fell are shown.
     """
     first, last = min(trend.first for trend in trends), max(trend.last for trend in trends)
     current = [trend for trend in trends if not trend.superseded]
@@ -65,7 +65,7 @@ def trend_table(
     if count[Direction.UNKNOWN]:
         notes.append(f"UNKNOWN: measured in fewer than {FEWEST_NIGHTS} nights with the same versions")
     if count[Direction.DOWN]:
-        notes.append(f"DOWN: falls by more than {percent:g} %, and the fall is no chance (p below 0.01)")
+        notes.append(f"DOWN: falls by more than {percent:g} %, and the fall is not by chance (p below 0.01)")
     if old:
         notes.append("superseded: its versions were replaced since, or it is no longer measured; does not count")
     if any(trend.source is Source.SIMULATED for trend in trends):
@@ -74,12 +74,12 @@ def trend_table(
 
 
 def _nights(trend: Trend) -> str:
-    """Of a figure that has too few, also how many a trend needs."""
+    """The number of nights; if there are too few, also how many a trend needs."""
     return f"{trend.nights} of {FEWEST_NIGHTS}" if trend.nights < FEWEST_NIGHTS else str(trend.nights)
 
 
 def _too_few(trends: Sequence[Trend]) -> Rows:
-    """A row for each probe and number of nights: that nothing is known of 49 figures is one thing to say."""
+    """A row for each probe and number of nights: 49 figures without a trend need only one line."""
     groups: dict[tuple[str, str], list[Trend]] = {}
     for trend in trends:
         groups.setdefault((trend.probe, _nights(trend)), []).append(trend)
@@ -102,9 +102,9 @@ def trend_summary(trends: Sequence[Trend]) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One letter a figure; "" for fewer than two. The lowest letter is LOW of the highest figure, or less.
+    """One character for each figure; "" for fewer than two. The lowest is LOW of the highest figure, or less.
 
-    So a change of a few per cent is a step, and noise is none.
+    So a change of a few per cent is visible, and noise is not.
     """
     if len(values) < 2:
         return ""

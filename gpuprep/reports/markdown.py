@@ -20,12 +20,12 @@ MARKS = {
     Status.PASS: "✅", Status.WARN: "⚠️", Status.FAIL: "❌", Status.SKIP: "⏭️", Status.UNKNOWN: "❔",
     Status.WAIVED: "🤝",
 }  # fmt: skip
-# No text of a host may become a link, a mention, a heading, a formula or a new column.
+# Text from a host must not become a link, a mention, a heading, a formula or a new column.
 SPECIAL = re.compile(r"([\\`*_\[\]#|~@$]|:(?=\S)|(?<=\bwww)\.)", re.IGNORECASE)
-# What GitHub and GitLab still find in the page once it is made: @all, #1, GH-1, :tada:. A comment shows nothing and
-# parts it. `0000:3b:00.0` is the address of a GPU and no picture.
+# GitHub and GitLab replace these in the finished page: @all, #1, GH-1, :tada:. An empty comment splits them.
+# `0000:3b:00.0` is the address of a GPU, not a picture.
 FOUND_LATER = re.compile(r"(?<=[@#!])(?=\w)|(?<=\bGH-)(?=\d)|(?<=:)(?=(?![0-9a-f]{1,2}:)[a-z0-9_+-]+:)", re.IGNORECASE)
-PARTED = "\0"  # where the comment goes, while the rest is escaped
+PARTED = "\0"  # place of the comment while the rest is escaped
 LINE_START = re.compile(r"([-+=]|\d+(?=[.)]))")
 
 
@@ -58,7 +58,7 @@ def render(record: RunRecord) -> str:
         parts.append(f"## Waived ({len(waived)})\n\n{findings_table(record, waived, record.started_at)}")
     parts += _drift(record)
     measurements = _measurements(record)
-    if beside.labels and measurements:  # side by side they have been shown
+    if beside.labels and measurements:  # already shown side by side
         listed = "\n\n".join(measurements)
         measurements = [f"<details><summary>Measurements, GPU by GPU</summary>\n\n{listed}\n\n</details>"]
     parts += measurements
@@ -68,7 +68,7 @@ def render(record: RunRecord) -> str:
     if passed:
         parts.append(f"<details><summary>Passed ({len(passed)})</summary>\n\n{listed}\n\n</details>")
     if held := held_to(record):
-        parts.append(paragraph(f"The host stays held to {held}."))
+        parts.append(paragraph(f"The host is still compared with {held}."))
     profile = f", profile {plain(record.profile.name)}" if record.profile else ""
     parts.append(
         f"Run {plain(record.run_id)} of {plain(record.started_at)}{profile}, "
@@ -111,7 +111,7 @@ def _hosts(records: Sequence[RunRecord]) -> str:
 
 
 def _is_plan(record: RunRecord) -> bool:
-    """Whether the run only looked: `plan`, or another command with --check."""
+    """Whether the run changed nothing: `plan`, or another command with --check."""
     return record.command == "plan" or RecordedOptions.read(record.options).check is True
 
 

@@ -26,7 +26,8 @@ from gpuprep.reports.readings import answer, entries, known, probe
 OUTCOMES = ("completed", "failed", "not_built", "not_run", "refused", "timed_out", "no_time", "interrupted", "unknown")
 # "NxCxHxW * KxCxRxS" of a convolution.
 SHAPE = re.compile(r"(\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7}) \* (\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7})")
-# What counts of several findings on one transcode. One that ran is not skipped because one check of it was.
+# Which of several findings on one transcode counts. A transcode that ran does not become SKIP because one check was
+# skipped.
 GRAVEST = (*PROBLEMS, Status.WAIVED, Status.PASS, Status.SKIP)
 _K = TypeVar("_K", bound=Hashable)
 FAR_BEHIND = 0.8  # of the fastest product of its data type
@@ -117,7 +118,7 @@ class Collective:
     operation: str
     bytes: int | None
     measured: nccl.Point = field(repr=False)
-    wrong: int | None  # results that were not right; None where they were not compared
+    wrong: int | None  # wrong results; None: not compared
     telling: bool  # whether a short table shows it, too
 
     @property
@@ -135,7 +136,7 @@ class Collective:
 
 @dataclass(frozen=True)
 class Together:
-    """One GPU while all of the host calculate."""
+    """One GPU while all GPUs of the host calculate."""
 
     label: str
     dtype: str
@@ -199,7 +200,7 @@ class Series:
 
     @property
     def engine_percent(self) -> float | None:
-        """How busy the engine was that this series is about, at the best number of sessions."""
+        """How busy the engine of this series was, at the best number of sessions."""
         if self.best is None:
             return None
         step = self.best.measured
@@ -224,7 +225,7 @@ class Convolution:
     def intensity(self) -> float | None:
         """Operations per byte if input, filter and output cross the memory bus once.
 
-        The operations are the speed times the time; they tell the size of the output too, so no padding is guessed.
+        The operations are the speed times the time; they also give the size of the output, so no padding is guessed.
         """
         sizes = SHAPE.fullmatch(self.measured.shape)
         tflops, microseconds = known(self.measured.tflops), known(self.measured.microseconds)
@@ -250,7 +251,7 @@ class Role:
 def result(outcome: str, status: Status | None) -> str:
     """The status of the verdict; without a verdict, what happened. An expected refusal is no failure.
 
-    The host reports what happened, so none of its own words may look like a verdict.
+    The host reports what happened, so its text must not look like a verdict.
     """
     return status.value if status else (outcome if outcome in OUTCOMES else "unknown").replace("_", " ")
 

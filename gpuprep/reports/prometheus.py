@@ -21,7 +21,7 @@ METRICS = {
     "run_info": Metric((*COMMON, "run", "command", "version"), "The run that these figures are of; always 1."),
     "run_start_timestamp_seconds": Metric(COMMON, "When the run began, in seconds since 1970."),
     "run_duration_seconds": Metric(COMMON, "How long the run took."),
-    "run_exit_code": Metric(COMMON, "Exit code of the command: 0 as wanted, 1 judged otherwise; docs/cli.md has all."),
+    "run_exit_code": Metric(COMMON, "Exit code of the command: 0 passed, 1 a check failed; docs/cli.md lists all."),
     "verdict": Metric((*COMMON, "status"), "1 for the status of the verdict, 0 for the others."),
     "findings": Metric((*COMMON, "status"), "How many checks ended with this status."),
     "check": Metric((*COMMON, "subject", "property", "status"), "One check of the run; always 1."),
@@ -44,7 +44,7 @@ def several(records: Sequence[RunRecord]) -> str:
     exposition = Exposition(METRICS)
     for record in records:
         _run(record, exposition)
-        # What a probe had measured that did not come to its end is left out: a metric cannot say so beside its figure.
+        # Figures of a probe that did not finish are left out: a metric cannot say that.
         whole = tuple(result for result in record.measurements if not is_partial(result))
         record = dataclasses.replace(record, measurements=whole)
         _figures(record, exposition)

@@ -24,9 +24,9 @@ def probe(record: RunRecord, name: str) -> ProbeResult | None:
 
 
 def answer(record: RunRecord, kind: type[_T], name: str, *, whole: bool = False) -> _T:
-    """What the probe `name` measured; of one that did not end what it had measured. An empty `kind`: nothing.
+    """What the probe `name` measured, also if it did not finish; an empty `kind` if it measured nothing.
 
-    `whole`: for a reader who does not see that it did not end. Then its figures are none.
+    `whole`: only if it finished, for formats that cannot say that it did not.
     """
     result = probe(record, name)
     hashable: Any = kind
@@ -35,19 +35,19 @@ def answer(record: RunRecord, kind: type[_T], name: str, *, whole: bool = False)
 
 
 def unfinished(record: RunRecord) -> str:
-    """One sentence on the probes whose figures are not all that they measure; "" where there is none.
+    """One sentence on the probes that did not finish; "" if all did.
 
-    Every page that shows figures has it.
+    Every page with figures shows it.
     """
     names = [result.probe for result in record.measurements if is_partial(result)]
     if not names:
         return ""
-    sentence = f"{', '.join(names)} did not come to {'its' if len(names) == 1 else 'their'} end"
+    sentence = f"{', '.join(names)} did not finish"
     return f"{sentence}: the figures are what had been measured by then, and no check judged them"
 
 
 def held_to(record: RunRecord) -> str:
-    """Which run drift compares the host with in place of this one, and why; "" where it is this one, or none."""
+    """The run with which drift compares the host instead of this one, and why; "" if it is this one, or none."""
     facts = record.history
     if facts is None or not facts.held_to:
         return ""
@@ -61,7 +61,7 @@ def is_partial(result: ProbeResult) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Same:
-    """An answer as a key: equal to itself alone. Nothing changes an answer once it is read."""
+    """An answer as a dict key: equal only to itself. Answers never change after they are read."""
 
     result: ProbeResult | None
 
@@ -72,7 +72,7 @@ class _Same:
         return id(self.result)
 
 
-@lru_cache(maxsize=16)  # a page reads each answer many times; some records' answers are kept
+@lru_cache(maxsize=16)  # cache size: a page reads each answer many times
 def _decoded(kind: Any, same: _Same) -> Any:
     result = same.result
     values = measured(kind, _possible(result.values) if result else None)
@@ -82,7 +82,7 @@ def _decoded(kind: Any, same: _Same) -> Any:
 
 
 def _possible(values: Any) -> Any:
-    """The values of a probe; a negative figure that it cannot have measured is Missing, and is shown as impossible.
+    """The values of a probe; a negative figure is impossible: it becomes Missing and is shown so.
 
     The checks call it UNKNOWN (checks/plausible.py).
     """
@@ -99,7 +99,7 @@ def _without_negative(values: Any, key: str) -> Any:
 
 
 def licence(record: RunRecord) -> str:
-    """Of the FFmpeg that was asked for its parts, by configure's options; "" where it was not asked."""
+    """The licence of the measured FFmpeg, by configure's options; "" if they were not read."""
     return licence_of(answer(record, Codec, "codec"))
 
 
@@ -113,9 +113,9 @@ def known(value: Figure | None) -> float | None:
 
 
 def figure(value: Figure | None, digits: int | None = None) -> str:
-    """Three figures that count, or `digits` behind the point; "–" where there is no reading.
+    """Three significant digits, or `digits` after the point; "–" without a reading.
 
-    "impossible" is a reading that cannot be true: negative, not finite, or 10^15 and more.
+    "impossible" for a reading that is negative, not finite, or at least 10^15.
     """
     if value == IMPOSSIBLE or is_no_number(value):
         return IMPOSSIBLE.reason

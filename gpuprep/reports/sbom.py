@@ -5,7 +5,7 @@ its sources, the agent with its libraries, firmware. It does not list all packag
 incomplete). The same record gives the same document. All names and versions come from the host: unsafe characters are
 escaped, and long texts are cut.
 
-Plain dicts: cyclonedx-python-lib would bring several packages to each installation for this one format. Tests hold the
+Plain dicts: cyclonedx-python-lib would bring several packages to each installation for this one format. Tests check the
 document against its schema.
 """
 
@@ -28,7 +28,7 @@ Component = dict[str, Any]
 
 _MOST_LETTERS = 200  # of a name, a version, a property
 _MOST_COMPONENTS = 2000
-# Ids and likenesses of os-release ► how its packages are addressed: purl's type.
+# ID and ID_LIKE of os-release ► the purl type of its packages.
 _PACKAGES = {"debian": "deb", "ubuntu": "deb", "rhel": "rpm", "fedora": "rpm", "suse": "rpm"}
 _COVERS = "what gpuprep installs and watches on a GPU host, not every package of the operating system"
 
@@ -99,7 +99,7 @@ def _cudnn(snapshot: Snapshot, manifest: Mapping[str, Any]) -> Iterator[Componen
     facts = snapshot.cudnn
     if isinstance(facts.wheel_version, str):
         name = f"nvidia-cudnn-cu{_text(facts.cuda_major)}"
-        # The record of what was installed tells of this wheel only if it names the version that is there.
+        # The installation record is about this wheel only if it names the installed version.
         digest = manifest.get("wheel_sha256") if manifest.get("version") == facts.wheel_version else None
         purl = _wheel(name, facts.wheel_version)
         yield _part("library", name, facts.wheel_version, purl=purl, hashes=_sha256(digest))

@@ -32,7 +32,7 @@ def policy_hash(text: str) -> str:
 
 
 def with_code(words: str) -> Markup:
-    """What stands in backticks, a command as a rule, as code."""
+    """Text in backticks, mostly commands, as code."""
     parts = CODE.split(words)  # words, code, words, code, ..., words
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if place % 2 else part for place, part in enumerate(parts)

@@ -13,7 +13,7 @@ COLORS = {
 }  # fmt: skip
 CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36"}
 OUR_CODE = re.compile(r"\x1b\[\d+m")
-UNBROKEN = "\x1f"  # stands for a blank that ends no line; no text that may be shown has one
+UNBROKEN = "\x1f"  # stands for a non-breaking blank; no text that is shown contains this character
 
 
 class Page:
@@ -52,17 +52,19 @@ class Page:
     def table(
         self, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Container[int], notes: Sequence[str] = ()
     ) -> None:
-        """The columns `right` are numbers. What is too long for the page is cut; a note stands beneath its row."""
+        """The columns `right` are numbers. Cells that are too long for the page are cut; a note is placed below its
+        row.
+        """
         every = [[plain(cell) for cell in row] for row in (heads, *rows)]
         widths = [max(map(len, column)) for column in zip(*every, strict=True)]
         over = 2 * len(widths) + sum(widths) - self.width
-        if over > 0:  # the widest words give way, not the numbers
+        if over > 0:  # the widest text columns shrink, not the numbers
             widest = max((place for place in range(len(widths)) if place not in right), key=lambda place: widths[place])
             every = [[cut(cell, max(4, widths[widest] - over)) if place == widest else cell
                       for place, cell in enumerate(row)] for row in every]  # fmt: skip
         for number, cells in enumerate(aligned(every, right)):
             self.lines.append(f"  {'  '.join(cells)}".rstrip())
-            # A note that the next rows share stands once, beneath the last of them.
+            # A note that several rows share is printed once, below the last of them.
             if number and notes and notes[number - 1] and notes[number - 1 : number] != notes[number : number + 1]:
                 self.text(" ".join(plain(notes[number - 1]).split()), indent="      ")
 
@@ -108,5 +110,5 @@ def cut(text: str, width: int) -> str:
 
 
 def plain(text: str) -> str:
-    """Without what would move the cursor or colour the terminal."""
+    """The text without control characters that move the cursor or set colours."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -29,7 +29,7 @@ NOT_RUN = {
 MOST_FIGURES = 10  # of the first screen of several GPUs
 NAME = 28  # columns of the widest name of a row; a longer one is cut
 CLAIM = "lowest"  # the last column
-# Beside the speeds of several GPUs, which stand side by side already.
+# Shown in addition to the speeds of several GPUs, which are already side by side.
 NO_SPEED = dataclasses.replace(figures.VIDEO, title="Video series without a speed", short=lambda row: row.best is None)
 
 
@@ -45,8 +45,8 @@ def first_figures(page: Page, record: RunRecord) -> None:
 
 
 def short_figures(page: Page, record: RunRecord) -> None:
-    """The same in few lines: of several GPUs the lowest and the highest."""
-    if record.command == "capacity":  # its tables are what was asked for
+    """The same in few lines: with several GPUs, the lowest and the highest."""
+    if record.command == "capacity":  # its tables are the purpose of the command
         capacity.text(page, record)
         return
     beside = columns(record)
@@ -107,7 +107,7 @@ def measured_lines(page: Page, record: RunRecord) -> None:
 
 
 def _where_it_went(page: Page, record: RunRecord) -> None:
-    """Of several GPUs all products of the first, and of each data type the slowest GPU's."""
+    """With several GPUs: all products of the first, and for each data type the product of the slowest GPU."""
     rows = measured.telling(measured.gemms(record))
     if rows:
         page.heading(_title("Where the speed went", record, "gemm"))
@@ -221,7 +221,7 @@ def effort_sentence(effort: Effort) -> str:
 
 
 def whole_effort(effort: Effort) -> str:
-    """The same with where the figures are from."""
+    """The same, with the source of the figures."""
     return f"In all {effort_sentence(effort)} ({effort.basis})."
 
 
@@ -254,7 +254,8 @@ def render(
         page.blank()
     else:
         _short(page, record, stored, error_shown)
-    named = stored or not (error_shown or record.command == "judge")  # nobody can ask for a verdict that was not kept
+    # a report that was not stored cannot be shown later
+    named = stored or not (error_shown or record.command == "judge")
     text_findings.ending(page, record, *outcome(record), named=named, error_shown=error_shown)
     return page.done()
 
@@ -323,7 +324,7 @@ def _everything(page: Page, record: RunRecord, error_shown: bool) -> None:
     if record.profile:
         page.field("profile", f"{record.profile.name} ({record.profile.sha256[:12]}) {record.profile.path}")
     if held := readings.held_to(record):
-        page.field("held to", held)
+        page.field("certified by", held)
     if record.playbook and record.playbook.log:
         page.field("whole log", record.playbook.log)
     if record.source is Source.SIMULATED:
@@ -358,12 +359,12 @@ def render_plan(record: RunRecord, *, color: bool = False, width: int = 80, erro
 def outcome(record: RunRecord) -> tuple[str, str]:
     """One word and one line on how a run ended."""
     if record.error:
-        word = ended.word(None, record.exit_code or ended.COULD_NOT_TELL)  # with an error no run is done
+        word = ended.word(None, record.exit_code or ended.COULD_NOT_TELL)  # a run with an error is never DONE
         return word, record.error.splitlines()[0]
     if record.verdict:
         word, summary = record.verdict.status.value, record.verdict.summary
         if record.verdict.status is Status.WAIVED:
-            return ended.word(Status.WAIVED, 0), f"its verdict is none: {summary}"
+            return ended.word(Status.WAIVED, 0), f"its verdict is not valid: {summary}"
         return word, summary.removeprefix(f"{word}: ")
     if record.nightly is not None:
         return "DONE", drifted.night(record.nightly)
@@ -482,7 +483,7 @@ def _steps(page: Page, record: RunRecord) -> None:
         return
     page.heading("Steps")
     if record.playbook.status == "not needed":
-        page.text("none was needed: the host's facts already matched, Ansible was not started", indent="  ")
+        page.text("none needed: the host's facts already matched, Ansible was not started", indent="  ")
         return
     for role in measured.roles(record):
         page.field(role.name, f"{_duration(role.seconds):>10}  {_count(role.tasks, 'task')}, {role.changed} changed")

@@ -18,8 +18,8 @@ from gpuprep.reports.terminal import UNBROKEN, Page
 MOST_CAUSES = 6  # shown in full; of the others the names
 MOST_NAMES = 4  # of checks with one cause
 MOST_SKIPPED = 3  # lines about what was skipped
-MOST_TOLD = 120  # of an error that stands elsewhere in full
-MOST_LETTERS = 300  # of a reason: the long form has all of it
+MOST_TOLD = 120  # of an error that is printed in full elsewhere
+MOST_LETTERS = 300  # of a reason: the long form shows all of it
 NAME = 8  # columns of the widest status and a blank
 
 
@@ -41,7 +41,7 @@ def problems(page: Page, record: RunRecord, *, now: str = "") -> None:
 
 
 def cause(page: Page, group: causes.Group, record: RunRecord, *, now: str = "", where: str = "") -> None:
-    """One cause: status, names and values, why it matters, and what no command does. `where`: the hosts."""
+    """One cause: status, names and values, why it matters, and what to do by hand. `where`: the hosts."""
     first = group.first
     values = value(first) if group.same_values else ""
     mark = page.paint(f"{first.status.value:<{NAME - 1}}", first.status)
@@ -54,14 +54,14 @@ def cause(page: Page, group: causes.Group, record: RunRecord, *, now: str = "", 
         page.text(
             f"why: {shortened(group.cause, MOST_LETTERS // (2 if where else 1))}", indent=later, later=later + "  "
         )
-    by_hand = "" if is_interrupted(first) else _by_hand(first)  # the command that follows is what to do
+    by_hand = "" if is_interrupted(first) else _by_hand(first)  # the command below does it
     if by_hand:
         remedy = whole_commands(commands.expanded(by_hand, record, group.subject))
         page.text(f"what to do: {remedy}", indent=later, later=later + "  ")
 
 
 def value(finding: Finding) -> str:
-    """ ": disabled (expected enabled)", as far as the reason does not tell it."""
+    """ ": disabled (expected enabled)", without what the reason already says."""
     redundant = finding.status in (Status.UNKNOWN, Status.WAIVED) or finding.actual in finding.reason
     actual = "" if redundant else f": {shortened(finding.actual, 80)}"
     expected = finding.expected if finding.status is not Status.UNKNOWN else ""
@@ -76,7 +76,7 @@ def named(group: causes.Group) -> str:
 
 
 def to_paste(page: Page, records: Sequence[RunRecord], findings: Sequence[Finding]) -> None:
-    """One command on a line of its own: a line that is broken could not be pasted."""
+    """One command on its own line, never wrapped, so that it can be pasted."""
     if repair := commands.repair(records, findings):
         page.text("To repair it:", indent="  ")
         page.lines.append(f"    {repair}")
@@ -137,7 +137,7 @@ def shortened(text: str, most: int = MOST_LETTERS) -> str:
 
 
 def _by_hand(finding: Finding) -> str:
-    """The remedy, less the command that is shown once below all of them."""
+    """The remedy, without the command that is shown once below all findings."""
     if not finding.role:
         return finding.remedy
     remedy = finding.remedy
@@ -168,7 +168,7 @@ def not_passed_groups(
 
 
 def skipped_causes(page: Page, findings: Iterable[Finding]) -> None:
-    """A line a cause, with how many were skipped for it."""
+    """One line for each cause, with the number of skipped checks."""
     skips = [finding for finding in findings if finding.status is Status.SKIP]
     if skips:
         page.heading(f"Skipped ({len(skips)})")
@@ -188,7 +188,7 @@ def dated(finding: Finding, now: str) -> str:
 
 
 def whole_commands(text: str) -> str:
-    """Blanks inside of backticks end no line."""
+    """No line breaks inside backticks."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return text

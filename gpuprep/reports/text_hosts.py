@@ -23,7 +23,7 @@ MOST_LINES = 80
 MOST_ROWS = 40  # of hosts that did not pass
 ALL_ROWS = 16  # up to so many hosts each has a row, also one that passed
 MOST_NAMES = 6  # hosts named beside a cause
-WIDE = 80  # columns from which on the table has the ids of the runs
+WIDE = 80  # width from which the table shows the ids of the runs
 FEW = 3  # hosts of one outcome that still have a row each
 FOLD_LINES = 9  # of the names of hosts that share one row
 AT_END = 5  # lines kept free for the command and the counts
@@ -127,7 +127,7 @@ def _table(page: Page, ordered: Sequence[RunRecord], stored: bool) -> None:
 
 
 def _shared_reason(record: RunRecord) -> str:
-    """The same for hosts of which the table has the same to tell."""
+    """The key of hosts that the table may show in one row."""
     return _what(record, 200) if outcome(record)[0] not in ("PASS", "DONE") else ""
 
 
@@ -156,7 +156,7 @@ def _rows(page: Page, rows: Sequence[RunRecord], ordered: Sequence[RunRecord], s
     page.lines.append(page.paint(f"{heads}WHAT", "bold"))
     for record, row, start in zip(rows, cells, lines, strict=True):
         page.lines += [cell for cell, (_, most) in zip(row, columns, strict=True) if len(cell) > most]
-        # One line a host: the rest of it stands once among the causes.
+        # One line for each host: the rest is shown once, among the causes.
         room = page.width - len(heads)
         page.lines.append((start + shortened(_what(record, room), room)).rstrip())
 
@@ -213,7 +213,9 @@ def _causes(page: Page, ordered: Sequence[RunRecord]) -> None:
 
 
 def _add_while_room(page: Page, blocks: Sequence[list[str]], left: str) -> None:
-    """The blocks, and after the last that fits how many more there are; `left` says of what, and where they are."""
+    """The blocks, and after the last that fits the number of the others; `left` says what they are, and where to find
+    them.
+    """
     for place, block in enumerate(blocks):
         if len(page.lines) + len(block) > MOST_LINES - AT_END - 1:
             page.text(f"{len(blocks) - place} more {left}", indent="  ")
@@ -314,7 +316,7 @@ def _commands(page: Page, ordered: Sequence[RunRecord], *, stored: bool, as_plan
         page.lines.append(f"To repair it: {repair}")
     elif bad:
         page.lines.append(f"After that, check again: {commands.same(bad)}")
-    # `drift last` stores the result of a host; that there is none is no run.
+    # `drift last` stores a host's result; if there is none, no run is stored.
     kept = [record for record in (bad or ordered) if record.command != "last" or not record.error]
     if stored and kept:
         page.lines.append(f"Report of a host: {commands.report(kept[0])}")

@@ -48,7 +48,7 @@ runs = sa.Table(
     sa.Column("exit_code", sa.Integer, nullable=False),
     sa.Column("summary", sa.Text, nullable=False),
     sa.Column("record", sa.Text, nullable=False),
-    # Whether it may be what its host is held to (RunRecord.history); NULL: nobody asked, as in earlier versions.
+    # Whether it may become the certified run (RunRecord.history); NULL: not decided, as in earlier versions.
     sa.Column("certifies", sa.Boolean),
     sa.Column("batch_id", _text(64)),  # the same for all hosts of one command; NULL: a command on one host
     sa.Index("runs_newest", "started_at", "run_id"),

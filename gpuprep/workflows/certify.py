@@ -58,7 +58,7 @@ def _note(run: ProfileRun, doubts: Doubts, certified: RunRecord | None) -> str:
     if not (doubts.worse or doubts.unread or (doubts.less and not (asked and certified))):
         return ""
     host, why = run.target.name, f"this run {doubts}"
-    held = f"{host} stays held to run {certified.run_id} of {certified.started_at[:10]}" if certified else (
+    held = f"{host} is still compared with run {certified.run_id} of {certified.started_at[:10]}" if certified else (
         f"{host} is not certified by this run"
     )  # fmt: skip
     typed = command("gpuprep", "baseline", "set", about=host)
@@ -81,7 +81,7 @@ class Certified:
 
     record: RunRecord
     measured: Measured  # the figures that became the baseline; {} where the run measured none, or on a simulated GPU
-    before: str | None = None  # the run that the host was held to
+    before: str | None = None  # the certified run until now
 
 
 def certify(store: Store, host: str, run: str | None, now: str, reason: str = "") -> Certified:
@@ -116,7 +116,7 @@ def certify(store: Store, host: str, run: str | None, now: str, reason: str = ""
         raise UsageError(f"{named} saw a simulated GPU, and {host} has a real one: they cannot be compared", newest)
     if record.history is not None and record.history.certifies is False and not reason:
         history = record.history
-        worse = "it measured less or found something worse"
+        worse = "the run measured less or found something worse"
         why = f"it {'; '.join(history.doubts)}" if history.doubts else (*history.notes, worse)[0]
         raise UsageError(
             f"{named} did not become the certified run by itself: {why}",

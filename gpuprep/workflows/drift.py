@@ -164,7 +164,7 @@ def deep_findings(result: PlaybookResult) -> list[Finding]:
 
 
 def _not_compared(error: GpuprepError) -> Finding:
-    why = f"Ansible's check mode did not come to its end: {error.what.splitlines()[0]}"
+    why = f"Ansible's check mode did not finish: {error.what.splitlines()[0]}"
     log = f"; the whole log: {error.log}" if error.log else ""
     remedy = f"{error.hint or 'run drift --deep again with -v'}{log}"
     return Finding("playbook", "check_mode", Status.UNKNOWN, NOTHING_TO_CHANGE, "did not end", why, remedy)

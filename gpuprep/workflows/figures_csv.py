@@ -225,7 +225,7 @@ def _take(hosts: dict[str, _Host], cells: _Cells) -> None:
         if cells.text(column):
             figures = host.speeds.setdefault(index, {})
             if column in figures:
-                raise cells.wrong(column, f"is there twice for GPU {index} of this host")
+                raise cells.wrong(column, f"appears twice for GPU {index} of this host")
             figures[column] = cells.number(column)
 
 
@@ -281,7 +281,7 @@ def _columns(path: Path, line: int, cells: list[str]) -> list[str]:
         if column not in COLUMNS:
             raise UsageError(f"{path}:{line}: {shown(column)}: no such column, allowed: {', '.join(COLUMNS)}", HINT)
         if column in columns[:place]:
-            raise UsageError(f"{path}:{line}: {column}: is there twice", HINT)
+            raise UsageError(f"{path}:{line}: {column}: appears twice", HINT)
     if "gpu" not in columns:
         raise UsageError(f"{path}:{line}: gpu: missing; the first line names the columns: {', '.join(COLUMNS)}", HINT)
     return columns

@@ -124,7 +124,7 @@ def _measure_capacity(run: ProfileRun) -> None:
 
 # The step that a finding belongs to which no role, but the user can put right.
 OF_SUBJECT = {"ffmpeg": "gpu_codec", "ffprobe": "gpu_codec", "extras": "gpu_extras"}
-KEPT_NOT = f"the GPU did not keep it; {RESTART}; if it stays, show the provider this report"
+KEPT_NOT = f"the GPU did not keep it; {RESTART}; if that does not help, show the provider this report"
 TUNE_STEPS = ("agent", "tuning")
 CODEC_BUILD = "gpuprep-ffmpeg-build.service"  # gpu_codec_unit of the role: it outlives a connection, but not the user
 

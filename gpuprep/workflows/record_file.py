@@ -254,7 +254,7 @@ def _check(measurements: tuple[ProbeResult, ...], probes: tuple[str, ...]) -> No
     names = [result.probe for result in measurements]
     for index, result in enumerate(measurements):
         if result.probe in names[:index]:
-            raise DecodeError(f"measurements[{index}].probe: {result.probe} is there twice")
+            raise DecodeError(f"measurements[{index}].probe: {result.probe} appears twice")
         if result.probe not in probes:
             allowed = ", ".join(probes)
             raise DecodeError(f"measurements[{index}].probe: {shown(result.probe)} is none of {allowed}")

@@ -133,7 +133,7 @@ HOST_COMMAND = re.compile(r"`(sudo (?!fuser )[^`]*)`")  # fuser only shows somet
 OURS = re.compile(r"`gpuprep ([^`]*)`")
 LINE_OUT = re.compile(r"remove the line `([^`]*)` from (/[^\s,;]+)")
 LINE_IN = re.compile(r"write the line `([^`]*)` into (/[^\s,;]+) again")
-WORD_OUT = re.compile(r"take `([^`]*)` out of the line `([^`]*)` of (/[^\s,;]+)")
+WORD_OUT = re.compile(r"remove `([^`]*)` from the line `([^`]*)` of (/[^\s,;]+)")
 STANZA_OUT = re.compile(r"remove the stanza `(Package: [^`]*)` from (/[^\s,;]+)")
 CORRECT = re.compile(r"correct or remove it; .*?: (/[^\s,;]+)")
 # Not where a reset is said to do as well: that is typed.

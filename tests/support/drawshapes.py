@@ -1,4 +1,4 @@
-"""Random shapes of matrix products, for `measureshapes.py`: aligned, odd, small and skinny ones. Pure.
+"""Random shapes of matrix products, for `measureshapes.py`: aligned, odd, small and skinny ones.
 
 python tests/support/drawshapes.py SEED COUNT > shapes.csv            COUNT shapes a data type, the kinds in equal parts
 python tests/support/drawshapes.py SEED COUNT --seconds 1e-5,3e-4     only those that are expected to take so long

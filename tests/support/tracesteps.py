@@ -164,9 +164,9 @@ class Replayed:
         self.durations = gains.durations(self.evidence)
 
     @property
-    def why_not(self) -> str:
+    def refusal(self) -> str:
         """Why the step cannot be replayed; "" where it can."""
-        return "" if self.replay.ok else self.replay.why_not or "no reason is told"
+        return "" if self.replay.ok else self.replay.refusal or "no reason given"
 
     @property
     def iterations(self) -> int:

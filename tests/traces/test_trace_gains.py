@@ -60,7 +60,7 @@ replays = pytest.mark.usefixtures("no_profiler")
 def test_with_nothing_changed_it_takes_the_recorded_time(pieces: list[tuple[int, int, int, bool]]) -> None:
     p = program(pieces)
     found = replayed(p)
-    assert found.why_not == ""
+    assert found.refusal == ""
     assert found.step_ns() == pytest.approx(p.step_ns, rel=0.03, abs=15_000)
 
 
@@ -103,7 +103,7 @@ def test_a_wait_at_the_profilers_end_is_no_part_of_a_step() -> None:
         if step == 3:
             p.wait("cudaDeviceSynchronize")
     found = replayed(p)
-    assert found.why_not == ""
+    assert found.refusal == ""
     assert found.recorded_step_ns == pytest.approx(5_000_000, rel=0.01)
 
 
@@ -114,7 +114,7 @@ def test_a_step_that_cannot_be_replayed_gives_no_gain() -> None:
         p.op("aten::mm", cpu=1_000_000)
     p.trace.launch(None, PRODUCT_BF16, 2_000_000, 500_000)
     found = replayed(p)
-    assert found.why_not
+    assert found.refusal
     assert found.gain() is None
 
 
@@ -122,7 +122,7 @@ def test_a_step_that_cannot_be_replayed_gives_no_gain() -> None:
 def test_a_huge_step_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     tracesteps.largest_step(monkeypatch, 10)
     found = replayed(program([(1_000, 5_000, 7, False)] * 20))
-    assert found.why_not
+    assert found.refusal
     assert found.gain() is None
 
 
@@ -147,7 +147,7 @@ def test_a_kernel_that_waits_for_room_beside_another_follows_it() -> None:
                 p.free[(0, stream)] = max([p.now, *p.free.values()]) + 980_000
                 p.now += 5_000
     found = replayed(p)
-    assert found.why_not == ""
+    assert found.refusal == ""
     # Were they thought to run beside each other, the half of each would take a quarter of the step.
     assert found.step_ns(0.0, gpu_ns=found.durations * 0.5) == pytest.approx(0.5 * found.step_ns(0.0), rel=0.1)
 

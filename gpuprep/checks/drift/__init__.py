@@ -40,12 +40,12 @@ GPU = re.compile(r"gpu (\d{1,4})")
 HISTORY = "_history"
 # What a check must do to see a finding: Unseen.needs.
 FACTS, MEASUREMENT, DEEP = "facts", "measurement", "deep"
-# Findings that there are only where something differs ► the one that says that nothing does.
+# Findings that exist only if something differs ► the finding that says that nothing differs.
 SUMMARIES = (
     (certifiedgpus.ONLY_WHERE_DIFFERENT, "as_certified"),
     (sincelastcheck.ONLY_WHERE_NEW, "since_last_check"),
 )
-MOST_UNSEEN = 100  # of GPUs that are gone for good, nobody looks again
+MOST_UNSEEN = 100  # findings of GPUs that were removed for good would stay forever
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _is_gone(unseen: Unseen, statuses: Mapping[str, Status], looked: Looked | No
     if unseen.needs == DEEP:
         return looked.deep
     if unseen.needs == MEASUREMENT:
-        return looked.measured and not prop.endswith(HISTORY)  # of another baseline, or of none, nothing is shown
+        return looked.measured and not prop.endswith(HISTORY)  # with another baseline, or none, a pass proves nothing
     of_gpu = GPU.fullmatch(subject)
     if of_gpu and not looked.has_gpu(int(of_gpu[1])):
         return False
@@ -275,7 +275,8 @@ def _since_certified(
 ) -> list[Finding]:
     if record is None or record.after is None:
         reason = (
-            "no run of this host is certified yet: the first `gpuprep validate HOST --profile PROFILE` that passes is"
+            "no run of this host is certified yet: the first `gpuprep validate HOST --profile PROFILE` that passes "
+            "becomes the certified run"
         )
         nothing = skip("host", "since_certified", expected="as certified", actual="not compared", reason=reason)
         return [nothing, *certifiedgpus.planned(wanted, snapshot)]
@@ -298,7 +299,7 @@ def _same_machine(was: Snapshot, now: Snapshot, certified: Certified) -> list[Fi
         text, status = "the machine was installed anew (another machine id on the same hardware)", Status.WARN
         why = "nothing of the certified installation is left"
     differences = [text] if what else []
-    return [certified.same("host", "identity", differences, "the same machine", why=why, status=status)]
+    return [certified.difference("host", "identity", differences, "the same machine", why=why, status=status)]
 
 
 def _since_last_check(snapshot: Snapshot, record: RunRecord | None, by_profile: Sequence[Finding]) -> list[Finding]:
@@ -307,6 +308,6 @@ def _since_last_check(snapshot: Snapshot, record: RunRecord | None, by_profile: 
         return [skip("host", "since_last_check", expected="nothing new", actual="not compared", reason=reason)]
     waived = {
         finding.key for finding in findings_of(record) if finding.status is Status.WAIVED
-    }  # which says nothing of what came since
+    }  # a waiver does not cover what is new since then
     speakers = [finding for finding in by_profile if finding.key not in waived]
     return sincelastcheck.findings(snapshot, record.after, record.started_at, speakers)

@@ -14,10 +14,10 @@ from gpuprep.checks.common import skip, unknown, why_missing
 from gpuprep.records import Finding, Missing, Snapshot, Status
 from gpuprep.records.findings import PROBLEMS
 
-# `last` is the newest run that passed: without the validation that is the run which the host differs from.
+# `last` is the newest run that passed. Without the validation, that is the run from which the host differs.
 CERTIFY = "`gpuprep validate HOST --profile PROFILE`, then `gpuprep baseline set HOST last --reason WHY`"
-MEANT = f"if it was meant: {CERTIFY}"
-AGAIN = f"{MEANT}; if not, put back what was changed"
+MEANT = f"if the change was intended: {CERTIFY}"
+AGAIN = f"{MEANT}; if not, undo it"
 
 
 def spoken(
@@ -48,7 +48,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Unread:
-    """Something that the certified run read and that cannot be read now."""
+    """A reading that the certified run has and that cannot be read now."""
 
     what: str
     reading: Missing
@@ -116,7 +116,7 @@ class Certified:
             return skip(subject, prop, expected=expected, actual=actual, reason="; ".join(reports))
         return Finding(subject, prop, Status.PASS, expected, shown, f"compared with what was {self.when}")
 
-    def same(
+    def difference(
         self, subject: str, prop: str, differences: Sequence[str], shown: str, *, reported_by: Sequence[str] = (),
         why: str = "", remedy: str = AGAIN, status: Status = Status.FAIL,
     ) -> Finding:  # fmt: skip
@@ -127,7 +127,7 @@ class Certified:
     def missing(
         self, subject: str, prop: str, reading: Missing, *, reported_by: Sequence[str] = (), what: str
     ) -> Finding:
-        """The finding for something that the certified run read and that cannot be read now."""
+        """The finding for a reading that the certified run has and that cannot be read now."""
         return self.judged(subject, prop, [], "", unread=[Unread(what, reading, reported_by)])
 
     def _speaker(self, keys: Sequence[str], status: Status, naming: str = "") -> Finding | None:

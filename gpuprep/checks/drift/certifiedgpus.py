@@ -60,7 +60,7 @@ def _on_the_bus(snapshot: Snapshot, before: Sequence[GpuFacts], certified: Certi
     seen = {device.address for device in snapshot.pci_gpus}
     absent = [f"{described(gpu)} is not on the PCI bus any more" for gpu in before if gpu.pci_address not in seen]
     if absent:
-        return certified.same("gpus", "identity", absent, "", why=OTHER_MACHINE, remedy=_find_it(len(absent)))
+        return certified.difference("gpus", "identity", absent, "", why=OTHER_MACHINE, remedy=_find_it(len(absent)))
     reported_by = [f"gpu {index}.settings" for index in range(len(snapshot.pci_gpus))]
     return certified.missing("gpus", "identity", now, reported_by=reported_by, what="which GPUs these are")
 
@@ -88,17 +88,17 @@ def _identity(before: Sequence[GpuFacts], now: Sequence[GpuFacts], certified: Ce
     more = [f"{described(gpu)} was not there, is gpu {gpu.index}" for gpu in come]
     if more and not differences:
         why = "the added GPU was never measured"
-        return certified.same(
+        return certified.difference(
             "gpus", "identity", more, "", reported_by=["gpus.count"], why=why, remedy=HOLD_TO_BETTER,
             status=Status.WARN,
         )  # fmt: skip
     differences += more
     remedy = _find_it(1) if len(now) < len(before) else (
-        f"{CERTIFY}, measure and certify the GPUs that are there now; of a cloud machine a stop and a start may have"
-        " moved it to another computer"
+        f"{CERTIFY}, measure and certify the GPUs that are there now; a stop and a start may have moved a cloud "
+        "machine to another computer"
     )  # fmt: skip
     shown = "; ".join(f"gpu {gpu.index} {described(gpu)}" for gpu in now)
-    return certified.same(
+    return certified.difference(
         "gpus", "identity", differences, shown, reported_by=["gpus.count"], why=OTHER_MACHINE, remedy=remedy
     )  # fmt: skip
 
@@ -113,7 +113,7 @@ def _order(pairs: Sequence[tuple[GpuFacts, GpuFacts]], certified: Certified) -> 
         if ranks[was.uuid] != old[was.uuid] or was.pci_address != now.pci_address
     ]
     why = "programs that choose a GPU by number or address get another one"
-    return certified.same("gpus", "order", moved, ", ".join(now.uuid for _, now in pairs), why=why)
+    return certified.difference("gpus", "order", moved, ", ".join(now.uuid for _, now in pairs), why=why)
 
 
 def _gpu(was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
@@ -136,7 +136,7 @@ def _gpu(was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
     differing += ordered(subject, was, now, certified)
     if differing:
         return differing
-    return [certified.same(subject, "as_certified", [], "same VBIOS, ECC and MIG mode, PCIe link, memory")]
+    return [certified.difference(subject, "as_certified", [], "same VBIOS, ECC and MIG mode, PCIe link, memory")]
 
 
 def _mode(reading: object) -> str | Missing | None:
@@ -157,14 +157,14 @@ def _reading(
             subject, prop, now, reported_by=[*reported_by, f"{subject}.on_the_bus"], what=f"{what} of {subject}"
         )
     differences = [f"{what} of {subject} was {was}, is {now}"]
-    return certified.same(subject, prop, differences, "", reported_by=reported_by, remedy=remedy)
+    return certified.difference(subject, prop, differences, "", reported_by=reported_by, remedy=remedy)
 
 
 def _silent(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> Finding | None:
-    """A finding if counters can no longer be read that drift compares. ECC errors: see checks/health."""
+    """A finding if counters that drift compares can no longer be read. ECC errors: see checks/health."""
     if isinstance(was.throttled, Missing) or not isinstance(now.throttled, Missing):
         return None
-    what, reported_by = "the time held down by heat", [f"{subject}.held_down"]
+    what, reported_by = "the time with clocks lowered by heat", [f"{subject}.held_down"]
     return _reading(subject, "throttled", was.throttled, now.throttled, certified, what=what, reported_by=reported_by)
 
 
@@ -219,7 +219,7 @@ FACTS = (
     Ordered("pcie", "lanes at most", MORE, _pcie("max_width")),
     Ordered("pcie", "generation at most", MORE, _pcie("max_generation")),
     Ordered("nvlinks_certified", "NVLinks that are up", MORE, _links_up),
-    # Drivers count what they keep for themselves in different ways.
+    # Drivers differ in how much memory they reserve.
     Ordered("memory_certified", "MiB of memory", MORE, lambda gpu: gpu.memory_total_mib, 3.0),
     Ordered("memory_defects", "pages retired after single-bit errors", LESS, _pages("single_bit")),
     Ordered("memory_defects", "pages retired after double-bit errors", LESS, _pages("double_bit")),
@@ -233,7 +233,7 @@ GROUPS = {
     "pcie": Group(
         ("pcie_link", "pcie_errors"),
         "copies between host and GPU have another speed",
-        f"{RESTART}; if it stays so, show the provider this report",
+        f"{RESTART}; if that does not help, show the provider this report",
     ),
     "nvlinks_certified": Group(
         ("nvlinks",),
@@ -243,15 +243,15 @@ GROUPS = {
     "memory_certified": Group(
         ("ecc", "mig"),
         "programs that fitted may not fit any more",
-        f"{RESET}; if it stays so, ask the provider for another GPU",
+        f"{RESET}; if that does not help, ask the provider for another GPU",
     ),
     "memory_defects": Group(
         ("retired_pages", "remapped_rows"),
         "the memory had defects, and these places are no longer used; more of them mean that the memory is failing",
-        f"watch it: {CERTIFY}, accept it; if they come again, ask the provider for another GPU",
+        f"to accept this state: {CERTIFY}; if more defects come, ask the provider for another GPU",
     ),
 }
-# Of a GPU that is there, these are found only where they differ; all that is equal is one `as_certified`.
+# For a GPU that is present, these are found only if they differ; if nothing differs, there is one `as_certified`.
 ONLY_WHERE_DIFFERENT = (
     "serial", "vbios", "ecc_mode", "mig_mode", "throttled", *GROUPS,
 )  # fmt: skip
@@ -283,8 +283,8 @@ def _compared(
         differences = [Difference(text, reported_by) for text in worse]
         unread = _once(was, now, prop, subject, unread)
         return certified.judged(subject, prop, differences, "", unread=unread, why=why, remedy=group.remedy)
-    if better and prop != "memory_defects":  # a reset did what was still to do: nothing to hold the host to
-        return certified.same(
+    if better and prop != "memory_defects":  # a reset finished the pending repair: no reason to certify again
+        return certified.difference(
             subject, prop, better, "", why=HELD_TO_WORSE, remedy=HOLD_TO_BETTER, status=Status.WARN
         )  # fmt: skip
     return None

@@ -16,9 +16,9 @@ from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Package, Snapshot, Status
 from gpuprep.untrusted.plaintext import command, one_line
 
-MOST = 5  # differences that are named one by one
-# File that gpuprep writes ► the checks of the profile that say that it, or what must be in it, is gone. Settings and
-# module options are compared by what they mean and not by their text.
+MOST = 5  # differences that a finding names
+# File that gpuprep writes ► the profile's checks that report that the file or its content is missing. Settings and
+# module options are compared by their meaning, not their text.
 FILES = {
     host_paths.TUNE_UNIT: ("gpuprep-tune.enabled",),
     host_paths.TUNE_RULE: ("gpuprep-tune.driver_reload",),
@@ -40,18 +40,18 @@ STEPS = {
     host_paths.LOADER_LIST: "cudnn",
     host_paths.NOUVEAU_BLACKLIST: "driver",
 }
-# What the finding must name where that is not the file.
+# What the finding must name if it does not name the file.
 NAMED = {host_paths.TUNE_UNIT: "gpuprep-tune.service is not installed", host_paths.LOADER_LIST: ""}
-# Of a file that is everybody's, the lines that decide which toolkit a program gets.
+# Only these lines of a file that others write too: they decide which toolkit a program gets.
 ENVIRONMENT = re.compile(r"(export\s+)?(PATH|CUDA_\w+|LD_\w+)\s*=")
-# What a snapshot does not name is not gone: another gpuprep may look for other things.
+# A snapshot without an entry does not mean that the thing is gone: another gpuprep version looks for other things.
 NOT_LOOKED_FOR = Missing("not_read", "the agent did not look for it")
-PINNED = ("apt.preferences", "driver.pinned", "cuda.pinned")  # what says that a pin is gone
+PINNED = ("apt.preferences", "driver.pinned", "cuda.pinned")  # checks that report a missing pin
 UNITS = (PERSISTENCED, TUNE, FABRIC_MANAGER)
 WAYS = {
     "login_shell": "a login shell", "non_login_shell": "a non-login shell", "systemd_service": "a systemd service",
 }  # fmt: skip
-# A file's name begins with ► the packages that bring it: Debian's, then those of Ubuntu, NVIDIA's archive and Fedora.
+# A file's name begins with ► the packages that contain it: Debian's, then those of Ubuntu, NVIDIA's archive and Fedora.
 DRIVER_RPM = r"nvidia-driver(-cuda)?-libs|xorg-x11-drv-nvidia(-cuda)?-libs"
 MODULES = r"nvidia-(open-)?(kernel-(dkms|open|source)|dkms)|kmod-nvidia"
 OWNERS = (
@@ -94,7 +94,7 @@ def findings(wanted: Wanted, snapshot: Snapshot, certified: Certified) -> list[F
 
 
 def _not_compared(subject: str, prop: str) -> Finding:
-    reason = "the certified run was made by a gpuprep that did not read it yet: validate again"
+    reason = "the certified run is from an older gpuprep, which did not read this: validate again"
     return skip(subject, prop, expected="as certified", actual="not compared", reason=reason)
 
 
@@ -102,7 +102,7 @@ def _system(snapshot: Snapshot, certified: Certified) -> Finding:
     was, now = certified.facts.os, snapshot.os
     same = (was.id, was.version_id) == (now.id, now.version_id)
     differences = [] if same else [f"the system was {was.pretty_name}, is {now.pretty_name}"]
-    return certified.same("host", "system", differences, now.pretty_name)
+    return certified.difference("host", "system", differences, now.pretty_name)
 
 
 def _kernel(snapshot: Snapshot, certified: Certified) -> Finding:
@@ -142,7 +142,7 @@ def _packages(
 
     def remedy(names: Sequence[str]) -> str:
         before = {name: was[name] for name in names}
-        return f"if it was not meant: {byhand.installed_again(snapshot, before, same=False)}; {MEANT}"
+        return f"if the change was not intended: {byhand.installed_again(snapshot, before, same=False)}; {MEANT}"
 
     return certified.judged(
         subject, "package_versions", differences, f"{len(mine)} packages", remedy=remedy, most=MOST
@@ -222,9 +222,9 @@ def _contents(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) 
         if isinstance(is_now, Missing):
             unread.append(Unread(path, is_now))
         elif not _follows(path, changed):
-            text = f"{path} is gone" if is_now is None else f"the content of {path} is another"
+            text = f"{path} is gone" if is_now is None else f"the content of {path} has changed"
             differences.append(Difference(text, _speakers(path, snapshot), about=path))
-    why = "no package that brings it has another version, so it was replaced or damaged"
+    why = "its package has the same version as before, so the file was replaced or damaged"
     return certified.judged(
         "libraries", "contents", differences, f"{len(was)} files", unread=unread, why=why, most=MOST,
         remedy=lambda paths: _from_its_package(paths, snapshot, certified),
@@ -232,7 +232,7 @@ def _contents(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) 
 
 
 def _from_its_package(paths: Sequence[str], snapshot: Snapshot, certified: Certified) -> str:
-    """How the files come back: from their packages, or from DKMS, which built what is of no package."""
+    """How to restore the files: from their packages, or from DKMS, which built the files that no package owns."""
     packages: dict[str, Package] = {}
     commands, others = [], []
     for path in paths:
@@ -243,9 +243,9 @@ def _from_its_package(paths: Sequence[str], snapshot: Snapshot, certified: Certi
             packages[owner] = snapshot.packages[owner]
         elif built and not owner:
             of = (f"{built[0].module}/{built[0].version}", "-k", kernel)
-            # Not --force, which builds it again, and no build has the bytes of the last.
+            # Not --force: it builds the module again, and no two builds have the same bytes.
             steps = (f"`{command('sudo', 'dkms', verb, *of)}`" for verb in ("uninstall", "install"))
-            commands.append(f"{', then '.join(steps)}; if DKMS has built it again since it was certified: {CERTIFY}")
+            commands.append(f"{', then '.join(steps)}; if DKMS has rebuilt the module since then: {CERTIFY}")
         else:
             others.append(path)
     if packages:
@@ -256,7 +256,7 @@ def _from_its_package(paths: Sequence[str], snapshot: Snapshot, certified: Certi
 
 
 def _moved(path: str, snapshot: Snapshot, certified: Certified) -> bool:
-    """Whether programs get another file now, which libraries.paths, shells.tools or kernel.running reports."""
+    """Whether programs get a different file now: libraries.paths, shells.tools or kernel.running reports that."""
     was = certified.facts
     other_kernel = "/modules/" in path and f"/{snapshot.kernel.running}/" not in path
     other_nvcc = path.rpartition("/")[2] == "nvcc" and snapshot.cuda.nvcc_path != was.cuda.nvcc_path
@@ -298,7 +298,7 @@ def _files(snapshot: Snapshot, certified: Certified) -> Finding:
 
 
 def _as_it_was(path: str, was: Sequence[str], is_now: Sequence[str], snapshot: Snapshot) -> str:
-    """How a managed file gets its lines again: its role writes the whole file, unless the file is everybody's."""
+    """How to restore the lines of a managed file: its role writes the whole file, unless others write to it, too."""
     if path in STEPS:
         return f"`gpuprep provision HOST --profile PROFILE --only {STEPS[path]} --deep` writes {path} again"
     steps = [byhand.without(snapshot, path, line) for line in is_now if line not in was]
@@ -312,7 +312,7 @@ def _settings(path: str, text: str | None) -> list[str]:
     lines = [line for line in lines if line and not line.startswith(("#", "//"))]
     if path != host_paths.ENVIRONMENT:
         return lines
-    # The last line of a name counts, wherever it stands: the role writes a line that was gone to the end.
+    # The last line with a name counts, at any place: the role appends a missing line at the end.
     last = {line.partition("=")[0]: line for line in lines if ENVIRONMENT.match(line)}
     return [last[name] for name in sorted(last)]
 
@@ -330,13 +330,13 @@ def _units(snapshot: Snapshot, certified: Certified) -> Finding:
         added = set(changes)
         changes |= {path: "is gone" for path in was.files if path not in now.files}
         subject = unit.removesuffix(".service")
-        loaded = now.enabled not in NOT_LOADED  # else systemd has no files of it, or others
+        loaded = now.enabled not in NOT_LOADED  # otherwise systemd knows no files of the unit, or different ones
         reported_by = (f"{subject}.mode_at_boot" if loaded else f"{subject}.enabled",)
         for path, how in changes.items():
             about = path if path in added else ""
             differences.append(Difference(f"{unit}: {path} {how}", reported_by, path if loaded else "", about))
         if now.command != was.command and not changes:
-            text = f"{unit} was started as `{was.command}`, is as `{now.command}`"
+            text = f"{unit} was started with `{was.command}`, now with `{now.command}`"
             the_mode = {*was.command.split()} ^ {*now.command.split()} <= MODE
             differences.append(Difference(text, reported_by if the_mode or not loaded else ()))
     if not compared:
@@ -362,13 +362,13 @@ def _tools(snapshot: Snapshot, certified: Certified) -> Finding:
                 unread.append(Unread(f"which {tool} {words} finds", path, reported_by))
                 continue
             if tool == "nvcc" and path is None and snapshot.cuda.nvcc_path is None:
-                reported_by.append("cuda.version")  # it is gone altogether
+                reported_by.append("cuda.version")  # no nvcc is left at all
             if tool == "ffmpeg" and path == snapshot.codec.ffmpeg_path:
-                reported_by.append("ffmpeg.path")  # which speaks of that one
+                reported_by.append("ffmpeg.path")  # that check reports this file
             step = "see PATH in /etc/environment, /etc/profile.d and the shell's own files"
             if path is not None and before is not None:
                 step = byhand.in_the_way(snapshot, path, before.rpartition("/")[0])
-            text = f"{words} found {show(before)} as {tool}, finds {show(path)}"
+            text = f"{words} found {show(before)} as {tool}, now finds {show(path)}"
             differences.append(Difference(text, reported_by, about=step))
     shown = "the same nvcc and ffmpeg"
     return certified.judged("shells", "tools", differences, shown, unread=unread, remedy="; ".join, most=MOST)
@@ -422,7 +422,7 @@ def _pins(wanted: Wanted, snapshot: Snapshot, certified: Certified) -> list[Find
         )
         for pin in added
     ]  # fmt: skip
-    differences += [  # it is gone, or apt cannot read it any more
+    differences += [  # the pin was removed, or apt can no longer read it
         Difference(
             f"the pin of {pin.packages} to {pin.pin} is gone ({pin.file})", PINNED, pin.file,
             f"write the stanza `Package: {one_line(pin.packages)}`, `Pin: {one_line(pin.pin)}`, `Pin-Priority:"

@@ -42,9 +42,9 @@ class Passed:
 class Doubts:
     """Why the run does not replace the certified run, as sentences without a subject ("did not measure gemm")."""
 
-    less: tuple[str, ...] = ()  # it measured less
-    worse: tuple[str, ...] = ()  # something may be wrong with the machine: its figures are no baseline
-    unread: tuple[str, ...] = ()  # it could not read what the certified run read
+    less: tuple[str, ...] = ()  # the run measured less
+    worse: tuple[str, ...] = ()  # something may be wrong with the machine: its figures do not become a baseline
+    unread: tuple[str, ...] = ()  # the run could not read what the certified run read
 
     def __bool__(self) -> bool:
         return bool(self.all)
@@ -97,7 +97,7 @@ def _is_before(record: RunRecord, other: RunRecord) -> bool:
     began, then = moment(record.started_at), moment(other.started_at)
     if began is None or then is None:
         return True
-    return (began, record.run_id) < (then, other.run_id)  # ids go on where seconds end
+    return (began, record.run_id) < (then, other.run_id)  # run ids tell runs of the same second apart
 
 
 def _few(texts: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How much of the machine did a run measure? Decides whether one run may replace another. Pure.
+"""How much of the machine did a run measure? Decides whether one run may replace another.
 
 measured(results)            parts that gave a figure or worked, and on how many GPUs
 lacking(certified, now)      what the certified run measured and the present run did not, as sentences

@@ -46,11 +46,11 @@ def measure(
         results = (*results, probe(kind, facts.source))
     if not results:
         return Quick(facts, unmeasured=(not_measurable(),))
-    return Quick(look("reading facts again, after the load"), results)  # errors that only work brings about
+    return Quick(look("reading facts again, after the load"), results)  # errors that appear only under load
 
 
 def broken(kind: Probe, source: Source, error: AgentFailed) -> ProbeResult:
-    """The result of a probe that broke: no values."""
+    """The result of a probe that failed: no values."""
     return ProbeResult(kind.name, source, Missing("command_failed", error.what), 0.0)
 
 

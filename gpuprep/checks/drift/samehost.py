@@ -90,7 +90,8 @@ def _is_proven(known: Identity, now: Identity) -> bool:
     """Whether both proved the same key, or each lists the key that the other proved: a claim alone proves nothing."""
     if now.local or known.local:
         mine, other = (now, known) if now.local else (known, now)
-        return bool(other.proven) and other.proven in mine.keys  # this computer's own files are not another's claim
+        # the files of this computer itself are no claim by another host
+        return bool(other.proven) and other.proven in mine.keys
     if not known.proven or not now.proven:
         return False
     return known.proven == now.proven or (now.proven in known.keys and known.proven in now.keys)

@@ -18,15 +18,15 @@ from gpuprep.checks.health.temperature import CAUSES
 from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status
 
 EXPECTED = "nothing new"
-# Found only where something is new; nothing new is one `since_last_check`.
+# Found only if something is new; if not, there is one `since_last_check`.
 ONLY_WHERE_NEW = ("uncorrected_errors", "corrected_errors", "pcie_replays", "pages_retired", "throttled")
-# Less than this is not worth a word: a driver counts moments, and users were woken by "0.0 s" (NVIDIA/DCGM#242).
+# Less than this is not reported: a driver counts very short times, and users were woken by "0.0 s" (NVIDIA/DCGM#242).
 SECONDS = 1.0
 WEEK_SECONDS = 7 * 86400.0
 MEMORY = f"{RESET}; if they come again: {CALL}"
 ECC_KINDS = (
     ("uncorrected", Status.FAIL, "results that were computed meanwhile may be wrong"),
-    ("corrected", Status.WARN, "nothing was lost; many of them are a sign that uncorrectable errors will follow"),
+    ("corrected", Status.WARN, "nothing was lost; many of them are a sign that uncorrectable errors will come"),
 )
 # What is no fault: the power cap is normal life (a T4 lives at its 70 W).
 SHOWN = (("sw_power_cap", "power cap"), ("sync_boost", "sync boost"))
@@ -75,7 +75,7 @@ class _Gpu:
             (
                 "corrected",
                 Status.WARN,
-                "nothing was lost; many of them are a sign that uncorrectable errors will follow",
+                "nothing was lost; many of them are a sign that uncorrectable errors will come",
             ),
         ):
             pairs = (("volatile", self.same_boot), ("aggregate", True))
@@ -83,7 +83,7 @@ class _Gpu:
             most, prop = max((value for value in grown if value is not None), default=0.0), f"{kind}_errors"
             elsewhere = spoken(self.by_profile, f"{self.subject}.ecc_errors", status=status)
             if most > 0 and elsewhere is None:
-                text = f"{most:g} {kind} memory errors more"
+                text = f"{most:g} more {kind} memory errors"
                 reason = f"{text} since {self.at}: {why}"
                 findings.append(Finding(self.subject, prop, status, EXPECTED, text, reason, MEMORY))
             elif most > 0 and elsewhere is not None:
@@ -127,7 +127,7 @@ class _Gpu:
             return []
         status, _, remedy = held[0]
         text = ", ".join(sentence for _, sentence, _ in held)
-        why = f"the clocks were held down for {text} since {self.at}"
+        why = f"the clocks were lowered for {text} since {self.at}"
         return self.new("throttled", status, text, why, remedy, "slowdown_now", "held_down")
 
     def _normal(self) -> str:

@@ -26,7 +26,7 @@ EXPECTED = "no uncorrected errors since the driver was loaded"
 CONTAINED = "an uncorrectable error ends only the programs that met it"
 NOT_CONTAINED = "an uncorrectable error ends every program on the GPU"
 AGAIN = f"{RESET}; if they come again: {CALL}"
-WORN = f"keep no important work on the GPU; {CALL}"
+WORN = f"run no important work on the GPU; {CALL}"
 
 
 def findings(
@@ -63,7 +63,7 @@ def protection(subject: str, gpu: GpuFacts, board: Board | None, wish: str) -> F
 
 
 def not_protected(gpu: GpuFacts, board: Board | None) -> bool:
-    """Whether this GPU has no ECC, as far as is known."""
+    """Whether this GPU has no ECC, as far as known."""
     if isinstance(gpu.ecc_default, bool) or gpu.ecc_current is True:
         return False
     return (board.model.ecc if board else "") in ("none", "disabled", "")
@@ -309,7 +309,7 @@ def spares(subject: str, gpu: GpuFacts) -> Finding | None:
         why = (
             f"{counted(counts[4], 'bank')} of the memory without a spare row: the next defect there cannot be repaired"
         )
-        problem = (Status.WARN, why, f"keep no important work on the GPU, and plan its exchange; {CALL}")
+        problem = (Status.WARN, why, f"run no important work on the GPU, and plan its exchange; {CALL}")
     elif read.low:
         note = f"{counted(counts[3], 'bank')} with few spare rows left"
     return judged(subject, "spare_rows", problem, expected, _banks(read, sum(counts)), note)

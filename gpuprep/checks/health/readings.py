@@ -1,7 +1,7 @@
 """Are the readings of a GPU complete and possible?
 
 An older gpuprep did not read some of them; its records have NOT_READ, which is no finding. But every version reads a
-group completely or not at all. So if one reading of a group is missing and most others are there, it was lost.
+group completely or not at all. So if most readings of a group are present and one is missing, that one was lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuprep.checks.conditions import (
     POWER_PEAK,
     most_watts,
 )
-from gpuprep.checks.evidence import twice
+from gpuprep.checks.evidence import duplicate_gpus
 from gpuprep.checks.health.shared import checked_reading
 from gpuprep.checks.links import Way, generation_of
 from gpuprep.records import NOT_READ, ClockPair, Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
@@ -113,7 +113,7 @@ TOGETHER = (
     "recovery_action", "pcie_errors", "cores",
 )  # fmt: skip
 BEFORE_THEM = ("pcie", "throttled", "mig_current", "mig_pending", "nvlinks")
-LOST = Missing("not_recorded", "the record has the other readings, and not this one")
+LOST = Missing("not_recorded", "the record has the other readings of this group, but not this one")
 # These have limits of their own, and findings that name them.
 JUDGED = {
     *ALWAYS, "slowdown_temperature_c", "temperatures", "spare_rows", "dram_errors", "sram_errors", "ecc_errors",
@@ -154,19 +154,19 @@ def finding(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
     if not wrong:
         return None
     why = f"no GPU can have {', '.join(wrong[:3])}"
-    return Finding(subject, "figures", Status.UNKNOWN, EXPECTED, f"{len(wrong)} that cannot be", why, AGAIN)
+    return Finding(subject, "figures", Status.UNKNOWN, EXPECTED, f"{len(wrong)} impossible", why, AGAIN)
 
 
 def of_host(snapshot: Snapshot) -> list[Finding]:
     """host.uptime (for error rates), host.nvswitches, gpus.entries: UNKNOWN for impossible values."""
-    findings = [] if isinstance(snapshot.gpus, Missing) else twice("gpus", snapshot.gpus)
+    findings = [] if isinstance(snapshot.gpus, Missing) else duplicate_gpus("gpus", snapshot.gpus)
     seconds, switches = snapshot.kernel.uptime_seconds, snapshot.nvswitches
     if not 0 <= switches <= MOST_NVSWITCHES:
         why = f"{switches} NVSwitches are recorded, and no machine has so many"
         findings.append(Finding("host", "nvswitches", Status.UNKNOWN, "a possible number", f"{switches}", why, AGAIN))
     if 0 <= seconds <= LONGEST_SECONDS:
         return findings
-    why = f"the machine is said to be up for {seconds:g} seconds: how fast errors came cannot be told"
+    why = f"an uptime of {seconds:g} seconds is impossible: no error rate can be calculated"
     return [*findings, Finding("host", "uptime", Status.UNKNOWN, "a possible time", f"{seconds:g} s", why, AGAIN)]
 
 

@@ -53,7 +53,7 @@ def refused(
     if reading.reason == "not_read" or reading.reason in absent:
         return None
     named = what or f"{subject} {prop}".replace("_", " ")
-    remedy = f"measure again; if it stays so: {CALL}"
+    remedy = f"measure again; if the result is the same: {CALL}"
     return unknown(subject, prop, reading, expected=expected, what=named, remedy=remedy)
 
 
@@ -87,7 +87,7 @@ def counted(number: float, one: str, more: str = "") -> str:
 
 # ---------------------------------------------------------------- an earlier reading
 
-LEAST_SECONDS = 60.0  # two readings that are nearer: their time is written in whole seconds
+LEAST_SECONDS = 60.0  # shorter times are inexact, because readings are dated in whole seconds
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def of_gpu(subject: str, gpu: GpuFacts, board: Board | None, *, rested: bool) ->
         return Finding(subject, "temperature", Status.UNKNOWN, expected, f"{degrees:g} {DEGREES}", why, AGAIN)
     shown = f"{degrees:g} {DEGREES}, {min(left):g} below the slowdown"
     if min(left) <= near and _slowed_by_heat(gpu):
-        reason = f"{subject}.slowdown_now reports it:  the clocks are held down by heat"
+        reason = f"{subject}.slowdown_now reports it:  the clocks are lowered by heat"
         return skip(subject, "temperature", expected=expected, actual=shown, reason=reason)
     hot = _contradiction(by_degrees, by_margin) or _near(min(left), degrees, near)
     at_rest = None if hot or not rested else _hot_at_rest(gpu, degrees)
@@ -153,7 +153,7 @@ def _hot_at_rest(gpu: GpuFacts, degrees: float) -> Problem | None:
 # ---------------------------------------------------------------- slowdowns
 
 GRAVE, LIGHT = HW_THERMAL | POWER_BRAKE | HW_SLOWDOWN, SW_THERMAL
-HELD_DOWN = "the time with the clocks held down"
+HELD_DOWN = "the time with lowered clocks"
 AGAINST = {HW_THERMAL: COOLING, POWER_BRAKE: SUPPLY, HW_SLOWDOWN: f"{COOLING}; {SUPPLY}", SW_THERMAL: COOLING}
 # Counter ► how severe, what it was, what to do, the reason that shows it at this moment.
 CAUSES = (
@@ -180,7 +180,7 @@ def slowdown_now(subject: str, gpu: GpuFacts) -> Finding | None:
     problem = None
     if held:
         status = Status.FAIL if int(mask) & GRAVE else Status.WARN
-        problem = (status, f"the clocks are held down by {held[0].cause}{degrees}", AGAINST[held[0].bit])
+        problem = (status, f"the clocks are lowered by {held[0].cause}{degrees}", AGAINST[held[0].bit])
     return judged(subject, "slowdown_now", problem, expected, shown)
 
 
@@ -198,7 +198,7 @@ def held_down(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earli
     problems: list[Problem] = []
     causes, unread = [], []
     for name, status, cause, remedy, bit in CAUSES:
-        total = checked_reading(getattr(times, name), "seconds", f"seconds held down by {name}")
+        total = checked_reading(getattr(times, name), "seconds", f"seconds of clocks lowered by {name}")
         unread.append(total)
         if isinstance(total, Missing):
             continue
@@ -215,7 +215,7 @@ def held_down(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earli
         percent = min(100.0, 100 * held / seconds)
         if percent >= most and held >= least and not mask & bit:  # slowdown_now says what still does
             share = percents(percent, most)[0]
-            why = f"the clocks were held down by {cause} for {held:.0f} s of {seconds:.0f} s {since} ({share} %)"
+            why = f"the clocks were lowered by {cause} for {held:.0f} s of {seconds:.0f} s {since} ({share} %)"
             problems.append((status, why, remedy))
     missing = first_missing(*unread)
     unknown = (

@@ -22,7 +22,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     away = [described(pin) for pin in moving]
     expected = "none that moves a held version"
     shown = "; ".join(away) or "none that moves a held version"
-    why = f"a pin would have apt install other versions than the ones that are held: {'; '.join(away)}"
+    why = f"because of a pin, apt would install versions other than the held ones: {'; '.join(away)}"
     remedy = "; ".join(dict.fromkeys(taken_out(snapshot, pin) for pin in moving))
     return [
         _preferences(snapshot, apt),
@@ -35,7 +35,7 @@ def described(pin: AptPin) -> str:
 
 
 def taken_out(snapshot: Snapshot, pin: AptPin) -> str:
-    """What to do about a pin of somebody's."""
+    """How to remove a pin that gpuprep did not make."""
     return f"remove the stanza `Package: {one_line(pin.packages)}` from {byhand.owned(snapshot, pin.file)}"
 
 

@@ -47,7 +47,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     )
     beside = facts.ffmpeg_path if ours and isinstance(facts.ffmpeg_path, str) else ""
     codec_findings += [path, *_ffprobe(snapshot, beside)]
-    if not ours and not isinstance(real, Missing):  # what another one is made of is no question
+    if not ours and not isinstance(real, Missing):  # the parts of another build do not matter
         return codec_findings
     ok = facts.ffmpeg_version == wanted.codec.ffmpeg
     why = (

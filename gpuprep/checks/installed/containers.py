@@ -1,4 +1,4 @@
-"""NVIDIA's container toolkit: installed, held, and would a container get this machine's GPUs and driver?"""
+"""NVIDIA's container toolkit: is it installed and held, and would a container get this machine's GPUs and driver?"""
 
 from __future__ import annotations
 

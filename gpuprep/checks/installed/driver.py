@@ -60,7 +60,7 @@ def _runfile(snapshot: Snapshot) -> list[Finding]:
     if path is None:
         return []
     why = "a driver was installed by NVIDIA's .run file: it and the packages replace each other's files"
-    remedy = f"{uninstall(path)}, then reboot, then `{PROVISION}`, which brings back what it took from the packages"
+    remedy = f"{uninstall(path)}, then reboot, then `{PROVISION}`, which restores the package files that it replaced"
     return [check("driver", "runfile", path, False, expected="none", why=why, remedy=remedy)]
 
 
@@ -137,7 +137,7 @@ def files(subject: str, snapshot: Snapshot, role: str) -> list[Finding]:
         return [unknown(subject, "files", found, expected=expected, role=role, what=what)]
     mine = {name: said for name, said in found.items() if whose(name) == subject}
     named = [f"{one} (package {name})" for name, said in mine.items() for one in said]
-    why = "packages are not as they were installed, and programs that need them fail or do otherwise"
+    why = "packages are not as they were installed, and programs that need them fail or behave differently"
     return [none_of(subject, "files", named, expected=expected, why=why, role=role)]
 
 
@@ -168,12 +168,13 @@ def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     patterns = re.findall(r'^\s*"([^"]+)";', text, re.MULTILINE) if isinstance(text, str) else []
     free = [name for name in wanted.driver.packages if not _blacklisted(name, patterns)]
     lacks = f"{HOLDS} does not name"
-    if not free and isinstance(snapshot.apt, AptFacts):  # our file is right; what do all of apt's files say together?
+    # our own file is right; is it also right with all of apt's files together?
+    if not free and isinstance(snapshot.apt, AptFacts):
         text = snapshot.apt.blacklist
         patterns = [] if isinstance(text, Missing) else list(text)
         free = [name for name in wanted.driver.packages if not _blacklisted(name, patterns)]
         lacks = "another file of /etc/apt/apt.conf.d undoes the list for"
-    expected, ours = "kept off the driver", lacks.startswith(HOLDS)
+    expected, ours = "driver excluded", lacks.startswith(HOLDS)
     shown = f"{lacks} {', '.join(free)}" if free else expected
     why = f"unattended upgrades may replace parts of the driver under the loaded module: {', '.join(free)}"
     role, remedy = (ROLE, "") if ours else ("", _undoing(snapshot))
@@ -186,7 +187,7 @@ def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _undoing(snapshot: Snapshot) -> str:
-    """What to take out of other files of apt: those that are read after ours, and clear the list."""
+    """What to remove from other files of apt: files that are read after ours and clear the list."""
     lines = () if isinstance(snapshot.config_lines, Missing) else snapshot.config_lines
     clearing = [line for line in lines if BLACKLIST in line.line and line.line.lower().startswith("#clear")]
     return "; ".join(byhand.without(snapshot, line.file, line.line) for line in clearing) or (
@@ -232,7 +233,7 @@ def _blacklisted(name: str, patterns: Sequence[str]) -> bool:
         try:
             if re.match(pattern, name):
                 return True
-        except re.error:  # someone else's entry; apt would not take it either
+        except re.error:  # another program's entry, not a valid pattern: apt would ignore it, too
             continue
     return False
 
@@ -240,7 +241,7 @@ def _blacklisted(name: str, patterns: Sequence[str]) -> bool:
 def _nouveau(snapshot: Snapshot) -> list[Finding]:
     loaded = snapshot.driver.nouveau_loaded
     lines = snapshot.modprobe
-    if lines == NOT_READ:  # of an older record: our own file is all that it has
+    if lines == NOT_READ:  # an older record has only our own file
         text: object = small_file(snapshot, NOUVEAU_BLACKLIST)
         ok = isinstance(text, str) and re.search(r"^\s*blacklist\s+nouveau\b", text, re.MULTILINE) is not None
     else:
@@ -261,8 +262,8 @@ def _nouveau_in_initramfs(snapshot: Snapshot) -> list[Finding]:
         return []
     shown = "loaded without a blacklist" if loads is True else "kept out"
     why = (
-        f"the initramfs of kernel {snapshot.kernel.next_boot} has nouveau and no blacklist of it: it takes "
-        "the GPU at the next boot"
+        f"the initramfs of kernel {snapshot.kernel.next_boot} has nouveau and no blacklist of it: nouveau takes the "
+        "GPU at the next boot"
     )
     return [check("nouveau", "initramfs", loads, loads is False, expected="kept out", shown=shown, why=why, role=ROLE)]
 
@@ -364,7 +365,7 @@ def _prebuilt(wanted: Wanted, snapshot: Snapshot) -> Finding:
     absent = [name for name in wanted.driver.prebuilt if name not in snapshot.packages]
     built = [m for m in snapshot.driver.dkms if m.kernel == running and m.module.startswith("nvidia")]
     shown = ", ".join(f"{m.module}/{m.version} of DKMS" for m in built) or "installed"
-    why = f"DKMS has a module of its own for the running kernel {running}, which is taken before the prebuilt one"
+    why = f"DKMS has a module of its own for the running kernel {running}, which is loaded instead of the prebuilt one"
     if absent:
         shown = f"not installed: {', '.join(absent)}"
         why = f"the packages that bring prebuilt modules for each kernel are missing: {', '.join(absent)}"
@@ -386,15 +387,15 @@ def _dkms(snapshot: Snapshot) -> Finding:
     ok = any(m.state.startswith("installed") and (m.version == version or version is None) for m in states)
     shown = ", ".join(f"{m.module}/{m.version} {m.state}" for m in states) or "nothing for this kernel"
     why = (
-        f"DKMS has no module of the driver for the running kernel {running} ({shown}): the GPU is "
-        "gone after the next load"
+        f"DKMS has no module of the driver for the running kernel {running} ({shown}): the GPU cannot be used after "
+        "the driver is loaded again"
     )
     return check("driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role=ROLE)
 
 
 def _uvm(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """Whether the module that CUDA needs lies beside the main one, for the running kernel and the next; [] in an older
-    record. A kernel without any module is another finding's.
+    record. Another finding reports a kernel without any module.
     """
     if isinstance(snapshot.signatures, Missing):
         return []
@@ -417,7 +418,7 @@ def _uvm(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             "uvm_module",
             [f"none for kernel {kernel}" for kernel in lacking],
             expected="for each kernel",
-            why="the module nvidia-uvm is gone, and CUDA does not start without it after a reboot",
+            why="the module nvidia-uvm is missing: after a reboot, CUDA does not start",
             role="" if brought else ROLE,
             remedy="; ".join(brought),
         )
@@ -432,7 +433,7 @@ def _next_boot(wanted: Wanted, snapshot: Snapshot) -> Finding:
         return unknown("driver", "next_boot_module", here, expected="the installed version", role=ROLE)
     remedy = LAGGING if wanted.driver.modules == PREBUILT else f"{provision(ROLE)}, before any reboot"
     image = f"/boot/vmlinuz-{kernel.next_boot}"
-    # No archive has headers for a kernel of no package, so the role could not build for it.
+    # No archive has headers for a kernel that no package owns, so the role cannot build for it.
     foreign = kernel.headers_next_boot is False and snapshot.owners.get(image, "") is None
     if foreign:
         remedy = (
@@ -452,7 +453,7 @@ def _next_boot(wanted: Wanted, snapshot: Snapshot) -> Finding:
 
 
 def _without_module(wanted: Wanted, snapshot: Snapshot) -> str:
-    """What a reboot into the next boot's kernel would bring: the one statement about a kernel that waits for it."""
+    """What a reboot into the next boot's kernel would do: the only finding that says so."""
     driver, kernel = snapshot.driver, snapshot.kernel
     headers = wanted.driver.modules != PREBUILT and kernel.headers_next_boot is False
     if isinstance(driver.module_next_boot_version, str):
@@ -506,7 +507,7 @@ def _nvml(snapshot: Snapshot) -> Finding:
 
 
 def _as_the_module(prop: str, actual: OptStr, module: OptStr, why: str, what: str = "") -> Finding:
-    """A version that has to be the installed module's; `what` names it where it cannot be read."""
+    """A version that must equal the installed module's; `what` names it if it cannot be read."""
     if isinstance(module, Missing):
         return unknown("driver", prop, module, expected="the module's version", role=ROLE)
     expected = module or "the module's version"
@@ -588,6 +589,6 @@ def module_blocked(snapshot: Snapshot) -> list[Finding]:
         )
     against = [line for line in lines if line.words[1] != "nouveau" and keeps_out(line)]
     wrong = [f"{' '.join(line.words)} ({line.file})" for line in against]
-    why = "modprobe is configured not to load the driver's module: the GPU is gone after the next boot"
+    why = "modprobe is configured not to load the driver's module: the GPU cannot be used after the next boot"
     remedy = "; ".join(dict.fromkeys(byhand.option_out(snapshot, line) for line in against))
     return [none_of("driver", "module_allowed", wrong, expected="may be loaded", why=why, remedy=remedy)]

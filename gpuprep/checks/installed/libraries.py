@@ -52,20 +52,21 @@ def _library(name: str, consequence: str, wanted: Wanted, snapshot: Snapshot) ->
     why = f"programs get {library.place}, which is {whose}: {consequence}"
     ours = package in wanted.driver.packages  # of another version: provision replaces it
     role, remedy = (ROLE, "") if ours else ("", _off(library, snapshot))
-    prop = "driver" if whose else "loader"  # of its own: renewing the loader's list does not help
+    prop = "driver" if whose else "loader"  # the library's own link: renewing the loader's list does not help
     return check(name, prop, library.path, not whose, expected=expected, why=why, role=role, remedy=remedy)
 
 
 def _off(library: LoadedLibrary, snapshot: Snapshot) -> str:
-    """What makes the loader pass over it. ldconfig makes links of its own beside a file: there the file has to go."""
+    """How to make the loader ignore the library. ldconfig makes links beside a file: there the file must be moved."""
     beside = library.path.rpartition("/")[0].endswith(library.place.rpartition("/")[0])
     found = byhand.off_the_loader(snapshot, [library.path if beside else library.place])
-    again = f"; then `{PROVISION} --only driver`" if beside or not found else ""  # what ldconfig had put in its place
+    # restores the link that ldconfig had replaced
+    again = f"; then `{PROVISION} --only driver`" if beside or not found else ""
     return f"{found or byhand.aside(snapshot, library.path)}{again}"
 
 
 def _wrong(library: LoadedLibrary, module: OptStr, package: OptStr, *, own: bool) -> str:
-    """What else than the driver's library it is; "" if it is the driver's.
+    """What the library is if it is not the driver's; "" if it is the driver's.
 
     `own`: the driver is of packages that gpuprep installs, so a file that no package has is not the driver's.
     """
@@ -85,8 +86,8 @@ def _wrong(library: LoadedLibrary, module: OptStr, package: OptStr, *, own: bool
 
 NCCL_ROLE = "gpu_nccl"
 OTHER_NCCL = (
-    "take the other one off LD_LIBRARY_PATH and /etc/ld.so.conf.d; `gpuprep provision HOST "
-    "--profile PROFILE` sets the loader's"
+    "remove the other one from LD_LIBRARY_PATH and /etc/ld.so.conf.d; `gpuprep provision HOST "
+    "--profile PROFILE` sets the loader's path"
 )
 
 
@@ -106,12 +107,12 @@ def nccl(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def nccl_loaded(evidence: Evidence, values: Nccl) -> list[Finding]:
-    """Whether the measured NCCL is the wished version; any version if gpuprep does not pin it."""
+    """Whether the measured NCCL is the wanted version; any version if gpuprep does not pin it."""
     wanted, paths = evidence.wanted, [library.path for library in values.libraries if library.name == "nccl"]
     if evidence.snapshot.source is Source.SIMULATED and not paths:
         return []
     if not paths:
-        if values.error or values.stopped:  # of which another finding tells
+        if values.error or values.stopped:  # another finding reports it
             return []
         reading = Missing("not_recorded", "the probe names no nccl among its libraries")
         return [unknown("nccl", "loaded", reading, expected="the library that ran", remedy="measure again")]

@@ -68,7 +68,7 @@ def _command(name: str, snapshot: Snapshot) -> Finding:
     path = snapshot.commands.get(name, Missing("command_failed", f"{name} was not looked for"))
     why = f"users miss a command that the profile promises: {name} is not on the PATH"
     owner = snapshot.owners.get(f"/usr/bin/{name}") if path is None else None
-    # Its package is installed, so the role has nothing to install: a file of it was taken away.
+    # Its package is installed, so the role would install nothing: one of its files was deleted.
     again = byhand.reinstalled(snapshot, owner) if isinstance(owner, str) else ""
     role = "" if again else EXTRAS_ROLE
     return check(
@@ -98,7 +98,9 @@ def _mount(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def packages_finished(snapshot: Snapshot) -> list[Finding]:
-    """Whether the package manager ended what it began; [] in older records, and while somebody works with packages."""
+    """Whether the package manager finished its last work; [] in older records, and while somebody works with
+    packages.
+    """
     there = snapshot.package_manager
     if there == NOT_READ:
         return []
@@ -121,9 +123,9 @@ def packages_finished(snapshot: Snapshot) -> list[Finding]:
             "finished",
             named,
             expected=expected,
-            why=f"{'gpuprep' if own else 'the package manager'} was broken off; each later step fails at it",
+            why=f"{'gpuprep' if own else 'the package manager'} was interrupted; each later step fails because of that",
             role=("gpu_cuda" if toolkit else "gpu_driver") if own else "",
-            remedy="" if own else f"{by_hand}, which says why if it cannot",
+            remedy="" if own else f"{by_hand}, which says why if it fails",
         )
     ]
 
@@ -140,7 +142,7 @@ def kernels(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     kernel = snapshot.kernel
     why = f"the headers of the running kernel {kernel.running} are not installed: DKMS cannot build the driver for it"
     kernel_findings = [_kernel_headers(snapshot, "headers", kernel.running, kernel.headers_running, why)]
-    if lacks_driver(snapshot):  # driver.next_boot_module alone says what that means, and what comes before a reboot
+    if lacks_driver(snapshot):  # only driver.next_boot_module says what that means, and what to do before a reboot
         return kernel_findings
     if isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running:
         why = (
@@ -153,7 +155,7 @@ def kernels(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def lacks_driver(snapshot: Snapshot) -> bool:
-    """Whether the next boot starts a kernel that is known to have none, or another, of the running kernel's driver."""
+    """Whether the next boot's kernel is known to have no driver, or another version than the running kernel's."""
     kernel, here, following = snapshot.kernel, snapshot.driver.module_version, snapshot.driver.module_next_boot_version
     if kernel.next_boot in (kernel.running, None) or isinstance(kernel.next_boot, Missing):
         return False
@@ -162,7 +164,7 @@ def lacks_driver(snapshot: Snapshot) -> bool:
 
 def _kernel_headers(snapshot: Snapshot, prop: str, kernel: str, installed: Bool, why: str) -> Finding:
     shown, package = "installed" if installed else "absent", f"linux-headers-{kernel}"
-    # The package is installed, so the role has nothing to install: a file or a link of it was taken away.
+    # The package is installed, so the role would install nothing: one of its files or links was deleted.
     again = byhand.reinstalled(snapshot, package) if installed is False and package in snapshot.packages else ""
     return check(
         "kernel", prop, installed, installed is True, expected="installed", shown=shown, why=why,

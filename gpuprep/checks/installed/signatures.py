@@ -1,7 +1,7 @@
 """Secure Boot: would the kernel accept the driver's modules, now and at the next boot? By verified signatures.
 
 With Secure Boot on, a module that is not signed, was changed, or has a key that is not enrolled is FAIL. With Secure
-Boot off the kernel accepts any module; but a signature that does not fit means that the module was changed: WARN.
+Boot off the kernel accepts any module; but an invalid signature means that the module was changed: WARN.
 If a profile names a key (driver.signing), the modules must be signed with it, whether Secure Boot is on or not.
 """
 
@@ -22,7 +22,7 @@ SUBJECT = "driver"
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """A finding for the running kernel, and for the next boot's if it differs; none for a kernel without modules."""
     kernel, facts = snapshot.kernel, snapshot.signatures
-    if isinstance(facts, Missing):  # with Secure Boot off nothing is asked of a record that has none
+    if isinstance(facts, Missing):  # with Secure Boot off, an older record needs no signatures
         if kernel.secure_boot is not True or not isinstance(snapshot.driver.module_version, str):
             return []
         expected, what = "signed with an enrolled key", "the modules' signatures"
@@ -49,7 +49,7 @@ class _Judge:
         self.path = certificate(self.wish, snapshot)
         self.kernel = modules[0].kernel
         self.by_wish = f"signed for {self.path}" if self.wish else ""
-        self.expected = self.by_wish or ("signed with an enrolled key" if self.on is True else "as the kernel takes it")
+        self.expected = self.by_wish or ("signed with an enrolled key" if self.on is True else "accepted by the kernel")
 
     def finding(self) -> Finding:
         return (
@@ -66,13 +66,11 @@ class _Judge:
         changed = [module for module in self.modules if module.fits is False]
         if not changed:
             return None
-        why = f"the signature of {_names(changed)} does not fit: the module was changed after it was signed"
-        effect = "Secure Boot is off, so the kernel takes it" if self.on is False else "the kernel refuses it"
+        why = f"the signature of {_names(changed)} is invalid: the module was changed after it was signed"
+        effect = "Secure Boot is off, so the kernel accepts it" if self.on is False else "the kernel refuses it"
         remedy = f"find out who changed it; {self._rebuild(changed)}"
         status = Status.WARN if self.on is False and not self.wish else Status.FAIL
-        return self._say(
-            status, f"does not fit: {_names(changed)}", f"{why}; {effect}", remedy, ROLE if self.wish else ""
-        )
+        return self._say(status, f"invalid: {_names(changed)}", f"{why}; {effect}", remedy, ROLE if self.wish else "")
 
     def _wrong_key(self) -> Finding | None:
         """The finding if modules are not signed with the profile's key; None without such a key."""
@@ -101,7 +99,10 @@ class _Judge:
         if isinstance(self.on, Missing):
             return self._unread_of(self.on, "whether Secure Boot is on")
         if len(unsigned) < len(self.modules):
-            why = f"{_names(unsigned)} has no signature, and the other modules have one: it was changed or cut off"
+            why = (
+                f"{_names(unsigned)} has no signature, and the other modules have one: the module was changed, or "
+                "its signature was removed"
+            )
             return self._say(Status.WARN, actual, why, f"find out who changed it; {self._rebuild(unsigned)}")
         return self._say(Status.PASS, "not signed; Secure Boot is off")
 
@@ -117,7 +118,7 @@ class _Judge:
             return skip(SUBJECT, self.prop, expected=self.expected, actual="not verified", reason=reason)
         return self._unread_of(first, f"the signature of {_names(unread)}")
 
-    # ------------------------------------------------ every module fits its signature, or has an unknown signer
+    # ------------------------------------------------ every signature is valid, or its signer is unknown
 
     def _off(self) -> Finding:
         by = ", ".join(sorted({module.verified_by for module in self.modules if isinstance(module.verified_by, str)}))
@@ -142,7 +143,7 @@ class _Judge:
             return skip(SUBJECT, self.prop, expected=self.expected, actual=f"signed by {signer}", reason=reason)
         why = f"{_names(foreign)} is signed by {signer}, and no certificate on the host is that signer's"
         remedy = (
-            'load the module (a reboot): if the kernel takes it, the signature is right. If it says "Key was rejected'
+            'load the module (a reboot): if the kernel accepts it, the signature is right. If it says "Key was rejected'
             f' by service", {self._repair(foreign)}'
         )
         return self._say(Status.UNKNOWN, f"signed by {signer}", why, remedy)
@@ -176,19 +177,19 @@ class _Judge:
         return unknown(SUBJECT, self.prop, reading, expected=self.expected, remedy=advice, what=what)
 
     def _rebuild(self, modules: Sequence[ModuleSignature]) -> str:
-        kernel = shlex.quote(modules[0].kernel)  # the name is the host's own word, and people paste this
+        kernel = shlex.quote(modules[0].kernel)  # the host chose the name, and people paste this command
         if self.prebuilt and not self.wish:
             return (
-                "have the package's own module again: sudo apt-get install --reinstall NAME, and `dpkg -l"
-                " 'linux-modules-nvidia-*'` says which package is of this kernel"
+                "install the module's package again: sudo apt-get install --reinstall NAME; `dpkg -l "
+                "'linux-modules-nvidia-*'` shows the package of this kernel"
             )
         known = [one for one in self.dkms if one.module.startswith("nvidia")]
         if self.wish or not known:  # without its sources DKMS builds nothing
-            return "`gpuprep provision HOST --profile PROFILE --only driver` has it built and signed again"
+            return "`gpuprep provision HOST --profile PROFILE --only driver` builds and signs it again"
         built = [one for one in known if one.kernel == modules[0].kernel]
         name = shlex.quote("{0.module}/{0.version}".format((built or known)[0]))
         remove = f"`sudo dkms remove {name} -k {kernel}`, then " if built else ""
-        return f"have it built and signed again: {remove}`sudo dkms install --force {name} -k {kernel}`"
+        return f"build and sign it again: {remove}`sudo dkms install --force {name} -k {kernel}`"
 
     def _repair(self, modules: Sequence[ModuleSignature]) -> str:
         """The remedy: rebuild, and enrol the key; not for prebuilt modules, whose key is in the kernel."""

@@ -39,15 +39,15 @@ def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _host_compiler(snapshot: Snapshot) -> list[Finding]:
-    """Whether nvcc takes a compiler of the host; [] without nvcc, which cuda.version reports."""
+    """Whether nvcc accepts a compiler of the host; [] without nvcc, which cuda.version reports."""
     nvcc, refused = snapshot.cuda.nvcc_version, snapshot.cuda.compiler_refused
     if refused == NOT_READ or nvcc is None:
         return []
-    if isinstance(nvcc, Missing):  # then nobody knows whom it takes
+    if isinstance(nvcc, Missing):  # then it is not known which compilers nvcc accepts
         refused = nvcc
-    expected = "one that nvcc takes"
+    expected = "one that nvcc accepts"
     shown = expected if refused is None else f"refused: {refused}"
-    why = f"nvcc finds no C++ compiler that it takes, so no CUDA program can be compiled: {refused}"
+    why = f"nvcc finds no C++ compiler that it accepts, so no CUDA program can be compiled: {refused}"
     ok, role = refused is None, CUDA_ROLE
     return [check("cuda", "host_compiler", refused, ok, expected=expected, shown=shown, why=why, role=role)]
 
@@ -61,7 +61,7 @@ def _pinned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
-    """Findings on the toolkit that programs get, by whoever it was installed: nvcc's version and CUPTI."""
+    """Findings on the toolkit that programs get, whoever installed it: nvcc's version and CUPTI."""
     facts = snapshot.cuda
     nvcc_version = catalogue.host_version(facts.nvcc_version)
     good = isinstance(nvcc_version, str) and catalogue.matches(nvcc_version, wanted.cuda.version)
@@ -78,7 +78,7 @@ def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
 
 
 def _in_the_way(wanted: Wanted, snapshot: Snapshot) -> str:
-    """What takes somebody else's nvcc out of the way of the wanted toolkit's, where that is installed: no role does."""
+    """How to make programs find the wanted toolkit's nvcc before another one; no role does that."""
     path = snapshot.cuda.nvcc_path
     absent = not wanted.installs or any(name not in snapshot.packages for name in wanted.cuda.packages)
     if absent or not isinstance(path, str) or path.startswith(OF_ROLE):
@@ -196,7 +196,8 @@ def _shell_environment(way: str, words: str, path: str, pattern: str, snapshot: 
 # cuDNN has a check of its own; the driver's libraries do not come with the toolkit.
 STEMS = ("libcublas.so.", "libcublasLt.so.", "libcudart.so.", "libnvJitLink.so.", "libnvrtc.so.")
 OFF_THE_LOADER = (
-    "take the other folder off LD_LIBRARY_PATH and /etc/ld.so.conf.d, run ldconfig, and start programs in a new shell"
+    "remove the other folder from LD_LIBRARY_PATH and /etc/ld.so.conf.d, run ldconfig, and start programs in a new "
+    "shell"
 )
 
 

@@ -13,10 +13,10 @@ from gpuprep.desired.state import Wanted, tuning_document
 from gpuprep.records import ClockPair, Finding, GpuFacts, LockedClocks, Missing, Snapshot, Status
 
 ROLE = "gpu_tuning"
-NOT_FOUND = "not-found"  # the agent's word for a unit that systemd does not know
+NOT_FOUND = "not-found"  # what the agent reports for a unit that systemd does not know
 STARTS_AT_BOOT = ("enabled", "static")
 
-# What a setting that is not the profile's means for the user.
+# What a setting that differs from the profile means for the user.
 UNLOADS = "the driver unloads between jobs; each start waits and settings are lost"
 STAYS = "the driver stays loaded, and the idle GPU draws more power"
 ECC_ON = "errors of the memory are neither noticed nor corrected"
@@ -140,7 +140,7 @@ def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         f"the PCI bus has {len(devices)} NVIDIA GPUs and the driver shows {len(snapshot.gpus)}: "
         "programs cannot use the others"
     )
-    remedy = "see `dmesg | grep -i nvrm`; a GPU that has fallen off the bus needs the machine stopped and started"
+    remedy = "see `dmesg | grep -i nvrm`; if a GPU has fallen off the bus, stop the machine and start it again"
     count = check("gpus", "count", len(snapshot.gpus), ok, expected=str(len(devices)), why=why, remedy=remedy)
     return [count, *(finding for gpu in snapshot.gpus if not _lost(gpu) for finding in _gpu(wanted, snapshot, gpu))]
 
@@ -216,7 +216,7 @@ def _ecc_kept(gpu: GpuFacts) -> Finding:
     if current == pending:
         return Finding(f"gpu {gpu.index}", "ecc", Status.PASS, expected, words[current])
     reason = f"ECC of gpu {gpu.index} is {words[current]} and becomes {words[pending]} at the next reboot"
-    remedy = f"take it back: `sudo nvidia-smi -i {gpu.index} -e {int(current)}`; or reboot when it suits you"
+    remedy = f"undo it: `sudo nvidia-smi -i {gpu.index} -e {int(current)}`; or reboot when it suits you"
     actual = f"{words[current]}, {words[pending]} after a reboot"
     return Finding(f"gpu {gpu.index}", "ecc", Status.WARN, expected, actual, reason, remedy, reboot=True)
 
@@ -224,7 +224,7 @@ def _ecc_kept(gpu: GpuFacts) -> Finding:
 def _ecc_unread(gpu: GpuFacts, reading: Missing, expected: str) -> Finding:
     if reading.reason == "not_supported":
         return skip(f"gpu {gpu.index}", "ecc", expected=expected, actual="none", reason=f"{gpu.name} has no ECC")
-    remedy = f"`nvidia-smi -i {gpu.index} -q -d ECC` says more; an error there often ends with a reset or a reboot"
+    remedy = f"`nvidia-smi -i {gpu.index} -q -d ECC` says more; a reset or a reboot often clears an error there"
     return unknown(f"gpu {gpu.index}", "ecc", reading, expected=expected, remedy=remedy)
 
 

@@ -24,15 +24,15 @@ MEASURE = (
 )
 # A convolution in FP32 may run on Tensor Cores as TF32.
 UNITS = {"fp16": ("fp16",), "fp32": ("fp32", "tf32")}
-ABOVE = 1.05  # of the peak: clocks a little above the boost; above it no speed can be
+ABOVE = 1.05  # of the peak: clocks may be a little above the boost; a higher speed is impossible
 # Of the peak. H200: 13 to 25 %, a T4 more. Small as it is, a convolution that slow did not run as it should.
 SLOW, BROKEN = 0.04, 0.02
 ROUNDED = 0.02  # by which time and speed of one convolution may differ
-WRONG = "do not calculate on this GPU before it is explained: try another machine, and show the provider this report"
+WRONG = "do not calculate on this GPU until the cause is known: try another machine, and show the provider this report"
 SLOWLY = "see that nothing else used the GPU (nvidia-smi) and its clocks (nvidia-smi -q -d CLOCK), then measure again"
 ELSEWHERE = (
-    "take the other one off LD_LIBRARY_PATH and /etc/ld.so.conf.d; `gpuprep provision HOST "
-    "--profile PROFILE` sets the loader's"
+    "remove the other one from LD_LIBRARY_PATH and /etc/ld.so.conf.d; `gpuprep provision HOST "
+    "--profile PROFILE` sets the loader's path"
 )
 
 
@@ -52,7 +52,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     have = {(case.dtype, case.layout) for case in values.convolutions}
     listed = Counter((case.dtype, case.layout) for case in values.convolutions if not _lacks(case))
     if again := [f"{dtype} {layout}" for (dtype, layout), count in listed.items() if count > 1]:
-        why = f"there is more than one result of {', '.join(again)}: it is not known which is true"
+        why = f"there is more than one result of {', '.join(again)}: it is not known which is right"
         cudnn_findings.append(Finding("cudnn", "entries", Status.UNKNOWN, "one of each", "several", why, AGAIN))
     absent = [f"{dtype} {layout}" for dtype in ("fp16", "fp32") for layout in ("NHWC", "NCHW")
               if (dtype, layout) not in have]  # fmt: skip
@@ -183,7 +183,7 @@ def _wrong(case: Convolution, what: str) -> str:
     if isinstance(off, Missing) or 0 <= off <= allowed:
         return ""
     if off < 0:
-        return f"the convolution in {what} has an error of {off:.2g}, which cannot be"
+        return f"the convolution in {what} has an error of {off:.2g}, which is impossible"
     return f"the convolution in {what} is off by {off:.2g} of its largest value, and {allowed:g} is allowed"
 
 

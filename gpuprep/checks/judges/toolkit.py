@@ -15,7 +15,7 @@ RUN_REMEDIES = {
     "NoDevice": "no GPU is visible: see the driver's findings, and CUDA_VISIBLE_DEVICES",
     "SystemNotReady": "start Fabric Manager (nvidia-fabricmanager): without it GPUs behind an NVSwitch do not start",
     "SystemDriverMismatch": "reboot, so that module and library are of one version",
-    "NoKernelImageForDevice": "this CUDA does not make code for this GPU: choose a CUDA that still knows it",
+    "NoKernelImageForDevice": "this CUDA does not compile for this GPU: choose a CUDA version that supports it",
 }
 
 ADMINISTRATORS = ("root", "0")
@@ -74,7 +74,7 @@ def _counters(evidence: Evidence, values: Toolkit) -> Finding:
         "(NVreg_RestrictProfilingToAdminUsers=0) and reboots"
     )
     if counters is True and user in ADMINISTRATORS:
-        counters = Missing("not_recorded", f"{user} read them, who may always")
+        counters = Missing("not_recorded", f"{user} read them, which this user may always do")
     if isinstance(counters, Missing):
         what = "whether an ordinary user may read the performance counters"
         return unknown("cupti", "counters", counters, expected=expected, remedy="measure again", what=what)

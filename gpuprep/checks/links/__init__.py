@@ -28,7 +28,7 @@ AGAIN = "measure again"
 RESEAT = "show the provider this report: the slot, the riser or the host's settings limit the link"
 OTHER_SLOT = "nothing is wrong with the GPU; where copies to the host matter, ask for a machine with a wider slot"
 BARE_METAL = ("none",)
-# What systemd-detect-virt calls containers says nothing of the machine below them.
+# If systemd-detect-virt names a container, it does not say whether the machine is virtual.
 NOT_SAID = ("", "unknown", "docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "rkt", "container-other")
 
 
@@ -119,7 +119,7 @@ def _lower(one: int | None, other: int | None) -> int | None:
 def read(evidence: Evidence, gpu: BandwidthGpu, board: Board | None) -> Link:
     pcie = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
     now, device, machine = Way(pcie.generation, pcie.width), device_of(pcie, board), evidence.snapshot.virtualization
-    # The port above the device in a virtual machine is made up by the hypervisor (QEMU's: x1, or x32).
+    # In a virtual machine the hypervisor invents the port above the device (QEMU's: x1, or x32).
     virtual = machine not in BARE_METAL and machine not in NOT_SAID
     port = Way(None, None) if virtual else Way(pcie.slot_generation, pcie.slot_width)
     slot = Way(
@@ -148,7 +148,7 @@ def finding(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Sequence[B
     """The finding on generation and width under load. `kin`: the other GPUs of the same board."""
     board = evidence.board(gpu)
     if is_chip_to_chip(board):
-        why = "GPU and CPU are joined by NVLink-C2C: what NVML says of a PCIe link is no measure of it"
+        why = "GPU and CPU are joined by NVLink-C2C: NVML's PCIe link says nothing about its speed"
         return skip(subject, PROP, expected="NVLink-C2C", actual=str(read(evidence, gpu, board).now), reason=why)
     link = read(evidence, gpu, board)
     now, best, together = link.now.gb_per_s, link.device.gb_per_s, link.together.gb_per_s

@@ -20,7 +20,8 @@ PROP = "nvlinks"
 EXPECTED = "all up, or none in use"
 FABRIC = "look at `systemctl status nvidia-fabricmanager` and `nvidia-smi topo -m`"
 LOOK = (
-    f"`nvidia-smi nvlink -s` shows them; {RESET_ALL}; with NVSwitches {FABRIC}; if it stays so, show the provider this"
+    f"`nvidia-smi nvlink -s` shows them; {RESET_ALL}; with NVSwitches {FABRIC}; if that does not help, show the "
+    "provider this"
     " report"
 )
 BRIDGE = "see that each bridge is pushed in fully and is of the right kind; else show the provider this report"
@@ -128,8 +129,8 @@ def ends(gpus: Sequence[GpuFacts]) -> list[Finding]:
     if family and family.joined == "bridge":
         subject = f"gpu {joined[0].index}"
         why = (
-            "NVLinks of this GPU are up, and no other GPU of this machine has any:"
-            " the other ends of these links are not known"
+            "NVLinks of this GPU are up, but no other GPU of this machine has any: the other ends of these links are "
+            "not known"
         )
         return [Finding(subject, "nvlink_end", Status.WARN, "a joined pair", "one end", why, BRIDGE)]
     return []

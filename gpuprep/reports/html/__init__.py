@@ -23,7 +23,7 @@ from gpuprep.reports.html.contents import contents
 from gpuprep.reports.readings import figure
 from gpuprep.reports.templates import environment, policy_hash, with_code
 
-# Words of the page that not everybody knows, as docs/glossary.md explains them (a test compares).
+# Explanations of technical words on the page, as in docs/glossary.md (a test compares them).
 WORDS = {
     "peak": "The speed by the data sheet: units × operations a clock × boost clock. No real program reaches it",
     "boost clock": "The highest clock that NVIDIA names for a GPU. Peaks are calculated with it",
@@ -62,7 +62,7 @@ def _filled(template: str, variables: dict[str, Any]) -> str:
         _environment()
         .get_template(template)
         .render(
-            style=Markup(style),  # our own files, no words of a host in them
+            style=Markup(style),  # gpuprep's own files, without text from a host
             script=Markup(script),
             style_hash=policy_hash(style),
             script_hash=policy_hash(script),

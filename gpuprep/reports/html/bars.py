@@ -1,10 +1,10 @@
 """The bars of the first screen: the best product of each type, memory and links, streams of video; floors on them.
 
-Of several GPUs of one board a bar is that of the lowest, which is the one to look at.
+Of several GPUs of one board a bar shows the lowest, which is the one to look at.
 
 A floor is read from the finding that judged the figure. A finding says it in words ("≥ 55 % of 1071 TFLOPS at 1980 MHz
 (profile h200)") that the record keeps, so the floor is that of the day of the run, also after the profile was changed.
-Words that are not understood give none.
+Unknown words give no floor.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Bar:
     detail: str
     value: str
     unit: str
-    percent: float | None  # of the whole bar; None: nobody knows how long it may be
+    percent: float | None  # of the whole bar; None: the peak is not known
     floor: float | None = None  # the same
     comparison: str = ""  # "77 % of peak, floor 55 %"
-    below: bool = False  # whether the check did not pass it
+    below: bool = False  # whether the check did not pass the figure
     losses: tuple[Lost, ...] = ()
 
 
@@ -148,7 +148,7 @@ def _product(row: Gemm, floors: Floors, lasting: float, which: str) -> Bar:
 
 
 def _losses(why: Attribution, whole: float) -> tuple[Lost, ...]:
-    """From the peak down to what was measured; what made it faster than the model is no part of it."""
+    """From the peak down to what was measured; factors that made it faster than the model are left out."""
     losses, end = [], why.peak_tflops
     for factor in why.factors:
         start = end - factor.lost_tflops
@@ -237,8 +237,8 @@ def _share(value: float, whole: float | None) -> float | None:
 NUMBER = r"(\d{1,9}(?:\.\d{1,6})?)"
 SHARE = re.compile(rf"≥ ?{NUMBER} % of {NUMBER} (?:TFLOPS|TOPS|GB/s)\b")
 RATE = re.compile(rf"at least {NUMBER} % [^%]{{0,200}}?of {NUMBER} fps\b")
-SOUND = re.compile(rf", and {NUMBER} fps, ")  # below it a series is slow enough to tell
-MOST_LETTERS = 500  # of a finding's words that are looked at
+SOUND = re.compile(rf", and {NUMBER} fps, ")  # below it a series is reported as slow
+MOST_LETTERS = 500  # characters of a finding that are searched
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def transcodes(record: RunRecord) -> list[dict[str, Any]]:
         {
             "case": case,
             "skipped": case.status is Status.SKIP,
-            # A command that did not complete has made nothing to look at.
+            # A command that did not complete has no picture to show.
             "outputs": [_output(output) for output in case.measured.outputs] if case.outcome == "completed" else [],
         }
         for case in measured.transcodes(record)
@@ -328,7 +328,7 @@ def _panel(
 ) -> list[Markup]:
     values = [value for _, value in points] + ([limit] if limit else [])
     low, high = min(values), max(values)
-    # A tremble must not look like a fall: the panel spans a fifth of the highest reading at least.
+    # Noise must not look like a fall: the panel spans at least a fifth of the highest reading.
     room = max((high - low) * 0.12, (0.2 * abs(high) - (high - low)) / 2, 1.0)
     y = Scale(max(0.0, low - room) if low >= 0 else low - room, high + room, top + height, top + 18)
     parts = [text(x.start, top + 11, words, "label strong")]

@@ -28,7 +28,7 @@ from gpuprep.reports.text import outcome, shown
 UNKNOWN = Status.UNKNOWN.value
 HALVES = ("BF16", "FP16")  # data types of training and inference, with sums in FP32
 COPY = "device copy"
-# The work that most hosts with video engines are for comes first.
+# The most frequent use of hosts with video engines comes first.
 WORK = ("transcode", "encode", "decode")
 JUDGED = ("provision", "validate", "judge")  # commands whose page misses a figure that was not measured
 
@@ -95,7 +95,7 @@ def _rank(row: Bar) -> tuple[int, int]:
 
 
 def _no_streams(record: RunRecord, every: Sequence[Series]) -> Tile:
-    """None, where the GPU has no engine for any series; else nobody knows."""
+    """None if the GPU has no engine for any series; else UNKNOWN."""
     if every and all(series.status is Status.SKIP for series in every):
         return Tile("video streams", "none", "", (_lacks(record, every) or "every series was skipped",), "SKIP")
     return Tile("video streams", UNKNOWN, "", (no_series(record),), UNKNOWN)
@@ -310,8 +310,8 @@ def _summaries(values: dict[str, Any], findings: Sequence[Finding]) -> dict[str,
         "skipped": "; ".join(f"{group.count}: {group.cause}" for group in values["skipped"][:1])
         + (f"; {_several(len(values['skipped']) - 1, 'other cause')}" if len(values["skipped"]) > 1 else ""),
         "compute": f"roofline, {_several(len(values['gemms']), 'product')}",
-        "falls": "what each product lost to clock, memory, tiles and kernel",
-        "time": "clock, power and temperature, and why the clock was held",
+        "falls": "what each product lost by clock, memory, tiles and kernel",
+        "time": "clock, power and temperature, and why the clock was lowered",
         "together": _several(len({row.label for row in values["together"]}), "GPU"),
         "moved": _several(len(values["bandwidths"]), "path"),
         "nccl": f"{collectives[0].gpus} GPUs, {len(collectives)} sizes" if collectives else "",
@@ -324,12 +324,12 @@ def _summaries(values: dict[str, Any], findings: Sequence[Finding]) -> dict[str,
         "checks": f"{len(findings)}: "
         + ", ".join(f"{n} {status.value}" for status, n in _counts(findings).items() if n),
         "system": ", ".join(value for name, value in values["system"] if name in ("system", "kernel", "driver")),
-        "words": "what is meant by peak, floor, long run and others",
+        "words": "what peak, floor, long run and other words mean",
     }
 
 
 def _opened(values: dict[str, Any]) -> set[str]:
-    """The folds that are open at once: what somebody has to look at, and what a page without a verdict is for."""
+    """The folds that are open at first: what needs attention, or the main content of a page without a verdict."""
     opened = set()
     if values["worst"]:
         opened.add("commands")
@@ -362,7 +362,7 @@ def _about(record: RunRecord) -> Pairs:
         ("when", minute(record.started_at)),
         ("took", "" if lasted is None else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"),
         ("run", record.run_id),
-        ("held to", held_to(record)),
+        ("certified by", held_to(record)),
     ]
     return [(name, value) for name, value in pairs if value]
 

@@ -81,7 +81,7 @@ def contents(records: Sequence[RunRecord]) -> dict[str, Any]:
         "banner": "" if not stand_ins else STAND_IN if stand_ins == len(hosts) else banner,
         "watermark": stand_ins == len(hosts),
         "version": __version__,
-        # Red where anything failed, also below a host that was not reached.
+        # Red if anything failed, even if the worst host was not reached.
         "word": next((host["word"] for host in hosts if host["word"] == Status.FAIL.value), hosts[0]["word"]),
         "headline": f"{rest} of {len(hosts)} did not pass" if rest else f"{len(hosts)} of {len(hosts)} passed",
         "command": kinds[0] if len(kinds) == 1 else "runs",
@@ -99,7 +99,7 @@ def contents(records: Sequence[RunRecord]) -> dict[str, Any]:
 
 def _causes(ordered: Sequence[RunRecord]) -> list[Cause]:
     """Each once with all its hosts: the worst first, of these what most hosts have."""
-    of: dict[int, list[int]] = {}  # the places of the hosts that have it; records may share a finding
+    of: dict[int, list[int]] = {}  # indices of the hosts with this cause; records may share a finding
     for place, record in enumerate(ordered):
         for finding in findings_of(record):
             of.setdefault(id(finding), []).append(place)
@@ -111,7 +111,7 @@ def _causes(ordered: Sequence[RunRecord]) -> list[Cause]:
     lost: dict[str, list[tuple[str, str]]] = {}
     for place, record in enumerate(ordered):
         if record.error:
-            # Without the host's name, so that hosts that are lost in the same way are one cause.
+            # Without the host's name, so that hosts with the same error share one cause.
             lost.setdefault((record.error.replace(record.host, "the host") if record.error else ""), []).append(
                 (f"host-{place}", record.host)
             )
@@ -218,7 +218,7 @@ def _facts(record: RunRecord) -> Pairs:
     if record.verdict:
         facts.append(("verdict", record.verdict.summary))
     facts += drifted.compared_with(record)
-    if record.command != "last":  # that one is not stored: the host was not reached, or had nothing
+    if record.command != "last":  # such a run is not stored: the host was not reached, or had no result
         facts.append(("whole page", commands.report_file(record, "html")))
     return facts
 

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 # Width in CSS pixels that a chart is drawn for: beside a desktop's margins, and on a phone of 390 pixels.
 WIDE, NARROW = 1000, 326
-# An own mark a data type, so that colour is not all that tells them apart: corners, and turn in degrees.
+# Each data type has a mark of its own, for readers who cannot see the colours: corners, and turn in degrees.
 MARKS = {
     "fp64": (4, 45), "fp32": (0, 0), "tf32": (3, 0), "fp16": (4, 0), "bf16": (3, 180), "int8": (5, 0), "fp8": (6, 0),
 }  # fmt: skip
@@ -18,7 +18,7 @@ MARKS = {
 
 def el(name: str, *children: str | Markup, **attributes: object) -> Markup:
     """One element. `_` in an attribute's name is `-`, `class_` is class; None leaves an attribute out."""
-    # Thousands of these make a page: joined as texts, escaped one by one, which is many times as fast as Markup.format.
+    # A page has thousands of these: joining escaped texts is many times as fast as Markup.format.
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
         for key, value in attributes.items()

@@ -73,7 +73,7 @@ class Replay:
 
     e: Evidence
     ok: bool = False
-    why_not: str = ""
+    refusal: str = ""
     recorded_ns: float = 0.0  # of the same iterations, from start to start
     pace: Pace = field(default_factory=Pace)
     _steps: dict[float, float] = field(default_factory=dict)  # by the CPU's share: with nothing changed, ns
@@ -94,7 +94,7 @@ class Replay:
         trace = e.trace
         self.calls_of = e.profile.gpu.call
         if not len(e.gpu) or not len(trace.calls.start):
-            self.why_not = "there are no launches in the profile"
+            self.refusal = "there are no launches in the profile"
             return
         first, last = self._some_iterations()
         begin = int(iterations.start[first])
@@ -121,7 +121,7 @@ class Replay:
                 end = min(end, int(calls.start[long[0]]))
                 rows = rows[calls.start[rows] < end]
         if not len(rows):
-            self.why_not = "there are no launches in the chosen iterations"
+            self.refusal = "there are no launches in the chosen iterations"
             return
         other = np.flatnonzero((calls.start >= begin) & (calls.start < end))
         self.other_calls = np.sort(calls.start[np.setdiff1d(other, rows, assume_unique=True)])
@@ -131,7 +131,7 @@ class Replay:
         gpu_rows = np.flatnonzero(self.calls_of >= 0)
         gpu_rows = gpu_rows[place_of_call[self.calls_of[gpu_rows]] >= 0]
         if len(rows) + len(gpu_rows) > LARGEST_STEP:
-            self.why_not = "a step has too many kernels to be replayed"
+            self.refusal = "a step has too many kernels to be replayed"
             return
         place = place_of_call[self.calls_of[gpu_rows]]
         order = np.lexsort((trace.gpu.start[gpu_rows], place))
@@ -149,7 +149,7 @@ class Replay:
         cpu_ns = float(self.work.sum() + self.call.sum() + self.tail)
         self.pace = paced(self.unchanged_ns, e.timed_step_ns, cpu_ns, written)
         if not self.ok:
-            self.why_not = "the replayed step does not take the time of the recorded one"
+            self.refusal = "the replayed step does not take the time of the recorded one"
 
     def _some_iterations(self) -> tuple[int, int]:
         """A run of chosen iterations of at most MOST_PIECES pieces, at least one; around the middle."""

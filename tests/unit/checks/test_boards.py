@@ -331,7 +331,7 @@ def test_the_same_speed_of_two_boards(
     [
         # measured on a board of its kind: what `explain` says, less its stated error
         ("2330", "bf16", (16, 4864, 896), 18.0, "PASS", "explain of this shape: 20.1 TFLOPS ± 12 %"),
-        ("2330", "bf16", (16, 4864, 896), 15.0, "UNKNOWN", "how its matrices lie in memory"),
+        ("2330", "bf16", (16, 4864, 896), 15.0, "UNKNOWN", "the layout of its matrices"),
         ("2330", "bf16", (16, 4864, 896), 5.0, "FAIL", "memory"),
         ("2330", "bf16", (5216, 3843, 2140), 94.0, "PASS", "explain of this shape"),
         ("2335", "fp16", (64, 4096, 4096), 150.0, "PASS", ""),
@@ -341,9 +341,9 @@ def test_the_same_speed_of_two_boards(
         ("2335", "int8", (17, 656, 5384), 1.0, "FAIL", "explain of this shape"),
         ("2335", "fp8", (2100, 96, 32), 1.0, "FAIL", "explain of this shape"),
         # the first products of a benchmark run before the GPU has its clock
-        ("20f1", "fp32", (2048, 2048, 2048), 9.69, "UNKNOWN", "it says little"),
+        ("20f1", "fp32", (2048, 2048, 2048), 9.69, "UNKNOWN", "it proves little"),
         ("20f1", "fp32", (4096, 4096, 4096), 9.0, "FAIL", "of 19.5 TFLOPS"),
-        ("2235", "bf16", (1024, 1024, 1024), 30.0, "UNKNOWN", "it says little"),
+        ("2235", "bf16", (1024, 1024, 1024), 30.0, "UNKNOWN", "it proves little"),
         # a large shape is no odd one: its board's floor, and how many machines that rests on
         ("2330", "tf32", (8448, 8192, 4096), 250.0, "WARN", "machines, published"),
         ("20b2", "bf16", (4096, 4096, 4096), 211.0, "WARN", "5 machines"),

@@ -56,7 +56,7 @@ BY_HAND: list[tuple[str, dict[str, Any], str]] = [
     (
         "driver.modprobe_options",
         modprobe(f"{RESTRICTED} NVreg_UsePageAttributeTable=1", owners={FILE: "acme-gpu"}),
-        f"take `{RESTRICTED.split()[-1]}` out of the line `{RESTRICTED} NVreg_UsePageAttributeTable=1` of {FILE}, which"
+        f"remove `{RESTRICTED.split()[-1]}` from the line `{RESTRICTED} NVreg_UsePageAttributeTable=1` of {FILE}, which"
         " belongs to package acme-gpu",
     ),
     (
@@ -66,8 +66,8 @@ BY_HAND: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("driver.module_allowed", modprobe("blacklist nvidia"), f"remove the line `blacklist nvidia` from {FILE}"),
     ("driver.module_allowed", modprobe("install nvidia-uvm /bin/false"), "`install nvidia-uvm /bin/false`"),
-    ("driver.module_allowed", modprobe("blacklist nvidia", "/proc/cmdline"), "off the kernel's command line"),
-    ("driver.module_allowed", modprobe("blacklist nvidia", owners={}), f"`dpkg -S {FILE}` says whose it is"),
+    ("driver.module_allowed", modprobe("blacklist nvidia", "/proc/cmdline"), "from the kernel's command line"),
+    ("driver.module_allowed", modprobe("blacklist nvidia", owners={}), f"`dpkg -S {FILE}` names its package"),
     ("ffmpeg.path", ffmpeg(MINE), f"{MINE}, which belongs to no package: `sudo mv {MINE} {MINE}.off`"),
     ("ffmpeg.path", ffmpeg(MINE, owners={MINE: "acme-ffmpeg"}), "`sudo apt-get remove acme-ffmpeg`"),
     (
@@ -137,7 +137,7 @@ BY_HAND: list[tuple[str, dict[str, Any], str]] = [
     (
         "cuda.libraries",
         library("/opt/a/libcudart.so.12", ("/etc/profile.d/a.sh", "export LD_LIBRARY_PATH=/opt/a:/opt/b")),
-        "take `/opt/a` out of the line `export LD_LIBRARY_PATH=/opt/a:/opt/b` of /etc/profile.d/a.sh",
+        "remove `/opt/a` from the line `export LD_LIBRARY_PATH=/opt/a:/opt/b` of /etc/profile.d/a.sh",
     ),
     (
         "ffmpeg.path",

@@ -295,7 +295,7 @@ def test_types_that_are_slow_alike_are_told_and_a_defect_may_be_the_cause() -> N
     published = {"published": "by others", "gpus": [{"pci_device_id": "20b0", "gemms": bare}]}
     found = one(judge("a100", published), "gpu 0.gemm_together")
     assert (found.status, found.reason.rpartition(": ")[2]) == (
-        records.Status.WARN, "power, heat, set clocks or a defect may do that",
+        records.Status.WARN, "power, heat, set clocks or a defect may be the cause",
     )  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def test_a_real_h200_that_is_15_percent_slower_is_no_pass() -> None:
     slow = one(found, "gpu 0.gemm_at_its_clock")
     assert (slow.status, slow.reason) == (
         records.Status.WARN,
-        "the GPU is slow in its data types alike, and its clock does not explain it",
+        "the GPU is slow in all its data types, and its clock does not explain it",
     )
 
 
@@ -133,7 +133,7 @@ def test_an_idle_gpu_does_not_calculate() -> None:
     idle = gemm("fp16", 5.0, graphics_clock_mhz=300, event_reasons=1)
     found = one(judge("t4", values(gpu("1eb8", [idle], max_graphics_clock_mhz=1590))), "gpu 0.gemm_fp16")
     assert found.status is records.Status.UNKNOWN
-    assert "NVML called the GPU idle at 300 MHz" in found.reason
+    assert "NVML reported an idle GPU at 300 MHz" in found.reason
 
 
 @pytest.mark.parametrize(

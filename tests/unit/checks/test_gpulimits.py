@@ -1,4 +1,4 @@
-"""A GPU's health against published limits: each rule at its limit and one beyond, and readings that cannot be true."""
+"""A GPU's health against published limits: each rule at its limit and one beyond, and readings that is impossible."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_failed_remap_says_whom_to_call_and_what_confirms_it() -> None:
         (records.SpareRows(639, 1, 0, 0, 0), PASS, ""),
         (records.SpareRows(638, 0, 0, 2, 0), PASS, "2 banks with few spare rows"),
         (records.SpareRows(639, 0, 0, 0, 1), WARN, "1 bank of the memory without a spare row"),
-        (records.SpareRows(-1, 641, 0, 0, 0), UNKNOWN, "cannot be true"),
+        (records.SpareRows(-1, 641, 0, 0, 0), UNKNOWN, "is impossible"),
         (records.SpareRows(0, 0, 0, 0, 0), UNKNOWN, "no banks at all"),
         (records.SpareRows(640, 0, 0, 0, BROKEN), UNKNOWN, "Unknown Error"),
         (BROKEN, UNKNOWN, "Unknown Error"),

@@ -29,7 +29,7 @@ def test_a_figure_that_cannot_be_is_named_with_its_place(value: float, shown: st
 
 def test_many_are_counted_and_the_first_are_named() -> None:
     (found,) = no_measurement({"bandwidth": {"a": math.nan, "b": [math.nan, math.inf], "c": 1e30, "d": math.nan}})
-    assert found.actual == "5 that cannot be"
+    assert found.actual == "5 impossible"
     assert found.reason.endswith("a = NaN, b[0] = NaN, b[1] = infinity and 2 more")
 
 

@@ -370,7 +370,7 @@ def test_nvlinks_between_boards_that_nobody_joins_are_unknown() -> None:
     values["peers"] = peers(values["gpus"], 12, 250.0)
     found = judged(values)
     assert bad(found) == {"gpu 0 to gpu 1.nvlinks": UNKNOWN, "gpu 1 to gpu 0.nvlinks": UNKNOWN}
-    assert "such boards are not joined by any" in found["gpu 0 to gpu 1.nvlinks"].reason
+    assert "NVLink cannot join such boards" in found["gpu 0 to gpu 1.nvlinks"].reason
 
 
 @pytest.mark.parametrize(("key", "link"), [("l4", {"generation": 5}), ("a16", {"width": 16}), ("t4", {"width": 32})])

@@ -480,7 +480,7 @@ def test_memory_errors_after_waived_ones_are_said() -> None:
     old = with_finding(record(before), "gpu 0.ecc_errors", records.Status.WAIVED)
     found = {one.key: one for one in drift.findings(WANTED, now, drift.Past(record(whole()), old))}
     assert found["gpu 0.uncorrected_errors"].status is FAIL
-    assert "3 uncorrected memory errors more" in found["gpu 0.uncorrected_errors"].actual
+    assert "3 more uncorrected memory errors" in found["gpu 0.uncorrected_errors"].actual
 
 
 def test_the_hardwares_heat_is_said_though_the_driver_holds_it_back_now() -> None:

@@ -195,12 +195,15 @@ Change = Callable[[dict[str, Any]], Any]
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda r: of(r, "crop").update(refused_in="yuv-420-10"), "says nothing of this one"),  # another encoder
+        (lambda r: of(r, "crop").update(refused_in="yuv-420-10"), "does not need what was refused"),  # another encoder
         (lambda r: of(r, "crop").update(refused_in="decode"), "no such refusal"),
         (lambda r: of(r, "crop").update(refused_in="crop"), "no such refusal"),
         (lambda r: of(r, "crop").update(exit_code=218), "reports that it did not run"),
-        (lambda r: of(r, "crop").update(decisive_line="10 bit encode not supported"), "line is another"),
-        (lambda r: of(r, "transcode").update(decisive_line="10 bit encode not supported"), "says nothing of this one"),
+        (lambda r: of(r, "crop").update(decisive_line="10 bit encode not supported"), "with another line"),
+        (
+            lambda r: of(r, "transcode").update(decisive_line="10 bit encode not supported"),
+            "does not need what was refused",
+        ),
         (lambda r: of(r, "transcode").update(exit_code=0), "no such refusal"),
     ],
 )

@@ -128,7 +128,7 @@ def test_a_quality_that_cannot_be_is_unknown(made: dict[str, Any], words: str) -
 
 def test_other_pictures_than_those_that_went_in_fail_and_negative_figures_are_unknown() -> None:
     (found,) = capacity(None, {"psnr_db": 9.0, "xpsnr_db": 8.0})
-    assert (found.status, "are not the pictures that went in" in found.reason) == (records.Status.FAIL, True)
+    assert (found.status, "are not those of its input" in found.reason) == (records.Status.FAIL, True)
     assert {one.status for one in capacity(None, {"psnr_db": -3.0})} == {records.Status.UNKNOWN}
     assert {one.status for one in capacity({"median_ms": -1.0})} == {records.Status.UNKNOWN}
 

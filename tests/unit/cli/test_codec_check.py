@@ -121,10 +121,10 @@ def test_an_encoder_that_is_left_to_ffmpeg_is_a_note(words: str, left: list[str]
 @pytest.mark.parametrize(
     ("words", "note"),
     [
-        ("-c:v libx264 -c:v mpeg4", "-c:v libx264 is given again behind it, and FFmpeg takes the last: mpeg4"),
-        ("-vcodec libx264 -c:v mpeg4", "-vcodec libx264 is given again behind it, and FFmpeg takes the last: mpeg4"),
-        ("-vf hflip -filter:v vflip", "-vf hflip is given again behind it, and FFmpeg takes the last: vflip"),
-        ("-flags +cgop -flags ilme", "-flags +cgop is given again behind it, and FFmpeg takes the last: ilme"),
+        ("-c:v libx264 -c:v mpeg4", "-c:v libx264 is given again later, and FFmpeg uses the last: mpeg4"),
+        ("-vcodec libx264 -c:v mpeg4", "-vcodec libx264 is given again later, and FFmpeg uses the last: mpeg4"),
+        ("-vf hflip -filter:v vflip", "-vf hflip is given again later, and FFmpeg uses the last: vflip"),
+        ("-flags +cgop -flags ilme", "-flags +cgop is given again later, and FFmpeg uses the last: ilme"),
         ("-flags cgop -flags +ilme -movflags faststart -movflags -empty_moov", ""),
         ("-map_channel 0.0.0 -map_channel 0.0.1", ""),
         ("-b:v 2M -b:v 2M -map 0:v -map 0:a -metadata a=b -metadata c=d -c:v:0 h264_nvenc -c:v:1 libx264 -an -an", ""),
@@ -137,9 +137,9 @@ def test_of_an_option_that_is_given_twice_the_last_counts(words: str, note: str)
 @pytest.mark.parametrize(("option", "said"), [("crf 23", True), ("x264-params a=1", True), ("cq 23", False)])
 def test_an_option_that_only_other_encoders_have_is_a_note(option: str, said: bool) -> None:
     noted = checked(f"ffmpeg -i a.mp4 -c:v h264_nvenc -{option} -an b.mp4", VIDEO).asked.notes
-    assert any("and FFmpeg leaves it out" in note for note in noted) == said
+    assert any("and FFmpeg ignores it" in note for note in noted) == said
     noted = checked(f"ffmpeg -i a.mp4 -c:v libx264 -{option} -an b.mp4", VIDEO).asked.notes
-    assert not any("and FFmpeg leaves it out" in note for note in noted)
+    assert not any("and FFmpeg ignores it" in note for note in noted)
 
 
 @pytest.mark.parametrize(("value", "said"), [("0:s", True), ("0:v:1", True), ("0:s?", False), ("0:a", False)])
@@ -633,7 +633,7 @@ def test_what_the_hosts_ffmpeg_says(
     ended, out, _ = check("gpu-1", "--", *words)
     assert (ended, says in out) == (code, True), out
     assert "of gpu-1, as it is now\n" in out
-    assert f"tried {3 if words is EQ else 1} filters, encoders and graphs on test pictures, and " in out
+    assert f"tried {3 if words is EQ else 1} filters, encoders and graphs on test pictures; " in out
     assert not {"\x1b", "\u202e"} & set(out)
     assert len(out) < 2000
 
@@ -675,7 +675,7 @@ def test_options_that_only_ffmpeg_knows_are_named(check: Check, script: Script) 
     answers_of(script, [0, ""], [124, ""], [1, "Option 'x' not found"])
     _, out, _ = check("gpu-1", *words)
     assert "not looked up" not in out
-    assert "tried 5 filters, encoders and graphs on test pictures, and 2 gave an answer\n" in out
+    assert "tried 5 filters, encoders and graphs on test pictures; 2 of these tests gave a clear answer\n" in out
 
 
 def test_a_host_without_a_run_is_asked_too(check: Check, script: Script) -> None:

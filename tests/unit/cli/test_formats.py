@@ -1,4 +1,4 @@
-"""Every format of every command that ends in records, for one host and for many, as a user types it."""
+"""Every format of every command whose result is records, for one host and for many, as a user types it."""
 
 from __future__ import annotations
 

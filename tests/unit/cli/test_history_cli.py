@@ -133,7 +133,7 @@ def test_a_host_is_held_to_the_run_that_was_set(store: Store, gpuprep: Shell) ->
     fill(store, 280.0, 270.0)
     assert "run-02" in gpuprep("baseline", "show", "gpu-1")[1]
     code, out, _ = gpuprep("baseline", "set", "gpu-1", "run-01")
-    assert (code, "is held to run run-01" in out, "1 figures" in out) == (0, True, True)
+    assert (code, "is compared with run run-01" in out, "1 figures" in out) == (0, True, True)
     certified = store.certified("gpu-1")
     assert certified is not None
     assert certified.run_id == "run-01"
@@ -172,7 +172,7 @@ def test_what_no_host_can_be_held_to_is_refused(store: Store, gpuprep: Shell) ->
 
 def test_a_run_that_something_spoke_against_needs_a_reason(store: Store, gpuprep: Shell) -> None:
     fill(store, 280.0)
-    note = "gpu-1 stays held to run run-01 of 2026-11-01: this run did not measure gemm"
+    note = "gpu-1 is still compared with run run-01 of 2026-11-01: this run did not measure gemm"
     held_back = records.HistoryFacts(certifies=False, held_to="run-01", notes=(note,))
     store.append(measured("run-02", 280.0, day=2, history=held_back))
     assert "run-01" in gpuprep("baseline", "show", "gpu-1")[1]
@@ -182,7 +182,7 @@ def test_a_run_that_something_spoke_against_needs_a_reason(store: Store, gpuprep
         assert "did not become the certified run by itself" in err
         assert "gpuprep baseline set gpu-1 run-02 --reason 'WHY'" in err
     code, out, _ = gpuprep("baseline", "set", "gpu-1", "last", "--reason", "it is so")
-    assert (code, "held to run run-02" in out, "before, to run run-01; why: it is so" in out) == (0, True, True)
+    assert (code, "compared with run run-02" in out, "before, to run run-01; why: it is so" in out) == (0, True, True)
     assert "set by hand at" in gpuprep("baseline", "show", "gpu-1")[1]
     told = json.loads(gpuprep("baseline", "show", "gpu-1", "--json")[1])
     assert (told["certified"]["run_id"], told["certified"]["reason"]) == ("run-02", "it is so")

@@ -463,7 +463,7 @@ def test_a_measurement_that_is_gone_or_doubled_is_no_milder_verdict(tmp_path: Pa
     judged = run(str(write(tmp_path, without)), "--profile", "a100")
     assert (judged.return_value, "gemm: measured" in judged.output) == (3, True)
     twice = {**WHOLE, "measurements": [*WHOLE["measurements"], WHOLE["measurements"][0]]}
-    assert "is there twice" in str(run(str(write(tmp_path, twice)), "--profile", "a100").exception)
+    assert "appears twice" in str(run(str(write(tmp_path, twice)), "--profile", "a100").exception)
 
 
 def test_a_run_that_ended_with_an_error_does_not_pass(tmp_path: Path) -> None:
@@ -552,7 +552,7 @@ def test_misaligned_rows_excuse_a_product_only_in_the_layout_that_it_was_measure
     passed = {host for host, finding in told.items() if finding.status is records.Status.PASS}
     assert passed == {"n-row", "m-TN", "n-"}  # as `explain` says of them on an H100
     assert told["m-"].status is told["m-nn"].status is records.Status.UNKNOWN
-    assert "how its matrices lie in memory is not recorded" in told["m-"].reason
+    assert "the layout of its matrices is not recorded" in told["m-"].reason
     assert "layout" in told["m-"].remedy
 
 
@@ -578,7 +578,7 @@ def test_a_table_of_several_hosts_and_gpus(tmp_path: Path) -> None:
         ("gpu,dtype,m,n,k,tflops\n", ": has no line of figures"),
         ("dtype,tflops\nfp16,3\n", ":1: gpu: missing"),
         ("gpu,speed\nT4,3\n", ":1: 'speed': no such column, allowed: host, gpu"),
-        ("gpu,gpu\nT4,T4\n", ":1: gpu: is there twice"),
+        ("gpu,gpu\nT4,T4\n", ":1: gpu: appears twice"),
         ("gpu,dtype,m,n,k,tflops\n,fp16,1,1,1,3\n", ":2: gpu: is empty"),
         ("gpu,dtype,m,n,k,tflops\n\nA100,fp16,1,1,1,3\n", ":3: gpu: 'A100' is several boards: give one of A100 SXM4"),
         ("gpu,dtype,m,n,k,tflops\nT4,fp17,1,1,1,3\n", ":2: dtype: 'fp17', want one of fp64"),
@@ -596,11 +596,11 @@ def test_a_table_of_several_hosts_and_gpus(tmp_path: Path) -> None:
             "gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,3\n,fp32,1,1,1,\n\n,fp64,1,1,1,\n",
             ":3: tflops: lines 3, 5 have no figure",
         ),
-        ("gpu,copy_gb_per_s\nT4,200\nT4,201\n", ":3: copy_gb_per_s: is there twice for GPU 0"),
+        ("gpu,copy_gb_per_s\nT4,200\nT4,201\n", ":3: copy_gb_per_s: appears twice for GPU 0"),
         ("gpu,copy_gb_per_s\nT4,200\nL4,201\n", ":3: gpu: 'L4', and GPU 0 of this host is 'T4' above"),
         ("gpu,copy_gb_per_s\nT4,200,3\n", ":2: has 3 cells, and the first line has 2"),
         ('gpu,copy_gb_per_s\nT4,"200\n', ": is no CSV"),
-        pytest.param("gpu,copy_gb_per_s\n" + "T4,200\n" * 15000, ":3: copy_gb_per_s: is there twice", id="long"),
+        pytest.param("gpu,copy_gb_per_s\n" + "T4,200\n" * 15000, ":3: copy_gb_per_s: appears twice", id="long"),
     ],
 )
 def test_mistakes_of_a_table_name_line_and_column(tmp_path: Path, text: str, what: str) -> None:
@@ -924,7 +924,7 @@ OTHER_TOOLS = (
     ("nccl-tests, slow gather", nccl_tests(90.0, "all_gather"), 1, ["all_gather of 4 GiB reaches 90 GB/s"]),
     ("nccl-tests, a command line", nccl_tests(90.0, command="$ ./build/all_reduce_perf -g 8\n"), 1, ["all_reduce"]),
     ("nccl-tests, told by its sums", nccl_tests(90.0, "reduce_scatter", command=""), 1, ["reduce_scatter of 4 GiB"]),
-    ("nccl-tests, told by nothing", nccl_tests(90.0, "all_gather", command=""), 3, ["of which collective 2 of 2"]),
+    ("nccl-tests, told by nothing", nccl_tests(90.0, "all_gather", command=""), 3, ["the collective of 2 of 2"]),
     ("nccl-tests, no floor", nccl_tests(90.0, "alltoall", in_place="9.0 90.0 90.0 N/A"), 3, ["no floor of alltoall"]),
     ("nccl-tests, only out of place", nccl_tests(231.0, in_place="N/A N/A N/A N/A"), 0, ["1 PASS, 1 SKIP"]),
     ("nccl-tests, wrong sums", nccl_tests(231.0, wrong=3), 1, ["wrong results", "3 elements"]),
@@ -943,7 +943,7 @@ OTHER_TOOLS = (
     ("NCCL's rate as copies", json.dumps({"measurements": [{"probe": "bandwidth", "source": "measured", "values": {
         "published": "sendrecv_perf of nccl-tests", "gpus": [{"index": at, "name": A100_80} for at in range(2)],
         "peers": [{"from": 0, "to": 1, "can_access": True, "gb_per_s": 170.0, "nvlinks": 12}]}}]}), 3,
-     ["lower than those of copies"]),
+     ["lower than those of plain copies"]),
     ("nccl-tests, two machines one by one", nccl_tests(231.0) + nccl_tests(120.0, gpu_name=V100), 3, ["V100"]),
     ("nccl-tests of 2019", NCCL_2019, 3, ["V100"]),
     ("nccl-tests -J", nccl_json(231.0), 0, ["1 PASS, 1 SKIP"]),
@@ -983,7 +983,11 @@ def test_what_other_tools_wrote(
     ("chosen", "code", "says"),
     [
         ("t4", 0, ["the GPU by the profile: T4", "PASS n, t4"]),
-        ("a100", 3, ["which board of the A100 it is is not known, and their fp16 peaks differ", "their memory differ"]),
+        (
+            "a100",
+            3,
+            ["which board of the A100 it is is not known, and their fp16 peaks differ", "their memory speeds differ"],
+        ),
         ("base", 3, ["which GPU it was is not recorded", "judge it by the profile of its model alone"]),
     ],
 )

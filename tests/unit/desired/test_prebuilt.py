@@ -272,7 +272,8 @@ def test_what_a_hand_undid_is_found() -> None:
     states = (records.DkmsModule("nvidia", "580.173.02", good.kernel.running, "installed"),)
     built = dataclasses.replace(good.driver, dkms=states)
     assert (
-        "before the prebuilt one" in problems(wanted, dataclasses.replace(good, driver=built))["driver.prebuilt"].reason
+        "instead of the prebuilt one"
+        in problems(wanted, dataclasses.replace(good, driver=built))["driver.prebuilt"].reason
     )
     unread = dataclasses.replace(good.driver, module_version=records.Missing("not_read"))
     found = problems(wanted, dataclasses.replace(good, driver=unread))["driver.prebuilt"]

@@ -188,7 +188,7 @@ def test_the_long_page_has_the_commands_of_the_run_and_breaks_none() -> None:
 
 def test_a_command_of_many_words_is_whole_on_the_short_page() -> None:
     command = f"sudo apt-get install {' '.join(f'libcublas-{n}=12.4.127-1' for n in range(40))}"
-    by_hand = dataclasses.replace(HOT, remedy=f"if it was not meant: `{command}`")
+    by_hand = dataclasses.replace(HOT, remedy=f"if the change was not intended: `{command}`")
     assert command in " ".join(short(made(by_hand)).split())
 
 

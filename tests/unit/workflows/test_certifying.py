@@ -42,7 +42,7 @@ def test_a_link_that_lost_lanes_does_not_certify_itself(life: Life) -> None:
         assert history(passed).certifies is False
         assert (history(passed).held_to, life.held_to()) == (certified.run_id, certified.run_id)
         (note,) = history(passed).notes
-        assert f"here stays held to run {certified.run_id}" in note
+        assert f"here is still compared with run {certified.run_id}" in note
         assert f"type: gpuprep baseline set here {passed.run_id} --reason 'WHY'" in note
         assert note not in life.told, "the page has it: once is enough"
     again = life.drift(LAME)
@@ -350,7 +350,7 @@ def test_figures_of_a_run_with_a_fault_are_no_baseline(life: Life) -> None:
     assert life.store.baseline_of("here") == before, "with four lanes"
     made = life.validate(seen, quick=True)
     assert history(made).certifies is False
-    assert set(life.store.baseline_of("here")) > set(before), "it measured less, and nothing is wrong"
+    assert set(life.store.baseline_of("here")) > set(before), "the run measured less, and nothing is wrong"
 
 
 def test_a_record_that_was_judged_again_says_nothing_of_what_the_host_is_held_to(life: Life) -> None:
@@ -374,7 +374,7 @@ def test_a_run_that_the_user_chose_stays(life: Life) -> None:
     life.choose(first.run_id)
     second = life.validate()
     assert (history(second).notes, history(second).held_to) == ((), first.run_id)
-    assert f"held to          run {first.run_id} (chosen by `gpuprep baseline set`)" in reports.render(second, "text")
+    assert f"certified by     run {first.run_id} (chosen by `gpuprep baseline set`)" in reports.render(second, "text")
     assert (history(second).certifies, life.held_to()) == (True, first.run_id)
     life.store.clear_baseline("here")
     assert life.held_to() == second.run_id
@@ -397,12 +397,10 @@ def test_every_page_says_what_the_host_stays_held_to(style: str, life: Life) -> 
         return " ".join(html.unescape(reports.render(record, style)).replace("<!-- -->", "").split()).replace("\\", "")
 
     asked_for_less = life.validate(probes=("facts",))
-    assert f"held to run {certified.run_id} (this one did not measure toolkit, cudnn, codec" in bare(
-        page(asked_for_less)
-    )
+    assert f"run {certified.run_id} (this one did not measure toolkit, cudnn, codec" in bare(page(asked_for_less))
     assert "baseline set" not in page(asked_for_less)
     worse = life.validate(LAME)
-    assert "note: here stays held to run" in page(worse).lower()
+    assert "note: here is still compared with run" in page(worse).lower()
     assert f"baseline set here {worse.run_id}" in page(worse)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuprep.checks import links
 from gpuprep.checks.common import REMEDIES, skip, unknown
-from gpuprep.checks.evidence import Evidence, absent_gpus, twice
+from gpuprep.checks.evidence import Evidence, absent_gpus, duplicate_gpus
 from gpuprep.checks.judges.bandwidth import hostcopies, memoryspeed, peercopies
 from gpuprep.checks.judges.bandwidth.memoryspeed import BINDINGS, occupied
 from gpuprep.checks.links import named
@@ -34,7 +34,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     if published:
         why = f"figures that were published ({values.published}): nothing is known about the host"
         gpu_findings.append(skip("bandwidth", "host", expected="of this host", actual="published", reason=why))
-    if doubled := twice("bandwidth", seen):
+    if doubled := duplicate_gpus("bandwidth", seen):
         return [*gpu_findings, *doubled]
     paired = {index for pair in values.peers for index in (pair.start, pair.end)}
     for gpu in seen:

@@ -26,7 +26,8 @@ FLOOR = "host_link_percent_of_peak"
 KEYS = {"host to device": "h2d", "device to host": "d2h"}
 # Copies of two GPUs of one host differ by their NUMA nodes: 23.9 and 26.0 GB/s on a healthy machine with eight A100.
 NEIGHBOUR_WARN_PERCENT, NEIGHBOUR_FAIL_PERCENT = 15.0, 45.0
-ONE_WAY_PERCENT = 25.0  # slower than the other direction: it is not the link, which carries the same both ways
+# slower than the other direction by this: the link is not the cause, as it is equally fast both ways
+ONE_WAY_PERCENT = 25.0
 NUMA = "look for another load on the host's memory, and whether the VM's memory is on the GPU's own NUMA node"
 ELSE = f"{NUMA}; else show the provider this report"
 
@@ -88,7 +89,7 @@ def _over_chip_to_chip(
     shown, status = f"{reached:.1f} GB/s, {percents(percent, limit.passes)[0]} %", Status(limit.status(percent))
     if status is Status.PASS:
         return Finding(subject, prop, status, limit.of(most, percent), shown)
-    why = f"copies {what} reach {reached:.1f} GB/s, and those of healthy boards {healthy.percent * most / 100:.0f}"
+    why = f"copies {what} reach {reached:.1f} GB/s, and healthy boards reach {healthy.percent * most / 100:.0f}"
     why += limit.beside(status.value)
     return Finding(subject, prop, status, limit.of(most, percent), shown, why, ELSE)
 
@@ -107,7 +108,8 @@ def _over_pcie(
     if half.gb_per_s is None or reached > links.PCIE_MOST * half.gb_per_s:
         half, narrow = should, None
     now = half if assumed else facts.now
-    if link.status is Status.UNKNOWN and not assumed:  # a reading above what the board can: no copy is measured by it
+    # a reading above what the board can do: no copy is compared with it
+    if link.status is Status.UNKNOWN and not assumed:
         now = links.capped(now, board)
     present = now.gb_per_s
     if present is None or most is None:

@@ -62,7 +62,7 @@ def _speed(
     if board is None or peak is None or least is None:
         lacks = "the catalogue has no bandwidth of this GPU" if peak is None else "the profile sets no floor"
         if peak is None and board is not None and board.is_several:
-            lacks = f"which board of the {board.name} it is is not known, and the speeds of their memory differ"
+            lacks = f"it is not known which variant of the {board.name} this is, and their memory speeds differ"
         remedy = f"say {FLOOR} under thresholds in the profile" if peak is not None else COMPARE_IT
         return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.0f} GB/s", lacks, remedy)
     if kind == "copy":
@@ -128,7 +128,10 @@ def _slow(gpu: BandwidthGpu, board: Board, sentence: str) -> tuple[str, str]:
     """(why the memory is slow, what to do): its clock, or the memory itself."""
     clock, top = gpu.memory_clock_mhz, board.memory_mhz
     if isinstance(clock, Missing) or top is None:
-        return f"{sentence}; its clock is not known", "measure again; if it stays, show the provider this report"
+        return (
+            f"{sentence}; its clock is not known",
+            "measure again; if the result is the same, show the provider this report",
+        )
     if clock < FULL_CLOCK * top:
         why = f"{sentence}, because the memory clock was {clock:.0f} of {top} MHz"
         return why, SET_CLOCKS
@@ -156,7 +159,7 @@ def _clock(
         return [Finding(subject, prop, Status.UNKNOWN, expected, shown, why, "measure again")]
     if clock <= 0 or clock > ROUNDING * top:
         why = f"the memory clock was {clock:.0f} MHz, and {top} MHz is the highest of this board: one of them is wrong"
-        remedy = "take back what overclocks the memory, then measure again; if nothing does, it is another board"
+        remedy = "stop overclocking the memory, then measure again; if it is not overclocked, this is another board"
         return [Finding(subject, prop, Status.UNKNOWN, expected, shown, why, remedy)]
     share = COMPUTE_STATE if board and any("GeForce" in name for name in board.nvml_names) else FULL_CLOCK
     if clock >= share * top:
@@ -173,7 +176,7 @@ def _graphics_clock(
     """UNKNOWN if the SM clock was not read or is impossible. A low clock is no finding: memory does not need more."""
     clock, expected = gpu.graphics_clock_mhz, "a clock that the board has"
     read, own = facts.max_graphics_clock_mhz if facts else None, board.boost_mhz if board else None
-    most = min(own * ABOVE_BOOST, ANY_CLOCK_MHZ) if own and _is_for_desks(board) else own
+    most = min(own * ABOVE_BOOST, ANY_CLOCK_MHZ) if own and _is_workstation_card(board) else own
     top = read if isinstance(read, int) and read > 0 else most
     if published and isinstance(clock, Missing) and clock.reason == "not_recorded":
         return []
@@ -187,7 +190,7 @@ def _graphics_clock(
     return [Finding(subject, "graphics_clock", Status.UNKNOWN, expected, f"{clock:g} MHz", why, "measure again")]
 
 
-def _is_for_desks(board: Board | None) -> bool:
+def _is_workstation_card(board: Board | None) -> bool:
     """Whether this is a GeForce, RTX or Quadro card: they exceed their boost clock (an RTX 3090: 2100, not 1695)."""
     return board is not None and any(word in board.name for word in ("RTX", "GeForce", "Quadro"))
 
@@ -240,7 +243,7 @@ def against_best(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Seque
     if status is Status.PASS:
         return [Finding(subject, "memory_against_best", status, expected, shown)]
     why = f"the memory is {percent:.1f} % slower than that of the best GPU of its kind in this machine"
-    remedy = f"compare memory clocks and other users of the two; if it stays when measured again, {DEFECT}"
+    remedy = f"compare memory clocks and other users of the two; if a second measurement shows the same, {DEFECT}"
     return [Finding(subject, "memory_against_best", status, expected, shown, why, remedy)]
 
 

@@ -59,14 +59,15 @@ def findings(evidence: Evidence, values: Bandwidth, gpus: Sequence[BandwidthGpu]
         what = "copies between GPUs"
         silent = unknown("gpus", "peers", nothing, expected="each pair measured", what=what, remedy=AGAIN)
         return [] if published else [silent]
-    once = {(peer.start, peer.end): peer for peer in reversed(values.peers)}  # the first; a second one is a stray
+    # the first entry of a pair; a second one is reported
+    once = {(peer.start, peer.end): peer for peer in reversed(values.peers)}
     pairs = [
         _pair(evidence, peer, by_index, published=published)
         for peer in reversed(once.values())
         if peer.start in by_index and peer.end in by_index and peer.start != peer.end
     ]
     if NCCL_RATE.search(values.published or ""):
-        why = f"NCCL's rates ({values.published}) are lower than those of copies, which the floors are for"
+        why = f"NCCL's rates ({values.published}) are lower than those of plain copies, for which the floors are made"
         remedy = "give them as `points` of the probe nccl (docs/records.md)"
         return [*strays, Finding("gpus", "peers", Status.UNKNOWN, "copies", "NCCL's rates", why, remedy)]
     findings = [*strays, *_links(evidence, pairs), *(_copy(evidence, pair) for pair in pairs)]
@@ -132,7 +133,7 @@ def _unlike(evidence: Evidence, pair: Pair) -> Finding | None:
     names = [board.name for board in boards if board is not None]
     if not pair.links or pair.family is not None or len(names) < 2 or names[0] == names[1]:
         return None
-    why = f"{pair.links} NVLinks between {names[0]} and {names[1]} are recorded, and such boards are not joined by any"
+    why = f"{pair.links} NVLinks between {names[0]} and {names[1]} are recorded, but NVLink cannot join such boards"
     shown = f"{pair.links} NVLinks"
     return Finding(pair.subject, nvlinks.PROP, Status.UNKNOWN, "no NVLinks", shown, why, AGAIN)
 
@@ -207,7 +208,7 @@ def _copy(evidence: Evidence, pair: Pair) -> Finding:
         speed, possible = apart(reached, _most(pair) * carries)
         why = (
             f"{by} carry {figure(carries)} GB/s in one direction, of which a copy gets {possible} at most, and {speed}"
-            " are recorded: the speed, or what joins the GPUs, is wrong"
+            " are recorded: the speed or the recorded links are wrong"
         )
         return Finding(subject, PROP, Status.UNKNOWN, f"≤ {possible} GB/s", f"{speed} GB/s", why, AGAIN)
     if pair.peer.can_access is None and not pair.published:
@@ -224,12 +225,14 @@ def _unknown_links(pair: Pair, reached: float, pcie_carries: float | None) -> st
     if not isinstance(read, Missing):
         most = family.links if family else None
         if most is not None and pair.links > most:
-            return f"{pair.links} NVLinks are recorded, and the board has {most}: what joins the GPUs is not known"
+            return (
+                f"{pair.links} NVLinks are recorded, and the board has {most}: the links between the GPUs are not known"
+            )
         return ""
     if (family and family.joined == "none") or pair.peer.can_access is False:
         return ""
     if pcie_carries is not None and reached <= PCIE_MOST * pcie_carries and pair.published:
-        return ""  # as most figures are given: as fast as PCIe, and judged by it
+        return ""  # as in most published figures: as fast as PCIe, and compared with PCIe
     return "how many NVLinks join the two GPUs is not recorded (nvlinks), so what the copy can reach is not known"
 
 
@@ -240,7 +243,7 @@ def _impossible(evidence: Evidence, pair: Pair, reached: float) -> bool:
 
 
 def _most(pair: Pair) -> float:
-    """The share of what joins the two that a copy gets at most."""
+    """The highest share of the links' speed that a copy reaches."""
     return NVLINK_MOST if pair.links else PCIE_MOST
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuprep.checks.common import skip, unknown
-from gpuprep.checks.evidence import Evidence, twice
+from gpuprep.checks.evidence import Evidence, duplicate_gpus
 from gpuprep.checks.judges.gemm import peers, speed, trust
 from gpuprep.checks.judges.gemm.decoded import Gpu, gpus
 from gpuprep.records import Finding, Missing, Status
@@ -42,7 +42,7 @@ def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
     disturbed, alone = trust.alone(gpu)
     results, slowdowns = trust.results(gpu), trust.slowdowns(gpu)
     if gpu.published:
-        # Who publishes a speed does not say what else was recorded; what is recorded counts as always.
+        # Published figures may lack the other values; the values that they have are judged as usual.
         absent = isinstance(gpu.measured.other_processes, Missing)
         disturbed, alone = ("", []) if absent else (disturbed, alone)
         results, slowdowns = ([f for f in group if f.status in WRONG] for group in (results, slowdowns))
@@ -84,7 +84,7 @@ def _all_there(evidence: Evidence, values: Gemm, measured: list[Gpu]) -> list[Fi
         error = f" ({values.error})" if values.error else ""
         why = f"the measurement has no list of GPUs, or an entry that is not valid{error}"
         return [Finding("gemm", "gpus", Status.UNKNOWN, EXPECTED, "no figures", why, "measure again")]
-    if doubled := twice("gemm", [gpu.measured for gpu in measured]):
+    if doubled := duplicate_gpus("gemm", [gpu.measured for gpu in measured]):
         return doubled
     absent = evidence.not_measured([gpu.measured for gpu in measured])
     if not absent or values.published:

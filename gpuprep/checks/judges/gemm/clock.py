@@ -34,7 +34,7 @@ from gpuprep.performance.roofline import speed_unit
 from gpuprep.records import Finding, Missing, Source, Status
 from gpuprep.records.evidence.gemm import Product
 
-FAIL_BELOW = 0.6  # of what healthy boards reach: no version of cuBLAS explains it
+FAIL_BELOW = 0.6  # of what healthy boards reach: no cuBLAS version alone is this slow
 ALTOGETHER = 0.89  # the median of the data types; shapes and versions of cuBLAS differ in both directions
 FEWEST_KINDS = 3  # for a median
 OTHER_SHAPES = 0.85  # beside the best product of the data type, after what its shape explains
@@ -170,7 +170,10 @@ def _contradiction(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
     for shape, speeds in alike.items():
         if min(speeds) < OTHER_SHAPES * max(speeds):
             shown = f"{figure(min(speeds))} and {figure(max(speeds))} {speed_unit(kind[0])}"
-            why = f"{'x'.join(map(str, shape[:3]))} is there twice, with {shown}: the figures contradict each other"
+            why = (
+                f"{'x'.join(map(str, shape[:3]))} is recorded duplicate_gpus, with {shown}: the figures contradict "
+                "each other"
+            )
             return [Finding(gpu.subject, f"{prop(kind)}_twice", Status.UNKNOWN, "one speed of a shape", shown, why,
                             MEASURE_AGAIN)]  # fmt: skip
     return []
@@ -199,9 +202,12 @@ def altogether(gpu: Gpu) -> list[Finding]:
     shown = f"{percents(100 * middle, 100 * ALTOGETHER)[0]} % (the median of {len(shares)} data types)"
     if middle >= ALTOGETHER:
         return [Finding(gpu.subject, "gemm_at_its_clock", Status.PASS, expected, shown)]
-    why = "the GPU is slow in its data types alike, and its clock does not explain it"
+    why = "the GPU is slow in all its data types, and its clock does not explain it"
     if unclocked and not gpu.published:
-        why = "beside healthy boards at the boost clock; clocks were not recorded, so a low one may be the reason"
+        why = (
+            "compared with healthy boards at the boost clock; clocks were not recorded, so a low clock may be the "
+            "reason"
+        )
     status = Status.UNKNOWN if gpu.published or unclocked else Status.WARN
     return [Finding(gpu.subject, "gemm_at_its_clock", status, expected, shown, why, DEFECT)]
 

@@ -16,7 +16,8 @@ from gpuprep.records.evidence.gemm import Gemm, Product, Together
 Speeds = dict[int, dict[tuple[str, str], dict[str, float]]]  # of each GPU, by its id(), data type and shape
 TOGETHER_FAIL_PERCENT = 50.0  # shared cooling and power explain less
 REMEDY = (
-    "compare clocks, power and temperature of the two; if it stays when measured again, show the provider this report"
+    "compare clocks, power and temperature of the two; if a second measurement shows the same, show the provider "
+    "this report"
 )
 
 
@@ -73,7 +74,7 @@ def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str], speeds: Speeds) -> tupl
 
 
 def _by_shape(gpu: Gpu, kind: tuple[str, str]) -> dict[str, float]:
-    """Shape ► speed, without impossible figures, beside which a healthy GPU would look slow."""
+    """Shape ► speed, without impossible figures, which would make a healthy GPU look slow."""
     return {
         shape_of(product): speed(product.tflops) for product in gpu.usable(kind) if not trust.impossible(gpu, product)
     }

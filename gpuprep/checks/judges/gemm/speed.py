@@ -138,7 +138,10 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
             why = f"{explained.words}; the shape decides, not the GPU: {reached}"
             return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, LARGE_SQUARE)
     if percent < limit.percent and _says_little(gpu, gemm):
-        why = "so small a product ends before the GPU has its clock, and its clock was not recorded: it says little"
+        why = (
+            "such a small product ends before the GPU reaches its full clock, and its clock was not recorded: it "
+            "proves little"
+        )
         return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, LARGE_SQUARE)
     if percent < limit.percent:
         if why := _other_layout(shapes, gemm, percent):
@@ -177,8 +180,8 @@ def _together(evidence: Evidence, gpu: Gpu) -> list[Finding]:
     shown = f"{percents(percent, least)[0]} % (the {which} of {len(shares)} data types)"
     if percent >= least:
         return [Finding(gpu.subject, "gemm_together", Status.PASS, expected, shown)]
-    why = "its data types are slow alike, though none is below its floor: "
-    why += "power, heat, set clocks or a defect may do that"
+    why = "all its data types are slow, though none is below its floor: "
+    why += "power, heat, set clocks or a defect may be the cause"
     return [Finding(gpu.subject, "gemm_together", Status.WARN, expected, shown, why, LOOK_AT_CLOCKS)]
 
 
@@ -227,7 +230,7 @@ def _other_layout(shapes: dict[str, Prediction], gemm: Product, percent: float) 
     slower = [name for name, expected in shapes.items() if name != _rows(gemm) and percent >= _low(expected)]
     if not slower:
         return ""
-    return f"how its matrices lie in memory is not recorded; as {slower[0]}, explain expects it to be that slow"
+    return f"the layout of its matrices is not recorded; as {slower[0]}, explain expects it to be that slow"
 
 
 def _below(gpu: Gpu, gemm: Product, explained: Attribution | Missing, slow: Slow | None, *, fault: bool) -> Status:
@@ -281,7 +284,8 @@ def _uncap(gemm: Product, gpu: Gpu) -> str:
             "`gpuprep tune HOST --profile PROFILE`)"
         )
     return (
-        "the power limit is the card's own: look at temperature and cooling; if it stays, show the provider this report"
+        "the power limit is the card's own: look at temperature and cooling; if that does not help, show the "
+        "provider this report"
     )
 
 

@@ -54,7 +54,7 @@ def _wrong(gemm: Product) -> str:
     if isinstance(error, Missing):
         return ""
     if error < 0:
-        return f"{what} has an error of {error:.2g}, which cannot be"
+        return f"{what} has an error of {error:.2g}, which is impossible"
     if tolerance is not None and error > tolerance:
         return f"{what} is off by {error:.2g}, and {tolerance:.2g} is allowed"
     return ""
@@ -148,13 +148,13 @@ def library(values: Gemm) -> Finding:
     """Whether the cuBLASLt that ran is the installed toolkit's: a bundled copy says nothing about the installation."""
     folders, version = values.toolkit.library_dirs, values.toolkit.version
     named_so = [lib for lib in values.libraries if lib.name.lower().removeprefix("lib") == "cublaslt"]
-    # Where several were loaded, one that is not the toolkit's is what to tell.
+    # If several were loaded, report one that is not the toolkit's.
     strangers = [lib for lib in named_so if not any(inside(lib.path, folder) for folder in folders)]
     loaded = next(iter([*strangers, *named_so]), None)
     expected = f"CUDA {version}'s, in {' or '.join(folders)}" if folders else "the installed toolkit's"
     remedy = (
-        "take the folder out of LD_LIBRARY_PATH or of the agent's environment; `gpuprep provision "
-        "HOST --profile PROFILE` sets the loader's"
+        "remove the folder from LD_LIBRARY_PATH or of the agent's environment; `gpuprep provision "
+        "HOST --profile PROFILE` sets the loader's path"
     )
     path = loaded.path if loaded else ""
     if not path or not folders:
@@ -288,7 +288,7 @@ def _idle(gpu: Gpu, gemm: Product) -> str:
         return ""
     if clock >= IDLE_CLOCK * gpu.facts.boost_mhz:
         return ""
-    return f"NVML called the GPU idle at {clock:.0f} MHz while a product was running"
+    return f"NVML reported an idle GPU at {clock:.0f} MHz while a product was running"
 
 
 def _length(gemm: Product) -> str:
@@ -297,7 +297,7 @@ def _length(gemm: Product) -> str:
     seconds = None if lasting is None or isinstance(lasting, Missing) else known(lasting.seconds)
     if seconds is None or seconds >= SHORTEST_LONG_RUN_SECONDS:
         return ""
-    return f"a long run of {seconds:g} seconds: neither heat nor power act so soon"
+    return f"a long run of {seconds:g} seconds: heat and power limits act only later"
 
 
 def _tiles(gemm: Product) -> str:

@@ -11,7 +11,7 @@ from gpuprep.agent.compute import ncclplan
 from gpuprep.catalogue import Board
 from gpuprep.checks import conditions, links
 from gpuprep.checks.common import known, skip, unknown
-from gpuprep.checks.evidence import Evidence, absent_gpus, twice
+from gpuprep.checks.evidence import Evidence, absent_gpus, duplicate_gpus
 from gpuprep.checks.installed import libraries
 from gpuprep.checks.judges.nccl import speed, ways
 from gpuprep.checks.judges.nccl.ways import Way, way
@@ -31,7 +31,7 @@ LINKS = (
     "look at NVLink (nvidia-smi nvlink -s and -e, Xid 74 in the kernel's log) and at Fabric Manager, then measure again"
 )
 WRONG = "do not calculate on these GPUs; ask for another machine, and show the provider this report"
-# Reasons that hold clocks down by a fault of the machine, not by its load.
+# Reasons that lower clocks because of a fault of the machine, not its load.
 HARMFUL = clock_events.HW_THERMAL | clock_events.POWER_BRAKE | clock_events.HW_SLOWDOWN | clock_events.SW_THERMAL
 MEMORY_SHARE = 4  # a GPU with this many times a buffer has room for it, unless others use it
 NAMED = 4
@@ -61,9 +61,9 @@ def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[
     ranks, busy = len(gpus), _busy(values, gpus)
     nccl_findings = [*_ended(values), *_nameless(points), *_others(points), *_sizes(evidence, values, gpus, points)]
     if ranks < 2:
-        why = "there are figures of collectives, and one GPU is listed: between which GPUs they ran is not recorded"
+        why = "there are figures of collectives, but only one GPU is listed: the record lacks the other GPUs"
         return [*nccl_findings, Finding("nccl", "gpus", Status.UNKNOWN, "two GPUs or more", "one", why, AGAIN)]
-    several = twice("nccl", gpus)
+    several = duplicate_gpus("nccl", gpus)
     taken = Missing("not_recorded", several[0].reason) if several else way(evidence, values, gpus)
     nccl_findings += speed.findings(values, taken, points, ranks, busy)
     if values.published:
@@ -99,7 +99,7 @@ def _nameless(points: Sequence[Point]) -> list[Finding]:
         "collective": [point for point in points if point.operation == NO_WORD],
         "size": [point for point in points if point.bytes is None],
     }
-    nameless = [f"of which {what} {len(some)} of {len(points)} figures are" for what, some in lacking.items() if some]
+    nameless = [f"the {what} of {len(some)} of {len(points)} figures is" for what, some in lacking.items() if some]
     if not nameless:
         return []
     why = f"not recorded: {', and '.join(nameless)}"
@@ -194,7 +194,7 @@ def _results(values: Nccl, points: Sequence[Point], ranks: int) -> list[Finding]
         why = f"wrong results on GPUs that work together: {', '.join(wrong[:NAMED])}"
         return [Finding("nccl", "results", Status.FAIL, expected, f"{len(wrong)} wrong", why, WRONG)]
     if values.published or not points:
-        return []  # who publishes a speed need not say whether the results were compared
+        return []  # published speeds may lack whether the results were compared
     if untold:
         why = f"whether the result is right is not recorded: {', '.join(untold[:NAMED])}"
         return [Finding("nccl", "results", Status.UNKNOWN, expected, f"{len(untold)} not compared", why, AGAIN)]
@@ -225,7 +225,7 @@ def _clocks(gpus: Sequence[NcclGpu]) -> list[Finding]:
             findings.append(unknown(subject, "nccl_clocks", reading, expected=expected, what=what, remedy=AGAIN))
         elif mask & HARMFUL:
             names = ", ".join(reason.name for reason in clock_events.named(mask & HARMFUL))
-            why = f"{names} while NCCL ran: something holds the clocks of {subject} down"
+            why = f"{names} while NCCL ran: something lowers the clocks of {subject}"
             remedy = "see its temperature, its fans and the power supply; show the provider this report"
             findings.append(Finding(subject, "nccl_clocks", Status.WARN, expected, names, why, remedy))
     return findings
@@ -246,7 +246,7 @@ def parts(measurement: Nccl) -> Iterator[str]:
 
 CLOCK_SLACK = 1.05  # of the boost clock
 IDLE_CLOCK = 0.4  # of the boost
-OVER_LINKS = ("P2P", "NVLS")  # what NCCL calls its ways over NVLink
+OVER_LINKS = ("P2P", "NVLS")  # NCCL's names for paths over NVLink
 
 
 def readings(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], way: ways.Way | Missing) -> list[Finding]:
@@ -271,7 +271,7 @@ def _impossible(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
     own = board.boost_mhz if board else None
     # The highest clock during the run: copies keep a GPU at its boost clock, and what lowers it has a reason.
     if clock is not None and own and 0 < clock < IDLE_CLOCK * own and conditions.mask(gpu.event_reasons) in (0, IDLE):
-        yield f"a clock of {clock:g} MHz while it copies, which is an idle GPU's"
+        yield f"a clock of {clock:g} MHz while it copies, which is the clock of an idle GPU"
     limit = board.power_watts if board else None
     if watts is not None and (watts <= 0 or (limit and watts > conditions.POWER_PEAK * limit)):
         yield f"a power of {watts:g} W"
@@ -310,6 +310,9 @@ def _unused_links(values: Nccl, way: ways.Way | Missing) -> list[Finding]:
     if not any(names) or any(name.startswith(OVER_LINKS) for name in names):
         return []
     shown = ", ".join(names[:3])
-    why = f"by its log NCCL uses {shown:.80}, and {way.words} are up: it does not use them, or the record is damaged"
+    why = (
+        f"according to its log NCCL uses {shown:.80}, and {way.words} are up: it does not use them, or the record "
+        "is damaged"
+    )
     remedy = "see the NCCL_ variables that are set (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL) and /etc/nccl.conf"
     return [Finding("nccl", "transports", Status.UNKNOWN, "over NVLink", f"{shown:.80}", why, remedy)]

@@ -66,7 +66,7 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
             return Finding(
                 "nccl", operation, Status.UNKNOWN, "figures that fit together", "contradictory", wrong, AGAIN
             )
-    if not values.published and (untold := _untold(points)):  # the slow one may be that of which nothing is known
+    if not values.published and (untold := _untold(points)):  # the size without figures may be the slow one
         nothing = Missing("not_recorded", f"{', '.join(untold[:3])}: no duration or no bus bandwidth")
         return unknown("nccl", operation, nothing, expected="each size measured", what=missing, remedy=AGAIN)
     large = [
@@ -78,7 +78,7 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
     best, fastest = max(large, key=lambda one: one[1])
     if isinstance(way, Missing):
         shown = f"{figure(fastest)} GB/s bus bandwidth at {ncclplan.words(best.bytes or 0)}"
-        why = f"which speed is possible is not known: {way.detail or why_missing(way)}"
+        why = f"the possible speed is not known: {way.detail or why_missing(way)}"
         remedy = "compare it with a healthy machine's" if way.reason == "not_in_catalogue" else AGAIN
         return Finding("nccl", operation, Status.UNKNOWN, "a floor", shown, why, remedy)
     floor = _floor(values, way, operation, ranks)
@@ -98,7 +98,8 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
         return Finding("nccl", operation, Status.UNKNOWN, expected, shown, busy, "stop it, then measure again")
     if floor.borrowed and worst.fault <= worst.busbw < worst.need:
         why = (
-            f"of {operation} on {ranks} GPUs no figure is known; it reaches {shown}, and all_reduce's floor is {need} %"
+            f"of {operation} on {ranks} GPUs no figure is known; this one reaches {shown}, and all_reduce's floor "
+            f"is {need} %"
         )
         return Finding("nccl", operation, Status.UNKNOWN, expected, shown, why, "compare it with a healthy machine's")
     return _against(values, way, operation, worst, expected, shown)
@@ -175,7 +176,7 @@ def _shown(worst: _Judged, way: Way) -> str:
 
 
 def _untold(points: Sequence[Point]) -> list[str]:
-    """Sizes of which a figure is lacking that the probe writes of each."""
+    """Sizes that lack a figure which the probe writes for each size."""
     return [
         ncclplan.words(point.bytes or 0)
         for point in points

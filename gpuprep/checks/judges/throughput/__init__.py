@@ -21,10 +21,10 @@ from gpuprep.checks.judges.throughput.speed import FPS, of_series
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.throughput import Clip, Series, Throughput, ThroughputGpu
 
-# The command itself is text from the host: nobody shall paste it from a report.
+# The command itself is text from the host: a report does not show it, so that nobody pastes it.
 RETRY = "run the series' command by hand on the host; it is in the record"
 AGAIN = "measure again"
-# What a codec of a series is called among the capabilities of an engine, where that is another name.
+# Codec of a series ► its name among the capabilities of an engine, if the names differ.
 CAPABILITY = {"hevc10": "hevc.10bit", "h264-noisy": "h264"}
 UNLISTED = ThroughputGpu()  # of a series that names no GPU of the list
 
@@ -58,7 +58,7 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def _every(evidence: Evidence, values: Throughput, gpus: Sequence[ThroughputGpu]) -> list[Judged]:
-    """Every series with its GPU. A series that is recorded twice is judged twice, under different names."""
+    """Every series with its GPU. A series that is recorded twice is judged duplicate_gpus, under different names."""
     owners = [(series, _gpu_of(series, gpus)) for series in values.series]
     boards = {id(gpu): evidence.board(gpu) for gpu in (*gpus, UNLISTED)}
     shown = {}
@@ -118,7 +118,7 @@ def _absent(
     have = {series.key for series in its}
     older = not any(isinstance(series.clip, Clip) for series in values.series)
     short = throughputplan.plan(True, engines)
-    # A run that is recorded as quick and has other series was a whole one.
+    # If a run is recorded as quick but has other series, it was a full run.
     quick = values.quick is True and have <= {(series.kind, series.codec, series.preset or "") for series in short}
     wanted = short if quick or place > 0 else throughputplan.plan(False, engines)
     absent = [

@@ -153,7 +153,9 @@ def _why(series: Series) -> str:
 
 
 def _limit(series: Series, best: Step, gpu: ThroughputGpu) -> tuple[str, tuple[Reading, ...]]:
-    """(the part that was full, all readings). Priority: what ended sessions early, the video engines, other parts."""
+    """(the part that was full, all readings). Priority: what ended sessions early, then the video engines, then other
+    parts.
+    """
     died = best.died_because if isinstance(best.died, int) and best.died else ""
     died = died or next((step.died_because for step in series.steps if step.died_because), "")
     evidence = _evidence(series, best, gpu)
@@ -162,7 +164,7 @@ def _limit(series: Series, best: Step, gpu: ThroughputGpu) -> tuple[str, tuple[R
     full = [load for load in evidence if load.percent is not None and load.percent >= load.full]
     if not full:
         return UNKNOWN, evidence
-    # NVML calls the SMs busy while any kernel runs at all: seven NVDEC at 97 % of a real H100 came with "SM 99 %".
+    # NVML reports busy SMs while any kernel runs: on a real H100, seven NVDEC at 97 % came with "SM 99 %".
     engines = [load for load in full if load.part in ENGINES]
     return max(engines or full, key=lambda load: (load.percent or 0.0) / load.full).part, evidence
 

@@ -69,13 +69,13 @@ def _outcome(judged: Judged) -> Iterator[str]:
     line = f" ({judged.decisive})" if judged.decisive else ""
     died = any(isinstance(step.died, Missing) or step.died for step in judged.steps)
     if outcome == "failed" and delivered:
-        yield f"it ended as failed{line}, and yet it delivered frames"
+        yield f"it ended as failed{line}, but delivered frames"
     unread = all(isinstance(step.fps, Missing) and step.fps.reason == "not_recorded" for step in judged.steps)
     lacking = "steps" if not judged.steps else "frames a second" if unread else ""
     if outcome == "completed" and not delivered and lacking:
         yield f"its {lacking} are not recorded"
     elif outcome == "completed" and not delivered:
-        yield f"it ended as completed{line}, and no session delivered a frame"
+        yield f"it ended as completed{line}, but no session delivered a frame"
     if outcome in ("not_built", "not_run", "no_time") and judged.steps:
         yield f"the probe reports that it did not run ({outcome}), but there are figures of it"
     if outcome == "completed" and delivered and judged.decisive and not died:
@@ -130,7 +130,7 @@ def _durations(judged: Judged, step: Step, fps: float) -> Iterator[str]:
         if not (judged.published and step.frames is None and isinstance(step.seconds, Missing)):
             yield "frames and seconds, by which the frames a second can be checked, are not recorded"
     elif seconds < SHORTEST_SECONDS:
-        yield f"a steady state of {seconds:g} s is none"
+        yield f"a steady state of {seconds:g} s is impossible"
     elif seconds > LONGEST_SECONDS or positive(step.start_seconds) > LONGEST_SECONDS:
         longest = max(seconds, positive(step.start_seconds))
         yield f"a step of {longest:g} s is recorded, and the probe ends after {LONGEST_SECONDS:g}"
@@ -152,7 +152,7 @@ def _engines(judged: Judged, step: Step, fps: float) -> Iterator[str]:
     clock = judged.clock(step)
     highest = max(positive(judged.gpu.max_video_clock_mhz), float(judged.board.video_mhz or 0) if judged.board else 0.0)
     if not clock and judged.has_rates:
-        yield f"{fps:.0f} fps, and no video clock is recorded to judge them by"
+        yield f"{fps:.0f} fps, but the video clock, which is needed to judge them, is not recorded"
     if highest and clock > CLOCK_SLACK * highest:
         yield f"the video clock was {clock:.0f} MHz, and its highest is {highest:.0f}"
     fastest = max((session_fps for session_fps in step.fps_each if session_fps is not None), default=0.0)
@@ -194,7 +194,7 @@ def _surroundings(judged: Judged, step: Step) -> Iterator[str]:
         if not isinstance(value, Missing) and not 0 <= value <= most:
             yield f"{name} of {value:g} is recorded, and no machine has that"
     if positive(step.fps) and step.power_watts == 0:
-        yield "power of 0 is recorded, and no GPU works without"
+        yield "power of 0 is recorded, and no GPU works without power power"
     if not isinstance(step.temperature_c, Missing) and no_temperature(step.temperature_c, judged.board):
         yield f"temperature of {step.temperature_c:g} is recorded, and no machine has that"
 
@@ -222,7 +222,7 @@ LONGEST_MS = 1000 * (latency.PICTURES / latency.FPS + latency.PATIENCE)
 MOST_COUNTED = latency.PICTURES - latency.SETTLED
 ROUNDED_MS = 0.01  # two digits are written
 RATE_FACTOR = 3.0  # of the bits asked for; twice of it is what the encoder may give at most (-maxrate)
-FAR_DB = 15.0  # a picture beside another one: no encoder makes that of its own input
+FAR_DB = 15.0  # of two different pictures: no encoder changes its input so much
 
 
 def findings(values: Throughput) -> list[Finding]:
@@ -234,9 +234,9 @@ def findings(values: Throughput) -> list[Finding]:
         if why := next(_pictures(measurement), ""):
             figure_findings.append(_quality(measurement, Status.UNKNOWN, why, AGAIN))
         elif (psnr := known(measurement.psnr_db)) is not None and psnr < FAR_DB:
-            why = f"a PSNR of {psnr:g} dB: what the encoder made are not the pictures that went in"
+            why = f"a PSNR of {psnr:g} dB: the encoder's pictures are not those of its input"
             figure_findings.append(
-                _quality(measurement, Status.FAIL, why, "encode a file by hand and look at it; show the provider it")
+                _quality(measurement, Status.FAIL, why, "encode a file by hand and look at it; show it to the provider")
             )
     return [*figure_findings, *_lost(values)]
 
@@ -289,7 +289,7 @@ def _lost(values: Throughput) -> list[Finding]:
         ("latency", values.latency, bool(latency.chosen(done))),
         ("quality", values.quality, encoded),
     ]
-    nothing = Missing("not_recorded", "by its own word the run measured it")
+    nothing = Missing("not_recorded", "the record says that the run measured it")
     return [
         unknown("throughput", what, nothing, expected="recorded", what=f"the {what}", remedy=AGAIN)
         for what, listed, due in wanted

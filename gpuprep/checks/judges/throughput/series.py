@@ -15,7 +15,7 @@ from gpuprep.records.evidence import Figure
 from gpuprep.records.evidence.throughput import Clip, Series, Step, ThroughputGpu
 
 PARTS = {"decode": ("decode",), "encode": ("encode",), "transcode": ("decode", "encode")}
-# Every picture of these is decoded once: that bounds them, though no rate says how fast they must be.
+# Every picture of these is decoded once: that limits them, although no rate says how fast they must be.
 DECODING = ("download", "ladder", "software")
 FIELDS = {"decode": "nvdec_engines", "encode": "nvenc_engines"}
 WORDS = {"decode": "decoder", "encode": "encoder"}

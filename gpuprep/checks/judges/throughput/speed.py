@@ -26,7 +26,8 @@ from gpuprep.records.evidence.throughput import Step
 WARN_PERCENT, FAIL_PERCENT = 10.0, 25.0
 EXPECTED = f"less than {WARN_PERCENT:g} % below the best of its kind"
 REMEDY = (
-    "compare clocks and use of the engines of the two; if it stays when measured again, show the provider this report"
+    "compare clocks and use of the engines of the two; if a second measurement shows the same, show the provider "
+    "this report"
 )
 
 
@@ -90,7 +91,7 @@ def of_series(evidence: Evidence, judged: Judged, best: Step, disturbed: str) ->
         reason = f"no rate of NVIDIA's for {judged.kind} {judged.codec} on a {name} is in gpuprep's catalogue"
         return skip(judged.subject, FPS, expected="a published rate", actual=measured, reason=reason)
     if not clock:
-        reading = Missing("not_sampled", f"{measured}, but NVML gave no video clock to judge it by")
+        reading = Missing("not_sampled", f"{measured}, but NVML gave no video clock, which is needed to judge it")
         return unknown(judged.subject, FPS, reading, expected="rate x engines x clock", what="the video clock")
     bound = min(judged.engines, key=lambda engine: _total(engine, clock))
     limits = _Limits(evidence, judged, bound, clock)
@@ -142,7 +143,7 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
         if slow := _slow_alone(judged, limits):
             return Finding(subject, FPS, Status.WARN, expected, actual, slow, SLOW)
         reason = f"no source says how many {WORDS[bound.part]}s a {judged.model.title if judged.model else 'GPU'} has"
-        return skip(subject, FPS, expected=expected, actual=actual, reason=f"{reason}; one gives so much")
+        return skip(subject, FPS, expected=expected, actual=actual, reason=f"{reason}; one gives this speed")
     if fps >= limits.tell:
         if unread and not judged.published:
             reading = Missing("not_sampled", f"{actual}, but NVML did not say how busy the {WORDS[bound.part]}s were")
@@ -155,7 +156,10 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
     if few := _too_few(judged, best, bound, limits):
         return Finding(subject, FPS, Status.UNKNOWN, expected, actual, few, "measure again, with less load on the host")
     if unread and judged.published:
-        why = f"how busy the {WORDS[bound.part]}s were is not known: a host that feeds them slowly looks the same"
+        why = (
+            f"how busy the {WORDS[bound.part]}s were is not known, and a host that feeds them too slowly gives the "
+            "same figure"
+        )
         remedy = "measure it: `gpuprep validate HOST --profile PROFILE --only throughput`"
         return Finding(subject, FPS, Status.UNKNOWN, expected, actual, why, remedy)
     loss = why_slow(judged.steps, best, bound.part, bound.count or 1, limits.engine_fps)
@@ -164,7 +168,7 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
         return Finding(subject, FPS, Status.WARN, expected, actual, why, loss.remedy)
     if bound.is_sure or fps < limits.fail / limits.total * limits.engine_fps:
         return Finding(subject, FPS, Status.FAIL, expected, actual, loss.reason, loss.remedy)
-    why = f"{loss.reason}; or it has fewer {WORDS[bound.part]}s than gpuprep remembers: no source gives their number"
+    why = f"{loss.reason}; or it has fewer {WORDS[bound.part]}s than gpuprep assumes: no source gives their number"
     return Finding(subject, FPS, Status.WARN, expected, actual, why, loss.remedy)
 
 
@@ -191,11 +195,11 @@ def _too_few(judged: Judged, best: Step, bound: Engines, limits: _Limits) -> str
 
 # ---------------------------------------------------------------- why video engines were slow
 
-BUSY_PERCENT = 90  # an engine that is used less waits for someone
+BUSY_PERCENT = 90  # an engine that is used less waits for another part
 CPU_FULL_PERCENT = 85
 STORAGE_PERCENT = 10  # of all CPUs' time
-MISSING_ENGINES = 0.75  # a share of one: so much less than all is an engine that is not there
-SLOW = f"{RESTART}; if it stays so, ask the provider for another GPU"
+MISSING_ENGINES = 0.75  # in engines: if so much is lacking, one engine is missing
+SLOW = f"{RESTART}; if that does not help, ask the provider for another GPU"
 ENGINE = {"decode": "decoders", "encode": "encoders"}
 
 
@@ -212,7 +216,7 @@ def why_slow(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: 
         line = best.died_because or "they died"
         return Loss(
             f"{best.died} of {best.sessions} sessions ended early ({line}), so the engines were not filled",
-            "repair that first, then measure again",
+            "repair this cause first, then measure again",
         )
     used = known(best.decoder_utilization_percent if bound == "decode" else best.encoder_utilization_percent)
     if used is None:

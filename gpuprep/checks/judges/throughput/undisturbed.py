@@ -16,7 +16,7 @@ from gpuprep.records.evidence.throughput import Pcie, ThroughputGpu
 
 CLOCK_FLOOR, CLOCK_FAIL = 90.0, 50.0  # per cent of the engines' highest clock
 CLOCK_SLACK = 0.03  # by which the highest clock of a board may differ from the catalogue's
-IDLE_PERCENT = 5  # use of an engine before we began that is no other's work
+IDLE_PERCENT = 5  # use of an engine before the measurement that does not mean another program
 AGAIN = "measure again"
 # NVML's nvmlClocksEventReasons, the ones that lower a clock.
 LOWERS = {
@@ -25,7 +25,7 @@ LOWERS = {
         "`gpuprep tune HOST --profile PROFILE` sets them (tuning.clocks in the profile)",
     ),
     0x4: (
-        "the power limit holds it back",
+        "the power limit lowers it",
         (
             "see that the power limit is the card's own (tuning.power_limit_watts: default, then "
             "`gpuprep tune HOST --profile PROFILE`)"
@@ -37,7 +37,7 @@ LOWERS = {
     ),
     0x20: ("it is too warm (software thermal slowdown)", "ask the provider: this machine's cooling is at fault"),
     0x40: ("it is too hot (hardware thermal slowdown)", "ask the provider: this machine's cooling is at fault"),
-    0x80: ("an external power brake holds it back", "ask the provider: this machine's power supply is at fault"),
+    0x80: ("an external power brake lowers it", "ask the provider: this machine's power supply is at fault"),
 }
 
 

@@ -170,8 +170,8 @@ def _failed(
         return Finding(
             subject, CAPABILITY, Status.FAIL if sure else Status.WARN, in_words(refused), "refused by the driver",
             f'the catalogue says that {title} has {in_words(refused)}, and the driver refuses it: "{line}"',
-            "see that the driver's video libraries are of the driver's version, and that no vGPU or MIG profile "
-            "takes the engine away; if this card has none, the catalogue is wrong: please report it",
+            "see that the driver's video libraries are of the driver's version, and that no vGPU or MIG profile hides "
+            "the engine; if this card has none, the catalogue is wrong: please report it",
         )  # fmt: skip
     meaning = f": {explained.meaning}" if explained else ""
     if lacking and not case.decisive_line:
@@ -196,7 +196,7 @@ def denies(explained: Cause, capability: str) -> bool:
     denied, asked = explained.denies.split("."), capability.split(".")
     if len(denied) == 1:
         return denied[0] == asked[0]
-    if denied[0] == "nvdec":  # the decoder says only that it cannot, not which of codec and depth is too much
+    if denied[0] == "nvdec":  # the decoder says only that it cannot, not whether codec or depth is the limit
         return asked[0] == "nvdec"
     return len(denied) == len(asked) and all(
         pattern in ("*", other) for pattern, other in zip(denied, asked, strict=True)
@@ -219,14 +219,14 @@ def _twice(values: Transcode) -> list[Finding]:
     again = sorted({name for name in names if names.count(name) > 1})
     if not again:
         return []
-    why = f"the record has more than one entry of {', '.join(again)}: it is not known which is true"
+    why = f"the record has more than one entry of {', '.join(again)}: it is not known which is right"
     return [Finding("transcode", "entries", Status.UNKNOWN, "one entry a case", "several", why, "measure again")]
 
 
 def _left_out(values: Transcode) -> list[Finding]:
     """UNKNOWN for commands of the guide that are missing in a run of all commands."""
     tried = {case.id for case in values.cases}
-    # A run that is recorded as quick and has other cases was a whole one.
+    # If a run is recorded as quick but has other cases, it was a full run.
     quick = values.quick is True and tried <= {case.id for case in CASES if case.quick}
     wanted = [case.id for case in CASES if case.quick or not quick]
     absent = [name for name in wanted if name not in tried]

@@ -75,7 +75,7 @@ def contradiction(case: Case, every: Mapping[str, Case]) -> str:
     own = planned(case)
     if own is None:
         return (
-            "gpuprep has no such case, so nobody knows what it should give"
+            "gpuprep has no such case, so its correct result is not known"
             if case.id != Case().id
             else "its id is not recorded"
         )
@@ -135,13 +135,13 @@ def _refused(case: Case, own: Planned, every: Mapping[str, Case]) -> Iterator[st
     other = every.get(case.refused_in)
     theirs = None if other is None else planned(other)
     if other is None or theirs is None or other.outcome != "failed" or not other.exit_code:
-        yield f"it was not run because case {case.refused_in or '?'} was refused, and the record has no such refusal"
+        yield f"it was not run because case {case.refused_in or '?'} was refused, but the record has no such refusal"
         return
     explained = cause(other.decisive_line)
     if theirs.encoders != own.encoders or explained is None or explained.denies != "nvenc":
-        yield f"it was not run because case {other.id} was refused, and that says nothing of this one"
+        yield f"it was not run because case {other.id} was refused, but this case does not need what was refused"
     elif other.decisive_line != case.decisive_line:
-        yield f"it was not run because case {other.id} was refused, and that one's line is another"
+        yield f"it was not run because case {other.id} was refused, but with another line"
 
 
 def _outputs(case: Case, own: Planned) -> Iterator[str]:
@@ -158,7 +158,7 @@ def _outputs(case: Case, own: Planned) -> Iterator[str]:
     if not isinstance(case.seconds, Missing) and case.seconds > 0:
         fps = pixels / case.seconds / (1920 * 1080)
         if fps > MOST_FPS:
-            yield f"its pictures in {case.seconds:g} s are {fps:.0f} fps of 1080p: no engines give so many"
+            yield f"its pictures in {case.seconds:g} s are {fps:.0f} fps of 1080p: no engines are so fast"
 
 
 def _area(asked: Expected) -> float:

@@ -1,4 +1,4 @@
-"""The figures that hosts are held to; earlier runs give none: their probes measured otherwise."""
+"""The baseline figures of hosts; earlier runs give none, because their probes measured in another way."""
 
 from __future__ import annotations
 
