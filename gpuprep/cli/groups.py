@@ -25,6 +25,7 @@ COMMANDS: dict[str, Entry] = {
     "validate": Entry("gpuprep.cli.hosts", "Measure machines and judge them by a profile; change nothing"),
     "capacity": Entry("gpuprep.cli.hosts", "Measure how many video streams machines carry; change nothing"),
     "drift": Entry("gpuprep.cli.drift", "Compare machines with their profile and their certified run"),
+    "doctor": Entry("gpuprep.cli.doctor", "Say what is wrong with machines and what to do"),
     "status": Entry("gpuprep.cli.status", "Show how each host was when it was last checked, the worst first"),
     "watch": Entry("gpuprep.cli.watch", "Watch the GPUs of machines on the terminal, as they are now; change nothing"),
     "history": Entry("gpuprep.cli.history", "List recorded runs, newest first"),

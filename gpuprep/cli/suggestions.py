@@ -29,7 +29,8 @@ OPTIONS: dict[tuple[str, ...], str] = {
 COMMANDS = {
     "provision": ("install", "setup", "apply", "deploy", "bootstrap"),
     "validate": ("test", "verify", "bench", "benchmark", "measure"),
-    "drift": ("check", "diagnose", "doctor"),
+    "drift": ("check",),
+    "doctor": ("diagnose", "troubleshoot"),
     "history": ("list", "ls", "runs", "log"),
     "report": ("show", "results"),
     "compare": ("diff",),

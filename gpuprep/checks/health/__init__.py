@@ -36,9 +36,9 @@ from gpuprep.records import Finding, GpuFacts, Missing, PcieErrors, PcieLink, Pr
 
 
 def findings(
-    wanted: Wanted, snapshot: Snapshot, *, before: Snapshot | None = None, rested: bool = True
+    wanted: Wanted | None, snapshot: Snapshot, *, before: Snapshot | None = None, rested: bool = True
 ) -> list[Finding]:
-    """No findings if no driver is loaded: driver.* reports that.
+    """No findings if no driver is loaded: driver.* reports that. `wanted` is None where nothing is wished for.
 
     `before` is an earlier snapshot of the host: counters are then judged by their growth since. `rested`: no
     measurement ran just before, so an idle GPU should not be hot.
@@ -51,7 +51,7 @@ def findings(
         findings += _lost(gpu) or _gpu(wanted, snapshot, readings.complete(gpu), before, rested=rested, gpus=gpus)
     findings += xids.findings(snapshot, gpus)
     findings += nvlinks.ends(gpus)
-    if wanted.cuda.version != "none":
+    if wanted and wanted.cuda.version != "none":
         findings += toolkit_libraries(snapshot)
     return findings
 
@@ -77,7 +77,7 @@ def _lost(gpu: GpuFacts) -> list[Finding]:
 
 
 def _gpu(
-    wanted: Wanted,
+    wanted: Wanted | None,
     snapshot: Snapshot,
     gpu: GpuFacts,
     before: Snapshot | None,
@@ -90,7 +90,7 @@ def _gpu(
     gpu_findings = [
         *temperature.findings(subject, gpu, board, rested=rested),
         *temperature.slowdowns(subject, gpu, uptime, then),
-        *memory.findings(subject, gpu, board, wanted.tuning.ecc, uptime, then),
+        *memory.findings(subject, gpu, board, wanted.tuning.ecc if wanted else "keep", uptime, then),
         *memory.memory_repairs(subject, gpu, board),
         xids.recovery(subject, gpu),
         _pcie_errors(subject, gpu, uptime, then),

@@ -578,7 +578,7 @@ def test_the_commands_that_the_playground_prints_can_be_typed() -> None:
 
 # Words of other programs: where they are typed, and what is to be written there.
 OTHERS = {
-    "install": "provision", "setup": "provision", "verify": "validate", "bench": "validate", "doctor": "drift",
+    "install": "provision", "setup": "provision", "verify": "validate", "bench": "validate", "diagnose": "doctor",
     "ls": "history", "show": "report", "diff": "compare", "top": "watch", "web": "serve",
     "sim start": "sim up", "sim stop": "sim down --keep", "sim rm": "sim down", "sim ssh": "sim exec",
     "sim ps": "sim list", "sim break": "sim fault", "profiles ls": "profiles list", "profiles cat": "profiles show",

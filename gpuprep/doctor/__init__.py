@@ -1,0 +1,213 @@
+"""What is wrong with a machine, by what its programs and its kernel wrote? Rules are data: rules/*.yml.
+
+diagnose({"log": text})    what a pasted log says, gravest first
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpuprep.catalogue import datafile
+from gpuprep.catalogue.xids import xid
+from gpuprep.untrusted.plaintext import one_line
+
+GRAVITIES = ("lost", "unusable", "program", "degraded", "note")  # gravest first
+SURE = ("confirmed", "likely", "possible")
+APT, DNF = "apt", "dnf"
+MOST_CHARACTERS = 1 << 20  # of one text; of a longer one its end counts
+LONGEST_LINE = 1000
+LINES = 3  # of evidence that are quoted
+QUOTED = 300  # characters of one of them
+NEEDED = ("kernel", "nvidia-smi")  # without one of them "nothing found" says too little
+XID = re.compile(r"Xid \(PCI:([\da-fA-F:.]{1,20})\): (\d{1,4})\b")
+# Lines of the kernel's log that count although the driver works now.
+HARDWARE = re.compile(
+    r"xid|fallen off|aer:|pcie bus error|link down|dmar|amd-vi|oom|out of memory|lockup|bug:|thermal", re.I
+)
+OF_GRAVITY = {"fail": "lost", "warn": "degraded", "note": "note"}  # of the catalogue of Xids
+# The kernel wraps its sentences; each line then begins with a time stamp and NVRM.
+SPACE = re.compile(r"(\[(?:\\.|[^\]])*\])|\\s\+| (?![?*+{])")  # of a pattern, outside of [...]
+GAP = r"(?:\s|\n[^\n]{0,60}?NVRM:)+"
+SYSTEMS = {
+    APT: re.compile(
+        r"\b(?:apt(?:-get)?|dpkg|deb|ubuntu|debian|pop!?_os|mint)\b|-(?:generic|amd64|lowlatency)\b|~\d\d\.\d\d\.\d\)",
+        re.I,
+    ),
+    DNF: re.compile(r"\b(?:dnf|yum|rpm|rocky|alma(?:linux)?|centos|fedora|red ?hat|rhel)\b|\.(?:el\d+|fc\d\d)\b", re.I),
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One cause. Its patterns are regular expressions; a space in them is any white space, also the end of a line.
+
+    any       one of them is there: the evidence
+    all       each of them is there, too
+    none      none of them is there
+    also      one of them makes it confirmed
+    do        commands by package manager, "apt" and "dnf", or "any"; {name} is what a pattern found
+    symptom   only said where no rule names a cause that is as grave
+    """
+
+    id: str
+    gravity: str
+    sure: str
+    any: tuple[re.Pattern[str], ...]
+    all: tuple[re.Pattern[str], ...]
+    none: tuple[re.Pattern[str], ...]
+    also: tuple[re.Pattern[str], ...]
+    cause: str
+    do: Mapping[str, Sequence[str]]
+    beware: str
+    source: str
+    symptom: bool
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One thing that is wrong. `evidence` has lines of the texts, quoted and cut; `do` has commands and sentences."""
+
+    id: str
+    gravity: str
+    sure: str
+    cause: str
+    evidence: tuple[str, ...]
+    do: tuple[str, ...]
+    beware: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What was looked at and found on one host, or in one log (then `host` is "")."""
+
+    host: str
+    simulated: bool
+    texts: Mapping[str, str]
+    unread: Mapping[str, str]  # what could not be read: why
+    found: tuple[Diagnosis, ...]
+    error: str = ""  # why the host could not be examined
+
+    @property
+    def exit_code(self) -> int:
+        """1: something is wrong. 3: nothing was found, and not all was there to look at. 0: nothing is wrong."""
+        if any(each.gravity != GRAVITIES[-1] for each in self.found):
+            return 1
+        known_too_little = self.error or not self.host or any(name in self.unread for name in NEEDED)
+        return 3 if known_too_little else 0
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    found = []
+    for path in sorted((Path(__file__).parent / "rules").glob("*.yml")):
+        family = datafile.read(path)
+        found += [_rule(row, family["gravity"]) for row in family["rules"]]
+    return tuple(found)
+
+
+def _rule(row: Mapping[str, Any], gravity: str) -> Rule:
+    patterns = {
+        name: tuple(re.compile(SPACE.sub(lambda part: part[1] or GAP, text), re.I) for text in row.get(name, ()))
+        for name in ("any", "all", "none", "also")
+    }
+    return Rule(
+        row["id"], row.get("gravity", gravity), row.get("sure", "likely"), **patterns, cause=row["cause"], do=row["do"],
+        beware=row.get("beware", ""), source=row["source"], symptom=row.get("symptom", False),
+    )  # fmt: skip
+
+
+def diagnose(texts: Mapping[str, str], system: str | None = None) -> list[Diagnosis]:
+    """What these texts say, gravest first. `system`: "apt" or "dnf"; None: by the texts themselves."""
+    whole = "\n".join(_cut(text) for text in texts.values())
+    system = system or _system(whole)
+    found = [(rule, matches) for rule in rules() if (matches := _matches(rule, whole))]
+    known = [(rule, _diagnosis(rule, matches, whole, system)) for rule, matches in found]
+    causes = [diagnosis for rule, diagnosis in known if not rule.symptom]
+    causes += _other_xids(whole, causes)
+    gravest = min((GRAVITIES.index(each.gravity) for each in causes), default=len(GRAVITIES))
+    causes += [each for rule, each in known if rule.symptom and GRAVITIES.index(each.gravity) < gravest]
+    return sorted(causes, key=rank)
+
+
+def rank(diagnosis: Diagnosis) -> tuple[int, int]:
+    """What comes first: the gravest, and of these the surest."""
+    return GRAVITIES.index(diagnosis.gravity), SURE.index(diagnosis.sure)
+
+
+def _cut(text: str) -> str:
+    lines = text[-MOST_CHARACTERS:].replace("\r", "\n").splitlines()
+    return "\n".join(line[:LONGEST_LINE] for line in lines)
+
+
+def _system(text: str) -> str | None:
+    named = [system for system, words in SYSTEMS.items() if words.search(text)]
+    return named[0] if len(named) == 1 else None
+
+
+def _matches(rule: Rule, text: str) -> list[re.Match[str]]:
+    """Where the rule's evidence stands; [] where the rule does not hold. Confirmed if one of `also` is among them."""
+    found = [match for pattern in rule.any if (match := pattern.search(text))]
+    if not found or any(pattern.search(text) for pattern in rule.none):
+        return []
+    others = [pattern.search(text) for pattern in rule.all]
+    if not all(others):
+        return []
+    return found + [match for match in others if match] + [m for pattern in rule.also if (m := pattern.search(text))]
+
+
+def _diagnosis(rule: Rule, matches: Sequence[re.Match[str]], text: str, system: str | None) -> Diagnosis:
+    values: dict[str, str] = {}
+    for match in matches:
+        values |= {name: value for name, value in match.groupdict().items() if value and name not in values}
+    second = any(match.re in rule.also for match in matches)
+    return Diagnosis(
+        rule.id, rule.gravity, "confirmed" if second else rule.sure, _filled(rule.cause, values),
+        tuple(dict.fromkeys(line for match in matches for line in _lines(text, match)))[:LINES],
+        tuple(_filled(step, values) for step in _steps(rule.do, system)), _filled(rule.beware, values), rule.source,
+    )  # fmt: skip
+
+
+def _lines(text: str, match: re.Match[str]) -> Iterator[str]:
+    start, end = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.end())
+    for line in text[start : end if end >= 0 else len(text)].splitlines():
+        if line.strip():
+            yield one_line(line.strip()[:QUOTED])
+
+
+def _steps(do: Mapping[str, Sequence[str]], system: str | None) -> Iterator[str]:
+    if system in do or "any" in do:
+        yield from do.get(system or "any", do.get("any", ()))
+        return
+    for name, steps in do.items():
+        yield from (f"{'Debian, Ubuntu' if name == APT else 'RHEL family'}: {step}" for step in steps)
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    """`text` with what was found. A part in parentheses of which nothing is known is left out."""
+    text = re.sub(r" \([^()]*\{(\w+)\}[^()]*\)", lambda part: part[0] if part[1] in values else "", text)
+    unknown = {"kernel": "$(uname -r)"}
+    return re.sub(r"\{(\w+)\}", lambda name: values.get(name[1]) or unknown.get(name[1], name[1].upper()), text)
+
+
+def _other_xids(text: str, causes: Sequence[Diagnosis]) -> Iterator[Diagnosis]:
+    """Xids for which no rule is written, with the meaning of NVIDIA's catalogue."""
+    told = {line for each in causes for line in each.evidence}
+    codes: dict[int, list[str]] = {}
+    for match in XID.finditer(text):
+        line = next(_lines(text, match))
+        if line not in told:
+            codes.setdefault(int(match[2]), []).append(line)
+    covered = {int(known[2]) for line in told if (known := XID.search(line))}
+    for code, lines in codes.items():
+        if code not in covered:
+            meaning = xid(code)
+            yield Diagnosis(
+                f"xid-{code}", OF_GRAVITY[meaning.gravity], "likely", f"Xid {code}: {meaning.what}.",
+                tuple(lines[:LINES]), (meaning.remedy,), "", f"NVIDIA's Xid catalogue, {code}",
+            )  # fmt: skip

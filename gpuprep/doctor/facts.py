@@ -1,0 +1,116 @@
+"""What the facts of a machine say, as lines of text that rules/machine.yml and the other rules read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuprep.catalogue import Board
+from gpuprep.checks import health
+from gpuprep.desired.host_rules import board_at, nvidia_gpus
+from gpuprep.doctor import Diagnosis
+from gpuprep.records import Missing, Snapshot, Status
+
+GRAVITY = {Status.FAIL: "lost", Status.WARN: "degraded"}
+SMALL_MIB = 200  # free room below which packages, modules and initramfs cannot be written
+NO_GSP = ("maxwell", "pascal", "volta")  # architectures that the open kernel modules do not support
+
+
+def lines(snapshot: Snapshot) -> str:
+    """One line for each fact that may be wrong; a sound machine has none."""
+    return "\n".join(f"facts: {line}" for line in _lines(snapshot))
+
+
+def of_gpus(snapshot: Snapshot) -> list[Diagnosis]:
+    """What the GPUs say of themselves, by the checks of `validate` and `drift`. Xids are read in the kernel's log."""
+    return [
+        Diagnosis(
+            finding.key, GRAVITY[finding.status], "confirmed", finding.reason,
+            (f"{finding.key}: {finding.actual}, expected: {finding.expected}",),
+            (finding.remedy,), "", "NVML",
+        )
+        for finding in health.findings(None, snapshot)
+        if finding.status in GRAVITY and "xid" not in finding.property
+    ]  # fmt: skip
+
+
+def _lines(snapshot: Snapshot) -> Iterator[str]:
+    devices = nvidia_gpus(snapshot)
+    if not devices:
+        yield "no NVIDIA GPU is on the PCI bus"
+        return
+    yield from _driver(snapshot, [board_at(snapshot, device) for device in devices])
+    yield from _next_boot(snapshot)
+    yield from _signatures(snapshot)
+    if not isinstance(snapshot.gpus, Missing) and len(snapshot.gpus) < len(devices):
+        yield f"the driver has {len(snapshot.gpus)} of {len(devices)} GPUs that are on the PCI bus"
+    manager = snapshot.units.get("nvidia-fabricmanager.service")
+    if snapshot.nvswitches and (manager is None or manager.active != "active"):
+        state = "not installed" if manager is None else manager.active
+        yield f"{snapshot.nvswitches} NVSwitches are on the PCI bus, and nvidia-fabricmanager is {state}"
+    yield from _packages(snapshot)
+    if not isinstance(snapshot.containers, Missing):
+        for path in snapshot.containers.absent:
+            yield f'failed to stat CDI host device "{path}": no such file or directory'
+    for folder, mib in snapshot.disk_free_mib.items():
+        if mib < SMALL_MIB:
+            yield f"{folder} has {mib} MiB free"
+
+
+def _driver(snapshot: Snapshot, boards: list[Board | None]) -> Iterator[str]:
+    driver, kernel = snapshot.driver, snapshot.kernel.running
+    loaded, disk, library = driver.loaded_version, driver.module_version, driver.library_version
+    if loaded is None and disk is None and library is None:
+        yield "no NVIDIA driver is installed"
+    elif disk is None:
+        yield f"no nvidia module is on the disk for the running kernel {kernel}"
+        if snapshot.kernel.headers_running is False:
+            yield f"kernel headers for {kernel} cannot be found"
+    elif loaded is None:
+        yield "the nvidia module is on the disk and not loaded"
+    if library is None and disk is not None:
+        yield "libnvidia-ml.so.1: cannot open shared object file"
+    if isinstance(loaded, str) and isinstance(library, str) and loaded != library:
+        yield f"driver library {library} and loaded module {loaded} differ"
+        if isinstance(disk, str) and disk != library:
+            yield f"driver library {library} and module {disk} on the disk differ"
+    if driver.nouveau_loaded:
+        yield "already bound to nouveau"
+    if driver.runfile and any(name.startswith(("nvidia-driver", "libnvidia-compute", "nvidia-dkms")) for name in
+                              snapshot.packages):  # fmt: skip
+        yield "/usr/bin/nvidia-uninstall and packages of the driver are both there"
+    flavour = driver.module_flavour if loaded is None else driver.loaded_flavour
+    if flavour == "open" and any(board and board.model.architecture in NO_GSP for board in boards):
+        yield "open kernel modules on a GPU without GSP"
+
+
+def _next_boot(snapshot: Snapshot) -> Iterator[str]:
+    following, version = snapshot.kernel.next_boot, snapshot.driver.module_next_boot_version
+    library = snapshot.driver.library_version
+    if not isinstance(following, str) or not isinstance(library, str):
+        return
+    if version is None:
+        yield f"the next boot starts kernel {following}, which has no nvidia module"
+    elif isinstance(version, str) and version != library:
+        yield f"the next boot starts kernel {following} with module {version}, and the libraries are {library}"
+    if snapshot.driver.nouveau_in_initramfs is True:
+        yield "the next boot's initramfs loads nouveau"
+
+
+def _signatures(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.kernel.secure_boot is not True or isinstance(snapshot.signatures, Missing):
+        return
+    for module in snapshot.signatures.modules:
+        if module.signer is None:
+            yield f"Secure Boot is on, and module {module.path} for kernel {module.kernel} is not signed"
+        known = next((each for each in snapshot.signatures.certificates if each.path == module.verified_by), None)
+        if known and known.enrolled is False:
+            yield f"Secure Boot is on, and {known.path}, whose key signed module {module.path}, is not enrolled"
+
+
+def _packages(snapshot: Snapshot) -> Iterator[str]:
+    if isinstance(snapshot.package_manager, Missing):
+        return
+    for package, state in snapshot.package_manager.unfinished.items():
+        yield f"package {package}: {state}"
+    if snapshot.package_manager.journal:
+        yield "dpkg was interrupted, you must manually run dpkg --configure -a"

@@ -1,0 +1,87 @@
+"""`gpuprep doctor`: what is wrong with machines, or what a pasted log says. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from gpuprep import doctor
+from gpuprep.doctor import NEEDED, Examined, facts
+from gpuprep.errors import HostError, NoPrivilege
+from gpuprep.records import FactsRequest, Missing, Snapshot, Source
+from gpuprep.records.evidence import is_missing, missing_of
+from gpuprep.remote import Host, Target, agent_client
+
+SECONDS = 60.0
+FORKS = 10
+
+
+def of_log(text: str) -> Examined:
+    return Examined("", False, {"log": text}, {}, tuple(doctor.diagnose({"log": text})))
+
+
+def of_hosts(
+    targets: Sequence[Target],
+    *,
+    become_password: str | None = None,
+    accept_new_host_key: bool = False,
+    forks: int | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> list[Examined]:
+    """Each host in the order given. A host that cannot be examined says why; the others go on."""
+
+    def examine(target: Target) -> Examined:
+        told(target.name)
+        try:
+            with Host(target, become_password=become_password, accept_new_host_key=accept_new_host_key) as host:
+                return _of_host(host)
+        except HostError as error:
+            return Examined(target.name, target.simulated, {}, {}, (), error.what)
+
+    with ThreadPoolExecutor(min(len(targets), forks or FORKS)) as pool:
+        return list(pool.map(examine, targets))
+
+
+def _of_host(host: Host) -> Examined:
+    try:
+        snapshot = agent_client.snapshot(host, FactsRequest(), become=True)
+        become = True
+    except NoPrivilege:  # most can be read by anybody
+        snapshot, become = agent_client.snapshot(host, FactsRequest()), False
+    logs = agent_client.probe(host, "logs", {}, become=become, timeout=SECONDS)
+    texts, unread = _texts({} if isinstance(logs.values, Missing) else logs.values)
+    if not become:
+        unread |= {"what only root may read": "the login user may not use sudo without a password (-K asks for it)"}
+    texts["facts"] = facts.lines(snapshot)
+    system = doctor.APT if snapshot.apt is not None and not isinstance(snapshot.apt, Missing) else doctor.DNF
+    found = [*doctor.diagnose(_counting(snapshot, texts), system), *facts.of_gpus(snapshot)]
+    found.sort(key=doctor.rank)
+    return Examined(host.name, snapshot.source is Source.SIMULATED, texts, unread, tuple(found))
+
+
+def _texts(values: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """The texts that a host sent, and why others could not be read."""
+    sent = values.get("texts")
+    texts, unread = {}, {}
+    for name, text in sent.items() if isinstance(sent, dict) else ():
+        if isinstance(text, str):
+            texts[name] = text
+        elif is_missing(text):
+            missing = missing_of(text)
+            if missing.reason != "command_not_found":
+                unread[name] = missing.detail or missing.reason
+            elif name in NEEDED:
+                texts[name] = f"{name}: command not found"
+    unread |= {name: "the host did not send it" for name in NEEDED if name not in texts and name not in unread}
+    return texts, unread
+
+
+def _counting(snapshot: Snapshot, texts: Mapping[str, str]) -> dict[str, str]:
+    """The texts that count. While the driver works, what the kernel said of loading it is of the past."""
+    if isinstance(snapshot.gpus, Missing) or not snapshot.gpus:
+        return dict(texts)
+    of_the_past = ("make.log", "nvidia-installer.log", "dkms")
+    kept = {name: text for name, text in texts.items() if name not in of_the_past}
+    kept["kernel"] = "\n".join(line for line in texts.get("kernel", "").splitlines() if doctor.HARDWARE.search(line))
+    return kept
