@@ -1,4 +1,4 @@
-"""Corrects the formula of predict.py by what was learned from measured products (catalogue/productlearned.py).
+"""Corrects the formula of predict.py by what was learned from measured products (catalogue/productmodel.py).
 
     ratio(features(kernels, product, "bf16", sms, rate, Formula(...), Way()), "bf16")    measured / expected time
 
@@ -13,8 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gpuprep.catalogue.productlearned import group, trees
-from gpuprep.catalogue.productmodel import Kernels
+from gpuprep.catalogue.productmodel import Kernels, group, trees
 from gpuprep.performance import tiles
 from gpuprep.performance.operations import LAYOUTS, Operation
 from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from gpuprep.catalogue import Board, boards, productlearned
+from gpuprep.catalogue import Board, boards, productmodel
 from gpuprep.catalogue import productmodel as catalogue
 from gpuprep.catalogue.productmodel import Kernels
 from gpuprep.performance import attribution, gemm_shapes, learned, roofline, tiles
@@ -356,7 +356,7 @@ def _error(board: Board, operation: Operation, dtype: str, seconds: float, align
     """(per cent, how many measured products that rests on, in words)."""
     source = catalogue.measured()
     kind = kind_of(operation, dtype, seconds, aligned)
-    band = productlearned.band(dtype, kind)
+    band = productmodel.band(dtype, kind)
     if not _was_measured(board) or band is None:
         words = f"from {source.words}, scaled: {catalogue.unmeasured_words()}"
     elif not learned.known(operation):

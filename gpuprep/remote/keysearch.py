@@ -17,7 +17,7 @@ import fabric
 import paramiko
 from paramiko.auth_strategy import AuthStrategy
 
-from gpuprep.catalogue import logins
+from gpuprep.catalogue import clouds
 from gpuprep.errors import AuthenticationRefused, HostError
 from gpuprep.paths import user_name
 from gpuprep.remote import keyfiles
@@ -164,7 +164,7 @@ class _Connection(SshConnection):
         if not self.user:
             version = one_line(str(transport.remote_version), VERSION_LETTERS)
             address = search.target.address or search.target.name
-            search.users = list(logins.users(version, address, user_name()))
+            search.users = list(clouds.image_users(version, address, user_name()))
             self.user = search.users[0]
         offered: list[str] = []
         search.tried.append("")

@@ -14,7 +14,16 @@ from collections.abc import Callable
 from typing import IO
 
 from gpuprep.errors import HostError
-from gpuprep.remote.connection import Errors, Process, RawResult, Tail, all_of_it, output_too_large, took_too_long
+from gpuprep.remote.connection import (
+    Errors,
+    Lines,
+    Process,
+    RawResult,
+    Tail,
+    all_of_it,
+    output_too_large,
+    took_too_long,
+)
 from gpuprep.remote.limits import (
     COMMAND_SECONDS,
     ERROR_BYTES,
@@ -23,7 +32,6 @@ from gpuprep.remote.limits import (
     STOP_SECONDS,
     STOPPED_SECONDS,
 )
-from gpuprep.remote.lines import Lines
 from gpuprep.remote.watch import LOOK_SECONDS, interrupted, never
 
 SHELL = "/bin/sh"

@@ -17,7 +17,7 @@ from typing import Any
 import paramiko
 
 from gpuprep.errors import HostError, HostUnreachable
-from gpuprep.remote.connection import Errors, RawResult, Tail, all_of_it, output_too_large, took_too_long
+from gpuprep.remote.connection import Errors, Lines, RawResult, Tail, all_of_it, output_too_large, took_too_long
 from gpuprep.remote.limits import (
     ERROR_BYTES,
     FAREWELL_SECONDS,
@@ -28,7 +28,6 @@ from gpuprep.remote.limits import (
     TOLD_LETTERS,
     WINDOW_BYTES,
 )
-from gpuprep.remote.lines import Lines
 from gpuprep.remote.sshfailures import OTHER_USER
 from gpuprep.remote.transport import is_flooded
 from gpuprep.remote.watch import never, within

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpuprep.agent.compute import counters, libraries
-from gpuprep.agent.facts import apt, cuda, digests, disks, dkms, driver, modprobe, modulecache, osfacts
+from gpuprep.agent.facts import apt, cuda, digests, disks, driver, modprobe, modulecache, osfacts
 from gpuprep.agent.facts.loader import Loader
 from gpuprep.agent.probes import cudnn, toolkit
 from gpuprep.records import AptFacts, CudnnFacts, DkmsModule, FolderFacts, LocalDisk, Missing, ModprobeLine
@@ -51,7 +51,7 @@ def module_version(
 
 
 def dkms_modules(tree: Path) -> Any:
-    found: tuple[DkmsModule, ...] | Missing = dkms.dkms_modules(tree)
+    found: tuple[DkmsModule, ...] | Missing = driver.dkms_modules(tree)
     return found
 
 

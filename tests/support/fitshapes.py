@@ -27,7 +27,7 @@ import numpy as np
 from drawshapes import KINDS
 from places import TESTS
 
-from gpuprep.catalogue import boards, productlearned, productmodel
+from gpuprep.catalogue import boards, productmodel
 from gpuprep.performance import learned, predict
 from gpuprep.performance.operations import Operation
 from gpuprep.records import Missing
@@ -135,7 +135,7 @@ def _follows(truth: Any, found: Any) -> tuple[Any, Any]:
     return np.clip(error, -NEAR, NEAR), np.minimum(1.0, NEAR / np.maximum(np.abs(error), 1e-9))
 
 
-def grown(inputs: Any, wanted: Any, way: Way = USUAL) -> productlearned.Trees:
+def grown(inputs: Any, wanted: Any, way: Way = USUAL) -> productmodel.Trees:
     import lightgbm
 
     common = {**GROWN, "num_leaves": way.leaves, "min_child_samples": way.least}
@@ -148,7 +148,7 @@ def grown(inputs: Any, wanted: Any, way: Way = USUAL) -> productlearned.Trees:
         model.fit(inputs, wanted, init_score=so_far if number else None)
         so_far += model.predict(inputs)
         trees += [_flat(one["tree_structure"]) for one in model.booster_.dump_model()["tree_info"]]
-    return productlearned.Trees(0.0, tuple(trees))
+    return productmodel.Trees(0.0, tuple(trees))
 
 
 def _flat(root: dict[str, Any]) -> tuple[list[int], list[float], list[int], list[int], list[float]]:
@@ -176,7 +176,7 @@ def _flat(root: dict[str, Any]) -> tuple[list[int], list[float], list[int], list
     return feature, threshold, left, right, leaves
 
 
-def written(trees: productlearned.Trees, path: Path) -> None:
+def written(trees: productmodel.Trees, path: Path) -> None:
     text = json.dumps({"start": trees.start, "trees": trees.trees}, separators=(",", ":"))
     path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
@@ -209,7 +209,7 @@ def fit(group: str, everything: list[Row]) -> tuple[dict[str, Any], list[str]]:
         trees = grown(inputs[fold != number], wanted[fold != number], way)
         for i in np.flatnonzero(fold == number):
             unseen[i] = trees.value(found[i][0])
-    written(grown(inputs, wanted, way), productlearned.FOLDER / f"{group}.json.gz")
+    written(grown(inputs, wanted, way), productmodel.FOLDER / f"{group}.json.gz")
     entries: dict[str, Any] = {}
     lines = []
     for dtype in GROUPS[group]:
@@ -278,17 +278,17 @@ def errors_written(entries: dict[str, Any]) -> None:
         for kind, one in kinds.items():
             words = ", ".join(f"{key}: {value}" for key, value in one.items())
             lines.append(f"  {kind}: {{{words}}}")
-    (productlearned.FOLDER / "errors.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (productmodel.FOLDER / "errors.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--check"]:
         print("\n".join(check(Path(sys.argv[2]))))
         return
-    productlearned.FOLDER.mkdir(exist_ok=True)
+    productmodel.FOLDER.mkdir(exist_ok=True)
     everything = [*rows(FASTEST), *rows(TORCH)]
-    path = productlearned.FOLDER / "errors.yml"
-    entries = productlearned.errors() if path.is_file() else {}
+    path = productmodel.FOLDER / "errors.yml"
+    entries = productmodel.errors() if path.is_file() else {}
     entries = dict(entries)
     lines = []
     for group in GROUPS:

@@ -25,7 +25,7 @@ from samplerows import Scripted, loaded_answers, row
 from gpuprep import records
 from gpuprep.agent import probes
 from gpuprep.agent.compute import cudacalls, libraries
-from gpuprep.agent.probes import burst, gemm, gemmalgorithm, gemmpace, gemmshapes, gemmtypes, gemmvalues, simulated
+from gpuprep.agent.probes import burst, gemm, gemmalgorithm, gemmtypes, gemmvalues, simulated
 
 RUN = "gpuprep.agent.probes.gemmrun"
 SHAPES = [[256, 256, 256], [512, 256, 256]]
@@ -104,7 +104,7 @@ class FakeDevice:
 
 
 class FakeProduct:
-    def __init__(self, world: World, device: FakeDevice, kind: gemmtypes.DataType, shape: gemmshapes.Shape) -> None:
+    def __init__(self, world: World, device: FakeDevice, kind: gemmtypes.DataType, shape: gemmtypes.Shape) -> None:
         self.world, self.device, self.kind, self.shape, self.operands = world, device, kind, shape, [()]
 
     def allocate(self, sets: int | None = None) -> None:
@@ -115,7 +115,7 @@ class FakeProduct:
 
     def turned(self) -> FakeProduct:
         m, n, k = self.shape
-        other = FakeProduct(self.world, self.device, self.kind, gemmshapes.Shape(n, m, k))
+        other = FakeProduct(self.world, self.device, self.kind, gemmtypes.Shape(n, m, k))
         self.world.open_products += 1
         self.world.turned += 1
         other.candidates = lambda most: self.world.turned_candidates()[:most]  # type: ignore[method-assign]
@@ -211,20 +211,20 @@ def session(world: World, **settings: Any) -> Any:
 
 def product(world: World, device: FakeDevice | None = None) -> FakeProduct:
     """Of the first type and shape."""
-    return FakeProduct(world, device or FakeDevice(world, "x"), FIRST, gemmshapes.Shape(*SHAPES[0]))
+    return FakeProduct(world, device or FakeDevice(world, "x"), FIRST, gemmtypes.Shape(*SHAPES[0]))
 
 
 def one_product(tested: Any, *shape: int, dtype: str = "bf16") -> dict[str, Any]:
     """What a session says of one product."""
     kind = next(kind for kind in gemmtypes.TYPES if kind.dtype == dtype)
-    found: dict[str, Any] = tested.product(kind, gemmshapes.Shape(*shape), sustain=False)
+    found: dict[str, Any] = tested.product(kind, gemmtypes.Shape(*shape), sustain=False)
     return found
 
 
 def measured(tested: Any) -> tuple[list[dict[str, Any]], str | None]:
     """(the products of a session, why it ended early)."""
     gemms: list[dict[str, Any]] = []
-    why: str | None = tested.measure(gemms, gemmpace.Pace(0, 1))
+    why: str | None = tested.measure(gemms, gemmvalues.Pace(0, 1))
     return gemms, why
 
 
@@ -373,20 +373,20 @@ def shapes_of_a_type(gpu: dict[str, Any]) -> float:
 
 
 def shapes_asked(shapes: Any, dtype: str) -> list[tuple[int, ...]]:
-    return [tuple(shape) for shape in gemmshapes.asked(shapes, dtype)]
+    return [tuple(shape) for shape in gemmtypes.asked(shapes, dtype)]
 
 
 def default_shapes(tflops: float) -> list[tuple[int, int, int]]:
     """Of a type with this speed."""
-    return [(shape.m, shape.n, shape.k) for shape in gemmshapes.default(tflops)]
+    return [(shape.m, shape.n, shape.k) for shape in gemmtypes.default(tflops)]
 
 
 def sets_past_the_cache(one_set: int, l2: int) -> int:
-    return gemmshapes.sets(one_set, l2)
+    return gemmtypes.sets(one_set, l2)
 
 
 def tiles(shape: tuple[int, int, int], tile: tuple[int, int]) -> int:
-    return gemmshapes.tiles(gemmshapes.Shape(*shape), tile)
+    return gemmtypes.tiles(gemmtypes.Shape(*shape), tile)
 
 
 def exact_sums() -> Iterator[tuple[str, float, int, bool]]:
@@ -410,8 +410,8 @@ def recorded(*shape: int, milliseconds: float | None = None, error: str | None =
     """A product's values as the record has them."""
     told = burst.Burst(milliseconds, 0.7, 50) if milliseconds is not None else None
     if told is None:
-        return gemmvalues.product_values(FIRST, gemmshapes.Shape(*shape), error=error)
-    return gemmvalues.product_values(FIRST, gemmshapes.Shape(*shape), told, {})
+        return gemmvalues.product_values(FIRST, gemmtypes.Shape(*shape), error=error)
+    return gemmvalues.product_values(FIRST, gemmtypes.Shape(*shape), told, {})
 
 
 def without_callers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

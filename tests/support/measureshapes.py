@@ -19,10 +19,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gpuprep.agent.gpu.nvml import Nvml
-from gpuprep.agent.probes import cublaslt, gemmkernels, gemmoperands, gemmshort
+from gpuprep.agent.probes import cublaslt, gemmkernels, gemmoperands, gemmrun
 from gpuprep.agent.probes.cudadevice import CudaDevice, clock_mhz
-from gpuprep.agent.probes.gemmshapes import Shape, sets
-from gpuprep.agent.probes.gemmtypes import BYTES, TYPES, DataType
+from gpuprep.agent.probes.gemmtypes import BYTES, TYPES, DataType, Shape, sets
 from gpuprep.records import Missing
 
 HEAP_BYTES = 5 * 2**30  # of inputs, and of outputs
@@ -127,13 +126,13 @@ class Bench:
             ready: list[int] = []
             found = self.device.elapsed_milliseconds([*[run] * group, _noting(ready)])
             took = ready[0] - begun
-            self.pace_ns = min(max(PACE_NS, 2 * took // group), gemmshort.HOST_NS)
+            self.pace_ns = min(max(PACE_NS, 2 * took // group), gemmrun.HOST_NS)
             if took < held:
                 break
         return found / group
 
     def samples(self, run: Run, milliseconds: float, most: int) -> list[float]:
-        group = gemmshort.group_of(milliseconds)
+        group = gemmrun.group_of(milliseconds)
         if group > 1:
             return [self.grouped(run, group) for _ in range(most)]
         return self.device.milliseconds([run] * max(2, min(60, int(most * LONG_MS / 4 / milliseconds))))
@@ -159,7 +158,7 @@ class Bench:
             near = [(min(self.samples(run, look, 1)), run, one) for look, run, one in looks if look <= limit]
             finals = []
             for look, run, candidate in sorted(near, key=lambda entry: entry[0])[:2]:
-                if gemmshort.group_of(look) == 1:
+                if gemmrun.group_of(look) == 1:
                     time.sleep(REST_SECONDS)
                 before = self.device.ticks()
                 times = self.samples(run, look, 4)

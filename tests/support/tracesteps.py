@@ -26,7 +26,7 @@ import pytest
 from gpuprep.catalogue import Board
 from gpuprep.records import RunRecord
 from gpuprep.trace import advice, columns, model, opening, page, reading, tables
-from gpuprep.trace.advice import gains, intervals, pace, replay
+from gpuprep.trace.advice import gains, intervals, replay
 from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.document import Advice, Gain, KernelLine, Slowdown, TraceDocument
 from gpuprep.trace.formats import documents
@@ -197,9 +197,9 @@ class Replayed:
         return intervals.length(self.evidence.idle) / self.evidence.steps / 1e3
 
 
-def paced(step_ns: Callable[[float], float], timed_ns: float | None, cpu_ns: float, written: float) -> pace.Pace:
+def paced(step_ns: Callable[[float], float], timed_ns: float | None, cpu_ns: float, written: float) -> replay.Pace:
     """How fast the CPU is without the profiler."""
-    return pace.paced(step_ns, timed_ns, cpu_ns, written)
+    return replay.paced(step_ns, timed_ns, cpu_ns, written)
 
 
 class Times:

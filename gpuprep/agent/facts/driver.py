@@ -6,10 +6,9 @@ import mmap
 import os
 import re
 from pathlib import Path
-from typing import Callable, Dict, Optional, Tuple, Union
+from typing import Callable, Dict, Iterator, Optional, Tuple, Union
 
 from gpuprep.agent.facts import parse
-from gpuprep.agent.facts.dkms import dkms_modules
 from gpuprep.agent.facts.loader import Loader
 from gpuprep.agent.facts.modprobe import nouveau_in_initramfs
 from gpuprep.agent.facts.modulecache import remembered
@@ -17,6 +16,7 @@ from gpuprep.agent.programs.run import read_text, run
 from gpuprep.records import (
     DRIVER_LIBRARIES,
     Bool,
+    DkmsModule,
     DriverFacts,
     LoadedLibrary,
     Missing,
@@ -25,6 +25,43 @@ from gpuprep.records import (
     Str,
 )
 from gpuprep.untrusted.limits import open_regular
+
+# ---------------------------------------------------------------- modules of DKMS
+
+# Reads DKMS's own tree, as `dkms status` does; but that command also unpacks every module, which takes seconds.
+#
+# <module>/<version>/source                          added
+# <module>/<version>/<kernel>/<arch>/module/         built
+# <module>/kernel-<kernel>-<arch> ─► that folder     installed
+
+
+TREE = Path("/var/lib/dkms")
+
+
+def dkms_modules(tree: Path = TREE) -> Tuple[DkmsModule, ...]:
+    """Every module version with its state for each kernel.
+
+    "installed" is what DKMS recorded. Whether the file still exists shows in DriverFacts.module_version: the
+    installed file may have another name than the built file (nvidia.ko becomes nvidia-current.ko on Debian).
+    """
+    return tuple(_walk(tree))
+
+
+def _walk(tree: Path) -> Iterator[DkmsModule]:
+    for version in sorted(path for path in tree.glob("*/*") if path.is_dir() and not path.is_symlink()):
+        name = version.parent.name
+        builds = sorted(path.parent for path in version.glob("*/*/module") if path.is_dir())
+        for build in builds:
+            state = "installed" if _is_installed(build) else "built"
+            yield DkmsModule(name, version.name, build.parent.name, state)
+        if not builds and (version / "source").is_dir():
+            yield DkmsModule(name, version.name, None, "added")
+
+
+def _is_installed(build: Path) -> bool:
+    link = build.parents[2] / f"kernel-{build.parent.name}-{build.name}"
+    return link.is_symlink() and os.path.realpath(str(link)) == os.path.realpath(str(build))
+
 
 PROC = Path("/proc/driver/nvidia")
 MODULES = Path("/lib/modules")

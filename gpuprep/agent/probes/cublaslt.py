@@ -17,8 +17,7 @@ from gpuprep.agent.compute.libraries import cublas_version
 from gpuprep.agent.probes.cudadevice import CudaDevice
 from gpuprep.agent.probes.gemmalgorithm import described, mirrored
 from gpuprep.agent.probes.gemmoperands import OperandSets
-from gpuprep.agent.probes.gemmshapes import Shape
-from gpuprep.agent.probes.gemmtypes import R_8F_E4M3, DataType
+from gpuprep.agent.probes.gemmtypes import R_8F_E4M3, DataType, Shape
 
 WORKSPACE_BYTES = 64 * 2**20
 TRANSPOSED = 1  # CUBLAS_OP_T

@@ -14,8 +14,7 @@ from cupy_backends.cuda.libs import cublas
 from gpuprep.agent.compute.libraries import cublas_version
 from gpuprep.agent.probes.cudadevice import CudaDevice
 from gpuprep.agent.probes.gemmoperands import OperandSets
-from gpuprep.agent.probes.gemmshapes import Shape
-from gpuprep.agent.probes.gemmtypes import R_8F_E4M3, DataType
+from gpuprep.agent.probes.gemmtypes import R_8F_E4M3, DataType, Shape
 
 TRANSPOSED, PLAIN = 1, 0  # cublasOperation_t
 DEFAULT_ALGORITHM = 99  # CUBLAS_GEMM_DEFAULT_TENSOR_OP

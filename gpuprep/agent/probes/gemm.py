@@ -14,10 +14,8 @@ from gpuprep.agent.gpu.nvml import Nvml
 from gpuprep.agent.probereports import measured_each, tell
 from gpuprep.agent.probes import gemmkernels, simulated
 from gpuprep.agent.probes.burst import Rule
-from gpuprep.agent.probes.gemmpace import Pace
-from gpuprep.agent.probes.gemmshapes import asked
-from gpuprep.agent.probes.gemmtypes import TYPES
-from gpuprep.agent.probes.gemmvalues import gpu_values
+from gpuprep.agent.probes.gemmtypes import TYPES, asked
+from gpuprep.agent.probes.gemmvalues import Pace, gpu_values
 from gpuprep.agent.probes.gpuforms import other_processes
 from gpuprep.records import Missing, to_json_value
 

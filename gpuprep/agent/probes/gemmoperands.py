@@ -10,8 +10,7 @@ from typing import Any, List, NamedTuple, Optional, Tuple, TypeVar
 import numpy as np
 
 from gpuprep.agent.probes.cudadevice import CudaDevice
-from gpuprep.agent.probes.gemmshapes import Shape, sets
-from gpuprep.agent.probes.gemmtypes import BYTES, R_16F, R_32I, R_64F, DataType
+from gpuprep.agent.probes.gemmtypes import BYTES, R_16F, R_32I, R_64F, DataType, Shape, sets
 
 SCALARS = {R_64F: np.float64, R_16F: np.float16, R_32I: np.int32}  # of alpha and beta; else float32
 OfLibrary = TypeVar("OfLibrary", bound="OperandSets")

@@ -7,20 +7,56 @@ import math
 import statistics
 import threading
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from cuda.core._utils.cuda_utils import CUDAError
 
 from gpuprep.agent.compute.sampler import Sampler
 from gpuprep.agent.gpu.nvml import Gpu
-from gpuprep.agent.probes import gemmcheck, gemmkernels, gemmshort
+from gpuprep.agent.probes import gemmcheck, gemmkernels
 from gpuprep.agent.probes.burst import Rule, batch, best_burst
 from gpuprep.agent.probes.cudadevice import CudaDevice, clock_mhz
-from gpuprep.agent.probes.gemmpace import Pace
-from gpuprep.agent.probes.gemmshapes import PILOT, Shape, asked, default
-from gpuprep.agent.probes.gemmtypes import DataType, main_type, of_gpu
-from gpuprep.agent.probes.gemmvalues import figures, product_values
+from gpuprep.agent.probes.gemmtypes import PILOT, DataType, Shape, asked, default, main_type, of_gpu
+from gpuprep.agent.probes.gemmvalues import Pace, figures, product_values
 from gpuprep.records import Missing
+
+# ---------------------------------------------------------------- short products
+
+# Times products that end before the host has started the next product.
+#
+# The host needs 10 to 25 us to start a product, so timing a product of 5 us alone would measure the host. Short
+# products are timed in groups: a kernel keeps the GPU waiting until the host has put a whole group on the stream.
+
+
+SHORT_MS = 0.04  # above this the GPU is slower than the host
+GROUP_MS = 0.4  # about as much work in one group
+MOST_IN_GROUP = 32
+HOST_NS = 40_000  # to start one product, with reserve
+SAMPLES = 20  # groups that tell which algorithm is the fastest: no power cap acts on so little work
+MOST_SAMPLES = 32  # groups at once
+
+
+def group_of(milliseconds: float) -> int:
+    """How many products make one sample; 1: each product is timed alone."""
+    if milliseconds >= SHORT_MS:
+        return 1
+    return max(4, min(MOST_IN_GROUP, math.ceil(GROUP_MS / max(milliseconds, 1e-6))))
+
+
+def rule_of(rule: Rule, group: int) -> Rule:
+    """The rule for a burst of the same work whose samples are groups."""
+    seconds = {name: getattr(rule, name) / group for name in ("short_seconds", "most_seconds", "least_seconds")}
+    return rule._replace(**seconds)
+
+
+def samples(device: CudaDevice, run: Callable[[], None], group: int, count: int) -> List[float]:
+    """`count` samples: mean milliseconds of one product in a group."""
+    milliseconds: List[float] = []
+    for _ in range(min(count, MOST_SAMPLES)):
+        device.launch("hold", 1, 1, group * HOST_NS)
+        milliseconds.append(device.elapsed_milliseconds([run] * group) / group)
+    return milliseconds
+
 
 try:
     from gpuprep.agent.probes import cublaslt as blas
@@ -162,8 +198,8 @@ class Session:
         """Speed before the power cap acts. The load continues a little, because NVML updates its readings slowly."""
         tries: List[List[float]] = []  # the clock under each product
         ticks: List[Any] = []
-        group = gemmshort.group_of(min(self.times(product, best, 3)))
-        rule = gemmshort.rule_of(self.settings.rule, group)
+        group = group_of(min(self.times(product, best, 3)))
+        rule = rule_of(self.settings.rule, group)
 
         def begin() -> None:
             time.sleep(self.settings.rest_seconds)
@@ -172,7 +208,7 @@ class Session:
             ticks.append(self.device.ticks())
 
         def time_some(count: int) -> List[float]:
-            count = count if group == 1 else min(count, gemmshort.MOST_SAMPLES - 1)
+            count = count if group == 1 else min(count, MOST_SAMPLES - 1)
             if not self.settings.pause_seconds:
                 samples = self.times(product, best, count, group)
             else:
@@ -196,7 +232,7 @@ class Session:
 
     def times(self, product: blas.Product, candidate: blas.Candidate, count: int, group: int = 1) -> List[float]:
         if group > 1:
-            return gemmshort.samples(self.device, lambda: product.run(candidate), group, count)
+            return samples(self.device, lambda: product.run(candidate), group, count)
         return self.device.milliseconds([lambda: product.run(candidate)] * count)
 
     def best(self, product: blas.Product, candidates: List[blas.Candidate]) -> Tuple[blas.Candidate, float]:
@@ -209,7 +245,7 @@ class Session:
             time.sleep(self.settings.pause_seconds)
             try:
                 first = self.times(product, candidate, 1)[0]
-                group = gemmshort.group_of(first)
+                group = group_of(first)
                 glances[number] = min([first, *self.times(product, candidate, min(10, int(2.0 / first)), group)])
             except blas.Error:
                 continue
@@ -232,9 +268,9 @@ class Session:
     def trial(self, product: blas.Product, candidate: blas.Candidate, glance: float) -> float:
         """Milliseconds of an algorithm in a short burst. `glance`: its milliseconds in a single run."""
         time.sleep(min(FINAL_REST_SECONDS, self.settings.rest_seconds))
-        group = gemmshort.group_of(glance)
+        group = group_of(glance)
         enough = max(FINAL_SAMPLES, int(self.settings.final_seconds * 1000 / glance))
-        count = enough if group == 1 else gemmshort.SAMPLES
+        count = enough if group == 1 else SAMPLES
         self.times(product, candidate, batch([glance], LEAD_SECONDS))
         return statistics.median(self.times(product, candidate, count, group))
 

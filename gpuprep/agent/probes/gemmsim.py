@@ -17,10 +17,8 @@ from gpuprep.agent.probes import simulated
 from gpuprep.agent.probes.burst import Rule, burst
 from gpuprep.agent.probes.gemm import QUICK_RULE, bindings
 from gpuprep.agent.probes.gemmalgorithm import described
-from gpuprep.agent.probes.gemmpace import Pace
-from gpuprep.agent.probes.gemmshapes import Shape, asked, default, tiles
-from gpuprep.agent.probes.gemmtypes import BYTES, TYPES, DataType, main_type
-from gpuprep.agent.probes.gemmvalues import figures, gpu_values, product_values
+from gpuprep.agent.probes.gemmtypes import BYTES, TYPES, DataType, Shape, asked, default, main_type, tiles
+from gpuprep.agent.probes.gemmvalues import Pace, figures, gpu_values, product_values
 from gpuprep.agent.probes.gpuforms import named, other_processes
 from gpuprep.records import Missing, to_json_value
 

@@ -15,10 +15,8 @@ from gpuprep.agent.facts.managed import LOCKED_CLOCKS, locked_clocks_document, r
 from gpuprep.agent.facts.osfacts import boot_id
 from gpuprep.agent.gpu.nvml import Nvml
 from gpuprep.agent.programs import atomicfile
-from gpuprep.agent.tuning.device import Device
 from gpuprep.agent.tuning.tuneclocks import Locks, tune_clocks
-from gpuprep.agent.tuning.tunerow import Row, shown
-from gpuprep.agent.tuning.tunesettings import TuningSettings, load
+from gpuprep.agent.tuning.tunesettings import Device, Row, TuningSettings, load, shown
 from gpuprep.records import Bool, GpuFacts, Missing, to_json_value
 
 PERSISTENCED_SOCKET = Path("/run/nvidia-persistenced/socket")

@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, Optional, Tuple, Union
 
-from gpuprep.agent.tuning.device import Device
-from gpuprep.agent.tuning.tunerow import Row, shown
-from gpuprep.agent.tuning.tunesettings import TuningSettings
+from gpuprep.agent.tuning.tunesettings import Device, Row, TuningSettings, shown
 from gpuprep.records import ClockPair, GpuFacts, LockedClocks, Missing
 
 # ---------------------------------------------------------------- clocks

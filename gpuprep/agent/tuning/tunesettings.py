@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Union
+from typing import Dict, Optional, Protocol, Union
 
-from gpuprep.records import ClockPair, DecodeError, from_json
+from gpuprep.records import ClockPair, DecodeError, GpuFacts, Missing, from_json
 from gpuprep.untrusted.limits import file_text
 
 ALLOWED = {
@@ -38,3 +38,59 @@ def load(path: Path) -> TuningSettings:
         if isinstance(value, str) and value not in allowed:
             raise DecodeError(f"{path}: {name}: {value!r} is none of {', '.join(allowed)}")
     return settings
+
+
+# ---------------------------------------------------------------- the GPU that is tuned
+
+# The interface of a GPU that tuning needs. nvml.Gpu implements it; tests have other implementations.
+
+
+class Device(Protocol):
+    """Setters return None if the GPU took the setting, else Missing with the reason."""
+
+    index: int
+
+    def facts(self) -> GpuFacts: ...
+    def set_persistence(self, on: bool) -> Optional[Missing]: ...
+    def set_application_clocks(self, pair: ClockPair) -> Optional[Missing]: ...
+    def reset_application_clocks(self) -> Optional[Missing]: ...
+    def lock_graphics_clock(self, mhz: int) -> Optional[Missing]: ...
+    def lock_memory_clock(self, mhz: int) -> Optional[Missing]: ...
+    def unlock_graphics_clock(self) -> Optional[Missing]: ...
+    def unlock_memory_clock(self) -> Optional[Missing]: ...
+    def set_power_limit(self, watts: float) -> Optional[Missing]: ...
+    def set_ecc(self, on: bool) -> Optional[Missing]: ...
+    def set_compute_mode(self, mode: str) -> Optional[Missing]: ...
+
+
+# ---------------------------------------------------------------- a line of the report
+
+# One line of a tuning report.
+
+
+@dataclass(frozen=True)
+class Row:
+    """One property of one GPU.
+
+    `how`: clocks "application" or "locked"; persistence "daemon" or "legacy".
+    `reboot_needed`: the setting is taken, and shows after the next reboot (ECC).
+    """
+
+    gpu: int
+    uuid: str
+    property: str
+    wanted: str
+    before: str
+    after: str
+    changed: bool
+    as_wanted: bool
+    how: str = ""
+    error: str = ""
+    reboot_needed: bool = False
+
+
+def shown(reading: Union[str, Missing, None]) -> str:
+    """A reading as text; for Missing its reason and NVML's message; "" for None."""
+    if isinstance(reading, Missing):
+        return f"{reading.reason}: {reading.detail}" if reading.detail else reading.reason
+    return reading or ""

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from gpuprep.catalogue import Board
 from gpuprep.records import RunRecord
-from gpuprep.trace.advice import hostside, layers, machine, optimizers, physics, recorded, tensorcores, transfers
+from gpuprep.trace.advice import hostside, layers, machine, optimizers, physics, recorded, tensorcores
 from gpuprep.trace.advice.evidence import LETTERS, Evidence
 from gpuprep.trace.advice.rulebook import Found, Rule, advice, rules
 from gpuprep.trace.columns import Format
@@ -35,14 +35,14 @@ RULES: Mapping[str, Callable[[Evidence], Found | None]] = {
     "launch-bound": hostside.launch_bound,
     "gaps": hostside.gaps,
     "sync": hostside.sync,
-    "pageable": transfers.pageable,
-    "h2d-exposed": transfers.h2d_exposed,
+    "pageable": hostside.pageable,
+    "h2d-exposed": hostside.h2d_exposed,
     "transposes": layers.transposes,
     "cudnn-bench": layers.cudnn_bench,
     "conv-bias-bn": layers.conv_bias_bn,
     "opt-foreach": optimizers.opt_foreach,
     "zero-grad": optimizers.zero_grad,
-    "extra-copy": transfers.extra_copy,
+    "extra-copy": hostside.extra_copy,
     "elementwise": layers.elementwise,
     "compile": layers.compiled,
     "attention": layers.attention,

@@ -59,7 +59,7 @@ def gain(
 def of_steps(
     replayed: Replay, then: Callable[[float], float], how: str, *, most_ns: float = float("inf")
 ) -> Gain | None:
-    """`then(cpu)`: ns of a step with the change, where the CPU's work takes this share. See pace.py.
+    """`then(cpu)`: ns of a step with the change, where the CPU's work takes this share. See `paced` in replay.py.
     `most_ns`: what can be won at most."""
     if not replayed.ok:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuprep.trace.advice import intervals, kinds, pace
+from gpuprep.trace.advice import intervals, kinds, replay
 from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.advice.rulebook import Found
 from gpuprep.trace.columns import Format, OpKind
@@ -45,7 +45,7 @@ def slowed(e: Evidence) -> Slowdown:
     if e.profile.iterations.how == "one":
         return Slowdown(words="How much the profiler slowed a step is not known: the profile has no steps.")
     summary, timed_us = e.document.summary, None if e.timed_step_ns is None else e.timed_step_ns / 1e3
-    return pace.slowdown(
+    return replay.slowdown(
         summary.average_iteration_us, summary.gpu_busy_us / e.steps, timed_us, e.trace.format is Format.KINETO
     )
 

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuprep.trace import work
-from gpuprep.trace.columns import NONE, OTHER_VENDORS, Ints, OpKind, Trace
-from gpuprep.trace.memory import give_back
+from gpuprep.trace.columns import NONE, OTHER_VENDORS, Ints, OpKind, Trace, give_back
 from gpuprep.trace.model import rows, sums
 from gpuprep.trace.model.groups import Groups, narrow, parts
 from gpuprep.trace.model.intervals import Sweep, and_none, nearest, of_ops

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from gpuprep.records import RunRecord
 from gpuprep.trace.advice import advise
-from gpuprep.trace.columns import Arguments, Trace
+from gpuprep.trace.columns import Arguments, Trace, give_back
 from gpuprep.trace.document import Note, TraceDocument
-from gpuprep.trace.memory import give_back
 from gpuprep.trace.model import profile as linked
 from gpuprep.trace.opening.machine import beside, board_used, system_config
 from gpuprep.trace.profile import Profile

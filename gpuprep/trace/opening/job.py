@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpuprep.errors import UsageError
 from gpuprep.records import RunRecord
-from gpuprep.trace.advice import pace
+from gpuprep.trace.advice import replay
 from gpuprep.trace.columns import Format
 from gpuprep.trace.document import Note, Slowdown
 from gpuprep.trace.model import profile as linked
@@ -130,7 +130,7 @@ def _slowdown(joined: RanksDocument, timed: Mapping[str, float], by_torch: bool)
     if not lines:
         return Slowdown()
     slowest = max(lines, key=lambda line: line.step_us or 0.0)
-    told = pace.slowdown(slowest.step_us or 0.0, slowest.busy_us or 0.0, timed.get(slowest.file), by_torch)
+    told = replay.slowdown(slowest.step_us or 0.0, slowest.busy_us or 0.0, timed.get(slowest.file), by_torch)
     return replace(told, words=f"Rank {slowest.rank}, the slowest: {told.words}")
 
 

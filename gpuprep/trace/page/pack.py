@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuprep.trace.columns import NONE, Format, Ints, OpKind
-from gpuprep.trace.memory import give_back
+from gpuprep.trace.columns import NONE, Format, Ints, OpKind, give_back
 from gpuprep.trace.model.groups import Groups, joined, narrow, parts
 from gpuprep.trace.model.intervals import CHUNK, of_ops, union
 from gpuprep.trace.profile import NO_OP, Profile

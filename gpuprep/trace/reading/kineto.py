@@ -22,12 +22,15 @@ from gpuprep.trace.columns import NONE, Arguments, Calls, Format, GpuEvents, Gpu
 from gpuprep.trace.reading import files, sanity
 from gpuprep.trace.reading.builders import (
     ArgumentsTable,
+    Metadata,
     Names,
     Table,
     Threads,
+    absolute_ns,
     every,
     numbers,
     plain_id,
+    read_metadata,
     whole_numbers,
 )
 from gpuprep.trace.reading.chunks import Part, Pieces
@@ -44,7 +47,6 @@ from gpuprep.trace.reading.events import (
     argument_rows,
 )
 from gpuprep.trace.reading.files import Source, shown
-from gpuprep.trace.reading.metadata import Metadata, absolute_ns, read_metadata
 
 GPU = {
     "kernel": GpuKind.KERNEL,
@@ -79,7 +81,7 @@ UNUSED = {
     "Trace", "gpu_user_annotation", "cuda_sync", "cuda_event", "external_correlation",
     "ac2g", "async", "async_cpu_to_gpu", "collective_comm", "hardware_counters",
 }  # fmt: skip
-# Categories of runtimes that are not CUDA's, and what is reported of them. AMD's are named like CUDA's: metadata.py.
+# Categories of runtimes that are not CUDA's, and what is reported of them. AMD's are named like CUDA's: builders.py.
 ACCELERATORS = {
     "xpu_": "xpu", "mtia_": "other_accelerator", "privateuse1_": "other_accelerator", "hpu_": "other_accelerator",
 }  # fmt: skip

@@ -15,8 +15,7 @@ import sys
 from pathlib import Path
 
 from gpuprep.errors import UsageError
-from gpuprep.trace.columns import Trace
-from gpuprep.trace.memory import own_memory_for_arrays
+from gpuprep.trace.columns import Trace, own_memory_for_arrays
 from gpuprep.trace.reading.chunks import NoBorder, Part
 from gpuprep.trace.reading.files import GZIP, Source
 from gpuprep.trace.reading.kineto import Content, Reader

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpuprep.agent.compute import ncclplan
 from gpuprep.agent.compute.ncclplan import LARGE, MEDIUM, SMALL
-from gpuprep.catalogue import nccl as catalogue
+from gpuprep.catalogue import topologies as catalogue
 from gpuprep.checks.common import known, unknown, why_missing
 from gpuprep.checks.floors import FAIL_SHARE, apart, figure, percents
 from gpuprep.checks.judges.nccl.ways import Way

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuprep.catalogue import Board, topologies
-from gpuprep.catalogue import nccl as catalogue
+from gpuprep.catalogue import topologies as catalogue
 from gpuprep.catalogue.topologies import Family
 from gpuprep.checks import links as pcie
 from gpuprep.checks.evidence import Evidence
