@@ -26,7 +26,7 @@ from gpuprep.records.gpu import ClockPair
 from gpuprep.records.live import LiveGpu, LiveSample
 
 READY = "gpuprep-live 1"  # the first line
-SILENCE_SECONDS = 120.0  # then whoever asked is gone, though no message said so
+SILENCE_SECONDS = 120.0  # then the controller is gone without a message
 XID_SECONDS = 20.0  # the log of a long boot takes a while to read
 MOST_XIDS = 40
 MOST_PROCESSES = 12  # of one GPU

@@ -372,7 +372,7 @@ class FolderFacts:
 
 @dataclass(frozen=True)
 class PackageManagerFacts:
-    """What dpkg or rpm left half done, and who works with it now: before anything is changed, both must be nothing."""
+    """Unfinished package states, and which program works with the packages now: both must be empty before a change."""
 
     unfinished: dict[str, str]  # package -> "half-configured", as dpkg says it; of rpm "installed twice"
     journal: tuple[str, ...]  # files of a run of dpkg that was broken off: apt refuses all work

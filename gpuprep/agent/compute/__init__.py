@@ -1,1 +1,1 @@
-"""What do the probes of CUDA share: calls of the driver, kernels, loaded libraries, readings during a measurement?"""
+"""Shared by the CUDA probes: calls of the driver, kernels, loaded libraries, readings during a measurement."""

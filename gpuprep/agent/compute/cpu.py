@@ -1,4 +1,4 @@
-"""Measures how busy the machine's CPUs were while something ran, in per cent of all CPUs together, with psutil.
+"""Measures the use of the machine's CPUs while something runs, in per cent of all CPUs together, with psutil.
 
 Only probes use it, to explain a low speed. Without psutil (an agent that was sent along) the speed is measured all the
 same.

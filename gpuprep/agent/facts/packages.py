@@ -56,7 +56,7 @@ def installed(asked: Sequence[str]) -> Dict[str, Package]:
 
 
 def manager() -> Union[PackageManagerFacts, Missing]:
-    """What the package manager left half done, and who works with it now."""
+    """Unfinished package states, and which program works with the packages now."""
     rpm = not uses_apt()
     answer = run(packagestate.RPM_QUERY if rpm else packagestate.DPKG_QUERY)
     if isinstance(answer, Missing):

@@ -1,4 +1,4 @@
-"""What the package manager left half done, and who works with it now. Changes nothing.
+"""Reads unfinished package states, and which program works with the packages now. Changes nothing.
 
 Without gpuprep's other modules and stdlib only, Python 3.9 or newer: the agent imports it, and so does the collection's
 module package_state, by a link.

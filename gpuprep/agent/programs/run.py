@@ -1,4 +1,4 @@
-"""Reading the machine: commands and files. A reading that fails is Missing, never an exception."""
+"""Reading the machine: commands and files. A failed reading is Missing, never an exception."""
 
 from __future__ import annotations
 

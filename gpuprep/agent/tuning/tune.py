@@ -143,7 +143,7 @@ def _power_limit(gpu: Device, before: GpuFacts, wish: Union[str, int], apply: bo
     wanted = power.default_watts if isinstance(wish, str) else float(wish)
     error = ""
     if isinstance(wanted, Missing):
-        # without power management nothing can be off its default
+        # without power management every value is the default
         fine = wanted.reason in UNABLE and isinstance(was, Missing)
         error = "" if fine else f"the GPU does not report its default limit: {shown(wanted)}"
         text = _watts(was)

@@ -1,1 +1,1 @@
-"""What do the probes of video share: clips, sessions of FFmpeg, errors of FFmpeg, the plan of the throughput series?"""
+"""Shared by the video probes: clips, sessions of FFmpeg, errors of FFmpeg, the plan of the throughput series."""

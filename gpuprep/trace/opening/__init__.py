@@ -32,7 +32,7 @@ NEWLINES = re.compile(r"[\t\n]")
 
 
 def make_safe(trace: Trace, *, keep_paths: bool) -> None:
-    """In place."""
+    """Sanitise all strings in place."""
 
     def safe(text: str) -> str:
         text = NEWLINES.sub(" ", visible(text))

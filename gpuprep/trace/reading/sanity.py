@@ -100,7 +100,7 @@ def _twice(gpu: Columns, order: Array) -> int:
 
 
 def _clip(gpu: Columns, order: Array) -> int:
-    """Ends events of corrupt length where the next one on their stream starts; how many. In place."""
+    """Ends events of corrupt length, in place, where the next one on their stream starts; returns how many."""
     if len(gpu["start"]) < 2:
         return 0
     device, stream, start, end = (gpu[key][order] for key in ("device", "stream", "start", "end"))

@@ -1,10 +1,10 @@
-"""What the package manager left half done, and who works with it now. Changes nothing. Python 3.9 or newer."""
+"""Unfinished package states, and which program works with the packages now. Changes nothing. Python 3.9 or newer."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: package_state
-short_description: What the package manager left half done, and who works with it now
+short_description: Unfinished package states, and which program works with the packages now
 version_added: 0.1.0
 author: [gpuprep]
 description: Reads the locks, the states and the history of apt or dnf
