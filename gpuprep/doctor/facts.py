@@ -61,7 +61,7 @@ def _driver(snapshot: Snapshot, boards: list[Board | None]) -> Iterator[str]:
     loaded, disk, library = driver.loaded_version, driver.module_version, driver.library_version
     if loaded is None and disk is None and library is None:
         yield "no NVIDIA driver is installed"
-    elif disk is None:
+    elif disk is None and loaded is None:
         yield f"no nvidia module is on the disk for the running kernel {kernel}"
         if snapshot.kernel.headers_running is False:
             yield f"kernel headers for {kernel} cannot be found"

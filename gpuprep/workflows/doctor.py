@@ -44,12 +44,12 @@ def of_hosts(
 
 
 def _of_host(host: Host) -> Examined:
-    try:
-        snapshot = agent_client.snapshot(host, FactsRequest(), become=True)
-        become = True
-    except NoPrivilege:  # most can be read by anybody
-        snapshot, become = agent_client.snapshot(host, FactsRequest()), False
-    logs = agent_client.probe(host, "logs", {}, become=become, timeout=SECONDS)
+    become = _may_become_root(host)  # most can be read by anybody
+    with ThreadPoolExecutor(1) as beside:
+        asked = beside.submit(agent_client.probe, host, "logs", {}, become=become, timeout=SECONDS)
+        snapshot = agent_client.snapshot(host, FactsRequest(), become=become)
+        doctor.rules()  # read while the host works
+        logs = asked.result()
     texts, unread = _texts({} if isinstance(logs.values, Missing) else logs.values)
     if not become:
         unread |= {"what only root may read": "the login user may not use sudo without a password (-K asks for it)"}
@@ -58,6 +58,14 @@ def _of_host(host: Host) -> Examined:
     found = [*doctor.diagnose(_counting(snapshot, texts), system), *facts.of_gpus(snapshot)]
     found.sort(key=doctor.rank)
     return Examined(host.name, snapshot.source is Source.SIMULATED, texts, unread, tuple(found))
+
+
+def _may_become_root(host: Host) -> bool:
+    try:
+        host.check_privilege()
+    except NoPrivilege:
+        return False
+    return True
 
 
 def _texts(values: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:

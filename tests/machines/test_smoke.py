@@ -36,3 +36,12 @@ def test_a_slow_gpu_fails_with_its_cause(kept_t4: Finished) -> None:
     assert done.exit_code == 1, done.text
     assert "throttled, not defective" in done.stdout
     assert "simulated" in done.stdout.lower()
+
+
+def test_doctor_finds_nothing_on_a_sound_machine_and_names_a_lost_gpu(kept_t4: Finished) -> None:
+    (sound,) = must("doctor", kept_t4.host, "--json").json()["examined"]
+    assert (sound["found"], sound["not_read"], sound["source"]) == ([], {}, "simulated")
+    with playing(kept_t4, "gpu_lost"):
+        (lost,) = must("doctor", kept_t4.host, "--json", exit_code=1).json()["examined"]
+    assert lost["found"][0]["gravity"] == "lost"
+    assert lost["found"][0]["do"]

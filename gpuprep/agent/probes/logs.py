@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Dict, Union
 
+from gpuprep.agent.facts.simulation import source
 from gpuprep.agent.programs.run import read_text, run
-from gpuprep.records import Missing, to_json_value
+from gpuprep.records import Missing, Source, to_json_value
 
 Text = Union[str, Missing]
 # Lines of the kernel's log: of the driver and of those that hold the GPU, of the bus, of modules, memory and disks.
@@ -65,10 +66,12 @@ def _matching(text: Text, pattern: re.Pattern[str]) -> Text:
 
 
 def _kernel() -> Text:
-    """The kernel's lines of this boot. The journal has them all, the ring buffer only the last."""
+    """The kernel's lines of this boot: all from the journal, or the last of the ring buffer. A container has none."""
     journal = ("journalctl", "--quiet", "--all", "-k", "-b", "--no-pager", "-n", KERNEL_LINES)
     text = run(journal, timeout=SECONDS)
-    if isinstance(text, Missing) or not text.strip():
+    if (
+        isinstance(text, Missing) or not text.strip()
+    ) and source() is not Source.SIMULATED:
         text = run(("dmesg",), timeout=SECONDS)
     return _matching(text, KERNEL)
 
