@@ -103,7 +103,7 @@ def set_(host: str, run: str | None, reason: str, output: Output, store: str | N
         changed = documents.BaselineSet(host, done.record.run_id, done.before, reason.strip(), count)
         output.write(documents.document(changed))
     else:
-        simulated = " (simulated: its figures are none to compare with)" if done.record.source == "simulated" else ""
+        simulated = " (simulated: its figures are not used for comparison)" if done.record.source == "simulated" else ""
         what = f"{host} is compared with run {done.record.run_id} of {done.record.started_at}"
         before = f"; before, to run {done.before}" if done.before not in (None, done.record.run_id) else ""
         why = f"; why: {one_line(reason.strip())}" if reason.strip() else ""

@@ -72,7 +72,7 @@ def check(
     codec` makes one). --record and --profile ask nobody.
 
     Exit code 0: the build has all parts, and they fit together. 1: a part is missing, or FFmpeg would not do what the
-    words say; the output names what to write, or the key of a profile that adds the part. 3: gpuprep cannot tell.
+    command says; the output names what to write, or the key of a profile that adds the part. 3: gpuprep cannot tell.
     """
     from gpuprep.reports import codeccheck as shown
     from gpuprep.workflows import codeccheck

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     Part = tuple[str, str]  # text and how rich shows it on a terminal: "bold", "red"
 
-# A task that changes nothing is worth a line only when it took this long.
+# A task that changed nothing gets a line only if it took this long.
 SLOW_SECONDS = 2.0
-# A log without a line for this long gets one that says what is at work: never is it silent for more than 15 s.
+# After this time without a line, a log gets one that says what runs: it is never silent for more than 15 s.
 SILENT_SECONDS = 12.0
 # How often a log shows what a task waits for (compiled 412 of 980 files).
 WAITING_SECONDS = 15.0
-# How long hosts are collected that failed as another one did, before a line tells them.
+# How long hosts with the same error are collected before one line names them.
 ALIKE_SECONDS = 5.0
 MOST_AT_WORK = 3  # hosts in that line
 # How often the live display is drawn.
@@ -79,7 +79,7 @@ class Console:
         self._stream, self._now = stream or sys.stderr, now
         self._verbose, self._quiet, self._several = verbose, quiet, len(hosts) > 1
         self.live = self._stream.isatty() and os.environ.get("TERM") != "dumb" and not quiet
-        self.shows_time_left = not quiet  # how long a run is still going to take, too
+        self.shows_time_left = not quiet  # also the time left of a run
         self._hosts: dict[str, _Host] = {}
         self._began = self._last_output = now()
         self._repeated = RepeatedErrors()
@@ -147,7 +147,7 @@ class Console:
             elif event.kind == "waiting":
                 self._waiting(host, state, event.detail)
             elif event.kind == "diff":
-                # Of several hosts each line says whose it is: none of them can be of another.
+                # With several hosts each line begins with its host, so that no host's text can pass for another's.
                 mark = f"{host} | " if self._several else ""
                 self._show(("\n".join(f"{mark}{line}" for line in event.detail.split("\n")), ""))
             elif event.kind == "task_end":
@@ -345,7 +345,7 @@ def _refuse_others(path: Path, made: os.stat_result, folder: Path) -> None:
 
 def _needed(path: Path) -> str:
     """Why a result must not replace an existing file ("this is a database"); "" if it may."""
-    with contextlib.suppress(OSError):  # it may be written, and not read
+    with contextlib.suppress(OSError):  # the file may be writable but not readable
         if is_database(path):
             return "this is a database"
     typed = click.get_current_context(silent=True)

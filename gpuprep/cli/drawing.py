@@ -27,7 +27,7 @@ STEP_COLUMNS = 10
 BAR_COLUMNS = 20
 # Free at the end of a row: the terminal shows a Ctrl-C there as ^C, which must not begin a new row.
 MARGIN = 4
-# Less than this and a bar with its words does not fit.
+# Below this width a bar and its words do not fit.
 NARROW = 60
 LEAST_COLUMNS = 12  # for the widest cells of a list
 COLORS = {"ok": "green", "failed": "red", "unknown": "magenta", "refused": "red", "stopped": "yellow"}
@@ -90,7 +90,7 @@ class Display:
 
     def _draw(self) -> RenderableType:
         hosts, now, size = list(self._hosts()), time.monotonic(), self._console.size
-        # The row below the last one is the cursor's while lines are printed.
+        # While lines are printed, the cursor is in the row below the last one.
         return drawn(hosts, now, columns=size.width, rows=size.height - 1)
 
 

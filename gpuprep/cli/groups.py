@@ -47,7 +47,7 @@ COMMANDS: dict[str, Entry] = {
 
 
 class Subcommands(click.Group):
-    """A word of another program is answered with ours: stop, below sim, with `gpuprep sim down --keep NAME`."""
+    """A word of another program is answered with gpuprep's: `sim stop` with `gpuprep sim down --keep NAME`."""
 
     def names(self) -> list[str]:
         """Its commands in the order of the code."""

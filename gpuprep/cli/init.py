@@ -92,7 +92,7 @@ def init(
     if store is not None:
         from gpuprep.store import Store
 
-        Store.open(store).close()  # a wrong one is told before anything else; a new one is made for the first run
+        Store.open(store).close()  # an invalid store is reported first; a new store is made for the first run
     (target,) = targets.parse([host], ssh_key=str(ssh_key.expanduser().absolute()) if ssh_key else None)
     if ssh_key is not None and (target.local or target.simulated):
         raise UsageError(f"--ssh-key: {host} needs no SSH key", "leave --ssh-key out")
@@ -196,7 +196,7 @@ def _write(
     )
     lines = [f"Profile: {profile}, {'written: extends ' + proposal.profile if new else 'there already, used as it is'}"]
     if target.simulated:
-        return [*lines, f"Inventory: none is written, {target.name} is a simulated machine's whole name"]
+        return [*lines, f"Inventory: not needed, {target.name} is the full name of a simulated machine"]
     new = ownprofile.write(file, content, force=force)
     return [*lines, f"Inventory: {file}, host {called}, {'written' if new else 'there already'}"]
 

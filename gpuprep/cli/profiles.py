@@ -120,7 +120,7 @@ def new(name: str, gpus: tuple[str, ...], parent: str | None, output: Path | Non
     path = ownprofile.place(name) if output is None else output
     models = ownprofile.models_named(gpus)
     extends = ownprofile.parent_of(models) if parent is None else ownprofile.parent_named(parent)
-    ownprofile.refuse_strangers(extends, models)
+    ownprofile.refuse_other_models(extends, models)
     content = ownprofile.text(extends, models)
     if not ownprofile.write(path, content, force=force, check=ownprofile.problems):
         emit(f"{path} is there already, just like this", None)

@@ -32,14 +32,16 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130
-# timeout(1) and some wrappers signal a program and then its process group: that is one wish, not two.
+# timeout(1) and some wrappers signal a program and then its process group: that is one request, not two.
 ONE_WISH_SECONDS = 0.3
 AGAIN_SECONDS = 0.05
 LAST_WORDS = b"Interrupted twice: ended at once. Nothing more is recorded; hosts end what ran there by themselves.\n"
 
 
 class Stopping:
-    """Handles SIGINT and SIGTERM after `install`. What `tidying` names is called before the process ends at once."""
+    """Handles SIGINT and SIGTERM after `install`. The functions in `tidying` are called before the process ends at
+    once.
+    """
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -117,7 +119,7 @@ def run(cli: click.Group, arguments: list[str]) -> int:
     session = Session(json=_asks_for_json(arguments))
     remember_words(arguments)
     STOPPING.install()
-    if sys.stdout is None:  # closed by who started us
+    if sys.stdout is None:  # closed by the parent process
         drop_stdout()
     stdout = sys.stdout
     try:
@@ -223,7 +225,7 @@ def show(error: GpuprepError) -> None:
 def say_interrupted(arguments: list[str]) -> None:
     again = command("gpuprep", *masked_words(arguments))
     click.echo(
-        f"Interrupted. Steps that were done stay done; to go on, run the same command again:\n  {again}", err=True
+        f"Interrupted. Finished steps stay finished; to continue, run the same command again:\n  {again}", err=True
     )
 
 
@@ -237,9 +239,9 @@ def _unexpected(session: Session, error: Exception, arguments: list[str]) -> int
     except (OSError, GpuprepError) as unwritable:
         click.echo(visible(text), err=True)
         click.echo(visible(f"{what} (its log could not be written: {unwritable})"), err=True)
-        hint = "the whole of it is on stderr"
+        hint = "the full error is on stderr"
     else:
-        click.echo(f"{what}. The whole of it is in {path}", err=True)
+        click.echo(f"{what}. The full error is in {path}", err=True)
         hint = f"see {path}"
     _json_error(session, what, hint, UNEXPECTED)
     return UNEXPECTED

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     Workflow = Callable[[Target, Options, RunContext], RunRecord]
 
 DEFAULT_FORKS = 5
-NO_PROFILE = ("plan", "capacity", "drift last", "drift unschedule")  # they need none, or choose it themselves
+# these commands need no profile, or choose one themselves
+NO_PROFILE = ("plan", "capacity", "drift last", "drift unschedule")
 DRIFT = ("drift", "last")
 DRIFT_FORKS = 10  # a drift check is one short round trip
 
@@ -65,7 +66,7 @@ def execute(command: str, request: Request, *, stored: bool = True, **chosen: An
         provision.check_request(profile, options)
     records = on_hosts(command, request, site, _workflow(command, profile), options, stored=stored)
     as_table = command in DRIFT and (request.inventory is not None or len(records) > 1)
-    # `drift last` stores a result of the host; that there is none is no run.
+    # `drift last` stores the host's result; if there is none, no run is stored.
     kept = command != "last" or not records[0].error
     as_plan = options.check or command == "plan"
     return show(records, request.output, as_table=as_table, as_plan=as_plan, stored=kept)
@@ -136,7 +137,7 @@ def on_hosts(
     if store is not None:
         storeofruns.store_all(store)
     past = None if stored else _earlier_runs(request.store or site.store)
-    # An inventory's hosts are a batch even where only one of them is left.
+    # An inventory's hosts are a batch even if only one of them is left.
     batch = new_run_id() if len(machines) > 1 or request.inventory is not None else ""
     cancel = threading.Event()
     try:
@@ -285,7 +286,7 @@ def show(
             everything=everything,
             as_plan=as_plan,
             stored=stored,
-            # Of a single host it is printed on stderr, as any program's; a file of --output holds it all the same.
+            # The error of a single host is printed on stderr, as in any program; a file of --output has it, too.
             error_shown=len(those) == 1 and bool(those[0].error) and output.file is None,
         )
 

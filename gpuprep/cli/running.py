@@ -28,7 +28,7 @@ class Running:
     """One host: what runs on it, since when, and how long it takes. `now` is time.monotonic()."""
 
     host: str
-    began: float | None = None  # None: it waits for its turn
+    began: float | None = None  # None: not started yet
     ended: float | None = None
     outcome: str = ""  # how it ended: a word of COUNTED
     step: str = FACTS

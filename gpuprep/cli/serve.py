@@ -90,13 +90,13 @@ def serve(
     keep_secret(token)
 
     def say(line: str) -> None:
-        # A token that the user gave is known to him: it goes into no log.
+        # The user knows a token that he gave: it is not printed, so that no log has it.
         shown = line.replace(f"?token={token}", "?token=...") if given and token else line
         click.echo(shown, err=not line.startswith("http"))
 
     if not where.is_loopback and not tls_proxy:
         click.echo(
-            f"Note: {where.host} is no loopback address, and there is no TLS: who is in between can read along",
+            f"Note: {where.host} is no loopback address, and there is no TLS: others on the network can read the pages",
             err=True,
         )
     for name in names:

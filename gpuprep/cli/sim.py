@@ -142,4 +142,4 @@ def fault(name: str | None, kind: str | None, gpu: int, clear: bool, list_kinds:
     if name is None or kind is None:
         raise click.UsageError(f"NAME and KIND are needed; kinds: {', '.join(faults.kinds())}")
     faults.play(name, kind, gpu=gpu, clear=clear)
-    click.echo(f"{kind} {'taken away from' if clear else 'played on'} {name}")
+    click.echo(f"{kind} {'removed from' if clear else 'started on'} {name}")

@@ -57,7 +57,7 @@ SUBCOMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
     "trace": {"report": ("show", "open", "view", "analyze", "analyse"), "record": ("capture", "profile", "run")},
     "codec": {"check": ("test", "verify", "parse"), "build": ("make", "compile")},
 }
-ALIKE = 0.85  # of two spellings: then it is a slip, `--hosts` for `--host`
+ALIKE = 0.85  # likeness of two spellings above which it is a typing error: `--hosts` for `--host`
 
 
 def option(error: click.NoSuchOption) -> str:

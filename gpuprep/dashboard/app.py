@@ -46,7 +46,7 @@ from gpuprep.untrusted.plaintext import one_line, visible
 # ---------------------------------------------------------------- listening
 
 
-GOODBYE_SECONDS = 1  # for answers that are on their way when it ends
+GOODBYE_SECONDS = 1  # time for unfinished answers when the server ends
 BACKLOG = 128
 
 
@@ -129,7 +129,7 @@ def _socket(listen: Listen) -> socket.socket:
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.bind(address)
-            made.listen(BACKLOG)  # whoever comes while the store is read waits
+            made.listen(BACKLOG)  # requests wait while the store is read
         except OSError:
             made.close()
             raise
@@ -151,7 +151,7 @@ STATIC = {
     "dashboard.js": (__package__, "static/dashboard.js", "text/javascript"),
 }
 OWN = jinja2.PackageLoader("gpuprep.dashboard")
-# What a report says of itself; its first words, before any word of a host.
+# The report's own policy: it stands at the beginning, before any text from a host.
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"<>]*)">')
 REPORT_POLICY = "default-src 'none'; style-src ; img-src data:; base-uri 'none'; form-action 'none'"
 ABOVE = '<link rel="stylesheet" href="/static/above.css">'
@@ -159,7 +159,7 @@ log = logging.getLogger(__name__)
 
 
 class Anything(Convertor[str]):
-    """A name of a host may hold any character, slashes and newlines too."""
+    """A path part that accepts every character: a host's name may contain slashes and newlines."""
 
     regex = r"(?s:.+)"
 
@@ -174,7 +174,7 @@ register_url_convertor("anything", Anything())
 
 
 def application(board: Board, rules: Rules) -> ASGIApp:
-    """The whole of it; the caller starts and closes the board."""
+    """The web application; the caller starts and closes the board."""
 
     def answered(make: Callable[[], Response]) -> Response:
         with board.answering():
@@ -232,7 +232,7 @@ def application(board: Board, rules: Rules) -> ASGIApp:
 
 
 def warm() -> None:
-    """Load what the first page of each kind would wait for."""
+    """Load the modules that the first page of each kind needs."""
     for style in FORMATS:
         importlib.import_module(f"gpuprep.reports.{style}")
     for name in OWN.list_templates():
@@ -260,7 +260,7 @@ def _run(board: Board, run_id: str, style: str) -> Response:
     links = _environment().get_template("above.html").render(
         host=record.host, path=host_path(record.host), formats=[form for form in FORMATS if form != "html"]
     )  # fmt: skip
-    # What the report allows itself, sent by the server: so it can allow the style of the links above it, too.
+    # The report's own policy, sent by the server, which also allows the style of the links above the report.
     allowed = html.unescape(policy[1]) if policy else REPORT_POLICY
     allowed = allowed.replace("style-src ", "style-src 'self' ", 1) + "; frame-ancestors 'none'"
     page = text.replace(policy[0], ABOVE, 1) if policy else text
@@ -278,7 +278,7 @@ async def _expected(request: Request, error: GpuprepError) -> Response:
 async def _unexpected(request: Request, error: Exception) -> Response:
     """One line and a file, as on the command line."""
     try:
-        kept = f"the whole of it is in {errorlog.keep(errorlog.whole(error, f'page: {visible(request.url.path)}'))}"
+        kept = f"the full error is in {errorlog.keep(errorlog.whole(error, f'page: {visible(request.url.path)}'))}"
     except OSError as unwritable:
         kept = f"its log could not be written: {unwritable}"
     log.error("%s; %s", errorlog.named(error), kept)
@@ -286,7 +286,7 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 
 
 async def _no_page(request: Request, error: HTTPException) -> Response:
-    return _error(request, error.status_code, "there is no such page", "the links above lead to all there are")
+    return _error(request, error.status_code, "there is no such page", "the links above lead to all pages")
 
 
 def _error(request: Request, status: int, what: str, todo: str) -> Response:
@@ -305,13 +305,13 @@ def _error(request: Request, status: int, what: str, todo: str) -> Response:
 def _environment() -> jinja2.Environment:
     loader = jinja2.ChoiceLoader([OWN, jinja2.FunctionLoader(lambda name: _file(REPORTS, name))])
     made = environment(loader, finalize=_calm)
-    # As each other text, cut and made safe before it becomes markup.
+    # Like every other text: cut and made safe before it becomes markup.
     made.filters.update(figure=readings.figure, minute=minute, with_code=lambda words: with_code(_calm(words)))
     return made
 
 
 def _calm(value: Any) -> Any:
-    """Texts of records are short and have no character that hides or turns what follows."""
+    """Make texts of records short and safe: without characters that hide or reverse other text."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return one_line(value, MOST_LETTERS)
     return value

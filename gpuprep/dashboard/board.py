@@ -1,5 +1,5 @@
 """The newest run of each host and its figures of the last nights, kept in memory: records are too large to be read for
-each page. Records never change, so what was read of a run stays true; which run is the newest is asked anew.
+each page. Records never change, so what was read of a run stays valid; which run is the newest is asked again.
 
 A thread reads ahead, so that pages find most of it read.
 """
@@ -90,7 +90,7 @@ def _slim(document: dict[str, Any]) -> RunRecord:
 
 
 def _kept(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The gravest: of findings that nothing sorted, too."""
+    """The most severe findings, also of records with unsorted findings."""
     order = [status.value for status in GRAVEST_FIRST]
 
     def place(finding: dict[str, Any]) -> tuple[int, int]:
@@ -161,7 +161,7 @@ class Nights:
 
 
 class Fresh(Generic[_T]):
-    """An answer of the store that is given again for some seconds. Who asks meanwhile waits for the one who reads."""
+    """An answer of the store that is reused for some seconds. Requests that come while it is read wait for it."""
 
     def __init__(self, read: Callable[[], _T], seconds: float) -> None:
         self._read, self._seconds, self._lock = read, seconds, threading.Lock()
@@ -215,7 +215,7 @@ class Board:
                 self._counting.notify_all()
 
     def fleet(self) -> Fleet:
-        """Raises StoreError, as all that asks the store."""
+        """All hosts. Raises StoreError, like every method that reads the store."""
         return self._fleet()
 
     def nights(self) -> Nights:
@@ -279,7 +279,7 @@ class Board:
                 self._fleet(anew=True)
                 self._nights(anew=True)
                 self._figures()
-            except GpuprepError as error:  # the pages say the same, as long as it lasts
+            except GpuprepError as error:  # the pages report the same error while it lasts
                 log.warning("%s", error)
             away = time.monotonic() - self._asked_at > AWAY_SECONDS
             self._ended.wait(IDLE_SECONDS if away else AHEAD_SECONDS)

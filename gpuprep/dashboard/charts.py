@@ -68,7 +68,7 @@ def over_time(series: Series, unit: str, certified: float | None, words: str, wi
 
 
 def _drawn(width: float, height: float, words: str, children: Sequence[Markup], class_: str = "") -> Markup:
-    """`words` may be of a host: drawings are made, and not looked at again by the templates."""
+    """`words` may come from a host: escape them here, because templates do not escape drawings again."""
     return picture(width, height, one_line(words), children, class_)
 
 

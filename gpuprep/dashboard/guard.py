@@ -71,7 +71,7 @@ class Guard:
         await (refused or self._app)(scope, receive, with_headers)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """The answer to a request that comes no further; None: it may."""
+        """The answer to a refused request; None: the request is allowed."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not answers_to(hosts[0], self._names):
@@ -81,7 +81,7 @@ class Guard:
                 405, "nothing can be changed here", "GET and HEAD are answered", {"Allow": ", ".join(METHODS)}
             )
         if len(scope["query_string"]) > MOST_QUERY:
-            return _refusal(414, "the question is too long", f"at most {MOST_QUERY} letters are taken")
+            return _refusal(414, "the query is too long", f"at most {MOST_QUERY} characters are allowed")
         if not self._rules.token or scope["path"] in OPEN:
             return None
         return self._known(scope, headers)
@@ -90,7 +90,7 @@ class Guard:
         try:
             words = parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=50)
         except ValueError:
-            return _refusal(400, "the question cannot be read", WHAT_TO_DO)
+            return _refusal(400, "the query cannot be read", WHAT_TO_DO)
         given = [value for name, value in words if name == "token"]
         if given:
             if not is_token(given[0], self._rules.token):
@@ -105,7 +105,7 @@ class Guard:
         return _refusal(401, "a token is needed", WHAT_TO_DO, {"WWW-Authenticate": "Bearer"})
 
     def _let_in(self, path: str, rest: str) -> Response:
-        """To the same page without the token in its address, which history and screens would keep."""
+        """Redirect to the same page without the token: browser history and screens would show it."""
         target = "/" + quote(path.lstrip("/"), safe="/:@%") + (f"?{rest}" if rest else "")  # never "//elsewhere"
         response = RedirectResponse(target, 303)
         response.set_cookie(
@@ -115,7 +115,7 @@ class Guard:
 
     @property
     def _pass(self) -> str:
-        """What the cookie holds."""
+        """The value of the cookie."""
         return cookie_value(self._rules.token, "gpuprep serve")
 
 

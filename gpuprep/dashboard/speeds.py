@@ -87,7 +87,7 @@ def _headline(
     for day, measurement in dated:
         if measurement.probe == probe and form.match(measurement.figure):
             of.setdefault(measurement.figure, {}).setdefault(measurement.gpu_uuid, []).append((day, measurement))
-    # Of a figure the slowest GPU, of the figures the best: a host is as fast as its slowest GPU.
+    # For each figure the slowest GPU, because a host is as fast as its slowest GPU; then the best figure.
     slowest = []
     for figure, by_gpu in of.items():
         series = {uuid: _series(listed) for uuid, listed in by_gpu.items()}

@@ -20,7 +20,8 @@ from pathlib import Path
 from gpuprep.agent import host_paths
 from gpuprep.nightly import journal
 
-DIFFERS, COULD_NOT_TELL = 1, 3  # records/ended.py, which may be what does not load
+# as in records/ended.py, which is not imported, because it may be the module that fails to load
+DIFFERS, COULD_NOT_TELL = 1, 3
 SERVICE_DIFFERS = 10  # nightly/units.py
 NPD_UNKNOWN, NPD_LENGTH = 2, 80  # hooks.py, which may be what does not load
 
@@ -35,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  a library that is gone, a disk that is read-only, an error of ours
         message = str(error) if isinstance(error, OSError) else f"an error inside gpuprep: {journal.where(error)}"
         is_npd = argv[:1] == ["npd"]
-        with contextlib.suppress(OSError):  # nobody reads along: the exit code still tells
+        with contextlib.suppress(OSError):  # nobody reads stderr: the exit code still reports it
             if is_npd:
                 journal.say(journal.INFO, f"gpuprep UNKNOWN: {ascii(message)[1:-1]}"[:NPD_LENGTH], sys.stdout)
             else:

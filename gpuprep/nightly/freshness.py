@@ -13,8 +13,8 @@ from datetime import datetime, timedelta, timezone
 from gpuprep.records import RunRecord, Snapshot, is_moment
 from gpuprep.untrusted.limits import json_document
 
-# A check is due every 24 hours: one night may fail us (the node was off, a job held the GPU), two may not. The hour is
-# for the check itself and for the clock change in autumn; the timer's random delay of the plan comes on top.
+# A check is due every 24 hours: one night may be missed (the node was off, a job used the GPU), two may not. The hour
+# is for the check itself and for the clock change in autumn; the timer's random delay of the plan comes on top.
 FRESH = timedelta(hours=2 * 24 + 1)
 MOST_DELAY_MINUTES = 720  # a profile can say no more
 AHEAD = timedelta(minutes=5)  # a result from later than now: the clock was set back

@@ -56,7 +56,7 @@ class Answer:
     """`status` is PASS, WARN, FAIL or UNKNOWN. `named` are the keys of the findings with this status."""
 
     status: Status
-    detail: str  # what else there is to say: which check it was, or why nothing is known
+    detail: str  # more information: which check it was, or why nothing is known
     named: tuple[str, ...] = ()
     simulated: bool = False
 

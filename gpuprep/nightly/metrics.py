@@ -71,14 +71,14 @@ class Exposition:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        # By labels: a series may be exposed once only, whatever a record repeats.
+        # By labels: Prometheus accepts each series only once, even if a record repeats it.
         self._series: dict[str, dict[tuple[str, ...], float]] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, name: str, value: object, labels: Mapping[str, str]) -> None:
         """Add one series of metric `name`, unless `value` is not a number (Missing, None). Unknown labels are dropped.
 
-        At most MOST_SERIES per host and metric, so that no owner of a machine can fill everybody's Prometheus.
+        At most MOST_SERIES per host and metric, so that the owner of one machine cannot fill the shared Prometheus.
         """
         number, host = _number(value), labels.get("host", "")
         if number is not None and self._counts[name, host] < MOST_SERIES:
@@ -97,7 +97,7 @@ class Exposition:
     def text(self) -> str:
         from prometheus_client.exposition import generate_latest
 
-        return generate_latest(cast("Collector", self)).decode()  # it calls `collect` and nothing else
+        return generate_latest(cast("Collector", self)).decode()  # prometheus_client calls only `collect`
 
 
 def times(value: object, factor: float) -> float | None:
@@ -173,7 +173,7 @@ METRICS = {
         (*GPU, "probe", "figure"), "What was measured, divided by the same figure of the host's baseline."
     ),
     **SPEEDS,
-    "gpu_persistence_mode": Metric(GPU, "1 where persistence mode is on, else 0."),
+    "gpu_persistence_mode": Metric(GPU, "1 if persistence mode is on, else 0."),
     "gpu_power_limit_watts": Metric(GPU, "Power limit in force."),
     "gpu_power_draw_watts": Metric(GPU, "Power drawn at the moment of the check."),
     "gpu_temperature_celsius": Metric(GPU, "Temperature at the moment of the check."),
@@ -183,15 +183,15 @@ METRICS = {
     "gpu_ecc_errors_total": Metric((*GPU, "kind"), "ECC errors in the life of the GPU."),
     "gpu_pcie_replays_total": Metric(GPU, "Packets sent again over PCIe since the driver was loaded."),
     "gpu_throttled_seconds_total": Metric(
-        (*GPU, "reason"), "How long this reason has held the clocks down since the driver was loaded."
+        (*GPU, "reason"), "How long this reason has lowered the clocks since the driver was loaded."
     ),
     "gpu_retired_pages": Metric((*GPU, "kind"), "Memory pages retired (Volta and Turing)."),
     "gpu_remapped_rows": Metric((*GPU, "kind"), "Memory rows remapped (Ampere and newer)."),
-    "gpu_repair_pending": Metric(GPU, "1 where a page or row of memory waits for a reset of the GPU, else 0."),
-    "gpu_remap_failure": Metric(GPU, "1 where a defective row of memory could not be replaced, else 0."),
+    "gpu_repair_pending": Metric(GPU, "1 if a page or row of memory waits for a reset of the GPU, else 0."),
+    "gpu_remap_failure": Metric(GPU, "1 if a defective row of memory could not be replaced, else 0."),
     "gpu_row_banks": Metric((*GPU, "spare_rows"), "Banks of memory by how many spare rows they have left."),
     "gpu_memory_errors_total": Metric((*GPU, "memory", "kind"), "ECC errors in the life of the GPU, of DRAM and SRAM."),
-    "gpu_sram_threshold_exceeded": Metric(GPU, "1 where SRAM had more errors than a board may have, else 0."),
+    "gpu_sram_threshold_exceeded": Metric(GPU, "1 if SRAM had more errors than a board may have, else 0."),
     "gpu_pcie_errors_total": Metric((*GPU, "kind"), "Errors of the PCIe link since the driver was loaded."),
     "gpu_memory_temperature_celsius": Metric(GPU, "Temperature of the memory at the moment of the check."),
     "gpu_slowdown_temperature_celsius": Metric(GPU, "Temperature from which the hardware lowers the clocks."),
@@ -202,7 +202,8 @@ METRICS = {
 
 def render(records: Sequence[RunRecord]) -> str:
     """The text for any number of hosts, each with its newest drift check."""
-    return showable.document(_text, records, whole=True)  # which bounds itself, and counts all
+    # which limits its own number of series, and counts all findings
+    return showable.document(_text, records, whole=True)
 
 
 def _text(records: Sequence[RunRecord]) -> str:

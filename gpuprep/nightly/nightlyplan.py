@@ -113,7 +113,7 @@ class BaselineEntry:
 class NightlyPlan:
     """All data of the controller that the night check uses. Use the functions below to make its parts."""
 
-    host: str  # the controller's name of it
+    host: str  # the host's name on the controller
     profile: ProfileRef
     request: FactsRequest
     wanted: Wanted

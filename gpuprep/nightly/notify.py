@@ -60,7 +60,7 @@ MOST_LETTERS = 1000  # of one text in it
 MOST_TOKEN_BYTES = 8 * 1024  # a web server takes no longer header
 FEW = 3  # findings, for a webhook that refused them all
 TEMPORARY = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
-# The webhook's doing or its settings' (the token, the address), which are put right; other 4xx refuse the document.
+# Errors of the webhook or its settings (the token, the address), which will be repaired; other 4xx refuse the document.
 NOT_THE_DOCUMENTS = (*TEMPORARY, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 
@@ -86,7 +86,7 @@ class Failed:
 
     why: str
     later: float | None
-    for_good: bool = False  # this document will never be taken
+    for_good: bool = False  # this document will never be accepted
 
 
 Deliver = Callable[[dict[str, Any]], "Failed | None"]
@@ -168,7 +168,7 @@ class Notifier:
         if wish.command:
             self._receivers["command"] = (wish.command, lambda message: _run(wish.command, message))
         self._state, self.trouble = _load(self._path)
-        self.not_kept = ""  # why state.json is not as new as what is remembered here
+        self.not_kept = ""  # why state.json is older than the state in memory
 
     def catch_up(self, record: RunRecord) -> None:
         """As note(), for the previous run, which may have been killed before its own note()."""
@@ -295,7 +295,7 @@ def _post(url: str, token_file: str, message: Mapping[str, Any]) -> Failed | Non
         return Failed(f"{where} cannot be reached: {error.reason}", 0.0)
     except OSError as error:  # a time-out while the answer is read
         return Failed(f"{where} does not answer: {error}", 0.0)
-    except (http.client.HTTPException, ValueError) as error:  # whose texts hold what they complain of
+    except (http.client.HTTPException, ValueError) as error:  # whose messages contain the refused value
         return Failed(f"{where} and its answer cannot be used: {type(error).__name__}", 0.0)
 
 

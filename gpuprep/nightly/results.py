@@ -44,7 +44,7 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._runs = folder / "results"
-        self.trouble = ""  # what a killed run left could not be put in order, and why
+        self.trouble = ""  # why the files of a killed run could not be repaired
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -55,7 +55,7 @@ class Results:
         """
         try:
             self._make_folders()
-            # For nobody else's eyes: who may open a file may also lock it, and so keep the checks from running.
+            # Readable only by root: a user who can open the file can also lock it, and so stop the checks.
             file = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except PermissionError as error:
             raise UsageError(f"the results cannot be written: {error}", "run it as root") from error
@@ -67,7 +67,7 @@ class Results:
                 raise AlreadyRunning(
                     f"a check of this host is at work already (process {who})", "wait until it has ended"
                 ) from None
-            with contextlib.suppress(OSError):  # a full disk: the lock holds, and who else comes gets "unknown"
+            with contextlib.suppress(OSError):  # a full disk: the lock is held, but another run cannot see by whom
                 os.ftruncate(file, 0)
                 os.write(file, f"{os.getpid()}\n".encode())
             self._put_in_order()

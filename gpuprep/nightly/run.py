@@ -62,7 +62,7 @@ from gpuprep.untrusted.limits import file_text
 # still leave a result that says so. The controller uses remote/agent_client.py instead.
 
 FACTS_TIMEOUT = 180.0
-FAREWELL = 5.0  # for a killed child to be gone; one that hangs inside of the kernel never is
+FAREWELL = 5.0  # wait for a killed child to end; one that hangs in the kernel never ends
 LAST_LINES = 3
 
 _Record = TypeVar("_Record", Snapshot, ProbeResult)
@@ -379,7 +379,7 @@ def _is_of_another(was: Snapshot, now: Snapshot) -> bool:
 
 
 def _unmeasured(facts: Snapshot, why: str) -> Finding:
-    """The finding on an unmeasured speed: SKIP if a program uses the GPU, which is no doubt; else UNKNOWN."""
+    """The finding on an unmeasured speed: SKIP if a program uses the GPU, which is normal; else UNKNOWN."""
     finding = quick.unmeasured(why)
     gpus = () if isinstance(facts.gpus, Missing) else facts.gpus
     if any(not isinstance(gpu.processes, Missing) and gpu.processes for gpu in gpus):
@@ -414,7 +414,7 @@ def _lock_of_root(path: Path) -> int | None:
             folder = os.open(path.parent, careful | os.O_DIRECTORY)
             opened.callback(os.close, folder)
             file = os.open(path.name, careful, dir_fd=folder)
-        except OSError:  # nothing there, or a link, or a socket
+        except OSError:  # no file, or a link, or a socket
             return None
         around, status = os.fstat(folder), os.fstat(file)
         owners = {around.st_uid, status.st_uid}

@@ -32,13 +32,13 @@ _SERVICE = f"""\
 [Unit]
 Description=Is this GPU machine still what gpuprep certified?
 ConditionPathExists={host_paths.DRIFT_PLAN}
-# A night that is caught up at boot: only when boot has done what it does, the tuning too.
+# A missed night is caught up at boot: only after boot has finished, including the tuning.
 After=multi-user.target nvidia-persistenced.service gpuprep-tune.service
 
 [Service]
 Type=oneshot
 ExecStart={host_paths.DRIFT_PROGRAM} run --service
-# It differs from what was certified: the check has done its work; who wants to know is told (drift.notify).
+# Exit code 10 means a difference: the check did its work, and drift.notify reports the result.
 SuccessExitStatus=10
 TimeoutStartSec=1h
 Nice=19

@@ -128,7 +128,7 @@ class Utilization:
 
 @dataclass(frozen=True)
 class Throttled:
-    """Seconds in which each reason kept the clocks down, since the driver was loaded."""
+    """Seconds in which each reason lowered the clocks, since the driver was loaded."""
 
     sw_power_cap: Float
     sync_boost: Float

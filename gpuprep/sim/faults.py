@@ -57,7 +57,7 @@ def play(name: str, kind: str, *, gpu: int = 0, clear: bool = False) -> None:
     if script := fault.get("clear_run" if clear else "run"):
         done = inside.output(name, ["env", f"GPU={gpu}", "sh", "-es"], stdin=script)
         if done.returncode != 0:
-            raise SimError(f"the fault {kind} could not be played on {name}: {done.stderr.strip()}")
+            raise SimError(f"the fault {kind} could not be started on {name}: {done.stderr.strip()}")
     if "kernel" in fault:
         _kernel(name, run, "" if clear else fault["kernel"])
     if fault.get("loaded_differs"):

@@ -239,7 +239,7 @@ class Store:
         if not batch:
             raise UsageError("the batch has no name", "give its id, the beginning of it, or `last`")
         if batch == "last":
-            # By the index of batches alone: rows of runs are large.
+            # Uses only the index of batches: rows of runs are large.
             known = (runs.c.batch_id.is_not(None), runs.c.started_at <= latest())
             began = sa.func.max(runs.c.started_at)
             newest = sa.select(runs.c.batch_id).where(*known).group_by(runs.c.batch_id)
@@ -282,7 +282,7 @@ class Store:
 
     def _record(self, connection: Connection, run_id: str) -> RunRecord:
         text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar()
-        if text is None:  # soundrows left it out
+        if text is None:  # soundrows.py left the damaged row out
             raise StoreError(f"the record of run {run_id} cannot be read", "its row is damaged")
         try:
             return from_json(RunRecord, text)

@@ -52,7 +52,7 @@ def add(connection: Connection, host: str, run_id: str, set_at: str, measured: M
         for key, figures in measured.items()
         for name, value in figures.items()
     ]  # fmt: skip
-    # In one order: two writers of the same figures would wait for each other.
+    # In a fixed order: otherwise two writers of the same figures could wait for each other.
     insert_missing(connection, baselines, sorted(rows, key=lambda row: [str(row[name]) for name in KEY]))
 
 

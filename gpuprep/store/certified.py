@@ -60,7 +60,7 @@ def newest_passed(connection: Connection, host: str, *, any_part: bool = False) 
     where = [runs.c.verdict == Status.PASS.value, runs.c.exit_code == 0]
     if not any_part:
         where.append(runs.c.certifies.is_not(False))
-    one_probe = None  # of an earlier version: passed with few probes; counts where there is nothing else
+    one_probe = None  # of an earlier version: passed with few probes; counts only if there is no other run
     real: bool | None = None
     for run in _newest(connection, host, CERTIFYING, *where):
         if run.source == Source.SIMULATED.value:

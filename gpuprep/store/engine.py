@@ -21,15 +21,15 @@ from gpuprep.store import soundrows
 from gpuprep.untrusted.databasefile import is_database
 from gpuprep.untrusted.masking import is_url, masked, masked_url, remember_store
 
-# How long a writer waits for another one. A write takes milliseconds.
+# How long one writer waits for another. A write takes milliseconds.
 BUSY_SECONDS = 30
 # How long a server may take to answer at all.
 CONNECT_SECONDS = 10
-# What people write ► the driver that gpuprep uses.
+# Scheme in a URL ► the driver that gpuprep uses.
 DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 BACKENDS = ("sqlite", "postgresql")
 EXAMPLES = "for example sqlite:////home/you/gpuprep.db or postgresql://you@host/gpuprep"
-NOT_SQLITE = "file is not a database"  # as SQLite says it (SQLITE_NOTADB)
+NOT_SQLITE = "file is not a database"  # SQLite's message (SQLITE_NOTADB)
 CHECK = "check the name; a first run makes a store"
 NO_DRIVER = "pip install 'gpuprep[postgresql]'   (in gpuprep's own environment), or pip install 'psycopg[binary]'"
 
@@ -105,7 +105,7 @@ def sqlite(path: Path) -> Engine:
 def _tighten(path: Path) -> None:
     """Let only its owner read the file and SQLite's files beside it; later files get the mode of the database."""
     for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
-        with contextlib.suppress(OSError):  # it is not there, or not ours: who may open it will be seen below
+        with contextlib.suppress(OSError):  # the file does not exist or has another owner: opening it reports that
             there = name.lstat()
             if stat.S_ISREG(there.st_mode) and there.st_uid == os.geteuid() and there.st_mode & 0o077:
                 name.chmod(0o600)
@@ -131,7 +131,7 @@ def transaction(engine: Engine, shown: str, *, write: bool = True) -> Iterator[C
 
 def _make(path: Path) -> None:
     """Make a new file with mode 0600. An existing file keeps its mode, because a team may share it."""
-    with contextlib.suppress(OSError):  # it is there, or SQLite says in its own words why it cannot be
+    with contextlib.suppress(OSError):  # the file exists, or SQLite will report why it cannot be made
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
@@ -144,7 +144,7 @@ def _postgresql(url: sa.URL) -> Engine:
     shell = f"psql {shlex.quote(masked_url(plain))} -c"
     wanted["cursor_factory"] = soundrows.cursor_class(psycopg.Cursor, masked_url(plain), shell)
     streaming = soundrows.cursor_class(psycopg.ServerCursor, masked_url(plain), shell)
-    # A run takes minutes to hours between two words with the store: a connection may be gone by then.
+    # Minutes to hours may pass between two queries of a run: the connection may be closed by then.
     engine = sa.create_engine(url, connect_args=wanted, pool_pre_ping=True)
     sa.event.listen(engine, "connect", lambda connection, _: setattr(connection, "server_cursor_factory", streaming))
     return engine
@@ -174,7 +174,7 @@ def _sqlite(url: sa.URL) -> Engine:
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # A writer takes the lock at once: two that read first and write later would fail each other.
+        # A writer takes the lock at once: two transactions that read first and write later would make each other fail.
         write = connection.get_execution_options().get("gpuprep_write", True)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
@@ -188,6 +188,6 @@ def _write_ahead(cursor: sqlite3.Cursor) -> None:
     try:
         cursor.execute("PRAGMA journal_mode = WAL")
     except sqlite3.OperationalError as error:
-        # SQLite does not wait here. Whoever has the file is switching it, or the next one who opens it will.
+        # SQLite does not wait here. The process that has the file open switches it, or the next one that opens it.
         if "locked" not in str(error):
             raise

@@ -21,7 +21,7 @@ from gpuprep.store.tables import fitting, latest, measurements
 
 # Judging again measures nothing: its figures are those of the run that it judges.
 WITHOUT = ("judge",)
-# Of which series a list shows the frames per second: the first kind that was measured.
+# Series whose frames per second a list shows: the first kind that was measured.
 VIDEO = ("transcode", "encode", "decode")
 AT_A_TIME = 500  # ids in one query
 

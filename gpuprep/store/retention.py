@@ -19,7 +19,7 @@ from gpuprep.errors import StoreError
 from gpuprep.store import certified as certified_rows
 from gpuprep.store.tables import baselines, certified, host_names, latest, runs, storable
 
-# A transaction deletes so many: other writers get in between.
+# Runs deleted in one transaction: other writers can write between two of them.
 BATCH = 500
 RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 

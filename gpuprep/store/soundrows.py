@@ -1,4 +1,5 @@
-"""Rows of a database that somebody else may have written: a damaged one is named and left out, and hides no other.
+"""Rows of a database that somebody else may have written: a damaged row is reported and left out, and all others are
+read.
 
 SQLite keeps any value in any column; PostgreSQL what the columns are by now, which its owner can change.
 """
@@ -90,7 +91,7 @@ def cursor_class(base: Any, shown: str, shell: str) -> Any:
     class Cursor(base):  # type: ignore[misc]  # sqlite3's or psycopg's
         _columns: Any = None
         _names: tuple[str, ...] = ()
-        # Types of rows that were looked at (nearly all rows have the same) ► places and limits of texts and numbers.
+        # Types of a row (nearly all rows have the same) ► positions and limits of its texts and numbers.
         _right: dict[tuple[type, ...], tuple[list[tuple[int, int]], list[tuple[int, float]]]]
         _words: tuple[tuple[int, frozenset[str | None]], ...] = ()
 

@@ -1,4 +1,4 @@
-"""Does a profile pass? For CI: no rule speaks that did not speak before, and the step is not slower.
+"""Does a profile pass? For CI: no rule reports a new problem, and the step is not slower.
 
     check(document, rules=("all",))                      no problem at all
     check(document, rules=("all",), baseline=before)     no problem that the baseline has not, steps within 5 %
@@ -6,7 +6,7 @@
 
 Exit codes: 0 passed · 1 a check failed · 3 nothing failed, but evidence is missing. A rule that could not be judged is
 UNKNOWN, and never passes; a WARN where the baseline, too, does not tell. A hint that could not be judged is a SKIP,
-also where its id is asked for: it never makes exit code 3.
+even if its id is asked for: it never makes exit code 3.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def check_job(
     lines = []
     lowest = min(judged, default=0)
     for rank, checked in judged.items():
-        # Who is a straggler, and how long a step takes, is reported of the job once.
+        # The straggler and the step time are reported once for the job.
         lines += [replace(line, rank=rank) for line in checked.lines if line.name not in (STRAGGLER, STEP_TIME)]
         if rank == lowest:
             lines += [_straggler(line, ranks, baseline) for line in checked.lines if line.name == STRAGGLER]
@@ -136,14 +136,14 @@ def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, n
         if (status := unjudged(rule)) is Status.SKIP:
             return Line(rule.id, status, f"not judged: {missing}")
         if baseline is not None and _missing(rule, baseline):
-            # The user chose what it is compared with: what that one lacks, too, is no news.
+            # The user chose the baseline: data that the baseline lacks, too, are not reported.
             return Line(rule.id, Status.WARN, f"could not be judged, as in the baseline: {missing}")
         return Line(rule.id, status, missing)
     return Line(rule.id, Status.PASS, "")
 
 
 def unjudged(rule: Rule) -> Status:
-    """What a rule is that the profile has no data for."""
+    """The status of a rule for which the profile has no data."""
     return Status.SKIP if rule.severity == HINT else Status.UNKNOWN
 
 
@@ -152,7 +152,9 @@ def _advice_of(rule: str, document: TraceDocument) -> list[Advice]:
 
 
 def _fresh(current: list[Advice], before: list[Advice]) -> list[Advice]:
-    """Nothing where the rule spoke before; of the machine's findings, which are several of one rule, the others."""
+    """Advice that the baseline does not have: none if the rule fired there; of the machine's findings (several for one
+    rule), only new ones.
+    """
     if before and not any(advice.rule == MACHINE for advice in before):
         return []
     known = {advice.problem for advice in before}
@@ -195,10 +197,10 @@ def _change(change: float, allowed: float) -> str:
 
 
 def _straggler(line: Line, ranks: RanksDocument, baseline: RanksDocument | None) -> Line:
-    """Nobody knows who comes last where no collective was found in all ranks."""
+    """If no collective was found in all ranks, it is not known which rank comes last."""
     if line.status is not Status.PASS or any(rank.late_us is not None for rank in ranks.ranks):
         return line
-    text = "no collective was found in all ranks of its group: nothing is known of who waits for whom"
+    text = "no collective was found in all ranks of its group: it is not known which rank waits for which"
     if baseline is not None and all(rank.late_us is None for rank in baseline.ranks):
         return Line(STRAGGLER, Status.WARN, f"{text}, as in the baseline")
     return Line(STRAGGLER, Status.UNKNOWN, text)

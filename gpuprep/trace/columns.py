@@ -49,9 +49,9 @@ class GpuEvents:
     name: Ints  # int32, index of Trace.names
     device: Ints  # int32
     stream: Ints  # int64
-    process: Ints  # int32, index of Trace.processes: a correlation id is unique in a process alone
+    process: Ints  # int32, index of Trace.processes: a correlation id is unique only within a process
     correlation: Ints  # int64
-    external: Ints  # int64, the op's id where the file gives it; checked, never believed
+    external: Ints  # int64, the op's id if the file has it; always checked against the call stack
     bytes: Ints  # int64, of memory operations
     grid: Ints  # int32, (rows, 3)
     block: Ints  # int32, (rows, 3)
@@ -117,7 +117,7 @@ class MemoryEvents:
 @dataclass(frozen=True)
 class Thread:
     process: int
-    label: str  # as the file names it
+    label: str  # the name in the file
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Trace:
     switches: dict[str, bool] = field(default_factory=dict)
     # What the file says of its machine: cuda_driver_version, driver, cpu, backend. Never an environment.
     machine: dict[str, str] = field(default_factory=dict)
-    # What was left out or mended, by the key of a sentence in notes.yml, and how often.
+    # What was left out or repaired: key of a sentence in notes.yml ► how often.
     notes: dict[str, int] = field(default_factory=dict)
     rank: int = NONE
     world_size: int = NONE
@@ -184,7 +184,7 @@ def own_memory_for_arrays(least: int = 1 << 20) -> None:
 def give_back() -> None:
     """Memory of freed arrays to the system. Between the steps of linking a profile of 5 GB that is 0.6 GB.
 
-    Arrays of less than own_memory_for_arrays() tells of lie between others, and larger ones may be put into their gaps.
+    Arrays below the limit of own_memory_for_arrays() lie between others, and larger ones may fill their gaps.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 SCHEMA_VERSION = 1
-SMALLEST_GAIN_US = 0.05  # a step: a gain below that is none
+SMALLEST_GAIN_US = 0.05  # a step: a smaller gain counts as none
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Gain:
     how: str  # how it was estimated, in one sentence; with the range, and why there is one
     least_us: float | None = None  # the range that it lies in, where the profile leaves it open
     most_us: float | None = None
-    # Of a profile without marked steps, whose CPU the profiler slowed nobody knows how much: only this share is told.
+    # For a profile without marked steps, of which the profiler's slowdown is unknown: only this share is reported.
     share_percent: float | None = None
 
     @property
@@ -230,7 +230,8 @@ class RoofLine:
     tflops: float
     roof_tflops: float
     roof_source: str  # "catalogue" or "record RUN"
-    percent: float | None  # null above the peak: it calculates less than is counted (Winograd), or is not possible
+    # null above the peak: it needs fewer operations than are counted (Winograd), or is not possible
+    percent: float | None
     words: str  # why it is below: tiles, waves, alignment
     better: str  # "3.1 times faster with K padded from 4097 to 4104", or ""
     better_us: float | None  # saved a step
@@ -252,14 +253,14 @@ class TraceDocument:
 
 
 def plain(value: Any) -> Any:
-    """Of what msgspec cannot write, a number of numpy as Python's own. Raises TypeError for anything else."""
+    """For msgspec: a numpy number as a Python number. Raises TypeError for anything else."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} is no part of a document")
 
 
 def unlike(before: TraceDocument, after: TraceDocument) -> list[str]:
-    """Why a step of the one is not a step of the other, in sentences."""
+    """Why steps of the two profiles cannot be compared, in sentences."""
     differences = []
     boards = [
         tuple(sorted({device.name for device in document.file.devices if device.kernels}))

@@ -1,4 +1,4 @@
-"""A profile with its links: which op launched which kernel, in which iteration. The tables are sums of its cells.
+"""A profile with its links: which op launched which kernel, in which iteration. All tables are sums of its cells.
 
 Rows of `cells` are the one source of every table: a range of iterations is a sum over rows, in Python and in the page.
 """

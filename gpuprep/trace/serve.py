@@ -39,7 +39,7 @@ def serve(
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True  # Ctrl-C does not wait for who is still loading
+    daemon_threads = True  # Ctrl-C does not wait for clients that are still loading
     block_on_close = False
     request_queue_size = 128
 
@@ -49,7 +49,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Without the question to a name server that http.server asks."""
+        """Without http.server's DNS query."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -68,11 +68,11 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no error of ours; the application keeps its own (web/app.py)."""
+        """A closed browser connection is no error; the application logs its own errors (web/app.py)."""
 
 
 def _end(connection: socket.socket) -> None:
-    """Ends what its thread waits for."""
+    """End the connection for which its thread waits."""
     with contextlib.suppress(OSError):  # its client ended it
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -112,7 +112,7 @@ class _Handler(WSGIRequestHandler):
         return str(self.client_address[0])
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: an address that was asked for may have a token in it."""
+        """Log nothing: a requested address may contain a token."""
 
 
 def _server(listen: Listen) -> _Server:

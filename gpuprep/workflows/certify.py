@@ -63,7 +63,7 @@ def _note(run: ProfileRun, doubts: Doubts, certified: RunRecord | None) -> str:
     )  # fmt: skip
     typed = command("gpuprep", "baseline", "set", about=host)
     if not run.options.whole:
-        return f"{held}: {why}"  # no word of the user makes a part the whole
+        return f"{held}: {why}"  # no reason makes a partial run certify the whole machine
     return f"{held}: {why}; to make this run the certified run, type: {typed} {run.run_id} --reason 'WHY'"
 
 

@@ -22,7 +22,7 @@ from gpuprep.remote import Host, agent_client
 from gpuprep.untrusted.plaintext import command
 from gpuprep.workflows import storeofruns, targets
 
-PROFILES = ("base", "video")  # whose parts are looked through for what would add one
+PROFILES = ("base", "video")  # searched for a profile that adds a missing part
 LOOK_BACK = 200  # runs of a host
 CONNECT_SECONDS, ASK_SECONDS = 10.0, 120.0
 
@@ -63,7 +63,7 @@ def check(
     known = listed if isinstance(listed, Codec) else Codec()
     asked = needs(words, known.version)
     if isinstance(answered, str) and answered:
-        asked.note(f"{host} was not asked, and this is of its last record: {answered}")
+        asked.note(f"{host} was not asked; this is from its last record: {answered}")
     if record is not None:
         facts = record.after or record.before
     on = [] if facts is None else [board_at(facts, device) for device in nvidia_gpus(facts)]

@@ -135,7 +135,7 @@ def _deep(run: ProfileRun, wanted: Wanted) -> list[Finding]:
         outcome = try_play(run, "provision.yml", wanted, ROLES[1:], checking)
     except Interrupted:
         raise
-    except GpuprepError as error:  # changes nothing and could not tell: no failed step of a provisioning
+    except GpuprepError as error:  # check mode changes nothing: its failure is no failed provisioning step
         return [_not_compared(error)]
     if isinstance(outcome, PlaybookResult):
         passed = Finding("playbook", "check_mode", Status.PASS, NOTHING_TO_CHANGE, NOTHING_TO_CHANGE)

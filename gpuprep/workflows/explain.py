@@ -15,7 +15,7 @@ from gpuprep.performance import modelmemory as memory
 from gpuprep.performance.answers import Answer, Attended, ModelAnswer, Product
 from gpuprep.records import Missing
 
-AGAIN_DIFFERS = 0.05  # of the time: less is no news
+AGAIN_DIFFERS = 0.05  # of the time: a smaller gain is not shown
 MOST_QUESTIONS = 1000  # shapes, convolutions and attentions, times data types
 MOST_PARAMETERS = 1e16
 SUFFIXES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
@@ -52,7 +52,7 @@ class Question:
 
 def answer(question: Question) -> Answer:
     count = len(question.shapes) + len(question.convolutions) + len(question.attentions)
-    _refuse_strangers(question, count)
+    _refuse_foreign_options(question, count)
     for dtype in question.dtypes:
         if dtype not in roofline.UNITS:
             raise UsageError(f"--dtype {dtype[:40]}: no such data type", f"data types: {', '.join(roofline.UNITS)}")
@@ -91,7 +91,7 @@ def answer(question: Question) -> Answer:
     )
 
 
-def _refuse_strangers(question: Question, count: int) -> None:
+def _refuse_foreign_options(question: Question, count: int) -> None:
     """Raises UsageError for options that do not belong to this question: an answer that ignored one would be wrong."""
     of_shapes = [flag for flag in question.given if flag == "--dtype" or (flag == "--batch" and not question.model)]
     if of_shapes and not count:

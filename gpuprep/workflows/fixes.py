@@ -67,7 +67,10 @@ def offered(
     remedies: dict[str, str] = {}
     for planned, forbidden in _possible(wanted, snapshot, findings):
         if forbidden:
-            word = f"`gpuprep drift HOST --profile PROFILE --fix` leaves it, as its command also touches {forbidden}"
+            word = (
+                "`gpuprep drift HOST --profile PROFILE --fix` does not repair it, because its command would also "
+                f"change {forbidden}"
+            )
         else:
             word = "" if fixing else "`gpuprep drift HOST --profile PROFILE --fix` puts it back"
         remedies |= dict.fromkeys(planned.findings, word)
@@ -81,9 +84,9 @@ def offered(
 
 def _possible(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[tuple[Planned, str]]:
     """Each command that would repair a failure, and what forbids the command: "gpu 0.power_limit, which is WAIVED"; ""
-    if nothing does. What no role puts right (another's file is in the way), no command here does.
+    if nothing does. If no role can repair a finding (another file is in the way), no command here can.
     """
-    if not wanted.installs:  # nothing on this host is gpuprep's to put back
+    if not wanted.installs:  # gpuprep installed nothing on this host, so it repairs nothing
         return
     for row in TABLE:
         keys = tuple(
@@ -190,7 +193,8 @@ def _again(subject: str) -> Callable[[Wanted, Snapshot], str]:
         held = " ".join(shlex.quote(name) for name in broken if snapshot.packages[name].held)
         if not held:
             return again
-        # apt releases what it may change, also where it then fails. No `exit`: that ends the shell of who types this.
+        # apt releases holds on what it may change, even if it then fails. No `exit`: it would end the shell of a user
+        # who types this.
         return f"{again}; failed=$?; apt-mark hold {held} && (exit $failed)"
 
     return command
@@ -204,7 +208,7 @@ def _stream(wanted: Wanted, _: Snapshot) -> str:
 
 
 def _driver_pin(wanted: Wanted, snapshot: Snapshot) -> str:
-    """The command that pins the installed driver, as the role does; "" if that is not the wished driver."""
+    """The command that pins the installed driver, as the role does; "" if that is not the wanted driver."""
     here = catalogue.host_version(snapshot.driver.module_version)
     if not isinstance(here, str) or not catalogue.matches(here, wanted.driver.version):
         return ""
@@ -291,13 +295,13 @@ def _cudnn(wanted: Wanted, snapshot: Snapshot) -> str:
 
 
 def _loader_cache(wanted: Wanted, snapshot: Snapshot) -> str:
-    """ldconfig, where a library is there and not listed; it brings back none that is gone."""
+    """ldconfig, if a library is present and not listed; it cannot restore a missing one."""
     helps = isinstance(snapshot.unlisted, Missing) or snapshot.unlisted
     return "ldconfig" if helps and wanted.cuda.version != "none" else ""
 
 
 def _built(folder: str, snapshot: Snapshot) -> bool:
-    """Whether the wanted build is on the host; where it is not, only the role can make it."""
+    """Whether the wanted build is on the host; if not, only the role can build it."""
     has_agent = isinstance(snapshot.agent_installed_version, str)  # its program looks at the build first
     return has_agent and (isinstance(snapshot.built, Missing) or folder in snapshot.built)
 
@@ -307,7 +311,8 @@ def _whole(folder: str) -> str:
     return f"{AGENT_PROGRAM} whole {shlex.quote(folder)}"
 
 
-# What is there and is no link is somebody's: it goes to the first name that is free. mv -n may skip and succeed.
+# An existing file that is no link belongs to somebody: it moves to the first free name. mv -n may skip it and still
+# succeed.
 KEEP_BESIDE = (
     'keep_beside() { kept=$1.before-gpuprep; n=0; while [ -e "$kept" ] || [ -L "$kept" ]; do n=$((n + 1));'
     ' kept=$1.before-gpuprep.$n; done; mv -nT "$1" "$kept" && [ ! -e "$1" ]; }'

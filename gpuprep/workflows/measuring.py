@@ -24,8 +24,8 @@ from gpuprep.remote import Host, agent_client
 from gpuprep.remote.probereports import Doing
 from gpuprep.workflows.runs import Begun, Run
 
-ENDING_SECONDS = 10.0  # for the others to end after one broke the run off; they have the limits of a stopped run
-ON_THE_WAY_SECONDS = 2.0  # for the word that a turn begins: the host's clock of the turn began before ours
+ENDING_SECONDS = 10.0  # time for the other probes to end after one ended the run; they have the limits of a stopped run
+ON_THE_WAY_SECONDS = 2.0  # for the message that a turn has begun: the host's clock of the turn started before ours
 CLIPS = "clips"
 # For all clips together: no probe begins beside them, so an encoder that hangs would hold back all that follow.
 CLIPS_SECONDS = 180.0
@@ -140,7 +140,7 @@ def ask(
         late = bool(began) and time.monotonic() - began[0] > kind.timeout_seconds - ON_THE_WAY_SECONDS
         why = f"it did not end within {kind.timeout_seconds:g} s of its turn" if late else error.what
         result = begun.ended(Missing("command_failed", why))
-    begin()  # it broke before, or its words were lost
+    begin()  # it failed earlier, or its message was lost
     return result
 
 
@@ -197,7 +197,7 @@ class _AtWork:
         return news
 
     def end(self) -> None:
-        """End all probes that still run, because the run is broken off."""
+        """End all probes that still run, because the run was ended early."""
         if not self._threads:
             return
         self._run.break_off()

@@ -24,7 +24,7 @@ NO_SPEED = "it has no speed that gpuprep judges"
 MOST_GPUS = 64  # of one file
 MOST_NODES = 1000
 BEGINNING = 1 << 16  # letters, by which a text is recognised
-LONGEST_LINE = 4000  # what is longer is no line of these tools; of it nothing is searched, which takes long
+LONGEST_LINE = 4000  # longer lines are not from these tools; they are not searched, because that takes long
 # How the output of a tool begins or what only it has; what it is, and what it lacks.
 VERDICTS = "it has DCGM's own verdicts"
 NAMED_TEXTS = (

@@ -84,7 +84,7 @@ def parent_named(word: str) -> str:
     return str(path.absolute()) if path == Path(word) else word
 
 
-def refuse_strangers(parent: str, models: Sequence[str]) -> None:
+def refuse_other_models(parent: str, models: Sequence[str]) -> None:
     """Raises UsageError for models that the parent is not for: its limits are those of its own GPUs."""
     if not find(parent).is_file() or problems(parent):
         return  # the check of the new file says what is wrong there

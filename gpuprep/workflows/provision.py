@@ -122,7 +122,7 @@ def _measure_capacity(run: ProfileRun) -> None:
 # ---------------------------------------------------------------- provision, plan, tune, validate
 
 
-# The step that a finding belongs to which no role, but the user can put right.
+# The step of a finding that no role can repair, only the user.
 OF_SUBJECT = {"ffmpeg": "gpu_codec", "ffprobe": "gpu_codec", "extras": "gpu_extras"}
 KEPT_NOT = f"the GPU did not keep it; {RESTART}; if that does not help, show the provider this report"
 TUNE_STEPS = ("agent", "tuning")
@@ -208,7 +208,7 @@ def _converge(run: ProfileRun, book: str) -> None:
             return
         changed = played is not ansible_run.NOT_NEEDED
         facts = run.draft.after = run.look(host, "reading facts again") if changed else planned.facts
-        # A host on which nothing ran was measured when it was made, and is by `validate`: it is recognised in seconds.
+        # If no role ran, nothing is measured: a finished host is recognised in seconds, and `validate` measures it.
         _judge(run, host, planned.wanted, facts, measure=changed)
 
 
@@ -271,7 +271,7 @@ def _see_what_is_left(run: ProfileRun, wanted: Wanted) -> None:
         return
     try:
         run.draft.after = run.look(run.host, "reading facts after the failed step")
-    except GpuprepError as error:  # the step that failed is what the user must hear of
+    except GpuprepError as error:  # the user must see the failed step, not this error
         run.stage(f"the facts after the failed step could not be read: {error}")
     else:
         run.draft.findings = checks.compare(wanted, run.draft.after)
@@ -323,7 +323,7 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
     try:
         _measure(run, host, wanted, facts.source, kinds, has_failed)
         if any(kind.measures for kind in kinds) and run.draft.measurements:
-            # Errors that only work brings about.
+            # Errors that appear only under load.
             facts = run.draft.after = run.look(host, "reading facts again, after the load")
     except Interrupted:
         # What was measured is judged as ever; of the rest the findings say that it was interrupted.
@@ -339,7 +339,7 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
     _add_unmeasured(run, kinds, facts.source, FIRST_FAILURE)
     findings, measured, judgement = _judge_measured(run, wanted, facts, before, kinds)
     run.draft.judgement = judgement
-    # What was measured while its judgement is waived is no measure for later runs.
+    # Figures with a waived finding do not become a baseline for later runs.
     asked = [kind.name for kind in kinds]
     of_probes = {finding.key for finding in checks.compare_figures(wanted, facts, run.draft.measurements, asked=asked)}
     waived = any(finding.status is Status.WAIVED and finding.key in of_probes for finding in judgement.findings)
@@ -386,7 +386,7 @@ def _still_so(run: ProfileRun, findings: Sequence[Finding]) -> Sequence[Finding]
     return [
         dataclasses.replace(
             finding,
-            remedy=f"this run did the step {finding.role.removeprefix('gpu_')}, and it is still so: "
+            remedy=f"this run did the step {finding.role.removeprefix('gpu_')}, but the finding remains: "
             + (KEPT_NOT if finding.subject.startswith("gpu ") else authors),
             role="",
         )

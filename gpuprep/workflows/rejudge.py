@@ -203,7 +203,7 @@ def _incomplete(record: RunRecord) -> Iterator[Finding]:
         )
     loads = {kind.name for kind in kinds.PROBES if kind.measures}
     if record.before and record.after is None and loads.intersection(result.probe for result in record.measurements):
-        why = "the host's facts were not read again after the load, so errors that the load brought about are not known"
+        why = "the host's facts were not read again after the load, so errors that appeared under load are not known"
         yield Finding("record", "after", Status.UNKNOWN, "facts from after the load", "none", why, "validate again")
     if record.error:
         why = f"the run ended with an error: {record.error.splitlines()[0]}"

@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from gpuprep.store import Store
 
 UNEXPECTED = 3
-# From the user's Ctrl-C until a host whose run has not ended is no longer waited for. What runs on a host has 2.5 s of
-# it (remote/limits.py); writing records needs the rest.
+# After Ctrl-C, the longest wait for hosts whose run has not ended: 2.5 s for what runs on a host (remote/limits.py),
+# the rest for writing records.
 ENDING_SECONDS = 3.0
-STORING_SECONDS = 0.5  # for a record that another thread is writing, when its run is no longer waited for
+STORING_SECONDS = 0.5  # longest wait for a record that another thread is writing, after the wait for its run
 
 _Run = TypeVar("_Run", bound="Run")
 
@@ -117,7 +117,7 @@ class RunContext:
     progress: Callable[[str, Progress], None]  # host, what happened
     store: Store | None
     cancelled: Callable[[], bool]
-    estimates: bool = False  # whether somebody sees how long a run is still going to take
+    estimates: bool = False  # whether the time left of a run is shown
     batch_id: str = ""  # the same for all hosts of one command; "": a command on one host
     past: Store | None = None  # of a command that stores nothing: where earlier runs are, for an estimate
     # Active runs by host, so that a hung one can be aborted.
@@ -138,7 +138,7 @@ class Begun:
         values = self.so_far.values()
         try:
             return from_json_value(ProbeResult, {**to_json_value(result), "partial": values}) if values else result
-        except DecodeError:  # a host may tell anything
+        except DecodeError:  # a host may send any value
             return result
 
 
@@ -386,7 +386,7 @@ class Run:
         except HostLocked:
             self.draft.judgement = None
             raise
-        except HostError as error:  # what was found stands
+        except HostError as error:  # the findings remain valid
             self.stage(f"whether another run changes this host could not be read: {error}")
 
     def past(self, measured: Measured) -> Baseline:
@@ -420,7 +420,7 @@ class ProfileRun(Run):
     def __init__(self, command: str, target: Target, profile: Profile, options: Options, context: RunContext) -> None:
         super().__init__(command, target, options, context, ProfileRef(profile.name, profile.path, profile.sha256))
         self.profile = profile
-        self.effort: Effort | None = None  # what the plan takes, of a run that only looks
+        self.effort: Effort | None = None  # estimated effort of the plan, for a run that changes nothing
 
     def look(self, host: Host, what: str = "reading facts") -> Snapshot:
         """All facts that the profile needs, as root."""
@@ -448,7 +448,7 @@ class ProfileRun(Run):
             return [], []
         try:
             return effort.earlier(store, self.target.name, self.profile.name, facts)
-        except StoreError:  # an estimate is not worth a stop
+        except StoreError:  # a missing estimate must not stop the run
             return [], []
 
     def _earlier(self) -> tuple[list[RunRecord], list[RunRecord]]:

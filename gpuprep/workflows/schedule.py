@@ -288,11 +288,11 @@ def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
         must(host, f"rm -f -- {shlex.quote(removed)}", f"cannot remove {removed}")
     for path in changed:
         host.put(wanted[path].encode(), path, become=True)
-    # A run that broke off may have written them and gone no further.
+    # An interrupted run may have written the files and not reloaded systemd.
     if DRIFT_SERVICE_FILE in changed or DRIFT_TIMER_FILE in changed or "yes" in there.word("reload"):
         must(host, "systemctl daemon-reload", "systemd does not read its units again")
     if DRIFT_TIMER_FILE in changed:
-        # Without its stamp: another hour of the day is no night that was missed.
+        # Remove the timer's stamp: a new time of day is not a missed night.
         must(
             host,
             f"systemctl stop {TIMER} && systemctl clean --what=state {TIMER} && systemctl enable -q --now {TIMER}",
@@ -459,7 +459,7 @@ def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Foun
     if why:
         run.stage(f"{path} is not stored: {why}")
         return record
-    if record.run_id[:15] > f"{datetime.now(timezone.utc):{MOMENT}}":  # it may become one of ours
+    if record.run_id[:15] > f"{datetime.now(timezone.utc):{MOMENT}}":  # the id may later become one of ours
         return _store_renamed(run, store, path, record, "an id from later than now")
     # Once, however often it is asked for and by how many at a time.
     if not store.append_new(record) and (owner := store.host_of(record.run_id)) not in store.names_of(record.host):

@@ -1,4 +1,4 @@
-"""Are the sources of a plan there, before its first step? Each is tried from where it will be fetched.
+"""Can the sources of a plan be reached, before its first step? Each is tried from where it will be fetched.
 
 The controller fetches FFmpeg's and the headers' tarballs; the host, packages and wheels. A source that cannot be
 reached, is not signed or lacks the wanted version refuses the plan: found in the middle, it leaves a machine half made.
@@ -284,7 +284,7 @@ def _lacking(
     manager = "dnf" if release.rpm else "apt"
     settings = config_dir() / "config.yml"
     for wish in wishes:
-        why = _why_not(wish, answer.offers)
+        why = _refusal(wish, answer.offers)
         if not why or ("epel" in answer.lacking and wish.packages == ("dkms",)):
             continue
         near = [line for line in answer.said if wish.uri and wish.uri.rstrip("/") in line] or answer.said
@@ -324,8 +324,8 @@ def _lacking(
         yield str(refuse("host.packages", reason, f"`sudo {release_it} {words}`, if it may change; then run again"))
 
 
-def _why_not(wish: _Wish, offers: Mapping[str, Sequence[str]]) -> str:
-    """Why the packages of a wish are not to be had, as "... lack X"; "" if they are."""
+def _refusal(wish: _Wish, offers: Mapping[str, Sequence[str]]) -> str:
+    """Why the packages of a wish cannot be installed, as "... lack X"; "" if they can."""
     absent = [name for name in wish.packages if not offers.get(name)]
     if absent and not (wish.either and len(absent) < len(wish.packages)):
         more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""

@@ -57,7 +57,7 @@ def store_all(store: Store) -> None:
     for path in sorted(_folder().glob(f"{_of(store)}-*.json"))[:MOST]:
         with contextlib.suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with contextlib.suppress(DecodeError):  # the computer stopped while it was written: nothing is in it
+            with contextlib.suppress(DecodeError):  # the computer stopped while the file was written: it is empty
                 store.append_new(from_json(RunRecord, file.read(FILE_BYTES).decode("utf-8", "replace")))
             path.unlink(missing_ok=True)
 

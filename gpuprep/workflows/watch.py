@@ -27,14 +27,14 @@ from gpuprep.remote.live import Live
 from gpuprep.untrusted.plaintext import one_line
 
 # From worst to best. ERROR: an error that the GPU or the driver counted. UNKNOWN: it could not be read. SLOW: heat or
-# the power supply holds the clocks down. CHANGED: set to something else than was certified.
+# the power supply lowers the clocks. CHANGED: set to something else than was certified.
 STATES = ("ERROR", "UNKNOWN", "SLOW", "CHANGED", "busy", "idle")
 SLOWED_BY = (
     clock_events.HW_THERMAL | clock_events.POWER_BRAKE | clock_events.HW_SLOWDOWN | clock_events.SW_THERMAL
 )  # fmt: skip
 RETRY_SECONDS = (2.0, 5.0, 15.0, 30.0)  # after the first failure, the second ...
 STALE_SECONDS = 8.0  # beyond the interval: figures of a host that is silent for longer are not shown as of now
-CLOSE_SECONDS = 3.0  # for all connections together, when the user has enough
+CLOSE_SECONDS = 3.0  # for all connections together, when the user ends the view
 WATTS = 1.0  # by which a limit may differ from what was certified
 MOST_TOLD = 200
 
@@ -56,7 +56,7 @@ class Seen:
     state: str
     gpu: LiveGpu
     held: Held | None
-    notes: tuple[str, ...]  # errors, what is not as certified, what holds the clocks down
+    notes: tuple[str, ...]  # errors, what is not as certified, what lowers the clocks
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def order(hosts: Sequence[Watched]) -> list[Watched]:
 
 @dataclass
 class _Line:
-    """The last answer of a host, and how its thread gets on."""
+    """The last answer of a host, and the state of its thread."""
 
     target: Target
     now: Watched

@@ -265,7 +265,8 @@ def test_a_time_is_no_time_of_other_iterations(tmp_path: Path) -> None:
         (1.0, "The profiler did not slow a step: {timed} ms without it, {step} ms with it."),
         (
             2.0,
-            "A step took longer without the profiler ({timed} ms without it, {step} ms with it): they are not the same",
+            "A step took longer without the profiler ({timed} ms without it, {step} ms with it): the steps are not "
+            "the same",
         ),
         (1e-3, "not known: {timed} ms were timed without it, and the GPU alone takes 2.00 ms."),
     ],

@@ -121,7 +121,7 @@ def test_a_file_of_another_job_and_a_rank_that_is_there_twice_are_left_out(tmp_p
     assert [line.file for line in shown.ranks] == ["rank0.json", "rank1.json", "rank2.json"]
     assert [note.text for note in shown.notes] == [
         "stranger.json: of a job of 8 ranks; left out",
-        "a-yesterday.json: rank 1 stands in rank1.json, too; left out",
+        "a-yesterday.json: rank 1 is also in rank1.json; left out",
     ]
     assert [one.rank for one in shown.stragglers] == [2]
 

@@ -199,7 +199,7 @@ def test_a_convolution_that_calculates_less_may_pass_its_roof() -> None:
     found = line("aten::convolution", given, [("ampere_scudnn_winograd_128x128_ldg1_ldg4_relu", 800_000)])
     assert found.dtype == "fp32"
     assert found.percent is None
-    assert "Winograd or FFT: it calculates less than is counted" in found.words
+    assert "Winograd or FFT: it needs fewer operations than are counted" in found.words
     other = line("aten::convolution", given, [("ampere_scudnn_128x64_relu_medium_nn_v1", 800_000)])
     assert other.words.startswith("not possible")
 

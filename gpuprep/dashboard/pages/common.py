@@ -41,7 +41,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Query:
-    """What stands behind the ? of an address. Each word is bounded; one that is not known is not looked at."""
+    """The query of an address. Each value has a limit; unknown names are ignored."""
 
     words: Mapping[str, str]
 
@@ -56,7 +56,7 @@ class Query:
         """The first of `allowed` where none is given. Raises UsageError."""
         chosen = self.text(name)
         if chosen and chosen not in allowed:
-            raise UsageError(f"?{name}={one_line(chosen, 40)}: there is no such", f"there are {', '.join(allowed)}")
+            raise UsageError(f"?{name}={one_line(chosen, 40)}: not known", f"there are {', '.join(allowed)}")
         return chosen or allowed[0]
 
     @property
@@ -68,7 +68,7 @@ class Query:
         return int(number)
 
     def link(self, **changes: object) -> str:
-        """The same question with changes; "" takes a word away."""
+        """The same query with changes; "" removes a value."""
         made = {**{name: value for name, value in self.words.items() if name != "format"}, **changes}
         return "?" + urlencode({name: value for name, value in made.items() if value not in ("", None)})
 
@@ -107,7 +107,7 @@ def run_path(run_id: str) -> str:
 
 
 def finding_path(key: str) -> str:
-    """ "" of a name that no address can have."""
+    """ "" for a name that cannot be in an address."""
     return f"/findings/{quote(key, safe='')}" if key.strip(".") else ""
 
 

@@ -84,7 +84,7 @@ def _texts(host: Host) -> tuple[str, ...]:
 
 
 def _said(finding: Finding) -> tuple[str, ...]:
-    """All that a page says of it."""
+    """All texts on the page about the finding."""
     return (
         finding.status.value, finding.key, drifted.words(finding.key), finding.expected, finding.actual,
         finding.reason, finding.remedy,

@@ -39,7 +39,7 @@ def trends(board: Board, query: Query) -> Page:
     now = board.fleet()
     read = [(host, speeds) for host in now.hosts if (speeds := board.speeds(host)) is not None]
     counts = Counter(speeds.direction.value for _, speeds in read)
-    # A host that gets slower does so in all figures: its worst stands for them.
+    # A host that gets slower does so in all figures: its worst figure represents them.
     worst = [(host, max(speeds.falling, key=_loss), len(speeds.falling)) for host, speeds in read if speeds.falling]
     falling = sorted(worst, key=lambda each: -_loss(each[1]))
     rows = cut(falling, query)

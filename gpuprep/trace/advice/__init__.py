@@ -1,4 +1,4 @@
-"""What should be changed, and how much would it gain?
+"""What should be changed, and how much time would it save?
 
     advise(profile, document)     recommendations, those with the largest gain first, and what the profiler cost
     rules()                       all of them, with their texts: rules.yml
@@ -88,20 +88,20 @@ def advise(
     """
     evidence = Evidence(profile, document, board or _board(profile, document), record)
     evidence.last_rank = last_rank
-    if profile.iterations.how == "ProfilerStep":  # else an iteration is something else than what was timed
+    if profile.iterations.how == "ProfilerStep":  # otherwise an iteration is not the step that was timed
         evidence.timed_step_ns = timed_step_ns
     nsys = profile.trace.format == Format.NSYS
     native = nsys and not any(PYTORCH.search(name[:LETTERS]) for name in profile.trace.names)
     all_advice = []
     lost = recorded.lost_kernels(evidence) is not None
     for rule, judge in RULES.items():
-        # Where kernels are missing, an idle GPU is not known to be one.
+        # If kernels are missing, a GPU that looks idle may not be idle.
         found_by_rule = None if lost and LOST_KERNELS in rules()[rule].needs else judge(evidence)
         if found_by_rule is not None:
             all_advice.append(_weighed(advice(rules()[rule], found_by_rule, nsys=nsys, native=native), document))
     all_advice += [advice(rules()[MACHINE], finding) for finding in machine.findings(evidence)]
     slowdown = recorded.slowed(evidence)
-    # The replay and the evidence refer to each other: so that of a large profile 0.4 GB go now, and not some time.
+    # The replay and the evidence refer to each other: breaking the cycle frees 0.4 GB of a large profile at once.
     evidence.replayed = None
     return _ordered(all_advice), slowdown
 

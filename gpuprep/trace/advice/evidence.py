@@ -22,7 +22,7 @@ from gpuprep.trace.work.optypes import FIRST_CAPABILITY
 
 Mask = NDArray[np.bool_]
 NO_ARGUMENTS = Arguments()
-PAUSE_NS = 1_000_000  # without any op: something else than launching (sleep, I/O, Python of the program)
+PAUSE_NS = 1_000_000  # without any op: the CPU does not launch (sleep, I/O, Python of the program)
 LETTERS = 1000  # of a name, that are compared with patterns
 
 
@@ -93,7 +93,7 @@ class Evidence:
 
     @cached_property
     def kernels(self) -> Mask:
-        """Of `gpu`: which are kernels."""
+        """Mask of `gpu`: kernels."""
         return np.asarray(self.trace.gpu.kind[self.gpu] == GpuKind.KERNEL)
 
     @cached_property
@@ -101,18 +101,18 @@ class Evidence:
         return sorted({int(device) for device in np.unique(self.trace.gpu.device[self.gpu])})
 
     def kernel_rows(self, pattern: re.Pattern[str]) -> Mask:
-        """Of Profile.kernels: whose name fits."""
+        """Mask of Profile.kernels: rows whose name matches."""
         if pattern not in self._kernel_rows:
             fits = [bool(pattern.search(row.name[:LETTERS])) for row in self.profile.kernels]
             self._kernel_rows[pattern] = np.array(fits, bool)
         return self._kernel_rows[pattern]
 
     def of_kernels(self, rows: Mask) -> Mask:
-        """Of `gpu`: which are launches of these rows of Profile.kernels."""
+        """Mask of `gpu`: launches of these rows of Profile.kernels."""
         return rows[self.profile.gpu.kernel[self.gpu]] if len(rows) else np.zeros(len(self.gpu), bool)
 
     def of_ops(self, rows: Mask) -> Mask:
-        """Of `gpu`: which belong to these rows of Profile.ops."""
+        """Mask of `gpu`: events of these rows of Profile.ops."""
         return rows[self.profile.gpu.op[self.gpu]] if len(rows) else np.zeros(len(self.gpu), bool)
 
     def busy(self, mask: Mask | None = None, device: int | None = None) -> Intervals:
@@ -145,13 +145,15 @@ class Evidence:
 
     @cached_property
     def launches_known(self) -> bool:
-        """Whether a call that launched work of the main device is known: else nothing tells what it waits for."""
+        """Whether any call that launched work of the main device is known: if not, it is unknown what the device waits
+        for.
+        """
         gpu = self.trace.gpu
         return bool(((gpu.device == self.main_device) & (self.profile.gpu.call >= 0)).any())
 
     @cached_property
     def idle_of_host(self) -> Intervals:
-        """The part of `idle` in which what runs next had not been launched: from its begin to that launch."""
+        """The part of `idle` before the next work was launched: from the start of the idle time to that launch."""
         gpu, calls = self.trace.gpu, self.trace.calls
         rows = np.flatnonzero((gpu.device == self.main_device) & (self.profile.gpu.call >= 0))
         if not len(rows) or not len(self.idle):
@@ -177,7 +179,7 @@ class Evidence:
         return np.unique(np.concatenate((ops.name[plain], self.trace.calls.name)))
 
     def name_ids(self, pattern: re.Pattern[str]) -> Mask:
-        """Of Trace.names: which fit, of operators, annotations and calls."""
+        """Ids of Trace.names that match, among names of operators, annotations and calls."""
         mask = self._name_ids.get(pattern)
         if mask is None:
             mask = self._name_ids[pattern] = np.zeros(len(self.names), bool)
@@ -198,14 +200,14 @@ class Evidence:
         return np.flatnonzero(fits & (between | ((of >= self.first) & (of <= self.last))))
 
     def outermost(self, rows: Ints) -> Ints:
-        """Those that lie in none of the others, on their thread."""
+        """The ranges that are not inside another one of them on the same thread."""
         if not len(rows):
             return rows
         inside, parent = np.zeros(len(self.trace.ops.start), bool), self.profile.ranges.parent
         inside[rows] = True
         kept = np.ones(len(rows), bool)
         above = parent[rows]
-        for _ in range(64):  # the deepest nest that is looked into
+        for _ in range(64):  # the deepest nesting that is searched
             live = above >= 0
             if not live.any():
                 break
@@ -231,7 +233,7 @@ class Evidence:
         return intervals.clipped(intervals.union(calls.start[rows], calls.end[rows]), *self.window)
 
     def inside_ranges(self, rows: Ints, start: Ints) -> Mask:
-        """Which of these moments lie in one of these ranges, on whatever thread."""
+        """Mask of the moments that lie inside one of these ranges, on any thread."""
         covered = intervals.Covered(self.range_set(rows))
         return np.asarray(covered.between(start, start + 1) > 0)
 
@@ -263,7 +265,7 @@ class Evidence:
 
     @cached_property
     def optimizer_gpu(self) -> Mask:
-        """Of all GPU events: launched inside the optimizer's step, on whatever thread."""
+        """Mask of all GPU events: launched inside the optimizer's step, on any thread."""
         call = self.profile.gpu.call
         mask = np.zeros(len(call), bool)
         rows = self.ranges(kinds.OPTIMIZER)
@@ -276,7 +278,7 @@ class Evidence:
 
     @cached_property
     def in_order(self) -> dict[int, Ints]:
-        """Of each thread the rows of its operators by their begin."""
+        """Thread ► the rows of its operators, sorted by start."""
         ops = self.trace.ops
         rows = self.all_ops
         rows = rows[np.lexsort((-ops.end[rows], ops.start[rows], ops.thread[rows]))].astype(np.int32)
@@ -297,7 +299,7 @@ class Evidence:
 
     @cached_property
     def child_of(self) -> Ints:
-        """Of each GPU event the range around the op that launched it; -1 without."""
+        """For each GPU event, the range around the op that launched it; -1 without one."""
         instance = self.profile.gpu.instance
         return np.asarray(np.where(instance >= 0, self.profile.ranges.parent[np.where(instance >= 0, instance, 0)], -1))
 

@@ -15,7 +15,7 @@ from gpuprep.trace.columns import Format, Ints
 from gpuprep.trace.document import Gain
 from gpuprep.trace.profile import REPEATED
 
-LITTLE = 0.002  # of the step: not worth a word
+LITTLE = 0.002  # share of the step that is too small to report
 WORTH_SAYING = 0.02  # of the step
 GPU_ALONE = 1.02  # a step that takes no more times the GPU's own time does not wait for the CPU
 SURE = 0.2  # of the gain: a range that is not wider is not shown
@@ -37,8 +37,8 @@ def gain(
     least_cpu_ns: float = 0.0,
     most_ns: float = float("inf"),
 ) -> Gain | None:
-    """`least_ns`: a step takes at least so long then; `least_cpu_ns` likewise, of work of the CPU as it was profiled.
-    `most_ns`: what can be won at most. Where the GPU's work stays as it is, that is its idle time, whatever is advised.
+    """The gain of a change. `least_ns`: a step still takes at least this long; `least_cpu_ns`: the same for the CPU's
+    work as profiled. `most_ns`: the largest possible gain; if the GPU's work does not change, that is its idle time.
     None: this step cannot be replayed."""
     replayed = replay(e)
     if change.gpu_ns is None and change.without_gpu is None and change.aside is None:
@@ -60,7 +60,7 @@ def of_steps(
     replayed: Replay, then: Callable[[float], float], how: str, *, most_ns: float = float("inf")
 ) -> Gain | None:
     """`then(cpu)`: ns of a step with the change, where the CPU's work takes this share. See `paced` in replay.py.
-    `most_ns`: what can be won at most."""
+    `most_ns`: the largest possible gain."""
     if not replayed.ok:
         return None
 
@@ -70,7 +70,7 @@ def of_steps(
     pace, us = replayed.pace, saved(replayed.pace.cpu)
     gpu_is_limit = replayed.unchanged_ns(1.0) <= GPU_ALONE * replayed.unchanged_ns(0.0)
     if not pace.timed and gpu_is_limit and then(1.0) <= GPU_ALONE * then(0.0):
-        return Gain(us, how)  # before and after it: how fast the CPU is plays no part
+        return Gain(us, how)  # before and after the change: the CPU's speed does not matter
     if not pace.timed and not gpu_is_limit and replayed.e.profile.iterations.how in ("one", REPEATED):
         how = f"{how}; a share, as how much the profiler slowed the CPU is not known where the program marks no steps"
         return Gain(us, how, share_percent=100 * us * 1e3 / replayed.unchanged_ns(pace.cpu))
@@ -92,19 +92,19 @@ def _why_open(replayed: Replay) -> str:
 
 
 def durations(e: Evidence) -> NDArray[np.float64]:
-    """Of all rows of Trace.gpu, ns: to be changed."""
+    """Durations of all rows of Trace.gpu, ns: a copy that may be changed."""
     return (e.trace.gpu.end - e.trace.gpu.start).astype(float)
 
 
 def all_gpu(e: Evidence, of_chosen: Mask) -> Mask:
-    """Of all rows of Trace.gpu, from a mask of the chosen ones."""
+    """Mask of all rows of Trace.gpu, from a mask of the chosen rows."""
     mask = np.zeros(len(e.trace.gpu.start), bool)
     mask[e.gpu[of_chosen]] = True
     return mask
 
 
 def calls_of(e: Evidence, gpu_rows: Mask) -> Mask:
-    """Of all rows of Trace.calls: which launch nothing but these rows of Trace.gpu."""
+    """Mask of Trace.calls: calls that launch only these rows of Trace.gpu."""
     call, known = e.profile.gpu.call, e.profile.gpu.call >= 0
     mask = np.zeros(len(e.trace.calls.start), bool)
     mask[call[known & gpu_rows]] = True
@@ -113,13 +113,13 @@ def calls_of(e: Evidence, gpu_rows: Mask) -> Mask:
 
 
 def calls_between(e: Evidence, rows: Ints) -> Mask:
-    """Of all rows of Trace.calls: which begin inside one of these ranges, on its thread."""
+    """Mask of Trace.calls: calls that start inside one of these ranges, on its thread."""
     ops = e.trace.ops
     return calls_in(e, ops.thread[rows], ops.start[rows], ops.end[rows])
 
 
 def calls_in(e: Evidence, threads: Ints, starts: Ints, ends: Ints) -> Mask:
-    """Of all rows of Trace.calls: which begin inside one of these spans of a thread."""
+    """Mask of Trace.calls: calls that start inside one of these spans of a thread."""
     calls = e.trace.calls
     mask = np.zeros(len(calls.start), bool)
     for thread in np.unique(threads).tolist():
@@ -145,6 +145,6 @@ def has_call(e: Evidence, rows: Ints, wanted: Mask) -> Mask:
 
 
 def gpu_of_calls(e: Evidence, calls: Mask) -> Mask:
-    """Of all rows of Trace.gpu: which were launched by one of these calls."""
+    """Mask of Trace.gpu: events launched by one of these calls."""
     call = e.profile.gpu.call
     return np.asarray((call >= 0) & calls[np.where(call >= 0, call, 0)]) if len(calls) else np.zeros(len(call), bool)

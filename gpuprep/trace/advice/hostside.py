@@ -33,7 +33,7 @@ ASKING_NS = 20_000  # torch.cuda.synchronize() takes longer than its call
 
 
 def _shares(e: Evidence) -> dict[str, Intervals]:
-    """What the CPU did while the main device was idle. Each part of the idle time is in one of them."""
+    """What the CPU did while the main device was idle. Each part of the idle time is in exactly one group."""
     left = e.idle_of_host
     shares = {}
     for name, cover in (
@@ -52,12 +52,12 @@ def _shares(e: Evidence) -> dict[str, Intervals]:
 
 def low_util(e: Evidence) -> Found | None:
     if not len(e.gpu) or e.window[0] == e.window[1] or e.busy_share >= 0.5:
-        return None  # in no time nothing waits
+        return None  # without idle time, nothing waits
     idle = intervals.length(e.idle)
     sums = sorted(((intervals.length(of), name) for name, of in _shares(e).items()), reverse=True)
     words = ", ".join(f"{100 * ns / max(1, idle):.0f} % {name}" for ns, name in sums if ns > 0.01 * idle)
     if not e.launches_known:
-        words = "the profile has no CUDA calls, so it does not tell for what"
+        words = "the profile has no CUDA calls, so the reason is not known"
     figures = {"busy": 100 * e.busy_share, "idle_ms": e.a_step(idle)}
     return Found(figures, {"shares": words})
 
@@ -76,7 +76,7 @@ def gaps(e: Evidence) -> Found | None:
     if 2 * intervals.length(pauses) > idle:
         longest = (pauses[:, 1] - pauses[:, 0]).max() / 1e6
         todo = (
-            f"Most of it are pauses of up to {longest:.1f} ms without any op: the program sleeps, reads or writes, "
+            f"Most of it is pauses of up to {longest:.1f} ms without any op: the program sleeps, reads or writes, "
             "or works on the CPU. Do that in another thread or process, or seldom. --stacks records where it is."
         )
         made = gain(e, Change(cut=pauses), "without these pauses")
@@ -176,7 +176,7 @@ def launch_bound(e: Evidence) -> Found | None:
 
 
 def sync(e: Evidence) -> Found | None:
-    """Of all waits those behind which the GPU runs dry: a wait for work of the step before hurts nobody."""
+    """Waits after which the GPU has no work left: a wait for work of the previous step costs nothing."""
     calls = e.trace.calls
     # A copy to pageable memory waits inside its own call, and the call behind it has nothing left to wait for.
     pageable = pageable_copies(e)
@@ -197,7 +197,7 @@ def sync(e: Evidence) -> Found | None:
     behind = (place >= 0) & (idle[:, 0] <= calls.end[order[np.maximum(place, 0)]] + 5_000)
     lost = int((idle[behind, 1] - idle[behind, 0]).sum())
     guilty = np.unique(order[place[behind]])
-    # The GPU had run dry before: what such a wait costs is the CPU's own time.
+    # The GPU had no work before: such a wait costs only the CPU's own time.
     asked = np.intersect1d(rows, e.calls(kinds.DEVICE_WAIT))
     asking = intervals.union(calls.start[asked] - ASKING_NS, calls.end[asked])
     dry = np.setdiff1d(asked[intervals.Covered(idle).between(calls.start[asked], calls.end[asked]) > 0], guilty)
@@ -218,15 +218,15 @@ def sync(e: Evidence) -> Found | None:
     names = sorted({e.names[calls.name[row]] for row in guilty.tolist()})
     ops = sorted({e.name_of(row) for row in reads.tolist()})
     what = ", ".join([*ops, *names][:5])
-    # The GPU's idle time and these copies: nothing else is won by not waiting. Not only the idle time right behind a
-    # wait: without it the CPU is ahead later, too.
+    # Without the waits, only the GPU's idle time and these copies are saved. Not only the idle time right after a wait:
+    # without the wait the CPU stays ahead later, too.
     most_ns = (intervals.length(e.idle) + float(durations(e)[copies].sum())) / e.steps
     made = gain(e, change, "without these waits and the copies that they wait for", most_ns=most_ns)
     return Found({"count": len(guilty) / e.steps, "idle_ms": e.a_step(lost)}, {"what": what}, gain=made)
 
 
 def _of_program(e: Evidence, rows: Ints) -> Ints:
-    """Of these calls those before the last launch: what follows are the profiler's own at its end."""
+    """The calls before the last launch: later calls are the profiler's own, at its end."""
     launches = e.profile.gpu.call[e.profile.gpu.call >= 0]
     starts = e.trace.calls.start
     return rows[starts[rows] < starts[launches].max()] if len(launches) else rows
@@ -244,9 +244,9 @@ def _copies_back(e: Evidence, reads: Ints) -> Mask:
 
 
 def alloc(e: Evidence) -> Found | None:
-    """By its calls; PyTorch's profiler does not write them down everywhere, and then by reserved memory that grows."""
+    """Found by its calls; if PyTorch's profiler did not record them, by growth of the reserved memory."""
     if e.profile.iterations.how == "one":
-        return None  # it may be the begin of the program, which has to ask for memory
+        return None  # it may be the start of the program, which must allocate memory
     starts = e.profile.iterations.start
     # The first step of a profile may still fill the cache.
     begin = int(starts[1]) if len(starts) > 1 and e.first == 0 else e.window[0]
@@ -369,7 +369,7 @@ def waits_behind(e: Evidence, own: Ints) -> Ints:
 
 
 def h2d_exposed(e: Evidence) -> Found | None:
-    # With pageable memory none can be hidden: `pageable` says so first.
+    # With pageable memory no copy can be hidden: the rule pageable reports that first.
     mask = e.of_kernels(e.kernel_rows(kinds.HOST_COPY)) & ~pageable_copies(e)
     if not mask.any():
         return None

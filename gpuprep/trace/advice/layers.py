@@ -27,7 +27,7 @@ SOFTMAX = re.compile(r"^aten::(softmax|_softmax)$")
 SOFTMAX_BACKWARD = re.compile(r"^aten::_softmax_backward_data$")
 BATCHED_PRODUCT = re.compile(r"^aten::(bmm|baddbmm)$")
 SDPA = re.compile(r"scaled_dot_product|flash_attention|efficient_attention")
-# These have no kernel for channels_last: they copy to NCHW, and what follows gets NCHW, or both layouts. A U-Net with
+# These have no kernel for channels_last: they copy to NCHW, and later layers get NCHW, or both layouts. A U-Net with
 # them on an H200 took 16.0 ms a step in channels_last, and 12.3 without.
 NCHW_ALONE = re.compile(r"(group|instance)_norm")
 LAST = "Use {last}: model.to(memory_format=torch.{last}), and the same for the input."
@@ -81,7 +81,7 @@ def transposes(e: Evidence) -> Found | None:
 
 def _in_nhwc(e: Evidence) -> tuple[Times, list[int], int, int]:
     """Convolutions that are calculated in NCHW: (new durations, rows of Profile.ops, ns of their kernels, ns that are
-    saved). What is calculated in NHWC between two changes of the layout, takes as long as now."""
+    saved). A convolution that already runs in NHWC between two layout changes takes as long as now."""
     new, slow, slow_ns, saved = durations(e), [], 0.0, 0.0
     of_op, many = e.profile.gpu.op, len(e.profile.ops)
 
@@ -138,9 +138,9 @@ def cudnn_bench(e: Evidence) -> Found | None:
     cells = e.profile.op_cells
     chosen = (cells.iteration >= e.first) & (cells.iteration <= e.last) & np.isin(cells.op, ops)
     steps_of = np.bincount(cells.op[chosen], minlength=len(e.profile.ops))[ops]
-    if (steps_of < e.steps).any():  # some shape is not there in every step
+    if (steps_of < e.steps).any():  # some shapes do not occur in every step
         return None
-    flag = e.document.file.machine.get("torch.backends.cudnn.benchmark", "")  # of the notes beside the trace
+    flag = e.document.file.machine.get("torch.backends.cudnn.benchmark", "")  # in the notes beside the trace
     if flag == "True":
         return None
     known = "It was off when this was recorded." if flag == "False" else "The profile does not tell whether it was on."
@@ -154,7 +154,7 @@ def conv_bias_bn(e: Evidence) -> Found | None:
         if arguments is None or len(arguments.shapes) < 3 or not arguments.shapes[2]:
             continue
         behind = e.next_op(row)
-        if COUNTER.match(e.name_of(behind)):  # how many batches a BatchNorm2d has seen
+        if COUNTER.match(e.name_of(behind)):  # BatchNorm2d's counter of batches
             behind = e.next_op(behind)
         if BATCH_NORM.match(e.name_of(behind)):
             convolutions.append(row)
@@ -253,7 +253,9 @@ def _around(e: Evidence, rows: Ints, wanted: re.Pattern[str], both_sides: int = 
 
 
 def _calls_in(e: Evidence, spans: list[tuple[int, int]]) -> Mask:
-    """Of all calls: which begin between the begin of the first and the end of the last, on their thread."""
+    """Mask of all calls: calls that start between the start of the first range and the end of the last, on their
+    thread.
+    """
     ops = e.trace.ops
     first, last = (np.array([span[side] for span in spans], np.int64) for side in (0, 1))
     return calls_in(e, ops.thread[first], ops.start[first], ops.end[last])
@@ -285,7 +287,7 @@ def _limited_share(e: Evidence) -> float:
 
 def compiled(e: Evidence) -> Found | None:
     if _limited_share(e) > MUCH:
-        return None  # `elementwise` says it
+        return None  # the rule elementwise reports it
     graphs = bool((e.trace.gpu.graph_node[e.gpu] > 0).any()) or len(e.calls(kinds.GRAPH_LAUNCH)) > 0
     if graphs or e.kernel_rows(kinds.TRITON).any() or not len(e.gpu):
         return None
@@ -311,7 +313,7 @@ def _fused(e: Evidence) -> tuple[tuple[Ints, Ints], Gain | None]:
         made = None
         if len(inside):
             new, op = durations(e), e.profile.gpu.op[inside]
-            # What has another size is another loop: the cast of a weight is not fused with the activations beside it.
+            # Kernels of another size are another loop: the cast of a weight is not fused with activations.
             size = np.array([float(physics.largest(e.arguments(row))) for row in range(len(e.profile.ops))])[op]
             loop = np.unique(np.column_stack((chain, size)), axis=0, return_inverse=True)[1].reshape(-1)
             # After a sum the fused kernel reads its input once more.

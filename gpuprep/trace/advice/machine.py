@@ -28,12 +28,12 @@ def comm_exposed(e: Evidence) -> Found | None:
         return None
     # The last bucket is there only when the backward pass has ended: its part cannot be covered.
     buckets = max(1.0, mask.sum() / e.steps)
-    # And it can hide behind no more than there is of other kernels that it does not run beside yet.
+    # And it can hide only behind other kernels that it does not overlap yet.
     others = intervals.length(e.busy(~mask & e.kernels & device)) - (intervals.length(all_of) - ns)
     us = min(ns * (1 - 1 / buckets), max(0, others)) / e.steps / 1e3
     how = (
-        f"at most the exposed time less that of one of {buckets:.0f} collectives, and no more than there are other "
-        "kernels to hide it behind; waiting for other ranks is part of it"
+        f"at most the exposed time minus that of one of {buckets:.0f} collectives, and not more than the other "
+        "kernels that can hide it; waiting for other ranks is part of it"
     )
     figures = {"ms": e.a_step(intervals.length(all_of)), "exposed_ms": e.a_step(ns), "percent": 100 * ns / e.wall}
     rows = np.unique(e.profile.gpu.kernel[e.gpu[mask]])

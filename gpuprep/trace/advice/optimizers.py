@@ -81,7 +81,7 @@ def _loops(e: Evidence, kind: re.Pattern[str], mostly: re.Pattern[str]) -> tuple
 
 
 def _one_by_one(e: Evidence, who: Who, thread: Ints, start: Ints, end: Ints) -> Found | None:
-    """What these spans of the CPU launch, where it is a kernel or more for each tensor."""
+    """GPU events that these spans of the CPU launch, if they launch at least one kernel for each tensor."""
     if not len(start) or not len(e.gpu):
         return None
     inside = gpu_of_calls(e, calls_in(e, thread, start, end))
@@ -163,5 +163,7 @@ def zero_grad(e: Evidence) -> Found | None:
 
 
 def _accumulating(e: Evidence) -> Mask:
-    """Of all GPU events: additions inside autograd's AccumulateGrad. A gradient that is None is taken as it comes."""
+    """Of all GPU events: additions inside autograd's AccumulateGrad. If the gradient is None, the new gradient is used
+    without an addition.
+    """
     return gpu_of_calls(e, calls_between(e, e.outermost(e.ranges(ACCUMULATED))))

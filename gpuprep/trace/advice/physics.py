@@ -1,7 +1,7 @@
 """How long a product, a copy or a fill takes on a board, and how long it would take otherwise.
 
 Products are predicted by gpuprep's own model (performance/predict.py). What is used: ratios of two predictions, because
-what the model has wrong of a shape, both have wrong; a prediction times what similar products of the same profile took
+both have the same error of the model; a prediction times what similar products of the same profile took
 longer than predicted; or a prediction that is not slower than what was recorded.
 """
 
@@ -46,7 +46,7 @@ def board_of(device: Device) -> Board | None:
 
 
 def dtype_of(op_type: str, arguments: Arguments) -> str:
-    """ "fp32", "bf16"; "" where the profile does not tell."""
+    """ "fp32", "bf16"; "" if it is not in the profile."""
     known = data_type(operand_type(op_type, arguments))
     return known.short if known else ""
 

@@ -34,7 +34,7 @@ def mem_low(e: Evidence) -> Found | None:
     return Found({"percent": most[0], "gb": most[1]}) if most and most[0] < 25 else None
 
 
-# Notes of the readers that say that a part of the file is not there.
+# Notes of the readers that report a missing part of the file.
 CUT = ("torn", "truncated", "cut", "unreadable_events", "lost_events", "invalid_events")
 
 
@@ -124,7 +124,7 @@ def truncated(e: Evidence) -> Found | None:
     if cut:
         what = f"The file is not whole: {', '.join(sorted(cut))}."
         return Found({"events": float(sum(cut.values()))}, {"what": what})
-    # Of all iterations, as the last one of the file is the one that is cut.
+    # Of all iterations, because the last one of the file may be incomplete.
     of = e.profile.gpu.iteration
     count = np.bincount(of[of >= 0], minlength=len(e.profile.iterations.names))
     if len(count) < 3 or not count[-1] < 0.8 * np.median(count[:-1]):
@@ -160,7 +160,9 @@ def unstable(e: Evidence) -> Found | None:
     figures = {"shortest": times.min(), "longest": times.max(), "percent": 100 * spread / mean,
                "start": e.first + begin, "stop": e.first + end}  # fmt: skip
     choose_range = f"Choose a range that is alike: --iter-start {e.first + begin} --iter-stop {e.first + end}."
-    none = "No two in a row are alike: record more steps, later ones, on a machine where nothing else runs."
+    none = (
+        "No two consecutive iterations are alike: record more steps, later ones, on a machine where nothing else runs."
+    )
     return Found(figures, {"todo": choose_range if end > begin else none})
 
 

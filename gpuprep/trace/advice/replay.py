@@ -10,8 +10,8 @@ waits for what it waited for when it was recorded:
                   GPU's work that it waited for is done
 
 Then pieces are made shorter or left out, and the times follow. The iterations are replayed twice in a row, and the
-time of the second round counts: so begin and end of the recording play no part, and a CPU that runs ahead does so.
-The idea is that of Daydream (Zhu, Phanishayee, Pekhimenko: "Estimating the Efficacy of Optimizations for DNN
+time of the second round counts: so the start and end of the recording have no effect, and a CPU that runs ahead still
+does. The idea is that of Daydream (Zhu, Phanishayee, Pekhimenko: "Estimating the Efficacy of Optimizations for DNN
 Training", USENIX ATC 2020).
 
 What the profiler itself costs is taken off the CPU: RECORDING_NS for each range and each call that it wrote down.
@@ -77,7 +77,8 @@ def paced(step_ns: Callable[[float], float], timed_ns: float | None, cpu_ns: flo
     `cpu_ns`: the CPU's work in the profile, without RECORDING_NS for each of the `written` ranges and calls."""
     if timed_ns is not None and timed_ns > 0:
         alone = step_ns(0.0)
-        # Else it is no step of this profile: the GPU's work alone takes longer, or no CPU is that slow.
+        # Otherwise the timed step is not a step of this profile: the GPU's work alone takes longer, or no CPU is that
+        # slow.
         if alone <= GPU_BOUND * timed_ns and timed_ns <= GPU_BOUND * step_ns(LARGEST):
             if timed_ns <= GPU_BOUND * alone:
                 return Pace(0.0, (_share(step_ns, GPU_BOUND * alone, 1.0),), True)
@@ -107,7 +108,7 @@ def slowdown(step_us: float, busy_us: float, timed_us: float | None, can_be_time
     both, percent = f"{_ms(timed_us)} ms without it, {_ms(step_us)} ms with it", 100 * (step_us - timed_us) / timed_us
     if percent < -100 * LITTLE:
         return Slowdown(
-            timed_us, words=f"A step took longer without the profiler ({both}): they are not the same steps."
+            timed_us, words=f"A step took longer without the profiler ({both}): the steps are not the same."
         )
     if percent < 100 * LITTLE:
         return Slowdown(timed_us, words=f"The profiler did not slow a step: {both}.")
@@ -119,7 +120,7 @@ def _ms(us: float) -> str:
 
 
 def _share(step_ns: Callable[[float], float], wanted_ns: float, most: float) -> float:
-    """The largest share up to `most` with which the step takes no longer than this."""
+    """The largest share up to `most` with which the step takes at most this time."""
     low, high = 0.0, most
     if step_ns(most) <= wanted_ns:
         return most
@@ -156,12 +157,12 @@ class Change:
     """What is different. Arrays are for all rows of Trace.gpu and Trace.calls; None: nothing."""
 
     gpu_ns: Times | None = None  # new duration of each GPU event
-    without_gpu: Mask | None = None  # GPU events that are gone
-    without_calls: Mask | None = None  # calls that are gone, with what they wait for
+    without_gpu: Mask | None = None  # GPU events that are removed
+    without_calls: Mask | None = None  # calls that are removed, with their waits
     no_waits: Mask | None = None  # calls that no longer wait for the GPU, and take `call_ns`
     merged: Mask | None = None  # GPU events that follow each other without a gap, as one kernel
     aside: Mask | None = None  # GPU events that no longer hold up their stream
-    cut: Intervals | None = None  # CPU times that are gone
+    cut: Intervals | None = None  # CPU times that are removed
     kept: float = 0.0  # share of `cut` that stays
     extra_ns: Times | None = None  # more CPU time before each call
     added_ns: float = 0.0  # more CPU time a step
@@ -249,7 +250,7 @@ class Replay:
         cpu_ns = float(self.work.sum() + self.call.sum() + self.tail)
         self.pace = paced(self.unchanged_ns, e.timed_step_ns, cpu_ns, written)
         if not self.ok:
-            self.refusal = "the replayed step does not take the time of the recorded one"
+            self.refusal = "the replayed step takes another time than the recorded one"
 
     def _some_iterations(self) -> tuple[int, int]:
         """A run of chosen iterations of at most MOST_PIECES pieces, at least one; around the middle."""
@@ -258,12 +259,12 @@ class Replay:
             return e.first, e.last
         first, last = e.first, e.last
         count = np.bincount(np.clip(e.profile.gpu.iteration[e.gpu] - first, 0, None), minlength=last - first + 1)
-        if last - first >= 2:  # the profiler's own start may lie in the first
+        if last - first >= 2:  # the first may contain the profiler's own start
             begun = e.profile.iterations.start[first : last + 1]
             if begun[1] - begun[0] > SLOW_START * np.median(np.diff(begun)[1:]):
                 first += 1
         while last > first and count[first - e.first : last - e.first + 1].sum() > MOST_PIECES:
-            if (first - e.first) <= (e.last - last):  # the first iteration is the first to be left out
+            if (first - e.first) <= (e.last - last):  # if iterations must be left out, the first goes first
                 first += 1
             else:
                 last -= 1
@@ -325,7 +326,7 @@ class Replay:
         rows = self.rows
         start, end = calls.start[rows].astype(float), calls.end[rows].astype(float)
         end = np.maximum(end, start)
-        # A call that begins inside the one before it is of another thread: the line of time goes on at its start.
+        # A call that starts inside the previous one is of another thread: the timeline continues at its start.
         self.call_start, self.call_end = start, np.minimum(end, np.append(start[1:], float(max(self.end, end[-1]))))
         before = np.append(float(self.begin), self.call_end[:-1])
         self.before = before
@@ -361,7 +362,7 @@ class Replay:
                     self.wake[call] = WAKE_NS
                 continue
             if awaited < 0 or ends[awaited] < self.call_start[call]:
-                continue  # nothing was awaited: it is work of the CPU
+                continue  # the call waited for nothing: it is work of the CPU
             behind = first_of[call] - awaited
             own = self.place[awaited] == call
             if not waits[call] and not own and not memory[call] and behind < QUEUE:
@@ -387,8 +388,8 @@ class Replay:
         return float(np.maximum(inside, 0).sum() / 2 + np.maximum(more, 0).sum() + len(self.call))
 
     def _of_the_round_before(self, moment: float) -> int:
-        """What was launched before these iterations and ended last before the moment: as many launches before the end
-        of these iterations stands its like. -1: nothing."""
+        """The event launched before these iterations that ended last before the moment, as the same launch counted from
+        the end of these iterations. -1: none."""
         gpu, call = self.e.trace.gpu, self.calls_of
         earlier = np.flatnonzero((call >= 0) & (gpu.end <= moment + CLOCKS_NS))
         earlier = earlier[self.e.trace.calls.start[call[earlier]] < self.begin]

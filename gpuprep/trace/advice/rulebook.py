@@ -22,7 +22,7 @@ class Rule:
     title: str
     severity: str  # "problem", "hint", "missing"
     view: str
-    needs: tuple[str, ...]  # rules of severity "missing": where one of them speaks, this one was not judged
+    needs: tuple[str, ...]  # rules of severity "missing": if one of them fires, this rule was not judged
     source: str
     link: str
     problem: str
@@ -47,7 +47,7 @@ TEXT_LETTERS = 120  # of a name of the profile inside a sentence
 @dataclass(frozen=True)
 class Found:
     figures: Mapping[str, float] = field(default_factory=dict)
-    texts: Mapping[str, str] = field(default_factory=dict)  # may quote the profile: made safe below
+    texts: Mapping[str, str] = field(default_factory=dict)  # may contain text from the profile: made safe below
     ops: Sequence[int] = ()
     kernels: Sequence[int] = ()
     gain: Gain | None = None
@@ -75,7 +75,7 @@ def advice(rule: Rule, finding: Found, *, nsys: bool = False, native: bool = Fal
 
 
 def _plain(gain: Gain) -> Gain:
-    """Its figures as Python's own kind, not numpy's."""
+    """Numpy numbers as Python numbers."""
     least, most = (None if bound is None else float(bound) for bound in (gain.least_us, gain.most_us))
     return replace(gain, us=float(gain.us), least_us=least, most_us=most)
 

@@ -22,7 +22,7 @@ from gpuprep.trace.profile import Direction, UsesTensorCores
 from gpuprep.trace.work.flops import shape
 
 LEAST_SHARE = 0.05  # of the GPU time
-KNOWN = 0.5  # of the time that a rule speaks of; where less of it has a shape, nothing is estimated
+KNOWN = 0.5  # share of a rule's time that must have known shapes for an estimate
 HALF_TYPES = {"fp16", "bf16", "fp8", "int8"}
 # Under autocast these run in FP32 (PyTorch's documentation of torch.amp, "CUDA Ops that can autocast to float32").
 STAYS_FP32 = re.compile(
@@ -222,7 +222,7 @@ def eligible_not_used(e: Evidence) -> Found | None:
         product
         for product in _products(e)
         if product.dtype in HALF_TYPES and product.uses == {UsesTensorCores.NO} and not e.in_nchw[product.op]
-    ]  # what is in NCHW, `transposes` tells
+    ]  # the rule transposes reports convolutions in NCHW
     ns = sum(row.ns for row in rows)
     if not rows or ns < 0.02 * e.gpu_total:
         return None
@@ -248,7 +248,8 @@ def bad_shape(e: Evidence) -> Found | None:
             continue
         multiple = max(1, 16 // INPUT_BYTES[dtype])
         sizes = [size for size in product.operation.aligned or () if size > 1 and size % multiple]
-        if sizes or (product.op in crooked_ops and not e.in_nchw[product.op]):  # there rows are as long as a picture
+        # there a row has the length of a picture
+        if sizes or (product.op in crooked_ops and not e.in_nchw[product.op]):
             rows.append((product, dtype, multiple, sizes))
         elif predicted := _predicted_ns(e, product, product.operation, dtype):
             fitting.append(product.ns / predicted)
@@ -263,8 +264,9 @@ def bad_shape(e: Evidence) -> Found | None:
     for product, dtype, _, _ in rows:
         assert product.operation is not None
         then = _predicted_ns(e, product, physics.padded(product.operation, dtype), dtype)
-        # What the crooked shape itself is predicted is no measure where others can be compared: the model knows rows
-        # that are k long. PyTorch's may be as long as the crooked size, and then only slow kernels fit.
+        # The prediction for the misaligned shape itself is not used if other products can be compared: the model
+        # assumes rows of length k. PyTorch's rows may be as long as the misaligned size, and then only slow kernels
+        # fit.
         now = product.ns / usual if usual else _predicted_ns(e, product, product.operation, dtype)
         if now and then is not None:
             ratios[product.op] = min(1.0, then / now)

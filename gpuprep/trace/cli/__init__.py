@@ -198,7 +198,10 @@ def serve(
             "leave --no-token out",
         )
     if not where.is_loopback:
-        click.echo(f"Note: {where.host} is no loopback address, and there is no TLS: others can read along", err=True)
+        click.echo(
+            f"Note: {where.host} is no loopback address, and there is no TLS: others on the network can read the pages",
+            err=True,
+        )
     token = "" if no_token else listening.new_token()
     keep_secret(token)
     record = arguments.recorded(run, store)

@@ -80,7 +80,7 @@ def check(
             folders.no_record(record)
             document, checked = folders.checked(path, files, wish, rules, old, within_percent=within, say=say)
         else:
-            # The profile itself is not kept: memory for one is enough.
+            # The profile is dropped after its check, so that only one is in memory.
             before = open_trace(old[1].profiles[0], Wish(key_op=key_op), record, say=say).document if old else None
             document = open_trace(files.profiles[0], wish, record, say=say).document
             checked = checking.check(document, rules=rules, baseline=before, within_percent=within)
@@ -96,13 +96,13 @@ def check(
 def _page(checked: Checked, output: Output) -> list[str]:
     from gpuprep.trace.formats.numbers import ranks_in_words
 
-    # What is the same in several ranks is printed once.
+    # A line that is the same in several ranks is printed once.
     ranks: dict[tuple[str, str, str], list[int]] = {}
     for line in checked.lines:
         of = ranks.setdefault((line.status.value, line.name, line.text), [])
         of += [] if line.rank is None else [line.rank]
     shown = {key: of for key, of in ranks.items() if output.verbose or key[0] != "PASS"}
-    # One reason for which several rules could not be judged is printed once, too.
+    # One reason why several rules could not be judged is also printed once.
     rules: dict[tuple[str, str, str], list[str]] = {}
     for (status, name, text), of in shown.items():
         words = ": ".join(filter(None, [ranks_in_words(of) if of else "", text]))

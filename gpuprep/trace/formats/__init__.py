@@ -34,7 +34,7 @@ __all__ = [
 
 
 def _xlsx(document: TraceDocument) -> bytes:
-    from gpuprep.trace.formats import xlsx  # it needs a library more
+    from gpuprep.trace.formats import xlsx  # it needs an additional library
 
     return xlsx.render(document)
 

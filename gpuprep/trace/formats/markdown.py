@@ -42,7 +42,7 @@ def render(document: TraceDocument) -> str:
 
 
 def _advice(advice: Advice) -> str:
-    """A heading of its own, so that each can be linked to; its link is one only where it is plainly one."""
+    """Each advice has a heading of its own, to link to; its link is written as one only if it is a plain URL."""
     saves = advice.gain.saves if advice.gain else ""
     end = f"saves about {saves}" if saves else advice.severity
     lines = [f"### {plain(rules()[advice.rule].title)} ({plain(advice.rule)}): {plain(end)}"]

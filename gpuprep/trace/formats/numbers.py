@@ -11,7 +11,7 @@ MOST_RANKS = 12  # in words
 
 
 def milliseconds(us: float | None) -> str:
-    """Four digits that count: "487.5", "3.204", "0.0123"."""
+    """Four significant digits: "487.5", "3.204", "0.0123"."""
     if us is None:
         return NOT_TOLD
     ms = us / 1000

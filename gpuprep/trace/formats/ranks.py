@@ -25,7 +25,7 @@ SHORT = {
 }  # fmt: skip
 MOST_MISSING = 12
 MOST_NOTES = 4
-NAME = 40  # letters of a name in a table
+NAME = 40  # characters of a name in a table
 
 
 def tables(document: RanksDocument) -> Iterator[Sheet]:
@@ -87,7 +87,7 @@ def csv(document: RanksDocument, table: str = "ranks") -> str:
 
 
 def xlsx(document: RanksDocument) -> bytes:
-    from gpuprep.trace.formats.xlsx import book  # it needs a library more
+    from gpuprep.trace.formats.xlsx import book  # it needs an additional library
 
     return book(document.job, tables(document))
 
@@ -114,7 +114,7 @@ def _findings(document: RanksDocument) -> Iterator[str]:
     if missing := document.missing:
         listed = ", ".join(map(str, missing[:MOST_MISSING]))
         more = f" and {len(missing) - MOST_MISSING} more" if len(missing) > MOST_MISSING else ""
-        yield f"No profile of rank {listed}{more}: nothing is known of what they wait for."
+        yield f"No profile of rank {listed}{more}: it is not known what they wait for."
 
 
 def _rank(document: RanksDocument, place: int) -> tuple[Cell, ...]:

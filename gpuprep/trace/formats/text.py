@@ -31,7 +31,7 @@ TOO_WIDE = (
     "Work of a call", "Roof from", "Op type",
 )  # fmt: skip
 NAMESPACES = re.compile(r"\bvoid |\(anonymous namespace\)::|\bat::native::|\bcutlass::")
-NAME = 48  # letters of a name in a table
+NAME = 48  # characters of a name in a table
 SENTENCES = ("Why", "Better", "Value")  # columns whose end says what counts
 WORDS = 200
 TENSOR_CORES = "Tensor Cores"
@@ -175,7 +175,7 @@ def _left_out(document: TraceDocument, width: int) -> Iterator[str]:
     if len(whole) + len(more) + 6 <= width:
         yield f"note: {whole}{more}"
         return
-    # What happened stands before the first colon, what it means behind it.
+    # Before the first colon is what happened, after it what that means.
     begin = whole.partition(": ")[0]
     more = f" (why, and {len(notes) - 1} more: --full)" if len(notes) > 1 else " (why: --full)"
     lines = textwrap.wrap(f"note: {begin}{more}", max(width, 60), subsequent_indent=" " * 6, break_on_hyphens=False)
@@ -223,7 +223,7 @@ def _table(sheet: Sheet, most: int) -> Iterator[str]:
     yield ""
     yield sheet.title
     for line in aligned([heads, *cells], right):
-        # Where there is no figure, nothing needs to end below others.
+        # Columns without figures need no alignment to the right.
         texts = (f"{NOT_TOLD:<{len(text)}}" if text.strip() == NOT_TOLD else text for text in line)
         yield "  " + "  ".join(texts)
     if more:
@@ -231,7 +231,7 @@ def _table(sheet: Sheet, most: int) -> Iterator[str]:
 
 
 def _short_names(sheet: Sheet) -> Callable[[tuple[Cell, ...]], tuple[Cell, ...]]:
-    """What tells ops and kernels apart often stands at the end of long names."""
+    """Long names of ops and kernels often differ only at their end."""
     titles = [column.title for column in sheet.columns]
 
     def shorter(row: tuple[Cell, ...]) -> tuple[Cell, ...]:

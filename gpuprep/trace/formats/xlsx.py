@@ -16,7 +16,7 @@ from gpuprep.untrusted.plaintext import NOT_XML
 MOST_LETTERS = 32_000  # a cell holds 32 767
 MOST_ROWS = 1_000_000  # a sheet holds 1 048 576
 WIDEST = 60  # columns of text
-# Nothing in a cell is a formula, a link or a number that a text only looks like.
+# A text in a cell never becomes a formula, a link or a number.
 OPTIONS = {
     "in_memory": True,
     "strings_to_formulas": False,

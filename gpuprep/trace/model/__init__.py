@@ -126,7 +126,7 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "", one_of_a_job: boo
     everything = of_ops(ops, np.arange(len(ops.start), dtype=np.int32))
     give_back()
     plain = np.ones(len(ops.start), bool)
-    plain[border.rows] = False  # ProfilerStep#3 is no work, and an optimizer may end after its step has
+    plain[border.rows] = False  # ProfilerStep#3 is no work, and an optimizer may end after the step's end
     parents = everything.only(plain).parents()
     is_op = ops.kind == OpKind.OP
     annotation = (ops.kind == OpKind.ANNOTATION) & plain
@@ -166,7 +166,7 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "", one_of_a_job: boo
     iteration = np.append(border.of(trace.calls.start), OUTSIDE)[linked.call].astype(np.int32)
     if border.how == ONE:
         iteration[:] = 0
-    elif not len(trace.calls.start):  # no launches in this profile: the time of the work itself is all there is
+    elif not len(trace.calls.start):  # no launches in this profile: only the time of the GPU work is known
         iteration = border.of(gpu.start)
     call_place = position[linked.call_op]
     del position, forward, backward, module, kind

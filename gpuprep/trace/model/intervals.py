@@ -125,7 +125,8 @@ class Sweep:
         if self._above is None:
             above = np.arange(-1, len(self.rows) - 1, dtype=np.int32)
             above[self.first] = NONE
-            for begin in range(0, len(above), CHUNK):  # pointers lead back alone, so parts can be done one by one
+            # pointers only lead backwards, so parts can be processed one by one
+            for begin in range(0, len(above), CHUNK):
                 todo = np.arange(begin, min(begin + CHUNK, len(above)), dtype=np.int32)
                 todo = todo[above[todo] >= 0]
                 while len(todo):

@@ -98,7 +98,8 @@ def by_key_op(trace: Trace, key_op: str, calls: Ints) -> Borders:
     start = trace.ops.start[rows].astype(np.int64)
     end = np.append(start[1:] - 1, max(_last_moment(trace), int(start[-1])))
     names = [f"{key_op} {number}" for number in range(len(rows))]
-    # The profile's own iterations are no work with another key op either: what launched what does not change by it.
+    # The profile's own iterations are no work with another key op either: a key op does not change which op launched
+    # which kernel.
     own = _by_steps(trace) or _by_names(trace)
     return Borders(names, start, end, f"key op {key_op}", own.rows if own else np.zeros(0, np.int64))
 
@@ -113,7 +114,7 @@ def _by_steps(trace: Trace) -> Borders | None:
 
 
 def by_repetition(trace: Trace, call_of: Ints, ranges: Sweep) -> Borders | None:
-    """Steps that no name tells: the same kernels are launched in the same order, at least FEWEST times.
+    """Steps without names: the same kernels are launched in the same order, at least FEWEST times.
 
     A kernel that is there once a step cuts the launches into equal parts. Where several do, the shortest parts that
     are all equal are the steps: the layers of a model are not, as something stands before the first and behind the
@@ -132,7 +133,8 @@ def by_repetition(trace: Trace, call_of: Ints, ranges: Sweep) -> Borders | None:
     sums, inverse = _hashes(tokens)
     best: tuple[bool, int] = (False, 0)
     found: Borders | None = None
-    for together in filter(len(tokens).__gt__, TOGETHER):  # where no kernel is there once a step, several in a row are
+    # if no kernel occurs once in a step, a sequence of several does
+    for together in filter(len(tokens).__gt__, TOGETHER):
         for places in _places((sums[together:] - sums[:-together]) * inverse[: len(sums) - together]):
             part = (sums[places[1:]] - sums[places[:-1]]) * inverse[places[:-1]]
             _, of, often = np.unique(part, return_inverse=True, return_counts=True)
@@ -147,7 +149,7 @@ def by_repetition(trace: Trace, call_of: Ints, ranges: Sweep) -> Borders | None:
                 continue
             steps = _cut(gap, tokens, kernel, begins, places, size)
             if steps is not None:
-                # What the program does behind its last step is no part of it.
+                # Work of the program after its last step is not part of the step.
                 borders = np.append(np.where(begins < 0, start, begins)[steps[:-1]], last[steps[-1] - 1] + 1)
                 names = [f"step {number}" for number in range(len(borders) - 1)]
                 found = Borders(names, borders[:-1], borders[1:] - 1, REPEATED, np.zeros(0, np.int64))
@@ -240,7 +242,7 @@ def _cut(gap: Ints, tokens: Ints, kernel: NDArray[np.bool_], begins: Ints, place
 
 
 def _alike(some: Ints, others: Ints) -> int:
-    """How many of the first are equal."""
+    """The number of equal steps at the beginning."""
     same = some == others[: len(some)]
     return len(same) if same.all() else int(np.argmin(same))
 

@@ -128,7 +128,7 @@ def depth(above: Ints) -> NDArray[np.int32]:
     """0 of the outermost; by pointers that double their reach."""
     up = and_none(above)
     level = (up >= 0).astype(np.int32)
-    for part in range(0, len(above), CHUNK):  # pointers lead back alone
+    for part in range(0, len(above), CHUNK):  # pointers only lead backwards
         todo = np.arange(part, min(part + CHUNK, len(above)), dtype=np.int32)
         todo = todo[up[todo] >= 0]
         while len(todo):
@@ -168,7 +168,8 @@ def _inside_itself(after: Ints, row: Ints) -> NDArray[np.bool_]:
     """Of each position: it lies in an earlier one of the same row."""
     made = np.zeros(len(row), bool)
     order = np.argsort(row, kind="stable").astype(np.int32)
-    # A row that is ever inside of itself is so next to an own position, too. Few rows are, and the rest needs no more.
+    # A row that is ever inside of itself is so next to an own position, too. Few rows are, and the others need no
+    # further work.
     nested = np.zeros(len(order), bool)
     nested[1:] = (row[order[1:]] == row[order[:-1]]) & (after[order[:-1]] > order[1:])
     if not nested.any():

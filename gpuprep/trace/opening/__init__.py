@@ -1,8 +1,8 @@
 """In which order is a profile worked on? read ► make safe ► link ► sum ► roofs ► advice.
 
-Every text of a profile is made safe at the door: no control characters, no folders of the user. Names, labels and
-arguments come from whoever made the file. Folders tell who the user is and how he names his projects: of a path what
-tells the module is kept ("torch/nn/modules/linear.py(114): forward"), unless the user wants all of it.
+Every text of a profile is made safe when it is opened: no control characters, no folders of the user. Names, labels and
+arguments come from whoever made the file. Folders reveal the user's name and projects: only the part of a path that
+identifies the module is kept ("torch/nn/modules/linear.py(114): forward"), unless the user wants all of it.
 """
 
 from __future__ import annotations

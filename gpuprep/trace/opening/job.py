@@ -22,7 +22,8 @@ from gpuprep.untrusted.plaintext import one_line
 SHOWN = 5  # names in a note
 MOST_SAID = 500  # letters of an error: a name alone may have 200
 FEW = 16  # files of which each step is reported
-SECONDS = 2.0  # between two steps that are reported of more files: a log of ten thousand lines helps nobody
+# between two steps that are reported seconds between two reported steps of more files, to keep the log short
+SECONDS = 2.0
 
 
 def others(files: Found) -> tuple[Note, ...]:

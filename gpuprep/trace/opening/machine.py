@@ -57,7 +57,7 @@ class Beside:
 
 
 def beside(path: Path) -> Beside:
-    """Nothing where there is nothing that can be read: the trace itself is what was asked for."""
+    """Empty if the notes are missing or cannot be read: the trace is still shown."""
     try:
         sidecar = json_document(file_text(path.with_name(f"{path.name}{SIDECAR}")))
         record = sidecar.get("record") if isinstance(sidecar, dict) else None

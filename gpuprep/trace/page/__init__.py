@@ -4,7 +4,7 @@ Template, styles, scripts and the packed profile, with a policy that allows thes
 
 template.html is filled by jinja2, which escapes. static/ has the styles and one script per view: each is a file of its
 own scope that puts its view into `page.views` (static/core.js). They are joined here, in the order of their names, what
-views share first and start.js last: who installs gpuprep needs no build step. vendor/ has the table library and the one
+views share first and start.js last: installing gpuprep needs no build step. vendor/ has the table library and the one
 that makes .xlsx, unchanged, with their licences; vendor/README.md says which, tests hold their sha256.
 
 Texts of a profile are never part of a script or of markup: the page gets them as packed JSON, and writes them as text
@@ -35,7 +35,7 @@ from gpuprep.trace.profile import Profile
 from gpuprep.trace.ranks import RanksDocument
 from gpuprep.untrusted.plaintext import one_line
 
-MOST_PROFILES = 256  # of a job in one page: each takes time to make, and nobody chooses from thousands
+MOST_PROFILES = 256  # of a job in one page: each takes time to make, and a list of thousands is of no use
 LEVEL = 6  # of gzip: 9 takes three times as long for 2 % less
 VENDOR = ("datatables/dataTables.min.js", "fflate/fflate.js")
 STYLE, FIRST, LAST = "page.css", ("core.js", "columns.js", "tabular.js"), ("start.js",)
@@ -112,7 +112,7 @@ def _page(parts: Sequence[_Part], title: str, job: Mapping[str, Any] | None = No
         .render(
             document=document,
             title=one_line(title),
-            style=Markup(style),  # our own files; no word of a profile is in them
+            style=Markup(style),  # gpuprep's own files, without text from a profile
             scripts=[Markup(script) for script in scripts],
             style_hash=policy_hash(style),
             script_hashes=[policy_hash(script) for script in scripts],

@@ -38,7 +38,7 @@ MAGIC = b"GPTR"
 # Bytes of the packed data. In the page they grow by a third (base64): with its scripts 3 MB and 15 MB.
 ROOM = 10_850_000
 SMALL_ROOM = 1_800_000
-SERVED_ROOM = 4 * ROOM  # of a page that a server on this machine sends: nobody mails it
+SERVED_ROOM = 4 * ROOM  # of a page that a server on this machine sends: size matters less than in a mail
 SMALL_EVENTS = 100_000  # a profile of fewer events gets the small room
 SAMPLE = 1_000_000  # single ops: where these alone do not fit, all are not tried, which takes 1 GB of 10 million
 MOST = 2**52  # of sizes in bytes, which a profile may invent: what JavaScript counts exactly
@@ -381,7 +381,7 @@ def _ops(profile: Profile, rows: Ints, columns: _Columns, header: dict[str, Any]
     _domains(profile, rows, columns, header, texts)
     if links.cpu_self.size:
         give_back()
-        inside = _inside(profile, rows)  # first: it needs the most memory
+        inside = _inside(profile, rows)  # first, because it needs the most memory
         children: list[Ints] = []
         calls: list[Ints] = []
         for part in parts(rows.size):

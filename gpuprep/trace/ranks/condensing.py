@@ -112,7 +112,7 @@ class Collectives:
 class OneRank:
     file: str
     rank: int
-    guessed: bool  # the rank stands in the file's name or not even there
+    guessed: bool  # the rank is from the file's name, or unknown
     world_size: int  # NONE: not recorded
     backend: str
     device: int  # NONE: none used

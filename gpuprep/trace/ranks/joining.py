@@ -138,7 +138,7 @@ def align(matched: Matched) -> Clocks:
             later = ends[both, column] - (ends[both, other] - offsets[other])
             middle = int(np.median(later))
             scatter = float(np.median(np.abs(later - middle)))
-            # Both clocks must be real ones to be believed.
+            # Only real clocks of both ranks are trusted.
             own = ranks[column].has_clock and ranks[0].has_clock and abs(middle) <= max(AGREE_NS, 3 * scatter)
             offsets[column] = 0 if own else middle
             moved += not own
@@ -168,7 +168,7 @@ def summary(profiles: Sequence[Profile], job: str = "") -> RanksDocument:
 
 
 def join(members: Sequence[OneRank], job: str = "") -> RanksDocument:
-    """Ranks in any order. What is of another job, or there twice, is left out and reported."""
+    """Ranks in any order. Ranks of another job, and duplicates, are left out and reported."""
     notes: list[Note] = []
     ranks, world_size = _one_job(members, notes)
     common = _common_steps(ranks, notes)
@@ -178,7 +178,7 @@ def join(members: Sequence[OneRank], job: str = "") -> RanksDocument:
         text = f"{_count(unknown, 'collective')} without the op that tells its group and size"
         notes.append(Note("collectives_without_op", unknown, text))
     if len(ranks) > 1 and (alone := int((~matched.complete).sum())):
-        text = f"{_count(alone, 'collective')} not in every rank of the group: nothing is said of who waited there"
+        text = f"{_count(alone, 'collective')} not in every rank of the group: it is not known which rank waited there"
         notes.append(Note("collectives_not_matched", alone, text))
     waits = _Waits(matched, clocks, ranks, common)
     steps = _steps(ranks, common, waits)
@@ -201,7 +201,7 @@ def join(members: Sequence[OneRank], job: str = "") -> RanksDocument:
 
 
 def _one_job(ranks: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank], int]:
-    """The ranks of the job that has most files, sorted; a rank that is there twice counts once."""
+    """The ranks of the job that has most files, sorted; a duplicate rank counts once."""
     jobs: dict[int, list[OneRank]] = defaultdict(list)
     for rank in sorted(ranks, key=lambda rank: (rank.file, rank.device)):
         jobs[rank.world_size].append(rank)
@@ -231,12 +231,12 @@ def _each_once(ranks: list[OneRank], notes: list[Note]) -> list[OneRank]:
     middle = np.median([rank.start[0] for rank in ranks if len(rank.start)] or [0])
     kept = []
     for number, same in sorted(by_rank.items()):
-        # The one with the steps that most others have; then the one that began when they did.
+        # Prefer the file whose steps most other ranks have, then the one that started at the same time as they did.
         best = max(same, key=lambda rank: (sum(names[name] for name in set(rank.steps)), -_apart(rank, float(middle))))
         kept.append(best)
         for rank in same:
             if rank is not best:
-                notes.append(Note("rank_twice", 1, f"{rank.file}: rank {number} stands in {best.file}, too; left out"))
+                notes.append(Note("rank_twice", 1, f"{rank.file}: rank {number} is also in {best.file}; left out"))
     return kept
 
 
@@ -402,7 +402,7 @@ def _transfers(ranks: list[OneRank], matched: Matched, clocks: Clocks) -> dict[K
         for number in np.unique(of).tolist():
             kind = ranks[column].kinds[number]
             rows_of = chosen[of == number]
-            # Of a group of which a rank has no profile, nobody knows when its last rank entered.
+            # If a rank of a group has no profile, it is not known when the last rank entered.
             whole = rows_of if kind.group_size == NONE else rows_of[ranks_there[rows_of] == kind.group_size]
             transfers[kind] += np.maximum(end[whole] - start[whole], 0).tolist()
     return transfers

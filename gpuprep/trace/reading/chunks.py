@@ -38,17 +38,17 @@ _NO_TIME = 2**52  # µs, 140 years since 1970: beyond that it is garbage, and ot
 _BORDER = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:')
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half a character: msgspec takes it for the end of the data
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half a character: msgspec treats it as the end of the data
 _ARRAYS = 64  # places that may begin the events
 _MENDED = 8 << 20  # bytes of what stands outside of the events, where it is mended
 _SAMPLE = 16
 _FEW = 4096  # events that are all looked at: names of threads, without decimals, may come first
-_EARLIER = 16  # borders tried backwards before a piece goes the slow way
+_EARLIER = 16  # borders tried backwards before a piece is read slowly, event by event
 
 
 class Part(Enum):
     WHOLE = "whole"
-    FIRST = "first"  # up to a border that somebody guessed
+    FIRST = "first"  # up to a guessed border
     SECOND = "second"  # from there
 
 
@@ -99,7 +99,7 @@ class Pieces:
         self._read_header()
 
     def _long(self, buffer: bytes) -> tuple[list[AnyEvent], bytes]:
-        """Not an event is long, but what stands behind all of them; else UsageError."""
+        """Accept long data after all events; raise UsageError for a single long event."""
         batch, buffer = self._closing(buffer)
         if not self._ended:
             raise UsageError(
@@ -254,8 +254,8 @@ class Pieces:
         return not self.exact and any(type(event.ts) is float and EXACT_BELOW < event.ts < _NO_TIME for event in some)
 
     def _leniently(self, raw: list[msgspec.Raw]) -> list[AnyEvent]:
-        """Events of which some have odd types. The others are read as always: one odd event must not cost the decimals
-        of all times of the piece."""
+        """Events of which some have odd types. The others are read as always: because of one odd event, all other times
+        must not lose their decimals."""
         decode = decode_one_exact if self.exact else decode_one
         kept: list[AnyEvent] = []
         for raw_event in raw:

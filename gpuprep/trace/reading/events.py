@@ -228,7 +228,7 @@ def _id(value: Any) -> Id:
 
 
 def _number(value: Any) -> Number | None:
-    """A number, or a text that is one; None for others, infinity and what is not a number."""
+    """A number, or a text with a number; None for anything else, infinity and NaN."""
     if isinstance(value, str):
         try:
             value = float(value) if set(value) & set(".eE") else int(value[:40])
@@ -360,7 +360,7 @@ def _rows_of_ends(ends: list[tuple[Any, Any, int]], ops: dict[str, Array], threa
     thread = threads.ids([(pid, tid) for pid, tid, _ in ends]).astype(np.int64)
     time = np.array([time for _, _, time in ends], np.int64) - zero
     inside = (time >= 0) & (time < width - 1)
-    if width * (len(threads.threads) + 1) >= 2**62:  # absurd times in the file: no key of one number
+    if width * (len(threads.threads) + 1) >= 2**62:  # the file has impossible times: no single number can be the key
         return np.full(len(ends), -1)
     keys = ops["thread"][order].astype(np.int64) * width + ops["start"][order]
     wanted = thread * width + time

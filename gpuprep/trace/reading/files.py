@@ -65,13 +65,14 @@ _STEP = 64
 
 
 class Source:
-    """`read(n)` gives at most n bytes, fewer at the end, b"" after it. A bomb cannot pass n bytes of memory.
+    """`read(n)` gives at most n bytes, fewer at the end, b"" after it. A decompression bomb never needs more than n
+    bytes of memory.
 
     `begin` and `end` choose a part of a file that is not compressed.
     """
 
     def __init__(self, path: Path, begin: int = 0, end: int | None = None) -> None:
-        self._file: BinaryIO = open_regular(path)  # a pipe would be waited for
+        self._file: BinaryIO = open_regular(path)  # opening a pipe would block
         self._left = end - begin if end is not None else None
         self.torn = False
         self.garbage = False  # bytes after the end of the gzip data, or damaged gzip data
@@ -140,7 +141,7 @@ class Source:
 
 
 def _until_damage(inflate: zlib._Decompress, data: bytes, most: int) -> bytes:
-    """What can be had of `data` before its damage: zlib gives nothing of a call in which it finds some."""
+    """The part of `data` before the damage: zlib returns nothing from a call in which it finds damage."""
     parts = bytearray()
     for place in range(0, len(data), _STEP):
         try:

@@ -76,7 +76,8 @@ QUIET = {"M", "i", "s", "f", "C"}  # phases that have no duration
 MOST_SHAPES = 1 << 14
 # Of the first generation, which has one category for operators and annotations.
 ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "DistributedDataParallel.", "DataParallel.")
-# Known, and no work of the GPU or CPU: spans, widened copies of annotations, waits that the calls show, too.
+# Known categories that are no work of the GPU or CPU: spans, widened copies of annotations, waits that are also
+# recorded as calls.
 UNUSED = {
     "Trace", "gpu_user_annotation", "cuda_sync", "cuda_event", "external_correlation",
     "ac2g", "async", "async_cpu_to_gpu", "collective_comm", "hardware_counters",
@@ -149,7 +150,8 @@ class Reader:
 
     def take(self, source: Source, part: Part = Part.WHOLE) -> None:
         """Fills the tables. UsageError, NoBorder as of Pieces."""
-        # Nothing here refers to itself, and the collector would look at millions of new objects again and again.
+        # There are no reference cycles here, and the garbage collector would scan millions of new objects again and
+        # again.
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -512,7 +514,7 @@ def _rounded(times: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _exact(text: bytes) -> int:
-    """Decimals of µs, as text, as whole nanoseconds; what is no number, or too large, is a time that cannot be."""
+    """Decimals of µs, as text, as whole nanoseconds; what is no number, or too large, becomes an impossible time."""
     whole, _, decimals = text.partition(b".")
     if whole.isdigit() and (decimals.isdigit() or not decimals) and len(decimals) <= 3 and len(whole) <= 15:
         return int(whole) * 1000 + int((decimals + b"000")[:3])

@@ -1,7 +1,8 @@
 """A large Kineto trace in two halves at the same time: the second one by a process of its own.
 
 The cut is a guess, since only a reading from the start can tell where an event begins. The first half proves it: it
-must be valid JSON up to the cut. Where it is not, or the other process fails, the file is read in one, from the start.
+must be valid JSON up to the cut. If it is not, or if the other process fails, the file is read as a whole from the
+start.
 """
 
 from __future__ import annotations

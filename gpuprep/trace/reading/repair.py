@@ -15,7 +15,7 @@ from typing import TypeVar
 T = TypeVar("T")
 Decode = Callable[[bytes], "list[T] | None"]
 
-# In JSON that was put together by hand there may be no comma between two events, or two.
+# Hand-edited JSON may have no comma between two events, or two.
 _BETWEEN = re.compile(rb'(?<=\})([\s,]*)(?=\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:)')
 _END = re.compile(rb"\}[\s,]*\]")
 _END_OF_ARGS = re.compile(rb"\}\s*\}[\s,]*\]")

@@ -23,11 +23,11 @@ _YEAR_NS = 366 * 86_400 * 10**9
 # this many times longer than others of its name, has a wrong end: ROCm writes such (TraceLens issue 669).
 _OVERRUN_NS = 10**6
 _TIMES_LONGER = 10
-_TIMES_LONGER_THAN_STREAM = 100  # where its name is seldom
+_TIMES_LONGER_THAN_STREAM = 100  # if its name is rare
 
 
 def clean(gpu: Columns, calls: Columns, ops: Columns, memory: Columns, notes: Counter[str], first: int = 2**62) -> int:
-    """Leaves out rows with times that cannot be, and moves all times so that the first is 0; what the first was, ns.
+    """Drop rows with impossible timestamps, and shift all times so that the first is 0; returns the first time, ns.
 
     The indices of `ops` must not be in use yet. `first` is the earliest of events that are in none of the columns.
     """

@@ -25,7 +25,7 @@ from gpuprep.records import RunRecord, to_json_value
 from gpuprep.untrusted.limits import file_text, json_document
 from gpuprep.untrusted.plaintext import one_line
 
-# What is passed on. A terminal sends Ctrl-C to the program itself, too: that one is not sent twice.
+# Signals that are passed on. A terminal sends Ctrl-C to the program itself, too: it is not sent twice.
 PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 FROM_KERNEL = 0x80  # si_code SI_KERNEL: a terminal sent it to all of its foreground processes
 
@@ -33,7 +33,7 @@ FROM_KERNEL = 0x80  # si_code SI_KERNEL: a terminal sent it to all of its foregr
 def run_program(words: Sequence[str], environment: Mapping[str, str]) -> int:
     """The program's exit code; 128 and the signal's number where a signal ended it. Raises UsageError."""
     waited = {*PASSED, signal.SIGCHLD}
-    # Signals are waited for, not handled: what comes before the program is there is not lost.
+    # Signals are waited for, not handled: a signal before the program's start is not lost.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
         try:
@@ -103,7 +103,7 @@ class Wish:
 
     @property
     def steps(self) -> int:
-        """That a program needs for all of it; the first one is before."""
+        """The number of steps that the program must run, including the first one, before the profiler starts."""
         return 1 + self.wait + self.warmup + self.active
 
 
@@ -195,7 +195,7 @@ def record_with_nsys(words: Sequence[str], wish: Wish) -> Recorded:
         os.environ,
     )  # fmt: skip
     if not report.is_file():
-        return Recorded(code, (), "nsys wrote no report: its own words are above")
+        return Recorded(code, (), "nsys wrote no report: see its messages above")
     made = subprocess.run(
         [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={export}", str(report)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=EXPORT_SECONDS, check=False,
@@ -204,7 +204,7 @@ def record_with_nsys(words: Sequence[str], wish: Wish) -> Recorded:
         message = one_line((made.stderr or made.stdout).strip(), 300)
         return Recorded(code, (), f"nsys export failed: {message}")
     without_environment(export)
-    report.unlink()  # it holds the environment, and cannot be rid of it
+    report.unlink()  # it contains the environment, which cannot be removed
     return Recorded(code, (export,))
 
 

@@ -49,7 +49,7 @@ def roof_of(board: Board, dtype: str) -> Union[Roof, Missing]:
 
 
 def impossible(tflops: float, roof: Roof) -> bool:
-    """More than the roof_of is not a fast kernel, but a wrong figure."""
+    """Above this share of the roof, the figure is wrong, not the kernel fast."""
     return tflops > ABOVE * roof.tflops
 
 

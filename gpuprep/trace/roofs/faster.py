@@ -1,7 +1,7 @@
 """How much faster an op would be with larger sizes, by gpuprep's model of products (performance/predict.py).
 
-Both the recorded and the larger shape are predicted, and the recorded time is multiplied by the ratio: what the model
-has wrong of the board, both have wrong. The result is never quicker than the quick end of the prediction for the larger
+Both the recorded and the larger shape are predicted, and the recorded time is multiplied by the ratio: both have the
+same error of the model. The result is never quicker than the quick end of the prediction for the larger
 shape, and an op that is already as fast as that prediction gets no advice.
 """
 

@@ -114,7 +114,7 @@ def impossible(case: Case) -> str:
 
 def words(case: Case) -> str:
     explained = _product(case) if case.work.kind == "product" else ""
-    less = "Winograd or FFT: it calculates less than is counted" if case.kernels.calculates_less else ""
+    less = "Winograd or FFT: it needs fewer operations than are counted" if case.kernels.calculates_less else ""
     parts = [explained or _plain(case), less, _units(case), _beside(case)]
     return "; ".join(part for part in parts if part)
 

@@ -78,7 +78,7 @@ def guarded(application: WSGIApplication, rules: Rules) -> WSGIApplication:
             )
         query = environ.get("QUERY_STRING", "")
         if len(query) > MOST_QUERY:
-            return _text_answer(start, "414 URI Too Long", f"at most {MOST_QUERY} letters are taken")
+            return _text_answer(start, "414 URI Too Long", f"at most {MOST_QUERY} characters are allowed")
         if not rules.token:
             return application(environ, start)
         words = parse_qsl(query, keep_blank_values=True, max_num_fields=50) if query.count("&") < 50 else []
@@ -88,7 +88,7 @@ def guarded(application: WSGIApplication, rules: Rules) -> WSGIApplication:
                 return _text_answer(
                     start, "401 Unauthorized", f"this token is not the one of this server\n{WHAT_TO_DO}"
                 )
-            # To the same page without the token in its address, which history and screens would keep.
+            # Redirect to the same page without the token: browser history and screens would show it.
             rest = urlencode([word for word in words if word[0] != "token"])
             target = "/" + environ.get("PATH_INFO", "").rpartition("/")[2] + (f"?{rest}" if rest else "")
             cookie = f"{rules.cookie}={passed}; Path=/; HttpOnly; SameSite=Strict"
@@ -169,7 +169,7 @@ def _query(text: str) -> dict[str, str]:
     try:
         parameters = parse_qs(text, keep_blank_values=True, max_num_fields=20, errors="strict")
     except ValueError as error:
-        raise _Answer("400 Bad Request", "the question cannot be read") from error
+        raise _Answer("400 Bad Request", "the query cannot be read") from error
     return {name: values[-1] for name, values in parameters.items()}
 
 
@@ -335,4 +335,4 @@ def _kept(error: Exception) -> str:
         errorlog.keep(errorlog.whole(error, "gpuprep trace, in a browser"))
     except OSError:
         return what
-    return f"{what}. The whole of it is in the log of gpuprep"
+    return f"{what}. The full error is in the log of gpuprep"

@@ -1,8 +1,8 @@
 """Which runs are there? Opens them when they are asked for, and keeps those that were asked for last.
 
 The list shows of each run its GPU, when it was recorded and how long a step takes. Each file has to be read for that,
-which takes up to seconds. So a thread does it, as far as somebody looks at the list; the list waits a moment, and shows
-what is known by then.
+which takes up to seconds. So a thread reads them while somebody views the list; the list waits a moment, and shows what
+is known by then.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Library:
         self._whole, self._keep_paths, self._record = whole, keep_paths, record
         self._pages: OrderedDict[tuple[Asked, OneOf, tuple[tuple[int, ...], ...]], Page] = OrderedDict()
         self._cards = Cards()
-        self._lock = threading.Lock()  # one is opened at a time: memory is what there is least of
+        self._lock = threading.Lock()  # one is opened at a time: memory is the scarcest resource
 
     def names(self) -> list[str]:
         return list(self._found())
@@ -205,13 +205,13 @@ class Library:
         return self._chosen(run, self._found())
 
     def raw(self, run: str) -> Path | None:
-        """The file itself, where it is one to hand out: a link may lead to anything that this user can read."""
+        """The file itself, if it may be sent: a link may lead to any file that this user can read."""
         path = self.path(run)
         return path if path.name.endswith(RAW) and is_profile(path) else None
 
     def page(self, asked: Asked) -> Page:
         """Raises UsageError for what is no profile, and for a job that there is not."""
-        paths = self._found()  # one look: it may open each file of a folder
+        paths = self._found()  # look once: it may open each file of a folder
         runs = self._runs_of(asked, paths)
         one_of = None if asked.job else self._one_of(asked.run, list(paths))
         key = (asked, one_of, tuple(_version(path) for path in runs.values()))  # a file that changed is read again
@@ -259,7 +259,7 @@ class Library:
 
 
 def _version(path: Path) -> Version:
-    """Whoever writes to a file can set back the time of its content, and not that of its change."""
+    """Uses ctime: a writer can set back a file's mtime, but not its ctime."""
     try:
         there = path.stat()
     except OSError as error:

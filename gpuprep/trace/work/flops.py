@@ -2,7 +2,7 @@
 
 Formulas as torch/utils/flop_counter.py: a multiply and an add are two, a bias is none, a causal mask saves none. One
 exception: of the weight gradient of a convolution in groups torch counts all pairs of channels, groups times too many.
-What the inputs do not tell is None, never a guess.
+What the inputs do not show is None, never a guess.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpuprep.trace.columns import Arguments
 from gpuprep.trace.work.optypes import OpType, data_type, op_type, operand_type
 
 Sizes = tuple[int, ...]
-LARGEST_SIZE = 2**40  # of a size: beyond it a file is damaged, or lies
+LARGEST_SIZE = 2**40  # of a size: a larger one means a damaged or forged file
 MOST_DIMENSIONS = 16
 
 
@@ -107,7 +107,7 @@ def shape(op_type_name: str, arguments: Arguments | None) -> Work | None:
         return None
     try:
         return _shape(op_type_name, arguments)
-    except TypeError:  # a shape that is a list cannot be kept in mind
+    except TypeError:  # a shape that is a list cannot be cached
         return _shape.__wrapped__(op_type_name, arguments)
 
 
@@ -388,7 +388,7 @@ FIRST_LAYER = 4  # channels: cuDNN has kernels of its own for images
 
 
 def dtype(op_type: str, arguments: Arguments | None) -> str:
-    """Of what is multiplied, as gpuprep's catalogue names it: "fp16"; "" where the profile does not tell."""
+    """Of what is multiplied, as gpuprep's catalogue names it: "fp16"; "" if it is not in the profile."""
     known = data_type(operand_type(op_type, arguments))
     return known.short if known else ""
 

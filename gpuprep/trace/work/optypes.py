@@ -140,7 +140,7 @@ def bottom(is_eligible: NDArray[np.bool_], parent: Ints) -> NDArray[np.bool_]:
     around = np.zeros(len(is_eligible), dtype=np.bool_)
     rows = np.unique(np.asarray(parent)[is_eligible])
     while (rows := rows[rows >= 0]).size:
-        rows = rows[~around[rows]]  # what stands around these is marked already
+        rows = rows[~around[rows]]  # the ranges around these are marked already
         around[rows] = True
         rows = np.unique(np.asarray(parent)[rows])
     result: NDArray[np.bool_] = is_eligible & ~around
@@ -174,7 +174,7 @@ def cuda_core_tflops(board: Board, dtype: str) -> float | None:
 
 
 def proves(board: Board, dtype: str, tflops: float) -> bool:
-    """Not where it is more than Tensor Cores reach, too: then a figure is wrong, and proves nothing."""
+    """False if the speed is above the Tensor Cores' peak, too: then a figure is wrong and proves nothing."""
     most, roof = cuda_core_tflops(board, dtype), roofline.roof(board, "tf32" if dtype == "fp32" else dtype)
     if most is None or isinstance(roof, Missing) or not roof.unit.startswith("tensor_"):
         return False

@@ -530,7 +530,7 @@ def test_a_hosts_last_record_that_has_the_parts(check: Check) -> None:
     code, out, _ = check("gpu-1", "--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "-c:a", "copy", "b.mp4")
     assert code == 0
     assert out.startswith("FFmpeg 7.1.5, GPL version 2 or later, of gpu-1, run 20261120-100000-abc123")
-    assert "note: gpu-1 was not asked, and this is of its last record: gpu-1 cannot be reached\n" in out
+    assert "note: gpu-1 was not asked; this is from its last record: gpu-1 cannot be reached\n" in out
     code, out, _ = check("gpu-1", "--json", "--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx265", "b.mp4")
     document = json.loads(out)
     assert (code, document["exit_code"]) == (1, 1)

@@ -436,7 +436,10 @@ def test_fix_leaves_what_it_could_put_back_only_together_with_what_is_waived(sta
     assert status_of(made, "gpu 0.power_limit") is records.Status.WAIVED
     (clocks,) = [one for one in made.findings if one.key == "gpu 0.clocks"]
     assert clocks.status is records.Status.FAIL
-    assert "--fix` leaves it, as its command also touches gpu 0.power_limit, which is WAIVED" in clocks.remedy
+    assert (
+        "--fix` does not repair it, because its command would also change gpu 0.power_limit, which is WAIVED"
+        in clocks.remedy
+    )
     assert made.drift is not None
     assert (made.exit_code, made.drift.fixes) == (1, ())
 

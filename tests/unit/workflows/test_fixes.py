@@ -261,7 +261,7 @@ def test_what_is_waived_is_not_undone_together_with_what_failed(key: str, accept
     found = [dataclasses.replace(one, remedy="provision") for one in (*failed(key), *waived(accepted))]
     assert fixes.plan(WANTED, FINISHED, found) == []
     left = (
-        "`gpuprep drift HOST --profile PROFILE --fix` leaves it, as its command also touches "
+        "`gpuprep drift HOST --profile PROFILE --fix` does not repair it, because its command would also change "
         f"{accepted}, which is WAIVED; or: provision"
     )
     for fixing in (False, True):
@@ -297,7 +297,7 @@ def test_settings_are_applied_only_where_they_are_known_to_be_the_wanted_ones(st
     (settings,) = failed("gpuprep-tune.settings")
     found = [*failed("gpu 0.clocks"), dataclasses.replace(settings, status=status)]
     assert fixes.plan(WANTED, FINISHED, found) == []
-    assert f"touches gpuprep-tune.settings, which is {status.value}" in fixes.offered(WANTED, FINISHED, found)[0].remedy
+    assert f"change gpuprep-tune.settings, which is {status.value}" in fixes.offered(WANTED, FINISHED, found)[0].remedy
     found[1] = dataclasses.replace(settings, status=records.Status.PASS)
     assert [one.command for one in fixes.plan(WANTED, FINISHED, found)] == [TUNED]
 

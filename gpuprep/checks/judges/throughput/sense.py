@@ -194,7 +194,7 @@ def _surroundings(judged: Judged, step: Step) -> Iterator[str]:
         if not isinstance(value, Missing) and not 0 <= value <= most:
             yield f"{name} of {value:g} is recorded, and no machine has that"
     if positive(step.fps) and step.power_watts == 0:
-        yield "power of 0 is recorded, and no GPU works without power power"
+        yield "power of 0 is recorded, and no GPU works without power"
     if not isinstance(step.temperature_c, Missing) and no_temperature(step.temperature_c, judged.board):
         yield f"temperature of {step.temperature_c:g} is recorded, and no machine has that"
 

@@ -1,7 +1,7 @@
 // Recommendations, and what stands beside them: static guidance.
 
 const { el, time } = page;
-const SMALLEST = 0.05; // µs a step: a gain below that is none
+const SMALLEST = 0.05; // µs a step: a smaller gain counts as none
 
 // A link of a recommendation opens in a new tab; anything but http(s) is no link.
 const linked = url => {

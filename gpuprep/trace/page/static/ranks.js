@@ -11,7 +11,7 @@ const findings = job => [
   ...job.stragglers.map(one => one.words),
   job.steps.length && !job.stragglers.length && job.ranks.some(one => one.late_us !== null)
     ? "No straggler: no rank is last in most steps by 5 % of a step." : null,
-  job.missing.length ? `No profile of rank ${ranksInWords(job.missing)}: nothing is known of what they wait for.` : null,
+  job.missing.length ? `No profile of rank ${ranksInWords(job.missing)}: it is not known what they wait for.` : null,
   page.ranksLeftOut().length ? `No room in this page for the profile of rank ${ranksInWords(page.ranksLeftOut().map(one => one.rank))}. ` +
     (page.runShown() === null ? "`gpuprep trace serve` with the folder shows each." : "Each has a page of its own, which the list of ranks leads to.") : null,
   `Clocks: ${job.clocks}${job.clock_error_us === null ? "" : ` (ends of one collective lie ${time(job.clock_error_us)} apart)`}.`,

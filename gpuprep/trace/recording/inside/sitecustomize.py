@@ -5,7 +5,7 @@ the program, not gpuprep's: stdlib alone, Python 3.8 or newer, and torch when th
 Whatever goes wrong here is written down and must not disturb the program.
 
 A step ends with the first optimizer's step, with the outermost module's forward, or with a function that the user
-named. The profiler starts at the end of the first step: what it costs to set up is then in no step.
+named. The profiler starts at the end of the first step: so its setup time is in no step.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Recorder:
                     result = step(self_, *more, **named)
                 finally:
                     running.pop()
-                # Of several optimizers one tells: a step of training may have a step of each.
+                # Only one of several optimizers counts: a training step may call each of them.
                 first[:] = first or [id(self_)]
                 if not running and first == [id(self_)]:
                     self.step()
@@ -113,7 +113,7 @@ class Recorder:
         return int(self.wish["wait"]) + int(self.wish["warmup"]) + int(self.wish["active"])
 
     def step(self) -> None:
-        """At the end of each step. Nothing of it may reach the program."""
+        """Called at the end of each step. No error may reach the program."""
         if self.done or os.getpid() != self.process:
             return
         try:
@@ -185,7 +185,7 @@ class Recorder:
 
     def ready(self, profile: Any) -> None:
         path = os.path.join(self.wish["folder"], f"{self.name()}.pt.trace.json.gz")
-        # Its own name at the end alone: what a kill leaves is no trace.
+        # The file gets its final name only at the end: a killed program leaves no incomplete trace.
         partial = os.path.join(self.wish["folder"], f".{os.getpid()}.part.json.gz")
         profile.export_chrome_trace(partial)
         os.replace(partial, path)
@@ -202,7 +202,7 @@ class Recorder:
         return f"{self.wish['name']}.{os.getpid()}" if self.wish.get("several") else str(self.wish["name"])
 
     def machine(self) -> dict[str, str]:
-        """What a trace does not tell, and rules ask for. Of the environment nothing."""
+        """Facts that rules need and a trace lacks. Never the environment."""
         torch = self.torch
         properties = {
             "Framework": f"PyTorch {torch.__version__}",
@@ -240,7 +240,7 @@ class Recorder:
         self.tell()
 
     def tell(self) -> None:
-        """To gpuprep, which waits for the program."""
+        """Report to gpuprep, which waits for the program."""
         self.notes["steps"] = self.steps
         path = os.path.join(self.wish["told"], f"{self.process}.json")
         try:
@@ -248,7 +248,7 @@ class Recorder:
                 json.dump(self.notes, file)
             os.replace(f"{path}.part", path)
         except OSError:
-            self.done = True  # gpuprep has gone
+            self.done = True  # gpuprep has ended
 
 
 def _line(path: str, name: str) -> str:
@@ -340,6 +340,6 @@ def _others() -> None:
             return
 
 
-if __name__ == "sitecustomize":  # not where a tool imports the file to look at it
+if __name__ == "sitecustomize":  # not if a tool imports this file to inspect it
     _begin()
     _others()
