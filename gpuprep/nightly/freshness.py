@@ -46,10 +46,10 @@ def fresh_for(plan: str) -> timedelta:
 
 def why_unknown(record: RunRecord, now: datetime, fresh: timedelta, here: Machine) -> str:
     """Why this record says nothing about the machine `here` at `now` (of its own clock); "" if it does."""
-    return why_not_of_now(record, now, fresh) or why_not_of(record, here)
+    return stale_reason(record, now, fresh) or foreign_reason(record, here)
 
 
-def why_not_of_now(record: RunRecord, now: datetime, fresh: timedelta) -> str:
+def stale_reason(record: RunRecord, now: datetime, fresh: timedelta) -> str:
     """Why the result is too old, from the future or without a valid time; "" if it is none of these."""
     ended = moment(record.ended_at)
     if ended is None:
@@ -69,7 +69,7 @@ def is_ahead(record: RunRecord, now: datetime) -> bool:
     )
 
 
-def why_not_of(record: RunRecord, here: Machine) -> str:
+def foreign_reason(record: RunRecord, here: Machine) -> str:
     """Why the result is another machine's: a machine from an image has such results at first. "" if not, or unknown."""
     seen = record.after
     if seen is None or seen.hostname in here.names or (seen.kernel.boot_id and seen.kernel.boot_id == here.boot_id):

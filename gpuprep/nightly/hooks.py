@@ -123,7 +123,7 @@ def here() -> freshness.Machine:
 
 def _why_unknown(record: RunRecord, ended: str, now: datetime, fresh: timedelta) -> str:
     """Why this record says nothing about the present state; "" if it does."""
-    old = freshness.why_not_of_now(record, now, fresh)
+    old = freshness.stale_reason(record, now, fresh)
     if old:
         return old
     if record.verdict is None or (record.error and record.verdict.status in FIT):
@@ -133,7 +133,7 @@ def _why_unknown(record: RunRecord, ended: str, now: datetime, fresh: timedelta)
         return f"the check of {ended} ended with {record.verdict.status.value}"
     if record.after is None:
         return f"the check of {ended} came without facts"
-    foreign = freshness.why_not_of(record, here())
+    foreign = freshness.foreign_reason(record, here())
     if foreign:
         return foreign
     if record.verdict.status is Status.UNKNOWN and not record.verdict.findings:

@@ -160,7 +160,7 @@ def _is_foreign(newest: RunRecord, seen: Snapshot | None) -> bool:
     """Whether the record is another machine's (its image had it). Without facts this is unknown: False."""
     if seen is None:
         return False
-    return bool(freshness.why_not_of(newest, freshness.Machine.of(seen)))
+    return bool(freshness.foreign_reason(newest, freshness.Machine.of(seen)))
 
 
 def _until(now: str, noted: str) -> str:

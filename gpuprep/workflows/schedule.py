@@ -214,7 +214,7 @@ def _recorded(run: Run, facts: Snapshot, there: NightlyPlan | None) -> RunRecord
     of_store = run.certified()
     if of_store is not None or there is None or there.certified is None:
         return of_store
-    return None if freshness.why_not_of(there.certified, freshness.Machine.of(facts)) else there.certified
+    return None if freshness.foreign_reason(there.certified, freshness.Machine.of(facts)) else there.certified
 
 
 def _certified(
@@ -384,12 +384,12 @@ def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
     if record.profile is not None and profile != record.profile.name:  # for the commands that the report offers
         asked = {**record.options.get("asked", {}), "profile": profile}
         record = dataclasses.replace(record, options={**record.options, "asked": asked})
-    foreign = freshness.why_not_of(record, there.machine)
+    foreign = freshness.foreign_reason(record, there.machine)
     if store is not None and not newest and record.run_id not in known:
         record = _store_own(run, store, DRIFT_LAST, record, there)
     if not foreign:
         records.append(record)
-    why = foreign or freshness.why_not_of_now(record, there.now, freshness.fresh_for(there.text(DRIFT_PLAN)))
+    why = foreign or freshness.stale_reason(record, there.now, freshness.fresh_for(there.text(DRIFT_PLAN)))
     if not why and freshness.is_ahead(record, _latest(there)):
         why = f"last check {record.ended_at} is later than now here: is its clock right?"
     if why:
@@ -453,7 +453,7 @@ def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Foun
 
     Returns the record as stored: a host chooses its run ids, and may have chosen the id of another host's run.
     """
-    why = freshness.why_not_of(record, there.machine)
+    why = freshness.foreign_reason(record, there.machine)
     if freshness.is_ahead(record, _latest(there)):
         why = f"it is of {record.ended_at}, later than now there"
     if why:

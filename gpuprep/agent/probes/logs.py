@@ -69,9 +69,7 @@ def _kernel() -> Text:
     """The kernel's lines of this boot: all from the journal, or the last of the ring buffer. A container has none."""
     journal = ("journalctl", "--quiet", "--all", "-k", "-b", "--no-pager", "-n", KERNEL_LINES)
     text = run(journal, timeout=SECONDS)
-    if (
-        isinstance(text, Missing) or not text.strip()
-    ) and source() is not Source.SIMULATED:
+    if (isinstance(text, Missing) or not text.strip()) and source() is not Source.SIMULATED:
         text = run(("dmesg",), timeout=SECONDS)
     return _matching(text, KERNEL)
 
