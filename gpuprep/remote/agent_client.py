@@ -165,7 +165,8 @@ def _stream(run: Run, words: list[str], request: str, *, become: bool, timeout: 
     facts = words[0] == "facts"
     if facts and compiled:  # compiling takes a third of a second, and probes follow the facts
         threading.Thread(target=agent_archive, kwargs={"compiled": True}, name="compile", daemon=True).start()
-    archive = agent_archive(compiled=compiled and not facts)
+    at_once = facts or words[-1] == "logs"  # what is asked beside the facts does not wait for the compiler
+    archive = agent_archive(compiled=compiled and not at_once)
     arguments = " ".join(shlex.quote(word) for word in words)
     return run(
         f"exec python3 -I -c {shlex.quote(BOOTSTRAP)} {arguments}",

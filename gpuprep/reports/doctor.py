@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from gpuprep.doctor import Examined
 from gpuprep.records import Source
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports.documents import document
 from gpuprep.reports.terminal import Page
 from gpuprep.untrusted.masking import masked
 from gpuprep.untrusted.plaintext import visible
@@ -67,6 +66,8 @@ def _last(examined: Examined, about: str) -> str:
 
 
 def as_json(examined: Sequence[Examined], exit_code: int) -> str:
+    from gpuprep.reports.documents import document  # a third of the time that doctor takes
+
     listed = [
         {
             "host": each.host, "source": (Source.SIMULATED if each.simulated else Source.MEASURED).value,

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gpuprep import doctor
-from gpuprep.doctor import NEEDED, Examined, facts
+from gpuprep.doctor import NEEDED, Examined
 from gpuprep.errors import HostError, NoPrivilege
 from gpuprep.records import FactsRequest, Missing, Snapshot, Source
 from gpuprep.records.evidence import is_missing, missing_of
@@ -45,11 +45,13 @@ def of_hosts(
 
 def _of_host(host: Host) -> Examined:
     become = _may_become_root(host)  # most can be read by anybody
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(2) as beside:
+        read = beside.submit(agent_client.snapshot, host, FactsRequest(), become=become)
         asked = beside.submit(agent_client.probe, host, "logs", {}, become=become, timeout=SECONDS)
-        snapshot = agent_client.snapshot(host, FactsRequest(), become=become)
-        doctor.rules()  # read while the host works
-        logs = asked.result()
+        from gpuprep.doctor import facts  # loaded while the host works
+
+        doctor.rules()
+        snapshot, logs = read.result(), asked.result()
     texts, unread = _texts({} if isinstance(logs.values, Missing) else logs.values)
     if not become:
         unread |= {"what only root may read": "the login user may not use sudo without a password (-K asks for it)"}
