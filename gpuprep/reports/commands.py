@@ -29,6 +29,7 @@ QUOTED = re.compile(r"`(gpuprep [\w .,:=/-]+)`")
 GPU = re.compile(r"gpu ([0-9]+|[0-9a-f]+:[0-9a-f]+:[0-9a-f]+\.[0-9a-f]+)")
 # how a remedy of drift begins if --fix repairs the finding
 FIX = "`gpuprep drift HOST --profile PROFILE --fix` puts it back"
+DRIVER = ("driver", "gpus")  # subjects of findings that `gpuprep doctor` explains
 ON_HOSTS = ("provision", "plan", "tune", "validate", "drift")
 # A run's id may come from another machine: only a plain name becomes the name of a file.
 FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
@@ -107,6 +108,16 @@ def suggested(record: RunRecord) -> list[Command]:
         bad = [finding for finding in findings_of(record) if finding.status in PROBLEMS]
         if line := repair([record], bad):
             suggestions.append(Command("repair it", line))
+        if any(finding.subject in DRIVER for finding in bad) or (
+            record.playbook and record.playbook.status == "failed"
+        ):
+            inventory = _option("-i", _asked(record).inventory)
+            suggestions.append(
+                Command(
+                    "say what is wrong with the machine",
+                    plaintext.command("gpuprep", "doctor", *inventory, about=record.host),
+                )
+            )
         suggestions.append(Command("measure and judge again", again(record, "validate")))
     suggestions.append(Command("all that was recorded", report_file(record, "json")))
     return suggestions

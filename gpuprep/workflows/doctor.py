@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -59,7 +62,12 @@ def _of_host(host: Host) -> Examined:
     system = doctor.APT if snapshot.apt is not None and not isinstance(snapshot.apt, Missing) else doctor.DNF
     found = [*doctor.diagnose(_counting(snapshot, texts), system), *facts.of_gpus(snapshot)]
     found.sort(key=doctor.rank)
-    return Examined(host.name, snapshot.source is Source.SIMULATED, texts, unread, tuple(found))
+    named = [dataclasses.replace(each, do=tuple(_with_host(step, host.name) for step in each.do)) for each in found]
+    return Examined(host.name, snapshot.source is Source.SIMULATED, texts, unread, tuple(named))
+
+
+def _with_host(step: str, host: str) -> str:
+    return re.sub(r"\bHOST\b", lambda _: shlex.quote(host), step)
 
 
 def _may_become_root(host: Host) -> bool:

@@ -15,10 +15,12 @@ import pytest
 from builders import bare_snapshot, finished_snapshot, resolved
 from commandline import Shell, own_folders
 from places import CASES
+from validations_for_tests import t4
 
 from gpuprep import doctor
 from gpuprep.doctor import facts
-from gpuprep.records import ContainerFacts, PackageManagerFacts, Snapshot
+from gpuprep.records import ContainerFacts, Finding, PackageManagerFacts, Snapshot, Status
+from gpuprep.reports import commands
 from gpuprep.reports import doctor as shown
 
 LOGS = [
@@ -194,3 +196,12 @@ def test_a_bundle_has_no_secrets_addresses_and_names(shell: Shell, tmp_path: Pat
     with tarfile.open(path) as archive:
         assert "host1/log.txt" in archive.getnames()
     assert shell("doctor", "--log", str(log), "--bundle", str(path))[0] == 2
+
+
+def test_a_report_names_doctor_where_the_driver_fails() -> None:
+    record = t4()
+    assert record.verdict is not None
+    assert not [line for line in commands.suggested(record) if "doctor" in line.line]
+    broken = Finding("driver", "loaded", Status.FAIL, "a driver", "none", "no driver is loaded")
+    failed = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, findings=(broken,)))
+    assert "gpuprep doctor" in " ".join(line.line for line in commands.suggested(failed))
