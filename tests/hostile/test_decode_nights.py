@@ -179,7 +179,7 @@ def test_the_verdict_of_a_host_is_that_of_its_findings(attack: str, ask: Callabl
     assert (found.verdict.status, found.exit_code) == (status, code)
     assert found.verdict.summary.startswith(status.value)
     if doubted := [one for one in found.findings if one.key == "result.verdict"]:
-        assert f"is not that of its {len(found.findings) - len(doubted)} findings" in found.verdict.summary
+        assert f"does not follow from its {len(found.findings) - len(doubted)} findings" in found.verdict.summary
 
 
 def test_no_verdict_and_no_error_is_unknown(ask: Callable[..., records.RunRecord]) -> None:

@@ -67,7 +67,7 @@ def test_what_a_step_has_just_not_changed_does_not_name_the_step_again(stage: St
     made = stage(provision.provision)
     left = {finding.key: finding for finding in findings_of(made) if finding.status is records.Status.FAIL}
     assert "driver.held" in left
-    assert "this run did the step driver, and it is still so" in left["driver.held"].remedy
+    assert "this run did the step driver, but the finding remains" in left["driver.held"].remedy
     assert f"`gpuprep report {made.run_id}`" in left["driver.held"].remedy
     assert "the GPU did not keep it" in left["gpu 0.compute_mode"].remedy
     assert not commands.repair([made], list(left.values()))
