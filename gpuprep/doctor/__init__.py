@@ -29,6 +29,8 @@ XID = re.compile(r"Xid \(PCI:([\da-fA-F:.]{1,20})\): (\d{1,4})\b")
 HARDWARE = re.compile(
     r"xid|fallen off|aer:|pcie bus error|link down|dmar|amd-vi|oom|out of memory|lockup|bug:|thermal", re.I
 )
+NAME = re.compile(r"\{(\w+)\}")
+PART = re.compile(r" \([^()]*\{\w+\}[^()]*\)")
 OF_GRAVITY = {"fail": "lost", "warn": "degraded", "note": "note"}  # of the catalogue of Xids
 # The kernel wraps its sentences; each line then begins with a time stamp and NVRM.
 SPACE = re.compile(r"(\[(?:\\.|[^\]])*\])|\\s\+| (?![?*+{])")  # of a pattern, outside of [...]
@@ -189,10 +191,10 @@ def _steps(do: Mapping[str, Sequence[str]], system: str | None) -> Iterator[str]
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    """`text` with what was found. A part in parentheses of which nothing is known is left out."""
-    text = re.sub(r" \([^()]*\{(\w+)\}[^()]*\)", lambda part: part[0] if part[1] in values else "", text)
+    """`text` with what was found. A part in parentheses is left out where something in it is not known."""
+    text = PART.sub(lambda part: part[0] if set(NAME.findall(part[0])) <= values.keys() else "", text)
     unknown = {"kernel": "$(uname -r)"}
-    return re.sub(r"\{(\w+)\}", lambda name: values.get(name[1]) or unknown.get(name[1], name[1].upper()), text)
+    return NAME.sub(lambda name: values.get(name[1]) or unknown.get(name[1], name[1].upper()), text)
 
 
 def _other_xids(text: str, causes: Sequence[Diagnosis]) -> Iterator[Diagnosis]:

@@ -25,7 +25,7 @@ from gpuprep.reports import doctor as shown
 
 LOGS = [
     dict(zip(("says", "log"), re.split(r"(?:   .*)?\n", case, maxsplit=1), strict=True))
-    for name in ("reported", "made")
+    for name in ("reported", "public", "made")
     for case in (CASES / "doctor" / f"{name}.txt").read_text(encoding="utf-8").split("\n==== ")[1:]
 ]
 WANTED = resolved()
