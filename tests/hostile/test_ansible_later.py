@@ -18,7 +18,7 @@ BOOK = """
       tasks:
         - name: Read
           ansible.builtin.include_role:
-            name: gpu_codec
+            name: gpuprep.gpu.gpu_codec
             tasks_from: facts
         - name: Result
           ansible.builtin.debug:

@@ -85,7 +85,7 @@ class Stage:
         }
         inventory, play = self.folder / f"{machine}.json", self.folder / "codec.yml"
         inventory.write_text(json.dumps(ansible_environment.inventory(target, settings)), encoding="utf-8")
-        play.write_text("- hosts: all\n  become: true\n  roles: [gpu_codec]\n", encoding="utf-8")
+        play.write_text("- hosts: all\n  become: true\n  roles: [gpuprep.gpu.gpu_codec]\n", encoding="utf-8")
         environment = ansible_environment.environment(
             target, self.folder / "ansible", ansible_environment.playbooks_dir(), accept_new_host_key=False
         )
@@ -122,7 +122,7 @@ class Played:
     def changed(self) -> list[str]:
         """Names of the tasks that changed something."""
         blocks = re.split(r"^TASK \[", self.text, flags=re.M)[1:]
-        return [block.partition("]")[0].removeprefix("gpu_codec : ") for block in blocks if "\nchanged: " in block]
+        return [block.partition("]")[0].rpartition(" : ")[2] for block in blocks if "\nchanged: " in block]
 
     def good(self) -> Played:
         assert self.exit_code == 0, self.text[-6000:]

@@ -71,7 +71,7 @@ def test_a_driver_that_the_modules_are_not_built_for_is_refused_before_any_chang
         said = " ".join(refused.text.split())
         assert refused.exit_code != 0
         assert f"are built for driver {DRIVER}, and 580.173.02 is wanted" in said
-        assert "The driver is as it was" in said
+        assert "The driver is unchanged" in said
         assert "driver.modules" in said
         assert packages(aws) == before
 

@@ -97,7 +97,7 @@ def test_secure_boot(machine: str, tmp_path: Path) -> None:
 
     # One byte of a module, a module that was cut, a key that was revoked: drift finds each.
     inside(machine, f"cp -a {MODULES} /root/modules; printf X | dd of={MODULES}/nvidia.ko bs=1 seek=900 conv=notrunc")
-    assert signature(wish)["actual"] == "does not fit: nvidia.ko"
+    assert signature(wish)["actual"] == "invalid: nvidia.ko"
     assert signature(plain)["status"] == "FAIL"
     inside(machine, f"cp -a /root/modules/nvidia.ko {MODULES}/; truncate -s -3 {MODULES}/nvidia-uvm.ko")
     assert signature(wish)["actual"] == "not signed: nvidia-uvm.ko"
@@ -135,5 +135,5 @@ def test_secure_boot(machine: str, tmp_path: Path) -> None:
     # Secure Boot off: a changed module of a profile without a key is a warning.
     inside(machine, f"umount /sys/firmware; printf X | dd of={MODULES}/nvidia.ko bs=1 seek=900 conv=notrunc")
     found = signature(plain)
-    assert (found["status"], found["actual"]) == ("WARN", "does not fit: nvidia.ko")
+    assert (found["status"], found["actual"]) == ("WARN", "invalid: nvidia.ko")
     assert "Secure Boot is off" in found["reason"]
