@@ -24,7 +24,8 @@ LONGEST_LINE = 1000
 LINES = 3  # of evidence that are quoted
 QUOTED = 300  # characters of one of them
 NEEDED = ("kernel", "nvidia-smi")  # without one of them "nothing found" says too little
-XID = re.compile(r"Xid \(PCI:([\da-fA-F:.]{1,20})\): (\d{1,4})\b")
+# A line that names an earlier Xid as its cause counts as that one.
+XID = re.compile(r"Xid \(PCI:([\da-fA-F:.]{1,20})\): (\d{1,4})\b(?:[^\n]{0,200}caused by previous Xid (\d{1,4}))?")
 # Lines of the kernel's log that count although the driver works now.
 HARDWARE = re.compile(
     r"xid|fallen off|aer:|pcie bus error|link down|dmar|amd-vi|oom|out of memory|lockup|bug:|thermal", re.I
@@ -204,8 +205,8 @@ def _other_xids(text: str, causes: Sequence[Diagnosis]) -> Iterator[Diagnosis]:
     for match in XID.finditer(text):
         line = next(_lines(text, match))
         if line not in told:
-            codes.setdefault(int(match[2]), []).append(line)
-    covered = {int(known[2]) for line in told if (known := XID.search(line))}
+            codes.setdefault(int(match[3] or match[2]), []).append(line)
+    covered = {int(known[3] or known[2]) for line in told if (known := XID.search(line))}
     for code, lines in codes.items():
         if code not in covered:
             meaning = xid(code)
