@@ -36,7 +36,6 @@ def doctor(log: str | None, bundle: Path | None, **shared: Any) -> int:
     from gpuprep.cli.run_hosts import Request, ask_password, machines_of
     from gpuprep.errors import UsageError
     from gpuprep.reports import doctor as shown
-    from gpuprep.untrusted.masking import keep_secret
     from gpuprep.workflows import doctor as examining
 
     request = Request(profile=None, store=None, **shared)
@@ -48,8 +47,6 @@ def doctor(log: str | None, bundle: Path | None, **shared: Any) -> int:
         examined = [examining.of_log(_text(log))]
     else:
         password = ask_password() if request.ask_become_pass else None
-        if password:
-            keep_secret(password)
         examined = examining.of_hosts(
             machines_of(request), become_password=password, accept_new_host_key=request.accept_new_host_key,
             forks=request.forks,
@@ -67,13 +64,14 @@ def _text(path: str) -> str:
     """The log, at most its last MiB. Raises UsageError."""
     from gpuprep.doctor import MOST_CHARACTERS
     from gpuprep.errors import UsageError
+    from gpuprep.untrusted.limits import open_regular
 
     most = 4 * MOST_CHARACTERS
     try:
         if path == "-":
             data = sys.stdin.buffer.read(most)
         else:
-            with Path(path).open("rb") as file:
+            with open_regular(path) as file:
                 file.seek(max(0, file.seek(0, 2) - most))
                 data = file.read(most)
     except OSError as error:

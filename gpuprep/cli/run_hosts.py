@@ -263,6 +263,7 @@ def ask_password() -> str:
         password = sys.stdin.readline().rstrip("\n")
     if not password:
         raise UsageError("--ask-become-pass got no password", "type it at a terminal, or pipe it in as one line")
+    keep_secret(password)
     return password
 
 

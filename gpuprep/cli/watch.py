@@ -46,7 +46,6 @@ def watch(interval: float, **shared: Any) -> int:
     from gpuprep.cli.console import want_color
     from gpuprep.cli.run_hosts import Request, ask_password, machines_of
     from gpuprep.errors import UsageError
-    from gpuprep.untrusted.masking import keep_secret
     from gpuprep.workflows.watch import Watching
 
     request = Request(profile=None, **shared)
@@ -61,8 +60,6 @@ def watch(interval: float, **shared: Any) -> int:
             "give some of them, or --limit PATTERN",
         )
     password = ask_password() if request.ask_become_pass else None
-    if password:
-        keep_secret(password)
     certified = _certified(machines, request.store or site.store)
     watching = Watching(
         machines,

@@ -33,8 +33,8 @@ HARDWARE = re.compile(
 NAME = re.compile(r"\{(\w+)\}")
 PART = re.compile(r" \([^()]*\{\w+\}[^()]*\)")
 OF_GRAVITY = {"fail": "lost", "warn": "degraded", "note": "note"}  # of the catalogue of Xids
-# The kernel wraps its sentences; each line then begins with a time stamp and NVRM.
 SPACE = re.compile(r"(\[(?:\\.|[^\]])*\])|\\s\+| (?![?*+{])")  # of a pattern, outside of [...]
+# The kernel wraps its sentences; each line then begins with a time stamp and NVRM.
 GAP = r"(?:\s|\n[^\n]{0,60}?NVRM:)+"
 SYSTEMS = {
     APT: re.compile(

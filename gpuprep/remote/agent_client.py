@@ -71,7 +71,7 @@ Run = Callable[..., CommandResult]  # Host.run, or listen
 
 def snapshot(host: Host, request: FactsRequest, *, become: bool = False) -> Snapshot:
     """All facts of `host`. Raises AgentFailed if the agent does not answer with a Snapshot."""
-    return _ask(host, Snapshot, ["facts"], to_json(request), become=become, timeout=FACTS_TIMEOUT)
+    return _ask(host, Snapshot, ["facts"], to_json(request), become=become, timeout=FACTS_TIMEOUT, at_once=True)
 
 
 def probe(
@@ -83,14 +83,18 @@ def probe(
     timeout: float = PROBE_TIMEOUT,
     heard: Heard | None = None,
     so_far: SoFar | None = None,
+    at_once: bool = False,
 ) -> ProbeResult:
     """The evidence of the probe `name` ("toolkit"), measured on `host`. `heard` is called with progress reports.
 
+    `at_once`: the agent is sent without waiting for its bytecode, which pays for several probes on this computer.
     `so_far` collects what the probe has measured, so it is not lost if this function raises an exception.
     """
     request = json.dumps({**arguments, "tell": heard is not None})
     listening = None if heard is None else functools.partial(host.listen, heard, so_far=so_far)
-    return _ask(host, ProbeResult, ["probe", name], request, become=become, timeout=timeout, run=listening)
+    return _ask(
+        host, ProbeResult, ["probe", name], request, become=become, timeout=timeout, run=listening, at_once=at_once
+    )
 
 
 def _ask(
@@ -102,6 +106,7 @@ def _ask(
     become: bool,
     timeout: float,
     run: Run | None = None,
+    at_once: bool = False,
 ) -> _Record:
     asked = f"{AGENT_PROGRAM} {' '.join(shlex.quote(word) for word in [*words, '--expect', identity()])}"
     run = run or host.run
@@ -111,7 +116,9 @@ def _ask(
         if not allowed:
             result = run(_as_login_user(asked), stdin=request.encode(), become=True, timeout=timeout)
         if result.exit_code in NOT_OURS:
-            result = _stream(run, words, request, become=become, timeout=timeout, compiled=host.target.local)
+            result = _stream(
+                run, words, request, become=become, timeout=timeout, local=host.target.local, at_once=at_once
+            )
     except NoPrivilege as refused:
         raise _no_sudo_rule(host, refused, words, another=allowed) from refused
     return _decode(host, record, result)
@@ -161,12 +168,12 @@ def _no_sudo_rule(host: Host, refused: NoPrivilege, words: Sequence[str], *, ano
     )
 
 
-def _stream(run: Run, words: list[str], request: str, *, become: bool, timeout: float, compiled: bool) -> CommandResult:
-    facts = words[0] == "facts"
-    if facts and compiled:  # compiling takes a third of a second, and probes follow the facts
+def _stream(
+    run: Run, words: list[str], request: str, *, become: bool, timeout: float, local: bool, at_once: bool
+) -> CommandResult:
+    if local and words[0] == "facts":  # compiling takes a third of a second, and probes follow the facts
         threading.Thread(target=agent_archive, kwargs={"compiled": True}, name="compile", daemon=True).start()
-    at_once = facts or words[-1] == "logs"  # what is asked beside the facts does not wait for the compiler
-    archive = agent_archive(compiled=compiled and not at_once)
+    archive = agent_archive(compiled=local and not at_once)
     arguments = " ".join(shlex.quote(word) for word in words)
     return run(
         f"exec python3 -I -c {shlex.quote(BOOTSTRAP)} {arguments}",

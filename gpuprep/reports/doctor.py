@@ -29,12 +29,11 @@ def as_text(examined: Sequence[Examined], *, color: bool, width: int) -> str:
     page = Page(color, width)
     for each in examined:
         page.blank()
-        page.lines += _page_of(each, color, width)
+        _add(page, each)
     return "\n".join(page.lines) + "\n"
 
 
-def _page_of(examined: Examined, color: bool, width: int) -> list[str]:
-    page = Page(color, width)
+def _add(page: Page, examined: Examined) -> None:
     if examined.simulated:
         page.text(SIMULATED)
     about = examined.host or "the log"
@@ -53,7 +52,6 @@ def _page_of(examined: Examined, color: bool, width: int) -> list[str]:
         page.text(f"not read: {name}: {visible(why)}")
     if not examined.error:
         page.text(_last(examined, about))
-    return page.lines
 
 
 def _last(examined: Examined, about: str) -> str:

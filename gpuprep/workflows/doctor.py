@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gpuprep import doctor
 from gpuprep.doctor import NEEDED, Examined
 from gpuprep.errors import HostError, NoPrivilege
-from gpuprep.records import FactsRequest, Missing, Snapshot, Source
+from gpuprep.records import FactsRequest, Missing, ProbeResult, Snapshot, Source
 from gpuprep.records.evidence import is_missing, missing_of
 from gpuprep.remote import Host, Target, agent_client
 
@@ -30,12 +30,10 @@ def of_hosts(
     become_password: str | None = None,
     accept_new_host_key: bool = False,
     forks: int | None = None,
-    told: Callable[[str], None] = lambda _: None,
 ) -> list[Examined]:
     """Each host in the order given. A host that cannot be examined says why; the others go on."""
 
     def examine(target: Target) -> Examined:
-        told(target.name)
         try:
             with Host(target, become_password=become_password, accept_new_host_key=accept_new_host_key) as host:
                 return _of_host(host)
@@ -47,35 +45,37 @@ def of_hosts(
 
 
 def _of_host(host: Host) -> Examined:
-    become = _may_become_root(host)  # most can be read by anybody
-    with ThreadPoolExecutor(2) as beside:
-        read = beside.submit(agent_client.snapshot, host, FactsRequest(), become=become)
-        asked = beside.submit(agent_client.probe, host, "logs", {}, become=become, timeout=SECONDS)
-        from gpuprep.doctor import facts  # loaded while the host works
+    refused = {}
+    try:
+        snapshot, logs = _read(host, become=True)
+    except NoPrivilege:  # most can be read by anybody
+        snapshot, logs = _read(host, become=False)
+        refused = {"what only root may read": "the login user may not use sudo without a password (-K asks for it)"}
+    from gpuprep.doctor import facts
 
-        doctor.rules()
-        snapshot, logs = read.result(), asked.result()
     texts, unread = _texts({} if isinstance(logs.values, Missing) else logs.values)
-    if not become:
-        unread |= {"what only root may read": "the login user may not use sudo without a password (-K asks for it)"}
+    unread |= refused
     texts["facts"] = facts.lines(snapshot)
-    system = doctor.APT if snapshot.apt is not None and not isinstance(snapshot.apt, Missing) else doctor.DNF
+    system = doctor.DNF if snapshot.apt is None else doctor.APT
     found = [*doctor.diagnose(_counting(snapshot, texts), system), *facts.of_gpus(snapshot)]
     found.sort(key=doctor.rank)
     named = [dataclasses.replace(each, do=tuple(_with_host(step, host.name) for step in each.do)) for each in found]
     return Examined(host.name, snapshot.source is Source.SIMULATED, texts, unread, tuple(named))
 
 
+def _read(host: Host, *, become: bool) -> tuple[Snapshot, ProbeResult]:
+    """The facts and the logs, at the same time; meanwhile the rules are read here."""
+    with ThreadPoolExecutor(2) as beside:
+        facts = beside.submit(agent_client.snapshot, host, FactsRequest(), become=become)
+        logs = beside.submit(agent_client.probe, host, "logs", {}, become=become, timeout=SECONDS, at_once=True)
+        import gpuprep.doctor.facts  # noqa: F401  loaded now: it takes as long as the host's answer
+
+        doctor.rules()
+        return facts.result(), logs.result()
+
+
 def _with_host(step: str, host: str) -> str:
     return re.sub(r"\bHOST\b", lambda _: shlex.quote(host), step)
-
-
-def _may_become_root(host: Host) -> bool:
-    try:
-        host.check_privilege()
-    except NoPrivilege:
-        return False
-    return True
 
 
 def _texts(values: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:

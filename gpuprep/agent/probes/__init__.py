@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import re
 import signal
 import time
 from typing import Any, Dict, Iterator
@@ -15,6 +16,7 @@ from gpuprep.agent.probereports import tell
 from gpuprep.records import ProbeResult
 
 MOST_SECONDS = 86_400
+MEASURE = re.compile(r"^def measure\(arguments(?:: [^:\n]*)?\)", re.M)  # parts of a probe take more, or measure nothing
 
 
 def probe(name: str) -> str:
@@ -24,7 +26,9 @@ def probe(name: str) -> str:
     also has `get_ready(arguments)`, that prepares what needs no GPU; its failures come again in `measure`.
     Raises ValueError if there is no such module.
     """
-    if not name.isidentifier() or importlib.util.find_spec(f"{__name__}.{name}") is None:
+    spec = importlib.util.find_spec(f"{__name__}.{name}") if name.isidentifier() else None
+    loader: Any = spec.loader if spec else None
+    if loader is None or not MEASURE.search(loader.get_source(f"{__name__}.{name}") or ""):
         raise ValueError(name)
     return name
 

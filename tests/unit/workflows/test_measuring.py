@@ -153,9 +153,10 @@ def test_the_agent_knows_each_probe_that_a_run_asks_for(capsys: pytest.CaptureFi
     of_another_agent = 97  # it took the words, and is not the agent that was expected
     for name in probes.NAMES:
         assert __main__.main(["probe", name, "--expect", "another"]) == of_another_agent
-    with pytest.raises(SystemExit):
-        __main__.main(["probe", "nonsense", "--expect", "another"])
-    assert "invalid probe value: 'nonsense'" in capsys.readouterr().err
+    for other in ("nonsense", "latency", "burst", "../codec"):  # no module, a part of a probe, no probe, no name
+        with pytest.raises(SystemExit):
+            __main__.main(["probe", other, "--expect", "another"])
+        assert f"invalid probe value: '{other}'" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- turns on the host

@@ -42,14 +42,13 @@ why:
   returned: always
 """
 
-import hashlib
 import json
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
 
-def verdict(folder, digest):
+def verdict(folder, digest, sha256):
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         if manifest["wheel_sha256"] != digest:
@@ -69,20 +68,12 @@ def verdict(folder, digest):
     return "intact"
 
 
-def sha256(path):
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def main():
     module = AnsibleModule(
         argument_spec={"path": {"type": "path", "required": True}, "sha256": {"type": "str", "required": True}},
         supports_check_mode=True,
     )
-    why = verdict(Path(module.params["path"]), module.params["sha256"])
+    why = verdict(Path(module.params["path"]), module.params["sha256"], module.sha256)
     module.exit_json(intact=why == "intact", why=why)
 
 
