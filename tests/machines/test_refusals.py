@@ -188,7 +188,7 @@ def test_two_runs_cannot_overlap_and_a_killed_one_leaves_nothing(bare: str) -> N
             assert holder.stderr is not None
             # Once Ansible is at work on a role the lock is held, and there is a child to outlive its parent.
             for line in holder.stderr:
-                if "Refresh the package lists" in line:
+                if line.rstrip().endswith(": changed"):
                     break
             second = gpuprep("provision", f"sim:{bare}", "--profile", "t4")
             ansible = children(holder.pid)
