@@ -54,10 +54,11 @@ def left(store: Store, record: RunRecord) -> Iterator[None]:
 
 def store_all(store: Store) -> None:
     """Store the records of the killed runs of this store. Raises StoreError."""
-    for path in sorted(_folder().glob(f"{_of(store)}-*.json"))[:MOST]:
+    for path in sorted(_folder().glob(f"{_of(store)}-*"))[:MOST]:
         with contextlib.suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with contextlib.suppress(DecodeError):  # the computer stopped while the file was written: it is empty
+            # The run was killed, or the computer stopped, while the file was written: it is not whole, or still unnamed.
+            with contextlib.suppress(DecodeError):
                 store.append_new(from_json(RunRecord, file.read(FILE_BYTES).decode("utf-8", "replace")))
             path.unlink(missing_ok=True)
 

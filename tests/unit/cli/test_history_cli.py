@@ -431,6 +431,7 @@ def test_what_a_power_cut_left_half_written_hides_no_run(gpuprep: Shell, store: 
     of_this_store = hashlib.sha256(store.shown_url.encode()).hexdigest()[:12]
     for name, text in {"a": "", "b": "[" * 100_000, "c": '{"run_id": 1}'}.items():
         (folder / f"{of_this_store}-{name}.json").write_text(text)
+    (folder / f"{of_this_store}-d.new").write_text('{"run')  # killed before it had its name
     (folder / "another-store.json").write_text("{}")
     assert [line.split()[0] for line in gpuprep("history")[1].splitlines()] == ["RUN", "run-01"]
     assert [path.name for path in folder.iterdir()] == ["another-store.json"]
