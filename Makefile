@@ -5,6 +5,7 @@
 #   make test-machines  what needs machines from nothing, Ansible's runs, sshd, browsers, builds of FFmpeg
 #   make test-all  both, with the long matrix and the soak: each system from nothing
 #   make faults  which of these commands notices each of 60 faults; hours
+#   make chaos   kills, power cuts and lost networks in the middle of commands: N=50 rounds, SEED=1 the same ones again
 #   make coverage  the share of lines and branches that the tests without a machine run
 #   make lint    ruff, mypy, import contracts, yamllint, ansible-lint
 #   make canary  what the live archives lack of what the catalogue says; needs the internet
@@ -48,10 +49,10 @@ PACKAGES := python3-venv openssh-client ca-certificates \
             openssh-server shellcheck procps postgresql gnupg chromium-headless-shell fonts-dejavu-core \
             bash zsh fish mandoc
 
-.PHONY: help demo playground man test test-machines test-all faults coverage lint $(LINT) bench canary wheel release hashes clean packages
+.PHONY: help demo playground man test test-machines test-all faults chaos coverage lint $(LINT) bench canary wheel release hashes clean packages
 
 help:
-	@sed -n 's/^# \{0,3\}//; 2,17p' $(firstword $(MAKEFILE_LIST))
+	@sed -n 's/^# \{0,3\}//; 2,18p' $(firstword $(MAKEFILE_LIST))
 
 packages:
 	@missing=""
@@ -148,6 +149,9 @@ test-all: $(VENV)/.installed
 
 faults: $(VENV)/.installed
 	@$(BIN)/python tests/support/injectfaults.py
+
+chaos: $(VENV)/.installed
+	@$(BIN)/python tests/support/chaos.py --rounds $(or $(N),10) $(if $(SEED),--seed $(SEED))
 
 coverage: $(VENV)/.installed
 	@$(BIN)/pytest tests -m "not e2e and not only_all" -n 2 -q --cov --cov-report=term

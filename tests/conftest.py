@@ -88,7 +88,7 @@ MACHINES = ("kept_t4", "t4", "t4_copy", "a100", "v100")
 # worker ends long before another. A name is a machine, a file or a folder.
 ORDER = (
     "kept_t4", "t4", "test_codec", "hostile", "test_interruption", "test_silence", "test_watch", "test_host_keys",
-    "e2e", "test_schedulers", "t4_copy", "traces", "a100", "v100", "tests",
+    "e2e", "test_schedulers", "t4_copy", "test_chaos", "traces", "a100", "v100", "tests",
 )  # fmt: skip
 # Whose tests are for `make test-machines`, but for what is marked `smoke`.
 FOLDERS_OF_MACHINES = ("machines", "browser")
