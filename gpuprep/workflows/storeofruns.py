@@ -57,7 +57,7 @@ def store_all(store: Store) -> None:
     for path in sorted(_folder().glob(f"{_of(store)}-*"))[:MOST]:
         with contextlib.suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The run was killed, or the computer stopped, while the file was written: it is not whole, or still unnamed.
+            # The run was killed, or the computer stopped, while the file was written: it is not whole, or unnamed.
             with contextlib.suppress(DecodeError):
                 store.append_new(from_json(RunRecord, file.read(FILE_BYTES).decode("utf-8", "replace")))
             path.unlink(missing_ok=True)

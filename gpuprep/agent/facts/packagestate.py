@@ -22,12 +22,16 @@ NO_ANSWER = "the package manager does not answer"  # the error of the agent; its
 MOST = 50  # of packages and of files that are named
 RED_HAT = Path("/etc/system-release")  # Red Hat's system, those built from its sources, and Amazon Linux
 # How each manager is asked for all packages. dpkg's states are letters: wanted, is, error.
-DPKG_FIELDS = "${db:Status-Abbrev}\\t${Package}\\t${Provides}\\t${Pre-Depends}, ${Depends}\\n"
+DPKG_FIELDS = (
+    "${db:Status-Abbrev}\\t${Package}\\t${Provides}\\t${Pre-Depends}, ${Depends}\\t${Version}\\t${Config-Version}\\n"
+)
 DPKG_QUERY = ("dpkg-query", "-W", "-f", DPKG_FIELDS)
 RPM_QUERY = ("rpm", "-qa", "--qf", "%{NAME}.%{ARCH}\\n")
 # States of dpkg(1) for an unfinished step, as in `dpkg --audit`. Waiting triggers are no fault: apt runs them.
 UNFINISHED = {"H": "half-installed", "U": "unpacked", "F": "half-configured"}
 BROKEN = "reinst-required"
+# Half-configured in the version that was configured before: only its reaction to other packages' files was broken off.
+TRIGGERED = "half-configured by a trigger"
 # Packages that provision installs again: then apt's dependencies are met.
 OWN = re.compile(r"(lib)?(nvidia|nv|cuda|cudnn|cublas|cufft|cufile|cuinj|cupti|curand|cusolver|cusparse|npp)|dkms$")
 WITHOUT = "installed without "  # and a package that it needs
@@ -58,12 +62,14 @@ def unfinished(answer: str, *, rpm: bool) -> Dict[str, str]:
         times = Counter(line for line in answer.splitlines() if not line.startswith(SIDE_BY_SIDE))
         found = {name: TWICE for name, count in times.items() if count > 1 and _is_name(name)}
     else:
-        rows = [(line.split("\t") + [""] * 4)[:4] for line in answer.splitlines()]
-        there = {name for state, name, _, _ in rows if state[1:2] not in "nc"}
-        there |= {name for state, _, provides, _ in rows if state[1:2] not in "nc" for name in _names(provides)}
+        rows = [(line.split("\t") + [""] * 6)[:6] for line in answer.splitlines()]
+        there = {name for state, name, *_ in rows if state[1:2] not in "nc"}
+        there |= {name for state, _, provides, *_ in rows if state[1:2] not in "nc" for name in _names(provides)}
         found = {}
-        for state, name, _, depends in rows:
+        for state, name, _, depends, version, configured in rows:
             wrong = BROKEN if state[2:3] == "R" else UNFINISHED.get(state[1:2], "")
+            if state[1:3].rstrip() == "F" and version == configured != "":
+                wrong = TRIGGERED
             if not wrong and state[1:2] == "i":
                 wrong = _unmet(depends, there)
             if wrong and _is_name(name):
@@ -132,8 +138,9 @@ def _of_dnf(history: Path) -> List[str]:
 
 
 def of_others(unfinished_packages: Dict[str, str], own: Sequence[str]) -> Dict[str, str]:
-    """Half-done packages that are no part of gpuprep's own step."""
-    return {name: wrong for name, wrong in unfinished_packages.items() if name not in own}
+    """Half-done packages that are no part of gpuprep's own step, which also triggers packages that it does not name."""
+    part = (TRIGGERED,) if own else ()
+    return {name: wrong for name, wrong in unfinished_packages.items() if name not in own and wrong not in part}
 
 
 def holders(locks: Tuple[str, ...] = LOCKS, process_files: Tuple[str, ...] = PROCESS_FILES) -> Dict[str, str]:

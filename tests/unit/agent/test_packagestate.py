@@ -34,12 +34,15 @@ DPKG = (CASES / "public/09-broken-dpkg/dpkg-query.txt").read_text(encoding="utf-
             "ii \ta\t\t, b (>= 1) | c, python3:any\nii \tb\t\t\nii \tpython3\tpy (= 3), vim\nii \td\t\tpy, c | vim, e\n"
             "rc \te\t\t\nrc \tf\t\tnothing\nii \tg\t\tlibnvidia-cfg1-580 (= 1)\n", False, {"d": "installed without e"},
         ),
+        ("iF \ta\t\t\t2\t2\niF \tb\t\t\t2\t1\niF \tc\t\t\t2\t\niU \td\t\t\t2\t2\n", False, {
+            "a": "half-configured by a trigger", "b": "half-configured", "c": "half-configured", "d": "unpacked",
+        }),
         ("iF \t$(reboot)\niF\n\niF \t{{ x }}\niF \t" + "a" * 500, False, {}),
         ("bash.x86_64\nkernel-core.x86_64\nkernel-core.x86_64\ngpg-pubkey.(none)\ngpg-pubkey.(none)\n", True, {}),
         ("glibc.x86_64\nglibc.i686\nglibc.x86_64\n", True, {"glibc.x86_64": "installed twice"}),
         ("".join(f"iF \tp{n:04}\n" for n in range(9000)), False, {f"p{n:04}": "half-configured" for n in range(50)}),
     ],
-    ids=["public case", "sound", "each state", "needs", "names that are none", "kernels", "twice", "many"],
+    ids=["public case", "sound", "each state", "needs", "triggers", "names that are none", "kernels", "twice", "many"],
 )  # fmt: skip
 def test_what_is_half_done(answer: str, rpm: bool, found: dict[str, str]) -> None:
     assert packagestate.unfinished(answer, rpm=rpm) == found
@@ -205,6 +208,9 @@ def test_what_dnf_did_for_gpuprep_and_did_not_end(
     [
         ({"nvidia-cuda-toolkit": "unpacked"}, (), ("g++-13", "nvidia-cuda-toolkit"), ""),
         ({}, ("/var/lib/dpkg/updates/0001",), ("nvidia-cuda-toolkit",), ""),
+        # libc-bin's trigger ran for the packages of that step, which does not name it
+        ({"libc-bin": "half-configured by a trigger"}, ("/var/lib/dpkg/updates/0001",), ("libcuda1",), ""),
+        ({"libc-bin": "half-configured by a trigger"}, (), (), "libc-bin is half-configured by a trigger"),
         ({"acme": "half-configured", "libcuda1": "unpacked"}, (), ("libcuda1",), "acme is half-configured"),
         ({"acme": "half-configured"}, ("/var/lib/dpkg/updates/0001",), ("libcuda1",), "acme is half-configured"),
         ({}, ("/var/lib/dpkg/updates/0001",), (), "/var/lib/dpkg/updates/0001"),
