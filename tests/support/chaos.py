@@ -1,7 +1,8 @@
 """Disturbs gpuprep's commands at random moments on simulated machines; the same command, typed again, has to end as if
 nothing had happened.
 
-    python tests/support/chaos.py [--rounds N] [--seed S] [--round K] [--only COMMAND] [--system OS] [--disturb KIND]
+    python tests/support/chaos.py [--rounds N] [--seed S] [--round K] [--only COMMAND,...] [--system OS]
+        [--disturb KIND]
 
 A round: a machine in a known state, a command, a moment of it and a disturbance, all four chosen by the seed and the
 round's number alone, so `--seed S --round K` is the same round whatever N was. Then the same command again. Its exit
@@ -93,7 +94,13 @@ COMMANDS = {
         packages=True,
     ),
     "codec": Command(
-        ("provision", "--only", "codec", "--no-validate"), WHOLE, undo=("printf x >>$(realpath /usr/local/bin/ffmpeg)",)
+        ("provision", "--only", "codec", "--no-validate"),
+        WHOLE,
+        undo=(
+            "rm /usr/local/bin/ffprobe",
+            "ln -sfn / /opt/gpuprep/ffmpeg/current",
+            "ln -sfn /nowhere /usr/local/lib/pkgconfig/ffnvcodec.pc",
+        ),
     ),
     "tune": Command(("tune",), WHOLE, undo=(*TUNED, "rm /etc/gpuprep/tuning.json")),
     "validate": Command(("validate", *UNMEASURED), WHOLE, ansible=False),
@@ -168,7 +175,11 @@ def planned(seed: int, number: int, only: str = "", system: str = "", kind: str 
             chance.random() < 0.15, chance.choice((2.0, 8.0, 20.0, 60.0)), asked,
         )  # fmt: skip
         plan = dataclasses.replace(plan, late=plan.late and plan.kind in LATE)
-        if only in ("", plan.command) and system in ("", plan.system) and kind in ("", plan.kind):
+        if (
+            plan.command in (only or plan.command).split(",")
+            and system in ("", plan.system)
+            and kind in ("", plan.kind)
+        ):
             return plan
     raise ValueError(f"there is no such round:{asked}")
 
@@ -189,15 +200,17 @@ dkms status 2>/dev/null | sort
 some() { # all files of gpuprep and of settings, but those that each machine or run has of its own
   find /etc /usr/local /opt -xdev \( -path /etc/ssh -o -path /etc/dkms -o -name __pycache__ \) -prune -o -not -type d \
     -not -name '*-' -not -name 'ld.so.cache*' -not -name machine-id -not -name hostname -not -name hosts \
-    -not -name .pwd.lock -not -name .updated -not -name resolv.conf -not -name provenance.json \
-    -not -name compiled.json -not -name versionlock.list "$@"
+    -not -name .pwd.lock -not -name .updated -not -name resolv.conf "$@"
 }
 echo "## files"; some -printf '%M %u %p %l\n' | sort
-echo "## contents"; some -type f -not -path '/opt/gpuprep/*/lib/*' -print0 | xargs -0 sha256sum | sort -k2
-test ! -e /etc/gpuprep/provenance.json || python3 -c 'import json; json.load(open("/etc/gpuprep/provenance.json"))' 2>&1
-echo "## units"; systemctl list-unit-files --no-legend --no-pager --plain | awk '{print $1, $2}' | sort
-systemctl list-units --failed --no-legend --no-pager --plain | awk '{print "failed", $1}'
+echo "## contents"; some -type f -not -path '/opt/gpuprep/*/lib/*' -not -name provenance.json -not -name drift.json \
+  -not -name compiled.json -not -name versionlock.list -print0 | xargs -0 sha256sum | sort -k2
+for f in /etc/gpuprep/*.json; do test ! -e $f || python3 -m json.tool $f >/dev/null || echo "$f is no JSON"; done
+echo "## units"
+systemctl list-unit-files --no-legend --no-pager --plain | awk '!/^(run|session)-/ {print $1, $2}' | sort
+systemctl list-units --failed --no-legend --no-pager --plain | awk '/gpuprep|nvidia|dkms|apt|dnf/ {print "failed", $1}'
 systemctl is-active gpuprep-tune nvidia-persistenced gpuprep-drift.timer
+systemctl list-units --type=timer --state=active --no-legend --no-pager --plain | awk '{print "timer", $1}' | sort
 echo "## GPU"
 nvidia-smi --query-gpu=persistence_mode,power.limit,clocks.applications.graphics,compute_mode --format=csv,noheader
 head -n1 /proc/driver/nvidia/version
@@ -785,7 +798,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=10, metavar="N")
     parser.add_argument("--seed", type=int, help="a number; without one, another in each run")
     parser.add_argument("--round", type=int, metavar="K", help="this round alone")
-    parser.add_argument("--only", choices=sorted(COMMANDS), default="", metavar="COMMAND", help=", ".join(COMMANDS))
+    parser.add_argument("--only", default="", metavar="COMMAND,...", help=", ".join(COMMANDS))
     parser.add_argument("--system", choices=["debian13", *STUBS], default="", metavar="OS")
     parser.add_argument("--disturb", choices=KINDS, default="", metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--disk", default="", help="a stopped machine: a finished T4 on Debian 13")
