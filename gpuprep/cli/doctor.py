@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -69,7 +69,7 @@ def _text(path: str) -> str:
     most = 4 * MOST_CHARACTERS
     try:
         if path == "-":
-            data = sys.stdin.buffer.read(most)
+            data = _end(sys.stdin.buffer, most)
         else:
             with open_regular(path) as file:
                 file.seek(max(0, file.seek(0, 2) - most))
@@ -77,6 +77,14 @@ def _text(path: str) -> str:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", "give a file of text, or - for stdin") from error
     return data.decode(errors="replace")
+
+
+def _end(file: BinaryIO, most: int) -> bytes:
+    """The last `most` bytes of a file that cannot be wound forward, such as a pipe."""
+    data = b""
+    while more := file.read(most):
+        data = (data + more)[-most:]
+    return data
 
 
 def _write_bundle(path: Path, files: list[tuple[str, str]]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from gpuprep.catalogue import datafile
 from gpuprep.catalogue.xids import xid
+from gpuprep.doctor.patterns import Found, Pattern, Text, pattern
 from gpuprep.untrusted.plaintext import one_line
 
 GRAVITIES = ("lost", "unusable", "program", "degraded", "note")  # gravest first
@@ -33,9 +34,6 @@ HARDWARE = re.compile(
 NAME = re.compile(r"\{(\w+)\}")
 PART = re.compile(r" \([^()]*\{\w+\}[^()]*\)")
 OF_GRAVITY = {"fail": "lost", "warn": "degraded", "note": "note"}  # of the catalogue of Xids
-SPACE = re.compile(r"(\[(?:\\.|[^\]])*\])|\\s\+| (?![?*+{])")  # of a pattern, outside of [...]
-# The kernel wraps its sentences; each line then begins with a time stamp and NVRM.
-GAP = r"(?:\s|\n[^\n]{0,60}?NVRM:)+"
 SYSTEMS = {
     APT: re.compile(
         r"\b(?:apt(?:-get)?|dpkg|deb|ubuntu|debian|pop!?_os|mint)\b|-(?:generic|amd64|lowlatency)\b|~\d\d\.\d\d\.\d\)",
@@ -60,10 +58,10 @@ class Rule:
     id: str
     gravity: str
     sure: str
-    any: tuple[re.Pattern[str], ...]
-    all: tuple[re.Pattern[str], ...]
-    none: tuple[re.Pattern[str], ...]
-    also: tuple[re.Pattern[str], ...]
+    any: tuple[Pattern, ...]
+    all: tuple[Pattern, ...]
+    none: tuple[Pattern, ...]
+    also: tuple[Pattern, ...]
     cause: str
     do: Mapping[str, Sequence[str]]
     beware: str
@@ -115,10 +113,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def _rule(row: Mapping[str, Any], gravity: str) -> Rule:
-    patterns = {
-        name: tuple(re.compile(SPACE.sub(lambda part: part[1] or GAP, text), re.I) for text in row.get(name, ()))
-        for name in ("any", "all", "none", "also")
-    }
+    patterns = {name: tuple(map(pattern, row.get(name, ()))) for name in ("any", "all", "none", "also")}
     return Rule(
         row["id"], row.get("gravity", gravity), row.get("sure", "likely"), **patterns, cause=row["cause"], do=row["do"],
         beware=row.get("beware", ""), source=row["source"], symptom=row.get("symptom", False),
@@ -129,7 +124,8 @@ def diagnose(texts: Mapping[str, str], system: str | None = None) -> list[Diagno
     """What these texts say, gravest first. `system`: "apt" or "dnf"; None: by the texts themselves."""
     whole = "\n".join(_cut(text) for text in texts.values())
     system = system or _system(whole)
-    found = [(rule, matches) for rule in rules() if (matches := _matches(rule, whole))]
+    searched = Text.of(whole)
+    found = [(rule, matches) for rule in rules() if (matches := _matches(rule, searched))]
     known = [(rule, _diagnosis(rule, matches, whole, system)) for rule, matches in found]
     causes = [diagnosis for rule, diagnosis in known if not rule.symptom]
     causes += _other_xids(whole, causes)
@@ -153,7 +149,7 @@ def _system(text: str) -> str | None:
     return named[0] if len(named) == 1 else None
 
 
-def _matches(rule: Rule, text: str) -> list[re.Match[str]]:
+def _matches(rule: Rule, text: Text) -> list[Found]:
     """Where the rule's evidence stands; [] where the rule does not hold. Confirmed if one of `also` is among them."""
     found = [match for pattern in rule.any if (match := pattern.search(text))]
     if not found or any(pattern.search(text) for pattern in rule.none):
@@ -164,20 +160,20 @@ def _matches(rule: Rule, text: str) -> list[re.Match[str]]:
     return found + [match for match in others if match] + [m for pattern in rule.also if (m := pattern.search(text))]
 
 
-def _diagnosis(rule: Rule, matches: Sequence[re.Match[str]], text: str, system: str | None) -> Diagnosis:
+def _diagnosis(rule: Rule, matches: Sequence[Found], text: str, system: str | None) -> Diagnosis:
     values: dict[str, str] = {}
     for match in matches:
-        values |= {name: value for name, value in match.groupdict().items() if value and name not in values}
-    second = any(match.re in rule.also for match in matches)
+        values = match.groups | values
+    second = any(match.pattern in rule.also for match in matches)
     return Diagnosis(
         rule.id, rule.gravity, "confirmed" if second else rule.sure, _filled(rule.cause, values),
-        tuple(dict.fromkeys(line for match in matches for line in _lines(text, match)))[:LINES],
+        tuple(dict.fromkeys(line for match in matches for line in _lines(text, match.start, match.end)))[:LINES],
         tuple(_filled(step, values) for step in _steps(rule.do, system)), _filled(rule.beware, values), rule.source,
     )  # fmt: skip
 
 
-def _lines(text: str, match: re.Match[str]) -> Iterator[str]:
-    start, end = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.end())
+def _lines(text: str, first: int, last: int) -> Iterator[str]:
+    start, end = text.rfind("\n", 0, first) + 1, text.find("\n", last)
     for line in text[start : end if end >= 0 else len(text)].splitlines():
         if line.strip():
             yield one_line(line.strip()[:QUOTED])
@@ -203,7 +199,7 @@ def _other_xids(text: str, causes: Sequence[Diagnosis]) -> Iterator[Diagnosis]:
     told = {line for each in causes for line in each.evidence}
     codes: dict[int, list[str]] = {}
     for match in XID.finditer(text):
-        line = next(_lines(text, match))
+        line = next(_lines(text, match.start(), match.end()))
         if line not in told:
             codes.setdefault(int(match[3] or match[2]), []).append(line)
     covered = {int(known[3] or known[2]) for line in told if (known := XID.search(line))}
