@@ -52,7 +52,7 @@ class Rule:
     none      none of them is there
     also      one of them makes it confirmed
     do        commands by package manager, "apt" and "dnf", or "any"; {name} is what a pattern found
-    symptom   only said where no rule names a cause that is as grave
+    symptom   only said where no rule names a cause that is as grave, and after the causes
     """
 
     id: str
@@ -130,8 +130,11 @@ def diagnose(texts: Mapping[str, str], system: str | None = None) -> list[Diagno
     causes = [diagnosis for rule, diagnosis in known if not rule.symptom]
     causes += _other_xids(whole, causes)
     gravest = min((GRAVITIES.index(each.gravity) for each in causes), default=len(GRAVITIES))
-    causes += [each for rule, each in known if rule.symptom and GRAVITIES.index(each.gravity) < gravest]
-    return sorted(causes, key=rank)
+    symptoms = [each for rule, each in known if rule.symptom and GRAVITIES.index(each.gravity) < gravest]
+    # What ended a program or the GPU's use explains a symptom, and comes before it; a slower GPU or a note does not.
+    explain = [each for each in causes if each.gravity not in GRAVITIES[-2:]]
+    others = [each for each in causes if each not in explain]
+    return [*sorted(explain, key=rank), *sorted(symptoms, key=rank), *sorted(others, key=rank)]
 
 
 def rank(diagnosis: Diagnosis) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Where does a pattern of a rule stand in a long text? In a time that no text can make long.
 
 There are more than a thousand patterns, and a text may have a million characters and be made to slow them down. So a
-pattern is searched only in the lines around a word that it must have, and it is cut at `[^\\n]*` ("later on this line"):
+pattern is searched only in the lines around a word that it must have, and it is cut at `[^\\n]*` ("later on the line"):
 its parts are searched one after the other, never going back.
 """
 

@@ -23,11 +23,16 @@ from gpuprep.records import ContainerFacts, Finding, PackageManagerFacts, Snapsh
 from gpuprep.reports import commands
 from gpuprep.reports import doctor as shown
 
-LOGS = [
-    dict(zip(("says", "log"), re.split(r"(?:   .*)?\n", case, maxsplit=1), strict=True))
-    for name in ("reported", "public", "made")
-    for case in (CASES / "doctor" / f"{name}.txt").read_text(encoding="utf-8").split("\n==== ")[1:]
-]
+
+def cases(name: str) -> list[dict[str, str]]:
+    text = (CASES / "doctor" / f"{name}.txt").read_text(encoding="utf-8")
+    return [
+        dict(zip(("says", "log"), re.split(r"(?:   .*)?\n", case, maxsplit=1), strict=True))
+        for case in text.split("\n==== ")[1:]
+    ]
+
+
+LOGS = [case for name in ("reported", "public", "made") for case in cases(name)]
 WANTED = resolved()
 SOUND = finished_snapshot(WANTED)
 HALF_DONE = PackageManagerFacts({"nvidia-dkms-580": "half-configured"}, (), {})
@@ -44,6 +49,11 @@ def test_a_log_says_its_cause_first(case: dict[str, str]) -> None:
     assert [each.id for each in found][:1] == [case["says"]]
     assert found[0].evidence
     assert found[0].do
+
+
+@pytest.mark.parametrize("case", cases("healthy"), ids=lambda case: case["says"])
+def test_a_log_of_what_works_says_nothing(case: dict[str, str]) -> None:
+    assert [each.id for each in doctor.diagnose({"log": case["log"]}) if each.sure != "possible"] == []
 
 
 @pytest.mark.parametrize("rule", doctor.rules(), ids=lambda rule: rule.id)
