@@ -42,6 +42,7 @@ WITHOUT_KERNEL = (
 )  # fmt: skip
 OWN_FOLDER = "/opt/gpuprep"  # in the catalogue it stands for the profile's codec.prefix, too
 MOST_PACKAGES = 8  # that a sentence names
+LEAST_INODES = 5000  # a kernel's headers alone are more than ten thousand files
 VGPU = re.compile(r"^GRID |-\d+[ABCQ]$")  # names of parts of GPUs: "GRID T4-16Q", "NVIDIA A10-24Q"
 
 
@@ -396,6 +397,13 @@ def free_space(
         works = f"the folder mounted for writing (`findmnt -T {folder}` shows the mount)"
         refusals.append(refuse("host.disk", reason, works))
     for mount, mib in needs.items():
+        inodes, least = _inodes_on(mount, snapshot), 100 if mount == "/boot" else LEAST_INODES
+        if inodes is not None and inodes < least:
+            reason = f"{mount} has room for {inodes} more files (inodes), and {', '.join(causes[mount])} need {least}"
+            works = (
+                f"files removed there (`sudo du --inodes -xS {command(mount)} | sort -n | tail` shows where they are)"
+            )
+            refusals.append(refuse("host.disk", reason, works))
         free = _free_on(mount, snapshot)
         if free is not None and free < mib:
             reason = f"{mount} has {free} MiB free, and {', '.join(causes[mount])} need {mib} MiB there"
@@ -411,6 +419,11 @@ def _mount_of(path: str, snapshot: Snapshot) -> str:
         return snapshot.folders[path].mount
     holding = [m.path for m in snapshot.mounts if path == m.path or path.startswith(m.path.rstrip("/") + "/")]
     return max(holding, key=len, default="/")
+
+
+def _inodes_on(mount: str, snapshot: Snapshot) -> int | None:
+    places = () if isinstance(snapshot.folders, Missing) else snapshot.folders.values()
+    return min((p.inodes_free for p in places if p.mount == mount and isinstance(p.inodes_free, int)), default=None)
 
 
 def _free_on(mount: str, snapshot: Snapshot) -> int | None:

@@ -1,6 +1,7 @@
 """What is wrong with a machine, by what its programs and its kernel wrote? Rules are data: rules/*.yml.
 
 diagnose({"log": text})    what a pasted log says, gravest first
+cause(text)                the first cause of it as one line, for the error of a step
 """
 
 from __future__ import annotations
@@ -135,6 +136,12 @@ def diagnose(texts: Mapping[str, str], system: str | None = None) -> list[Diagno
     explain = [each for each in causes if each.gravity not in GRAVITIES[-2:]]
     others = [each for each in causes if each not in explain]
     return [*sorted(explain, key=rank), *sorted(symptoms, key=rank), *sorted(others, key=rank)]
+
+
+def cause(text: str, system: str | None = None) -> str:
+    """The surest cause that a failed program's output names, with what to do, on one line; "" where none is known."""
+    known = next((each for each in diagnose({"log": text}, system) if each.sure != SURE[-1]), None)
+    return one_line(f"{known.cause} What helps: {'; '.join(known.do)}") if known else ""
 
 
 def rank(diagnosis: Diagnosis) -> tuple[int, int]:

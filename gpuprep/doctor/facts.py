@@ -12,6 +12,7 @@ from gpuprep.records import Missing, Snapshot, Status
 
 GRAVITY = {Status.FAIL: "lost", Status.WARN: "degraded"}
 SMALL_MIB = 200  # free room below which packages, modules and initramfs cannot be written
+FEW_INODES = 1000  # more files are in one package of kernel headers
 NO_GSP = ("maxwell", "pascal", "volta")  # architectures that the open kernel modules do not support
 
 
@@ -54,6 +55,14 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     for folder, mib in snapshot.disk_free_mib.items():
         if mib < SMALL_MIB:
             yield f"{folder} has {mib} MiB free"
+    for folder, place in ({} if isinstance(snapshot.folders, Missing) else snapshot.folders).items():
+        if place.read_only:
+            yield f"{folder}: Read-only file system"
+        elif isinstance(place.inodes_free, int) and place.inodes_free < FEW_INODES:
+            yield f"{folder} has {place.inodes_free} inodes free"
+    persistenced = snapshot.units.get("nvidia-persistenced.service")
+    if persistenced is not None and persistenced.enabled in ("masked", "masked-runtime"):
+        yield "nvidia-persistenced.service is masked"
 
 
 def _driver(snapshot: Snapshot, boards: list[Board | None]) -> Iterator[str]:
@@ -73,6 +82,11 @@ def _driver(snapshot: Snapshot, boards: list[Board | None]) -> Iterator[str]:
         yield f"driver library {library} and loaded module {loaded} differ"
         if isinstance(disk, str) and disk != library:
             yield f"driver library {library} and module {disk} on the disk differ"
+    libraries = snapshot.driver_libraries
+    library_of_cuda = None if isinstance(libraries, Missing) else libraries.get("libcuda.so.1")
+    module = disk if loaded is None else loaded
+    if library_of_cuda and isinstance(module, str) and library_of_cuda.version is None:
+        yield f"programs get {library_of_cuda.place}, which is not of driver {module}"
     if driver.nouveau_loaded:
         yield "already bound to nouveau"
     if driver.runfile and any(name.startswith(("nvidia-driver", "libnvidia-compute", "nvidia-dkms")) for name in

@@ -368,6 +368,7 @@ class FolderFacts:
 
     mount: str  # the mount point that holds it
     read_only: bool
+    inodes_free: Union[int, Missing, None] = NOT_READ  # how many more files fit; None: the file system has no limit
 
 
 @dataclass(frozen=True)

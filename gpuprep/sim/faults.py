@@ -16,6 +16,7 @@ import yaml
 
 from gpuprep.errors import SimError
 from gpuprep.sim import driver, inside, modprobe, nvmlstate, store, sysfs
+from gpuprep.sim.supervisor import SLOW_BOOT
 
 # The pipe has no name when the script ends: a program that logged to it while nobody reads would wait for ever.
 KERNEL_LOG = """
@@ -43,6 +44,9 @@ def play(name: str, kind: str, *, gpu: int = 0, clear: bool = False) -> None:
         raise SimError(f"no fault {kind!r}", f"known: {', '.join(kinds())}")
     fault = kinds()[kind]
     run = store.folder(name) / "run"
+    if "restart" in fault:  # of a machine that may be off at this moment
+        _restart(run, "" if clear else str(fault["restart"]))
+        return
     inside.leader(name)
     if fault.keys() & {"gpu", "present", "system"}:
         _nvml(name, run, fault, gpu, clear)
@@ -64,6 +68,13 @@ def play(name: str, kind: str, *, gpu: int = 0, clear: bool = False) -> None:
         _mismatch(name, run, clear)
     if fault.get("nouveau"):
         _nouveau(store.folder(name), clear)
+
+
+def _restart(run: Path, seconds: str) -> None:
+    if seconds:
+        (run / SLOW_BOOT).write_text(seconds)
+    else:
+        (run / SLOW_BOOT).unlink(missing_ok=True)
 
 
 def _section(name: str, state: Mapping[str, Any], section: str) -> Any:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -27,6 +28,8 @@ REBOOT = 133
 PR_SET_PDEATHSIG = 1
 MOST_CONSOLE = 4 << 20  # bytes of a boot
 LOG_SECONDS = 5.0
+POLL_SECONDS = 0.2
+SLOW_BOOT = "slow-boot"  # in the folder run/ of a machine
 MOST_PROCESSES = 8192  # of each user of a machine
 
 
@@ -38,6 +41,7 @@ class Supervisor:
         self.name = folder.name
         self.root = folder / "root"
         self.stopping = False
+        self.asked_to_stop = threading.Event()
         self.first_id: int | None = None  # of the machine's range; None: it has none
         self.child: subprocess.Popen[bytes] | None = None
 
@@ -52,10 +56,24 @@ class Supervisor:
             code = self._boot(description)
             if code != REBOOT:
                 return code
+            self._power_off_time()
         return 0
+
+    def _power_off_time(self) -> None:
+        """A fault of the restart: seconds until the machine starts again; "never" waits until the fault is removed."""
+        fault, began = self.folder / "run" / SLOW_BOOT, time.monotonic()
+        while not self.stopping:
+            try:
+                text = fault.read_text().strip()
+            except FileNotFoundError:
+                return
+            if text != "never" and time.monotonic() - began > float(text):
+                return
+            self.asked_to_stop.wait(POLL_SECONDS)
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.stopping = True
+        self.asked_to_stop.set()
         if self.child is not None:
             # The first SIGTERM asks the machine to shut down, a second one (machine.py sends it) ends it at once.
             self.child.send_signal(signal.SIGTERM)

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpuprep import checks
+from gpuprep import checks, doctor
 from gpuprep.checks.common import FIRST_FAILURE, INTERRUPTED, RESTART
 from gpuprep.checks.judgement import Adjust, Judgement, judge
 from gpuprep.desired import loading, probes
@@ -258,8 +258,17 @@ def play(run: ProfileRun, book: str, wanted: Wanted, roles: Sequence[str], optio
     if isinstance(outcome, ansible_run.Failure):
         if not options.check and isinstance(outcome.error, ProvisionFailed):
             _see_what_is_left(run, wanted)
+            _diagnose(run, outcome.error)
         raise outcome.error
     return outcome
+
+
+def _diagnose(run: ProfileRun, error: ProvisionFailed) -> None:
+    """What doctor knows of the failed step's own output says more than the advice that fits every failure."""
+    before = run.draft.before
+    system = None if before is None else doctor.DNF if before.apt is None else doctor.APT
+    if known := doctor.cause("\n".join((error.what, *error.last_lines)), system):
+        error.hint = f"{known}; then run the same command again: it continues from there"
 
 
 def _see_what_is_left(run: ProfileRun, wanted: Wanted) -> None:

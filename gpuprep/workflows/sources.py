@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuprep import catalogue
+from gpuprep import catalogue, doctor
 from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.agent.facts.packages import headers_package
 from gpuprep.catalogue import roles
@@ -282,6 +282,7 @@ def _lacking(
     answer: Answer, question: Question, wishes: Sequence[_Wish], release: catalogue.OsRelease
 ) -> Iterator[str]:
     manager = "dnf" if release.rpm else "apt"
+    known = doctor.cause("\n".join(answer.said), manager)
     settings = config_dir() / "config.yml"
     for wish in wishes:
         why = _refusal(wish, answer.offers)
@@ -299,6 +300,8 @@ def _lacking(
             again = "sudo dnf makecache" if release.rpm else "sudo apt-get update"
             reason = f"{wish.title}: this host's package archive {why}{said}"
             works = f"sources that have it: `{again}` on the host shows what fails there{wish.instead}"
+            if known:  # the lists could not be read: the package is there, as far as anybody knows
+                reason, works = f"{wish.title}: {manager} cannot read this host's package archive{said}", known
             yield str(refuse("host.sources", reason, works))
     for name, why in answer.lacking.items():
         if name in question.wheels:

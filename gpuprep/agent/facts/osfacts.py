@@ -159,7 +159,8 @@ def folders(paths: Sequence[str]) -> Tuple[Dict[str, int], Dict[str, FolderFacts
         while not os.path.ismount(place):
             place = place.parent
         free[path] = info.f_bavail * info.f_frsize // 2**20
-        places[path] = FolderFacts(str(place), bool(info.f_flag & os.ST_RDONLY))
+        inodes = info.f_favail if info.f_files else None  # btrfs counts none
+        places[path] = FolderFacts(str(place), bool(info.f_flag & os.ST_RDONLY), inodes)
     return free, places
 
 

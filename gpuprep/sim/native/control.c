@@ -8,7 +8,8 @@ nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, int mode)
     SET_GPU(device);
     if (mode != 0 && mode != 1)
         return INVALID_ARGUMENT;
-    set_number(call.gpu, "persistence", mode);
+    if (!number(call.gpu, "fault_persistence_stuck", 0))
+        set_number(call.gpu, "persistence", mode);
     return OK;
 }
 

@@ -358,6 +358,17 @@ def test_a_folder_that_cannot_be_written_and_a_prefix_of_the_profile() -> None:
     assert usr.startswith("host.disk: /usr is mounted read-only, and driver would be written there; works: the fold")
 
 
+@pytest.mark.parametrize(("inodes", "refused"), [(12, True), (5000, False), (None, False)])
+def test_a_disk_with_room_and_without_inodes_is_refused(inodes: int | None, refused: bool) -> None:
+    bare = bare_snapshot()
+    there = dataclasses.replace(bare, folders={"/opt/gpuprep": records.FolderFacts("/opt", False, inodes)})
+    if refused:
+        (reason,) = refusals(load("t4"), there)
+        assert reason.startswith("host.disk: /opt has room for 12 more files (inodes), and cudnn, codec need 5000")
+    else:
+        assert state.resolve(load("t4"), there).installs
+
+
 @pytest.mark.parametrize(
     ("wish", "mounts"),
     [

@@ -19,7 +19,16 @@ from validations_for_tests import t4
 
 from gpuprep import doctor
 from gpuprep.doctor import facts
-from gpuprep.records import ContainerFacts, Finding, PackageManagerFacts, Snapshot, Status
+from gpuprep.records import (
+    ContainerFacts,
+    Finding,
+    FolderFacts,
+    LoadedLibrary,
+    PackageManagerFacts,
+    Snapshot,
+    Status,
+    UnitFacts,
+)
 from gpuprep.reports import commands
 from gpuprep.reports import doctor as shown
 
@@ -158,6 +167,12 @@ def changed(part: str, **values: Any) -> Snapshot:
         (dataclasses.replace(SOUND, gpus=()), "gpus-missing"),
         (dataclasses.replace(SOUND, nvswitches=4), "fabric-manager-inactive"),
         (dataclasses.replace(SOUND, disk_free_mib={"/boot": 12}), "disk-nearly-full"),
+        (dataclasses.replace(SOUND, folders={"/opt": FolderFacts("/opt", False, 12)}), "inodes-used-up"),
+        (dataclasses.replace(SOUND, folders={"/opt": FolderFacts("/opt", True, 12)}), "read-only-file-system"),
+        (dataclasses.replace(SOUND, units={"nvidia-persistenced.service": UnitFacts("masked", "inactive", (), "")}),
+         "persistenced-masked"),
+        (dataclasses.replace(SOUND, driver_libraries={"libcuda.so.1": LoadedLibrary("/o/l", "/o/libcuda.so.1", None)}),
+         "libcuda-not-of-the-driver"),
         (dataclasses.replace(SOUND, package_manager=HALF_DONE),
          "package-half-done"),
         (dataclasses.replace(SOUND, containers=ContainerFacts("1.17", ("all",), ("/dev/dri/renderD129",))),
