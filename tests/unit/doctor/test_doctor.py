@@ -75,6 +75,16 @@ def test_each_rule_is_tried_and_reads_well_without_what_it_could_not_find(rule: 
     assert rule.cause.endswith((".", ")"))
 
 
+def test_what_a_log_names_cannot_be_more_than_a_word_of_a_command() -> None:
+    """The groups of a pattern that stand in commands: none finds what a shell or a terminal would act on."""
+    for rule in doctor.rules():
+        used = {name for steps in rule.do.values() for step in steps for name in re.findall(r"\{(\w+)\}", step)}
+        for pattern in (*rule.any, *rule.all, *rule.also):
+            for name, group in re.findall(r"\(\?P<(\w+)>((?:\[[^\]]*\]|\([^()]*\)|[^()\[])*)\)", pattern.source):
+                for letter in "$`;|&\"'\\\n\x1b" if name in used else "\n\x1b":
+                    assert not re.fullmatch(group, letter * 4), (rule.id, name, letter)
+
+
 @pytest.mark.parametrize("line", FACTS)
 def test_a_fact_says_its_cause(line: str) -> None:
     says, _, fact = line.partition(": ")
