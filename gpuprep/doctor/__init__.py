@@ -140,7 +140,9 @@ def diagnose(texts: Mapping[str, str], system: str | None = None) -> list[Diagno
 
 def cause(text: str, system: str | None = None) -> str:
     """The surest cause that a failed program's output names, with what to do, on one line; "" where none is known."""
-    known = next((each for each in diagnose({"log": text}, system) if each.sure != SURE[-1]), None)
+    symptoms = {rule.id for rule in rules() if rule.symptom}
+    found = diagnose({"log": text}, system)
+    known = next((each for each in found if each.sure != SURE[-1] and each.id not in symptoms), None)
     return one_line(f"{known.cause} What helps: {'; '.join(known.do)}") if known else ""
 
 

@@ -13,6 +13,7 @@ from gpuprep.records import Missing, Snapshot, Status
 GRAVITY = {Status.FAIL: "lost", Status.WARN: "degraded"}
 SMALL_MIB = 200  # free room below which packages, modules and initramfs cannot be written
 FEW_INODES = 1000  # more files are in one package of kernel headers
+NAMED = 3  # files of one package
 NO_GSP = ("maxwell", "pascal", "volta")  # architectures that the open kernel modules do not support
 
 
@@ -122,6 +123,9 @@ def _signatures(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _packages(snapshot: Snapshot) -> Iterator[str]:
+    if not isinstance(snapshot.package_files, Missing):
+        for package, said in snapshot.package_files.items():
+            yield from (f"package {package} is not as it was installed: {one}" for one in said[:NAMED])
     if isinstance(snapshot.package_manager, Missing):
         return
     for package, state in snapshot.package_manager.unfinished.items():

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Dict, Union
 
+from gpuprep.agent.facts import runtimesettings
 from gpuprep.agent.facts.simulation import source
 from gpuprep.agent.programs.run import read_text, run
 from gpuprep.records import Missing, Source, to_json_value
@@ -33,7 +34,8 @@ KERNEL_LINES = "50000"  # of a boot: those of a machine that logs a lot
 def measure(arguments: Dict[str, Any]) -> Dict[str, Any]:  # noqa: ARG001  every probe takes them
     """{"texts": {name: text, or Missing}}, each at most MOST_LINES lines. Read-only; takes a second.
 
-    The names are those of the programs: kernel, nvidia-smi, dkms, modprobe, units, make.log, nvidia-installer.log.
+    The names are those of the programs: kernel, nvidia-smi, dkms, modprobe, units, make.log, nvidia-installer.log; and
+    containers, which has what is wrong with the settings of their engines.
     """
     readers = {
         "kernel": _kernel,
@@ -43,6 +45,7 @@ def measure(arguments: Dict[str, Any]) -> Dict[str, Any]:  # noqa: ARG001  every
         "modprobe": lambda: _matching(_all("modprobe", "-c"), MODPROBE),
         "units": _units,
         "make.log": _make_log,
+        "containers": lambda: "\n".join(f"facts: {line}" for line in runtimesettings.wrong()),
         "nvidia-installer.log": lambda: read_text(INSTALLER_LOG, MOST_BYTES, follow=False) or "",
     }
     with ThreadPoolExecutor(len(readers)) as pool:
