@@ -13,7 +13,7 @@ from gpuprep.agent.host_paths import CUDNN_PREFIX
 from gpuprep.checks import cloudmachine, health, identity, probes
 from gpuprep.checks.baseline import figures as comparable
 from gpuprep.checks.common import check, skip
-from gpuprep.checks.installed import aptpins, codec, containers, driver, libraries, machine, toolkit, tuning
+from gpuprep.checks.installed import aptpins, codec, containers, driver, libraries, machine, nextboot, toolkit, tuning
 from gpuprep.desired.profile import Profile, Threshold
 from gpuprep.desired.state import Wanted
 from gpuprep.records import FactsRequest, Finding, Missing, ProbeResult, Snapshot, Status
@@ -45,7 +45,7 @@ def compare(
     findings += identity.findings(snapshot, probed)
     findings += health.findings(wanted, snapshot, before=before, rested=not asked and not probed)
     findings += probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline)
-    return tuple(findings)
+    return tuple(nextboot.restart_last(findings))
 
 
 def compare_figures(
@@ -66,6 +66,7 @@ def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     findings = machine.packages_finished(snapshot)
     findings += machine.kernels(wanted, snapshot)
     findings += driver.findings(wanted, snapshot)
+    findings += nextboot.findings(wanted, snapshot)
     findings += aptpins.findings(wanted, snapshot)
     findings += libraries.findings(wanted, snapshot)
     findings += machine.agent(wanted, snapshot)

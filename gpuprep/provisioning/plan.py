@@ -41,6 +41,7 @@ NO_REBOOT = frozenset(
         "modprobe_options",
         "headers",
         "headers_next_boot",
+        "next_boot_file",
         "next_boot_module",
         "signature",
         "signature_next_boot",

@@ -172,15 +172,38 @@ class OsFacts:
 
 
 @dataclass(frozen=True)
+class BootFault:
+    """Something that the next boot needs and that is wrong; agent/facts/nextboot.py has the kinds."""
+
+    kind: str  # "image_gone", "initrd_empty", "blocked", "unlisted"
+    what: str  # a path or an option
+
+
+@dataclass(frozen=True)
+class BootFacts:
+    """The entry that the boot loader starts next, as its resolved settings say."""
+
+    loader: str  # "GRUB", "systemd-boot", "none": then the newest kernel in /boot counts
+    setting: str  # what decides: "saved_entry=... in /boot/grub/grubenv"
+    title: str
+    image: str  # the kernel's path on this system
+    options: str  # the kernel's command line
+    once: bool  # chosen for one boot
+    fallback: OptStr  # release of the kernel that is left if this one fails; None: there is no other
+    faults: tuple[BootFault, ...] = ()
+
+
+@dataclass(frozen=True)
 class KernelFacts:
     running: str  # uname -r
-    next_boot: OptStr  # newest kernel in /boot, the one a reboot would start
+    next_boot: OptStr  # the kernel that a reboot starts; None: no kernel in /boot, as in a container
     headers_running: Bool  # /lib/modules/<running>/build exists
     headers_next_boot: Bool
     headers_available: Bool  # the package manager offers the headers of the running kernel
     secure_boot: Bool
     boot_id: str
     uptime_seconds: float
+    boot: Union[BootFacts, Missing, None] = NOT_READ
 
 
 @dataclass(frozen=True)
@@ -219,6 +242,10 @@ class DriverFacts:
     dkms: tuple[DkmsModule, ...] = ()
     # Whether the next boot's initramfs loads nouveau, having no blacklist of it; None: nouveau is not in there.
     nouveau_in_initramfs: Union[bool, Missing, None] = NOT_READ
+    module_next_boot_flavour: OptStr = NOT_READ
+    module_fallback_version: OptStr = NOT_READ  # the module's for the kernel that is left if the next one fails
+    # A module of the driver in the next boot's initramfs that is older than the one on the disk; None: there is none.
+    initramfs_stale: OptStr = NOT_READ
 
 
 @dataclass(frozen=True)

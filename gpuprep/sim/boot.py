@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+from gpuprep.agent.facts import bootorder
 from gpuprep.sim import driver, gpus, modprobe, nvmlstate, pci, sysfs
 from gpuprep.sim.machinedisk import Disk
 from gpuprep.sim.store import Description
@@ -13,6 +14,34 @@ from gpuprep.sim.store import Description
 KERNEL = re.compile(r"vmlinuz-[\w.+~-]{1,100}")
 CHOSEN = "boot/grub2/grubenv"  # of an RPM system, where grubby keeps the kernel that somebody chose
 MOST_TEXT = 4096  # bytes of it
+
+
+class _Files(bootorder.Tree):
+    """A machine's disk as the reader of boot loaders wants it."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def read(self, path: str, most: int) -> bytes | None:
+        return self._disk.read(path.lstrip("/"), most)
+
+    def names(self, path: str) -> list[str]:
+        return self._disk.names(path.lstrip("/"))
+
+    def target(self, path: str) -> str:
+        with self._disk.file(path.lstrip("/")) as file:
+            return path if file is not None else ""
+
+
+def loaded_kernel(disk: Disk) -> str:
+    """The release that the boot loader's files on the disk start; "" without such files, or if that kernel is gone.
+
+    A one-shot starts every time, as on file systems that GRUB cannot write: nothing writes to a disk from outside.
+    """
+    answer = bootorder.next_boot(_Files(disk))
+    known = answer.loader != bootorder.NONE and f"vmlinuz-{answer.kernel}" in disk.names("boot")
+    return answer.kernel if known else ""
 
 
 def newest_kernel(disk: Disk) -> str:
@@ -43,7 +72,9 @@ def prepare(description: Description, root: Path, folder: Path, owner: int = 0) 
     run, sys = folder / "run", folder / "sys"
     devices = gpus.devices(description.identity or description.name, description.gpus)
     with Disk(root) as disk:
-        release = str(description.options.get("kernel") or chosen_kernel(disk) or newest_kernel(disk))
+        release = str(
+            description.options.get("kernel") or loaded_kernel(disk) or chosen_kernel(disk) or newest_kernel(disk)
+        )
         configuration = modprobe.read(disk)
         module = modprobe.nvidia_module(disk, release, configuration)
     options = modprobe.nvidia_options(configuration, module) if module else {}

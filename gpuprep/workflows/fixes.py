@@ -1,4 +1,5 @@
-"""What `drift --fix` repairs: settings, units, links, holds and pins; never a package, never a reboot.
+"""What `drift --fix` repairs: settings, units, links, holds, pins, and the module for the kernel of the next boot (with
+that kernel's headers); no other package, never a reboot.
 
 plan(wanted, snapshot, findings)    findings ─► Planned fixes, each a command that a user could type. Pure
 offered(wanted, snapshot, findings) findings that say whether --fix repairs them, or what prevents that. Pure
@@ -20,9 +21,12 @@ from fnmatch import fnmatchcase
 
 from gpuprep import catalogue
 from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
+from gpuprep.agent.facts.nextboot import is_release
 from gpuprep.agent.facts.packagefiles import ABSENT, whose
 from gpuprep.agent.host_paths import AGENT_PROGRAM, CDI, CUDA_PIN, HEADERS_LINK, HOLDS, LOADER_LIST, PIN, PROGRAM_LINKS
 from gpuprep.catalogue.roles import cuda_pin_text, driver_pin_text, loader_list_text
+from gpuprep.checks.installed import nextboot
+from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Fix, Missing, Snapshot, Status
 from gpuprep.records.findings import PROBLEMS
@@ -219,6 +223,33 @@ def _cuda_pin(wanted: Wanted, _: Snapshot) -> str:
     return _written(CUDA_PIN, cuda_pin_text(wanted.cuda.pinned, wanted.cuda.pin)) if wanted.cuda.pin else ""
 
 
+def _module(wanted: Wanted, snapshot: Snapshot) -> str:
+    """The command that builds DKMS's module for the kernel of the next boot, with its headers if they are missing; ""
+    without DKMS's source of the installed driver. What it built the checks look at: DKMS hides failures behind 0.
+    """
+    kernel, name = snapshot.kernel.next_boot, nextboot.dkms(snapshot)
+    if not isinstance(kernel, str) or not is_release(kernel) or not name or wanted.driver.modules == PREBUILT:
+        return ""
+    release = shlex.quote(kernel)
+    built = f"dkms install --force {shlex.quote(name)} -k {release} && depmod {release}"
+    if snapshot.kernel.headers_next_boot is not False:
+        return built
+    if snapshot.apt is None:
+        return f"dnf -y install kernel-devel-{release} && {built}"
+    options = "-y -o DPkg::Lock::Timeout=600 --no-install-recommends --no-remove"
+    return f"DEBIAN_FRONTEND=noninteractive apt-get {options} install linux-headers-{release} && {built}"
+
+
+def _initramfs(_: Wanted, snapshot: Snapshot) -> str:
+    kernel = snapshot.kernel.next_boot
+    if not isinstance(kernel, str) or not is_release(kernel):
+        return ""
+    release = shlex.quote(kernel)
+    if snapshot.apt is None:
+        return f"dracut --force /boot/initramfs-{release}.img {release}"
+    return f"update-initramfs -u -k {release}"
+
+
 def _blacklist(wanted: Wanted, snapshot: Snapshot) -> str:
     """The command that writes the blacklist; "" if the file is right: then another file of apt overrides it."""
     text = blacklist_text(wanted)
@@ -345,6 +376,13 @@ TABLE = (
     Row(("driver.pinned",), "keep apt to this version of the driver again", _driver_pin),
     Row(("driver.files",), "install the driver's damaged packages again", _again("driver")),
     Row(("cuda.files",), "install CUDA's damaged packages again", _again("cuda")),
+    Row(
+        ("driver.next_boot_module", "driver.next_boot_file"),
+        "build the driver's module for the kernel of the next boot",
+        _module,
+        touches=("driver.signature_next_boot",),
+    ),
+    Row(("driver.initramfs",), "renew the initramfs of the next boot", _initramfs),
     Row(("driver.stream",), "enable the driver's stream of packages again", _stream),
     Row(("driver.held",), "hold the driver's packages again", _hold_driver),
     Row(("driver.unattended_upgrades",), "keep unattended upgrades off again", _blacklist),

@@ -10,7 +10,7 @@ from typing import Callable, Dict, Iterator, Optional, Tuple, Union
 
 from gpuprep.agent.facts import parse
 from gpuprep.agent.facts.loader import Loader
-from gpuprep.agent.facts.modprobe import nouveau_in_initramfs
+from gpuprep.agent.facts.modprobe import nouveau_in_initramfs, stale_in_initramfs
 from gpuprep.agent.facts.modulecache import remembered
 from gpuprep.agent.programs.run import read_text, run
 from gpuprep.records import (
@@ -75,6 +75,7 @@ VersionAndFlavour = Union[Tuple[str, str], None, Missing]
 def driver_facts(
     running: str,
     next_boot: OptStr,
+    fallback: OptStr,
     modules: Tuple[str, ...],
     loader: Loader,
     nvml_version: OptStr,
@@ -83,6 +84,8 @@ def driver_facts(
     loaded = _parsed(PROC / "version", parse.proc_version)
     on_disk = module_on_disk(running)
     following = on_disk if next_boot == running else module_on_disk(next_boot) if isinstance(next_boot, str) else None
+    left = on_disk if fallback == running else module_on_disk(fallback) if isinstance(fallback, str) else fallback
+    starts = next_boot if isinstance(next_boot, str) else running
     return DriverFacts(
         loaded_version=_part(loaded, 0),
         loaded_flavour=_part(loaded, 1),
@@ -95,7 +98,10 @@ def driver_facts(
         nouveau_loaded="nouveau" in modules,
         counters_restricted=counters_restricted(),
         dkms=dkms_modules(),
-        nouveau_in_initramfs=nouveau_in_initramfs(next_boot if isinstance(next_boot, str) else running, modprobe_lines),
+        nouveau_in_initramfs=nouveau_in_initramfs(starts, modprobe_lines),
+        module_next_boot_flavour=_part(following, 1),
+        module_fallback_version=_part(left, 0),
+        initramfs_stale=stale_in_initramfs(starts, module_file(starts)),
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple, Union
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 from gpuprep.agent.facts.modulecache import remembered
+from gpuprep.agent.facts.nextboot import FILE
 from gpuprep.agent.programs.run import read_text, run
-from gpuprep.records import Missing, ModprobeLine
+from gpuprep.records import Missing, ModprobeLine, OptStr
 
 # A file hides those of the same name in later folders; all that are left are read in the order of their names.
 FOLDERS = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
@@ -85,11 +86,9 @@ def nouveau_in_initramfs(
     index = read_text(root / "lib/modules" / kernel / "modules.dep")
     if not isinstance(index, str) or "/nouveau.ko" not in index:
         return None
-    places = [(root / form.format(kernel=kernel).lstrip("/"), program) for form, program in IMAGES]
-    image, program = next(((path, program) for path, program in places if path.exists()), (None, ""))
+    image, listed = _initramfs(kernel, root)
     if image is None:
         return None
-    listed = remembered(image, lambda path: _listed(program, path))
     if isinstance(listed, Missing):
         return listed
     if isinstance(lines, Missing):
@@ -107,10 +106,43 @@ def nouveau_in_initramfs(
     return not keeps_out_nouveau(inside)
 
 
-def _listed(program: str, image: Path) -> Union[Tuple[str, str], Missing]:
-    """(the file of nouveau in an initramfs or "", names of modprobe's files in it with blanks between)."""
+def stale_in_initramfs(kernel: str, module: OptStr, root: Path = Path("/")) -> OptStr:
+    """The driver's module in the initramfs of `kernel`, if the one on the disk is newer than the initramfs; else None.
+
+    Such an initramfs loads the older module, whatever is on the disk.
+    """
+    if not isinstance(module, str):
+        return module
+    image = next((path for path, _ in _images(kernel, root) if path.exists()), None)
+    if image is None or Path(module).stat().st_mtime <= image.stat().st_mtime:
+        return None  # and the listing, which takes a second, is not needed
+    _, listed = _initramfs(kernel, root, what="nvidia")
+    return listed if isinstance(listed, Missing) else listed[0] or None
+
+
+def _images(kernel: str, root: Path) -> List[Tuple[Path, str]]:
+    return [(root / form.format(kernel=kernel).lstrip("/"), program) for form, program in IMAGES]
+
+
+def _initramfs(
+    kernel: str, root: Path, what: str = "nouveau"
+) -> Tuple[Optional[Path], Union[Tuple[str, str], Missing]]:
+    """(the initramfs of `kernel`, what is in it: see _listed)."""
+    image, program = next(((path, program) for path, program in _images(kernel, root) if path.exists()), (None, ""))
+    if image is None:
+        return None, ("", "")
+    # The cache has one answer for each file: of nouveau, which is asked for each time.
+    listed = (
+        remembered(image, lambda path: _listed(program, path)) if what == "nouveau" else _listed(program, image, what)
+    )
+    return image, listed
+
+
+def _listed(program: str, image: Path, what: str = "nouveau") -> Union[Tuple[str, str], Missing]:
+    """(the file of a module in an initramfs or "", names of modprobe's files in it with blanks between)."""
     text = run([program, str(image)], timeout=60)
     if isinstance(text, Missing):
         return text
-    nouveau = re.search(r"\S*/nouveau\.ko\S*", text)
-    return nouveau[0] if nouveau else "", " ".join(re.findall(r"/modprobe\.d/([^\s/]+\.conf)", text))
+    name = FILE.pattern if what == "nvidia" else r"nouveau\.ko\S*"
+    module = re.search(rf"\S*/{name}$", text, re.MULTILINE)
+    return module[0] if module else "", " ".join(re.findall(r"/modprobe\.d/([^\s/]+\.conf)", text))

@@ -7,13 +7,26 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 from gpuprep.agent import host_paths
-from gpuprep.agent.facts import parse
+from gpuprep.agent.facts import bootorder, nextboot, parse
 from gpuprep.agent.facts.packages import headers_available
 from gpuprep.agent.programs.run import read_text, run
-from gpuprep.records import Bool, FolderFacts, KernelFacts, Missing, Mount, OptStr, OsFacts, PciDevice, Str
+from gpuprep.records import (
+    Bool,
+    BootFacts,
+    BootFault,
+    FolderFacts,
+    KernelFacts,
+    Missing,
+    Mount,
+    OptStr,
+    OsFacts,
+    PciDevice,
+    Str,
+)
+from gpuprep.untrusted.plaintext import one_line
 
 PCI_DEVICES = Path(host_paths.PCI_DEVICES)
 EFI = Path("/sys/firmware/efi")
@@ -24,6 +37,7 @@ OTHER_CLASSES = (*GPU_CLASSES, "0380", "1200")  # other display controller, proc
 PCI_NAMES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))  # lspci's database: Debian, Red Hat
 NVSWITCH_CLASS = "0680"  # other bridge
 CLOUD_INIT_RUN = Path("/run/cloud-init")
+MOST_OPTIONS = 4096  # letters of a kernel's command line that a record keeps, as x86 has room for half of them
 
 
 def os_facts() -> OsFacts:
@@ -40,35 +54,43 @@ def os_facts() -> OsFacts:
 
 def kernel_facts() -> KernelFacts:
     running = platform.release()
-    following = chosen_kernel(Path("/boot")) or next_boot_kernel(Path("/boot"))
+    answer = bootorder.next_boot(bootorder.Tree(), _grubby)
+    following, boot = boot_facts(answer)
     headers = has_headers(running)
     return KernelFacts(
         running=running,
         next_boot=following,
         headers_running=headers,
-        headers_next_boot=has_headers(following) if following else False,
+        headers_next_boot=has_headers(following) if isinstance(following, str) else False,
         headers_available=True if headers else headers_available(running),
         secure_boot=secure_boot(),
         boot_id=boot_id(),
         uptime_seconds=round(time.clock_gettime(time.CLOCK_BOOTTIME), 2),  # not psutil: its clocks can be set
+        boot=boot,
     )
 
 
-def chosen_kernel(boot: Path) -> Optional[str]:
-    """The kernel of the next boot as grubby reports it on Red Hat's systems; None without a usable answer."""
+def boot_facts(answer: bootorder.Answer, root: Path = Path("/")) -> Tuple[OptStr, Union[BootFacts, Missing, None]]:
+    """(the kernel of the next boot, its entry). Both Missing where the boot loader's settings cannot be understood."""
+    if answer.reason == "not_installed":
+        return None, None
+    if answer.problem:
+        unknown = Missing(answer.reason, one_line(answer.problem, 300))
+        return unknown, unknown
+    faults = tuple(BootFault(fault.kind, fault.what) for fault in nextboot.faults(answer, root))
+    return answer.kernel, BootFacts(
+        answer.loader, one_line(answer.setting, 300), one_line(answer.title, 200), answer.image,
+        answer.options[:MOST_OPTIONS], answer.once, answer.fallback or None, faults,
+    )  # fmt: skip
+
+
+def fallback(kernel: KernelFacts) -> OptStr:
+    return kernel.boot.fallback if isinstance(kernel.boot, BootFacts) else kernel.boot
+
+
+def _grubby() -> str:
     output = run(["grubby", "--default-kernel"])
-    name = "" if isinstance(output, Missing) else output.strip().rpartition("/vmlinuz-")[2]
-    return name if name and "/" not in name and (boot / f"vmlinuz-{name}").exists() else None
-
-
-def next_boot_kernel(boot: Path) -> Optional[str]:
-    """The newest kernel in /boot, which GRUB starts by default on Debian and Ubuntu.
-
-    A GRUB_DEFAULT that was set by hand to an older kernel is not followed.
-    """
-    prefix = "vmlinuz-"
-    kernels = [path.name[len(prefix) :] for path in boot.glob(prefix + "*") if "rescue" not in path.name]
-    return max(kernels, key=parse.debian_order, default=None)
+    return "" if isinstance(output, Missing) else output
 
 
 def has_headers(kernel: str) -> bool:

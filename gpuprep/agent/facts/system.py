@@ -89,8 +89,9 @@ def snapshot(request: FactsRequest) -> Snapshot:
         owners_read = beside.submit(packages.owners, nameable)
         gpus, nvml_version = gpus_read.result()
         driver_read = driver.driver_facts(
-            kernel.running, kernel.next_boot, osfacts.loaded_modules(), loader, nvml_version, modprobe_lines
-        )
+            kernel.running, kernel.next_boot, osfacts.fallback(kernel), osfacts.loaded_modules(), loader,
+            nvml_version, modprobe_lines,
+        )  # fmt: skip
         facts = Snapshot(
             taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             source=source(),

@@ -18,7 +18,7 @@ from gpuprep.desired.host_rules import entry_off, uninstall
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
 from gpuprep.desired.state import Wanted
-from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, ModprobeLine, OptStr, Snapshot
+from gpuprep.records import NOT_READ, AptFacts, BootFacts, Finding, Missing, ModprobeLine, OptStr, Snapshot
 from gpuprep.untrusted.plaintext import command
 
 ROLE = "gpu_driver"
@@ -463,7 +463,8 @@ def _without_module(wanted: Wanted, snapshot: Snapshot) -> str:
             "no NVIDIA module" + (" and no headers to build one with" if headers else ""),
             "the GPU would be gone",
         )
-    return f"kernel {kernel.next_boot}, which the next boot starts, has {has}: {then} after a reboot"
+    decides = f" ({kernel.boot.setting})" if isinstance(kernel.boot, BootFacts) and kernel.boot.loader != "none" else ""
+    return f"kernel {kernel.next_boot}, which the next boot starts{decides}, has {has}: {then} after a reboot"
 
 
 def _loaded(snapshot: Snapshot) -> Finding:

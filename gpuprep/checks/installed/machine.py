@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuprep.agent.facts import parse
 from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.agent.facts.packagestate import of_others
 from gpuprep.agent.host_paths import PROVENANCE
@@ -10,7 +11,7 @@ from gpuprep.checks.common import check, none_of, unknown
 from gpuprep.desired.host_rules import configure_packages
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.state import Wanted
-from gpuprep.records import NOT_READ, Bool, Finding, Missing, Snapshot, Status
+from gpuprep.records import NOT_READ, Bool, BootFacts, Finding, Missing, Snapshot, Status
 
 AGENT_ROLE, EXTRAS_ROLE = "gpu_agent", "gpu_extras"
 
@@ -184,6 +185,9 @@ def _waiting_kernel(snapshot: Snapshot) -> Finding:
         return unknown("kernel", "next_boot", driver.module_version, expected=kernel.running, role=DRIVER_ROLE)
     if driver.module_version is not None:
         reason = f"kernel {following} waits for a reboot: until then its security fixes have no effect"
+        if parse.debian_order(following) < parse.debian_order(kernel.running):
+            decides = f" ({kernel.boot.setting})" if isinstance(kernel.boot, BootFacts) else ""
+            reason = f"the next boot starts kernel {following}, which is older than the running one{decides}"
         advice = "reboot when it suits you"
         return Finding("kernel", "next_boot", Status.WARN, kernel.running, following, reason, advice, reboot=True)
     reason = f"kernel {following} waits for a reboot, which comes first: the driver is then built for it"

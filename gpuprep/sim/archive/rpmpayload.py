@@ -203,7 +203,7 @@ def _dkms(content: Payload) -> None:
 
 
 def _dracut(content: Payload) -> None:
-    content.texts.update([_program("dracut", "usr/bin/dracut")])
+    content.texts.update([_program("dracut", "usr/bin/dracut"), _program("lsinitrd", "usr/bin/lsinitrd")])
     content.texts["usr/lib/kernel/install.d/50-dracut.install"] = (DRACUT_KERNEL_INSTALL, True)
 
 

@@ -73,13 +73,6 @@ def test_gpus_and_switches_of_the_bus(tmp_path: Path) -> None:
     assert osfacts.pci(tmp_path / "nothing") == ((), 0, ())
 
 
-def test_the_kernel_of_the_next_boot(tmp_path: Path) -> None:
-    assert osfacts.next_boot_kernel(tmp_path) is None
-    for name in ("vmlinuz-6.1.0-9-cloud-amd64", "vmlinuz-6.1.0-25-cloud-amd64", "vmlinuz-0-rescue-1", "initrd.img-9"):
-        (tmp_path / name).touch()
-    assert osfacts.next_boot_kernel(tmp_path) == "6.1.0-25-cloud-amd64"
-
-
 def test_cloud_init_by_its_status_files(tmp_path: Path) -> None:
     folder = tmp_path / "cloud-init"
     folder.mkdir()

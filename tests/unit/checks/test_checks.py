@@ -292,6 +292,8 @@ NOT_CHECKED = {
     "blank_disks",  # a note of the plan: tests/unit/agent/test_local_disks.py
     "folders",  # a refusal of the plan: tests/unit/desired/test_desired_state.py
     "login_path", "config_lines", "built", "unlisted",  # what to do about it: tests/unit/checks/test_byhand.py
+    # The next boot's: tests/unit/checks/test_nextboot.py
+    "module_next_boot_flavour", "module_fallback_version", "initramfs_stale", "boot",
     "cores", "ecc_default",  # the catalogue's word counts where these are not read
 }  # fmt: skip
 

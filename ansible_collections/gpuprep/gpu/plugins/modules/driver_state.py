@@ -88,17 +88,14 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gpuprep.gpu.plugins.module_utils import bootorder, nextboot
+
 
 def run(*command):
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
     except OSError:
         return ""
-
-
-def version_key(kernel):
-    # `packaging` is not of the stdlib, and refuses 6.1.0-18-amd64.
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", kernel)]
 
 
 def read(path):
@@ -154,19 +151,22 @@ def stale_initramfs(image, kernel):
         return False
     if any(conf.stat().st_mtime > built for conf in Path("/etc/modprobe.d").glob("gpuprep-*.conf")):
         return True
-    if "/nouveau.ko" not in read(f"/lib/modules/{kernel}/modules.dep"):
+    folder = Path("/lib/modules", kernel)
+    newer = any((folder / file).stat().st_mtime > built for file in nextboot.module_files(folder) if (folder / file).exists())
+    nouveau = "/nouveau.ko" in read(f"/lib/modules/{kernel}/modules.dep")
+    if not newer and not nouveau:
         return False
     listed = run("lsinitramfs" if "/initrd.img-" in image else "lsinitrd", image)
-    return "/nouveau.ko" in listed and "/modprobe.d/gpuprep-nouveau.conf" not in listed
+    if newer and re.search(f"/{nextboot.FILE.pattern}$", listed, re.MULTILINE):  # an older one, which would be loaded
+        return True
+    return nouveau and "/nouveau.ko" in listed and "/modprobe.d/gpuprep-nouveau.conf" not in listed
 
 
 def next_kernel(running):
-    """What the next boot starts: as grubby says, where it is there; otherwise the newest in /boot."""
-    chosen = run("grubby", "--default-kernel").strip().partition("vmlinuz-")[2]
-    if chosen and Path("/boot/vmlinuz-" + chosen).exists():
-        return chosen
-    names = [path.name[len("vmlinuz-") :] for path in Path("/boot").glob("vmlinuz-*")]
-    return max((name for name in names if "rescue" not in name), key=version_key, default=running)
+    """What the next boot starts. If the boot loader's settings cannot be understood, the newest: it gets a module, too."""
+    tree = bootorder.Tree()
+    answer = bootorder.next_boot(tree, lambda: run("grubby", "--default-kernel"))
+    return answer.kernel or next(iter(bootorder.kernels(tree)), running)
 
 
 def nvswitches():
