@@ -86,9 +86,10 @@ def nouveau_in_initramfs(
     index = read_text(root / "lib/modules" / kernel / "modules.dep")
     if not isinstance(index, str) or "/nouveau.ko" not in index:
         return None
-    image, listed = _initramfs(kernel, root)
+    image, program = _image(kernel, root)
     if image is None:
         return None
+    listed = remembered(image, lambda path: _listed(program, path))
     if isinstance(listed, Missing):
         return listed
     if isinstance(lines, Missing):
@@ -109,40 +110,40 @@ def nouveau_in_initramfs(
 def stale_in_initramfs(kernel: str, module: OptStr, root: Path = Path("/")) -> OptStr:
     """The driver's module in the initramfs of `kernel`, if the one on the disk is newer than the initramfs; else None.
 
-    Such an initramfs loads the older module, whatever is on the disk.
+    Such an initramfs loads the older module, whatever is on the disk. A package's module has the date of its build: of
+    one that came later than the initramfs by its change alone, the size says whether it is another.
     """
     if not isinstance(module, str):
         return module
-    image = next((path for path, _ in _images(kernel, root) if path.exists()), None)
-    if image is None or Path(module).stat().st_mtime <= image.stat().st_mtime:
-        return None  # and the listing, which takes a second, is not needed
-    _, listed = _initramfs(kernel, root, what="nvidia")
-    return listed if isinstance(listed, Missing) else listed[0] or None
-
-
-def _images(kernel: str, root: Path) -> List[Tuple[Path, str]]:
-    return [(root / form.format(kernel=kernel).lstrip("/"), program) for form, program in IMAGES]
-
-
-def _initramfs(
-    kernel: str, root: Path, what: str = "nouveau"
-) -> Tuple[Optional[Path], Union[Tuple[str, str], Missing]]:
-    """(the initramfs of `kernel`, what is in it: see _listed)."""
-    image, program = next(((path, program) for path, program in _images(kernel, root) if path.exists()), (None, ""))
+    image, program = _image(kernel, root)
     if image is None:
-        return None, ("", "")
-    # The cache has one answer for each file: of nouveau, which is asked for each time.
-    listed = (
-        remembered(image, lambda path: _listed(program, path)) if what == "nouveau" else _listed(program, image, what)
-    )
-    return image, listed
+        return None
+    try:
+        disk, made = Path(module).stat(), image.stat().st_mtime
+    except OSError as error:
+        return Missing("command_failed", str(error))
+    if max(disk.st_mtime, disk.st_ctime) <= made:
+        return None  # and the listing, which takes a second, is not needed
+    text = run([program, *(["-l"] if program == "lsinitramfs" else []), str(image)], timeout=60)
+    if isinstance(text, Missing):
+        return text
+    found = re.search(rf"^\S+ +\d+ +\S+ +\S+ +(\d+) .*?(\S*/{FILE.pattern})$", text, re.MULTILINE)
+    if found is None:
+        return None
+    same = Path(found[2]).name == Path(module).name and int(found[1][:20]) == disk.st_size
+    return None if same and disk.st_mtime <= made else found[2]
 
 
-def _listed(program: str, image: Path, what: str = "nouveau") -> Union[Tuple[str, str], Missing]:
-    """(the file of a module in an initramfs or "", names of modprobe's files in it with blanks between)."""
+def _image(kernel: str, root: Path) -> Tuple[Optional[Path], str]:
+    """The initramfs of `kernel` and the program that lists it."""
+    places = [(root / form.format(kernel=kernel).lstrip("/"), program) for form, program in IMAGES]
+    return next(((path, program) for path, program in places if path.exists()), (None, ""))
+
+
+def _listed(program: str, image: Path) -> Union[Tuple[str, str], Missing]:
+    """(the file of nouveau in an initramfs or "", names of modprobe's files in it with blanks between)."""
     text = run([program, str(image)], timeout=60)
     if isinstance(text, Missing):
         return text
-    name = FILE.pattern if what == "nvidia" else r"nouveau\.ko\S*"
-    module = re.search(rf"\S*/{name}$", text, re.MULTILINE)
-    return module[0] if module else "", " ".join(re.findall(r"/modprobe\.d/([^\s/]+\.conf)", text))
+    nouveau = re.search(r"\S*/nouveau\.ko\S*", text)
+    return nouveau[0] if nouveau else "", " ".join(re.findall(r"/modprobe\.d/([^\s/]+\.conf)", text))

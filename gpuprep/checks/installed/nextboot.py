@@ -6,6 +6,7 @@ A next boot that would lose the GPU is FAIL today, and no finding then advises a
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from gpuprep import catalogue
@@ -15,9 +16,11 @@ from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, BootFacts, BootFault, Finding, Missing, Snapshot, Status
+from gpuprep.records.findings import PROBLEMS
 from gpuprep.untrusted.plaintext import one_line
 
 ROLE = "gpu_driver"
+REBOOT = re.compile(r"\breboot\b(?! before)")
 # Findings on the next boot: while one of them is FAIL, a restart loses the GPU or the machine.
 LOSING = (
     "kernel.boot_entry", "driver.next_boot_module", "driver.next_boot_options", "driver.next_boot_file",
@@ -159,7 +162,7 @@ def restart_last(findings: Sequence[Finding]) -> list[Finding]:
     first = f"do not restart before {', '.join(dict.fromkeys(finding.key for finding in lost))} is repaired"
     return [
         dataclasses.replace(finding, remedy=_after(first, finding.remedy))
-        if finding.reboot and finding.status is not Status.PASS and finding not in lost
+        if finding.status in PROBLEMS and finding not in lost and (finding.reboot or REBOOT.search(finding.remedy))
         else finding
         for finding in findings
     ]

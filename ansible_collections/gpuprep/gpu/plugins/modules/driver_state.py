@@ -152,7 +152,8 @@ def stale_initramfs(image, kernel):
     if any(conf.stat().st_mtime > built for conf in Path("/etc/modprobe.d").glob("gpuprep-*.conf")):
         return True
     folder = Path("/lib/modules", kernel)
-    newer = any((folder / file).stat().st_mtime > built for file in nextboot.module_files(folder) if (folder / file).exists())
+    there = [(folder / file).stat() for file in nextboot.module_files(folder) if (folder / file).exists()]
+    newer = any(max(file.st_mtime, file.st_ctime) > built for file in there)
     nouveau = "/nouveau.ko" in read(f"/lib/modules/{kernel}/modules.dep")
     if not newer and not nouveau:
         return False
