@@ -162,6 +162,20 @@ elif [ -z "${config_directory}" -a -f  $prefix/custom.cfg ]; then
 fi
 """
 
+# greenboot's rule of /etc/grub.d/08_fallback_counting
+COUNTING = """\
+insmod increment
+if [ -n "${boot_counter}" -a "${boot_success}" = "0" ]; then
+  if  [ "${boot_counter}" = "0" -o "${boot_counter}" = "-1" ]; then
+    set default=1
+    set boot_counter=-1
+  else
+    decrement boot_counter
+  fi
+  save_env boot_counter
+fi
+"""
+
 
 def entry(release: str, options: str = "$kernelopts", title: str = "Rocky Linux", key: str = "linux") -> str:
     """An entry as kernel-install and grubby write it."""

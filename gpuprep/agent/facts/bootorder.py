@@ -504,4 +504,6 @@ def _systemd_default(tree: Tree, partition: str, listed: List[_Listed]) -> Tuple
         for one in listed:
             if fnmatchcase(one.id.lower(), wish.lower()):
                 return one, f"{setting} ({wish})"
+        if wish.startswith("auto-"):
+            raise NotUnderstood(f"{setting} is {wish}, an entry that systemd-boot makes itself")
     return listed[0], f"the first entry in {partition}/loader"

@@ -56,6 +56,7 @@ class If:
 
 @dataclass
 class Loop:
+    variable: str  # of a `for`
     body: List[Any]
 
 
@@ -194,8 +195,11 @@ class _Parser:
         return If(branches, otherwise)
 
     def _loop(self, depth: int) -> Loop:
+        is_for = _bare(self.tokens[self.at]) == "for"
+        self.at += 1
+        variable = _bare(self.tokens[self.at]) if is_for and self.at < len(self.tokens) else ""
         self.block(("do",), depth + 1)
-        return Loop(self.block(("done",), depth + 1)[0])
+        return Loop(variable, self.block(("done",), depth + 1)[0])
 
     def _command(self, depth: int) -> Command:
         words: List[Word] = []
@@ -260,7 +264,7 @@ class Reader:
                 self._if(command, env, entries, sure, depth)
                 status = None
             else:
-                self._maybe([command.body], env, entries, depth)
+                self._maybe([command.body], env, entries, depth, variable=command.variable)
                 status = None
         return status
 
@@ -281,12 +285,21 @@ class Reader:
             self._maybe(possible, env, entries, depth, certain=True)
 
     def _maybe(
-        self, bodies: List[List[Any]], env: Dict[str, Value], entries: List[Entry], depth: int, *, certain: bool = False
+        self,
+        bodies: List[List[Any]],
+        env: Dict[str, Value],
+        entries: List[Entry],
+        depth: int,
+        *,
+        certain: bool = False,
+        variable: str = "",
     ) -> None:
-        """Runs what may run: what the variables are afterwards is known only where all agree."""
+        """Runs what may run: what the variables are afterwards is known only where all agree. `certain`: one of the
+        bodies runs; `variable`: of a loop, which has any value.
+        """
         results = [] if certain else [dict(env)]
         for body in bodies:
-            mine = dict(env)
+            mine = {**env, variable: None} if variable else dict(env)
             self._run(body, mine, entries, False, depth + 1)
             results.append(mine)
         for name in {name for result in results for name in result}:
@@ -357,6 +370,11 @@ class Reader:
             self._load(words, env)
         elif name in ("source", ".", "configfile"):
             self._source(name, words, env, entries, sure, depth)
+        elif name == "eval":
+            if None in words:
+                raise NotUnderstood("grub.cfg runs commands that only GRUB knows (eval)")
+            text = self._parsed(" ".join(word or "" for word in words))
+            return self._run(text, env, entries, sure, depth + 1)
         elif name in ("blscfg", "bls_import", "uki"):
             if not sure or words or name == "uki":
                 raise NotUnderstood(f"grub.cfg runs {name} under a condition or with options")
@@ -480,7 +498,7 @@ class Reader:
             elif not named:
                 title, named = word or "", True
         entry = Entry(title, own_id or title, sure=sure)
-        mine = dict(env)
+        mine = {"root": "root", **env}  # "($root)/boot/..." is the disk that the entry has searched for
         if is_submenu:
             entry.children = []
             self._run(body, mine, entry.children, True, depth + 1)
@@ -542,6 +560,7 @@ def chosen(entries: Sequence[Entry], default: str) -> Entry:
         if not level:
             raise NotUnderstood("the menu, or a submenu that it starts, is empty")
         name, rest = _component(rest)
+        name = name.strip()
         at = int(name) if re.fullmatch(r"\d{1,4}", name) else _named(level, name)
         at = 0 if at is None or at >= len(level) else at
         entry = level[at]

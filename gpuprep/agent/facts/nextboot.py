@@ -20,13 +20,18 @@ from .bootorder import RELEASE, Answer
 
 IMAGE_GONE, IMAGE_EMPTY = "image_gone", "image_empty"
 INITRD_GONE, INITRD_EMPTY, NO_INITRD = "initrd_gone", "initrd_empty", "no_initrd"
+RESCUE = "rescue"
 BLOCKED, UNLISTED, BROKEN = "blocked", "unlisted", "broken"
 ABSENT, OTHER, UNSIGNED = "absent", "other", "unsigned"  # of the module; findings of their own for the agent
-BOOTS = (IMAGE_GONE, IMAGE_EMPTY, INITRD_GONE, INITRD_EMPTY, NO_INITRD)  # the machine itself does not come back
+BOOTS = (IMAGE_GONE, IMAGE_EMPTY, INITRD_GONE, INITRD_EMPTY, NO_INITRD, RESCUE)  # the machine itself does not come back
 MODULE = r"nvidia(?:[-_](?:current|tesla|legacy|open|server|\d\w*))*"  # the main one, as distributions name it
 FILE = re.compile(MODULE + r"\.ko(?:\.(?:xz|zst|gz))?")
 PLACES = ("updates", "extra", "weak-updates", "kernel")  # folders of /lib/modules/KERNEL in which drivers lie
 BLOCKING = ("module_blacklist", "modprobe.blacklist")
+# Words of a command line that start a shell instead of the system.
+SHELLS = re.compile(
+    r"single|recovery|emergency|rescue|[sS1]|init=/(?:usr/)?bin/(?:ba)?sh|rd\.break|systemd\.unit=(?:rescue|emergency)\.target"
+)
 # Root file systems that only an initramfs can find.
 NEEDS_INITRD = re.compile(r"root=(?:UUID=|LABEL=|/dev/mapper/|/dev/disk/|ZFS=)")
 MAGIC = {".ko": b"\x7fELF", ".xz": b"\xfd7zXZ\0", ".zst": b"(\xb5/\xfd", ".gz": b"\x1f\x8b"}
@@ -59,7 +64,8 @@ def _entry(answer: Answer, root: Path) -> List[Fault]:
             found.append(Fault(gone, path))
         elif size == 0:
             found.append(Fault(empty, path))
-    if not answer.initrds and (match := NEEDS_INITRD.search(answer.options)):
+    # A unified image has its initramfs inside.
+    if not answer.initrds and not answer.image.endswith(".efi") and (match := NEEDS_INITRD.search(answer.options)):
         found.append(Fault(NO_INITRD, answer.options[match.start() :].split()[0][:80]))
     return found
 
@@ -67,6 +73,8 @@ def _entry(answer: Answer, root: Path) -> List[Fault]:
 def _options(options: str) -> List[Fault]:
     found = []
     for word in options.split():
+        if SHELLS.fullmatch(word):
+            found.append(Fault(RESCUE, word))
         name, _, value = word.partition("=")
         modules = [
             module for module in value.split(",") if re.fullmatch(MODULE + r"(?:_uvm)?", module.replace("-", "_"))
@@ -206,6 +214,7 @@ def said(fault: Fault, kernel: str, *, apt: bool, dkms: str = "", library: str =
         INITRD_EMPTY: f"its initramfs {what} is empty: the machine does not come back",
         NO_INITRD: f"its entry names no initramfs, and the kernel alone does not find {what}: the machine does not come"
                    " back",
+        RESCUE: f"its entry has `{what}`, which starts a shell instead of the system: the machine does not come back",
         BLOCKED: f"its entry has `{what}`, which keeps NVIDIA's module out: the GPU would be gone",
         UNLISTED: f"modules.dep does not name {what}, so modprobe does not find it: the GPU would be gone",
         BROKEN: f"the module {what} is empty or cut off: the GPU would be gone",
@@ -227,6 +236,8 @@ def command(fault: Fault, kernel: str, *, apt: bool, dkms: str = "") -> str:
     if fault.kind in (INITRD_GONE, INITRD_EMPTY, NO_INITRD):
         made = f"sudo update-initramfs -c -k {name}" if apt else f"sudo dracut --force {initramfs(kernel)} {name}"
         return f"{made} && {menu}"
+    if fault.kind == RESCUE:
+        return "sudo grub-set-default 0" if apt else "sudo grub2-set-default 0"
     if fault.kind == BLOCKED:
         word = shlex.quote(fault.what)
         if not apt:

@@ -172,6 +172,10 @@ def in_options(word: str) -> Change:
     return changing
 
 
+def recovery(one: Host) -> None:
+    in_options("single")(one)
+
+
 def without_initrd(one: Host) -> None:
     for path, content in one.files.items():
         if isinstance(content, str) and ("grub.cfg" in path or "/entries/" in path):
@@ -308,6 +312,12 @@ WAYS = (
     Way("the initramfs is empty", "kernel.boot_entry", INITRD, change("initrd", "")),
     Way("the entry names no initramfs", "kernel.boot_entry", INITRD, without_initrd),
     Way(
+        "the recovery entry is the default",
+        "kernel.boot_entry",
+        {"debian13": "sudo grub-set-default 0", "rocky9": "sudo grub2-set-default 0"},
+        recovery,
+    ),
+    Way(
         "an old kernel without a module is saved",
         "driver.next_boot_module",
         BUILD,
@@ -372,6 +382,11 @@ def test_each_way_of_losing_the_gpu_is_told_before_the_restart(way: Way, os: str
     for one in found.values():
         if one.reboot and one.status is not Status.PASS:
             assert one.remedy.startswith("do not restart before"), one
+
+
+def test_a_unified_image_has_its_initramfs_inside() -> None:
+    image = bootorder.Answer("systemd-boot", "x", "6.1", image="/efi/EFI/Linux/x-6.1.efi", options="root=UUID=1 ro")
+    assert [fault.kind for fault in nextboot.faults(image, Path("/nowhere"))] == [nextboot.IMAGE_GONE]
 
 
 def test_files_of_a_host_are_data_in_commands() -> None:
