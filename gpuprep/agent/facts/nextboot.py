@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, List, Optional, Tuple
 
-from .bootorder import RELEASE, Answer
+from .bootorder import RELEASE, Answer, Tree, Unreadable
 
 IMAGE_GONE, IMAGE_EMPTY = "image_gone", "image_empty"
 INITRD_GONE, INITRD_EMPTY, NO_INITRD = "initrd_gone", "initrd_empty", "no_initrd"
@@ -89,11 +89,9 @@ def _module(kernel: str, root: Path) -> List[Fault]:
     folder = root / "lib/modules" / kernel
     there = module_files(folder)
     listed = _listed(folder)
-    if there and not any(path in listed for path in there):
+    if there and not any((folder / path).exists() for path in listed):
         return [Fault(UNLISTED, f"/lib/modules/{kernel}/{there[0]}")]
-    return [
-        Fault(BROKEN, f"/lib/modules/{kernel}/{path}") for path in there if path in listed and _broken(folder / path)
-    ]
+    return [Fault(BROKEN, f"/lib/modules/{kernel}/{path}") for path in listed if _broken(folder / path)]
 
 
 def module_files(folder: Path) -> List[str]:
@@ -112,18 +110,20 @@ def module_files(folder: Path) -> List[str]:
 
 
 def _listed(folder: Path) -> List[str]:
-    """The modules of NVIDIA that modules.dep names."""
+    """The files of the main module that modules.dep names, from the kernel's folder."""
     try:
-        with (folder / "modules.dep").open(encoding="utf-8", errors="replace") as file:
-            text = file.read(MOST_INDEX)
-    except OSError:
+        text = (Tree(folder).read("/modules.dep", MOST_INDEX) or b"").decode("utf-8", "replace")
+    except Unreadable:
         return []
-    return [line.partition(":")[0] for line in text.splitlines() if "nvidia" in line.partition(":")[0]]
+    paths = (line.partition(":")[0] for line in text.splitlines() if "nvidia" in line)
+    return [path for path in paths if FILE.fullmatch(path.rpartition("/")[2])]
 
 
 def _broken(path: Path) -> bool:
     """Whether the file is empty or cut off: it lacks what its kind begins or ends with."""
     try:
+        if not path.is_file():
+            return False
         size = path.stat().st_size
         with path.open("rb") as file:
             head = file.read(64)
@@ -165,7 +165,7 @@ def of_driver(kernel: str, run: Callable[..., str], root: Path = Path("/")) -> L
         return []
     folder = root / "lib/modules" / kernel
     listed = _listed(folder)
-    there = [path for path in module_files(folder) if path in listed and (folder / path).exists()]
+    there = [path for path in listed if (folder / path).exists()]
     if not there:
         return [Fault(ABSENT, "")]
     told = {path: run("modinfo", str(folder / path)) for path in there}
