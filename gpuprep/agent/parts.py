@@ -6,6 +6,11 @@ STREAMED = (
     "__init__.py", "agent/**/*.py", "untrusted/*.py",
     "records/__init__.py", "records/cloudnames.py", "records/serialize.py", "records/gpu.py", "records/live.py",
 )  # fmt: skip
+# The way back from a change of the driver: one file on the host, apart from the agent, which the same run replaces.
+ROLLBACK = (
+    "__init__.py", "agent/__init__.py", "agent/host_paths.py", "agent/rollback/*.py", "agent/programs/__init__.py",
+    "agent/programs/atomicfile.py", "agent/gpu/__init__.py", "agent/gpu/simstate.py",
+)  # fmt: skip
 # Judgement, for the nightly check on the machine itself. PyYAML and prometheus-client too, Python 3.10 or newer.
 JUDGING = (
     "catalogue/*.py",

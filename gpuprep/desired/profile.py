@@ -49,6 +49,7 @@ class DriverWish:
     signing: Optional[SigningWish] = None  # None: as DKMS does by itself
     modules: str = "auto"  # "auto" | "dkms" | "prebuilt"
     libraries: str = "compute"  # "compute" | "full": also what displays, OpenGL and Vulkan need
+    rollback: str = "ask"  # what the host does where a changed driver does not work: "auto" | "ask" | "never"
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ class WantedDriver:
     modules: str = "dkms"  # "dkms" | "prebuilt"
     prebuilt: tuple[str, ...] = ()  # packages of the prebuilt modules; never held: new kernels need newer ones
     libraries: str = "compute"  # "compute" | "full"
+    rollback: str = "ask"  # "auto" | "ask" | "never"
 
 
 @dataclass(frozen=True)
@@ -289,6 +290,7 @@ def _driver(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedDriv
         if archive and choice.modules == PREBUILT
         else (),
         libraries=wish.libraries,
+        rollback=wish.rollback,
     )
 
 

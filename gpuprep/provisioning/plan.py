@@ -45,6 +45,7 @@ NO_REBOOT = frozenset(
         "next_boot_module",
         "signature",
         "signature_next_boot",
+        "change",
     }
 )
 
@@ -98,6 +99,7 @@ def role_variables(wanted: Wanted) -> dict[str, Any]:
         "gpu_driver_modules": wanted.driver.modules,
         "gpu_driver_libraries": wanted.driver.libraries,
         "gpu_driver_hold": wanted.driver.hold,
+        "gpu_driver_rollback": wanted.driver.rollback,
         "gpu_driver_gpu_firmware": wanted.driver.gpu_firmware,
         "gpu_driver_profiling_counters": wanted.tuning.profiling_counters,
         **_signing(wanted),

@@ -249,6 +249,20 @@ class DriverFacts:
 
 
 @dataclass(frozen=True)
+class DriverChange:
+    """A change of the driver that nobody has seen work, or that the host undid; gone once a provision passes its driver."""
+
+    status: str  # "pending" | "failed" | "going-back" | "restarting" | "back" | "stuck" (agent/rollback/saved.py)
+    wanted: str  # the driver of the change, "610.43.02"
+    before: str  # the driver that is kept for going back
+    began: str  # UTC, ISO 8601
+    ended: str = ""
+    by: str = ""  # who went back: "itself" | "run" | "user"
+    cause: str = ""  # why the new driver does not work
+    error: str = ""  # why the way back failed
+
+
+@dataclass(frozen=True)
 class Package:
     version: str
     held: bool
@@ -560,6 +574,7 @@ class Snapshot:
     driver_libraries: Union[dict[str, LoadedLibrary], Missing] = NOT_READ  # soname -> those that are found
     # Package of the driver or CUDA -> "/usr/bin/nvidia-smi is gone"; without those whose files are as installed.
     package_files: Union[dict[str, tuple[str, ...]], Missing] = NOT_READ
+    driver_change: Union[DriverChange, Missing, None] = NOT_READ  # None: no change of the driver is open or was undone
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from gpuprep.desired.profile_rules import refuse
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import GpuprepError, NoPrivilege, PlanRefused
 from gpuprep.paths import cache_dir, config_dir
-from gpuprep.records import Finding, Missing, Plan, Snapshot
+from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot
 from gpuprep.records.findings import DONE
 from gpuprep.remote import Host
 from gpuprep.remote.archives import Answer, Question, Repository, ask
@@ -51,6 +51,7 @@ KEYS = {"nvidia_key": "gpu_driver_nvidia_key", "container_toolkit_key": "gpu_con
 def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
     """`roles` (of plan.role_variables) with the variables that this run adds. The local machine is never rebooted."""
     may_reboot = run.options.reboot and not run.target.local
+    certified = run.certified()
     return {
         **roles,
         **mirrored(roles, {**run.options.mirrors, **run.target.mirrors}),
@@ -62,10 +63,17 @@ def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
         "gpu_codec_builder": run.target.name,
         "gpu_preflight_allow_reboot": may_reboot,
         "gpu_driver_allow_reboot": may_reboot,
+        "gpu_driver_certified_run": certified.run_id if certified else "",
+        "gpu_driver_certified_driver": _driver(certified),
         "gpuprep_run_id": run.run_id,
         "gpuprep_profile": run.profile.name,
         "gpuprep_profile_sha256": run.profile.sha256,
     }
+
+
+def _driver(certified: RunRecord | None) -> str:
+    version = certified.after.driver.loaded_version if certified and certified.after else None
+    return version if isinstance(version, str) else ""
 
 
 def mirrored(roles: Mapping[str, Any], mirrors: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,17 @@ from typing import Any, Dict, Tuple, Union
 from gpuprep.agent import host_paths
 from gpuprep.agent.facts import parse
 from gpuprep.agent.programs.run import read_text, run
-from gpuprep.records import DecodeError, LockedClocks, Missing, OptStr, UnitFacts, from_json_value, to_json_value
+from gpuprep.agent.rollback import saved as kept
+from gpuprep.records import (
+    DecodeError,
+    DriverChange,
+    LockedClocks,
+    Missing,
+    OptStr,
+    UnitFacts,
+    from_json_value,
+    to_json_value,
+)
 
 PERSISTENCED, TUNE = "nvidia-persistenced.service", "gpuprep-tune.service"
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
@@ -101,3 +111,25 @@ def agent_libraries(home: Path = AGENT_HOME) -> Dict[str, OptStr]:
         name, _, version = path.name[: -len(".dist-info")].partition("-")
         versions[name.lower().replace("_", "-")] = version
     return versions
+
+
+def driver_change() -> Union[DriverChange, Missing, None]:
+    """A change of the driver that is open, or that the host undid; None without one."""
+    try:
+        journal, saved = kept.read_journal(), kept.read_saved()
+    except PermissionError as error:
+        return Missing("no_permission", str(error))
+    except (kept.Damaged, OSError) as error:
+        return Missing("unparsable", str(error))
+    if journal is None:
+        return None
+    return DriverChange(
+        status=journal.status,
+        wanted=journal.wanted,
+        before=saved.driver if saved else "",
+        began=journal.began,
+        ended=journal.ended,
+        by=journal.by,
+        cause=journal.cause,
+        error=journal.error,
+    )

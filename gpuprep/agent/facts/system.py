@@ -140,6 +140,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
             owners=owners_read.result(),
             unlisted=unlisted(libraries, config_lines),
             built=manifest.folders(request.prefixes),
+            driver_change=managed.driver_change(),
             driver_libraries=driver.libraries(loader, driver_read.module_version or driver_read.loaded_version),
         )
     digests.keep()

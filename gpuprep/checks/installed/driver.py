@@ -11,6 +11,7 @@ from gpuprep.agent.facts.managed import FABRIC_MANAGER
 from gpuprep.agent.facts.modprobe import keeps_out, keeps_out_nouveau
 from gpuprep.agent.facts.packagefiles import whose
 from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
+from gpuprep.agent.rollback import saved as kept
 from gpuprep.checks import byhand
 from gpuprep.checks.common import PROVISION, check, none_of, provision, skip, small_file, unknown
 from gpuprep.checks.installed import signatures
@@ -18,10 +19,11 @@ from gpuprep.desired.host_rules import entry_off, uninstall
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
 from gpuprep.desired.state import Wanted
-from gpuprep.records import NOT_READ, AptFacts, BootFacts, Finding, Missing, ModprobeLine, OptStr, Snapshot
+from gpuprep.records import NOT_READ, AptFacts, BootFacts, Finding, Missing, ModprobeLine, OptStr, Snapshot, Status
 from gpuprep.untrusted.plaintext import command
 
 ROLE = "gpu_driver"
+ROLLBACK = "gpuprep rollback HOST"
 
 LAGGING = (
     "`gpuprep provision HOST --profile PROFILE --only driver`; Canonical may build modules for a new kernel some days"
@@ -39,6 +41,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         *_nouveau(snapshot),
         *_repository(snapshot),
         *_runfile(snapshot),
+        *_change(snapshot),
         _options(wanted, snapshot),
         *module_blocked(snapshot),
     ]
@@ -62,6 +65,31 @@ def _runfile(snapshot: Snapshot) -> list[Finding]:
     why = "a driver was installed by NVIDIA's .run file: it and the packages replace each other's files"
     remedy = f"{uninstall(path)}, then reboot, then `{PROVISION}`, which restores the package files that it replaced"
     return [check("driver", "runfile", path, False, expected="none", why=why, remedy=remedy)]
+
+
+def _change(snapshot: Snapshot) -> list[Finding]:
+    """FAIL for a change of the driver that failed or was undone, UNKNOWN for one that nobody has seen work; else nothing."""
+    change = snapshot.driver_change
+    if change is None or (isinstance(change, Missing) and change.reason == "not_read"):
+        return []
+    expected = "no change that is open or was undone"
+    if isinstance(change, Missing):
+        return [
+            unknown("driver", "change", change, expected=expected, what="the journal of the last change of the driver")
+        ]
+    new = f"driver {change.wanted or 'of the change'}"
+    if change.status == kept.PENDING:
+        why = f"{new} is installed since {change.began[:10]} and nobody has seen it work yet: the host looks after its restart"
+        remedy = "restart the machine, then look again"
+        return [Finding("driver", "change", Status.UNKNOWN, expected, change.status, why, remedy, reboot=True)]
+    cause = f": {change.cause}" if change.cause else ""
+    if change.status == kept.BACK:
+        why = f"{new} was rolled back by the host itself on {change.ended[:10]}{cause}"
+        remedy = f"driver {change.before} works; to end this: `{PROVISION}` with a driver that works here"
+        return [check("driver", "change", change.status, False, expected=expected, why=why, remedy=remedy, role=ROLE)]
+    error = f"; going back to driver {change.before} failed: {change.error}" if change.error else ""
+    why = f"{new} does not work after its restart{cause}{error}"
+    return [check("driver", "change", change.status, False, expected=expected, why=why, remedy=f"`{ROLLBACK}`")]
 
 
 def _modules(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:

@@ -30,9 +30,9 @@ def agent_package(collection: str) -> str:
     return str(Path(found.origin).parent)
 
 
-def _files(package: str) -> dict[str, bytes]:
+def _files(package: str, which: str = "INSTALLED") -> dict[str, bytes]:
     root = Path(package)
-    parts = runpy.run_path(str(root / PARTS))["INSTALLED"]
+    parts = runpy.run_path(str(root / PARTS))[which]
     found = sorted({path for part in parts for path in root.glob(part)})
     return {f"gpuprep/{path.relative_to(root).as_posix()}": path.read_bytes() for path in found}
 
@@ -47,10 +47,20 @@ def agent_digest(package: str) -> str:
 
 def agent_bundle(package: str) -> str:
     """A zip of the sources in base64."""
+    return _zip(_files(package))
+
+
+def rollback_program(package: str) -> str:
+    """The program of the way back (agent/rollback), as one file that Python runs, in base64. The same sources make the same bytes."""
+    files = _files(package, "ROLLBACK")
+    return _zip({**files, "__main__.py": files["gpuprep/agent/rollback/__main__.py"]})
+
+
+def _zip(files: dict[str, bytes]) -> str:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
-        for name, content in _files(package).items():
-            bundle.writestr(name, content)
+        for name, content in files.items():
+            bundle.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     return base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -98,4 +108,5 @@ class FilterModule:
             "agent_pins": agent_pins,
             "agent_requirements": agent_requirements,
             "agent_version": agent_version,
+            "rollback_program": rollback_program,
         }

@@ -1,0 +1,185 @@
+"""The steps of the way back. Each can be broken off at any moment and done again: what is right already stays.
+
+A step is noted in the journal when it is done and on the disk, so after a power cut the next boot goes on with the
+step that was broken off.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Callable, Dict, List, Union
+
+from gpuprep.agent import host_paths
+from gpuprep.agent.programs import atomicfile
+from gpuprep.agent.rollback import saved as kept
+from gpuprep.agent.rollback.commands import HOUR, MINUTE, run, tell
+from gpuprep.agent.rollback.packages import Failed, Manager, of_drivers
+from gpuprep.agent.rollback.saved import Journal, Saved
+
+MODULES = Path("/lib/modules")
+SOURCES = Path("/usr/src")
+# The driver's block in the file of holds, as the role writes it.
+BLOCK = re.compile(
+    r"^// BEGIN gpuprep: the driver packages\n.*?^// END gpuprep: the driver packages\n?", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    lost: Dict[str, Union[Path, str]]  # name ► file, or the version where there is no file
+    gone: List[str]  # what came with the new driver
+
+
+def difference(saved: Saved, wanted: str, manager: Manager, folder: Path = kept.FOLDER) -> Difference:
+    files = kept.sound_files(saved, folder)
+    versions = {one.name: one.version for one in saved.packages}
+    now = manager.installed(list(versions))
+    lost: Dict[str, Union[Path, str]] = {
+        name: files.get(name, version) for name, version in versions.items() if now.get(name) != version
+    }
+    drivers = [driver for driver in (wanted, saved.driver) if driver]
+    there = of_drivers(manager.present(["*"]), saved.names, saved.parts, drivers)
+    return Difference(lost, sorted(there.keys() - versions.keys()))
+
+
+def go(saved: Saved, journal: Journal, manager: Manager, folder: Path = kept.FOLDER) -> Journal:
+    """Do the steps that are not done. Raises Failed. The journal that is returned is on the disk."""
+    steps: Dict[str, Callable[[], List[str]]] = {
+        "settings": lambda: _settings(saved),
+        "packages": lambda: _packages(saved, journal.wanted, manager, folder),
+        "modules": lambda: _modules(saved),
+        "initramfs": _initramfs,
+        "holds": lambda: _holds(saved, manager),
+    }
+    for name, step in steps.items():
+        if name in journal.done:
+            continue
+        tell(f"going back to driver {saved.driver}: {name}")
+        warnings = step()
+        os.sync()  # DKMS and the tools of the initramfs leave that to the system
+        journal = dataclasses.replace(journal, done=[*journal.done, name], warnings=[*journal.warnings, *warnings])
+        kept.write_journal(journal, folder)
+    return journal
+
+
+def _settings(saved: Saved) -> List[str]:
+    for path, text in saved.files.items():
+        now = _read(Path(path))
+        if path == host_paths.HOLDS:
+            text = _block(now, text)
+        elif path == host_paths.DNF_LOCKS:
+            text = _locks(now, text, saved)
+        if text == now:
+            continue
+        if text is None:
+            Path(path).unlink(missing_ok=True)
+        elif Path(path).parent.is_dir():
+            atomicfile.write(Path(path), text)
+    return []
+
+
+def _read(path: Path) -> "str | None":
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def _block(now: "str | None", before: "str | None") -> "str | None":
+    """The driver's block of before in the file of now: other roles have blocks of their own in it."""
+    old = BLOCK.search(before or "")
+    block = old[0] if old else ""
+    if now is None:
+        return block or None
+    return BLOCK.sub(lambda _: block, now, count=1) if BLOCK.search(now) else now + block
+
+
+def _locks(now: "str | None", before: "str | None", saved: Saved) -> "str | None":
+    """The driver's locks of before; those of everybody else stay as they are now."""
+    if now is None and before is None:
+        return None
+
+    def is_drivers(line: str) -> bool:
+        name = re.match(r"\s*!?([A-Za-z0-9.+_-]+)-\d+:", line)
+        known = of_drivers({name[1]: line}, saved.names, saved.parts, [saved.driver]) if name else {}
+        return bool(known)
+
+    lines = [line for line in (now or "").splitlines() if not is_drivers(line)]
+    lines += [line for line in (before or "").splitlines() if is_drivers(line)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _packages(saved: Saved, wanted: str, manager: Manager, folder: Path) -> List[str]:
+    if not saved.driver:
+        return []  # without a module there was no driver that worked
+    found = difference(saved, wanted, manager, folder)
+    if found.lost or found.gone:
+        manager.restore(found.lost, found.gone, {one.name: one.version for one in saved.packages})
+    return []
+
+
+def _kernels() -> List[str]:
+    """Installed kernels whose module can be built, and the one that runs."""
+    found = {path.parent.name for path in MODULES.glob("*/build") if path.exists()}
+    return sorted({*found, running_kernel()})
+
+
+def running_kernel() -> str:
+    return run(["uname", "-r"], limit=MINUTE).out.strip()
+
+
+def module_version(kernel: str, names: List[str]) -> str:
+    """Of the module on the disk that modprobe would take first; empty where there is none."""
+    for name in names:
+        said = run(["modinfo", "-k", kernel, "-F", "version", name], limit=MINUTE)
+        if said.code == 0 and said.out.strip():
+            return said.out.split()[0]
+    return ""
+
+
+def _modules(saved: Saved) -> List[str]:
+    """The module of before for every kernel that can have it. Raises Failed where the kernel that runs lacks it."""
+    if not saved.driver:
+        return []
+    warnings = []
+    sources = sorted(SOURCES.glob(f"nvidia*-{saved.driver}/dkms.conf"))
+    for line in run(["dkms", "status"], limit=5 * MINUTE).out.splitlines() if sources else []:
+        other = re.match(r"(nvidia[a-z-]*)[/,] ?(\d{3}\.[\d.]+)[,:]", line)
+        if other and other[2] != saved.driver:
+            run(["dkms", "remove", "-m", other[1], "-v", other[2], "--all"], limit=HOUR / 2)
+    for kernel in _kernels():
+        run(["depmod", kernel], limit=10 * MINUTE)
+        why = ""
+        for conf in sources if module_version(kernel, saved.modules) != saved.driver else []:
+            name = conf.parent.name[: -len(saved.driver) - 1]
+            if not Path(f"/var/lib/dkms/{name}/{saved.driver}/source").exists():
+                run(["dkms", "add", "-m", name, "-v", saved.driver], limit=10 * MINUTE)
+            built = run(["dkms", "install", "--force", "-m", name, "-v", saved.driver, "-k", kernel], limit=HOUR)
+            why = built.why if built.code else why
+            run(["depmod", kernel], limit=10 * MINUTE)
+        found = module_version(kernel, saved.modules)
+        if found != saved.driver:
+            text = f"the module for kernel {kernel} is {found or 'not there'}, not {saved.driver}: {why or 'no source'}"
+            if kernel in (running_kernel(), saved.kernel):
+                raise Failed(text)
+            warnings.append(text)
+    return warnings
+
+
+def _initramfs() -> List[str]:
+    """One that could not be made again is as it was: its tools replace it at the end."""
+    for words in (["update-initramfs", "-u", "-k", "all"], ["dracut", "-f", "--regenerate-all"]):
+        if shutil.which(words[0], path="/usr/sbin:/usr/bin:/sbin:/bin"):
+            made = run(words, limit=HOUR / 2)
+            return [f"{words[0]}: {made.why}"] if made.code else []
+    return []
+
+
+def _holds(saved: Saved, manager: Manager) -> List[str]:
+    names = of_drivers(manager.present(["*"]), saved.names, saved.parts, [saved.driver])
+    manager.hold(saved.held, sorted({*names, *saved.held}))
+    return []

@@ -1,0 +1,126 @@
+"""`gpuprep rollback`: what going back to the kept driver would do on a host, and doing it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from gpuprep.agent import host_paths
+from gpuprep.errors import GpuprepError, HostError, PlanRefused
+from gpuprep.provisioning import ansible_run
+from gpuprep.records import DecodeError, RunRecord, from_json_value
+from gpuprep.remote import Host, Target, leftovers
+from gpuprep.untrusted.plaintext import one_line
+from gpuprep.workflows.runs import Options, Run, RunContext
+
+SECONDS = 900.0  # a way back at work is waited for
+ROLES = ("gpu_driver",)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The driver that the host kept."""
+
+    driver: str
+    saved: str  # when, UTC
+    certified: str  # the run that certified it; "": none did
+    kernel: str
+    worked: bool = True
+
+
+@dataclass(frozen=True)
+class Way:
+    """What the program of the host answers to `show`. All texts are the host's."""
+
+    saved: Optional[Kept]
+    journal: dict[str, Any] = field(default_factory=dict)
+    loaded: str = ""
+    install: dict[str, str] = field(default_factory=dict)  # name ► version
+    remove: tuple[str, ...] = ()
+    offline: bool = False
+    restart: bool = False
+
+    def lines(self) -> list[str]:
+        assert self.saved is not None
+        whose = f"certified by run {self.saved.certified}" if self.saved.certified else "not certified by a run"
+        lines = [f"driver {self.loaded or 'none'} ► {self.saved.driver}, kept on {self.saved.saved[:10]}, {whose}"]
+        if self.install:
+            lines.append("installs: " + ", ".join(f"{name} {version}" for name, version in self.install.items()))
+        if self.remove:
+            lines.append("removes: " + ", ".join(self.remove))
+        lines.append("restores: pin, holds, locks, stream and module options of then; the modules of every kernel")
+        if not self.offline:
+            lines.append("needs the network: the host has not all files of these packages")
+        if self.restart:
+            lines.append("restarts the machine")
+        return lines
+
+
+def look(target: Target, options: Options) -> Way:
+    """What going back would do; changes nothing. Raises HostError; PlanRefused where the host kept no driver."""
+    with Host(target, become_password=options.become_password, accept_new_host_key=options.accept_new_host_key) as host:
+        return _look(host)
+
+
+def _look(host: Host) -> Way:
+    program = shlex.quote(host_paths.ROLLBACK_PROGRAM)
+    result = host.run(f"[ ! -e {program} ] || exec python3 -I {program} show", become=True, timeout=SECONDS)
+    nothing = PlanRefused(
+        ["the host kept no driver: gpuprep keeps one when it changes the driver"],
+        "`gpuprep provision` with driver.version installs an older driver, from the archive",
+        where=host.name,
+    )
+    if result.exit_code == 0 and not result.stdout.strip():
+        raise nothing
+    try:
+        told = json.loads(result.stdout)
+        error = told.pop("error", "")
+        way = from_json_value(Way, told) if not error else None
+    except (ValueError, RecursionError, AttributeError, TypeError, DecodeError):
+        error, way = result.stderr.strip() or result.stdout.strip() or "it said nothing", None
+    if way is None:
+        raise HostError(f"{host.name} gave no answer about the driver that it kept: {one_line(str(error), 300)}")
+    if way.saved is None or not way.saved.driver:
+        raise nothing
+    return way
+
+
+def rollback(target: Target, options: Options, context: RunContext) -> RunRecord:
+    """Go back, restart, and see that the driver of before works."""
+    return Run("rollback", target, options, context).record(_go)
+
+
+def _go(run: Run) -> None:
+    with run.connect() as host, run.lock(host) as lock:
+        way = _look(host)
+        run.stage(f"going back: {'; '.join(way.lines())}")
+        may_reboot = run.options.reboot and not run.target.local
+        outcome = ansible_run.run(
+            run.target,
+            roles=ROLES,
+            variables={
+                "gpu_driver_allow_reboot": may_reboot,
+                "gpu_driver_rollback_cause": str(way.journal.get("cause") or "asked for by gpuprep rollback")[:1000],
+                "gpuprep_run_id": run.run_id,
+            },
+            become_password=run.options.become_password,
+            accept_new_host_key=run.options.accept_new_host_key,
+            log_dir=run.log_dir,
+            on_event=run.tell,
+            cancelled=run.cancelled,
+            on_cancel=functools.partial(leftovers.end, host, run.run_id, ()),
+            playbook="rollback.yml",
+            verbosity=run.options.verbosity,
+        )
+        error: GpuprepError | None = None
+        if isinstance(outcome, ansible_run.Failure):
+            run.draft.playbook, run.draft.reboot_needed, error = outcome.result, outcome.reboot_needed, outcome.error
+        else:
+            run.draft.playbook = outcome
+        if error is not None:
+            raise error
+        if lock.lost is not None:
+            raise lock.lost
