@@ -43,12 +43,7 @@ ROLLBACK_PROGRAM = f"{DRIVER_BEFORE}/program.pyz"
 ROLLBACK_LOCK = "/run/gpuprep/driver-before.lock"
 DRIVER_CHECK_UNIT = "/etc/systemd/system/gpuprep-driver-check.service"
 DRIVER_CHECK_LINK = "/etc/systemd/system/multi-user.target.wants/gpuprep-driver-check.service"
-DNF_LOCKS = "/etc/dnf/plugins/versionlock.list"
 SIGNING_SETTINGS = "/etc/dkms/framework.conf.d/gpuprep.conf"
-# What the role gpu_driver writes, or has dnf write, for a driver. Of HOLDS and DNF_LOCKS a part is the driver's.
-DRIVER_SETTINGS = (
-    PIN, HOLDS, DRIVER_STREAM, DNF_LOCKS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, SIGNING_SETTINGS,
-)  # fmt: skip
 
 # The nightly check.
 DRIFT_PROGRAM = "/usr/local/bin/gpuprep-drift"

@@ -250,7 +250,7 @@ class DriverFacts:
 
 @dataclass(frozen=True)
 class DriverChange:
-    """A change of the driver that nobody has seen work, or that the host undid; gone once a provision passes its driver."""
+    """A change of the driver that nobody has seen work, or that the host undid; gone once a provision passes."""
 
     status: str  # "pending" | "failed" | "going-back" | "restarting" | "back" | "stuck" (agent/rollback/saved.py)
     wanted: str  # the driver of the change, "610.43.02"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shlex
 from dataclasses import dataclass, field
@@ -96,7 +95,7 @@ def rollback(target: Target, options: Options, context: RunContext) -> RunRecord
 def _go(run: Run) -> None:
     with run.connect() as host, run.lock(host) as lock:
         way = _look(host)
-        run.stage(f"going back: {'; '.join(way.lines())}")
+        run.stage(f"going back: {way.lines()[0]}")
         may_reboot = run.options.reboot and not run.target.local
         outcome = ansible_run.run(
             run.target,
@@ -111,7 +110,7 @@ def _go(run: Run) -> None:
             log_dir=run.log_dir,
             on_event=run.tell,
             cancelled=run.cancelled,
-            on_cancel=functools.partial(leftovers.end, host, run.run_id, ()),
+            on_cancel=lambda: _end_leftovers(run),
             playbook="rollback.yml",
             verbosity=run.options.verbosity,
         )
@@ -124,3 +123,8 @@ def _go(run: Run) -> None:
             raise error
         if lock.lost is not None:
             raise lock.lost
+
+
+def _end_leftovers(run: Run) -> None:
+    if run.host is not None:
+        leftovers.end(run.host, run.run_id, ())

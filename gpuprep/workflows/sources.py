@@ -65,6 +65,7 @@ def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
         "gpu_driver_allow_reboot": may_reboot,
         "gpu_driver_certified_run": certified.run_id if certified else "",
         "gpu_driver_certified_driver": _driver(certified),
+        "gpuprep_host": run.target.name,  # for commands that messages name
         "gpuprep_run_id": run.run_id,
         "gpuprep_profile": run.profile.name,
         "gpuprep_profile_sha256": run.profile.sha256,

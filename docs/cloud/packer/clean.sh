@@ -45,6 +45,8 @@ EOF
 /etc/gpuprep/drift.json
 /etc/systemd/system/gpuprep-drift.service
 /etc/systemd/system/gpuprep-drift.timer
+/etc/systemd/system/gpuprep-driver-check.service
+/etc/systemd/system/multi-user.target.wants/gpuprep-driver-check.service
 /etc/systemd/system/timers.target.wants/gpuprep-drift.timer
 /var/lib/gpuprep/*
 /etc/cdi/nvidia.json

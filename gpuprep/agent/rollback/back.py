@@ -15,6 +15,7 @@ from typing import Callable, Dict, List, Union
 
 from gpuprep.agent import host_paths
 from gpuprep.agent.programs import atomicfile
+from gpuprep.agent.rollback import commands
 from gpuprep.agent.rollback import saved as kept
 from gpuprep.agent.rollback.commands import HOUR, MINUTE, run, tell
 from gpuprep.agent.rollback.packages import Failed, Manager, of_drivers
@@ -70,9 +71,9 @@ def _settings(saved: Saved) -> List[str]:
     for path, text in saved.files.items():
         now = _read(Path(path))
         if path == host_paths.HOLDS:
-            text = _block(now, text)
-        elif path == host_paths.DNF_LOCKS:
-            text = _locks(now, text, saved)
+            text = with_block(now, text)
+        elif path == kept.DNF_LOCKS:
+            text = with_locks(now, text, saved)
         if text == now:
             continue
         if text is None:
@@ -89,7 +90,7 @@ def _read(path: Path) -> "str | None":
         return None
 
 
-def _block(now: "str | None", before: "str | None") -> "str | None":
+def with_block(now: "str | None", before: "str | None") -> "str | None":
     """The driver's block of before in the file of now: other roles have blocks of their own in it."""
     old = BLOCK.search(before or "")
     block = old[0] if old else ""
@@ -98,7 +99,7 @@ def _block(now: "str | None", before: "str | None") -> "str | None":
     return BLOCK.sub(lambda _: block, now, count=1) if BLOCK.search(now) else now + block
 
 
-def _locks(now: "str | None", before: "str | None", saved: Saved) -> "str | None":
+def with_locks(now: "str | None", before: "str | None", saved: Saved) -> "str | None":
     """The driver's locks of before; those of everybody else stay as they are now."""
     if now is None and before is None:
         return None
@@ -173,7 +174,7 @@ def _modules(saved: Saved) -> List[str]:
 def _initramfs() -> List[str]:
     """One that could not be made again is as it was: its tools replace it at the end."""
     for words in (["update-initramfs", "-u", "-k", "all"], ["dracut", "-f", "--regenerate-all"]):
-        if shutil.which(words[0], path="/usr/sbin:/usr/bin:/sbin:/bin"):
+        if shutil.which(words[0], path=commands.PATH):
             made = run(words, limit=HOUR / 2)
             return [f"{words[0]}: {made.why}"] if made.code else []
     return []

@@ -3,7 +3,7 @@
 save    < request  keep the driver of now
 arm     < request  a change begins: from here on every boot looks whether the driver works
 settle             a change ended: look once more, and forget it if the driver works
-boot               the unit's: looks after the restart, and goes back where the driver does not work and the profile allows it
+boot               the unit's: looks after the restart, and goes back where nothing works and the profile allows it
 await              waits until the boot's look, or the way back, needs nothing but a restart or nothing at all
 back --by WHO --cause TEXT    goes back now; says whether a restart is needed
 show               what is kept, where the change is, and what going back would do
@@ -151,6 +151,11 @@ def _boot() -> Dict[str, Any]:
             kept.end_change()
             _disable()
             return {"status": "works"}
+        if _never_began(saved, journal):
+            tell(f"the change to driver {journal.wanted} had not begun")
+            journal = dataclasses.replace(journal, status=kept.GOING_BACK, by="run")
+            kept.write_journal(journal)
+            return _shown(_go(saved, journal))
         journal = dataclasses.replace(journal, cause="; ".join(faults))
         if journal.rollback != kept.AUTO:
             return _end(dataclasses.replace(journal, status=kept.FAILED))
@@ -170,6 +175,12 @@ def _boot() -> Dict[str, Any]:
             _restart()
         return _shown(journal)
     return _look_back(saved, journal)
+
+
+def _never_began(saved: Saved, journal: Journal) -> bool:
+    """A run that ended before its packages: all that is to be restored are settings and holds."""
+    found = way.difference(saved, journal.wanted, manager())
+    return not (found.lost or found.gone or _faults(saved, saved.driver))
 
 
 def _restart() -> None:
@@ -196,12 +207,13 @@ def _await() -> Dict[str, Any]:
 
 
 def _wait_for(saved: Saved, driver: str) -> List[str]:
-    """What is wrong with the driver, once it had time to start. Wrong versions do not right themselves."""
+    """What is wrong with the driver, once it had time to start. Wrong files do not right themselves."""
     end = time.monotonic() + SETTLING
     while True:
         seen = working.look()
         faults = working.faults(seen, driver, saved.gpus, saved.cuda_devices)
-        if not faults or seen.loaded != driver or seen.libraries != [driver] or time.monotonic() > end:
+        wrong = seen.loaded != driver or seen.libraries != [driver] or not seen.loads
+        if not faults or wrong or time.monotonic() > end:
             return faults
         time.sleep(5)
 

@@ -1,7 +1,7 @@
 """Keeps the driver that works now: its packages, holds, pin, stream, locks, settings, and what it shows of the GPUs.
 
 Nothing that is kept already goes before the new set is complete. A certified driver's set gives way only to another
-certified one, and one that worked to none that does not: that is kept only where there is nothing better, for a run that fails.
+certified one, and one that worked to none that does not. That is kept where there is nothing better: a run may fail.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Dict, List, Optional
 
-from gpuprep.agent import host_paths
 from gpuprep.agent.rollback import saved as kept
 from gpuprep.agent.rollback import working
 from gpuprep.agent.rollback.back import module_version, running_kernel
@@ -137,7 +136,7 @@ def _saved(seen: working.Seen, request: Request, packages: List[Package], held: 
         names=request.names,
         parts=request.parts,
         held=held,
-        files={path: _text(Path(path)) for path in host_paths.DRIVER_SETTINGS},
+        files={path: _text(Path(path)) for path in kept.SETTINGS},
         modules=request.modules,
     )
 

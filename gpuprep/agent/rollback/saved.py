@@ -4,7 +4,8 @@
     packages/     the files of its packages
     journal.json  Journal: where the change is; a power cut leaves the entry of before or of after a step
 
-They are read with limits and checked for their form, although only root can write them: a full disk or a hand leaves anything.
+They are read with limits and checked for their form, although only root can write them: a full disk or a hand leaves
+anything.
 """
 
 from __future__ import annotations
@@ -26,6 +27,17 @@ from gpuprep.agent.programs import atomicfile
 
 FOLDER = Path(host_paths.DRIVER_BEFORE)
 MOST_BYTES = 4 << 20
+DNF_LOCKS = "/etc/dnf/plugins/versionlock.list"  # everybody's
+# What the role gpu_driver writes, or has dnf write, for a driver.
+SETTINGS = (
+    host_paths.PIN,
+    host_paths.HOLDS,
+    host_paths.DRIVER_STREAM,
+    DNF_LOCKS,
+    host_paths.MODULE_OPTIONS,
+    host_paths.NOUVEAU_BLACKLIST,
+    host_paths.SIGNING_SETTINGS,
+)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,199}")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~:^_-]{0,199}")
 FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~_%:^-]{0,250}\.(deb|rpm)")
@@ -128,7 +140,11 @@ def _check(saved: Saved, folder: Path) -> None:
         raise Damaged(f"{folder}/state.json: driver or kernel is no version")
     if not all(isinstance(name, str) and NAME.fullmatch(name) for name in (*saved.held, *saved.modules)):
         raise Damaged(f"{folder}/state.json: a name is none")
-    if not all(path in host_paths.DRIVER_SETTINGS for path in saved.files):
+    try:
+        re.compile(saved.parts)
+    except re.error as error:
+        raise Damaged(f"{folder}/state.json: parts is no expression") from error
+    if not all(path in SETTINGS for path in saved.files):
         raise Damaged(f"{folder}/state.json: a file that is no setting of the driver")
 
 

@@ -9,7 +9,6 @@ The CUDA call runs in a process of its own: a driver that hangs must not keep th
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from dataclasses import dataclass
@@ -49,6 +48,7 @@ class Seen:
     smi_error: str
     cuda_devices: int  # -1 where CUDA does not start
     cuda_error: str
+    loads: bool = True  # libcuda can be loaded: it is whole, and has what CUDA calls
 
     @property
     def gpus(self) -> int:
@@ -68,7 +68,7 @@ def look() -> Seen:
     smi = run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], limit=2 * MINUTE)
     lines = [line.strip() for line in smi.out.splitlines() if line.strip()][:1024]
     libraries = _libraries()
-    devices, error = _cuda(libraries[0] if len(libraries) == 1 else "")
+    devices, error, loads = _cuda(libraries[0] if len(libraries) == 1 else "")
     return Seen(
         loaded_version(),
         libraries,
@@ -76,6 +76,7 @@ def look() -> Seen:
         "" if smi.code == 0 else smi.why,
         devices,
         error,
+        loads,
     )
 
 
@@ -85,22 +86,23 @@ def _libraries() -> List[str]:
     found = set()
     for name in LIBRARIES:
         for path in re.findall(rf"^\s*{re.escape(name)} \(libc6,x86-64[^)]*\) => (\S+)$", listed, re.MULTILINE)[:1]:
-            match = re.search(r"\.so\.(\d+\.\d+(?:\.\d+)?)$", os.path.realpath(path))
-            found.add(match[1] if match else f"{os.path.basename(os.path.realpath(path))[:60]}")
+            file = Path(path).resolve().name
+            match = re.search(r"\.so\.(\d+\.\d+(?:\.\d+)?)$", file)
+            found.add(match[1] if match else file[:60])
     return sorted(found)
 
 
-def _cuda(library: str) -> "tuple[int, str]":
+def _cuda(library: str) -> "tuple[int, str, bool]":
     simulated = Path(host_paths.SIMULATION_MARK).exists()
     text = CUDA.format(simulated=simulated, program=sys.path[0], version=library)
     ended = run([sys.executable, "-I", "-c", text], limit=2 * MINUTE)
     try:
         code, number, error = json.loads(ended.out)
     except ValueError:
-        return -1, f"the CUDA call ended with {ended.code}: {ended.why}"
+        return -1, f"the CUDA call ended with {ended.code}: {ended.why}", True
     if code != 0:
-        return -1, str(error) or f"cuInit answers {code}"
-    return int(number), ""
+        return -1, str(error) or f"cuInit answers {code}", code > 0
+    return int(number), "", True
 
 
 def simulated_cuda(library: str) -> "tuple[int, int]":

@@ -68,7 +68,7 @@ def _runfile(snapshot: Snapshot) -> list[Finding]:
 
 
 def _change(snapshot: Snapshot) -> list[Finding]:
-    """FAIL for a change of the driver that failed or was undone, UNKNOWN for one that nobody has seen work; else nothing."""
+    """FAIL for a change of the driver that failed or was undone, UNKNOWN for one that is open; else nothing."""
     change = snapshot.driver_change
     if change is None or (isinstance(change, Missing) and change.reason == "not_read"):
         return []
@@ -79,8 +79,8 @@ def _change(snapshot: Snapshot) -> list[Finding]:
         ]
     new = f"driver {change.wanted or 'of the change'}"
     if change.status == kept.PENDING:
-        why = f"{new} is installed since {change.began[:10]} and nobody has seen it work yet: the host looks after its restart"
-        remedy = "restart the machine, then look again"
+        why = f"the change to {new} began on {change.began[:10]}, and nobody has seen it work yet"
+        remedy = "restart the machine: the host then looks at its driver by itself"
         return [Finding("driver", "change", Status.UNKNOWN, expected, change.status, why, remedy, reboot=True)]
     cause = f": {change.cause}" if change.cause else ""
     if change.status == kept.BACK:

@@ -20,7 +20,6 @@ OURS = re.compile(r"/(?:etc|opt|run|usr/local|var/lib|var/cache)/(?:[\w.@-]+/)*[
 ELSEWHERE = {"/run/gpuprep-sim", "/run/gpuprep-sim/host-sys-module", "/run/gpuprep-sim/proc", "/opt/gpuprep"}
 # What a role alone knows: no Python reads it.
 OF_ROLES = {
-    "/etc/dkms/framework.conf.d/gpuprep.conf",
     "/etc/apt/preferences.d/gpuprep-cuda",
     "/etc/apt/sources.list.d/gpuprep-nvidia.sources",
     "/etc/ld.so.conf.d/gpuprep-cuda.conf",
@@ -47,7 +46,7 @@ NOT_OF_ROLES = {
     "SIMULATED_GPUS",
     "AGENT_LIBRARIES", "DRIFT_PLAN", "DRIFT_RESULTS", "DRIFT_LAST",
     "DRIFT_SERVICE_FILE", "DRIFT_TIMER_FILE", "DRIFT_TIMER_LINK",
-    "DRIFT_TIMER_STAMP",
+    "DRIFT_TIMER_STAMP", "ROLLBACK_LOCK", "DRIVER_CHECK_UNIT", "DRIVER_CHECK_LINK", "ROLLBACK_PROGRAM",
     "PRELOAD", "MOK_OF_UBUNTU", "MOK_OF_DKMS", "PCI_DEVICES", "DMI", "BOOT_ID",
 }  # fmt: skip
 

@@ -254,6 +254,9 @@ OF_THE_MACHINE = {
     "/etc/systemd/system/timers.target.wants/gpuprep-drift.timer",
     "/var/lib/systemd/timers/stamp-gpuprep-drift.timer",
     "/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub",
+    "/var/lib/gpuprep/driver-before", "/var/lib/gpuprep/driver-before/program.pyz",
+    "/etc/systemd/system/gpuprep-driver-check.service",
+    "/etc/systemd/system/multi-user.target.wants/gpuprep-driver-check.service",
 }  # fmt: skip
 # Those that an image keeps: software, its settings, what says which software that is, and clips that machines need.
 OF_THE_IMAGE = {
@@ -263,7 +266,7 @@ OF_THE_IMAGE = {
     "/etc/udev/rules.d/60-gpuprep-tune.rules", "/etc/profile.d/gpuprep.sh", "/etc/environment",
     "/etc/systemd/system.conf.d/gpuprep.conf", "/etc/ld.so.conf.d/gpuprep.conf", "/etc/apt/apt.conf.d/52gpuprep-holds",
     "/etc/apt/preferences.d/gpuprep-nvidia", "/etc/apt/preferences.d/gpuprep-cuda",
-    "/etc/dnf/modules.d/nvidia-driver.module", "/opt/gpuprep/agent", "/opt/gpuprep/agent/current/lib",
+    "/etc/dkms/framework.conf.d/gpuprep.conf", "/etc/dnf/modules.d/nvidia-driver.module", "/opt/gpuprep/agent", "/opt/gpuprep/agent/current/lib",
     "/usr/local/bin/gpuprep-agent", "/opt/gpuprep/cudnn", "/opt/gpuprep/nccl", "/usr/local/bin",
     "/usr/local/lib/pkgconfig/ffnvcodec.pc", "/usr/local/bin/gpuprep-drift", "/etc/gpuprep-sim", "/etc/ld.so.preload",
 }  # fmt: skip

@@ -40,6 +40,7 @@ LIBRARY = {
 }  # fmt: skip
 # Names in capitals that are no limit, time, size or path.
 CONSTANTS = {
+    "gpuprep.agent.rollback.working.CUDA": "what CUDA says: there is no GPU",
     "gpuprep.agent.video.clips.SPECS": "fewer and smaller clips",
     "gpuprep.agent.compute.counters.SCRIPT": "what CUPTI says: there is no GPU",
     "gpuprep.agent.facts.containers.CONTAINERD": "its places, in a folder of the test",
