@@ -8,12 +8,14 @@ What such a machine cannot show is listed in docs/systems.md.
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import rollbackrounds
 from machines import GPUPREP, fresh, gpuprep, inside, must, only, open_findings
 from nvmlbench import inherited
 from places import CASES
@@ -283,6 +285,19 @@ def test_rocky_gets_and_keeps_its_driver(rocky: str, tmp_path: Path) -> None:
     is_provisioned(rocky, wish, "580.178.04", "open", deep=False)
     unheld_is_found_and_put_right(rocky, wish)
     nothing_newer_comes(rocky)
+
+
+@pytest.mark.xdist_group("rocky")
+def test_a_driver_that_fails_after_its_restart_is_undone_by_the_host_without_network(rocky: str) -> None:
+    assert rollbackrounds.play(rocky, rollbackrounds.SYSTEMS["rocky9"], "after_boot", random.Random(1)) == []
+
+
+@pytest.mark.only_all
+@pytest.mark.xdist_group("rocky")
+@pytest.mark.parametrize("moment", rollbackrounds.MOMENTS)
+def test_a_change_that_breaks_with_dnf_ends_as_before(rocky: str, moment: str, tmp_path: Path) -> None:
+    must("provision", f"sim:{rocky}", "--profile", profile(tmp_path, "nvidia", "580"), "--only", "driver")
+    assert rollbackrounds.play(rocky, rollbackrounds.SYSTEMS["rocky9"], moment, random.Random(moment)) == []
 
 
 @pytest.mark.only_all

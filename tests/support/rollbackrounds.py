@@ -40,9 +40,7 @@ _APT_WRITTEN = "cd /etc/apt && sha256sum */*gpuprep* && apt-mark showhold"
 _APT_NAMES = """\
 names=$(for name in NAMES; do echo "$name=$(apt-cache madison $name | awk '{print $3}' | grep -m1 "^NEW-")"; done)
 """
-_APT_PREPARE = (
-    "apt-get -qq update; cd /var/cache/apt/archives && apt-get -qq -o APT::Sandbox::User=root download $names"
-)
+_APT_PREPARE = "cd /var/cache/apt/archives && apt-get -qq -o APT::Sandbox::User=root download $names"
 _APT_CUT = """\
 echo 'Acquire::http::Proxy "http://127.0.0.1:9";' >/etc/apt/apt.conf.d/00cut
 rm -f /var/cache/apt/archives/*_*OLD-*.deb
@@ -52,7 +50,8 @@ leaving=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' 'libnvidia-*-580' 
   awk '$2 == "installed" {print $1 "-"}')
 apt-mark unhold $(apt-mark showhold | grep -e nvidia -e libcuda) >/dev/null
 sed -i 's/^Pin: version.*/Pin: version NEW-*/' /etc/apt/preferences.d/gpuprep-nvidia
-apt-get -y -o GPUprep::Step=1 install --no-install-recommends --allow-downgrades $names $leaving || failed "the packages"
+apt-get -y -o GPUprep::Step=1 install --no-install-recommends --allow-downgrades $names $leaving ||
+  failed "the packages"
 """
 _DEBIAN_NAMES = (
     "nvidia-kernel-open-dkms nvidia-kernel-support firmware-nvidia-gsp libcuda1 libnvcuvid1 libnvidia-cfg1"
@@ -116,8 +115,8 @@ _BREAK = {
     "dkms": "echo 'MAKE[0]=\"false\"' | tee /etc/dkms/nvidia-{new}.conf /etc/dkms/nvidia-open-{new}.conf",
     "initramfs": _INITRAMFS + "mv $tool $tool.kept; printf '#!/bin/sh\\nexit 1\\n' >$tool; chmod 755 $tool",
     # Each boot damages the new library before anybody uses it.
-    "after_boot": "printf '[Unit]\\nBefore=multi-user.target\\n[Service]\\nType=oneshot\\nExecStart=/bin/sh -c \"for f in"
-    ' /usr/lib/x86_64-linux-gnu/libcuda.so.{new} /usr/lib64/libcuda.so.{new}; do [ ! -f $$f ] || : >$$f; done"\\n'
+    "after_boot": "printf '[Unit]\\nBefore=multi-user.target\\n[Service]\\nType=oneshot\\nExecStart=/bin/sh -c \"for f"
+    ' in /usr/lib/x86_64-linux-gnu/libcuda.so.{new} /usr/lib64/libcuda.so.{new}; do [ ! -f $$f ] || : >$$f; done"\\n'
     "[Install]\\nWantedBy=multi-user.target\\n' >/etc/systemd/system/broken.service; systemctl enable -q broken",
 }
 _BREAK["cut_in_back"] = _BREAK["after_boot"]
@@ -163,14 +162,19 @@ def _status(machine: str) -> str | None:
         return None
 
 
-def keep(machine: str, request: str) -> None:
-    inside(machine, f"printf '%s' '{request}' | {PROGRAM} save")
+def keep(machine: str) -> None:
+    """As the role does before a change."""
+    names = [*_DEBIAN_NAMES.split(), *_UBUNTU_NAMES.split(), *_UBUNTU_NAMES.replace("570", "580").split()]
+    request = {"names": [*names, *_EL_NAMES.split()], "parts": "(kmod-)?(lib)?nvidia-|libcuda", "modules": ["nvidia"]}
+    answer = json.loads(inside(machine, f"printf '%s' '{json.dumps(request)}' | {PROGRAM} save").stdout)
+    assert answer["offline"], answer
 
 
 def play(machine: str, system: System, moment: str, chance: random.Random) -> list[str]:
     """One round; what is not as it was before, empty where the machine is as certified."""
     before = state(machine, system)
     inside(machine, f"{PROGRAM} settle")
+    keep(machine)
     inside(machine, system.prepare)
     inside(machine, system.cut)
     if moment in _BREAK:
