@@ -19,6 +19,7 @@ from gpuprep.cli.run_command import drop_stdout
 from gpuprep.untrusted.plaintext import one_line
 
 if TYPE_CHECKING:
+    from gpuprep.reports import documents
     from gpuprep.store import RunSummary, Store
     from gpuprep.store.measurements import Headline, Series
 
@@ -186,8 +187,31 @@ def _streams(known: Headline | None) -> str:
     return f"{int(known.video_fps // STREAM_FPS)} {known.video.partition(' ')[0]}"
 
 
-def _document(listed: Listed) -> str:
+def run_line(run: RunSummary) -> documents.RunLine:
+    """A run of the store as JSON lists show it."""
     from gpuprep.records import ended
+    from gpuprep.reports import documents
+
+    word = ended.word(run.verdict, run.exit_code)
+    judged = run.verdict is not None and word == run.verdict.value  # else the summary is of an error
+    return documents.RunLine(
+        run_id=run.run_id,
+        batch_id=run.batch_id,
+        command=run.command,
+        host=run.host,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        source=run.source,
+        exit_code=run.exit_code,
+        profile=documents.ProfileName(run.profile) if run.profile else None,
+        verdict=documents.VerdictLine(run.verdict, run.summary if judged else "") if run.verdict else None,
+        result=word,
+        error=None if judged else run.summary or None,
+        failed=run.failed,
+    )
+
+
+def _document(listed: Listed) -> str:
     from gpuprep.reports import documents
 
     lines = []
@@ -198,27 +222,7 @@ def _document(listed: Listed) -> str:
             figures = documents.HeadFigures(
                 known.fp16_tflops, known.bf16_tflops, known.memory_gb_per_s, known.video_fps, known.video
             )
-        word = ended.word(run.verdict, run.exit_code)
-        judged = run.verdict is not None and word == run.verdict.value  # else the summary is of an error
-        verdict = documents.VerdictLine(run.verdict, run.summary if judged else "") if run.verdict else None
-        lines.append(
-            documents.ListedRun(
-                run_id=run.run_id,
-                batch_id=run.batch_id,
-                command=run.command,
-                host=run.host,
-                started_at=run.started_at,
-                ended_at=run.ended_at,
-                source=run.source,
-                exit_code=run.exit_code,
-                profile=documents.ProfileName(run.profile) if run.profile else None,
-                verdict=verdict,
-                result=word,
-                error=None if judged else run.summary or None,
-                failed=run.failed,
-                figures=figures,
-            )
-        )
+        lines.append(documents.ListedRun(**vars(run_line(run)), figures=figures))
     series = tuple(
         documents.HostSeries(
             host, of.gpu_uuid, of.probe, of.versions, of.figure, tuple(documents.Point(*point) for point in points)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -12,54 +14,122 @@ from gpuprep.untrusted.plaintext import command as shell_command
 from gpuprep.untrusted.plaintext import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from gpuprep.store import RunSummary
+    from gpuprep.store import RunSummary, Store
 
-OPTIONAL = ("WHEN", "COMMAND", "PROFILE")  # columns that a narrow terminal may not show, the most important first
+NEVER = "never checked"
+# Columns that a narrow terminal may not show, the most important first.
+OPTIONAL = ("WHEN", "LAST ACTIVITY", "COMMAND", "PROFILE")
 SUMMARY = 28  # columns of a summary, before others are shown beside it
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 OLD_DAYS = 2.0  # two nights: what is older may have changed since
+GOOD = ("PASS", "WARN", "SKIP")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A host: its newest run that says how it is, and its newest run of any kind; without any, both are None."""
+
+    host: str
+    checked: RunSummary | None
+    last: RunSummary | None
+
+    @property
+    def result(self) -> str | None:
+        return None if self.checked is None else _result(self.checked)
+
+    @property
+    def place(self) -> tuple[int, str]:
+        from gpuprep.records import ended
+
+        return ended.place(self.result or "UNKNOWN"), self.host
 
 
 @click.command()
 @click.argument("hosts", metavar="[HOST]...", nargs=-1, callback=options.named)
+@click.option(
+    "-i", "--inventory", metavar="PATH", help="Ansible inventory. HOST is then a host or group pattern of it."
+)
+@click.option("--failed", is_flag=True, help="Only hosts that did not pass their last check, or never had one.")
 @as_output(options.output)
 @options.store
-def status(hosts: tuple[str, ...], output: Output, store: str | None) -> None:
+def status(hosts: tuple[str, ...], inventory: str | None, failed: bool, output: Output, store: str | None) -> None:
     """Show how each host was when it was last checked, the worst first.
 
-    One row per host: its newest provision, validate or drift in the store, and how long ago that was. With HOST: only
-    these, with the command that shows the report. Contacts no host: `gpuprep drift HOST` checks a host now, `gpuprep
-    drift last HOST` reads its last night check, `gpuprep history` lists all runs. The exit code is 0, whatever the
-    results are.
+    One row per host: its newest provision, tune, validate or drift that says how the host is, and how long ago that
+    was. A plan, a refusal or a run that was stopped before it changed anything is its LAST ACTIVITY alone. HOST may be
+    a pattern such as 'gpu-*'. Contacts no host: `gpuprep drift HOST` checks a host now, `gpuprep drift last HOST` reads
+    its last night check, `gpuprep history` lists all runs, `gpuprep history forget HOST` removes a host that was given
+    back. The exit code is 0, whatever the results are; 2 if no run of a HOST is known: the others are shown.
     """
     from datetime import datetime, timezone
 
-    from gpuprep.records import ended
     from gpuprep.workflows import storeofruns
 
     with storeofruns.existing(store) as opened:
-        runs = opened.newest_of_each()
-        if hosts:
-            wanted = {name for host in hosts for name in opened.names_of(host)}
-            storeofruns.check_known(opened, *hosts)
-            runs = [run for run in runs if run.host in wanted]
-    runs.sort(key=lambda run: (ended.place(_result(run)), run.host))
+        rows = [Row((checked or last).host, checked, last) for checked, last in opened.newest_of_each()]
+        unknown: list[str] = []
+        if hosts or inventory is not None:
+            rows, unknown = _chosen(opened, rows, hosts, inventory)
+    rows = sorted((row for row in rows if not failed or row.result not in GOOD), key=lambda row: row.place)
+    exit_code = 2 if unknown else 0
     now = datetime.now(timezone.utc)
     if output.as_json:
-        listed = [{"host": run.host, "result": _result(run), "age_seconds": _age(run, now), "run": run} for run in runs]
-        from gpuprep.reports import documents
+        output.write(_document(rows, unknown, exit_code, now))
+    else:
+        if rows:
+            output.write(_page(rows, now, output, whole=bool(hosts) or output.verbose))
+        elif not output.quiet and not unknown:
+            does = shell_command("gpuprep", "validate", "--profile", "PROFILE", about=("HOST",))
+            click.echo("no host like that" if failed else f"no host was checked yet: {does} does it", err=True)
+        if unknown:
+            known = "`gpuprep status` without a name lists all hosts"
+            click.echo(f"Error: no run of {', '.join(map(one_line, unknown))} is recorded; {known}", err=True)
+    if exit_code:
+        raise click.exceptions.Exit(exit_code)
 
-        output.write(documents.document({"hosts": listed}))
-        return
-    if not runs:
-        if not output.quiet:
-            who = "no host" if not hosts else f"no machine called {', '.join(map(one_line, hosts))}"
-            does = shell_command("gpuprep", "validate", "--profile", "PROFILE", about=tuple(hosts) or ("HOST",))
-            click.echo(f"{who} was checked yet: {does} does it", err=True)
-        return
-    output.write(_page(runs, now, output, whole=bool(hosts) or output.verbose))
+
+def _chosen(
+    store: Store, rows: Sequence[Row], hosts: Sequence[str], inventory: str | None
+) -> tuple[list[Row], list[str]]:
+    """The rows that are asked for, and the names that no run has. A host of an inventory has a row in any case."""
+    asked = list(hosts)
+    if inventory is not None:
+        from gpuprep.workflows import targets
+
+        asked = [target.name for target in targets.parse(hosts, inventory)]
+    chosen: dict[str, Row] = {}
+    unknown = []
+    for name in asked:
+        names = {name, *store.names_of(name)}
+        found = [row for row in rows if row.host in names]
+        if not found and inventory is None:
+            found = [row for row in rows if fnmatch.fnmatchcase(row.host, name)]
+        elif not found:
+            found = [Row(name, None, None)]
+        if not found:
+            unknown.append(name)
+        chosen.update((row.host, row) for row in found)
+    return list(chosen.values()), unknown
+
+
+def _document(rows: Sequence[Row], unknown: Sequence[str], exit_code: int, now: datetime) -> str:
+    from gpuprep.cli.history import run_line
+    from gpuprep.reports import documents
+
+    listed = tuple(
+        documents.HostStatus(
+            row.host,
+            row.result,
+            row.checked and _age(row.checked, now),
+            row.checked and run_line(row.checked),
+            row.last and run_line(row.last),
+        )
+        for row in rows
+    )
+    return documents.document(documents.Statuses(listed, tuple(unknown), exit_code))
 
 
 def _result(run: RunSummary) -> str:
@@ -86,24 +156,38 @@ def _age_text(seconds: float | None) -> str:
     return "now"
 
 
-def _page(summaries: list[RunSummary], now: datetime, output: Output, *, whole: bool) -> str:
+def _page(rows: Sequence[Row], now: datetime, output: Output, *, whole: bool) -> str:
     from gpuprep.records import ended
 
-    rows: list[tuple[str, ...]] = [("HOST", "RESULT", "COMMAND", "WHEN", "PROFILE", "SUMMARY")]
-    for run in summaries:
-        simulated = "simulated: " if run.source.value == "simulated" else ""
-        rows.append(
-            (run.host, _result(run), run.command, _age_text(_age(run, now)), run.profile, simulated + run.summary)
-        )
-    rows = fitting_columns(rows, output.columns, OPTIONAL, "SUMMARY", SUMMARY)
-    lines = table_lines(rows, color=output.color, columns=output.columns)
-    counts = [f"{sum(_result(run) == word for run in summaries)} {word}" for word in ended.WORST_FIRST]
-    shown = ", ".join(count for count in counts if count[:2] != "0 ")
-    total = f"{len(summaries)} host{'s' * (len(summaries) != 1)}: {shown}"
-    old = sum((_age(run, now) or 0.0) > OLD_DAYS * 86400 for run in summaries)
+    lines = [("HOST", "RESULT", "COMMAND", "WHEN", "LAST ACTIVITY", "PROFILE", "SUMMARY")]
+    lines += [_line(row, now) for row in rows]
+    if not any(line[4] for line in lines[1:]):
+        lines = [line[:4] + line[5:] for line in lines]
+    table = fitting_columns(lines, output.columns, OPTIONAL, "SUMMARY", SUMMARY)
+    shown = table_lines(table, color=output.color, columns=output.columns)
+    words = [row.result or NEVER for row in rows]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in (*ended.WORST_FIRST, NEVER) if word in words)
+    total = f"{len(rows)} host{'s' * (len(rows) != 1)}: {counts}"
+    old = sum(row.checked is not None and (_age(row.checked, now) or 0.0) > OLD_DAYS * 86400 for row in rows)
     if old:
         total += f"; {old} not checked for more than two days"
-    lines.append(total)
+    shown.append(total)
     if whole:
-        lines += [f"Report: {shell_command('gpuprep', 'report', about=run.run_id)}" for run in summaries]
-    return "\n".join(lines)
+        runs = [row.checked or row.last for row in rows]
+        shown += [f"Report: {shell_command('gpuprep', 'report', about=run.run_id)}" for run in runs if run]
+    return "\n".join(shown)
+
+
+def _line(row: Row, now: datetime) -> tuple[str, ...]:
+    checked, last = row.checked, row.last
+    activity = ""
+    if last and (checked is None or last.run_id != checked.run_id):
+        planned = " --check" if last.command == "provision" and _result(last) == "DONE" else ""
+        activity = f"{last.command}{planned} {_result(last)} {_age_text(_age(last, now))}"
+    if checked is None:
+        return row.host, NEVER, "", "", activity, last.profile if last else "", ""
+    simulated = "simulated: " if checked.source.value == "simulated" else ""
+    when = _age_text(_age(checked, now))
+    return (
+        row.host, _result(checked), checked.command, when, activity, checked.profile, simulated + checked.summary
+    )  # fmt: skip

@@ -8,6 +8,8 @@ EXIT_CODES = {Status.PASS: 0, Status.SKIP: 0, Status.WAIVED: 0, Status.WARN: 0, 
 COULD_NOT_TELL = EXIT_CODES[Status.UNKNOWN]
 # The word of an exit code that is not a verdict's: the run ended before its verdict, or with an error after it.
 WITHOUT_VERDICT = {2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
+CHANGES = ("provision", "tune")  # commands that change a host
+KILLED = "gpuprep was killed, or its computer stopped, before this run ended"  # the error of such a run
 # Rows of hosts: a host that could not be checked comes first.
 WORST_FIRST = ("FAILED", "FAIL", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS", "SKIP")
 
@@ -32,3 +34,13 @@ def place(result: str) -> int:
 def status(record: RunRecord) -> Status:
     """The verdict of a check, for mail and metrics. It is UNKNOWN without a verdict or with an error."""
     return Status.UNKNOWN if record.error or record.verdict is None else record.verdict.status
+
+
+def tells(record: RunRecord) -> bool:
+    """Whether a run says how its host is. A plan, a refusal, and a run stopped before it changed anything do not."""
+    if record.exit_code == 2 or record.options.get("check"):
+        return False
+    if record.exit_code == 130 and record.verdict is None:
+        begun = record.playbook is not None and record.playbook.status != "not needed"
+        return record.command in CHANGES and (begun or (record.error or "").startswith(KILLED))
+    return record.verdict is not None or record.exit_code != 0

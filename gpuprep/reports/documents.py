@@ -126,6 +126,24 @@ class History:
 
 
 @dataclass(frozen=True)
+class HostStatus:
+    host: str
+    result: str | None  # the word of `run`; null: never checked
+    age_seconds: float | None  # since `run` ended; null: never checked, or by a wrong clock
+    run: RunLine | None  # the newest run that says how the host is
+    last: RunLine | None  # the newest run of any kind: also a plan, a refusal, or one that was stopped
+
+
+@dataclass(frozen=True)
+class Statuses:
+    """status"""
+
+    hosts: tuple[HostStatus, ...]  # the worst first
+    unknown: tuple[str, ...]  # names that were asked for and have no run
+    exit_code: int
+
+
+@dataclass(frozen=True)
 class Trends:
     """history trend"""
 
@@ -304,6 +322,7 @@ DOCUMENTS: dict[str, tuple[Any, int]] = {
     "capacity": (Capacity, 1),
     "error": (Error, 1),
     "history": (History, 2),  # 1: verdict and profile were words
+    "status": (Statuses, 1),
     "trend": (Trends, 2),  # 1: verdict was a word
     "compare": (Compared, 2),  # 1: verdict was a word
     "baseline-show": (Baseline, 1),

@@ -20,7 +20,7 @@ from gpuprep.checks.drift.samehost import Identity
 from gpuprep.errors import StoreError, UsageError
 from gpuprep.paths import check_state_dir, private_folder, state_dir
 from gpuprep.performance.trend import Measurement
-from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, to_json
+from gpuprep.records import DecodeError, RunRecord, Source, Status, ended, from_json, to_json
 from gpuprep.records.baseline import Baseline, BaselineKey, Measured
 from gpuprep.records.findings import findings_of
 from gpuprep.store import baselines, fleet, hostnames, migrations, retention
@@ -29,7 +29,17 @@ from gpuprep.store import engine as database
 from gpuprep.store import measurements as measurement_rows
 from gpuprep.store.hostnames import Known, Named
 from gpuprep.store.measurements import Headline, Series
-from gpuprep.store.tables import begins_with, findings, fitting, insert_new, latest, measurements, runs, storable
+from gpuprep.store.tables import (
+    begins_with,
+    findings,
+    fitting,
+    insert_new,
+    latest,
+    measurements,
+    runs,
+    silent,
+    storable,
+)
 
 # What `history export --format csv` can write.
 EXPORTED = {"runs": runs, "findings": findings, "measurements": measurements}
@@ -170,6 +180,8 @@ class Store:
         with self._transaction() as connection:
             if not insert_new(connection, runs, row):
                 return False
+            if not ended.tells(record):
+                connection.execute(silent.insert().values(run_id=row["run_id"]))
             if rows:
                 connection.execute(findings.insert(), rows)
             measurement_rows.add(connection, record)
@@ -217,10 +229,11 @@ class Store:
                 summaries += [_summary(row._mapping) for row in rows]
         return summaries
 
-    def newest_of_each(self) -> list[RunSummary]:
-        """The newest provision, validate or drift of each host, with its name in that run; for `gpuprep status`."""
+    def newest_of_each(self) -> list[tuple[RunSummary | None, RunSummary]]:
+        """Of each host: its newest run that says how it is (None: there is none), and its newest run of any kind."""
         with self._transaction(write=False) as connection:
-            return [_summary(row) for row in fleet.newest_of_each(connection)]
+            newest = fleet.newest_of_each(connection)
+        return [(None if telling is None else _summary(telling), _summary(last)) for telling, last in newest]
 
     def batch(self, batch: str) -> list[RunRecord]:
         """The records of a batch: by its id, by the beginning of it, or "last".

@@ -1,4 +1,4 @@
-"""The newest run of each host, with two queries for any number of runs. Use it through store/__init__.py."""
+"""The newest runs of each host, with few queries for any number of runs. Use it through store/__init__.py."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gpuprep.records import Status
-from gpuprep.store.tables import findings, host_names, latest, runs
+from gpuprep.store.tables import findings, host_names, latest, runs, silent
 
-# The commands that say how a host is.
-TELLING = ("provision", "validate", "drift")
+# The commands whose runs may say how a host is.
+CHECKING = ("provision", "tune", "validate", "drift")
 
 
 def lines() -> sa.Select[Any]:
@@ -25,32 +25,44 @@ def lines() -> sa.Select[Any]:
     return sa.select(*columns, failed.label("failed"))
 
 
-def newest_of_each(connection: Connection) -> list[Any]:
-    """For each host, under any of its names: a row of runs (without the record) and `failed`; sorted by host.
+def newest_of_each(connection: Connection) -> list[tuple[Any | None, Any]]:
+    """For each host, under any of its names: its newest run that says how it is (None: there is none), and its newest
+    run; rows of runs without the record, with `failed`. Sorted by host.
 
     A run dated into the future by a wrong clock counts only if its host has no other run.
     """
+    any_run = _newest(connection, sa.true())
+    speaking = _newest(connection, tells())
+    return [(speaking.get(host), any_run[host]) for host in sorted(any_run)]
+
+
+def tells() -> sa.ColumnElement[bool]:
+    """Whether a run says how its host is (records/ended.py)."""
+    return ~sa.exists().where(silent.c.run_id == runs.c.run_id)
+
+
+def _newest(connection: Connection, which: sa.ColumnElement[bool]) -> dict[str, Any]:
     moment = latest()
     by_host: dict[str, Any] = {}
     first = {row.name: row.host for row in connection.execute(sa.select(host_names.c.name, host_names.c.host))}
     for when in (runs.c.started_at <= moment, runs.c.started_at > moment):
         named: dict[str, Any] = {}
-        for row in _newest_by_name(connection, when):
+        for row in _newest_by_name(connection, when & which):
             host = first.get(row["host"], row["host"])
             known = named.get(host)
             if known is None or (row["started_at"], row["run_id"]) > (known["started_at"], known["run_id"]):
                 named[host] = row
         by_host = {**named, **by_host}
-    return [by_host[host] for host in sorted(by_host)]
+    return by_host
 
 
-def _newest_by_name(connection: Connection, when: sa.ColumnElement[bool]) -> list[Any]:
-    telling = runs.c.command.in_(TELLING)
+def _newest_by_name(connection: Connection, which: sa.ColumnElement[bool]) -> list[Any]:
+    chosen = runs.c.command.in_(CHECKING) & which
     newest = (
         sa.select(runs.c.host, sa.func.max(runs.c.started_at).label("at"))
-        .where(telling, when)
+        .where(chosen)
         .group_by(runs.c.host)
         .subquery()
     )
-    query = lines().join(newest, (runs.c.host == newest.c.host) & (runs.c.started_at == newest.c.at)).where(telling)
+    query = lines().join(newest, (runs.c.host == newest.c.host) & (runs.c.started_at == newest.c.at)).where(chosen)
     return list(connection.execute(query).mappings())

@@ -15,7 +15,17 @@ from sqlalchemy.engine import Connection
 
 from gpuprep.records import Source, Status
 from gpuprep.records.findings import PROBLEMS
-from gpuprep.store.tables import LAST_CHARACTER, begins_with, findings, host_names, latest, measurements, runs, storable
+from gpuprep.store.tables import (
+    LAST_CHARACTER,
+    begins_with,
+    findings,
+    host_names,
+    latest,
+    measurements,
+    runs,
+    silent,
+    storable,
+)
 
 AT_A_TIME = 200  # ids in one question
 RECORDS_AT_A_TIME = 20
@@ -61,10 +71,11 @@ def newest_of_hosts(connection: Connection, commands: Collection[str]) -> list[R
     run, moment = runs.alias("one"), latest()
     mine = sa.select(run.c.run_id).where(run.c.host == names.c.name, run.c.command.in_(sorted(commands)))
     newest = mine.order_by(run.c.started_at.desc(), run.c.run_id.desc()).limit(1)
-    # Of a host whose clock was always ahead, the newest of these.
+    telling = newest.where(~sa.exists().where(silent.c.run_id == run.c.run_id))
+    # Of a host whose clock was always ahead, the newest of these; of one that was never checked, any run.
     chosen = sa.func.coalesce(
-        newest.where(run.c.started_at <= moment).scalar_subquery(), newest.scalar_subquery()
-    )  # fmt: skip
+        *(query.scalar_subquery() for query in (telling.where(run.c.started_at <= moment), telling, newest))
+    )
     ids = sa.select(chosen.label("run_id")).select_from(names).subquery()
     return _runs(connection, sa.select(*WHOLE).join(ids, ids.c.run_id == runs.c.run_id))
 
@@ -101,7 +112,8 @@ def texts(connection: Connection, run_ids: Sequence[str]) -> Iterator[tuple[str,
 def since(connection: Connection, commands: Collection[str], moment: str) -> list[tuple[str, str, str | None]]:
     names, until = _names(runs.c.host), latest()
     # By the index of hosts, commands and moments alone, which has the verdict, too: tens of thousands of rows.
-    mine = (runs.c.host == names.c.name, runs.c.command.in_(sorted(commands)))
+    says_something = ~sa.exists().where(silent.c.run_id == runs.c.run_id)
+    mine = (runs.c.host == names.c.name, runs.c.command.in_(sorted(commands)), says_something)
     query = sa.select(runs.c.host, runs.c.started_at, runs.c.verdict).select_from(names.join(runs, sa.and_(*mine)))
     rows = connection.execute(query.where(runs.c.started_at >= moment, runs.c.started_at <= until))
     return [(host, started_at, verdict) for host, started_at, verdict in rows]

@@ -69,7 +69,7 @@ class ReadOnlyStore(Store):
         self._stopped.set()
 
     def newest_of_hosts(self, commands: Collection[str]) -> list[Run]:
-        """The newest run of each name with one of these commands."""
+        """The newest run of each name with one of these commands that says how the host is; else its newest run."""
         with self._transaction(write=False) as connection:
             return overview.newest_of_hosts(connection, commands)
 
@@ -89,7 +89,7 @@ class ReadOnlyStore(Store):
             yield from overview.texts(connection, run_ids)
 
     def since(self, commands: Collection[str], moment: str) -> list[tuple[str, str, str | None]]:
-        """(host, moment, verdict) of all runs of these commands that began at `moment` or later, in no order.
+        """(host, moment, verdict) of all runs of these commands since `moment` that say how their host is, in no order.
 
         Runs dated into the future by a wrong clock are left out.
         """

@@ -1,8 +1,8 @@
 """Which runs may be deleted? Old runs without references, and all of a host that is to be forgotten, with their log
 folders. Use it through store/__init__.py.
 
-Of old runs always kept: a host's newest runs, its certified run, the runs in which its baseline was measured, and its
-last drift check, because the next check compares with it.
+Of old runs always kept: a host's newest runs, the newest one that says how it is, its certified run, the runs in which
+its baseline was measured, and its last drift check, because the next check compares with it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 
 from gpuprep.errors import StoreError
 from gpuprep.store import certified as certified_rows
+from gpuprep.store.fleet import tells
 from gpuprep.store.tables import baselines, certified, host_names, latest, runs, storable
 
 # Runs deleted in one transaction: other writers can write between two of them.
@@ -86,9 +87,11 @@ def remove(folders: Iterable[Path]) -> None:
 def _kept(connection: Connection, host: str, keep_last: int) -> list[str]:
     newest = sa.select(runs.c.run_id).where(runs.c.host == host, runs.c.started_at <= latest())
     ordered = newest.order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(keep_last)
+    telling = newest.where(tells()).order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(min(keep_last, 1))
     last_check = certified_rows.newest(connection, host, "drift", runs.c.verdict.is_not(None))
     return [
         *connection.execute(ordered).scalars(),
+        *connection.execute(telling).scalars(),
         *filter(None, [certified_rows.run_of(connection, host)]),
         *([last_check[0]] if last_check else []),
     ]

@@ -70,6 +70,13 @@ findings = sa.Table(
     sa.Index("findings_by_key", "subject", "property", "status"),
 )
 
+# Runs that say nothing of how their host is: plans, refusals, runs that were stopped before they changed anything.
+silent = sa.Table(
+    "silent",
+    metadata,
+    sa.Column("run_id", sa.ForeignKey("runs.run_id", ondelete="CASCADE"), primary_key=True),
+)
+
 # What hosts measured in their first run that passed: gpuprep.baselines, a row a figure.
 baselines = sa.Table(
     "baselines",

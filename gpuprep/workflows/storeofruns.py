@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from gpuprep import settings
 from gpuprep.errors import UsageError
 from gpuprep.paths import private_folder, state_dir
-from gpuprep.records import DecodeError, RunRecord, from_json, to_json
+from gpuprep.records import DecodeError, RunRecord, ended, from_json, to_json
 from gpuprep.store import Store
 from gpuprep.untrusted.limits import FILE_BYTES
 from gpuprep.untrusted.plaintext import one_line
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 KILLED = (
-    "gpuprep was killed, or its computer stopped, before this run ended\n"
+    f"{ended.KILLED}\n"
     "what to do: run the same command again; what the run had begun on the host may still be at work there"
 )
 MOST = 1000  # records that one command stores

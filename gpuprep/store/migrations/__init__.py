@@ -30,6 +30,7 @@ REVISIONS = (
     "alembic_versions",
     "name_hosts",
     "batches",
+    "silent",
 )
 HEAD = REVISIONS[-1]
 # Where a store notes its version: Alembic's table, and the one of stores made before Alembic.

@@ -22,6 +22,7 @@ from pages import too_wide
 from records_for_tests import PASSED, SNAPSHOT, measured, record
 
 from gpuprep import records
+from gpuprep.records import ended
 from gpuprep.store import Store
 
 pytestmark = pytest.mark.xdist_group("store")
@@ -435,3 +436,68 @@ def test_what_a_power_cut_left_half_written_hides_no_run(gpuprep: Shell, store: 
     (folder / "another-store.json").write_text("{}")
     assert [line.split()[0] for line in gpuprep("history")[1].splitlines()] == ["RUN", "run-01"]
     assert [path.name for path in folder.iterdir()] == ["another-store.json"]
+
+
+# ---------------------------------------------------------------- status
+
+
+def run(run_id: str, verdict: str | None, exit_code: int, **more: object) -> records.RunRecord:
+    judged = None if verdict is None else records.Verdict(records.Status(verdict), verdict, ())
+    moment = f"2026-11-{run_id[-2:]}T00:00:00+00:00"
+    values = {"host": "gpu-1", "command": "drift", "started_at": moment, "ended_at": moment, "playbook": None, **more}
+    return record(run_id, verdict=judged, exit_code=exit_code, **values)
+
+
+PLAYED = records.PlaybookResult("canceled", 3, 9, 0, (), "", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("later", "result"),
+    [
+        (run("r-02", None, 0, command="provision", options={"check": True}), "FAIL"),  # a plan
+        (run("r-02", None, 2, error="the profile of another card"), "FAIL"),
+        (run("r-02", None, 130, error="interrupted"), "FAIL"),
+        (run("r-02", None, 130, error="interrupted", command="provision"), "FAIL"),  # it had not begun
+        (run("r-02", None, 130, error="interrupted", command="provision", playbook=PLAYED), "STOPPED"),
+        (run("r-02", None, 130, error=f"{ended.KILLED}\nrun it again", command="tune"), "STOPPED"),
+        (run("r-02", None, 4, error="a step failed", command="provision"), "FAILED"),
+        (run("r-02", None, 3, error="no answer"), "UNKNOWN"),
+        (run("r-02", "PASS", 0), "PASS"),
+    ],
+)
+def test_status_shows_the_last_verdict_and_the_last_activity(
+    store: Store, gpuprep: Shell, later: records.RunRecord, result: str
+) -> None:
+    store.append(run("r-01", "FAIL", 1))
+    store.append(later)
+    code, out, _ = gpuprep("status", "--json")
+    (host,) = json.loads(out)["hosts"]
+    assert (code, host["result"], host["last"]["run_id"]) == (0, result, "r-02")
+    assert host["run"]["run_id"] == ("r-01" if result == "FAIL" else "r-02")
+    head, line, *_ = gpuprep("status")[1].splitlines()
+    assert line.split()[1] == result
+    assert ("LAST ACTIVITY" in head) is (result == "FAIL")
+    assert ("provision --check DONE" in line) is bool(later.options.get("check"))
+
+
+def test_status_takes_patterns_inventories_and_names_that_nobody_knows(
+    store: Store, gpuprep: Shell, tmp_path: Path
+) -> None:
+    for host, verdict in (("gpu-1", "PASS"), ("gpu-2", "FAIL"), ("web", "PASS")):
+        store.append(run(f"{host}-01", verdict, int(verdict == "FAIL"), host=host))
+
+    def hosts(*words: str) -> tuple[int, list[tuple[str, str | None]]]:
+        code, out, _ = gpuprep("status", "--json", *words)
+        return code, [(host["host"], host["result"]) for host in json.loads(out)["hosts"]]
+
+    assert hosts("gpu-*") == (0, [("gpu-2", "FAIL"), ("gpu-1", "PASS")])
+    assert hosts("--failed") == (0, [("gpu-2", "FAIL")])
+    assert hosts("nowhere", "gpu-1") == (2, [("gpu-1", "PASS")])
+    code, out, err = gpuprep("status", "nowhere", "gpu-1")
+    assert (code, "gpu-1" in out, err.count("\n")) == (2, True, 1)
+    assert "no run of nowhere is recorded" in err
+    (tmp_path / "hosts").write_text("[all]\ngpu-1\nnew\n")
+    assert hosts("-i", str(tmp_path / "hosts")) == (0, [("new", None), ("gpu-1", "PASS")])
+    assert "new" in gpuprep("status", "-i", str(tmp_path / "hosts"))[1]
+    assert hosts("-i", str(tmp_path / "hosts"), "new") == (0, [("new", None)])
+    assert gpuprep("status", "-i", str(tmp_path / "none"))[0] == 2
