@@ -148,10 +148,20 @@ def _of_dpkg(names: Sequence[str], dpkg: Path) -> Iterator[Tuple[str, File]]:
                 if path in folders or path in settings or path == "/." or UNUSED.match(path):
                     continue
                 target, by = diverted.get(path, (path, name))
-                # dpkg keeps no modes.
-                mode = 0o555 if path.rpartition("/")[0].endswith("bin") else 0o444 if path.startswith("/usr/") else 0
-                mode = 0 if path in overridden else mode
-                yield name, File(path if by == name else target, installed, "md5", digests.get(path, ""), mode)
+                place = path if by == name else target
+                mode = 0 if path in overridden else _mode(path, place)
+                yield name, File(place, installed, "md5", digests.get(path, ""), mode)
+
+
+def _mode(path: str, place: str) -> int:
+    """What everybody needs to be allowed; dpkg keeps no modes. Beside nvcc lies nvcc.profile, which nobody runs."""
+    if not path.rpartition("/")[0].endswith("bin"):
+        return 0o444 if path.startswith("/usr/") else 0
+    try:
+        with open(place, "rb") as opened:
+            return 0o555 if opened.read(4).startswith((b"\x7fELF", b"#!")) else 0o444
+    except OSError:  # gone, or closed to this user
+        return 0o555
 
 
 def _diversions(path: Path) -> Iterator[Tuple[str, Tuple[str, str]]]:

@@ -11,7 +11,7 @@ import pytest
 
 from gpuprep.agent.facts import packagefiles
 
-CONTENT = b"as it was packed"
+CONTENT = b"#! as it was packed"
 MD5, SHA256 = hashlib.md5(CONTENT).hexdigest(), hashlib.sha256(CONTENT).hexdigest()
 
 
@@ -99,6 +99,16 @@ def test_dpkgs_files_are_compared_where_they_changed_since_the_installation(
     if act is closed:  # as who manages the machine wants it
         (folder / "statoverride").write_text(f"root video 0750 {program}\n")
         assert packagefiles.wrong(["nvidia-smi"], rpm=False, digest=Reads(), dpkg=folder) == {}
+
+
+@pytest.mark.parametrize(("content", "said"), [(b"\x7fELF", "run"), (b"#!/bin/sh", "run"), (b"PATH += x", "")])
+def test_only_programs_must_be_allowed_to_run(tmp_path: Path, content: bytes, said: str) -> None:
+    """nvcc.profile lies beside nvcc, with mode 0644."""
+    program, link, at = installed(tmp_path, late=False)
+    program.write_bytes(content)
+    program.chmod(0o644)
+    found = packagefiles.wrong(["nvidia-smi"], rpm=False, digest=Reads(), dpkg=dpkg(tmp_path, program, link, at))
+    assert found == ({"nvidia-smi": [f"{program} has mode 0644: not everybody can {said} it"]} if said else {})
 
 
 def test_a_link_that_is_gone_is_found_and_a_diverted_file_is_looked_for_where_it_is(tmp_path: Path) -> None:
