@@ -235,7 +235,7 @@ def _module(wanted: Wanted, snapshot: Snapshot) -> str:
     if snapshot.kernel.headers_next_boot is not False:
         return built
     if snapshot.apt is None:
-        return f"dnf -y install kernel-devel-{release} && {built}"
+        return f"dnf -y install 'kernel-devel-uname-r = '{release} && {built}"  # Amazon's package has another name
     options = "-y -o DPkg::Lock::Timeout=600 --no-install-recommends --no-remove"
     return f"DEBIAN_FRONTEND=noninteractive apt-get {options} install linux-headers-{release} && {built}"
 

@@ -87,7 +87,7 @@ def test_a_kernel_of_debian_without_a_module(tmp_path: Path) -> None:
         said = " ".join(refused.text.split())
         assert refused.exit_code == 4, said
         assert "The machine was not restarted" in said
-        assert f"sudo update-initramfs -c -k {new}" in said
+        assert f"sudo update-initramfs -u -k {new}" in said
 
 
 def test_a_kernel_of_rocky_without_a_module(tmp_path: Path) -> None:

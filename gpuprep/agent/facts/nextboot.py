@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, List, Optional, Tuple
 
-from .bootorder import RELEASE, Answer, Tree, Unreadable
+from .bootorder import RELEASE, SYSTEMD_BOOT, Answer, Tree, Unreadable
 
 IMAGE_GONE, IMAGE_EMPTY = "image_gone", "image_empty"
 INITRD_GONE, INITRD_EMPTY, NO_INITRD = "initrd_gone", "initrd_empty", "no_initrd"
@@ -204,7 +204,9 @@ def dkms_name(library: str, tree: Path = TREE) -> str:
 # ---------------------------------------------------------------- words
 
 
-def said(fault: Fault, kernel: str, *, apt: bool, dkms: str = "", library: str = "") -> Tuple[str, str]:
+def said(
+    fault: Fault, kernel: str, *, apt: bool, dkms: str = "", library: str = "", loader: str = ""
+) -> Tuple[str, str]:
     """(the sentence, the command that repairs it); `dkms` is "nvidia/580.1" if DKMS builds the module."""
     what, name = one_line(fault.what), one_line(kernel)
     sentence = {
@@ -222,24 +224,34 @@ def said(fault: Fault, kernel: str, *, apt: bool, dkms: str = "", library: str =
         OTHER: f"it has NVIDIA module {what}, and the libraries are {one_line(library)}: programs would fail",
         UNSIGNED: f"Secure Boot is on and {what} is not signed: the GPU would be gone",
     }[fault.kind]  # fmt: skip
-    return f"kernel {name}, which the next boot starts: {sentence}", command(fault, kernel, apt=apt, dkms=dkms)
+    repair = command(fault, kernel, apt=apt, dkms=dkms, loader=loader)
+    return f"kernel {name}, which the next boot starts: {sentence}", repair
 
 
-def command(fault: Fault, kernel: str, *, apt: bool, dkms: str = "") -> str:
+def command(fault: Fault, kernel: str, *, apt: bool, dkms: str = "", loader: str = "") -> str:
     name = shlex.quote(kernel)
+    entry = f"sudo kernel-install add {name} {f'/boot/vmlinuz-{name}' if apt else f'/lib/modules/{name}/vmlinuz'}"
     menu = "sudo update-grub" if apt else "sudo grub2-mkconfig -o /boot/grub2/grub.cfg"
+    menu = entry if loader == SYSTEMD_BOOT else menu
     if fault.kind in (IMAGE_GONE, IMAGE_EMPTY):
-        package = (
-            f"sudo apt-get install --reinstall linux-image-{name}" if apt else f"sudo dnf reinstall kernel-core-{name}"
-        )
-        return f"{package} && {menu}"
+        # By what the package provides: Amazon's has another name.
+        owner = f'"$(rpm -q --whatprovides "kernel-uname-r = "{name})"'
+        again = f"apt-get install --reinstall linux-image-{name}" if apt else f"dnf reinstall {owner}"
+        return f"sudo {again} && {menu}"
     if fault.kind in (INITRD_GONE, INITRD_EMPTY, NO_INITRD):
-        made = f"sudo update-initramfs -c -k {name}" if apt else f"sudo dracut --force {initramfs(kernel)} {name}"
+        if loader == SYSTEMD_BOOT:
+            return entry
+        mode = "-u" if fault.kind == INITRD_EMPTY else "-c"
+        made = f"sudo update-initramfs {mode} -k {name}" if apt else f"sudo dracut --force {initramfs(kernel)} {name}"
         return f"{made} && {menu}"
     if fault.kind == RESCUE:
-        return "sudo grub-set-default 0" if apt else "sudo grub2-set-default 0"
+        if loader == SYSTEMD_BOOT:
+            return "sudo bootctl set-oneshot '' && sudo bootctl set-default ''"
+        return f"sudo grub{'' if apt else '2'}-set-default 0"
     if fault.kind == BLOCKED:
         word = shlex.quote(fault.what)
+        if loader == SYSTEMD_BOOT:
+            return f"sudo sed -i s/{_pattern(fault.what)}// /etc/kernel/cmdline; {menu}"
         if not apt:
             return f"sudo grubby --update-kernel=ALL --remove-args={word}"
         return f"sudo sed -i s/{_pattern(fault.what)}// /etc/default/grub /etc/default/grub.d/*.cfg; {menu}"
@@ -254,7 +266,7 @@ def build(kernel: str, dkms: str, *, apt: bool, headers: bool = True) -> str:
     """How DKMS builds a module for a kernel again; without headers they come first."""
     name = shlex.quote(kernel)
     first = "" if headers else f"sudo apt-get install linux-headers-{name} && " if apt else (
-        f"sudo dnf install kernel-devel-{name} && "
+        f"sudo dnf install 'kernel-devel-uname-r = '{name} && "
     )  # fmt: skip
     return f"{first}sudo dkms install --force {shlex.quote(dkms)} -k {name}"
 

@@ -55,7 +55,8 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 def _of_faults(snapshot: Snapshot, boot: BootFacts, key: tuple[str, str, str], faults: Sequence[BootFault]) -> Finding:
     subject, prop, expected = key
     kernel = str(snapshot.kernel.next_boot)
-    said = [nextboot.said(_plain(fault), kernel, apt=snapshot.apt is not None, dkms=dkms(snapshot)) for fault in faults]
+    apt, name = snapshot.apt is not None, dkms(snapshot)
+    said = [nextboot.said(_plain(fault), kernel, apt=apt, dkms=name, loader=boot.loader) for fault in faults]
     sentences = "; ".join(dict.fromkeys(sentence for sentence, _ in said))
     commands = "; ".join(dict.fromkeys(f"`{command}`" for _, command in said if command))
     if not faults:

@@ -250,12 +250,13 @@ BUILD = both("gpuprep drift HOST --profile PROFILE --fix")
 DKMS = both("sudo dkms install --force nvidia-current/")
 IMAGE = {
     "debian13": "sudo apt-get install --reinstall linux-image-6.12.120",
-    "rocky9": "sudo dnf reinstall kernel-core-5",
+    "rocky9": 'sudo dnf reinstall "$(rpm -q --whatprovides "kernel-uname-r = "5.14.0-611.9',
 }
 INITRD = {
     "debian13": "sudo update-initramfs -c -k 6.12.120",
     "rocky9": "sudo dracut --force /boot/initramfs-5.14.0-611.9",
 }
+RENEWED = {**INITRD, "debian13": "sudo update-initramfs -u -k 6.12.120"}
 MENU = {"debian13": "update-grub", "rocky9": "grubby --update-kernel=ALL --remove-args"}
 WAYS = (
     Way("no module", "driver.next_boot_module", BUILD, no_module, driver(module_next_boot_version=None)),
@@ -309,7 +310,7 @@ WAYS = (
     Way("the kernel is gone", "kernel.boot_entry", IMAGE, change("image", None)),
     Way("the kernel is empty", "kernel.boot_entry", IMAGE, change("image", "")),
     Way("the initramfs is gone", "kernel.boot_entry", INITRD, change("initrd", None)),
-    Way("the initramfs is empty", "kernel.boot_entry", INITRD, change("initrd", "")),
+    Way("the initramfs is empty", "kernel.boot_entry", RENEWED, change("initrd", "")),
     Way("the entry names no initramfs", "kernel.boot_entry", INITRD, without_initrd),
     Way(
         "the recovery entry is the default",
@@ -382,6 +383,14 @@ def test_each_way_of_losing_the_gpu_is_told_before_the_restart(way: Way, os: str
     for one in found.values():
         if one.reboot and one.status is not Status.PASS:
             assert one.remedy.startswith("do not restart before"), one
+
+
+@pytest.mark.parametrize("kind", [*nextboot.BOOTS, nextboot.BLOCKED])
+@pytest.mark.parametrize("apt", [True, False])
+def test_systemd_boot_has_commands_of_its_own(kind: str, apt: bool) -> None:
+    command = nextboot.said(nextboot.Fault(kind, "x"), "6.1", apt=apt, loader=bootorder.SYSTEMD_BOOT)[1]
+    assert "grub" not in command
+    assert "kernel-install add 6.1 " in command or "bootctl" in command
 
 
 def test_a_unified_image_has_its_initramfs_inside() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import boottrees
 import pytest
 from kernelmodule import module
 from nvmlbench import Booted, booted, catalogue_of_gpus, inherited
@@ -171,6 +172,22 @@ def test_the_newest_kernel_starts_or_the_one_that_was_chosen(
         files["boot/grub2/grubenv"] = f"saved_entry={chosen}\n"
     shown: Booted = booted(tmp_path, ("t4",), files)
     assert shown.kernel == (starts or chosen)
+
+
+@pytest.mark.parametrize(
+    ("files", "starts"),
+    [
+        (boottrees.debian(), boottrees.NEW),
+        (boottrees.debian(saved_entry="1>2"), boottrees.OLD),
+        (boottrees.rocky(boottrees.EL_NEW, boottrees.EL_OLD, saved_entry="1"), boottrees.EL_OLD),
+        ({**boottrees.debian(), "/boot/grub/grub.cfg": "source (hd1)/x\n"}, boottrees.NEW),  # nobody knows: the newest
+        ({**boottrees.debian(saved_entry="1>2"), f"/boot/vmlinuz-{boottrees.OLD}": None}, boottrees.NEW),  # it is gone
+    ],
+)
+def test_what_the_boot_loader_names_starts(tmp_path: Path, files: dict[str, str | bytes | None], starts: str) -> None:
+    there = {path.lstrip("/"): content for path, content in files.items() if content is not None}
+    shown: Booted = booted(tmp_path, ("t4",), there)
+    assert shown.kernel == starts
 
 
 @pytest.mark.parametrize("name", ["", "A", "-a", "a-", "a_b", "../x", "a" * 41, "a b"])

@@ -64,7 +64,8 @@ def main():
         found = [fault for fault in found if fault.kind in nextboot.BOOTS]
     apt, library = not Path("/etc/system-release").exists(), nextboot.library_version()
     dkms = nextboot.dkms_name(library)
-    said = [nextboot.said(fault, answer.kernel, apt=apt, dkms=dkms, library=library) for fault in found]
+    more = {"apt": apt, "dkms": dkms, "library": library, "loader": answer.loader}
+    said = [nextboot.said(fault, answer.kernel, **more) for fault in found]
     words = [f"{why} ({answer.setting}). What to do: {command or 'install its module'}" for why, command in said]
     module.exit_json(kernel=answer.kernel, setting=answer.setting, faults=words)
 
