@@ -12,6 +12,7 @@ from gpuprep.records import Missing, Snapshot, Status
 
 GRAVITY = {Status.FAIL: "lost", Status.WARN: "degraded"}
 SMALL_MIB = 200  # free room below which packages, modules and initramfs cannot be written
+KEEP_SETTINGS = ("nvidia-persistenced.service", "gpuprep-tune.service", "nvidia-fabricmanager.service")
 FEW_INODES = 1000  # more files are in one package of kernel headers
 NAMED = 3  # files of one package
 NO_GSP = ("maxwell", "pascal", "volta")  # architectures that the open kernel modules do not support
@@ -61,9 +62,9 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
             yield f"{folder}: Read-only file system"
         elif isinstance(place.inodes_free, int) and place.inodes_free < FEW_INODES:
             yield f"{folder} has {place.inodes_free} inodes free"
-    persistenced = snapshot.units.get("nvidia-persistenced.service")
-    if persistenced is not None and persistenced.enabled in ("masked", "masked-runtime"):
-        yield "nvidia-persistenced.service is masked"
+    for name, unit in snapshot.units.items():
+        if name in KEEP_SETTINGS and unit.enabled in ("masked", "masked-runtime"):
+            yield f"Unit {name} is masked"
 
 
 def _driver(snapshot: Snapshot, boards: list[Board | None]) -> Iterator[str]:

@@ -180,7 +180,7 @@ def changed(part: str, **values: Any) -> Snapshot:
         (dataclasses.replace(SOUND, folders={"/opt": FolderFacts("/opt", False, 12)}), "inodes-used-up"),
         (dataclasses.replace(SOUND, folders={"/opt": FolderFacts("/opt", True, 12)}), "read-only-file-system"),
         (dataclasses.replace(SOUND, units={"nvidia-persistenced.service": UnitFacts("masked", "inactive", (), "")}),
-         "persistenced-masked"),
+         "unit-masked"),
         (dataclasses.replace(SOUND, driver_libraries={"libcuda.so.1": LoadedLibrary("/o/l", "/o/libcuda.so.1", None)}),
          "libcuda-not-of-the-driver"),
         (dataclasses.replace(SOUND, package_manager=HALF_DONE),

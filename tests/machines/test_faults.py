@@ -1,0 +1,120 @@
+"""docs/faults.md on machines: fault, command, its words and exit code, the remedy as printed; then the command succeeds.
+
+The rows are the key `met` in sim/faults.yml. Those of FEW are in `make test-machines`, all others in `make test-all`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import finished
+import pytest
+from machines import Done, Finished, fresh, gpuprep, inside, must
+
+from gpuprep.sim import faults
+
+pytestmark = pytest.mark.e2e
+
+MET = {kind: fault["met"] for kind, fault in faults.kinds().items() if "met" in fault}
+FEW = ("half_configured", "dpkg_interrupted", "inodes_full", "no_python")
+CODES = {"retried": (0,), "waits": (0,), "repaired": (0,), "goes on": (0,), "refused": (2, 3), "fails": (1, 3, 4)}
+PROFILE = """\
+extends: base
+description: what the faults are met with
+cuda: {version: none}
+cudnn: {version: none}
+codec: {ffmpeg: none}
+extras: {tools: [jq]}
+"""
+WORDS = {
+    "plan": ("plan",),
+    "extras": ("provision", "--only", "extras"),
+    "driver": ("provision", "--only", "driver"),
+    "tune": ("tune",),
+    "validate": ("validate", "--only", "facts"),
+}
+# Undoes what the command does, so that the same machine can be asked again.
+AGAIN = {"extras": "dpkg --purge --force-depends jq"}
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[str]:
+    with fresh("e2e-faults", "debian13", ["t4"]) as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def rpm() -> Iterator[str]:
+    with fresh("e2e-faults-rpm", "rocky9", ["t4"]) as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def with_driver(from_nothing: Finished) -> Iterator[str]:
+    assert from_nothing.machine
+    with finished.clone(finished.disk(), "e2e-faults-driver", "t4", ["t4"], validate=False) as copy:
+        yield copy.machine
+
+
+@contextmanager
+def playing(machine: str, kind: str) -> Iterator[None]:
+    """A remedy may have ended the fault already: then there is nothing to clear."""
+    must("sim", "fault", machine, kind)
+    try:
+        yield
+    finally:
+        gpuprep("sim", "fault", machine, kind, "--clear")
+
+
+def rows() -> Iterator[Any]:
+    for kind in MET:
+        yield pytest.param(kind, marks=() if kind in FEW else pytest.mark.only_all)
+
+
+@pytest.mark.parametrize("kind", rows())
+def test_a_fault_ends_as_the_table_says(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    met = MET[kind]
+    machine = request.getfixturevalue({"rocky9": "rpm", "driver": "with_driver"}.get(met.get("on", ""), "bare"))
+    # A finished machine is judged by its own profile, a bare one is given little to do.
+    profile = "t4"
+    if met["by"] in ("extras", "driver", "tune"):
+        (tmp_path / "few.yml").write_text(PROFILE)
+        profile = str(tmp_path / "few.yml")
+        inside(machine, AGAIN.get(met["by"], "true"), check=False)
+    first, *options = WORDS[met["by"]]
+    command = (first, f"sim:{machine}", "--profile", profile, *options)
+    with playing(machine, kind):
+        if "doctor" in met:
+            is_diagnosed(machine, met)
+        said(gpuprep(*command), met)
+        if met["ends"] in ("retried", "waits", "repaired", "goes on"):
+            return
+        for remedy in met.get("remedy", ()):
+            inside(machine, remedy.replace("sudo ", ""))
+        if "remedy" in met:
+            succeeds(gpuprep(*command), met)
+    if "remedy" not in met:
+        succeeds(gpuprep(*command), met)
+
+
+def is_diagnosed(machine: str, met: Mapping[str, Any]) -> None:
+    """First; on a bare machine the lack of a driver comes before all else."""
+    (examined,) = gpuprep("doctor", f"sim:{machine}", "--json").json()["examined"]
+    ids = [each["id"] for each in examined["found"] if each["id"] != "driver-not-installed"]
+    assert ids[:1] == [met["doctor"]], examined["found"]
+
+
+def said(done: Done, met: Mapping[str, Any]) -> None:
+    assert done.exit_code in CODES[met["ends"]], done.text[-6000:]
+    assert "Traceback" not in done.text
+    text = " ".join(done.text.split())
+    for words in met.get("says", ()):
+        assert words in text, done.text[-6000:]
+
+
+def succeeds(done: Done, met: Mapping[str, Any]) -> None:
+    assert done.exit_code == 0, done.text[-6000:]
+    assert not any(words in done.text for words in met.get("says", ())[:1])
