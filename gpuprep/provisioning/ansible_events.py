@@ -182,6 +182,7 @@ OUR_WORDS = ("ansible.builtin.assert", "ansible.builtin.fail", "assert", "fail")
 COLLECTION = "gpuprep.gpu."
 LENDS_TASKS = "gpu_preflight"
 # The task that fails where the machine must be restarted and may not (roles/gpu_driver/tasks/restart.yml).
+RESTART = "Restart the machine, and wait for it to come back"
 RESTART_CHECK = "Check that the machine may be restarted"
 
 LOG_BYTES = 64 << 20
@@ -258,6 +259,7 @@ class Events:
         self.failure: TaskFailure | None = None
         self.unreachable = False
         self.unreachable_during = ""
+        self.failed_before: TaskFailure | None = None  # the connection was lost while this was being put right
         self.reached_host = False
         self.reboot_needed = False
         self.current = ""
@@ -321,6 +323,7 @@ class Events:
         if kind == "runner_on_unreachable":
             self.unreachable = True
             self.unreachable_during = step_name(role, task)
+            self.failed_before = self.failure
             self.failure = describe_failure(role, task, result, ours=False)
         if len(self.tasks) < MOST_TASKS:
             self.tasks.append(TaskResult(role, task, "ok" if ignored else outcome, seconds(data.get("duration"))))

@@ -23,7 +23,7 @@ from typing import Any
 from gpuprep.errors import GpuprepError, HostUnreachable, Interrupted, ProvisionFailed
 from gpuprep.paths import private_folder
 from gpuprep.provisioning import ansible_environment
-from gpuprep.provisioning.ansible_events import Events, Progress
+from gpuprep.provisioning.ansible_events import RESTART, Events, Progress
 from gpuprep.records import PlaybookResult
 from gpuprep.remote.types import Target
 
@@ -237,6 +237,15 @@ def _error(status: str, target: Target, events: Events, log: Path) -> GpuprepErr
         )
     if status == "unreachable":
         message = f": {events.failure.message}" if events.failure else ""
+        before = events.failed_before
+        if before is not None and before.step.endswith(RESTART):
+            return HostUnreachable(
+                f"{target.name}: the machine did not come back from its restart: {before.message}",
+                "look at the machine's console (of a cloud: its serial console); when ssh reaches it again, run the"
+                " same command again: it continues from there",
+                log=str(log),
+            )
+        message += f"; before that, step {before.step!r} failed: {before.message}" if before else ""
         return HostUnreachable(
             f"{target.name}: the connection was lost or refused during step {events.unreachable_during!r}{message}",
             "see that the host is up and that ssh reaches it, then run the same command again",

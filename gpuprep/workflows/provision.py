@@ -441,6 +441,9 @@ def is_chosen(role: str, options: Options) -> bool:
 def _chosen(plan: Plan, options: Options) -> Plan:
     kept = tuple(step for step in plan.steps if is_chosen(step.role, options))
     left_out = [step.role.removeprefix("gpu_") for step in plan.steps if step not in kept]
+    if "agent" in left_out and any(step.role == "gpu_tuning" for step in kept):
+        reason = "step tuning starts gpuprep's agent, which this host lacks; works: `--only agent,tuning`"
+        raise PlanRefused([reason], "nothing was changed on the host", where=plan.host)
     if not left_out:
         return plan
     note = f"left out by --only or --skip: {', '.join(left_out)}"

@@ -1,12 +1,12 @@
-"""docs/faults.md on machines: fault, command, its words and exit code, the remedy as printed; then the command succeeds.
+"""docs/faults.md on machines: fault, command, its words and exit code, the remedy as printed, the same command again.
 
 The rows are the key `met` in sim/faults.yml. Those of FEW are in `make test-machines`, all others in `make test-all`.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ WORDS = {
     "driver": ("provision", "--only", "driver"),
     "tune": ("tune",),
     "validate": ("validate", "--only", "facts"),
+    "reboot": ("provision", "--only", "driver"),
 }
 # Undoes what the command does, so that the same machine can be asked again.
 AGAIN = {"extras": "dpkg --purge --force-depends jq"}
@@ -59,7 +60,7 @@ def with_driver(from_nothing: Finished) -> Iterator[str]:
         yield copy.machine
 
 
-@contextmanager
+@contextlib.contextmanager
 def playing(machine: str, kind: str) -> Iterator[None]:
     """A remedy may have ended the fault already: then there is nothing to clear."""
     must("sim", "fault", machine, kind)
@@ -86,7 +87,10 @@ def test_a_fault_ends_as_the_table_says(kind: str, request: pytest.FixtureReques
         inside(machine, AGAIN.get(met["by"], "true"), check=False)
     first, *options = WORDS[met["by"]]
     command = (first, f"sim:{machine}", "--profile", profile, *options)
-    with playing(machine, kind):
+    with contextlib.ExitStack() as played:
+        played.enter_context(playing(machine, kind))
+        if met["by"] == "reboot":
+            played.enter_context(playing(machine, "driver_mismatch"))
         if "doctor" in met:
             is_diagnosed(machine, met)
         said(gpuprep(*command), met)

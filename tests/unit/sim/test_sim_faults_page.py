@@ -17,7 +17,7 @@ from gpuprep.sim import faults
 PAGE = ROOT / "docs/faults.md"
 MET = {kind: fault["met"] for kind, fault in faults.kinds().items() if "met" in fault}
 ENDS = ("retried", "waits", "refused", "fails", "repaired", "goes on")
-COMMANDS = ("plan", "extras", "driver", "tune", "validate")
+COMMANDS = ("plan", "extras", "driver", "tune", "validate", "reboot")
 HEAD = "| fault | command | ends | remedy | doctor |\n|---|---|---|---|---|\n"
 
 
