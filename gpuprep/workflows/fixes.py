@@ -23,6 +23,7 @@ from gpuprep import catalogue
 from gpuprep.agent.facts.managed import FABRIC_MANAGER, PERSISTENCED, TUNE
 from gpuprep.agent.facts.nextboot import is_release
 from gpuprep.agent.facts.packagefiles import ABSENT, whose
+from gpuprep.agent.facts.packagestate import MARK
 from gpuprep.agent.host_paths import AGENT_PROGRAM, CDI, CUDA_PIN, HEADERS_LINK, HOLDS, LOADER_LIST, PIN, PROGRAM_LINKS
 from gpuprep.catalogue.roles import cuda_pin_text, driver_pin_text, loader_list_text
 from gpuprep.checks.installed import nextboot
@@ -190,10 +191,12 @@ def _again(subject: str) -> Callable[[Wanted, Snapshot], str]:
             return ""
         if snapshot.apt is None:
             names = " ".join(map(shlex.quote, broken))
-            return f"dnf -y --disableplugin=versionlock --setopt=*.module_hotfixes=true reinstall {names}"
+            options = f"--comment={MARK} --disableplugin=versionlock --setopt=*.module_hotfixes=true"
+            return f"dnf -y {options} reinstall {names}"
         names = " ".join(shlex.quote(f"{name}={snapshot.packages[name].version}") for name in broken)
         options = "--reinstall --no-install-recommends --allow-change-held-packages --no-remove"
-        again = f"DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=600 install {options} {names}"
+        locking = f"-o DPkg::Lock::Timeout=600 -o {MARK}"
+        again = f"DEBIAN_FRONTEND=noninteractive apt-get -y {locking} install {options} {names}"
         held = " ".join(shlex.quote(name) for name in broken if snapshot.packages[name].held)
         if not held:
             return again
