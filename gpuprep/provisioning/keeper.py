@@ -5,7 +5,7 @@
 CALLER is the process id of the caller, PIDFILE the file for the keeper's own, MEMORY a limit in bytes for the data of
 each process, which also limits the files it writes (0: no limit of either). It ends with PROGRAM's exit code. When
 PROGRAM has ended, on SIGTERM, SIGHUP or SIGINT, and when CALLER is gone, every process that PROGRAM started is ended:
-SIGTERM first, SIGKILL after 1.2 s.
+SIGTERM first, SIGKILL after 1.2 s. If CALLER is gone, its private folder (gpuprep-..., with PIDFILE in it) is removed.
 
 Ansible's workers start new sessions, and the masters of ssh's shared connections are daemons, so no process group
 contains them all. On Linux the keeper adopts every descendant that loses its parent, so all stay in its tree.
@@ -48,7 +48,17 @@ def main(arguments: list[str]) -> int:
     except Ended:
         code = 128 + signal.SIGTERM
     end_descendants()
+    if os.getppid() != int(arguments[0]):
+        _remove(Path(arguments[1]).parent)
     return code
+
+
+def _remove(private: Path) -> None:
+    """What a killed caller cannot remove: inventory, variables and the answers of a host."""
+    if private.name.startswith("gpuprep-"):
+        import shutil  # here: it takes longer to load than all the rest
+
+        shutil.rmtree(private, ignore_errors=True)
 
 
 def _run(arguments: list[str]) -> int:

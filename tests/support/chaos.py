@@ -154,7 +154,7 @@ class Plan:
     @property
     def title(self) -> str:
         when = "right after its end" if self.late else f"at {self.share:.0%}"
-        lasts = f" of {self.seconds:.0f} s" if self.kind in ("cut", "stop", "stop-packages", "power-unwritten") else ""
+        lasts = f" of {self.seconds:.0f} s" if self.kind.startswith(("power", "stop")) or self.kind == "cut" else ""
         return f"{self.command} on {self.system}, {self.kind}{lasts} {when}"
 
     @property
@@ -380,7 +380,7 @@ def empty_unwritten(name: str, since: float) -> list[str]:
                 if (
                     path.is_symlink() or not path.is_file() or facts.st_ctime < since or replaced
                     or f"/{inner}" in packaged or f"/{inner.removeprefix('usr/')}" in packaged
-                    or NOT_EMPTIED.match(inner)
+                    or NOT_EMPTIED.match(inner) or inner.endswith((".dpkg-new", ".dpkg-tmp"))
                 ):  # fmt: skip
                     continue
                 os.truncate(path, 0)
@@ -672,7 +672,7 @@ class Chaos:
                     ansible.kill()
         elif plan.kind in ("power", "power-unwritten"):
             machine.cut_power(plan.seconds if plan.kind == "power-unwritten" else 0.0)
-            call.end(ENDS_WITHIN if plan.seconds > 10 else 0.1)  # a machine that comes back soon, or later
+            call.pause(plan.seconds)
             machine.up()
         elif plan.kind == "cut":
             machine.network.cut()
@@ -700,7 +700,7 @@ class Chaos:
             result.lost.append(f"a traceback when it was disturbed: {call.text[-600:]}")
         if code is None:
             result.lost.append(f"the disturbed command did not end within {ENDS_WITHIN:.0f} s: {call.text[-600:]}")
-        elif code >= 0 and code not in (wanted.code, 3, 4):
+        elif code >= 0 and code not in (wanted.code, 3, 4) and "the simulated VM" not in call.text:
             result.lost.append(f"the disturbed command ended with {code}: {call.text[-600:]}")
         result.notes.append(f"disturbed: exit {code}")
 

@@ -6,6 +6,7 @@ import os
 import pwd
 import signal
 import subprocess
+import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -208,6 +209,29 @@ def test_what_does_not_listen_to_an_end_is_killed(tmp_path: Path, ends: str) -> 
     finally:
         for left in filter(alive, (child, process.pid)):
             os.kill(left, signal.SIGKILL)
+
+
+CALLER = """\
+import subprocess, sys
+from pathlib import Path
+from gpuprep.provisioning import ansible_environment
+from gpuprep.remote import Target
+pid = Path(sys.argv[1], "keeper")
+command = ansible_environment.keeper_command(pid, Target("here", local=True))
+subprocess.run([*command, "sh", "-c", "echo; sleep infinity"])
+"""
+
+
+def test_a_killed_gpuprep_leaves_no_private_folder(tmp_path: Path) -> None:
+    private = tmp_path / "gpuprep-x"
+    private.mkdir()
+    (private / "inventory.yml").touch()
+    with subprocess.Popen([sys.executable, "-c", CALLER, private], stdout=subprocess.PIPE) as caller:
+        assert caller.stdout
+        caller.stdout.readline()
+        caller.kill()
+    until(lambda: not private.exists(), lambda: list(private.iterdir()), 60)
+    assert tmp_path.exists()
 
 
 def test_a_host_that_does_not_answer_is_unreachable(run: Run, tmp_path: Path) -> None:
