@@ -2,7 +2,7 @@
 nothing had happened.
 
     python tests/support/chaos.py [--rounds N] [--seed S] [--round K] [--only COMMAND,...] [--system OS]
-        [--disturb KIND]
+        [--disturb KIND] [--jobs J]
 
 A round: a machine in a known state, a command, a moment of it and a disturbance, all four chosen by the seed and the
 round's number alone, so `--seed S --round K` is the same round whatever N was. Then the same command again. Its exit
@@ -37,7 +37,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -395,13 +396,15 @@ class Disks:
     def __init__(self, given: str) -> None:
         self._given = given  # a stopped machine that is a finished T4
         self._made: dict[tuple[str, str], str] = {}
+        self._making = threading.Lock()
 
     def of(self, kind: str, system: str) -> str:
         """The machine to clone; "" for a bare one."""
         if not kind:
             return ""
-        if (kind, system) not in self._made:
-            self._made[kind, system] = self._whole() if kind == WHOLE else self._old(system)
+        with self._making:
+            if (kind, system) not in self._made:
+                self._made[kind, system] = self._whole() if kind == WHOLE else self._old(system)
         return self._made[kind, system]
 
     def _whole(self) -> str:
@@ -513,7 +516,6 @@ class Undisturbed:
     seconds: float
     steps: list[tuple[float, str]]
     state: dict[str, list[str]]
-    text: str
 
     def moment(self, share: float) -> tuple[str, int, float]:
         """The last step before this share of the time, how often it was printed by then, and the seconds since it."""
@@ -583,6 +585,7 @@ class Chaos:
         self.seed = seed
         self.disks = Disks(disk)
         self._undisturbed: dict[tuple[str, str], Undisturbed] = {}
+        self._measuring = {(name, system): threading.Lock() for name, one in COMMANDS.items() for system in one.systems}
 
     def words(self, plan: Plan, machine: str, folder: Path) -> list[str]:
         command = COMMANDS[plan.command]
@@ -593,27 +596,31 @@ class Chaos:
 
     def undisturbed(self, plan: Plan) -> Undisturbed:
         key = (plan.command, plan.system)
-        if key not in self._undisturbed:
-            name = f"chaos-{self.seed}-whole"
-            logs = fresh(LOGS / f"{self.seed}-{plan.command}-{plan.system}")
-            home = Home(logs, name)
-            machine = Machine(name, COMMANDS[plan.command], plan.system, self.disks)
-            try:
-                call = Call(self.words(plan, name, logs), home.environment)
-                code = call.end()
-                assert code is not None
-                (logs / "undisturbed.txt").write_text(call.text)
-                made = Undisturbed(code, call.lines[-1][0], call.steps(), state(name), call.text)
-                left = home.left()
-            finally:
-                machine.down()
-                home.remove()
-            (logs / "state.txt").write_text("\n".join(line for part in made.state.values() for line in part))
-            assert "Traceback" not in call.text, call.text
-            assert not left, left
-            self._undisturbed[key] = made
-            print(f"  undisturbed {plan.command} on {plan.system}: exit {code}, {made.seconds:.0f} s", flush=True)
+        with self._measuring[key]:
+            if key not in self._undisturbed:
+                self._undisturbed[key] = self._measured(plan)
         return self._undisturbed[key]
+
+    def _measured(self, plan: Plan) -> Undisturbed:
+        name = f"chaos-{self.seed}-{plan.command}-{plan.system}"
+        logs = fresh(LOGS / f"{self.seed}-{plan.command}-{plan.system}")
+        home = Home(logs, name)
+        machine = Machine(name, COMMANDS[plan.command], plan.system, self.disks)
+        try:
+            call = Call(self.words(plan, name, logs), home.environment)
+            code = call.end()
+            assert code is not None
+            (logs / "undisturbed.txt").write_text(call.text)
+            made = Undisturbed(code, call.lines[-1][0], call.steps(), state(name))
+            left = home.left()
+        finally:
+            machine.down()
+            home.remove()
+        (logs / "state.txt").write_text("\n".join(line for part in made.state.values() for line in part))
+        assert "Traceback" not in call.text, call.text
+        assert not left, left
+        print(f"  undisturbed {plan.command} on {plan.system}: exit {code}, {made.seconds:.0f} s", flush=True)
+        return made
 
     def play(self, plan: Plan) -> Result:
         wanted = self.undisturbed(plan)
@@ -762,13 +769,11 @@ def fresh(folder: Path) -> Path:
 # ---------------------------------------------------------------- all rounds
 
 
-def rounds(chaos: Chaos, plans: Sequence[Plan]) -> Iterator[Result]:
-    for plan in plans:
-        try:
-            result = chaos.play(plan)
-        except AssertionError as error:
-            result = Result(plan, "", [f"the round could not be played: {error}"])
-        yield result
+def played(chaos: Chaos, plan: Plan) -> Result:
+    try:
+        return chaos.play(plan)
+    except (AssertionError, OSError, subprocess.SubprocessError) as error:
+        return Result(plan, "", [f"the round could not be played: {error}"])
 
 
 def told(result: Result) -> str:
@@ -801,6 +806,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="COMMAND,...", help=", ".join(COMMANDS))
     parser.add_argument("--system", choices=["debian13", *STUBS], default="", metavar="OS")
     parser.add_argument("--disturb", choices=KINDS, default="", metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="so many rounds at a time")
     parser.add_argument("--disk", default="", help="a stopped machine: a finished T4 on Debian 13")
     asked = parser.parse_args(arguments)
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10_000)
@@ -815,9 +821,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chaos = Chaos(seed, asked.disk)
     results = []
     try:
-        for result in rounds(chaos, plans):
-            results.append(result)
-            print(told(result), flush=True)
+        with ThreadPoolExecutor(asked.jobs) as pool:
+            begun = [pool.submit(played, chaos, plan) for plan in plans]
+            try:
+                for done in as_completed(begun):
+                    results.append(done.result())
+                    print(told(results[-1]), flush=True)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
     finally:
         chaos.disks.remove()
     lost = [result for result in results if result.lost]

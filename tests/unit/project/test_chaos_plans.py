@@ -36,10 +36,10 @@ def test_the_moment_is_the_time_since_a_step_that_both_runs_print() -> None:
     lines = ("  0:01 read", "  0:04   Hold ...", "  0:09   Hold, 0:05", "  0:09   Hold: changed (0:05)", "  0:10 read")
     steps = [chaos.step(line) for line in lines]
     assert steps == ["read", "", "", "Hold: changed", "read"]
-    run = chaos.Undisturbed(0, 12.0, [(float(n), one) for n, one in enumerate(steps) if one], {}, "")
+    run = chaos.Undisturbed(0, 12.0, [(float(n), one) for n, one in enumerate(steps) if one], {})
     assert run.moment(0.5) == ("read", 2, 2.0)
     assert run.moment(3.5 / 12) == ("Hold: changed", 1, 0.5)
-    assert chaos.Undisturbed(0, 10.0, [(2.0, "x")], {}, "").moment(0.1) == ("", 0, 1.0)
+    assert chaos.Undisturbed(0, 10.0, [(2.0, "x")], {}).moment(0.1) == ("", 0, 1.0)
 
 
 def test_the_states_of_two_machines_differ_by_their_lines() -> None:
