@@ -135,12 +135,18 @@ def inventory_name(target: Target) -> str:
     return f"host-{name}" if name in ("localhost", "127.0.0.1", "--1") else name
 
 
-def environment(target: Target, private: Path, playbooks: Path, *, accept_new_host_key: bool) -> dict[str, str]:
+def environment(
+    target: Target, private: Path, playbooks: Path, *, accept_new_host_key: bool, check: bool = False
+) -> dict[str, str]:
     """Variables that the run needs in addition to the user's; `private` is its own folder, with a short path."""
+    # On the host, in the user's home. The role gpu_preflight empties it of what killed runs left, which only a run with
+    # the host's lock may do; check mode has no lock.
+    remote = "~/.ansible/tmp-gpuprep-check" if check else "~/.ansible/tmp-gpuprep"
     return {
         "ANSIBLE_CONFIG": str(playbooks / "ansible.cfg"),
         "ANSIBLE_HOME": str(private / "home"),
         "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
+        "ANSIBLE_REMOTE_TEMP": remote,
         "ANSIBLE_COLLECTIONS_PATH": str(COLLECTION.parents[2]),
         # A fact is what a host says of itself: it must never override a variable of the roles.
         "ANSIBLE_INJECT_FACT_VARS": "False",

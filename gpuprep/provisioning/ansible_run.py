@@ -95,7 +95,7 @@ def run(
             flags=[*(["--check"] if check else []), *(["--diff"] if diff else [])],
             become_password=become_password,
             environment=ansible_environment.environment(
-                target, private, playbooks, accept_new_host_key=accept_new_host_key
+                target, private, playbooks, accept_new_host_key=accept_new_host_key, check=check
             ),
             events=events,
             cancelled=cancelled,

@@ -9,11 +9,12 @@ round's number alone, so `--seed S --round K` is the same round whatever N was. 
 code and all that it leaves on the machine and on this computer are compared with those of an undisturbed run.
 
 The moment is a share of the undisturbed run: the line of its progress that was the last one then, and the time since
-that line. So it is the same step on a slow machine.
+that line, at most to the next line. So it is the same step on a machine that is slower or faster now.
 
 A power cut kills every process of the machine at once. Its disk is this computer's, so it forgets nothing by itself:
 `power-unwritten` empties the new files of the last seconds that nobody had told the kernel to write (EMPTIED says
-which). Torn blocks of one file, and a lost order of two files, are not simulated.
+which). Torn blocks of one file, and a lost order of two files, are not simulated. A cut network passes no byte on, but
+this computer still acknowledges them, so neither side hears from TCP what a router would tell or not tell it.
 
 A round that is lost prints what differs, where its logs are, and the words that repeat it alone.
 Exit code: 0 no round was lost, 1 at least one was, 2 wrong words.
@@ -485,6 +486,15 @@ class Call:
                     return False
                 self._more.wait()
 
+    def within(self, seconds: float) -> bool:
+        """Wait in the step of now: for so long, or to its end on a faster machine. False if the command ended."""
+        end = time.monotonic() + seconds
+        with self._more:
+            steps = len(self.steps())
+            while not self._ended and len(self.steps()) == steps and time.monotonic() < end:
+                self._more.wait(end - time.monotonic())
+            return not self._ended
+
     def pause(self, seconds: float) -> bool:
         """Wait; False if the command ended meanwhile."""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -638,7 +648,7 @@ class Chaos:
             if plan.late:
                 met, result.at = call.end() is not None, "right after its end"
             else:
-                met = (not text or call.reached(text, times)) and call.pause(more)
+                met = (not text or call.reached(text, times)) and call.within(more)
             if met:
                 self._disturb(plan, machine, call, result)
             else:
