@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpuprep.catalogue import Board
 from gpuprep.checks import health
+from gpuprep.checks.installed import nextboot
 from gpuprep.desired.host_rules import board_at, nvidia_gpus
 from gpuprep.doctor import Diagnosis
-from gpuprep.records import Missing, Snapshot, Status
+from gpuprep.records import Finding, Missing, Snapshot, Status
 
 GRAVITY = {Status.FAIL: "lost", Status.WARN: "degraded"}
 SMALL_MIB = 200  # free room below which packages, modules and initramfs cannot be written
 KEEP_SETTINGS = ("nvidia-persistenced.service", "gpuprep-tune.service", "nvidia-fabricmanager.service")
 FEW_INODES = 1000  # more files are in one package of kernel headers
 NAMED = 3  # files of one package
+COMMAND = re.compile(r"`([^`]+)`")  # in a remedy
 NO_GSP = ("maxwell", "pascal", "volta")  # architectures that the open kernel modules do not support
 
 
@@ -27,13 +30,31 @@ def of_gpus(snapshot: Snapshot) -> list[Diagnosis]:
     """What the GPUs say of themselves, by the checks of `validate` and `drift`. Xids are read in the kernel's log."""
     return [
         Diagnosis(
-            finding.key, GRAVITY[finding.status], "confirmed", finding.reason,
-            (f"{finding.key}: {finding.actual}, expected: {finding.expected}",),
+            finding.key, GRAVITY[finding.status], "confirmed", finding.reason, (_evidence(finding),),
             (finding.remedy,), "", "NVML",
         )
         for finding in health.findings(None, snapshot)
         if finding.status in GRAVITY and "xid" not in finding.property
     ]  # fmt: skip
+
+
+def of_next_boot(snapshot: Snapshot) -> list[Diagnosis]:
+    """Why the next restart would lose the GPU or the machine, by the checks that need no profile."""
+    if not nvidia_gpus(snapshot):
+        return []
+    return [
+        Diagnosis(
+            finding.key, "unusable", "confirmed", finding.reason, (_evidence(finding),),
+            tuple(COMMAND.findall(finding.remedy)) or (finding.remedy,), "Do not restart this machine before that.",
+            "boot loader and files of the next boot",
+        )
+        for finding in nextboot.of_machine(snapshot)
+        if finding.status is Status.FAIL
+    ]  # fmt: skip
+
+
+def _evidence(finding: Finding) -> str:
+    return f"{finding.key}: {finding.actual}, expected: {finding.expected}"
 
 
 def _lines(snapshot: Snapshot) -> Iterator[str]:

@@ -57,7 +57,8 @@ def _of_host(host: Host) -> Examined:
     unread |= refused
     texts["facts"] = facts.lines(snapshot)
     system = doctor.DNF if snapshot.apt is None else doctor.APT
-    found = [*doctor.diagnose(_counting(snapshot, texts), system), *facts.of_gpus(snapshot)]
+    of_facts = [*facts.of_gpus(snapshot), *facts.of_next_boot(snapshot)]
+    found = [*doctor.diagnose(_counting(snapshot, texts), system), *of_facts]
     found.sort(key=doctor.rank)
     named = [dataclasses.replace(each, do=tuple(_with_host(step, host.name) for step in each.do)) for each in found]
     return Examined(host.name, snapshot.source is Source.SIMULATED, texts, unread, tuple(named))

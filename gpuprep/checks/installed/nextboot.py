@@ -38,18 +38,26 @@ FINDINGS = {
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """Findings on the entry and the files of the next boot; [] in an older record, and without a known kernel."""
-    boot, initramfs = snapshot.kernel.boot, _initramfs(snapshot)
+    boot = snapshot.kernel.boot
     if not isinstance(boot, BootFacts):
         unread = isinstance(boot, Missing) and boot != NOT_READ and not isinstance(snapshot.kernel.next_boot, Missing)
+        found = of_machine(snapshot)
         if unread and isinstance(boot, Missing):  # else kernel.next_boot says what could not be understood
-            return [unknown("kernel", "boot_entry", boot, expected=FINDINGS[nextboot.IMAGE_GONE][2]), *initramfs]
-        return initramfs
+            return [unknown("kernel", "boot_entry", boot, expected=FINDINGS[nextboot.IMAGE_GONE][2]), *found]
+        return found
+    return [*of_machine(snapshot), *_flavour(wanted, snapshot), *_fallback(wanted, snapshot, boot)]
+
+
+def of_machine(snapshot: Snapshot) -> list[Finding]:
+    """The findings that ask for no profile: the entry, the files that it needs, and the initramfs."""
+    boot = snapshot.kernel.boot
+    if not isinstance(boot, BootFacts):
+        return _initramfs(snapshot)
     found: dict[tuple[str, str, str], list[BootFault]] = {("kernel", "boot_entry", FINDINGS["image_gone"][2]): []}
     for fault in boot.faults:
         if fault.kind in FINDINGS:
             found.setdefault(FINDINGS[fault.kind], []).append(fault)
-    boot_findings = [_of_faults(snapshot, boot, key, faults) for key, faults in found.items()]
-    return [*boot_findings, *_flavour(wanted, snapshot), *initramfs, *_fallback(wanted, snapshot, boot)]
+    return [*(_of_faults(snapshot, boot, key, faults) for key, faults in found.items()), *_initramfs(snapshot)]
 
 
 def _of_faults(snapshot: Snapshot, boot: BootFacts, key: tuple[str, str, str], faults: Sequence[BootFault]) -> Finding:

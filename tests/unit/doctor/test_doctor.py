@@ -17,7 +17,8 @@ from commandline import Shell, own_folders
 from places import CASES
 from validations_for_tests import t4
 
-from gpuprep import doctor
+from gpuprep import doctor, records
+from gpuprep.agent.facts import nextboot
 from gpuprep.doctor import facts
 from gpuprep.records import (
     ContainerFacts,
@@ -153,6 +154,7 @@ def test_a_symptom_is_told_only_without_its_cause() -> None:
 def test_a_sound_machine_has_nothing_wrong() -> None:
     assert facts.lines(SOUND) == ""
     assert facts.of_gpus(SOUND) == []
+    assert facts.of_next_boot(SOUND) == []
     assert (
         doctor.diagnose({"facts": facts.lines(SOUND), "kernel": "nvidia: loading out-of-tree module taints kernel."})
         == []
@@ -161,6 +163,31 @@ def test_a_sound_machine_has_nothing_wrong() -> None:
 
 def changed(part: str, **values: Any) -> Snapshot:
     return dataclasses.replace(SOUND, **{part: dataclasses.replace(getattr(SOUND, part), **values)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "key", "command"),
+    [
+        (nextboot.INITRD_GONE, "/boot/initrd.img-6.1", "kernel.boot_entry", "update-initramfs"),
+        (nextboot.BLOCKED, "modprobe.blacklist=nvidia", "driver.next_boot_options", "update-grub"),
+        (nextboot.UNLISTED, "/lib/modules/6.1/updates/nvidia.ko", "driver.next_boot_file", "depmod"),
+    ],
+)
+def test_what_the_boot_loader_starts_next_is_examined(kind: str, what: str, key: str, command: str) -> None:
+    fault = records.BootFault(kind, what)
+    boot = records.BootFacts("GRUB", "GRUB_DEFAULT=0", "Debian", "/boot/vmlinuz", "quiet", False, None, (fault,))
+    (found,) = (each for each in facts.of_next_boot(changed("kernel", boot=boot)) if each.id == key)
+    assert (found.gravity, found.sure) == ("unusable", "confirmed")
+    assert what in found.evidence[0]
+    assert command in " ".join(found.do)
+    assert "`" not in " ".join(found.do)
+    assert facts.of_next_boot(dataclasses.replace(changed("kernel", boot=boot), pci_gpus=())) == []
+
+
+def test_an_initramfs_with_an_older_driver_is_told() -> None:
+    (found,) = facts.of_next_boot(changed("driver", initramfs_stale="535.54.03"))
+    assert (found.id, found.beware) == ("driver.initramfs", "Do not restart this machine before that.")
+    assert "535.54.03" in found.cause
 
 
 @pytest.mark.parametrize(
