@@ -77,8 +77,11 @@ class Tree:
             if error.errno in (errno.EACCES, errno.EPERM):
                 raise Unreadable("no_permission", f"{path} may not be read") from error
             return None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            return None
         with open(descriptor, "rb") as file:
-            return file.read(most) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+            return file.read(most)
 
     def names(self, path: str) -> List[str]:
         try:
@@ -219,7 +222,7 @@ def _text(tree: Tree, path: str) -> Optional[str]:
     content = tree.read(path, grubscript.MOST_TEXT + 1)
     if content is not None and len(content) > grubscript.MOST_TEXT:
         raise NotUnderstood(f"{path} is larger than {grubscript.MOST_TEXT >> 20} MiB")
-    return None if content is None else content.decode("utf-8", "replace")
+    return None if content is None else content.decode("utf-8", "replace").replace("\0", " ")
 
 
 def _environment(tree: Tree, folders: Sequence[str] = GRUB_FOLDERS) -> Dict[str, str]:
@@ -287,12 +290,18 @@ def _fallback(others: Sequence[Entry], kernel: str) -> str:
 
 def _on_system(tree: Tree, path: str) -> str:
     """A path as the boot loader writes it ─► on the running system: /boot may be a disk or a subvolume of its own."""
-    path = re.sub(r"^\([^)]*\)", "", path)
+    path = _ordinary(re.sub(r"^\([^)]*\)", "", path))
     if ".." in path.split("/"):
         raise NotUnderstood(f"the path {path!r:.80} leads out of its folder")
     inside = path[path.find("/boot/") :] if "/boot/" in path else ""
     places = [place for place in (inside, *(f"{part}{path}" for part in ("/boot", "/efi", "/boot/efi"))) if place]
     return next((place for place in places if tree.target(place)), places[0])
+
+
+def _ordinary(path: str) -> str:
+    if not re.fullmatch(r"[\x20-\x7e]{1,1000}", path):
+        raise NotUnderstood(f"{path!r:.80} is no path that a boot loader has")
+    return path
 
 
 def release(tree: Tree, path: str) -> Tuple[str, str]:
@@ -440,7 +449,7 @@ def _systemd_boot(tree: Tree, partition: str) -> Answer:
 
 def _systemd_release(tree: Tree, one: _Listed) -> Tuple[str, str]:
     """The release by the entry's version where it is a kernel's, else by its image."""
-    if one.file.endswith(".efi"):
+    if _ordinary(one.file).endswith(".efi"):
         content = tree.read(one.file, 64 * 1024) or b""
         found = _of_image(tree, one.file, content) or one.version
         if not RELEASE.fullmatch(found):

@@ -426,6 +426,19 @@ CASES = (
         },
         EL_NEW,
     ),
+    Case(
+        "a path with a zero byte",
+        grub(plain(NEW).replace("/boot/vmlinuz", "/boot/\0vmlinuz")),
+        problem="tell its release",
+    ),
+    Case(
+        "an entry with a zero byte",
+        {**boottrees.rocky(EL_NEW), f"{BLS}/{MACHINE}-{EL_NEW}.conf": "linux /boot/vm\0\n"},
+        problem="no path that a boot loader has",
+    ),
+    Case(
+        "a path that no file can have", grub(plain(NEW).replace("/boot/v", "/" + "b/" * 600 + "v")), problem="no path"
+    ),
     Case("an entry on one line", grub(f"menuentry 'x' {{ linux /boot/vmlinuz-{OLD} ro ; initrd /boot/i ; }}\n"), OLD),
     Case("lines of Windows", grub((plain(NEW) + plain(OLD)).replace("\n", "\r\n")), NEW),
     Case(
@@ -544,6 +557,9 @@ def test_pipes_and_links_are_not_followed_for_ever(tmp_path: Path) -> None:
     assert bootorder.next_boot(bootorder.Tree(tmp_path)).problem
     (folder / "grub.cfg").unlink()
     (folder / "grub.cfg").symlink_to("grub.cfg")
+    assert bootorder.next_boot(bootorder.Tree(tmp_path)).problem
+    (folder / "grub.cfg").unlink()
+    (folder / "grub.cfg").mkdir()
     assert bootorder.next_boot(bootorder.Tree(tmp_path)).problem
 
 
