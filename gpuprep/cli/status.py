@@ -123,9 +123,9 @@ def _document(rows: Sequence[Row], unknown: Sequence[str], exit_code: int, now: 
         documents.HostStatus(
             row.host,
             row.result,
-            row.checked and _age(row.checked, now),
-            row.checked and run_line(row.checked),
-            row.last and run_line(row.last),
+            _age(row.checked, now) if row.checked else None,
+            run_line(row.checked) if row.checked else None,
+            run_line(row.last) if row.last else None,
         )
         for row in rows
     )
@@ -159,7 +159,7 @@ def _age_text(seconds: float | None) -> str:
 def _page(rows: Sequence[Row], now: datetime, output: Output, *, whole: bool) -> str:
     from gpuprep.records import ended
 
-    lines = [("HOST", "RESULT", "COMMAND", "WHEN", "LAST ACTIVITY", "PROFILE", "SUMMARY")]
+    lines: list[tuple[str, ...]] = [("HOST", "RESULT", "COMMAND", "WHEN", "LAST ACTIVITY", "PROFILE", "SUMMARY")]
     lines += [_line(row, now) for row in rows]
     if not any(line[4] for line in lines[1:]):
         lines = [line[:4] + line[5:] for line in lines]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 SPACE = re.compile(r"(\[(?:\\.|[^\]])*\])|\\s\+| (?![?*+{])")  # of a pattern, outside of [...]
 # The kernel wraps its sentences; each line then begins with a time stamp and NVRM.
@@ -47,9 +48,13 @@ class Text:
 @dataclass(frozen=True, eq=False)
 class Pattern:
     source: str
-    parts: tuple[re.Pattern[str], ...]
     words: tuple[str, ...]  # one of them is in each text that the pattern finds; (): not known
     lines: int
+
+    @cached_property
+    def parts(self) -> tuple[re.Pattern[str], ...]:
+        """Compiled when a text has one of the words: to compile all takes longer than to examine a machine."""
+        return tuple(re.compile(SPACE.sub(lambda part: part[1] or GAP, part), re.I) for part in _parts(self.source))
 
     def search(self, text: Text) -> Found | None:
         if self.words and not any(word in text.small for word in self.words):
@@ -80,9 +85,7 @@ class Pattern:
 
 def pattern(text: str) -> Pattern:
     """`text`: a regular expression; a space in it is any white space, also the end of a line."""
-    parts = [re.compile(SPACE.sub(lambda part: part[1] or GAP, part), re.I) for part in _parts(text)]
-    lines = MANY_LINES if _has_line_ends(text) else FEW_LINES
-    return Pattern(text, tuple(parts), _words(text), lines)
+    return Pattern(text, _words(text), MANY_LINES if _has_line_ends(text) else FEW_LINES)
 
 
 def _has_line_ends(text: str) -> bool:

@@ -72,6 +72,7 @@ def test_each_rule_is_tried_and_reads_well_without_what_it_could_not_find(rule: 
     assert rule.gravity in doctor.GRAVITIES
     assert rule.sure in doctor.SURE
     assert rule.source
+    assert all(each.parts for each in (*rule.any, *rule.all, *rule.none, *rule.also))
     assert set(rule.do) <= {"apt", "dnf", "any"}
     assert rule.cause.endswith((".", ")"))
 
