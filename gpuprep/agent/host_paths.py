@@ -32,6 +32,7 @@ HEADERS_LINK = "/usr/local/lib/pkgconfig/ffnvcodec.pc"
 LOCK = "/run/gpuprep/lock"  # held while gpuprep changes the host
 TURN = "/run/gpuprep/turn"  # held by the probe that measures
 LOCKED_CLOCKS = "/run/gpuprep/locked-clocks.json"
+LEDGER = "/var/lib/gpuprep/before.json"  # what was there before gpuprep; agent/facts/ledger.py
 MODULE_CACHE = "/var/lib/gpuprep/modules.json"
 CACHE = "/var/cache/gpuprep"  # video clips of the probes
 DIGEST_CACHE = "/var/lib/gpuprep/digests.json"

@@ -68,8 +68,8 @@ def same(records: Sequence[RunRecord]) -> str:
 
 def carried_out(record: RunRecord) -> str:
     """The command that does what a plan says."""
-    verb = "tune" if record.command == "tune" else "provision"
-    return _line([record], verb, _chosen(record) if verb == "provision" else [])
+    verb = record.command if record.command in ("tune", "unprovision") else "provision"
+    return _line([record], verb, [] if verb == "tune" else _chosen(record))
 
 
 def line(records: Sequence[RunRecord], verb: str, *more: str) -> str:
@@ -153,7 +153,7 @@ def _line(records: Sequence[RunRecord], verb: str, more: Sequence[str]) -> str:
     # A name that looks like an option comes after all options.
     late = any(name.startswith("-") for name in named)
     words += [] if late else named
-    if verb not in ("drift last", "drift unschedule"):
+    if verb not in ("drift last", "drift unschedule", "unprovision"):
         known = asked.profile or (first.profile.name if first.profile else None)
         words += _option("--profile", known or (None if verb == "plan" else "PROFILE"))  # `plan` proposes one
     words += more

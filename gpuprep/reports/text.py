@@ -449,9 +449,10 @@ def _waived(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
 
 
 def plan_lines(page: Page, plan: Plan) -> None:
-    page.heading(f"Plan for {plan.host}, profile {plan.profile}")
+    page.heading(f"Plan for {plan.host}" + (f", profile {plan.profile}" if plan.profile else ""))
     if not plan.steps:
-        page.text("nothing to do: the host's facts already match", indent="  ")
+        nothing = "the host's facts already match" if plan.profile else "nothing of gpuprep is there"
+        page.text(f"nothing to do: {nothing}", indent="  ")
     for number, step in enumerate(plan.steps, 1):
         known = step_costs(step)
         took = f" ({', '.join(known)})" if known else ""

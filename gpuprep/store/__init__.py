@@ -310,6 +310,13 @@ class Store:
             run_id = certified_rows.run_of(connection, host)
             return None if run_id is None else self._record(connection, run_id)
 
+    def taken_back(self, host: str) -> tuple[str, str] | None:
+        """(run_id, started_at) of the newest unprovision of the whole host, if no provision of it came after."""
+        with self._transaction(write=False) as connection:
+            gone = certified_rows.taken_back(connection, host)
+            again = certified_rows.newest(connection, host, "provision", runs.c.exit_code == 0)
+        return None if gone is None or (again is not None and again[1] > gone[1]) else gone
+
     def newest(self, host: str, command: str) -> RunRecord | None:
         """The newest run of `command` on this host that has a verdict; None without one."""
         with self._transaction(write=False) as connection:

@@ -47,9 +47,21 @@ def chosen(connection: Connection, host: str) -> Chosen | None:
 
 
 def run_of(connection: Connection, host: str) -> str | None:
-    """The id of the host's certified run; None without one."""
+    """The id of the host's certified run; None without one. What was before an unprovision certifies nothing."""
     named = chosen(connection, host)
+    gone = taken_back(connection, host)
+    if named and gone and named.set_at < gone[1]:
+        named = None
     return named.run_id if named else newest_passed(connection, host)
+
+
+def taken_back(connection: Connection, host: str) -> tuple[str, str] | None:
+    """(run_id, started_at) of the newest unprovision that left nothing of gpuprep; None without one."""
+    for run in _newest(connection, host, ("unprovision",), runs.c.exit_code == 0, runs.c.verdict.is_not(None)):
+        options = _options(connection, run.run_id)
+        if options and options.whole:
+            return run.run_id, run.started_at
+    return None
 
 
 def newest_passed(connection: Connection, host: str, *, any_part: bool = False) -> str | None:
@@ -60,6 +72,8 @@ def newest_passed(connection: Connection, host: str, *, any_part: bool = False) 
     where = [runs.c.verdict == Status.PASS.value, runs.c.exit_code == 0]
     if not any_part:
         where.append(runs.c.certifies.is_not(False))
+    if not any_part and (gone := taken_back(connection, host)):
+        where.append(runs.c.started_at > gone[1])
     one_probe = None  # of an earlier version: passed with few probes; counts only if there is no other run
     real: bool | None = None
     for run in _newest(connection, host, CERTIFYING, *where):

@@ -11,7 +11,7 @@ from gpuprep.records import Status
 from gpuprep.store.tables import findings, host_names, latest, runs, silent
 
 # The commands whose runs may say how a host is.
-CHECKING = ("provision", "tune", "validate", "drift")
+CHECKING = ("provision", "tune", "validate", "drift", "unprovision")
 
 
 def lines() -> sa.Select[Any]:

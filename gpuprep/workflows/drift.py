@@ -16,11 +16,12 @@ from gpuprep.checks.judgement import Judgement
 from gpuprep.desired import probes
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
-from gpuprep.errors import GpuprepError, Interrupted
+from gpuprep.errors import GpuprepError, Interrupted, PlanRefused
 from gpuprep.provisioning.plan import ROLES
 from gpuprep.records import DriftFacts, Finding, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import compared
 from gpuprep.records.evidence.shared import Probe
+from gpuprep.records.moments import minute
 from gpuprep.remote import Host, Target
 from gpuprep.workflows import fixes
 from gpuprep.workflows.measuring import one_probe
@@ -40,6 +41,7 @@ def check(target: Target, profile: Profile, options: Options, context: RunContex
 def _check(run: ProfileRun) -> None:
     with run.connect() as host:
         facts = run.draft.before = _look(run, host, "reading facts")
+        _refuse_taken_back(run, facts)
         check = Check(run, host, drift.Past(run.certified(), run.previous()))
         wanted = drift.resolve(run.profile, facts, check.past)
         seen = check.measure(wanted, facts) if run.options.probe == "quick" else Quick(facts)
@@ -52,6 +54,17 @@ def _check(run: ProfileRun) -> None:
             check.note(
                 replace(check.comparison, fixes=fixes.seen(check.comparison.fixes, judgement.findings, again.findings))
             )
+
+
+def _refuse_taken_back(run: ProfileRun, facts: Snapshot) -> None:
+    """Say that the host was unprovisioned, in place of all that it lacks. An agent there: somebody provisioned it."""
+    gone = run.taken_back()
+    if gone is not None and not isinstance(facts.agent_installed_version, str):
+        raise PlanRefused(
+            [f"{run.target.name}: run {gone[0]} unprovisioned it at {minute(gone[1])}: there is nothing to compare"],
+            "`gpuprep provision HOST --profile PROFILE` sets it up again",
+            where=run.target.name,
+        )
 
 
 def _look(run: ProfileRun, host: Host, what: str) -> Snapshot:

@@ -367,6 +367,10 @@ class Run:
         """The run whose facts are "what we certified": `Store.certified`."""
         return self._context.store.certified(self.target.name) if self._context.store is not None else None
 
+    def taken_back(self) -> tuple[str, str] | None:
+        """(run_id, started_at) of the unprovision after which nobody provisioned the host again."""
+        return self._context.store.taken_back(self.target.name) if self._context.store is not None else None
+
     def previous(self) -> RunRecord | None:
         """The newest drift check of this host that came to a verdict."""
         return self._context.store.newest(self.target.name, "drift") if self._context.store is not None else None

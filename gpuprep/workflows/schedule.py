@@ -320,6 +320,13 @@ def _metrics_there(there: Found) -> str:
 # ---------------------------------------------------------------- unschedule
 
 
+def take_away(host: Host) -> None:
+    """Remove the night check, if there is one; the caller holds the lock."""
+    there = look(host)
+    if any(there.word(path) for path in (DRIFT_TIMER_FILE, DRIFT_SERVICE_FILE, DRIFT_PLAN)) or there.timer.active:
+        _remove(host, _metrics_there(there))
+
+
 def _unschedule(run: Run) -> None:
     with run.connect() as host:
         there = look(host)

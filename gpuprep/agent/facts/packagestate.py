@@ -128,7 +128,7 @@ def _of_dnf(history: Path) -> List[str]:
         return []
     with contextlib.closing(sqlite3.connect(f"file:{quote(str(history))}?mode=ro", uri=True)) as database:
         last = database.execute("SELECT id, state, comment FROM trans ORDER BY id DESC LIMIT 1").fetchone()
-        if last is None or last[1] == DNF_DONE or last[2] != MARK:
+        if last is None or last[1] == DNF_DONE or MARK not in str(last[2] or "").split():
             return []
         rows = database.execute(
             "SELECT DISTINCT rpm.name, rpm.arch FROM trans_item JOIN rpm USING (item_id) WHERE trans_id = ? LIMIT 5000",

@@ -11,8 +11,9 @@ import pytest
 from places import COLLECTION, ROOT
 
 from gpuprep.agent import host_paths
-from gpuprep.agent.facts import managed
+from gpuprep.agent.facts import ledger, managed
 from gpuprep.nightly import units
+from gpuprep.provisioning.undo import fits
 
 PATHS = {name: value for name, value in vars(host_paths).items() if name.isupper()}
 OURS = re.compile(r"/(?:etc|opt|run|usr/local|var/lib|var/cache)/(?:[\w.@-]+/)*[\w.@-]*gpuprep[\w.@-]*(?:/[\w.@-]+)*")
@@ -72,7 +73,7 @@ def test_a_path_is_written_out_once_in_the_package() -> None:
     again = [
         (str(path.relative_to(ROOT)), value)
         for path in sorted((ROOT / "gpuprep").rglob("*.py"))
-        if path.name != "host_paths.py"
+        if path.name not in ("host_paths.py", "ledger.py")  # the latter goes to a host alone; below it is compared
         for text in literals(path.read_text(encoding="utf-8"))
         for value in [*OURS.findall(text), *({text} & known)]
         if value not in ELSEWHERE
@@ -98,6 +99,19 @@ def test_the_roles_write_no_path_that_nobody_else_knows() -> None:
 def test_what_the_package_expects_a_role_writes(name: str) -> None:
     path = re.compile(re.escape(PATHS[name]) + r"(?![\w-])")
     assert [file for file, text in roles().items() if path.search(text)]
+
+
+def test_unprovision_takes_back_every_path_that_is_gpupreps() -> None:
+    gone_with_the_ledger = ("/var/lib/gpuprep/", "/run/gpuprep")
+    not_files = {"/etc/modprobe.d/gpuprep-", "/opt/gpuprep", "/etc/gpuprep-sim"}
+    unknown = [
+        path
+        for path in sorted({*PATHS.values(), *OF_ROLES} - not_files)
+        if "gpuprep" in path
+        and not path.startswith((*gone_with_the_ledger, f"{PATHS['AGENT_HOME']}/"))
+        and not any(fits(path, folder, name) for _, folder, name in ledger.OWN)
+    ]
+    assert unknown == []
 
 
 def test_the_units_files_have_the_units_names() -> None:

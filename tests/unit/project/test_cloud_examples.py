@@ -248,6 +248,7 @@ def _azure_filter() -> str:
 PACKER = packerprogram.FOLDER
 # Paths on the host that belong to the machine, not to an image of it.
 OF_THE_MACHINE = {
+    "/var/lib/gpuprep/before.json",
     "/var/lib/gpuprep/modules.json", "/var/lib/gpuprep/digests.json", "/var/lib/gpuprep/signatures.json",
     "/etc/cdi/nvidia.json", "/etc/gpuprep/drift.json", "/var/lib/gpuprep/drift", "/var/lib/gpuprep/drift/last.json",
     "/etc/systemd/system/gpuprep-drift.service", "/etc/systemd/system/gpuprep-drift.timer",

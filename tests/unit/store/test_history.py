@@ -229,6 +229,26 @@ def test_the_certified_run_is_the_newest_that_passed(store: Store) -> None:
     assert newest.run_id == "r3"  # r5 came to no verdict
 
 
+def test_what_was_before_an_unprovision_certifies_nothing(store: Store) -> None:
+    def ended(run_id: str, command: str, day: int, *only: str) -> None:
+        made = record(run_id, command=command, verdict=PASSED, started_at=f"2026-11-0{day}T02:30:00+00:00")
+        store.append(dataclasses.replace(made, exit_code=0, options={"only": list(only)}))
+
+    ended("r1", "provision", 1)
+    ended("r2", "unprovision", 2, "cuda")
+    assert store.taken_back("sim:t4") is None
+    store.certify("sim:t4", "r1", "2026-11-02T03:00:00+00:00", {})
+    assert store.certified("sim:t4") is not None
+    ended("r3", "unprovision", 3)
+    assert store.taken_back("sim:t4") == ("r3", "2026-11-03T02:30:00+00:00")
+    assert store.certified("sim:t4") is None
+    ended("r4", "provision", 4)
+    assert store.taken_back("sim:t4") is None
+    certified = store.certified("sim:t4")
+    assert certified is not None
+    assert certified.run_id == "r4"
+
+
 def test_a_run_of_a_part_of_the_machine_certifies_nothing(
     store: Store, store_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,1 @@
+../../../../../gpuprep/agent/facts/ledger.py
