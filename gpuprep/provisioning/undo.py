@@ -189,7 +189,7 @@ class _Lister:
             self.unknown.append(
                 f"{LEDGER} there is damaged or not root's own, so it is not believed: what was before gpuprep"
             )
-        elif not self.known and (self.state["installed"] or any("gpuprep" in path for path in self.state["steps"])):
+        elif not self.known and self._was_here():
             since = one_line(str(self.state["since"] or ""), 40)
             told = f", and its package history begins {since}" if since else ", and it has no package history"
             self.unknown.append(
@@ -198,6 +198,11 @@ class _Lister:
             )
         if self.known and str(self.before["kernel"]).strip() != str(self.now["kernel"]).strip():
             self.kept.append("the kernel's command line is another than before; gpuprep never changes it, so it stays")
+
+    def _was_here(self) -> bool:
+        """Whether anything of gpuprep is there. Its history stays after an unprovision, too."""
+        packages = any(name in self.now["packages"] for name in self.state["installed"])
+        return packages or any("gpuprep" in path for path in self.state["steps"])
 
     # ------------------------------------------------------------ packages
 

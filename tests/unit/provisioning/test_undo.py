@@ -294,6 +294,11 @@ def test_without_a_ledger_gpupreps_own_goes_and_the_rest_is_named() -> None:
     assert any(note.startswith("cannot be known: ") for note in listed.plan("t4").notes)
 
 
+def test_of_a_machine_that_was_unprovisioned_nothing_is_said() -> None:
+    listed = undo(state(machine(), None, installed=INSTALLED, since="2026-01-02"))
+    assert (listed.works, listed.kept, listed.unknown) == ((), (), ())
+
+
 def test_a_ledger_that_is_damaged_is_said() -> None:
     assert "damaged" in undo(state(provisioned(), None, broken_ledger=True)).unknown[0]
 
