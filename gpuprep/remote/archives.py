@@ -70,8 +70,11 @@ def ask(host: Host, question: Question) -> Answer:
         untried = tuple(one_line(str(name), TOLD_LETTERS) for name in told["untried"])
         held = tuple(one_line(str(name), TOLD_LETTERS) for name in told["held"])
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        text = one_line(result.stderr.strip() or result.stdout.strip() or "it said nothing", TOLD_LETTERS)
-        raise HostError(f"{host.name} was asked what its package archives offer, and gave no answer: {text}") from None
+        lines = (result.stderr.strip() or result.stdout.strip() or "it said nothing").splitlines()
+        text = one_line(lines[-1], TOLD_LETTERS)  # of Python's traceback the last line says what was wrong
+        hint = "make room in /tmp there (`df -h /tmp; df -i /tmp`), then run again" if "No space left" in text else ""
+        what = f"{host.name} was asked what its package archives offer, and gave no answer: {text}"
+        raise HostError(what, hint) from None
     return Answer(offers, said, lacking, untried, held)
 
 

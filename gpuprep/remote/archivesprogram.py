@@ -99,6 +99,7 @@ def _apt(scratch: Path, question: dict[str, Any], answer: dict[str, Any]) -> Non
         names = [offer.replace(" | ", "=") for offer in _chosen(question, lines, present).values()]
         steps, _ = _run(["apt-get", "-c", str(settings), *words, *names])
         held &= set(re.findall(r"(?m)^(?:Inst|Remv) (\S+)", steps))
+    complaints = complaints.replace(f"{parts}/own-", "/etc/apt/sources.list.d/")  # where its copy is from
     said = [line for line in complaints.splitlines() if line.startswith(("E: ", "W: "))]
     answer.update(offers=lines, said=said, held=sorted(held))
 

@@ -291,7 +291,7 @@ def _lacking(
     answer: Answer, question: Question, wishes: Sequence[_Wish], release: catalogue.OsRelease
 ) -> Iterator[str]:
     manager = "dnf" if release.rpm else "apt"
-    known = doctor.cause("\n".join(answer.said), manager)
+    known, unread = doctor.cause("\n".join(answer.said), manager), list[str]()
     settings = config_dir() / "config.yml"
     for wish in wishes:
         why = _refusal(wish, answer.offers)
@@ -309,9 +309,15 @@ def _lacking(
             again = "sudo dnf makecache" if release.rpm else "sudo apt-get update"
             reason = f"{wish.title}: this host's package archive {why}{said}"
             works = f"sources that have it: `{again}` on the host shows what fails there{wish.instead}"
-            if known:  # the lists could not be read: the package is there, as far as anybody knows
-                reason, works = f"{wish.title}: {manager} cannot read this host's package archive{said}", known
+            if known:  # the lists could not be read: the packages are there, as far as anybody knows
+                unread.append(wish.title)
+                continue
             yield str(refuse("host.sources", reason, works))
+    if unread:
+        reason = (
+            f"{', '.join(unread)}: {manager} cannot read this host's package archive ({manager} says: {answer.said[0]})"
+        )
+        yield str(refuse("host.sources", reason, known))
     for name, why in answer.lacking.items():
         if name in question.wheels:
             works = (
