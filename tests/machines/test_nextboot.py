@@ -63,12 +63,29 @@ def is_lost_repaired_and_restarted(machine: str, wish: str, new: str) -> None:
     assert drift(machine, wish) == {}
 
 
+def is_not_restarted(machine: str, wish: Path, here: str) -> None:
+    """gpuprep's own restart, for options of the module, is refused where the next boot would lose the GPU."""
+    menu = (boottrees.CASES / "debian13-flat.cfg").read_text().replace(boottrees.NEW, here)
+    put(machine, {"/boot/grub/grub.cfg": menu.replace(" ro console", " ro module_blacklist=nvidia console")})
+    assert drift(machine, str(wish))["driver.next_boot_options"]["status"] == "FAIL"
+    inside(machine, "cp /etc/modprobe.d/gpuprep-nvidia.conf /root/; cat /proc/uptime")
+    other = wish.with_name("other.yml")
+    other.write_text(wish.read_text() + "tuning: {profiling_counters: restricted}\n")
+    refused = gpuprep("provision", f"sim:{machine}", "--profile", str(other), "--only", "driver")
+    said = " ".join(refused.text.split())
+    assert refused.exit_code == 4, said
+    assert "The machine was not restarted" in said
+    assert "sudo sed -i s/module_blacklist=nvidia//" in said
+    inside(machine, "mv /root/gpuprep-nvidia.conf /etc/modprobe.d/")
+
+
 def test_a_kernel_of_debian_without_a_module(tmp_path: Path) -> None:
     wish = tmp_path / "wish.yml"
     wish.write_text(PROFILE.format(version="595"))
     with fresh("e2e-nextboot-debian13", "debian13", ["t4"]) as machine:
         must("provision", f"sim:{machine}", "--profile", str(wish), "--only", "driver")
         here = inside(machine, "uname -r").stdout.strip()
+        is_not_restarted(machine, wish, here)
         new = here.replace("6.12.", "6.12.9")
         inside(machine, NEWER.format(new=new, initramfs=f"update-initramfs -c -k {new}"))
         menu = (boottrees.CASES / "debian13.cfg").read_text().replace(boottrees.OLD, "@HERE@")
