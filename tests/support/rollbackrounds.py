@@ -202,14 +202,15 @@ def _wait(machine: str, chance: random.Random, cuts: int) -> str:
     quiet = 0
     while time.monotonic() < end:
         status = _status(machine)
-        at_work = inside(machine, "systemctl is-active round gpuprep-driver-check", check=False).stdout
+        active = inside(machine, "systemctl is-active round gpuprep-driver-check", check=False).stdout
+        at_work = active.replace("inactive", "")
         if status == "going-back" and cuts:
             cuts -= 1
             time.sleep(chance.uniform(0, 15))
             inside(machine, CUT, check=False)
         elif status == "restarting" and "activ" not in at_work:
             inside(machine, "systemctl reboot", check=False)
-        elif status in ("", "back", "failed", "stuck") and "activ" not in at_work.replace("inactive", ""):
+        elif status in ("", "back", "failed", "stuck") and "activ" not in at_work:
             quiet += 1
             if quiet > 2:
                 return status

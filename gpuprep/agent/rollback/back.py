@@ -109,7 +109,12 @@ def with_locks(now: "str | None", before: "str | None", saved: Saved) -> "str | 
         known = of_drivers({name[1]: line}, saved.names, saved.parts, [saved.driver]) if name else {}
         return bool(known)
 
-    lines = [line for line in (now or "").splitlines() if not is_drivers(line)]
+    lines: List[str] = []
+    for line in (now or "").splitlines():
+        if not is_drivers(line):
+            lines.append(line)
+        elif lines and lines[-1].startswith("# Added lock"):  # dnf's own line above it
+            lines.pop()
     lines += [line for line in (before or "").splitlines() if is_drivers(line)]
     return "".join(f"{line}\n" for line in lines)
 

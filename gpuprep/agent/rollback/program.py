@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Type, TypeVar
 
 from gpuprep.agent import host_paths
 from gpuprep.agent.programs import atomicfile
@@ -53,6 +53,15 @@ TimeoutStartSec=3h
 """
 
 
+@dataclasses.dataclass(frozen=True)
+class Change:
+    wanted: str  # the driver that comes
+    rollback: str  # auto | ask | never
+
+
+Kind = TypeVar("Kind", Change, Request)
+
+
 def main(argv: Optional[List[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="gpuprep-rollback")
     parser.add_argument("verb", choices=["save", "arm", "settle", "boot", "await", "back", "show"])
@@ -75,9 +84,9 @@ def main(argv: Optional[List[str]] = None) -> int:
 
 def _answer(options: argparse.Namespace) -> Dict[str, Any]:
     if options.verb == "save":
-        return dataclasses.asdict(save(Request(**_request()), manager()))
+        return dataclasses.asdict(save(_asked(Request), manager()))
     if options.verb == "arm":
-        return _arm(**_request())
+        return _arm(_asked(Change))
     if options.verb == "settle":
         return _settle()
     if options.verb == "boot":
@@ -88,21 +97,31 @@ def _answer(options: argparse.Namespace) -> Dict[str, Any]:
 
 
 def _request() -> Dict[str, Any]:
-    data = json.loads(sys.stdin.read(MOST_REQUEST))
+    try:
+        data = json.loads(sys.stdin.read(MOST_REQUEST))
+    except (ValueError, RecursionError) as error:
+        raise Failed(f"the request is no JSON: {error}") from error
     if not isinstance(data, dict):
         raise Failed("the request is no object")
     return data
+
+
+def _asked(kind: Type[Kind]) -> Kind:
+    try:
+        return kind(**_request())
+    except TypeError as error:
+        raise Failed(f"the request is none: {error}") from error
 
 
 def _boot_id() -> str:
     return Path(host_paths.BOOT_ID).read_text(encoding="utf-8").strip()
 
 
-def _arm(wanted: str, rollback: str) -> Dict[str, Any]:
+def _arm(change: Change) -> Dict[str, Any]:
     saved = kept.read_saved()
     if saved is None or not saved.worked:
         return {"armed": False}  # nothing tells what a driver that works shows here
-    kept.write_journal(Journal(kept.PENDING, wanted, rollback, _boot_id(), now()))
+    kept.write_journal(Journal(kept.PENDING, change.wanted, change.rollback, _boot_id(), now()))
     _enable()
     return {"armed": True}
 
@@ -126,7 +145,7 @@ def _faults(saved: Saved, driver: str) -> List[str]:
 
 
 def _settle() -> Dict[str, Any]:
-    saved, journal = kept.read_saved(), kept.read_journal()
+    saved, journal = kept.read_saved(), kept.journal_if_any()
     if saved is None or journal is None:
         return {"status": ""}
     driver = journal.wanted if journal.status == kept.PENDING else working.loaded_version()
@@ -259,7 +278,7 @@ def _back_now(by: str, cause: str) -> Dict[str, Any]:
     saved = kept.read_saved()
     if saved is None:
         return {"error": "no driver is kept on this host, so there is none to go back to"}
-    journal = kept.read_journal()
+    journal = kept.journal_if_any()
     wanted, rollback = (journal.wanted, journal.rollback) if journal else ("", kept.ASK)
     why = " ".join(cause.split())[:2000] or (journal.cause if journal else "")
     journal = Journal(kept.GOING_BACK, wanted or working.loaded_version(), rollback, _boot_id(), now(), why, by=by)
@@ -273,7 +292,7 @@ def _shown(journal: Optional[Journal]) -> Dict[str, Any]:
 
 
 def _show() -> Dict[str, Any]:
-    saved, journal = kept.read_saved(), kept.read_journal()
+    saved, journal = kept.read_saved(), kept.journal_if_any()
     if saved is None:
         return {"saved": None, "journal": _shown(journal)}
     found = way.difference(saved, journal.wanted if journal else "", manager())

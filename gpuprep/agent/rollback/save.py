@@ -49,7 +49,7 @@ def now() -> str:
 
 def save(request: Request, manager: Manager, folder: Path = kept.FOLDER) -> Answer:
     old = _readable(folder)
-    change = kept.read_journal(folder)
+    change = kept.journal_if_any(folder)
     if old is not None and change is not None and change.status != kept.BACK:
         return _answer(
             old, folder, f"a change to driver {change.wanted} is not finished, so what it began with is kept"

@@ -154,6 +154,14 @@ def read_journal(folder: Path = FOLDER) -> Optional[Journal]:
     return None if data is None else _as(Journal, data, folder / "journal.json")
 
 
+def journal_if_any(folder: Path = FOLDER) -> Optional[Journal]:
+    """As read_journal; a damaged one is a change of which nothing is known: it keeps nobody from going back."""
+    try:
+        return read_journal(folder)
+    except Damaged as error:
+        return Journal(STUCK, "", ASK, "", "", error=str(error))
+
+
 def _read(path: Path) -> Optional[Dict[str, Any]]:
     try:
         with path.open("rb") as file:

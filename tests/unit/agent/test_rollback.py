@@ -106,6 +106,13 @@ def test_a_journal_without_its_keys_is_refused(tmp_path: Path) -> None:
         kept.read_journal(tmp_path)
 
 
+def test_a_damaged_journal_keeps_nobody_from_going_back(tmp_path: Path) -> None:
+    (tmp_path / "journal.json").write_text("{")
+    journal = kept.journal_if_any(tmp_path)
+    assert journal is not None
+    assert (journal.status, "journal.json" in journal.error) == (kept.STUCK, True)
+
+
 def test_a_file_that_changed_does_not_count(tmp_path: Path) -> None:
     folder = tmp_path / "packages"
     folder.mkdir()
@@ -136,7 +143,7 @@ def test_of_the_holds_the_drivers_block_comes_back(now: str | None, before: str 
 
 
 def test_of_the_locks_those_of_the_driver_come_back() -> None:
-    of_now = f"# mine\nvim-2:9.0-1.el9.*\nlibcuda1-3:{NEW}-1.el9.*\n"
+    of_now = f"# mine\nvim-2:9.0-1.el9.*\n# Added lock on Sunday\nlibcuda1-3:{NEW}-1.el9.*\n"
     before = f"emacs-1:29-1.el9.*\nlibcuda1-3:{OLD}-1.el9.*\n"
     assert back.with_locks(of_now, before, saved()) == f"# mine\nvim-2:9.0-1.el9.*\nlibcuda1-3:{OLD}-1.el9.*\n"
     assert back.with_locks(None, None, saved()) is None
