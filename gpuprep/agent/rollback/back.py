@@ -23,6 +23,7 @@ from gpuprep.agent.rollback.saved import Journal, Saved
 
 MODULES = Path("/lib/modules")
 SOURCES = Path("/usr/src")
+DKMS = Path("/var/lib/dkms")
 # The driver's block in the file of holds, as the role writes it.
 BLOCK = re.compile(
     r"^// BEGIN gpuprep: the driver packages\n.*?^// END gpuprep: the driver packages\n?", re.MULTILINE | re.DOTALL
@@ -153,16 +154,13 @@ def _modules(saved: Saved) -> List[str]:
         return []
     warnings = []
     sources = sorted(SOURCES.glob(f"nvidia*-{saved.driver}/dkms.conf"))
-    for line in run(["dkms", "status"], limit=5 * MINUTE).out.splitlines() if sources else []:
-        other = re.match(r"(nvidia[a-z-]*)[/,] ?(\d{3}\.[\d.]+)[,:]", line)
-        if other and other[2] != saved.driver:
-            run(["dkms", "remove", "-m", other[1], "-v", other[2], "--all"], limit=HOUR / 2)
+    _forget_other_drivers(saved)
     for kernel in _kernels():
         run(["depmod", kernel], limit=10 * MINUTE)
         why = ""
         for conf in sources if module_version(kernel, saved.modules) != saved.driver else []:
             name = conf.parent.name[: -len(saved.driver) - 1]
-            if not Path(f"/var/lib/dkms/{name}/{saved.driver}/source").exists():
+            if not (DKMS / name / saved.driver / "source").exists():
                 run(["dkms", "add", "-m", name, "-v", saved.driver], limit=10 * MINUTE)
             built = run(["dkms", "install", "--force", "-m", name, "-v", saved.driver, "-k", kernel], limit=HOUR)
             why = built.why if built.code else why
@@ -174,6 +172,19 @@ def _modules(saved: Saved) -> List[str]:
                 raise Failed(text)
             warnings.append(text)
     return warnings
+
+
+def _forget_other_drivers(saved: Saved) -> None:
+    """Of a step that was broken off DKMS can keep a module whose source is gone: it then refuses every command."""
+    for folder in sorted(DKMS.glob("nvidia*/*")):
+        name, version = folder.parent.name, folder.name
+        if not kept.DRIVER.fullmatch(version) or version == saved.driver:
+            continue
+        run(["dkms", "remove", "-m", name, "-v", version, "--all"], limit=HOUR / 2)
+        if folder.is_dir() and not (folder / "source").exists():
+            shutil.rmtree(folder)
+        if folder.parent.is_dir() and not any(kept.DRIVER.fullmatch(one.name) for one in folder.parent.iterdir()):
+            shutil.rmtree(folder.parent)  # what it replaced, which would come back in its place
 
 
 def _initramfs() -> List[str]:

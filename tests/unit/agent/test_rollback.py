@@ -212,6 +212,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(working, "CUDA", "print('[0, 1, \"\"]')")
     monkeypatch.setattr(back, "MODULES", tmp_path / "modules")
     monkeypatch.setattr(back, "SOURCES", tmp_path / "src")
+    monkeypatch.setattr(back, "DKMS", tmp_path / "dkms")
 
     def driver(version: str, *, works: bool = True) -> None:
         library = tmp_path / f"libcuda.so.{version}"
@@ -354,3 +355,18 @@ def test_an_initramfs_that_cannot_be_made_is_a_warning(tmp_path: Path, begun: tu
     program(tmp_path / "bin/update-initramfs", "echo 'cannot write: No space left on device' >&2; exit 1")
     (warning,) = back.go(*begun, Archive(CHANGED), tmp_path).warnings
     assert "update-initramfs: cannot write: No space left" in warning
+
+
+def test_what_dkms_knows_of_a_driver_whose_source_is_gone_goes(tmp_path: Path, begun: tuple[Saved, Journal]) -> None:
+    for folder in (
+        f"nvidia-open/{NEW}",
+        "nvidia-open/original_module",
+        f"nvidia/{OLD}",
+        f"nvidia/{NEW}/source",
+        "zfs/2.3",
+    ):
+        (tmp_path / "dkms" / folder).mkdir(parents=True)
+    (tmp_path / "dkms/nvidia-open" / NEW / "source").symlink_to(tmp_path / "gone")
+    back.go(*begun, Archive(CHANGED), tmp_path)
+    left = sorted(str(path.relative_to(tmp_path / "dkms")) for path in (tmp_path / "dkms").glob("*/*"))
+    assert left == [f"nvidia/{OLD}", f"nvidia/{NEW}", "zfs/2.3"]  # dkms itself takes away what has its source
