@@ -21,11 +21,14 @@ def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **files: str | None) -
     (tmp_path / "bin").mkdir()
     for program in ("nvidia-container-runtime", "ldconfig"):
         (tmp_path / "bin" / program).touch()
+    monkeypatch.setattr(runtimesettings, "DAEMON_JSON", str(tmp_path / "DAEMON_JSON"))
+    monkeypatch.setattr(runtimesettings, "TOOLKIT_TOML", str(tmp_path / "TOOLKIT_TOML"))
+    monkeypatch.setattr(runtimesettings, "CONTAINERD_TOML", str(tmp_path / "CONTAINERD_TOML"))
+    monkeypatch.setattr(runtimesettings, "DOCKER_SOCKET", str(tmp_path / "DOCKER_SOCKET"))
+    monkeypatch.setattr(runtimesettings, "KUBELET", str(tmp_path / "KUBELET"))
     for name, text in (SOUND | files).items():
-        path = tmp_path / name
-        monkeypatch.setattr(runtimesettings, name, str(path))
         if text is not None:
-            path.write_text(text.replace("TMP", str(tmp_path)))
+            (tmp_path / name).write_text(text.replace("TMP", str(tmp_path)))
     return [line.replace(f"{tmp_path}/", "") for line in runtimesettings.wrong()]
 
 
