@@ -125,9 +125,13 @@ _REPAIR = (
     + _INITRAMFS.replace("\n", "; ")
     + "[ ! -e $tool.kept ] || mv $tool.kept $tool; rm -f /root/round.sh"
 )
+# Until one was there to be killed, or the change is through.
 _KILL = """\
-for process in /proc/[0-9]*; do
-  case $(cat $process/comm 2>/dev/null) in apt-get | dpkg | dnf | rpm) kill -9 ${process#/proc/} ;; esac
+while systemctl is-active -q round; do
+  for process in /proc/[0-9]*; do
+    case $(cat $process/comm 2>/dev/null) in apt-get | dpkg | dnf | rpm) kill -9 ${process#/proc/} && killed=yes ;; esac
+  done
+  [ -z "$killed" ] || break
 done
 """
 CUT = "systemctl reboot -ff"  # nothing is ended in order
@@ -183,7 +187,7 @@ def play(machine: str, system: System, moment: str, chance: random.Random) -> li
     inside(machine, f"cat >/root/round.sh <<'END'\n{script}\nEND")
     inside(machine, "systemd-run -q --unit=round --collect bash /root/round.sh")
     if moment == "package":
-        time.sleep(chance.uniform(1, 20))
+        time.sleep(chance.uniform(0, 2))
         inside(machine, _KILL, check=False)
     if moment == "restart":
         time.sleep(chance.uniform(1, 30))
