@@ -18,7 +18,7 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-SETTING = Path("/etc/apt/apt.conf.d/99gpuprep-sim-link")
+SETTING = Path("/etc/apt/apt.conf.d/99sim-link")
 PACKAGES, LISTS = (".deb",), ("Packages.xz", "Packages.gz", "Packages")
 PASSED = ("Range", "If-Range", "If-Modified-Since")
 BYTES_PER_SECOND = 50_000
