@@ -23,6 +23,7 @@ from gpuprep.dashboard.speeds import Speeds
 from gpuprep.errors import GpuprepError
 from gpuprep.performance import trend
 from gpuprep.records import DecodeError, Finding, RunRecord, Source, Status, Verdict, from_json_value
+from gpuprep.records.ended import ABOUT_HOSTS
 from gpuprep.records.findings import GRAVEST_FIRST, PROBLEMS, findings_of, in_order, weight
 from gpuprep.records.ids import now
 from gpuprep.records.showable import safe
@@ -132,7 +133,6 @@ def _damaged(run: Run, error: Exception) -> RunRecord:
 # ---------------------------------------------------------------- the board
 
 
-JUDGING = ("provision", "tune", "validate", "drift")  # commands whose newest run says how a host is
 FRESH_SECONDS = 15.0  # for which an answer is given again
 AHEAD_SECONDS = 10.0  # between two rounds of reading ahead; less than the above, so that pages wait for none
 AWAY_SECONDS = 300.0  # after the last page that was asked for, it is read ahead less often:
@@ -245,7 +245,7 @@ class Board:
         names: dict[str, set[str]] = defaultdict(set)
         for name, host in canonical.items():
             names[host].add(name)
-        for run in self.store.newest_of_hosts(JUDGING):
+        for run in self.store.newest_of_hosts(ABOUT_HOSTS):
             host = canonical.get(run.host, run.host)
             names[host].add(run.host)
             if host not in newest or (newest[host].started_at, newest[host].run_id) < (run.started_at, run.run_id):
@@ -263,7 +263,7 @@ class Board:
         read_at, days = now(), last_nights()
         of_hour = lru_cache(maxsize=None)(lambda hour: trend.night(f"{hour}:00:00+00:00"))
         last: dict[tuple[date, str], tuple[str, str]] = {}
-        for host, started_at, verdict in self.store.since(JUDGING, beginning(days[0])):
+        for host, started_at, verdict in self.store.since(ABOUT_HOSTS, beginning(days[0])):
             day = of_hour(started_at[:13])
             if day is not None and last.get((day, host), ("", ""))[0] < started_at:
                 last[day, host] = (started_at, verdict or Status.UNKNOWN.value)

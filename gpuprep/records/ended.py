@@ -8,7 +8,8 @@ EXIT_CODES = {Status.PASS: 0, Status.SKIP: 0, Status.WAIVED: 0, Status.WARN: 0, 
 COULD_NOT_TELL = EXIT_CODES[Status.UNKNOWN]
 # The word of an exit code that is not a verdict's: the run ended before its verdict, or with an error after it.
 WITHOUT_VERDICT = {2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
-CHANGES = ("provision", "tune")  # commands that change a host
+CHANGES = ("provision", "tune", "rollback", "unprovision")  # commands that change a host
+ABOUT_HOSTS = (*CHANGES, "validate", "drift")  # commands whose runs may say how a host is
 KILLED = "gpuprep was killed, or its computer stopped, before this run ended"  # the error of such a run
 # Rows of hosts: a host that could not be checked comes first.
 WORST_FIRST = ("FAILED", "FAIL", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS", "SKIP")

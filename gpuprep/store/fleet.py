@@ -7,11 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from gpuprep.records import Status
+from gpuprep.records import Status, ended
 from gpuprep.store.tables import findings, host_names, latest, runs, silent
-
-# The commands whose runs may say how a host is.
-CHECKING = ("provision", "tune", "validate", "drift", "unprovision")
 
 
 def lines() -> sa.Select[Any]:
@@ -57,7 +54,7 @@ def _newest(connection: Connection, which: sa.ColumnElement[bool]) -> dict[str, 
 
 
 def _newest_by_name(connection: Connection, which: sa.ColumnElement[bool]) -> list[Any]:
-    chosen = runs.c.command.in_(CHECKING) & which
+    chosen = runs.c.command.in_(ended.ABOUT_HOSTS) & which
     newest = (
         sa.select(runs.c.host, sa.func.max(runs.c.started_at).label("at"))
         .where(chosen)

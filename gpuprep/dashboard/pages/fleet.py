@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from gpuprep.dashboard import charts
-from gpuprep.dashboard.board import JUDGING, Board, Host
+from gpuprep.dashboard.board import Board, Host
 from gpuprep.dashboard.pages.common import (
     A_PAGE,
     NotFound,
@@ -27,6 +27,7 @@ from gpuprep.dashboard.pages.common import (
 from gpuprep.dashboard.speeds import NIGHTS, Falling, Headline, Speeds
 from gpuprep.performance.trend import FEWEST_NIGHTS, Direction
 from gpuprep.records import ended
+from gpuprep.records.ended import ABOUT_HOSTS
 from gpuprep.records.moments import minute
 from gpuprep.reports.fleet import COUNTED
 from gpuprep.reports.readings import figure
@@ -102,7 +103,7 @@ def night(board: Board, day: str, query: Query) -> Page:
     except (ValueError, OverflowError) as error:
         raise NotFound(f"{one_line(day, 40)} is no day", "write it as 2026-11-22") from error
     runs = board.store.between(f"{wanted}T12:00:00+00:00", f"{after}T12:00:00+00:00")
-    judged = [run for run in runs if run.command in JUDGING]
+    judged = [run for run in runs if run.command in ABOUT_HOSTS]
     word = query.text("verdict")
     words = Counter(map(word_of, judged))
     chosen = [run for run in judged if not word or word_of(run) == word]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuprep.dashboard import charts
-from gpuprep.dashboard.board import JUDGING, Board, Host
+from gpuprep.dashboard.board import Board, Host
 from gpuprep.dashboard.pages.common import (
     MOST_LETTERS,
     NotFound,
@@ -26,6 +26,7 @@ from gpuprep.dashboard.pages.findings import causes_of
 from gpuprep.dashboard.speeds import Headline
 from gpuprep.performance.trend import FEWEST_NIGHTS
 from gpuprep.records import Status
+from gpuprep.records.ended import ABOUT_HOSTS
 from gpuprep.records.findings import GRAVEST_FIRST
 from gpuprep.records.moments import minute
 from gpuprep.reports import drifted
@@ -51,7 +52,7 @@ def host(board: Board, name: str, query: Query) -> Page:
     figures = {
         (key.gpu_uuid, of): baseline.value for key, named in certified.figures.items() for of, baseline in named.items()
     }
-    checks = [run for run in runs if run.command in JUDGING and run.verdict][:OVER_TIME]
+    checks = [run for run in runs if run.command in ABOUT_HOSTS and run.verdict][:OVER_TIME]
     shown = cut(runs, query)
     variables = {
         "name": name,
@@ -65,7 +66,7 @@ def host(board: Board, name: str, query: Query) -> Page:
         "last": _run_row_of(latest) if latest else None,
         "certified": certified,
         "certified_path": run_path(certified.run_id) if certified.run_id else "",
-        "strip": [_cell(run) for run in reversed(runs) if run.command in JUDGING],
+        "strip": [_cell(run) for run in reversed(runs) if run.command in ABOUT_HOSTS],
         "speeds": speeds,
         "fewest": FEWEST_NIGHTS,
         "headlines": [
