@@ -348,7 +348,7 @@ class _Lister:
         if path.endswith("/nvidia.json"):
             return any(name.startswith("nvidia-container-toolkit") for name in self.state["installed"])
         target = str(about.get("target", ""))
-        return "/ffmpeg/current/bin/" in target or "/nv-codec-headers/" in target
+        return path.startswith("/opt/gpuprep/") or "/ffmpeg/current/bin/" in target or "/nv-codec-headers/" in target
 
     def _left(self, step: str, path: str, about: Mapping[str, Any], leaving: set[str]) -> None:
         """What packages and their scripts leave; only where it was not there before, and nothing of them stays."""

@@ -35,7 +35,7 @@ getent passwd | sed 's/^/user /'; getent group | sed 's/^/group /'; lsmod | awk 
 # What differs between two machines of one image.
 OWN_OF_A_MACHINE = (
     "/etc/hostname", "/etc/hosts", "/etc/machine-id", "/etc/ssh/", "/etc/passwd-", "/etc/group-", "/etc/shadow-",
-    "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-", "/root/.", "/etc/ld.so.cache",
+    "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-", "/root/.", "/etc/ld.so.cache", "/etc/.updated",
 )  # fmt: skip
 
 

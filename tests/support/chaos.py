@@ -465,10 +465,11 @@ class Call:
 
     def _read(self) -> None:
         assert self.process.stdout
-        for line in self.process.stdout:
-            with self._more:
-                self.lines.append((time.monotonic() - self.began, line))
-                self._more.notify_all()
+        with self.process.stdout as output:
+            for line in output:
+                with self._more:
+                    self.lines.append((time.monotonic() - self.began, line))
+                    self._more.notify_all()
         with self._more:
             self._ended = True
             self._more.notify_all()

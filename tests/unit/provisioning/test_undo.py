@@ -207,6 +207,13 @@ def test_the_users_own_ffmpeg_is_left_where_it_is() -> None:
     assert undo(state(now, None, steps=steps)).works == ()
 
 
+@pytest.mark.parametrize("before", [machine(files={}), None])
+def test_gpupreps_own_ffmpeg_goes_with_its_folder(before: dict[str, Any] | None) -> None:
+    path = "/opt/gpuprep/ffmpeg"
+    now = machine(files={path: {"kind": "folder", **ROOT}})
+    assert paths(work(undo(state(now, before, steps={path: "codec"})), "codec")) == [path]
+
+
 TOOLKIT = {"nvidia-container-toolkit": ours("containers")}
 
 
