@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gpuprep.records import Status, ended
-from gpuprep.store.tables import findings, host_names, latest, runs, silent
+from gpuprep.store.tables import findings, host_names, latest, runs, tells
 
 
 def lines() -> sa.Select[Any]:
@@ -31,11 +31,6 @@ def newest_of_each(connection: Connection) -> list[tuple[Any | None, Any]]:
     any_run = _newest(connection, sa.true())
     speaking = _newest(connection, tells())
     return [(speaking.get(host), any_run[host]) for host in sorted(any_run)]
-
-
-def tells() -> sa.ColumnElement[bool]:
-    """Whether a run says how its host is (records/ended.py)."""
-    return ~sa.exists().where(silent.c.run_id == runs.c.run_id)
 
 
 def _newest(connection: Connection, which: sa.ColumnElement[bool]) -> dict[str, Any]:

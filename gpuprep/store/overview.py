@@ -23,8 +23,8 @@ from gpuprep.store.tables import (
     latest,
     measurements,
     runs,
-    silent,
     storable,
+    tells,
 )
 
 AT_A_TIME = 200  # ids in one question
@@ -71,7 +71,7 @@ def newest_of_hosts(connection: Connection, commands: Collection[str]) -> list[R
     run, moment = runs.alias("one"), latest()
     mine = sa.select(run.c.run_id).where(run.c.host == names.c.name, run.c.command.in_(sorted(commands)))
     newest = mine.order_by(run.c.started_at.desc(), run.c.run_id.desc()).limit(1)
-    telling = newest.where(~sa.exists().where(silent.c.run_id == run.c.run_id))
+    telling = newest.where(tells(run))
     # Of a host whose clock was always ahead, the newest of these; of one that was never checked, any run.
     chosen = sa.func.coalesce(
         *(query.scalar_subquery() for query in (telling.where(run.c.started_at <= moment), telling, newest))
@@ -112,8 +112,7 @@ def texts(connection: Connection, run_ids: Sequence[str]) -> Iterator[tuple[str,
 def since(connection: Connection, commands: Collection[str], moment: str) -> list[tuple[str, str, str | None]]:
     names, until = _names(runs.c.host), latest()
     # By the index of hosts, commands and moments alone, which has the verdict, too: tens of thousands of rows.
-    says_something = ~sa.exists().where(silent.c.run_id == runs.c.run_id)
-    mine = (runs.c.host == names.c.name, runs.c.command.in_(sorted(commands)), says_something)
+    mine = (runs.c.host == names.c.name, runs.c.command.in_(sorted(commands)), tells())
     query = sa.select(runs.c.host, runs.c.started_at, runs.c.verdict).select_from(names.join(runs, sa.and_(*mine)))
     rows = connection.execute(query.where(runs.c.started_at >= moment, runs.c.started_at <= until))
     return [(host, started_at, verdict) for host, started_at, verdict in rows]

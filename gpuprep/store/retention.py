@@ -17,8 +17,7 @@ from sqlalchemy.engine import Connection
 
 from gpuprep.errors import StoreError
 from gpuprep.store import certified as certified_rows
-from gpuprep.store.fleet import tells
-from gpuprep.store.tables import baselines, certified, host_names, latest, runs, storable
+from gpuprep.store.tables import baselines, certified, host_names, latest, runs, storable, tells
 
 # Runs deleted in one transaction: other writers can write between two of them.
 BATCH = 500

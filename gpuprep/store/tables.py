@@ -160,6 +160,11 @@ def latest() -> str:
     return (datetime.now(timezone.utc) + AHEAD).isoformat(timespec="seconds")
 
 
+def tells(run: sa.FromClause = runs) -> sa.ColumnElement[bool]:
+    """Whether a run says how its host is (records/ended.py). `run`: runs, or another name of it."""
+    return ~sa.exists().where(silent.c.run_id == run.c.run_id)
+
+
 def begins_with(column: sa.Column[Any], prefix: str) -> sa.ColumnElement[bool]:
     """A range and not LIKE: by the column's index on both databases, and no letter is a wildcard."""
     return (column >= prefix) & (column < prefix + LAST_CHARACTER)

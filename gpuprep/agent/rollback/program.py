@@ -221,7 +221,7 @@ def _await() -> Dict[str, Any]:
             return _shown(journal)  # it goes on after a restart
         if not LINK.is_symlink():
             return _shown(journal)  # nobody goes on
-        time.sleep(2)
+        time.sleep(2)  # another process writes the journal, and it goes on after a restart: there is nothing to wait on
     return _shown(kept.read_journal())
 
 
@@ -234,7 +234,7 @@ def _wait_for(saved: Saved, driver: str) -> List[str]:
         wrong = seen.loaded != driver or seen.libraries != [driver] or not seen.loads
         if not faults or wrong or time.monotonic() > end:
             return faults
-        time.sleep(5)
+        time.sleep(5)  # the driver tells nobody when it has started
 
 
 def _go(saved: Saved, journal: Journal) -> Journal:
