@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.resources
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from gpuprep.errors import HostError
 from gpuprep.remote.core import Host
 from gpuprep.remote.limits import TOLD_LETTERS
+from gpuprep.remote.lock import program
 from gpuprep.untrusted.plaintext import one_line
 
 SECONDS = 400.0
@@ -58,7 +57,7 @@ class Answer:
 
 def ask(host: Host, question: Question) -> Answer:
     """Changes nothing on the host. Raises HostError if it gives no usable answer."""
-    words = " ".join(map(shlex.quote, ["python3", "-I", "-S", "-c", _program()]))
+    words = " ".join(map(shlex.quote, ["python3", "-I", "-S", "-c", program("archives")]))
     result = host.run(words, stdin=json.dumps(asdict(question)).encode(), become=True, timeout=SECONDS)
     try:
         told = json.loads(result.stdout)
@@ -76,8 +75,3 @@ def ask(host: Host, question: Question) -> Answer:
         what = f"{host.name} was asked what its package archives offer, and gave no answer: {text}"
         raise HostError(what, hint) from None
     return Answer(offers, said, lacking, untried, held)
-
-
-@functools.cache
-def _program() -> str:
-    return (importlib.resources.files("gpuprep.remote") / "archivesprogram.py").read_text(encoding="utf-8")

@@ -7,13 +7,12 @@ it would damage its database.
 
 from __future__ import annotations
 
-import functools
-import importlib.resources
 import shlex
 
 from gpuprep.errors import GpuprepError
 from gpuprep.remote.core import Host
 from gpuprep.remote.limits import TOLD_LETTERS
+from gpuprep.remote.lock import program
 from gpuprep.untrusted.plaintext import one_line
 
 SECONDS = 10.0  # the user's patience ends it sooner
@@ -25,15 +24,10 @@ def end(host: Host, run_id: str, units: tuple[str, ...] = ()) -> str:
 
     Returns "" if the host cannot be reached.
     """
-    words = " ".join(map(shlex.quote, ["python3", "-I", "-S", "-c", _program(), run_id, *units]))
+    words = " ".join(map(shlex.quote, ["python3", "-I", "-S", "-c", program("leftovers"), run_id, *units]))
     try:
         output = host.run(words, become=True, timeout=SECONDS).stdout
     except GpuprepError:
         return ""
     last = (output.strip().splitlines() or [""])[-1]
     return one_line(last.removeprefix(LEFT), TOLD_LETTERS) if last.startswith(LEFT) else ""
-
-
-@functools.cache
-def _program() -> str:
-    return (importlib.resources.files("gpuprep.remote") / "leftoversprogram.py").read_text(encoding="utf-8")

@@ -3,6 +3,8 @@
 The kernel drops the lock when that process ends, and it ends when its input does: at release, when the controller is
 killed in any way, or when the network is gone for HEARTBEAT_LIMIT seconds. So there is no stale lock to clear.
 A reboot of the host drops it too; a thread takes it again when the host is back.
+A run that did not release it may have left processes behind a connection whose end the host never hears of: the next
+owner ends them first (lockprogram.py).
 
 No other user of the host can hold it, replace it or prevent it, because only root may enter its folder
 (lockprogram.py).
@@ -10,6 +12,7 @@ No other user of the host can hold it, replace it or prevent it, because only ro
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.resources
 import json
@@ -25,6 +28,7 @@ from gpuprep.agent.host_paths import LOCK
 from gpuprep.errors import GpuprepError, HostError, HostLocked
 from gpuprep.remote.connection import Process
 from gpuprep.remote.limits import NAME_LETTERS, TOLD_LETTERS
+from gpuprep.remote.lockprogram import RELEASED
 from gpuprep.remote.types import LockOwner
 from gpuprep.untrusted.plaintext import one_line
 
@@ -68,6 +72,8 @@ class HostLock:
         process = self._process
         if process is not None:
             with self._input:
+                with contextlib.suppress(HostError):
+                    process.send(RELEASED)
                 process.close()
         self._keeper.join(timeout=ANSWER_TIMEOUT)
 
@@ -153,17 +159,18 @@ def command(owner: LockOwner | None, lock_file: str = LOCK) -> str:
 
     Without an owner it only looks who has the lock.
     """
-    words = [lock_file, json.dumps(asdict(owner)) if owner else "", str(HEARTBEAT_LIMIT)]
+    words = [lock_file, json.dumps(asdict(owner)) if owner else "", str(HEARTBEAT_LIMIT), program("leftovers")]
     # -I and -S: nothing of the folder it runs in, of the environment or of site packages.
     return (
         f"command -v python3 >/dev/null 2>&1 || {{ echo {NO_PYTHON}; exit 3; }}; "
-        f"exec python3 -I -S -c {shlex.quote(_program())} {' '.join(map(shlex.quote, words))}"
+        f"exec python3 -I -S -c {shlex.quote(program('lock'))} {' '.join(map(shlex.quote, words))}"
     )
 
 
 @functools.cache
-def _program() -> str:
-    return (importlib.resources.files("gpuprep.remote") / "lockprogram.py").read_text(encoding="utf-8")
+def program(name: str) -> str:
+    """The text of a program of this package, which is sent to the host."""
+    return (importlib.resources.files("gpuprep.remote") / f"{name}program.py").read_text(encoding="utf-8")
 
 
 def _who(content: str) -> str:

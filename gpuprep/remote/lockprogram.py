@@ -1,8 +1,10 @@
-"""Holds the lock of a host. Sent as text and run there by root's python3: FILE OWNER SECONDS. Standard library alone.
+"""Holds the lock of a host. Sent as text and run there by root's python3: FILE OWNER SECONDS ENDING. Standard library
+alone.
 
 The first line is the result: `held`, `busy` and the other owner as JSON text, or `refused` and the reason. The program
-stays until its input ends or is silent for SECONDS. With an empty OWNER it only looks, makes nothing, and says `free`
-where nobody has the lock. The file's content is only for people: the flock decides.
+stays until its input says RELEASED, ends or is silent for SECONDS. With an empty OWNER it only looks, makes nothing,
+and says `free` where nobody has the lock. The flock decides who has it. An owner that the file still names did not
+release it: ENDING, the text of leftoversprogram.py, ends what is left of that run before the new owner has the lock.
 
 A Python that is too old for gpuprep can also run this (no future imports); it prints `old` and its version.
 
@@ -17,11 +19,13 @@ import json
 import os
 import select
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
 OLDEST = (3, 9)
 MOST = 4096  # bytes of the other's words
+RELEASED = b"released"
 CAREFUL = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # A link, a socket, a folder where a file should be, a file where a folder should be.
 ANOTHER_KIND = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ENXIO)
@@ -59,14 +63,26 @@ def say(words: str) -> None:
     os.write(1, f"{words}\n".encode())
 
 
-def wait_for_the_end(seconds: float) -> None:
-    """Wait until the input ends, or is silent for this long."""
+def was_released(seconds: float) -> bool:
+    """Wait until the owner releases the lock, or dies: its input ends, or is silent for this long."""
     while select.select([0], [], [], seconds)[0]:
-        if not os.read(0, MOST):
-            return
+        said = os.read(0, MOST)
+        if not said or RELEASED in said:
+            return bool(said)
+    return False
 
 
-def main(path: Path, owner: str, seconds: float) -> int:
+def end_what_is_left(file: int, owner: str, ending: str) -> None:
+    """End the processes of the run that the file names; not of the new owner's, which had only lost its network."""
+    # Whatever the file holds, it does not keep the lock from its new owner.
+    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+        run, mine = (str(json.loads(words)["run_id"]) for words in (os.pread(file, MOST, 0), owner))
+        if run and run != mine:
+            words = [sys.executable, "-I", "-S", "-c", ending, run]
+            subprocess.run(words, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def main(path: Path, owner: str, seconds: float, ending: str) -> int:
     if not owner and not path.exists():
         say("free")
         return 0
@@ -87,11 +103,12 @@ def main(path: Path, owner: str, seconds: float) -> int:
     if not owner:
         say("free")
         return 0
+    end_what_is_left(file, owner, ending)
     os.ftruncate(file, 0)
     os.write(file, owner.encode("utf-8", "backslashreplace"))
     say("held")
-    wait_for_the_end(seconds)
-    os.ftruncate(file, 0)
+    if was_released(seconds):
+        os.ftruncate(file, 0)
     return 0
 
 
@@ -99,4 +116,4 @@ if __name__ == "__main__":
     if sys.version_info[:2] < OLDEST:
         say(f"old {sys.version.split()[0]}")
         sys.exit(3)
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4]))

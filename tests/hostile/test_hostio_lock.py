@@ -345,6 +345,7 @@ WORDS = {
     "surrogate": '{"user": "\\ud800", "controller": "\\udfff", "run_id": "", "since": ""}',
     "not-utf8": "\udcff\udcfe",
     "nul": "\0" * 4000,
+    "nul-run": json.dumps(dict.fromkeys(("user", "controller", "run_id", "since"), "\0")),
     "newlines": "\n" * 4000 + '{"user"',
 }
 
@@ -360,6 +361,8 @@ def test_the_words_of_a_lock_are_only_words(run: Path, case: str) -> None:
             pass
     is_calm(caught.value.explain(), 800)
     assert "\n" not in caught.value.what
+    with lock_of(run, BOB):
+        assert "bob" in path.read_text()
 
 
 @pytest.mark.parametrize("module", ["json", "select", "fcntl", "os", "sitecustomize", "usercustomize"])

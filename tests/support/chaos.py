@@ -56,7 +56,8 @@ from gpuprep.sim import cgroup, store
 
 LOGS = ROOT / "build/chaos"
 MARK = "GPUPREP_CHAOS"  # in the environment of all that a round starts here
-WHOLE, OLD = "whole", "old"  # states that a machine begins in: finished, with a driver of another branch; "" is bare
+# States that a machine begins in: finished, and finished with a driver that came after another; "" is bare.
+WHOLE, CHANGED = "whole", "changed"
 SHARES = (0.0, 1.0)
 ENDS_WITHIN = 600.0  # a command whose network is gone: it ends by itself
 LOCK_SECONDS = 120.0  # a host's lock goes this long after the network of its run did (remote/lock.py: 90 s)
@@ -76,6 +77,7 @@ class Command:
     undo: tuple[str, ...] = ()
     packages: bool = False  # a package manager is at work in it
     ansible: bool = True
+    profile: bool = True
 
 
 TUNED = ("nvidia-smi -rac", "nvidia-smi -pl 62", "nvidia-smi -pm 0", "systemctl disable --quiet gpuprep-tune")
@@ -121,9 +123,12 @@ COMMANDS = {
         ),
         ansible=False,
     ),
-    "upgrade": Command(("provision",), OLD, STUBS, packages=True),
+    "upgrade": Command(("provision",), WHOLE, STUBS, packages=True),
+    "rollback": Command(("rollback", "--yes"), CHANGED, STUBS, packages=True, profile=False),
+    "unprovision": Command(("unprovision", "--yes"), WHOLE, ("debian13", *STUBS), packages=True, profile=False),
 }
-BRANCHES = {OLD: "570", "": "580"}  # of systems whose driver is a stub; Debian 13 has its own, and the profile t4
+# Of systems whose driver is a stub; Debian 13 has its own, and the profile t4.
+BRANCHES = {WHOLE: "570", CHANGED: "580"}
 
 # What is cut off, and how: name ► the round's function (Round). `late`: also right after the end of the command.
 KINDS = (
@@ -207,7 +212,23 @@ some() { # all files of gpuprep and of settings, but those that each machine or 
 echo "## files"; some -printf '%M %u %p %l\n' | sort
 echo "## contents"; some -type f -not -path '/opt/gpuprep/*/lib/*' -not -name provenance.json -not -name drift.json \
   -not -name compiled.json -not -name versionlock.list -print0 | xargs -0 sha256sum | sort -k2
-for f in /etc/gpuprep/*.json; do test ! -e $f || python3 -m json.tool $f >/dev/null || echo "$f is no JSON"; done
+for f in $(find /etc/gpuprep /var/lib/gpuprep -name '*.json' 2>/dev/null); do
+  python3 -m json.tool $f >/dev/null || echo "$f is no JSON"
+done
+echo "## what was there before gpuprep"; test ! -e /var/lib/gpuprep/before.json || python3 -c '
+import json
+for name, value in json.load(open("/var/lib/gpuprep/before.json")).items():
+    for part in value.items() if isinstance(value, dict) else [] if name == "written_at" else [("", value)]:
+        print(name, *part)
+' | sort
+echo "## driver of before"; test ! -e /var/lib/gpuprep/driver-before/program.pyz ||
+  python3 -I /var/lib/gpuprep/driver-before/program.pyz show | python3 -c '
+import json, sys
+shown = json.load(sys.stdin)
+print((shown["saved"] or {}).get("driver"), shown["journal"]["status"])
+for name in ("loaded", "install", "remove"):
+    print(name, shown.get(name))
+'
 echo "## units"
 systemctl list-unit-files --no-legend --no-pager --plain | awk '!/^(run|session)-/ {print $1, $2}' | sort
 systemctl list-units --failed --no-legend --no-pager --plain | awk '/gpuprep|nvidia|dkms|apt|dnf/ {print "failed", $1}'
@@ -224,6 +245,7 @@ find /tmp /var/tmp /root/.ansible /home/debian/.ansible /run/gpuprep /var/lib/gp
 echo "## left processes"
 for p in /proc/[0-9]*; do
   tr '\0' '\n' 2>/dev/null <$p/environ | grep -q ^GPUPREP_RUN= && echo "of a run: $(tr '\0' ' ' <$p/cmdline)"
+  tr '\0' ' ' 2>/dev/null <$p/cmdline | grep -q 'gpuprep-[a]gent' && echo "an agent: $(cat $p/comm)"
   case "$(cat $p/comm 2>/dev/null)" in
     gpg-agent|dirmngr|apt|apt-get|dpkg|dnf|rpm|dkms|make|cc1) echo "left: $(tr '\0' ' ' <$p/cmdline)" ;;
   esac
@@ -397,7 +419,7 @@ class Disks:
     def __init__(self, given: str) -> None:
         self._given = given  # a stopped machine that is a finished T4
         self._made: dict[tuple[str, str], str] = {}
-        self._making = threading.Lock()
+        self._making = threading.RLock()
 
     def of(self, kind: str, system: str) -> str:
         """The machine to clone; "" for a bare one."""
@@ -405,8 +427,8 @@ class Disks:
             return ""
         with self._making:
             if (kind, system) not in self._made:
-                self._made[kind, system] = self._whole() if kind == WHOLE else self._old(system)
-        return self._made[kind, system]
+                self._made[kind, system] = self._stub(kind, system) if system in STUBS else self._whole()
+            return self._made[kind, system]
 
     def _whole(self) -> str:
         if self._given:
@@ -414,25 +436,26 @@ class Disks:
         with tempfile.TemporaryDirectory() as folder:
             return finished.kept_disk(Path(folder))
 
-    def _old(self, system: str) -> str:
-        name = f"chaos-old-{system}-{os.getpid()}"
+    def _stub(self, kind: str, system: str) -> str:
+        name = f"chaos-{kind}-{system}-{os.getpid()}"
         gpuprep("sim", "down", name)
-        must("sim", "up", name, "--os", system, *flags(["t4"]))
+        how = ("--clone-of", self.of(WHOLE, system)) if kind == CHANGED else ("--os", system)
+        must("sim", "up", name, *how, *flags(["t4"]))
         with tempfile.TemporaryDirectory() as folder:
-            wish = profile(Path(folder), OLD)
+            wish = profile(Path(folder), BRANCHES[kind])
             must("provision", f"sim:{name}", "--profile", str(wish), "--no-validate")
         must("sim", "down", "--keep", name)
         return name
 
     def remove(self) -> None:
-        for (kind, _), name in self._made.items():
-            if kind == OLD:
+        for (_, system), name in self._made.items():
+            if system in STUBS:
                 gpuprep("sim", "down", name)
 
 
-def profile(folder: Path, kind: str) -> Path:
+def profile(folder: Path, branch: str) -> Path:
     path = folder / "chaos.yml"
-    path.write_text(PROFILE.format(source="nvidia", version=BRANCHES[kind], cuda="none"))
+    path.write_text(PROFILE.format(source="nvidia", version=branch, cuda="none"))
     return path
 
 
@@ -600,10 +623,10 @@ class Chaos:
 
     def words(self, plan: Plan, machine: str, folder: Path) -> list[str]:
         command = COMMANDS[plan.command]
-        wish = "t4" if plan.system == "debian13" else str(profile(folder, ""))
+        wish = "t4" if plan.system == "debian13" else str(profile(folder, BRANCHES[CHANGED]))
         first = 2 if command.words[1:2] == ("schedule",) else 1
-        quiet = () if plan.command in ("drift", "schedule", "fix") else ("-v",)
-        return [*command.words[:first], f"sim:{machine}", *command.words[first:], "--profile", wish, *quiet]
+        more = [*(("--profile", wish) if command.profile else ()), *(("-v",) if command.words[0] != "drift" else ())]
+        return [*command.words[:first], f"sim:{machine}", *command.words[first:], *more]
 
     def undisturbed(self, plan: Plan) -> Undisturbed:
         key = (plan.command, plan.system)

@@ -15,6 +15,7 @@ from sshserver import SSHD, Sshd
 from waiting import until
 
 from gpuprep import errors, remote
+from gpuprep.remote.lockprogram import RELEASED
 
 ALICE = remote.LockOwner("alice", "laptop", "20250601-1a2b", "2025-06-01T12:00:00+00:00")
 HERE = remote.Target("box", local=True)
@@ -76,6 +77,10 @@ def is_free(host: remote.Host, path: Path) -> bool:
         return False
 
 
+def work_of(run: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "infinity"], env={"GPUPREP_RUN": run})
+
+
 def test_the_second_is_told_who_is_first(connect: Connect, tmp_path: Path) -> None:
     path = tmp_path / "it's a lock"
     with lock_of(connect(), path, ALICE):
@@ -123,6 +128,7 @@ def test_no_lock_outlives_a_killed_controller(
 ) -> None:
     path = tmp_path / "lock"
     host = connect()
+    left = work_of("r1")
     arguments = [str(path), "", "", "", ""]
     if not host.target.local:
         server: Sshd = request.getfixturevalue("server")
@@ -134,6 +140,24 @@ def test_no_lock_outlives_a_killed_controller(
         os.kill(holder.pid, how)
         holder.wait()
     until(lambda: is_free(host, path), "the lock is free")
+    assert left.wait() == -signal.SIGTERM
+
+
+def test_the_next_owner_ends_only_what_a_run_left_that_did_not_release_the_lock(
+    connect: Connect, tmp_path: Path
+) -> None:
+    path = tmp_path / "lock"
+    work = work_of(ALICE.run_id)
+    with lock_of(connect(), path, ALICE):
+        words = path.read_text()
+    with lock_of(connect(), path, BOB):
+        assert work.poll() is None, "its owner had released the lock"
+    path.write_text(words)
+    with lock_of(connect(), path, ALICE):
+        assert work.poll() is None, "the owner itself, which had lost its network"
+    path.write_text(words)
+    with lock_of(connect(), path, BOB):
+        assert work.wait() == -signal.SIGTERM
 
 
 def test_the_lock_is_taken_again_after_a_reboot(server: Sshd, tmp_path: Path) -> None:
@@ -171,7 +195,7 @@ class Overlaps:
         self.overlapped = False
 
     def send(self, data: bytes) -> None:
-        assert data == b"."
+        assert data in (b".", RELEASED)
         self.sending.set()
         self.overlapped |= self.closed.wait(0.3)
 
