@@ -35,6 +35,7 @@ class CloudMachine:
     source: str
     unverified: tuple[str, ...]
     firmware_off: bool = False  # the cloud's own images turn the GPU's firmware off
+    report: bool = False  # its user may report its computer as faulty
 
     @property
     def title(self) -> str:
@@ -64,15 +65,22 @@ def name(provider: str) -> str:
 
 
 def restart(provider: str, instance: str) -> str:
-    """The commands that give a machine another computer, in backticks; "" for a cloud that the catalogue lacks.
+    """The commands that give a machine another computer, in backticks; "" for a cloud that the catalogue lacks."""
+    return _command("restart", provider, instance)
 
-    `instance` is a text of the record: one that is no name there is not put in, and its word stays.
-    """
+
+def report(provider: str, instance: str) -> str:
+    """The command that reports a machine's computer as faulty; "" for a cloud that has none."""
+    return _command("report", provider, instance)
+
+
+def _command(kind: str, provider: str, instance: str) -> str:
+    """`instance` is a text of the record: one that is no name there is not put in, and its word stays."""
     words: dict[str, str] = {}
     if is_name(provider, instance):
         parts = [instance] if provider == "azure" else instance.split("/")
         words = dict(zip(reversed(WORDS[provider]), reversed(parts), strict=False))
-    text = str(_data()["restart"].get(provider, ""))
+    text = str(_data()[kind].get(provider, ""))
     return re.sub(r"\b[A-Z]{4,}\b", lambda found: shlex.quote(words.get(found[0], found[0])), text)
 
 
@@ -89,6 +97,7 @@ def _machines() -> Mapping[tuple[str, str], CloudMachine]:
             data["sources"][row["source"]],
             tuple(row.get("unverified", ())),
             row.get("firmware_off", False),
+            row.get("report", False),
         )
         for row in data["machines"]
         for machine_type in row["types"]

@@ -4,6 +4,7 @@ a stop and a start give a cloud machine another computer, and its user cannot re
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -17,6 +18,10 @@ from gpuprep.records.cloudnames import is_name
 SUBJECT, PROPERTY = "gpus", "of_machine_type"
 EXPECTED = "the GPUs of its type"
 LOST = "what is on its local disks is lost, and the start may find no free GPU"
+REPAIR = (
+    "it stops the machine, often for days, and what is on its local disks is lost; only for machines of a reservation"
+)
+ANOTHER = re.compile(f"ask the provider(?:{MAKER})? for another(?: GPU| machine| one)?")
 TYPE = "type on your own computer"
 
 
@@ -25,15 +30,20 @@ def addressed(remedy: str, snapshot: Snapshot | None) -> str:
     cloud = snapshot.cloud if snapshot else None
     if cloud is None or isinstance(cloud, Missing):
         return remedy
-    name = clouds.name(cloud.provider)
+    name, known = clouds.name(cloud.provider), clouds.machine_of(snapshot) if snapshot else None
     instance = cloud.instance if isinstance(cloud.instance, str) else ""
     commands = clouds.restart(cloud.provider, instance)
     if not commands:
         return remedy
-    rented = f"{RESTART}: {name} gives it another computer; if that does not help, show {name} this report"
-    steps = dict.fromkeys(step for step in remedy.split("; ") if not step.startswith(YOURS))
-    said = "; ".join(steps).replace(RENTED, rented).replace(f"the provider{MAKER}", name).replace("the provider", name)
     typed = f"compare the name, then {TYPE}" if is_name(cloud.provider, instance) else TYPE
+    last = f"show {name} this report"
+    if known and known.report:
+        last = f"report its computer as faulty ({REPAIR}; {typed}: {clouds.report(cloud.provider, instance)})"
+    rented = f"{RESTART}: {name} gives it another computer; if that does not help, {last}"
+    steps = dict.fromkeys(step for step in remedy.split("; ") if not step.startswith(YOURS))
+    said = "; ".join(steps).replace(RENTED, rented)
+    said = ANOTHER.sub(lambda _: last if RESTART in said else rented, said)
+    said = said.replace(f"the provider{MAKER}", name).replace("the provider", name)
     return said.replace(RESTART, f"{RESTART} ({LOST}; {typed}: {commands})", 1)
 
 

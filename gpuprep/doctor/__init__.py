@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.catalogue import datafile
-from gpuprep.catalogue.xids import xid
+from gpuprep.catalogue.xids import RECOVERY, xid
 from gpuprep.doctor.patterns import Found, Pattern, Text, pattern
 from gpuprep.untrusted.plaintext import one_line
 
@@ -215,10 +215,12 @@ def _other_xids(text: str, causes: Sequence[Diagnosis]) -> Iterator[Diagnosis]:
         if line not in told:
             codes.setdefault(int(match[3] or match[2]), []).append(line)
     covered = {int(known[3] or known[2]) for line in told if (known := XID.search(line))}
+    grave = any(xid(code).gravity == "fail" for code in (covered | codes.keys()) - {RECOVERY})
     for code, lines in codes.items():
         if code not in covered:
-            meaning = xid(code)
+            meaning = xid(code, lines[-1])
+            gravity = "note" if code == RECOVERY and grave else OF_GRAVITY[meaning.gravity]  # it follows that other Xid
             yield Diagnosis(
-                f"xid-{code}", OF_GRAVITY[meaning.gravity], "likely", f"Xid {code}: {meaning.what}.",
+                f"xid-{code}", gravity, "likely", f"Xid {code}: {meaning.what}.",
                 tuple(lines[:LINES]), (meaning.remedy,), "", f"NVIDIA's Xid catalogue, {code}",
             )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any, Optional, Union
 
 from gpuprep.records.gpu import (
     NOT_READ,
+    RECOVERY_ACTIONS,
     Bool,
     ClockPair,
     EccErrors,
@@ -54,6 +55,7 @@ __all__ = [
     "DRIVER_LIBRARIES",
     "LIBRARIES",
     "NOT_READ",
+    "RECOVERY_ACTIONS",
     "SCHEMA_VERSION",
     "AptFacts",
     "AptPin",

@@ -15,6 +15,18 @@ Bool = Union[bool, Missing]
 
 NOT_READ = Missing("not_read", "this record was made by a gpuprep that did not read it yet")
 
+# What the driver may ask for, by the number of NVML (nvmlDeviceGpuRecoveryAction_t) and of Xid 154.
+RECOVERY_ACTIONS = {
+    0: "none",
+    1: "reset",
+    2: "reboot",
+    3: "drain_p2p",
+    4: "drain_and_reset",
+    5: "recover_imex_domain",
+    6: "bus_reset",
+    7: "reboot",
+}
+
 
 @dataclass(frozen=True)
 class ClockPair:
@@ -184,6 +196,6 @@ class GpuFacts:
     sram_errors: Union[EccErrors, Missing] = NOT_READ  # of caches and registers
     sram_threshold_exceeded: Bool = NOT_READ  # NVIDIA's flag: more uncorrectable errors than a board may have
     ecc_default: Bool = NOT_READ  # as the board ships
-    recovery_action: Str = NOT_READ  # "none" | "reset" | "reboot" | "drain_p2p" | ... (agent/gpu/gpuhealth.py has all)
+    recovery_action: Str = NOT_READ  # a word of RECOVERY_ACTIONS, or "unknown 9"
     pcie_errors: Union[PcieErrors, Missing] = NOT_READ
     cores: Int = NOT_READ  # CUDA cores of all multiprocessors

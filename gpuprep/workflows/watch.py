@@ -126,9 +126,10 @@ def _errors(gpu: LiveGpu, xids: Sequence[Xid]) -> list[tuple[str, bool]]:
     readings = (gpu.graphics_clock_mhz, gpu.power_watts)
     if any(isinstance(reading, Missing) and reading.reason == "gpu_is_lost" for reading in readings):
         errors.append(("the GPU is lost", True))
+    messages = {event.code: event.message for event in xids}  # the last one of each code
     for code, count in sorted(Counter(event.code for event in xids).items()):
         times = f" ×{count}" if count > 1 else ""
-        meaning = xid(code)
+        meaning = xid(code, messages[code])
         errors.append((f"Xid {code}{times}: {meaning.what}", meaning.gravity == "fail"))
     if not isinstance(gpu.ecc_uncorrected, Missing) and gpu.ecc_uncorrected > 0:
         errors.append((f"{gpu.ecc_uncorrected} uncorrected ECC errors", True))

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Tuple, Union
 
 from gpuprep.agent.gpu.gpuanswers import Get, Refusal, as_text, fields, mapped, together
 from gpuprep.records import (
+    RECOVERY_ACTIONS,
     Bool,
     EccErrors,
     Missing,
@@ -133,17 +134,6 @@ MEMORY_TEMPERATURE, SHUTDOWN_MARGIN, SLOWDOWN_MARGIN = 82, 193, 194
 # NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS, ..._NON_FATAL_ERROR, ..._FATAL_ERROR
 PCIE_ERRORS = (173, 179, 180)
 RECOVERY_ACTION = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
-# nvmlDeviceGpuRecoveryAction_t
-RECOVERY_ACTIONS = {
-    0: "none",
-    1: "reset",
-    2: "reboot",
-    3: "drain_p2p",
-    4: "drain_and_reset",
-    5: "recover_imex_domain",
-    6: "bus_reset",
-    7: "reboot",
-}
 
 
 def readings(get: Get, refusal: Refusal) -> Dict[str, Any]:

@@ -92,7 +92,7 @@ def _gpu(
         *temperature.slowdowns(subject, gpu, uptime, then),
         *memory.findings(subject, gpu, board, wanted.tuning.ecc if wanted else "keep", uptime, then),
         *memory.memory_repairs(subject, gpu, board),
-        xids.recovery(subject, gpu),
+        xids.recovery(subject, gpu, snapshot.xids),
         _pcie_errors(subject, gpu, uptime, then),
         readings.finding(subject, gpu, board),
         _mig(subject, gpu),

@@ -103,6 +103,7 @@ static const struct { unsigned int id; const char *key; int type; } FIELDS[] = {
 enum { POWER_CURRENT_LIMIT = 190, POWER_REQUESTED_LIMIT = 192, FIRST_POLICY_TIME = 74, LAST_POLICY_TIME = 81 };
 enum { POWER_AVERAGE = 185, POWER_INSTANT = 186 };
 enum { FIRST_REASON_TIME = 269, LAST_REASON_TIME = 271, SHUTDOWN_MARGIN = 193, SLOWDOWN_MARGIN = 194, PCIE_REPLAYS = 94 };
+enum { RECOVERY_ACTION = 230 };
 
 /* How long a reason has held the clocks down: a fault that is there now has been there since the computer started,
    and before it what the state says (held_..., seconds). */
@@ -144,6 +145,10 @@ static void answer(int gpu, struct field *field)
         field->result = OK;
         field->value = held_down(gpu, field->id);
         return;
+    }
+    if (field->scope == 0 && field->id == RECOVERY_ACTION && branch_at_least(565)) {
+        value = (unsigned int)number(gpu, "recovery_action", 0);
+        field->result = OK;
     }
     if (field->scope == 0 && field->id == PCIE_REPLAYS) {
         value = pcie_replays(gpu);

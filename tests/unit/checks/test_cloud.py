@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 import yaml
 from builders import bare_snapshot, finished_snapshot, load, resolved
+from places import ROOT
 from records_for_tests import record
 
 from gpuprep import catalogue, checks, errors, records
 from gpuprep.agent.facts import cloud
+from gpuprep.catalogue import clouds
+from gpuprep.catalogue import xids as catalogue_xids
 from gpuprep.desired import state
 from gpuprep.reports import commands
 
@@ -233,6 +236,20 @@ def test_every_type_is_there_once_is_read_as_one_and_has_boards_of_one_model(tmp
         assert len({catalogue.boards()[board].model.key for board in entry["boards"]}) == 1
 
 
+def test_the_user_of_each_image_is_tried_and_the_page_shows_the_same_images() -> None:
+    document = yaml.safe_load((Path(catalogue.__file__).parent / "logins.yml").read_text(encoding="utf-8"))
+    page = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
+    for image in document["images"]:
+        system = next(key for key in document["systems"] if key in image["system"].lower() or key == "other")
+        chosen = image["user"] == "CHOSEN"
+        said = document["systems"][system]["says"]
+        tried = clouds.image_users(said, f"x{document['clouds'][image['cloud']]['ends']}", "alice")
+        assert chosen or image["user"] in tried
+        user = "you choose it" if chosen else f"`{image['user']}`"
+        place = f"{clouds.name(image['cloud'])} | {image['system']} | `{image['name']}` | {image['owner']} | {user}"
+        assert f"| {place} |\n" in page
+
+
 # ---------------------------------------------------------------- the check
 
 
@@ -290,7 +307,7 @@ MAY_BE_EITHER = re.compile("the provider|server's maker|machine is rented|if it 
 NO_NAME = "; type on your own computer: "
 NAMED = "; compare the name, then type on your own computer: "
 AWS_OFF = "`aws ec2 stop-instances --region eu-west-1 --instance-ids i-0123abcd`, then `aws ec2 wait instance-stopped"
-AZURE_OFF = f"{NAMED}`az vm deallocate --ids {AZURE_ID}`, then `az vm start --ids {AZURE_ID}`"
+AZURE_OFF = f"{NAMED}`az vm redeploy --ids {AZURE_ID}`"
 MOMENT = "2026-11-28T10:00:00+00:00"
 GOOGLE_OFF = (
     "`gcloud compute instances stop gpu-7 --project team-1 --zone us-west1-b --discard-local-ssd=true`, then"
@@ -317,7 +334,7 @@ def hardware_remedies() -> Iterator[str]:
     assert not isinstance(gpus, records.Missing)
     seen = [dataclasses.replace(FINISHED, gpus=(dataclasses.replace(gpus[0], **fault),)) for fault in FAULTS]
     address = gpus[0].pci_address or ""
-    seen += [dataclasses.replace(FINISHED, xids=(records.Xid(code, address, "", MOMENT),)) for code in (48, 64, 79, 92)]
+    seen += [dataclasses.replace(FINISHED, xids=(records.Xid(code, address, "", MOMENT),)) for code in (48, 64, 79, 94)]
     for snapshot in seen:
         found = [
             one
@@ -340,7 +357,7 @@ def hardware_remedies() -> Iterator[str]:
             ("aws", named, f"{NO_NAME}`aws ec2 stop-instances --region REGION --instance-ids INSTANCE`")
             for named in ("i-0 `id`; $(id)", "i-0123abcd\n", "i-1" * 200_000, "--region=eu")
         ),
-        ("azure", AZURE_ID + "\u0660", f"{NO_NAME}`az vm deallocate --ids INSTANCE`"),
+        ("azure", AZURE_ID + "\u0660", f"{NO_NAME}`az vm redeploy --ids INSTANCE`"),
         *(
             ("gcp", named, f"{NO_NAME}`gcloud compute instances stop NAME --project PROJECT --zone ZONE")
             for named in ("noslash", "us-west1-b/gpu-7", "team-1/--zone=a/gpu-7")
@@ -360,6 +377,30 @@ def test_a_clouds_machine_gets_its_clouds_advice(provider: str, named: str | Non
         moved += said in words
         assert commands.expanded(remedy, record(after=FINISHED), "gpu 0") == remedy.replace("INDEX", "0")
     assert moved >= 8
+
+
+@pytest.mark.parametrize(
+    ("provider", "type_name", "named", "reported"),
+    [
+        ("gcp", "a3-highgpu-8g", "team-1/us-west1-b/gpu-7", True),
+        ("gcp", "a4-highgpu-8g", "team-1/us-west1-b/gpu-7", True),
+        ("gcp", "a3-highgpu-1g", "team-1/us-west1-b/gpu-7", False),
+        ("gcp", "g2-standard-24", "team-1/us-west1-b/gpu-7", False),
+        ("aws", "p5en.48xlarge", "eu-west-1/i-0123abcd", False),
+        ("azure", "Standard_ND96isr_H200_v5", AZURE_ID, False),
+    ],
+)
+def test_the_computer_is_reported_where_the_cloud_takes_reports(
+    provider: str, type_name: str, named: str, reported: bool
+) -> None:
+    rented = dataclasses.replace(FINISHED, cloud=records.CloudFacts(provider, type_name, "DMI", named))
+    lost = catalogue_xids.xid(79).remedy
+    words = commands.expanded(lost, record(after=rented), "gpu 0")
+    command = "`gcloud compute instances report-host-as-faulty gpu-7 --project team-1 --zone us-west1-b --disruption"
+    assert (command in words) is reported
+    assert "stop the machine and start it again" in words
+    update = catalogue_xids.xid(78).remedy  # nobody needs another computer for it
+    assert "report-host" not in commands.expanded(update, record(after=rented), "gpu 0")
 
 
 @pytest.mark.parametrize("provider", ["\\g<9>", "\\1", "hetzner", ""])

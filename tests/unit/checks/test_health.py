@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from builders import finished_snapshot, resolved
@@ -10,6 +13,7 @@ from healthkeys import HEALTH, Change, gpu
 from records_for_tests import record
 
 from gpuprep import checks, records
+from gpuprep.catalogue import xids as catalogue_xids
 from gpuprep.reports import commands
 
 WANTED = resolved("t4", "debian13")
@@ -133,29 +137,141 @@ def test_the_gravest_xid_speaks() -> None:
     assert "driver.xids" not in found
 
 
+# NVIDIA's catalogue (edition of 2025-10-29): what to do at once.
+IGNORE = (37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 121, 137, 141, 152, 153, 157, 160, 161)
+RESTART_APP = (
+    8, 11, 13, 25, 31, 32, *range(39, 42), 60, *range(68, 73), *range(75, 78), 80, *range(82, 87), 88, 89, 94,
+    *range(96, 106), *range(126, 136), 139,
+)  # fmt: skip
+RESET_GPU = (46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158)
+OTHERS = (45, 48, 54, 74, 78, 79, 142, *range(144, 152), 154, 159, *range(162, 173))
+
+
+def test_each_xid_is_judged_as_nvidia_s_catalogue_does() -> None:
+    for code in IGNORE:
+        assert findings(xids(code))["gpu 0.xids"].status is records.Status.PASS, code
+    for code in RESTART_APP:
+        meaning = catalogue_xids.xid(code)
+        assert meaning.gravity in ("warn", "note"), code
+        assert "start the program again" in meaning.remedy or "find the program" in meaning.remedy, code
+    for code in RESET_GPU:
+        finding = findings(xids(code))["gpu 0.xids"]
+        assert finding.status in (records.Status.FAIL, records.Status.WARN), code
+        assert "nvidia-smi -r" in finding.remedy, code
+    for code in (*IGNORE, *RESTART_APP, *RESET_GPU, *OTHERS):
+        finding = findings(xids(code))["gpu 0.xids"]
+        assert "an error that gpuprep does not know" not in finding.reason, code
+        assert f"Xid {code}" in finding.actual
+        assert bool(finding.remedy) == (finding.status is not records.Status.PASS), code
+    unknown = findings(xids(999))["gpu 0.xids"]
+    assert (unknown.status, unknown.remedy) == (records.Status.WARN, "look up Xid 999 in NVIDIA's list of Xid errors")
+    assert "an error that gpuprep does not know" in unknown.reason
+
+
+# ---------------------------------------------------------------- one advice for each GPU
+
+CHANGED = "GPU recovery action changed from 0x0 (None) to {} (as the driver says it)"
+
+
+def advised(action: str | records.Missing, *lines: records.Xid) -> dict[str, records.Finding]:
+    seen = dataclasses.replace(FINISHED, xids=lines)
+    found = {finding.key: finding for finding in checks.compare(WANTED, gpu(recovery_action=action)(seen))}
+    return {key: found[key] for key in ("gpu 0.recovery_action", "gpu 0.xids") if key in found}
+
+
+def line(code: int, message: str = "") -> records.Xid:
+    return records.Xid(code, BUS, message, "2026-11-20T10:00:00+00:00")
+
+
 @pytest.mark.parametrize(
-    ("code", "status"),
+    ("action", "number", "status", "words"),
     [
-        (48, records.Status.FAIL),
-        (63, records.Status.PASS),
-        (64, records.Status.FAIL),
-        (92, records.Status.WARN),
-        (109, records.Status.FAIL),
-        (13, records.Status.PASS),
-        (54, records.Status.FAIL),
-        (137, records.Status.PASS),
-        (145, records.Status.WARN),
-        (160, records.Status.PASS),
-        (172, records.Status.FAIL),
-        (999, records.Status.WARN),
+        ("none", 0, records.Status.PASS, ""),
+        ("reset", 1, records.Status.FAIL, "nvidia-smi -r -i INDEX"),
+        ("reboot", 2, records.Status.FAIL, "reboot the machine"),
+        ("drain_p2p", 3, records.Status.WARN, "end the programs that use several GPUs"),
+        ("drain_and_reset", 4, records.Status.WARN, "let those that run end, then reset it"),
+        ("recover_imex_domain", 5, records.Status.FAIL, "restart nvidia-imex"),
+        ("bus_reset", 6, records.Status.FAIL, "stop the machine and start it again"),
+        ("reboot", 7, records.Status.FAIL, "reboot the machine"),
     ],
 )
-def test_xids_by_gravity(code: int, status: records.Status) -> None:
-    finding = findings(xids(code))["gpu 0.xids"]
-    assert finding.status is status
-    assert f"Xid {code}" in finding.actual
-    assert bool(finding.remedy) == (status is not records.Status.PASS)
-    assert ("an error that gpuprep does not know" in finding.reason) == (code == 999)
+def test_the_driver_says_it_in_nvml_and_in_the_log_and_means_the_same(
+    action: str, number: int, status: records.Status, words: str
+) -> None:
+    asked = line(154, CHANGED.format(hex(number)))
+    both = advised(action, asked)
+    log = advised(NOT_SUPPORTED, asked)
+    assert [one.status for one in (*both.values(), *log.values())] == [status] * 3
+    assert "gpu 0.recovery_action" not in log, "what an older driver does not say is not 'none'"
+    for finding in (*both.values(), *log.values()):
+        assert words in finding.remedy
+    assert len({finding.remedy for finding in both.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "codes", "words"),
+    [
+        ("reboot", (79, 154), "stop the machine and start it again"),  # a reboot keeps the computer
+        ("reboot", (31, 154), "reboot the machine"),
+        ("reset", (94, 154), "nvidia-smi -r -i INDEX"),
+        ("drain_p2p", (48, 154), "nvidia-smi -r -i INDEX"),
+        ("reset", (57,), "the GPU is defective"),
+    ],
+)
+def test_of_all_that_a_gpu_needs_one_advice_does_the_rest_too(action: str, codes: tuple[int, ...], words: str) -> None:
+    found = advised(action, *(line(code) for code in codes))
+    assert len({finding.remedy for finding in found.values()}) == 1
+    assert all(words in finding.remedy for finding in found.values())
+
+
+def test_nvml_counts_more_than_an_older_line() -> None:
+    gone = advised("none", line(154, CHANGED.format("0x2")))
+    assert {finding.status for finding in gone.values()} == {records.Status.PASS}
+    kept = advised("none", line(95), line(154, CHANGED.format("0x1")))["gpu 0.xids"]
+    assert kept.status is records.Status.FAIL
+    assert kept.reason.endswith("; the driver asks for no recovery now")
+    again = advised(NOT_SUPPORTED, line(154, CHANGED.format("0x2")), line(154, CHANGED.format("0x0")))["gpu 0.xids"]
+    assert again.status is records.Status.PASS
+
+
+@pytest.mark.parametrize("message", ["", CHANGED.format("0x63"), "to 0x2", "x" * 9999])
+def test_a_line_that_names_no_known_action_is_looked_at(message: str) -> None:
+    assert advised(NOT_SUPPORTED, line(154, message))["gpu 0.xids"].status is records.Status.WARN
+
+
+SHOWN = (13, 31, 48, 62, 63, 64, 74, 79, 92, 94, 95, 119)
+CLOUDS = {
+    "own machine": None,
+    "AWS": records.CloudFacts("aws", "p5en.48xlarge", "DMI", "us-west-2/i-0123abcd"),
+    "Google Cloud, A3 High": records.CloudFacts("gcp", "a3-highgpu-8g", "DMI", "team-1/us-west1-b/gpu-7"),
+    "Azure": records.CloudFacts(
+        "azure",
+        "Standard_ND96isr_H200_v5",
+        "DMI",
+        "/subscriptions/0a/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/gpu-7",
+    ),
+}
+
+
+def advice_page() -> Iterator[str]:
+    asked = {f"Xid {code}": advised(NOT_SUPPORTED, line(code))["gpu 0.xids"] for code in SHOWN}
+    for action in dict.fromkeys(records.RECOVERY_ACTIONS.values()):
+        if action != "none":
+            asked[f"the driver asks: {action}"] = advised(action)["gpu 0.recovery_action"]
+    for remedy in dict.fromkeys(finding.remedy for finding in asked.values()):
+        yield ", ".join(f"{name} {one.status.value}" for name, one in asked.items() if one.remedy == remedy)
+        for place, rented in CLOUDS.items():
+            after = record(after=dataclasses.replace(FINISHED, cloud=rented))
+            yield f"  {place}: {commands.expanded(remedy, after, 'gpu 0') or 'nothing'}"
+
+
+def test_the_advice_of_each_cloud() -> None:
+    path, text = Path(__file__).parents[2] / "golden/advice.txt", "\n".join(advice_page()) + "\n"
+    if os.environ.get("GPUPREP_UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    again = "run: GPUPREP_UPDATE_GOLDEN=1 pytest tests/unit/checks/test_health.py"
+    assert path.read_text(encoding="utf-8") == text, again
 
 
 def test_an_xid_of_a_gpu_that_is_gone_keeps_its_address() -> None:
@@ -177,16 +293,6 @@ def test_a_reset_is_of_the_gpu_that_needs_it(code: int, address: str, command: s
     said = commands.expanded(finding.remedy, record(), finding.subject)
     assert command in said
     assert "sudo fuser -v /dev/nvidia*" in said
-
-
-def test_every_xid_we_know_says_what_it_is_and_what_to_do() -> None:
-    # NVIDIA's catalogue names each of these.
-    named_there = {8, 13, 31, 43, 45, 46, 48, 54, 62, 63, 64, 68, 74, 79, 92, 93, 94, 95, 109, 110, 119, 120, 121, 136}
-    named_there |= {137, 140, 143, *range(144, 152), *range(154, 159), *range(160, 166), 171, 172, 82, 83, 84, 88, 89}
-    for code in sorted(named_there | set(range(96, 106))):
-        finding = findings(xids(code))["gpu 0.xids"]
-        assert "an error that gpuprep does not know" not in finding.reason, code
-        assert " " in finding.remedy or finding.status is records.Status.PASS, f"Xid {code}: {finding.remedy}"
 
 
 def test_a_lost_gpu_is_said_once_by_health() -> None:

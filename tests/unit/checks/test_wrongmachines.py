@@ -159,6 +159,31 @@ def test_entries_that_are_in_force_are_read(tmp_path: Path) -> None:
     assert repositories.nvidia(tmp_path / "none", tmp_path / "none") == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sources.list", "deb [trusted=yes] {at}/{system}/x86_64 /\n# deb-src [trusted=yes] {at}/{system}/x86_64 /\n"),
+        ("sources.list.d/archive_uri-https_nvidia-x.list", "deb [trusted=yes] {at}/{system}/x86_64 /\n"),
+        ("sources.list.d/x.sources", "Types: deb\nURIs: {at}/{system}/x86_64\nSuites: /\nTrusted: yes\n"),
+    ],
+)
+@pytest.mark.parametrize("system", ["ubuntu2404", "ubuntu2604"])
+def test_what_the_guide_of_aws_for_efa_writes_beside_the_keyring_is_found(
+    tmp_path: Path, name: str, text: str, system: str
+) -> None:
+    """add-apt-repository 'deb [trusted=yes] ...': the signed entry of the keyring is worth nothing beside it."""
+    at = "https://developer.download.nvidia.com/compute/cuda/repos"
+    signed = f"deb [signed-by=/usr/share/keyrings/cuda-archive-keyring.gpg] {at}/{system}/x86_64/ /\n"
+    for path, content in ((name, text.format(at=at, system=system)), ("sources.list.d/cuda.list", signed)):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    entries = repositories.nvidia(tmp_path, tmp_path / "none")
+    how = {entry.file: entry.unverified.lower().replace(": ", "=") for entry in entries}
+    assert how == {str(tmp_path / name): "trusted=yes", str(tmp_path / "sources.list.d/cuda.list"): ""}
+    there = dataclasses.replace(bare_snapshot("ubuntu2404"), nvidia_repositories=entries)
+    assert any(f"{tmp_path / name} has NVIDIA's repository with" in reason for reason in refusals(there))
+
+
 def test_the_hand_made_repository_of_a_public_report_is_refused() -> None:
     (entry,) = repositories.nvidia(CASES / "none", CASES / "public/12-amzn-module-stream")
     assert (entry.system, entry.unverified) == ("amzn2023", "gpgcheck=0")

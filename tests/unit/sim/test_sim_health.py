@@ -93,6 +93,25 @@ def test_each_fault_is_what_it_says(
 
 
 @pytest.mark.parametrize(
+    ("version", "action"), [("580.95.05", "reboot"), ("570.86.15", "reboot"), ("550.163.01", None)]
+)
+def test_the_drivers_own_wish_is_read_where_the_driver_has_it(bench: Bench, version: str, action: str | None) -> None:
+    """An older driver asks for nothing that we could know: that is not "none"."""
+    bench.boot("h200", version=version)
+    bench.play("asks_reboot", 0)
+    (gpu,) = bench.gpus()
+    found = judged(bench).get("gpu 0.recovery_action")
+    if action is None:
+        assert gpu.recovery_action == records.Missing("not_supported", "nvmlDeviceGetFieldValues(230): Not Supported")
+        assert found is None
+        return
+    assert found is not None
+    assert (gpu.recovery_action, found.status, found.reboot) == (action, records.Status.FAIL, True)
+    bench.boot("h200", version=version)  # a restart of the machine
+    assert judged(bench)["gpu 0.recovery_action"].status is records.Status.PASS
+
+
+@pytest.mark.parametrize(
     "kind", ["memory_repaired", "ecc_corrected", "was_too_hot", "was_warm", "was_braked", "was_capped"]
 )
 def test_history_is_no_fault_of_today(bench: Bench, kind: str) -> None:
