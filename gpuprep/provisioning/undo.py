@@ -7,6 +7,7 @@ used, and only paths of the ledger's tables are ever changed.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +39,6 @@ TITLES = {
 PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,199}(:[a-z0-9-]{1,20})?")
 VERSION = re.compile(r"[A-Za-z0-9.+:~^_-]{1,200}")
 KEY = re.compile(r"gpg-pubkey-[0-9a-f]{8,40}-[0-9a-f]{8}(\.\(none\))?")
-OWN_KEYS = re.compile(r"(?i)nvidia|cudatools")
 UUID = re.compile(r"GPU-[0-9a-f-]{8,60}")
 UNIT = re.compile(r"[A-Za-z0-9@_.-]{1,100}\.(service|timer)")
 # Where gpuprep's packages are not in the package manager's history: whose() ─► the step.
@@ -470,16 +470,19 @@ class _Lister:
                 self.works["tuning"].units.append(unit)
 
     def _keys(self, leaving: set[str]) -> None:
-        """Keys that dnf learned with gpuprep's repositories."""
-        if not self.known or "driver" not in self.works:
+        """Keys that dnf learned with gpuprep's repositories, by gpuprep's own files of them."""
+        if not self.known:
             return
+        files = sorted(path for path in self.now["files"] if "/RPM-GPG-KEY-gpuprep-" in path)
+        steps = {_key_name(_text(self.now["files"][path])): self.state["steps"].get(path, "") for path in files}
         for name, owner in sorted(self.now["keys"].items()):
-            epel = "epel" in owner.lower() and any(one.startswith("epel-release.") for one in leaving)
             if name in self.before["keys"] or not KEY.fullmatch(name):
                 continue
-            if epel or OWN_KEYS.search(owner):
-                self.works["driver"].rpm_keys.append(name)
-            else:
+            epel = "epel" in owner.lower() and any(one.startswith("epel-release.") for one in leaving)
+            step = steps.get(name.removesuffix(".(none)"), "driver" if epel else "")
+            if step in self.works and step:
+                self.works[step].rpm_keys.append(name)
+            elif self.whole:
                 self.kept.append(f"kept the key {name} ({one_line(owner, 80)}): nobody wrote down who imported it")
 
     def _accounts(self) -> None:
@@ -578,6 +581,23 @@ def _bare(line: str) -> str:
 
 def _absent(path: str) -> dict[str, Any]:
     return {"path": path, "kind": "absent"}
+
+
+def _key_name(armored: str) -> str:
+    """gpg-pubkey-<id>-<time>, as rpm calls the first key of a file; "" without one. RFC 4880: 4.2 and 12.2."""
+    try:
+        block = armored.split("-----BEGIN PGP PUBLIC KEY BLOCK-----")[1].partition("\n\n")[2].partition("\n=")[0]
+        data = base64.b64decode("".join(block.partition("-----END")[0].split()))
+        if data[0] & 0x40:  # the new format
+            start, size = (2, data[1]) if data[1] < 192 else (3, (data[1] - 192 << 8) + data[2] + 192)
+        else:
+            start = 1 + (1 << (data[0] & 3))
+            size = int.from_bytes(data[1:start], "big")
+        body = data[start : start + size]
+        digest = hashlib.new("sha1", b"\x99" + len(body).to_bytes(2, "big") + body, usedforsecurity=False)
+    except (ValueError, IndexError, OverflowError):
+        return ""
+    return f"gpg-pubkey-{digest.hexdigest()[-8:]}-{body[1:5].hex()}" if body[:1] == b"\4" else ""
 
 
 def _only_nvidia(now: str, before: str) -> bool:

@@ -38,10 +38,12 @@ from gpuprep.workflows.runs import Options, Run, RunContext
 from gpuprep.workflows.schedule_state import must
 
 SECONDS = 300.0
-# Ansible makes its folder in root's home; one that is not empty is somebody's.
-LAST = (
-    f"rm -rf -- {ledger.OWN_FOLDER}; rmdir ~root/.ansible/tmp ~root/.ansible 2>/dev/null; ! test -e {ledger.OWN_FOLDER}"
-)
+# Ansible makes its folders in the homes of root and of the login; one that is not empty is somebody's.
+HOMES = {
+    become: f"rmdir {home}/.ansible/tmp-gpuprep {home}/.ansible/tmp {home}/.ansible 2>/dev/null || :"
+    for become, home in ((True, "~root"), (False, "~"))
+}
+LAST = f"rm -rf -- {ledger.OWN_FOLDER}; ! test -e {ledger.OWN_FOLDER}"
 LOADED = "what is loaded is the driver that was removed"
 SUBJECTS = {"": "gpuprep"}
 
@@ -95,6 +97,8 @@ def _unprovision(run: Run, shown: Plan | None) -> None:
             if left.whole and not left.works:
                 # The ledger goes last: until then a killed run is continued by the next.
                 must(host, LAST, "gpuprep's own folder cannot be removed")
+                for become, words in HOMES.items():
+                    host.run(words, become=become, timeout=SECONDS)
         waits = listed.restarts and left.stale
         run.draft.judgement = _judgement(run, findings, waits)
         run.draft.reboot_needed = waits

@@ -79,6 +79,8 @@ OWN = (
     ("containers", "/etc/yum.repos.d", "gpuprep-container-toolkit.repo"),
     ("containers", "/etc/pki/rpm-gpg", "RPM-GPG-KEY-gpuprep-container-toolkit"),
     ("containers", "/etc/cdi", "nvidia.json"),
+    ("containers", "/var/cache/dnf", "gpuprep-container-toolkit*"),
+    ("driver", "/var/cache/dnf", "gpuprep-nvidia*"),
     ("extras", "/opt/gpuprep", "python"),
     ("", "/etc/apt/apt.conf.d", "52gpuprep-holds"),
     ("", "/etc/gpuprep", "provenance.json"),

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import pytest
+from places import COLLECTION
 
 from gpuprep.errors import HostError
 from gpuprep.provisioning.undo import Undo, Work, refused, undo
@@ -343,13 +344,19 @@ def test_a_unit_that_has_gpupreps_name_and_is_the_users_stays() -> None:
 
 
 def test_keys_that_others_imported_stay() -> None:
+    """Whose a key is, gpuprep's own file of it says; another of NVIDIA's is the user's."""
+    own = (COLLECTION / "roles/gpu_containers/files/container-toolkit-key.asc").read_text()
     keys = {"gpg-pubkey-d42d0685-62589a51": "cudatools <cudatools@nvidia.com>", "gpg-pubkey-00000001-00000001": "me",
-            "gpg-pubkey-3228467c-613798eb": "Fedora (epel9) <epel@fedoraproject.org>"}  # fmt: skip
-    now = machine(manager="dnf", keys=keys, packages={"epel-release.noarch": ["9"]})
-    listed = undo(state(now, {}))
-    assert work(listed, "driver").rpm_keys == ["gpg-pubkey-d42d0685-62589a51"]
-    listed = undo(state(now, {}, installed={"epel-release.noarch": ours("driver")}))
-    assert work(listed, "driver").rpm_keys == ["gpg-pubkey-3228467c-613798eb", "gpg-pubkey-d42d0685-62589a51"]
+            "gpg-pubkey-f796ecb0-59cd5831": "libnvidia-container", "gpg-pubkey-3228467c-613798eb": "epel9"}  # fmt: skip
+    path = "/etc/pki/rpm-gpg/RPM-GPG-KEY-gpuprep-container-toolkit"
+    now = machine(manager="dnf", keys=keys, packages={"epel-release.noarch": ["9"]}, files={path: file(own)})
+    more = {"steps": {path: "containers"}, "installed": {"epel-release.noarch": ours("driver")}}
+    listed = undo(state(now, {}, **more))
+    assert work(listed, "containers").rpm_keys == ["gpg-pubkey-f796ecb0-59cd5831"]
+    assert work(listed, "driver").rpm_keys == ["gpg-pubkey-3228467c-613798eb"]
+    assert len([one for one in listed.kept if "nobody wrote down" in one]) == 2
+    damaged = {**now, "files": {path: file(own[:300])}}
+    assert "containers" not in {one.step for one in undo(state(damaged, {}, **more)).works if one.rpm_keys}
 
 
 LOCKS = "/etc/dnf/plugins/versionlock.list"

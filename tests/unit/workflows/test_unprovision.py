@@ -97,7 +97,7 @@ def test_a_look_shows_the_list_and_changes_and_stores_nothing(stage: Stage) -> N
 
 def test_it_plays_the_list_looks_again_and_takes_the_ledger_last(stage: Stage) -> None:
     made = stage(state(AGENT), state())
-    assert made.verdict is not None
+    assert made.verdict is not None, made.error
     assert (made.exit_code, made.verdict.status) == (0, records.Status.PASS)
     assert made.playbook is not None
     assert [task.task for task in made.playbook.tasks] == ["Take back driver"]
@@ -152,7 +152,7 @@ def test_a_loaded_driver_waits_for_a_restart(stage: Stage) -> None:
     before["installed"] = {"nvidia-driver": {"ours": True, "step": "driver", "auto": False}}
     made = stage(before, state(loaded=True), reboot=False)
     assert made.reboot_needed
-    assert made.verdict is not None
+    assert made.verdict is not None, made.error
     assert made.verdict.status is records.Status.WARN
     assert made.exit_code == 0
 
