@@ -40,7 +40,7 @@ def doctor(log: str | None, bundle: Path | None, **shared: Any) -> int:
 
     request = Request(profile=None, store=None, **shared)
     output = request.output
-    named = bool(request.hosts or request.inventory)
+    named = bool(request.hosts or request.inventory or request.batch)
     if named == (log is not None):
         raise UsageError("`gpuprep doctor` needs a HOST or --log FILE", "gpuprep doctor local")
     if log is not None:

@@ -11,12 +11,24 @@ import click
 from gpuprep.cli import options
 from gpuprep.cli.groups import DefaultGroup
 from gpuprep.cli.output import as_output
-from gpuprep.cli.run_hosts import Request, errors_to_stderr, execute, load_profile, on_hosts, run_options
+from gpuprep.cli.run_hosts import (
+    Request,
+    by_inventory,
+    errors_to_stderr,
+    execute,
+    load_profiles,
+    machines_of,
+    needs_host,
+    on_hosts,
+    run_options,
+)
 from gpuprep.reports import RECORDS
 
 if TYPE_CHECKING:
     from gpuprep.cli.run_hosts import Workflow
     from gpuprep.records import RunRecord
+    from gpuprep.remote import Target
+    from gpuprep.workflows.runs import Options, RunContext
 
 
 @click.group(cls=DefaultGroup, default="check")
@@ -101,15 +113,21 @@ def schedule(at: str | None, random_delay: int | None, probe: str | None, **shar
     from gpuprep.workflows import schedule as nightly
 
     request = Request(**shared)
-    wished = load_profile("drift schedule", request)
-    assert wished is not None
+    needs_host("drift schedule", request)
+    machines = machines_of(request)
     chosen: dict[str, Any] = {"at": at, "random_delay_minutes": random_delay, "probe": probe}
     given = {name: value for name, value in chosen.items() if value is not None}
-    profile = dataclasses.replace(wished, drift=dataclasses.replace(wished.drift, **given))
-    provision.check_request(profile, runs.Options())
-    return _show(
-        _on_hosts(request, lambda target, options, line: nightly.schedule(target, profile, options, line)), request
-    )
+    profiles = {
+        name: dataclasses.replace(wished, drift=dataclasses.replace(wished.drift, **given))
+        for name, wished in load_profiles("drift schedule", request, machines).items()
+    }
+    for profile in profiles.values():
+        provision.check_request(profile, runs.Options())
+
+    def workflow(target: Target, options: Options, context: RunContext) -> RunRecord:
+        return nightly.schedule(target, profiles[target.name], by_inventory(target, request, options), context)
+
+    return _show(_on_hosts(request, workflow, machines), request)
 
 
 @drift.command("unschedule", short_help="Remove the night check; its results stay")
@@ -121,7 +139,8 @@ def unschedule(**shared: Any) -> int:
     request = Request(profile=None, **shared)
     from gpuprep.workflows import schedule as nightly
 
-    return _show(_on_hosts(request, nightly.unschedule), request)
+    needs_host("drift unschedule", request)
+    return _show(_on_hosts(request, nightly.unschedule, machines_of(request)), request)
 
 
 @drift.command("last", short_help="Show the results of the last night check")
@@ -137,15 +156,12 @@ def last(**shared: Any) -> int:
     return execute("last", Request(profile=None, **shared))
 
 
-def _on_hosts(request: Request, workflow: Workflow) -> list[RunRecord]:
+def _on_hosts(request: Request, workflow: Workflow, machines: Sequence[Target]) -> list[RunRecord]:
     from gpuprep import settings
-    from gpuprep.errors import UsageError
 
-    name = click.get_current_context().command_path
-    if not request.hosts and request.inventory is None:
-        raise UsageError(f"`{name}` needs a HOST", f"{name} HOST, or {name} -i INVENTORY")
     site = settings.load()
-    return on_hosts(name, request, site, workflow, run_options(request, site))
+    name = click.get_current_context().command_path
+    return on_hosts(name, request, site, workflow, run_options(request, site), machines)
 
 
 def _show(records: list[RunRecord], request: Request) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import click
@@ -129,9 +128,4 @@ def capacity(quick: bool, **shared: Any) -> int:
     1080p, 720p and 480p). Shows which engine is the limit, the picture quality and the latency. If a GPU has no
     encoder, the rest is measured. Takes about ten minutes. Without --profile the profile is base.
     """
-    from gpuprep.workflows.provision import PROFILE
-
-    request = Request(**shared)
-    if request.profile is None:
-        request = dataclasses.replace(request, profile=PROFILE)
-    return execute("capacity", request, quick=quick)
+    return execute("capacity", Request(**shared), quick=quick)

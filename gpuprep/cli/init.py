@@ -12,7 +12,7 @@ import click
 from gpuprep.cli import options
 from gpuprep.cli.console import emit, page_width, want_color
 from gpuprep.cli.output import Output
-from gpuprep.cli.run_hosts import Request, errors_to_stderr, on_hosts, run_options
+from gpuprep.cli.run_hosts import Request, errors_to_stderr, machines_of, on_hosts, run_options
 from gpuprep.untrusted.plaintext import command, visible
 
 if TYPE_CHECKING:
@@ -222,7 +222,8 @@ def _planned(request: Request) -> Proposed:
         proposals.append(provision.plan_proposing(target, chosen, context))
         return proposals[0].record
 
-    (record,) = on_hosts("plan", request, site, workflow, run_options(request, site), stored=False)
+    options = run_options(request, site)
+    (record,) = on_hosts("plan", request, site, workflow, options, machines_of(request), stored=False)
     return proposals[0] if proposals else provision.Proposed(record, None, None)
 
 

@@ -159,6 +159,12 @@ hosts = stack(
     ),
     click.option("--limit", metavar="PATTERN", help="With -i: only those hosts that also match this pattern."),
     click.option(
+        "--batch",
+        metavar="BATCH",
+        help="Only hosts of this earlier command: a batch id of `gpuprep history`, or `last`.",
+    ),
+    click.option("--failed", is_flag=True, help="With --batch: only those of them that did not pass there."),
+    click.option(
         "--forks", type=click.IntRange(min=1), help="How many hosts to work on at the same time. Default: 5, drift 10."
     ),
     click.option("--ssh-key", metavar="FILE", type=click.Path(path_type=Path), help="Private SSH key for the login."),

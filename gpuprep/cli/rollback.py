@@ -29,13 +29,12 @@ def rollback(check: bool, yes: bool, no_reboot: bool, **shared: Any) -> int:
     does not work after the restart.
     """
     from gpuprep import settings
-    from gpuprep.cli.run_hosts import Request, ask_password, machines_of, on_hosts, run_options, show
+    from gpuprep.cli.run_hosts import Request, ask_password, machines_of, needs_host, on_hosts, run_options, show
     from gpuprep.errors import UsageError
     from gpuprep.workflows import rollback as workflow
 
     request = Request(profile=None, **shared)
-    if not request.hosts and request.inventory is None:
-        raise UsageError("`gpuprep rollback` needs a HOST", "gpuprep rollback HOST")
+    needs_host("rollback", request)
     if not (yes or check) and not sys.stdin.isatty():
         raise UsageError("`gpuprep rollback` asks before it changes anything, and this is no terminal", "add --yes")
     site = settings.load()
@@ -43,12 +42,13 @@ def rollback(check: bool, yes: bool, no_reboot: bool, **shared: Any) -> int:
     if request.ask_become_pass:
         chosen = dataclasses.replace(chosen, become_password=ask_password())
         request = dataclasses.replace(request, ask_become_pass=False)
-    for target in machines_of(request):
+    machines = machines_of(request)
+    for target in machines:
         way = workflow.look(target, chosen)
         click.echo("\n  ".join(visible(line) for line in (f"{target.name}:", *way.lines())), err=not check)
     if check:
         return 0
     if not yes and not click.confirm("Go back?", default=False, err=True):
         raise UsageError("nothing was changed", "answer y, or add --yes")
-    records = on_hosts("rollback", request, site, workflow.rollback, chosen)
+    records = on_hosts("rollback", request, site, workflow.rollback, chosen, machines)
     return show(records, request.output)

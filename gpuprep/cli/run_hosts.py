@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 DEFAULT_FORKS = 5
 # these commands need no profile, or choose one themselves
-NO_PROFILE = ("plan", "capacity", "drift last", "drift unschedule")
+NO_PROFILE = ("plan", "capacity", "drift last", "drift unschedule", "unprovision", "rollback", "watch")
 DRIFT = ("drift", "last")
+MOST_OF_BATCH = 100_000  # hosts
 DRIFT_FORKS = 10  # a drift check is one short round trip
 
 
@@ -50,21 +51,24 @@ class Request:
     ask_become_pass: bool
     output: Output
     store: str | None = None
+    batch: str | None = None
+    failed: bool = False
 
 
 def execute(command: str, request: Request, *, stored: bool = True, **chosen: Any) -> int:
     """Run one workflow on every host and show the result in the format of the request; returns the exit code."""
     from gpuprep import settings
-
-    site = settings.load()
-    profile = load_profile(command, request)
-
     from gpuprep.workflows import provision
 
+    site = settings.load()
+    needs_host("drift last" if command == "last" else command, request)
     options = run_options(request, site, **chosen)
-    if profile is not None:
+    machines = machines_of(request)
+    profiles = load_profiles(command, request, machines)
+    for profile in profiles.values():
         provision.check_request(profile, options)
-    records = on_hosts(command, request, site, _workflow(command, profile), options, stored=stored)
+    workflow = _workflow(command, request, profiles)
+    records = on_hosts(command, request, site, workflow, options, machines, stored=stored)
     as_table = command in DRIFT and (request.inventory is not None or len(records) > 1)
     # `drift last` stores the host's result; if there is none, no run is stored.
     kept = command != "last" or not records[0].error
@@ -72,23 +76,26 @@ def execute(command: str, request: Request, *, stored: bool = True, **chosen: An
     return show(records, request.output, as_table=as_table, as_plan=as_plan, stored=kept)
 
 
-def _workflow(command: str, profile: Profile | None) -> Workflow:
-    from gpuprep.workflows import drift, provision
+def _workflow(command: str, request: Request, profiles: Mapping[str, Profile]) -> Workflow:
+    from gpuprep.workflows import drift, provision, schedule
 
-    if profile is None and command == "plan":
-        from gpuprep.workflows import provision
-
-        return lambda target, options, context: provision.plan_proposing(target, options, context).record
-    if profile is None:
-        from gpuprep.workflows import schedule
-
+    if command == "last":
         return schedule.last
-    if command == "capacity":
-        from gpuprep.workflows import provision
-
-        return lambda target, options, context: provision.capacity(target, profile, options, context)
     run = drift.check if command == "drift" else getattr(provision, command)
-    return lambda target, options, context: run(target, profile, options, context)
+
+    def workflow(target: Target, options: Options, context: RunContext) -> RunRecord:
+        if target.name not in profiles:
+            return provision.plan_proposing(target, options, context).record
+        return run(target, profiles[target.name], by_inventory(target, request, options), context)
+
+    return workflow
+
+
+def by_inventory(target: Target, request: Request, options: Options) -> Options:
+    """The options with the profile that the inventory names, for the commands that a report offers."""
+    if request.profile or not target.profile:
+        return options
+    return dataclasses.replace(options, asked={**options.asked, "profile": target.profile})
 
 
 def run_options(request: Request, site: SiteConfig, **chosen: Any) -> Options:
@@ -120,15 +127,21 @@ def _asked(request: Request) -> dict[str, Any]:
 
 
 def on_hosts(
-    command: str, request: Request, site: SiteConfig, workflow: Workflow, options: Options, *, stored: bool = True
+    command: str,
+    request: Request,
+    site: SiteConfig,
+    workflow: Workflow,
+    options: Options,
+    machines: Sequence[Target],
+    *,
+    stored: bool = True,
 ) -> list[RunRecord]:
-    """Run `workflow` on every host that the request names; the sudo password is asked for once, before the first."""
+    """Run `workflow` on every machine; the sudo password is asked for once, before the first."""
     from gpuprep.records.ids import new_run_id
     from gpuprep.store import Store
     from gpuprep.workflows import storeofruns
     from gpuprep.workflows.runs import UNEXPECTED, RunContext, on_each
 
-    machines = machines_of(request)
     if request.ask_become_pass:
         options = dataclasses.replace(options, become_password=ask_password())
     if options.become_password:
@@ -189,27 +202,45 @@ def _earlier_runs(url: str | None) -> Store | None:
         return None
 
 
-def load_profile(command: str, request: Request) -> Profile | None:
-    """The profile of --profile. Raises ProfileError; UsageError, which lists all profiles, without a host or a profile.
-
-    None for `last`, because a host checks itself by its own profile, and for `plan` without --profile, which proposes
-    a profile.
-    """
+def needs_host(command: str, request: Request) -> None:
+    """Raises UsageError, which lists all profiles and simulated machines, if neither HOST nor -i is given."""
     from gpuprep.errors import UsageError
 
-    if not request.hosts and request.inventory is None:
-        typed = "drift last" if command == "last" else command
-        raise UsageError(f"`gpuprep {typed}` needs a HOST", _what_exists(typed, request))
-    if command == "last" or (command == "plan" and request.profile is None):
-        return None
-    if request.profile is None:
-        raise UsageError(f"`gpuprep {command}` needs --profile", _what_exists(command, request))
-    from gpuprep.desired import loading
+    if not (request.hosts or request.inventory is not None or request.batch or request.failed):
+        raise UsageError(f"`gpuprep {command}` needs a HOST", _what_exists(command, request))
 
-    try:
-        return loading.load(request.profile)
-    except UsageError as error:
-        raise UsageError(error.what, f"{error.hint}\n{_machines()}") from error
+
+def load_profiles(command: str, request: Request, machines: Sequence[Target]) -> dict[str, Profile]:
+    """The profile of each machine by its name: that of --profile, or else of the inventory.
+
+    `last` needs none, because a host checks itself by its own profile, and `plan` proposes one where none is named.
+    Raises ProfileError; UsageError, which lists all profiles, for a machine without one.
+    """
+    from gpuprep.desired import loading
+    from gpuprep.errors import UsageError
+    from gpuprep.workflows.provision import PROFILE
+
+    if command == "last":
+        return {}
+    default = PROFILE if command == "capacity" else ""
+    named = {machine.name: request.profile or machine.profile or default for machine in machines}
+    without = [machine.name for machine in machines if not (named[machine.name] or machine.refused)]
+    if without and command != "plan":
+        some = f"`gpuprep {command}` needs --profile"
+        if len(without) < len(named):
+            some = f"{names(without)} of {request.inventory}: no gpu_profile, and --profile is not given"
+        raise UsageError(some, _what_exists(command, request))
+    loaded: dict[str, Profile] = {}
+    for machine, profile in named.items():
+        if not profile or profile in loaded:
+            continue
+        try:
+            loaded[profile] = loading.load(profile)
+        except UsageError as error:
+            where = "" if request.profile else f"host {machine}: gpu_profile: "
+            raise UsageError(f"{where}{error.what}", f"{error.hint}\n{_machines()}") from error
+    base = loading.load(PROFILE)  # a machine that is refused needs no profile to say so
+    return {name: loaded.get(profile, base) for name, profile in named.items() if name not in without}
 
 
 def _what_exists(command: str, request: Request) -> str:
@@ -239,15 +270,42 @@ def _machines() -> str:
 
 def machines_of(request: Request) -> list[Target]:
     """The hosts that the request names. Notes about them are printed. Raises UsageError."""
+    from gpuprep.errors import UsageError
     from gpuprep.workflows import targets
 
-    return targets.parse(
-        request.hosts,
+    chosen = _of_batch(request)
+    hosts = request.hosts or (tuple(chosen or ()) if request.inventory is None else ())
+    machines = targets.parse(
+        hosts,
         request.inventory,
         request.limit,
         ssh_key=str(request.ssh_key) if request.ssh_key else None,
         note=lambda text: click.echo(f"note: {visible(text)}", err=True),
     )
+    if chosen is None:
+        return machines
+    kept = [machine for machine in machines if machine.name in chosen]
+    if not kept:
+        which = "failed in" if request.failed else "is of"
+        raise UsageError(
+            f"no such host {which} batch {request.batch}", "`gpuprep history --batch last` lists its hosts"
+        )
+    return kept
+
+
+def _of_batch(request: Request) -> dict[str, None] | None:
+    """Names of the hosts of --batch, in its order; None without it. A name of the store is never a pattern."""
+    from gpuprep.errors import UsageError
+    from gpuprep.records import ended
+    from gpuprep.workflows import storeofruns
+
+    if request.batch is None:
+        if request.failed:
+            raise UsageError("--failed needs --batch", "--batch last --failed")
+        return None
+    with storeofruns.existing(request.store) as store:
+        runs = store.runs(limit=MOST_OF_BATCH, batch=request.batch)
+    return {run.host: None for run in runs if not request.failed or ended.failed(run.verdict, run.exit_code)}
 
 
 def ask_password() -> str:

@@ -10,6 +10,7 @@ import click
 
 from gpuprep.cli import options
 from gpuprep.cli.output import Output, as_output, fitting_columns, table_lines
+from gpuprep.records import ended
 from gpuprep.untrusted.plaintext import command as shell_command
 from gpuprep.untrusted.plaintext import one_line
 
@@ -25,7 +26,6 @@ OPTIONAL = ("WHEN", "LAST ACTIVITY", "COMMAND", "PROFILE")
 SUMMARY = 28  # columns of a summary, before others are shown beside it
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 OLD_DAYS = 2.0  # two nights: what is older may have changed since
-GOOD = ("PASS", "WARN", "SKIP")
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,6 @@ class Row:
 
     @property
     def place(self) -> tuple[int, str]:
-        from gpuprep.records import ended
-
         return ended.place(self.result or "UNKNOWN"), self.host
 
 
@@ -73,7 +71,7 @@ def status(hosts: tuple[str, ...], inventory: str | None, failed: bool, output: 
         unknown: list[str] = []
         if hosts or inventory is not None:
             rows, unknown = _chosen(opened, rows, hosts, inventory)
-    rows = sorted((row for row in rows if not failed or row.result not in GOOD), key=lambda row: row.place)
+    rows = sorted((row for row in rows if not failed or row.result not in ended.GOOD), key=lambda row: row.place)
     exit_code = 2 if unknown else 0
     now = datetime.now(timezone.utc)
     if output.as_json:
@@ -133,8 +131,6 @@ def _document(rows: Sequence[Row], unknown: Sequence[str], exit_code: int, now: 
 
 
 def _result(run: RunSummary) -> str:
-    from gpuprep.records import ended
-
     return ended.word(run.verdict, run.exit_code)
 
 
@@ -142,8 +138,8 @@ def _age(run: RunSummary, now: datetime) -> float | None:
     """Seconds since the run ended; None if that time is invalid or in the future."""
     from gpuprep.records.moments import moment
 
-    ended = moment(run.ended_at)
-    seconds = None if ended is None else (now - ended).total_seconds()
+    end = moment(run.ended_at)
+    seconds = None if end is None else (now - end).total_seconds()
     return None if seconds is None or seconds < -60 else max(0.0, seconds)
 
 
@@ -157,8 +153,6 @@ def _age_text(seconds: float | None) -> str:
 
 
 def _page(rows: Sequence[Row], now: datetime, output: Output, *, whole: bool) -> str:
-    from gpuprep.records import ended
-
     lines: list[tuple[str, ...]] = [("HOST", "RESULT", "COMMAND", "WHEN", "LAST ACTIVITY", "PROFILE", "SUMMARY")]
     lines += [_line(row, now) for row in rows]
     if not any(line[4] for line in lines[1:]):

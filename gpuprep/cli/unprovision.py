@@ -12,7 +12,7 @@ from gpuprep.cli import options
 from gpuprep.cli.console import page_width
 from gpuprep.cli.hosts import STEP_HELP
 from gpuprep.cli.output import as_output
-from gpuprep.cli.run_hosts import Request, ask_password, on_hosts, run_options, show
+from gpuprep.cli.run_hosts import Request, ask_password, machines_of, needs_host, on_hosts, run_options, show
 from gpuprep.reports import RECORDS
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ def unprovision(check: bool, only: tuple[str, ...], yes: bool, no_reboot: bool, 
     from gpuprep.workflows import unprovision as workflow
 
     request = Request(profile=None, **shared)
-    if not request.hosts and request.inventory is None:
-        raise UsageError("`gpuprep unprovision` needs a HOST", "gpuprep unprovision HOST, or -i INVENTORY")
+    needs_host("unprovision", request)
     site = settings.load()
     chosen = run_options(request, site, only=only, check=check, reboot=not no_reboot)
     workflow.check_request(chosen)
@@ -56,7 +55,8 @@ def unprovision(check: bool, only: tuple[str, ...], yes: bool, no_reboot: bool, 
     if request.ask_become_pass:  # once, for the list and for the work
         chosen = dataclasses.replace(chosen, become_password=ask_password())
         request = dataclasses.replace(request, ask_become_pass=False)
-    listed = on_hosts("unprovision", request, site, workflow.look, chosen, stored=False)
+    machines = machines_of(request)
+    listed = on_hosts("unprovision", request, site, workflow.look, chosen, machines, stored=False)
     if check or any(record.error for record in listed):
         return show(listed, request.output, as_plan=True, stored=False)
     if not request.output.quiet or asks:
@@ -71,6 +71,7 @@ def unprovision(check: bool, only: tuple[str, ...], yes: bool, no_reboot: bool, 
         site,
         lambda target, asked, context: workflow.unprovision(target, asked, context, shown.get(target.name)),
         chosen,
+        machines,
     )
     return show(records, request.output)
 

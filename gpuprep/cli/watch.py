@@ -44,14 +44,13 @@ def watch(interval: float, **shared: Any) -> int:
     """
     from gpuprep import settings
     from gpuprep.cli.console import want_color
-    from gpuprep.cli.run_hosts import Request, ask_password, machines_of
+    from gpuprep.cli.run_hosts import Request, ask_password, machines_of, needs_host
     from gpuprep.errors import UsageError
     from gpuprep.workflows.watch import Watching
 
     request = Request(profile=None, **shared)
     output = request.output
-    if not request.hosts and request.inventory is None:
-        raise UsageError("`gpuprep watch` needs a HOST", "gpuprep watch HOST, or gpuprep watch -i INVENTORY")
+    needs_host("watch", request)
     site = settings.load()
     machines = machines_of(request)
     if len(machines) > MOST_HOSTS:

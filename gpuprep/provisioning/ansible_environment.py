@@ -13,7 +13,6 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,6 @@ def playbooks_dir() -> Path:
     raise GpuprepError(
         "gpuprep's playbooks are missing", "files are missing in this installation of gpuprep: install it again"
     )
-
-
-@cache
-def role_variable_names() -> frozenset[str]:
-    """Role variables that a user may set: those with a default and a description in the roles."""
-    files = COLLECTION.glob("roles/*/defaults/main.yml")
-    return frozenset(name for file in files for name in yaml.safe_load(file.read_text(encoding="utf-8")) or {})
 
 
 def ansible_program(name: str) -> Path:
@@ -82,8 +74,8 @@ def keeper_command(pid_file: Path, target: Target) -> list[str]:
 
 
 def inventory(target: Target, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """An inventory with this one host; the plan's variables override those of the user's inventory."""
-    host: dict[str, Any] = {**target.variables, **variables, "ansible_python_interpreter": "auto_silent"}
+    """An inventory with this one host. Nothing of the user's inventory is in it but how to reach the host."""
+    host: dict[str, Any] = {**variables, "ansible_python_interpreter": "auto_silent"}
     if target.local:
         host["ansible_connection"] = "local"
         if SYSTEM_PYTHON.exists():  # looking for one would find a pyenv or conda of the user first

@@ -11,6 +11,7 @@ WITHOUT_VERDICT = {2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
 CHANGES = ("provision", "tune", "rollback", "unprovision")  # commands that change a host
 ABOUT_HOSTS = (*CHANGES, "validate", "drift")  # commands whose runs may say how a host is
 KILLED = "gpuprep was killed, or its computer stopped, before this run ended"  # the error of such a run
+GOOD = ("PASS", "WARN", "SKIP")  # verdicts of a host that may be used
 # Rows of hosts: a host that could not be checked comes first.
 WORST_FIRST = ("FAILED", "FAIL", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS", "SKIP")
 
@@ -25,6 +26,11 @@ def word(verdict: Status | None, exit_code: int) -> str:
     if verdict is None:
         return Status.UNKNOWN.value if exit_code else "DONE"
     return Status.UNKNOWN.value if verdict is Status.WAIVED else verdict.value  # findings are waived, runs are not
+
+
+def failed(verdict: Status | None, exit_code: int) -> bool:
+    """Whether a run of a batch has to be made again: it did not end well."""
+    return word(verdict, exit_code) not in (*GOOD, "DONE")
 
 
 def place(result: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Target:
     local: bool = False  # this machine, without SSH
     simulated: bool = False
     mirrors: Mapping[str, str] = field(default_factory=dict)
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    profile: str = ""  # of the inventory: a name, or the path of a YAML file
     refused: str = ""  # why it is not connected to, of a host among several in an inventory
 
     @property

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuprep.checks import cloudmachine
-from gpuprep.records import Finding, RunRecord
+from gpuprep.records import Finding, RunRecord, ended
 from gpuprep.records.findings import PROBLEMS, findings_of
 from gpuprep.records.recorded_options import STEPS, Asked, RecordedOptions
 from gpuprep.untrusted import plaintext
 
 MOST_NAMED = 2  # steps that --only names; for more steps, the whole provision is shorter and does the same
-MOST_HOSTS = 60  # names in one command; of more, the pattern that was typed
+MOST_HOSTS = 60  # names in one command; of more, those of the batch that failed, or the pattern that was typed
 VALUES = (("ssh_key", "--ssh-key"), ("store", "--store"))
 FLAGS = (("accept_new_host_key", "--accept-new-host-key"), ("ask_become_pass", "--ask-become-pass"))
 # Commands that a finding's remedy may name: words without a meaning to a shell, in backticks.
@@ -40,7 +40,7 @@ def again(record: RunRecord, verb: str, *more: str) -> str:
 
 
 def repair(records: Sequence[RunRecord], findings: Sequence[Finding]) -> str:
-    """`findings` are those of `records` that did not pass; all hosts get the same profile."""
+    """`findings` are those of `records` that did not pass."""
     by_role = [finding for finding in findings if finding.role]
     if not records or not by_role:
         return ""
@@ -145,17 +145,21 @@ def _line(records: Sequence[RunRecord], verb: str, more: Sequence[str]) -> str:
     first = records[0]
     asked = _asked(first)
     named = list(dict.fromkeys(record.host for record in records))
-    limit: list[str] = []
-    if len(named) > MOST_HOSTS and asked.inventory:  # as typed: the command finds hosts that already pass
-        named, limit = list(asked.hosts), _option("--limit", asked.limit)
+    chosen: list[str] = []
+    if len(named) > MOST_HOSTS and asked.inventory:
+        named, chosen = list(asked.hosts), _option("--limit", asked.limit)  # as typed: it finds hosts that pass, too
+        ends = [(record.verdict.status if record.verdict else None, record.exit_code) for record in records]
+        if first.batch_id and all(ended.failed(*end) for end in ends):
+            named, chosen = [], ["--batch", first.batch_id, "--failed"]
     words = ["gpuprep", *verb.split()]
-    words += [*_option("-i", asked.inventory), *limit]
+    words += [*_option("-i", asked.inventory), *chosen]
     # A name that looks like an option comes after all options.
     late = any(name.startswith("-") for name in named)
     words += [] if late else named
     if verb not in ("drift last", "drift unschedule", "unprovision"):
-        known = asked.profile or (first.profile.name if first.profile else None)
-        words += _option("--profile", known or (None if verb == "plan" else "PROFILE"))  # `plan` proposes one
+        known = {_asked(record).profile or (record.profile.name if record.profile else "") for record in records}
+        if len(known) == 1:  # of several, the inventory says which host has which
+            words += _option("--profile", known.pop() or (None if verb == "plan" else "PROFILE"))  # `plan` proposes one
     words += more
     for key, flag in VALUES:
         words += _option(flag, getattr(asked, key)) if (verb, key) != ("plan", "store") else []

@@ -8,14 +8,16 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from gpuprep.agent.host_paths import SIMULATION_MARK
 from gpuprep.errors import SimError, UsageError
-from gpuprep.provisioning.ansible_environment import ansible_program, role_variable_names
+from gpuprep.provisioning.ansible_environment import ansible_program
+from gpuprep.records.recorded_options import STEPS
 from gpuprep.remote.types import Target
 from gpuprep.untrusted.limits import open_regular
 from gpuprep.untrusted.owners import of_others
@@ -45,27 +47,6 @@ def check_user(what: str, text: str, hint: str) -> None:
 def check_text(what: str, text: str, hint: str) -> None:
     """Check a path or an Ansible pattern, which may have blanks and brackets. Raises UsageError, as for a template."""
     _refuse(what, text, _text_problem(text, MOST_TEXT), hint)
-
-
-def check_variable(what: str, value: Any, hint: str, depth: int = 0) -> None:
-    """Check a role variable of an inventory. Raises UsageError if Ansible would evaluate it or cannot write it."""
-    if depth > MOST_DEPTH:
-        raise UsageError(f"{what} is nested more than {MOST_DEPTH} deep", hint)
-    if isinstance(value, str):
-        _refuse(what, value, _template_problem(value), hint)
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise UsageError(f"{what} {_shown(value)} contains an incomplete character", hint) from None
-    elif isinstance(value, Mapping):
-        if "__ansible_vault" in value:
-            raise UsageError(f"{what} is encrypted, and gpuprep's variables hold no secrets", hint)
-        for key, item in value.items():
-            check_variable(what, str(key), hint, depth + 1)
-            check_variable(what, item, hint, depth + 1)
-    elif isinstance(value, Sequence):
-        for item in value:
-            check_variable(what, item, hint, depth + 1)
 
 
 def _refuse(what: str, text: str, problem: str, hint: str) -> None:
@@ -138,6 +119,8 @@ MOST_SHOWN = 80  # letters of a name that is refused
 ADDRESS_KEYS = ("ansible_host", "ansible_ssh_host")
 PORT_KEYS = ("ansible_port", "ansible_ssh_port")
 USER_KEYS = ("ansible_user", "ansible_ssh_user")
+PROFILE_KEY = "gpu_profile"  # of a host or a group; --profile counts more
+ROLES = tuple(f"gpu_{step}_" for step in ("preflight", *STEPS))  # how variables of the roles begin
 KEY_FILE_KEYS = ("ansible_ssh_private_key_file", "ansible_private_key_file")
 # Variables that are not used, and what does the same for gpuprep.
 NOT_CARRIED = {
@@ -163,8 +146,15 @@ def parse(
     Raises UsageError for an invalid HOST, for a pattern that matches no host and for an inventory that cannot be
     read; SimError for a simulated machine that does not exist.
     """
+    said: set[str] = set()
+
+    def once(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            note(text)
+
     if inventory is not None:
-        targets = _from_inventory(hosts, inventory, limit, note)
+        targets = _from_inventory(hosts, inventory, limit, once)
     elif limit is not None:
         raise UsageError("--limit needs an inventory", "give one with -i")
     else:
@@ -384,9 +374,11 @@ def _inventory_target(name: str, variables: dict[str, Any], note: Callable[[str]
     for key, instead in NOT_CARRIED.items():
         if key in variables:
             note(f"{name}: {key} of the inventory is not used; {instead}")
+    _refuse_wishes(name, variables, note)
+    profile = first((PROFILE_KEY,), check_text) or ""
     given = first(ADDRESS_KEYS)
     if name.startswith(SIMULATED) and given is None:
-        return dataclasses.replace(_simulated(name), variables=_role_variables(name, variables))
+        return dataclasses.replace(_simulated(name), profile=profile)
     port = _port(f"host {name}: ansible_port", first(PORT_KEYS) or "22")
     local = first(("ansible_connection",)) == "local"
     address, user = given or name, first(USER_KEYS, check_user)
@@ -399,7 +391,7 @@ def _inventory_target(name: str, variables: dict[str, Any], note: Callable[[str]
         user=user,
         identity_file=first(KEY_FILE_KEYS, check_text),
         local=local,
-        variables=_role_variables(name, variables),
+        profile=profile,
     )
 
 
@@ -413,9 +405,17 @@ def _check_address(name: str, address: str, user: str | None) -> None:
         )
 
 
-def _role_variables(name: str, variables: dict[str, Any]) -> dict[str, Any]:
-    """The documented role variables among `variables`. Raises UsageError for a template."""
-    chosen = {key: value for key, value in variables.items() if key in role_variable_names()}
-    for key, value in chosen.items():
-        check_variable(f"host {name}: {key}", value, "give a plain value in the inventory")
-    return chosen
+def _refuse_wishes(name: str, variables: dict[str, Any], note: Callable[[str], None]) -> None:
+    """Raises UsageError for a variable of a role: one that does nothing must not pass for a wish.
+
+    Inventories that others share have a gpu_count or a gpu_type: that those are not used is said once.
+    """
+    for key in variables:
+        if not key.startswith("gpu_") or key == PROFILE_KEY:
+            continue
+        if key.startswith(ROLES) or get_close_matches(key, [PROFILE_KEY], cutoff=0.8):
+            raise UsageError(
+                f"host {name}: {one_line(key, MOST_SHOWN)} is no variable of gpuprep; allowed is {PROFILE_KEY}",
+                f"write what the host is to have into a profile, and its path into {PROFILE_KEY} (docs/fleets.md)",
+            )
+        note(f"{one_line(key, MOST_SHOWN)} of the inventory is not used: gpuprep reads {PROFILE_KEY} alone")

@@ -177,3 +177,42 @@ def test_last_asks_the_hosts_and_needs_no_profile(
     assert code == 3
     assert [row[:2] for row in rows(out)][:2] == [["gpu-02", "UNKNOWN"], ["gpu-03", "FAIL"]]
     assert out.splitlines()[-1] == "2 PASS, 1 FAIL, 1 UNKNOWN of 4"
+
+
+def test_the_inventory_names_the_profile_of_each_host_and_an_option_counts_more(run: Shell, tmp_path: Path) -> None:
+    mixed = (
+        "all:\n  vars: {ansible_connection: local}\n  hosts: {gpu-01: {gpu_profile: t4}, gpu-02: {gpu_profile: a100}"
+    )
+    file = tmp_path / "hosts.yml"
+    file.write_text(mixed + "}\n")
+    _, out, _ = sweep(run, str(file), "-q", "--json")
+    profiles = {
+        one["host"]: (one["profile"]["name"], one["options"]["asked"]["profile"]) for one in json.loads(out)["runs"]
+    }
+    assert profiles == {"gpu-01": ("t4", "t4"), "gpu-02": ("a100", "a100")}
+    _, out, _ = sweep(run, str(file), "-q")
+    offered = [line for line in out.splitlines() if line.startswith(("To repair it: ", "After that, check again: "))]
+    assert not any("gpu-01" in line and "gpu-02" in line and "--profile" in line for line in offered), offered
+    _, out, _ = sweep(run, str(file), "-q", "--json", "--profile", "v100")
+    assert {one["profile"]["name"] for one in json.loads(out)["runs"]} == {"v100"}
+    file.write_text(mixed + ", gpu-03: {}}\n")
+    code, _, err = sweep(run, str(file))
+    assert code == 2
+    assert "gpu-03 of" in err
+    assert "no gpu_profile, and --profile is not given" in err
+    file.write_text(mixed + ", gpu-03: {gpu_profile: t5}}\n")
+    code, _, err = sweep(run, str(file))
+    assert code == 2
+    assert "host gpu-03: gpu_profile: " in err
+
+
+def test_the_hosts_of_an_earlier_command_that_failed_are_chosen(run: Shell, script: Script) -> None:
+    script.connecting["gpu-02"] = errors.HostUnreachable("gpu-02: no answer", "is it up?", where="gpu-02")
+    _, out, _ = run("drift", *HOSTS, "--profile", "t4", "-q", "--json")
+    failed = sorted(one["host"] for one in json.loads(out)["runs"] if one["exit_code"])
+    script.connecting.clear()
+    _, out, _ = run("drift", "--batch", "last", "--failed", "--profile", "t4", "-q", "--json")
+    assert sorted(one["host"] for one in json.loads(out)["runs"]) == failed
+    code, _, err = run("drift", "--failed", "--profile", "t4")
+    assert code == 2
+    assert "--failed needs --batch" in err

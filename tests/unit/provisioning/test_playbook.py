@@ -289,13 +289,12 @@ def test_inventory_and_ssh_options_follow_the_target(tmp_path: Path, monkeypatch
         user="debian",
         identity_file="/keys/id",
         known_hosts="/keys/known_hosts",
-        variables={"gpu_codec_npp": True, "gpu_cuda_version": "11.8"},
     )
     hosts = ansible_environment.inventory(target, {"gpu_cuda_version": "12.4"})["all"]["hosts"]
     assert list(hosts) == ["sim-t4"]
     host = hosts["sim-t4"]
     assert (host["ansible_host"], host["ansible_port"], host["ansible_user"]) == ("127.0.0.1", 2222, "debian")
-    assert (host["gpu_codec_npp"], host["gpu_cuda_version"]) == (True, "12.4")
+    assert host["gpu_cuda_version"] == "12.4"
     strict = ansible_environment.ssh_arguments(target, accept_new_host_key=False)
     assert "StrictHostKeyChecking=yes" in strict
     assert "UserKnownHostsFile=/keys/known_hosts" in strict
@@ -338,8 +337,15 @@ def texts(value: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("template", ["{{ lookup('pipe', 'id') }}", "{% set x = 1 %}", "12.4{{ 1 }}", '{{ "\\n" }}\n#'])
 def test_no_word_of_a_host_or_an_inventory_is_a_template(template: str) -> None:
-    target = remote.Target("gpu-1", address=template, user=template, variables={"tag": {"k": [template], template: 1}})
-    variables = {"gpu_text": template, "gpu_list": [template], "gpu_version": "12.4", "gpu_yes": "yes", "gpu_on": True}
+    target = remote.Target("gpu-1", address=template, user=template)
+    variables = {
+        "tag": {"k": [template], template: 1},
+        "gpu_text": template,
+        "gpu_list": [template],
+        "gpu_version": "12.4",
+        "gpu_yes": "yes",
+        "gpu_on": True,
+    }
     text = ansible_environment.inventory_text(target, variables)
     read = yaml.load(text, ReadsAsAnsible)
     assert read == ansible_environment.inventory(target, variables)

@@ -113,16 +113,15 @@ def inventory(tmp_path: Path) -> str:
         )
     )
     (tmp_path / "group_vars").mkdir()
-    (tmp_path / "group_vars/t4s.yml").write_text("gpu_codec_npp: true\nother: 1\n")
+    (tmp_path / "group_vars/t4s.yml").write_text("gpu_profile: t4\nother: 1\n")
     return str(tmp_path / "hosts.yml")
 
 
 def test_inventory_variables_become_targets(inventory: str) -> None:
     notes: list[str] = []
     gpu1, gpu2, gpu3, here = targets.parse(["all"], inventory, note=notes.append)
-    assert gpu1 == remote.Target(
-        "gpu1", address="10.0.0.1", port=2222, user="debian", variables={"gpu_codec_npp": True}
-    )
+    assert gpu1 == remote.Target("gpu1", address="10.0.0.1", port=2222, user="debian", profile="t4")
+    assert gpu3.profile == ""
     assert (gpu2.address, gpu2.identity_file) == ("gpu2", "/keys/gpu2")
     assert (gpu3.address, gpu3.user) == ("10.0.0.3", "root")
     assert here.local
@@ -132,6 +131,26 @@ def test_inventory_variables_become_targets(inventory: str) -> None:
         ["gpu2:", "ansible_become_password"], ["gpu2:", "ansible_password"], ["gpu3:", "ansible_ssh_common_args"]
     ]  # fmt: skip
     assert "gpuprep logs in with keys alone" in notes[1]
+
+
+def test_a_variable_of_gpuprep_that_does_nothing_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.ini"
+    file.write_text("[t4s]\nweb1\nweb2 gpu_tuning_power_limit_watts=60\n[t4s:vars]\ngpu_profile=fleet/t4.yml\n")
+    web1, web2 = targets.parse([], str(file))
+    assert (web1.profile, web1.refused) == ("fleet/t4.yml", "")
+    assert "gpu_tuning_power_limit_watts is no variable of gpuprep; allowed is gpu_profile" in web2.refused
+    for wrong in ("gpu_profil", "gpu_driver_version", "gpu_codec_npp"):
+        file.write_text(f"web1 {wrong}=1\n")
+        with pytest.raises(errors.UsageError, match=f"web1: {wrong} is no variable of gpuprep"):
+            targets.parse([], str(file))
+    file.write_text("web1 gpu_count=4\nweb2 gpu_count=8\n")
+    notes: list[str] = []
+    targets.parse([], str(file), note=notes.append)
+    assert notes == ["gpu_count of the inventory is not used: gpuprep reads gpu_profile alone"]
+    for bad in ('"{{ x }}"', "True"):
+        file.write_text(f"web1 gpu_profile={bad}\n")
+        with pytest.raises(errors.UsageError, match="web1: gpu_profile"):
+            targets.parse([], str(file))
 
 
 def test_patterns_are_ansibles_own(inventory: str) -> None:
