@@ -38,7 +38,8 @@ def of_hosts(
             with Host(target, become_password=become_password, accept_new_host_key=accept_new_host_key) as host:
                 return _of_host(host)
         except HostError as error:
-            return Examined(target.name, target.simulated, {}, {}, (), error.what)
+            what = error.what.removeprefix(f"{target.name}: ") + (f"; {error.hint}" if error.hint else "")
+            return Examined(target.name, target.simulated, {}, {}, (), what)
 
     with ThreadPoolExecutor(min(len(targets), forks or FORKS)) as pool:
         return list(pool.map(examine, targets))

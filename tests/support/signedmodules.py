@@ -89,8 +89,8 @@ def remembered(module: Path, cache: Path, agent: Path, *by: Key) -> ModuleSignat
     return found
 
 
-def enrolled(certificate: Path) -> Bool:
-    return signatures.enrolled(str(certificate))
+def enrolled(certificate: Path, firmware: Path = signatures.FIRMWARE) -> Bool:
+    return signatures.enrolled(str(certificate), firmware)
 
 
 def named_by_dkms(settings: Path) -> list[str]:

@@ -46,6 +46,11 @@ CACHE = Path(host_paths.SIGNATURE_CACHE)
 LOADED = Path("/sys/module/nvidia/srcversion")
 MOST_MODULES = 16  # of one kernel: there are six at most
 MOST_CERTIFICATE = 64 * 1024
+FIRMWARE = Path("/sys/firmware/efi")
+# The keys that shim trusts (MokListRT), and the firmware itself.
+MOK_LISTS = ("mok-variables/MokListRT", "efivars/MokListRT-605dab50-e046-4300-abb6-3dd810dd8b23")
+KEYS_OF_FIRMWARE = "efivars/db-d719b2cb-3d3a-4596-a3bc-dad00e67656f"
+MOST_KEYS = 1024 * 1024
 OPENSSL_SECONDS = 60
 VERIFY = ("openssl", "cms", "-verify", "-binary", "-inform", "DER", "-nointern", "-noverify", "-out", "/dev/null")
 # openssl's messages for a signature of another module or by another key; any other message is an error.
@@ -94,19 +99,31 @@ def modules_of(kernel: str) -> List[Path]:
     return sorted(Path(main).parent.glob("nvidia*.ko*"))[:MOST_MODULES]
 
 
-def enrolled(path: str) -> Bool:
+def enrolled(path: str, firmware: Path = FIRMWARE) -> Bool:
     """Whether mokutil reports the key as enrolled. By its text: one exit code means both "enrolled" and "error"."""
     if not Path(path).is_file():
         return Missing("not_installed", f"there is no file {path}")
     output = run(["mokutil", "--test-key", path], accept=(0, 1, 255), merge_stderr=True)
     if isinstance(output, Missing):
-        return output
+        return _in_lists(path, firmware, output) if output.reason == "command_not_found" else output
     if re.search(r"is not enrolled|enrollment request|is blocked|CA blocked", output):
         return False
     if re.search(r"already enrolled|CA enrolled|already in db", output):
         return True
     reason = "not_supported" if "not supported" in output else "unparsable"
     return Missing(reason, f"mokutil: {one_line(output.strip(), 200)}")
+
+
+def _in_lists(path: str, firmware: Path, without: Missing) -> Bool:
+    """By the lists of keys themselves, where mokutil is not installed; `without` where they cannot be read."""
+    certificate = _certificate(path)
+    lists: Dict[str, bytes] = {}
+    for name in (*MOK_LISTS, KEYS_OF_FIRMWARE):
+        with contextlib.suppress(OSError):
+            lists[name] = file_bytes(firmware / name, MOST_KEYS)
+    if certificate is None or not any(name in lists for name in MOK_LISTS):
+        return without
+    return any(certificate.data in keys for keys in lists.values())
 
 
 def signature(path: Path, kernel: str, known: Sequence[Certificate]) -> ModuleSignature:

@@ -275,9 +275,20 @@ def test_certificates_of_dkmss_own_settings_are_known(tmp_path: Path) -> None:
     assert signedmodules.named_by_dkms(tmp_path / "none") == []
 
 
-def test_without_mokutil_nobody_knows(tmp_path: Path, keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mokutil_the_firmwares_lists_of_keys_say_it_if_they_can_be_read(
+    tmp_path: Path, keys: tuple[Key, Key], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run, "SEARCH_PATH", str(tmp_path))
-    assert signedmodules.enrolled(keys[0].certificate) == records.Missing("command_not_found", "mokutil")
+    own, other = (key.certificate for key in keys)
+    assert signedmodules.enrolled(own, tmp_path) == records.Missing("command_not_found", "mokutil")
+    shim, firmware = (tmp_path / name for name in (signatures.MOK_LISTS[1], signatures.KEYS_OF_FIRMWARE))
+    shim.parent.mkdir()
+    firmware.write_bytes(b"\x27\0\0\0" + own.read_bytes())
+    assert isinstance(signedmodules.enrolled(other, tmp_path), records.Missing)
+    shim.write_bytes(b"\x06\0\0\0a list" + own.read_bytes())
+    assert (signedmodules.enrolled(own, tmp_path), signedmodules.enrolled(other, tmp_path)) == (True, False)
+    firmware.write_bytes(other.read_bytes())
+    assert signedmodules.enrolled(other, tmp_path) is True
 
 
 def test_the_profiles_certificate_is_told_even_if_it_is_absent(tmp_path: Path) -> None:

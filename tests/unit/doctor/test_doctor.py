@@ -263,6 +263,7 @@ def test_wrong_words_are_refused(shell: Shell, words: list[str]) -> None:
 def test_a_host_that_cannot_be_reached_is_unknown_and_the_others_go_on(shell: Shell) -> None:
     code, out, _ = shell("doctor", "nobody@127.0.0.1:9", "nobody@127.0.0.1:1")
     assert (code, out.count("UNKNOWN")) == (3, 2)
+    assert "127.0.0.1:9: nobody" not in out  # the host's name is not said twice
 
 
 def test_a_bundle_has_no_secrets_addresses_and_names(shell: Shell, tmp_path: Path) -> None:
