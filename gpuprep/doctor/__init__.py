@@ -123,11 +123,13 @@ def _rule(row: Mapping[str, Any], gravity: str) -> Rule:
 
 def diagnose(texts: Mapping[str, str], system: str | None = None) -> list[Diagnosis]:
     """What these texts say, gravest first. `system`: "apt" or "dnf"; None: by the texts themselves."""
-    whole = "\n".join(_cut(text) for text in texts.values())
+    log = "\n".join(_cut(text) for text in texts.values())
+    whole = _in_english(log)
     system = system or _system(whole)
     searched = Text.of(whole)
     found = [(rule, matches) for rule in rules() if (matches := _matches(rule, searched))]
-    known = [(rule, _diagnosis(rule, matches, whole, system)) for rule, matches in found]
+    shown = log.split("\n")
+    known = [(rule, _diagnosis(rule, matches, whole, shown, system)) for rule, matches in found]
     causes = [diagnosis for rule, diagnosis in known if not rule.symptom]
     causes += _other_xids(whole, causes)
     gravest = min((GRAVITIES.index(each.gravity) for each in causes), default=len(GRAVITIES))
@@ -156,6 +158,25 @@ def _cut(text: str) -> str:
     return "\n".join(line[:LONGEST_LINE] for line in lines)
 
 
+@cache
+def _translations() -> tuple[tuple[str, re.Pattern[str], str], ...]:
+    """(a part that is there for sure, the sentence in another language, the sentence that the rules know)."""
+    table = datafile.read(Path(__file__).parent / "translations.yml")
+    return tuple(
+        (max(said.split("%s"), key=len), re.compile(re.escape(said).replace("%s", r"(\S{1,200})"), re.I),
+         known.replace("%s", r"\1"))
+        for known, others in table.items() for said in others
+    )  # fmt: skip
+
+
+def _in_english(text: str) -> str:
+    """The sentences of apt, dpkg, the shell and the C library that are in another language, in the rules' words."""
+    for part, said, known in _translations():
+        if part in text:
+            text = said.sub(known, text)
+    return text
+
+
 def _system(text: str) -> str | None:
     named = [system for system, words in SYSTEMS.items() if words.search(text)]
     return named[0] if len(named) == 1 else None
@@ -172,16 +193,24 @@ def _matches(rule: Rule, text: Text) -> list[Found]:
     return found + [match for match in others if match] + [m for pattern in rule.also if (m := pattern.search(text))]
 
 
-def _diagnosis(rule: Rule, matches: Sequence[Found], text: str, system: str | None) -> Diagnosis:
+def _diagnosis(rule: Rule, matches: Sequence[Found], text: str, shown: Sequence[str], system: str | None) -> Diagnosis:
+    """`shown`: the lines of `text` as the log has them, in its own language."""
     values: dict[str, str] = {}
     for match in matches:
         values = match.groups | values
     second = any(match.pattern in rule.also for match in matches)
     return Diagnosis(
         rule.id, rule.gravity, "confirmed" if second else rule.sure, _filled(rule.cause, values),
-        tuple(dict.fromkeys(line for match in matches for line in _lines(text, match.start, match.end)))[:LINES],
+        tuple(dict.fromkeys(line for match in matches for line in _quoted(text, shown, match)))[:LINES],
         tuple(_filled(step, values) for step in _steps(rule.do, system)), _filled(rule.beware, values), rule.source,
     )  # fmt: skip
+
+
+def _quoted(text: str, shown: Sequence[str], match: Found) -> Iterator[str]:
+    first = text.count("\n", 0, match.start)
+    for line in shown[first : first + text.count("\n", match.start, match.end) + 1]:
+        if line.strip():
+            yield one_line(line.strip()[:QUOTED])
 
 
 def _lines(text: str, first: int, last: int) -> Iterator[str]:

@@ -106,6 +106,11 @@ def test_a_command_has_what_the_log_names() -> None:
     assert "sudo apt-get install linux-headers-5.15.0-1051-aws" in first(log).do
 
 
+def test_a_log_in_another_language_is_understood_and_quoted_as_it_is() -> None:
+    found = first("$ nvidia-smi\nbash: nvidia-smi: 未找到命令\n$ ")
+    assert (found.id, found.evidence) == ("smi-missing", ("bash: nvidia-smi: 未找到命令",))
+
+
 def test_no_words_of_a_log_get_into_a_command() -> None:
     """A log is somebody else's text: what is taken from it are versions, names and paths."""
     log = "Error! Your kernel headers for kernel 5.15$(reboot);`id` cannot be found\nMissing 6.1;rm kernel headers"
