@@ -61,7 +61,8 @@ def _do(argv: Sequence[str]) -> int:
     children.watch()  # a probe must not outlive a check that is killed; before the rest, so that the watcher is small
     from gpuprep.nightly import run
 
-    code = run.main(**({"plan_file": options.plan} if options.plan else {}), **folder)
+    plan = {"plan_file": options.plan} if options.plan else {}
+    code = run.main(**plan, **folder, patience=run.PATIENCE if options.service else 0)
     return SERVICE_DIFFERS if options.service and code == DIFFERS else code
 
 
@@ -71,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     run = verbs.add_parser("run", help="check now, as the timer does every night; needs root")
     run.add_argument("--plan", type=Path, metavar="FILE", help=f"other than {host_paths.DRIFT_PLAN}")
     run.add_argument(
-        "--service", action="store_true", help=f"end with {SERVICE_DIFFERS} instead of {DIFFERS} if something differs"
+        "--service",
+        action="store_true",
+        help=f"wait while gpuprep changes this machine; {SERVICE_DIFFERS} instead of {DIFFERS} if something differs",
     )
     last = verbs.add_parser("last", help="show the newest result")
     last.add_argument("--json", action="store_true", help="print the whole record as JSON (docs/records.md)")

@@ -173,11 +173,15 @@ def _until(now: str, noted: str) -> str:
 
 PLAN = Path(host_paths.DRIFT_PLAN)
 CONTROLLERS_LOCK = Path(host_paths.LOCK)
+# A provision with a restart takes up to half an hour; the service may take an hour (units.py).
+PATIENCE = 40 * 60.0
 PRIORITIES = {Status.PASS.value: INFO, Status.WARN.value: WARNING}
 
 
-def main(plan_file: Path = PLAN, folder: Path = FOLDER, agent: Agent | None = None) -> int:
-    """Run one check. Returns 0 passed, 1 differs, 2 no plan file or no right to write results, 3 unknown or not kept.
+def main(plan_file: Path = PLAN, folder: Path = FOLDER, agent: Agent | None = None, *, patience: float = 0) -> int:
+    """Run one check; while gpuprep changes the machine it waits for at most `patience` seconds.
+
+    Returns 0 passed, 1 differs, 2 no plan file or no right to write results, 3 unknown or not kept.
 
     Raises OSError if the results cannot be locked, as on a read-only disk.
     """
@@ -185,7 +189,7 @@ def main(plan_file: Path = PLAN, folder: Path = FOLDER, agent: Agent | None = No
         plan = load(plan_file)
         results = Results(folder)
         with results.lock():
-            return _check_and_tell(plan, results, agent or Agent())
+            return _check_and_tell(plan, results, agent or Agent(), patience)
     except GpuprepError as error:
         say(ERROR, f"Error: {error.what}{f'; what to do: {error.hint}' if error.hint else ''}", sys.stderr)
         return error.exit_code
@@ -202,13 +206,13 @@ def load(path: Path) -> NightlyPlan:
         raise UsageError(f"{path} cannot be used: {error}", again) from error
 
 
-def _check_and_tell(plan: NightlyPlan, results: Results, agent: Agent) -> int:
+def _check_and_tell(plan: NightlyPlan, results: Results, agent: Agent, patience: float) -> int:
     """Check, keep the result, then report. Failures are named in the journal's line; none of them loses the result."""
     notifier = Notifier(plan.drift.notify, results.folder)
     newest, _ = results.newest()
     previous, damaged = results.previous()
     troubles = [*map(str, damaged), *filter(None, (results.trouble, notifier.trouble))]
-    night = Night(plan, previous, agent, newest)
+    night = Night(plan, previous, agent, newest, patience)
     record = night.check()
     kept = _try(troubles, "the result is not kept", lambda: results.keep(record, plan.drift.keep))
     _try(troubles, "no metrics", lambda: _metrics(plan, record))
@@ -255,9 +259,14 @@ class Night:
     """One running check of this host; check() returns its record, whatever fails."""
 
     def __init__(
-        self, plan: NightlyPlan, previous: RunRecord | None, agent: Agent, newest: RunRecord | None = None
+        self,
+        plan: NightlyPlan,
+        previous: RunRecord | None,
+        agent: Agent,
+        newest: RunRecord | None = None,
+        patience: float = 0,
     ) -> None:
-        self._plan, self._agent, self._newest = plan, agent, newest
+        self._plan, self._agent, self._newest, self._patience = plan, agent, newest, patience
         self._past = drift.Past(plan.certified, previous)
         self._facts = dataclasses.replace(self._past.facts(), on_host=True, probe=plan.drift.probe)
         self._doing = "beginning"
@@ -313,7 +322,8 @@ class Night:
 
     def _judged(self, started_at: str) -> Judgement:
         plan = self._plan
-        _not_while_gpuprep_works()
+        self._doing = "waiting until gpuprep has changed this machine"
+        _not_while_gpuprep_works(self._patience)
         facts = self._look("reading facts")
         past = self._past = self._own_past(facts)
         seen = self._measure(facts) if plan.drift.probe == "quick" else Quick(facts)
@@ -387,13 +397,16 @@ def _unmeasured(facts: Snapshot, why: str) -> Finding:
     return dataclasses.replace(finding, remedy="find out why the GPUs do not answer; the next night measures again")
 
 
-def _not_while_gpuprep_works() -> None:
+def _not_while_gpuprep_works(patience: float) -> None:
     """Do not check while gpuprep changes the machine: differences would mean nothing. Raises HostLocked."""
     file = _lock_of_root(CONTROLLERS_LOCK)
     if file is None:
         return
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if patience:
+            _wait_for(file, patience)
+        else:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         raise HostLocked(
             f"gpuprep changes this machine now ({CONTROLLERS_LOCK} is held): nothing was compared",
@@ -401,6 +414,21 @@ def _not_while_gpuprep_works() -> None:
         ) from None
     finally:
         os.close(file)
+
+
+def _wait_for(file: int, patience: float) -> None:
+    """Until nobody holds the lock. Raises BlockingIOError after `patience` seconds."""
+
+    def give_up(*_: object) -> None:
+        raise BlockingIOError
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, patience)
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _lock_of_root(path: Path) -> int | None:

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
@@ -732,3 +733,24 @@ def test_a_program_that_is_broken_says_so_in_a_line(words: list[str], broken: st
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["last", "--plan", "x"]])
 def test_a_wrong_command_line(words: list[str]) -> None:
     assert drift_program(*words).returncode == 2
+
+
+def test_the_nights_service_waits_until_gpuprep_has_changed_the_machine(
+    host: Nights, no_controller: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    no_controller.touch(0o600)
+    plan = write_plan(host.folder / "drift.json", a_plan())
+    with no_controller.open() as held, ThreadPoolExecutor(1) as other:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert run.main(plan, host.results, host.agent(facts()), patience=0.01) == 3, "not for ever"
+        assert "gpuprep changes this machine now" in capfd.readouterr().out
+        inode = f":{no_controller.stat().st_ino} "
+
+        def let_go() -> None:
+            while not any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines()):
+                os.sched_yield()
+            fcntl.flock(held, fcntl.LOCK_UN)
+
+        ended = other.submit(let_go)
+        assert run.main(plan, host.results, host.agent(facts()), patience=3600) == 0
+        ended.result()
