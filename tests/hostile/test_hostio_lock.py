@@ -297,7 +297,7 @@ def test_the_night_is_not_blinded_by_what_is_no_lock_of_roots(
 ) -> None:
     monkeypatch.setattr(night, "CONTROLLERS_LOCK", run / "gpuprep" / "lock")
     LEFT[how](run)
-    night._not_while_gpuprep_works()
+    night._not_while_gpuprep_works(0)
 
 
 @as_root
@@ -316,15 +316,15 @@ def test_the_night_is_not_blinded_by_a_user_who_holds_a_file(
     os.chown(path, owner, owner)
     for said in holder(str(path), run):
         assert said == "mine\n"
-        night._not_while_gpuprep_works()
+        night._not_while_gpuprep_works(0)
 
 
 def test_the_night_waits_for_a_provisioning(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(night, "CONTROLLERS_LOCK", run / "gpuprep" / "lock")
-    night._not_while_gpuprep_works()
+    night._not_while_gpuprep_works(0)
     with lock_of(run, ALICE), pytest.raises(errors.HostLocked, match="gpuprep changes this machine now"):
-        night._not_while_gpuprep_works()
-    night._not_while_gpuprep_works()
+        night._not_while_gpuprep_works(0)
+    night._not_while_gpuprep_works(0)
 
 
 # ---------------------------------------------------------------- the words of a lock, and the program that holds it
