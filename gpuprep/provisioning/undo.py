@@ -63,6 +63,8 @@ class Work:
     remove: list[str] = field(default_factory=list)
     restore: dict[str, str] = field(default_factory=dict)  # package ► the version that was there before
     unhold: list[str] = field(default_factory=list)
+    hold: list[str] = field(default_factory=list)  # as before: an upgrade by gpuprep ended these holds
+    auto: list[str] = field(default_factory=list)  # came as dependencies, and are marked as installed by hand now
     rpm_keys: list[str] = field(default_factory=list)
     files: list[dict[str, Any]] = field(default_factory=list)
     units: list[str] = field(default_factory=list)  # to be stopped and disabled
@@ -71,10 +73,7 @@ class Work:
     settings: list[list[str]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return any(
-            (self.remove, self.restore, self.unhold, self.rpm_keys, self.files, self.units, self.users, self.groups,
-             self.settings)
-        )  # fmt: skip
+        return any(value for name, value in vars(self).items() if name != "step")
 
 
 @dataclass(frozen=True)
@@ -124,6 +123,10 @@ def _reasons(work: Work) -> Iterable[str]:
         yield "install again " + _named([f"{name} {version}" for name, version in work.restore.items()])
     if work.unhold:
         yield f"release the holds of {_named(work.unhold)}"
+    if work.hold:
+        yield f"hold again {_named(work.hold)}"
+    if work.auto:
+        yield f"mark again as dependencies {_named(work.auto)}"
     if work.rpm_keys:
         yield f"forget the keys {_named(work.rpm_keys)}"
     gone = [about["path"] for about in work.files if about["kind"] == "absent"]
@@ -247,13 +250,23 @@ class _Lister:
     def _versions(
         self, going: Mapping[str, str], there: Mapping[str, list[str]], earlier: Mapping[str, list[str]]
     ) -> None:
-        for name, step in sorted(self.state["changed"].items()):
-            if name not in earlier or there.get(name) == earlier[name] or not PACKAGE.fullmatch(name):
-                continue
-            old = earlier[name][-1]
+        # What a run that was killed had put back is installed by gpuprep, and was there before.
+        back = {name: about["step"] for name, about in self.state["installed"].items() if name in earlier}
+        for name, step in sorted({**back, **self.state["changed"]}.items()):
             place = step if step in STEPS else STEP_OF.get(str(whose(name.partition(":")[0])), "driver")
-            if VERSION.fullmatch(old) and place in self.works:
-                self.works[place].restore[name] = old
+            if name not in earlier or place not in self.works or not PACKAGE.fullmatch(name):
+                continue
+            work, old = self.works[place], earlier[name][-1]
+            again = name in self.state["changed"] and there.get(name) != earlier[name] and bool(VERSION.fullmatch(old))
+            if again:
+                work.restore[name] = old
+            elif name not in there:
+                continue
+            # apt ends the hold of what it is told to change, and marks it as installed by hand.
+            if name in self.before["holds"] and (again or name not in self.now["holds"]):
+                work.hold.append(name)
+            if name in self.before["auto"] and (again or name not in self.now["auto"]):
+                work.auto.append(name)
         # dnf keeps several kernels' headers beside each other: those that came with gpuprep.
         for name, versions in sorted(there.items()):
             more = [one for one in versions if one not in earlier.get(name, versions)]
@@ -463,7 +476,7 @@ class _Lister:
                 self.works[step].units.append(unit)
             elif (
                 unit.startswith("nvidia-")
-                and earlier.get(unit) == "disabled"
+                and earlier.get(unit, "enabled") != "enabled"
                 and enabled == "enabled"
                 and "tuning" in self.works
             ):

@@ -88,8 +88,13 @@ def _unprovision(run: Run, shown: Plan | None) -> None:
             if any(work.step == "agent" for work in listed.works):
                 run.stage("taking the night check away")
                 schedule.take_away(host)
-            if listed.works or listed.restarts:
-                _play(run, listed)
+            left = listed
+            if any(work.restore for work in listed.works):
+                # What a newer version needs can go when the older one is there again; the restart comes after that.
+                _play(run, listed, restart=False)
+                left = _list(run, host, "reading what is left")
+            if left.works or listed.restarts:
+                _play(run, left, restart=listed.restarts)
             if lock.lost is not None:
                 raise lock.lost
             left = _list(run, host, "reading what is left")
@@ -163,12 +168,12 @@ def _program() -> str:
     return (importlib.resources.files("gpuprep.agent.facts") / "ledger.py").read_text(encoding="utf-8")
 
 
-def _play(run: Run, listed: Undo) -> None:
+def _play(run: Run, listed: Undo, *, restart: bool) -> None:
     may_restart = run.options.reboot and not run.target.local
     variables = {
         "gpu_preflight_undo": [dataclasses.asdict(work) for work in listed.works],
         "gpu_preflight_undo_folders": list(listed.folders),
-        "gpu_preflight_undo_restart": LOADED if listed.restarts and may_restart else "",
+        "gpu_preflight_undo_restart": LOADED if restart and may_restart else "",
         "gpu_driver_allow_reboot": may_restart,
         "gpuprep_run_id": run.run_id,
     }

@@ -32,6 +32,7 @@ OWN_FOLDER = "/var/lib/gpuprep"
 BEFORE = Path(OWN_FOLDER) / "before.json"
 RED_HAT = Path("/etc/system-release")
 # What gpuprep writes: the step that writes it, the folder, and the name there. "": of no step, goes with the last one.
+# Of a folder with versions each version: what else somebody put there stays.
 OWN = (
     ("driver", "/etc/modprobe.d", "gpuprep-*.conf"),
     ("driver", "/usr/share/dkms/modules_to_force_install", "gpuprep"),
@@ -46,7 +47,9 @@ OWN = (
     ("driver", "/etc/systemd/system", "gpuprep-driver*"),
     ("driver", "/etc/systemd/system/*.wants", "gpuprep-driver*"),
     ("driver", OWN_FOLDER, "driver-before"),
-    ("agent", "/opt/gpuprep", "agent"),
+    ("agent", "/opt/gpuprep/agent", "*.*.*-*"),
+    ("agent", "/opt/gpuprep/agent", "current"),
+    ("agent", "/opt/gpuprep/agent", ".current.new"),
     ("agent", "/usr/local/bin", "gpuprep-agent"),
     ("agent", "/usr/local/bin", "gpuprep-drift"),
     ("agent", "/etc/systemd/system", "gpuprep-drift.*"),
@@ -64,11 +67,19 @@ OWN = (
     ("cuda", "/etc/profile.d", "gpuprep.sh"),
     ("cuda", "/etc/systemd/system.conf.d", "gpuprep.conf"),
     ("cudnn", "/etc/ld.so.conf.d", "gpuprep.conf"),
-    ("cudnn", "/opt/gpuprep", "cudnn"),
+    ("cudnn", "/opt/gpuprep/cudnn", "*-cuda*"),
+    ("cudnn", "/opt/gpuprep/cudnn", "current"),
+    ("cudnn", "/opt/gpuprep/cudnn", ".current.new"),
     ("nccl", "/etc/ld.so.conf.d", "gpuprep-nccl.conf"),
-    ("nccl", "/opt/gpuprep", "nccl"),
-    ("codec", "/opt/gpuprep", "ffmpeg"),
-    ("codec", "/opt/gpuprep", "nv-codec-headers"),
+    ("nccl", "/opt/gpuprep/nccl", "*-cuda*"),
+    ("nccl", "/opt/gpuprep/nccl", "current"),
+    ("nccl", "/opt/gpuprep/nccl", ".current.new"),
+    ("codec", "/opt/gpuprep/ffmpeg", "*.*-*"),
+    ("codec", "/opt/gpuprep/ffmpeg", "current"),
+    ("codec", "/opt/gpuprep/ffmpeg", ".new-*"),
+    ("codec", "/opt/gpuprep/ffmpeg", ".current.new"),
+    ("codec", "/opt/gpuprep/nv-codec-headers", "*.*.*"),
+    ("codec", "/opt/gpuprep/nv-codec-headers", ".new-*"),
     ("codec", "/usr/local/bin", "ffmpeg"),
     ("codec", "/usr/local/bin", "ffprobe"),
     ("codec", "/usr/local/lib/pkgconfig", "ffnvcodec.pc"),
@@ -313,7 +324,10 @@ def write(path: Path = BEFORE) -> bool:
 
 def _marks() -> List[str]:
     """Files with gpuprep's name that a provision wrote. Not the night check's results, nor caches: they may stay."""
-    return [path for step, path in paths() if "gpuprep" in Path(path).name and step in ("driver", "agent", "tuning")]
+    return [
+        path for step, path in paths()
+        if "gpuprep" in Path(path).name and step in ("driver", "agent", "tuning") and not path.startswith("/var/cache/")
+    ]  # fmt: skip
 
 
 def read(path: Path = BEFORE) -> Optional[Dict[str, Any]]:

@@ -18,7 +18,7 @@ ROOT = {"mode": 0o644, "uid": 0, "gid": 0}
 NOUVEAU, PIN, AGENT = (
     "/etc/modprobe.d/gpuprep-nouveau.conf",
     "/etc/apt/preferences.d/gpuprep-nvidia",
-    "/opt/gpuprep/agent",
+    "/opt/gpuprep/agent/0.1.0-3e7e20bf6d73",
 )
 HOLDS, ENVIRONMENT = "/etc/apt/apt.conf.d/52gpuprep-holds", "/etc/environment"
 GPU = "GPU-12345678-1234-1234-1234-123456789012"
@@ -210,7 +210,7 @@ def test_the_users_own_ffmpeg_is_left_where_it_is() -> None:
 
 @pytest.mark.parametrize("before", [machine(files={}), None])
 def test_gpupreps_own_ffmpeg_goes_with_its_folder(before: dict[str, Any] | None) -> None:
-    path = "/opt/gpuprep/ffmpeg"
+    path = "/opt/gpuprep/ffmpeg/7.1.5-de203c64332a"
     now = machine(files={path: {"kind": "folder", **ROOT}})
     assert paths(work(undo(state(now, before, steps={path: "codec"})), "codec")) == [path]
 
@@ -357,6 +357,21 @@ def test_keys_that_others_imported_stay() -> None:
     assert len([one for one in listed.kept if "nobody wrote down" in one]) == 2
     damaged = {**now, "files": {path: file(own[:300])}}
     assert "containers" not in {one.step for one in undo(state(damaged, {}, **more)).works if one.rpm_keys}
+
+
+def test_an_older_driver_comes_back_with_its_hold_and_its_marks() -> None:
+    """apt ends the hold of what it changes, and marks as installed by hand what it is told to install."""
+    old = {"nvidia-utils": ["580.1"], "nvidia-dkms": ["580.1"], "nvidia-common": ["580.1"]}
+    had = machine(packages=old, holds=["nvidia-utils"], auto=["nvidia-dkms"])
+    changed = {name: "driver" for name in old}
+    now = machine(packages={name: ["580.9"] for name in old}, holds=["nvidia-utils"], auto=["nvidia-dkms"])
+    first = work(undo(state(now, had, changed=changed)), "driver")
+    assert (set(first.restore), first.hold, first.auto) == (set(old), ["nvidia-utils"], ["nvidia-dkms"])
+    second = work(undo(state({**had, "holds": [], "auto": []}, had, changed=changed)), "driver")
+    assert (second.restore, second.hold, second.auto) == ({}, ["nvidia-utils"], ["nvidia-dkms"])
+    killed = {name: ours("driver") for name in old}
+    assert undo(state({**had, "auto": []}, had, installed=killed)).works[0].auto == ["nvidia-dkms"]
+    assert undo(state(had, had, changed=changed)).works == ()
 
 
 LOCKS = "/etc/dnf/plugins/versionlock.list"
