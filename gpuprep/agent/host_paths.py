@@ -59,9 +59,6 @@ DRIFT_TIMER_STAMP = "/var/lib/systemd/timers/stamp-gpuprep-drift.timer"
 
 # Of the system; several modules read them.
 PRELOAD = "/etc/ld.so.preload"  # what every program is made to load
-# Keys that DKMS signs modules with. On Ubuntu the package shim-signed makes it (update-secureboot-policy --new-key).
-MOK_OF_UBUNTU = "/var/lib/shim-signed/mok/MOK.der"
-MOK_OF_DKMS = "/var/lib/dkms/mok.pub"  # everywhere else; DKMS makes it
 PCI_DEVICES = "/sys/bus/pci/devices"
 DMI = "/sys/class/dmi/id"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuprep import catalogue
+from gpuprep.agent.facts.nextboot import MOK_OF_DKMS, MOK_OF_UBUNTU
 from gpuprep.agent.facts.packagestate import of_others
-from gpuprep.agent.host_paths import MOK_OF_DKMS, MOK_OF_UBUNTU
 from gpuprep.catalogue import Board, Model, OsRelease, Tool, clouds
 from gpuprep.catalogue import ffmpeg as build
 from gpuprep.catalogue.roles import codec_libraries_absent, has_full_libraries

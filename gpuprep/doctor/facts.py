@@ -10,7 +10,7 @@ from gpuprep.checks import health
 from gpuprep.checks.installed import nextboot
 from gpuprep.desired.host_rules import board_at, nvidia_gpus
 from gpuprep.doctor import Diagnosis
-from gpuprep.records import Finding, Missing, Snapshot, Status
+from gpuprep.records import BootFacts, Finding, Missing, Snapshot, Status
 
 GRAVITY = {Status.FAIL: "lost", Status.WARN: "degraded"}
 SMALL_MIB = 200  # free room below which packages, modules and initramfs cannot be written
@@ -42,9 +42,12 @@ def of_next_boot(snapshot: Snapshot) -> list[Diagnosis]:
     """Why the next restart would lose the GPU or the machine, by the checks that need no profile."""
     if not nvidia_gpus(snapshot):
         return []
+    boot = snapshot.kernel.boot
+    decides = f" (what decides: {boot.setting})" if isinstance(boot, BootFacts) else "\n"
     return [
         Diagnosis(
-            finding.key, "unusable", "confirmed", finding.reason, (_evidence(finding),),
+            finding.key, "unusable", "confirmed", finding.reason.removesuffix(decides),
+            (decides[2:-1] if finding.reason.endswith(decides) else _evidence(finding),),
             tuple(COMMAND.findall(finding.remedy)) or (finding.remedy,), "Do not restart this machine before that.",
             "boot loader and files of the next boot",
         )

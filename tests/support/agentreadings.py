@@ -18,7 +18,7 @@ from gpuprep.agent.facts.loader import Loader
 from gpuprep.agent.probes import cudnn, toolkit
 from gpuprep.records import AptFacts, CudnnFacts, DkmsModule, FolderFacts, LocalDisk, Missing, ModprobeLine
 
-VersionAndFlavour = tuple[str, str] | Missing
+Reading = tuple[str, str, str] | Missing
 
 
 # ---------------------------------------------------------------- driver and its modules
@@ -43,9 +43,7 @@ def driver_parameters(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(driver, "PROC", folder)
 
 
-def module_version(
-    module: Path, read: Callable[[Path], VersionAndFlavour], cache: Path, agent: Path
-) -> VersionAndFlavour:
+def module_version(module: Path, read: Callable[[Path], Reading], cache: Path, agent: Path) -> Reading:
     """Version and flavour of a module, read or remembered in `cache`."""
     return modulecache.remembered(module, read, cache, agent)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.agent.facts import signatures
+from gpuprep.agent.facts import nextboot, signatures
 from gpuprep.agent.programs import modulesignature, trusted
 from gpuprep.records import Bool, ModuleSignature, SignatureFacts
 
@@ -95,7 +95,7 @@ def enrolled(certificate: Path, firmware: Path = signatures.FIRMWARE) -> Bool:
 
 def named_by_dkms(settings: Path) -> list[str]:
     """The certificates that DKMS's settings name."""
-    return signatures.configured(settings)
+    return nextboot.configured(settings)
 
 
 def facts(kernel: str, certificate: str, cache: Path) -> SignatureFacts:

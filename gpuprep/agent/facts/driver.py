@@ -69,7 +69,7 @@ CUDA_LIBRARY = "libcuda.so.1"
 # Files that NVIDIA's .run installer leaves, and no package has.
 RUNFILE_TRACES = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
 
-VersionAndFlavour = Union[Tuple[str, str], None, Missing]
+VersionAndFlavour = Union[Tuple[str, ...], None, Missing]
 
 
 def driver_facts(
@@ -125,11 +125,20 @@ def module_file(kernel: str) -> OptStr:
     return str(folder / (modules[0] if len(modules) == 1 else _chosen_by_modprobe(kernel, tuple(modules))))
 
 
-def _modinfo(path: Path) -> Union[Tuple[str, str], Missing]:
+def built_for(path: Path) -> str:
+    """The kernel in the version magic of a module; "" if it cannot be read."""
+    reading = remembered(path, _modinfo)
+    return reading[2] if isinstance(reading, tuple) else ""
+
+
+def _modinfo(path: Path) -> Union[Tuple[str, str, str], Missing]:
     text = run(["modinfo", str(path)], timeout=60)
     if isinstance(text, Missing):
         return text
-    return parse.modinfo(text) or Missing("unparsable", f"modinfo {path} names no version and licence")
+    read, magic = parse.modinfo(text), re.search(r"^vermagic:\s*(\S+)", text, re.MULTILINE)
+    if read is None:
+        return Missing("unparsable", f"modinfo {path} names no version and licence")
+    return (*read, magic[1] if magic else "")
 
 
 def _chosen_by_modprobe(kernel: str, paths: Tuple[str, ...]) -> str:

@@ -94,7 +94,7 @@ def nouveau_in_initramfs(
         return listed
     if isinstance(lines, Missing):
         return lines
-    nouveau, names = listed
+    nouveau, names, _ = listed
     if not nouveau:
         return None
     made = image.stat().st_mtime
@@ -140,10 +140,10 @@ def _image(kernel: str, root: Path) -> Tuple[Optional[Path], str]:
     return next(((path, program) for path, program in places if path.exists()), (None, ""))
 
 
-def _listed(program: str, image: Path) -> Union[Tuple[str, str], Missing]:
+def _listed(program: str, image: Path) -> Union[Tuple[str, str, str], Missing]:
     """(the file of nouveau in an initramfs or "", names of modprobe's files in it with blanks between)."""
     text = run([program, str(image)], timeout=60)
     if isinstance(text, Missing):
         return text
     nouveau = re.search(r"\S*/nouveau\.ko\S*", text)
-    return nouveau[0] if nouveau else "", " ".join(re.findall(r"/modprobe\.d/([^\s/]+\.conf)", text))
+    return nouveau[0] if nouveau else "", " ".join(re.findall(r"/modprobe\.d/([^\s/]+\.conf)", text)), ""

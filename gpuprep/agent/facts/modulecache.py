@@ -1,4 +1,4 @@
-"""Version and flavour of kernel modules, remembered by file identity.
+"""Version, flavour and kernel of modules, remembered by file identity.
 
 Debian's DKMS leaves nvidia-current.ko.xz at 40 MB compressed, and modinfo unpacks all of it: seconds of CPU for each
 snapshot. A module that was replaced is another file (inode, size, time), so the cache cannot be stale.
@@ -20,12 +20,10 @@ from gpuprep.agent.programs.run import read_text
 from gpuprep.records import Missing
 
 CACHE = Path(host_paths.MODULE_CACHE)
-VersionAndFlavour = Union[Tuple[str, str], Missing]
+Reading = Union[Tuple[str, str, str], Missing]
 
 
-def remembered(
-    path: Path, read: Callable[[Path], VersionAndFlavour], cache: Path = CACHE, agent: Path = AGENT_HOME
-) -> VersionAndFlavour:
+def remembered(path: Path, read: Callable[[Path], Reading], cache: Path = CACHE, agent: Path = AGENT_HOME) -> Reading:
     """The cached result for this file, else `read(path)`. A failed reading is not cached."""
     key = file_identity(path)
     known = _load(cache)
@@ -46,16 +44,16 @@ def file_identity(path: Path) -> Optional[str]:
     return f"{path}:{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
 
 
-def _load(cache: Path) -> Dict[str, Tuple[str, str]]:
+def _load(cache: Path) -> Dict[str, Tuple[str, str, str]]:
     text = read_text(cache)
     try:
         document = json.loads(text) if isinstance(text, str) else {}
-        return {str(key): (str(version), str(flavour)) for key, (version, flavour) in document.items()}
+        return {str(key): (str(one), str(two), str(three)) for key, (one, two, three) in document.items()}
     except (ValueError, TypeError, AttributeError):  # damaged, or of another format: treated as empty
         return {}
 
 
-def _save(cache: Path, known: Dict[str, Tuple[str, str]]) -> None:
+def _save(cache: Path, known: Dict[str, Tuple[str, str, str]]) -> None:
     with contextlib.suppress(OSError):  # the disk is full or read-only: the next run reads again, in seconds
         atomicfile.shared_folder(cache.parent)
         atomicfile.write(cache, json.dumps(known))

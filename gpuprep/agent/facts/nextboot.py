@@ -12,17 +12,19 @@ import os
 import re
 import shlex
 import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, List, Optional, Tuple
+from typing import BinaryIO, Callable, List, Optional, Tuple
 
-from .bootorder import RELEASE, SYSTEMD_BOOT, Answer, Tree, Unreadable
+from .bootorder import FIRMWARE_VENDOR, RELEASE, SYSTEMD_BOOT, VARIABLES, Answer, Tree, Unreadable
 
 IMAGE_GONE, IMAGE_EMPTY = "image_gone", "image_empty"
 INITRD_GONE, INITRD_EMPTY, NO_INITRD = "initrd_gone", "initrd_empty", "no_initrd"
 RESCUE = "rescue"
-BLOCKED, UNLISTED, BROKEN = "blocked", "unlisted", "broken"
-ABSENT, OTHER, UNSIGNED = "absent", "other", "unsigned"  # of the module; findings of their own for the agent
+BLOCKED, UNLISTED, BROKEN, FOREIGN = "blocked", "unlisted", "broken", "foreign"
+# Findings of their own for the agent: of the module and its key, and of a boot loader that nobody can follow.
+ABSENT, OTHER, UNSIGNED, UNENROLLED, NOT_UNDERSTOOD = "absent", "other", "unsigned", "unenrolled", "not_understood"
 BOOTS = (IMAGE_GONE, IMAGE_EMPTY, INITRD_GONE, INITRD_EMPTY, NO_INITRD, RESCUE)  # the machine itself does not come back
 MODULE = r"nvidia(?:[-_](?:current|tesla|legacy|open|server|\d\w*))*"  # the main one, as distributions name it
 FILE = re.compile(MODULE + r"\.ko(?:\.(?:xz|zst|gz))?")
@@ -37,6 +39,8 @@ NEEDS_INITRD = re.compile(r"root=(?:UUID=|LABEL=|/dev/mapper/|/dev/disk/|ZFS=)")
 MAGIC = {".ko": b"\x7fELF", ".xz": b"\xfd7zXZ\0", ".zst": b"(\xb5/\xfd", ".gz": b"\x1f\x8b"}
 MOST_INDEX = 16 << 20
 MOST_FOLDERS = 2000  # a kernel has some hundreds
+MOST_BLOCKS = 1 << 16  # of 128 KiB, in a module that is packed
+MOST_MODULE = 1 << 30  # bytes of it, unpacked
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,16 @@ class Fault:
     what: str  # a path, an option, a version
 
 
-def faults(answer: Answer, root: Path = Path("/")) -> Tuple[Fault, ...]:
-    """What is wrong with the entry of the next boot and with the files that it needs; () without a known kernel."""
+def faults(
+    answer: Answer, root: Path = Path("/"), built_for: Callable[[Path], str] = lambda _: ""
+) -> Tuple[Fault, ...]:
+    """What is wrong with the entry of the next boot and with the files that it needs; () without a known kernel.
+
+    `built_for(module)` is the kernel in its version magic, "" if that cannot be read.
+    """
     if not answer.kernel:
         return ()
-    found = [*_entry(answer, root), *_options(answer.options), *_module(answer.kernel, root)]
+    found = [*_entry(answer, root), *_options(answer.options), *_module(answer.kernel, root, built_for)]
     return tuple(found[:16])
 
 
@@ -84,18 +93,25 @@ def _options(options: str) -> List[Fault]:
     return found
 
 
-def _module(kernel: str, root: Path) -> List[Fault]:
-    """Files of the module that depmod does not know, or that no kernel can read."""
+def _module(kernel: str, root: Path, built_for: Callable[[Path], str]) -> List[Fault]:
+    """Files of the module that depmod does not know, that no kernel can read, or that are another kernel's."""
     folder = root / "lib/modules" / kernel
-    there = module_files(folder)
-    listed = _listed(folder)
-    if there and not any((folder / path).exists() for path in listed):
+    there, listed = module_files(folder), _listed(folder)
+    if there and not listed:
         return [Fault(UNLISTED, f"/lib/modules/{kernel}/{there[0]}")]
-    return [Fault(BROKEN, f"/lib/modules/{kernel}/{path}") for path in listed if _broken(folder / path)]
+    broken = [Fault(BROKEN, f"/lib/modules/{kernel}/{path}") for path in listed if _broken(folder / path)]
+    # A link of weak-updates leads to another kernel's module, and depmod has looked whether it fits.
+    own = [path for path in listed if os.path.realpath(folder / path).startswith(f"{os.path.realpath(folder)}/")]
+    others = [(path, made) for path in own if (made := built_for(folder / path)) not in ("", kernel)]
+    if broken or not own or len(others) < len(listed):
+        return broken
+    return [Fault(FOREIGN, f"/lib/modules/{kernel}/{path} (of {made})") for path, made in others]
 
 
 def module_files(folder: Path) -> List[str]:
-    """The files of the main module below a kernel's folder, from there; links to folders are not followed."""
+    """The files of the main module below a kernel's folder, from there; links to folders are not followed, and a link
+    that leads nowhere is no file.
+    """
     found: List[str] = []
     seen = 0
     for place in PLACES:
@@ -105,18 +121,22 @@ def module_files(folder: Path) -> List[str]:
                 return sorted(found)
             folders.sort()
             inside = os.path.relpath(path, folder)
-            found += [f"{inside}/{name}" for name in names if FILE.fullmatch(name)]
+            found += [f"{inside}/{name}" for name in names if FILE.fullmatch(name) and Path(path, name).exists()]
     return sorted(found)
 
 
 def _listed(folder: Path) -> List[str]:
-    """The files of the main module that modules.dep names, from the kernel's folder."""
+    """The files of the main module that modules.dep names, from the kernel's folder. modprobe reads modules.dep.bin,
+    which depmod writes after it: without that it finds none.
+    """
+    if not _size(folder, "modules.dep.bin"):
+        return []
     try:
         text = (Tree(folder).read("/modules.dep", MOST_INDEX) or b"").decode("utf-8", "replace")
     except Unreadable:
         return []
     paths = (line.partition(":")[0] for line in text.splitlines() if "nvidia" in line)
-    return [path for path in paths if FILE.fullmatch(path.rpartition("/")[2])]
+    return [path for path in paths if FILE.fullmatch(path.rpartition("/")[2]) and (folder / path).exists()]
 
 
 def _broken(path: Path) -> bool:
@@ -129,6 +149,9 @@ def _broken(path: Path) -> bool:
             head = file.read(64)
             file.seek(max(0, size - 2))
             tail = file.read(2)
+            file.seek(0)
+            if path.suffix in (".zst", ".gz") and head.startswith(MAGIC[path.suffix]):
+                return _zst_is_cut(file, size) if path.suffix == ".zst" else _gz_is_cut(file)
     except OSError:
         return False  # gone in this moment, or not readable: another reading says so
     if not head.startswith(MAGIC.get(path.suffix, b"")):
@@ -139,6 +162,48 @@ def _broken(path: Path) -> bool:
         table, (width, count) = struct.unpack_from("<Q", head, 0x28)[0], struct.unpack_from("<HH", head, 0x3A)
         return bool(table + width * count > size)
     return False
+
+
+def _zst_is_cut(file: BinaryIO, size: int) -> bool:
+    """By the lengths of its blocks, without unpacking it (RFC 8878, 3.1.1)."""
+    at = 0
+    for _ in range(MOST_BLOCKS):
+        if at >= size:
+            return at > size
+        file.seek(at)
+        head = file.read(8).ljust(8, b"\0")
+        if head[1:4] == b"\x2a\x4d\x18":  # a frame to be skipped
+            at += 8 + int.from_bytes(head[4:], "little")
+            continue
+        if not head.startswith(MAGIC[".zst"]):
+            return True
+        single, width = head[4] >> 5 & 1, head[4] >> 6
+        at += 6 - single + (0, 1, 2, 4)[head[4] & 3] + (single, 2, 4, 8)[width]
+        last = 0
+        for _ in range(MOST_BLOCKS):
+            file.seek(at)
+            block = int.from_bytes(file.read(3), "little")
+            last, kind = block & 1, block >> 1 & 3
+            at += 3 + (1 if kind == 1 else block >> 3)
+            if last or at > size:
+                break
+        at += 4 if head[4] & 4 else 0
+        if not last:
+            return at > size
+    return False
+
+
+def _gz_is_cut(file: BinaryIO) -> bool:
+    """By unpacking it: gzip says nowhere how long it is."""
+    unpack, made = zlib.decompressobj(31), 0
+    try:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            while block and made < MOST_MODULE:
+                made += len(unpack.decompress(block, 1 << 20))
+                block = unpack.unconsumed_tail
+    except zlib.error:
+        return True
+    return not unpack.eof and made < MOST_MODULE
 
 
 def _size(root: Path, path: str) -> Optional[int]:
@@ -152,7 +217,27 @@ def _size(root: Path, path: str) -> Optional[int]:
 
 LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
 TREE = Path("/var/lib/dkms")
-SECURE_BOOT = Path("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c")
+SECURE_BOOT = Path(f"{VARIABLES}/SecureBoot-{FIRMWARE_VENDOR}")
+# Keys that DKMS signs modules with. On Ubuntu the package shim-signed makes it (update-secureboot-policy --new-key).
+MOK_OF_UBUNTU = "/var/lib/shim-signed/mok/MOK.der"
+MOK_OF_DKMS = "/var/lib/dkms/mok.pub"  # everywhere else; DKMS makes it
+DKMS_SETTINGS = Path("/etc/dkms")
+NAMED = re.compile(r"""^mok_certificate=["']?(/[A-Za-z0-9._+/-]{1,250})["']?\s*$""", re.MULTILINE)
+MOST_SETTINGS = 8
+
+
+def of_restart(answer: Answer, run: Callable[..., str], *, driver: bool = True) -> List[Fault]:
+    """What speaks against a restart, as `drift` says it: of the machine, and where it has one of the driver."""
+    if answer.problem and answer.reason != "not_installed":
+        return [Fault(NOT_UNDERSTOOD, answer.problem)]
+
+    def built_for(path: Path) -> str:
+        return "".join(run("modinfo", "-F", "vermagic", str(path)).split()[:1])
+
+    found = list(faults(answer, built_for=built_for))
+    if not driver:
+        return [fault for fault in found if fault.kind in BOOTS]
+    return found + of_driver(answer.kernel, run)
 
 
 def of_driver(kernel: str, run: Callable[..., str], root: Path = Path("/")) -> List[Fault]:
@@ -164,18 +249,62 @@ def of_driver(kernel: str, run: Callable[..., str], root: Path = Path("/")) -> L
     if not kernel or not library:
         return []
     folder = root / "lib/modules" / kernel
-    listed = _listed(folder)
-    there = [path for path in listed if (folder / path).exists()]
+    there = _listed(folder)
     if not there:
-        return [Fault(ABSENT, "")]
+        return [] if module_files(folder) else [Fault(ABSENT, "")]  # else it is UNLISTED
     told = {path: run("modinfo", str(folder / path)) for path in there}
     fields = {path: dict(line.partition(":")[::2] for line in text.splitlines()) for path, text in told.items()}
     versions = {path: found.get("version", "").strip() for path, found in fields.items()}
     if library not in versions.values():
         return [Fault(OTHER, next(iter(versions.values())) or "that cannot be read")]
-    unsigned = [path for path in there if versions[path] == library and "sig_id" not in fields[path]]
-    on = secure_boot(root)
-    return [Fault(UNSIGNED, f"/lib/modules/{kernel}/{path}") for path in unsigned if on]
+    if not secure_boot(root):
+        return []
+    loaded = [path for path in there if versions[path] == library]
+    unsigned = [path for path in loaded if "sig_id" not in fields[path]]
+    keys = {fields[path].get("sig_key", "").replace(":", "").strip().lstrip("0").upper() for path in loaded} - {""}
+    refused = [path for path in certificates(root) if _serial(path, run) in keys and _refused(path, run)]
+    return [Fault(UNSIGNED, f"/lib/modules/{kernel}/{path}") for path in unsigned] + [
+        Fault(UNENROLLED, path) for path in refused
+    ]
+
+
+def certificates(root: Path = Path("/")) -> List[str]:
+    """Paths of the certificates that DKMS signs for: its own, Ubuntu's, and those that its settings name."""
+    return list(dict.fromkeys([MOK_OF_DKMS, MOK_OF_UBUNTU, *configured(root / str(DKMS_SETTINGS).lstrip("/"))]))
+
+
+def configured(folder: Path) -> List[str]:
+    """Paths of certificates in DKMS's settings; values that a shell would have to expand are ignored."""
+    files = ["/framework.conf"]
+    found: List[str] = []
+    tree = Tree(folder)
+    try:
+        files += [f"/framework.conf.d/{name}" for name in tree.names("/framework.conf.d") if name.endswith(".conf")]
+        for file in files[: MOST_SETTINGS + 1]:
+            found += NAMED.findall((tree.read(file, 1 << 16) or b"").decode("utf-8", "replace"))
+    except Unreadable:
+        pass  # only root asks before a restart; for the agent it is then as if nothing were configured
+    return found[:MOST_SETTINGS]
+
+
+def _serial(path: str, run: Callable[..., str]) -> str:
+    """The serial number of a certificate, which is what a module's signature names; "?" without one."""
+    for form in ("DER", "PEM"):
+        said = run("openssl", "x509", "-noout", "-serial", "-inform", form, "-in", path)
+        if said.startswith("serial="):
+            return said[7:].strip().lstrip("0").upper()
+    return "?"
+
+
+def _refused(path: str, run: Callable[..., str]) -> bool:
+    return enrolled(run("mokutil", "--test-key", path)) is False
+
+
+def enrolled(said: str) -> Optional[bool]:
+    """Whether a key is enrolled, by mokutil's text: one exit code means both "enrolled" and "error". None: unknown."""
+    if re.search(r"is not enrolled|enrollment request|is blocked|CA blocked", said):
+        return False
+    return True if re.search(r"already enrolled|CA enrolled|already in db", said) else None
 
 
 def library_version(root: Path = Path("/")) -> str:
@@ -189,9 +318,13 @@ def library_version(root: Path = Path("/")) -> str:
 
 
 def secure_boot(root: Path = Path("/")) -> bool:
+    """Whether Secure Boot is on, by the firmware's variable: 4 bytes of attributes, then 1 if it is on.
+
+    Raises OSError if it may not be read.
+    """
     try:
         return (root / str(SECURE_BOOT).lstrip("/")).read_bytes()[-1:] == b"\x01"
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
@@ -222,10 +355,14 @@ def said(
         BROKEN: f"the module {what} is empty or cut off: the GPU would be gone",
         ABSENT: "it has no NVIDIA module: the GPU would be gone",
         OTHER: f"it has NVIDIA module {what}, and the libraries are {one_line(library)}: programs would fail",
+        FOREIGN: f"the module {what} is built for another kernel, and this one refuses it: the GPU would be gone",
         UNSIGNED: f"Secure Boot is on and {what} is not signed: the GPU would be gone",
+        UNENROLLED: f"Secure Boot is on, and {what}, for which its module is signed, is not enrolled: the GPU would be"
+                    " gone",
+        NOT_UNDERSTOOD: f"nobody can tell which kernel the next boot starts: {what}",
     }[fault.kind]  # fmt: skip
     repair = command(fault, kernel, apt=apt, dkms=dkms, loader=loader)
-    return f"kernel {name}, which the next boot starts: {sentence}", repair
+    return f"kernel {name}, which the next boot starts: {sentence}" if name else sentence, repair
 
 
 def command(fault: Fault, kernel: str, *, apt: bool, dkms: str = "", loader: str = "") -> str:
@@ -255,6 +392,10 @@ def command(fault: Fault, kernel: str, *, apt: bool, dkms: str = "", loader: str
         if not apt:
             return f"sudo grubby --update-kernel=ALL --remove-args={word}"
         return f"sudo sed -i s/{_pattern(fault.what)}// /etc/default/grub /etc/default/grub.d/*.cfg; {menu}"
+    if fault.kind == NOT_UNDERSTOOD:
+        return "if you know that it is the right one, restart the machine yourself, then run this again"
+    if fault.kind == UNENROLLED:
+        return f"sudo mokutil --import {shlex.quote(fault.what)}, then restart and confirm it at the machine's console"
     if fault.kind == UNLISTED:
         return f"sudo depmod {name}"
     if not dkms:

@@ -7,10 +7,11 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from gpuprep.agent import host_paths
 from gpuprep.agent.facts import bootorder, nextboot, parse
+from gpuprep.agent.facts.driver import built_for
 from gpuprep.agent.facts.packages import headers_available
 from gpuprep.agent.programs.run import read_text, run
 from gpuprep.records import (
@@ -29,8 +30,6 @@ from gpuprep.records import (
 from gpuprep.untrusted.plaintext import one_line
 
 PCI_DEVICES = Path(host_paths.PCI_DEVICES)
-EFI = Path("/sys/firmware/efi")
-SECURE_BOOT = EFI / "efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 NVIDIA = "10de"
 GPU_CLASSES = ("0300", "0302")  # VGA, 3D controller
 OTHER_CLASSES = (*GPU_CLASSES, "0380", "1200")  # other display controller, processing accelerator: AMD's
@@ -70,14 +69,16 @@ def kernel_facts() -> KernelFacts:
     )
 
 
-def boot_facts(answer: bootorder.Answer, root: Path = Path("/")) -> Tuple[OptStr, Union[BootFacts, Missing, None]]:
+def boot_facts(
+    answer: bootorder.Answer, root: Path = Path("/"), built_for: Callable[[Path], str] = built_for
+) -> Tuple[OptStr, Union[BootFacts, Missing, None]]:
     """(the kernel of the next boot, its entry). Both Missing where the boot loader's settings cannot be understood."""
     if answer.reason == "not_installed":
         return None, None
     if answer.problem:
         unknown = Missing(answer.reason, one_line(answer.problem, 300))
         return unknown, unknown
-    faults = tuple(BootFault(fault.kind, fault.what) for fault in nextboot.faults(answer, root))
+    faults = tuple(BootFault(fault.kind, fault.what) for fault in nextboot.faults(answer, root, built_for))
     return answer.kernel, BootFacts(
         answer.loader, one_line(answer.setting, 300), one_line(answer.title, 200), answer.image,
         answer.options[:MOST_OPTIONS], answer.once, answer.fallback or None, faults,
@@ -103,16 +104,10 @@ def boot_id() -> str:
 
 
 def secure_boot() -> Bool:
-    """Whether Secure Boot is on, by the firmware's variable: 4 bytes of attributes, then 1 if it is on."""
-    if not EFI.is_dir():
-        return False
     try:
-        content = SECURE_BOOT.read_bytes()
-    except FileNotFoundError:
-        return False
+        return nextboot.secure_boot()
     except OSError as error:
         return Missing("no_permission", str(error))
-    return content[-1:] == b"\x01"
 
 
 def virtualization() -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 from gpuprep.agent import host_paths
-from gpuprep.agent.facts import der
+from gpuprep.agent.facts import der, nextboot
 from gpuprep.agent.facts.driver import module_file
 from gpuprep.agent.facts.managed import AGENT_HOME
 from gpuprep.agent.facts.modulecache import file_identity
@@ -38,10 +38,6 @@ from gpuprep.records import (
 from gpuprep.untrusted.limits import file_bytes
 from gpuprep.untrusted.plaintext import one_line
 
-CERTIFICATES = (host_paths.MOK_OF_DKMS, host_paths.MOK_OF_UBUNTU)
-DKMS_SETTINGS = Path("/etc/dkms")
-NAMED = re.compile(r"""^mok_certificate=["']?(/[A-Za-z0-9._+/-]{1,250})["']?\s*$""", re.MULTILINE)
-MOST_SETTINGS = 8
 CACHE = Path(host_paths.SIGNATURE_CACHE)
 LOADED = Path("/sys/module/nvidia/srcversion")
 MOST_MODULES = 16  # of one kernel: there are six at most
@@ -69,7 +65,7 @@ class Certificate:
 
 def facts(kernels: Sequence[OptStr], asked: Sequence[str] = (), cache: Path = CACHE) -> SignatureFacts:
     """Signatures of the modules of these kernels; `asked` are the profile's certificates."""
-    paths = tuple(dict.fromkeys((*asked, *CERTIFICATES, *configured())))
+    paths = tuple(dict.fromkeys((*asked, *nextboot.certificates())))
     known = [certificate for certificate in map(_certificate, paths) if isinstance(certificate, Certificate)]
     remembered = _Cache(cache)
     modules = tuple(
@@ -84,13 +80,6 @@ def facts(kernels: Sequence[OptStr], asked: Sequence[str] = (), cache: Path = CA
     return SignatureFacts(modules, shown, _is_loaded(kernels[0]) if unknown else NOT_ASKED)
 
 
-def configured(folder: Path = DKMS_SETTINGS) -> List[str]:
-    """Paths of certificates in DKMS's settings; values that a shell would have to expand are ignored."""
-    files = [folder / "framework.conf", *sorted((folder / "framework.conf.d").glob("*.conf"))[:MOST_SETTINGS]]
-    texts = [text for text in map(read_text, files) if isinstance(text, str)]
-    return [path for text in texts for path in NAMED.findall(text)][:MOST_SETTINGS]
-
-
 def modules_of(kernel: str) -> List[Path]:
     """NVIDIA's modules that modprobe would load for a kernel: the main module and those in its folder."""
     main = module_file(kernel)
@@ -100,16 +89,14 @@ def modules_of(kernel: str) -> List[Path]:
 
 
 def enrolled(path: str, firmware: Path = FIRMWARE) -> Bool:
-    """Whether mokutil reports the key as enrolled. By its text: one exit code means both "enrolled" and "error"."""
+    """Whether mokutil reports the key as enrolled; without mokutil, the firmware's own lists."""
     if not Path(path).is_file():
         return Missing("not_installed", f"there is no file {path}")
     output = run(["mokutil", "--test-key", path], accept=(0, 1, 255), merge_stderr=True)
     if isinstance(output, Missing):
         return _in_lists(path, firmware, output) if output.reason == "command_not_found" else output
-    if re.search(r"is not enrolled|enrollment request|is blocked|CA blocked", output):
-        return False
-    if re.search(r"already enrolled|CA enrolled|already in db", output):
-        return True
+    if (said := nextboot.enrolled(output)) is not None:
+        return said
     reason = "not_supported" if "not supported" in output else "unparsable"
     return Missing(reason, f"mokutil: {one_line(output.strip(), 200)}")
 

@@ -33,6 +33,7 @@ FINDINGS = {
     nextboot.BLOCKED: ("driver", "next_boot_options", "may be loaded"),
     nextboot.UNLISTED: ("driver", "next_boot_file", "can be loaded"),
     nextboot.BROKEN: ("driver", "next_boot_file", "can be loaded"),
+    nextboot.FOREIGN: ("driver", "next_boot_file", "can be loaded"),
 }
 
 
@@ -70,7 +71,7 @@ def _of_faults(snapshot: Snapshot, boot: BootFacts, key: tuple[str, str, str], f
     if not faults:
         start = f"{kernel}, by {boot.setting}"
         return Finding(subject, prop, Status.PASS, expected, start)
-    repaired = any(fault.kind in (nextboot.UNLISTED, nextboot.BROKEN) for fault in faults)
+    repaired = any(fault.kind in (nextboot.UNLISTED, nextboot.BROKEN, nextboot.FOREIGN) for fault in faults)
     remedy = commands or provision(ROLE)
     return none_of(
         subject, prop, [f"{fault.kind.replace('_', ' ')}: {one_line(fault.what)}" for fault in faults],

@@ -116,33 +116,33 @@ def test_a_module_is_read_once_and_again_when_it_was_replaced(tmp_path: Path, mo
     module.write_text("550")
     reads: list[str] = []
 
-    def read(path: Path) -> tuple[str, str] | records.Missing:
+    def read(path: Path) -> tuple[str, str, str] | records.Missing:
         reads.append(path.read_text())
-        return records.Missing("unparsable") if reads[-1] == "" else (reads[-1], "open")
+        return records.Missing("unparsable") if reads[-1] == "" else (reads[-1], "open", "6.1")
 
-    def look(agent: Path = tmp_path) -> tuple[str, str] | records.Missing:
+    def look(agent: Path = tmp_path) -> tuple[str, str, str] | records.Missing:
         return agentreadings.module_version(module, read, cache, agent)
 
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert look() == ("550", "open")
+    assert look() == ("550", "open", "6.1")
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert look(tmp_path / "no agent") == ("550", "open")
+    assert look(tmp_path / "no agent") == ("550", "open", "6.1")
     assert not cache.parent.exists()  # neither an ordinary user nor a streamed agent leaves anything
     for _ in range(2):
-        assert look() == ("550", "open")
+        assert look() == ("550", "open", "6.1")
     assert len(reads) == 3
     assert cache.stat().st_mode & 0o777 == 0o644
     cache.parent.chmod(0o700)
     module.unlink()
     module.write_text("555")  # as long as the old one
-    assert look() == ("555", "open")
+    assert look() == ("555", "open", "6.1")
     assert len(json.loads(cache.read_text())) == 1
     assert cache.parent.stat().st_mode & 0o777 == 0o755
     cache.write_text("[1")
-    assert look() == ("555", "open")
+    assert look() == ("555", "open", "6.1")
     cache.unlink()
     cache.mkdir()  # as a disk with no room: what cannot be remembered is read again
-    assert look() == ("555", "open")
+    assert look() == ("555", "open", "6.1")
     assert [path.name for path in cache.parent.iterdir()] == [cache.name]
     module.write_text("")
     assert isinstance(look(), records.Missing)

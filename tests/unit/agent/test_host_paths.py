@@ -34,6 +34,8 @@ OF_ROLES = {
     "/etc/yum.repos.d/gpuprep-nvidia.repo",
     "/etc/modprobe.d/gpuprep-",  # in a sentence
     "/opt/gpuprep",
+    "/opt/gpuprep/ffmpeg",
+    "/opt/gpuprep/nv-codec-headers",
     "/opt/gpuprep/python",
     "/var/lib/gpuprep/build",
     "/var/lib/gpuprep/codec",
@@ -48,7 +50,7 @@ NOT_OF_ROLES = {
     "AGENT_LIBRARIES", "DRIFT_PLAN", "DRIFT_RESULTS", "DRIFT_LAST",
     "DRIFT_SERVICE_FILE", "DRIFT_TIMER_FILE", "DRIFT_TIMER_LINK",
     "DRIFT_TIMER_STAMP", "ROLLBACK_LOCK", "DRIVER_CHECK_UNIT", "DRIVER_CHECK_LINK", "ROLLBACK_PROGRAM",
-    "PRELOAD", "MOK_OF_UBUNTU", "MOK_OF_DKMS", "PCI_DEVICES", "DMI", "BOOT_ID",
+    "PRELOAD", "PCI_DEVICES", "DMI", "BOOT_ID",
 }  # fmt: skip
 
 
@@ -109,7 +111,7 @@ def test_unprovision_takes_back_every_path_that_is_gpupreps() -> None:
         for path in sorted({*PATHS.values(), *OF_ROLES} - not_files)
         if "gpuprep" in path
         and not path.startswith((*gone_with_the_ledger, f"{PATHS['AGENT_HOME']}/"))
-        and not any(fits(path, folder, name) for _, folder, name in ledger.OWN)
+        and not any(path == folder or fits(path, folder, name) for _, folder, name in ledger.OWN)
     ]
     assert unknown == []
 

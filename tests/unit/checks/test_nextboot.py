@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import itertools
+import lzma
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import boottrees
@@ -52,6 +54,7 @@ def modules(os: str, *releases: str) -> Files:
     for release in releases:
         files[f"/lib/modules/{release}/{module_place(os)}"] = elf()
         files[f"/lib/modules/{release}/modules.dep"] = f"{module_place(os)}:\nkernel/drivers/gpu/drm/nouveau.ko:\n"
+        files[f"/lib/modules/{release}/modules.dep.bin"] = "its index"
     return files
 
 
@@ -64,6 +67,8 @@ class Host:
     root: Path
     files: Files
     profile: str = "t4"
+    built_for: str = ""  # the kernel in the modules' version magic
+    links: dict[str, str] = field(default_factory=dict)
 
     @property
     def running(self) -> str:
@@ -71,8 +76,12 @@ class Host:
 
     def snapshot(self) -> Snapshot:
         boottrees.write(self.root, self.files)
+        for path, target in self.links.items():
+            place = self.root / path.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(target)
         answer = bootorder.next_boot(bootorder.Tree(self.root))
-        following, boot = osfacts.boot_facts(answer, self.root)
+        following, boot = osfacts.boot_facts(answer, self.root, lambda _: self.built_for)
         good = finished_snapshot(self.wanted())
         version = good.driver.module_version
         signed = tuple(
@@ -361,10 +370,172 @@ WAYS = (
     ),
 )
 
+# ---------------------------------------------------------------- more ways of losing it, and healthy ones
+
+
+def packed(suffix: str, content: bytes) -> Change:
+    """The module as its distribution packs it."""
+
+    def changing(one: Host) -> None:
+        folder, name = f"/lib/modules/{NEW[one.os]}", module_place(one.os)
+        del one.files[f"{folder}/{name}"]
+        one.files |= {f"{folder}/{name}{suffix}": content, f"{folder}/modules.dep": f"{name}{suffix}:\n"}
+
+    return changing
+
+
+def zst(*blocks: bytes, checksum: bool = True) -> bytes:
+    """A frame of raw blocks, and one that is run-length coded at the end."""
+    frame = b"(\xb5/\xfd" + bytes([0b10000100 if checksum else 0b10000000, 0x58]) + b"\0\0\0\0"
+    body = b"".join((len(block) << 3).to_bytes(3, "little") + block for block in blocks)
+    return frame + body + (5000 << 3 | 3).to_bytes(3, "little") + b"\0" + (b"SUM!" if checksum else b"")
+
+
+ZST, GZ, XZ = zst(elf(), b"x" * 200), gzip.compress(elf()), lzma.compress(elf())
+
+
+def systemd(default: str, once: str = "") -> Change:
+    """systemd-boot in place of GRUB; an old kernel is there, too."""
+
+    def changing(one: Host) -> None:
+        here = (NEW[one.os], OLDER[one.os])
+        kept = {path: text for path, text in one.files.items() if not path.startswith("/boot")}
+        entries = {f"{boottrees.MACHINE}-{release}": boottrees.type1(release) for release in here}
+        wishes = [text.replace("OLD", OLDER[one.os]).replace("NEW", NEW[one.os]) for text in (default, once)]
+        one.files = kept | boottrees.systemd_boot(wishes[0], **entries) | boottrees.images(*here)
+        if once:
+            one.files |= boottrees.variable("LoaderEntryOneShot", wishes[1])
+
+    return changing
+
+
+def grub_default(default: str) -> Change:
+    """An entry of the menu by its titles; of Red Hat's by the title or the id of an entry."""
+
+    def changing(one: Host) -> None:
+        old = OLDER[one.os]
+        titles = {
+            "old": f"Advanced options for Ubuntu>Ubuntu, with Linux {old}",
+            "new": f"Advanced options for Ubuntu>Ubuntu, with Linux {NEW[one.os]}",
+            "gone": "Advanced options for Ubuntu>Ubuntu, with Linux 5.10.0-1-amd64",
+        }
+        if one.os == "rocky9":
+            titles = {
+                "old": f"Rocky Linux ({old}) 9.6 (Blue Onyx)",
+                "new": f"{boottrees.MACHINE}-{NEW[one.os]}",
+                "gone": f"{boottrees.MACHINE}-5.14.0-1.el9.x86_64",
+            }
+        one.files |= menu(one.os, NEW[one.os], one.running, old, saved_entry=titles[default])
+
+    return changing
+
+
+def flat(one: Host) -> None:
+    """GRUB_DISABLE_SUBMENU=y, and the second entry; Red Hat's menu is always so."""
+    old = OLDER[one.os]
+    if one.os == "rocky9":
+        one.files |= menu(one.os, NEW[one.os], old, saved_entry="1")
+        return
+    entries = "".join(
+        f"menuentry 'Linux {release}' {{\nlinux /boot/vmlinuz-{release} ro\ninitrd /boot/initrd.img-{release}\n}}\n"
+        for release in (NEW[one.os], old)
+    )
+    one.files |= {"/boot/grub/grub.cfg": f"set default=1\n{entries}", **boottrees.kernels(old)}
+
+
+def own_options(words: str) -> Change:
+    """Options of one entry alone, as `grubby --args` and an edited menu have them."""
+
+    def changing(one: Host) -> None:
+        if one.os == "rocky9":
+            path = f"/boot/loader/entries/{boottrees.MACHINE}-{NEW[one.os]}.conf"
+            one.files[path] = boottrees.entry(NEW[one.os], options=f"{boottrees.OPTIONS} {words}")
+        else:
+            in_options(f"{words} console=ttyS0")(one)
+
+    return changing
+
+
+def dangling(one: Host) -> None:
+    """A link of weak-updates to a module of a kernel that was removed."""
+    folder = f"/lib/modules/{NEW[one.os]}"
+    del one.files[f"{folder}/{module_place(one.os)}"]
+    one.files[f"{folder}/modules.dep"] = "weak-updates/nvidia.ko:\n"
+    one.links[f"{folder}/weak-updates/nvidia.ko"] = "/lib/modules/5.14.0-1.el9.x86_64/extra/nvidia.ko"
+
+
+def weak(one: Host) -> None:
+    """The same, and the other kernel is there: its module fits both."""
+    dangling(one)
+    one.links[f"/lib/modules/{NEW[one.os]}/weak-updates/nvidia.ko"] = f"../../{OLDER[one.os]}/extra/nvidia.ko"
+    one.files[f"/lib/modules/{OLDER[one.os]}/extra/nvidia.ko"] = elf()
+    one.built_for = OLDER[one.os]
+
+
+def of_another_kernel(one: Host) -> None:
+    one.built_for = OLDER[one.os]
+
+
+def of_this_kernel(one: Host) -> None:
+    one.built_for = NEW[one.os]
+
+
+def without_index(name: str) -> Change:
+    def changing(one: Host) -> None:
+        del one.files[f"/lib/modules/{NEW[one.os]}/{name}"]
+
+    return changing
+
+
+NONE = driver(module_next_boot_version=None)
+ONCE = f"{boottrees.MACHINE}-OLD.conf"
+MORE_WAYS = (
+    Way("saved by titles of a submenu", "driver.next_boot_module", BUILD, grub_default("old"), NONE, reason="saved_"),
+    Way("no submenus, the second", "driver.next_boot_module", BUILD, flat, NONE),
+    Way("options of one entry", "driver.next_boot_options", MENU, own_options("modprobe.blacklist=nvidia")),
+    Way("systemd-boot's default is a pattern of the old one", "driver.next_boot_module", BUILD,
+        systemd("*-OLD*"), NONE, reason="default in /efi/loader/loader.conf"),
+    Way("systemd-boot starts the old one once", "driver.next_boot_module", BUILD,
+        systemd("*", ONCE), NONE, reason="LoaderEntryOneShot"),
+    Way("a module of another kernel", "driver.next_boot_file", DKMS, of_another_kernel, reason="another kernel"),
+    Way("a weak link that leads nowhere", "driver.next_boot_module", BUILD, dangling, NONE),
+    Way("no modules.dep", "driver.next_boot_file", both("sudo depmod "), without_index("modules.dep")),
+    Way("no index of modules.dep", "driver.next_boot_file", both("sudo depmod "), without_index("modules.dep.bin")),
+    Way("a zst that is cut in a block", "driver.next_boot_file", DKMS, packed(".zst", ZST[:-300])),
+    Way("a zst that is cut in its checksum", "driver.next_boot_file", DKMS, packed(".zst", ZST[:-2])),
+    Way("a gz that is cut", "driver.next_boot_file", DKMS, packed(".gz", GZ[:-9])),
+    Way("an xz that is cut", "driver.next_boot_file", DKMS, packed(".xz", XZ[:-1])),
+)  # fmt: skip
+HEALTHY: dict[str, Change] = {
+    "saved by titles": grub_default("new"),
+    "what is saved was removed: the first": grub_default("gone"),
+    "an entry's own options, against nouveau": own_options("rd.driver.blacklist=nouveau nvidia-drm.modeset=1"),
+    "nvidia_drm alone is kept out": own_options("modprobe.blacklist=nvidia_drm"),
+    "systemd-boot's default is a pattern of the new one": systemd("*-NEW*"),
+    "systemd-boot starts the new one once": systemd("*-OLD*", ONCE.replace("OLD", "NEW")),
+    "a weak link to another kernel's module": weak,
+    "a whole zst": packed(".zst", ZST),
+    "a zst without a sum, and a frame to skip": packed(".zst", zst(elf(), checksum=False) + b"\x50*M\x18\2\0\0\0ab"),
+    "a whole gz": packed(".gz", GZ),
+    "a whole xz": packed(".xz", XZ),
+    "a module of this kernel": of_this_kernel,
+}
+
+
+@pytest.mark.parametrize("os", SYSTEMS)
+@pytest.mark.parametrize("name", HEALTHY)
+def test_what_is_healthy_makes_no_alarm(name: str, os: str, tmp_path: Path) -> None:
+    one = host(os, False, tmp_path)
+    HEALTHY[name](one)
+    snapshot = one.snapshot()
+    assert snapshot.kernel.next_boot == NEW[os]
+    found = one.judged(snapshot)
+    assert {key for key, each in found.items() if each.status in (Status.FAIL, Status.UNKNOWN)} == set()
+
 
 @pytest.mark.parametrize("secure", [False, True], ids=["", "secure-boot"])
 @pytest.mark.parametrize("os", SYSTEMS)
-@pytest.mark.parametrize("way", WAYS, ids=[way.name for way in WAYS])
+@pytest.mark.parametrize("way", [*WAYS, *MORE_WAYS], ids=[way.name for way in (*WAYS, *MORE_WAYS)])
 def test_each_way_of_losing_the_gpu_is_told_before_the_restart(way: Way, os: str, secure: bool, tmp_path: Path) -> None:
     well = host(os, secure, tmp_path / "well", way.profile)
     before = well.judged(well.snapshot())
@@ -531,6 +702,42 @@ def test_what_a_role_asks_before_it_restarts_a_machine(
     for fault in found:
         for apt in (True, False):
             assert "sudo dkms install" in nextboot.said(fault, kernel, apt=apt, dkms="nvidia/580.1", library="580.1")[1]
+
+
+@pytest.mark.parametrize(
+    ("serial", "mokutil", "kinds"),
+    [
+        ("0AF122", "/var/lib/dkms/mok.pub is not enrolled\n", [nextboot.UNENROLLED]),
+        ("0AF122", "/var/lib/dkms/mok.pub is already in the enrollment request\n", [nextboot.UNENROLLED]),
+        ("0AF122", "/var/lib/dkms/mok.pub is already enrolled\n", []),
+        ("0AF122", "", []),  # no mokutil: whether it is enrolled is unknown, as `drift` says
+        ("0BBBBB", "/var/lib/dkms/mok.pub is not enrolled\n", []),  # the module has another signer
+    ],
+)
+def test_a_role_asks_whether_the_key_is_enrolled(serial: str, mokutil: str, kinds: list[str], tmp_path: Path) -> None:
+    files: Files = {"/usr/lib64/libnvidia-ml.so.580.1": "x", str(nextboot.SECURE_BOOT): b"\x06\0\0\0\x01"}
+    boottrees.write(tmp_path, files | modules("debian13", "6.1"))
+    (tmp_path / "usr/lib64/libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.580.1")
+
+    def run(*words: str) -> str:
+        if words[0] == "openssl":
+            return f"serial={serial}\n" if words[-1] == nextboot.MOK_OF_DKMS and "PEM" in words else ""
+        return mokutil if words[0] == "mokutil" else modinfo("580.1", is_signed=True) + "sig_key:        0A:F1:22\n"
+
+    found = nextboot.of_driver("6.1", run, tmp_path)
+    assert [fault.kind for fault in found] == kinds
+    assert all("mokutil --import /var/lib/dkms/mok.pub" in nextboot.said(one, "6.1", apt=True)[1] for one in found)
+
+
+def test_a_role_does_not_restart_where_nobody_can_tell_what_comes() -> None:
+    answer = bootorder.Answer("GRUB", "/boot/grub/grub.cfg", problem="it reads another disk", reason="unparsable")
+    for driver_of_it in (True, False):
+        (fault,) = nextboot.of_restart(answer, lambda *_: "", driver=driver_of_it)
+        sentence, what_to_do = nextboot.said(fault, "", apt=True)
+        assert sentence == "nobody can tell which kernel the next boot starts: it reads another disk"
+        assert "restart the machine yourself" in what_to_do
+    nowhere = bootorder.Answer("none", "x", problem="there is no kernel in /boot", reason="not_installed")
+    assert nextboot.of_restart(nowhere, lambda *_: "") == []
 
 
 def test_a_machine_without_the_driver_has_none_to_lose(tmp_path: Path) -> None:

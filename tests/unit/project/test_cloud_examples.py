@@ -254,7 +254,6 @@ OF_THE_MACHINE = {
     "/etc/systemd/system/gpuprep-drift.service", "/etc/systemd/system/gpuprep-drift.timer",
     "/etc/systemd/system/timers.target.wants/gpuprep-drift.timer",
     "/var/lib/systemd/timers/stamp-gpuprep-drift.timer",
-    "/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub",
     "/var/lib/gpuprep/driver-before", "/var/lib/gpuprep/driver-before/program.pyz",
     "/etc/systemd/system/gpuprep-driver-check.service",
     "/etc/systemd/system/multi-user.target.wants/gpuprep-driver-check.service",

@@ -36,6 +36,7 @@ faults:
   returned: always
 """
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -46,7 +47,10 @@ from ansible_collections.gpuprep.gpu.plugins.module_utils import bootorder, next
 
 def run(*command):
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120).stdout
+        return subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", check=False, timeout=120,
+            env={**os.environ, "LC_ALL": "C"},
+        ).stdout  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""
 
@@ -57,11 +61,7 @@ def main():
         supports_check_mode=True,
     )
     answer = bootorder.next_boot(bootorder.Tree(), lambda: run("grubby", "--default-kernel"))
-    found = list(nextboot.faults(answer))
-    if module.params["driver"]:
-        found += nextboot.of_driver(answer.kernel, run)
-    else:
-        found = [fault for fault in found if fault.kind in nextboot.BOOTS]
+    found = nextboot.of_restart(answer, run, driver=module.params["driver"])
     apt, library = not Path("/etc/system-release").exists(), nextboot.library_version()
     dkms = nextboot.dkms_name(library)
     more = {"apt": apt, "dkms": dkms, "library": library, "loader": answer.loader}
