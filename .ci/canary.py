@@ -11,9 +11,11 @@ catalogue.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,7 @@ from gpuprep.catalogue.roles import (
     driver_stream,
     fabric_packages,
     has_full_libraries,
+    keyring,
     prebuilt_packages,
     repository_key,
 )
@@ -193,8 +196,22 @@ def _unpinned(root: AptRoot, names: Sequence[str], version: str, found: Mapping[
     return [f"driver {version}: the pin has no effect on {', '.join(moved)}"] if moved else []
 
 
+def _keyring(address: str, sha256: str) -> bytes:
+    """The key in NVIDIA's package of it, which must have this sha256; empty otherwise, and apt says that it is none."""
+    with urllib.request.urlopen(address, timeout=SECONDS) as answer:
+        content = answer.read(1 << 20)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        return b""
+    words = ["sh", "-c", "dpkg-deb --fsys-tarfile /dev/stdin | tar -xO ./usr/share/keyrings/cuda-archive-keyring.gpg"]
+    return subprocess.run(words, input=content, capture_output=True, check=True).stdout
+
+
 def root_of(folder: Path, release: OsRelease, source: str, repository: str, key: Path | None) -> AptRoot | RpmRoot:
     if not release.rpm:
+        package, sha256 = keyring(release) if source == "nvidia" and key is None else ("", "")
+        if package:
+            key = folder.with_suffix(".gpg")
+            key.write_bytes(_keyring(f"{repository}/{catalogue.nvidia_folder(release)}/x86_64/{package}", sha256))
         return AptRoot(folder, sources_of(release, source, repository, key or repository_key(release)))
     variables = yaml.safe_load((role_folder("gpu_driver") / "vars/main.yml").read_text(encoding="utf-8"))
     address = f"{repository}/{catalogue.nvidia_folder(release)}/x86_64/"

@@ -17,9 +17,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 # Where gpuprep itself is built, which is not where its agent runs.
-FURTHER = {"requirements-build.txt": ("3.10", "3.14")}
+FURTHER = {"requirements-build.txt": ("3.10",)}
 MACHINES = ("x86_64", "aarch64")
 NEEDED = "x86_64"
 # glibc's minor versions: Debian 12 has 2.36, and what runs there runs on all that is newer.

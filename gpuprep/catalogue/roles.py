@@ -68,10 +68,16 @@ def fabric_packages(release: OsRelease, source: str, version: str) -> tuple[str,
 
 
 def repository_key(release: OsRelease) -> Path:
-    """The key that the role gpu_driver believes of NVIDIA's repository of deb packages for this release."""
+    """The key that the role gpu_driver believes of NVIDIA's repository of deb packages, if no keyring() has it."""
     own = _variables("gpu_driver", release.roles).get("gpu_driver_apt_key")
     name: str = own or _variables("gpu_driver", "main")["gpu_driver_nvidia_own_key"]
     return role_folder("gpu_driver") / "files" / name
+
+
+def keyring(release: OsRelease) -> tuple[str, str]:
+    """NVIDIA's package with the key of its repository, and its sha256; ("", "") where the role itself has the key."""
+    own = _variables("gpu_driver", release.roles)
+    return own.get("gpu_driver_apt_keyring", ""), own.get("gpu_driver_apt_keyring_sha256", "")
 
 
 def upstream(role: str, variable: str) -> str:

@@ -57,6 +57,7 @@ def run(
     check: bool = False,
     diff: bool = False,
     become_password: str | None = None,
+    sudo: str = "",
     accept_new_host_key: bool = False,
     log_dir: Path,
     on_event: Callable[[Progress], None],
@@ -91,7 +92,7 @@ def run(
             target,
             path,
             tags=[role.removeprefix("gpu_") for role in roles],
-            variables=variables,
+            variables={**variables, **({"ansible_become_exe": sudo} if sudo else {})},
             flags=[*(["--check"] if check else []), *(["--diff"] if diff else [])],
             become_password=become_password,
             environment=ansible_environment.environment(

@@ -21,10 +21,10 @@ class Repository:
     """One that the host does not have yet, or has in the file (with dnf: repository) `instead` of gpuprep's own."""
 
     uri: str
-    key: str = ""  # its text; with a fingerprint the address of the key, which must have it
+    key: str = ""  # its text; with a fingerprint the address of the key, or of a package with it
     instead: str = ""
     name: str = ""  # of the caller's
-    fingerprint: str = ""
+    fingerprint: str = ""  # that the key must have; of a package its sha256
     lists: bool = True  # whether the list is signed; else each package, which dnf then checks
 
 

@@ -9,7 +9,9 @@ installed. remote/archives.py has the question's fields. The answer:
 from __future__ import annotations
 
 import configparser
+import hashlib
 import http.client
+import io
 import json
 import os
 import re
@@ -47,6 +49,7 @@ PIP_CONF = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf")
 # pip's own index, in its own words: it is asked where nobody has set another.
 OWN_INDEX = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
 LOCKS = Path("/etc/dnf/plugins/versionlock.list")
+KEYRING = "./usr/share/keyrings/cuda-archive-keyring.gpg"
 # A key and its fingerprint, as `gpg --with-colons` prints them.
 FINGERPRINT = r"(?m)^pub:.*\n(?:(?!pub:|fpr:).*\n)*fpr:+([0-9A-F]{40}):"
 # NAME-EPOCH:VERSION-RELEASE.ARCH, as dnf names what a lock keeps away.
@@ -81,8 +84,11 @@ def _apt(scratch: Path, question: dict[str, Any], answer: dict[str, Any]) -> Non
         if file.suffix in (".list", ".sources") and file.is_file() and file.name not in instead:
             shutil.copy(file, parts / f"own-{file.name}")
     for number, repository in enumerate(repositories):
-        key = scratch / f"key{number}.asc"
-        key.write_text(repository["key"], encoding="utf-8")
+        key, text = scratch / f"key{number}.asc", repository["key"].encode()
+        if repository["fingerprint"]:
+            key, (text, why) = scratch / f"key{number}.gpg", _keyring(scratch, repository)
+            answer["lacking"].update({repository["name"]: why} if why else {})
+        key.write_bytes(text)
         (parts / f"try{number}.sources").write_text(ENTRY.format(repository["uri"], key), encoding="utf-8")
     if question["components"]:
         (parts / "components.sources").write_text(_components(question), encoding="utf-8")
@@ -190,6 +196,21 @@ def _dnf(scratch: Path, question: dict[str, Any], answer: dict[str, Any]) -> Non
                 lacking[repository["name"]] = f"{address} {why}"
     said = [line for line in complaints.splitlines() if re.search("(?i)error|fail|cannot|curl|signature", line)]
     answer.update(offers=sorted(named), said=said, held=_locked(words, question, named))
+
+
+def _keyring(scratch: Path, repository: dict[str, Any]) -> tuple[bytes, str]:
+    """(NVIDIA's key, why it is not to be had): it comes in a deb package, which is trusted by its sha256."""
+    content, why = _read(repository["key"], MOST_BYTES)
+    if not why and hashlib.sha256(content).hexdigest() != repository["fingerprint"]:
+        why = f"{repository['key']} is not NVIDIA's package with its key (sha256 {repository['fingerprint']})"
+    if why:
+        return b"", why
+    package = scratch / "keyring.deb"
+    package.write_bytes(content)
+    tree = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(package)], capture_output=True, check=False).stdout
+    with tarfile.open(fileobj=io.BytesIO(tree)) as files:
+        member = files.extractfile(KEYRING)
+        return (member.read() if member else b""), ""
 
 
 def _key(repository: dict[str, Any]) -> tuple[str, str]:

@@ -34,6 +34,7 @@ CAUSES = (
     ("must have a tty", "sudo insists on a terminal", "remove `Defaults requiretty` from /etc/sudoers"),
     ("a password is required", "sudo wants a password for {user}", ASK),
     ("a terminal is required", "sudo wants a password for {user}", ASK),
+    ("interactive authentication is required", "sudo wants a password for {user}", ASK),
     ("not found", "{user} is not root and sudo is not installed", "log in as root, or install sudo"),
 )
 WHO = "gpuprep-user="  # before the answer to who we are there
@@ -57,6 +58,9 @@ WITHOUT_PASSWORD = Privilege("sudo -n --")
 # What is asked of sudo before a command: the shell that the command itself needs, so that no other rule is wanted.
 TRIAL = "/bin/sh -c :"
 WITH_PASSWORD = "sudo -k -S -p '' --"
+WANTED = ("password is required", "interactive authentication is required")  # by sudo; by sudo-rs (Ubuntu 26.04)
+CLASSIC = "sudo.ws"  # beside sudo-rs. Ansible waits in vain for the question of sudo-rs (ansible#85837, #87423)
+NO_CLASSIC = "`sudo apt-get install sudo` on the host brings sudo.ws; or write a rule without a password (NOPASSWD)"
 
 
 # Exit code and message if sudo refused the command, or did not answer in time: the command did not begin.
@@ -96,9 +100,10 @@ def learn_privilege(connection: Connection, where: str, password: str | None) ->
     if raw.exit_code == 0:
         return WITHOUT_PASSWORD
     stderr = raw.stderr.decode(errors="backslashreplace")
-    if password is None or "password is required" not in stderr:
+    if password is None or not any(words in stderr for words in WANTED):
         raise _refusal(stderr, user, where)
-    privilege = Privilege(WITH_PASSWORD, password.encode() + b"\n")
+    with_password = WITH_PASSWORD.replace("sudo", CLASSIC, 1) if WANTED[1] in stderr else WITH_PASSWORD
+    privilege = Privilege(with_password, password.encode() + b"\n")
     raw = connection.execute(f"LC_ALL=C {privilege.wrap(':')}", privilege.stdin_prefix, PROBE_TIMEOUT)
     if raw.exit_code == 0:
         return privilege
@@ -109,6 +114,9 @@ def learn_privilege(connection: Connection, where: str, password: str | None) ->
             "run again with --ask-become-pass and type the sudo password of that user",
             where=where,
         )
+    if "not found" in stderr and with_password != WITH_PASSWORD:
+        why = f"{where}: sudo is sudo-rs there, to which Ansible can give no password, and there is no {CLASSIC}"
+        raise NoPrivilege(why, NO_CLASSIC, where=where)
     raise _refusal(stderr, user, where)
 
 
@@ -228,6 +236,11 @@ class Host:
         """Make sure that commands can run as root here. Raises NoPrivilege with the cause."""
         if self._privilege is None:
             self._privilege = learn_privilege(self._connection, self.name, self._become_password)
+
+    @property
+    def sudo(self) -> str:
+        """The program by which Ansible becomes root here, where it is not `sudo`; "" otherwise."""
+        return CLASSIC if self._privilege is not None and self._privilege.prefix.startswith(CLASSIC) else ""
 
     def host_key(self) -> str:
         """Fingerprint of the host's SSH key, "SHA256:..."; "" before the first command and without SSH."""

@@ -298,6 +298,7 @@ def try_play(
         check=options.check,
         diff=options.diff,
         become_password=options.become_password,
+        sudo=run.host.sudo if run.host else "",
         accept_new_host_key=options.accept_new_host_key,
         log_dir=run.log_dir,
         on_event=run.tell,

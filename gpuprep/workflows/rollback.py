@@ -106,6 +106,7 @@ def _go(run: Run) -> None:
                 "gpuprep_run_id": run.run_id,
             },
             become_password=run.options.become_password,
+            sudo=run.host.sudo if run.host else "",
             accept_new_host_key=run.options.accept_new_host_key,
             log_dir=run.log_dir,
             on_event=run.tell,

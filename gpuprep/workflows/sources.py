@@ -229,8 +229,9 @@ def _question(
     mirrors: Mapping[str, str],
 ) -> Question:
     own_file = "{}" if release.rpm else "{}.sources"
+    keyring, sha256 = ("", "") if release.rpm else roles.keyring(release)
     keys = {
-        "nvidia": mirrors.get("nvidia_key") or ("" if release.rpm else str(roles.repository_key(release))),
+        "nvidia": mirrors.get("nvidia_key") or ("" if release.rpm or keyring else str(roles.repository_key(release))),
         "container_toolkit": mirrors.get("container_toolkit_key")
         or str(role_folder("gpu_containers") / "files" / roles.upstream("gpu_containers", "gpu_containers_key")),
     }
@@ -238,7 +239,7 @@ def _question(
     # apt refuses two entries of one archive with different keys: somebody's own entry is the one that is tried.
     listed = () if isinstance(facts.nvidia_repositories, Missing) else facts.nvidia_repositories
     has_own = any(not Path(entry.file).name.startswith("gpuprep-") for entry in listed)
-    key_file, fingerprint = roles.rpm_key()
+    key_file, fingerprint = (keyring, sha256) if keyring else roles.rpm_key()
     repositories = [
         Repository(
             uri,

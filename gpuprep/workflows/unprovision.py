@@ -182,6 +182,7 @@ def _play(run: Run, listed: Undo, *, restart: bool) -> None:
         roles=(),
         variables=variables,
         become_password=run.options.become_password,
+        sudo=run.host.sudo if run.host else "",
         accept_new_host_key=run.options.accept_new_host_key,
         log_dir=run.log_dir,
         on_event=run.tell,

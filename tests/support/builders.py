@@ -68,6 +68,7 @@ OS = {
     "ubuntu2204": OsFacts("ubuntu", "22.04", "jammy", "Ubuntu 22.04.5 LTS", "x86_64", ("debian",)),
     "rocky9": OsFacts("rocky", "9.6", "", "Rocky Linux 9.6 (Blue Onyx)", "x86_64", ("rhel", "centos", "fedora")),
     "ubuntu2404": OsFacts("ubuntu", "24.04", "noble", "Ubuntu 24.04.1 LTS", "x86_64", ("debian",)),
+    "ubuntu2604": OsFacts("ubuntu", "26.04", "resolute", "Ubuntu 26.04.1 LTS", "x86_64", ("debian",)),
     "rhel9": OsFacts("rhel", "9.8", "", "Red Hat Enterprise Linux 9.8 (Plow)", "x86_64", ("fedora",)),
     "amzn2023": OsFacts("amzn", "2023", "", "Amazon Linux 2023.12.20260928", "x86_64", ("fedora",)),
     "fedora42": OsFacts("fedora", "42", "", "Fedora Linux 42 (Cloud Edition)", "x86_64"),  # the roles do not serve it

@@ -30,9 +30,10 @@ RELEASES = {
     "debian13": "debian-13",
     "ubuntu2204": "ubuntu-22.04",
     "ubuntu2404": "ubuntu-24.04",
+    "ubuntu2604": "ubuntu-26.04",
 }
 DAILY = ("debian12", "ubuntu2204", "ubuntu2404")
-BRANCHES = {"debian-13": {595, 610}}  # its repository begins at 590
+BRANCHES = {"debian-13": {595, 610}, "ubuntu-26.04": {595, 610}}  # their repositories begin at 590 and 595
 pytestmark = pytest.mark.xdist_group("archives")  # built once
 
 
@@ -167,7 +168,7 @@ def test_nvidias_key_of_each_release_is_the_one_that_nvidia_names(
 
 def older(release: catalogue.OsRelease) -> str:
     """A version that is not of the newest branch, and that all parts have."""
-    return "595.71.05" if release.key == "debian-13" else "580.178.04"
+    return "595.71.05" if release.key in BRANCHES else "580.178.04"
 
 
 def some_of_each_branch(release: catalogue.OsRelease) -> list[str]:

@@ -222,8 +222,8 @@ def test_how_an_entry_turns_the_check_of_signatures_off(
     ("os", "says"),
     [
         (
-            records.OsFacts("ubuntu", "26.04", "x", "Ubuntu 26.04 LTS", "x86_64"),
-            "unsupported OS ubuntu 26.04 (Ubuntu 26.04 LTS)",
+            records.OsFacts("ubuntu", "26.10", "x", "Ubuntu 26.10", "x86_64"),
+            "unsupported OS ubuntu 26.10 (Ubuntu 26.10)",
         ),
         (
             records.OsFacts("debian", "", "forky", "Debian GNU/Linux forky/sid", "x86_64"),

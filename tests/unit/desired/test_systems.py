@@ -25,7 +25,10 @@ from gpuprep.provisioning import plan
 GOLDEN = TESTS / "golden" / "systems.txt"
 UPDATE = os.environ.get("GPUPREP_UPDATE_GOLDEN") == "1"
 UNSERVED = "fedora42"
-SYSTEMS = ("debian12", "debian13", "ubuntu2204", "ubuntu2404", "rocky9", "rhel9", "rocky8", "amzn2023", "fedora42")
+SYSTEMS = (
+    "debian12", "debian13", "ubuntu2204", "ubuntu2404", "ubuntu2604", "rocky9", "rhel9", "rocky8", "amzn2023",
+    "fedora42",
+)  # fmt: skip
 GPUS = ("t4", "v100", "a100", "a100+nvswitch")
 SOURCES = ("distribution", "nvidia")
 VERSIONS = ("auto", "535", "550", "570", "580", "615", "580.95.05", "580.99.99")
@@ -40,7 +43,8 @@ def host(system: str, gpu: str) -> records.Snapshot:
 @cache
 def outcome(system: str, gpu: str, source: str, version: str) -> state.Wanted | errors.PlanRefused:
     wish: dict[str, object] = {"driver": {"source": source, "version": version}}
-    if (system, source) == ("debian13", "nvidia"):  # CUDA 13 alone, for which the profiles' cuDNN is too old
+    # CUDA 13 alone, for which the profiles' cuDNN is too old
+    if system in ("debian13", "ubuntu2604") and source == "nvidia":
         wish["cudnn"] = {"version": "none" if gpu == "v100" else "9.14.0.64"}
     try:
         return state.resolve(load(gpu.partition("+")[0], **wish), host(system, gpu))
@@ -257,7 +261,7 @@ def test_the_pin_must_be_to_the_installed_version() -> None:
 
 
 def test_a_release_that_is_not_known_is_no_neighbour() -> None:
-    for version in ("24.10", "24", "24.04.1", "26.04", ""):
+    for version in ("24.10", "24", "24.04.1", "26.10", ""):
         assert catalogue.archive("ubuntu", version) is None
     assert catalogue.archive("debian", "12.5") == catalogue.archive("debian", "12") is not None
 
@@ -266,3 +270,13 @@ def test_ffmpeg_is_not_linked_with_the_distributions_npp_beside_nvidias_toolkit(
     profile = load("t4", driver={"source": "nvidia"}, codec={"npp": True})
     with pytest.raises(errors.PlanRefused, match=r"codec\.npp: .* works: npp: false with scale_cuda"):
         state.resolve(profile, bare_snapshot("ubuntu2404"))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_v100_gets_no_595_on_ubuntu_2604(source: str) -> None:
+    refused = outcome("ubuntu2604", "v100", source, "595")
+    assert isinstance(refused, errors.PlanRefused)
+    assert "R580 is the last driver branch for V100 (Volta), not 595" in str(refused)
+    assert "driver.source: distribution" in str(refused) if source == "nvidia" else "branch 580" in str(refused)
+    got = wanted("ubuntu2604", "v100", "distribution", "auto")
+    assert (got.driver.version, got.driver.flavour, got.cuda.version) == ("580", "proprietary", "12.4")

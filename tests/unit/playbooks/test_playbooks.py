@@ -165,6 +165,20 @@ def test_an_exact_version() -> None:
     assert set(offered.values()) == {"535.261.03-1"}
 
 
+def test_a_key_in_armor_is_the_key(tmp_path: Path) -> None:
+    """As NVIDIA's keyring package has it, and as apt reads it: gpg checks the checksum."""
+    armored = (COLLECTION / "roles/gpu_driver/files/nvidia-repository-key.asc").read_text()
+    words = ["gpg", "--homedir", str(tmp_path), "--batch", "--no-options"]
+    binary = subprocess.run([*words, "--dearmor"], input=armored.encode(), capture_output=True, check=True).stdout
+    again = DRIVER.driver_armored(base64.b64encode(binary).decode())
+    shown = [*words, "--with-colons", "--show-keys"]
+    said = subprocess.run(shown, input=again, capture_output=True, text=True, check=True)
+    assert "EB693B3035CD5710E231E123A4B469963BF863CC" in said.stdout
+    assert "CRC" not in said.stderr
+    body, line = armored.partition("\n\n")[2].split(), again.splitlines()
+    assert [word for word in body if word.startswith("=") and len(word) == 5] == [line[-2]]
+
+
 @pytest.mark.parametrize("wish", ["550", "53", "535.261", "535.309.02"])
 def test_nothing_that_was_not_wished(wish: str) -> None:
     expected = {"nvidia-kernel-dkms": "535.261.03-1", "libcuda1": "535.261.03-1"} if wish == "535.261" else {}

@@ -161,6 +161,31 @@ def test_where_sudo_remembers_the_user_the_password_is_not_what_the_command_read
     assert (bin_dir / "written").read_bytes() == b"a file"
 
 
+RUST = '#!/bin/sh\ncase "$*" in *-n*) echo "sudo: interactive authentication is required" >&2; exit 1;; esac\nexit 9\n'
+
+
+def test_beside_sudo_rs_the_password_goes_to_the_classic_sudo(bin_dir: Path) -> None:
+    """Ubuntu 26.04: `sudo` is sudo-rs, whose question Ansible does not know, and `sudo.ws` is sudo."""
+    ordinary_user(bin_dir)
+    program(bin_dir, "sudo", RUST)
+    classic = '#!/bin/sh\nread -r password; test "$password" = secret || exit 1\n'
+    program(bin_dir, "sudo.ws", classic + SUDO.partition("\n")[2])
+    host = remote.Host(HERE, become_password="secret")
+    assert host.sudo == ""
+    assert host.run("cat", stdin=b"input", become=True).stdout == "input"
+    assert host.sudo == "sudo.ws"
+    with pytest.raises(errors.NoPrivilege, match="sudo wants a password for bob"):
+        remote.Host(HERE).run("true", become=True)
+
+
+def test_sudo_rs_alone_takes_no_password_from_ansible(bin_dir: Path) -> None:
+    ordinary_user(bin_dir)
+    program(bin_dir, "sudo", RUST)
+    with pytest.raises(errors.NoPrivilege, match="sudo is sudo-rs there") as caught:
+        remote.Host(HERE, become_password="secret").run("true", become=True)
+    assert "NOPASSWD" in caught.value.hint
+
+
 def test_a_wrong_password_is_said_and_the_command_never_began(bin_dir: Path) -> None:
     ordinary_user(bin_dir)
     program(bin_dir, "sudo", REMEMBERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import re
 import subprocess
@@ -205,6 +206,49 @@ def test_a_tarball_that_the_controller_cannot_get_refuses_the_plan(
     assert [word for word in said if word not in (made.error or "")] == []
     skipped = stage(provision.plan, mirrors=mirrors, skip=("codec",))
     assert skipped.exit_code == 0, skipped.error
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_nvidias_key_of_ubuntu_2604_comes_in_a_package_that_its_sha256_names(tmp_path: Path, *, right: bool) -> None:
+    """The program that a host gets, with a package of the test and an apt that shows its sources."""
+    tree = tmp_path / "tree"
+    for name, text in (
+        (
+            "DEBIAN/control",
+            "Package: cuda-keyring\nVersion: 1.1-1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n",
+        ),
+        ("usr/share/keyrings/cuda-archive-keyring.gpg", "the key"),
+    ):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+    package = tmp_path / "cuda-keyring_1.1-1_all.deb"
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "--build", str(tree), str(package)], check=True, capture_output=True
+    )
+    sha256 = hashlib.sha256(package.read_bytes()).hexdigest() if right else "0" * 64
+    repository = {
+        "uri": "http://x/",
+        "key": package.as_uri(),
+        "fingerprint": sha256,
+        "name": "nvidia",
+        "instead": "",
+        "lists": True,
+    }
+    question = {
+        "repositories": [repository], "packages": ["nvidia-open"], "wheels": {}, "components": [], "own": [],
+        "versions": {},
+    }  # fmt: skip
+    fakeprograms.program(tmp_path / "bin/apt-get", 'echo "E: $(cat "${2%/conf}/key0.gpg")" >&2')
+    for name in ("apt-cache", "apt-mark"):
+        fakeprograms.program(tmp_path / "bin" / name, "exit 0")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", (resources.files("gpuprep.remote") / "archivesprogram.py").read_text()],
+        input=json.dumps(question), capture_output=True, text=True, check=True,
+        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin"},
+    )  # fmt: skip
+    answer = json.loads(done.stdout)
+    assert answer["said"] == ["E: the key" if right else "E: "]
+    assert [f"(sha256 {'0' * 64})" in why for why in answer["lacking"].values()] == ([] if right else [True])
 
 
 def test_wheels_are_looked_for_where_pip_takes_them(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -158,11 +160,25 @@ def driver_moves(policy: Iterable[str]) -> list[str]:
     return moving
 
 
+def driver_armored(key: str) -> str:
+    """A key in base64 as apt reads it from a file .asc (RFC 4880, 6.2), with its checksum."""
+    content, checksum = base64.b64decode(key, validate=True), 0xB704CE
+    for byte in content:
+        checksum ^= byte << 16
+        for _ in range(8):
+            checksum = checksum << 1 ^ (0x1864CFB if checksum & 0x800000 else 0)
+    lines = textwrap.wrap(base64.b64encode(content).decode(), 64)
+    end = base64.b64encode((checksum & 0xFFFFFF).to_bytes(3, "big")).decode()
+    head, foot = (f"-----{word} PGP PUBLIC KEY BLOCK-----" for word in ("BEGIN", "END"))
+    return "\n".join([head, "", *lines, f"={end}", foot, ""])
+
+
 class FilterModule:
     def filters(self) -> dict[str, object]:
         return {
             "driver_fits": matches,
             "driver_apt_held": driver_apt_held,
+            "driver_armored": driver_armored,
             "driver_dnf_removals": driver_dnf_removals,
             "driver_installed": driver_installed,
             "driver_locks_in_the_way": driver_locks_in_the_way,
