@@ -17,9 +17,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-# Where gpuprep itself is built, which is not where its agent runs.
-FURTHER = {"requirements-build.txt": ("3.10",)}
+PYTHONS = ("3.11", "3.12", "3.13")
+# Where gpuprep itself is built, which is not where its agent runs; and Ubuntu 26.04.
+FURTHER = {"requirements-build.txt": ("3.10", "3.14")}
+NEWEST = ("3.14",)
 MACHINES = ("x86_64", "aarch64")
 NEEDED = "x86_64"
 # glibc's minor versions: Debian 12 has 2.36, and what runs there runs on all that is newer.
@@ -99,7 +100,7 @@ def main() -> None:
     for name in sys.argv[1:]:
         path = Path(name)
         text = path.read_text(encoding="utf-8")
-        path.write_text(written(text, hashes(pins(text), FURTHER.get(path.name, ()))), encoding="utf-8")
+        path.write_text(written(text, hashes(pins(text), FURTHER.get(path.name, NEWEST))), encoding="utf-8")
         print(f"{path}: {len(pins(text))} packages")
 
 

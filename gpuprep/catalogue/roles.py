@@ -80,6 +80,11 @@ def keyring(release: OsRelease) -> tuple[str, str]:
     return own.get("gpu_driver_apt_keyring", ""), own.get("gpu_driver_apt_keyring_sha256", "")
 
 
+def python_lacks(release: OsRelease) -> tuple[str, ...]:
+    """Libraries of the agent of which there is no wheel for this release's Python."""
+    return tuple(_variables("gpu_preflight", release.roles).get("gpu_preflight_python_lacks", ()))
+
+
 def upstream(role: str, variable: str) -> str:
     """Where a role gets something from unless a mirror is named: "gpu_driver", "gpu_driver_nvidia_url"."""
     return str(datafile.read(role_folder(role) / "defaults" / "main.yml")[variable])

@@ -20,6 +20,7 @@ from gpuprep.catalogue.roles import (
     driver_stream,
     fabric_packages,
     has_full_libraries,
+    python_lacks,
 )
 from gpuprep.desired import host_rules, modules
 from gpuprep.desired import profile_rules as rules
@@ -218,7 +219,7 @@ def resolve(
         profile=profile.name,
         os_key=choice.release.key if choice.release else f"{snapshot.os.id}-{snapshot.os.version_id}",
         gpus=_gpus(snapshot, boards),
-        agent=WantedAgent(__version__, agent_libraries(choice.cuda_major)),
+        agent=WantedAgent(__version__, _libraries(choice)),
         driver=_driver(profile, snapshot, choice),
         cuda=_cuda(profile, choice),
         cudnn=cudnn,
@@ -271,6 +272,11 @@ def _installed_by_others(profile: Profile, snapshot: Snapshot, choice: _Choice) 
     packages = _named(choice.archive, profile, choice)
     loaded = snapshot.driver.loaded_version is not None
     return loaded and not any(name in snapshot.packages for name in packages)
+
+
+def _libraries(choice: _Choice) -> dict[str, str]:
+    lacks = python_lacks(choice.release) if choice.release else ()
+    return {name: pin for name, pin in agent_libraries(choice.cuda_major).items() if name not in lacks}
 
 
 def _driver(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedDriver:

@@ -15,7 +15,8 @@ from functools import cache
 
 import pytest
 from builders import OS, bare_snapshot, finished_snapshot, load, with_parts
-from places import TESTS
+from places import COLLECTION, TESTS
+from programfile import module_of
 
 from gpuprep import catalogue, checks, errors, records
 from gpuprep.agent import host_paths
@@ -270,6 +271,16 @@ def test_ffmpeg_is_not_linked_with_the_distributions_npp_beside_nvidias_toolkit(
     profile = load("t4", driver={"source": "nvidia"}, codec={"npp": True})
     with pytest.raises(errors.PlanRefused, match=r"codec\.npp: .* works: npp: false with scale_cuda"):
         state.resolve(profile, bare_snapshot("ubuntu2404"))
+
+
+def test_a_library_without_a_wheel_for_the_systems_python_is_not_wished() -> None:
+    filters = module_of(COLLECTION / "plugins/filter/agent.py")
+    role = str(COLLECTION / "roles/gpu_agent")
+    for system, lacks in (("ubuntu2404", []), ("ubuntu2604", ["nvidia-cudnn-frontend"])):
+        got = wanted(system, "t4", "distribution", "auto")
+        pins = filters.agent_pins(filters.agent_requirements(role, got.cuda.major, lacks))
+        assert pins == [f"{name}=={version}" for name, version in got.agent.libraries.items()]
+        assert ("nvidia-cudnn-frontend" in got.agent.libraries) == (not lacks)
 
 
 @pytest.mark.parametrize("source", SOURCES)

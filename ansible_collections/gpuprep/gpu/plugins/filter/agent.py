@@ -9,6 +9,7 @@ import io
 import re
 import runpy
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from ansible.errors import AnsibleFilterError
@@ -71,13 +72,16 @@ def agent_version(package: str) -> str:
     return match.group(1)
 
 
-def agent_requirements(role: str, cuda_major: str) -> str:
+def agent_requirements(role: str, cuda_major: str, lacks: Sequence[str] = ()) -> str:
     """The requirements of the agent's environment, pinned by hash: the role's base.txt and that of the toolkit's major
-    version ("12"; any that is not known brings nothing more)."""
+    version ("12"; any that is not known brings nothing more). `lacks`: packages without a wheel for the system's Python."""
     folder = Path(role) / "files/requirements"
     known = {path.name: path for path in folder.glob("cuda*.txt")}
     toolkit = known.get(f"cuda{cuda_major}.txt")
-    return "".join(path.read_text() for path in (folder / "base.txt", toolkit) if path)
+    text = "".join(path.read_text() for path in (folder / "base.txt", toolkit) if path)
+    for name in lacks:
+        text = re.sub(rf"(?m)^{re.escape(name)}==[^\n]*\n(?:    --hash=[^\n]*\n)*", "", text)
+    return text
 
 
 def agent_pins(requirements: str) -> list[str]:
