@@ -51,6 +51,8 @@ class Way:
         if self.remove:
             lines.append("removes: " + ", ".join(self.remove))
         lines.append("restores: pin, holds, locks, stream and module options of then; the modules of every kernel")
+        if not (self.install or self.remove or self.restart):
+            lines.append("its packages are installed, and it is loaded")
         if not self.offline:
             lines.append("needs the network: the host has not all files of these packages")
         if self.restart:

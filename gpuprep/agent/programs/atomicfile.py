@@ -36,7 +36,7 @@ def _write(folder: int, name: str, text: str, mode: int) -> None:
     temporary = f".{name}.{os.urandom(6).hex()}{LEFTOVER}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
             file.flush()
             os.fchmod(file.fileno(), mode)

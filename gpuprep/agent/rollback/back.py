@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Callable, Dict, List, Union
+from typing import Callable, Dict, List
 
 from gpuprep.agent import host_paths
 from gpuprep.agent.programs import atomicfile
@@ -32,24 +32,29 @@ BLOCK = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    lost: Dict[str, Union[Path, str]]  # name ► file, or the version where there is no file
+    lost: Dict[str, str]  # name ► version
+    files: Dict[str, Path]  # of these, what the host has
     gone: List[str]  # what came with the new driver
+
+    @property
+    def missing(self) -> Dict[str, str]:
+        return {name: version for name, version in self.lost.items() if name not in self.files}
 
 
 def difference(saved: Saved, wanted: str, manager: Manager, folder: Path = kept.FOLDER) -> Difference:
     files = kept.sound_files(saved, folder)
     versions = {one.name: one.version for one in saved.packages}
     now = manager.installed(list(versions))
-    lost: Dict[str, Union[Path, str]] = {
-        name: files.get(name, version) for name, version in versions.items() if now.get(name) != version
-    }
+    lost = {name: version for name, version in versions.items() if now.get(name) != version}
     drivers = [driver for driver in (wanted, saved.driver) if driver]
     there = of_drivers(manager.present(["*"]), saved.names, saved.parts, drivers)
-    return Difference(lost, sorted(there.keys() - versions.keys()))
+    return Difference(lost, {n: files[n] for n in lost if n in files}, sorted(there.keys() - versions.keys()))
 
 
 def go(saved: Saved, journal: Journal, manager: Manager, folder: Path = kept.FOLDER) -> Journal:
     """Do the steps that are not done. Raises Failed. The journal that is returned is on the disk."""
+    if "packages" not in journal.done and saved.driver:
+        saved = _ready(saved, journal.wanted, manager, folder)
     steps: Dict[str, Callable[[], List[str]]] = {
         "settings": lambda: _settings(saved),
         "packages": lambda: _packages(saved, journal.wanted, manager, folder),
@@ -66,6 +71,43 @@ def go(saved: Saved, journal: Journal, manager: Manager, folder: Path = kept.FOL
         journal = dataclasses.replace(journal, done=[*journal.done, name], warnings=[*journal.warnings, *warnings])
         kept.write_journal(journal, folder)
     return journal
+
+
+def _ready(saved: Saved, wanted: str, manager: Manager, folder: Path) -> Saved:
+    """Before anything is changed: all is here that is needed, and nothing of somebody else would go. Raises Failed."""
+    found = difference(saved, wanted, manager, folder)
+    if found.missing:
+        saved = _fetch(saved, found.missing, manager, folder)
+        found = difference(saved, wanted, manager, folder)
+    ours = {*found.gone, *(row.name for row in saved.packages)}
+    foreign = sorted(set(manager.removals(found.files, found.gone)) - ours)
+    if foreign:
+        raise Failed(
+            f"{', '.join(foreign[:8])} would be removed: it needs the driver of now, and is no part of it. Nothing is"
+            " changed; remove it, then try again"
+        )
+    return saved
+
+
+def _fetch(saved: Saved, missing: Dict[str, str], manager: Manager, folder: Path) -> Saved:
+    packages = folder / "packages"
+    packages.mkdir(mode=0o700, exist_ok=True)
+    for row in saved.packages:
+        if row.name in missing and row.file:
+            (packages / row.file).unlink(missing_ok=True)  # it is not what was kept
+    manager.fetch(missing, packages)
+    found = manager.files(packages, missing)
+    rows = {row.name: row for row in saved.packages}
+    rows.update({name: kept.package(name, missing[name], path) for name, path in found.items()})
+    saved = dataclasses.replace(saved, packages=list(rows.values()))
+    kept.write_saved(saved, folder)
+    left = sorted(missing.keys() - found.keys())
+    if left:
+        raise Failed(
+            f"the host has no sound file of {', '.join(left[:8])}{' and others' if left[8:] else ''}, and the archive"
+            " gave none. Nothing is changed; once the archive can be reached, try again"
+        )
+    return saved
 
 
 def _settings(saved: Saved) -> List[str]:
@@ -86,7 +128,7 @@ def _settings(saved: Saved) -> List[str]:
 
 def _read(path: Path) -> "str | None":
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return None
 
@@ -125,7 +167,7 @@ def _packages(saved: Saved, wanted: str, manager: Manager, folder: Path) -> List
         return []  # without a module there was no driver that worked
     found = difference(saved, wanted, manager, folder)
     if found.lost or found.gone:
-        manager.restore(found.lost, found.gone, {one.name: one.version for one in saved.packages})
+        manager.restore(found.files, found.gone, {one.name: one.version for one in saved.packages})
     return []
 
 

@@ -84,33 +84,37 @@ class Apt:
 
     def _is(self, path: Path, name: str, version: str) -> bool:
         said = run(["dpkg-deb", "--field", str(path), "Package", "Version"], limit=MINUTE)
-        return said.code == 0 and said.out.split() == ["Package:", name, "Version:", version]
+        whole = ["sh", "-c", 'exec dpkg-deb --fsys-tarfile "$1" >/dev/null', "sh", str(path)]
+        named = said.code == 0 and said.out.split() == ["Package:", name, "Version:", version]
+        return named and run(whole, limit=HOUR / 2).code == 0
 
     def bytes_needed(self, packages: Mapping[str, str]) -> int:
         """At most: a package is smaller than what it installs."""
         out = run(["dpkg-query", "--show", "--showformat=${Installed-Size}\n", *packages], limit=2 * MINUTE).out
         return sum(int(line) for line in out.split() if line.isdigit()) * 1024
 
-    def restore(self, lost: Mapping[str, Union[Path, str]], gone: Sequence[str], kept: Mapping[str, str]) -> None:
-        """Install `lost` (name ► file, or version where there is no file), remove `gone`. Raises Failed."""
+    def removals(self, lost: Mapping[str, Path], gone: Sequence[str]) -> List[str]:
+        """What restore() would remove; empty where apt cannot tell, as after a step that was broken off."""
+        said = run([*self._install(lost, gone), "--simulate"], limit=HOUR / 2)
+        return re.findall(r"^(?:Remv|Purg) ([^\s:]+)", said.out, re.MULTILINE) if said.code == 0 else []
+
+    def _install(self, lost: Mapping[str, Path], gone: Sequence[str]) -> List[str]:
+        return [
+            *self.WORDS, *self.OFFLINE, "install", "--no-install-recommends", "--allow-downgrades",
+            "--allow-change-held-packages", "--reinstall", *map(str, lost.values()), *(f"{name}-" for name in gone),
+        ]  # fmt: skip
+
+    def restore(self, lost: Mapping[str, Path], gone: Sequence[str], kept: Mapping[str, str]) -> None:
+        """Install `lost` (name ► file), remove `gone`. Raises Failed."""
         run(["dpkg", "--triggers-only", "--pending"], limit=HOUR / 2)  # it takes in what a killed dpkg noted
         self._clear_the_half(lost, gone)
-        offline = all(isinstance(what, Path) for what in lost.values())
-        words = [str(what) if isinstance(what, Path) else f"{name}={what}" for name, what in lost.items()]
-        done = run(
-            [
-                *self.WORDS, *(self.OFFLINE if offline else ()), "install", "--no-install-recommends",
-                "--allow-downgrades", "--allow-change-held-packages", "--reinstall", *words,
-                *(f"{name}-" for name in gone),
-            ],
-            limit=HOUR,
-        )  # fmt: skip
-        if done.code != 0 and offline:
+        done = run(self._install(lost, gone), limit=HOUR)
+        if done.code != 0:
             done = self._with_dpkg(lost, gone)
         if self.installed(list(kept)) != dict(kept) or self.present(gone):
             raise Failed(f"apt-get: {done.why}" if done.code else "apt-get left other packages than those of before")
 
-    def _clear_the_half(self, lost: Mapping[str, Union[Path, str]], gone: Sequence[str]) -> None:
+    def _clear_the_half(self, lost: Mapping[str, Path], gone: Sequence[str]) -> None:
         """apt refuses every step while a package has to be unpacked again whose file it does not know."""
         form = "${Package} ${db:Status-Eflag}\n"
         out = run(["dpkg-query", "--show", f"--showformat={form}", *gone, *lost], limit=2 * MINUTE).out
@@ -119,7 +123,7 @@ class Apt:
             if name in gone:
                 run(["dpkg", *force, "--remove", name], limit=HOUR / 2)
 
-    def _with_dpkg(self, lost: Mapping[str, Union[Path, str]], gone: Sequence[str]) -> Ended:
+    def _with_dpkg(self, lost: Mapping[str, Path], gone: Sequence[str]) -> Ended:
         """Where apt finds no way through what a broken step left: dpkg asks for no order."""
         there = self.present(gone)
         if there:
@@ -148,6 +152,7 @@ class Dnf:
     WORDS = (
         "dnf", "-y", "--comment=GPUprep::Step=1", "--allowerasing", "--setopt=install_weak_deps=False",
         "--setopt=*.module_hotfixes=true", "--setopt=localpkg_gpgcheck=False", "--disableplugin=versionlock",
+        "--disablerepo=*",
     )  # fmt: skip
     FORM = "%{NAME}\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\n"
 
@@ -177,37 +182,42 @@ class Dnf:
     def files(self, folder: Path, packages: Mapping[str, str]) -> Dict[str, Path]:
         found = {}
         for path in sorted(folder.glob("*.rpm")):
-            said = (
-                run(["rpm", "-qp", "--nosignature", "--qf", self.FORM, str(path)], limit=MINUTE).out.strip().split("\t")
-            )
-            if len(said) == 2 and packages.get(said[0]) == said[1]:
-                found[said[0]] = path
+            said = run(["rpm", "-qp", "--nosignature", "--qf", self.FORM, str(path)], limit=MINUTE)
+            name, _, version = said.out.strip().partition("\t")
+            whole = run(["rpm", "--checksig", "--nosignature", str(path)], limit=HOUR / 2).code == 0
+            if whole and packages.get(name, "") == version:
+                found[name] = path
         return found
 
     def bytes_needed(self, packages: Mapping[str, str]) -> int:
         out = run(["rpm", "-q", "--qf", "%{LONGSIZE}\n", *packages], limit=2 * MINUTE).out
         return sum(int(line) for line in out.split() if line.isdigit())
 
-    def restore(self, lost: Mapping[str, Union[Path, str]], gone: Sequence[str], kept: Mapping[str, str]) -> None:
+    def removals(self, lost: Mapping[str, Path], gone: Sequence[str]) -> List[str]:
+        """The packages that need what would go."""
+        words = ["rpm", "-U", "--test", "--oldpackage", "--replacepkgs", *map(str, lost.values())]
+        said = run(words, limit=HOUR / 2).errors if lost else ""
+        said += run(["rpm", "-e", "--test", *gone], limit=HOUR / 2).errors if gone else ""
+        return re.findall(r"is needed by \(installed\) (\S+)-[^-\s]+-[^-\s]+$", said, re.MULTILINE)
+
+    def restore(self, lost: Mapping[str, Path], gone: Sequence[str], kept: Mapping[str, str]) -> None:
         run(["rpm", "--rebuilddb"], limit=HOUR / 2)  # a killed rpm leaves locks and a damaged index
         for name, versions in self.installed(list(kept)).items():
             for version in versions.split() if " " in versions else []:
                 if version != kept[name]:
                     run(["rpm", "-e", "--nodeps", "--noscripts", f"{name}-{version.partition(':')[2]}"], limit=HOUR / 2)
-        offline = all(isinstance(what, Path) for what in lost.values())
-        words = [str(what) if isinstance(what, Path) else f"{name}-{what}" for name, what in lost.items()]
         done = Ended(0, "", "")
-        if words:
-            done = run([*self.WORDS, *(["--disablerepo=*"] if offline else []), "install", *words], limit=HOUR)
+        if lost:
+            done = run([*self.WORDS, "install", *map(str, lost.values())], limit=HOUR)
         there = self.present(gone)
         if there:
-            run([*self.WORDS, "--disablerepo=*", "remove", "--noautoremove", *there], limit=HOUR)
-        if offline and (self.installed(list(kept)) != dict(kept) or self.present(gone)):
+            run([*self.WORDS, "remove", "--noautoremove", *there], limit=HOUR)
+        if self.installed(list(kept)) != dict(kept) or self.present(gone):
             done = self._with_rpm(lost, gone)
         if self.installed(list(kept)) != dict(kept) or self.present(gone):
             raise Failed(f"dnf: {done.why}" if done.code else "dnf left other packages than those of before")
 
-    def _with_rpm(self, lost: Mapping[str, Union[Path, str]], gone: Sequence[str]) -> Ended:
+    def _with_rpm(self, lost: Mapping[str, Path], gone: Sequence[str]) -> Ended:
         """Where dnf finds no way: rpm asks for no repository and no stream."""
         there = self.present(gone)
         if there:

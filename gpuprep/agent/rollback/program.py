@@ -46,10 +46,11 @@ ConditionPathExists={host_paths.ROLLBACK_PROGRAM}
 After=multi-user.target nvidia-persistenced.service
 
 [Service]
-Type=oneshot
 ExecStart={{python}} -I {host_paths.ROLLBACK_PROGRAM} boot
+# Killed, it goes on with the step that was broken off.
+Restart=on-abnormal
 # Building the module of before takes minutes, on a small machine many.
-TimeoutStartSec=3h
+RuntimeMaxSec=3h
 """
 
 
@@ -75,7 +76,10 @@ def main(argv: Optional[List[str]] = None) -> int:
         else:
             with kept.alone():
                 answer = _answer(options)
-    except (kept.Damaged, Failed, OSError) as error:
+    except kept.Damaged as error:
+        why = f"{error}: what was kept is of no use. `gpuprep provision` with driver.version installs a driver"
+        answer = {"error": why}
+    except (Failed, OSError) as error:
         answer = {"error": str(error)}
     json.dump(answer, sys.stdout)
     sys.stdout.write("\n")
@@ -265,7 +269,8 @@ def _end(journal: Journal) -> Dict[str, Any]:
 
 def _ended(journal: Journal) -> Journal:
     """Only what the host did by itself, or could not do, is left to be told: a run and a user are told now."""
-    journal = dataclasses.replace(journal, ended=now())
+    cause = "; ".join(filter(None, [journal.cause, *journal.warnings]))
+    journal = dataclasses.replace(journal, ended=now(), cause=cause)
     kept.write_journal(journal)
     if journal.status == kept.BACK and journal.by != "itself":
         kept.end_change()
@@ -307,8 +312,8 @@ def _show() -> Dict[str, Any]:
         },
         "journal": _shown(journal),
         "loaded": loaded,
-        "install": {name: next(one.version for one in saved.packages if one.name == name) for name in found.lost},
+        "install": found.lost,
         "remove": found.gone,
-        "offline": all(isinstance(what, Path) for what in found.lost.values()),
+        "offline": not found.missing,
         "restart": loaded != saved.driver,
     }

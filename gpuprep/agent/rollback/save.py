@@ -110,17 +110,14 @@ def _keep(
     files = manager.files(new, found)
     for path in set(new.iterdir()) - set(files.values()):
         path.unlink()
-    rows = [_package(name, version, files.get(name)) for name, version in sorted(found.items())]
+    rows = [kept.package(name, version, files.get(name)) for name, version in sorted(found.items())]
     saved = _saved(seen, request, rows, manager.held(list(found)), certified)
     saved = dataclasses.replace(saved, driver=driver, worked=not broken)
     kept.replace_packages(new, saved, folder)
-    if saved.missing and not why:
+    missing = sorted(found.keys() - files.keys())
+    if missing and not why:
         why = "neither the cache of the package manager nor the archive has its packages any more"
-    return Answer(saved.driver, saved.worked, not saved.missing, saved.missing, broken or why)
-
-
-def _package(name: str, version: str, file: Optional[Path]) -> Package:
-    return Package(name, version, file.name, kept.sha256(file)) if file else Package(name, version)
+    return Answer(saved.driver, saved.worked, not missing, missing, broken or why)
 
 
 def _saved(seen: working.Seen, request: Request, packages: List[Package], held: List[str], certified: str) -> Saved:

@@ -86,11 +86,6 @@ class Saved:
     files: Dict[str, Optional[str]] = field(default_factory=dict)  # path ► text, None where there was none
     modules: List[str] = field(default_factory=list)  # names of the kernel module, to be tried in this order
 
-    @property
-    def missing(self) -> List[str]:
-        """Packages without a file: they can come from the archive only."""
-        return [package.name for package in self.packages if not package.file]
-
 
 @dataclass(frozen=True)
 class Journal:
@@ -240,18 +235,25 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def package(name: str, version: str, file: Optional[Path]) -> Package:
+    return Package(name, version, file.name, sha256(file)) if file else Package(name, version)
+
+
 def replace_packages(new: Path, saved: Saved, folder: Path = FOLDER) -> None:
     """Keep `saved` with the packages in `new`, which take the place of those kept so far.
 
-    state.json goes first and comes last: at any moment it is complete, or there is none.
+    state.json goes first and comes last: at any moment it is complete, or there is none. What can fill the disk is
+    done before.
     """
     for path in new.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
+    write_saved(saved, new)
     (folder / "state.json").unlink(missing_ok=True)
     shutil.rmtree(folder / "packages", ignore_errors=True)
     new.rename(folder / "packages")
-    write_saved(saved, folder)
+    (folder / "packages/state.json").rename(folder / "state.json")
+    os.sync()
 
 
 @contextlib.contextmanager

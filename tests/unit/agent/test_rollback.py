@@ -173,6 +173,7 @@ class Archive(Apt):
         self.packages = dict(packages)
         self.has = list(packages) if has is None else list(has)
         self.failures = 0
+        self.needing: list[str] = []
 
     def installed(self, names: Sequence[str]) -> dict[str, str]:
         return {name: v for name, v in self.packages.items() if "*" in names or name in names}
@@ -187,11 +188,15 @@ class Archive(Apt):
         for name in set(packages) & set(self.has):
             (folder / f"{name}_{packages[name]}_amd64.deb").write_text(name)
 
-    def files(self, folder: Path, packages: Mapping[str, str]) -> dict[str, Path]:  # noqa: ARG002
-        return {path.name.partition("_")[0]: path for path in folder.glob("*.deb")}
+    def files(self, folder: Path, packages: Mapping[str, str]) -> dict[str, Path]:
+        found = {path.name.partition("_")[0]: path for path in folder.glob("*.deb")}
+        return {name: path for name, path in found.items() if name in packages}
 
     def bytes_needed(self, packages: Mapping[str, str]) -> int:
         return len(packages)
+
+    def removals(self, lost: Mapping[str, Path], gone: Sequence[str]) -> list[str]:  # noqa: ARG002
+        return [*gone, *self.needing]
 
     def restore(self, lost: Mapping[str, Any], gone: Sequence[str], kept: Mapping[str, str]) -> None:  # noqa: ARG002
         if self.failures:
@@ -322,7 +327,7 @@ def begun(tmp_path: Path, machine: Any) -> tuple[Saved, Journal]:
 def test_the_packages_of_before_come_and_those_of_the_change_go(tmp_path: Path, begun: tuple[Saved, Journal]) -> None:
     manager = Archive(CHANGED)
     found = back.difference(begun[0], NEW, manager, tmp_path)
-    assert {name: Path(what).name for name, what in found.lost.items()} == {
+    assert {name: path.name for name, path in found.files.items()} == {
         "libcuda1": f"libcuda1_{OLD}-1_amd64.deb",
         "libnvidia-nvvm4": f"libnvidia-nvvm4_{OLD}-1_amd64.deb",
     }
@@ -343,6 +348,35 @@ def test_a_step_that_fails_is_the_first_that_is_done_again(tmp_path: Path, begun
     assert journal.done == ["settings"]
     assert back.go(begun[0], journal, manager, tmp_path).done[-1] == "holds"
     assert manager.packages == SET
+
+
+def test_a_damaged_file_comes_from_the_archive_first(tmp_path: Path, begun: tuple[Saved, Journal]) -> None:
+    (tmp_path / f"packages/libcuda1_{OLD}-1_amd64.deb").write_text("half")
+    manager = Archive(CHANGED, has=["libcuda1"])
+    back.go(*begun, manager, tmp_path)
+    assert manager.packages == SET
+    found = kept.read_saved(tmp_path)
+    assert found is not None
+    assert kept.sound_files(found, tmp_path).keys() == {"libcuda1", "libnvidia-nvvm4"}
+
+
+@pytest.mark.parametrize(
+    ("has", "needing", "says"),
+    [
+        ([], [], "no sound file of libcuda1, and the archive gave none. Nothing is changed"),
+        (["libcuda1"], ["own-renderer"], "own-renderer would be removed: .*. Nothing is changed"),
+    ],
+)
+def test_what_cannot_be_done_whole_is_not_begun(
+    has: list[str], needing: list[str], says: str, tmp_path: Path, begun: tuple[Saved, Journal]
+) -> None:
+    (tmp_path / f"packages/libcuda1_{OLD}-1_amd64.deb").unlink()
+    manager = Archive(CHANGED, has=has)
+    manager.needing = needing
+    with pytest.raises(Failed, match=says):
+        back.go(*begun, manager, tmp_path)
+    assert manager.packages == CHANGED
+    assert kept.read_journal(tmp_path) is None
 
 
 def test_without_the_module_of_before_it_has_failed(tmp_path: Path, begun: tuple[Saved, Journal], machine: Any) -> None:
