@@ -294,14 +294,6 @@ def test_a_driver_that_fails_after_its_restart_is_undone_by_the_host_without_net
 
 @pytest.mark.only_all
 @pytest.mark.xdist_group("rocky")
-@pytest.mark.parametrize("moment", rollbackrounds.MOMENTS)
-def test_a_change_that_breaks_with_dnf_ends_as_before(rocky: str, moment: str, tmp_path: Path) -> None:
-    must("provision", f"sim:{rocky}", "--profile", profile(tmp_path, "nvidia", "580"), "--only", "driver")
-    assert rollbackrounds.play(rocky, rollbackrounds.SYSTEMS["rocky9"], moment, random.Random(moment)) == []
-
-
-@pytest.mark.only_all
-@pytest.mark.xdist_group("rocky")
 def test_a_change_of_branch_that_fails_is_undone_with_dnf(rocky: str, tmp_path: Path) -> None:
     fails_and_puts_back(rocky, tmp_path)
 
@@ -570,6 +562,69 @@ def test_a_real_compiler_behind_the_stubs_of_the_toolkit(tmp_path: Path) -> None
         inside(machine, NVCC)
         assert compiles() == "PASS"
         assert "V13.0.88" in inside(machine, "bash -lc 'nvcc --version'").stdout
+
+
+# A driver that is kept, and a change to another one.
+CHANGES = rollbackrounds.SYSTEMS
+FAMILIES = [pytest.param(name, marks=pytest.mark.xdist_group(f"back-{name}")) for name in CHANGES]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def before(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, str]]:
+    """A system, a stopped machine of it with the driver of before, and the profile of that."""
+    system = str(request.param)
+    with fresh(f"e2e-back-{system}", system, ["t4"]) as machine:
+        wish = profile(tmp_path_factory.mktemp("back"), "nvidia", CHANGES[system].old)
+        must("provision", f"sim:{machine}", "--profile", wish, "--no-validate")
+        must("sim", "down", "--keep", machine)
+        yield system, machine, wish
+
+
+def ends_as_before(before: tuple[str, str, str], moment: str) -> None:
+    system, machine, wish = before
+    chance = random.Random(f"{system} {moment}")
+    assert rollbackrounds.one(f"{machine}-1", machine, system, moment, chance, wish) == []
+
+
+@pytest.mark.parametrize("before", FAMILIES[:1], indirect=True)
+def test_a_change_whose_initramfs_cannot_be_made_ends_as_before(before: tuple[str, str, str]) -> None:
+    ends_as_before(before, "initramfs")
+
+
+@pytest.mark.only_all
+@pytest.mark.parametrize("moment", rollbackrounds.MOMENTS + rollbackrounds.OTHERS)
+def test_a_change_that_breaks_ends_as_before(before: tuple[str, str, str], moment: str) -> None:
+    ends_as_before(before, moment)
+
+
+@pytest.mark.only_all
+@pytest.mark.parametrize("rollback", ["auto", "ask"])
+def test_a_driver_that_fails_after_its_restart_is_undone(
+    before: tuple[str, str, str], rollback: str, tmp_path: Path
+) -> None:
+    """With the role: by the host itself, or with `gpuprep rollback`."""
+    system, base, old = before
+    change, machine = CHANGES[system], f"{base}-2"
+    new = tmp_path / "new.yml"
+    text = Path(profile(tmp_path, "nvidia", change.new)).read_text()
+    new.write_text(text.replace(f'"{change.new}"', f'"{change.new}", rollback: {rollback}'))
+    with rollbackrounds.clone(machine, base):
+        was = rollbackrounds.state(machine, change)
+        rollbackrounds.break_at(machine, change, "after_boot")
+        failed = gpuprep("provision", f"sim:{machine}", "--profile", str(new))
+        said = " ".join(failed.text.split())
+        assert failed.exit_code == 4, said
+        assert f"The driver {change.new} does not work after the restart: CUDA does not start" in said
+        if rollback == "auto":
+            assert f"The host went back to driver {change.old} by itself, and that works." in said
+        else:
+            assert f"To go back to driver {change.old}: `gpuprep rollback sim:{machine}`" in said
+            must("rollback", f"sim:{machine}", "--yes")
+        assert rollbackrounds.state(machine, change) == was
+        found = only(gpuprep("drift", f"sim:{machine}", "--profile", old, "--json"))
+        assert open_findings(found) == ({"driver.change"} if rollback == "auto" else set())
+        must("provision", f"sim:{machine}", "--profile", old, "--no-validate")
+        assert open_findings(only(must("drift", f"sim:{machine}", "--profile", old, "--json"))) == set()
 
 
 @pytest.mark.only_all

@@ -15,6 +15,8 @@ import re
 import runpy
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -278,12 +280,17 @@ def begin(machine: str, system: System, moment: str) -> None:
     inside(machine, system.cut)
     if moment == "damaged":
         inside(machine, _TRUNCATE)
-    if moment in _BREAK:
-        inside(machine, _BREAK[moment].format(new=system.new))
+    break_at(machine, system, moment)
     meanwhile = _MEANWHILE.get(moment, "").replace("NEW", system.new)
     script = _SCRIPT.format(program=PROGRAM, new=system.new, change=system.change, meanwhile=meanwhile)
     inside(machine, f"cat >/root/round.sh <<'END'\n{script}\nEND")
     inside(machine, "systemd-run -q --unit=round --collect bash /root/round.sh")
+
+
+def break_at(machine: str, system: System, moment: str) -> None:
+    """From now on the change breaks there."""
+    if moment in _BREAK:
+        inside(machine, _BREAK[moment].format(new=system.new))
 
 
 def back(machine: str, chance: random.Random) -> str:
@@ -324,14 +331,27 @@ def second_change(machine: str, system: System, other: System, chance: random.Ra
 
 def one(machine: str, base: str, name: str, moment: str, chance: random.Random, profile: str) -> list[str]:
     """A round in a clone of `base`, and what drift says then that it did not say before."""
+    with clone(machine, base):
+        inside(machine, f"echo '{program()}' | base64 -d >{PROGRAM.split()[-1]}; {PROGRAM} settle")
+        if moment == "second_change":
+            wrong = second_change(machine, SYSTEMS[name], BACKWARDS[name], chance)
+        else:
+            wrong = play(machine, SYSTEMS[name], moment, chance)
+            said = open_findings(only(gpuprep("drift", f"sim:{machine}", "--profile", profile, "--json")))
+            wrong += sorted(said - {"driver.change"})  # that the host went back is said until a run passes
+        if wrong:
+            print(inside(machine, "journalctl -u gpuprep-driver-check -u round -o cat --no-pager | tail -60").stdout)
+        return wrong
+
+
+@contextmanager
+def clone(machine: str, base: str) -> Iterator[None]:
     gpuprep("sim", "down", machine)
-    must("sim", "up", machine, "--clone-of", base, *flags(["t4"]))
-    inside(machine, f"echo '{program()}' | base64 -d >{PROGRAM.split()[-1]}; {PROGRAM} settle")
-    if moment == "second_change":
-        return second_change(machine, SYSTEMS[name], BACKWARDS[name], chance)
-    wrong = play(machine, SYSTEMS[name], moment, chance)
-    said = open_findings(only(gpuprep("drift", f"sim:{machine}", "--profile", profile, "--json")))
-    return [*wrong, *sorted(said - {"driver.change"})]  # that the host went back is said until a run passes
+    try:
+        must("sim", "up", machine, "--clone-of", base, *flags(["t4"]))
+        yield
+    finally:
+        gpuprep("sim", "down", machine)
 
 
 @cache
@@ -352,10 +372,6 @@ def main(base: str, name: str, profile: str, seed: int, *moments: str) -> None:
         stranded += bool(wrong)
         print(f"{number} {name} {moment}: {'STRANDED ' + '; '.join(wrong) if wrong else 'as before'},"
               f" {time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
-        if wrong:
-            said = inside(machine, "journalctl -u gpuprep-driver-check -u round -o cat --no-pager | tail -60").stdout
-            print(said, flush=True)
-        gpuprep("sim", "down", machine)
     print(f"{len(moments)} rounds on {name} with seed {seed}: {stranded} stranded", flush=True)
 
 
