@@ -81,9 +81,10 @@ def _look(host: Host) -> Way:
         error = told.pop("error", "")
         way = from_json_value(Way, told) if not error else None
     except (ValueError, RecursionError, AttributeError, TypeError, DecodeError):
-        error, way = result.stderr.strip() or result.stdout.strip() or "it said nothing", None
+        said = result.stderr.strip() or result.stdout.strip() or "it said nothing"
+        error, way = f"no answer about the driver that it kept: {said}", None
     if way is None:
-        raise HostError(f"{host.name} gave no answer about the driver that it kept: {one_line(str(error), 300)}")
+        raise HostError(f"{host.name}: {one_line(str(error), 300)}")
     if way.saved is None or not way.saved.driver:
         raise nothing
     return way

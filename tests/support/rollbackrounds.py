@@ -82,6 +82,8 @@ _DNF_CHANGE = f"""\
 dnf -q -C versionlock delete $(sed -n 's/-[0-9]:.*//p' /etc/dnf/plugins/versionlock.list | grep nvidia) >/dev/null
 dnf -y -q -C --setopt=module_stream_switch=true module enable nvidia-driver:BRANCH-open || failed "the stream"
 {_DNF} -C --comment=GPUprep::Step=1 --allowerasing install $names || failed "the packages"
+left=$(rpm -qa --qf '%{{NAME}} %{{VERSION}}\\n' | awk '/nvidia/ && $2 == "OLD" {{print $1}}')
+[ -z "$left" ] || {_DNF} -C --comment=GPUprep::Step=1 --noautoremove remove $left || failed "the packages"
 """
 
 
@@ -101,7 +103,7 @@ def _dnf(old: str, new: str) -> System:
         new,
         f"{exact}{_DNF} --downloadonly --allowerasing install $names >/dev/null",
         "grep -q 127.0.0.1:9 /etc/dnf/dnf.conf || echo 'proxy=http://127.0.0.1:9' >>/etc/dnf/dnf.conf",
-        exact + _DNF_CHANGE.replace("BRANCH", new.partition(".")[0]),
+        exact + _DNF_CHANGE.replace("OLD", old).replace("BRANCH", new.partition(".")[0]),
         "sed -i /127.0.0.1:9/d /etc/dnf/dnf.conf",
         r"rpm -qa --qf '%{NAME} %{VERSION}\n' | awk '/nvidia/ && !/dnf-plug/ {print $2}' | sort -u",
         "cat /etc/dnf/modules.d/nvidia-driver.module; grep '^[^#]' /etc/dnf/plugins/versionlock.list | sort",

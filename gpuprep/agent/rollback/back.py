@@ -75,6 +75,10 @@ def go(saved: Saved, journal: Journal, manager: Manager, folder: Path = kept.FOL
 
 def _ready(saved: Saved, wanted: str, manager: Manager, folder: Path) -> Saved:
     """Before anything is changed: all is here that is needed, and nothing of somebody else would go. Raises Failed."""
+    for path in ("/usr", "/var"):
+        free = shutil.disk_usage(path).free
+        if free < kept.SPARE_BYTES:
+            raise Failed(f"{path} has only {free >> 20} MiB free. Nothing is changed; make room, then try again")
     found = difference(saved, wanted, manager, folder)
     if found.missing:
         saved = _fetch(saved, found.missing, manager, folder)

@@ -77,7 +77,7 @@ def main(argv: Optional[List[str]] = None) -> int:
             with kept.alone():
                 answer = _answer(options)
     except kept.Damaged as error:
-        why = f"{error}: what was kept is of no use. `gpuprep provision` with driver.version installs a driver"
+        why = f"{error}, so there is no way back. `gpuprep provision` with driver.version installs a driver"
         answer = {"error": why}
     except (Failed, OSError) as error:
         answer = {"error": str(error)}

@@ -20,7 +20,6 @@ from gpuprep.agent.rollback.back import module_version, running_kernel
 from gpuprep.agent.rollback.packages import Manager, of_drivers
 from gpuprep.agent.rollback.saved import Package, Saved
 
-SPARE_BYTES = 256 << 20  # that the change itself needs on the same disk
 MOST_TEXT = 256 << 10
 
 
@@ -102,7 +101,7 @@ def _keep(
     why = "" if request.fetch else "driver.rollback is never, so no packages are kept"
     if request.fetch:
         space = os.statvfs(folder)
-        free, needed = space.f_bavail * space.f_frsize, manager.bytes_needed(found) + SPARE_BYTES
+        free, needed = space.f_bavail * space.f_frsize, manager.bytes_needed(found) + kept.SPARE_BYTES
         if free < needed:
             why = f"{folder} has {free >> 20} MiB free, and the packages of the driver need up to {needed >> 20} MiB"
         else:

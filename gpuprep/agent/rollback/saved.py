@@ -27,6 +27,7 @@ from gpuprep.agent.programs import atomicfile
 
 FOLDER = Path(host_paths.DRIVER_BEFORE)
 MOST_BYTES = 4 << 20
+SPARE_BYTES = 256 << 20  # that a change of the driver needs beside its packages: it unpacks one, and builds the module
 DNF_LOCKS = "/etc/dnf/plugins/versionlock.list"  # everybody's
 # What the role gpu_driver writes, or has dnf write, for a driver.
 SETTINGS = (
@@ -168,7 +169,7 @@ def _read(path: Path) -> Optional[Dict[str, Any]]:
     try:
         data = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path}: {error}") from error
+        raise Damaged(f"{path} is damaged ({error})") from error
     if not isinstance(data, dict):
         raise Damaged(f"{path} holds no object")
     return data

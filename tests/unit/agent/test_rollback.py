@@ -271,7 +271,7 @@ def test_with_rollback_never_no_file_is_fetched(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_a_full_disk_is_said_and_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuprep.agent.rollback.save.SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr("gpuprep.agent.rollback.saved.SPARE_BYTES", 1 << 60)
     answer = save(REQUEST, Archive(SET), tmp_path)
     assert not answer.offline
     assert "MiB free" in answer.why
@@ -377,6 +377,14 @@ def test_what_cannot_be_done_whole_is_not_begun(
         back.go(*begun, manager, tmp_path)
     assert manager.packages == CHANGED
     assert kept.read_journal(tmp_path) is None
+
+
+def test_on_a_full_disk_it_is_not_begun(
+    tmp_path: Path, begun: tuple[Saved, Journal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "SPARE_BYTES", 1 << 60)
+    with pytest.raises(Failed, match=r"/usr has only \d+ MiB free\. Nothing is changed; make room"):
+        back.go(*begun, Archive(CHANGED), tmp_path)
 
 
 def test_without_the_module_of_before_it_has_failed(tmp_path: Path, begun: tuple[Saved, Journal], machine: Any) -> None:
