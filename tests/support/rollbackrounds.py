@@ -118,7 +118,7 @@ SYSTEMS = {
 # The same change the other way round.
 BACKWARDS = {
     "debian13": _apt("610.43.02", "595.71.05", _DEBIAN_NAMES),
-    "ubuntu2404": _apt("570.211.01", "580.178.04", _UBUNTU_NAMES.replace("570", "580")),
+    "ubuntu2404": _apt("570.211.01", "580.178.04", _UBUNTU_NAMES.replace("570", "580") + " libnvidia-gpucomp-580"),
     "rocky9": _dnf("570.211.01", "580.178.04"),
 }
 _SCRIPT = """\
@@ -167,14 +167,11 @@ _REPAIR = (
     + _INITRAMFS.replace("\n", "; ")
     + "[ ! -e $tool.kept ] || mv $tool.kept $tool; rm -f /root/round.sh"
 )
-# Until one was there to be killed, or the change is through.
+# The step of the change is killed, soon after it began.
 _KILL = """\
-while systemctl is-active -q round; do
-  for process in /proc/[0-9]*; do
-    case $(cat $process/comm 2>/dev/null) in apt-get | dpkg | dnf | rpm) kill -9 ${process#/proc/} && killed=yes ;; esac
-  done
-  [ -z "$killed" ] || break
-done
+until pgrep -f '[G]PUprep::Step' >/dev/null; do systemctl is-active -q round || exit; done
+sleep {wait}
+pkill -9 -f '[G]PUprep::Step'; pkill -9 -x 'dpkg|rpm'
 """
 CUT = "systemctl reboot -ff"  # nothing is ended in order
 KILL_UNIT = "systemctl kill --kill-who=main -s KILL gpuprep-driver-check"
@@ -187,6 +184,7 @@ STUCK = {
 }
 # Why the host goes back, as it says: a round that breaks elsewhere shows nothing.
 CAUSES = {
+    "package": "the packages failed",
     "dkms": "the packages failed|the module failed",
     "initramfs": "the packages failed|the initramfs failed",
     "twice": "",
@@ -245,8 +243,7 @@ def play(machine: str, system: System, moment: str, chance: random.Random) -> li
     before = state(machine, system)
     begin(machine, system, moment)
     if moment == "package":
-        time.sleep(chance.uniform(0, 2))
-        inside(machine, _KILL, check=False)
+        inside(machine, _KILL.format(wait=chance.uniform(0, 4)), check=False)
     if moment == "restart":
         time.sleep(chance.uniform(1, 30))
         inside(machine, CUT, check=False)
