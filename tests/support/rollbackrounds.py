@@ -167,12 +167,8 @@ _REPAIR = (
     + _INITRAMFS.replace("\n", "; ")
     + "[ ! -e $tool.kept ] || mv $tool.kept $tool; rm -f /root/round.sh"
 )
-# The step of the change is killed, soon after it began.
-_KILL = """\
-until pgrep -f '[G]PUprep::Step' >/dev/null; do systemctl is-active -q round || exit; done
-sleep {wait}
-pkill -9 -f '[G]PUprep::Step'; pkill -9 -x 'dpkg|rpm'
-"""
+_BEGUN = "until pgrep -f '[G]PUprep::Step' >/dev/null; do systemctl is-active -q round || exit; done"
+_KILL = "pkill -9 -f '[G]PUprep::Step'; pkill -9 -x 'dpkg|rpm'"
 CUT = "systemctl reboot -ff"  # nothing is ended in order
 KILL_UNIT = "systemctl kill --kill-who=main -s KILL gpuprep-driver-check"
 # What goes wrong while the host goes back by itself, each once.
@@ -242,16 +238,18 @@ def play(machine: str, system: System, moment: str, chance: random.Random) -> li
     """One round; what is not as it was before, empty where the machine is as certified."""
     before = state(machine, system)
     begin(machine, system, moment)
-    if moment == "package":
-        inside(machine, _KILL.format(wait=chance.uniform(0, 4)), check=False)
-    if moment == "restart":
-        time.sleep(chance.uniform(1, 30))
-        inside(machine, CUT, check=False)
-    ended = _wait(machine, chance, BLOWS.get(moment, []) * chance.choice((1, 1, 2)))
+    if moment in ("package", "restart"):
+        inside(machine, _BEGUN, check=False)
+        time.sleep(chance.uniform(0, 4 if moment == "package" else 20))
+        inside(machine, _KILL if moment == "package" else CUT, check=False)
+    blows = BLOWS.get(moment, []) * chance.choice((1, 1, 2))
+    planned = len(blows)
+    ended = _wait(machine, chance, blows)
     inside(machine, system.restore_network)
     inside(machine, _REPAIR, check=False)
     why = inside(machine, _WHY, check=False).stdout.strip()
-    print(f"  {moment}: {why or ended or 'the change is through'}", flush=True)
+    struck = f", struck {planned - len(blows)} of {planned} times" if planned else ""
+    print(f"  {moment}{struck}: {why or ended or 'nothing to go back from'}", flush=True)
     wrong = [] if re.search(CAUSES.get(moment, ""), why) else [f"it broke elsewhere: {why}"]
     if moment in STUCK:
         says, help_ = STUCK[moment]

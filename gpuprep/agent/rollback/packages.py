@@ -42,6 +42,10 @@ class Apt:
         """Name ► version of what is on the disk, be it half."""
         return {name: version for name, (status, version) in self._rows(names).items() if status not in self.GONE}
 
+    def half(self, names: Sequence[str]) -> List[str]:
+        """What a step that was broken off left neither installed nor removed."""
+        return sorted(self.present(names).keys() - self.installed(names).keys())
+
     def _rows(self, names: Sequence[str]) -> "Dict[str, tuple[str, str]]":
         form = "${db:Status-Status}\t${Package}\t${Version}\n"
         out = run(["dpkg-query", "--show", f"--showformat={form}", *names], limit=2 * MINUTE).out if names else ""
@@ -167,6 +171,9 @@ class Dnf:
 
     def present(self, names: Sequence[str]) -> Dict[str, str]:
         return self.installed(names)
+
+    def half(self, names: Sequence[str]) -> List[str]:
+        return [name for name, versions in self.installed(names).items() if " " in versions]
 
     def held(self, names: Sequence[str]) -> List[str]:  # noqa: ARG002
         return []  # the list of locks is a file, which is kept whole

@@ -26,7 +26,7 @@ from gpuprep.agent.rollback import back as way
 from gpuprep.agent.rollback import saved as kept
 from gpuprep.agent.rollback import working
 from gpuprep.agent.rollback.commands import HOUR, MINUTE, run, tell
-from gpuprep.agent.rollback.packages import Failed, manager
+from gpuprep.agent.rollback.packages import Failed, Manager, manager, of_drivers
 from gpuprep.agent.rollback.save import Request, now, save
 from gpuprep.agent.rollback.saved import Journal, Saved
 
@@ -168,7 +168,7 @@ def _boot() -> Dict[str, Any]:
     if journal.status == kept.PENDING:
         if journal.boot == _boot_id():
             return _shown(journal)  # the change is still at work
-        faults = _wait_for(saved, journal.wanted)
+        faults = _wait_for(saved, journal.wanted) or unfinished(saved, journal.wanted, manager())
         if not faults:
             tell(f"driver {journal.wanted} works")
             kept.end_change()
@@ -198,6 +198,17 @@ def _boot() -> Dict[str, Any]:
             _restart()
         return _shown(journal)
     return _look_back(saved, journal)
+
+
+def unfinished(saved: Saved, driver: str, packages: Manager) -> List[str]:
+    """Of a driver that works, what a power cut left: half of its packages, or no module for the next boot."""
+    names = of_drivers(packages.present(["*"]), saved.names, saved.parts, [driver, saved.driver])
+    half = packages.half(list(names))
+    faults = [f"half installed: {', '.join(half[:8])}"] if half else []
+    on_disk = way.module_version(way.running_kernel(), saved.modules)
+    if on_disk != driver:
+        faults.append(f"the module on the disk is {on_disk or 'none'}, not {driver}")
+    return faults
 
 
 def _never_began(saved: Saved, journal: Journal) -> bool:

@@ -14,6 +14,7 @@ from fakeprograms import program
 from gpuprep.agent.rollback import back, commands, working
 from gpuprep.agent.rollback import saved as kept
 from gpuprep.agent.rollback.packages import Apt, Failed, of_drivers
+from gpuprep.agent.rollback.program import unfinished
 from gpuprep.agent.rollback.save import Request, save
 from gpuprep.agent.rollback.saved import Journal, Package, Saved
 from gpuprep.agent.rollback.working import Seen
@@ -385,6 +386,22 @@ def test_on_a_full_disk_it_is_not_begun(
     monkeypatch.setattr(kept, "SPARE_BYTES", 1 << 60)
     with pytest.raises(Failed, match=r"/usr has only \d+ MiB free\. Nothing is changed; make room"):
         back.go(*begun, Archive(CHANGED), tmp_path)
+
+
+def test_a_driver_that_works_with_half_of_its_packages_is_not_ended(begun: tuple[Saved, Journal], machine: Any) -> None:
+    """Loaded, and then the power went: its module is not on the disk for the next boot, and its packages are half."""
+
+    class Cut(Archive):
+        def present(self, names: Sequence[str]) -> dict[str, str]:
+            return {**super().present(names), "libnvidia-ml1": f"{NEW}-1"}
+
+    machine(NEW)
+    assert unfinished(begun[0], NEW, Archive(CHANGED)) == []
+    machine(OLD)
+    assert unfinished(begun[0], NEW, Cut(CHANGED)) == [
+        "half installed: libnvidia-ml1",
+        f"the module on the disk is {OLD}, not {NEW}",
+    ]
 
 
 def test_without_the_module_of_before_it_has_failed(tmp_path: Path, begun: tuple[Saved, Journal], machine: Any) -> None:
