@@ -204,9 +204,12 @@ def _modules(saved: Saved) -> List[str]:
     for kernel in _kernels():
         run(["depmod", kernel], limit=10 * MINUTE)
         why = ""
-        for conf in sources if module_version(kernel, saved.modules) != saved.driver else []:
+        for conf in sources:
             name = conf.parent.name[: -len(saved.driver) - 1]
-            if not (DKMS / name / saved.driver / "source").exists():
+            known = DKMS / name / saved.driver  # a killed package leaves the module of one that DKMS does not know
+            if (known / kernel).is_dir() and module_version(kernel, saved.modules) == saved.driver:
+                continue
+            if not (known / "source").exists():
                 run(["dkms", "add", "-m", name, "-v", saved.driver], limit=10 * MINUTE)
             built = run(["dkms", "install", "--force", "-m", name, "-v", saved.driver, "-k", kernel], limit=HOUR)
             why = built.why if built.code else why

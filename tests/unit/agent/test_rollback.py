@@ -416,6 +416,19 @@ def test_an_initramfs_that_cannot_be_made_is_a_warning(tmp_path: Path, begun: tu
     assert "update-initramfs: cannot write: No space left" in warning
 
 
+def test_a_module_that_dkms_does_not_know_is_built_again(tmp_path: Path, begun: tuple[Saved, Journal]) -> None:
+    (tmp_path / f"src/nvidia-open-{OLD}").mkdir(parents=True)
+    (tmp_path / f"src/nvidia-open-{OLD}/dkms.conf").write_text("")
+    program(
+        tmp_path / "bin/dkms", f"echo $* >>{tmp_path}/asked; mkdir -p {tmp_path}/dkms/nvidia-open/{OLD}/$(uname -r)"
+    )
+    for _ in range(2):
+        back.go(*begun, Archive(CHANGED), tmp_path)
+        asked = (tmp_path / "asked").read_text().splitlines()
+        assert asked[0] == f"add -m nvidia-open -v {OLD}"
+        assert [line.partition(" -k ")[0] for line in asked[1:]] == [f"install --force -m nvidia-open -v {OLD}"]
+
+
 def test_what_dkms_knows_of_a_driver_whose_source_is_gone_goes(tmp_path: Path, begun: tuple[Saved, Journal]) -> None:
     for folder in (
         f"nvidia-open/{NEW}",
