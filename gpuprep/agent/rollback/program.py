@@ -176,7 +176,7 @@ def _boot() -> Dict[str, Any]:
             return {"status": "works"}
         if _never_began(saved, journal):
             tell(f"the change to driver {journal.wanted} had not begun")
-            journal = dataclasses.replace(journal, status=kept.GOING_BACK, by="run")
+            journal = dataclasses.replace(journal, status=kept.GOING_BACK, by="run", boot=_boot_id())
             kept.write_journal(journal)
             return _shown(_go(saved, journal))
         journal = dataclasses.replace(journal, cause="; ".join(faults))
@@ -261,7 +261,8 @@ def _go(saved: Saved, journal: Journal) -> Journal:
         return _ended(dataclasses.replace(here, status=kept.STUCK, error=str(error)))
     if not saved.worked:
         return _ended(dataclasses.replace(journal, status=kept.BACK))
-    if working.loaded_version() != saved.driver:
+    # What this boot started while the driver was half there, such as nvidia-persistenced, has failed.
+    if working.loaded_version() != saved.driver or journal.boot != _boot_id():
         journal = dataclasses.replace(journal, status=kept.RESTARTING, boot=_boot_id())
         kept.write_journal(journal)
         return journal
