@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpuprep.agent.facts import packagestate
+from gpuprep.agent.host_paths import TUNING
 from gpuprep.catalogue import Board
 from gpuprep.checks import health
 from gpuprep.checks.installed import nextboot
@@ -17,6 +19,7 @@ SMALL_MIB = 200  # free room below which packages, modules and initramfs cannot 
 KEEP_SETTINGS = ("nvidia-persistenced.service", "gpuprep-tune.service", "nvidia-fabricmanager.service")
 FEW_INODES = 1000  # more files are in one package of kernel headers
 NAMED = 3  # files of one package
+PERSISTENCE = re.compile(r'"persistence":\s*true')  # in tuning.json
 COMMAND = re.compile(r"`([^`]+)`")  # in a remedy
 NO_GSP = ("maxwell", "pascal", "volta")  # architectures that the open kernel modules do not support
 
@@ -86,6 +89,7 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
             yield f"{folder}: Read-only file system"
         elif isinstance(place.inodes_free, int) and place.inodes_free < FEW_INODES:
             yield f"{folder} has {place.inodes_free} inodes free"
+    yield from _settings(snapshot)
     for name, unit in snapshot.units.items():
         if name in KEEP_SETTINGS and unit.enabled in ("masked", "masked-runtime"):
             yield f"Unit {name} is masked"
@@ -96,6 +100,7 @@ def _driver(snapshot: Snapshot, boards: list[Board | None]) -> Iterator[str]:
     loaded, disk, library = driver.loaded_version, driver.module_version, driver.library_version
     if loaded is None and disk is None and library is None:
         yield "no NVIDIA driver is installed"
+        yield from _not_possible(snapshot)
     elif disk is None and loaded is None:
         yield f"no nvidia module is on the disk for the running kernel {kernel}"
         if snapshot.kernel.headers_running is False:
@@ -118,9 +123,32 @@ def _driver(snapshot: Snapshot, boards: list[Board | None]) -> Iterator[str]:
     if driver.runfile and any(name.startswith(("nvidia-driver", "libnvidia-compute", "nvidia-dkms")) for name in
                               snapshot.packages):  # fmt: skip
         yield "/usr/bin/nvidia-uninstall and packages of the driver are both there"
+    elif driver.runfile:
+        yield f"a driver was installed by NVIDIA's .run file ({driver.runfile})"
     flavour = driver.module_flavour if loaded is None else driver.loaded_flavour
     if flavour == "open" and any(board and board.model.architecture in NO_GSP for board in boards):
         yield "open kernel modules on a GPU without GSP"
+
+
+def _not_possible(snapshot: Snapshot) -> Iterator[str]:
+    """Why no driver can be built or loaded on a machine that has none, in the words of plan's refusals."""
+    kernel = snapshot.kernel
+    if kernel.headers_running is False and kernel.headers_available is False:
+        yield f"no headers for the running kernel {kernel.running}, and the package manager offers none"
+    known = () if isinstance(snapshot.signatures, Missing) else snapshot.signatures.certificates
+    if kernel.secure_boot is True and not any(certificate.enrolled is True for certificate in known):
+        yield "Secure Boot is on: the kernel refuses the modules that DKMS builds, whose key it does not know"
+
+
+def _settings(snapshot: Snapshot) -> Iterator[str]:
+    """What gpuprep set on this machine and is no longer so."""
+    if PERSISTENCE.search(str(snapshot.files.get(TUNING))) and not isinstance(snapshot.gpus, Missing):
+        for gpu in snapshot.gpus:
+            if gpu.persistence_mode is False:
+                yield f"gpu {gpu.index}: persistence: wanted enabled, is disabled"
+    ffmpeg, ours = snapshot.codec.ffmpeg_real_path, [] if isinstance(snapshot.built, Missing) else snapshot.built
+    if ours and isinstance(ffmpeg, str) and not any(ffmpeg.startswith(f"{folder}/") for folder in ours):
+        yield f"a plain ffmpeg starts another build, which may lack NVENC and NVDEC: {ffmpeg}"
 
 
 def _next_boot(snapshot: Snapshot) -> Iterator[str]:
@@ -153,6 +181,8 @@ def _packages(snapshot: Snapshot) -> Iterator[str]:
             yield from (f"package {package} is not as it was installed: {one}" for one in said[:NAMED])
     if isinstance(snapshot.package_manager, Missing):
         return
+    if not isinstance(snapshot.package_manager.holders, Missing):
+        yield from filter(None, [packagestate.sentence(snapshot.package_manager.holders)])
     for package, state in snapshot.package_manager.unfinished.items():
         yield f"package {package}: {state}"
     if snapshot.package_manager.journal:

@@ -34,7 +34,7 @@ LAST_LINES = 5
 LAST_LETTERS = 5000
 # Exit codes of a shell, argparse and gpuprep-agent if the installed agent is missing, too old or another one.
 NOT_OURS = (2, 126, 127, OTHER_AGENT)
-NO_RULE = 98
+NO_AGENT, NO_RULE = 127, 98
 UNCHECKED = (1).to_bytes(4, "little")  # flags of PEP 552
 SUDO_TIMEOUT = 30.0  # sudo can hang on a directory service that does not answer
 
@@ -120,13 +120,13 @@ def _ask(
                 run, words, request, become=become, timeout=timeout, local=host.target.local, at_once=at_once
             )
     except NoPrivilege as refused:
-        raise _no_sudo_rule(host, refused, words, another=allowed) from refused
+        raise _no_sudo_rule(host, refused, words, result.exit_code if allowed else NO_RULE) from refused
     return _decode(host, record, result)
 
 
 def _as_login_user(asked: str) -> str:
-    """A command that runs the installed agent as the login user; exit code OTHER_AGENT: there is no agent."""
-    return f"test -x {AGENT_PROGRAM} || exit {OTHER_AGENT}; exec {asked}"
+    """A command that runs the installed agent as the login user."""
+    return f"test -x {AGENT_PROGRAM} || exit {NO_AGENT}; exec {asked}"
 
 
 def _as_root(asked: str) -> str:
@@ -135,7 +135,7 @@ def _as_root(asked: str) -> str:
     `sudo -l` first checks whether a rule exists (also a rule for all commands), without the command's input.
     """
     return (
-        f'test -x {AGENT_PROGRAM} || exit {OTHER_AGENT}; if test "$(id -u)" -eq 0; then exec {asked}; fi; '
+        f'test -x {AGENT_PROGRAM} || exit {NO_AGENT}; if test "$(id -u)" -eq 0; then exec {asked}; fi; '
         f"timeout {SUDO_TIMEOUT:g} sudo -k -n -l -- {asked} </dev/null >/dev/null 2>&1 || exit {NO_RULE}; "
         f"LC_ALL=C exec sudo -n -- {asked}"
     )
@@ -152,20 +152,16 @@ def rule(words: Sequence[str], user: str = "USER") -> str:
     return f"{user} ALL=(root) NOPASSWD: {AGENT_PROGRAM} ^{' '.join(words)} --expect [0-9A-Za-z.+-]+$"
 
 
-def _no_sudo_rule(host: Host, refused: NoPrivilege, words: Sequence[str], *, another: bool) -> NoPrivilege:
-    """The error if sudo allows no root shell; its hint is a sudo rule for the agent, which is enough."""
-    if another:
-        return NoPrivilege(
-            f"{refused.what}, and the agent installed there is not that of this gpuprep ({identity()})",
-            f"a user who may do all by sudo renews it: gpuprep provision {host.name} --profile P --only agent",
-            where=host.name,
-        )
-    return NoPrivilege(
-        refused.what,
-        f"{refused.hint}; or, since the agent alone is enough for drift and validate, a rule of sudo for it: "
-        f"`{rule(words)}` (docs/security.md has all of them)",
-        where=host.name,
-    )
+def _no_sudo_rule(host: Host, refused: NoPrivilege, words: Sequence[str], ended: int) -> NoPrivilege:
+    """The error if sudo allows no root shell. A sudo rule for the agent is enough where ours is installed."""
+    what, hint = refused.what, refused.hint
+    if ended == NO_RULE:
+        hint += "; or, since the agent alone is enough for drift and validate, a rule of sudo for it: "
+        hint += f"`{rule(words)}` (docs/security.md has all of them)"
+    elif ended != NO_AGENT:
+        what += f", and the agent installed there is not that of this gpuprep ({identity()})"
+        hint += f"; or a user who may do all by sudo renews it: gpuprep provision {host.name} --profile P --only agent"
+    return NoPrivilege(what, hint, where=host.name)
 
 
 def _stream(

@@ -11,13 +11,14 @@ from typing import Any
 
 from gpuprep import doctor
 from gpuprep.doctor import NEEDED, Examined
-from gpuprep.errors import HostError, NoPrivilege
+from gpuprep.errors import HostError, HostLocked, NoPrivilege
 from gpuprep.records import FactsRequest, Missing, ProbeResult, Snapshot, Source
 from gpuprep.records.evidence import is_missing, missing_of
 from gpuprep.remote import Host, Target, agent_client
 
 SECONDS = 60.0
 FORKS = 10
+BUILDS = ("/opt/gpuprep/ffmpeg",)  # where gpuprep's own are, unless the profile says otherwise
 
 
 def of_log(text: str) -> Examined:
@@ -46,9 +47,12 @@ def of_hosts(
 
 
 def _of_host(host: Host) -> Examined:
-    refused = {}
+    refused, in_use = {}, ""
     try:
         snapshot, logs = _read(host, become=True)
+        host.check_free()
+    except HostLocked as held:
+        in_use = f"\nfacts: {held.what}"
     except NoPrivilege:  # most can be read by anybody
         snapshot, logs = _read(host, become=False)
         refused = {"what only root may read": "the login user may not use sudo without a password (-K asks for it)"}
@@ -56,7 +60,7 @@ def _of_host(host: Host) -> Examined:
 
     texts, unread = _texts({} if isinstance(logs.values, Missing) else logs.values)
     unread |= refused
-    texts["facts"] = facts.lines(snapshot)
+    texts["facts"] = facts.lines(snapshot) + in_use
     system = doctor.DNF if snapshot.apt is None else doctor.APT
     of_facts = [*facts.of_gpus(snapshot), *facts.of_next_boot(snapshot)]
     found = [*doctor.diagnose(_counting(snapshot, texts), system), *of_facts]
@@ -67,8 +71,9 @@ def _of_host(host: Host) -> Examined:
 
 def _read(host: Host, *, become: bool) -> tuple[Snapshot, ProbeResult]:
     """The facts and the logs, at the same time; meanwhile the rules are read here."""
+    request = FactsRequest(prefixes=BUILDS)
     with ThreadPoolExecutor(2) as beside:
-        facts = beside.submit(agent_client.snapshot, host, FactsRequest(), become=become)
+        facts = beside.submit(agent_client.snapshot, host, request, become=become)
         logs = beside.submit(agent_client.probe, host, "logs", {}, become=become, timeout=SECONDS, at_once=True)
         import gpuprep.doctor.facts  # noqa: F401  loaded now: it takes as long as the host's answer
 

@@ -6,20 +6,23 @@ The rows are the key `met` in sim/faults.yml. Those of FEW are in `make test-mac
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import finished
 import pytest
-from machines import Done, Finished, fresh, gpuprep, inside, must
+from machines import Done, Finished, changed_files, fresh, gpuprep, inside, must
 
 from gpuprep.sim import faults
 
 pytestmark = pytest.mark.e2e
 
 MET = {kind: fault["met"] for kind, fault in faults.kinds().items() if "met" in fault}
-FEW = ("half_configured", "dpkg_interrupted", "inodes_full", "no_python")
+FEW = (
+    "half_configured", "dpkg_interrupted", "disk_full", "inodes_full", "no_python", "no_headers", "runfile_driver",
+)  # fmt: skip
 CODES = {"retried": (0,), "waits": (0,), "repaired": (0,), "goes on": (0,), "refused": (2, 3), "fails": (1, 3, 4)}
 PROFILE = """\
 extends: base
@@ -93,7 +96,15 @@ def test_a_fault_ends_as_the_table_says(kind: str, request: pytest.FixtureReques
             played.enter_context(playing(machine, "driver_mismatch"))
         if "doctor" in met:
             is_diagnosed(machine, met)
-        said(gpuprep(*command), met)
+        inside(machine, "sleep 0.01; touch /root/before")
+        done = gpuprep(*command)
+        said(done, met)
+        if met["ends"] == "refused":
+            if met["by"] == "plan":
+                said(gpuprep("provision", *command[1:]), met)
+            assert changed_files(machine) == []
+        if "log" in met:
+            named_by_its_log(done, met, tmp_path)
         if met["ends"] in ("retried", "waits", "repaired", "goes on"):
             return
         for remedy in met.get("remedy", ()):
@@ -109,6 +120,14 @@ def is_diagnosed(machine: str, met: Mapping[str, Any]) -> None:
     (examined,) = gpuprep("doctor", f"sim:{machine}", "--json").json()["examined"]
     ids = [each["id"] for each in examined["found"] if each["id"] != "driver-not-installed"]
     assert ids[:1] == [met["doctor"]], examined["found"]
+
+
+def named_by_its_log(done: Done, met: Mapping[str, Any], folder: Path) -> None:
+    """What the command printed, and the log that it kept."""
+    (folder / "printed").write_text(done.text)
+    for log in (folder / "printed", *map(Path, re.findall(r"(?m)^\s*whole log: (/\S+)", done.text))):
+        (read,) = gpuprep("doctor", "--log", str(log), "--json").json()["examined"]
+        assert met["log"] in [each["id"] for each in read["found"]], (log, read["found"])
 
 
 def said(done: Done, met: Mapping[str, Any]) -> None:

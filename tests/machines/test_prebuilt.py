@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machines import SECURE_BOOT, fresh, gpuprep, inside, must, only, open_findings
+from machines import fresh, gpuprep, inside, must, only, open_findings
 from waiting import until
 
 PROFILE = """\
@@ -78,7 +78,7 @@ def test_a_driver_that_the_modules_are_not_built_for_is_refused_before_any_chang
 
 def test_with_secure_boot_and_no_enrolled_key_auto_takes_them(aws: str, tmp_path: Path) -> None:
     """A file stands in for the firmware's variable. Without prebuilt modules this machine is refused."""
-    inside(aws, SECURE_BOOT)
+    must("sim", "fault", aws, "secure_boot")
     try:
         said = gpuprep("plan", f"sim:{aws}", "--profile", profile(tmp_path, modules="auto")).text
         assert "prebuilt kernel modules: Secure Boot is on" in " ".join(said.split())

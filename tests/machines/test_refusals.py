@@ -1,4 +1,4 @@
-"""What gets what: each refusal is one clear line with what to do, its own exit code, and leaves the host as it was."""
+"""Refusals that are not in docs/faults.md: one clear line with what to do, an own exit code, a host as it was."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from machines import GPUPREP, Done, fresh, gpuprep, inside, must
+from machines import GPUPREP, Done, changed_files, fresh, gpuprep, inside, must
 from waiting import until
 
 pytestmark = pytest.mark.e2e
 
 MACHINE = "e2e-bare"
-
-# A host is as it was when no file but these changed.
-LEFT_OUT = r"^/(proc|sys|run|dev|tmp|var/log|var/tmp|var/lib/systemd|var/lib/sudo|home/[a-z]+/\.sudo_as|root/before)"
 
 
 @dataclass(frozen=True)
@@ -38,31 +35,6 @@ REFUSALS = [
         2,
         ("arch", "debian 13"),
     ),
-    Refusal(
-        "a runfile driver is there",
-        "touch /usr/bin/nvidia-uninstall /var/log/nvidia-installer.log && chmod 755 /usr/bin/nvidia-uninstall",
-        "rm /usr/bin/nvidia-uninstall /var/log/nvidia-installer.log",
-        2,
-        (".run", "nvidia-uninstall"),
-    ),
-    Refusal("too little disk", "mount -t tmpfs -o size=20m tmpfs /opt", "umount /opt", 2, ("/opt", "free")),
-    Refusal(
-        "a package that is half-configured",
-        "mkdir -p /root/acme/DEBIAN && printf 'Package: acme-agent\\nVersion: 1\\nArchitecture: all\\n"
-        "Maintainer: x <x@x>\\nDescription: x\\n' >/root/acme/DEBIAN/control && printf '#!/bin/sh\\nexit 1\\n'"
-        " >/root/acme/DEBIAN/postinst && chmod 755 /root/acme/DEBIAN/postinst &&"
-        " dpkg-deb --build /root/acme /root/acme.deb && ! dpkg -i /root/acme.deb",
-        "dpkg --purge acme-agent",
-        2,
-        ("acme-agent is half-configured", "sudo dpkg --configure -a", "sudo apt-get purge acme-agent"),
-    ),
-    Refusal(
-        "work of dpkg that was broken off",
-        "touch /var/lib/dpkg/updates/0001",
-        "rm /var/lib/dpkg/updates/0001",
-        2,
-        ("/var/lib/dpkg/updates/0001", "sudo dpkg --configure -a"),
-    ),
     Refusal("the profile of another card", "true", "true", 2, ("a100", "t4"), profile="a100"),
 ]
 
@@ -71,11 +43,6 @@ REFUSALS = [
 def bare() -> Iterator[str]:
     with fresh(MACHINE, "debian13", ["t4"]) as machine:
         yield machine
-
-
-def changed_files(machine: str) -> list[str]:
-    command = "find / -xdev -type f -newer /root/before 2>/dev/null"
-    return inside(machine, f"{command} | grep -vE '{LEFT_OUT}' || true").stdout.split()
 
 
 def one_clear_message(done: Done, refusal_exit: int, *words: str) -> None:
@@ -106,13 +73,6 @@ def test_plan_and_check_show_the_same_list_and_change_nothing(bare: str) -> None
     assert plan.stdout == check.stdout
     assert "1. driver" in plan.stdout
     assert changed_files(bare) == []
-
-
-def test_no_headers_for_the_running_kernel() -> None:
-    with fresh("e2e-nohdr", "debian13", ["t4"]) as machine:
-        must("sim", "fault", machine, "no_headers")
-        done = gpuprep("provision", f"sim:{machine}", "--profile", "t4")
-        one_clear_message(done, 2, "headers", inside(machine, "uname -r").stdout.strip())
 
 
 def test_no_gpu() -> None:

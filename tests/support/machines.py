@@ -19,15 +19,10 @@ from gpuprep.sim import inside as sim_inside
 # What changes the state of a machine is seen by its facts, and by the two probes that measure no speed.
 UNMEASURED = ("--only", "toolkit,codec")
 GPUPREP = str(Path(sys.executable).parent / "gpuprep")
+# A host is as it was when no file but these changed.
+LEFT_OUT = r"^/(proc|sys|run|dev|tmp|var/log|var/tmp|var/lib/systemd|var/lib/sudo|home/[a-z]+/\.sudo_as|root/before)"
 # The machine that compiles FFmpeg for the others, by its name (test_codec.py).
 CODEC_BUILDER = "e2e-codec-first"
-
-# Turns Secure Boot on. A reboot of the machine takes the mount away: Secure Boot is then off.
-SECURE_BOOT = """\
-mount -t tmpfs tmpfs /sys/firmware
-mkdir -p /sys/firmware/efi/efivars
-printf '\\006\\000\\000\\000\\001' > /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c
-"""
 
 
 @dataclass(frozen=True)
@@ -113,6 +108,12 @@ def inside(machine: str, command: str, *, check: bool = True) -> Done:
         done = run(line)
     assert not check or done.exit_code == 0, f"{machine}: {command}: exit {done.exit_code}\n{done.text[-4000:]}"
     return done
+
+
+def changed_files(machine: str) -> list[str]:
+    """What is newer than /root/before there, without what any login and any program writes."""
+    command = "find / -xdev -type f -newer /root/before 2>/dev/null"
+    return inside(machine, f"{command} | grep -vE '{LEFT_OUT}' || true").stdout.split()
 
 
 def only(done: Done) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Dict, Iterable, List, Sequence, Tuple, Union
@@ -91,6 +92,18 @@ def _locks() -> str:
     if any(_is_off(*switch) for switch in VERSIONLOCK_SWITCHES):
         return ""
     return "\n".join(lock for lock in (read_text(path) for path in VERSIONLOCK_FILES) if isinstance(lock, str))
+
+
+def held_absent() -> List[str]:
+    """Packages that are held and not installed, so that nobody can install them. Raises ReadingFailed."""
+    if uses_apt():
+        # Without "*" dpkg-query leaves out what is not there.
+        text = _needed(run(["dpkg-query", "-W", "-f", "${db:Status-Abbrev}\\t${Package}\\n", "*"]))
+        rows = [line.partition("\t") for line in text.splitlines()]
+        return sorted({name for state, _, name in rows if state[:1] == "h" and state[1:2] != "i"})
+    locked = sorted({found[1] for found in re.finditer(r"(?m)^!?([A-Za-z0-9][\w.+-]*)-\d+:", _locks())})
+    there = _needed(run(["rpm", "-q", "--qf", "%{NAME}\\n", *locked], accept=range(256))).split() if locked else []
+    return [name for name in locked if name not in there]
 
 
 def _is_off(path: str, section: str, key: str) -> bool:

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Dict, Union
 
-from gpuprep.agent.facts import runtimesettings
+from gpuprep.agent.facts import packages, runtimesettings
 from gpuprep.agent.facts.simulation import source
-from gpuprep.agent.programs.run import read_text, run
+from gpuprep.agent.programs.run import ReadingFailed, read_text, run
 from gpuprep.records import Missing, Source, to_json_value
 
 Text = Union[str, Missing]
@@ -34,14 +34,15 @@ KERNEL_LINES = "50000"  # of a boot: those of a machine that logs a lot
 def measure(arguments: Dict[str, Any]) -> Dict[str, Any]:  # noqa: ARG001  every probe takes them
     """{"texts": {name: text, or Missing}}, each at most MOST_LINES lines. Read-only; takes a second.
 
-    The names are those of the programs: kernel, nvidia-smi, dkms, modprobe, units, make.log, nvidia-installer.log; and
-    containers, which has what is wrong with the settings of their engines.
+    The names are those of the programs: kernel, nvidia-smi, dkms, holds, modprobe, units, make.log,
+    nvidia-installer.log; and containers, which has what is wrong with the settings of their engines.
     """
     readers = {
         "kernel": _kernel,
         "nvidia-smi": lambda: _all("nvidia-smi"),
         "nvidia-smi -q": lambda: _matching(_all("nvidia-smi", "-q"), QUERY),
         "dkms": _dkms,
+        "holds": _holds,
         "modprobe": lambda: _matching(_all("modprobe", "-c"), MODPROBE),
         "units": _units,
         "make.log": _make_log,
@@ -80,6 +81,15 @@ def _kernel() -> Text:
 def _dkms() -> Text:
     status = _all("dkms", "status")
     return status if isinstance(status, Missing) else f"uname -r\n{platform.release()}\n{status}"
+
+
+def _holds() -> Text:
+    """Packages that somebody holds and that are not installed: gpuprep holds what it has installed."""
+    try:
+        absent = packages.held_absent()
+    except ReadingFailed as error:
+        return Missing("command_failed", str(error))
+    return "\n".join(f"facts: somebody holds {name}, which is not installed" for name in absent)
 
 
 def _units() -> Text:

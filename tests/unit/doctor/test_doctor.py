@@ -216,6 +216,13 @@ def test_an_initramfs_with_an_older_driver_is_told() -> None:
          "unit-masked"),
         (dataclasses.replace(SOUND, driver_libraries={"libcuda.so.1": LoadedLibrary("/o/l", "/o/libcuda.so.1", None)}),
          "libcuda-not-of-the-driver"),
+        (dataclasses.replace(SOUND, package_manager=PackageManagerFacts({}, (), {"/lock": "apt (process 8)"})),
+         "package-lock-held"),
+        (dataclasses.replace(SOUND, gpus=tuple(dataclasses.replace(gpu, persistence_mode=False) for gpu in SOUND.gpus)),
+         "persistence-off"),
+        (dataclasses.replace(SOUND, built=("/opt/gpuprep/ffmpeg/8.1-aa",), codec=dataclasses.replace(
+            SOUND.codec, ffmpeg_real_path="/usr/local/bin/ffmpeg")),
+         "ffmpeg-of-somebody-else-first"),
         (dataclasses.replace(SOUND, package_manager=HALF_DONE),
          "package-half-done"),
         (dataclasses.replace(SOUND, containers=ContainerFacts("1.17", ("all",), ("/dev/dri/renderD129",))),
@@ -224,6 +231,21 @@ def test_an_initramfs_with_an_older_driver_is_told() -> None:
 )  # fmt: skip
 def test_facts_of_a_machine_say_what_is_wrong(snapshot: Snapshot, says: str) -> None:
     assert [each.id for each in doctor.diagnose({"facts": facts.lines(snapshot)}, doctor.APT)][:1] == [says]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        ({"headers_running": False, "headers_available": False}, "headers-not-offered"),
+        ({"headers_running": False, "headers_available": records.Missing("not_installed", "no lists")}, ""),
+        ({"secure_boot": True}, "secure-boot-without-key"),
+    ],
+)
+def test_a_machine_without_a_driver_says_what_would_keep_it_away(kernel: dict[str, Any], says: str) -> None:
+    bare = bare_snapshot()
+    lines = facts.lines(dataclasses.replace(bare, kernel=dataclasses.replace(bare.kernel, **kernel)))
+    found = [each.id for each in doctor.diagnose({"facts": lines}, doctor.APT)]
+    assert found == ["driver-not-installed", *([says] if says else [])]
 
 
 # ---------------------------------------------------------------- the command

@@ -25,7 +25,7 @@ def row(kind: str) -> str:
     met = MET[kind]
     remedy = ", ".join(f"`{command}`" for command in met.get("remedy", ())) or met["person"]
     system = f" ({faults.kinds()[kind]['met'].get('on')})" if met.get("on", "driver") != "driver" else ""
-    named = f"`{met['doctor']}`" if "doctor" in met else "-"
+    named = f"`{met['doctor']}`" if "doctor" in met else f"log: `{met['log']}`" if "log" in met else "nothing"
     return f"| `{kind}`: {faults.kinds()[kind]['help']}{system} | {met['by']} | {met['ends']} | {remedy} | {named} |"
 
 
@@ -42,9 +42,11 @@ def test_the_page_has_every_fault_as_the_data_have_it() -> None:
 @pytest.mark.parametrize("kind", MET)
 def test_a_row_is_whole(kind: str) -> None:
     met = MET[kind]
-    assert met.keys() <= {"by", "on", "ends", "says", "remedy", "person", "doctor"}
+    assert met.keys() <= {"by", "on", "ends", "says", "remedy", "person", "doctor", "log"}
     assert met["ends"] in ENDS
     assert met["by"] in COMMANDS
     assert met.get("remedy") or met.get("person")
     assert met.get("says") or met["ends"] not in ("refused", "fails")
-    assert met.get("doctor") is None or met["doctor"] in {rule.id for rule in doctor.rules()}
+    named = {met[key] for key in ("doctor", "log") if key in met}
+    assert named <= {rule.id for rule in doctor.rules()}
+    assert named or met["ends"] not in ("refused", "fails")
