@@ -30,6 +30,17 @@ echo 'journald did not take the line' >&2
 exit 1
 """
 
+# Another archive, with one empty list, beside those that apt reads. $1: its key. $2: its signed index.
+ARCHIVE = """
+mkdir -p /srv/acme /etc/apt/keyrings
+: > /srv/acme/Packages
+printf '%s' "$1" > /etc/apt/keyrings/acme.asc
+printf '%s' "$2" > /srv/acme/InRelease
+echo 'deb [signed-by=/etc/apt/keyrings/acme.asc] file:/srv/acme ./' > /etc/apt/sources.list.d/acme.list
+rm -rf /var/lib/apt/lists/*
+"""
+NO_ARCHIVE = "rm -rf /srv/acme /etc/apt/keyrings/acme.asc /etc/apt/sources.list.d/acme.list"
+
 
 @functools.cache
 def kinds() -> dict[str, dict[str, Any]]:
@@ -58,8 +69,11 @@ def play(name: str, kind: str, *, gpu: int = 0, clear: bool = False) -> None:
         _pci_file(name, gpu, file, None if clear else text)
     if "kernel_log" in fault and not clear:
         _kernel_log(name, run, fault["kernel_log"], gpu)
-    if script := fault.get("clear_run" if clear else "run"):
-        done = inside.output(name, ["env", f"GPU={gpu}", "sh", "-es"], stdin=script)
+    script, *given = [fault.get("clear_run" if clear else "run", "")]
+    if archive := fault.get("archive"):
+        script, *given = [NO_ARCHIVE] if clear else [ARCHIVE, archive["key"], archive["index"]]
+    if script:
+        done = inside.output(name, ["env", f"GPU={gpu}", "sh", "-es", "--", *given], stdin=script)
         if done.returncode != 0:
             raise SimError(f"the fault {kind} could not be started on {name}: {done.stderr.strip()}")
     if "kernel" in fault:
@@ -152,7 +166,7 @@ def _bus_id(name: str, run: Path, gpu: int) -> str:
 
 def _kernel_log(name: str, run: Path, text: str, gpu: int) -> None:
     """A line of the kernel in the machine's journal: journald is given a pipe for the /dev/kmsg that machines lack."""
-    bus = _bus_id(name, run, gpu).partition(".")[0]
+    bus = _bus_id(name, run, gpu).partition(".")[0] if "{bus}" in text else ""
     # priority, sequence number (journald drops what is not newer), microseconds since the boot, flags
     stamp = time.monotonic_ns() // 1000
     record = f"3,{stamp},{stamp},-;{text.format(bus=bus)}"

@@ -45,6 +45,8 @@ def cases(name: str) -> list[dict[str, str]]:
 LOGS = [case for name in ("reported", "public", "made") for case in cases(name)]
 WANTED = resolved()
 SOUND = finished_snapshot(WANTED)
+SOUND_GPUS = SOUND.gpus if isinstance(SOUND.gpus, tuple) else ()
+WITHOUT_PERSISTENCE = tuple(dataclasses.replace(gpu, persistence_mode=False) for gpu in SOUND_GPUS)
 HALF_DONE = PackageManagerFacts({"nvidia-dkms-580": "half-configured"}, (), {})
 FACTS = (CASES / "doctor" / "facts.txt").read_text(encoding="utf-8").splitlines()
 
@@ -218,8 +220,7 @@ def test_an_initramfs_with_an_older_driver_is_told() -> None:
          "libcuda-not-of-the-driver"),
         (dataclasses.replace(SOUND, package_manager=PackageManagerFacts({}, (), {"/lock": "apt (process 8)"})),
          "package-lock-held"),
-        (dataclasses.replace(SOUND, gpus=tuple(dataclasses.replace(gpu, persistence_mode=False) for gpu in SOUND.gpus)),
-         "persistence-off"),
+        (dataclasses.replace(SOUND, gpus=WITHOUT_PERSISTENCE), "persistence-off"),
         (dataclasses.replace(SOUND, built=("/opt/gpuprep/ffmpeg/8.1-aa",), codec=dataclasses.replace(
             SOUND.codec, ffmpeg_real_path="/usr/local/bin/ffmpeg")),
          "ffmpeg-of-somebody-else-first"),
