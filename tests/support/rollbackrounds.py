@@ -240,7 +240,7 @@ def play(machine: str, system: System, moment: str, chance: random.Random) -> li
     begin(machine, system, moment)
     if moment in ("package", "restart"):
         inside(machine, _BEGUN, check=False)
-        time.sleep(chance.uniform(0, 4 if moment == "package" else 20))
+        time.sleep(chance.uniform(0, 4))
         inside(machine, _KILL if moment == "package" else CUT, check=False)
     blows = BLOWS.get(moment, []) * chance.choice((1, 1, 2))
     planned = len(blows)
