@@ -296,13 +296,14 @@ def machines_of(request: Request) -> list[Target]:
 def _of_batch(request: Request) -> dict[str, None] | None:
     """Names of the hosts of --batch, in its order; None without it. A name of the store is never a pattern."""
     from gpuprep.errors import UsageError
-    from gpuprep.records import ended
-    from gpuprep.workflows import storeofruns
 
     if request.batch is None:
         if request.failed:
             raise UsageError("--failed needs --batch", "--batch last --failed")
         return None
+    from gpuprep.records import ended
+    from gpuprep.workflows import storeofruns  # brings SQLAlchemy: half a second
+
     with storeofruns.existing(request.store) as store:
         runs = store.runs(limit=MOST_OF_BATCH, batch=request.batch)
     return {run.host: None for run in runs if not request.failed or ended.failed(run.verdict, run.exit_code)}
