@@ -25,6 +25,7 @@ AGENT_LIBRARIES = f"{AGENT_HOME}/current/lib"
 AGENT_PROGRAM = "/usr/local/bin/gpuprep-agent"
 CUDNN_PREFIX = "/opt/gpuprep/cudnn"
 NCCL_PREFIX = "/opt/gpuprep/nccl"
+FFMPEG_BUILDS = "/opt/gpuprep/ffmpeg"  # unless the profile has another codec.prefix
 PROGRAM_LINKS = "/usr/local/bin"  # of ffmpeg and ffprobe
 HEADERS_LINK = "/usr/local/lib/pkgconfig/ffnvcodec.pc"
 

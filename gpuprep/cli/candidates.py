@@ -425,6 +425,7 @@ def tables(_asked: Asked) -> Iterator[Candidate]:
 BY_WORD: dict[str, Source] = {
     "HOST": hosts,
     "host": known_hosts,
+    "BATCH": batches,
     "RUN": runs,
     "run": runs,
     "PROFILE": profiles,
@@ -442,8 +443,6 @@ BY_PLACE: dict[str, Source] = {
     "init name": known_hosts,
     "serve names": known_hosts,
     "profiles new gpus": models,
-    "history list batch": batches,
-    "report batch": batches,
     "baseline clear probe": several(("gemm", "bandwidth", "throughput")),
     "explain gpu": gpus,
     "history join name": known_hosts,

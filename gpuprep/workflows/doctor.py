@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gpuprep import doctor
+from gpuprep.agent import host_paths
 from gpuprep.doctor import NEEDED, Examined
 from gpuprep.errors import HostError, HostLocked, NoPrivilege
 from gpuprep.records import FactsRequest, Missing, ProbeResult, Snapshot, Source
@@ -18,7 +19,6 @@ from gpuprep.remote import Host, Target, agent_client
 
 SECONDS = 60.0
 FORKS = 10
-BUILDS = ("/opt/gpuprep/ffmpeg",)  # where gpuprep's own are, unless the profile says otherwise
 
 
 def of_log(text: str) -> Examined:
@@ -71,7 +71,7 @@ def _of_host(host: Host) -> Examined:
 
 def _read(host: Host, *, become: bool) -> tuple[Snapshot, ProbeResult]:
     """The facts and the logs, at the same time; meanwhile the rules are read here."""
-    request = FactsRequest(prefixes=BUILDS)
+    request = FactsRequest(prefixes=(host_paths.FFMPEG_BUILDS,))
     with ThreadPoolExecutor(2) as beside:
         facts = beside.submit(agent_client.snapshot, host, request, become=become)
         logs = beside.submit(agent_client.probe, host, "logs", {}, become=become, timeout=SECONDS, at_once=True)

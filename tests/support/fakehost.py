@@ -62,6 +62,8 @@ class Script:
 
 
 class FakeHost:
+    sudo = ""  # the usual program
+
     def __init__(self, script: Script, target: Target, options: dict[str, Any]) -> None:
         self.script, self.target = script, target
         script.options.append(options)

@@ -268,7 +268,8 @@ OF_THE_IMAGE = {
     "/etc/apt/preferences.d/gpuprep-nvidia", "/etc/apt/preferences.d/gpuprep-cuda",
     "/etc/dkms/framework.conf.d/gpuprep.conf",
     "/etc/dnf/modules.d/nvidia-driver.module", "/opt/gpuprep/agent", "/opt/gpuprep/agent/current/lib",
-    "/usr/local/bin/gpuprep-agent", "/opt/gpuprep/cudnn", "/opt/gpuprep/nccl", "/usr/local/bin",
+    "/usr/local/bin/gpuprep-agent", "/opt/gpuprep/cudnn", "/opt/gpuprep/ffmpeg", "/opt/gpuprep/nccl",
+    "/usr/local/bin",
     "/usr/local/lib/pkgconfig/ffnvcodec.pc", "/usr/local/bin/gpuprep-drift", "/etc/gpuprep-sim", "/etc/ld.so.preload",
 }  # fmt: skip
 
