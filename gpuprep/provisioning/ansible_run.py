@@ -34,6 +34,7 @@ NOT_NEEDED = PlaybookResult(status="not needed", changed=0, ok=0, failed=0, task
 # Ansible asks with "BECOME password: " (older releases: "SUDO password: ").
 BECOME_PROMPT = r"^(BECOME|SUDO) password.*:\s*?$"
 KEEPER_SECONDS = 3.0  # after which a keeper that was told to end is no longer waited for
+REPAIR_IT = "repair what the lines above name, then run the same command again: it continues from there"
 TAIL_BYTES = 64 << 10
 
 
@@ -263,7 +264,7 @@ def _error(status: str, target: Target, events: Events, log: Path) -> GpuprepErr
         )
     return ProvisionFailed(
         f"{target.name}: step {failure.step!r} failed: {failure.message}",
-        failure.hint or "repair what the lines above name, then run the same command again: it continues from there",
+        failure.hint or REPAIR_IT,
         where=target.name,
         log=str(log),
         step=failure.step,

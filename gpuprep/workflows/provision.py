@@ -264,10 +264,14 @@ def play(run: ProfileRun, book: str, wanted: Wanted, roles: Sequence[str], optio
 
 
 def _diagnose(run: ProfileRun, error: ProvisionFailed) -> None:
-    """What doctor knows of the failed step's own output says more than the advice that fits every failure."""
+    """What doctor knows of the failed step's own output says more than the advice that fits every failure.
+
+    A message of our own roles, with their advice, is no output of a program.
+    """
     before = run.draft.before
     system = None if before is None else doctor.DNF if before.apt is None else doctor.APT
-    if known := doctor.cause("\n".join((error.what, *error.last_lines)), system):
+    message = (error.what,) if error.hint == ansible_run.REPAIR_IT else ()
+    if known := doctor.cause("\n".join((*message, *error.last_lines)), system):
         error.hint = f"{known}; then run the same command again: it continues from there"
 
 

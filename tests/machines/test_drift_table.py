@@ -228,8 +228,8 @@ PLAYED_ELSEWHERE = {
         "other_process",
     },
     "test_drift_fix.py": {"clocks_stuck"},
-    "test_refusals.py": {"no_headers"},
     "../unit/sim/test_sim_nvml.py": {"application_clocks_removed"},
+    "../unit/sim/test_sim_health.py": {"asks_reboot", "asks_reset"},
     Path(__file__).name: {  # of two A100
         "gpu_order",
         "mig",

@@ -29,7 +29,9 @@ extras: {{tools: []}}
 NEWER = """\
 here=$(uname -r); new={new}
 cp /boot/vmlinuz-$here /boot/vmlinuz-$new; cp /boot/config-$here /boot/config-$new || :
-mkdir -p /lib/modules/$new && ln -sfn $(readlink -f /lib/modules/$here/build) /lib/modules/$new/build
+mkdir -p /lib/modules/$new && cp -a $(readlink -f /lib/modules/$here/build) /usr/src/$new
+ln -sfn /usr/src/$new /lib/modules/$new/build
+grep -rlZ --include=utsrelease.h --include=kernel.release "$here" /usr/src/$new | xargs -0r sed -i "s/$here/$new/"
 touch /lib/modules/$new/modules.order /lib/modules/$new/modules.builtin; depmod $new
 {initramfs}
 """

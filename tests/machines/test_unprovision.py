@@ -41,6 +41,8 @@ OF_ITS_OWN = re.compile(
     # of the machine and its boots
     r" /etc/(hostname|hosts|machine-id|ssh/|ld\.so\.cache|\.updated)| /var/(lib/(systemd|dbus)|log|cache/ldconfig)\b"
     r"|^runs (session|user|run-|systemd-(hostnamed|timedated|localed)|.*-ask-password)| /boot/initr\S+$"
+    # of the simulator: its programs, and the key by which it logs in
+    r"| /usr/lib/gpuprep-sim\b| /var/\.updated|/\.ssh/authorized_keys ?$"
     # copies that useradd and groupadd keep of the files before
     r"| /etc/(passwd|group|shadow|gshadow|subuid|subgid)-"
     # of the package manager: its database and its history, caches and lists

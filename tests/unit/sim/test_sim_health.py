@@ -79,6 +79,7 @@ def test_an_h200_tells_its_margin(bench: Bench) -> None:
         ("hot", "h200", "temperature", records.Status.WARN, "degrees more"),
         ("too_hot", "t4", "slowdown_now", records.Status.FAIL, "thermal slowdown at 93"),
         ("power_capped", "t4", "slowdown_now", records.Status.FAIL, "power brake"),
+        ("asks_reset", "h200", "recovery_action", records.Status.FAIL, "reset"),
     ],
 )
 def test_each_fault_is_what_it_says(
