@@ -40,7 +40,7 @@ from gpuprep.workflows.schedule_state import must
 SECONDS = 300.0
 # Ansible makes its folders in the homes of root and of the login; one that is not empty is somebody's.
 HOMES = {
-    become: f"rmdir {home}/.ansible/tmp-gpuprep {home}/.ansible/tmp {home}/.ansible 2>/dev/null || :"
+    become: f"cd {home}/.ansible 2>/dev/null && rmdir tmp-gpuprep tmp-gpuprep-check tmp ../.ansible 2>/dev/null || :"
     for become, home in ((True, "~root"), (False, "~"))
 }
 LAST = f"rm -rf -- {ledger.OWN_FOLDER}; ! test -e {ledger.OWN_FOLDER}"
