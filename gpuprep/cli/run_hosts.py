@@ -222,9 +222,14 @@ def load_profiles(command: str, request: Request, machines: Sequence[Target]) ->
 
     if command == "last":
         return {}
-    default = PROFILE if command == "capacity" else ""
-    named = {machine.name: request.profile or machine.profile or default for machine in machines}
-    without = [machine.name for machine in machines if not (named[machine.name] or machine.refused)]
+    # A machine that is refused needs no profile of its own to say so.
+    named = {
+        machine.name: request.profile
+        or machine.profile
+        or (PROFILE if command == "capacity" or machine.refused else "")
+        for machine in machines
+    }
+    without = [name for name, profile in named.items() if not profile]
     if without and command != "plan":
         some = f"`gpuprep {command}` needs --profile"
         if len(without) < len(named):
@@ -239,8 +244,7 @@ def load_profiles(command: str, request: Request, machines: Sequence[Target]) ->
         except UsageError as error:
             where = "" if request.profile else f"host {machine}: gpu_profile: "
             raise UsageError(f"{where}{error.what}", f"{error.hint}\n{_machines()}") from error
-    base = loading.load(PROFILE)  # a machine that is refused needs no profile to say so
-    return {name: loaded.get(profile, base) for name, profile in named.items() if name not in without}
+    return {name: loaded[profile] for name, profile in named.items() if profile}
 
 
 def _what_exists(command: str, request: Request) -> str:
