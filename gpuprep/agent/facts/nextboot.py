@@ -25,11 +25,17 @@ RESCUE = "rescue"
 BLOCKED, UNLISTED, BROKEN, FOREIGN = "blocked", "unlisted", "broken", "foreign"
 # Findings of their own for the agent: of the module and its key, and of a boot loader that nobody can follow.
 ABSENT, OTHER, UNSIGNED, UNENROLLED, NOT_UNDERSTOOD = "absent", "other", "unsigned", "unenrolled", "not_understood"
+KEPT_OUT = "kept_out"
 BOOTS = (IMAGE_GONE, IMAGE_EMPTY, INITRD_GONE, INITRD_EMPTY, NO_INITRD, RESCUE)  # the machine itself does not come back
 MODULE = r"nvidia(?:[-_](?:current|tesla|legacy|open|server|\d\w*))*"  # the main one, as distributions name it
 FILE = re.compile(MODULE + r"\.ko(?:\.(?:xz|zst|gz))?")
 PLACES = ("updates", "extra", "weak-updates", "kernel")  # folders of /lib/modules/KERNEL in which drivers lie
 BLOCKING = ("module_blacklist", "modprobe.blacklist")
+BLACKLISTS = re.compile(r"(?:module_|modprobe\.)blacklist=(\S+)")
+# Lines of modprobe's configuration, as `modprobe --showconfig` prints it, that keep the module from being loaded.
+KEEPING_OUT = re.compile(
+    rf"^(?:blacklist {MODULE}(?:_uvm)?|install {MODULE}(?:_uvm)? (?:(?:/usr)?/bin/)?(?:true|false|:))(?= |$).*", re.M
+)
 # Words of a command line that start a shell instead of the system.
 SHELLS = re.compile(
     r"single|recovery|emergency|rescue|[sS1]|init=/(?:usr/)?bin/(?:ba)?sh|rd\.break|systemd\.unit=(?:rescue|emergency)\.target"
@@ -237,7 +243,20 @@ def of_restart(answer: Answer, run: Callable[..., str], *, driver: bool = True) 
     found = list(faults(answer, built_for=built_for))
     if not driver:
         return [fault for fault in found if fault.kind in BOOTS]
-    return found + of_driver(answer.kernel, run)
+    return found + of_driver(answer.kernel, run) + (kept_out(run) if library_version() else [])
+
+
+def kept_out(run: Callable[..., str], root: Path = Path("/")) -> List[Fault]:
+    """Lines of modprobe.d that keep the module out. Those of this boot's command line, which modprobe prints with them, are
+    left out: the next boot has its own.
+    """
+    found = KEEPING_OUT.findall(run("modprobe", "--showconfig"))
+    now = (Tree(root).read("/proc/cmdline", 1 << 16) or b"").decode("utf-8", "replace")
+    told = {module.replace("-", "_") for names in BLACKLISTS.findall(now) for module in names.split(",")}
+    lines = [
+        line for line in found if not (line.startswith("blacklist ") and line.split()[1].replace("-", "_") in told)
+    ]
+    return [Fault(KEPT_OUT, line[:200]) for line in dict.fromkeys(lines)][:4]
 
 
 def of_driver(kernel: str, run: Callable[..., str], root: Path = Path("/")) -> List[Fault]:
@@ -359,6 +378,7 @@ def said(
         UNSIGNED: f"Secure Boot is on and {what} is not signed: the GPU would be gone",
         UNENROLLED: f"Secure Boot is on, and {what}, for which its module is signed, is not enrolled: the GPU would be"
                     " gone",
+        KEPT_OUT: f"modprobe is told `{what}`, which keeps NVIDIA's module out: the GPU would be gone",
         NOT_UNDERSTOOD: f"nobody can tell which kernel the next boot starts: {what}",
     }[fault.kind]  # fmt: skip
     repair = command(fault, kernel, apt=apt, dkms=dkms, loader=loader)
@@ -394,6 +414,9 @@ def command(fault: Fault, kernel: str, *, apt: bool, dkms: str = "", loader: str
         return f"sudo sed -i s/{_pattern(fault.what)}// /etc/default/grub /etc/default/grub.d/*.cfg; {menu}"
     if fault.kind == NOT_UNDERSTOOD:
         return "if you know that it is the right one, restart the machine yourself, then run this again"
+    if fault.kind == KEPT_OUT:
+        folders = "/etc/modprobe.d /run/modprobe.d /usr/lib/modprobe.d"
+        return f"sudo grep -rE '^ *(blacklist|install) +nvidia' {folders} # take that line out of its file"
     if fault.kind == UNENROLLED:
         return f"sudo mokutil --import {shlex.quote(fault.what)}, then restart and confirm it at the machine's console"
     if fault.kind == UNLISTED:

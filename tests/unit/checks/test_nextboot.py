@@ -740,5 +740,29 @@ def test_a_role_does_not_restart_where_nobody_can_tell_what_comes() -> None:
     assert nextboot.of_restart(nowhere, lambda *_: "") == []
 
 
+@pytest.mark.parametrize(
+    ("told", "command_line", "lines"),
+    [
+        ("blacklist nouveau\ninstall nvidia modprobe -i nvidia-current\ninstall nvidia_drm /bin/false\n", "", []),
+        ("blacklist nvidia\n", "", ["blacklist nvidia"]),
+        ("options x y=1\ninstall nvidia_uvm /bin/false\n", "", ["install nvidia_uvm /bin/false"]),
+        ("install nvidia_current_open /usr/bin/true --x\n", "", ["install nvidia_current_open /usr/bin/true --x"]),
+        # The running kernel's command line, which the next boot need not have.
+        ("blacklist nvidia\nblacklist nvidia_uvm\n", "quiet modprobe.blacklist=nvidia,nvidia-uvm", []),
+    ],
+)
+def test_a_role_does_not_restart_where_modprobe_keeps_the_module_out(
+    told: str, command_line: str, lines: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cmdline").write_text(command_line)
+    found = nextboot.kept_out(lambda *words: told if words == ("modprobe", "--showconfig") else "", tmp_path)
+    assert [fault.what for fault in found] == lines
+    for fault in found:
+        sentence, command = nextboot.said(fault, "6.1", apt=True)
+        assert fault.what in sentence
+        assert "modprobe.d" in command
+
+
 def test_a_machine_without_the_driver_has_none_to_lose(tmp_path: Path) -> None:
     assert nextboot.of_driver("6.1", lambda *_: "", tmp_path) == []
