@@ -247,8 +247,9 @@ def of_restart(answer: Answer, run: Callable[..., str], *, driver: bool = True) 
 
 
 def kept_out(run: Callable[..., str], root: Path = Path("/")) -> List[Fault]:
-    """Lines of modprobe.d that keep the module out. Those of this boot's command line, which modprobe prints with them, are
-    left out: the next boot has its own.
+    """Lines of modprobe.d that keep the module out.
+
+    modprobe prints those of this boot's command line with them: they are left out, the next boot has its own.
     """
     found = KEEPING_OUT.findall(run("modprobe", "--showconfig"))
     now = (Tree(root).read("/proc/cmdline", 1 << 16) or b"").decode("utf-8", "replace")
