@@ -201,21 +201,15 @@ def _diagnosis(rule: Rule, matches: Sequence[Found], text: str, shown: Sequence[
     second = any(match.pattern in rule.also for match in matches)
     return Diagnosis(
         rule.id, rule.gravity, "confirmed" if second else rule.sure, _filled(rule.cause, values),
-        tuple(dict.fromkeys(line for match in matches for line in _quoted(text, shown, match)))[:LINES],
+        tuple(dict.fromkeys(line for each in matches for line in _quoted(text, shown, each.start, each.end)))[:LINES],
         tuple(_filled(step, values) for step in _steps(rule.do, system)), _filled(rule.beware, values), rule.source,
     )  # fmt: skip
 
 
-def _quoted(text: str, shown: Sequence[str], match: Found) -> Iterator[str]:
-    first = text.count("\n", 0, match.start)
-    for line in shown[first : first + text.count("\n", match.start, match.end) + 1]:
-        if line.strip():
-            yield one_line(line.strip()[:QUOTED])
-
-
-def _lines(text: str, first: int, last: int) -> Iterator[str]:
-    start, end = text.rfind("\n", 0, first) + 1, text.find("\n", last)
-    for line in text[start : end if end >= 0 else len(text)].splitlines():
+def _quoted(text: str, shown: Sequence[str], start: int, end: int) -> Iterator[str]:
+    """The lines of `shown` that stand where text[start:end] does."""
+    first = text.count("\n", 0, start)
+    for line in shown[first : first + text.count("\n", start, end) + 1]:
         if line.strip():
             yield one_line(line.strip()[:QUOTED])
 
@@ -239,8 +233,9 @@ def _other_xids(text: str, causes: Sequence[Diagnosis]) -> Iterator[Diagnosis]:
     """Xids for which no rule is written, with the meaning of NVIDIA's catalogue."""
     told = {line for each in causes for line in each.evidence}
     codes: dict[int, list[str]] = {}
+    shown = text.split("\n")
     for match in XID.finditer(text):
-        line = next(_lines(text, match.start(), match.end()))
+        line = next(_quoted(text, shown, *match.span()))
         if line not in told:
             codes.setdefault(int(match[3] or match[2]), []).append(line)
     covered = {int(known[3] or known[2]) for line in told if (known := XID.search(line))}
