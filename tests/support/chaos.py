@@ -364,6 +364,10 @@ class Machine:
         store.write(dataclasses.replace(description, port=self.network.port))
 
     def cut_power(self, unwritten: float = 0.0) -> None:
+        # What was written before a restart of the machine itself is on the disk: the shutdown wrote it there.
+        nspawn = store.process(self.name, "nspawn")
+        boots = psutil.Process(nspawn).children() if nspawn else []
+        booted = max((one.create_time() for one in boots), default=time.time())
         for role in ("supervisor", "nspawn"):
             if pid := store.process(self.name, role):
                 os.kill(pid, signal.SIGKILL)
@@ -371,7 +375,7 @@ class Machine:
             cgroup.kill(self.folder)
             time.sleep(0.02)  # they are nobody's children here
         if unwritten:
-            empty_unwritten(self.name, time.time() - unwritten)
+            empty_unwritten(self.name, max(time.time() - unwritten, booted))
 
     def up(self) -> None:
         must("sim", "up", self.name)
