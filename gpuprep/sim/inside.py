@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -58,20 +61,45 @@ def command(name: str, arguments: Sequence[str], *, tty: bool = False) -> list[s
 def run(name: str, arguments: Sequence[str]) -> int:
     """Runs a command with this process's stdin, stdout and stderr; returns its exit code."""
     tty = sys.stdin.isatty() and sys.stdout.isatty()
-    return subprocess.run(command(name, arguments, tty=tty), env=_environment(), check=False).returncode
+    return _ended(command(name, arguments, tty=tty))
+
+
+def _ended(
+    line: Sequence[str],
+    seconds: float = threading.TIMEOUT_MAX,
+    streams: tuple[IO[bytes] | None, IO[bytes] | None, IO[bytes] | None] = (None, None, None),
+) -> int:
+    """The exit code of nsenter; that of SIGKILL where it takes longer than `seconds`.
+
+    A machine that shuts down stops all of its programs, then ends them. nsenter stops itself with the one that it
+    started, and must be continued: otherwise it never takes that one's end, for which the shutdown waits.
+    """
+    stdin, stdout, stderr = streams
+    with subprocess.Popen(line, stdin=stdin, stdout=stdout, stderr=stderr, env=_environment()) as child:
+        late = threading.Timer(seconds, child.kill)
+        late.start()
+        try:
+            while os.WIFSTOPPED(status := os.waitpid(child.pid, os.WUNTRACED)[1]):
+                child.send_signal(signal.SIGCONT)
+            child.returncode = code = os.waitstatus_to_exitcode(status)
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            late.cancel()
+        return code
 
 
 def output(name: str, arguments: Sequence[str], *, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Runs a command and captures what it says; SimError where that is too much or takes too long."""
     line = command(name, arguments)
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            code = subprocess.run(
-                ["prlimit", f"--fsize={MOST_OUTPUT}", "--", *line], input=stdin.encode(), stdout=out, stderr=err,
-                env=_environment(), timeout=OUTPUT_SECONDS, check=False,
-            ).returncode  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise SimError(f"{arguments[0]} in {name} did not end within {OUTPUT_SECONDS:.0f} s", "reboot it") from None
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(stdin.encode())
+        given.seek(0)
+        limited = ["prlimit", f"--fsize={MOST_OUTPUT}", "--", *line]
+        code = _ended(limited, OUTPUT_SECONDS, (given, out, err))
+        if code == -signal.SIGKILL:
+            raise SimError(f"{arguments[0]} in {name} did not end within {OUTPUT_SECONDS:.0f} s", "reboot it")
         texts = []
         for file in (out, err):
             file.seek(0)

@@ -397,7 +397,10 @@ def empty_unwritten(name: str, since: float) -> list[str]:
     upper = store.folder(name) / "upper"
     description = store.read(name)
     below = [*map(Path, description.layers), Path(description.base)]
-    packaged = {line for path in (upper / "var/lib/dpkg/info").glob("*.list") for line in path.read_text().splitlines()}
+    lists = [
+        path for path in (upper / "var/lib/dpkg/info").glob("*.list") if path.is_file()
+    ]  # no mark of a removed one
+    packaged = {line for path in lists for line in path.read_text().splitlines()}
     emptied = []
     for top in EMPTIED:
         for folder, _, names in os.walk(upper / top):
