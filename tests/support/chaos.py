@@ -63,6 +63,7 @@ ENDS_WITHIN = 600.0  # a command whose network is gone: it ends by itself
 WAITS_SECONDS = 600.0  # of the same command, where it says that one has to wait
 WAITS = ("is in use by", "works with the packages there")
 SETTLED_SECONDS = 60.0
+CLOSE_WAIT = 8  # a state of TCP: the other side has closed (linux/tcp_states.h)
 
 
 # ---------------------------------------------------------------- what is disturbed
@@ -317,6 +318,9 @@ class Network:
             except OSError:
                 return
             self._open.wait()
+            if near.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == CLOSE_WAIT:
+                near.close()  # whoever called while it was cut gave up: its packets never reached the machine
+                continue
             try:
                 far = socket.create_connection(("127.0.0.1", self._to), timeout=10)
             except OSError:
@@ -389,7 +393,9 @@ class Machine:
 # packages' own, which dpkg writes before it names them; what gpuprep's agent writes (agent/programs/atomicfile.py) and
 # installed builds (os.sync); what the system's own programs write on purpose before they name it, and logs.
 EMPTIED = ("etc", "usr/local", "opt", "lib/modules", "usr/lib/modules", "var/lib/dkms", "usr/src", "root", "home")
-NOT_EMPTIED = re.compile(r"etc/(passwd|group|shadow|gshadow|subuid|subgid|machine-id|hostname|ssh/|ld\.so\.cache)")
+NOT_EMPTIED = re.compile(
+    r"etc/(systemd/system/gpuprep-driver-check\.service|passwd|group|shadow|gshadow|subuid|subgid|machine-id|hostname|ssh/|ld\.so\.cache)"
+)
 
 
 def empty_unwritten(name: str, since: float) -> list[str]:
