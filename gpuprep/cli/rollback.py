@@ -10,7 +10,6 @@ import click
 
 from gpuprep.cli import options
 from gpuprep.cli.output import as_output
-from gpuprep.untrusted.plaintext import visible
 
 
 @click.command(short_help="Go back to the driver that a host had before its last change")
@@ -29,8 +28,17 @@ def rollback(check: bool, yes: bool, no_reboot: bool, **shared: Any) -> int:
     does not work after the restart.
     """
     from gpuprep import settings
-    from gpuprep.cli.run_hosts import Request, ask_password, machines_of, needs_host, on_hosts, run_options, show
-    from gpuprep.errors import UsageError
+    from gpuprep.cli.run_hosts import (
+        Request,
+        ask_password,
+        machines_of,
+        needs_host,
+        on_hosts,
+        run_options,
+        show,
+        show_plans,
+    )
+    from gpuprep.errors import Interrupted, UsageError
     from gpuprep.workflows import rollback as workflow
 
     request = Request(profile=None, **shared)
@@ -38,17 +46,20 @@ def rollback(check: bool, yes: bool, no_reboot: bool, **shared: Any) -> int:
     if not (yes or check) and not sys.stdin.isatty():
         raise UsageError("`gpuprep rollback` asks before it changes anything, and this is no terminal", "add --yes")
     site = settings.load()
-    chosen = run_options(request, site, reboot=not no_reboot, validate=False)
+    chosen = run_options(request, site, check=check, reboot=not no_reboot, validate=False)
     if request.ask_become_pass:
         chosen = dataclasses.replace(chosen, become_password=ask_password())
         request = dataclasses.replace(request, ask_become_pass=False)
     machines = machines_of(request)
-    for target in machines:
-        way = workflow.look(target, chosen)
-        click.echo("\n  ".join(visible(line) for line in (f"{target.name}:", *way.lines())), err=not check)
-    if check:
-        return 0
+    looked = on_hosts("rollback", request, site, workflow.look, chosen, machines, stored=not check)
+    can = {record.host: record for record in looked if not record.error}
+    if check or not can or any(record.exit_code == Interrupted.exit_code for record in looked):
+        return show(looked, request.output, as_plan=check, stored=not check)
+    if not (yes and request.output.quiet):
+        show_plans(list(can.values()), color=request.output.color)
     if not yes and not click.confirm("Go back?", default=False, err=True):
         raise UsageError("nothing was changed", "answer y, or add --yes")
-    records = on_hosts("rollback", request, site, workflow.rollback, chosen, machines)
-    return show(records, request.output)
+    going = [target for target in machines if target.name in can]
+    went = on_hosts("rollback", request, site, workflow.rollback, chosen, going, batch=looked[0].batch_id)
+    ended = {record.host: record for record in (*looked, *went)}
+    return show([ended[target.name] for target in machines], request.output)

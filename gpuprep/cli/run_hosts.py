@@ -135,8 +135,12 @@ def on_hosts(
     machines: Sequence[Target],
     *,
     stored: bool = True,
+    batch: str | None = None,
 ) -> list[RunRecord]:
-    """Run `workflow` on every machine; the sudo password is asked for once, before the first."""
+    """Run `workflow` on every machine; the sudo password is asked for once, before the first.
+
+    `batch`: the id of a batch that these runs belong to; None: a new one, where there is more than one machine.
+    """
     from gpuprep.records.ids import new_run_id
     from gpuprep.store import Store
     from gpuprep.workflows import storeofruns
@@ -151,7 +155,8 @@ def on_hosts(
         storeofruns.store_all(store)
     past = None if stored else _earlier_runs(request.store or site.store)
     # An inventory's hosts are a batch even if only one of them is left.
-    batch = new_run_id() if len(machines) > 1 or request.inventory is not None else ""
+    if batch is None:
+        batch = new_run_id() if len(machines) > 1 or request.inventory is not None else ""
     cancel = threading.Event()
     try:
         with Console(
@@ -356,16 +361,24 @@ def show(
 
     if output.form != "text":
         shown = show_records(records, output.form, output.file, open_page=output.open_page, code=_gravest)
-        errors_to_stderr(shown)
+        errors_to_stderr(shown, stored=stored)
         return _gravest(shown)
     whole, shown = showable.each(page, records)
     if not as_table and (len(shown) == 1 or output.file is not None):  # a table has the errors of its hosts
-        errors_to_stderr(shown)
+        errors_to_stderr(shown, stored=stored)
     output.write(whole)
     return _gravest(shown)
 
 
-def errors_to_stderr(records: Sequence[RunRecord]) -> None:
+def show_plans(listed: Sequence[RunRecord], *, color: bool) -> None:
+    """What a command is about to do, before it asks: on stderr, stdout is for the result."""
+    from gpuprep.reports import text
+
+    for record in listed:
+        click.echo(text.render_plan(record, color=color, width=page_width()), err=True)
+
+
+def errors_to_stderr(records: Sequence[RunRecord], *, stored: bool = True) -> None:
     """Print the errors of all records; equal errors of several hosts are printed once (reports/failures.py)."""
     failed = {record.run_id: record for record in records if record.error}
     for group in groups([Failed(record.host, record.error or "", run_id) for run_id, record in failed.items()]):
@@ -375,7 +388,7 @@ def errors_to_stderr(records: Sequence[RunRecord]) -> None:
         if len(group) > 1:
             first = f"{len(group)} hosts: {first}: {visible(names([failed_host.host for failed_host in group]))}"
         lines = [f"Error: {first}", *(f"  {line}" for line in rest)]
-        if record.command not in ("plan", "last"):
+        if stored and record.command not in ("plan", "last"):
             whose = f" of {visible(record.host)}" if len(group) > 1 else ""
             lines.append(f"  report{whose}: {_report_of(record)}")
         click.echo("\n".join(lines), err=True)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gpuprep.cli import options
-from gpuprep.cli.console import page_width
 from gpuprep.cli.hosts import STEP_HELP
 from gpuprep.cli.output import as_output
-from gpuprep.cli.run_hosts import Request, ask_password, machines_of, needs_host, on_hosts, run_options, show
+from gpuprep.cli.run_hosts import (
+    Request,
+    ask_password,
+    machines_of,
+    needs_host,
+    on_hosts,
+    run_options,
+    show,
+    show_plans,
+)
 from gpuprep.reports import RECORDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuprep.records import RunRecord
 
 
 @click.command()
@@ -60,7 +63,7 @@ def unprovision(check: bool, only: tuple[str, ...], yes: bool, no_reboot: bool, 
     if check or any(record.error for record in listed):
         return show(listed, request.output, as_plan=True, stored=False)
     if not request.output.quiet or asks:
-        _show_list(listed, color=request.output.color)
+        show_plans(listed, color=request.output.color)
     todo = any(record.plan and record.plan.steps for record in listed)
     if todo and not yes and not click.confirm("Take all this back?", default=False, err=True):
         raise UsageError("nothing was changed", "answer y, or add --yes")
@@ -74,11 +77,3 @@ def unprovision(check: bool, only: tuple[str, ...], yes: bool, no_reboot: bool, 
         machines,
     )
     return show(records, request.output)
-
-
-def _show_list(listed: Sequence[RunRecord], *, color: bool) -> None:
-    """On stderr: stdout is for the result."""
-    from gpuprep.reports import text
-
-    for record in listed:
-        click.echo(text.render_plan(record, color=color, width=page_width()), err=True)

@@ -30,7 +30,8 @@ GPU = re.compile(r"gpu ([0-9]+|[0-9a-f]+:[0-9a-f]+:[0-9a-f]+\.[0-9a-f]+)")
 # how a remedy of drift begins if --fix repairs the finding
 FIX = "`gpuprep drift HOST --profile PROFILE --fix` puts it back"
 DRIVER = ("driver", "gpus")  # subjects of findings that `gpuprep doctor` explains
-ON_HOSTS = ("provision", "plan", "tune", "validate", "drift")
+ON_HOSTS = ("provision", "plan", "tune", "validate", "drift", "rollback", "unprovision")
+NO_PROFILE = ("drift last", "drift unschedule", "rollback", "unprovision")
 # A run's id may come from another machine: only a plain name becomes the name of a file.
 FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
@@ -59,22 +60,17 @@ def same(records: Sequence[RunRecord]) -> str:
     verb = "drift last" if first.command == "last" else first.command if first.command in ON_HOSTS else "validate"
     options = RecordedOptions.read(first.options)
     more = _listed("--only", options.probes or ()) if verb == "validate" else []
-    if verb == "provision":
-        more = _chosen(first)
+    if verb in ("provision", "unprovision", "rollback"):
+        more = [*_chosen(first), *["--check"] * (options.check is True)]
     if verb == "validate" and first.command == verb:
         more += ["--quick"] * (options.quick is True) + ["--first-failure"] * (options.first_failure is True)
     return _line(records, verb, more)
 
 
-def carried_out(record: RunRecord) -> str:
-    """The command that does what a plan says."""
-    verb = record.command if record.command in ("tune", "unprovision") else "provision"
-    return _line([record], verb, [] if verb == "tune" else _chosen(record))
-
-
-def line(records: Sequence[RunRecord], verb: str, *more: str) -> str:
-    """One command for the hosts of all these records."""
-    return _line(records, verb, more)
+def carried_out(records: Sequence[RunRecord]) -> str:
+    """The command that does what the plans of these records say."""
+    verb = records[0].command if records[0].command in ("tune", *NO_PROFILE) else "provision"
+    return _line(records, verb, [] if verb == "tune" else _chosen(records[0]))
 
 
 def report(record: RunRecord) -> str:
@@ -156,7 +152,7 @@ def _line(records: Sequence[RunRecord], verb: str, more: Sequence[str]) -> str:
     # A name that looks like an option comes after all options.
     late = any(name.startswith("-") for name in named)
     words += [] if late else named
-    if verb not in ("drift last", "drift unschedule", "unprovision"):
+    if verb not in NO_PROFILE:
         known = {_asked(record).profile or (record.profile.name if record.profile else "") for record in records}
         if len(known) == 1:  # of several, the inventory says which host has which
             words += _option("--profile", known.pop() or (None if verb == "plan" else "PROFILE"))  # `plan` proposes one

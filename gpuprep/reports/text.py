@@ -350,7 +350,7 @@ def render_plan(record: RunRecord, *, color: bool = False, width: int = 80, erro
         if record.plan.steps:
             page.blank()
             page.text("To do it:")
-            page.lines.append(f"  {commands.carried_out(record)}")
+            page.lines.append(f"  {commands.carried_out([record])}")
     page.blank()
     text_findings.ending(page, record, *outcome(record), named=False, error_shown=error_shown)
     return page.done()

@@ -305,7 +305,7 @@ def _commands(page: Page, ordered: Sequence[RunRecord], *, stored: bool, as_plan
     if as_plan:
         to_do = [record for record in ordered if record.plan and record.plan.steps and not record.error]
         if to_do:
-            page.lines.append(f"To do it: {commands.line(to_do, 'provision')}")
+            page.lines.append(f"To do it: {commands.carried_out(to_do)}")
         elif bad:
             page.lines.append(f"After that, plan again: {commands.same(bad)}")
         return

@@ -10,7 +10,7 @@ from typing import Any, Optional
 from gpuprep.agent import host_paths
 from gpuprep.errors import GpuprepError, HostError, PlanRefused
 from gpuprep.provisioning import ansible_run
-from gpuprep.records import DecodeError, RunRecord, from_json_value
+from gpuprep.records import DecodeError, Plan, RunRecord, Step, from_json_value
 from gpuprep.remote import Host, Target, leftovers
 from gpuprep.untrusted.plaintext import one_line
 from gpuprep.workflows.runs import Options, Run, RunContext
@@ -42,6 +42,13 @@ class Way:
     offline: bool = False
     restart: bool = False
 
+    def plan(self, host: str) -> Plan:
+        assert self.saved is not None
+        step = Step(
+            "gpu_driver", f"Go back to driver {self.saved.driver}", tuple(self.lines()), may_reboot=self.restart
+        )
+        return Plan(host, "", (step,))
+
     def lines(self) -> list[str]:
         assert self.saved is not None
         whose = f"certified by run {self.saved.certified}" if self.saved.certified else "not certified by a run"
@@ -55,18 +62,22 @@ class Way:
             lines.append("its packages are installed, and it is loaded")
         if not self.offline:
             lines.append("needs the network: the host has not all files of these packages")
-        if self.restart:
-            lines.append("restarts the machine")
         return lines
 
 
-def look(target: Target, options: Options) -> Way:
-    """What going back would do; changes nothing. Raises HostError; PlanRefused where the host kept no driver."""
-    with Host(target, become_password=options.become_password, accept_new_host_key=options.accept_new_host_key) as host:
-        return _look(host)
+def look(target: Target, options: Options, context: RunContext) -> RunRecord:
+    """What going back would do. Changes nothing; only where it fails it is stored, as the end of this host's run."""
+    return Run("rollback", target, options, context).record(_show)
+
+
+def _show(run: Run) -> None:
+    with run.connect() as host:
+        run.draft.plan = _look(host).plan(run.target.name)
+    run.keeps = False
 
 
 def _look(host: Host) -> Way:
+    """Raises HostError; PlanRefused where the host kept no driver."""
     program = shlex.quote(host_paths.ROLLBACK_PROGRAM)
     result = host.run(f"[ ! -e {program} ] || exec python3 -I {program} show", become=True, timeout=SECONDS)
     nothing = PlanRefused(

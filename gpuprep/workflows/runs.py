@@ -192,7 +192,7 @@ class Run:
         self.baseline: Measured = {}  # figures that become the host's, unless it has them
         self.host: Host | None = None  # once it is connected to
         self._identity = Identity()  # what the host last reported of itself
-        self.keeps = True  # in the store
+        self.keeps = True  # in the store; a body may decide otherwise
         self._keeping = threading.Lock()
         self._kept: RunRecord | None = None  # what was stored: there is one record of a run
         context.runs[target.name] = self
@@ -205,10 +205,10 @@ class Run:
         self.keeps = keep
         if keep and self._context.store is not None:
             with storeofruns.left(self._context.store, self.as_record(storeofruns.KILLED, Interrupted.exit_code)):
-                return self._recorded(body, keep)
-        return self._recorded(body, keep)
+                return self._recorded(body)
+        return self._recorded(body)
 
-    def _recorded(self: _Run, body: Callable[[_Run], None], keep: bool) -> RunRecord:
+    def _recorded(self: _Run, body: Callable[[_Run], None]) -> RunRecord:
         try:
             self.stop_if_cancelled()
             body(self)
@@ -217,20 +217,20 @@ class Run:
         except Exception as error:  # noqa: BLE001  in full in its log, and in short in the record
             made = self.as_record(unexpected(error, self.target), UNEXPECTED)
         except BaseException as error:  # somebody ends the program
-            self._stored(self.as_record(f"ended by {type(error).__name__}", UNEXPECTED), keep)
+            self._stored(self.as_record(f"ended by {type(error).__name__}", UNEXPECTED))
             raise
         else:
             made = self.as_record()
-        return self._stored(made, keep)
+        return self._stored(made)
 
     def abandon(self) -> RunRecord:
         """Store and return the record, as far as it is known, of a run that the user stopped and that does not end."""
         error = watch.interrupted(
             self.target.name, "; what ran there did not end in time; gpuprep no longer waits for it"
         )
-        return self._stored(self.as_record(error.explain(), error.exit_code), self.keeps, STORING_SECONDS)
+        return self._stored(self.as_record(error.explain(), error.exit_code), STORING_SECONDS)
 
-    def _stored(self, record: RunRecord, keep: bool, seconds: float = -1) -> RunRecord:
+    def _stored(self, record: RunRecord, seconds: float = -1) -> RunRecord:
         """As _store, but only the first record of a run is stored, and then returned again.
 
         `seconds`: how long to wait while another thread stores it.
@@ -239,15 +239,15 @@ class Run:
             return record
         try:
             if self._kept is None:
-                self._kept = self._store(record, keep)
+                self._kept = self._store(record)
             return self._kept
         finally:
             self._keeping.release()
 
-    def _store(self, record: RunRecord, keep: bool) -> RunRecord:
+    def _store(self, record: RunRecord) -> RunRecord:
         """Store the record and return it as stored. If it cannot be written, the returned record has that error."""
         store = self._context.store
-        if not keep or store is None:
+        if not self.keeps or store is None:
             return record
         try:
             self._append(store, record, self.baseline)
