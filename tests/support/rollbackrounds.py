@@ -27,8 +27,9 @@ from places import ROOT
 PROGRAM = "python3 -I /var/lib/gpuprep/driver-before/program.pyz"
 MOMENTS = ("package", "dkms", "initramfs", "restart", "after_boot", "cut_in_back")
 # And what nobody orders: the program itself is killed; what is kept is damaged; somebody holds a package meanwhile, or
-# has one of his own that needs the new driver; a second change after a good one; the way back typed twice.
-OTHERS = ("killed", "damaged", "foreign_hold", "own_package", "second_change", "twice")
+# has one of his own that needs the new driver; a second change after a good one; the way back typed twice; the clock,
+# which was a day ahead, is set right while the machine restarts.
+OTHERS = ("killed", "damaged", "foreign_hold", "own_package", "second_change", "twice", "clock")
 # A killed round ends within minutes; this ends a hang.
 MOST_SECONDS = 900
 
@@ -143,6 +144,17 @@ _BREAK = {
     ' in /usr/lib/x86_64-linux-gnu/libcuda.so.{new} /usr/lib64/libcuda.so.{new}; do [ ! -f $$f ] || : >$$f; done"\\n'
     "[Install]\\nWantedBy=multi-user.target\\n' >/etc/systemd/system/broken.service; systemctl enable -q broken",
 }
+# Once: dates of the future are all that a clock leaves that was set back.
+_BREAK["clock"] = (
+    _BREAK["after_boot"].replace("[Install]", "ExecStart=/bin/sh /root/clock.sh\\n[Install]")
+    + """
+cat >/root/clock.sh <<'END'
+[ ! -e /root/clock.set ] || exit 0
+touch /root/clock.set
+find /boot /etc/modprobe.d /lib/modules/*/modules.dep* /usr/src/nvidia-* /var/lib/dkms /var/lib/gpuprep \\
+  $(find /lib/modules -name 'nvidia*.ko*') -type f -exec touch -c -d '+1 day' {{}} +
+END"""
+)
 _BREAK.update(dict.fromkeys(("cut_in_back", "killed", "damaged", "foreign_hold", "own_package"), _BREAK["after_boot"]))
 # Before the restart, with the packages of the change in place.
 _MEANWHILE = {
@@ -185,7 +197,7 @@ CAUSES = {
     "initramfs": "the packages failed|the initramfs failed",
     "twice": "",
     **dict.fromkeys(
-        ("after_boot", "cut_in_back", "killed", "damaged", "foreign_hold", "own_package"), "CUDA|the librar"
+        ("after_boot", "cut_in_back", "killed", "damaged", "foreign_hold", "own_package", "clock"), "CUDA|the librar"
     ),
 }
 _WHY = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple, Union
 
@@ -102,7 +103,7 @@ def nouveau_in_initramfs(
         line
         for line in lines
         if line.file == COMMAND_LINE
-        or (Path(line.file).name in names.split() and Path(line.file).stat().st_mtime <= made)
+        or (Path(line.file).name in names.split() and not _newer(Path(line.file).stat().st_mtime, made))
     ]
     return not keeps_out_nouveau(inside)
 
@@ -111,7 +112,8 @@ def stale_in_initramfs(kernel: str, module: OptStr, root: Path = Path("/")) -> O
     """The driver's module in the initramfs of `kernel`, if the one on the disk is newer than the initramfs; else None.
 
     Such an initramfs loads the older module, whatever is on the disk. A package's module has the date of its build: of
-    one that came later than the initramfs by its change alone, the size says whether it is another.
+    one that came later than the initramfs by its change alone, the size says whether it is another. So it does where a
+    clock that was set back left dates of the future.
     """
     if not isinstance(module, str):
         return module
@@ -122,7 +124,7 @@ def stale_in_initramfs(kernel: str, module: OptStr, root: Path = Path("/")) -> O
         disk, made = Path(module).stat(), image.stat().st_mtime
     except OSError as error:
         return Missing("command_failed", str(error))
-    if max(disk.st_mtime, disk.st_ctime) <= made:
+    if max(disk.st_mtime, disk.st_ctime) <= made <= time.time():
         return None  # and the listing, which takes a second, is not needed
     text = run([program, *(["-l"] if program == "lsinitramfs" else []), str(image)], timeout=60)
     if isinstance(text, Missing):
@@ -131,7 +133,12 @@ def stale_in_initramfs(kernel: str, module: OptStr, root: Path = Path("/")) -> O
     if found is None:
         return None
     same = Path(found[2]).name == Path(module).name and int(found[1][:20]) == disk.st_size
-    return None if same and disk.st_mtime <= made else found[2]
+    return None if same and not _newer(disk.st_mtime, made) else found[2]
+
+
+def _newer(changed: float, made: float) -> bool:
+    """Whether a file came after the initramfs. A date of the future, of a clock that was set back, tells no order."""
+    return made < changed <= time.time()
 
 
 def _image(kernel: str, root: Path) -> Tuple[Optional[Path], str]:

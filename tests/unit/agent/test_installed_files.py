@@ -142,6 +142,9 @@ def test_an_initramfs_loads_nouveau_where_it_has_no_blacklist(
     lines = (records.ModprobeLine(str(conf), ("blacklist", module)),)
     assert modprobe.nouveau_in_initramfs("6.1", lines, tmp_path) is loads
     if loads is False:
+        os.utime(conf, (3e9, 3e9))  # the clock was set back since then
+        assert modprobe.nouveau_in_initramfs("6.1", lines, tmp_path) is False
+        os.utime(conf, (1e9, 1e9))
         os.utime(image, (1e9 - 1, 1e9 - 1))
         assert modprobe.nouveau_in_initramfs("6.1", lines, tmp_path) is True
 
@@ -151,22 +154,29 @@ def test_an_initramfs_loads_nouveau_where_it_has_no_blacklist(
     [
         ("usr/bin/true", 9, 20, 10, False),  # the driver is not in there
         ("lib/modules/6.1/updates/dkms/nvidia.ko", 6, 20, 10, True),  # built after it
-        ("lib/modules/6.1/updates/dkms/nvidia.ko", 9, 20, 3e9, False),  # made after it
+        ("lib/modules/6.1/updates/dkms/nvidia.ko", 9, 20, None, False),  # made after it
+        # A clock that was set back left dates of the future: they tell no order.
+        ("lib/modules/6.1/updates/dkms/nvidia.ko", 6, 20, 3e9, False),
+        ("lib/modules/6.1/updates/dkms/nvidia.ko", 9, 20, 3e9, True),
+        ("lib/modules/6.1/updates/dkms/nvidia.ko", 6, 3e9, None, False),
+        ("lib/modules/6.1/updates/dkms/nvidia.ko", 9, 3e9, None, True),
         ("lib/modules/6.1/kernel/nvidia-580/nvidia.ko", 9, 5, 10, True),  # a package's, of another size
         ("lib/modules/6.1/kernel/nvidia-580/nvidia.ko", 6, 5, 10, False),  # a package's, the same
         ("lib/modules/6.1/updates/dkms/nvidia-drm.ko", 9, 20, 10, False),
     ],
 )
 def test_an_initramfs_with_an_older_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: str, size: int, module_at: float, image_at: float,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: str, size: int, module_at: float,
+    image_at: float | None,
     stale: bool,
 ) -> None:  # fmt: skip
     """Both forms of the list have mode, links, owner, group, size, date and path."""
     (tmp_path / "boot").mkdir()
     image, module = tmp_path / "boot/initrd.img-6.1", tmp_path / "nvidia.ko"
-    for path, at in ((image, image_at), (module, module_at)):
+    for path, at in ((module, module_at), (image, image_at)):
         path.write_bytes(b"module")
-        os.utime(path, (at, at))
+        if at is not None:
+            os.utime(path, (at, at))
     (tmp_path / "list").write_text(f"#!/bin/sh\necho '-rw-r--r--   1 root     root  {size} Nov 29 10:00 {listing}'\n")
     (tmp_path / "list").chmod(0o755)
     monkeypatch.setattr(modprobe, "IMAGES", (("/boot/initrd.img-{kernel}", str(tmp_path / "list")),))

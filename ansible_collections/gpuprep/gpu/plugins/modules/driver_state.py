@@ -84,6 +84,7 @@ nvswitches:
 import platform
 import re
 import subprocess
+import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -149,6 +150,8 @@ def stale_initramfs(image, kernel):
         built = Path(image).stat().st_mtime
     except OSError:
         return False
+    if built > time.time():  # the clock was set back since then: its date tells no order
+        return True
     if any(conf.stat().st_mtime > built for conf in Path("/etc/modprobe.d").glob("gpuprep-*.conf")):
         return True
     folder = Path("/lib/modules", kernel)
