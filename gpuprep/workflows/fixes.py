@@ -388,7 +388,7 @@ TABLE = (
     Row(("driver.initramfs",), "renew the initramfs of the next boot", _initramfs),
     Row(("driver.stream",), "enable the driver's stream of packages again", _stream),
     Row(("driver.held",), "hold the driver's packages again", _hold_driver),
-    Row(("driver.unattended_upgrades",), "keep unattended upgrades off again", _blacklist),
+    Row(("*.unattended_upgrades",), "keep unattended upgrades off again", _blacklist),
     Row(("cuda.pinned",), "keep apt to this version of the toolkit again", _cuda_pin),
     Row(("cuda.held",), "hold the packages of CUDA again", _hold_cuda),
     Row(("containers.held",), "hold the container toolkit's packages again", _hold_containers),

@@ -13,7 +13,7 @@ from places import ROOT, TESTS
 
 from gpuprep import __version__, catalogue
 from gpuprep.agent.facts.managed import FABRIC_MANAGER
-from gpuprep.agent.host_paths import CUDA_PIN, DRIVER_STREAM
+from gpuprep.agent.host_paths import CUDA_PIN, DRIVER_STREAM, HOLDS
 from gpuprep.catalogue import topologies
 from gpuprep.catalogue.agent import agent_libraries
 from gpuprep.catalogue.roles import cuda_pin_text
@@ -314,7 +314,9 @@ def _with_toolkit(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
         "nvcc": "/usr/bin/nvcc" if cuda else None,
         "ffmpeg": "/usr/local/bin/ffmpeg" if ffmpeg else None,
     }
-    files = dict(snapshot.files)
+    parts = (wanted.driver, wanted.cuda, wanted.containers)
+    held = [name for part in parts if part.hold for name in part.packages]
+    files = {**snapshot.files, HOLDS: holds_file(held) if held else None}
     if cuda:
         files["/etc/profile.d/gpuprep.sh"] = "export CUDA_HOME=/usr/lib/cuda\n"
         files["/etc/environment"] = 'PATH="/usr/local/bin:/usr/bin:/bin"\nCUDA_HOME=/usr/lib/cuda\n'

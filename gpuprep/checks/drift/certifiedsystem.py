@@ -28,6 +28,9 @@ FILES = {
     host_paths.LOADER_LIST: ("cudnn.library",),
     host_paths.NOUVEAU_BLACKLIST: ("nouveau.blacklist",),
     host_paths.ENVIRONMENT: ("non_login_shell.environment",),
+    host_paths.HOLDS: tuple(f"{subject}.unattended_upgrades" for subject in ("driver", "cuda", "containers")),
+    host_paths.PIN: ("driver.pinned",),
+    host_paths.CUDA_PIN: ("cuda.pinned",),
     host_paths.PRELOAD: (),
 }
 # The step of `provision` whose role writes the whole file.
@@ -39,6 +42,9 @@ STEPS = {
     host_paths.SERVICE_ENVIRONMENT: "cuda",
     host_paths.LOADER_LIST: "cudnn",
     host_paths.NOUVEAU_BLACKLIST: "driver",
+    host_paths.HOLDS: "driver,cuda",
+    host_paths.PIN: "driver",
+    host_paths.CUDA_PIN: "cuda",
 }
 # What the finding must name if it does not name the file.
 NAMED = {host_paths.TUNE_UNIT: "gpuprep-tune.service is not installed", host_paths.LOADER_LIST: ""}

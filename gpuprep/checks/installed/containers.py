@@ -30,7 +30,8 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     toolkit = check("containers", "toolkit", facts.toolkit, ok, expected=expected, why=why, role=ROLE)
     if facts.toolkit is None:
         return [toolkit]
-    held = holds("containers", wanted.containers.packages, wanted.containers.hold, snapshot, ROLE)
+    others = wanted.driver.hold or wanted.cuda.hold
+    held = holds("containers", wanted.containers.packages, wanted.containers.hold, snapshot, ROLE, emptied=not others)
     return [toolkit, *held, *_specification(snapshot, facts), *_runtimes(facts)]
 
 

@@ -138,20 +138,24 @@ def _packages(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         package_findings
         + files("driver", snapshot, ROLE)
         + holds("driver", wanted.driver.packages, wanted.driver.hold, snapshot, ROLE)
-        + _blacklist(wanted, snapshot)
         + _pinned(wanted, snapshot)
         + _stream(wanted, snapshot)
     )
 
 
-def holds(subject: str, names: tuple[str, ...], hold: bool, snapshot: Snapshot, role: str) -> list[Finding]:
-    """Whether the installed packages among `names` are held; SKIP if the profile asks for no hold."""
+def holds(
+    subject: str, names: tuple[str, ...], hold: bool, snapshot: Snapshot, role: str, *, emptied: bool = True
+) -> list[Finding]:
+    """Whether the installed packages among `names` are held, and all are kept from unattended upgrades; SKIP if the
+    profile asks for no hold. `emptied`: also whether another file empties the whole list, which one subject reports.
+    """
     if not hold:
         return [skip(subject, "held", expected="as it is", actual="not checked", reason="the profile asks for no hold")]
     free = [name for name in names if name in snapshot.packages and not snapshot.packages[name].held]
     shown = f"not held: {', '.join(free)}" if free else "all held"
     why = f"the next upgrade may change these, and jobs fail until a reboot: {', '.join(free)}"
-    return [check(subject, "held", len(free), not free, expected="all held", shown=shown, why=why, role=role)]
+    held = check(subject, "held", len(free), not free, expected="all held", shown=shown, why=why, role=role)
+    return [held, *_blacklist(subject, names, snapshot, role, emptied)]
 
 
 def files(subject: str, snapshot: Snapshot, role: str) -> list[Finding]:
@@ -188,27 +192,37 @@ def pin(
     )
 
 
-def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+REPLACES = {
+    "driver": "parts of the driver under the loaded module",
+    "cuda": "parts of the toolkit by those of another version",
+    "containers": "the container toolkit",
+}
+
+
+def _blacklist(subject: str, names: tuple[str, ...], snapshot: Snapshot, role: str, emptied: bool) -> list[Finding]:
     """Whether unattended upgrades leave the packages alone; [] without apt: dnf-automatic obeys the locks of dnf."""
-    if not wanted.driver.hold or snapshot.apt is None:
+    if snapshot.apt is None:
         return []
     text: object = small_file(snapshot, HOLDS)
-    patterns = re.findall(r'^\s*"([^"]+)";', text, re.MULTILINE) if isinstance(text, str) else []
-    free = [name for name in wanted.driver.packages if not _blacklisted(name, patterns)]
+    blocks = (
+        re.findall(rf"^\s*{BLACKLIST} {{(.*?)^\s*}};", text, re.MULTILINE | re.DOTALL) if isinstance(text, str) else []
+    )
+    patterns = [pattern for block in blocks for pattern in re.findall(r'^\s*"([^"]+)";', block, re.MULTILINE)]
+    free = [name for name in names if not _blacklisted(name, patterns)]
     lacks = f"{HOLDS} does not name"
     # our own file is right; is it also right with all of apt's files together?
-    if not free and isinstance(snapshot.apt, AptFacts):
+    if not free and emptied and isinstance(snapshot.apt, AptFacts):
         text = snapshot.apt.blacklist
         patterns = [] if isinstance(text, Missing) else list(text)
-        free = [name for name in wanted.driver.packages if not _blacklisted(name, patterns)]
+        free = [name for name in names if not _blacklisted(name, patterns)]
         lacks = "another file of /etc/apt/apt.conf.d undoes the list for"
-    expected, ours = "driver excluded", lacks.startswith(HOLDS)
+    expected, ours = f"{subject} excluded", lacks.startswith(HOLDS)
     shown = f"{lacks} {', '.join(free)}" if free else expected
-    why = f"unattended upgrades may replace parts of the driver under the loaded module: {', '.join(free)}"
-    role, remedy = (ROLE, "") if ours else ("", _undoing(snapshot))
+    why = f"unattended upgrades may replace {REPLACES[subject]}: {', '.join(free)}"
+    role, remedy = (role, "") if ours else ("", _undoing(snapshot))
     return [
         check(
-            "driver", "unattended_upgrades", text, not free, expected=expected, shown=shown, why=why, role=role,
+            subject, "unattended_upgrades", text, not free, expected=expected, shown=shown, why=why, role=role,
             remedy=remedy,
         )
     ]  # fmt: skip

@@ -33,7 +33,7 @@ def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         *files("cuda", snapshot, CUDA_ROLE),
         *_host_compiler(snapshot),
         cupti,
-        *holds("cuda", wanted.cuda.packages, wanted.cuda.hold, snapshot, CUDA_ROLE),
+        *holds("cuda", wanted.cuda.packages, wanted.cuda.hold, snapshot, CUDA_ROLE, emptied=not wanted.driver.hold),
         *_pinned(wanted, snapshot),
     ]
 
@@ -133,7 +133,7 @@ def _cudnn_files(snapshot: Snapshot) -> list[Finding]:
 # Way of starting ► (field of the snapshot, file that prepares it, what the file must say, in words).
 SHELLS = {
     "login_shell": (LOGIN_ENVIRONMENT, r"\bCUDA_HOME=", "a login shell"),
-    "non_login_shell": (ENVIRONMENT, r"^\s*PATH=", "a non-login shell (ssh HOST COMMAND)"),
+    "non_login_shell": (ENVIRONMENT, r"(?s)(?=.*^\s*PATH=).*^\s*CUDA_HOME=", "a non-login shell (ssh HOST COMMAND)"),
     "systemd_service": (SERVICE_ENVIRONMENT, r"\bCUDA_HOME=", "a systemd service"),
 }
 

@@ -26,6 +26,7 @@ from judgedrecords import of_host
 from places import CASES
 
 from gpuprep import checks, records
+from gpuprep.agent import host_paths
 from gpuprep.agent.facts import managed, parse
 from gpuprep.desired import profile, state
 
@@ -99,7 +100,8 @@ UNDONE = {
     "driver.version": (part("driver", module_version="535.309.01"), "gpu_driver"),
     "driver.packages": (without_package("libnvidia-encode1"), "gpu_driver"),
     "driver.held": (unheld("libcuda1"), "gpu_driver"),
-    "driver.unattended_upgrades": (entry("files", "/etc/apt/apt.conf.d/52gpuprep-holds", None), "gpu_driver"),
+    "driver.unattended_upgrades": (entry("files", host_paths.HOLDS, holds_file(WANTED.cuda.packages)), "gpu_driver"),
+    "cuda.unattended_upgrades": (entry("files", host_paths.HOLDS, holds_file(WANTED.driver.packages)), "gpu_cuda"),
     "driver.flavour": (part("driver", module_flavour="open"), "gpu_driver"),
     "driver.dkms": (
         part("driver", dkms=(records.DkmsModule("nvidia-current", "550.163.01", None, "added"),)),
@@ -651,14 +653,20 @@ def test_gpu_firmware_is_checked_both_ways() -> None:
 
 
 def test_every_part_of_the_driver_is_kept_from_unattended_upgrades() -> None:
-    for text in (holds_file(WANTED.driver.packages[1:]), holds_file(["("]), "# nothing"):
-        snapshot = entry("files", "/etc/apt/apt.conf.d/52gpuprep-holds", text)(FINISHED)
+    cuda = WANTED.cuda.packages
+    headless = holds_file(WANTED.driver.packages).replace("Unattended-Upgrade::Package-Blacklist {", "")
+    texts = (holds_file([*WANTED.driver.packages[1:], *cuda]), holds_file(["(", *cuda]), headless + holds_file(cuda))
+    for text in texts:
+        snapshot = entry("files", host_paths.HOLDS, text)(FINISHED)
         (finding,) = bad(WANTED, snapshot)
         assert finding.key == "driver.unattended_upgrades"
         assert WANTED.driver.packages[0] in finding.reason
-    by_family = entry(
-        "files", "/etc/apt/apt.conf.d/52gpuprep-holds", holds_file(["(lib)?(nvidia|cuda|nvcuvid|firmware).*"])
-    )
+    for gone in (None, "# nothing"):
+        found = bad(WANTED, entry("files", host_paths.HOLDS, gone)(FINISHED))
+        assert [(one.key, one.role) for one in found] == [
+            ("driver.unattended_upgrades", "gpu_driver"), ("cuda.unattended_upgrades", "gpu_cuda"),
+        ]  # fmt: skip
+    by_family = entry("files", host_paths.HOLDS, holds_file(["(lib)?(nvidia|nv|cu|firmware).*"]))
     assert bad(WANTED, by_family(FINISHED)) == []
 
 

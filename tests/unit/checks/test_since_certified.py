@@ -49,7 +49,7 @@ def whole(wanted: Any = WANTED) -> records.Snapshot:
         made,
         gpus=gpus,
         modprobe=(options, records.ModprobeLine("/etc/modprobe.d/gpuprep-nouveau.conf", ("blacklist", "nouveau"))),
-        apt=records.AptFacts(tuple(f"^{name}$" for name in wanted.driver.packages), ()),
+        apt=records.AptFacts(tuple(f"^{name}$" for name in (*wanted.driver.packages, *wanted.cuda.packages)), ()),
         digests={SMI: "a1", "/usr/bin/nvcc": "b2"},
         units={
             **made.units,
@@ -252,6 +252,25 @@ def test_each_change_is_one_finding(what: str) -> None:
     assert {k: f.status for k, f in found.items()} == {key: status, **BESIDE.get(what, {})}
     assert found[key].reason
     assert found[key].remedy or status is UNKNOWN
+
+
+FRAME = ("#", "//", "[", "};")  # comments, and what only frames the lines between
+
+
+@pytest.mark.parametrize("name", ["t4", "a100", "h100"])
+def test_each_part_of_each_file_that_gpuprep_writes_is_missed(name: str) -> None:
+    """The CUDA block of 52gpuprep-holds was gone, and drift passed. Also files that are not there."""
+    wanted = builders.resolved(name)
+    certified = whole(wanted)
+    texts = {path: text for path, text in certified.files.items() if isinstance(text, str)}
+    assert len(texts) > 10
+    for path, text in texts.items():
+        lines = text.splitlines(keepends=True)
+        told = [at for at, line in enumerate(lines) if line.strip() and not line.strip().startswith(FRAME)]
+        for left in (None, *("".join(lines[:at] + lines[at + 1 :]) for at in told)):
+            found = grave(since(put("files", path, left)(certified), certified, certified, wanted))
+            assert found, f"{path} is {left!r}, and nothing misses it"
+            assert all(one.role or one.remedy for one in found.values()), path
 
 
 def test_what_the_profile_names_already_is_not_said_twice() -> None:
