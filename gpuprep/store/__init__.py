@@ -146,8 +146,11 @@ class Store:
         if not self.append_new(record, baseline):
             raise StoreError(f"this run is already in the store {self._shown_url}")
 
-    def append_new(self, record: RunRecord, baseline: Measured | None = None) -> bool:
-        """As append, but returns False and changes nothing if the store already has the run."""
+    def append_new(self, record: RunRecord, baseline: Measured | None = None, *, kept_elsewhere: bool = False) -> bool:
+        """As append, but returns False and changes nothing if the store already has the run.
+
+        `kept_elsewhere`: a host has it, too, so it need not be on the disk yet when this returns (store/engine.py).
+        """
         verdict = record.verdict
         error_line = record.error.splitlines()[0] if record.error else ""
         row = {
@@ -177,7 +180,7 @@ class Store:
             }
             for position, finding in enumerate(findings_of(record))
         ]
-        with self._transaction() as connection:
+        with self._transaction(durable=not kept_elsewhere) as connection:
             if not insert_new(connection, runs, row):
                 return False
             if not ended.tells(record):
@@ -228,6 +231,11 @@ class Store:
                 rows = connection.execute(query.where(when).limit(limit - len(summaries)))
                 summaries += [_summary(row._mapping) for row in rows]
         return summaries
+
+    def ids(self, host: str, command: str, limit: int) -> list[str]:
+        """Ids of the newest runs of a command on this host, under all its names; reads only the index."""
+        with self._transaction(write=False) as connection:
+            return certified_rows.ids(connection, host, command, limit)
 
     def newest_of_each(self) -> list[tuple[RunSummary | None, RunSummary]]:
         """Of each host: its newest run that says how it is (None: there is none), and its newest run of any kind."""
@@ -507,8 +515,8 @@ class Store:
                 migrations.migrate(connection)
 
     @contextmanager
-    def _transaction(self, *, write: bool = True) -> Iterator[Connection]:
-        with database.transaction(self._engine, self._shown_url, write=write) as connection:
+    def _transaction(self, *, write: bool = True, durable: bool = True) -> Iterator[Connection]:
+        with database.transaction(self._engine, self._shown_url, write=write, durable=durable) as connection:
             yield connection
 
 

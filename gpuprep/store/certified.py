@@ -103,6 +103,14 @@ def newest(connection: Connection, host: str, command: str, *where: Any) -> tupl
     return (run.run_id, run.started_at) if run else None
 
 
+def ids(connection: Connection, host: str, command: str, limit: int) -> list[str]:
+    """Ids of the newest runs of a command."""
+    mine = runs.c.host.in_(hostnames.of_host(connection, host))
+    query = sa.select(runs.c.run_id).where(mine, runs.c.command == command)
+    newest = query.order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(limit)
+    return list(connection.execute(newest).scalars())
+
+
 def _newest(connection: Connection, host: str, commands: Sequence[str], *where: Any) -> Iterator[Any]:
     """Runs under all names of the host, the newest first, without runs dated into the future by a wrong clock."""
     names = hostnames.of_host(connection, host)
