@@ -2,8 +2,9 @@
 
 apply(waivers, host, findings, today)    findings, with accepted findings turned into WAIVED
 
-Patterns are those of fnmatch, with case: `gpu *.xids` for findings, `rack7-*` for hosts. A waiver that matches nothing
-on this host is not reported: it may be for another host or for GPUs that this host lacks.
+Patterns are those of fnmatch, with case: `gpu *.xids` for findings, `rack7-*` for hosts. What is found in several ways
+(ALSO) is one finding for a waiver: `gpu *.pcie_link` also fits what NCCL or a transcode saw of the link. A waiver
+that matches nothing on this host is not reported: it may be for another host or for GPUs that this host lacks.
 """
 
 from __future__ import annotations
@@ -15,6 +16,15 @@ from fnmatch import fnmatchcase
 from gpuprep.desired.profile import Waiver
 from gpuprep.records import Finding, Status
 from gpuprep.records.findings import PROBLEMS
+
+# Property of a finding ► the property of the same finding, measured by the check of its own.
+ALSO = {"nccl_pcie_link": "pcie_link", "video_pcie_link": "pcie_link", "pcie": "pcie_link"}
+
+
+def fits(waiver: Waiver, finding: Finding) -> bool:
+    """Whether the waiver is about the finding, however that was measured."""
+    names = (finding.property, ALSO.get(finding.property, finding.property))
+    return any(fnmatchcase(f"{finding.subject}.{name}", waiver.finding) for name in names)
 
 
 def apply(waivers: Sequence[Waiver], host: str, findings: Sequence[Finding], today: str) -> tuple[Finding, ...]:
@@ -28,14 +38,14 @@ def apply(waivers: Sequence[Waiver], host: str, findings: Sequence[Finding], tod
     here.sort(key=lambda waiver: waiver.expires, reverse=True)
     judged = [_judged(finding, here, today) for finding in findings]
     for waiver in here:
-        statuses = {finding.status for finding in findings if fnmatchcase(finding.key, waiver.finding)}
+        statuses = {finding.status for finding in findings if fits(waiver, finding)}
         if waiver.expires < today and statuses == {Status.PASS}:
             judged.append(_no_longer_needed(waiver))
     return tuple(judged)
 
 
 def _judged(finding: Finding, waivers: Sequence[Waiver], today: str) -> Finding:
-    waiver = next((waiver for waiver in waivers if fnmatchcase(finding.key, waiver.finding)), None)
+    waiver = next((waiver for waiver in waivers if fits(waiver, finding)), None)
     if waiver is None or finding.status not in PROBLEMS:
         return finding
     because = f": {finding.reason}" if finding.reason else ""

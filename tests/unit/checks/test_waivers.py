@@ -87,6 +87,15 @@ def test_patterns_of_findings_and_hosts(pattern: str, hosts: str, fits: bool) ->
     assert [one.status for one in made] == [records.Status.WAIVED if fits else records.Status.FAIL]
 
 
+@pytest.mark.parametrize("measured", ["pcie_link", "nccl_pcie_link", "video_pcie_link", "pcie"])
+@pytest.mark.parametrize("pattern", ["gpu *.pcie_link", "gpu 0.pcie_link"])
+def test_a_waiver_fits_a_finding_however_it_was_measured(pattern: str, measured: str) -> None:
+    (made,) = judgement([finding(f"gpu 0.{measured}")], [waiver(pattern)]).findings
+    assert (made.status, made.key) == (records.Status.WAIVED, f"gpu 0.{measured}")
+    (made,) = judgement([finding("gpu 0.pcie_errors")], [waiver(pattern)]).findings
+    assert made.status is records.Status.FAIL
+
+
 STATUSES = st.sampled_from([s for s in records.Status if s is not records.Status.WAIVED])
 KEYS = st.sampled_from(["gpu 0.clocks", "gpu 1.clocks", "gpu 0.power_limit", "driver.held", "kernel.headers"])
 FOUND = st.lists(st.builds(finding, KEYS, STATUSES), max_size=8)
