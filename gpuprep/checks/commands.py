@@ -2,6 +2,7 @@
 
     again(record, "validate", "--quick")    the command on the host of a record
     repair(records, findings)               the command that repairs the findings on all hosts; "" if none does
+    filled(finding, record)                 the finding, with its remedy expanded
     expanded(text, record, "gpu 3")         a text whose commands have HOST, PROFILE and the GPU's INDEX filled in
 
 A run keeps its options as typed in its record (`RecordedOptions.asked`), so a report read later has the same commands.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuprep.checks import cloudmachine
 from gpuprep.records import Finding, RunRecord, ended
@@ -89,6 +90,11 @@ def expanded(text: str, record: RunRecord, subject: str) -> str:
     if gpu := GPU.fullmatch(subject):
         said = said.replace("-i INDEX", f"-i {gpu[1]}")
     return QUOTED.sub(lambda found: f"`{_filled(found[1].split(), record)}`", said)
+
+
+def filled(finding: Finding, record: RunRecord) -> Finding:
+    """The finding with the host and the options of the run in its commands."""
+    return replace(finding, remedy=expanded(finding.remedy, record, finding.subject))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -88,18 +87,18 @@ def _time_of_day(_ctx: click.Context, _parameter: click.Parameter, value: str | 
     "--at",
     metavar="HH:MM",
     callback=_time_of_day,
-    help="Time of the check, in the host's local time. Default: from the profile, 02:30 if it sets none.",
+    help="Time of the check, in the host's local time. Default: as set before, else from the profile (02:30).",
 )
 @click.option(
     "--random-delay",
     metavar="MINUTES",
     type=click.IntRange(0, 720),
-    help="Longest random delay after that time, so that not all hosts start together. Default: from the profile.",
+    help="Longest random delay after that time, so that not all hosts start together. Default: as for --at.",
 )
 @click.option(
     "--probe",
     type=click.Choice(["none", "quick"]),
-    help="quick also measures the speed, if no program uses a GPU. Default: from the profile.",
+    help="quick also measures the speed, if no program uses a GPU. Default: as for --at.",
 )
 @as_output(options.output)
 @options.store
@@ -107,7 +106,7 @@ def schedule(at: str | None, random_delay: int | None, probe: str | None, **shar
     """Let machines check themselves every night, without the controller.
 
     Installs the agent of this gpuprep, unless the host has it already, and a systemd timer. You can run it again: it
-    changes only what differs.
+    changes only what differs, and what you chose with an option stays. After `drift unschedule` the profile decides.
     """
     from gpuprep.workflows import provision, runs
     from gpuprep.workflows import schedule as nightly
@@ -117,15 +116,12 @@ def schedule(at: str | None, random_delay: int | None, probe: str | None, **shar
     machines = machines_of(request)
     chosen: dict[str, Any] = {"at": at, "random_delay_minutes": random_delay, "probe": probe}
     given = {name: value for name, value in chosen.items() if value is not None}
-    profiles = {
-        name: dataclasses.replace(wished, drift=dataclasses.replace(wished.drift, **given))
-        for name, wished in load_profiles("drift schedule", request, machines).items()
-    }
+    profiles = load_profiles("drift schedule", request, machines)
     for profile in profiles.values():
         provision.check_request(profile, runs.Options())
 
     def workflow(target: Target, options: Options, context: RunContext) -> RunRecord:
-        return nightly.schedule(target, profiles[target.name], by_inventory(target, request, options), context)
+        return nightly.schedule(target, profiles[target.name], by_inventory(target, request, options), context, given)
 
     return _show(_on_hosts(request, workflow, machines), request)
 

@@ -63,6 +63,8 @@ def _do(argv: Sequence[str]) -> int:
 
     plan = {"plan_file": options.plan} if options.plan else {}
     code = run.main(**plan, **folder, patience=run.PATIENCE if options.service else 0)
+    if options.service:
+        run.tell_again(**plan, **folder)
     return SERVICE_DIFFERS if options.service and code == DIFFERS else code
 
 

@@ -8,6 +8,7 @@ import textwrap
 from datetime import datetime, timezone
 from pathlib import Path
 
+from gpuprep.checks import commands
 from gpuprep.nightly import freshness, hooks
 from gpuprep.nightly.results import FOLDER, LAST, Results, is_simulated
 from gpuprep.records import Finding, RunRecord, Status, showable
@@ -73,7 +74,7 @@ def text(record: RunRecord, now: datetime, why_unknown: str = "") -> str:
         lines.append(showable.SIMULATED)
     findings = record.verdict.findings if record.verdict else ()
     for finding in in_order(findings, (*PROBLEMS, Status.WAIVED)):
-        lines += ["", *_finding(finding)]
+        lines += ["", *_finding(commands.filled(finding, record))]
     return "\n".join(lines)
 
 

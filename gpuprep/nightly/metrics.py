@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from gpuprep.agent.programs import atomicfile
+from gpuprep.checks import commands
 from gpuprep.checks.judges.gemm import decoded
 from gpuprep.records import (
     Finding,
@@ -143,7 +144,8 @@ SPEEDS = {
 }
 METRICS = {
     "drift_info": Metric(
-        (*COMMON, "profile_sha256", "run", "version"), "The drift check that these figures are of; always 1."
+        (*COMMON, "profile_sha256", "run", "version", "check", "last", "schedule"),
+        "The drift check that these figures are of; always 1. The last three are commands for the controller.",
     ),
     "drift_last_run_timestamp_seconds": Metric(COMMON, "When the drift check ended, in seconds since 1970."),
     "drift_duration_seconds": Metric(COMMON, "How long the drift check took."),
@@ -240,6 +242,9 @@ def add(exposition: Exposition, record: RunRecord) -> None:
         "profile_sha256": record.profile.sha256 if record.profile else "",
         "run": record.run_id,
         "version": record.gpuprep_version,
+        "check": commands.again(record, "drift"),
+        "last": commands.again(record, "drift last"),
+        "schedule": commands.again(record, "drift schedule"),
     }
     exposition.add("drift_info", 1, {**labels, **info})
     exposition.add("drift_last_run_timestamp_seconds", end, labels)
@@ -313,8 +318,8 @@ def _findings(exposition: Exposition, labels: Mapping[str, str], findings: Seque
         exposition.add("drift_finding", 1, {**named, "status": finding.status.value})
         exposition.add("drift_finding_since_timestamp_seconds", seconds(finding.since), named)
         last_day = seconds(finding.waiver_expires)
-        if last_day is not None:  # it holds to the end of that day, UTC
-            exposition.add("drift_waiver_expiry_timestamp_seconds", last_day + 86400, named)
+        if last_day is not None:  # it holds to the end of that day, UTC; a second later is another date
+            exposition.add("drift_waiver_expiry_timestamp_seconds", last_day + 86399, named)
 
 
 def _gpus(exposition: Exposition, labels: Mapping[str, str], snapshot: Snapshot | None) -> None:

@@ -7,7 +7,7 @@ the file of a token, but does not contain the token.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from gpuprep.desired.profile import DriftWish, Thresholds, Waiver
@@ -126,6 +126,9 @@ class NightlyPlan:
     made_at: Moment  # UTC, ISO 8601
     made_by: str  # version of gpuprep
     schema_version: int = SCHEMA_VERSION
+    # For the commands that the host's alerts and results offer: as typed, with whole paths (records/recorded_options).
+    asked: dict[str, Any] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()  # what of `drift` an option of `drift schedule` set, and not the profile
 
 
 def to_text(plan: NightlyPlan) -> str:

@@ -1,6 +1,7 @@
 """Reports each change of the verdict once to a webhook and a command.
 
-state.json has what was reported, and what could not be delivered: the next run tries that again, oldest first. The
+state.json has what was reported, and what could not be delivered: the service tries that again within the hour, then
+each run, oldest first. The
 first check of a host is reported only if it did not pass. A new receiver (another address) starts from the beginning.
 
 A change is never reported again once state.json says that it was delivered. If a run is killed between the receiver's
@@ -42,6 +43,7 @@ from urllib.parse import urlsplit
 
 from gpuprep import __version__
 from gpuprep.agent.programs import atomicfile, children, trusted
+from gpuprep.checks import commands
 from gpuprep.desired.profile import NotifyWish
 from gpuprep.nightly.results import is_simulated
 from gpuprep.records import DecodeError, RunRecord, Source, Status, ended, from_json, showable, to_json, to_json_value
@@ -99,7 +101,7 @@ def document(record: RunRecord, previous: str) -> dict[str, Any]:
     """
     record = showable.safe(record, whole=True)
     problems = in_order(record.verdict.findings if record.verdict else (), PROBLEMS)
-    findings = [_shortened(to_json_value(finding)) for finding in problems]
+    findings = [_shortened(to_json_value(commands.filled(finding, record))) for finding in problems]
     message = {
         "host": record.host,
         "profile": record.profile.name if record.profile else "",
@@ -187,12 +189,23 @@ class Notifier:
         }
         self._keep(State(noted))
 
+    @property
+    def waits(self) -> bool:
+        """Whether a report is still to be sent to a receiver of this plan."""
+        return any(self._channel(name).waiting for name in self._receivers)
+
+    def _channel(self, name: str) -> Channel:
+        """What was noted for this receiver; nothing of another one that had its place."""
+        digest = _digest(self._receivers[name][0])
+        channel = self._state.channels.get(name)
+        return channel if channel is not None and channel.receiver == digest else Channel(digest, "", "")
+
     def tell(self) -> list[str]:
         """Send the stored reports. Returns a sentence for each receiver with deliveries, and for each with failures."""
         return [sentence for name in self._receivers for sentence in self._tell(name)]
 
     def _tell(self, name: str) -> list[str]:
-        channel = self._state.channels[name]
+        channel = self._channel(name)
         delivered, given_up, trouble = 0, [], ""
         while channel.waiting and not trouble:
             failed = self._deliver_or_shorten(name, channel.waiting[0])
@@ -208,7 +221,7 @@ class Notifier:
         sentences = {
             f"{name} notified": delivered,
             f"{name} not notified, given up: {', '.join(given_up)}": given_up,
-            f"{name} not notified, the next run tries again: {trouble}": trouble,
+            f"{name} not notified, it is tried again: {trouble}": trouble,
         }
         return [sentence for sentence, so in sentences.items() if so]
 

@@ -15,6 +15,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +33,7 @@ from gpuprep.nightly import freshness, metrics, nightlyplan
 from gpuprep.nightly.journal import ERROR, INFO, WARNING, say, where
 from gpuprep.nightly.nightlyplan import NightlyPlan
 from gpuprep.nightly.notify import Notifier, summary_of
-from gpuprep.nightly.results import FOLDER, Results
+from gpuprep.nightly.results import FOLDER, AlreadyRunning, Results
 from gpuprep.records import (
     DecodeError,
     DriftFacts,
@@ -173,7 +174,7 @@ def _until(now: str, noted: str) -> str:
 
 PLAN = Path(host_paths.DRIFT_PLAN)
 CONTROLLERS_LOCK = Path(host_paths.LOCK)
-# A provision with a restart takes up to half an hour; the service may take an hour (units.py).
+# A provision with a restart takes up to half an hour; the service may take two hours (units.py).
 PATIENCE = 40 * 60.0
 PRIORITIES = {Status.PASS.value: INFO, Status.WARN.value: WARNING}
 
@@ -193,6 +194,23 @@ def main(plan_file: Path = PLAN, folder: Path = FOLDER, agent: Agent | None = No
     except GpuprepError as error:
         say(ERROR, f"Error: {error.what}{f'; what to do: {error.hint}' if error.hint else ''}", sys.stderr)
         return error.exit_code
+
+
+# Minutes between deliveries after a check, within its hour: a receiver that was restarted need not wait for a night.
+PAUSES = (5, 10, 15, 25)
+
+
+def tell_again(plan_file: Path = PLAN, folder: Path = FOLDER, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Report again what the receivers refused. Meanwhile others may run a check, which reports it itself."""
+    for pause in PAUSES:
+        if not Notifier(load(plan_file).drift.notify, folder).waits:
+            return
+        sleep(60 * pause)
+        with contextlib.suppress(AlreadyRunning), Results(folder).lock():
+            told = Notifier(load(plan_file).drift.notify, folder).tell()
+            if told:
+                failed = any("not notified" in sentence for sentence in told)
+                say(WARNING if failed else INFO, f"gpuprep drift: {'; '.join(told)}", sys.stdout)
 
 
 def load(path: Path) -> NightlyPlan:
@@ -289,6 +307,7 @@ class Night:
             options={
                 "probe": self._plan.drift.probe,
                 "random_delay_minutes": self._plan.drift.random_delay_minutes,
+                **({"asked": self._plan.asked} if self._plan.asked else {}),
             },
         )
         error = ""

@@ -40,7 +40,7 @@ Type=oneshot
 ExecStart={host_paths.DRIFT_PROGRAM} run --service
 # Exit code 10 means a difference: the check did its work, and drift.notify reports the result.
 SuccessExitStatus=10
-TimeoutStartSec=1h
+TimeoutStartSec=2h
 Nice=19
 IOSchedulingClass=idle
 UMask=0022

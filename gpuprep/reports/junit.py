@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
+from gpuprep.checks import commands
 from gpuprep.records import Finding, RunRecord, Source, Status
 from gpuprep.records.findings import findings_of
 from gpuprep.records.moments import moment, seconds_between
-from gpuprep.reports import commands, drifted
+from gpuprep.reports import drifted
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text_findings import seen
 from gpuprep.untrusted.plaintext import NOT_XML, visible

@@ -6,11 +6,12 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
+from gpuprep.checks import commands
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.recorded_options import RecordedOptions
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import capacity, causes, commands, drifted, figures, fleet, glance, measured
+from gpuprep.reports import capacity, causes, drifted, figures, fleet, glance, measured
 from gpuprep.reports.columns import LEGEND, LOWEST, Columns, Part, Row, columns
 from gpuprep.reports.readings import figure, held_to, unfinished
 from gpuprep.reports.text import outcome, step_costs, whole_effort, words

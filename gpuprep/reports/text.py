@@ -7,12 +7,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from gpuprep.checks import commands
 from gpuprep.checks.common import FIRST_FAILURE, INTERRUPTED
 from gpuprep.records import Effort, Finding, Missing, Plan, RunRecord, Snapshot, Source, Status, Step, ended
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import seconds_between
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import capacity, causes, commands, drifted, figures, glance, measured, readings, text_findings
+from gpuprep.reports import capacity, causes, drifted, figures, glance, measured, readings, text_findings
 from gpuprep.reports.columns import LEGEND, LOWEST, MARKED, Columns, Row, columns
 from gpuprep.reports.measured import Gemm
 from gpuprep.reports.readings import IMPOSSIBLE, figure, known

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from gpuprep.checks import commands
 from gpuprep.checks.common import is_interrupted
 from gpuprep.records import Finding, RunRecord, Source, Status
 from gpuprep.records.findings import GRAVEST_FIRST, PROBLEMS, findings_of, in_order, of_figures
-from gpuprep.reports import causes, commands, drifted
+from gpuprep.reports import causes, drifted
 from gpuprep.reports.terminal import UNBROKEN, Page
 
 MOST_CAUSES = 6  # shown in full; of the others the names

@@ -9,10 +9,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuprep.checks import commands
 from gpuprep.records import Finding, RunRecord
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import causes, commands, fleet, text, text_findings
+from gpuprep.reports import causes, fleet, text, text_findings
 from gpuprep.reports.failures import Failed, without
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.terminal import Page, aligned

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
 
 from gpuprep import __version__, catalogue, checks
 from gpuprep.agent.host_paths import (
@@ -59,12 +62,19 @@ from gpuprep.workflows.schedule_state import Found, look, must, read
 AGENT_ROLE = "gpu_agent"
 OLDEST_PYTHON = (3, 10)
 MOST_NAMED = 3  # findings in a note
+CHOICES = ("at", "random_delay_minutes", "probe")  # of the profile's `drift`, which options can set
 MOST_KNOWN = 1000  # run ids that go along in one command line
+MOST_SCHEDULES = 20  # in which the file of a host's profile is looked for
 
 
-def schedule(target: Target, profile: Profile, options: Options, context: RunContext) -> RunRecord:
-    """Let the host check itself every night, by profile.drift. Exit code 0: the timer runs."""
-    return ProfileRun("schedule", target, profile, options, context).record(_schedule)
+def schedule(
+    target: Target, profile: Profile, options: Options, context: RunContext, chosen: Mapping[str, Any]
+) -> RunRecord:
+    """Let the host check itself every night, by profile.drift with the fields `chosen` by options. Exit code 0: the
+    timer runs.
+    """
+    run = ProfileRun("schedule", target, profile, options, context)
+    return run.record(lambda run: _schedule(run, chosen))
 
 
 def unschedule(target: Target, options: Options, context: RunContext) -> RunRecord:
@@ -88,10 +98,14 @@ def last(target: Target, options: Options, context: RunContext) -> RunRecord:
 # ---------------------------------------------------------------- schedule
 
 
-def _schedule(run: ProfileRun) -> None:
+def _schedule(run: ProfileRun, chosen: Mapping[str, Any]) -> None:
     with run.connect() as host:
         there = look(host)
         _refuse(host, there)
+        before = _plan_there(there)
+        kept = {name: getattr(before.drift, name) for name in before.chosen if name in CHOICES} if before else {}
+        chosen = {**kept, **chosen}
+        run.profile = dataclasses.replace(run.profile, drift=dataclasses.replace(run.profile.drift, **chosen))
         with run.lock(host) as lock:
             facts = run.draft.before = run.draft.after = run.look(host)
             past = drift.Past(_recorded(run, facts, _plan_there(there)), None)
@@ -100,7 +114,7 @@ def _schedule(run: ProfileRun) -> None:
                 _install_agent(run, host, wanted)
                 facts = run.draft.after = run.look(host, "reading facts again")
                 wanted = drift.resolve(run.profile, facts, past)
-            plan, notes = _plan(run, facts, wanted, _plan_there(there))
+            plan, notes = _plan(run, facts, wanted, before, chosen)
             run.stage("writing the schedule")
             changed = _write(host, there, plan)
             if lock.lost is not None:
@@ -182,7 +196,9 @@ def _plan_there(there: Found) -> NightlyPlan | None:
         return None
 
 
-def _plan(run: ProfileRun, facts: Snapshot, wanted: Wanted, there: NightlyPlan | None) -> tuple[NightlyPlan, list[str]]:
+def _plan(
+    run: ProfileRun, facts: Snapshot, wanted: Wanted, there: NightlyPlan | None, chosen: Collection[str]
+) -> tuple[NightlyPlan, list[str]]:
     """The new plan file, and notes for the user."""
     profile = run.profile
     certified, notes = _certified(run, facts, wanted, there)
@@ -201,12 +217,22 @@ def _plan(run: ProfileRun, facts: Snapshot, wanted: Wanted, there: NightlyPlan |
         probe_arguments=probes.arguments(profile, wanted, quick=True),
         made_at=run.started_at,
         made_by=__version__,
+        asked=_asked(run),
+        chosen=tuple(sorted(chosen)),
     )
     # As the host reads it: a list is a tuple in one and a list in the other.
     plan = nightlyplan.from_text(nightlyplan.to_text(plan))
     if there is not None and dataclasses.replace(there, made_at=plan.made_at) == plan:
         plan = there
     return plan, notes
+
+
+def _asked(run: Run) -> dict[str, str]:
+    """Inventory and profile as typed, with whole paths: the commands in a host's alert are typed in any folder."""
+    asked = Asked.read(run.options.asked)
+    typed = {"inventory": asked.inventory, "profile": asked.profile}
+    files = {name: text for name, text in typed.items() if text not in available() and Path(text).exists()}
+    return {name: str(Path(text).absolute()) if name in files else text for name, text in typed.items() if text}
 
 
 def _recorded(run: Run, facts: Snapshot, there: NightlyPlan | None) -> RunRecord | None:
@@ -419,19 +445,18 @@ def _profile_here(run: Run, store: Store | None, wanted: ProfileRef | None) -> s
         return "PROFILE"
     if wanted.name in available():
         return wanted.name
-    summaries = store.runs(run.target.name, limit=MOST_KNOWN) if store is not None else []
-    for summary in summaries:
-        if store is not None and summary.command == "schedule" and summary.profile == wanted.name:
-            used = store.get(summary.run_id).profile
-            if used is not None and used.sha256 == wanted.sha256:
+    if store is not None:
+        for run_id in store.ids(run.target.name, "schedule", MOST_SCHEDULES):
+            used = store.get(run_id).profile
+            if used is not None and used.name == wanted.name and used.sha256 == wanted.sha256:
                 return used.path
     return "PROFILE"
 
 
 def _known(run: Run, store: Store | None) -> list[str]:
     """Ids of the host's checks that are stored here: the host need not send them again."""
-    newest = store.runs(run.target.name, limit=MOST_KNOWN) if store is not None else []
-    return [at_host(each.run_id, run.target.name) for each in newest if each.command == "drift"]
+    newest = store.ids(run.target.name, "drift", MOST_KNOWN) if store is not None else []
+    return [at_host(run_id, run.target.name) for run_id in newest]
 
 
 def _kept(run: Run, there: Found) -> dict[str, RunRecord]:
@@ -469,7 +494,9 @@ def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Foun
     if record.run_id[:15] > f"{datetime.now(timezone.utc):{MOMENT}}":  # the id may later become one of ours
         return _store_renamed(run, store, path, record, "an id from later than now")
     # Once, however often it is asked for and by how many at a time.
-    if not store.append_new(record) and (owner := store.host_of(record.run_id)) not in store.names_of(record.host):
+    if not store.append_new(record, kept_elsewhere=True) and (
+        owner := store.host_of(record.run_id)
+    ) not in store.names_of(record.host):
         return _store_renamed(run, store, path, record, f"the id of a run of {owner}")
     return record
 
@@ -477,7 +504,7 @@ def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Foun
 def _store_renamed(run: Run, store: Store, path: str, record: RunRecord, why: str) -> RunRecord:
     renamed = dataclasses.replace(record, run_id=of_host(record.run_id, record.host))
     run.stage(f"{path} is stored as run {renamed.run_id}: its own is {why}")
-    store.append_new(renamed)
+    store.append_new(renamed, kept_elsewhere=True)
     return renamed
 
 

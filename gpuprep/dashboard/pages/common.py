@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from gpuprep.checks import commands
 from gpuprep.dashboard import charts
 from gpuprep.dashboard.board import Board, Host
 from gpuprep.dashboard.speeds import Falling, Speeds
 from gpuprep.errors import UsageError
 from gpuprep.records import Finding, RunRecord, ended
 from gpuprep.records.moments import minute, moment
-from gpuprep.reports import commands, drifted
+from gpuprep.reports import drifted
 from gpuprep.reports.causes import Group
 from gpuprep.reports.readings import figure
 from gpuprep.store.overview import Run

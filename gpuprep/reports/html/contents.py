@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuprep.checks import commands
 from gpuprep.records import Finding, Missing, OptStr, RunRecord, Snapshot, Source, Status
 from gpuprep.records.evidence.bandwidth import Bandwidth, Pcie
 from gpuprep.records.evidence.shared import AnyProbe
@@ -14,7 +15,7 @@ from gpuprep.records.evidence.transcode import Transcode
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, seconds_between
 from gpuprep.records.showable import SIMULATED
-from gpuprep.reports import capacity, causes, commands, drifted, figures, measured
+from gpuprep.reports import capacity, causes, drifted, figures, measured
 from gpuprep.reports.columns import LEGEND, LOWEST, Part, columns
 from gpuprep.reports.html import bars, charts
 from gpuprep.reports.html.bars import Bar

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from gpuprep import __version__
+from gpuprep.checks import commands
 from gpuprep.records import RunRecord, Status
 from gpuprep.records.evidence import NOT_RECORDED, Figure
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, moment
-from gpuprep.reports import causes, commands, drifted, fleet, glance
+from gpuprep.reports import causes, drifted, fleet, glance
 from gpuprep.reports.html.contents import HALVES, STAND_IN, WORK, Pairs, gpus_of
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.readings import answer, figure, known

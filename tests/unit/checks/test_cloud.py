@@ -22,8 +22,8 @@ from gpuprep import catalogue, checks, errors, records
 from gpuprep.agent.facts import cloud
 from gpuprep.catalogue import clouds
 from gpuprep.catalogue import xids as catalogue_xids
+from gpuprep.checks import commands
 from gpuprep.desired import state
-from gpuprep.reports import commands
 
 NITRO = {"sys_vendor": "Amazon EC2", "product_name": "g4dn.12xlarge"}
 XEN = {"sys_vendor": "Xen", "product_uuid": "EC2E1916-9099-7CAF-FD21-012345ABCDEF", "product_serial": "ec2e1916-9099"}

@@ -14,7 +14,7 @@ from records_for_tests import record
 
 from gpuprep import checks, records
 from gpuprep.catalogue import xids as catalogue_xids
-from gpuprep.reports import commands
+from gpuprep.checks import commands
 
 WANTED = resolved("t4", "debian13")
 FINISHED = finished_snapshot(WANTED)

@@ -46,7 +46,7 @@ def test_a_command_that_is_wrong_is_known(line: str) -> None:
     ("file", "line"), [one for one in WRITTEN if one[0].startswith("gpuprep/checks/") and ON_HOSTS.match(one[1])]
 )
 def test_a_remedy_names_the_host_and_the_profile(file: str, line: str) -> None:
-    """Reports put the run's own in their place (reports/commands.py)."""
+    """Reports put the run's own in their place (checks/commands.py)."""
     assert re.match(r"gpuprep [a-z ]+ HOST --profile (PROFILE|x)\b", line), file
 
 

@@ -19,6 +19,7 @@ from validations_for_tests import t4
 
 from gpuprep import doctor, records
 from gpuprep.agent.facts import nextboot
+from gpuprep.checks import commands
 from gpuprep.doctor import facts
 from gpuprep.records import (
     ContainerFacts,
@@ -30,7 +31,6 @@ from gpuprep.records import (
     Status,
     UnitFacts,
 )
-from gpuprep.reports import commands
 from gpuprep.reports import doctor as shown
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 import stat
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def test_the_verdict_and_what_did_not_pass() -> None:
     )
     since = only(text, "gpuprep_drift_finding_since_timestamp_seconds", property="application_clocks")
     assert since == 1795055400
-    assert only(text, "gpuprep_drift_waiver_expiry_timestamp_seconds", property="power_limit") == 1796083200
+    ends = only(text, "gpuprep_drift_waiver_expiry_timestamp_seconds", property="power_limit")
+    assert ends == datetime(2026, 11, 30, 23, 59, 59, tzinfo=timezone.utc).timestamp()
     assert only(text, "gpuprep_drift_certified_timestamp_seconds") == 1793534400
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -9,12 +10,16 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import hints
 import pytest
 import yaml
 from commandline import Shell
 from nightmetrics import METRICS, drifted, for_prometheus, text_of
 from places import TESTS
+from prometheus_client.parser import text_string_to_metric_families
 from prometheusprograms import Programs, programs
+
+from gpuprep.nightly import metrics
 
 RULES = [rule for group in yaml.safe_load(for_prometheus("rules"))["groups"] for rule in group["rules"]]
 DASHBOARD = json.loads(for_prometheus("dashboard"))
@@ -71,6 +76,21 @@ def test_alerts_name_the_host_and_the_command_to_run() -> None:
         assert "gpuprep drift" in words["description"]
         if "absent(" not in rule["expr"]:
             assert "$labels.host" in words["summary"]
+
+
+def test_the_commands_of_an_alert_have_inventory_and_profile_as_they_were_typed() -> None:
+    asked = {"inventory": "/srv/our fleet.yml", "profile": "/srv/site.yml"}
+    typed = dataclasses.replace(drifted(), options={"asked": asked})
+    (info,) = [family for family in text_string_to_metric_families(metrics.render([typed])) if "info" in family.name]
+    labels = info.samples[0].labels
+    assert labels["check"] == "gpuprep drift -i '/srv/our fleet.yml' gpu-01 --profile /srv/site.yml"
+    assert labels["last"] == "gpuprep drift last -i '/srv/our fleet.yml' gpu-01"
+    assert labels["schedule"] == "gpuprep drift schedule -i '/srv/our fleet.yml' gpu-01 --profile /srv/site.yml"
+    safe = set(re.findall(r'=~\\"(gpuprep [^"]*)\\"', for_prometheus("rules")))
+    assert len(safe) == 1
+    for name, more in (("check", ""), ("check", " --fix"), ("last", ""), ("schedule", " --at 02:30")):
+        assert hints.problem(labels[name] + more) == ""
+        assert re.fullmatch(safe.copy().pop().replace("%%", "%"), labels[name])
 
 
 def test_the_dashboard_is_one_that_grafana_takes() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import re
 import shlex
 import socket
 import threading
@@ -15,14 +17,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import hints
 import psutil
 import pytest
-from nightsfortests import read_json, result
+from nightsfortests import WISH, a_plan, read_json, result, write_plan
 from waiting import until
 
 from gpuprep import records
 from gpuprep.desired import profile
-from gpuprep.nightly import notify
+from gpuprep.nightly import notify, run
 
 TRIES = 4  # of one delivery in one run
 TOKEN = "s3cret-t0ken-of-the-receiver"
@@ -33,6 +36,18 @@ def patient_and_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setattr(notify, "REQUEST_TIMEOUT", 600.0)
     monkeypatch.setattr(notify, "COMMAND_TIMEOUT", 600.0)
+
+
+def test_the_commands_of_a_document_have_host_and_profile_as_they_were_typed() -> None:
+    remedy = "`gpuprep tune HOST --profile PROFILE`; or: `gpuprep drift HOST --profile PROFILE --fix` puts it back"
+    found = records.Finding("gpu 0", "persistence_mode", records.Status.FAIL, "on", "off", "why", remedy, "gpu_tuning")
+    verdict = records.Verdict(records.Status.FAIL, "FAIL", (found,))
+    asked = {"inventory": "/srv/fleet.yml", "profile": "/srv/site.yml"}
+    told = notify.document(result(records.Status.FAIL, verdict=verdict, options={"asked": asked}), "PASS")
+    commands = re.findall("`([^`]*)`", told["findings"][0]["remedy"])
+    where = "-i /srv/fleet.yml gpu-1.example.org --profile /srv/site.yml"
+    assert commands == [f"gpuprep tune {where}", f"gpuprep drift {where} --fix"]
+    assert [hints.problem(command) for command in commands] == ["", ""]
 
 
 class Receiver:
@@ -199,12 +214,29 @@ def test_retries_are_bounded_and_the_next_run_goes_on(host: Host, receiver: Rece
     receiver.answers = [503] * 4
     (said,) = host.night(records.Status.FAIL)
     where = receiver.url.removesuffix("/hook/path-secret")
-    assert said == f"webhook not notified, the next run tries again: {where} answered 503 Service Unavailable"
+    assert said == f"webhook not notified, it is tried again: {where} answered 503 Service Unavailable"
     assert len(receiver.got) == 4
     assert host.night(records.Status.FAIL) == ["webhook notified"]
     assert {one["run_id"] for one in receiver.got} == {"20261121-020100-00000"}
     assert host.night(records.Status.FAIL) == []
     assert len(receiver.got) == 5
+
+
+@pytest.mark.parametrize(
+    ("answers", "waited"),
+    [([403], [300.0]), ([403, 404], [300.0, 600.0]), ([401] * 9, [300.0, 600.0, 900.0, 1500.0]), ([], [])],
+)
+def test_what_was_refused_is_told_again_within_the_hour(
+    host: Host, receiver: Receiver, tmp_path: Path, answers: list[int | tuple[int, dict[str, str]]], waited: list[float]
+) -> None:
+    plan = write_plan(tmp_path / "drift.json", a_plan(drift=dataclasses.replace(WISH, notify=host.wish)))
+    receiver.answers = list(answers)
+    host.night(records.Status.FAIL)
+    slept: list[float] = []
+    run.tell_again(plan, host.folder, slept.append)
+    assert slept == waited
+    assert len(receiver.got) == min(len(answers), len(waited)) + 1
+    assert bool(host.state["channels"]["webhook"]["waiting"]) == (len(answers) > len(waited))
 
 
 def test_changes_while_nobody_listens_come_in_order(host: Host, receiver: Receiver) -> None:
@@ -294,7 +326,7 @@ def test_a_document_without_findings_that_is_refused_is_given_up_at_once(host: H
 def test_a_webhook_that_is_down_after_its_refusal_is_told_by_the_next_run(host: Host, receiver: Receiver) -> None:
     receiver.answers = [400, *[503] * TRIES]
     (said,) = long_night(host, 5)
-    assert said.startswith("webhook not notified, the next run tries again: ")
+    assert said.startswith("webhook not notified, it is tried again: ")
     assert long_night(host, 5) == ["webhook notified"]
     assert len(receiver.got[-1]["findings"]) == 5
 
@@ -485,7 +517,7 @@ def test_a_command_gets_the_document(tmp_path: Path) -> None:
 def test_a_command_that_fails_is_tried_by_the_next_run(tmp_path: Path) -> None:
     log = script(tmp_path, f"cat >> LOG; echo >> LOG; exec test -e {tmp_path}/works")
     host = Host(tmp_path, command=f"sh {tmp_path}/command")
-    again = "command not notified, the next run tries again: the command ended with exit code 1"
+    again = "command not notified, it is tried again: the command ended with exit code 1"
     assert host.night(records.Status.FAIL) == [again]
     (tmp_path / "works").touch()
     assert host.night(records.Status.FAIL) == ["command notified"]

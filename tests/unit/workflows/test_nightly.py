@@ -20,11 +20,11 @@ from records_for_tests import PASSED, record
 
 from gpuprep import errors, records, remote
 from gpuprep.agent import host_paths
+from gpuprep.checks import commands
 from gpuprep.desired import profile, state
 from gpuprep.nightly import nightlyplan, units
 from gpuprep.provisioning import ansible_environment
 from gpuprep.records import baseline
-from gpuprep.reports import commands
 from gpuprep.store import Store
 from gpuprep.workflows import runs, schedule, schedule_state
 
@@ -40,10 +40,19 @@ class Stage:
     def line(self) -> runs.RunContext:
         return runs.RunContext(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
 
-    def schedule(self, wish: profile.Profile = T4, target: remote.Target = HOST, **drift: Any) -> records.RunRecord:
+    def schedule(
+        self,
+        wish: profile.Profile = T4,
+        target: remote.Target = HOST,
+        *,
+        chosen: dict[str, Any] | None = None,
+        asked: dict[str, str] | None = None,
+        **drift: Any,
+    ) -> records.RunRecord:
+        """`drift` is what the profile wants, `chosen` what an option says."""
         wish = dataclasses.replace(wish, drift=dataclasses.replace(wish.drift, **drift))
         self.machine.done.clear()
-        return schedule.schedule(target, wish, runs.Options(), self.line())
+        return schedule.schedule(target, wish, runs.Options(asked=asked or {}), self.line(), chosen or {})
 
     def unschedule(self) -> records.RunRecord:
         self.machine.done.clear()
@@ -123,6 +132,31 @@ def test_another_hour_changes_plan_and_timer_and_makes_no_missed_night(stage: St
     (restart,) = [command for command in stage.machine.done if "enable" in command]
     assert restart.startswith(f"systemctl stop {units.TIMER} && systemctl clean --what=state {units.TIMER} && ")
     assert (stage.plan.drift.at, stage.plan.drift.random_delay_minutes) == ("05:15", 0)
+
+
+def test_what_an_option_chose_stays_until_it_is_chosen_again(stage: Stage) -> None:
+    stage.schedule(chosen={"at": "05:15"})
+    left = facts(stage.schedule())
+    assert (left.at, left.changed) == ("05:15", ())
+    left = facts(stage.schedule(at="03:00", random_delay_minutes=7))  # the profile has others now
+    assert (left.at, left.random_delay_minutes) == ("05:15", 7)
+    assert facts(stage.schedule(chosen={"at": "04:00", "probe": "quick"})).at == "04:00"
+    left = facts(stage.schedule())
+    assert (left.at, left.probe) == ("04:00", "quick")
+    stage.unschedule()
+    assert facts(stage.schedule()).at == "02:30"
+
+
+def test_the_host_knows_inventory_and_profile_as_they_are_typed_in_any_folder(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("fleet.yml", "site.yml", "t4"):
+        (tmp_path / name).write_text("")
+    stage.schedule(asked={"inventory": "fleet.yml", "profile": "site.yml", "store": "postgresql://you@host/x"})
+    assert stage.plan.asked == {"inventory": f"{tmp_path}/fleet.yml", "profile": f"{tmp_path}/site.yml"}
+    stage.schedule(asked={"inventory": "gone.yml", "profile": "t4"})
+    assert stage.plan.asked == {"inventory": "gone.yml", "profile": "t4"}
 
 
 def test_a_timer_that_somebody_stopped_is_started_again(stage: Stage) -> None:

@@ -19,9 +19,9 @@ from records_for_tests import record
 from workflowstage import Stage, stage
 
 from gpuprep import errors, records, remote, reports
+from gpuprep.checks import commands
 from gpuprep.desired import loading, profile, state
 from gpuprep.records.findings import findings_of
-from gpuprep.reports import commands
 from gpuprep.workflows import provision, rejudge, runs, sources
 
 __all__ = ["stage"]  # a fixture
